@@ -1,0 +1,1 @@
+"""What files a diagnosis reads, and what each one is."""

@@ -1,0 +1,215 @@
+"""A path -> a capture: its sources, where their bytes are, and what could not be had.
+
+Reads folders and names only; the one thing written is a private temporary folder for what archives
+and `.gz` files hold, removed by `Capture.close()`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatch
+from pathlib import Path
+from types import TracebackType
+
+from raydoctor.capture import archive, session
+from raydoctor.capture.layout import SKIPPED_FOLDERS, identify
+from raydoctor.errors import RaydoctorError
+from raydoctor.model import Gap, Source
+
+_LOOKED_FOR = (
+    "Looked for a session folder (…/session_*/), its logs/, a tree with such folders, an archive "
+    "of them, or one log file. To see a real failure explained: raydoctor demo"
+)
+
+
+@dataclass(slots=True)
+class Capture:
+    """Files to diagnose. `files` maps each source to where its bytes lie now."""
+
+    path: str
+    kind: str
+    files: dict[Source, Path]
+    gaps: list[Gap] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """For stderr: what was chosen and how to choose otherwise."""
+    _temporary: Path | None = None
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """All sources, by path."""
+        return tuple(self.files)
+
+    def temporary(self) -> Path:
+        """A private folder (mode 0700) that goes with the capture."""
+        if self._temporary is None:
+            self._temporary = Path(tempfile.mkdtemp(prefix="raydoctor-"))
+        return self._temporary
+
+    def close(self) -> None:
+        """Remove the private folder."""
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+            self._temporary = None
+
+    def __enter__(self) -> Capture:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def open_capture(path: str | None = None, driver_log: str | None = None) -> Capture:
+    """Open what a user names: any layout of the contract, or this machine's session.
+
+    `driver_log` adds one file (`-`: standard input) as driver output. Raises RaydoctorError if
+    there is nothing that can be read.
+    """
+    if path is None and driver_log is not None:
+        capture = Capture(driver_log, "driver", {})
+    else:
+        capture = _open(path)
+    try:
+        if driver_log is not None:
+            _add_driver_log(capture, driver_log)
+        _expand_gz(capture)
+    except BaseException:
+        capture.close()
+        raise
+    return capture
+
+
+def _open(path: str | None) -> Capture:
+    if path is None:
+        choice = session.this_machine()
+        return _from_folder(choice.path, [choice.note] if choice.note else [])
+    given = Path(path)
+    try:
+        mode = given.stat().st_mode
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+        raise RaydoctorError(f"cannot read {path}: {why}", _LOOKED_FOR) from None
+    except ValueError as error:  # an embedded NUL
+        raise RaydoctorError(f"cannot read {path!r}: {error}", _LOOKED_FOR) from None
+    if stat.S_ISDIR(mode):
+        return _from_folder(given, [])
+    if not stat.S_ISREG(mode):
+        raise RaydoctorError(f"cannot read {path}: neither a file nor a folder", _LOOKED_FOR)
+    return _from_archive(given) if archive.is_archive(given.name) else _from_file(given)
+
+
+def _from_folder(folder: Path, notes: list[str]) -> Capture:
+    if choice := session.latest_in(folder):
+        notes = [*notes, choice.note] if choice.note else notes
+        folder = choice.path
+    capture = Capture(str(folder), _kind(folder), {}, notes=notes)
+    _walk(folder, capture)
+    if not capture.files and not capture.gaps:
+        raise RaydoctorError(f"no Ray logs in {folder}", _LOOKED_FOR)
+    return capture
+
+
+def _kind(folder: Path) -> str:
+    if folder.name.startswith("session_"):
+        return "session"
+    return "logs" if folder.name == "logs" else "tree"
+
+
+def _from_archive(path: Path) -> Capture:
+    capture = Capture(str(path), "archive", {})
+    try:
+        inside = capture.temporary() / "archive"
+        inside.mkdir()
+        capture.gaps += archive.unpack(path, inside)
+        _walk(inside, capture)
+        if not capture.files and not capture.gaps:
+            raise RaydoctorError(f"no Ray logs in {path}", _LOOKED_FOR)
+    except BaseException:
+        capture.close()
+        raise
+    return capture
+
+
+def _from_file(path: Path) -> Capture:
+    size = path.stat().st_size
+    source = identify(path.name, size) or Source(path.name, "driver", size=size)
+    if not os.access(path, os.R_OK):
+        raise RaydoctorError(f"cannot read {path}: permission denied", f"Try: sudo raydoctor diagnose {path}")
+    return Capture(str(path), "file", {source: path})
+
+
+def _walk(root: Path, capture: Capture) -> None:
+    """Add every source below `root`; links are not followed, so that no loop and no way out exists."""
+    found: dict[Source, Path] = {}
+    for entry, relative in _entries(str(root), "", capture.gaps):
+        source = identify(relative)
+        if source is None:
+            continue
+        try:
+            if entry.is_symlink():
+                capture.gaps.append(Gap(relative, "is a symbolic link; not followed", "Copy the file itself."))
+            elif entry.is_file(follow_symlinks=False):
+                found[replace(source, size=entry.stat(follow_symlinks=False).st_size)] = Path(entry.path)
+        except OSError as error:
+            capture.gaps.append(Gap(relative, f"cannot be read: {error.strerror}"))
+    capture.files.update(sorted(found.items(), key=lambda item: item[0].path))
+
+
+def _entries(folder: str, relative: str, gaps: list[Gap]) -> Iterator[tuple[os.DirEntry[str], str]]:
+    try:
+        with os.scandir(folder) as scan:
+            entries = list(scan)
+    except OSError as error:
+        gaps.append(Gap(relative or folder, f"cannot be listed: {error.strerror}", f"Try: sudo raydoctor {folder}"))
+        return
+    for entry in entries:
+        path = f"{relative}/{entry.name}" if relative else entry.name
+        if entry.is_dir(follow_symlinks=False):
+            if not any(fnmatch(entry.name, skipped) for skipped in SKIPPED_FOLDERS):
+                yield from _entries(entry.path, path, gaps)
+        else:
+            yield entry, path
+
+
+def _add_driver_log(capture: Capture, name: str) -> None:
+    if name == "-":
+        file = capture.temporary() / "driver.log"
+        with file.open("wb") as out:
+            shutil.copyfileobj(sys.stdin.buffer, out)
+        capture.files[Source("<stdin>", "driver", size=file.stat().st_size)] = file
+        return
+    file = Path(name)
+    try:
+        size = file.stat().st_size
+        file.open("rb").close()
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise RaydoctorError(
+            f"cannot read the driver log {name}: {why}",
+            "Give the file that holds the driver's output, or - for standard input.",
+        ) from None
+    capture.files[Source(name if name not in _paths(capture) else f"{name} (driver)", "driver", size=size)] = file
+
+
+def _paths(capture: Capture) -> set[str]:
+    return {source.path for source in capture.files}
+
+
+def _expand_gz(capture: Capture) -> None:
+    """Replace `.gz` files by what they hold, in the private folder; names and roles stay."""
+    for number, (source, file) in enumerate(list(capture.files.items())):
+        if not file.name.endswith(".gz"):
+            continue
+        unpacked = capture.temporary() / f"{number}-{file.name[:-3]}"
+        if gap := archive.gunzip(file, unpacked):
+            capture.gaps.append(replace(gap, what=source.path))
+        if unpacked.exists():
+            del capture.files[source]
+            capture.files[replace(source, size=unpacked.stat().st_size)] = unpacked

@@ -1,0 +1,84 @@
+"""Ray's ids: what the hex digits of one id say about others.
+
+Layout (measured with Ray 2.60, the same since 2.6): JobID 8 digits, a little-endian counter; ActorID
+32 = 24 unique + JobID; TaskID 48 = 16 unique + ActorID; ObjectID 56 = TaskID + 8 digits of a
+little-endian index, where 1..n are returns and 100,000,001 upwards come from `ray.put`; LeaseID 64
+= counter + WorkerID of the submitter; a driver's WorkerID is its JobID followed by 48 `f`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+FIRST_PUT_INDEX = 100_000_001
+"""`RAY_max_num_generator_returns` (1e8) + 1: Ray >= 2.6 numbers `ray.put` objects from here."""
+
+NIL_WORKER = "f" * 56
+
+
+class ObjectIdParts(NamedTuple):
+    """What an ObjectID names."""
+
+    task: str
+    """The creator: the task that returned it or called `ray.put`."""
+    actor: str
+    """The actor whose method that task was; empty for a normal task or a driver."""
+    job: str
+    index: int
+    put: bool
+
+
+def parse_object_id(value: str) -> ObjectIdParts | None:
+    """Split an ObjectID; None if it is not one (length, digits, or nil)."""
+    if len(value) != 56 or not _is_hex(value) or value == "f" * 56:
+        return None
+    index = int.from_bytes(bytes.fromhex(value[48:]), "little")
+    task = value[:48]
+    return ObjectIdParts(task, actor_of_task(task), task[40:], index, index >= FIRST_PUT_INDEX)
+
+
+def actor_of_task(task: str) -> str:
+    """The actor of an actor task or creation task; empty for normal tasks and drivers."""
+    actor = task[16:]
+    return "" if len(task) != 48 or actor.startswith("f" * 24) else actor
+
+
+def job_of_task(task: str) -> str:
+    """The job a task belongs to."""
+    return task[40:] if len(task) == 48 else ""
+
+
+def is_driver_task(task: str) -> bool:
+    """Whether this is the task id that stands for a driver itself."""
+    return len(task) == 48 and task.startswith("f" * 40)
+
+
+def job_of_actor(actor: str) -> str:
+    """The job that created an actor."""
+    return actor[24:] if len(actor) == 32 else ""
+
+
+def job_of_driver(worker: str) -> str:
+    """The job whose driver has this WorkerID, or empty for an ordinary worker."""
+    if len(worker) == 56 and worker.endswith("f" * 48) and worker != NIL_WORKER:
+        return worker[:8]
+    return ""
+
+
+def driver_of_job(job: str) -> str:
+    """The WorkerID of a job's driver."""
+    return job + "f" * 48
+
+
+def submitter_of_lease(lease: str) -> str:
+    """The worker (or driver) that asked for a lease (Ray >= 2.50), or empty."""
+    return lease[8:] if len(lease) == 64 and _is_hex(lease) else ""
+
+
+def job_number(job: str) -> int:
+    """The counter in a JobID: job 1 is `01000000`."""
+    return int.from_bytes(bytes.fromhex(job), "little") if len(job) == 8 and _is_hex(job) else 0
+
+
+def _is_hex(value: str) -> bool:
+    return all(c in "0123456789abcdef" for c in value)

@@ -1,0 +1,233 @@
+"""The values that cross layers: frozen, slotted, without behaviour beyond small properties.
+
+Imports nothing of ours. The words are those of the project's glossary: a *source* is one file of a
+*capture*, an *event* one recognised record in it, a *finding* what a rule says about events, a
+*diagnosis* what the report shows once findings are linked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+Severity = Literal["critical", "error", "warning", "info"]
+Tier = Literal["root", "cause", "symptom"]
+Risk = Literal["safe", "disruptive", "destructive"]
+
+SEVERITIES: tuple[Severity, ...] = ("critical", "error", "warning", "info")
+"""Worst first."""
+
+
+class Entity(NamedTuple):
+    """A thing with an id.
+
+    Kinds: `node`, `worker`, `process` (value `<node label>/<pid>`: a pid alone identifies
+    nothing), `job`, `task`, `actor`, `object`, `lease`, `pg`, and the two singletons of a node or
+    cluster that fail as a whole: `raylet` (value: node id or node label) and `gcs`.
+    """
+
+    kind: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One file of a capture: all that its path alone tells."""
+
+    path: str
+    """Relative to the capture, with forward slashes; what reports show."""
+    role: str
+    node: str = ""
+    """Label of the node whose logs these are: the folder that holds `logs/`, or empty."""
+    entities: tuple[Entity, ...] = ()
+    pid: int | None = None
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Event:
+    """One match of a signal. Compared by identity: two equal lines are two events."""
+
+    kind: str
+    source: Source
+    line: int
+    """1-based line of the hit in the source."""
+    offset: int
+    text: str
+    """The whole record as read: colours stripped, at most some hundred lines."""
+    message: str = ""
+    """The record without header or driver prefix; what patterns are matched against."""
+    at: float | None = None
+    """Epoch seconds, or None where the record carries no time."""
+    slack: float = 0.0
+    """Uncertainty of `at` in seconds."""
+    level: str = ""
+    """`D I W E C` as Ray's C++ prints it (`C` is fatal), or empty."""
+    pid: int | None = None
+    """Pid of the process that wrote the record, where the record or the file name says."""
+    fields: Mapping[str, str] = field(default_factory=dict)
+    """Named groups of the signal's pattern, and `key=value` pairs at the record's end."""
+    entities: frozenset[Entity] = frozenset()
+    count: int = 1
+    """How many equal records this one stands for (`[repeated 3x across cluster]`, folded storms)."""
+    sightings: tuple[Event, ...] = ()
+    """The same event as other files tell it (`.err` twins)."""
+
+    def __getitem__(self, name: str) -> str:
+        """A field, or the empty string where this generation of the text lacks it."""
+        return self.fields.get(name) or ""
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Evidence that should exist and does not: what, why, and how to get it."""
+
+    what: str
+    why: str
+    hint: str = ""
+    optional: bool = False
+    """An optional source (the kernel log, say): its absence alone does not make a capture
+    incomplete; it counts where a diagnosis lists it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One step of a chain: an event and what it shows."""
+
+    event: Event
+    shows: str
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """A concrete fix. `steps` are lines to paste or do; `risk` says what doing them can harm."""
+
+    title: str
+    steps: tuple[str, ...] = ()
+    risk: Risk = "safe"
+    doc: str = ""
+    since: tuple[int, int] = (0, 0)
+    """First Ray (major, minor) that knows the setting; the remedy is dropped for older captures."""
+    until: tuple[int, int] = (999, 0)
+    """First Ray (major, minor) that no longer knows it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Whom a diagnosis is about, for reports."""
+
+    kind: str
+    id: str | None = None
+    name: str | None = None
+    pid: int | None = None
+    node: str | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Finding:
+    """What a rule yields: one incident, as far as this rule can see it."""
+
+    headline: str
+    """One sentence with the numbers that matter."""
+    chain: tuple[Link, ...]
+    """From cause to symptom; never empty: a claim without evidence is none."""
+    explains: tuple[Entity, ...] = ()
+    """Entities whose end or failure this finding accounts for."""
+    caused_by: tuple[Entity, ...] = ()
+    """Entities whose end or failure would in turn account for this finding."""
+    subjects: tuple[Subject, ...] = ()
+    count: int = 1
+    severity: Severity | None = None
+    """None: the rule's own."""
+    remedies: tuple[Remedy, ...] | None = None
+    """None: the rule's own; computed ones carry this incident's numbers."""
+    covers: tuple[Event, ...] = ()
+    """Further events that belong to this incident and need no link of their own."""
+    gaps: tuple[Gap, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Diagnosis:
+    """A finding in its place: with an id, its rule's name, and what follows from it."""
+
+    id: str
+    rule: str
+    tier: Tier
+    severity: Severity
+    headline: str
+    count: int
+    chain: tuple[Link, ...]
+    remedies: tuple[Remedy, ...]
+    subjects: tuple[Subject, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+    consequences: tuple[str, ...] = ()
+    first_at: float | None = None
+    last_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeInfo:
+    """A node as the capture shows it."""
+
+    id: str
+    ip: str = ""
+    head: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureInfo:
+    """What was read, for the report's head."""
+
+    path: str
+    kind: str
+    """`session`, `logs`, `tree`, `archive`, `file` or `driver`."""
+    ray_versions: tuple[str, ...] = ()
+    nodes: tuple[NodeInfo, ...] = ()
+    begin: float | None = None
+    end: float | None = None
+    files: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Unexplained:
+    """A symptom that no diagnosis accounts for."""
+
+    kind: str
+    file: str
+    line: int
+    text: str
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """What the diagnosis cost."""
+
+    seconds: float = 0.0
+    hits: int = 0
+    events: int = 0
+    rules: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The result of a diagnosis; what every renderer takes."""
+
+    capture: CaptureInfo
+    diagnoses: tuple[Diagnosis, ...] = ()
+    unexplained: tuple[Unexplained, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+    stats: Stats = Stats()
+
+    @property
+    def roots(self) -> tuple[Diagnosis, ...]:
+        """The diagnoses that no other lists among its consequences, most severe first."""
+        below = {name for d in self.diagnoses for name in d.consequences}
+        return tuple(d for d in self.diagnoses if d.id not in below)
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing that could have hidden a failure was missing."""
+        return all(gap.optional for gap in self.gaps)

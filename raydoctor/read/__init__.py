@@ -1,0 +1,1 @@
+"""Bytes -> events: the ripgrep pass, record assembly, clocks, ids, structured files."""

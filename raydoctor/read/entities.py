@@ -1,0 +1,46 @@
+"""Ids in a record's text -> entities."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from raydoctor.model import Entity
+
+_KINDS = {"raylet": "node", "placement": "pg", "lease": "lease"}
+_LABELLED = re.compile(
+    r"\b(worker|node|actor|task|object|job|lease|raylet|placement)[ _]?(?:group)?[ _]?(?:id)?\s?[:=]?\s?"
+    r"([0-9a-f]{64}|[0-9a-f]{56}|[0-9a-f]{48}|[0-9a-f]{36}|[0-9a-f]{32}|[0-9a-f]{8})\b",
+    re.IGNORECASE,
+)
+_LENGTHS = {"worker": 56, "node": 56, "actor": 32, "task": 48, "object": 56, "job": 8, "lease": 64, "pg": 36}
+_FIELD_KINDS = {
+    **{kind: kind for kind in _LENGTHS},
+    **{f"{kind}_id": kind for kind in _LENGTHS},
+    "placement_group_id": "pg",
+}
+
+
+def is_id(kind: str, value: str) -> bool:
+    """Whether `value` has the length of such an id and is not nil (all `f`)."""
+    return len(value) == _LENGTHS.get(kind) and value.strip("f") != ""
+
+
+def in_text(text: str) -> frozenset[Entity]:
+    """Every id that the text labels (`worker id = …`, `Node ID: …`, `actor_id=…`)."""
+    found = set()
+    for label, value in _LABELLED.findall(text):
+        kind = label.lower()
+        kind = _KINDS.get(kind, kind)
+        if is_id(kind, value):
+            found.add(Entity(kind, value))
+    return frozenset(found)
+
+
+def in_fields(fields: Mapping[str, str]) -> frozenset[Entity]:
+    """Ids among a record's fields, by the field's name."""
+    return frozenset(
+        Entity(kind, value)
+        for name, value in fields.items()
+        if (kind := _FIELD_KINDS.get(name)) and value and is_id(kind, value)
+    )

@@ -1,0 +1,240 @@
+"""Log lines -> records: headers, driver prefixes, colours, and where a record ends.
+
+The forms (Ray 2.3 to 2.60): C++ `[2026-11-21 07:34:50,739 W 283 293] (raylet) store.cc:366: text`,
+Python `2026-11-21 07:35:03,092<TAB>WARNING worker.py:2622 -- text`, one JSON object a line
+(RAY_BACKEND_LOG_JSON, LoggingConfig), gRPC's and abseil's `E1121 04:58:43.606480 31606 f.cc:378] text`,
+the kernel's, and plain text. The driver's output wraps any of them in `(raylet, ip=…)` or
+`(train pid=12, ip=…)`, coloured, with `[repeated 3x across cluster]` behind.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+MAX_RECORD_LINES = 250
+MAX_LINE = 16_384
+"""Characters of one line that are looked at: exit details and task specs are far below."""
+
+_ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+_CPP = re.compile(
+    r"\[(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) (?P<level>[TDIWECF]) (?P<pid>\d+) \d+\] "
+    r"(?:\([\w.-]+\) )?[\w./-]+:\d+: ?"
+)
+_PYTHON = re.compile(
+    r"(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3})[\t ]+(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL)"
+    r"[\t ]+(?:[\w./-]+:\d+ -- )?"
+)
+_ABSL = re.compile(r"(?P<level>[IWEF])(?P<monthday>\d{4}) (?P<time>\d\d:\d\d:\d\d\.\d+)\s+(?P<pid>\d+) [\w./-]+:\d+\]\s*")
+_KERNEL = (
+    re.compile(r"\[(?P<date>\w{3} \w{3} +\d+ \d\d:\d\d:\d\d \d{4})\] "),
+    re.compile(r"\[ *(?P<uptime>\d+\.\d+)\] "),
+    re.compile(r"(?P<iso>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?) \S+ kernel: (?:\[ *\d+\.\d+\] )?"),
+    re.compile(r"(?P<syslog>\w{3} +\d+ \d\d:\d\d:\d\d) \S+ kernel: (?:\[ *\d+\.\d+\] )?"),
+)
+_PREFIX = re.compile(
+    r"\((?P<who>(?:raylet|gcs_server|autoscaler|scheduler)(?:[ ,][^()]*)?|[^()]*(?:\([^()]*\))?[^()]*?pid=\d+(?:, ip=[^()]+)?)\) ?"
+)
+_PREFIX_PARTS = re.compile(r"^(?P<name>.*?)[ ,]*\bpid=(?P<pid>\d+)(?:, ip=(?P<ip>\S+))?$")
+_REPEATED = re.compile(r" ?\[repeated (\d+)x across (?:cluster|all nodes)\](?: \(Ray deduplicates logs by default\..*)?$")
+_LEVELS = {"DEBUG": "D", "INFO": "I", "WARNING": "W", "ERROR": "E", "CRITICAL": "C", "FATAL": "C", "F": "C"}
+_PLAIN_BREAKS = (
+    "Traceback (most recent call last):",
+    "During handling of the above exception",
+    "The above exception was the direct cause",
+    ":task_name:",
+    ":actor_name:",
+    ":job_id:",
+    "*** SIG",
+    "Fatal Python error:",
+)
+
+
+@dataclass(slots=True)
+class Line:
+    """One line, taken apart."""
+
+    text: str
+    """Colours stripped."""
+    message: str
+    headed: bool = False
+    """Starts a record: it has a header of its own."""
+    stamp: str = ""
+    """`YYYY-MM-DD HH:MM:SS,mmm` in the writer's local time, or empty."""
+    epoch: float | None = None
+    """Where the line says it outright (JSON `timestamp_ns`)."""
+    level: str = ""
+    pid: int | None = None
+    who: str = ""
+    """The driver prefix: `raylet`, `gcs_server`, `autoscaler`, or the name of a task or actor."""
+    echo: str = ""
+    """Which process's output a prefixed driver line echoes: raylet, gcs, autoscaler, worker."""
+    ip: str = ""
+    repeated: int = 1
+    fields: dict[str, str] = field(default_factory=dict)
+
+
+def strip_ansi(text: str) -> str:
+    """Text without terminal control sequences."""
+    return _ANSI.sub("", text) if "\x1b" in text else text
+
+
+def parse_line(raw: str, role: str = "") -> Line:
+    """Take one line apart. Total: any text is a line, if only a plain one."""
+    text = strip_ansi(raw.rstrip("\r\n"))
+    line = Line(text, text)
+    if text.startswith("{") and text.endswith("}") and _parse_json(line):
+        return line
+    if role in ("driver", "job-driver"):
+        _parse_prefix(line)
+    if role == "kernel":
+        _parse_kernel(line)
+        return line
+    message = line.message
+    match = None
+    if message.startswith("["):
+        match = _CPP.match(message)
+    elif message[:1].isdigit():
+        match = _PYTHON.match(message)
+    elif message[:1] in ("E", "W", "I", "F"):
+        match = _ABSL.match(message)
+    if match:
+        _apply_header(line, match)
+    return line
+
+
+def _apply_header(line: Line, match: re.Match[str]) -> None:
+    groups = match.groupdict()
+    line.headed = True
+    line.level = _LEVELS.get(groups["level"], groups["level"])
+    line.stamp = groups.get("stamp") or ""
+    if groups.get("pid") and line.pid is None:
+        line.pid = int(groups["pid"])
+    if groups.get("monthday"):
+        line.fields["monthday"] = groups["monthday"]
+        line.fields["time"] = groups["time"]
+    line.message = line.message[match.end() :]
+
+
+def _parse_prefix(line: Line) -> None:
+    """`(train pid=12, ip=…) text [repeated 3x across cluster]`."""
+    if not line.text.startswith("("):
+        return
+    match = _PREFIX.match(line.text)
+    if not match:
+        return
+    who = match["who"]
+    line.message = line.text[match.end() :]
+    line.headed = True
+    if repeated := _REPEATED.search(line.message):
+        line.repeated = int(repeated[1])
+        line.message = line.message[: repeated.start()]
+    if parts := _PREFIX_PARTS.match(who):
+        line.who, line.pid, line.ip = parts["name"].strip(), int(parts["pid"]), parts["ip"] or ""
+    else:
+        name, _, rest = who.replace(",", " ").partition(" ")
+        line.who = name
+        line.ip = rest.partition("ip=")[2].strip()
+    line.echo = {"raylet": "raylet", "gcs_server": "gcs", "autoscaler": "autoscaler", "scheduler": "autoscaler"}.get(
+        line.who, "worker"
+    )
+
+
+def _parse_kernel(line: Line) -> None:
+    for form in _KERNEL:
+        if match := form.match(line.text):
+            line.headed = True
+            line.fields.update({k: v for k, v in match.groupdict().items() if v})
+            line.message = line.text[match.end() :]
+            return
+
+
+def _parse_json(line: Line) -> bool:
+    """RAY_BACKEND_LOG_JSON (C++: letter levels) and LoggingConfig (Python) lines."""
+    try:
+        data: Any = json.loads(line.text)
+    except (ValueError, RecursionError):
+        return False
+    if not isinstance(data, dict) or "message" not in data:
+        return False
+    # Event files escape line breaks twice (`\\\\n` in the file).
+    parts = [str(data["message"]).replace("\\n", "\n").replace("\\t", "\t")]
+    parts += [str(data[key]) for key in ("exc_text",) if data.get(key)]
+    line.message = strip_ansi("\n".join(parts))
+    line.headed = True
+    level = str(data.get("levelname", data.get("severity", "")))
+    line.level = _LEVELS.get(level, level[:1])
+    line.stamp = str(data.get("asctime", ""))
+    line.epoch = _json_epoch(data)
+    pid = next((data[key] for key in ("process", "pid", "source_pid") if data.get(key)), "")
+    if str(pid).isdigit():
+        line.pid = int(pid)
+    extra = data.get("custom_fields")
+    flat = {**data, **(extra if isinstance(extra, dict) else {})}
+    line.fields = {
+        k: str(v) for k, v in flat.items() if isinstance(v, (str, int, float)) and k not in ("message", "exc_text")
+    }
+    return True
+
+
+def _json_epoch(data: dict[str, Any]) -> float | None:
+    """LoggingConfig's nanoseconds, or the seconds of event files (C++ int, Python str)."""
+    try:
+        if "timestamp_ns" in data:
+            return float(data["timestamp_ns"]) / 1e9
+        if "timestamp" in data:
+            return float(data["timestamp"])
+    except (TypeError, ValueError):
+        pass
+    return None
+
+
+def assemble(first: Line, following: list[str], role: str) -> tuple[str, str]:
+    """The whole record that starts with `first`: (text, message).
+
+    `following` are the next raw lines of the file; those that belong to the record are taken.
+    """
+    texts, messages = [first.text], [first.message]
+    for raw in following[: MAX_RECORD_LINES - 1]:
+        line = parse_line(raw, role)
+        if first.echo:
+            if line.echo != first.echo or line.pid != first.pid or _has_own_header(line.message):
+                break
+        elif line.headed or _breaks_plain(line.text, first.text):
+            break
+        texts.append(line.text)
+        messages.append(line.message)
+    return "\n".join(texts).rstrip(), "\n".join(messages).rstrip()
+
+
+def _has_own_header(message: str) -> bool:
+    """A prefixed driver line whose body begins a new record.
+
+    Messages that Ray pushes to drivers carry no header, so equal prefixes alone do not part them;
+    the openings of such messages do.
+    """
+    return bool(_CPP.match(message) or _PYTHON.match(message)) or message.startswith(_PUSHED)
+
+
+_PUSHED = (
+    "A worker died or was killed while executing a task",
+    "Task ",
+    "The node with node id:",
+    "WARNING:",
+    "Warning:",
+)
+
+
+def _breaks_plain(text: str, first: str) -> bool:
+    return text.startswith(_PLAIN_BREAKS) and not (first.startswith("Fatal Python error") and text.startswith("  "))
+
+
+_KEY_VALUE = re.compile(r"(?:^|\s)([a-z][a-z_]*)=([^\s=,;]+)(?=\s|$)")
+
+
+def trailing_fields(message: str) -> dict[str, str]:
+    """The `key=value` pairs that Ray's structured C++ logging appends (2.40+) to a message."""
+    tail = message.rpartition("\n")[2][-600:]
+    return dict(_KEY_VALUE.findall(tail))

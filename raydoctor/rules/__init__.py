@@ -1,0 +1,45 @@
+"""The rules: one file each. Nothing is registered by hand."""
+
+from __future__ import annotations
+
+import pkgutil
+from functools import lru_cache
+from importlib import import_module
+
+from raydoctor.rule import Rule
+
+_TIERS = ("root", "cause", "symptom")
+
+
+@lru_cache(maxsize=1)
+def names() -> tuple[str, ...]:
+    """Rule names, from the files in this folder; nothing is imported."""
+    return tuple(
+        sorted(
+            module.name.replace("_", "-")
+            for module in pkgutil.iter_modules(__path__)
+            if not module.name.startswith("_")
+        )
+    )
+
+
+@lru_cache(maxsize=1)
+def load() -> tuple[Rule, ...]:
+    """Every rule, by tier (root, cause, symptom), then name."""
+    rules = [_from_module(name) for name in names()]
+    return tuple(sorted(rules, key=lambda r: (_TIERS.index(r.tier), r.name)))
+
+
+def find(name: str) -> Rule | None:
+    """A rule by its name or a former one, or None. A present name imports that rule alone."""
+    if name in names():
+        return _from_module(name)
+    return next((rule for rule in load() if name in rule.formerly), None)
+
+
+def _from_module(name: str) -> Rule:
+    module = import_module(f"{__name__}.{name.replace('-', '_')}")
+    found = [value for value in vars(module).values() if isinstance(value, Rule)]
+    if len(found) != 1:
+        raise TypeError(f"{module.__file__} must define one rule, not {len(found)}")
+    return found[0]
