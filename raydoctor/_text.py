@@ -1,0 +1,124 @@
+"""Text for people: hostile characters escaped, long lines cut, numbers with units.
+
+Logs hold whatever user code printed. What leaves raydoctor holds no control character but the line
+break, and nothing that reorders or hides text on a screen.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+import unicodedata
+
+ELLIPSIS = "…"
+_LONG_ID = re.compile(r"(?<![0-9a-f])([0-9a-f]{8})[0-9a-f]{23,56}(?![0-9a-f])")
+"""Ids of 31 digits and more: an ActorID has 32, a LeaseID 64; a JobID stays whole."""
+
+
+def printable(text: str) -> str:
+    """Text in which everything but line breaks shows: controls, bidi marks and such are escaped.
+
+    `str.isprintable` is Unicode's own notion (no `Cc`, `Cf`, `Cs`, `Co`, `Cn`, `Zl`, `Zp`), so that
+    ANSI sequences, right-to-left overrides and zero-width characters are all outside it.
+    """
+    if text.isprintable():
+        return text
+    return "".join(map(_shown, text))
+
+
+def _shown(char: str) -> str:
+    if char.isprintable() or char == "\n":
+        return char
+    if char == "\t":
+        return "    "
+    if unicodedata.category(char) == "Zs":
+        return " "
+    return char.encode("unicode_escape").decode("ascii")
+
+
+def one_line(text: str) -> str:
+    """Printable text without line breaks: for headlines, cells and names."""
+    return " ".join(printable(text).split("\n")).strip()
+
+
+def first_line(text: str) -> str:
+    """The first line that is not blank, printable."""
+    return next((one_line(line) for line in text.split("\n") if line.strip()), "")
+
+
+def cells(text: str) -> int:
+    """Columns that printable text takes on a terminal."""
+    if text.isascii():
+        return len(text)
+    return sum(map(_cells_of, text))
+
+
+def _cells_of(char: str) -> int:
+    if unicodedata.combining(char):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in ("W", "F") else 1
+
+
+def cut(text: str, width: int) -> str:
+    """Text of at most `width` columns; what was cut shows as an ellipsis."""
+    if cells(text) <= width:
+        return text
+    kept, room = [], max(width, 1) - 1
+    for char in text:
+        room -= _cells_of(char)
+        if room < 0:
+            break
+        kept.append(char)
+    return "".join(kept).rstrip() + ELLIPSIS
+
+
+def wrap(text: str, width: int) -> list[str]:
+    """Lines of at most `width` columns, broken at spaces; a longer word keeps a line of its own."""
+    lines: list[str] = []
+    current = ""
+    for word in text.split():
+        if current and cells(current) + 1 + cells(word) > width:
+            lines.append(current)
+            current = word
+        else:
+            current = f"{current} {word}" if current else word
+    return [*lines, current] if current or not lines else lines
+
+
+def short_ids(text: str) -> str:
+    """Long hexadecimal ids cut to eight digits, enough for `raydoctor story`."""
+    return _LONG_ID.sub(r"\1" + ELLIPSIS, text)
+
+
+def plural(count: int, noun: str, many: str = "") -> str:
+    """`1 file`, `1,234 files`."""
+    return f"{count:,} {noun if count == 1 else many or noun + 's'}"
+
+
+def size(count: float) -> str:
+    """Bytes in decimal units: `900 B`, `1.2 MB`."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 999.5:
+            return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+def duration(seconds: float) -> str:
+    """`0.12 s`, `14 s`, `3 min 20 s`."""
+    if seconds < 9.95:
+        return f"{seconds:.2f} s" if seconds < 0.995 else f"{seconds:.1f} s"
+    if seconds < 119.5:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def moment(at: float | None, form: str = "%Y-%m-%d %H:%M:%S") -> str:
+    """A time in this machine's zone; empty where unknown or beyond the calendar."""
+    if at is None:
+        return ""
+    try:
+        return time.strftime(form, time.localtime(at))
+    except (OverflowError, ValueError, OSError):
+        return ""

@@ -1,0 +1,264 @@
+"""Runs the rules, lets the best cause of each end have it, links what follows from what.
+
+* Every finding *explains* entities (a worker that ended, a node that died, an object that was lost).
+  Where two findings explain the same entity, the rule with the lower `rank` keeps it; a finding
+  that keeps none of its entities is dropped, its evidence covered by the winner.
+* Fallback rules run last and see what is explained already.
+* A finding whose `caused_by` names an entity that another explains becomes that one's consequence.
+  One incident is one tree.
+* Every symptom event is covered by a diagnosis or listed as unexplained.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from raydoctor import rules as catalogue
+from raydoctor import signals
+from raydoctor.capture.open import Capture
+from raydoctor.case import Case
+from raydoctor.model import (
+    SEVERITIES,
+    CaptureInfo,
+    Diagnosis,
+    Entity,
+    Event,
+    Finding,
+    Gap,
+    NodeInfo,
+    Remedy,
+    Report,
+    Severity,
+    Stats,
+    Unexplained,
+)
+from raydoctor.read import build
+from raydoctor.rule import Rule, Signal
+
+_UNEXPLAINED_TEXT = 300
+
+
+@dataclass(slots=True, eq=False)
+class _Candidate:
+    """A finding on its way to a diagnosis."""
+
+    rule: Rule
+    finding: Finding
+    held: set[Entity] = field(default_factory=set)
+    parent: _Candidate | None = None
+    children: list[_Candidate] = field(default_factory=list)
+
+    @property
+    def severity(self) -> Severity:
+        return self.finding.severity or self.rule.severity
+
+    @property
+    def times(self) -> list[float]:
+        return [link.event.at for link in self.finding.chain if link.event.at is not None]
+
+    @property
+    def key(self) -> tuple[int, int, float, str]:
+        """Most severe first, then by cause precedence, time, text: no order of files in it."""
+        first = min(self.times, default=float("inf"))
+        return (SEVERITIES.index(self.severity), self.rule.rank, first, self.finding.headline)
+
+
+def run(
+    capture: Capture,
+    *,
+    since: float | None = None,
+    until: float | None = None,
+    rules: Sequence[Rule] | None = None,
+    strict: bool = False,
+) -> Report:
+    """Diagnose an open capture. `since`/`until` (epoch seconds) keep incidents that touch that span.
+
+    A rule that raises becomes a gap, unless `strict`.
+    """
+    began = time.monotonic()
+    rules = catalogue.load() if rules is None else rules
+    looked_for: list[Signal] = [*signals.FACTS, *(s for r in rules for s in r.looks_for)]
+    reading = build.read(capture, looked_for)
+    case, gaps = reading.case, [*capture.gaps, *reading.gaps]
+    candidates = judge(case, rules, gaps, strict)
+    candidates = [c for c in candidates if _within(c, since, until)]
+    roots = _link(candidates)
+    diagnoses = _number(roots, case.version)
+    kinds = {s.kind for s in looked_for if s.symptom}
+    unexplained = _unexplained(case, kinds, candidates, since, until)
+    stats = Stats(time.monotonic() - began, reading.hits, len(case.events), len(rules))
+    return Report(_info(capture, case), diagnoses, unexplained, tuple(dict.fromkeys(gaps)), stats)
+
+
+# ---------------------------------------------------------------- findings
+
+
+def judge(case: Case, rules: Iterable[Rule], gaps: list[Gap], strict: bool = False) -> list[_Candidate]:
+    """Findings of all rules, each entity held by its best explanation."""
+    ordered = sorted(rules, key=lambda r: (r.rank, r.name))
+    first = [c for rule in ordered if not rule.fallback for c in _findings(rule, case, gaps, strict)]
+    kept, holders = _claim(first)
+    for rule in (r for r in ordered if r.fallback):
+        case.explained = frozenset(holders)
+        found, more = _claim(_findings(rule, case, gaps, strict), holders)
+        kept += found
+        holders = more
+    return kept
+
+
+def _findings(rule: Rule, case: Case, gaps: list[Gap], strict: bool) -> list[_Candidate]:
+    try:
+        return [_Candidate(rule, finding) for finding in rule.judge(case)]
+    except Exception as error:
+        if strict:
+            raise
+        gaps.append(
+            Gap(f"rule {rule.name}", f"crashed: {type(error).__name__}: {error}", "Please report this with the capture.")
+        )
+        return []
+
+
+def _claim(
+    candidates: list[_Candidate], holders: dict[Entity, _Candidate] | None = None
+) -> tuple[list[_Candidate], dict[Entity, _Candidate]]:
+    """Give each entity to the first candidate (they come by rank); drop who holds nothing."""
+    holders = dict(holders or {})
+    kept = []
+    for candidate in candidates:
+        wanted = candidate.finding.explains
+        candidate.held = {entity for entity in wanted if entity not in holders}
+        if wanted and not candidate.held:
+            continue
+        for entity in candidate.held:
+            holders[entity] = candidate
+        kept.append(candidate)
+    return kept, holders
+
+
+def _within(candidate: _Candidate, since: float | None, until: float | None) -> bool:
+    times = candidate.times
+    if not times:
+        return True
+    return (since is None or max(times) >= since) and (until is None or min(times) <= until)
+
+
+# ---------------------------------------------------------------- links
+
+
+def _link(candidates: list[_Candidate]) -> list[_Candidate]:
+    """Hang each finding below the one that explains it; the roots come back, worst first."""
+    holders = {entity: c for c in candidates for entity in c.held}
+    for candidate in sorted(candidates, key=lambda c: c.key):
+        causes = [holders[e] for e in candidate.finding.caused_by if e in holders]
+        causes = [c for c in causes if not _is_below(c, candidate)]
+        if causes:
+            candidate.parent = min(causes, key=lambda c: (c.rule.rank, c.key))
+            candidate.parent.children.append(candidate)
+    roots = [c for c in candidates if c.parent is None]
+    for candidate in candidates:
+        candidate.children.sort(key=lambda c: (min(c.times, default=float("inf")), c.key))
+    return sorted(roots, key=_root_key)
+
+
+def _is_below(candidate: _Candidate | None, top: _Candidate) -> bool:
+    while candidate is not None:
+        if candidate is top:
+            return True
+        candidate = candidate.parent
+    return False
+
+
+def _root_key(root: _Candidate) -> tuple[int, tuple[int, int, float, str]]:
+    """A root is as severe as the worst of its tree."""
+    return (min(SEVERITIES.index(c.severity) for c in _tree(root)), root.key)
+
+
+def _tree(candidate: _Candidate) -> list[_Candidate]:
+    return [candidate, *(below for child in candidate.children for below in _tree(child))]
+
+
+def _number(roots: list[_Candidate], version: tuple[int, int] | None) -> tuple[Diagnosis, ...]:
+    ordered = [c for root in roots for c in _tree(root)]
+    names = {id(c): f"d{n}" for n, c in enumerate(ordered, 1)}
+    return tuple(_diagnosis(c, names, version) for c in ordered)
+
+
+def _diagnosis(candidate: _Candidate, names: dict[int, str], version: tuple[int, int] | None) -> Diagnosis:
+    rule, finding = candidate.rule, candidate.finding
+    remedies = rule.remedies if finding.remedies is None else finding.remedies
+    return Diagnosis(
+        id=names[id(candidate)],
+        rule=rule.name,
+        tier=rule.tier,
+        severity=candidate.severity,
+        headline=finding.headline,
+        count=finding.count,
+        chain=finding.chain,
+        remedies=tuple(r for remedy in remedies if (r := _for_version(remedy, version))),
+        subjects=finding.subjects,
+        gaps=finding.gaps,
+        consequences=tuple(names[id(child)] for child in candidate.children),
+        first_at=min(candidate.times, default=None),
+        last_at=max([*candidate.times, *(e.at for e in finding.covers if e.at is not None)], default=None),
+    )
+
+
+def _for_version(remedy: Remedy, version: tuple[int, int] | None) -> Remedy | None:
+    """A remedy that this Ray knows; where the version is unknown, one that says from when on."""
+    if version is None:
+        if remedy.since > (2, 9):
+            return replace(remedy, title=f"{remedy.title} (Ray ≥ {remedy.since[0]}.{remedy.since[1]})")
+        return remedy
+    return remedy if remedy.since <= version < remedy.until else None
+
+
+# ---------------------------------------------------------------- accounting
+
+
+def _unexplained(
+    case: Case, kinds: set[str], candidates: list[_Candidate], since: float | None, until: float | None
+) -> tuple[Unexplained, ...]:
+    """Symptoms that no kept finding accounts for, equal ones grouped, most frequent first."""
+    covered = {id(e) for c in candidates for e in (*(link.event for link in c.finding.chain), *c.finding.covers)}
+    explained = {entity for c in candidates for entity in c.finding.explains}
+    for exit_ in case.all_exits:
+        if exit_.expected or explained & set(exit_.entities):
+            covered.update(id(e) for e in exit_.events)
+    groups: dict[tuple[str, str], list[Event]] = {}
+    for event in case.of(*sorted(kinds)):
+        outside = event.at is not None and ((since or event.at) > event.at or event.at > (until or event.at))
+        if id(event) in covered or event.entities & explained or outside or case.torn_down(event):
+            continue
+        groups.setdefault((event.kind, _template(event.message)), []).append(event)
+    listed = [
+        Unexplained(kind, found[0].source.path, found[0].line, found[0].text[:_UNEXPLAINED_TEXT], sum(e.count for e in found))
+        for (kind, _), found in groups.items()
+    ]
+    return tuple(sorted(listed, key=lambda u: (-u.count, u.file, u.line)))
+
+
+def _template(message: str) -> str:
+    """A message with its ids and numbers folded, so that equal troubles group."""
+    return "".join("#" if c.isdigit() else c for c in message[:160])
+
+
+def _info(capture: Capture, case: Case) -> CaptureInfo:
+    times = [e.at for e in case.events if e.at is not None]
+    ledger = case.ledger
+    registered = [e["node"] for e in case.of("node.registered")]
+    nodes = tuple(
+        NodeInfo(node, ip, head=bool(registered) and node == registered[0])
+        for node, ip in sorted(ledger.node_ips.items(), key=lambda item: (item[0] not in registered[:1], item[0]))
+    )
+    return CaptureInfo(
+        path=capture.path,
+        kind=capture.kind,
+        ray_versions=ledger.versions,
+        nodes=nodes,
+        begin=min(times, default=None),
+        end=max(times, default=None),
+        files=len(capture.files),
+        bytes=sum(source.size for source in capture.sources),
+    )

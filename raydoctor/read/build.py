@@ -1,0 +1,137 @@
+"""A capture -> a case: the scan, clocks, twins, and what dead workers had been running."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from raydoctor.capture.open import Capture
+from raydoctor.case import Case, order
+from raydoctor.model import Event, Gap, Source
+from raydoctor.read.clock import Clock
+from raydoctor.read.scan import Draft, finish, scan
+from raydoctor.rule import Signal
+
+_NAME_LINES = (":task_name:", ":actor_name:")
+_NAMES_HEAD = 4096
+_NAMES_TAIL = 64 << 10
+_KEPT_NAMES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A case, and what reading it cost and missed."""
+
+    case: Case
+    gaps: tuple[Gap, ...]
+    hits: int
+
+
+def read(capture: Capture, signals: Iterable[Signal]) -> Reading:
+    """Read a capture once."""
+    result = scan(capture.files, signals)
+    _learn_clock(result.drafts, result.clock)
+    events = merge_twins(finish(result.drafts, result.clock))
+    names = _names_of_dead(capture.files, events)
+    gaps = [*result.gaps, *_missing_logs(capture.sources, events)]
+    return Reading(Case(events, capture.sources, names), tuple(gaps), result.hits)
+
+
+def _learn_clock(drafts: list[Draft], clock: Clock) -> None:
+    """Event files carry epoch seconds, logs local stamps: the same worker's death gives the offset."""
+    epochs = {
+        draft.fields["worker"]: draft.head.epoch
+        for draft in drafts
+        if draft.source.role == "event" and draft.head.epoch and draft.fields.get("worker")
+    }
+    for draft in drafts:
+        epoch = epochs.get(draft.fields.get("worker", ""))
+        if epoch and draft.head.stamp and draft.signal.kind == "worker.exit":
+            clock.learn(draft.source.node, draft.head.stamp, epoch)
+
+
+def merge_twins(events: Iterable[Event]) -> list[Event]:
+    """One event for a record that `.out` and `.err` (or two captures of one file) both hold.
+
+    Ray's C++ writes E and C records to both; the header (time, pid) and text are equal.
+    """
+    merged: dict[tuple[str, str, float, int | None, str], Event] = {}
+    untimed: list[Event] = []
+    for event in sorted(events, key=_prefer_out):
+        if event.at is None or not event.source.role.endswith(("-out", "-err")):
+            untimed.append(event)
+            continue
+        key = (event.kind, event.source.node, event.at, event.pid, event.message[:300])
+        first = merged.get(key)
+        if first is None or first.source.path == event.source.path:
+            merged[(*key[:4], f"{key[4]}#{event.line}") if first else key] = event
+        else:
+            merged[key] = replace(
+                first, sightings=(*first.sightings, event), count=max(first.count, event.count)
+            )
+    return sorted([*merged.values(), *untimed], key=order)
+
+
+def _prefer_out(event: Event) -> tuple[bool, str, int]:
+    return (event.source.role.endswith("-err"), event.source.path, event.line)
+
+
+def _names_of_dead(files: dict[Source, Path], events: list[Event]) -> dict[str, tuple[str, ...]]:
+    """What each worker that ended badly had been running, from its own `.out` (magic lines)."""
+    dead = {
+        e.value
+        for event in events
+        if event.kind in ("worker.exit", "worker.died", "worker.disconnected", "actor.failed")
+        for e in event.entities
+        if e.kind == "worker"
+    }
+    names: dict[str, tuple[str, ...]] = {}
+    for source, file in files.items():
+        if source.role != "worker-out" or not source.entities:
+            continue
+        worker = source.entities[0].value
+        if worker in dead and worker not in names and (found := _magic_names(file)):
+            names[worker] = found
+    return names
+
+
+def _magic_names(file: Path) -> tuple[str, ...]:
+    try:
+        with file.open("rb") as stream:
+            data = stream.read(_NAMES_HEAD)
+            stream.seek(0, 2)
+            if stream.tell() > _NAMES_HEAD:
+                stream.seek(max(_NAMES_HEAD, stream.tell() - _NAMES_TAIL))
+                data += b"\n" + stream.read(_NAMES_TAIL)
+    except OSError:
+        return ()
+    lines = data.decode("utf-8", "replace").splitlines()
+    found = [line.rpartition(":")[2] for line in lines if line.startswith(_NAME_LINES)]
+    return tuple(dict.fromkeys(reversed(found[-_KEPT_NAMES:])))[::-1]
+
+
+def _missing_logs(sources: tuple[Source, ...], events: list[Event]) -> list[Gap]:
+    """Logs that every session has and this capture lacks."""
+    roles = {source.role for source in sources}
+    gaps = []
+    if not roles & {"gcs-out"}:
+        gaps.append(
+            Gap("gcs_server.out", "no GCS log in the capture: worker exits, actor and node deaths are told there",
+                "On the head node: /tmp/ray/session_latest/logs/gcs_server.out")
+        )
+    if not roles & {"raylet-out"}:
+        gaps.append(
+            Gap("raylet.out", "no raylet log in the capture: OOM kills, disk and scheduling trouble are told there",
+                "On each node: /tmp/ray/session_latest/logs/raylet.out")
+        )
+        return gaps
+    started = {event["node"] for event in events if event.kind == "raylet.started"}
+    for event in events:
+        if event.kind == "node.registered" and started and event["node"] not in started:
+            started.add(event["node"])
+            gaps.append(
+                Gap(f"raylet.out of node {event['node'][:12]} ({event['ip']})", "that node's logs are not in the capture",
+                    f"On {event['ip']}: /tmp/ray/session_latest/logs/")
+            )
+    return gaps

@@ -1,0 +1,117 @@
+"""A worker process is gone, and nothing in the capture says why.
+
+## What you see
+`WorkerCrashedError`, or `ActorDiedError` with `Worker exit type: SYSTEM_ERROR` and
+`connection error code 2. End of file`, or `The leased worker has unrecoverable failure`. Ray adds
+the same three guesses (OOM killer, `ray stop --force`, SIGSEGV) to every such death.
+
+## Why
+The process ended without telling anybody: a SIGKILL from outside (a person, the kernel's OOM killer, a
+container limit), or `os._exit` inside a library. All of them leave the same words (measured with
+Ray 2.60: SIGKILL, a kernel OOM kill and `os._exit(7)` differ in nothing but the kernel log).
+
+## Confirm
+- `dmesg -T | grep -i 'killed process'` on the worker's node: a record with its pid means the kernel's
+  OOM killer.
+- Kubernetes: `kubectl describe pod`: `OOMKilled`, exit code 137.
+- cgroup: `memory.events` (v2) or `memory.failcnt` (v1).
+- The worker's own `.err`: the last lines of a library that called `exit`.
+
+## Fix
+Get the evidence above, then diagnose again with it: put the kernel log beside the logs as
+`dmesg.txt`. Until then retries (`max_retries`, `max_restarts`) contain the damage.
+
+## Not this when
+Ray's memory monitor killed it (`ray-oom-kill`), its own log holds a crash report
+(`worker-native-crash`), the kernel log names its pid (`kernel-oom-kill`), it was ended on purpose,
+or its node or owner went first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from raydoctor.case import Case
+from raydoctor.facts import WorkerExit
+from raydoctor.model import Entity, Finding, Gap, Link, Remedy
+from raydoctor.rule import Example, rule
+from raydoctor.rules import _evidence as evidence
+from raydoctor.signals import WORKER_DIED, WORKER_EXIT
+
+_KERNEL = Gap(
+    "kernel log",
+    "not in the capture: it alone tells a kernel OOM kill from another SIGKILL",
+    "On the worker's node: dmesg -T > dmesg.txt, and put it beside the logs.",
+)
+_W = "cd09fc46897e18918275a6d03cc3a6abc2becabe5e0fd27a533d35a7"
+
+
+@rule(
+    tier="symptom",
+    severity="error",
+    rank=90,
+    fallback=True,
+    looks_for=(WORKER_EXIT, WORKER_DIED),
+    remedies=(
+        Remedy(
+            "Find out who ended the process",
+            (
+                "dmesg -T | grep -iE 'killed process|out of memory'   # on the worker's node",
+                "kubectl describe pod <pod> | grep -A3 'Last State'   # Kubernetes: OOMKilled?",
+            ),
+            doc="https://docs.ray.io/en/latest/ray-observability/user-guides/debug-apps/debug-failures.html",
+        ),
+        Remedy(
+            "Let Ray retry it meanwhile",
+            ("@ray.remote(max_retries=3)            # a task", "@ray.remote(max_restarts=3, max_task_retries=3)  # an actor"),
+        ),
+    ),
+    examples=(
+        Example(
+            "a SIGKILLed worker leaves Ray's three guesses and nothing else",
+            {"logs/gcs_server.out": f"[2026-11-21 07:34:50,741 W 8 8] (gcs_server) gcs_worker_manager.cc:70: {WORKER_EXIT.sample}"
+             " Some common causes include: (1) the process was killed by the OOM killer due to high memory usage, "
+             "(2) ray stop --force was called, or (3) the worker crashed unexpectedly due to SIGSEGV or another unexpected error.\n",
+             "logs/raylet.out": ""},
+            roots=("worker-vanished",),
+        ),
+        Example(
+            "an idle worker that Ray ended itself is pool management",
+            {"logs/gcs_server.out": f"[2026-11-21 07:34:50,741 W 8 8] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, "
+             f"worker id = {_W}, node id = {'a' * 56}, address = 127.0.0.1, exit_type = INTENDED_SYSTEM_EXIT, exit_detail = Worker "
+             "exited because it was idle for a long time\n",
+             "logs/raylet.out": ""},
+        ),
+    ),
+)
+def worker_vanished(case: Case) -> Iterator[Finding]:
+    """One finding per node: several unexplained deaths on one node share what would decide them."""
+    left = [e for e in case.exits if e.exit_type == "SYSTEM_ERROR" and not case.is_explained(*e.entities)]
+    by_node: dict[str, list[WorkerExit]] = {}
+    for exit_ in left:
+        by_node.setdefault(exit_.node, []).append(exit_)
+    for exits in by_node.values():
+        yield _finding(case, exits)
+
+
+def _finding(case: Case, exits: list[WorkerExit]) -> Finding:
+    first = exits[0]
+    if len(exits) == 1:
+        headline = f"{first.label} ended suddenly, and no log says why"
+    else:
+        who = evidence.join_names(e.label for e in exits)
+        headline = f"{len(exits)} workers ended suddenly, and no log says why: {who}"
+    ruled_out = "no memory-monitor kill, no crash report, no exit of its own, no node or owner that went first"
+    links = [link for exit_ in exits[:3] for link in evidence.exit_links(exit_, most=1 if len(exits) > 1 else 2)]
+    links[0] = Link(links[0].event, f"{links[0].shows}; ruled out: {ruled_out}")
+    return Finding(
+        headline,
+        tuple(links),
+        explains=evidence.exit_entities(exits),
+        caused_by=tuple(Entity("node", e.node) for e in exits if e.node),
+        subjects=tuple(evidence.exit_subject(e) for e in exits[:10]),
+        count=len(exits),
+        severity=evidence.severity(case, exits),
+        covers=(*evidence.exit_events(exits), *evidence.attempts_covered(case, exits)),
+        gaps=() if "kernel" in case.roles else (_KERNEL,),
+    )
