@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from raydoctor import diagnose, rules, signals
+from raydoctor import diagnosis, rules, signals
 from raydoctor.capture.open import open_capture
 from raydoctor.model import Report
 from raydoctor.rule import Example, Rule, Signal
@@ -28,7 +28,7 @@ def run_example(example: Example, folder: Path) -> Report:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
     with open_capture(str(folder)) as capture:
-        return diagnose.run(capture, strict=True)
+        return diagnosis.run(capture, strict=True)
 
 
 @pytest.mark.parametrize(("rule", "example"), EXAMPLES, ids=[f"{r.name}: {e.title}" for r, e in EXAMPLES])
