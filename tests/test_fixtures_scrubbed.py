@@ -1,0 +1,132 @@
+"""No fixture gives away the machine it was made on, and the fixtures stay small."""
+
+from __future__ import annotations
+
+import importlib
+import platform
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from types import ModuleType
+
+import pytest
+
+FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
+MAX_BYTES = 15_000_000
+WORKER = "9c7e56b20e92a788680b8e63a739e774a92bcbd3e71ca05ce03bdfaa"
+
+SEEDS = {
+    "home of root": ('  File "/root/lib/x.py", line 3', '  File "/home/user/lib/x.py", line 3'),
+    "home of a user": ("cwd=/home/alice/job", "cwd=/home/user/job"),
+    "package index": (
+        "Looking in indexes: http://127.0.0.1:43671/simple",
+        "Looking in indexes: https://pypi.example/simple",
+    ),
+    "credentials": ("https://me:s3cret@host/x", "https://host/x"),
+    "bearer": ("Authorization: Bearer " + "aB3-" * 12, "Authorization: Bearer <token>"),
+    "token": ('{"auth_token": "' + "f0" * 32 + '"}', '{"auth_token": "<token>"}'),
+    "run directory": ("/var/tmp/ray-fixture-ab12_x/tmp", "/home/user/.cache/tmp"),
+    "cgroup": (
+        "task_memcg=/machine/6a5b/ray-fixture-ab12_x,task=ray::train",
+        "task_memcg=/ray-fixture,task=ray::train",
+    ),
+}
+
+UNTOUCHED = (
+    f"[2026-11-21 07:44:05,961 I 13 13] (raylet) worker_pool.cc:564: Started worker_id={WORKER}",
+    f"Wrong cluster ID token in request! Expected: {WORKER}, but got: {WORKER}",
+    "Killed process 22082 (ray::load) total-vm:4596960kB, anon-rss:2477592kB, UID:0",
+    "/home/user/venv/lib/python3.11/site-packages/ray/_private/worker.py",
+    "Worker process with pid 182, the token is 0",
+    "http://127.0.0.1:8265 and http://10.0.0.2:6379",
+)
+
+
+@pytest.fixture(scope="module", name="runner")
+def _runner() -> Iterator[dict[str, ModuleType]]:
+    """The modules of the fixtures' generator, which is no part of the package."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(FIXTURES))
+        yield {name: importlib.import_module(f"_runner.{name}") for name in ("scrub", "trim")}
+        for name in [name for name in sys.modules if name.split(".")[0] == "_runner"]:
+            del sys.modules[name]
+
+
+def _files() -> list[Path]:
+    """What a commit could hold: caches of Python and of the tools are not looked at."""
+    found = (path for path in FIXTURES.rglob("*") if path.is_file())
+    return sorted(path for path in found if not _is_cache(path.relative_to(FIXTURES)))
+
+
+def _is_cache(path: Path) -> bool:
+    return any(part == "__pycache__" or part.endswith("_cache") for part in path.parts)
+
+
+def test_no_file_gives_the_machine_away(runner: dict[str, ModuleType]) -> None:
+    scrub = runner["scrub"]
+    secrets = scrub.machine_secrets()
+    leaks = [
+        f"{path.relative_to(FIXTURES)}: {leak}"
+        for path in _files()
+        for leak in scrub.leaks(path.read_bytes().decode("utf-8", "surrogateescape"), secrets)
+    ]
+    assert leaks == []
+
+
+def test_fixtures_stay_small() -> None:
+    assert sum(path.stat().st_size for path in _files()) < MAX_BYTES
+
+
+@pytest.mark.parametrize("what", SEEDS)
+def test_scrubber_finds_and_replaces(runner: dict[str, ModuleType], what: str) -> None:
+    scrub = runner["scrub"]
+    seeded, clean = SEEDS[what]
+    assert list(scrub.leaks(seeded, scrub.GENERAL))
+    assert scrub.scrub(seeded, scrub.GENERAL) == clean
+    assert list(scrub.leaks(clean, scrub.GENERAL)) == []
+
+
+def test_scrubber_knows_this_machine(
+    runner: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scrub = runner["scrub"]
+    monkeypatch.setenv("PIP_INDEX_URL", "https://mirror.corp.test/pypi/simple/")
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy.corp.test:3128")
+    monkeypatch.setattr("socket.gethostname", lambda: "build-7")
+    monkeypatch.setattr(platform, "release", lambda: "6.1.99-corp")
+    secrets = scrub.machine_secrets.__wrapped__()
+    text = (
+        '{"host_name":"build-7"} Linux build-7 6.1.99-corp\n'
+        f"{Path.home()}/x.py {sys.prefix}/lib/python {FIXTURES}\n"
+        "Looking in indexes: https://mirror.corp.test/pypi/simple, proxy http://proxy.corp.test:3128\n"
+    )
+    scrubbed = scrub.scrub(text, secrets)
+    for secret in ("build-7", "corp", str(Path.home()) + "/", sys.prefix + "/"):
+        assert secret not in scrubbed.replace("/home/user/", "")
+    assert list(scrub.leaks(text, secrets))
+    assert list(scrub.leaks(scrubbed, secrets)) == []
+
+
+@pytest.mark.parametrize("line", UNTOUCHED)
+def test_scrubber_leaves_ray_alone(runner: dict[str, ModuleType], line: str) -> None:
+    scrub = runner["scrub"]
+    assert scrub.scrub(line, scrub.GENERAL) == line
+
+
+def test_trimming_keeps_whole_records_in_order(runner: dict[str, ModuleType]) -> None:
+    dump = "[2026-11-21 07:44:0{},000 I 1 1] (raylet) node_manager.cc:1: Event stats:\nx = {}\n"
+    event = "[2026-11-21 07:44:09,000 E 1 1] (raylet) main.cc:2: Killing worker\nall of it\n"
+    text = dump.format(1, 1) + dump.format(2, 2) + event + dump.format(3, 3)
+    trimmed = runner["trim"].trim(PurePosixPath("logs/raylet.out"), text)
+    assert trimmed.text == dump.format(1, 1) + event + dump.format(3, 3)
+    assert trimmed.told == ("periodic dumps between the first and the last of a kind",)
+
+
+def test_every_capture_says_how_it_was_made() -> None:
+    for description in FIXTURES.glob("*/fixture.toml"):
+        text = description.read_text(encoding="utf-8")
+        scenario = re.search(r'^scenario = "(.+)"$', text, re.MULTILINE)
+        assert scenario, description
+        assert (FIXTURES / scenario[1]).exists(), description
+        assert (description.parent / "capture/driver.log").exists(), description
