@@ -40,7 +40,7 @@ def diagnose(
     Raises `raydoctor.errors.RaydoctorError` where there is nothing that can be read.
     """
     from raydoctor.capture.open import open_capture
-    from raydoctor.diagnose import run
+    from raydoctor.diagnosis import run
 
     with open_capture(path, driver_log) as capture:
         return run(capture, since=since, until=until)

@@ -10,6 +10,7 @@ import re
 import time
 import unicodedata
 
+_SENTENCE = re.compile(r"[A-Z][\w'-]*[,:;]?(?:\s|$)")
 ELLIPSIS = "…"
 _LONG_ID = re.compile(r"(?<![0-9a-f])([0-9a-f]{8})[0-9a-f]{23,56}(?![0-9a-f])")
 """Ids of 31 digits and more: an ActorID has 32, a LeaseID 64; a JobID stays whole."""
@@ -122,3 +123,14 @@ def moment(at: float | None, form: str = "%Y-%m-%d %H:%M:%S") -> str:
         return time.strftime(form, time.localtime(at))
     except (OverflowError, ValueError, OSError):
         return ""
+
+
+def is_code(step: str) -> bool:
+    """Whether a remedy's step is to be pasted rather than read.
+
+    Prose begins with a capitalised word of its own or ends with a full stop; what is indented, and
+    any command, decorator, call or assignment, does neither.
+    """
+    if step.startswith((" ", "\t")):
+        return True
+    return not (_SENTENCE.match(step) or step.rstrip().endswith("."))

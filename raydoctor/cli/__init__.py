@@ -1,0 +1,181 @@
+"""The command line: one file per command, imported when it is called.
+
+`raydoctor PATH` is `raydoctor diagnose PATH`. Exit codes: 0 nothing found and the evidence was
+complete, 1 something found, 2 could not run, 3 nothing found but evidence is missing.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import NoReturn
+
+import click
+
+from raydoctor import __version__
+from raydoctor._text import one_line, printable
+from raydoctor.errors import RaydoctorError
+
+DEFAULT = "diagnose"
+CANNOT_RUN = 2
+_INTERRUPTED = 130
+
+_HELP = """Turn a broken Ray job into its cause, the evidence and the fix.
+
+\b
+Examples:
+  raydoctor                                  this machine's latest session
+  raydoctor /tmp/ray/session_latest          a session, or its logs/
+  raydoctor logs.tar.gz --format markdown    an archive, for a GitHub issue
+  ray job logs JOB | raydoctor --driver-log -
+  raydoctor demo                             break a real Ray, and see
+
+`raydoctor PATH` is short for `raydoctor diagnose PATH`; its options are in
+`raydoctor diagnose --help`.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line and exit."""
+    sys.exit(run(list(sys.argv[1:] if arguments is None else arguments)))
+
+
+def run(arguments: list[str]) -> int:
+    """Run the command line; the exit code. What goes wrong reaches the user as a message."""
+    try:
+        code = _finish(arguments)
+    except click.ClickException as error:
+        error.show()
+        code = CANNOT_RUN
+    except RaydoctorError as error:
+        _complain(error.message, error.hint)
+        code = CANNOT_RUN
+    except BrokenPipeError:
+        _forget_stdout()
+        code = 0
+    except (KeyboardInterrupt, click.Abort):
+        _complain("interrupted")
+        code = _INTERRUPTED
+    except Exception as error:
+        _crashed(error, arguments)
+        code = CANNOT_RUN
+    return code
+
+
+def _finish(arguments: list[str]) -> int:
+    """Run the command, and have its output out before the exit code is settled."""
+    try:
+        code = _invoke(arguments)
+    except click.exceptions.Exit as request:
+        code = request.exit_code
+    sys.stdout.flush()
+    return code
+
+
+def _invoke(arguments: list[str]) -> int:
+    if os.environ.get("_RAYDOCTOR_COMPLETE"):
+        _group(names()).main(arguments, prog_name="raydoctor", complete_var="_RAYDOCTOR_COMPLETE")
+    arguments = with_default(arguments)
+    # Only the command that is called is imported; the help of all needs them all.
+    called = [arguments[0]] if arguments[0] in names() else names()
+    group = _group(called)
+    with group.make_context("raydoctor", arguments) as context:
+        return int(group.invoke(context) or 0)
+
+
+def with_default(arguments: list[str]) -> list[str]:
+    """The arguments with `diagnose` put in where no command is named."""
+    if not arguments:
+        return [DEFAULT]
+    first = arguments[0]
+    if first in names() or first in ("-h", "--help", "--version"):
+        return arguments
+    if not first.startswith("-") and not os.path.lexists(first):
+        _suggest(first)
+    return [DEFAULT, *arguments]
+
+
+def _suggest(word: str) -> None:
+    """Refuse what is no path and looks like a command misspelt."""
+    from difflib import get_close_matches
+
+    if close := get_close_matches(word, names(), n=1, cutoff=0.7):
+        raise RaydoctorError(
+            f"neither a command nor a file: {word}",
+            f"Did you mean `raydoctor {close[0]}`? All commands: raydoctor --help",
+        )
+
+
+def names() -> list[str]:
+    """The commands: the modules of this folder."""
+    folder = os.path.dirname(__file__)
+    return sorted(
+        entry.partition(".")[0].replace("_", "-")
+        for entry in os.listdir(folder)
+        if entry.endswith(".py") and not entry.startswith("_")
+    )
+
+
+def _group(commands: Sequence[str]) -> click.Group:
+    group = click.Group(
+        "raydoctor",
+        commands={name: _load(name) for name in commands},
+        help=_HELP,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    )
+    group.params.append(_version_option())
+    return group
+
+
+def _load(name: str) -> click.Command:
+    module = import_module(f"{__name__}.{name.replace('-', '_')}")
+    command = module.command
+    assert isinstance(command, click.Command)
+    return command
+
+
+def _version_option() -> click.Option:
+    """`--version` from the package itself: asking the installed metadata costs 20 ms."""
+
+    def tell(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:
+        if wanted:
+            click.echo(f"raydoctor {__version__}")
+            context.exit()
+
+    return click.Option(
+        ["--version"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=tell,
+        help="Show the version and exit.",
+    )
+
+
+def _complain(message: str, hint: str = "") -> None:
+    click.echo(f"raydoctor: {one_line(message)}", err=True)
+    if hint:
+        click.echo(f"  {one_line(hint)}", err=True)
+
+
+def _crashed(error: Exception, arguments: Sequence[str]) -> None:
+    """A defect of ours: one clear line, and how to report it."""
+    what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    if {"-v", "--verbose"} & set(arguments):
+        from traceback import format_exc
+
+        click.echo(printable(format_exc()), err=True, nl=False)
+        hint = f"Please report the traceback above; this is raydoctor {__version__}."
+    else:
+        hint = "Run it again with -v, and please report what it prints with the command you gave."
+    _complain(f"internal error: {what}", hint)
+
+
+def _forget_stdout() -> None:
+    """Whoever read our output has enough; keep Python's own flush at exit from failing."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError, AttributeError):
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - lives until the exit

@@ -1,0 +1,122 @@
+"""`raydoctor diagnose`: what broke, why, and what to do."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from raydoctor.cli import _options as options
+
+if TYPE_CHECKING:
+    from raydoctor.model import Report
+
+FOUND, INCOMPLETE = 1, 3
+
+_HELP = """Say what broke in a Ray session, why, and what to do about it.
+
+PATH is a session folder, its logs/, a tree with the logs of several nodes, an
+archive of these (.tar.gz, .tar.zst, .zip, …), or one log file. Without PATH:
+this machine's latest session.
+
+\b
+Examples:
+  raydoctor diagnose
+  raydoctor diagnose /tmp/ray/session_latest --driver-log train.log
+  raydoctor diagnose logs.tar.gz --since 2h
+  raydoctor diagnose logs/ --format markdown -o issue.md
+  raydoctor diagnose logs/ --format json --fail-on critical
+  kubectl logs head | raydoctor diagnose --driver-log -
+
+\b
+Exit code:
+  0  nothing found, and the evidence was complete
+  1  something found, at or above --fail-on
+  2  could not run
+  3  nothing found, but a gap in the evidence could have hidden something
+"""
+
+
+def _time(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
+    from raydoctor.cli._time import parse_time
+
+    if value is None:
+        return None
+    try:
+        return parse_time(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+@click.command(
+    "diagnose", help=_HELP, short_help="What broke, why, and what to do.", **options.SETTINGS
+)
+@options.path_argument
+@options.driver_log_option
+@options.format_option("text", "json", "markdown")
+@click.option("--since", metavar="TIME", callback=_time, help="Only incidents since then: 2h, ISO.")
+@click.option("--until", metavar="TIME", callback=_time, help="Only incidents until then.")
+@click.option(
+    "--fail-on",
+    type=click.Choice(["critical", "error", "warning", "info", "never"]),
+    default="error",
+    show_default=True,
+    help="Exit with 1 from this severity on.",
+)
+@click.option("-o", "--output", metavar="FILE", help="Write the report there.")
+@options.verbose_option
+def command(
+    path: str | None, since: float | None, until: float | None, fail_on: str, **rest: Any
+) -> int:
+    """Diagnose a capture."""
+    from raydoctor.capture.open import open_capture
+    from raydoctor.cli._progress import patience
+    from raydoctor.diagnosis import run
+
+    if since is not None and until is not None and since > until:
+        raise click.UsageError("--since is later than --until")
+    with patience("reading the logs"), open_capture(path, rest["driver_log"]) as capture:
+        for note in capture.notes:
+            options.note(note)
+        report = run(capture, since=since, until=until)
+    emit(report, rest["form"], rest["output"], rest["verbose"])
+    return exit_code(report, fail_on)
+
+
+def exit_code(report: Report, fail_on: str) -> int:
+    """The contract's exit code."""
+    from raydoctor.model import SEVERITIES
+
+    failing = SEVERITIES[: SEVERITIES.index(fail_on) + 1] if fail_on in SEVERITIES else ()
+    if any(d.severity in failing for d in report.diagnoses):
+        return FOUND
+    return 0 if report.complete else INCOMPLETE
+
+
+def emit(report: Report, form: str, output: str | None = None, verbose: bool = False) -> None:
+    """Print the report, or write it to a file."""
+    if output is not None and output != "-":
+        from raydoctor.cli._files import write_atomically
+
+        write_atomically(output, as_text(report, form, verbose))
+        options.note(f"report written to {output}")
+    elif form == "text":
+        from raydoctor.render import terminal
+        from raydoctor.render.report import render
+
+        options.print_page(render(report, terminal.width_of(sys.stdout), verbose))
+    else:
+        options.print_text(as_text(report, form, verbose))
+
+
+def as_text(report: Report, form: str, verbose: bool = False) -> str:
+    """The report in one of the formats, without colour."""
+    from raydoctor.render import json, markdown, page
+    from raydoctor.render.report import render
+
+    if form == "json":
+        return json.render(report)
+    if form == "markdown":
+        return markdown.render(report)
+    return page.plain(render(report, verbose=verbose))

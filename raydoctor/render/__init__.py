@@ -1,0 +1,1 @@
+"""What was found -> text, JSON or Markdown."""

@@ -1,0 +1,144 @@
+"""Report -> JSON: the contract that other tools rely on. Keys are added, never renamed.
+
+All output is ASCII: what a log holds cannot reach a terminal raw through it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from raydoctor import __version__
+from raydoctor.model import (
+    CaptureInfo,
+    Diagnosis,
+    Gap,
+    Link,
+    NodeInfo,
+    Remedy,
+    Report,
+    Stats,
+    Subject,
+    Unexplained,
+)
+
+SCHEMA = "raydoctor/report/1"
+
+
+def render(report: Report) -> str:
+    """The report as one JSON object."""
+    return dumps(
+        {
+            "schema": SCHEMA,
+            "version": __version__,
+            "capture": _capture(report.capture),
+            "diagnoses": [_diagnosis(d) for d in report.diagnoses],
+            "unexplained": [_unexplained(u) for u in report.unexplained],
+            "gaps": [gap(g) for g in report.gaps],
+            "stats": _stats(report.stats),
+        }
+    )
+
+
+def dumps(document: Mapping[str, Any]) -> str:
+    """One JSON object, indented, ASCII, with a line break at its end."""
+    return json.dumps(document, indent=2, allow_nan=False) + "\n"
+
+
+def number(value: float | None) -> float | None:
+    """A number that JSON knows: logs can spell `NaN` and `Infinity`, JSON cannot."""
+    return value if value is None or math.isfinite(value) else None
+
+
+def gap(value: Gap) -> dict[str, Any]:
+    """A gap as JSON shows it, in reports and stories alike."""
+    return {"what": value.what, "why": value.why, "hint": value.hint, "optional": value.optional}
+
+
+def remedy(value: Remedy) -> dict[str, Any]:
+    """A remedy as JSON shows it, in reports and rule pages alike."""
+    return {
+        "title": value.title,
+        "steps": list(value.steps),
+        "risk": value.risk,
+        "doc": value.doc or None,
+    }
+
+
+def _capture(info: CaptureInfo) -> dict[str, Any]:
+    return {
+        "path": info.path,
+        "kind": info.kind,
+        "ray_versions": list(info.ray_versions),
+        "nodes": [_node(n) for n in info.nodes],
+        "from": number(info.begin),
+        "to": number(info.end),
+        "files": info.files,
+        "bytes": info.bytes,
+    }
+
+
+def _node(node: NodeInfo) -> dict[str, Any]:
+    return {"id": node.id, "ip": node.ip, "head": node.head}
+
+
+def _diagnosis(diagnosis: Diagnosis) -> dict[str, Any]:
+    return {
+        "id": diagnosis.id,
+        "rule": diagnosis.rule,
+        "tier": diagnosis.tier,
+        "severity": diagnosis.severity,
+        "headline": diagnosis.headline,
+        "count": diagnosis.count,
+        "first_at": number(diagnosis.first_at),
+        "last_at": number(diagnosis.last_at),
+        "subjects": [_subject(s) for s in diagnosis.subjects],
+        "chain": [_link(link) for link in diagnosis.chain],
+        "remedies": [remedy(r) for r in diagnosis.remedies],
+        "gaps": [gap(g) for g in diagnosis.gaps],
+        "consequences": list(diagnosis.consequences),
+    }
+
+
+def _subject(subject: Subject) -> dict[str, Any]:
+    return {
+        "kind": subject.kind,
+        "id": subject.id,
+        "name": subject.name,
+        "pid": subject.pid,
+        "node": subject.node,
+    }
+
+
+def _link(link: Link) -> dict[str, Any]:
+    event = link.event
+    return {
+        "file": event.source.path,
+        "line": event.line,
+        "at": number(event.at),
+        "text": event.text,
+        "shows": link.shows,
+        "count": event.count,
+        "also": [{"file": e.source.path, "line": e.line} for e in event.sightings],
+    }
+
+
+def _unexplained(symptom: Unexplained) -> dict[str, Any]:
+    return {
+        "kind": symptom.kind,
+        "file": symptom.file,
+        "line": symptom.line,
+        "text": symptom.text,
+        "count": symptom.count,
+    }
+
+
+def _stats(stats: Stats) -> dict[str, Any]:
+    return {
+        "seconds": round(stats.seconds, 3),
+        "hits": stats.hits,
+        "events": stats.events,
+        "rules": stats.rules,
+    }

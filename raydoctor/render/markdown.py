@@ -1,0 +1,181 @@
+"""Report -> Markdown for a GitHub issue.
+
+What logs say stands in fences longer than any run of backticks in it; elsewhere every character
+that Markdown, HTML or GitHub itself (`@name`, `#123`) would act on is disarmed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from itertools import groupby
+
+from raydoctor import __version__, _text
+from raydoctor.model import Diagnosis, Gap, Link, Remedy, Report, Unexplained
+
+_RECORD_LINES = 15
+_RECORD_WIDTH = 400
+_SYMPTOMS = 20
+_SPECIAL = re.compile(r"([\\`*\[\]<|~$]|(?<!\w)_|_(?!\w))")
+"""What acts inside a line; an underscore within a word does not."""
+_MENTION = re.compile(r"(?:@|#|\bGH-)[\w./-]+")
+"""GitHub notifies whom `@name` names and links what `#123` numbers, escaped or not; code spans are
+left alone."""
+_SCHEME = re.compile(r"\b(https?|ftp|www)(?=[:.])", re.IGNORECASE)
+
+
+def render(report: Report) -> str:
+    """The whole report."""
+    by_id = {d.id: d for d in report.diagnoses}
+    roots = report.roots or report.diagnoses
+    parts = [_title(report)]
+    seen: set[str] = set()
+    for number, root in enumerate(roots, 1):
+        parts += [f"### {number}. {_headline(root)}", *_incident(root)]
+        parts += _consequences(root, by_id, seen)
+        parts += _remedies(root.remedies)
+        parts += _gaps("What would settle it", root.gaps)
+    parts += _symptoms(report.unexplained)
+    parts += _gaps("Could not be seen", report.gaps)
+    return "\n\n".join([*parts, _read(report)]) + "\n"
+
+
+def inline(text: str) -> str:
+    """Text on one line that Markdown shows as it stands."""
+    text = _text.one_line(text)
+    shown, at = [], 0
+    for match in _MENTION.finditer(text):
+        shown += [_escaped(text[at : match.start()]), code(match[0])]
+        at = match.end()
+    return "".join([*shown, _escaped(text[at:])])
+
+
+def _escaped(text: str) -> str:
+    text = _SPECIAL.sub(r"\\\1", text.replace("&", "&amp;"))
+    # A link that a log wrote would become one that the issue offers.
+    return _SCHEME.sub(r"\1<!-- -->", text)
+
+
+def code(text: str) -> str:
+    """A code span, whatever backticks the text holds."""
+    text = _text.one_line(text)
+    ticks = "`" * (_longest_run(text) + 1)
+    edge = " " if text.startswith("`") or text.endswith("`") or not text else ""
+    return f"{ticks}{edge}{text}{edge}{ticks}"
+
+
+def fence(text: str, indent: str = "", language: str = "text") -> str:
+    """A fenced block that the text cannot end."""
+    lines = _text.printable(text).split("\n")
+    ticks = "`" * max(3, _longest_run(text) + 1)
+    return "\n".join(f"{indent}{row}".rstrip() for row in (f"{ticks}{language}", *lines, ticks))
+
+
+def _longest_run(text: str) -> int:
+    return max((len(run) for run in re.findall(r"`+", text)), default=0)
+
+
+def _title(report: Report) -> str:
+    if not report.diagnoses:
+        sure = report.complete and not report.unexplained
+        return "## raydoctor: nothing found" + ("" if sure else ", but the evidence is incomplete")
+    count = len(report.roots or report.diagnoses)
+    return f"## raydoctor: {_text.plural(count, 'root cause')}"
+
+
+def _headline(diagnosis: Diagnosis) -> str:
+    times = f" ×{diagnosis.count}" if diagnosis.count > 1 else ""
+    return f"{code(diagnosis.rule)}{times} ({diagnosis.severity}): {inline(diagnosis.headline)}"
+
+
+def _incident(root: Diagnosis) -> list[str]:
+    return ["**Evidence**", "\n".join(_link(link) for link in root.chain)]
+
+
+def _link(link: Link) -> str:
+    event = link.event
+    when = f" {_text.moment(event.at, '%H:%M:%S')}" if event.at is not None else ""
+    head = f"- {code(f'{event.source.path}:{event.line}')}{when} {inline(link.shows)}"
+    return f"{head}\n{fence(_trimmed(event.text), indent='  ')}"
+
+
+def _trimmed(text: str) -> str:
+    lines = [_text.cut(_text.printable(row), _RECORD_WIDTH) for row in text.rstrip().split("\n")]
+    if len(lines) > _RECORD_LINES:
+        left_out = len(lines) - _RECORD_LINES
+        lines[5 : 5 + left_out] = [f"… {left_out} lines left out …"]
+    return "\n".join(lines)
+
+
+def _consequences(root: Diagnosis, by_id: dict[str, Diagnosis], seen: set[str]) -> list[str]:
+    lines = _branches(root, by_id, seen, depth=0)
+    return ["**Consequences**", "\n".join(lines)] if lines else []
+
+
+def _branches(
+    parent: Diagnosis, by_id: dict[str, Diagnosis], seen: set[str], depth: int
+) -> list[str]:
+    lines = []
+    seen.add(parent.id)
+    for name in parent.consequences:
+        if (below := by_id.get(name)) is None or name in seen:
+            continue
+        seen.add(name)
+        first = below.chain[0].event
+        where = code(f"{first.source.path}:{first.line}")
+        lines.append(f"{'  ' * depth}- {_headline(below)} ({where})")
+        lines += _branches(below, by_id, seen, depth + 1)
+    return lines
+
+
+def _remedies(remedies: Iterable[Remedy]) -> list[str]:
+    parts = []
+    for remedy in remedies:
+        risk = "" if remedy.risk == "safe" else f" ({remedy.risk})"
+        parts.append(f"- {inline(remedy.title)}{risk}")
+        for is_code, steps in groupby(remedy.steps, key=_text.is_code):
+            if is_code:
+                parts.append(fence("\n".join(steps), indent="  "))
+            else:
+                parts += [f"  - {inline(step)}" for step in steps]
+        if remedy.doc.startswith("https://"):
+            parts.append(f"\n  <{remedy.doc}>")
+    return ["**Fix**", "\n".join(parts)] if parts else []
+
+
+def _gaps(title: str, gaps: Iterable[Gap]) -> list[str]:
+    lines = []
+    for gap in gaps:
+        hint = f" ({inline(gap.hint)})" if gap.hint else ""
+        lines.append(f"- {inline(gap.what)}: {inline(gap.why)}{hint}")
+    return [f"**{title}**", "\n".join(lines)] if lines else []
+
+
+def _symptoms(symptoms: tuple[Unexplained, ...]) -> list[str]:
+    if not symptoms:
+        return []
+    rows = [
+        f"- {code(f'{s.file}:{s.line}')}{f' ×{s.count}' if s.count > 1 else ''} "
+        + code(_text.cut(_text.first_line(s.text), _RECORD_WIDTH))
+        for s in symptoms[:_SYMPTOMS]
+    ]
+    if len(symptoms) > _SYMPTOMS:
+        rows.append(f"- … and {len(symptoms) - _SYMPTOMS} more")
+    return ["**Symptoms that no rule explains**", "\n".join(rows)]
+
+
+def _read(report: Report) -> str:
+    """What was read; only the capture's name, as issues are public and paths hold user names."""
+    info = report.capture
+    name = os.path.basename(info.path.rstrip("/")) or info.path
+    parts = [
+        f"raydoctor {__version__}",
+        f"Ray {', '.join(info.ray_versions) or 'of unknown version'}",
+        _text.plural(len(info.nodes), "node"),
+        f"{_text.plural(info.files, 'file')} ({_text.size(info.bytes)})",
+    ]
+    if info.begin is not None and info.end is not None:
+        zone = "%Y-%m-%d %H:%M:%S %Z"
+        parts.append(f"{_text.moment(info.begin, zone)} to {_text.moment(info.end, zone)}")
+    return f"---\nRead {code(name)}: {inline(', '.join(parts))}."

@@ -1,0 +1,100 @@
+"""A page: lines of styled spans, the one layout behind coloured and plain text.
+
+Renderers compose pages; `render.terminal` paints them. A span's text is made printable when it is
+made, so nothing a log holds can reach a terminal as more than text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from raydoctor._text import cells, one_line, wrap
+
+MAX_WIDTH = 100
+MIN_WIDTH = 40
+
+
+class Span(NamedTuple):
+    """Text in one style; styles are words (`error`, `path`, `dim`, …), not colours."""
+
+    text: str
+    style: str = ""
+
+
+Line = tuple[Span, ...]
+Page = list[Line]
+Part = str | tuple[str, str]
+"""Text, or text and style."""
+
+
+def line(*parts: Part, indent: int = 0) -> Line:
+    """A line of these parts, each made printable."""
+    spans = [Span(" " * indent)] if indent else []
+    for part in parts:
+        text, style = (part, "") if isinstance(part, str) else part
+        if text:
+            spans.append(Span(_keep_edges(text), style))
+    return tuple(spans)
+
+
+def _keep_edges(text: str) -> str:
+    """Printable text on one line that keeps the spaces around it: columns are made of them."""
+    if text.isprintable():
+        return text
+    stripped = text.strip(" ")
+    left = text[: len(text) - len(text.lstrip(" "))]
+    right = text[len(text.rstrip(" ")) :]
+    return f"{left}{one_line(stripped)}{right}"
+
+
+def paragraph(text: str, width: int, indent: int = 0, hang: int = 0, style: str = "") -> Page:
+    """Text wrapped at spaces to lines of `width` columns; lines after the first hang deeper."""
+    lines = wrap(one_line(text), width - indent - hang)
+    return [line((part, style), indent=indent + (hang if n else 0)) for n, part in enumerate(lines)]
+
+
+def shortened(page: Page, count: int, width: int) -> Page:
+    """At most `count` lines; an ellipsis shows that there were more."""
+    if len(page) <= count:
+        return page
+    *before, last = page[:count]
+    ends = last[-1]
+    text = ends.text if cells(plain_line(last)) < width else ends.text[:-1]
+    return [*before, (*last[:-1], Span(text.rstrip() + "…", ends.style))]
+
+
+def prefixed(page: Page, first: str, rest: str, style: str = "dim") -> Page:
+    """A page behind a margin: `first` before its first line, `rest` before the others."""
+    return [(Span(first if n == 0 else rest, style), *content) for n, content in enumerate(page)]
+
+
+def columns(rows: Sequence[Sequence[Part]], indent: int = 0, gap: int = 2) -> Page:
+    """Rows in aligned columns; the last column is ragged."""
+    made = [line(*(part or " " for part in row)) for row in rows]
+    if not made:
+        return []
+    count = max(map(len, made))
+    widths = [
+        max((cells(row[n].text) for row in made if len(row) > n + 1), default=0)
+        for n in range(count)
+    ]
+    page = []
+    for row in made:
+        spans = [Span(" " * indent)] if indent else []
+        for n, span in enumerate(row):
+            last = n == len(row) - 1
+            fill = "" if last else " " * (widths[n] - cells(span.text) + gap)
+            spans.append(Span(span.text + fill, span.style))
+        page.append(tuple(spans))
+    return page
+
+
+def plain_line(spans: Iterable[Span]) -> str:
+    """A line's text alone."""
+    return "".join(span.text for span in spans).rstrip()
+
+
+def plain(page: Page) -> str:
+    """The page's text alone, with a line break at its end."""
+    return "".join(plain_line(spans) + "\n" for spans in page)

@@ -1,0 +1,394 @@
+"""Report -> page: one causal tree per incident, then what could not be seen.
+
+A report with one incident fits a screen: evidence shows one line per record, consequences of one
+rule share a branch, and what was left out says so. `verbose` shows everything.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from raydoctor import _text
+from raydoctor.capture.layout import node_label
+from raydoctor.model import Diagnosis, Event, Gap, Link, Remedy, Report, Unexplained
+from raydoctor.render.page import (
+    MAX_WIDTH,
+    Line,
+    Page,
+    columns,
+    line,
+    paragraph,
+    prefixed,
+    shortened,
+)
+
+_FULL_INCIDENTS = 4
+_LINKS = 5
+_REMEDIES = 3
+_STEPS = 6
+_SYMPTOMS = 10
+_GAPS = 6
+
+_LAST_LINE = re.compile(
+    r"(?:[\w.]+\.)?[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Timeout|Warning)\b"
+)
+"""Where a traceback says what was raised."""
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """What every part of the layout needs to know."""
+
+    report: Report
+    by_id: dict[str, Diagnosis]
+    width: int
+    verbose: bool
+
+
+def render(report: Report, width: int = MAX_WIDTH, verbose: bool = False) -> Page:
+    """The whole report."""
+    view = _View(report, {d.id: d for d in report.diagnoses}, width, verbose)
+    roots = report.roots or report.diagnoses
+    full, brief = _by_weight(roots, verbose)
+    page: Page = []
+    for number, root in enumerate(full, 1):
+        page += _incident(view, root, f"{number}/{len(roots)}" if len(roots) > 1 else "")
+        page.append(())
+    page += _brief(view, brief)
+    page += _symptoms(view)
+    page += _verdict(view)
+    page += _not_seen(view)
+    return page + _foot(view)
+
+
+def _by_weight(
+    roots: Sequence[Diagnosis], verbose: bool
+) -> tuple[Sequence[Diagnosis], Sequence[Diagnosis]]:
+    """The incidents to tell in full, and those for which a line must do: mere warnings beside
+    errors, and whatever lies beyond the first few."""
+    if verbose:
+        return roots, ()
+    grave = [r for r in roots if r.severity in ("critical", "error")] or list(roots)
+    full = grave[:_FULL_INCIDENTS]
+    return full, [r for r in roots if r not in full]
+
+
+# ---------------------------------------------------------------- one incident
+
+
+def _incident(view: _View, root: Diagnosis, number: str) -> Page:
+    page = [_head(root, number)]
+    page += paragraph(root.headline, view.width, style="strong")
+    page += _evidence(view, root)
+    page += _consequences(view, root)
+    page += _fix(view, root)
+    page += _undecided(view, root)
+    return page
+
+
+def _head(root: Diagnosis, number: str) -> Line:
+    return line(
+        (root.severity.upper(), root.severity),
+        "  ",
+        (root.rule, "rule"),
+        (f"  {_text.moment(root.first_at)}", "dim"),
+        (f"  [{number}]" if number else "", "dim"),
+    )
+
+
+def _section(title: str) -> Page:
+    return [(), line((title, "dim"), indent=2)]
+
+
+def _evidence(view: _View, diagnosis: Diagnosis) -> Page:
+    page = _section("Evidence")
+    chain = diagnosis.chain
+    left_out = 0 if view.verbose else max(0, len(chain) - _LINKS)
+    for n, link in enumerate(chain):
+        if left_out and n == _LINKS - 1:
+            page.append(line((f"… {left_out} more, see -v", "dim"), indent=4))
+        if not left_out or n < _LINKS - 1 or n == len(chain) - 1:
+            page += _link(view, link)
+    return page
+
+
+def _link(view: _View, link: Link) -> Page:
+    event = link.event
+    shows = link.shows if view.verbose else _text.short_ids(link.shows)
+    times = f" (×{event.count})" if event.count > 1 else ""
+    head = line(
+        (place(event.source.path, event.line, view.verbose), "path"),
+        (f"  {_text.moment(event.at, '%H:%M:%S')}  ".rstrip() + "  ", "dim"),
+        indent=4,
+    )
+    told = paragraph(shows + times, view.width - 6, indent=6)
+    room = view.width - sum(_text.cells(span.text) for span in head)
+    if _text.cells(one := _text.one_line(shows + times)) <= room:
+        page = [(*head, *line(one))]
+    else:
+        page = [head, *(told if view.verbose else shortened(told, 2, view.width - 6))]
+    return page + (_record(event) if view.verbose else [_quote(event, view.width)])
+
+
+def _quote(event: Event, width: int) -> Line:
+    text = _text.cut(_text.short_ids(gist(event)), width - 6)
+    return line((text, "dim"), indent=6)
+
+
+def _record(event: Event) -> Page:
+    """The whole record, and where else it stands."""
+    page = [line((text, "dim"), indent=6) for text in event.text.split("\n")]
+    if event.sightings:
+        also = ", ".join(f"{e.source.path}:{e.line}" for e in event.sightings)
+        page.append(line((f"also in {also}", "dim"), indent=6))
+    return page
+
+
+def gist(event: Event) -> str:
+    """The one line that says most: of a traceback what was raised, else the first."""
+    lines = [text for text in (event.message or event.text).split("\n") if text.strip()]
+    if not lines:
+        return ""
+    if any(text.startswith(("Traceback (most recent", "  File ")) for text in lines):
+        return next((_text.one_line(t) for t in reversed(lines) if _LAST_LINE.match(t)), lines[-1])
+    return _text.one_line(lines[0])
+
+
+def place(path: str, number: int, verbose: bool = False) -> str:
+    """`raylet.out:207`, with the node before it where the capture has several."""
+    if verbose:
+        return f"{path}:{number}"
+    folder, _, name = path.rpartition("/")
+    node = node_label(folder)
+    return _text.short_ids(f"{node}/{name}:{number}" if node else f"{name}:{number}")
+
+
+# ---------------------------------------------------------------- consequences
+
+
+def _consequences(view: _View, root: Diagnosis) -> Page:
+    seen = {root.id}
+    tree = _branches(view, root, view.width - 2, seen)
+    return [*_section("Consequences"), *prefixed(tree, "  ", "  ")] if tree else []
+
+
+def _branches(view: _View, parent: Diagnosis, width: int, seen: set[str]) -> Page:
+    """What follows from a diagnosis, rules together; each diagnosis shows once."""
+    below = [view.by_id[i] for i in parent.consequences if i in view.by_id and i not in seen]
+    seen.update(d.id for d in below)
+    groups: dict[object, list[Diagnosis]] = {}
+    for diagnosis in below:
+        key = diagnosis.id if view.verbose or diagnosis.consequences else diagnosis.rule
+        groups.setdefault(key, []).append(diagnosis)
+    page: Page = []
+    for n, group in enumerate(groups.values()):
+        last = n == len(groups) - 1
+        branch = _branch(view, group, width - 3, seen)
+        page += prefixed(branch, "└─ " if last else "├─ ", "   " if last else "│  ")
+    return page
+
+
+def _branch(view: _View, group: list[Diagnosis], width: int, seen: set[str]) -> Page:
+    first = group[0]
+    count = sum(d.count for d in group)
+    name = f"{first.rule} ×{count}" if count > 1 else first.rule
+    told = paragraph(f"{name}  {first.headline}", width, hang=2)
+    told = told if view.verbose else shortened(told, 2, width)
+    page = [_named(told[0], name), *told[1:]]
+    if view.verbose:
+        page += [part for link in first.chain for part in _link(view, link)]
+    else:
+        page.append(_first_link(first.chain[0], width, more=len(group) - 1))
+    return page + _branches(view, first, width, seen)
+
+
+def _named(first: Line, name: str) -> Line:
+    """The branch's first line with its rule's name set off."""
+    text = "".join(span.text for span in first)
+    if not text.startswith(name):
+        return first
+    return line((name, "rule"), "  ", text[len(name) :].lstrip())
+
+
+def _first_link(link: Link, width: int, more: int) -> Line:
+    where = place(link.event.source.path, link.event.line)
+    others = f"  (and {more} more)" if more else ""
+    room = width - _text.cells(where) - len(others) - 4
+    text = _text.cut(_text.short_ids(gist(link.event)), max(room, 10))
+    return line((where, "path"), "  ", (text, "dim"), (others, "dim"), indent=2)
+
+
+# ---------------------------------------------------------------- what to do
+
+
+def _fix(view: _View, root: Diagnosis) -> Page:
+    remedies = root.remedies or _borrowed(view, root)
+    if not remedies:
+        return []
+    shown = remedies if view.verbose else remedies[:_REMEDIES]
+    page = _section("Fix")
+    for number, remedy in enumerate(shown, 1):
+        page += _remedy(view, remedy, number if len(remedies) > 1 else 0)
+    if len(remedies) > len(shown):
+        page.append(line((f"… {len(remedies) - len(shown)} more, see -v", "dim"), indent=4))
+    return page
+
+
+def _borrowed(view: _View, root: Diagnosis) -> tuple[Remedy, ...]:
+    """Where a root has no remedy of its own, what its consequences advise."""
+    below = (view.by_id[i] for i in root.consequences if i in view.by_id)
+    return next((d.remedies for d in below if d.remedies), ())
+
+
+def _remedy(view: _View, remedy: Remedy, number: int) -> Page:
+    lead = f"{number}. " if number else ""
+    risk = "" if remedy.risk == "safe" else f" [{remedy.risk}]"
+    page = paragraph(f"{lead}{remedy.title}{risk}", view.width, indent=4, hang=len(lead))
+    steps = remedy.steps if view.verbose else remedy.steps[:_STEPS]
+    for step in steps:
+        page += _step(step, view.width, 4 + len(lead) + 2)
+    if len(steps) < len(remedy.steps):
+        left_out = len(remedy.steps) - len(steps)
+        page.append(line((f"… {left_out} more, see -v", "dim"), indent=6 + len(lead)))
+    if remedy.doc and view.verbose:
+        page.append(line((remedy.doc, "dim"), indent=4 + len(lead)))
+    return page
+
+
+def _step(step: str, width: int, indent: int) -> Page:
+    """Lines to paste stay whole, however long; prose is wrapped."""
+    page: Page = []
+    for text in step.rstrip().split("\n"):
+        if _text.is_code(text):
+            page.append(line((text.rstrip(), "code"), indent=indent))
+        else:
+            page += paragraph(text, width, indent=indent, hang=2)
+    return page
+
+
+def _undecided(view: _View, root: Diagnosis) -> Page:
+    """Evidence that would make this diagnosis sure."""
+    if not root.gaps:
+        return []
+    shown = root.gaps if view.verbose else root.gaps[:_GAPS]
+    return [*_section("What would settle it"), *_gaps(shown, view.width, 4, hints=True)]
+
+
+# ---------------------------------------------------------------- the rest
+
+
+def _brief(view: _View, roots: Sequence[Diagnosis]) -> Page:
+    """Incidents for which one line and their evidence's place must do."""
+    if not roots:
+        return []
+    page = [line(("Also found", "strong"), ("  (in full with -v)", "dim"))]
+    for root in roots:
+        text = f"{root.rule}: {root.headline}"
+        told = shortened(paragraph(text, view.width, indent=2, hang=2), 2, view.width)
+        where = place(root.chain[0].event.source.path, root.chain[0].event.line)
+        page += [*told, line((where, "path"), indent=4)]
+    return [*page, ()]
+
+
+def _symptoms(view: _View) -> Page:
+    """Symptoms that nothing explains."""
+    symptoms = view.report.unexplained
+    if not symptoms:
+        return []
+    shown = symptoms if view.verbose else symptoms[:_SYMPTOMS]
+    page = [line(("Symptoms that no rule explains", "strong"))]
+    page += columns([_symptom(view, s) for s in shown], indent=2)
+    if len(symptoms) > len(shown):
+        page.append(line((f"… and {len(symptoms) - len(shown)} more", "dim"), indent=2))
+    return [*page, ()]
+
+
+def _symptom(view: _View, symptom: Unexplained) -> list[tuple[str, str]]:
+    where = place(symptom.file, symptom.line, view.verbose)
+    times = f"×{symptom.count} " if symptom.count > 1 else ""
+    text = times + _text.short_ids(_text.first_line(symptom.text))
+    return [(where, "path"), (_text.cut(text, max(view.width - _text.cells(where) - 4, 20)), "")]
+
+
+def _verdict(view: _View) -> Page:
+    """What it means that nothing was found."""
+    report = view.report
+    if report.diagnoses:
+        return []
+    if report.unexplained:
+        said = ("NO CAUSE FOUND", "warning"), "  Something broke, and no rule knows why."
+    elif report.complete:
+        said = ("NOTHING FOUND", "ok"), "  The evidence is complete and shows no failure."
+    else:
+        said = ("NOTHING FOUND", "warning"), "  But no clean bill: evidence is missing, see below."
+    return [line(*said), ()]
+
+
+def _not_seen(view: _View) -> Page:
+    told = {gap for d in view.report.diagnoses for gap in d.gaps}
+    gaps = [gap for gap in view.report.gaps if gap not in told]
+    if not gaps:
+        return []
+    hints = view.verbose or not view.report.diagnoses
+    shown = gaps if view.verbose else gaps[:_GAPS]
+    page = [line(("Could not be seen", "strong")), *_gaps(shown, view.width, 2, hints)]
+    if len(gaps) > len(shown):
+        page.append(line((f"… and {len(gaps) - len(shown)} more, see -v", "dim"), indent=2))
+    return [*page, ()]
+
+
+def _gaps(gaps: Iterable[Gap], width: int, indent: int, hints: bool) -> Page:
+    page: Page = []
+    for gap in gaps:
+        page += paragraph(f"{gap.what}: {gap.why}", width, indent=indent, hang=2)
+        if hints and gap.hint:
+            page += _step(gap.hint, width, indent + 2)
+    return page
+
+
+def _foot(view: _View) -> Page:
+    page = paragraph(_what_was_read(view), view.width, style="dim")
+    commands = _next(view.report)
+    one_line = " · ".join(commands)
+    if commands and _text.cells(one_line) + 6 <= view.width:
+        commands = [one_line]
+    for n, command in enumerate(commands):
+        page.append(line(("Next: " if n == 0 else "      ", "dim"), (command, "code")))
+    return page
+
+
+def _what_was_read(view: _View) -> str:
+    """Ray versions, nodes, files, bytes, span, seconds."""
+    info, stats = view.report.capture, view.report.stats
+    ray = "Ray " + ", ".join(info.ray_versions) if info.ray_versions else "Ray of unknown version"
+    parts = [f"{_text.plural(info.files, 'file')} ({_text.size(info.bytes)})", ray]
+    if info.nodes:
+        parts.insert(1, _text.plural(len(info.nodes), "node"))
+    if info.begin is not None and info.end is not None:
+        parts.append(f"{_text.moment(info.begin)} to {_span_end(info.begin, info.end)}")
+    read = f"Read {info.path}: {', '.join(parts)}; {_text.duration(stats.seconds)}."
+    if view.verbose:
+        read += f" {stats.hits:,} hits, {stats.events:,} events, {stats.rules} rules."
+    return read
+
+
+def _span_end(begin: float, end: float) -> str:
+    """The end of a span; its date only where it is another day's."""
+    same_day = _text.moment(begin, "%Y-%m-%d") == _text.moment(end, "%Y-%m-%d")
+    return _text.moment(end, "%H:%M:%S %Z" if same_day else "%Y-%m-%d %H:%M:%S %Z")
+
+
+def _next(report: Report) -> list[str]:
+    """Commands that go on from here."""
+    if not report.diagnoses:
+        return []
+    root = (report.roots or report.diagnoses)[0]
+    commands = [f"raydoctor explain {root.rule}"]
+    subject = next((s for s in root.subjects if s.id or s.pid is not None), None)
+    if subject:
+        who = subject.id[:8] if subject.id else f"pid:{subject.pid}"
+        commands.append(f"raydoctor story {who} {shlex.quote(report.capture.path)}")
+    return commands

@@ -1,0 +1,90 @@
+"""Page -> stream: colour where a terminal asks for it, else plain text.
+
+rich is imported only when there is something to paint: it costs ten times the rest of the start.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from typing import TextIO
+
+from raydoctor.render.page import MAX_WIDTH, MIN_WIDTH, Page, plain
+
+STYLES = {
+    "critical": "bold white on red",
+    "error": "bold red",
+    "warning": "bold yellow",
+    "info": "bold blue",
+    "ok": "bold green",
+    "strong": "bold",
+    "dim": "dim",
+    "path": "cyan",
+    "rule": "bold",
+    "code": "green",
+}
+_ASCII = str.maketrans(
+    {"└": "`", "├": "|", "│": "|", "─": "-", "…": "~", "·": "-", "×": "x", "≥": ">", "●": "*"}
+)
+"""The layout's own characters, for streams that cannot encode them."""
+
+
+def is_terminal(stream: TextIO) -> bool:
+    """Whether a person reads the stream, for all we can know."""
+    try:
+        return stream.isatty()
+    except (AttributeError, ValueError):
+        return False
+
+
+def wants_colour(stream: TextIO, environ: Mapping[str, str] = os.environ) -> bool:
+    """NO_COLOR (no-color.org) forbids, FORCE_COLOR demands, else a capable terminal decides."""
+    if environ.get("NO_COLOR"):
+        return False
+    if environ.get("FORCE_COLOR", "0") not in ("", "0"):
+        return True
+    return is_terminal(stream) and environ.get("TERM", "dumb") != "dumb"
+
+
+def width_of(stream: TextIO) -> int:
+    """Columns to lay out for: the terminal's within bounds, or MAX_WIDTH for pipes and files."""
+    if not is_terminal(stream):
+        return MAX_WIDTH
+    return max(MIN_WIDTH, min(MAX_WIDTH, shutil.get_terminal_size((MAX_WIDTH, 24)).columns))
+
+
+def show(page: Page, stream: TextIO) -> None:
+    """Write the page, painted if the stream wants colour.
+
+    Long words are not broken: a line to paste must survive being copied from the screen.
+    """
+    if wants_colour(stream):
+        _paint(page, stream)
+    else:
+        stream.write(encodable(plain(page), stream))
+
+
+def encodable(text: str, stream: TextIO) -> str:
+    """Text that the stream's encoding can carry."""
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return text.translate(_ASCII).encode(encoding, "backslashreplace").decode(encoding)
+    except LookupError:
+        pass
+    return text
+
+
+def _paint(page: Page, stream: TextIO) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    text = Text()
+    for spans in page:
+        for span in spans:
+            text.append(encodable(span.text, stream), STYLES.get(span.style, ""))
+        text.append("\n")
+    console = Console(file=stream, force_terminal=True, highlight=False, emoji=False, markup=False)
+    console.print(text, soft_wrap=True, end="")
