@@ -27,7 +27,7 @@ class Case:
         self.sources = tuple(sources)
         self.roles = frozenset(s.role for s in self.sources)
         self.names = names or {}
-        self.ledger: Ledger = facts.build(self.events, self.names)
+        self.ledger: Ledger = facts.build(self.events, self.sources, self.names)
         self._by_kind: dict[str, list[Event]] = {}
         self._by_entity: dict[Entity, list[Event]] = {}
         for event in self.events:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from raydoctor import ids
-from raydoctor.model import Entity, Event
+from raydoctor.model import Entity, Event, Source
 
 _DISCONNECT_TYPES = {
     "0": "SYSTEM_ERROR",
@@ -131,12 +131,18 @@ class Ledger:
         return next((e for e in self.exits if e.worker == worker), None)
 
 
-def build(events: Iterable[Event], names: Mapping[str, tuple[str, ...]]) -> Ledger:
+def build(
+    events: Iterable[Event], sources: Iterable[Source] = (), names: Mapping[str, tuple[str, ...]] | None = None
+) -> Ledger:
     """Draw the ledger from events in time order; `names`: WorkerID -> what it ran."""
     by_kind: dict[str, list[Event]] = {}
     for event in events:
         by_kind.setdefault(event.kind, []).append(event)
     ledger = Ledger()
+    for source in sources:
+        for entity in source.entities:
+            if entity.kind == "worker" and source.pid is not None:
+                ledger.pids[entity.value] = source.pid
     _versions(ledger, by_kind)
     _nodes(ledger, by_kind)
     _jobs(ledger, by_kind)
@@ -146,7 +152,7 @@ def build(events: Iterable[Event], names: Mapping[str, tuple[str, ...]]) -> Ledg
     for event in by_kind.get("task.failed", ()):
         ledger.tasks.setdefault(event["task"], event)
     for exit_ in ledger.exits:
-        _complete(ledger, exit_, names)
+        _complete(ledger, exit_, names or {})
     _mark_expected(ledger)
     ledger.exits.sort(key=lambda e: (e.at is None, e.at or 0.0))
     return ledger
@@ -261,7 +267,6 @@ def _sight(known: dict[str, WorkerExit], worker: str, event: Event, exit_type: s
     if seen is None:
         known[worker] = seen = WorkerExit(worker, exit_type, detail, [])
     seen.events.append(event)
-    seen.at = event.at if seen.at is None or (event.at is not None and event.at < seen.at) else seen.at
     if len(detail) > len(seen.detail):
         seen.detail = detail
     seen.node = seen.node or event["node"]
@@ -269,8 +274,9 @@ def _sight(known: dict[str, WorkerExit], worker: str, event: Event, exit_type: s
     seen.job = seen.job or event["job"] or event["job_id"]
     if event["worker_pid"]:
         seen.pid = int(event["worker_pid"])
-    if event["task"] and not seen.actor:
-        seen.actor = ids.actor_of_task(event["task"])
+    if ids.is_creation_task(event["task"]):
+        # Only this form is trusted: up to 2.49 a normal task's lease bears a TaskID of random digits.
+        seen.actor = seen.actor or ids.actor_of_task(event["task"])
 
 
 def _sight_in_exception(ledger: Ledger, event: Event) -> None:
@@ -297,7 +303,15 @@ def _sight_in_exception(ledger: Ledger, event: Event) -> None:
     )
 
 
+def _when(events: Iterable[Event]) -> float | None:
+    """The earliest stamp; event files round down to a second, so any log's own stamp beats theirs."""
+    timed = [(e.at, e.slack) for e in events if e.at is not None]
+    exact = [at for at, slack in timed if not slack]
+    return min(exact) if exact else min((at + slack for at, slack in timed), default=None)
+
+
 def _complete(ledger: Ledger, exit_: WorkerExit, names: Mapping[str, tuple[str, ...]]) -> None:
+    exit_.at = _when(exit_.events)
     exit_.pid = exit_.pid if exit_.pid is not None else ledger.pids.get(exit_.worker)
     exit_.node = exit_.node if exit_.node.strip("f") else ledger.worker_nodes.get(exit_.worker, "")
     exit_.ip = exit_.ip or ledger.node_ips.get(exit_.node, "")

@@ -43,6 +43,11 @@ def actor_of_task(task: str) -> str:
     return "" if len(task) != 48 or actor.startswith("f" * 24) else actor
 
 
+def is_creation_task(task: str) -> bool:
+    """Whether this task creates an actor: its id is 16 `f` and the ActorID."""
+    return len(task) == 48 and task.startswith("f" * 16) and not task.startswith("f" * 40)
+
+
 def job_of_task(task: str) -> str:
     """The job a task belongs to."""
     return task[40:] if len(task) == 48 else ""
@@ -50,7 +55,7 @@ def job_of_task(task: str) -> str:
 
 def is_driver_task(task: str) -> bool:
     """Whether this is the task id that stands for a driver itself."""
-    return len(task) == 48 and task.startswith("f" * 40)
+    return len(task) == 48 and task[2:40] == "f" * 38
 
 
 def job_of_actor(actor: str) -> str:

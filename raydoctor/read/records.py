@@ -199,9 +199,10 @@ def assemble(first: Line, following: list[str], role: str) -> tuple[str, str]:
     texts, messages = [first.text], [first.message]
     for raw in following[: MAX_RECORD_LINES - 1]:
         line = parse_line(raw, role)
-        if first.echo:
-            if line.echo != first.echo or line.pid != first.pid or _has_own_header(line.message):
-                break
+        same_echo = first.echo and line.echo == first.echo and line.pid == first.pid
+        # A pushed message is printed with one prefix for all its lines, a streamed file line by line.
+        if same_echo and not _has_own_header(line.message):
+            pass
         elif line.headed or _breaks_plain(line.text, first.text):
             break
         texts.append(line.text)

@@ -242,7 +242,7 @@ def finish(drafts: Iterable[Draft], clock: Clock) -> list[Event]:
 def _event(draft: Draft, clock: Clock) -> Event:
     head, source = draft.head, draft.source
     at = head.epoch
-    slack = 0.0
+    slack = 1.0 if source.role == "event" else 0.0  # C++ writes whole seconds there
     if at is None and draft.fields.get("epoch", "").isdigit():
         at, slack = float(draft.fields["epoch"]), 1.0
     if at is None and head.stamp:

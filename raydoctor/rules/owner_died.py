@@ -1,0 +1,232 @@
+"""An object is gone because the worker or driver that owned it ended.
+
+## What you see
+`ray.exceptions.OwnerDiedError: Failed to retrieve object …: The object's owner has exited`.
+
+## Why
+Every object has one owner: the process that called `.remote()` or `ray.put()`. The owner keeps its
+value's whereabouts and lineage; when it ends, the object cannot be found or rebuilt, wherever its
+bytes lie. So the question is always why the owner ended; this diagnosis stands below that one.
+
+## Confirm
+- The object's id names its creator: the first 48 digits are the task, an index from `01e1f505` on means
+  `ray.put`.
+- The owner's WorkerID is in the message; `raydoctor story <that id>` shows its end.
+- A WorkerID of a JobID and 48 `f` is a driver: the script that created the object had ended.
+
+## Fix
+Keep the owner alive, or let somebody long-lived own the data: return values instead of refs made by
+`ray.put` inside a task, create the objects in a detached actor, do not hand out refs from a script
+that ends. Owners that die need their own cause mended first.
+
+## Not this when
+All copies were lost with a node while the owner lives (`object-lost`). Ray 2.3 to 2.57 also raises
+OwnerDiedError on a raylet's graceful shutdown while the owner is well (ray issue 64899).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from raydoctor import ids
+from raydoctor.case import Case
+from raydoctor.model import Entity, Event, Finding, Gap, Link, Remedy, Subject
+from raydoctor.rule import Example, Signal, rule
+from raydoctor.rules import _evidence as evidence
+from raydoctor.signals import DRIVER, RAY_EXCEPTION
+
+_DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/objects.html"
+_O = "00310a0f0a45af5cdbb301fe3ce0f2e9437a848d0100000004e1f505"
+_W = "e64e4832551c3c1027ce48a5503320a76dfc45ef15a75f6f908d6be7"
+_N = "3b7270e6630acc23bf1acf26c5be4fb455bc251041d661fd77e8a723"
+_ERROR = (
+    f"Failed to retrieve object {_O}. To see information about where this ObjectRef was created in Python, set the environment "
+    "variable RAY_record_ref_creation_sites=1 during `ray start` and `ray.init()`.\n\nThe object's owner has exited. This is the "
+    "Python worker that first created the ObjectRef via `.remote()` or `ray.put()`. Check cluster logs "
+    f"(`/tmp/ray/session_latest/logs/*{_W}*` at IP address 10.0.0.2) for more information about the Python worker failure."
+)
+
+LOST = Signal(
+    "object.owner_died", "Failed to retrieve object ",
+    r"Failed to retrieve object (?P<object>[0-9a-f]{56})\..*?The object's owner has exited\."
+    r"(?:.*?logs/\*(?P<owner>[0-9a-f]{56})\*(?:. at IP address (?P<ip>[\w.:-]+))?)?"
+    r"(?:.*?owner node ID: (?P<owner_node>[0-9a-f]{56}))?",
+    (*DRIVER, "raylet-echo"), _ERROR, extent="record",
+)
+
+_DRIVER_ENDED = (
+    f"[2026-11-21 07:35:02,000 I 8 8] (gcs_server) gcs_job_manager.cc:156: Marking job as finished. job_id=01000000\n"
+)
+_OOM = (
+    "[2026-11-21 07:43:10,000 W 8 8] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, worker id = "
+    f"{_W}, node id = {_N}, address = 10.0.0.2, exit_type = NODE_OUT_OF_MEMORY, exit_detail = 1 worker(s) were killed due to the "
+    f"node running low on memory. Memory on the node (IP: 10.0.0.2, ID: {_N}) was 14.40GB used / 15.00GB limit (0.960000)\n"
+    f"Top 10 memory users: PID\tMEM(GB)\tCOMMAND\n251\t13.00\tray::Preprocessor.run\n"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Loss:
+    event: Event
+    object: str
+    owner: str
+    node: str
+
+
+@rule(
+    tier="symptom",
+    severity="error",
+    rank=80,
+    looks_for=(LOST, RAY_EXCEPTION),
+    examples=(
+        Example(
+            "the owner was killed for memory",
+            {
+                "driver.log": f"ray.exceptions.OwnerDiedError: {_ERROR}\n\nOwner worker ID: {_W}, owner node ID: {_N}, owner "
+                "address: 10.0.0.2:38433.\n",
+                "logs/gcs_server.out": _OOM,
+                "logs/raylet.out": "",
+            },
+            roots=("ray-oom-kill",),
+            consequences=("owner-died",),
+            says=("ray.put",),
+        ),
+        Example(
+            "the owner was a driver that ended",
+            {
+                "driver.log": f"ray.exceptions.OwnerDiedError: {_ERROR}\n".replace(_W, "01000000" + "f" * 48),
+                "logs/gcs_server.out": _DRIVER_ENDED,
+                "logs/raylet.out": "",
+            },
+            roots=("owner-died",),
+            says=("driver of job 1", "detached"),
+        ),
+        Example(
+            "a task prints the word",
+            {
+                "driver.log": "(check pid=12) ray.exceptions.OwnerDiedError is what we test for: The object's owner has exited.\n",
+                "logs/gcs_server.out": "",
+                "logs/raylet.out": "",
+            },
+        ),
+    ),
+)
+def owner_died(case: Case) -> Iterator[Finding]:
+    """One finding per owner: all objects that went with it."""
+    by_owner: dict[str, list[_Loss]] = {}
+    for event in case.of("object.owner_died"):
+        owner = event["owner"]
+        by_owner.setdefault(owner, []).append(_Loss(event, event["object"], owner, event["owner_node"]))
+    for losses in by_owner.values():
+        yield _finding(case, losses)
+
+
+def _finding(case: Case, losses: list[_Loss]) -> Finding:
+    first = losses[0]
+    job = ids.job_of_driver(first.owner)
+    objects = list(dict.fromkeys(loss.object for loss in losses))
+    exit_ = case.exit_of(first.owner) if first.owner else None
+    echoes = _echoes(case, losses)
+    shown = next((e for e in echoes if e.kind == "driver.exception"), first.event)
+    chain = [Link(shown, f"{_what(case, first.object)} cannot be retrieved: its owner has exited")]
+    chain = [*_owner_end(case, first, job), *chain]
+    gaps = () if exit_ or job or first.owner == "" else (_no_record(first),)
+    return Finding(
+        f"{evidence.many(len(objects), 'object')} lost with {'its' if len(objects) == 1 else 'their'} owner: "
+        f"{_what(case, first.object)}, owned by {_owner(case, first, job)}",
+        tuple(chain),
+        explains=tuple(Entity("object", o) for o in objects),
+        caused_by=_caused_by(case, first, job),
+        subjects=tuple(Subject("object", o) for o in objects[:10]),
+        count=len(objects),
+        remedies=_remedies(first, job),
+        covers=tuple(echoes),
+        gaps=gaps,
+    )
+
+
+def _echoes(case: Case, losses: list[_Loss]) -> list[Event]:
+    """The exceptions that raised these losses, plain or nested in a task's error."""
+    objects = {loss.object for loss in losses}
+    found = [loss.event for loss in losses]
+    for event in case.of("driver.exception"):
+        told = any(o in event["what"] for o in objects)
+        if told or (event["inner"] == "OwnerDiedError"):
+            found.append(event)
+    return found
+
+
+def _what(case: Case, object_: str) -> str:
+    """The object in words: who created it, and how."""
+    parts = ids.parse_object_id(object_)
+    if parts is None:
+        return f"object {evidence.short(object_)}"
+    how = "a ray.put value" if parts.put else "a return value"
+    if parts.actor:
+        name = case.actor(parts.actor).class_name
+        return f"{how} of {f'actor {name}' if name else f'actor {evidence.short(parts.actor)}'}"
+    if ids.is_driver_task(parts.task):
+        return f"{how} of the driver of job {ids.job_number(parts.job)}"
+    return f"{how} of task {evidence.short(parts.task)}"
+
+
+def _owner(case: Case, loss: _Loss, job: str) -> str:
+    if job:
+        return f"the driver of job {ids.job_number(job)}, which had ended"
+    exit_ = case.exit_of(loss.owner)
+    if exit_:
+        return f"{exit_.label}, which ended as {exit_.exit_type}"
+    return f"worker {evidence.short(loss.owner)}" if loss.owner else "a worker that the message does not name"
+
+
+def _owner_end(case: Case, loss: _Loss, job: str) -> list[Link]:
+    if job:
+        ended = case.job(job).end_event
+        return [Link(ended, f"job {ids.job_number(job)} ended, and its driver with it")] if ended else []
+    exit_ = next((e for e in case.all_exits if e.worker == loss.owner), None)
+    return list(evidence.exit_links(exit_, most=1)) if exit_ else []
+
+
+def _caused_by(case: Case, loss: _Loss, job: str) -> tuple[Entity, ...]:
+    if job:
+        return (Entity("job", job),)
+    exit_ = case.exit_of(loss.owner)
+    node = loss.node or (exit_.node if exit_ else "") or case.ledger.worker_nodes.get(loss.owner, "")
+    named = (*exit_.entities,) if exit_ else ((Entity("worker", loss.owner),) if loss.owner else ())
+    return (*named, *((Entity("node", node),) if node else ()))
+
+
+def _no_record(loss: _Loss) -> Gap:
+    return Gap(
+        f"the end of owner {evidence.short(loss.owner)}",
+        "no record of it in this capture: intended exits (idle, max_calls, actor out of scope) are not logged, and its node's "
+        "or the GCS's log may be missing",
+        f"raydoctor story {evidence.short(loss.owner)} on the owner's node" + (f" ({loss.node[:12]})" if loss.node else ""),
+    )
+
+
+def _remedies(loss: _Loss, job: str) -> tuple[Remedy, ...]:
+    parts = ids.parse_object_id(loss.object)
+    if job:
+        return (
+            Remedy(
+                "Let something that outlives the script own the data",
+                (
+                    "# create the objects inside a detached actor, and keep the refs there:",
+                    f'Owner.options(name="data", lifetime="detached").remote()   # instead of ray.put in the driver of job {ids.job_number(job)}',
+                    "# or keep that driver running until its refs are no longer used",
+                ),
+                doc=_DOC,
+            ),
+        )
+    if parts and parts.put:
+        return (
+            Remedy(
+                "Return values instead of refs made by ray.put inside a worker: the caller owns what a task returns",
+                ("return value            # instead of: return ray.put(value)",),
+                doc=_DOC,
+            ),
+            Remedy("Mend the owner's end first (the diagnosis above this one)"),
+        )
+    return (Remedy("Mend the owner's end first (the diagnosis above this one); objects cannot be rebuilt without their owner", doc=_DOC),)

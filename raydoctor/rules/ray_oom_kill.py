@@ -1,0 +1,328 @@
+"""Ray's memory monitor killed workers because their node ran low on memory.
+
+## What you see
+`ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory` (2.55+: `N
+worker(s) were killed …`), workers with exit type `NODE_OUT_OF_MEMORY`, and about once a minute
+`N Workers (tasks / actors) killed due to memory pressure (OOM)` in the driver.
+
+## Why
+The node's memory (the cgroup's, in a container) passed `RAY_memory_usage_threshold` (0.95). Ray then
+kills the *newest* retriable task, not the biggest process, so the victim is often innocent: the
+table of top memory users in the report tells who held the memory. Up to 2.55 one worker dies at a time; since
+2.56 as many as it takes to get below the threshold.
+
+## Confirm
+- The report in that node's `raylet.out`: used / limit, `Top 10 memory users`.
+- `ray list tasks --filter error_type=OUT_OF_MEMORY` while the cluster is up.
+
+## Fix
+Run fewer of the hungry function at once: `memory=` (logical, but it bounds how many Ray starts) or more
+`num_cpus=`; make its batches smaller; free what an actor keeps; or give the node more memory. Raising the
+threshold only trades this kill for the kernel's.
+
+## Not this when
+The kernel's OOM killer did it (`kernel-oom-kill`: no report of Ray's, but a kernel record with the pid),
+or the words `OOM killer` appear only in Ray's three guesses after a sudden death (`worker-vanished`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from raydoctor.case import Case
+from raydoctor.facts import WorkerExit
+from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.rule import Example, rule
+from raydoctor.rules import _evidence as evidence
+from raydoctor.rules._oom import MONITOR_STARTED, OOM_KILL, OOM_SUMMARY, Holder, Report, reports
+
+_EPISODE = 600.0
+"""Seconds without a kill after which the next one is another incident."""
+_HEADROOM = 1.15
+"""A killed worker was still growing: its measured size is a lower bound."""
+_DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/ray-oom-prevention.html"
+_W = "77eb1fc12930b201c05280f287914a9b9456d6065ac8f24413aca6f6"
+_N = "6e3e4b7e3d172751ec57d86d58c6594643fcd0964b3dee305d61701a"
+_TABLE = "PID\tMEM(GB)\tCOMMAND\n251\t5.60\tray::train\n129\t5.55\tray::train\n216\t5.50\tray::train\n48\t0.20\tpython driver.py\n"
+_OLD = (
+    "[2026-11-21 07:54:37,981 I 77 77] (raylet) node_manager.cc:2863: Killing worker with task Type=NORMAL_TASK, Language=PYTHON, "
+    "task_name=train, job_id=01000000\n\n"
+    f"Memory on the node (IP: 10.0.0.2, ID: {_N}) where the task (task ID: 56c6050da0229ea0f772cd01e4a64225b9725bf601000000, "
+    "name=train, pid=251, memory used=5.60GB) was running was 14.40GB / 15.00GB (0.960000), which exceeds the memory usage "
+    f"threshold of 0.95. Ray killed this worker (ID: {_W}) because it was the most recently scheduled task; to see more "
+    "information about memory usage on this node, use `ray logs raylet.out -ip 10.0.0.2`. Top 10 memory users:\n" + _TABLE
+)
+_NEW = (
+    "[2026-11-21 07:54:37,981 I 77 77] (raylet) node_manager.cc:3199: Killing 1 worker(s), kill details: Memory on the node "
+    f"(IP: 10.0.0.2, ID: {_N}) was 14.40GB used / 15.00GB limit (0.960000)\n"
+    "OOM kill reason: Memory usage 15461882265B exceeded threshold of 15300820992B (95.0% of 16106127360B limit)\n"
+    "Ray killed 1 worker(s) based on the killing policy\nConsidered workers: [\n"
+    f"Selected to kill: (Task: job ID=01000000, lease ID={'0' * 64}, task name=preprocess, required resources={{CPU: 1}}, pid=251, "
+    f"actual memory used=0.05GB, worker ID={_W})\n]\nTop 10 memory users: PID\tMEM(GB)\tCOMMAND\n300\t13.90\tpython driver.py\n"
+    "251\t0.05\tray::preprocess\n"
+)
+_GUESSES = (
+    "[2026-11-21 07:34:50,741 W 8 8] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, worker id = "
+    f"{_W}, node id = {_N}, address = 10.0.0.2, exit_type = SYSTEM_ERROR, exit_detail = Worker unexpectedly exits with a "
+    "connection error code 2. End of file. There are some potential root causes. (1) The process is killed by SIGKILL by OOM "
+    "killer due to high memory usage. (2) ray stop --force is called.\n"
+)
+
+
+@rule(
+    tier="root",
+    severity="error",
+    rank=20,
+    looks_for=(*OOM_KILL, OOM_SUMMARY, MONITOR_STARTED),
+    examples=(
+        Example(
+            "three train tasks of 5.6 GB on a 15 GB node",
+            {"logs/raylet.out": _OLD, "logs/gcs_server.out": ""},
+            roots=("ray-oom-kill",),
+            says=("3 × train", "15.0 GB", "memory=", "num_cpus="),
+        ),
+        Example(
+            "the victim is innocent: the driver holds the memory",
+            {"logs/raylet.out": _NEW, "logs/gcs_server.out": ""},
+            roots=("ray-oom-kill",),
+            says=("python driver.py", "13.9"),
+        ),
+        Example(
+            "Ray's three guesses name the OOM killer on every sudden death",
+            {"logs/gcs_server.out": _GUESSES, "logs/raylet.out": ""},
+            roots=("worker-vanished",),
+        ),
+        Example(
+            "a task prints the sentence",
+            {
+                f"logs/worker-{_W}-01000000-251.out": "Task was killed due to the node running low on memory.\n",
+                "logs/raylet.out": "",
+                "logs/gcs_server.out": "",
+            },
+        ),
+    ),
+)
+def ray_oom_kill(case: Case) -> Iterator[Finding]:
+    """One finding per node and episode of memory pressure."""
+    for episode in _episodes(reports(case)):
+        yield _finding(case, episode)
+    yield from _untold(case)
+
+
+def _episodes(found: list[Report]) -> Iterator[list[Report]]:
+    """Strikes of one node that follow each other within minutes."""
+    by_node: dict[str, list[Report]] = {}
+    for report in found:
+        by_node.setdefault(report.node, []).append(report)
+    for strikes in by_node.values():
+        episode: list[Report] = []
+        for strike in strikes:
+            apart = episode and strike.event.at and episode[-1].event.at
+            if apart and (strike.event.at or 0) - (episode[-1].event.at or 0) > _EPISODE:
+                yield episode
+                episode = []
+            episode.append(strike)
+        yield episode
+
+
+def _finding(case: Case, strikes: list[Report]) -> Finding:
+    worst = max(strikes, key=lambda r: (len(r.holders) > 0, sum(h.gb for h in r.holders[:3])))
+    victims = [v for s in strikes for v in s.victims]
+    exits = _exits(case, strikes, victims)
+    told = tuple(e for s in strikes for e in s.others if e.kind != "worker.exit")
+    killed = max(sum(s.killed for s in strikes), len(exits))
+    chain = [Link(s.event, _shows(s)) for s in (strikes if len(strikes) <= 3 else (strikes[0], worst, strikes[-1]))]
+    chain = list(dict.fromkeys(chain))
+    if exits:
+        chain += evidence.exit_links(exits[0], most=1)
+    if driver := next((e for e in told if e.kind == "driver.exception"), None):
+        chain.append(Link(driver, f"the driver got {driver['type']}"))
+    return Finding(
+        _headline(worst, victims, killed),
+        tuple(chain),
+        explains=(*evidence.exit_entities(exits), *_victim_entities(victims), Entity("memory", _key(strikes[0]))),
+        subjects=tuple(
+            Subject("actor" if v.actor else "task", None, v.function, v.pid, worst.node) for v in victims[:10]
+        ),
+        count=killed,
+        severity=evidence.severity(case, exits) if exits else None,
+        remedies=_remedies(worst),
+        covers=(*told, *evidence.exit_events(exits), *_summaries(case, strikes)),
+    )
+
+
+def _key(strike: Report) -> str:
+    return f"{strike.node}@{strike.event.at or 0:.3f}"
+
+
+def _victim_entities(victims: list[Holder]) -> tuple[Entity, ...]:
+    return tuple(Entity("worker", v.worker) for v in victims if v.worker)
+
+
+def _exits(case: Case, strikes: list[Report], victims: list[Holder]) -> list[WorkerExit]:
+    """Recorded ends of the victims: by worker id, by pid, or as those that ended for memory on that node."""
+    workers, pids = {v.worker for v in victims if v.worker}, {v.pid for v in victims}
+    nodes = {s.node for s in strikes}
+    first, last = strikes[0].event.at, strikes[-1].event.at
+    found = []
+    for exit_ in case.exits:
+        here = exit_.node in nodes or not exit_.node
+        in_time = exit_.at is None or first is None or last is None or first - 5 <= exit_.at <= last + 5
+        by_type = exit_.exit_type == "NODE_OUT_OF_MEMORY" and here and in_time
+        by_pid = exit_.pid in pids and here and in_time and not exit_.worker
+        if exit_.worker in workers or by_type or by_pid:
+            found.append(exit_)
+    return found
+
+
+def _summaries(case: Case, strikes: list[Report]) -> tuple[Event, ...]:
+    nodes = {s.node for s in strikes}
+    return tuple(e for e in case.of("oom.summary") if e["node"] in nodes)
+
+
+# ---------------------------------------------------------------- what it says
+
+
+def _hungriest(report: Report) -> tuple[str, list[Holder]]:
+    """The function (or process) that held most, and its processes."""
+    groups: dict[str, list[Holder]] = {}
+    for holder in report.holders:
+        groups.setdefault(holder.function if holder.is_worker else holder.name, []).append(holder)
+    if not groups:
+        return "", []
+    name = max(groups, key=lambda n: sum(h.gb for h in groups[n]))
+    return name, groups[name]
+
+
+def _headline(worst: Report, victims: list[Holder], killed: int) -> str:
+    name, holders = _hungriest(worst)
+    whom = evidence.join_names(v.function for v in victims)
+    text = f"Ray's memory monitor killed {evidence.many(killed, 'worker')}"
+    text += f" ({whom})" if whom else ""
+    at = f"{worst.used_gb:.1f} of {worst.limit_gb:.1f} GB used on node {worst.ip} (threshold {worst.threshold_gb:.1f} GB)"
+    if not holders:
+        return f"{text}: {at}"
+    each = max(h.gb for h in holders)
+    held = f"{len(holders)} × {name} at up to {each:.2g} GB" if len(holders) > 1 else f"{name} alone held {each:.2g} GB"
+    innocent = "; the victims were not the ones who held it" if victims and _innocent(victims, name) else ""
+    return f"{text}: {held}, {at}{innocent}"
+
+
+def _innocent(victims: list[Holder], name: str) -> bool:
+    return all(v.function != name and v.name != name for v in victims)
+
+
+def _shows(strike: Report) -> str:
+    victims = evidence.join_names(f"{v.function} (pid {v.pid}, {v.gb:.2f} GB)" for v in strike.victims)
+    used = f"{strike.used_gb:.2f} of {strike.limit_gb:.2f} GB used"
+    return f"memory monitor: {used}, kills {victims or evidence.many(strike.killed, 'worker')}"
+
+
+# ---------------------------------------------------------------- what would have fitted
+
+
+def _remedies(worst: Report) -> tuple[Remedy, ...]:
+    name, holders = _hungriest(worst)
+    if not holders:
+        return (_more_memory(worst, None),)
+    if not holders[0].is_worker:
+        return (_not_a_worker(name, holders[0], worst), _more_memory(worst, None))
+    each, running = max(h.gb for h in holders), len(holders)
+    others = max(worst.used_gb - sum(h.gb for h in holders), 0.0)
+    room = worst.threshold_gb - others
+    fitting = int(room / (each * _HEADROOM))
+    if running > 1 and fitting >= 1:
+        return (_fewer(name, holders, min(fitting, running - 1), room), _more_memory(worst, running * each * _HEADROOM + others))
+    if holders[0].actor or "." in holders[0].name:
+        return (_one_actor(name, each, room), _more_memory(worst, each * 1.5 + others))
+    return (_one_task(name, each, room), _more_memory(worst, each * 1.5 + others))
+
+
+def _fewer(name: str, holders: list[Holder], fitting: int, room: float) -> Remedy:
+    """`memory=` and `num_cpus=` such that at most `fitting` run at once."""
+    each, running = max(h.gb for h in holders), len(holders)
+    share = math.floor(room / fitting * 10) / 10
+    need = max(share, math.ceil(each * _HEADROOM * 10) / 10)
+    cpus = max((h.cpus for h in holders), default=0.0) or 1.0
+    num_cpus = math.ceil(running * cpus / fitting)
+    kind = "@ray.remote" if not holders[0].actor else "@ray.remote  # class"
+    what = f"{name} at once instead of {running}"
+    return Remedy(
+        f"Run at most {fitting} {what}: {fitting} × {each:.2f} GB fit the {room:.1f} GB that it may use here",
+        (
+            f"{kind.split('  ')[0]}(memory={_gib(need)})   # {name}: reserves {need:.1f} GB each, so that Ray starts fewer"
+            if "class" not in kind
+            else f"@ray.remote(memory={_gib(need)})   # class {name}",
+            f"@ray.remote(num_cpus={num_cpus})   # or: {running} ran at once with num_cpus={cpus:g}",
+        ),
+        doc=_DOC,
+    )
+
+
+def _one_task(name: str, each: float, room: float) -> Remedy:
+    return Remedy(
+        f"One {name} alone needs more than the {room:.1f} GB that are left for it ({each:.2f} GB and growing)",
+        (
+            f"# make the input of {name} smaller (batches, chunks, streaming), or give it a bigger node:",
+            f"@ray.remote(memory={_gib(each * 1.5)})   # {name}: only nodes with that much are used",
+        ),
+        doc=_DOC,
+    )
+
+
+def _one_actor(name: str, each: float, room: float) -> Remedy:
+    return Remedy(
+        f"Bound what actor {name} keeps: it held {each:.2f} GB of the {room:.1f} GB that are left for it",
+        (
+            f"# {name}: drop what is no longer needed, keep big values in the object store (ray.put) or on disk",
+            f"@ray.remote(memory={_gib(each * _HEADROOM)}, max_restarts=1, max_task_retries=1)   # class {name}",
+        ),
+        doc=_DOC,
+    )
+
+
+def _not_a_worker(name: str, holder: Holder, worst: Report) -> Remedy:
+    command = name if len(name) <= 60 else name[:57] + "…"
+    return Remedy(
+        f"The memory is held by pid {holder.pid} ({command}), not by a worker: killing workers cannot free it",
+        (
+            f"# {holder.gb:.1f} of {worst.limit_gb:.1f} GB: keep big data out of the driver (pass refs, not values),",
+            "# or run the driver elsewhere; keep other programs off the node",
+        ),
+        doc=_DOC,
+    )
+
+
+def _more_memory(worst: Report, needed: float | None) -> Remedy:
+    wanted = f"at least {needed / 0.95:.0f} GB for what ran at once" if needed else f"more than {worst.limit_gb:.0f} GB"
+    return Remedy(f"Or give node {worst.ip} more memory: {wanted} (it has {worst.limit_gb:.1f} GB)", risk="disruptive")
+
+
+def _gib(gb: float) -> str:
+    """A value for `memory=`, as people write it."""
+    return f"{math.ceil(gb * 1024)} * 1024**2" if gb < 10 else f"{math.ceil(gb)} * 1024**3"
+
+
+# ---------------------------------------------------------------- without a report
+
+
+def _untold(case: Case) -> Iterator[Finding]:
+    """Workers that ended as NODE_OUT_OF_MEMORY, or summaries, with no report left to read."""
+    told = {v.worker for r in reports(case) for v in r.victims}
+    nodes = {r.node for r in reports(case)}
+    left = [
+        e for e in case.exits
+        if e.exit_type == "NODE_OUT_OF_MEMORY" and e.worker not in told and e.node not in nodes
+    ]
+    if left:
+        yield Finding(
+            f"Ray's memory monitor killed {evidence.many(len(left), 'worker')}: {evidence.join_names(e.label for e in left)}",
+            tuple(link for e in left[:3] for link in evidence.exit_links(e, most=1)),
+            explains=evidence.exit_entities(left),
+            subjects=tuple(evidence.exit_subject(e) for e in left[:10]),
+            count=len(left),
+            severity=evidence.severity(case, left),
+            remedies=(Remedy("Read the report in that node's raylet.out: it names who held the memory", doc=_DOC),),
+            covers=evidence.exit_events(left),
+        )
