@@ -40,16 +40,23 @@ _PREFIX = re.compile(
 _PREFIX_PARTS = re.compile(r"^(?P<name>.*?)[ ,]*\bpid=(?P<pid>\d+)(?:, ip=(?P<ip>\S+))?$")
 _REPEATED = re.compile(r" ?\[repeated (\d+)x across (?:cluster|all nodes)\](?: \(Ray deduplicates logs by default\..*)?$")
 _LEVELS = {"DEBUG": "D", "INFO": "I", "WARNING": "W", "ERROR": "E", "CRITICAL": "C", "FATAL": "C", "F": "C"}
+_TRACEBACK = "Traceback (most recent call last):"
 _PLAIN_BREAKS = (
-    "Traceback (most recent call last):",
-    "During handling of the above exception",
-    "The above exception was the direct cause",
     ":task_name:",
     ":actor_name:",
     ":job_id:",
     "*** SIG",
     "Fatal Python error:",
 )
+
+_CHAINED = ("During handling of the above exception, another", "The above exception was the direct cause of")
+"""Between the tracebacks of a chain. `RayTaskError` prints `ray::f() (pid=…)` for its own
+`Traceback` lines, so behind such a line the same record goes on unless a `Traceback` follows."""
+_ONE_WRITER = frozenset(
+    {"raylet-out", "gcs-out", "core-driver", "core-worker", "core-io", "runtime-env-agent", "runtime-env-setup",
+     "dashboard", "dashboard-agent", "monitor", "log-monitor"}
+)
+"""Roles whose records all have headers, so that a traceback there belongs to the record above it."""
 
 
 @dataclass(slots=True)
@@ -203,10 +210,13 @@ def assemble(first: Line, following: list[str], role: str) -> tuple[str, str]:
         # A pushed message is printed with one prefix for all its lines, a streamed file line by line.
         if same_echo and not _has_own_header(line.message):
             pass
-        elif line.headed or _breaks_plain(line.text, first.text):
+        elif line.headed or _breaks_plain(line.text, first, role):
             break
         texts.append(line.text)
         messages.append(line.message)
+    while len(texts) > 1 and (not texts[-1].strip() or texts[-1].startswith(_CHAINED)):
+        texts.pop()
+        messages.pop()
     return "\n".join(texts).rstrip(), "\n".join(messages).rstrip()
 
 
@@ -228,8 +238,10 @@ _PUSHED = (
 )
 
 
-def _breaks_plain(text: str, first: str) -> bool:
-    return text.startswith(_PLAIN_BREAKS) and not (first.startswith("Fatal Python error") and text.startswith("  "))
+def _breaks_plain(text: str, first: Line, role: str) -> bool:
+    if text.startswith(_TRACEBACK):
+        return not (first.headed and role in _ONE_WRITER)
+    return text.startswith(_PLAIN_BREAKS)
 
 
 _KEY_VALUE = re.compile(r"(?:^|\s)([a-z][a-z_]*)=([^\s=,;]+)(?=\s|$)")

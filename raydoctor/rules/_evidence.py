@@ -72,14 +72,21 @@ def healed(case: Case, exit_: WorkerExit) -> bool:
     if not exit_.events:
         return False
     attempts = [
-        e for e in case.near(exit_.events[0], "task.attempt_failed", before=2, after=3) if e["error"] in _WORKER_LOST
+        e
+        for e in case.near(exit_.events[0], "task.attempt_failed", before=2, after=3)
+        if e["error"] in _WORKER_LOST
     ]
     return bool(attempts) and not any(e["task"] in case.ledger.tasks for e in attempts)
 
 
 def severity(case: Case, exits: Iterable[WorkerExit], normally: Severity = "error") -> Severity:
     """One step lower where a retry healed every one of these ends."""
-    lower: dict[Severity, Severity] = {"critical": "error", "error": "warning", "warning": "info", "info": "info"}
+    lower: dict[Severity, Severity] = {
+        "critical": "error",
+        "error": "warning",
+        "warning": "info",
+        "info": "info",
+    }
     return lower[normally] if all(healed(case, e) for e in exits) else normally
 
 

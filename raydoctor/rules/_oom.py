@@ -22,7 +22,9 @@ _HEAD = re.compile(
     r"(?:, which exceeds the memory usage threshold of (?P<threshold>\d+(?:\.\d+)?))?",
     re.DOTALL,
 )
-_VICTIM = re.compile(r"(?P<kind>actor|task|lease) ID: (?P<id>\w+), name=(?P<name>.*), pid=(?P<pid>\d+)", re.DOTALL)
+_VICTIM = re.compile(
+    r"(?P<kind>actor|task|lease) ID: (?P<id>\w+), name=(?P<name>.*), pid=(?P<pid>\d+)", re.DOTALL
+)
 _KILLED_WORKER = re.compile(r"Ray killed this worker \(ID: (?P<worker>[0-9a-f]{56})\)")
 _CONSIDERED = re.compile(
     r"(?P<selected>Selected to kill: )?\((?:(?P<kind>Actor|Task)(?:\(\w*\))?: job ID=\w+, lease ID=\w+, "
@@ -43,23 +45,45 @@ _BODY = (
 )
 
 OOM_KILL = (
-    Signal("oom.kill", "worker(s), kill details: ", r"^Killing (?P<killed>\d+) worker\(s\), kill details: (?P<report>.*)",
-           RAYLET, f"Killing 1 worker(s), kill details: {_BODY}", extent="record", symptom=True),
-    Signal("oom.kill", "Killing worker with task ", r"^Killing worker with task (?P<report>.*)", RAYLET,
-           f"Killing worker with task Type=NORMAL_TASK\n\n{_BODY}", extent="record", symptom=True),
-    Signal("oom.kill_told", "due to the node running low on memory.",
-           r"(?:Task was killed|worker\(s\) were killed) due to the node running low on memory\.(?P<report>.*)", PUSHED,
-           f"1 worker(s) were killed due to the node running low on memory. {_BODY}", extent="record"),
+    Signal(
+        "oom.kill",
+        "worker(s), kill details: ",
+        r"^Killing (?P<killed>\d+) worker\(s\), kill details: (?P<report>.*)",
+        RAYLET,
+        f"Killing 1 worker(s), kill details: {_BODY}",
+        extent="record",
+        symptom=True,
+    ),
+    Signal(
+        "oom.kill",
+        "Killing worker with task ",
+        r"^Killing worker with task (?P<report>.*)",
+        RAYLET,
+        f"Killing worker with task Type=NORMAL_TASK\n\n{_BODY}",
+        extent="record",
+        symptom=True,
+    ),
+    Signal(
+        "oom.kill_told",
+        "due to the node running low on memory.",
+        r"(?:Task was killed|worker\(s\) were killed) due to the node running low on memory\.(?P<report>.*)",
+        PUSHED,
+        f"1 worker(s) were killed due to the node running low on memory. {_BODY}",
+        extent="record",
+    ),
 )
 OOM_SUMMARY = Signal(
-    "oom.summary", "killed due to memory pressure (OOM)",
+    "oom.summary",
+    "killed due to memory pressure (OOM)",
     r"(?P<killed>\d+) Workers \(tasks / actors\) killed due to memory pressure \(OOM\), \d+ Workers crashed due to other "
-    r"reasons at node \(ID: (?P<node>[0-9a-f]{56}), IP: (?P<ip>[^)]+)\)", (*RAYLET, "raylet-echo"),
+    r"reasons at node \(ID: (?P<node>[0-9a-f]{56}), IP: (?P<ip>[^)]+)\)",
+    (*RAYLET, "raylet-echo"),
     f"1 Workers (tasks / actors) killed due to memory pressure (OOM), 0 Workers crashed due to other reasons at node "
     f"(ID: {'7b73' * 14}, IP: 127.0.0.1) over the last time period.",
 )
 MONITOR_STARTED = Signal(
-    "oom.monitor_started", "initialized with usage threshold at ",
+    "oom.monitor_started",
+    "initialized with usage threshold at ",
     r"MemoryMonitor initialized with usage threshold at (?P<threshold>\d+) bytes .*?total system memory bytes: (?P<limit>\d+)",
     RAYLET,
     "ThresholdMemoryMonitor initialized with usage threshold at 24012677120 bytes (95.000000% of system memory), total "
@@ -128,7 +152,13 @@ def parse(event: Event, text: str) -> Report | None:
     counted = _COUNT.search(text)
     store, idle = _STORE.search(text), _IDLE_GB.search(text)
     return Report(
-        event, head["node"], head["ip"], float(head["used"]), limit, threshold, victims,
+        event,
+        head["node"],
+        head["ip"],
+        float(head["used"]),
+        limit,
+        threshold,
+        victims,
         _holders(text, (*considered, *victims)),
         int((counted["count"] or counted["killing"]) if counted else max(len(victims), 1)),
         int(store[1]) / 1024**3 if store else 0.0,
@@ -141,8 +171,15 @@ def _considered(text: str) -> tuple[Holder, ...]:
     for m in _CONSIDERED.finditer(text):
         cpus = re.search(r"CPU: ([\d.]+)", m["resources"] or "")
         found.append(
-            Holder(int(m["pid"]), float(m["gb"]), m["name"] or "ray::IDLE", m["worker"], m["kind"] == "Actor",
-                   float(cpus[1]) if cpus else 0.0, bool(m["selected"]))
+            Holder(
+                int(m["pid"]),
+                float(m["gb"]),
+                m["name"] or "ray::IDLE",
+                m["worker"],
+                m["kind"] == "Actor",
+                float(cpus[1]) if cpus else 0.0,
+                bool(m["selected"]),
+            )
         )
     return tuple(found)
 
@@ -155,8 +192,15 @@ def _named_victim(head: re.Match[str], text: str) -> tuple[Holder, ...]:
     worker = _KILLED_WORKER.search(text)
     actor = victim["kind"] == "actor"
     return (
-        Holder(int(victim["pid"]), float(head["victim_gb"]), victim["name"], worker["worker"] if worker else "",
-               actor or victim["name"].endswith(".__init__"), 0.0, True),
+        Holder(
+            int(victim["pid"]),
+            float(head["victim_gb"]),
+            victim["name"],
+            worker["worker"] if worker else "",
+            actor or victim["name"].endswith(".__init__"),
+            0.0,
+            True,
+        ),
     )
 
 
@@ -206,7 +250,9 @@ def _texts(case: Case) -> Iterator[tuple[Event, str]]:
 
 def _same(known: Report, other: Report) -> bool:
     """Two tellings of one strike: they share a victim, or the table's very numbers."""
-    shared = {(h.pid, h.worker[:8]) for h in known.victims} & {(h.pid, h.worker[:8]) for h in other.victims}
+    shared = {(h.pid, h.worker[:8]) for h in known.victims} & {
+        (h.pid, h.worker[:8]) for h in other.victims
+    }
     numbers = (known.used_gb, known.limit_gb) == (other.used_gb, other.limit_gb)
     told_whole = bool(known.victims and other.victims)
     return known.node == other.node and (bool(shared) if told_whole else numbers)

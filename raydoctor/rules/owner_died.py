@@ -48,16 +48,17 @@ _ERROR = (
 )
 
 LOST = Signal(
-    "object.owner_died", "Failed to retrieve object ",
+    "object.owner_died",
+    "Failed to retrieve object ",
     r"Failed to retrieve object (?P<object>[0-9a-f]{56})\..*?The object's owner has exited\."
     r"(?:.*?logs/\*(?P<owner>[0-9a-f]{56})\*(?:. at IP address (?P<ip>[\w.:-]+))?)?"
     r"(?:.*?owner node ID: (?P<owner_node>[0-9a-f]{56}))?",
-    (*DRIVER, "raylet-echo"), _ERROR, extent="record",
+    (*DRIVER, "raylet-echo"),
+    _ERROR,
+    extent="record",
 )
 
-_DRIVER_ENDED = (
-    f"[2026-11-21 07:35:02,000 I 8 8] (gcs_server) gcs_job_manager.cc:156: Marking job as finished. job_id=01000000\n"
-)
+_DRIVER_ENDED = f"[2026-11-21 07:35:02,000 I 8 8] (gcs_server) gcs_job_manager.cc:156: Marking job as finished. job_id=01000000\n"
 _OOM = (
     "[2026-11-21 07:43:10,000 W 8 8] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, worker id = "
     f"{_W}, node id = {_N}, address = 10.0.0.2, exit_type = NODE_OUT_OF_MEMORY, exit_detail = 1 worker(s) were killed due to the "
@@ -95,7 +96,9 @@ class _Loss:
         Example(
             "the owner was a driver that ended",
             {
-                "driver.log": f"ray.exceptions.OwnerDiedError: {_ERROR}\n".replace(_W, "01000000" + "f" * 48),
+                "driver.log": f"ray.exceptions.OwnerDiedError: {_ERROR}\n".replace(
+                    _W, "01000000" + "f" * 48
+                ),
                 "logs/gcs_server.out": _DRIVER_ENDED,
                 "logs/raylet.out": "",
             },
@@ -117,7 +120,9 @@ def owner_died(case: Case) -> Iterator[Finding]:
     by_owner: dict[str, list[_Loss]] = {}
     for event in case.of("object.owner_died"):
         owner = event["owner"]
-        by_owner.setdefault(owner, []).append(_Loss(event, event["object"], owner, event["owner_node"]))
+        by_owner.setdefault(owner, []).append(
+            _Loss(event, event["object"], owner, event["owner_node"])
+        )
     for losses in by_owner.values():
         yield _finding(case, losses)
 
@@ -177,13 +182,21 @@ def _owner(case: Case, loss: _Loss, job: str) -> str:
     exit_ = case.exit_of(loss.owner)
     if exit_:
         return f"{exit_.label}, which ended as {exit_.exit_type}"
-    return f"worker {evidence.short(loss.owner)}" if loss.owner else "a worker that the message does not name"
+    return (
+        f"worker {evidence.short(loss.owner)}"
+        if loss.owner
+        else "a worker that the message does not name"
+    )
 
 
 def _owner_end(case: Case, loss: _Loss, job: str) -> list[Link]:
     if job:
         ended = case.job(job).end_event
-        return [Link(ended, f"job {ids.job_number(job)} ended, and its driver with it")] if ended else []
+        return (
+            [Link(ended, f"job {ids.job_number(job)} ended, and its driver with it")]
+            if ended
+            else []
+        )
     exit_ = next((e for e in case.all_exits if e.worker == loss.owner), None)
     return list(evidence.exit_links(exit_, most=1)) if exit_ else []
 
@@ -192,7 +205,9 @@ def _caused_by(case: Case, loss: _Loss, job: str) -> tuple[Entity, ...]:
     if job:
         return (Entity("job", job),)
     exit_ = case.exit_of(loss.owner)
-    node = loss.node or (exit_.node if exit_ else "") or case.ledger.worker_nodes.get(loss.owner, "")
+    node = (
+        loss.node or (exit_.node if exit_ else "") or case.ledger.worker_nodes.get(loss.owner, "")
+    )
     named = (*exit_.entities,) if exit_ else ((Entity("worker", loss.owner),) if loss.owner else ())
     return (*named, *((Entity("node", node),) if node else ()))
 
@@ -202,7 +217,8 @@ def _no_record(loss: _Loss) -> Gap:
         f"the end of owner {evidence.short(loss.owner)}",
         "no record of it in this capture: intended exits (idle, max_calls, actor out of scope) are not logged, and its node's "
         "or the GCS's log may be missing",
-        f"raydoctor story {evidence.short(loss.owner)} on the owner's node" + (f" ({loss.node[:12]})" if loss.node else ""),
+        f"raydoctor story {evidence.short(loss.owner)} on the owner's node"
+        + (f" ({loss.node[:12]})" if loss.node else ""),
     )
 
 
@@ -229,4 +245,9 @@ def _remedies(loss: _Loss, job: str) -> tuple[Remedy, ...]:
             ),
             Remedy("Mend the owner's end first (the diagnosis above this one)"),
         )
-    return (Remedy("Mend the owner's end first (the diagnosis above this one); objects cannot be rebuilt without their owner", doc=_DOC),)
+    return (
+        Remedy(
+            "Mend the owner's end first (the diagnosis above this one); objects cannot be rebuilt without their owner",
+            doc=_DOC,
+        ),
+    )

@@ -27,7 +27,6 @@ or the words `OOM killer` appear only in Ray's three guesses after a sudden deat
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 from raydoctor.case import Case
@@ -36,12 +35,10 @@ from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
 from raydoctor.rule import Example, rule
 from raydoctor.rules import _evidence as evidence
 from raydoctor.rules._oom import MONITOR_STARTED, OOM_KILL, OOM_SUMMARY, Holder, Report, reports
+from raydoctor.rules._oom_remedies import DOC, hungriest, remedies
 
 _EPISODE = 600.0
 """Seconds without a kill after which the next one is another incident."""
-_HEADROOM = 1.15
-"""A killed worker was still growing: its measured size is a lower bound."""
-_DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/ray-oom-prevention.html"
 _W = "77eb1fc12930b201c05280f287914a9b9456d6065ac8f24413aca6f6"
 _N = "6e3e4b7e3d172751ec57d86d58c6594643fcd0964b3dee305d61701a"
 _TABLE = "PID\tMEM(GB)\tCOMMAND\n251\t5.60\tray::train\n129\t5.55\tray::train\n216\t5.50\tray::train\n48\t0.20\tpython driver.py\n"
@@ -51,7 +48,8 @@ _OLD = (
     f"Memory on the node (IP: 10.0.0.2, ID: {_N}) where the task (task ID: 56c6050da0229ea0f772cd01e4a64225b9725bf601000000, "
     "name=train, pid=251, memory used=5.60GB) was running was 14.40GB / 15.00GB (0.960000), which exceeds the memory usage "
     f"threshold of 0.95. Ray killed this worker (ID: {_W}) because it was the most recently scheduled task; to see more "
-    "information about memory usage on this node, use `ray logs raylet.out -ip 10.0.0.2`. Top 10 memory users:\n" + _TABLE
+    "information about memory usage on this node, use `ray logs raylet.out -ip 10.0.0.2`. Top 10 memory users:\n"
+    + _TABLE
 )
 _NEW = (
     "[2026-11-21 07:54:37,981 I 77 77] (raylet) node_manager.cc:3199: Killing 1 worker(s), kill details: Memory on the node "
@@ -132,7 +130,10 @@ def _finding(case: Case, strikes: list[Report]) -> Finding:
     exits = _exits(case, strikes, victims)
     told = tuple(e for s in strikes for e in s.others if e.kind != "worker.exit")
     killed = max(sum(s.killed for s in strikes), len(exits))
-    chain = [Link(s.event, _shows(s)) for s in (strikes if len(strikes) <= 3 else (strikes[0], worst, strikes[-1]))]
+    chain = [
+        Link(s.event, _shows(s))
+        for s in (strikes if len(strikes) <= 3 else (strikes[0], worst, strikes[-1]))
+    ]
     chain = list(dict.fromkeys(chain))
     if exits:
         chain += evidence.exit_links(exits[0], most=1)
@@ -141,14 +142,20 @@ def _finding(case: Case, strikes: list[Report]) -> Finding:
     return Finding(
         _headline(worst, victims, killed),
         tuple(chain),
-        explains=(*evidence.exit_entities(exits), *_victim_entities(victims), Entity("memory", _key(strikes[0]))),
+        explains=(
+            *evidence.exit_entities(exits),
+            *_victim_entities(victims),
+            Entity("memory", _key(strikes[0])),
+        ),
         subjects=tuple(
-            Subject("actor" if v.actor else "task", None, v.function, v.pid, worst.node) for v in victims[:10]
+            Subject("actor" if v.actor else "task", None, v.function, v.pid, worst.node)
+            for v in victims[:10]
         ),
         count=killed,
         severity=evidence.severity(case, exits) if exits else None,
-        remedies=_remedies(worst),
-        covers=(*told, *evidence.exit_events(exits), *_summaries(case, strikes)),
+        remedies=remedies(worst),
+        caused_by=tuple(Entity("oom-loop", v.function) for v in victims),
+        covers=(*(s.event for s in strikes), *told, *evidence.exit_events(exits), *_summaries(case, strikes)),
     )
 
 
@@ -168,7 +175,9 @@ def _exits(case: Case, strikes: list[Report], victims: list[Holder]) -> list[Wor
     found = []
     for exit_ in case.exits:
         here = exit_.node in nodes or not exit_.node
-        in_time = exit_.at is None or first is None or last is None or first - 5 <= exit_.at <= last + 5
+        in_time = (
+            exit_.at is None or first is None or last is None or first - 5 <= exit_.at <= last + 5
+        )
         by_type = exit_.exit_type == "NODE_OUT_OF_MEMORY" and here and in_time
         by_pid = exit_.pid in pids and here and in_time and not exit_.worker
         if exit_.worker in workers or by_type or by_pid:
@@ -184,19 +193,8 @@ def _summaries(case: Case, strikes: list[Report]) -> tuple[Event, ...]:
 # ---------------------------------------------------------------- what it says
 
 
-def _hungriest(report: Report) -> tuple[str, list[Holder]]:
-    """The function (or process) that held most, and its processes."""
-    groups: dict[str, list[Holder]] = {}
-    for holder in report.holders:
-        groups.setdefault(holder.function if holder.is_worker else holder.name, []).append(holder)
-    if not groups:
-        return "", []
-    name = max(groups, key=lambda n: sum(h.gb for h in groups[n]))
-    return name, groups[name]
-
-
 def _headline(worst: Report, victims: list[Holder], killed: int) -> str:
-    name, holders = _hungriest(worst)
+    name, holders = hungriest(worst)
     whom = evidence.join_names(v.function for v in victims)
     text = f"Ray's memory monitor killed {evidence.many(killed, 'worker')}"
     text += f" ({whom})" if whom else ""
@@ -204,8 +202,16 @@ def _headline(worst: Report, victims: list[Holder], killed: int) -> str:
     if not holders:
         return f"{text}: {at}"
     each = max(h.gb for h in holders)
-    held = f"{len(holders)} × {name} at up to {each:.2g} GB" if len(holders) > 1 else f"{name} alone held {each:.2g} GB"
-    innocent = "; the victims were not the ones who held it" if victims and _innocent(victims, name) else ""
+    held = (
+        f"{len(holders)} × {name} at up to {each:.2g} GB"
+        if len(holders) > 1
+        else f"{name} alone held {each:.2g} GB"
+    )
+    innocent = (
+        "; the victims were not the ones who held it"
+        if victims and _innocent(victims, name)
+        else ""
+    )
     return f"{text}: {held}, {at}{innocent}"
 
 
@@ -214,94 +220,11 @@ def _innocent(victims: list[Holder], name: str) -> bool:
 
 
 def _shows(strike: Report) -> str:
-    victims = evidence.join_names(f"{v.function} (pid {v.pid}, {v.gb:.2f} GB)" for v in strike.victims)
+    victims = evidence.join_names(
+        f"{v.function} (pid {v.pid}, {v.gb:.2f} GB)" for v in strike.victims
+    )
     used = f"{strike.used_gb:.2f} of {strike.limit_gb:.2f} GB used"
     return f"memory monitor: {used}, kills {victims or evidence.many(strike.killed, 'worker')}"
-
-
-# ---------------------------------------------------------------- what would have fitted
-
-
-def _remedies(worst: Report) -> tuple[Remedy, ...]:
-    name, holders = _hungriest(worst)
-    if not holders:
-        return (_more_memory(worst, None),)
-    if not holders[0].is_worker:
-        return (_not_a_worker(name, holders[0], worst), _more_memory(worst, None))
-    each, running = max(h.gb for h in holders), len(holders)
-    others = max(worst.used_gb - sum(h.gb for h in holders), 0.0)
-    room = worst.threshold_gb - others
-    fitting = int(room / (each * _HEADROOM))
-    if running > 1 and fitting >= 1:
-        return (_fewer(name, holders, min(fitting, running - 1), room), _more_memory(worst, running * each * _HEADROOM + others))
-    if holders[0].actor or "." in holders[0].name:
-        return (_one_actor(name, each, room), _more_memory(worst, each * 1.5 + others))
-    return (_one_task(name, each, room), _more_memory(worst, each * 1.5 + others))
-
-
-def _fewer(name: str, holders: list[Holder], fitting: int, room: float) -> Remedy:
-    """`memory=` and `num_cpus=` such that at most `fitting` run at once."""
-    each, running = max(h.gb for h in holders), len(holders)
-    share = math.floor(room / fitting * 10) / 10
-    need = max(share, math.ceil(each * _HEADROOM * 10) / 10)
-    cpus = max((h.cpus for h in holders), default=0.0) or 1.0
-    num_cpus = math.ceil(running * cpus / fitting)
-    kind = "@ray.remote" if not holders[0].actor else "@ray.remote  # class"
-    what = f"{name} at once instead of {running}"
-    return Remedy(
-        f"Run at most {fitting} {what}: {fitting} × {each:.2f} GB fit the {room:.1f} GB that it may use here",
-        (
-            f"{kind.split('  ')[0]}(memory={_gib(need)})   # {name}: reserves {need:.1f} GB each, so that Ray starts fewer"
-            if "class" not in kind
-            else f"@ray.remote(memory={_gib(need)})   # class {name}",
-            f"@ray.remote(num_cpus={num_cpus})   # or: {running} ran at once with num_cpus={cpus:g}",
-        ),
-        doc=_DOC,
-    )
-
-
-def _one_task(name: str, each: float, room: float) -> Remedy:
-    return Remedy(
-        f"One {name} alone needs more than the {room:.1f} GB that are left for it ({each:.2f} GB and growing)",
-        (
-            f"# make the input of {name} smaller (batches, chunks, streaming), or give it a bigger node:",
-            f"@ray.remote(memory={_gib(each * 1.5)})   # {name}: only nodes with that much are used",
-        ),
-        doc=_DOC,
-    )
-
-
-def _one_actor(name: str, each: float, room: float) -> Remedy:
-    return Remedy(
-        f"Bound what actor {name} keeps: it held {each:.2f} GB of the {room:.1f} GB that are left for it",
-        (
-            f"# {name}: drop what is no longer needed, keep big values in the object store (ray.put) or on disk",
-            f"@ray.remote(memory={_gib(each * _HEADROOM)}, max_restarts=1, max_task_retries=1)   # class {name}",
-        ),
-        doc=_DOC,
-    )
-
-
-def _not_a_worker(name: str, holder: Holder, worst: Report) -> Remedy:
-    command = name if len(name) <= 60 else name[:57] + "…"
-    return Remedy(
-        f"The memory is held by pid {holder.pid} ({command}), not by a worker: killing workers cannot free it",
-        (
-            f"# {holder.gb:.1f} of {worst.limit_gb:.1f} GB: keep big data out of the driver (pass refs, not values),",
-            "# or run the driver elsewhere; keep other programs off the node",
-        ),
-        doc=_DOC,
-    )
-
-
-def _more_memory(worst: Report, needed: float | None) -> Remedy:
-    wanted = f"at least {needed / 0.95:.0f} GB for what ran at once" if needed else f"more than {worst.limit_gb:.0f} GB"
-    return Remedy(f"Or give node {worst.ip} more memory: {wanted} (it has {worst.limit_gb:.1f} GB)", risk="disruptive")
-
-
-def _gib(gb: float) -> str:
-    """A value for `memory=`, as people write it."""
-    return f"{math.ceil(gb * 1024)} * 1024**2" if gb < 10 else f"{math.ceil(gb)} * 1024**3"
 
 
 # ---------------------------------------------------------------- without a report
@@ -312,7 +235,8 @@ def _untold(case: Case) -> Iterator[Finding]:
     told = {v.worker for r in reports(case) for v in r.victims}
     nodes = {r.node for r in reports(case)}
     left = [
-        e for e in case.exits
+        e
+        for e in case.exits
         if e.exit_type == "NODE_OUT_OF_MEMORY" and e.worker not in told and e.node not in nodes
     ]
     if left:
@@ -323,6 +247,11 @@ def _untold(case: Case) -> Iterator[Finding]:
             subjects=tuple(evidence.exit_subject(e) for e in left[:10]),
             count=len(left),
             severity=evidence.severity(case, left),
-            remedies=(Remedy("Read the report in that node's raylet.out: it names who held the memory", doc=_DOC),),
+            remedies=(
+                Remedy(
+                    "Read the report in that node's raylet.out: it names who held the memory",
+                    doc=DOC,
+                ),
+            ),
             covers=evidence.exit_events(left),
         )

@@ -63,30 +63,41 @@ _W = "cd09fc46897e18918275a6d03cc3a6abc2becabe5e0fd27a533d35a7"
         ),
         Remedy(
             "Let Ray retry it meanwhile",
-            ("@ray.remote(max_retries=3)            # a task", "@ray.remote(max_restarts=3, max_task_retries=3)  # an actor"),
+            (
+                "@ray.remote(max_retries=3)            # a task",
+                "@ray.remote(max_restarts=3, max_task_retries=3)  # an actor",
+            ),
         ),
     ),
     examples=(
         Example(
             "a SIGKILLed worker leaves Ray's three guesses and nothing else",
-            {"logs/gcs_server.out": f"[2026-11-21 07:34:50,741 W 8 8] (gcs_server) gcs_worker_manager.cc:70: {WORKER_EXIT.sample}"
-             " Some common causes include: (1) the process was killed by the OOM killer due to high memory usage, "
-             "(2) ray stop --force was called, or (3) the worker crashed unexpectedly due to SIGSEGV or another unexpected error.\n",
-             "logs/raylet.out": ""},
+            {
+                "logs/gcs_server.out": f"[2026-11-21 07:34:50,741 W 8 8] (gcs_server) gcs_worker_manager.cc:70: {WORKER_EXIT.sample}"
+                " Some common causes include: (1) the process was killed by the OOM killer due to high memory usage, "
+                "(2) ray stop --force was called, or (3) the worker crashed unexpectedly due to SIGSEGV or another unexpected error.\n",
+                "logs/raylet.out": "",
+            },
             roots=("worker-vanished",),
         ),
         Example(
             "an idle worker that Ray ended itself is pool management",
-            {"logs/gcs_server.out": f"[2026-11-21 07:34:50,741 W 8 8] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, "
-             f"worker id = {_W}, node id = {'a' * 56}, address = 127.0.0.1, exit_type = INTENDED_SYSTEM_EXIT, exit_detail = Worker "
-             "exited because it was idle for a long time\n",
-             "logs/raylet.out": ""},
+            {
+                "logs/gcs_server.out": f"[2026-11-21 07:34:50,741 W 8 8] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, "
+                f"worker id = {_W}, node id = {'a' * 56}, address = 127.0.0.1, exit_type = INTENDED_SYSTEM_EXIT, exit_detail = Worker "
+                "exited because it was idle for a long time\n",
+                "logs/raylet.out": "",
+            },
         ),
     ),
 )
 def worker_vanished(case: Case) -> Iterator[Finding]:
     """One finding per node: several unexplained deaths on one node share what would decide them."""
-    left = [e for e in case.exits if e.exit_type == "SYSTEM_ERROR" and not case.is_explained(*e.entities)]
+    left = [
+        e
+        for e in case.exits
+        if e.exit_type == "SYSTEM_ERROR" and not case.is_explained(*e.entities)
+    ]
     by_node: dict[str, list[WorkerExit]] = {}
     for exit_ in left:
         by_node.setdefault(exit_.node, []).append(exit_)
@@ -102,7 +113,11 @@ def _finding(case: Case, exits: list[WorkerExit]) -> Finding:
         who = evidence.join_names(e.label for e in exits)
         headline = f"{len(exits)} workers ended suddenly, and no log says why: {who}"
     ruled_out = "no memory-monitor kill, no crash report, no exit of its own, no node or owner that went first"
-    links = [link for exit_ in exits[:3] for link in evidence.exit_links(exit_, most=1 if len(exits) > 1 else 2)]
+    links = [
+        link
+        for exit_ in exits[:3]
+        for link in evidence.exit_links(exit_, most=1 if len(exits) > 1 else 2)
+    ]
     links[0] = Link(links[0].event, f"{links[0].shows}; ruled out: {ruled_out}")
     return Finding(
         headline,

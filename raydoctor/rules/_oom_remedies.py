@@ -1,0 +1,116 @@
+"""What would have fitted: `memory=`, `num_cpus=` and node sizes from a memory monitor's report."""
+
+from __future__ import annotations
+
+import math
+
+from raydoctor.model import Remedy
+from raydoctor.rules._oom import Holder, Report
+
+DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/ray-oom-prevention.html"
+_HEADROOM = 1.15
+"""A killed worker was still growing: its measured size is a lower bound."""
+
+
+def hungriest(report: Report) -> tuple[str, list[Holder]]:
+    """The function (or process) that held most, and its processes."""
+    groups: dict[str, list[Holder]] = {}
+    for holder in report.holders:
+        groups.setdefault(holder.function if holder.is_worker else holder.name, []).append(holder)
+    if not groups:
+        return "", []
+    name = max(groups, key=lambda n: sum(h.gb for h in groups[n]))
+    return name, groups[name]
+
+
+def remedies(worst: Report) -> tuple[Remedy, ...]:
+    """What would have kept this node below its threshold, with the report's own numbers."""
+    name, holders = hungriest(worst)
+    if not holders:
+        return (_more_memory(worst, None),)
+    if not holders[0].is_worker:
+        return (_not_a_worker(name, holders[0], worst), _more_memory(worst, None))
+    each, running = max(h.gb for h in holders), len(holders)
+    others = max(worst.used_gb - sum(h.gb for h in holders), 0.0)
+    room = worst.threshold_gb - others
+    fitting = int(room / (each * _HEADROOM))
+    if running > 1 and fitting >= 1:
+        return (
+            _fewer(name, holders, min(fitting, running - 1), room),
+            _more_memory(worst, running * each * _HEADROOM + others),
+        )
+    if holders[0].actor or "." in holders[0].name:
+        return (_one_actor(name, each, room), _more_memory(worst, each * 1.5 + others))
+    return (_one_task(name, each, room), _more_memory(worst, each * 1.5 + others))
+
+
+def _fewer(name: str, holders: list[Holder], fitting: int, room: float) -> Remedy:
+    """`memory=` and `num_cpus=` such that at most `fitting` run at once."""
+    each, running = max(h.gb for h in holders), len(holders)
+    share = math.floor(room / fitting * 10) / 10
+    need = max(share, math.ceil(each * _HEADROOM * 10) / 10)
+    cpus = max((h.cpus for h in holders), default=0.0) or 1.0
+    num_cpus = math.ceil(running * cpus / fitting)
+    kind = "@ray.remote" if not holders[0].actor else "@ray.remote  # class"
+    what = f"{name} at once instead of {running}"
+    return Remedy(
+        f"Run at most {fitting} {what}: {fitting} × {each:.2f} GB fit the {room:.1f} GB that it may use here",
+        (
+            f"{kind.split('  ')[0]}(memory={_gib(need)})   # {name}: reserves {need:.1f} GB each, so that Ray starts fewer"
+            if "class" not in kind
+            else f"@ray.remote(memory={_gib(need)})   # class {name}",
+            f"@ray.remote(num_cpus={num_cpus})   # or: {running} ran at once with num_cpus={cpus:g}",
+        ),
+        doc=DOC,
+    )
+
+
+def _one_task(name: str, each: float, room: float) -> Remedy:
+    return Remedy(
+        f"One {name} alone needs more than the {room:.1f} GB that are left for it ({each:.2f} GB and growing)",
+        (
+            f"# make the input of {name} smaller (batches, chunks, streaming), or give it a bigger node:",
+            f"@ray.remote(memory={_gib(each * 1.5)})   # {name}: only nodes with that much are used",
+        ),
+        doc=DOC,
+    )
+
+
+def _one_actor(name: str, each: float, room: float) -> Remedy:
+    return Remedy(
+        f"Bound what actor {name} keeps: it held {each:.2f} GB of the {room:.1f} GB that are left for it",
+        (
+            f"# {name}: drop what is no longer needed, keep big values in the object store (ray.put) or on disk",
+            f"@ray.remote(memory={_gib(each * _HEADROOM)}, max_restarts=1, max_task_retries=1)   # class {name}",
+        ),
+        doc=DOC,
+    )
+
+
+def _not_a_worker(name: str, holder: Holder, worst: Report) -> Remedy:
+    command = name if len(name) <= 60 else name[:57] + "…"
+    return Remedy(
+        f"The memory is held by pid {holder.pid} ({command}), not by a worker: killing workers cannot free it",
+        (
+            f"# {holder.gb:.1f} of {worst.limit_gb:.1f} GB: keep big data out of the driver (pass refs, not values),",
+            "# or run the driver elsewhere; keep other programs off the node",
+        ),
+        doc=DOC,
+    )
+
+
+def _more_memory(worst: Report, needed: float | None) -> Remedy:
+    wanted = (
+        f"at least {needed / 0.95:.0f} GB for what ran at once"
+        if needed
+        else f"more than {worst.limit_gb:.0f} GB"
+    )
+    return Remedy(
+        f"Or give node {worst.ip} more memory: {wanted} (it has {worst.limit_gb:.1f} GB)",
+        risk="disruptive",
+    )
+
+
+def _gib(gb: float) -> str:
+    """A value for `memory=`, as people write it."""
+    return f"{math.ceil(gb * 1024)} * 1024**2" if gb < 10 else f"{math.ceil(gb)} * 1024**3"

@@ -1,0 +1,187 @@
+"""The same task is killed for memory on every attempt, and Ray retries it without end.
+
+## What you see
+Nothing fails and nothing gets done. The driver repeats `Task … failed due to oom. There are infinite oom
+retries remaining`, `ray.get` waits for ever or times out; `retries left` does not go down.
+
+## Why
+Retries after an out-of-memory kill are counted apart from `max_retries` and are infinite by default
+(`RAY_task_oom_retries=-1`). Where the task's own need, or somebody else on the node, leaves it no room,
+every attempt ends the same way.
+
+## Confirm
+- `task failed due to oom: 1` again and again for one TaskID in the submitter's `python-core-*` log.
+- Each report in `raylet.out` shows the same top memory users.
+
+## Fix
+Give the task room (see the numbers), and let it fail instead of looping: `RAY_task_oom_retries`.
+
+## Not this when
+Several *different* tasks of one function were killed once each (`ray-oom-kill`), or an attempt in
+the end succeeded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from raydoctor.case import Case
+from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.rule import Example, Signal, rule
+from raydoctor.rules._oom import OOM_KILL, OOM_SUMMARY, Report, reports
+from raydoctor.rules._oom_remedies import DOC, hungriest, remedies
+from raydoctor.signals import CORE, TASK_ATTEMPT_FAILED
+
+_ENOUGH = 3
+"""Kills of one task from which on it is a loop."""
+_T = "16310a0f0a45af5cffffffffffffffffffffffff01000000"
+
+RETRY_PUSHED = Signal(
+    "oom.retry", "oom retries remaining",
+    r"^Task (?P<name>.+?) failed due to oom\. There are (?P<left>infinite|\d+) oom retries remaining", ("raylet-echo",),
+    "Task train failed due to oom. There are infinite oom retries remaining, so the task will be retried.",
+    fold=("name",),
+)  # fmt: skip
+RETRIES_LEFT = Signal(
+    "oom.retries_left", ", task failed due to oom: 1",
+    r"^task (?P<task>[0-9a-f]{48}) retries left: (?P<left>-?\d+), oom retries left: (?P<oom_left>-?\d+), task failed due to oom: 1",
+    CORE, f"task {_T} retries left: 3, oom retries left: -1, task failed due to oom: 1", fold=("task",),
+)  # fmt: skip
+
+
+def _attempt(second: int, task: str = _T) -> str:
+    stamp = f"[2026-11-21 07:45:{second:02d},153 W 12 378] task_manager.cc:1678:"
+    return (
+        f"{stamp} Task attempt {task} failed with error OUT_OF_MEMORY Fail immediately? 0, status RpcError: x, error info null\n"
+        f"{stamp} task {task} retries left: 3, oom retries left: -1, task failed due to oom: 1\n"
+    )
+
+
+def _kill(second: int, worker: str) -> str:
+    return (
+        f"[2026-11-21 07:45:{second:02d},100 I 7 7] (raylet) node_manager.cc:3199: Killing 1 worker(s), kill details: Memory on the "
+        f"node (IP: 10.0.0.2, ID: {'ab' * 28}) was 3.9{second % 10}GB used / 4.00GB limit (0.97)\nConsidered workers: [\n"
+        f"Selected to kill: (Task: job ID=01000000, lease ID={'0' * 64}, task name=train, required resources={{CPU: 1}}, pid={second}, "
+        f"actual memory used=1.60GB, worker ID={worker * 56})\n]\nTop 10 memory users: PID\tMEM(GB)\tCOMMAND\n"
+        f"381\t1.61\tray::build_index\n{second}\t1.60\tray::train\n"
+    )
+
+
+_DRIVER_FILE = f"logs/python-core-driver-01000000{'f' * 48}_12.log"
+_KILLS = "".join(_kill(10 + n, "cde"[n]) for n in range(3))
+
+
+@rule(
+    tier="root",
+    severity="error",
+    rank=19,
+    looks_for=(*OOM_KILL, OOM_SUMMARY, TASK_ATTEMPT_FAILED, RETRY_PUSHED, RETRIES_LEFT),
+    examples=(
+        Example(
+            "train is killed three times, and will be for ever",
+            {"logs/raylet.out": _KILLS, "logs/gcs_server.out": "", _DRIVER_FILE: "".join(_attempt(10 + n) for n in range(3))},
+            roots=("oom-kill-loop",),
+            consequences=("ray-oom-kill",),
+            says=("train", "3 times", "RAY_task_oom_retries"),
+        ),
+        Example(
+            "three different train tasks, each killed once, are no loop",
+            {
+                "logs/raylet.out": _KILLS,
+                "logs/gcs_server.out": "",
+                _DRIVER_FILE: "".join(_attempt(10 + n, f"{n}{_T[1:]}") for n in range(3)),
+            },
+            roots=("ray-oom-kill",),
+        ),
+    ),
+)  # fmt: skip
+def oom_kill_loop(case: Case) -> Iterator[Finding]:
+    """One finding per function whose task was killed at least three times and never got through."""
+    strikes = reports(case)
+    seen: set[str] = set()
+    for name, attempts, infinite in (*_by_task(case, strikes), *_by_push(case)):
+        if name not in seen:
+            seen.add(name)
+            yield _finding(case, name, attempts, infinite, strikes)
+
+
+def _by_task(case: Case, strikes: list[Report]) -> Iterator[tuple[str, list[Event], bool]]:
+    """Loops by TaskID: the submitter's core log tells every failed attempt (all versions)."""
+    by_task: dict[str, list[Event]] = {}
+    for event in case.of("oom.retries_left"):
+        by_task.setdefault(event["task"], []).append(event)
+    for task, attempts in by_task.items():
+        if sum(e.count for e in attempts) >= _ENOUGH:
+            final = case.ledger.tasks.get(task)
+            yield _name(case, attempts, strikes, final), attempts, attempts[-1]["oom_left"] == "-1"
+
+
+def _name(case: Case, attempts: list[Event], strikes: list[Report], final: Event | None) -> str:
+    """The function: the final failure's record, the driver's message, or the victim of that moment."""
+    if final:
+        return final["name"]
+    pushed = {e["name"] for e in case.of("oom.retry")}
+    if len(pushed) == 1:
+        return pushed.pop()
+    at = attempts[0].at
+    near = [
+        v.function
+        for s in strikes
+        for v in s.victims
+        if at and s.event.at and abs(s.event.at - at) < 5
+    ]
+    return near[0] if near else "a task"
+
+
+def _by_push(case: Case) -> Iterator[tuple[str, list[Event], bool]]:
+    """Loops as the driver saw them (2.54+), where its core log is gone."""
+    by_name: dict[str, list[Event]] = {}
+    for event in case.of("oom.retry"):
+        by_name.setdefault(event["name"], []).append(event)
+    for name, told in by_name.items():
+        if sum(e.count for e in told) >= _ENOUGH and told[-1]["left"] == "infinite":
+            yield name, told, True
+
+
+def _finding(
+    case: Case, name: str, attempts: list[Event], infinite: bool, strikes: list[Report]
+) -> Finding:
+    kills = sum(e.count for e in attempts)
+    mine = [s for s in strikes if any(v.function == name.partition(".")[0] for v in s.victims)]
+    held = ""
+    if mine:
+        top, holders = hungriest(mine[-1])
+        held = f"; {top} held {sum(h.gb for h in holders):.1f} of the {mine[-1].limit_gb:.1f} GB each time"
+    chain = [
+        Link(attempts[0], f"attempt of {name} failed for memory"),
+        Link(attempts[-1], f"attempt {kills} as well, and Ray retries"),
+    ]
+    if mine:
+        chain.insert(
+            0,
+            Link(
+                mine[0].event,
+                f"memory monitor kills {name}: {mine[0].used_gb:.2f} of {mine[0].limit_gb:.2f} GB used",
+            ),
+        )
+    retries = (
+        "retries are infinite" if infinite else f"{attempts[-1]['oom_left']} retries were left"
+    )
+    return Finding(
+        f"{name} was killed for memory {kills} times without getting through; {retries}{held}",
+        tuple(chain),
+        explains=(Entity("oom-loop", name.partition(".")[0]), Entity("waiting", "cluster")),
+        subjects=(Subject("task", attempts[0]["task"] or None, name),),
+        count=kills,
+        remedies=(
+            *(remedies(mine[-1]) if mine else ()),
+            Remedy(
+                "Let it fail instead of looping, so that the job ends with OutOfMemoryError",
+                (
+                    "RAY_task_oom_retries=3 ray start …   # where the cluster is started, on every node, and for the driver",
+                ),
+                doc=DOC,
+            ),
+        ),
+        covers=(*attempts, *case.of("oom.retry")),
+    )
