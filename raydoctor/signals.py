@@ -116,7 +116,7 @@ WORKER_STARTED = Signal(
 WORKER_EXIT = Signal(
     "worker.exit", "Reporting worker exit, worker id = ",
     rf"^Reporting worker exit, worker id = (?P<worker>{_W}), node id = (?P<node>\w*), address = (?P<ip>[^,]*), "
-    r"exit_type = (?P<exit_type>\w+), exit_detail = (?P<detail>.*)", GCS,
+    r"exit_type = (?P<exit_type>\w+), exit_detail = (?P<detail>.*?)(?:\. Unintentional worker failures have been reported\..*)?$", GCS,
     f"Reporting worker exit, worker id = {_w}, node id = {_n}, address = 127.0.0.1, exit_type = SYSTEM_ERROR, "
     "exit_detail = Worker unexpectedly exits with a connection error code 2. End of file.",
     extent="record", symptom=True, fold=("exit_type",),
