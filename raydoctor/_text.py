@@ -12,8 +12,11 @@ import unicodedata
 
 _SENTENCE = re.compile(r"[A-Z][\w'-]*[,:;]?(?:\s|$)")
 ELLIPSIS = "…"
-_LONG_ID = re.compile(r"(?<![0-9a-f])([0-9a-f]{8})[0-9a-f]{23,56}(?![0-9a-f])")
-"""Ids of 31 digits and more: an ActorID has 32, a LeaseID 64; a JobID stays whole."""
+_LONG_ID = re.compile(r"(?<![0-9a-f])[0-9a-f]{31,64}(?![0-9a-f])")
+"""An ActorID has 32 digits, a LeaseID 64; a JobID stays whole."""
+_LEAD = re.compile(r"(?:f{16}|0{8})?.{8}")
+"""Eight digits that tell: a driver's or actor creation's TaskID begins with 16 `f`, a LeaseID with
+a counter."""
 
 
 def printable(text: str) -> str:
@@ -86,9 +89,15 @@ def wrap(text: str, width: int) -> list[str]:
     return [*lines, current] if current or not lines else lines
 
 
+def short_id(value: str) -> str:
+    """As many of an id's first digits as tell it from others, enough for `raydoctor story`."""
+    match = _LEAD.match(value)
+    return match[0] if match else value
+
+
 def short_ids(text: str) -> str:
-    """Long hexadecimal ids cut to eight digits, enough for `raydoctor story`."""
-    return _LONG_ID.sub(r"\1" + ELLIPSIS, text)
+    """Text with its long hexadecimal ids cut to their first digits."""
+    return _LONG_ID.sub(lambda match: short_id(match[0]) + ELLIPSIS, text)
 
 
 def plural(count: int, noun: str, many: str = "") -> str:

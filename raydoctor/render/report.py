@@ -18,6 +18,7 @@ from raydoctor.render.page import (
     MAX_WIDTH,
     Line,
     Page,
+    Span,
     columns,
     line,
     paragraph,
@@ -107,35 +108,44 @@ def _evidence(view: _View, diagnosis: Diagnosis) -> Page:
     page = _section("Evidence")
     chain = diagnosis.chain
     left_out = 0 if view.verbose else max(0, len(chain) - _LINKS)
+    quoted = 2 if len(chain) <= 3 else 1
     for n, link in enumerate(chain):
         if left_out and n == _LINKS - 1:
             page.append(line((f"… {left_out} more, see -v", "dim"), indent=4))
         if not left_out or n < _LINKS - 1 or n == len(chain) - 1:
-            page += _link(view, link)
+            page += _link(view, link, quoted)
     return page
 
 
-def _link(view: _View, link: Link) -> Page:
+def _link(view: _View, link: Link, quoted: int = 1) -> Page:
+    """Where it stands, what it shows, and `quoted` lines of what it says."""
     event = link.event
-    shows = link.shows if view.verbose else _text.short_ids(link.shows)
-    times = f" (×{event.count})" if event.count > 1 else ""
+    shows = _text.one_line(link.shows) + (f" (×{event.count})" if event.count > 1 else "")
+    shows = shows if view.verbose else _text.short_ids(shows)
     head = line(
         (place(event.source.path, event.line, view.verbose), "path"),
         (f"  {_text.moment(event.at, '%H:%M:%S')}  ".rstrip() + "  ", "dim"),
         indent=4,
     )
-    told = paragraph(shows + times, view.width - 6, indent=6)
     room = view.width - sum(_text.cells(span.text) for span in head)
-    if _text.cells(one := _text.one_line(shows + times)) <= room:
-        page = [(*head, *line(one))]
+    if _text.cells(shows) <= room:
+        page = [(*head, *line(shows))]
     else:
-        page = [head, *(told if view.verbose else shortened(told, 2, view.width - 6))]
-    return page + (_record(event) if view.verbose else [_quote(event, view.width)])
+        told = paragraph(shows, view.width, indent=6)
+        page = [head, *(told if view.verbose else shortened(told, 2, view.width))]
+    return page + (_record(event) if view.verbose else _quote(event, view.width, quoted))
 
 
-def _quote(event: Event, width: int) -> Line:
-    text = _text.cut(_text.short_ids(gist(event)), width - 6)
-    return line((text, "dim"), indent=6)
+def _quote(event: Event, width: int, quoted: int) -> Page:
+    told = paragraph(_text.short_ids(gist(event)), width, indent=6, style="dim")
+    return [_cut_line(part, width) for part in shortened(told, quoted, width)]
+
+
+def _cut_line(spans: Line, width: int) -> Line:
+    """A line whose last word may be longer than the width."""
+    *before, last = spans
+    room = width - sum(_text.cells(span.text) for span in before)
+    return (*before, Span(_text.cut(last.text, room), last.style))
 
 
 def _record(event: Event) -> Page:
@@ -201,7 +211,7 @@ def _branch(view: _View, group: list[Diagnosis], width: int, seen: set[str]) -> 
     if view.verbose:
         page += [part for link in first.chain for part in _link(view, link)]
     else:
-        page.append(_first_link(first.chain[0], width, more=len(group) - 1))
+        page.append(_first_link(_own_link(view, first), width, more=len(group) - 1))
     return page + _branches(view, first, width, seen)
 
 
@@ -211,6 +221,18 @@ def _named(first: Line, name: str) -> Line:
     if not text.startswith(name):
         return first
     return line((name, "rule"), "  ", text[len(name) :].lstrip())
+
+
+def _own_link(view: _View, diagnosis: Diagnosis) -> Link:
+    """The first link of a consequence that its cause's evidence does not hold already."""
+    causes = (d for d in view.report.diagnoses if diagnosis.id in d.consequences)
+    told = {_spot(link.event) for cause in causes for link in cause.chain}
+    fresh = (link for link in diagnosis.chain if _spot(link.event) not in told)
+    return next(fresh, diagnosis.chain[0])
+
+
+def _spot(event: Event) -> tuple[str, int]:
+    return event.source.path, event.line
 
 
 def _first_link(link: Link, width: int, more: int) -> Line:
@@ -259,10 +281,13 @@ def _remedy(view: _View, remedy: Remedy, number: int) -> Page:
 
 
 def _step(step: str, width: int, indent: int) -> Page:
-    """Lines to paste stay whole, however long; prose is wrapped."""
+    """Lines to paste stay whole, however long; prose and comments are wrapped."""
     page: Page = []
     for text in step.rstrip().split("\n"):
-        if _text.is_code(text):
+        if text.startswith("# ") and indent + _text.cells(text) > width:
+            told = paragraph(text[2:], width - 2, indent=indent, style="code")
+            page += [(*spans[:1], Span("# " + spans[1].text, "code")) for spans in told]
+        elif _text.is_code(text):
             page.append(line((text.rstrip(), "code"), indent=indent))
         else:
             page += paragraph(text, width, indent=indent, hang=2)
@@ -389,6 +414,6 @@ def _next(report: Report) -> list[str]:
     commands = [f"raydoctor explain {root.rule}"]
     subject = next((s for s in root.subjects if s.id or s.pid is not None), None)
     if subject:
-        who = subject.id[:8] if subject.id else f"pid:{subject.pid}"
+        who = _text.short_id(subject.id) if subject.id else f"pid:{subject.pid}"
         commands.append(f"raydoctor story {who} {shlex.quote(report.capture.path)}")
     return commands

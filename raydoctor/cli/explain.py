@@ -1,0 +1,55 @@
+"""`raydoctor explain`: a rule's page."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from raydoctor.cli import _options as options
+
+_HELP = """Explain one rule: what you see, why, how to confirm it, the fix.
+
+\b
+Examples:
+  raydoctor explain ray-oom-kill
+  raydoctor explain owner-died --format json
+
+All rules: raydoctor rules
+"""
+
+
+@click.command(
+    "explain", help=_HELP, short_help="What a rule means, and the fix.", **options.SETTINGS
+)
+@click.argument("rule")
+@options.format_option("text", "json")
+@options.verbose_option
+def command(rule: str, form: str, verbose: bool) -> int:
+    """Explain a rule."""
+    from raydoctor import rules
+    from raydoctor.render import rules as render
+    from raydoctor.render import terminal
+
+    wanted = rule.strip().lower().replace("_", "-")
+    found = rules.find(wanted)
+    if found is None:
+        raise _unknown(wanted)
+    if form == "json":
+        options.print_text(render.rule_json(found))
+    else:
+        options.print_page(render.rule_page(found, terminal.width_of(sys.stdout)))
+    return 0
+
+
+def _unknown(name: str) -> Exception:
+    from difflib import get_close_matches
+
+    from raydoctor import rules
+    from raydoctor.errors import RaydoctorError
+
+    known = rules.names()
+    close = get_close_matches(name, known, n=3, cutoff=0.5)
+    close += [other for other in known if name and name in other and other not in close]
+    hint = f"Did you mean {', '.join(close[:5])}? " if close else ""
+    return RaydoctorError(f"no rule is called {name!r}", f"{hint}All rules: raydoctor rules")

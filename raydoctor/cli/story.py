@@ -1,0 +1,75 @@
+"""`raydoctor story`: every line about one worker, task, actor, object, node, job or pid."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from raydoctor.cli import _options as options
+
+NOT_FOUND = 1
+
+_HELP = """Show every line about one thing, in every file and on every node, in time order.
+
+ID is a worker, task, actor, object, node, job, lease or placement group, or
+any six or more of its first digits; a pid; or the name of a task or actor.
+What else it goes by is followed one step: a worker's pid, an actor's workers,
+an object's creator. PATH is what `raydoctor diagnose` takes.
+
+\b
+Examples:
+  raydoctor story 1234abcd
+  raydoctor story pid:503 logs.tar.gz
+  raydoctor story pid:node-a/503 tree/
+  raydoctor story 'ObjectRef(00310a0f0a45af5cdbb3…)' --driver-log train.log
+  raydoctor story name:train --format json
+
+\b
+Exit code:
+  0  there is a story
+  1  nothing in the capture is called so; what is there is listed
+  2  could not run, or the ID is ambiguous
+"""
+
+
+@click.command(
+    "story", help=_HELP, short_help="Every line about one id, pid or name.", **options.SETTINGS
+)
+@click.argument("id_", metavar="ID")
+@options.path_argument
+@options.driver_log_option
+@options.format_option("text", "json")
+@click.option(
+    "--all", "everything", is_flag=True, help="Routine lines of a worker's own logs, too."
+)
+@options.verbose_option
+def command(  # noqa: PLR0913 - one parameter per option
+    *,
+    id_: str,
+    path: str | None,
+    driver_log: str | None,
+    form: str,
+    everything: bool,
+    verbose: bool,
+) -> int:
+    """Tell a story."""
+    from raydoctor.capture.open import open_capture
+    from raydoctor.cli._progress import patience
+    from raydoctor.read.story import tell
+    from raydoctor.render import story as render
+    from raydoctor.render import terminal
+
+    with patience("reading the logs"), open_capture(path, driver_log) as capture:
+        for note in capture.notes:
+            options.note(note)
+        story = tell(capture, id_, everything)
+    if form == "json":
+        options.print_text(render.to_json(story))
+    elif story.entries:
+        width = terminal.width_of(sys.stdout) if terminal.is_terminal(sys.stdout) else None
+        options.print_page(render.render(story, width, verbose))
+    else:
+        options.note(f"nothing in this capture is called {id_!r}; it holds")
+        terminal.show(render.unknown(story, terminal.width_of(sys.stderr)), sys.stderr)
+    return 0 if story.entries else NOT_FOUND

@@ -1,0 +1,152 @@
+"""A capture's lines that name certain things: one more `rg` pass, and the time each line has."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from raydoctor.model import Entity, Gap, Source
+from raydoctor.read.clock import Clock
+from raydoctor.read.lines import Lines
+from raydoctor.read.prefilter import Hit, search
+from raydoctor.read.records import Line, parse_line
+
+_LOOK_BACK = 300
+"""Lines searched upwards for the header of the record that a line continues."""
+_PID_FORMS = (
+    "pid={}", "pid {}", "pid: {}", "PID: {}", "PID={}", "PID {}", 'pid":{}', 'pid": {}', 'pid":"{}',
+    "rocess {}", " W {} ", " E {} ", " C {} ",
+)  # fmt: skip
+"""How Ray, the kernel and JSON write a pid; the last three are headers of C++ records."""
+_PLAIN_ROLES = frozenset(
+    {"driver", "job-driver", "worker-out", "worker-err", "io-worker", "kernel"}
+)
+"""Where a line without a header is no continuation: what user code prints stands between Ray's own
+lines, hours after the one above it perhaps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mention:
+    """A line of a file, with what it is about."""
+
+    source: Source
+    number: int
+    """1-based."""
+    line: Line
+    at: float | None
+    inherited: bool = False
+    """The time is that of the record's first line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What to look for: an entity, how `rg` finds lines with it, and what confirms them."""
+
+    entity: Entity
+    literals: tuple[str, ...]
+    confirms: Callable[[Source, Line], bool]
+
+
+def target(entity: Entity) -> Target:
+    """How an entity shows in text.
+
+    An id counts within a longer one, too: a TaskID holds its ActorID, an ObjectID its TaskID, a
+    LeaseID its submitter. A JobID ends nearly every other id of its job, so it must stand alone.
+    """
+    value = entity.value
+    if entity.kind == "process":
+        return _process_target(entity)
+    if entity.kind == "job":
+        alone = re.compile(rf"(?<![0-9a-f]){value}(?![0-9a-f])")
+        return Target(entity, (value,), lambda source, line: bool(alone.search(line.text)))
+    if entity.kind == "name":
+        word = re.compile(rf"(?<!\w){re.escape(value)}(?!\w)")
+        return Target(entity, (value,), lambda source, line: bool(word.search(line.text)))
+    return Target(entity, (value,), lambda source, line: value in line.text)
+
+
+def _process_target(entity: Entity) -> Target:
+    """A pid means something on its own node only."""
+    node, _, pid = entity.value.rpartition("/")
+    named = re.compile(rf"(?i:\bpid|process)\b[\"'\]]*\s*[:=]?\s*[\"'\[]?{pid}\b")
+
+    def confirms(source: Source, line: Line) -> bool:
+        if node and source.node and source.node != node:
+            return False
+        own = line.level in ("W", "E", "C") and line.pid == int(pid) and not line.echo
+        return own or bool(named.search(line.text))
+
+    return Target(entity, tuple(form.format(pid) for form in _PID_FORMS), confirms)
+
+
+def mentions(
+    files: Mapping[Source, Path], targets: Sequence[Target], clock: Clock, gaps: list[Gap]
+) -> Iterator[Mention]:
+    """Every line that names a target, file by file, each once."""
+    by_path = {str(path): source for source, path in files.items()}
+    literals = [literal for each in targets for literal in each.literals]
+    for path, hits in _by_file(search(files.values(), literals, gaps)):
+        source = by_path.get(path)
+        if source is None:
+            continue
+        try:
+            lines = Lines(Path(path))
+        except OSError as error:
+            gaps.append(Gap(source.path, f"could not be read: {error.strerror}"))
+            continue
+        try:
+            for mention in _read(source, lines, hits, clock):
+                if any(each.confirms(source, mention.line) for each in targets):
+                    yield mention
+        finally:
+            lines.close()
+
+
+def _by_file(hits: Iterator[Hit]) -> Iterator[tuple[str, Iterator[Hit]]]:
+    """Hits grouped by file, one hit a line; each group must be used up before the next."""
+    from itertools import groupby
+
+    for path, group in groupby(hits, key=lambda hit: hit.file):
+        by_line = groupby(group, key=lambda hit: hit.line)
+        yield path, (next(same) for _, same in by_line)
+
+
+def _read(source: Source, lines: Lines, hits: Iterable[Hit], clock: Clock) -> Iterator[Mention]:
+    previous: tuple[int, float | None] = (0, None)
+    for hit in hits:
+        start = lines.line_start(hit.offset)
+        line = parse_line(lines.line_at(start).decode("utf-8", "replace"), source.role)
+        at = time_of(source, line, clock)
+        inherited = at is None
+        if inherited:
+            at = _time_above(source, lines, start, clock, previous)
+        previous = (start, at)
+        yield Mention(source, hit.line, line, at, inherited and at is not None)
+
+
+def _time_above(
+    source: Source, lines: Lines, start: int, clock: Clock, previous: tuple[int, float | None]
+) -> float | None:
+    """The time of the record that a line continues; `previous`: the last place with a known one."""
+    if source.role in _PLAIN_ROLES:
+        return None
+    at = start
+    for _ in range(_LOOK_BACK):
+        if at <= previous[0]:
+            break
+        at = lines.line_start(at - 1)
+        above = parse_line(lines.line_at(at).decode("utf-8", "replace"), source.role)
+        if (found := time_of(source, above, clock)) is not None:
+            return found
+    return previous[1]
+
+
+def time_of(source: Source, line: Line, clock: Clock) -> float | None:
+    """A line's own time in epoch seconds, or None."""
+    if line.epoch is not None:
+        return line.epoch
+    if line.stamp:
+        return clock.epoch(source.node, line.stamp)
+    return clock.kernel(line.fields, source.node) if source.role == "kernel" else None

@@ -1,0 +1,227 @@
+"""Rules -> pages: the catalogue, and one rule's own page."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from raydoctor import __version__, _text
+from raydoctor.render.page import Page, line, paragraph
+
+if TYPE_CHECKING:
+    from raydoctor.rule import Example, Rule, Signal
+
+CATALOGUE_SCHEMA = "raydoctor/rules/1"
+RULE_SCHEMA = "raydoctor/rule/1"
+_EXAMPLE_LINES = 10
+
+
+def summary(rule: Rule) -> str:
+    """The first sentence of a rule's page."""
+    return _text.first_line(rule.doc)
+
+
+# ---------------------------------------------------------------- the catalogue
+
+
+def catalogue(rules: Sequence[Rule], width: int) -> Page:
+    """Every rule with its sentence, by tier."""
+    room = max((len(rule.name) for rule in rules), default=0)
+    page: Page = []
+    for tier, group in groupby(rules, key=lambda rule: rule.tier):
+        page += [line((_TIERS[tier], "dim"))]
+        for rule in group:
+            told = paragraph(summary(rule), width - room - 13)
+            left = [(f"  {rule.name:{room}}  ", "rule"), (f"{rule.severity:8} ", rule.severity)]
+            page.append((*line(*left), *(told[0] if told else ())))
+            page += [(*line(" " * (room + 13)), *more) for more in told[1:]]
+        page.append(())
+    page.append(line((f"{_text.plural(len(rules), 'rule')}. One in full: ", "dim"),
+                     ("raydoctor explain RULE", "code")))  # fmt: skip
+    return page
+
+
+_TIERS = {
+    "root": "Roots: where the story starts",
+    "cause": "Causes: they explain symptoms, and may have a root of their own",
+    "symptom": "Symptoms: what you saw",
+}
+
+
+def catalogue_json(rules: Iterable[Rule]) -> str:
+    """The catalogue as one JSON object."""
+    from raydoctor.render.json import dumps
+
+    return dumps(
+        {
+            "schema": CATALOGUE_SCHEMA,
+            "version": __version__,
+            "rules": [_heading(rule) for rule in rules],
+        }
+    )
+
+
+def catalogue_markdown(rules: Iterable[Rule]) -> str:
+    """The catalogue as a Markdown table, as the README shows it."""
+    rows = [
+        f"| `{rule.name}` | {rule.tier} | {rule.severity} | {_cell(summary(rule))} |"
+        for rule in rules
+    ]
+    return (
+        "\n".join(["| rule | tier | severity | what it finds |", "|---|---|---|---|", *rows]) + "\n"
+    )
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "&#124;")
+
+
+def _heading(rule: Rule) -> dict[str, Any]:
+    return {
+        "name": rule.name,
+        "tier": rule.tier,
+        "severity": rule.severity,
+        "summary": summary(rule),
+        "formerly": list(rule.formerly),
+    }
+
+
+# ---------------------------------------------------------------- one rule
+
+
+def rule_page(rule: Rule, width: int) -> Page:
+    """A rule's page: its text, what to grep for, what to do, and an example."""
+    head = line(
+        (rule.name, "rule"), "  ", (rule.severity, rule.severity), (f", {rule.tier}", "dim")
+    )
+    formerly = [line((f"formerly {', '.join(rule.formerly)}", "dim"))] if rule.formerly else []
+    page = [head, *formerly, (), *_prose(rule.doc, width)]
+    page += _signals(rule.looks_for)
+    page += _remedies(rule, width)
+    page += _example(rule)
+    return page
+
+
+def _prose(doc: str, width: int) -> Page:
+    """The page's own text: headings set off, paragraphs and bullets wrapped, code as it stands."""
+    page: Page = []
+    for block in doc.strip().split("\n\n"):
+        for kind, lines in groupby(block.split("\n"), key=_kind):
+            page += _block(kind, list(lines), width)
+        page.append(())
+    return page
+
+
+def _kind(text: str) -> str:
+    if text.startswith("## "):
+        return "heading"
+    if text.startswith("    "):
+        return "code"
+    return "text"
+
+
+def _block(kind: str, lines: list[str], width: int) -> Page:
+    if kind == "heading":
+        return [line((text.removeprefix("## "), "strong")) for text in lines]
+    if kind == "code":
+        return [line((text, "code")) for text in lines]
+    page: Page = []
+    for item in _items(lines):
+        page += paragraph(item, width, hang=2 if item.startswith("- ") else 0)
+    return page
+
+
+def _items(lines: Iterable[str]) -> list[str]:
+    """Bullets apart, and what continues one with it."""
+    items: list[str] = []
+    for text in lines:
+        if items and not text.startswith("- "):
+            items[-1] += " " + text.strip()
+        else:
+            items.append(text)
+    return items
+
+
+def _signals(signals: Sequence[Signal]) -> Page:
+    if not signals:
+        return []
+    page = [line(("Grep for", "strong"))]
+    by_literal: dict[str, set[str]] = {}
+    for signal in signals:
+        by_literal.setdefault(signal.find, set()).update(signal.roles)
+    for literal, roles in by_literal.items():
+        command = f"grep -rF {shlex.quote(literal)}"
+        page.append(line((command, "code"), (f"   # {', '.join(sorted(roles))}", "dim"), indent=2))
+    return [*page, ()]
+
+
+def _remedies(rule: Rule, width: int) -> Page:
+    """The rule's own remedies; many rules compute theirs from the evidence."""
+    page: Page = []
+    for remedy in rule.remedies:
+        page += paragraph(f"{remedy.title} [{remedy.risk}]", width, indent=2, hang=2)
+        page += [
+            line((step, "code" if _text.is_code(step) else ""), indent=4)
+            for steps in remedy.steps
+            for step in steps.split("\n")
+        ]
+        page += [line((remedy.doc, "dim"), indent=4)] if remedy.doc else []
+    return [line(("Remedies", "strong")), *page, ()] if page else []
+
+
+def example_of(rule: Rule) -> Example | None:
+    """The first example in which the rule finds something."""
+    return next((e for e in rule.examples if e.roots or e.consequences), None)
+
+
+def _example(rule: Rule) -> Page:
+    example = example_of(rule)
+    if example is None:
+        return []
+    page = [line(("Example", "strong"), f": {example.title}")]
+    for path, content in example.files.items():
+        lines = content.rstrip("\n").split("\n") if content.strip() else []
+        if not lines:
+            continue
+        page.append(line((path, "path"), indent=2))
+        page += [line((_text.short_ids(text), "dim"), indent=4) for text in lines[:_EXAMPLE_LINES]]
+        if len(lines) > _EXAMPLE_LINES:
+            page.append(line((f"… {len(lines) - _EXAMPLE_LINES} more lines", "dim"), indent=4))
+    return page
+
+
+def rule_json(rule: Rule) -> str:
+    """A rule's page as one JSON object."""
+    from raydoctor.render.json import dumps, remedy
+
+    example = example_of(rule)
+    return dumps(
+        {
+            "schema": RULE_SCHEMA,
+            "version": __version__,
+            **_heading(rule),
+            "doc": rule.doc,
+            "signals": [_signal(signal) for signal in rule.looks_for],
+            "remedies": [remedy(each) for each in rule.remedies],
+            "example": example
+            and {
+                "title": example.title,
+                "files": dict(example.files),
+                "roots": list(example.roots),
+                "consequences": list(example.consequences),
+            },
+        }
+    )
+
+
+def _signal(signal: Signal) -> dict[str, Any]:
+    return {
+        "kind": signal.kind,
+        "find": signal.find,
+        "pattern": signal.pattern,
+        "roles": list(signal.roles),
+        "sample": signal.sample,
+        "symptom": signal.symptom,
+    }

@@ -1,0 +1,145 @@
+"""Story -> page or JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from raydoctor import __version__, _text, ids
+from raydoctor.model import Entity
+from raydoctor.read.story import Alias, Entry, Story
+from raydoctor.render.json import dumps, gap, number
+from raydoctor.render.page import Page, Span, line, paragraph
+from raydoctor.render.report import place
+
+SCHEMA = "raydoctor/story/1"
+_LEVELS = {"W": "warning", "E": "error", "C": "critical"}
+_RELATED = 6
+_KNOWN = 12
+
+
+def render(story: Story, width: int | None, verbose: bool = False) -> Page:
+    """The story as a page; `width` None leaves messages whole, as a pipe wants them."""
+    page = [line((name(story.subject, full=True), "strong"))]
+    page += [
+        line(("also ", "dim"), name(alias.entity), (f"  ({alias.why})", "dim"))
+        for alias in story.aliases
+    ]
+    page.append(())
+    page += _entries(story.entries, width, verbose)
+    page.append(())
+    page += _remarks(story)
+    return page
+
+
+def unknown(story: Story, width: int) -> Page:
+    """What ids there are, where the one asked for is none of them."""
+    page: Page = []
+    by_kind: dict[str, list[str]] = {}
+    for entity, label in story.known:
+        shown = _text.short_id(entity.value) + (f" ({label})" if label else "")
+        by_kind.setdefault(entity.kind, []).append(shown)
+    for kind, found in by_kind.items():
+        more = f", … and {len(found) - _KNOWN} more" if len(found) > _KNOWN else ""
+        page += paragraph(f"{kind}s: {', '.join(found[:_KNOWN])}{more}", width, indent=2, hang=2)
+    return page
+
+
+def name(entity: Entity, full: bool = False) -> str:
+    """`worker 1234abcd…`, `pid 503 on node-a`."""
+    if entity.kind == "process":
+        node, _, pid = entity.value.rpartition("/")
+        return f"pid {pid} on {node}" if node else f"pid {pid}"
+    if job := ids.job_of_driver(entity.value):
+        return f"driver of job {job}"
+    return f"{entity.kind} {entity.value if full else _text.short_ids(entity.value)}"
+
+
+def _entries(entries: Sequence[Entry], width: int | None, verbose: bool) -> Page:
+    """One line each: time, place, level, message; the date where it changes."""
+    places = [place(e.source.path, e.line, verbose) for e in entries]
+    room = min(max((_text.cells(p) for p in places), default=0), 40)
+    page: Page = []
+    day = ""
+    for entry, where in zip(entries, places, strict=True):
+        today = _text.moment(entry.at, "%Y-%m-%d")
+        if today != day:
+            page.append(line((today or "without a time", "dim")))
+            day = today
+        page.append(_entry(entry, where, room, width))
+    return page
+
+
+def _entry(entry: Entry, where: str, room: int, width: int | None) -> tuple[Span, ...]:
+    message = _text.short_ids(_text.first_line(entry.message))
+    stamp = _time(entry)
+    left = line(
+        (f"{stamp:12}  ", "dim"),
+        (where + " " * max(0, room - _text.cells(where)), "path"),
+        (f"  {entry.level or ' '}  ", _LEVELS.get(entry.level, "dim")),
+    )
+    if width is not None:
+        message = _text.cut(message, max(width - sum(_text.cells(s.text) for s in left), 20))
+    return (*left, *line((message, _LEVELS.get(entry.level, ""))))
+
+
+def _time(entry: Entry) -> str:
+    """`07:34:50.739`; only a tilde on the further lines of a record."""
+    if entry.at is None:
+        return ""
+    if entry.inherited:
+        return "~"
+    return f"{_text.moment(entry.at, '%H:%M:%S')}.{int(entry.at % 1 * 1000):03}"
+
+
+def _remarks(story: Story) -> Page:
+    """What was left out, and where to go on."""
+    count = len(story.entries)
+    files = len({entry.source.path for entry in story.entries})
+    page = [line((f"{_text.plural(count, 'line')} in {_text.plural(files, 'file')}", "dim"))]
+    if story.omitted:
+        left_out = sum(story.omitted.values())
+        told = f"{_text.plural(left_out, 'routine line')} of its own logs not shown: --all"
+        page.append(line((told, "dim")))
+    others = [(e, n) for e, n in story.related if e.kind != "job"][:_RELATED]
+    if others:
+        told = ", ".join(f"{e.kind} {_text.short_id(e.value)} (×{n})" for e, n in others)
+        page.append(line(("also named: ", "dim"), told))
+    return page + [line((f"{each.what}: {each.why}", "warning")) for each in story.gaps]
+
+
+def to_json(story: Story) -> str:
+    """The story as one JSON object."""
+    return dumps(
+        {
+            "schema": SCHEMA,
+            "version": __version__,
+            "subject": _entity(story.subject),
+            "aliases": [_alias(alias) for alias in story.aliases],
+            "lines": [_line(entry) for entry in story.entries],
+            "omitted": [{"file": file, "lines": count} for file, count in story.omitted.items()],
+            "related": [{**_entity(e), "count": count} for e, count in story.related],
+            "known": [{**_entity(e), "label": label} for e, label in story.known],
+            "gaps": [gap(each) for each in story.gaps],
+        }
+    )
+
+
+def _entity(entity: Entity) -> dict[str, Any]:
+    return {"kind": entity.kind, "id": entity.value}
+
+
+def _alias(alias: Alias) -> dict[str, Any]:
+    return {**_entity(alias.entity), "why": alias.why}
+
+
+def _line(entry: Entry) -> dict[str, Any]:
+    return {
+        "at": number(entry.at),
+        "inherited": entry.inherited,
+        "node": entry.source.node,
+        "file": entry.source.path,
+        "line": entry.line,
+        "level": entry.level,
+        "message": entry.message,
+    }
