@@ -1,0 +1,133 @@
+"""Raylets, GCS and nodes: signals and joins that their rules share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from raydoctor.case import Case
+from raydoctor.model import Event
+from raydoctor.rule import Signal
+from raydoctor.signals import CORE, DRIVER, GCS, RAYLET
+
+FAULT_TOLERANCE_DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/nodes.html"
+GCS_DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/gcs.html"
+
+GCS_LOST = Signal(
+    "gcs.lost", "Failed to connect to GCS within ",
+    r"^Failed to connect to GCS within (?P<seconds>\d+) seconds", (*RAYLET, *CORE, *DRIVER, "core-io", "client-server"),
+    "Failed to connect to GCS within 8 seconds. GCS may have been killed. It's either GCS is terminated by `ray stop` or is "
+    "killed unexpectedly.", fold=("seconds",),
+)  # fmt: skip
+DRIVER_GOODBYE = Signal(
+    "driver.goodbye", "exit_detail=Shutdown by ray.shutdown()", r"exit_detail=Shutdown by ray\.shutdown\(\)", ("core-driver",),
+    "RayletIpcClient::Disconnect, exit_type=INTENDED_USER_EXIT, exit_detail=Shutdown by ray.shutdown()., "
+    "has_creation_task_exception_pb_bytes=0",
+)  # fmt: skip
+CHECK_FAILED = Signal(
+    "ray.check_failed", "Check failed: ", r"Check failed: (?P<expression>[^\n]+)", (*RAYLET, *GCS),
+    "Check failed: status.ok() Failed to bind", extent="record", symptom=True,
+)  # fmt: skip
+DAEMON_CRASH = Signal(
+    "daemon.crash", " received at time=", r"^\*\*\* (?P<signal>SIG[A-Z]+) received at time=(?P<epoch>\d+)", (*RAYLET, *GCS),
+    "*** SIGSEGV received at time=1795246490 on cpu 0 ***", symptom=True,
+)  # fmt: skip
+AGENT_FAILED = Signal(
+    "raylet.agent_failed", "The raylet fate shares with the agent",
+    r"^The raylet exited immediately because (?:the Ray agent failed|one Ray agent failed, agent_name = (?P<agent>\w+))\. "
+    r"The raylet fate shares with the agent", RAYLET,
+    "The raylet exited immediately because one Ray agent failed, agent_name = dashboard_agent. The raylet fate shares with the "
+    "agent. This can happen because", symptom=True,
+)  # fmt: skip
+MARKED_DEAD = Signal(
+    "raylet.marked_dead", "has mistakenly been marked as dead by the GCS",
+    r"Exiting because this node manager has mistakenly been marked as dead by the GCS", RAYLET,
+    "[Timeout] Exiting because this node manager has mistakenly been marked as dead by the GCS: GCS failed to check the health "
+    "of this node for 5 times. This is likely because the machine or raylet has become overloaded.", symptom=True,
+)  # fmt: skip
+REDIS_FAILED = tuple(
+    Signal("gcs.redis_failed", text, rf"^{text}", GCS, f"{text} 10.0.0.9:6379.", symptom=True)
+    for text in ("Redis connection failed", "Could not establish connection to Redis")
+)
+
+LOST_WITH_CLUSTER = (
+    "LocalRayletDiedError", "NodeDiedError", "RaySystemError", "WorkerCrashedError", "ActorDiedError", "RayActorError",
+    "ActorUnavailableError", "RpcError", "GetTimeoutError", "ObjectLostError", "OwnerDiedError",
+)  # fmt: skip
+"""What drivers raise once the cluster below them is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadRaylet:
+    """A raylet that ended without being told to."""
+
+    node: str
+    ip: str
+    pid: int | None
+    started: Event | None
+    """Its own start line, if its log is here."""
+    seen: tuple[Event, ...]
+    """Who noticed: workers, agents, the GCS's health checks."""
+    said: tuple[Event, ...]
+    """Its own last words: a failed check, a crash, an agent's death."""
+
+
+def dead_raylets(case: Case) -> list[DeadRaylet]:
+    """Raylets whose log is here, that others saw die, and that no SIGTERM had stopped."""
+    found = []
+    for started in case.of("raylet.started"):
+        node, pid = started["node"], started.pid
+        seen = [
+            e
+            for e in case.of("raylet.seen_dead")
+            if e["raylet_pid"] == str(pid) and _same_place(e, started)
+        ]
+        seen += [e for e in case.of("node.dead") if node_of_death(e) == node and not is_expected(e)]
+        seen += refused(case, node)
+        said = [
+            e
+            for e in case.of(*_LAST_WORDS)
+            if case.node_of(e.source) == node and e.pid in (pid, None)
+        ]
+        before_stop = [e for e in (*seen, *said) if e.at is None or e.at < case.stopped_at(node)]
+        if before_stop:
+            ip = case.ledger.node_ips.get(node, started["ip"])
+            found.append(DeadRaylet(node, ip, pid, started, tuple(seen), tuple(said)))
+    return found
+
+
+_LAST_WORDS = ("ray.check_failed", "daemon.crash", "raylet.agent_failed", "raylet.marked_dead")
+
+
+def refused(case: Case, node: str) -> list[Event]:
+    """Health checks of a node that nobody answered at its port: the raylet's process is gone."""
+    texts = ("refused", "failed to connect", "Socket closed", "Connection reset")
+    return [
+        e
+        for e in case.of("node.health_failed")
+        if e["node"] == node and any(t in e["status"] for t in texts)
+    ]
+
+
+def node_of_death(event: Event) -> str:
+    """The NodeID that a `node.dead` record names."""
+    return event["node"] or event["node_a"] or event["node_b"]
+
+
+def is_expected(event: Event) -> bool:
+    """Whether a node's death was wanted: told to stop, or drained when idle."""
+    return event["reason"] in ("EXPECTED_TERMINATION", "AUTOSCALER_DRAIN_IDLE")
+
+
+def lost_driver_errors(case: Case, types: Iterable[str] = LOST_WITH_CLUSTER) -> tuple[Event, ...]:
+    """Driver exceptions that the loss of a node, raylet or cluster brings with it."""
+    wanted = set(types)
+    return tuple(
+        e
+        for e in case.of("driver.exception")
+        if (e["inner"] or e["type"]) in wanted or e["type"] in wanted
+    )
+
+
+def _same_place(one: Event, other: Event) -> bool:
+    return one.source.node == other.source.node

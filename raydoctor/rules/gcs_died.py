@@ -1,0 +1,202 @@
+"""The GCS, the head's control service, is gone, and the whole cluster with it.
+
+## What you see
+`Failed to connect to GCS within N seconds. GCS may have been killed`, in the driver (which then exits),
+in every raylet and every worker.
+
+## Why
+All raylets, workers and drivers end when the GCS stays away for `RAY_gcs_rpc_server_reconnect_timeout_s` (60
+s). If its log ends without a shutdown, it was killed (SIGKILL, the kernel's OOM killer, the head's
+container) or crashed; a failed check, a crash report or Redis errors at its end say why.
+
+## Confirm
+- The end of `gcs_server.out` and `gcs_server.err` on the head.
+- `dmesg -T | grep -i gcs_server` there; the head pod's restarts and last state.
+
+## Fix
+Give the head memory of its own (`--num-cpus=0`, so that no task runs there), keep GCS state outside it
+(Redis, KubeRay `gcsFaultToleranceOptions`) so that a new GCS can take over.
+
+## Not this when
+It was told to stop (`ray-stopped`), or only one node cannot reach it (network, address).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from raydoctor.case import Case
+from raydoctor.model import Entity, Event, Finding, Gap, Link, Remedy, Subject
+from raydoctor.rule import Example, rule
+from raydoctor.rules import _evidence as evidence
+from raydoctor.rules._cluster import (
+    CHECK_FAILED,
+    DAEMON_CRASH,
+    GCS_DOC,
+    GCS_LOST,
+    REDIS_FAILED,
+    lost_driver_errors,
+)
+from raydoctor.signals import GCS_SIGTERM, NODE_REGISTERED, RAY_VERSION
+
+_LOST = (
+    "[2026-11-21 07:42:11,775 E 304 304] (raylet) rpc_client.h:204: Failed to connect to GCS within 60 seconds. GCS may have been "
+    "killed. It's either GCS is terminated by `ray stop` or is killed unexpectedly.\n"
+)
+_GCS_LOG = "[2026-11-21 07:40:00,000 I 13 13] (gcs_server) gcs_server_main.cc:98: Ray cluster metadata ray_version=2.60.0 ray_commit=b7f\n"
+_GCS_STOPPED = "[2026-11-21 07:40:50,000 I 13 13] (gcs_server) gcs_server_main.cc:266: GCS server received SIGTERM, shutting down...\n"
+
+
+@rule(
+    tier="root",
+    severity="critical",
+    rank=5,
+    looks_for=(
+        GCS_LOST,
+        GCS_SIGTERM,
+        CHECK_FAILED,
+        DAEMON_CRASH,
+        REDIS_FAILED,
+        *NODE_REGISTERED,
+        *RAY_VERSION,
+    ),
+    examples=(
+        Example(
+            "killed: its log ends, the raylet gives up",
+            {"logs/gcs_server.out": _GCS_LOG, "logs/raylet.out": _LOST},
+            roots=("gcs-died",),
+            says=("60 s",),
+        ),
+        Example(
+            "told to stop, with nothing running",
+            {"logs/gcs_server.out": _GCS_LOG + _GCS_STOPPED, "logs/raylet.out": _LOST},
+        ),
+    ),
+)
+def gcs_died(case: Case) -> Iterator[Finding]:
+    """At most one finding: the head's GCS is gone, or this node could not reach it."""
+    lost = case.of("gcs.lost")
+    said = _last_words(case)
+    redis = case.of("gcs.redis_failed")
+    if not (lost or redis or said):
+        return
+    first_loss = lost[0].at if lost else None
+    if "gcs" in case.ledger.stops or (first_loss is not None and case.stopped_at() <= first_loss):
+        return  # told to stop: `ray-stopped`, or nothing at all
+    here = "gcs-out" in case.roles
+    first = lost[0] if lost else (said or redis)[0]
+    waited = float(first["seconds"] or 60)
+    died = None if first.at is None else first.at - waited
+    exits = [e for e in case.exits if died is None or e.at is None or e.at >= died - 2]
+    nodes = tuple(case.ledger.node_ips)
+    exceptions = lost_driver_errors(case)
+    yield Finding(
+        _headline(here, said, redis, waited),
+        _chain(said, redis, lost, here, case),
+        explains=(
+            Entity("gcs", "gcs"),
+            *(Entity(kind, node) for node in nodes for kind in ("raylet", "node")),
+            *evidence.exit_entities(exits),
+            *(Entity("job", job.id) for job in case.ledger.jobs.values() if job.ended is None),
+        ),
+        caused_by=(Entity("daemon", "gcs_server"),),
+        subjects=(Subject("gcs", None, "gcs_server"),),
+        remedies=_remedies(),
+        covers=(
+            *lost,
+            *said,
+            *redis,
+            *exceptions,
+            *evidence.exit_events(exits),
+            *case.of("raylet.seen_dead", "node.health_failed"),
+        ),
+        gaps=_gaps(case, here, bool(said or redis)),
+    )
+
+
+def _last_words(case: Case) -> list[Event]:
+    """A failed check or crash report of the GCS itself."""
+    return [
+        e for e in case.of("ray.check_failed", "daemon.crash") if e.source.role.startswith("gcs")
+    ]
+
+
+def _headline(here: bool, said: list[Event], redis: list[Event], waited: float) -> str:
+    if said:
+        why = f"crashed: {said[0]['signal'] or said[0]['expression'][:80]}"
+    elif redis:
+        why = "shut down: its Redis storage failed"
+    elif here:
+        why = "was killed: its log ends without a shutdown"
+    else:
+        return f"The GCS was gone or out of reach for {waited:.0f} s; its own log is not in the capture"
+    return f"The GCS (head node) {why}; after {waited:.0f} s without it, raylets, workers and drivers exit"
+
+
+def _chain(
+    said: list[Event], redis: list[Event], lost: list[Event], here: bool, case: Case
+) -> tuple[Link, ...]:
+    links = [Link(e, "the GCS's own last words") for e in said[:1]]
+    links += [Link(e, "the GCS lost its storage") for e in redis[:1]]
+    if here and not links and (last := [e for e in case.events if e.source.role == "gcs-out"]):
+        links.append(
+            Link(
+                last[-1], "the GCS's log ends here or soon after, with neither SIGTERM nor shutdown"
+            )
+        )
+    by_role: dict[str, Event] = {}
+    for event in lost:
+        by_role.setdefault(event.source.role, event)
+    whom = {
+        "raylet-out": "a raylet",
+        "core-driver": "the driver",
+        "driver": "the driver",
+        "core-worker": "a worker",
+    }
+    links += [
+        Link(e, f"{whom.get(role, 'a process')} gives up on the GCS and exits")
+        for role, e in list(by_role.items())[:3]
+    ]
+    return tuple(links)
+
+
+def _gaps(case: Case, here: bool, told: bool) -> tuple[Gap, ...]:
+    gaps = []
+    if not here:
+        gaps.append(
+            Gap(
+                "gcs_server.out",
+                "the head's GCS log would tell whether and why it went",
+                "On the head: /tmp/ray/session_latest/logs/",
+            )
+        )
+    if "kernel" not in case.roles and not told:
+        gaps.append(
+            Gap(
+                "kernel log of the head",
+                "not in the capture: it would tell an OOM kill of gcs_server",
+                "On the head: dmesg -T > dmesg.txt",
+            )
+        )
+    return tuple(gaps)
+
+
+def _remedies() -> tuple[Remedy, ...]:
+    return (
+        Remedy(
+            "Find out who ended it on the head",
+            ("dmesg -T | grep -iE 'gcs_server|out of memory'",),
+            doc=GCS_DOC,
+        ),
+        Remedy(
+            "Keep user work off the head, so that the GCS has its memory",
+            ("ray start --head --num-cpus=0 …",),
+            risk="disruptive",
+            doc="https://docs.ray.io/en/master/ray-core/head-node-memory-management.html",
+        ),
+        Remedy(
+            "Let a new GCS take over: keep its state in Redis (RAY_REDIS_ADDRESS; KubeRay: gcsFaultToleranceOptions)",
+            risk="disruptive",
+            doc=GCS_DOC,
+        ),
+    )

@@ -1,0 +1,227 @@
+"""A node was lost while it was in use.
+
+## What you see
+`NodeDiedError`, `The actor died because its node has died`, and in the GCS's log `Node is dead because the
+health check failed` or `has been marked dead because the detector has missed too many heartbeats`.
+
+## Why
+The GCS asks each raylet for its health every 3 s; after five failures (`RAY_health_check_*`) the node counts as
+dead, with all its workers, actors and objects. The status of those checks separates the causes:
+`Connection refused` or `Socket closed` means the process or machine is gone, `Deadline Exceeded` that it is
+there but stalled, or that packets vanish. Preempted and drained nodes say so.
+
+## Confirm
+- `ray list nodes --detail`: `state_message`.
+- `Health check failed for node …, status message …` in `gcs_server.out`.
+- The end of that node's `raylet.out`; its console or cloud events.
+
+## Fix
+Gone: mend what killed it (the diagnosis above, if one is there). Stalled: leave CPU for the daemons
+(`--num-cpus` below the machine's), or give the checks more time. Let work survive: `max_retries`,
+`max_restarts`.
+
+## Not this when
+The node was removed on purpose while nothing ran there, or the whole cluster was shut down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from raydoctor.case import Case
+from raydoctor.facts import WorkerExit
+from raydoctor.model import Entity, Event, Finding, Gap, Link, Remedy, Severity, Subject
+from raydoctor.rule import Example, Signal, rule
+from raydoctor.rules import _evidence as evidence
+from raydoctor.rules._cluster import FAULT_TOLERANCE_DOC, is_expected, node_of_death, refused
+from raydoctor.signals import DRIVER, NODE_DEAD, NODE_HEALTH_FAILED, NODE_REGISTERED
+
+_N = "3f818372160713c4e2f1a871bd9bf562dfe4eb44b82671c5eba59a68"
+
+TASK_LOST_NODE = (
+    Signal("node.lost_task", "Task failed because the node it was running on is dead or unavailable.",
+           r"Task failed because the node it was running on is dead or unavailable\. Node IP: (?P<ip>\S+), node ID: (?P<node>[0-9a-f]{56})",
+           DRIVER, f"Task failed because the node it was running on is dead or unavailable. Node IP: 10.0.0.3, node ID: {_N}."),
+    Signal("node.lost_task", "where this task was running) was dead or unavailable.",
+           r"Task failed due to the node \(where this task was running\) was dead or unavailable\.\s+The node IP: (?P<ip>\S+), "
+           r"node ID: (?P<node>[0-9a-f]{56})", DRIVER,
+           f"Task failed due to the node (where this task was running) was dead or unavailable.\n\nThe node IP: 10.0.0.3, node ID: {_N}",
+           extent="record"),
+    Signal("node.lost_task", "Task failed due to the node dying.",
+           r"Task failed due to the node dying\.\s+The node \(IP: (?P<ip>[^,]+), node ID: (?P<node>[0-9a-f]{56})\) where this task",
+           DRIVER, f"Task failed due to the node dying.\n\nThe node (IP: 10.0.0.3, node ID: {_N}) where this task was running crashed",
+           extent="record"),
+    Signal("node.lost_actor", "because its node has died. Node Id: ",
+           r"The actor (?:is dead|died) because its node has died\. Node Id: (?P<node>[0-9a-f]{56})(?:\s+the actor's node was (?P<how>[^:\n]+))?",
+           DRIVER, f"The actor died because its node has died. Node Id: {_N}", extent="record"),
+)  # fmt: skip
+
+_HEALTH = (
+    f"[2026-11-21 07:44:24,439 W 13 13] (gcs_server) gcs_health_check_manager.cc:209: Health check failed for node {_N}, remaining "
+    "checks 0, status 14, response status 0, status message {why}, status details \n"
+    f"[2026-11-21 07:44:24,439 W 13 13] (gcs_server) gcs_health_check_manager.cc:88: Node is dead because the health check failed. "
+    f"node_id={_N}\n"
+)
+_REGISTERED = (
+    f"[2026-11-21 07:44:01,000 I 13 13] (gcs_server) gcs_node_manager.cc:111: Registering new node. node_id={'a' * 56} "
+    "node_name=10.0.0.2 node_address=10.0.0.2\n"
+    f"[2026-11-21 07:44:02,000 I 13 13] (gcs_server) gcs_node_manager.cc:111: Registering new node. node_id={_N} "
+    "node_name=10.0.0.3 node_address=10.0.0.3\n"
+)
+_STOPPED = (
+    f"[2026-11-21 07:44:55,712 I 8 15] (gcs_server) gcs_node_manager.cc:734: , death reason = EXPECTED_TERMINATION, death message = "
+    f"received SIGTERM node_id={_N} node_name=10.0.0.3\n"
+)
+
+
+@dataclass(slots=True)
+class _Death:
+    node: str
+    told: list[Event] = field(default_factory=list)
+    echoes: list[Event] = field(default_factory=list)
+    """What drivers lost with it."""
+
+    @property
+    def at(self) -> float | None:
+        return min((e.at for e in self.told if e.at is not None), default=None)
+
+    @property
+    def reason(self) -> str:
+        return next((e["reason"] for e in self.told if e["reason"]), "")
+
+
+@rule(
+    tier="cause",
+    severity="error",
+    rank=60,
+    looks_for=(*NODE_DEAD, NODE_HEALTH_FAILED, *NODE_REGISTERED, *TASK_LOST_NODE),
+    examples=(
+        Example(
+            "a worker node's machine is gone",
+            {"logs/gcs_server.out": _REGISTERED + _HEALTH.format(why="failed to connect to all addresses; Connection refused"), "logs/raylet.out": ""},
+            roots=("node-died",),
+            says=("10.0.0.3", "gone"),
+        ),
+        Example(
+            "alive but stalled",
+            {"logs/gcs_server.out": _REGISTERED + _HEALTH.format(why="Deadline Exceeded"), "logs/raylet.out": ""},
+            roots=("node-died",),
+            says=("RAY_health_check_failure_threshold",),
+        ),
+        Example("a node that was told to stop", {"logs/gcs_server.out": _REGISTERED + _STOPPED, "logs/raylet.out": ""}),
+    ),
+)  # fmt: skip
+def node_died(case: Case) -> Iterator[Finding]:
+    """One finding per node that died unexpectedly, or that was stopped while drivers still used it."""
+    deaths: dict[str, _Death] = {}
+    for event in case.of("node.dead"):
+        node = node_of_death(event)
+        if node and not (is_expected(event) or case.torn_down(event)):
+            deaths.setdefault(node, _Death(node)).told.append(event)
+    for event in case.of("node.lost_task", "node.lost_actor"):
+        deaths.setdefault(event["node"], _Death(event["node"])).echoes.append(event)
+    for event in case.of("node.dead"):
+        node = node_of_death(event)
+        if node in deaths and event not in deaths[node].told:
+            deaths[node].told.append(event)
+    for death in deaths.values():
+        yield _finding(case, death)
+
+
+def _finding(case: Case, death: _Death) -> Finding:
+    checks = [e for e in case.of("node.health_failed") if e["node"] == death.node]
+    exits = _lost_workers(case, death)
+    lost = sum(e.count for e in death.echoes)
+    links = [Link(checks[-1], f"health check: {checks[-1]['status'][:80]}")] if checks else []
+    links += [Link(e, "the GCS counts the node as dead") for e in death.told[:1]]
+    links += [Link(e, "a driver lost what ran there") for e in death.echoes[:1]]
+    exceptions = [
+        e
+        for e in case.of("driver.exception")
+        if e["inner"] == "NodeDiedError" or e["type"] == "NodeDiedError" or death.node in e["what"]
+    ]
+    ip = case.ledger.node_ips.get(death.node) or next(
+        (e["ip"] for e in (*death.told, *death.echoes) if e["ip"]), ""
+    )
+    with_it = [evidence.many(len(exits), "worker")] if exits else []
+    with_it += [f"{lost} task or actor call{'s' if lost != 1 else ''}"] if lost else []
+    return Finding(
+        f"Node {ip or evidence.short(death.node)} {_how(case, death, checks)}"
+        + (f"; lost with it: {' and '.join(with_it)}" if with_it else ""),
+        tuple(links or [Link(e, "a driver lost what ran there") for e in exceptions[:1]]),
+        explains=(Entity("node", death.node), *evidence.exit_entities(exits)),
+        caused_by=(Entity("raylet", death.node), Entity("gcs", "gcs")),
+        subjects=(Subject("node", death.node, ip or None, None, death.node),),
+        severity=_severity(case, death),
+        remedies=_remedies(death, checks),
+        covers=(*death.told, *death.echoes, *checks, *exceptions, *evidence.exit_events(exits)),
+        gaps=_gaps(case, death, ip),
+    )
+
+
+def _lost_workers(case: Case, death: _Death) -> list[WorkerExit]:
+    """Workers of that node that ended with it or were given up after it."""
+    at = death.at
+    return [
+        e
+        for e in case.exits
+        if e.node == death.node and (at is None or e.at is None or e.at >= at - 20)
+    ]
+
+
+def _how(case: Case, death: _Death, checks: list[Event]) -> str:
+    reason = death.reason
+    if reason == "AUTOSCALER_DRAIN_PREEMPTED" or any("preempted" in e["how"] for e in death.echoes):
+        return "was preempted"
+    if reason == "EXPECTED_TERMINATION":
+        return "was stopped while it was in use"
+    if refused(case, death.node):
+        return "is gone: nobody answered at its raylet's port"
+    if any("Deadline" in e["status"] for e in checks):
+        return "stalled or was cut off: its health checks timed out"
+    return "died"
+
+
+def _severity(case: Case, death: _Death) -> Severity:
+    registered = case.of("node.registered")
+    head = bool(registered) and registered[0]["node"] == death.node
+    return "critical" if head else "error"
+
+
+def _gaps(case: Case, death: _Death, ip: str) -> tuple[Gap, ...]:
+    if death.node in case.ledger.raylet_files.values():
+        return ()
+    where = ip or evidence.short(death.node)
+    return (
+        Gap(
+            f"raylet.out of node {where}",
+            "that node's own logs would tell why it went",
+            f"On {where}: /tmp/ray/session_latest/logs/, dmesg -T",
+        ),
+    )
+
+
+def _remedies(death: _Death, checks: list[Event]) -> tuple[Remedy, ...]:
+    survive = Remedy(
+        "Let work survive the loss of a node",
+        (
+            "@ray.remote(max_retries=3)   # tasks",
+            "@ray.remote(max_restarts=-1, max_task_retries=-1)   # actors",
+        ),
+        doc=FAULT_TOLERANCE_DOC,
+    )
+    if any("Deadline" in e["status"] for e in checks):
+        return (
+            Remedy(
+                "Leave CPU for the raylet, or give its health checks more time (set on the head, before ray start)",
+                (
+                    "ray start --num-cpus=<cores - 1> …   # on the node that stalled",
+                    "RAY_health_check_failure_threshold=10 RAY_health_check_timeout_ms=30000 ray start --head …",
+                ),
+                risk="disruptive",
+                doc=FAULT_TOLERANCE_DOC,
+            ),
+            survive,
+        )
+    return (survive,)

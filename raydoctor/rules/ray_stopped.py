@@ -1,0 +1,159 @@
+"""Ray was stopped (`ray stop`, SIGTERM, a scale-down) while a job was still running.
+
+## What you see
+The driver fails with `LocalRayletDiedError`, `Failed to connect to GCS`, dead workers and actors all at once;
+`raylet.out` and `gcs_server.out` say `received SIGTERM`.
+
+## Why
+Somebody or something told Ray to stop: `ray stop` (it stops every Ray of the machine, other people's too), a
+service manager, Kubernetes or a cloud ending the pod or machine. Everything after that moment is tear-down.
+
+## Confirm
+- `received SIGTERM` in `raylet.out` before the job's end.
+- Shell history, systemd, `kubectl get events`, the scheduler's log at that time.
+
+## Fix
+Stop Ray only when its jobs are done (`ray job list`); on shared machines end your own cluster, not all.
+
+## Not this when
+The driver ended first: then Ray's own clean-up sends the SIGTERM, and nothing is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from raydoctor import ids
+from raydoctor.case import Case
+from raydoctor.facts import Job
+from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.rule import Example, rule
+from raydoctor.rules import _evidence as evidence
+from raydoctor.rules._cluster import DRIVER_GOODBYE, GCS_LOST, lost_driver_errors
+from raydoctor.signals import (
+    DRIVER_GONE,
+    GCS_SIGTERM,
+    JOB_FINISHED,
+    JOB_STARTED,
+    RAYLET_SIGTERM,
+    RAYLET_STARTED,
+)
+
+_N = "0aa46c9edf11d6fbb17d7a7acab0a95cb1485c37abd3ca9c1dda4310"
+_RAYLET = (
+    f"[2026-11-21 07:46:01,000 I 307 307] (raylet) node_manager.cc:355: Raylet of id, {_N} started. Raylet consists of node_manager "
+    "and object_manager. node_manager address: 10.0.0.2:0 object_manager address: 10.0.0.2:1 hostname: n\n"
+    "[2026-11-21 07:46:23,381 I 307 307] (raylet) main.cc:1174: received SIGTERM. Existing local drain request = None\n"
+)
+_JOB = "[2026-11-21 07:46:17,300 I 13 13] (gcs_server) gcs_job_manager.cc:115: Registering job. job_id=01000000 driver_pid=397\n"
+_DRIVER = f"logs/python-core-driver-01000000{'f' * 48}_397.log"
+_LOST = "[2026-11-21 07:46:32,625 E 397 472] rpc_client.h:204: Failed to connect to GCS within 8 seconds. GCS may have been killed.\n"
+_ENDED = "[2026-11-21 07:46:20,000 I 13 13] (gcs_server) gcs_job_manager.cc:156: Marking job as finished. job_id=01000000\n"
+
+
+@rule(
+    tier="root",
+    severity="error",
+    rank=0,
+    looks_for=(
+        RAYLET_SIGTERM,
+        GCS_SIGTERM,
+        RAYLET_STARTED,
+        *JOB_STARTED,
+        *JOB_FINISHED,
+        DRIVER_GONE,
+        DRIVER_GOODBYE,
+        GCS_LOST,
+    ),
+    examples=(
+        Example(
+            "ray stop during a job",
+            {"logs/raylet.out": _RAYLET, "logs/gcs_server.out": _JOB, _DRIVER: _LOST},
+            roots=("ray-stopped",),
+            says=("job 1", "10.0.0.2"),
+        ),
+        Example(
+            "the driver ended first",
+            {"logs/raylet.out": _RAYLET, "logs/gcs_server.out": _JOB + _ENDED, _DRIVER: ""},
+        ),
+    ),
+)
+def ray_stopped(case: Case) -> Iterator[Finding]:
+    """At most one finding: the first SIGTERM that came while a job was running."""
+    signals = case.of("raylet.sigterm", "gcs.sigterm")
+    if not signals or signals[0].at is None:
+        return
+    first, at = signals[0], signals[0].at
+    running = [
+        j
+        for j in case.ledger.jobs.values()
+        if (j.started or 0) <= at and (j.ended is None or j.ended >= at)
+    ]
+    if not running or _drivers_own_end(case, at):
+        return
+    yield _finding(case, first, at, signals, running)
+
+
+def _drivers_own_end(case: Case, at: float) -> bool:
+    """The driver itself shut Ray down: it said goodbye around then and complained of nothing."""
+    goodbye = [e for e in case.of("driver.goodbye") if e.at is not None and abs(e.at - at) < 10]
+    return bool(goodbye) and not lost_driver_errors(case) and not _complaints(case)
+
+
+def _complaints(case: Case) -> list[Event]:
+    return [
+        e for e in case.of("gcs.lost") if e.source.role in ("driver", "job-driver", "core-driver")
+    ]
+
+
+def _finding(
+    case: Case, first: Event, at: float, signals: list[Event], running: list[Job]
+) -> Finding:
+    exits = [e for e in case.all_exits if e.at is not None and e.at >= at - 0.5]
+    stopped = tuple(case.ledger.stops)
+    everything = "gcs" in stopped
+    nodes = tuple(case.ledger.node_ips) if everything else tuple(n for n in stopped if n)
+    exceptions = lost_driver_errors(case)
+    jobs = evidence.join_names(f"job {ids.job_number(j.id)}" for j in running)
+    where = (
+        "the cluster"
+        if everything
+        else evidence.join_names(case.ledger.node_ips.get(n, n[:12]) for n in nodes)
+    )
+    links = [
+        Link(
+            first,
+            f"{'raylet' if first.kind.startswith('raylet') else 'GCS'} was told to stop (SIGTERM)",
+        )
+    ]
+    links += [Link(e, "the GCS was told to stop") for e in signals if e.kind == "gcs.sigterm"][:1]
+    links += [Link(e, "the driver, still running, gives up") for e in _complaints(case)[:1]]
+    links += [Link(e, f"the driver got {e['type']}") for e in exceptions[:1]]
+    ips = evidence.join_names(case.ledger.node_ips.get(n, "") for n in nodes)
+    return Finding(
+        f"Ray was stopped by SIGTERM while {jobs} was running: {where}"
+        + (f" ({ips})" if everything and ips else ""),
+        tuple(links),
+        explains=(
+            *(Entity(kind, node) for node in nodes for kind in ("raylet", "node")),
+            *((Entity("gcs", "gcs"),) if everything else ()),
+            *(Entity("job", j.id) for j in running),
+            *evidence.exit_entities(exits),
+        ),
+        subjects=tuple(Subject("job", j.id, None, j.driver_pid) for j in running),
+        remedies=(
+            Remedy(
+                "Stop Ray only when no job runs; `ray stop` ends every Ray of the machine",
+                ("ray job list   # or: ray list jobs --filter status=RUNNING", "ray status"),
+            ),
+            Remedy(
+                "Find out what sent the SIGTERM: a person, systemd, Kubernetes (kubectl get events), a spot notice, a scheduler's time limit"
+            ),
+        ),
+        covers=(
+            *signals,
+            *exceptions,
+            *case.of("gcs.lost", "raylet.seen_dead", "node.dead"),
+            *evidence.exit_events(exits),
+        ),
+    )

@@ -1,0 +1,217 @@
+"""A raylet was killed or crashed, and its node went with it.
+
+## What you see
+`LocalRayletDiedError: The task's local raylet died`, `NodeDiedError`, `Raylet is terminated.
+Termination is unexpected`, and about 15 s later the node is marked dead.
+
+## Why
+The raylet is the daemon that runs a node. If its log simply ends, it was killed from outside: SIGKILL by a
+person or script, or the kernel's OOM killer. If it ends with a failed check, a crash report or an
+agent's death, that is the reason. Every worker of the node exits with it.
+
+## Confirm
+- The end of that node's `raylet.out` and `raylet.err`: no `received SIGTERM`, no shutdown.
+- `dmesg -T | grep -i 'killed process'` on that node.
+- The GCS's health checks say `Connection refused` (process gone), not `Deadline Exceeded` (stalled).
+
+## Fix
+Find who killed it; keep memory free for the daemons (fewer workers, `memory=`); restart the node: `ray start`.
+Tasks survive with `max_retries`, actors with `max_restarts`.
+
+## Not this when
+It was told to stop (`ray-stopped`), or it gave up because the GCS was gone (`gcs-died`). An agent calls every
+raylet's end `unexpected` since Ray 2.24: that text alone proves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from raydoctor.case import Case
+from raydoctor.model import Entity, Finding, Gap, Link, Remedy, Subject
+from raydoctor.rule import Example, rule
+from raydoctor.rules import _evidence as evidence
+from raydoctor.rules._cluster import (
+    AGENT_FAILED,
+    CHECK_FAILED,
+    DAEMON_CRASH,
+    FAULT_TOLERANCE_DOC,
+    MARKED_DEAD,
+    DeadRaylet,
+    dead_raylets,
+    lost_driver_errors,
+)
+from raydoctor.signals import (
+    LOCAL_RAYLET_FAILED,
+    NODE_DEAD,
+    NODE_HEALTH_FAILED,
+    RAY_EXCEPTION,
+    RAYLET_SIGTERM,
+    RAYLET_STARTED,
+    RAYLET_TERMINATED,
+)
+
+_N = "fd875f52489dc9a2f53c85a6f87fba13611a3340ab1d20bc262561bf"
+_STARTED = (
+    f"[2026-11-21 07:44:03,993 I 305 305] (raylet) node_manager.cc:355: Raylet of id, {_N} started. Raylet consists of "
+    "node_manager and object_manager. node_manager address: 10.0.0.2:0 object_manager address: 10.0.0.2:46637 hostname: n\n"
+)
+_SEEN = (
+    "[2026-11-21 07:44:10,500 W 424 462] core_worker.cc:1075: Shutting down the core worker because the local raylet failed. "
+    "Check out the raylet.out log file. Raylet pid: 305\n"
+)
+_CORE = f"logs/python-core-worker-{'b' * 56}_424.log"
+_STOPPED = "[2026-11-21 07:44:10,000 I 305 305] (raylet) main.cc:1174: received SIGTERM. Existing local drain request = None\n"
+_AGENT = (
+    "2026-11-21 07:44:10,600\tERROR process_watcher.py:115 -- Raylet is terminated. Termination is unexpected. Possible reasons "
+    "include: (1) SIGKILL by the user or system OOM killer\n"
+)
+
+
+@rule(
+    tier="root",
+    severity="error",
+    rank=10,
+    looks_for=(
+        RAYLET_STARTED, RAYLET_SIGTERM, LOCAL_RAYLET_FAILED, RAYLET_TERMINATED, NODE_HEALTH_FAILED, *NODE_DEAD,
+        AGENT_FAILED, CHECK_FAILED, DAEMON_CRASH, MARKED_DEAD, RAY_EXCEPTION,
+    ),
+    examples=(
+        Example(
+            "SIGKILL: its log ends without a word, its workers notice",
+            {"logs/raylet.out": _STARTED, _CORE: _SEEN, "logs/gcs_server.out": "", "logs/dashboard_agent.log": _AGENT},
+            roots=("raylet-died",),
+            says=("pid 305", "10.0.0.2"),
+        ),
+        Example(
+            "told to stop: the agent calls it unexpected all the same",
+            {"logs/raylet.out": _STARTED + _STOPPED, _CORE: _SEEN, "logs/gcs_server.out": "", "logs/dashboard_agent.log": _AGENT},
+        ),
+        Example(
+            "the driver's output alone",
+            {"driver.log": "ray.exceptions.LocalRayletDiedError: The task's local raylet died. Check raylet.out for more information.\n"},
+            roots=("raylet-died",),
+        ),
+    ),
+)  # fmt: skip
+def raylet_died(case: Case) -> Iterator[Finding]:
+    """One finding per raylet; one for a driver that saw its raylet die where no log of it is left."""
+    dead = dead_raylets(case)
+    for raylet in dead:
+        yield _finding(case, raylet)
+    told = lost_driver_errors(case, ("LocalRayletDiedError",))
+    if told and not dead and not case.ledger.stops:
+        yield Finding(
+            "The raylet of the driver's node died: its log is not in the capture",
+            tuple(Link(e, "the driver got LocalRayletDiedError") for e in told[:1]),
+            explains=(Entity("raylet", "local"),),
+            caused_by=(Entity("gcs", "gcs"),),
+            count=1,
+            severity="critical",
+            remedies=_remedies(None),
+            covers=told,
+            gaps=(
+                Gap(
+                    "raylet.out",
+                    "the dead raylet's own log",
+                    "On the driver's node: /tmp/ray/session_latest/logs/raylet.out",
+                ),
+            ),
+        )
+
+
+def _finding(case: Case, raylet: DeadRaylet) -> Finding:
+    local = _is_drivers(case, raylet)
+    links = [
+        Link(e, _words(e.kind, e["signal"], e["expression"], e["agent"])) for e in raylet.said[:1]
+    ]
+    links += [Link(e, _shows(raylet, e.kind)) for e in _first_of_each(raylet)]
+    if not raylet.said and raylet.started:
+        links.insert(
+            0, Link(raylet.started, "its log holds neither SIGTERM nor shutdown: it simply ends")
+        )
+    errors = lost_driver_errors(
+        case, ("LocalRayletDiedError", "RaySystemError") if local else ("LocalRayletDiedError",)
+    )
+    links += [Link(e, f"the driver got {e['type']}") for e in errors[:1]]
+    how = _how(raylet)
+    return Finding(
+        f"Raylet (pid {raylet.pid}) of node {raylet.ip} {how}",
+        tuple(links),
+        explains=(Entity("raylet", raylet.node),),
+        caused_by=(Entity("gcs", "gcs"), Entity("daemon", f"{raylet.ip}/{raylet.pid}")),
+        subjects=(Subject("raylet", raylet.node, "raylet", raylet.pid, raylet.node),),
+        severity="critical" if local else "error",
+        remedies=_remedies(raylet),
+        covers=(*raylet.seen, *raylet.said, *errors),
+        gaps=() if "kernel" in case.roles or raylet.said else (_kernel(raylet),),
+    )
+
+
+def _is_drivers(case: Case, raylet: DeadRaylet) -> bool:
+    """Whether a whole job went with it: the head's raylet, or the driver's own."""
+    registered = case.of("node.registered")
+    head = bool(registered) and registered[0]["node"] == raylet.node
+    return head or len(case.ledger.node_ips) <= 1
+
+
+def _how(raylet: DeadRaylet) -> str:
+    if raylet.said:
+        event = raylet.said[0]
+        return _words(event.kind, event["signal"], event["expression"], event["agent"])
+    return "was killed: its log ends without a word"
+
+
+def _words(kind: str, signal: str, expression: str, agent: str) -> str:
+    return {
+        "ray.check_failed": f"gave up on a failed check of its own: {expression[:80]}",
+        "daemon.crash": f"crashed: {signal}",
+        "raylet.agent_failed": f"went down with its agent {agent or '(dashboard_agent)'}",
+        "raylet.marked_dead": "exited because the GCS had marked it dead: overload or network, not a crash",
+    }[kind]
+
+
+def _first_of_each(raylet: DeadRaylet) -> list:  # type: ignore[type-arg]
+    """One witness of each kind, in time order."""
+    kinds: dict[str, object] = {}
+    for event in sorted(raylet.seen, key=lambda e: (e.at is None, e.at or 0.0)):
+        kinds.setdefault(event.kind, event)
+    return list(kinds.values())[:3]
+
+
+def _shows(raylet: DeadRaylet, kind: str) -> str:
+    return {
+        "raylet.seen_dead": f"a worker of the node saw raylet {raylet.pid} gone",
+        "node.health_failed": "the GCS's health check finds nobody at the raylet's port",
+        "node.dead": "the GCS marks the node dead",
+    }[kind]
+
+
+def _kernel(raylet: DeadRaylet) -> Gap:
+    return Gap(
+        f"kernel log of {raylet.ip}",
+        f"not in the capture: it would tell whether the kernel's OOM killer ended pid {raylet.pid}",
+        "On that node: dmesg -T > dmesg.txt, and put it beside the logs.",
+    )
+
+
+def _remedies(raylet: DeadRaylet | None) -> tuple[Remedy, ...]:
+    pid, where = (raylet.pid, raylet.ip) if raylet else ("of the raylet", "the node")
+    return (
+        Remedy(
+            f"Find out who ended it on {where}",
+            (
+                f"dmesg -T | grep -iE 'killed process {pid}|out of memory'",
+                "last -x | head; journalctl --since '1 hour ago' | grep -i kill",
+            ),
+            doc=FAULT_TOLERANCE_DOC,
+        ),
+        Remedy(
+            "Let work survive the loss of a node",
+            (
+                "@ray.remote(max_retries=3)   # tasks",
+                "@ray.remote(max_restarts=-1, max_task_retries=-1)   # actors",
+            ),
+            doc=FAULT_TOLERANCE_DOC,
+        ),
+    )
