@@ -56,7 +56,7 @@ _GCS_STOPPED = "[2026-11-21 07:40:50,000 I 13 13] (gcs_server) gcs_server_main.c
         GCS_SIGTERM,
         CHECK_FAILED,
         DAEMON_CRASH,
-        REDIS_FAILED,
+        *REDIS_FAILED,
         *NODE_REGISTERED,
         *RAY_VERSION,
     ),
