@@ -44,13 +44,12 @@ def exit_events(exits: Iterable[WorkerExit]) -> tuple[Event, ...]:
 
 
 def attempts_covered(case: Case, exits: Iterable[WorkerExit]) -> tuple[Event, ...]:
-    """Driver exceptions and submitters' records that only echo these workers' ends.
+    """`WorkerCrashedError`s of the driver, if one of these ends may be theirs.
 
-    `WorkerCrashedError` names neither worker nor task: it is an echo if every worker that crashed
-    in this capture is among `exits`.
+    The exception names neither worker nor task; every worker's end is accounted for on its own, so
+    whichever of them it was, it is explained.
     """
-    chosen = {id(e) for e in exits}
-    if any(id(e) not in chosen for e in case.exits if not e.actor):
+    if all(e.actor for e in exits):
         return ()
     return tuple(e for e in case.of("driver.exception") if e["type"] == "WorkerCrashedError")
 

@@ -24,6 +24,9 @@ _LIBRARIES = (
     "<frozen ",
     "<string>",
 )
+_INSIDE_LIBRARY = re.compile(
+    r"/(?:site-packages|dist-packages|lib/python3[^/]*)/(?!.*-packages/)(.+)$"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +42,16 @@ class Frame:
         """Whether it lies outside Python's library and installed packages, Ray among them."""
         return not any(part in self.file for part in _LIBRARIES)
 
+    @property
+    def short_file(self) -> str:
+        """The file's name; of a package also the path inside it: `numpy/_core/_methods.py`."""
+        if not self.is_user_code and (inside := _INSIDE_LIBRARY.search(self.file)):
+            return inside[1]
+        folder, _, name = self.file.rpartition("/")
+        return f"{folder.rpartition('/')[2]}/{name}" if name == "__init__.py" else name
+
     def __str__(self) -> str:
-        place = f"{self.file.rpartition('/')[2]}:{self.line}"
+        place = f"{self.short_file}:{self.line}"
         return f"{self.function} ({place})" if self.function else place
 
 

@@ -1,0 +1,336 @@
+"""Native code crashed a worker (or the driver): SIGSEGV, SIGBUS, SIGILL, SIGFPE or SIGABRT.
+
+## What you see
+`WorkerCrashedError` or `ActorDiedError` with `connection error code 2. End of file` or `The leased
+worker has unrecoverable failure`; in the worker's `.err` `*** SIGSEGV received at time=…` and `Fatal
+Python error: Segmentation fault` with a stack. A driver that crashes takes its job along.
+
+## Why
+No Python exception ends a process like this: a C, C++, Rust or CUDA library did. SIGSEGV: it touched memory
+that is not its own. SIGBUS: a mapped page cannot be backed (a file cut short, a full `/dev/shm`). SIGILL: the
+binary was built for another CPU. SIGFPE: integer division by zero. SIGABRT: the library found itself broken and gave
+up; its last words stand above the report. Ray's handler and Python's faulthandler print a report, then
+the process dies; Ray sees only the closed socket.
+
+## Confirm
+- The worker's `.err`: the first line of your own program in `Stack (most recent call first)`.
+- Call that function in a plain `python -X faulthandler`, without Ray, with the same input.
+- A core file (`ulimit -c unlimited` before `ray start`) opened in gdb shows the native frames.
+
+## Fix
+Fix, upgrade or roll back the library that stands on top of the stack; two packages that were built against
+different versions of a third one are the usual reason. Until then retries (`max_retries`, `max_restarts`) help only
+if the crash depends on timing.
+
+## Not this when
+Nothing but Ray's three guesses names SIGSEGV (`worker-vanished`); the kernel log names the pid
+(`kernel-oom-kill`); or the report is that of a SIGTERM (`worker-terminated`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from raydoctor import ids
+from raydoctor.case import Case
+from raydoctor.facts import WorkerExit
+from raydoctor.model import Entity, Finding, Link, Remedy, Severity, Subject
+from raydoctor.rule import Example, rule
+from raydoctor.rules import _evidence as evidence
+from raydoctor.rules._crash import CRASH_SIGNALS, Crash, of_driver, of_exit, of_worker
+from raydoctor.signals import LOCAL_RAYLET_FAILED, WORKER_EXIT
+
+_W = "cd09fc46897e18918275a6d03cc3a6abc2becabe5e0fd27a533d35a7"
+_ERR = f"logs/worker-{_W}-ffffffff-129.err"
+_EXIT = (
+    f"[2026-11-21 07:55:33,517 W 8 8] (gcs_server) gcs_worker_manager.cc:55: {WORKER_EXIT.sample}"
+)
+_GUESSES = " (3) The worker is crashed unexpectedly due to SIGSEGV or other unexpected errors.\n"
+_STACK = (
+    "Fatal Python error: Segmentation fault\n\nStack (most recent call first):\n"
+    '  File "/venv/lib/python3.11/site-packages/numpy/_core/_methods.py", line 49 in _sum\n'
+    '  File "/app/frames.py", line 32 in brightness\n'
+    '  File "/venv/lib/python3.11/site-packages/ray/_private/worker.py", line 847 in main_loop\n\n'
+    "Extension modules: msgpack._cmsgpack, ray._raylet, numpy._core._multiarray_umath (total: 3)\n"
+)
+_REPORT = (
+    ":job_id:01000000\n:task_name:decode\n*** SIGSEGV received at time=1795247733 on cpu 0 ***\n"
+    "[2026-11-21 07:55:33,507 E 129 129] logging.cc:361: *** SIGSEGV received at time=1795247733 on cpu 0 ***\n"
+    + _STACK
+)
+_DEBUG = (
+    "https://docs.ray.io/en/latest/ray-observability/user-guides/debug-apps/debug-failures.html"
+)
+
+_MEANING = {
+    "SIGSEGV": "native code touched memory that is not its own",
+    "SIGBUS": "a mapped page could not be backed: a file cut short, or a full /dev/shm",
+    "SIGILL": "the binary holds an instruction that this CPU does not know",
+    "SIGFPE": "native code divided an integer by zero",
+    "SIGABRT": "native code found itself broken and called abort()",
+}
+
+
+@rule(
+    tier="root",
+    severity="error",
+    rank=30,
+    looks_for=(*CRASH_SIGNALS, WORKER_EXIT, LOCAL_RAYLET_FAILED),
+    examples=(
+        Example(
+            "a task's worker crashes in a library that numpy called",
+            {_ERR: _REPORT, "logs/gcs_server.out": _EXIT + _GUESSES, "logs/raylet.out": ""},
+            roots=("worker-native-crash",),
+            says=("SIGSEGV", "brightness (frames.py:32)", "numpy", "from frames import brightness"),
+        ),
+        Example(
+            "the driver itself crashes",
+            {
+                f"logs/python-core-driver-01000000{'f' * 48}_7.log": "[2026-11-21 08:07:02,476 E 7 7] logging.cc:474: "
+                "*** SIGSEGV received at time=1795248422 on cpu 1 ***\n",
+                "driver.log": _STACK,
+                "logs/gcs_server.out": "[2026-11-21 08:06:50,476 I 8 8] (gcs_server) gcs_job_manager.cc:117: "
+                "Registering job. job_id=01000000 driver_pid=7\n",
+                "logs/raylet.out": "",
+            },
+            roots=("worker-native-crash",),
+            says=("the driver (pid 7)", "brightness (frames.py:32)"),
+        ),
+        Example(
+            "only the driver's output is left",
+            {
+                "driver.log": "(raylet) A worker died or was killed while executing a task by an unexpected system error. To "
+                "troubleshoot the problem, check the logs for the dead worker. RayTask ID: 00 Worker ID: "
+                f"{_W} Node ID: {'a' * 56} Worker IP address: 10.0.0.2 Worker port: 1 Worker PID: 129 Worker exit type: "
+                "SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits with a connection error code 2. End of file.\n"
+                + "".join(f"(decode pid=129) {line}\n" for line in _STACK.splitlines())
+            },
+            roots=("worker-native-crash",),
+            says=("SIGSEGV", "frames.py:32"),
+        ),
+        Example(
+            "a task prints a crash report that it found in an archive, then somebody kills it",
+            {
+                _ERR: "*** SIGSEGV received at time=1795247733 on cpu 0 ***\nSegmentation fault (core dumped)\n"
+                "Fatal Python error: Segmentation fault\n",
+                "logs/gcs_server.out": _EXIT + _GUESSES,
+                "logs/raylet.out": "",
+            },
+            roots=("worker-vanished",),
+        ),
+        Example(
+            "a driver's SIGTERM report is somebody's Ctrl-C or `ray job stop`",
+            {
+                f"logs/python-core-driver-01000000{'f' * 48}_7.log": "[2026-11-21 08:07:02,476 E 7 7] logging.cc:474: "
+                "*** SIGTERM received at time=1795248422 on cpu 1 ***\n",
+                "logs/gcs_server.out": "",
+                "logs/raylet.out": "",
+            },
+        ),
+    ),
+)
+def worker_native_crash(case: Case) -> Iterator[Finding]:
+    """One finding per signal, function and place; a crashed driver is one of its own."""
+    groups: dict[tuple[str, str, str], list[Crash]] = {}
+    for crash in [*_recorded(case), *_unrecorded(case)]:
+        key = (crash.signal, _name(crash), str(crash.place or crash.symbol))
+        groups.setdefault(key, []).append(crash)
+    for crashes in groups.values():
+        yield _finding(case, crashes)
+    for job in sorted({*case.ledger.jobs, *_jobs_with_crash(case)}):
+        if found := of_driver(case, job):
+            yield _driver_finding(case, job, found)
+
+
+def _recorded(case: Case) -> Iterator[Crash]:
+    for exit_ in case.exits:
+        if exit_.exit_type == "SYSTEM_ERROR" and (crash := of_exit(case, exit_)):
+            yield crash
+
+
+def _unrecorded(case: Case) -> Iterator[Crash]:
+    """Crashes in core logs, which only Ray writes, of workers whose end no file of the capture records."""
+    seen = set()
+    for event in case.of("crash.handler"):
+        worker = next((e.value for e in event.source.entities if e.kind == "worker"), "")
+        if (
+            worker in seen
+            or ids.job_of_driver(worker)
+            or case.exit_of(worker)
+            or case.torn_down(event)
+        ):
+            continue
+        seen.add(worker)
+        end = WorkerExit(worker, "SYSTEM_ERROR", "", [], event.at, pid=event.source.pid)
+        if crash := of_worker(case, end):
+            yield crash
+
+
+def _jobs_with_crash(case: Case) -> set[str]:
+    workers = {e.value for event in case.of("crash.handler") for e in event.source.entities}
+    return {job for worker in workers if (job := ids.job_of_driver(worker))}
+
+
+# ---------------------------------------------------------------- workers
+
+
+def _name(crash: Crash) -> str:
+    return crash.exit.names[-1] if crash.exit and crash.exit.names else "worker"
+
+
+def _finding(case: Case, crashes: list[Crash]) -> Finding:
+    exits = [c.exit for c in crashes if c.exit]
+    best = max(crashes, key=lambda c: (bool(c.frames), len(c.events)))
+    who = exits[0].label if len(exits) == 1 else f"{len(exits)} × {_name(best)}"
+    chain = [*_links(best, (best.exit or exits[0]).label)]
+    chain += evidence.exit_links(best.exit or exits[0], most=1)
+    crashed = evidence.attempts_covered(case, exits)
+    if crashed and len(chain) < 5:
+        chain.append(Link(crashed[0], "the driver got WorkerCrashedError"))
+    return Finding(
+        f"{who} crashed: {_what(best)}",
+        tuple(chain),
+        explains=evidence.exit_entities(exits),
+        caused_by=tuple(Entity("node", e.node) for e in exits if e.node and _lost_raylet(case, e)),
+        subjects=tuple(evidence.exit_subject(e) for e in exits[:10]),
+        count=len(exits),
+        severity=evidence.severity(case, exits),
+        remedies=_remedies(best),
+        covers=(*(e for c in crashes for e in c.events), *evidence.exit_events(exits), *crashed),
+    )
+
+
+def _lost_raylet(case: Case, exit_: WorkerExit) -> bool:
+    """Whether the worker had lost its raylet before: then the crash is part of that end."""
+    told = case.about(Entity("worker", exit_.worker), "raylet.seen_dead")
+    return any(e.at is None or exit_.at is None or e.at <= exit_.at for e in told)
+
+
+def _what(crash: Crash) -> str:
+    """`SIGSEGV in brightness (frames.py:32), native function FLOAT_pairwise_sum`."""
+    text = crash.signal
+    if crash.place:
+        text += f" in {crash.place}"
+    if crash.symbol:
+        text += f", native function {crash.symbol}"
+    return f"{text} ({crash.words})" if crash.words else text
+
+
+def _links(crash: Crash, who: str) -> Iterator[Link]:
+    if crash.said:
+        yield Link(crash.said, f"last words of {who}: {crash.words}")
+    if crash.handler:
+        meaning = _MEANING.get(crash.signal, "native code crashed")
+        yield Link(crash.handler, f"the crash handler of {who}: {crash.signal}, {meaning}")
+    if crash.python:
+        yield Link(crash.python, _stack_shows(crash))
+
+
+def _stack_shows(crash: Crash) -> str:
+    top, place = crash.frames[0], crash.place
+    text = f"Python stood in {top}"
+    if place and place != top:
+        text += f", called from {place}"
+    if crash.module_count:
+        of_its_own = f", of them not Ray's: {', '.join(crash.modules[:5])}" if crash.modules else ""
+        text += f"; {evidence.many(crash.module_count, 'extension module')} loaded{of_its_own}"
+    return text
+
+
+# ---------------------------------------------------------------- the driver
+
+
+def _driver_finding(case: Case, job: str, crash: Crash) -> Finding:
+    first = crash.handler or crash.events[0]
+    known = case.job(job)
+    pid = known.driver_pid or first.source.pid
+    late = known.ended is not None and first.at is not None and first.at > known.ended + first.slack
+    severity: Severity = "warning" if late else "error"
+    when = ", after its job had ended" if late else ""
+    return Finding(
+        f"the driver (pid {pid}) crashed{when}: {_what(crash)}",
+        tuple(_links(crash, f"the driver (pid {pid})")),
+        explains=() if late else (Entity("job", job),),
+        subjects=(Subject("job", job, None, pid),),
+        severity=severity,
+        remedies=_remedies(crash),
+        covers=crash.events,
+    )
+
+
+# ---------------------------------------------------------------- remedies
+
+
+def _remedies(crash: Crash) -> tuple[Remedy, ...]:
+    return (_reproduce(crash), *_by_signal(crash), _library(crash), _core_file())
+
+
+def _reproduce(crash: Crash) -> Remedy:
+    place = crash.place
+    if place is None or not place.is_user_code or not place.function.isidentifier():
+        steps: tuple[str, ...] = (
+            "python -X faulthandler your_script.py   # the same call, without Ray",
+        )
+        return Remedy("Make it crash without Ray", steps, doc=_DEBUG)
+    module = place.file.rpartition("/")[2].removesuffix(".py")
+    call = (
+        f'python -X faulthandler -c "from {module} import {place.function}; {place.function}(...)"'
+    )
+    return Remedy(
+        f"Make {place.function} crash without Ray, with the same input",
+        (f"{call}   # {place.file}:{place.line}",),
+        doc=_DEBUG,
+    )
+
+
+def _by_signal(crash: Crash) -> tuple[Remedy, ...]:
+    if crash.signal == "SIGBUS":
+        return (
+            Remedy(
+                "See whether the shared memory is full or too small",
+                (
+                    "df -h /dev/shm",
+                    "docker run --shm-size=<a third of the memory> …   # Kubernetes: an emptyDir with medium: Memory",
+                    "RAY_preallocate_plasma_memory=1 ray start …   # fails at the start instead of in the middle",
+                ),
+                risk="disruptive",
+            ),
+        )
+    if crash.signal == "SIGILL":
+        return (
+            Remedy(
+                "Compare the CPUs: the package was built for another one",
+                (
+                    "lscpu | grep -iE 'model name|flags'   # on this node and where the package was built",
+                ),
+            ),
+        )
+    return ()
+
+
+def _library(crash: Crash) -> Remedy:
+    if not crash.modules:
+        return Remedy(
+            "Upgrade, or roll back, the native library that this line calls",
+            (
+                "python -m pip list   # compare with an environment in which it worked",
+                "python -m pip check",
+            ),
+        )
+    packages = " ".join(crash.modules[:4])
+    return Remedy(
+        f"Reinstall or upgrade the native packages that the process had loaded: {', '.join(crash.modules[:4])}",
+        ("python -m pip check", f"python -m pip install --upgrade --force-reinstall {packages}"),
+        risk="disruptive",
+    )
+
+
+def _core_file() -> Remedy:
+    return Remedy(
+        "Get the native stack from a core file",
+        (
+            "ulimit -c unlimited   # in the shell that runs `ray start`, before it",
+            "gdb -batch -ex 'thread apply all bt' $(which python) <core file>",
+        ),
+        risk="disruptive",
+    )
