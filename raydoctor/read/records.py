@@ -166,10 +166,10 @@ def _parse_json(line: Line) -> bool:
         return False
     if not isinstance(data, dict) or "message" not in data:
         return False
-    # Event files escape line breaks twice (`\\\\n` in the file).
+    # Event files escape line breaks twice.
     parts = [str(data["message"]).replace("\\n", "\n").replace("\\t", "\t")]
     parts += [str(data[key]) for key in ("exc_text",) if data.get(key)]
-    line.message = strip_ansi("\n".join(parts))
+    line.message = strip_ansi("\n".join(parts)) + _appended(data)
     line.headed = True
     level = str(data.get("levelname", data.get("severity", "")))
     line.level = _LEVELS.get(level, level[:1])
@@ -184,6 +184,16 @@ def _parse_json(line: Line) -> bool:
         k: str(v) for k, v in flat.items() if isinstance(v, (str, int, float)) and k not in ("message", "exc_text")
     }
     return True
+
+
+_CPP_OWN = frozenset({"asctime", "levelname", "message", "component", "filename", "lineno"})
+
+
+def _appended(data: dict[str, Any]) -> str:
+    """The fields that C++ text logs append as ` key=value`: patterns are written for that form."""
+    if not str(data.get("filename", "")).endswith((".cc", ".h")):
+        return ""
+    return "".join(f" {key}={value}" for key, value in data.items() if key not in _CPP_OWN)
 
 
 def _json_epoch(data: dict[str, Any]) -> float | None:

@@ -1,0 +1,97 @@
+"""Every fixture, the capture of a real Ray that was really broken, against what it must give.
+
+`fixture.toml` says which roots are right; `report.json` is the golden report, rewritten by
+`pytest --update-golden`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raydoctor import diagnosis
+from raydoctor.capture.open import open_capture
+from raydoctor.model import Report, Stats
+from raydoctor.render.json import render
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+FIXTURES = Path(__file__).parent.parent / "fixtures"
+ALL = sorted(path.parent for path in FIXTURES.glob("*/fixture.toml"))
+SERIOUS = ("critical", "error")
+HARMLESS = [f for f in ALL if not tomllib.loads((f / "fixture.toml").read_text())["roots"]]
+
+
+def expected(fixture: Path) -> dict[str, Any]:
+    return tomllib.loads((fixture / "fixture.toml").read_text())
+
+
+def report_of(fixture: Path) -> Report:
+    with open_capture(str(fixture / "capture")) as capture:
+        return diagnosis.run(capture, strict=True)
+
+
+def test_there_are_fixtures() -> None:
+    assert len(ALL) >= 50
+    assert len(HARMLESS) >= 6
+
+
+@pytest.mark.parametrize("fixture", ALL, ids=lambda f: f.name)
+def test_roots(fixture: Path) -> None:
+    wanted, report = expected(fixture), report_of(fixture)
+    serious = [d.rule for d in report.roots if d.severity in SERIOUS]
+    allowed = {*wanted["roots"], *wanted["may"]}
+    assert set(serious) <= allowed, "a false root"
+    assert set(wanted["roots"]) <= {d.rule for d in report.roots}
+    if wanted["roots"]:
+        assert report.roots[0].rule in wanted["roots"], "the first root must be right"
+    below = {d.rule for d in report.diagnoses} - {d.rule for d in report.roots}
+    assert set(wanted["consequences"]) <= below
+    assert not [u for u in report.unexplained], "every symptom is explained"
+
+
+@pytest.mark.parametrize("fixture", HARMLESS, ids=lambda f: f.name)
+def test_nothing_is_found_where_nothing_is_wrong(fixture: Path) -> None:
+    report = report_of(fixture)
+    assert [d for d in report.diagnoses if d.severity != "info"] == []
+    assert report.unexplained == ()
+    if fixture.name.startswith(("healthy", "lookalike")):
+        assert report.diagnoses == ()
+
+
+@pytest.mark.parametrize("fixture", ALL, ids=lambda f: f.name)
+def test_every_link_names_a_line(fixture: Path) -> None:
+    for diagnosis_ in report_of(fixture).diagnoses:
+        assert diagnosis_.chain
+        for link in diagnosis_.chain:
+            lines = (fixture / "capture" / link.event.source.path).read_bytes().split(b"\n")
+            told = lines[link.event.line - 1].decode("utf-8", "replace")
+            assert link.event.text.splitlines()[0][:20].strip() in told or "\x1b" in told
+
+
+@pytest.mark.parametrize("fixture", ALL, ids=lambda f: f.name)
+def test_golden(fixture: Path, request: pytest.FixtureRequest) -> None:
+    report = report_of(fixture)
+    info = replace(report.capture, path="capture")
+    now = json.loads(render(replace(report, capture=info, stats=Stats())))
+    golden = fixture / "report.json"
+    if request.config.getoption("--update-golden"):
+        golden.write_text(json.dumps(now, indent=1, ensure_ascii=False) + "\n")
+    assert now == json.loads(golden.read_text())
+
+
+@pytest.mark.parametrize("fixture", [f for f in ALL if f.name.startswith("owner-died-oom")], ids=lambda f: f.name)
+def test_owner_died_is_traced_to_the_memory_kill(fixture: Path) -> None:
+    report = report_of(fixture)
+    (root,) = report.roots
+    assert root.rule == "ray-oom-kill"
+    below = [d for d in report.diagnoses if d.id in root.consequences]
+    assert "owner-died" in [d.rule for d in below]
