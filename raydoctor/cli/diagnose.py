@@ -80,7 +80,7 @@ def command(
         for note in capture.notes:
             options.note(note)
         report = run(capture, since=since, until=until)
-    emit(report, rest["form"], rest["output"], rest["verbose"])
+    emit(report, rest["form"], rest["output"], verbose=rest["verbose"])
     return exit_code(report, fail_on)
 
 
@@ -94,8 +94,15 @@ def exit_code(report: Report, fail_on: str) -> int:
     return 0 if report.complete else INCOMPLETE
 
 
-def emit(report: Report, form: str, output: str | None = None, verbose: bool = False) -> None:
-    """Print the report, or write it to a file."""
+def emit(
+    report: Report,
+    form: str,
+    output: str | None = None,
+    *,
+    verbose: bool = False,
+    onward: bool = True,
+) -> None:
+    """Print the report, or write it to a file; `onward`: with the commands that go on from here."""
     if output is not None and output != "-":
         from raydoctor.cli._files import write_atomically
 
@@ -105,7 +112,8 @@ def emit(report: Report, form: str, output: str | None = None, verbose: bool = F
         from raydoctor.render import terminal
         from raydoctor.render.report import render
 
-        options.print_page(render(report, terminal.width_of(sys.stdout), verbose))
+        width = terminal.width_of(sys.stdout)
+        options.print_page(render(report, width, verbose, onward))
     else:
         options.print_text(as_text(report, form, verbose))
 

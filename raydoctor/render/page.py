@@ -61,7 +61,7 @@ def shortened(page: Page, count: int, width: int) -> Page:
     *before, last = page[:count]
     ends = last[-1]
     text = ends.text if cells(plain_line(last)) < width else ends.text[:-1]
-    return [*before, (*last[:-1], Span(text.rstrip() + "…", ends.style))]
+    return [*before, (*last[:-1], Span(text.rstrip(" …") + "…", ends.style))]
 
 
 def prefixed(page: Page, first: str, rest: str, style: str = "dim") -> Page:

@@ -49,8 +49,10 @@ class _View:
     verbose: bool
 
 
-def render(report: Report, width: int = MAX_WIDTH, verbose: bool = False) -> Page:
-    """The whole report."""
+def render(
+    report: Report, width: int = MAX_WIDTH, verbose: bool = False, onward: bool = True
+) -> Page:
+    """The whole report; `onward`: with the commands that go on from here."""
     view = _View(report, {d.id: d for d in report.diagnoses}, width, verbose)
     roots = report.roots or report.diagnoses
     full, brief = _by_weight(roots, verbose)
@@ -62,7 +64,7 @@ def render(report: Report, width: int = MAX_WIDTH, verbose: bool = False) -> Pag
     page += _symptoms(view)
     page += _verdict(view)
     page += _not_seen(view)
-    return page + _foot(view)
+    return page + _foot(view, onward)
 
 
 def _by_weight(
@@ -172,7 +174,8 @@ def place(path: str, number: int, verbose: bool = False) -> str:
     if verbose:
         return f"{path}:{number}"
     folder, _, name = path.rpartition("/")
-    node = node_label(folder)
+    # A driver's log from elsewhere has a path of its own, which names no node.
+    node = "" if path.startswith(("/", "..")) else node_label(folder)
     return _text.short_ids(f"{node}/{name}:{number}" if node else f"{name}:{number}")
 
 
@@ -374,9 +377,9 @@ def _gaps(gaps: Iterable[Gap], width: int, indent: int, hints: bool) -> Page:
     return page
 
 
-def _foot(view: _View) -> Page:
+def _foot(view: _View, onward: bool) -> Page:
     page = paragraph(_what_was_read(view), view.width, style="dim")
-    commands = _next(view.report)
+    commands = _next(view.report) if onward else []
     one_line = " · ".join(commands)
     if commands and _text.cells(one_line) + 6 <= view.width:
         commands = [one_line]

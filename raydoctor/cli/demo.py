@@ -1,0 +1,151 @@
+"""`raydoctor demo`: break a real Ray, and see what raydoctor makes of it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from raydoctor.cli import _options as options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from raydoctor.demo.cluster import Run
+    from raydoctor.demo.scenarios import Scenario
+    from raydoctor.model import Report
+
+NOT_FOUND = 1
+_ECHOED = 40
+"""Lines of the program's output that are shown while it runs: Ray's own can go on for pages."""
+
+_HELP = """Break a real Ray on this machine, and diagnose it.
+
+A small program runs in a throw-away Ray of its own (loopback only, own folder)
+and fails; then its logs are diagnosed as yours would be. Ray and its files are
+gone afterwards. Takes about half a minute.
+
+\b
+Examples:
+  raydoctor demo                 tasks run out of memory
+  raydoctor demo owner-died
+  raydoctor demo --list
+  raydoctor demo crash --keep    keep the logs, to try other commands on them
+
+\b
+Exit code:
+  0  the failure was found
+  1  it was not, or the program did not fail
+  2  could not run
+"""
+
+
+@click.command("demo", help=_HELP, short_help="Break a real Ray, and see.", **options.SETTINGS)
+@click.argument("scenario", required=False)
+@click.option("--list", "list_", is_flag=True, help="Name the scenarios, and stop.")
+@click.option("--keep", is_flag=True, help="Keep the logs, and say where.")
+@options.verbose_option
+def command(*, scenario: str | None, list_: bool, keep: bool, verbose: bool) -> int:
+    """Run a demo."""
+    from raydoctor.demo import scenarios
+
+    if list_:
+        for each in scenarios.SCENARIOS:
+            click.echo(f"{each.name:12} {each.title}")
+        return 0
+    chosen = scenarios.find(scenario or scenarios.DEFAULT)
+    if chosen is None:
+        names = ", ".join(each.name for each in scenarios.SCENARIOS)
+        raise click.UsageError(f"no scenario is called {scenario!r}; there are {names}")
+    _check_ray()
+    return _demonstrate(chosen, keep, verbose)
+
+
+def _check_ray() -> None:
+    from importlib.util import find_spec
+
+    from raydoctor.errors import RaydoctorError
+
+    if sys.platform == "win32":
+        raise RaydoctorError("the demo does not run on Windows", "Try it under Linux or WSL.")
+    if find_spec("ray") is None:
+        raise RaydoctorError(
+            "Ray is not installed beside raydoctor, and the demo breaks a real one",
+            f"{sys.executable} -m pip install 'ray[default]'",
+        )
+
+
+def _demonstrate(scenario: Scenario, keep: bool, verbose: bool) -> int:
+    from raydoctor.cli.diagnose import emit
+    from raydoctor.demo import cluster
+
+    with cluster.throw_away(keep) as run:
+        settings = scenario.settings(run.folder)
+        _say(f"{scenario.name}: {scenario.title}")
+        _say(f"running {scenario.program} in a Ray of its own, in {run.folder}")
+        for name, value in settings.items():
+            _say(f"  with {name}={value}")
+        began = time.monotonic()
+        cluster.drive(run, scenario.path, settings, scenario.seconds, _limited(_echo, _ECHOED))
+        _say(f"{_ended(run)} after {time.monotonic() - began:.0f} s; now the diagnosis")
+        report = _diagnose(run)
+        emit(report, "text", verbose=verbose, onward=keep)
+    _say(_whats_next(run, scenario, keep))
+    return 0 if {root.rule for root in report.roots} & scenario.finds else NOT_FOUND
+
+
+def _diagnose(run: Run) -> Report:
+    from raydoctor.capture.open import open_capture
+    from raydoctor.diagnosis import run as diagnose
+    from raydoctor.errors import RaydoctorError
+
+    if run.session is None:
+        raise RaydoctorError(
+            "Ray did not start", "The lines above are all that it said. Is this Ray in order?"
+        )
+    with open_capture(str(run.session), str(run.driver_log)) as capture:
+        return diagnose(capture)
+
+
+def _ended(run: Run) -> str:
+    if run.exit_code is None:
+        return "it was ended"
+    return "it succeeded" if run.exit_code == 0 else f"it failed with exit code {run.exit_code}"
+
+
+def _whats_next(run: Run, scenario: Scenario, keep: bool) -> str:
+    if keep:
+        return f"kept: raydoctor diagnose {run.session} --driver-log {run.driver_log}"
+    return f"Ray and its logs are gone; raydoctor demo {scenario.name} --keep keeps them"
+
+
+def _say(text: str) -> None:
+    click.echo(f"demo: {text}", err=True)
+
+
+def _echo(text: str) -> None:
+    """What the program and Ray print; a traceback's frames are left to the log."""
+    from raydoctor._text import cut, printable
+    from raydoctor.read.records import strip_ansi
+    from raydoctor.render.page import MAX_WIDTH
+
+    shown = printable(strip_ansi(text))
+    if shown.strip() and not shown.startswith((" ", "-")):
+        click.echo(f"  | {cut(shown, MAX_WIDTH - 4)}", err=True)
+
+
+def _limited(echo: Callable[[str], None], limit: int) -> Callable[[str], None]:
+    """Pass on the first lines only, and say once that there are more."""
+    count = 0
+
+    def pass_on(text: str) -> None:
+        nonlocal count
+        count += 1
+        if count <= limit:
+            echo(text)
+        elif count == limit + 1:
+            echo("…")
+
+    return pass_on

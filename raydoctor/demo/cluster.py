@@ -1,0 +1,223 @@
+"""A throw-away Ray: started by a driver program in a folder of its own, and gone afterwards.
+
+Nothing of it is reachable from outside (loopback, a token), nothing of the user's Ray is touched
+(`RAY_*` of the environment are dropped, a new local cluster is forced), and only processes that are
+known to be its own are ended: descendants of the driver, or those that inherited its marker.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    import psutil
+
+_MARKER = "RAYDOCTOR_DEMO"
+_LONGEST_FOLDER = 40
+"""Ray's sockets lie some 60 characters deeper, and a socket's path may have 107."""
+_LOOK_EVERY = 0.2
+_GRACE = 5.0
+"""Seconds that Ray's own shutdown may take before its processes are told to go."""
+
+
+@dataclass(slots=True)
+class Run:
+    """One driver's life in its own Ray."""
+
+    folder: Path
+    environment: dict[str, str]
+    driver_log: Path
+    exit_code: int | None = None
+    """None: it took too long and was ended."""
+    processes: dict[tuple[int, float], psutil.Process] = field(default_factory=dict)
+    """Processes of this Ray, by identity: a pid alone may be another's tomorrow."""
+
+    @property
+    def session(self) -> Path | None:
+        """The folder of the session that the driver started."""
+        sessions = sorted((self.folder / "ray").glob("session_2*"))
+        return sessions[-1] if sessions else None
+
+
+@contextmanager
+def throw_away(keep: bool = False) -> Iterator[Run]:
+    """A folder and an environment for one Ray; its processes and files are gone at the end."""
+    base = tempfile.gettempdir()
+    folder = Path(
+        tempfile.mkdtemp(prefix="raydoctor-", dir=base if len(base) <= _LONGEST_FOLDER else "/tmp")
+    )
+    run = Run(folder, _environment(folder), folder / "driver.log")
+    try:
+        with _terminations_interrupt():
+            yield run
+    finally:
+        with _uninterrupted():
+            _end(run)
+            if not keep:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    """The user's environment without their Ray, and what keeps the demo's Ray to itself."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    return {
+        **kept,
+        _MARKER: str(folder),
+        "PYTHONUNBUFFERED": "1",
+        "RAY_TMPDIR": str(folder),
+        "RAY_ADDRESS": "local",
+        # Ray binds all interfaces otherwise, even with a node address of 127.0.0.1.
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        # With a token of its own, Ray (2.59 and later) writes none to the user's home.
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": secrets.token_hex(32),
+    }
+
+
+def drive(
+    run: Run,
+    program: Path,
+    settings: Mapping[str, str],
+    seconds: float,
+    tell: Callable[[str], None],
+) -> None:
+    """Run a driver program to its end, telling each line of its output as it comes."""
+    with run.driver_log.open("wb") as log, _no_core_dumps():
+        driver = subprocess.Popen(
+            [sys.executable, program.name],
+            cwd=program.parent,
+            env={**run.environment, **settings},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    deadline = time.monotonic() + seconds
+    with run.driver_log.open("rb") as output:
+        while (code := driver.poll()) is None and time.monotonic() < deadline:
+            _remember(run, driver.pid)
+            _tell_new(output.readlines(), tell)
+            time.sleep(_LOOK_EVERY)
+        run.exit_code = code
+        if code is None:
+            driver.kill()
+            driver.wait()
+        _tell_new(output.readlines(), tell)
+
+
+def _tell_new(lines: list[bytes], tell: Callable[[str], None]) -> None:
+    for line in lines:
+        tell(line.decode("utf-8", "replace").rstrip())
+
+
+@contextmanager
+def _no_core_dumps() -> Iterator[None]:
+    """What the block starts leaves no core file: a crash is wanted, gigabytes on disk are not."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_CORE, (soft, hard))
+
+
+# ---------------------------------------------------------------- the end of it
+
+
+@contextmanager
+def _terminations_interrupt() -> Iterator[None]:
+    """SIGTERM and SIGHUP end the block as Ctrl-C does, so that what was started is ended too."""
+
+    def interrupt(number: int, frame: FrameType | None) -> NoReturn:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in _TERMINATIONS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """A second Ctrl-C does not cut the clean-up short: it takes seconds at most."""
+    numbers = (signal.SIGINT, *_TERMINATIONS)
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+_TERMINATIONS = (signal.SIGTERM, signal.SIGHUP)
+
+
+def _remember(run: Run, driver: int) -> None:
+    """Note the driver's descendants while they are that: orphans have no ancestry left."""
+    import psutil
+
+    with suppress(psutil.Error):
+        process = psutil.Process(driver)
+        for each in (process, *process.children(recursive=True)):
+            _note(run, each)
+
+
+def _remember_marked(run: Run) -> None:
+    """Note processes whose environment says that they were started for this folder."""
+    import psutil
+
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError):
+            if process.environ().get(_MARKER) == str(run.folder):
+                _note(run, process)
+
+
+def _note(run: Run, process: psutil.Process) -> None:
+    import psutil
+
+    with suppress(psutil.Error):
+        run.processes.setdefault((process.pid, process.create_time()), process)
+
+
+def _end(run: Run) -> None:
+    """End what is left of this Ray: wait for its own shutdown, then ask, then force."""
+    import psutil
+
+    if run.exit_code is not None:
+        psutil.wait_procs(_left(run), timeout=_GRACE)
+    for action in (psutil.Process.terminate, psutil.Process.kill):
+        left = _left(run)
+        for process in left:
+            with suppress(psutil.Error):
+                action(process)  # psutil checks the creation time before it signals a pid
+        psutil.wait_procs(left, timeout=_GRACE)
+
+
+def _left(run: Run) -> list[psutil.Process]:
+    """This Ray's processes that still do something; a zombie waits for its parent alone."""
+    import psutil
+
+    _remember_marked(run)
+    left = []
+    for process in run.processes.values():
+        with suppress(psutil.Error):
+            if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+                left.append(process)
+    return left

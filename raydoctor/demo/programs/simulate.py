@@ -1,0 +1,32 @@
+# mypy: ignore-errors
+"""Simulate in actors that stay, then evaluate in a task."""
+
+import ray
+
+
+@ray.remote(num_cpus=1)
+class Simulator:
+    """Holds a CPU for as long as it lives."""
+
+    def run(self, step: int) -> int:
+        """Simulate one step."""
+        return step * step
+
+
+@ray.remote(num_cpus=1)
+def evaluate(results: list[int]) -> float:
+    """Judge the results; needs a CPU that the simulators hold."""
+    return sum(results) / len(results)
+
+
+def main() -> None:
+    """Simulate on every CPU, then evaluate."""
+    ray.init(num_cpus=2, object_store_memory=100 * 1024**2, include_dashboard=False)
+    simulators = [Simulator.remote() for _ in range(2)]
+    results = ray.get([simulator.run.remote(3) for simulator in simulators])
+    print("simulated", results)
+    print("score", ray.get(evaluate.remote(results), timeout=25))
+
+
+if __name__ == "__main__":
+    main()
