@@ -53,16 +53,6 @@ STORE_SIZE = Signal(
 )  # fmt: skip
 """Decimal gigabytes, printed once when the raylet starts."""
 
-STORE_FULL = Signal(
-    "store.at_capacity", "Plasma store at capacity",
-    r"^Plasma store at capacity\n.*?Current usage: [\d.e+-]+ / [\d.e+-]+ GB", ("raylet-out",),
-    "Plasma store at capacity\nPlasma store debug dump: \nCurrent usage: 0.167773 / 0.209715 GB\n"
-    "- num bytes created total: 3523236720\n1 pending objects of total size 40MB\n- objects spillable: 4\n"
-    "- bytes spillable: 167773176\n- objects in use: 4\n- bytes in use: 167773176\n- bytes received: 0",
-    extent="record",
-)  # fmt: skip
-"""Level I: every store that must spill says it; a fact, not a failure."""
-
 FALLBACK = Signal(
     "store.fallback", "Shared memory store full, falling back to allocating from filesystem: ",
     r"^Shared memory store full, falling back to allocating from filesystem: (?P<bytes>\d+)", ("raylet-out",),
@@ -102,11 +92,24 @@ RESTORED = Signal(
     "Restored 2480 MiB, 62 objects, read throughput 771 MiB/s",
 )  # fmt: skip
 
-SPILLED_NOW = Signal(
-    "store.spilled_now", "num bytes currently spilled: ", r"^- num bytes currently spilled: (?P<bytes>\d+)", ("debug-state",),
-    "- num bytes currently spilled: 3019917168",
+LOCAL_OBJECTS = Signal(
+    "store.local_objects", "LocalObjectManager:",
+    r"^LocalObjectManager:\n.*?- pinned objects size: (?P<pinned>\d+).*?- num bytes pending spill: (?P<pending>\d+)"
+    r".*?- num bytes currently spilled: (?P<spilled>\d+)", ("debug-state",),
+    "LocalObjectManager:\n- num pinned objects: 0\n- pinned objects size: 0\n- num objects pending spill: 4\n"
+    "- num bytes pending spill: 167773176\n- num bytes currently spilled: 3019917168",
+    extent="record",
 )  # fmt: skip
-"""As of the raylet's last dump of its state, at most ten seconds before its end."""
+PULLS = Signal(
+    "store.pulls", "PullManager:",
+    r"^PullManager:\n.*?- num bytes available for pulled objects: (?P<available>\d+).*?- num bytes being pulled \(all\): "
+    r"(?P<pulled>\d+).*?- first task request bundle: (?P<objects>\d+) objects, (?P<wanted>\d+) bytes "
+    r"\(inactive, waiting for capacity\)", ("debug-state",),
+    "PullManager:\n- num bytes available for pulled objects: 18700000000\n- num bytes being pulled (all): 0\n"
+    "- first task request bundle: 24 objects, 23100000000 bytes (inactive, waiting for capacity)",
+    extent="record",
+)  # fmt: skip
+"""Both from the raylet's last dump of its state, at most ten seconds before its end."""
 
 
 @dataclass(frozen=True, slots=True)

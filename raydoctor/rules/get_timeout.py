@@ -1,0 +1,182 @@
+"""`ray.get` gave up waiting: its timeout passed before the object was there.
+
+## What you see
+`ray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.`
+
+## Why
+The program set a deadline (`ray.get(ref, timeout=45)`), and the task or actor call behind the reference
+had not finished by then. That says nothing about the reason: the task may still wait for resources,
+for a worker, for its arguments, run slower than expected, or hang.
+
+## Confirm
+- `ray list tasks --detail --filter state!=FINISHED`: the state says what it waits for
+  (`PENDING_NODE_ASSIGNMENT`: resources; `PENDING_ARGS_AVAIL`: another task; `RUNNING`: its own code).
+- `ray stack` on its node: where a running task is.
+- `ray status`: what is asked for and not there.
+
+## Fix
+Mend what it waits for: the diagnosis above this one, if there is one. If the task was merely slow, give
+it more time, or ask for progress with `ray.wait` instead of a deadline on the whole.
+
+## Not this when
+The task failed: then `ray.get` raises that error, not this one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from raydoctor.case import Case
+from raydoctor.model import Entity, Event, Finding, Link, Remedy
+from raydoctor.rule import Example, Signal, rule
+from raydoctor.rules import _evidence as evidence
+from raydoctor.signals import DRIVER, RAY_EXCEPTION
+
+_DOC = "https://docs.ray.io/en/latest/ray-observability/user-guides/debug-apps/debug-hangs.html"
+_TRACEBACK = "Traceback (most recent call last):"
+
+_ERROR = "ray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n"
+_RAISED = (
+    f'{_TRACEBACK}\n  File "/home/user/project/train.py", line 31, in <module>\n    main()\n'
+    '  File "/home/user/project/train.py", line 27, in main\n    print("trained", ray.get(train.remote(3), timeout=45))\n'
+    '  File "/home/user/venv/lib/python3.11/site-packages/ray/_private/worker.py", line 3009, in get\n'
+    f"    values, debugger_breakpoint = worker.get_objects(\n{_ERROR}"
+)
+
+GET_TIMEOUT = Signal(
+    "get.timeout", _TRACEBACK,
+    rf"{re.escape(_TRACEBACK)}\n(?P<frames>.*?)\nray\.exceptions\.GetTimeoutError: (?P<what>[^\n]*)", DRIVER, _RAISED,
+    extent="record",
+)  # fmt: skip
+"""The traceback with its frames: the line of the program that waited says for what and how long."""
+
+_FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>\S+)\n\s*(?P<code>[^\n]*)', re.MULTILINE)  # fmt: skip
+_SECONDS = re.compile(r"timeout(?:_seconds)?=(?P<seconds>[\d._]+)")
+_TOLD = re.compile(r"within the timeout of (?P<ms>\d+)ms")
+"""Ray 2.51 and later say it where objects could not be fetched (`_raylet.so` of 2.60)."""
+_CALLED = re.compile(r"(?P<function>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*?)\.remote\(")
+
+
+@rule(
+    tier="symptom",
+    severity="error",
+    rank=86,
+    looks_for=(RAY_EXCEPTION, GET_TIMEOUT),
+    examples=(
+        Example(
+            "a deadline shorter than the task",
+            {"driver.log": _RAISED, "logs/gcs_server.out": "", "logs/raylet.out": ""},
+            roots=("get-timeout",),
+            says=("after 45 s", "train", "train.py:27", "ray list tasks"),
+        ),
+        Example(
+            "a program that polls with a timeout and prints the word is not in trouble",
+            {
+                "driver.log": "not ready yet: GetTimeoutError, polling again\n(poll pid=12) ray.exceptions.GetTimeoutError: Get timed "
+                "out: some object(s) not ready.\n",
+                "logs/gcs_server.out": "",
+                "logs/raylet.out": "",
+            },
+        ),
+    ),
+)  # fmt: skip
+def get_timeout(case: Case) -> Iterator[Finding]:
+    """One finding for all timeouts of a driver that waited at the same line."""
+    plain = [e for e in case.of("driver.exception") if e["type"] == "GetTimeoutError"]
+    nested = [e for e in case.of("driver.exception") if e["inner"] == "GetTimeoutError"]
+    groups: dict[_Wait, list[Event]] = {}
+    for event in plain or nested:
+        groups.setdefault(_wait(case, event), []).append(event)
+    for wait, events in groups.items():
+        yield _finding(case, wait, events, nested)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wait:
+    """Where a program waited, as far as its traceback is left."""
+
+    function: str = ""
+    seconds: str = ""
+    at: str = ""
+    code: str = ""
+
+
+def _wait(case: Case, event: Event) -> _Wait:
+    """The program's own frame in the traceback that ends with this exception."""
+    raised = [e for e in case.of("get.timeout") if e.source is event.source and _ends_at(e, event)]
+    told = _TOLD.search(event["what"])
+    seconds = f"{int(told['ms']) / 1000:g}" if told else ""
+    if not raised:
+        return _Wait(seconds=seconds)
+    frames = [
+        m for m in _FRAME.finditer(raised[-1]["frames"]) if "/site-packages/" not in m["file"]
+    ]
+    frames = [m for m in frames if not m["file"].startswith("python/ray/")]
+    if not frames:
+        return _Wait(seconds=seconds)
+    frame = frames[-1]
+    called, given = _CALLED.search(frame["code"]), _SECONDS.search(frame["code"])
+    return _Wait(
+        called["function"] if called else "",
+        given["seconds"] if given else seconds,
+        f"{frame['file'].rpartition('/')[2]}:{frame['line']}",
+        frame["code"].strip(),
+    )
+
+
+def _ends_at(raised: Event, event: Event) -> bool:
+    """Whether the exception's line is the last of this traceback's frames."""
+    lines = raised["frames"].count("\n") + 2
+    return raised.line <= event.line <= raised.line + lines
+
+
+def _finding(case: Case, wait: _Wait, events: list[Event], nested: list[Event]) -> Finding:
+    for_what = f" for {wait.function}" if wait.function else ""
+    after = f" after {wait.seconds} s" if wait.seconds else ""
+    where = f" at {wait.at}" if wait.at else ""
+    count = evidence.total(events)
+    times = f", {count} times" if count > 1 else ""
+    covered = [e for e in case.of("get.timeout") if any(_ends_at(e, event) for event in events)]
+    return Finding(
+        f"ray.get gave up{for_what}{after}{where}{times}: the result was not ready",
+        (Link(events[0], f"the driver's deadline passed{': ' + wait.code if wait.code else ''}"),),
+        caused_by=(Entity("waiting", "cluster"),),
+        count=count,
+        remedies=_remedies(wait),
+        covers=(*events, *nested, *covered),
+    )
+
+
+def _remedies(wait: _Wait) -> tuple[Remedy, ...]:
+    name = wait.function.rpartition(".")[2] or "the task"
+    by_name = (
+        f" --filter name={wait.function}" if wait.function and "." not in wait.function else ""
+    )
+    return (
+        Remedy(
+            f"Look where {name} is when it is slow again: waiting, running or stuck",
+            (
+                f"ray list tasks --detail{by_name}     # its state, and what it asked for",
+                "ray stack                              # on its node: where a running task is",
+                "ray status                             # what is asked for and not there",
+            ),
+            doc=_DOC,
+        ),
+        Remedy(
+            "If it only needs longer: wait for progress instead of one deadline",
+            (
+                "ready, pending = ray.wait(refs, timeout=60)   # again and again, and say what is still pending",
+                *((f"ray.get(…, timeout={_longer(wait.seconds)})",) if wait.seconds else ()),
+            ),
+        ),
+    )  # fmt: skip
+
+
+def _longer(seconds: str) -> str:
+    """Four times the deadline that was too short."""
+    try:
+        return f"{4 * float(seconds):g}"
+    except ValueError:
+        return "600"

@@ -1,0 +1,336 @@
+"""The object store is full, and nothing in it can make room.
+
+## What you see
+`ray.exceptions.ObjectStoreFullError: Failed to put object … because it is full`; or `OutOfDiskError`
+though Ray never complained about the disk; or tasks that wait for ever while `ray memory` shows a store
+full of objects received from other nodes.
+
+## Why
+A full object store spills what it can, then allocates in files ("fallback allocation"), and fails only
+when neither works: spilling is switched off, one object is larger than store and disk, or the small
+file system behind the store is full. Copies received from other nodes can neither be spilled nor, while
+a task uses them, be evicted: a store full of those makes no room for the next task's arguments (ray issue
+62093).
+
+## Confirm
+- `ray memory --stats-only`, and `ray memory --group-by STACK_TRACE` with `RAY_record_ref_creation_sites=1`:
+  which lines of your program keep references.
+- `Plasma store debug dump` in raylet.out: `bytes spillable`, `in use`, `received`.
+- `df -h /dev/shm` and the session directory.
+
+## Fix
+Keep fewer objects in scope (`del` references, smaller blocks, fewer tasks in flight), leave spilling on,
+give the store more memory, in containers a larger `--shm-size`.
+
+## Not this when
+The file system was over Ray's threshold (`disk-full`); the store spills and goes on (`spill-heavy`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import ceil
+
+from raydoctor.case import Case
+from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.rule import Example, Signal, rule
+from raydoctor.rules import _evidence as evidence
+from raydoctor.rules import _store as store
+from raydoctor.signals import CORE, DRIVER, RAY_EXCEPTION
+
+_DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/memory-management.html"
+_ISSUE = "https://github.com/ray-project/ray/issues/62093"
+_MB = 1024**2
+
+_O = "641e079764274441ffffffffffffffffffffffff0100000001000000"
+_PUT = (
+    f"Failed to put object {_O} in object store because it is full. Object size is 219375455268 bytes.\n"
+    "Plasma store status:\n(global lru) capacity: 78466815590\n"
+)
+
+PUT_FAILED = Signal(
+    "object.store_full", " in object store because it is full. Object size is ",
+    r"Failed to put object (?P<object>[0-9a-f]{56}) in object store because it is full\. Object size is (?P<size>\d+) bytes\."
+    r"(?:.*?capacity: (?P<capacity>\d+))?", (*CORE, *DRIVER), _PUT, extent="record", symptom=True,
+)  # fmt: skip
+"""`plasma_store_provider.cc`: a core worker's log (E), and the text of the exception."""
+
+
+def _raylet(second: int, level: str, text: str) -> str:
+    return f"[2026-11-21 07:53:{second:02d},043 {level} 293 303] (raylet) file.cc:141: {text}\n"
+
+
+_START = _raylet(6, "I", "Allowing the Plasma store to use up to 0.104858GB of memory.")
+_OVERFLOW = (
+    _START
+    + _raylet(8, "I", store.SPILLING_OFF.sample)
+    + _raylet(9, "I", store.FALLBACK.sample)
+    + "".join(_raylet(10, "E", s.sample) for s in store.FALLBACK_FAILED)
+    + _raylet(
+        10, "I",
+        f"Out-of-disk: Failed to create object {_O} of size 20MB\nPlasma store debug dump: \nCurrent usage: 0.272633 / 0.104858 GB\n"
+        "1 pending objects of total size 20MB\n- bytes spillable: 251661288\n- objects in use: 13\n- bytes in use: 272633062\n"
+        "- bytes received: 0",
+    )
+)  # fmt: skip
+_STATE = (
+    "NodeManager:\nLocalObjectManager:\n- num pinned objects: 0\n- pinned objects size: {pinned}\n- num bytes pending spill: 0\n"
+    "- num bytes currently spilled: 0\n\nPullManager:\n- num bytes available for pulled objects: 18700000000\n"
+    "- num bytes being pulled (all): 0\n- first task request bundle: 24 objects, 23100000000 bytes (inactive, waiting for "
+    "capacity)\n- num objects queued: 24\n"
+)
+_TIMEOUT = "ray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n"
+_OUT_OF_DISK = (
+    "ray.exceptions.OutOfDiskError: Local disk is full\nThe object cannot be created because the local object store is full and "
+    "the local disk's utilization is over capacity (95% by default).\n"
+)
+
+
+@rule(
+    tier="root",
+    severity="error",
+    rank=66,
+    looks_for=(
+        PUT_FAILED, store.OUT_OF_DISK, *store.DISK_OVER, *store.FALLBACK_FAILED, store.FALLBACK, store.SPILLING_OFF, store.STORE_SIZE,
+        store.LOCAL_OBJECTS, store.PULLS, RAY_EXCEPTION,
+    ),
+    examples=(
+        Example(
+            "spilling is off and the files behind the store find no room",
+            {"logs/raylet.out": _OVERFLOW, "logs/gcs_server.out": "", "driver.log": _OUT_OF_DISK},
+            roots=("object-store-full",),
+            says=("1 object of 20 MB", "260 MB of 100 MB", "switched off", "object_store_memory="),
+        ),
+        Example(
+            "one object larger than the store",
+            {"driver.log": f"ray.exceptions.ObjectStoreFullError: {_PUT}The local object store is full of objects that are still "
+             "in scope and cannot be evicted. Tip: Use the `ray memory` command to list active objects in the cluster.\n"},
+            roots=("object-store-full",),
+            says=("204 GB", "larger than the store (73.1 GB)"),
+        ),
+        Example(
+            "received copies that nothing can remove",
+            {
+                "logs/raylet.out": _raylet(6, "I", "Allowing the Plasma store to use up to 72GB of memory."),
+                "logs/gcs_server.out": "",
+                "logs/debug_state.txt": _STATE.format(pinned=0),
+                "driver.log": _TIMEOUT,
+            },
+            roots=("object-store-full",),
+            consequences=("get-timeout",),
+            says=("24 objects", "21.5 GB", "17.4 GB"),
+        ),
+        Example(
+            "arguments wait for room that spilling is about to make",
+            {
+                "logs/raylet.out": _START,
+                "logs/gcs_server.out": "",
+                "logs/debug_state.txt": _STATE.format(pinned=52200000000),
+                "driver.log": _TIMEOUT,
+            },
+            roots=("get-timeout",),
+        ),
+        Example(
+            "fallback allocation that works, and a task that prints the error, are no failure",
+            {
+                "logs/raylet.out": _START + _raylet(9, "I", store.FALLBACK.sample),
+                "logs/gcs_server.out": "",
+                "driver.log": f"(check pid=12) {_PUT}(check pid=12) ray.exceptions.ObjectStoreFullError: as expected\n",
+            },
+        ),
+    ),
+)  # fmt: skip
+def object_store_full(case: Case) -> Iterator[Finding]:
+    """Puts that failed; overflows into a full file system, per node; stores stuck with received copies."""
+    if full := _refused(case):
+        yield full
+    over = store.by_node(case, case.of("disk.over_threshold"))
+    errors = store.exceptions(case, "OutOfDiskError")
+    failures = store.by_node(case, case.of("object.out_of_disk", "store.fallback_failed"))
+    for node, failed in failures.items():
+        if node not in over and "" not in over:
+            yield _overflow(case, node, failed, errors)
+            errors = []
+    yield from _stuck(case)
+
+
+# ---------------------------------------------------------------- puts that failed
+
+
+def _refused(case: Case) -> Finding | None:
+    told = case.of("object.store_full")
+    errors = store.exceptions(case, "ObjectStoreFullError")
+    if not told and not errors:
+        return None
+    objects = store.failed_objects(told)
+    largest = max((int(e["size"]) for e in told), default=0)
+    capacity = max((float(e["capacity"] or 0) for e in told), default=0.0) or _largest_store(case)
+    shown = errors or told
+    count = len(objects) or evidence.total(shown)
+    return Finding(
+        _refusal(count, largest, capacity),
+        (
+            *(Link(e, f"an object of {evidence.size(int(e['size']))} is refused") for e in told[:1]),
+            *(Link(e, "the driver got ObjectStoreFullError") for e in errors[:1] if e.line not in _lines(told[:1])),
+        ),
+        explains=objects or (Entity("store", ""),),
+        subjects=tuple(Subject("object", o.value) for o in objects[:10]),
+        count=count,
+        remedies=(*_more_memory(capacity + largest), *_FEWER),
+        covers=(*told, *errors),
+    )  # fmt: skip
+
+
+def _lines(events: list[Event]) -> set[int]:
+    return {e.line for e in events if e.source.role in DRIVER}
+
+
+def _refusal(count: int, largest: int, capacity: float) -> str:
+    one = evidence.many(count, "object")
+    if not largest:
+        return f"{one} could not be put: the object store is full and nothing in it can be spilled or evicted"
+    if capacity and largest > capacity:
+        return (
+            f"An object of {evidence.size(largest)} could not be put: it is larger than the store "
+            f"({evidence.size(capacity)}), and the disk behind it had no room either"
+        )
+    of = f" of {evidence.size(capacity)}" if capacity else ""
+    return f"{one} (up to {evidence.size(largest)}) could not be put: the object store{of} is full"
+
+
+def _largest_store(case: Case) -> float:
+    return max((float(e["gb"]) * 1e9 for e in case.of("store.size")), default=0.0)
+
+
+# ---------------------------------------------------------------- overflow into a full file system
+
+
+def _overflow(case: Case, node: str, failed: list[Event], errors: list[Event]) -> Finding:
+    refused = [e for e in failed if e.kind == "object.out_of_disk"]
+    fallback = store.own_log_first(e for e in failed if e.kind == "store.fallback_failed")
+    off = store.by_node(case, case.of("store.spilling_off")).get(node, [])
+    status = next((s for e in refused if (s := store.status(e.text))), None)
+    count = evidence.total(refused) or evidence.total(errors) or 1
+    links = [
+        *(Link(e, "spilling is switched off on this node") for e in off[:1]),
+        *(Link(e, "the store goes on in files, and their file system is full") for e in fallback[:1]),
+        *(Link(e, f"an object of {e['mb']} MB cannot be created") for e in refused[:1]),
+        *(Link(e, "the driver got OutOfDiskError") for e in errors[:1]),
+    ]  # fmt: skip
+    room = status.used + status.pending_mb * _MB if status else 0.0
+    return Finding(
+        _overflow_headline(status, refused, count, store.where(case, node), bool(off)),
+        tuple(links),
+        explains=(Entity("store", node), Entity("spilling", node), *store.failed_objects(refused)),
+        subjects=(Subject("node", node, node=node),) if node else (),
+        count=count,
+        remedies=(*(_SPILLING_ON if off else ()), *_more_memory(room), *_FEWER),
+        covers=(*failed, *errors),
+    )
+
+
+def _overflow_headline(
+    status: store.Status | None, refused: list[Event], count: int, where: str, off: bool
+) -> str:
+    of_size = f" of {refused[0]['mb']} MB" if refused else ""
+    holds = (
+        f"it holds {evidence.size(status.used)} of {evidence.size(status.capacity)} "
+        f"({evidence.many(status.objects_in_use, 'object')} in use), the rest in files whose disk is full"
+        if status
+        else "the files it overflows into found no room on their disk"
+    )
+    spilling = ", and spilling is switched off" if off else ""
+    return f"The object store{where} could not take {evidence.many(count, 'object')}{of_size}: {holds}{spilling}"
+
+
+# ---------------------------------------------------------------- received copies
+
+
+def _stuck(case: Case) -> Iterator[Finding]:
+    """Tasks whose arguments cannot be pulled while nothing in the store can be spilled.
+
+    A snapshot alone is no proof that this lasts: somebody must have given up, or still wait.
+    """
+    timeouts = [e for e in case.of("driver.exception") if e["type"] == "GetTimeoutError"]
+    unended = [job for job in case.ledger.jobs.values() if job.ended is None]
+    for pulls in case.of("store.pulls"):
+        local = [e for e in case.of("store.local_objects") if e.source is pulls.source]
+        free, wanted = int(pulls["available"]), int(pulls["wanted"])
+        stuck = int(pulls["pulled"]) == 0 and free < wanted
+        removable = not local or int(local[0]["pinned"]) > 0 or int(local[0]["pending"]) > 0
+        if stuck and not removable and (timeouts or unended):
+            yield _stuck_finding(case, pulls, timeouts)
+
+
+def _stuck_finding(case: Case, pulls: Event, timeouts: list[Event]) -> Finding:
+    node = store.node_of(case, pulls)
+    capacity = store.capacity_of(case, node)
+    free, wanted = int(pulls["available"]), int(pulls["wanted"])
+    of = f" of {evidence.size(capacity)}" if capacity else ""
+    return Finding(
+        f"A task waits for {evidence.many(int(pulls['objects']), 'object')} ({evidence.size(wanted)}) that do not fit into the "
+        f"object store{store.where(case, node)}: {evidence.size(free)}{of} free, and what fills it was received from other nodes "
+        "and cannot be spilled",
+        (
+            Link(pulls, f"needs {evidence.size(wanted)}, has {evidence.size(free)}; nothing pinned, nothing to spill"),
+            *(Link(e, "the driver gave up waiting") for e in timeouts[:1]),
+        ),
+        explains=(Entity("store", node), Entity("waiting", "cluster")),
+        subjects=(Subject("node", node, node=node),) if node else (),
+        remedies=(
+            Remedy(
+                "Let fewer tasks hold arguments on a node at once, or give each of them less to pull",
+                (
+                    "@ray.remote(num_cpus=2)          # half as many at a time",
+                    "# or pass the refs in smaller batches, so that a task's arguments fit beside the others'",
+                ),
+                doc=_ISSUE,
+            ),
+            *_more_memory(capacity + wanted - free if capacity else 0),
+        ),
+    )  # fmt: skip
+
+
+# ---------------------------------------------------------------- remedies
+
+_FEWER = (
+    Remedy(
+        "Find out who keeps the objects in scope, and drop the references that are done with",
+        (
+            "RAY_record_ref_creation_sites=1 python <your script>",
+            "ray memory --group-by STACK_TRACE",
+            "del refs                                   # in the program, once a result has been used",
+        ),
+        doc="https://docs.ray.io/en/latest/ray-core/scheduling/memory-management.html",
+    ),
+)
+_SPILLING_ON = (
+    Remedy(
+        "Leave spilling on, so that objects in scope can go to disk",
+        (
+            "# remove automatic_object_spilling_enabled=False from _system_config / --system-config",
+            "unset RAY_automatic_object_spilling_enabled",
+        ),
+        risk="disruptive",
+        doc="https://docs.ray.io/en/latest/ray-core/objects/object-spilling.html",
+    ),
+)
+
+
+def _more_memory(needed: float) -> tuple[Remedy, ...]:
+    """A store that holds what was wanted, and a fifth more."""
+    if not needed:
+        return ()
+    size = ceil(needed * 1.2 / _MB) * _MB
+    return (
+        Remedy(
+            f"Give the object store {evidence.size(size)}, where the node has the memory",
+            (
+                f"ray start --object-store-memory={size} …   # each node",
+                f"ray.init(object_store_memory={size})       # where the script starts Ray",
+                "docker run --shm-size=…                    # in a container, at least as much",
+            ),
+            risk="disruptive",
+            doc=_DOC,
+        ),
+    )
