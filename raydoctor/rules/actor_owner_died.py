@@ -1,0 +1,300 @@
+"""An actor died with the process that had created it.
+
+## What you see
+`The actor is dead because its owner has died. Owner Id: <WorkerID> … Owner's worker process has crashed.`
+on a call that worked a moment ago. Up to Ray 2.20 the same death reads `because all references to the actor
+were removed` (measured with 2.9.3 and 2.20), and so it does in every version when the owner was a
+driver that ended in peace: on its way out it gives its handles back.
+
+## Why
+An actor belongs to the process that called `.remote()` on its class: a driver, a task, another actor.
+Unless it is detached it shares that process's fate, whoever else holds a handle. So the question is
+why the owner ended; where the logs say so this diagnosis stands below that one.
+
+## Confirm
+- `Owner Id` in the message; `raydoctor story <that id>` shows the owner's end. A WorkerID of a JobID and
+  48 `f` is a driver.
+- The owner's raylet: `Killing leased worker because its owner died` (2.52+), before that `The leased worker … is
+  killed because the owner process … died`.
+
+## Fix
+Let somebody who lives long enough create the actor, or make it detached:
+`lifetime="detached"` with a name; end it with `ray.kill` when it is no longer needed.
+
+## Not this when
+Somebody called `ray.kill` or the actor left by itself (`actor-killed`), its own process died
+(`worker-vanished`, `worker-native-crash`, `ray-oom-kill`), or its node did (`node-died`). At the end of
+a driver its actors end too: that is tidying up and not listed, unless another driver still used one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from raydoctor import ids
+from raydoctor.case import Case
+from raydoctor.facts import WorkerExit
+from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.rule import Example, rule
+from raydoctor.rules import _actor_deaths as actors
+from raydoctor.rules import _evidence as evidence
+from raydoctor.rules._actor_deaths import CALL_FAILED, Death
+from raydoctor.signals import JOB_FINISHED, OWNER_GONE_KILLED, RAY_EXCEPTION
+
+_LIFETIMES = "https://docs.ray.io/en/latest/ray-core/actors/named-actors.html#actor-lifetimes"
+_A = "b4203f7090329c495f28327601000000"
+_W = "4f059f01e4e7c97759a38e087d85b28db9ab784c2cf818d6307ac1c0"
+_CHILD = "b12e2f43e80a8ffe0602be5efcee3d0268ebc7cb3760c4a29e21fad8"
+_N = "7242d0307271711d187811091629336d2817d1540779835256818d3c"
+_DRIVER = "01000000" + "f" * 48
+
+
+def _frame(cause: str) -> str:
+    return (
+        "Traceback (most recent call last):\nray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this "
+        f"task.\n\tclass_name: Trainer\n\tactor_id: {_A}\n\tpid: 383\n\tname: trainer\n\tnamespace: shared\n\tip: 10.0.0.2\n"
+        f"The actor is dead because {cause}\n"
+    )
+
+
+def _owner_text(owner: str, exit_type: str) -> str:
+    return (
+        f"its owner has died. Owner Id: {owner} Owner Ip address: 10.0.0.2 Owner worker exit type: {exit_type} Worker exit "
+        "detail: Owner's worker process has crashed."
+    )
+
+
+_REFERENCES = "all references to the actor were removed."
+_OWNER_EXIT = (
+    "[2026-11-21 07:41:27,935 W 13 13] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, worker id = "
+    f"{_W}, node id = {_N}, address = 10.0.0.2, exit_type = SYSTEM_ERROR, exit_detail = Worker unexpectedly exits with a connection "
+    "error code 2. End of file. Some common causes include: (1) the process was killed by the OOM killer due to high memory usage, "
+    "(2) ray stop --force was called, or (3) the worker crashed unexpectedly due to SIGSEGV or another unexpected error.\n"
+)
+_PLACED = (
+    "[2026-11-21 07:41:27,632 I 13 13] (gcs_server) gcs_actor_scheduler.cc:447: Start creating actor "
+    f"{_A} on worker {_CHILD} at node {_N}, job id = 01000000\n"
+)
+_WITH_OWNER = (
+    "[2026-11-21 07:41:27,938 I 78 78] (raylet) node_manager.cc:1090: The leased worker "
+    f"{_CHILD} is killed because the owner process {_W} died.\n"
+)
+_TWO_JOBS = "".join(
+    f"[2026-11-21 07:41:{at},000 I 17 17] (gcs_server) gcs_job_manager.cc:115: {text}\n"
+    for at, text in (
+        ("21", "Registering job. job_id=01000000 driver_pid=400"),
+        ("23", "Registering job. job_id=02000000 driver_pid=399"),
+        ("37", "Marking job as finished. job_id=01000000"),
+        ("45", "Marking job as finished. job_id=02000000"),
+    )
+)
+
+
+def _call(at: str, owner: str, cause: str) -> str:
+    escaped = "".join(f"\\{byte:03o}" for byte in bytes.fromhex(owner))
+    return (
+        f"[2026-11-21 07:41:{at},073 W 12 12] task_manager.cc:1678: Task attempt e0dc174c83599034{_A} failed with error ACTOR_DIED "
+        "Fail immediately? 0, status IOError: cancelling task of dead actor, error info actor_died_error {\n  "
+        f'actor_died_error_context {{\n    error_message: "The actor is dead because {cause}"\n    owner_id: "{escaped}"\n'
+        '    pid: 383\n    ray_namespace: "shared"\n    name: "trainer"\n    class_name: "Trainer"\n  }\n}\n'
+    )
+
+
+_SECOND_LOG = f"logs/python-core-driver-02000000{'f' * 48}_399.log"
+
+
+@dataclass(frozen=True, slots=True)
+class _Orphan:
+    """An actor that went with its owner, and why that is known."""
+
+    death: Death
+    owner: str
+    exit: WorkerExit | None
+    killed: Event | None
+    """The raylet's word that it killed the actor's worker for its owner."""
+
+
+@rule(
+    tier="cause",
+    severity="error",
+    rank=42,
+    looks_for=(CALL_FAILED, RAY_EXCEPTION, *OWNER_GONE_KILLED, *JOB_FINISHED),
+    examples=(
+        Example(
+            "the actor that had created it was killed",
+            {
+                "driver.log": _frame(_owner_text(_W, "SYSTEM_ERROR")),
+                "logs/gcs_server.out": _OWNER_EXIT,
+                "logs/raylet.out": "",
+            },
+            roots=("worker-vanished",),
+            consequences=("actor-owner-died",),
+            says=("Trainer 'trainer' (pid 383)", 'lifetime="detached"'),
+        ),
+        Example(
+            "up to 2.20 the text speaks of references; the raylet tells that it was the owner",
+            {
+                "driver.log": _frame(_REFERENCES).replace("ActorDiedError", "RayActorError"),
+                "logs/gcs_server.out": _PLACED + _OWNER_EXIT,
+                "logs/raylet.out": _WITH_OWNER,
+            },
+            roots=("worker-vanished",),
+            consequences=("actor-owner-died",),
+        ),
+        Example(
+            "the driver that had created it ended, and another driver still used it",
+            {
+                "driver.log": _frame(_REFERENCES),
+                "logs/gcs_server.out": _TWO_JOBS,
+                "logs/raylet.out": "",
+                _SECOND_LOG: _call("44", _DRIVER, _REFERENCES),
+            },
+            roots=("actor-owner-died",),
+            says=("driver of job 1", "get_if_exists=True"),
+        ),
+        Example(
+            "only the driver's output is left",
+            {"driver.log": _frame(_owner_text(_DRIVER, "INTENDED_USER_EXIT"))},
+            roots=("actor-owner-died",),
+            says=("driver of job 1",),
+        ),
+        Example(
+            "at the end of its driver an actor logs the same words: tidying up",
+            {
+                "driver.log": "done\n",
+                "logs/gcs_server.out": _TWO_JOBS,
+                "logs/raylet.out": "",
+                f"logs/python-core-worker-{_CHILD}_383.log": "[2026-11-21 07:41:37,100 I 383 402] core_worker.cc:4630: Force kill "
+                "actor request has received. exiting immediately... The actor is dead because "
+                f"{_owner_text(_DRIVER, 'INTENDED_USER_EXIT')}\n",
+            },
+        ),
+    ),
+)
+def actor_owner_died(case: Case) -> Iterator[Finding]:
+    """One finding per owner: all actors that went with it and were called once more."""
+    by_owner: dict[str, list[_Orphan]] = {}
+    for death in actors.deaths(case):
+        if orphan := _orphan(case, death):
+            by_owner.setdefault(orphan.owner, []).append(orphan)
+    for orphans in by_owner.values():
+        yield _finding(case, orphans)
+
+
+def _orphan(case: Case, death: Death) -> _Orphan | None:
+    """The actor's owner, if its end took the actor along."""
+    killed = next(
+        (
+            event
+            for worker in case.actor(death.actor).workers
+            for event in case.about(Entity("worker", worker), "worker.killed_with_owner")
+            if worker in (event["worker"], event["worker_a"], event["worker_b"])
+        ),
+        None,
+    )
+    owner = death.owner or (killed and (killed["owner"] or killed["owner_b"])) or ""
+    told = actors.BY_OWNER in death.cause
+    given_back = actors.BY_SCOPE in death.cause and (killed or _outlived(case, death, owner))
+    if not told and not given_back:
+        return None
+    return _Orphan(death, owner, case.exit_of(owner), killed)
+
+
+def _outlived(case: Case, death: Death, owner: str) -> bool:
+    """Whether the owner was a driver, and a call came when its job was over: so from another job."""
+    ended = case.job(ids.job_of_driver(owner)).ended
+    return ended is not None and any(e.at is not None and e.at > ended for e in death.calls)
+
+
+def _finding(case: Case, orphans: list[_Orphan]) -> Finding:
+    first = orphans[0]
+    found = [o.death for o in orphans]
+    who, them = found[0].label, "it"
+    if len(found) > 1:
+        who = f"{len(found)} actors ({evidence.join_names(d.label for d in found)})"
+        them = "them"
+    calls = evidence.many(sum(d.count for d in found), "later call")
+    return Finding(
+        f"{who} died with {_owner_name(case, first)}; {calls} on {them} failed",
+        _chain(case, orphans),
+        explains=tuple(d.entity for d in found),
+        caused_by=_owner_entities(case, first),
+        subjects=(*(d.subject for d in found[:9]), Subject("worker", first.owner or None)),
+        count=len(found),
+        remedies=_remedies(first),
+        covers=(*actors.all_events(found), *(o.killed for o in orphans if o.killed)),
+    )
+
+
+def _owner_entities(case: Case, orphan: _Orphan) -> tuple[Entity, ...]:
+    """What would account for the owner's end: its worker, its job, the actor it was, its node."""
+    named = (
+        ("worker", orphan.owner),
+        ("job", ids.job_of_driver(orphan.owner)),
+        ("actor", case.actor_of_worker(orphan.owner)),
+        ("node", case.ledger.worker_nodes.get(orphan.owner, "")),
+    )
+    under_its_names = orphan.exit.entities if orphan.exit else ()
+    return (*under_its_names, *(Entity(kind, value) for kind, value in named if value))
+
+
+def _owner_name(case: Case, orphan: _Orphan) -> str:
+    if job := ids.job_of_driver(orphan.owner):
+        pid = case.job(job).driver_pid
+        return f"the driver of job {ids.job_number(job)}{f' (pid {pid})' if pid else ''}, which had created it and ended"
+    if orphan.exit:
+        kind = "the actor" if orphan.exit.actor else "the worker"
+        return f"{kind} that had created it, {orphan.exit.label}"
+    return (
+        f"the process that had created it (WorkerID {evidence.short(orphan.owner) or 'unknown'}…)"
+    )
+
+
+def _chain(case: Case, orphans: list[_Orphan]) -> tuple[Link, ...]:
+    first = orphans[0]
+    links = []
+    job = case.job(ids.job_of_driver(first.owner))
+    if job.end_event:
+        links.append(Link(job.end_event, f"the owner's job {ids.job_number(job.id)} ends"))
+    if first.exit:
+        links += evidence.exit_links(first.exit, most=1)
+    killed = next((o.killed for o in orphans if o.killed), None)
+    if killed:
+        links.append(
+            Link(killed, f"the raylet kills {first.death.label}'s worker because its owner died")
+        )
+    links += [
+        Link(event, f"a call on {first.death.label} fails: {_said(first.death)}")
+        for event in (*first.death.calls[:1], *first.death.seen[:1])
+    ]
+    return tuple(links)
+
+
+def _said(death: Death) -> str:
+    return (
+        "its owner has died" if actors.BY_OWNER in death.cause else "all references to it are gone"
+    )
+
+
+def _remedies(orphan: _Orphan) -> tuple[Remedy, ...]:
+    death = orphan.death
+    cls, name = death.class_name or "Actor", death.name or (death.class_name or "actor").lower()
+    detached = Remedy(
+        f"Make {cls} outlive who creates it",
+        (
+            f'{cls}.options(name="{name}", lifetime="detached", get_if_exists=True).remote(…)',
+            f'ray.kill(ray.get_actor("{name}"))   # when it is no longer needed: nobody else ends it',
+        ),
+        doc=_LIFETIMES,
+    )
+    if ids.job_of_driver(orphan.owner):
+        waits = f"Keep the driver that creates {cls} running as long as others use it"
+        return detached, Remedy(waits, doc=_LIFETIMES)
+    owner = orphan.exit.names[-1] if orphan.exit and orphan.exit.names else "that worker"
+    moved = Remedy(
+        f"Create {cls} in the driver and hand it to {owner}",
+        (f"handle = {cls}.remote(…)   # in the driver, not in {owner}",),
+        doc=_LIFETIMES,
+    )
+    return detached, moved
