@@ -228,6 +228,9 @@ def _actors(ledger: Ledger, by_kind: Mapping[str, list[Event]]) -> None:
         actor.failures.append(event)
         if event["worker"] not in actor.workers:
             actor.workers.append(event["worker"])
+    for event in by_kind.get("export.actor", ()):
+        actor = _actor(ledger, event["actor"])
+        actor.class_name, actor.name = actor.class_name or event["class_name"], actor.name or event["name"]
     for event in by_kind.get("driver.exception", ()):
         if frame := _ACTOR_FRAME.search(event["what"]):
             actor = _actor(ledger, frame["actor"])

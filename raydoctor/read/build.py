@@ -9,6 +9,7 @@ from pathlib import Path
 from raydoctor.capture.open import Capture
 from raydoctor.case import Case, order
 from raydoctor.model import Event, Gap, Source
+from raydoctor.read import structured
 from raydoctor.read.clock import Clock
 from raydoctor.read.scan import Draft, finish, scan
 from raydoctor.rule import Signal
@@ -30,12 +31,20 @@ class Reading:
 
 def read(capture: Capture, signals: Iterable[Signal]) -> Reading:
     """Read a capture once."""
-    result = scan(capture.files, signals)
+    signals = list(signals)
+    result = scan(_searched(capture.files, signals), signals)
     _learn_clock(result.drafts, result.clock)
     events = merge_twins(finish(result.drafts, result.clock))
+    events = sorted([*events, *structured.read(capture.files, result.gaps)], key=order)
     names = _names_of_dead(capture.files, events)
     gaps = [*result.gaps, *_missing_logs(capture.sources, events)]
     return Reading(Case(events, capture.sources, names), tuple(gaps), result.hits)
+
+
+def _searched(files: dict[Source, Path], signals: list[Signal]) -> dict[Source, Path]:
+    """Files that some signal may come from; the others are not worth a byte of reading."""
+    roles = {role for signal in signals for role in signal.roles}
+    return {s: f for s, f in files.items() if s.role in roles or s.role in ("driver", "job-driver")}
 
 
 def _learn_clock(drafts: list[Draft], clock: Clock) -> None:
@@ -117,13 +126,19 @@ def _missing_logs(sources: tuple[Source, ...], events: list[Event]) -> list[Gap]
     gaps = []
     if not roles & {"gcs-out"}:
         gaps.append(
-            Gap("gcs_server.out", "no GCS log in the capture: worker exits, actor and node deaths are told there",
-                "On the head node: /tmp/ray/session_latest/logs/gcs_server.out")
+            Gap(
+                "gcs_server.out",
+                "no GCS log in the capture: worker exits, actor and node deaths are told there",
+                "On the head node: /tmp/ray/session_latest/logs/gcs_server.out",
+            )
         )
     if not roles & {"raylet-out"}:
         gaps.append(
-            Gap("raylet.out", "no raylet log in the capture: OOM kills, disk and scheduling trouble are told there",
-                "On each node: /tmp/ray/session_latest/logs/raylet.out")
+            Gap(
+                "raylet.out",
+                "no raylet log in the capture: OOM kills, disk and scheduling trouble are told there",
+                "On each node: /tmp/ray/session_latest/logs/raylet.out",
+            )
         )
         return gaps
     started = {event["node"] for event in events if event.kind == "raylet.started"}
@@ -131,7 +146,10 @@ def _missing_logs(sources: tuple[Source, ...], events: list[Event]) -> list[Gap]
         if event.kind == "node.registered" and started and event["node"] not in started:
             started.add(event["node"])
             gaps.append(
-                Gap(f"raylet.out of node {event['node'][:12]} ({event['ip']})", "that node's logs are not in the capture",
-                    f"On {event['ip']}: /tmp/ray/session_latest/logs/")
+                Gap(
+                    f"raylet.out of node {event['node'][:12]} ({event['ip']})",
+                    "that node's logs are not in the capture",
+                    f"On {event['ip']}: /tmp/ray/session_latest/logs/",
+                )
             )
     return gaps

@@ -1,0 +1,180 @@
+"""Files that are read whole: export events and debug dumps.
+
+Export events (`export_events/event_EXPORT_*.log`, written when `RAY_enable_export_api_write=1`, Ray
+2.40+): one JSON object a line, ids as base64. `debug_state.txt` (raylet, rewritten every 10 s) and
+`debug_state_gcs.txt` (GCS, up to 2.49): `key: value` lines.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from raydoctor.model import Entity, Event, Gap, Source
+from raydoctor.read.entities import in_fields
+from raydoctor.read.records import strip_ansi
+
+_LINE_LIMIT = 1 << 20
+_KEPT_TASK_ERRORS = 2000
+_DEBUG_LIMIT = 4 << 20
+_INTERESTING = (b'"error_info"', b'"EXPORT_ACTOR"', b'"EXPORT_NODE"', b'"EXPORT_DRIVER_JOB"')
+
+
+def read(files: dict[Source, Path], gaps: list[Gap]) -> list[Event]:
+    """Events of every structured file; what cannot be read is a gap, a damaged line is passed over."""
+    events: list[Event] = []
+    for source, file in files.items():
+        try:
+            if source.role == "export-event":
+                events += _export_events(source, file)
+            elif source.role == "debug-state":
+                events += _debug_state(source, file)
+        except OSError as error:
+            gaps.append(Gap(source.path, f"could not be read: {error.strerror}"))
+    return events
+
+
+# ---------------------------------------------------------------- export events
+
+
+def _export_events(source: Source, file: Path) -> Iterator[Event]:
+    kept = 0
+    with file.open("rb") as stream:
+        for number, raw in enumerate(stream, 1):
+            if len(raw) > _LINE_LIMIT or not any(mark in raw for mark in _INTERESTING):
+                continue
+            event = _export_event(source, number, raw)
+            if event is None:
+                continue
+            kept += event.kind == "export.task_error"
+            if kept > _KEPT_TASK_ERRORS:
+                return
+            yield event
+
+
+def _export_event(source: Source, number: int, raw: bytes) -> Event | None:
+    try:
+        record: Any = json.loads(raw)
+        data = record["event_data"]
+        kind, fields = _EXPORTS[record["source_type"]](data)
+        at = float(record["timestamp"])
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+    if not kind:
+        return None
+    return Event(
+        kind, source, number, 0, raw.decode("utf-8", "replace").strip()[:4000], fields.get("what", ""), at, 1.0,
+        pid=source.pid, fields=fields, entities=_entities(fields),
+    )  # fmt: skip
+
+
+def _task(data: dict[str, Any]) -> tuple[str, dict[str, str]]:
+    updates = data.get("state_updates") or {}
+    error = updates.get("error_info") or {}
+    if not error:
+        return "", {}
+    return "export.task_error", {
+        "task": _hex(data.get("task_id")),
+        "job": _hex(data.get("job_id")),
+        "worker": _hex(updates.get("worker_id")),
+        "node": _hex(updates.get("node_id")),
+        "attempt": str(data.get("attempt_number", 0)),
+        "error": str(error.get("error_type", "")),
+        "what": strip_ansi(str(error.get("error_message", ""))).removeprefix("User exception:\n"),
+    }
+
+
+def _actor(data: dict[str, Any]) -> tuple[str, dict[str, str]]:
+    cause = next(iter((data.get("death_cause") or {}).values()), None) or {}
+    return "export.actor", {
+        "actor": _hex(data.get("actor_id")),
+        "job": _hex(data.get("job_id")),
+        "node": _hex(data.get("node_id")),
+        "class_name": str(data.get("class_name", "")),
+        "name": str(data.get("name", "")),
+        "namespace": str(data.get("ray_namespace", "")),
+        "state": str(data.get("state", "")),
+        "worker_pid": str(data.get("pid") or ""),
+        "reason": str(cause.get("reason", "")),
+        "what": strip_ansi(
+            str(cause.get("error_message") or cause.get("formatted_exception_string") or "")
+        ),
+    }
+
+
+def _node(data: dict[str, Any]) -> tuple[str, dict[str, str]]:
+    death = data.get("death_info") or {}
+    return "export.node", {
+        "node": _hex(data.get("node_id")),
+        "ip": str(data.get("node_manager_address", "")),
+        "state": str(data.get("state", "")),
+        "reason": str(death.get("reason", "")),
+        "what": str(death.get("reason_message", "")),
+    }
+
+
+def _driver_job(data: dict[str, Any]) -> tuple[str, dict[str, str]]:
+    return "export.driver_job", {
+        "job": _hex(data.get("job_id")),
+        "driver_pid": str(data.get("driver_pid", "")),
+        "ip": str(data.get("driver_ip_address", "")),
+        "dead": "1" if data.get("is_dead") else "",
+    }
+
+
+_EXPORTS = {
+    "EXPORT_TASK": _task,
+    "EXPORT_ACTOR": _actor,
+    "EXPORT_NODE": _node,
+    "EXPORT_DRIVER_JOB": _driver_job,
+}
+
+
+def _hex(value: object) -> str:
+    """An id of the export files (base64 of its bytes) as Ray's logs write it."""
+    if not isinstance(value, str) or not value:
+        return ""
+    try:
+        return base64.b64decode(value, validate=True).hex()
+    except (binascii.Error, ValueError):
+        return ""
+
+
+def _entities(fields: dict[str, str]) -> frozenset[Entity]:
+    return in_fields(
+        {k: v for k, v in fields.items() if k in ("task", "job", "worker", "node", "actor")}
+    )
+
+
+# ---------------------------------------------------------------- debug dumps
+
+
+def _debug_state(source: Source, file: Path) -> Iterator[Event]:
+    """One event for the whole dump: its `key: value` lines as fields, lower case, `_` for blanks."""
+    with file.open("rb") as stream:
+        text = stream.read(_DEBUG_LIMIT).decode("utf-8", "replace")
+    fields: dict[str, str] = {}
+    for line in text.splitlines():
+        if line.startswith("Event stats:"):
+            break
+        key, colon, value = line.strip(" -=[]").partition(":")
+        if colon and len(key) < 80:
+            fields.setdefault(key.strip().lower().replace(" ", "_"), value.strip())
+    if not fields:
+        return
+    fields["node"] = fields.get("node_id", "")
+    # Its time is that of the file, which copying a capture changes: none is better than a wrong one.
+    yield Event(
+        "debug.state",
+        source,
+        1,
+        0,
+        text[:2000],
+        text[:20_000],
+        fields=fields,
+        entities=_entities(fields),
+    )
