@@ -100,15 +100,15 @@ def _not_a_worker(name: str, holder: Holder, worst: Report) -> Remedy:
 
 
 def _more_memory(worst: Report, needed: float | None) -> Remedy:
-    wanted = (
-        f"at least {needed / 0.95:.0f} GB for what ran at once"
-        if needed
-        else f"more than {worst.limit_gb:.0f} GB"
-    )
-    return Remedy(
-        f"Or give node {worst.ip} more memory: {wanted} (it has {worst.limit_gb:.1f} GB)",
-        risk="disruptive",
-    )
+    """`needed`: what must stay below the threshold; half gigabytes, and never less than a quarter more."""
+    title = f"Or give node {worst.ip} more memory than its {worst.limit_gb:.1f} GB"
+    if needed and worst.threshold_gb:
+        wanted = max(needed * worst.limit_gb / worst.threshold_gb, worst.limit_gb * 1.25)
+        title = (
+            f"Or give node {worst.ip} {math.ceil(wanted * 2) / 2:g} GB of memory instead of {worst.limit_gb:.1f} GB, "
+            "for the same work at once"
+        )
+    return Remedy(title, risk="disruptive")
 
 
 def _gib(gb: float) -> str:
