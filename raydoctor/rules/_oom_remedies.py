@@ -40,8 +40,14 @@ def remedies(worst: Report) -> tuple[Remedy, ...]:
             _more_memory(worst, running * each * _HEADROOM + others),
         )
     if holders[0].actor or "." in holders[0].name:
-        return (_one_actor(name, each, room), _more_memory(worst, each * 1.5 + others))
-    return (_one_task(name, each, room), _more_memory(worst, each * 1.5 + others))
+        return (
+            _one_actor(name, each, room, _beside(worst, name)),
+            _more_memory(worst, each * 1.5 + others),
+        )
+    return (
+        _one_task(name, each, room, _beside(worst, name)),
+        _more_memory(worst, each * 1.5 + others),
+    )
 
 
 def _fewer(name: str, holders: list[Holder], fitting: int, room: float) -> Remedy:
@@ -65,9 +71,15 @@ def _fewer(name: str, holders: list[Holder], fitting: int, room: float) -> Remed
     )
 
 
-def _one_task(name: str, each: float, room: float) -> Remedy:
+def _beside(worst: Report, name: str) -> str:
+    """Who else holds much of the node: ` beside build_index (1.6 GB)`."""
+    others = [h for h in worst.holders if h.function != name and h.gb > 0.2 * worst.used_gb]
+    return f" beside {others[0].function} ({others[0].gb:.1f} GB)" if others else ""
+
+
+def _one_task(name: str, each: float, room: float, beside: str) -> Remedy:
     return Remedy(
-        f"One {name} alone needs more than the {room:.1f} GB that are left for it ({each:.2f} GB and growing)",
+        f"One {name} alone needs more than the {room:.1f} GB that are left for it{beside} ({each:.2f} GB and growing)",
         (
             f"# make the input of {name} smaller (batches, chunks, streaming), or give it a bigger node:",
             f"@ray.remote(memory={_gib(each * 1.5)})   # {name}: only nodes with that much are used",
@@ -76,9 +88,9 @@ def _one_task(name: str, each: float, room: float) -> Remedy:
     )
 
 
-def _one_actor(name: str, each: float, room: float) -> Remedy:
+def _one_actor(name: str, each: float, room: float, beside: str) -> Remedy:
     return Remedy(
-        f"Bound what actor {name} keeps: it held {each:.2f} GB of the {room:.1f} GB that are left for it",
+        f"Bound what actor {name} keeps: it held {each:.2f} GB of the {room:.1f} GB that are left for it{beside}",
         (
             f"# {name}: drop what is no longer needed, keep big values in the object store (ray.put) or on disk",
             f"@ray.remote(memory={_gib(each * _HEADROOM)}, max_restarts=1, max_task_retries=1)   # class {name}",
