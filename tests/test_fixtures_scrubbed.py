@@ -87,6 +87,28 @@ def test_scrubber_finds_and_replaces(runner: dict[str, ModuleType], what: str) -
     assert list(scrub.leaks(clean, scrub.GENERAL)) == []
 
 
+@pytest.mark.parametrize(
+    ("host", "text", "clean"),
+    [
+        ("build-7", "Linux build-7 kernel:", "Linux ray-node kernel:"),
+        ("build-7", "my-build-7.py", "my-build-7.py"),
+        ("train", '{"host_name":"train","label":"x"}', '{"host_name":"ray-node","label":"x"}'),
+        ("train", "(train pid=7) ray::train", "(train pid=7) ray::train"),
+    ],
+)
+def test_scrubber_knows_the_host(
+    runner: dict[str, ModuleType],
+    monkeypatch: pytest.MonkeyPatch,
+    host: str,
+    text: str,
+    clean: str,
+) -> None:
+    scrub = runner["scrub"]
+    monkeypatch.setattr("socket.gethostname", lambda: host)
+    monkeypatch.setattr(platform, "node", lambda: host)
+    assert scrub.scrub(text, scrub.machine_secrets.__wrapped__()) == clean
+
+
 def test_scrubber_knows_this_machine(
     runner: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch
 ) -> None:
