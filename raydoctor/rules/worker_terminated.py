@@ -1,0 +1,209 @@
+"""Somebody sent SIGTERM to a worker: no message of Ray's says that it was Ray.
+
+## What you see
+`WorkerCrashedError` or `ActorDiedError` with `Worker exits with an exit code 1. The process receives a
+SIGTERM.`
+
+## Why
+Ray's workers turn a SIGTERM into a clean exit and tell so. Ray itself sends one when the worker's owner, job or
+node goes away, and says so in `raylet.out` before. Without such a line it came from elsewhere:
+`kill` or `pkill` by a person or a clean-up script, a batch system at its time limit (Slurm's `scancel`, LSF), systemd,
+or Kubernetes ending the pod. The raylet's `DisconnectClient: sending SIGTERM to pgid=…` (2.50+) *follows* every
+disconnect: it is clean-up, never the cause.
+
+## Confirm
+- Several workers of one node within a second: the whole container or machine was being stopped.
+- Kubernetes: `kubectl describe pod` and `kubectl get events`: eviction, preemption, a failed liveness probe.
+- Batch systems: the job's accounting (`sacct -j …`): time limit, preemption.
+- On the machine: `journalctl`, cron, shell history; auditd tells the sender of a signal.
+
+## Fix
+Keep that sender away from Ray's processes, or let Ray drain the node before it goes. Retries
+(`max_retries`, `max_restarts`) contain the damage where preemption is normal.
+
+## Not this when
+`raylet.out` says `Killing leased worker because its owner died` (or `… is killed because the owner process … died`)
+just before (`worker-killed-with-owner`); the job or the node was being ended; or the process was killed by
+SIGKILL, which leaves no words (`worker-vanished`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from raydoctor.case import Case
+from raydoctor.facts import WorkerExit
+from raydoctor.model import Entity, Finding, Gap, Link, Remedy
+from raydoctor.rule import Example, rule
+from raydoctor.rules import _evidence as evidence
+from raydoctor.rules._exit_code import EXITING, Left, left_by_itself
+from raydoctor.signals import OWNER_GONE_KILLED, RAYLET_SIGTERM, WORKER_DIED, WORKER_EXIT
+
+_W = "d71272a4f74fbcc1b9a512babee38970d83b615363ab2b3f2775d469"
+_N = "ac0b6ba1bd42bdd2dcf310bd7f01437ac30bd7821c0fc29974cddd58"
+_EXIT = (
+    "[2026-11-21 07:47:49,611 W 13 13] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, worker id = "
+    f"{_W}, node id = {_N}, address = 127.0.0.1, exit_type = SYSTEM_ERROR, exit_detail = The leased worker has unrecoverable "
+    "failure. Worker is requested to be destroyed when it is returned. Worker exits with an exit code 1. The process receives "
+    "a SIGTERM.. Unintentional worker failures have been reported.\n"
+)
+_CLEANUP = (
+    "[2026-11-21 07:47:49,610 I 285 285] (raylet) node_manager.cc:124: DisconnectClient: sending SIGTERM to pgid=381 "
+    f"worker_id={_W}\n"
+)
+_TOGETHER = 2.0
+"""Seconds within which several SIGTERMs are one event: the container's or the machine's end."""
+_NODE_FOLLOWS = 60.0
+"""Seconds in which the node's own end may follow; Kubernetes grants 30 between SIGTERM and SIGKILL."""
+
+
+@rule(
+    tier="cause",
+    severity="error",
+    rank=38,
+    looks_for=(WORKER_EXIT, WORKER_DIED, EXITING, *OWNER_GONE_KILLED, RAYLET_SIGTERM),
+    examples=(
+        Example(
+            "a clean-up script sends SIGTERM; the raylet's own comes after",
+            {
+                f"logs/worker-{_W}-01000000-381.out": ":job_id:01000000\n:task_name:train\n",
+                "logs/gcs_server.out": _EXIT,
+                "logs/raylet.out": _CLEANUP,
+            },
+            roots=("worker-terminated",),
+            says=("train", "SIGTERM", "outside Ray"),
+        ),
+        Example(
+            "without the raylet's log nobody knows who sent it",
+            {"logs/gcs_server.out": _EXIT},
+            roots=("worker-terminated",),
+            says=("sender is not known",),
+        ),
+        Example(
+            "Ray sent it: the owner had died",
+            {
+                "logs/gcs_server.out": _EXIT,
+                "logs/raylet.out": "[2026-11-21 07:47:49,600 I 285 285] (raylet) node_manager.cc:1050: Killing leased worker because "
+                f"its owner died. worker_id={_W} owner_worker_id={'b' * 56}\n",
+            },
+            roots=("worker-killed-with-owner",),
+        ),
+        Example(
+            "the raylet's clean-up after a death of another kind is no cause",
+            {
+                "logs/gcs_server.out": f"[2026-11-21 07:47:49,611 W 13 13] (gcs_server) gcs_worker_manager.cc:70: {WORKER_EXIT.sample}\n",
+                "logs/raylet.out": _CLEANUP,
+            },
+            roots=("worker-vanished",),
+        ),
+    ),
+)
+def worker_terminated(case: Case) -> Iterator[Finding]:
+    """One finding per node and moment."""
+    by_ray = {e.value for event in case.of("worker.killed_with_owner") for e in event.entities}
+    together: list[tuple[WorkerExit, Left]] = []
+    for exit_ in sorted(case.exits, key=lambda e: (e.node, e.at or 0.0)):
+        left = left_by_itself(case, exit_)
+        if left is None or not left.sigterm or exit_.worker in by_ray:
+            continue
+        if together and not _belongs(exit_, together[-1][0]):
+            yield _finding(case, together)
+            together = []
+        together.append((exit_, left))
+    if together:
+        yield _finding(case, together)
+
+
+def _belongs(exit_: WorkerExit, before: WorkerExit) -> bool:
+    if exit_.node != before.node:
+        return False
+    return exit_.at is None or before.at is None or exit_.at - before.at <= _TOGETHER
+
+
+def _finding(case: Case, together: list[tuple[WorkerExit, Left]]) -> Finding:
+    exits = [exit_ for exit_, _ in together]
+    left = together[0][1]
+    who = evidence.join_names(e.label for e in exits)
+    subject = (
+        who
+        if len(exits) == 1
+        else f"{len(exits)} workers of one node within {_span(exits)} ({who})"
+    )
+    verb = "was" if len(exits) == 1 else "were"
+    known = "raylet-out" in case.roles
+    sender = "from outside Ray" if known else "whose sender is not known"
+    links = [Link(left.event, f"{who} {verb} ended by a SIGTERM ({_ruled_out(known)})")]
+    links += [
+        link
+        for exit_ in exits[:3]
+        for link in evidence.exit_links(exit_, most=1)
+        if link.event is not left.event
+    ]
+    crashed = evidence.attempts_covered(case, exits)
+    links += [Link(event, "the driver got WorkerCrashedError") for event in crashed[:1]]
+    return Finding(
+        f"{subject} {verb} terminated by a SIGTERM {sender}",
+        tuple(links),
+        explains=evidence.exit_entities(exits),
+        caused_by=_node(case, exits[-1]),
+        subjects=tuple(evidence.exit_subject(e) for e in exits[:10]),
+        count=len(exits),
+        severity=evidence.severity(case, exits),
+        remedies=_remedies(exits, left),
+        covers=(*evidence.exit_events(exits), *crashed),
+        gaps=() if known else (_RAYLET,),
+    )
+
+
+_RAYLET = Gap(
+    "raylet.out",
+    "not in the capture: it alone tells whether Ray itself sent the SIGTERM",
+    "On the worker's node: /tmp/ray/session_latest/logs/raylet.out",
+)
+
+
+def _span(exits: list[WorkerExit]) -> str:
+    times = [e.at for e in exits if e.at is not None]
+    seconds = max(times) - min(times) if times else 0.0
+    return "a second" if seconds <= 1 else f"{seconds:.0f} seconds"
+
+
+def _ruled_out(known: bool) -> str:
+    if not known:
+        return "the raylet's log, which would tell Ray's own, is missing"
+    return "the raylet tells of no owner, job or node that ended before"
+
+
+def _node(case: Case, last: WorkerExit) -> tuple[Entity, ...]:
+    """The node, if it ended soon after: then both had one sender."""
+    if not last.node or last.at is None:
+        return ()
+    ends = [case.stopped_at(last.node)]
+    ends += [e.at for e in case.about(Entity("node", last.node), "node.dead") if e.at is not None]
+    if not any(0 <= end - last.at <= _NODE_FOLLOWS for end in ends):
+        return ()
+    return (Entity("raylet", last.node), Entity("node", last.node))
+
+
+def _remedies(exits: list[WorkerExit], left: Left) -> tuple[Remedy, ...]:
+    steps = [
+        "journalctl --since '-1 hour' | grep -iE 'kill|stop|terminat|evict'   # on that node",
+        "sacct -j <job> --format=JobID,State,ExitCode,Timelimit,Elapsed   # Slurm",
+    ]
+    pod = "kubectl describe pod <pod>; kubectl get events --sort-by=.lastTimestamp   # eviction, preemption, probes"
+    steps.insert(0 if left.kubernetes else len(steps), pod)
+    names = [e.names[-1] for e in exits if e.names and not e.actor]
+    actors = [e.names[-1] for e in exits if e.names and e.actor]
+    retry = [f"@ray.remote(max_retries=3)   # {name}" for name in dict.fromkeys(names)]
+    retry += [
+        f"@ray.remote(max_restarts=3, max_task_retries=3)   # class {name}"
+        for name in dict.fromkeys(actors)
+    ]
+    return (
+        Remedy("Find out who sent it", tuple(steps)),
+        Remedy(
+            "Let Ray retry it, where such ends are normal (preemption)",
+            tuple(retry) or ("@ray.remote(max_retries=3)",),
+            doc="https://docs.ray.io/en/latest/ray-core/fault-tolerance.html",
+        ),
+    )
