@@ -161,6 +161,7 @@ ACTOR_PLACED = (
            rf"^Start creating actor (?P<actor>{_A}) on worker (?P<worker>{_W}) at node (?P<node>{_N})", GCS,
            f"Start creating actor {_a} on worker {_w} at node {_n}, job id = 01000000"),
 )
+# Intended exits (`exit_actor`) are told in the same words: no symptom by itself.
 ACTOR_FAILED = Signal(
     "actor.failed", " is failed on worker ",
     rf"^Actor (?:(?P<actor_a>{_A}) )?is failed on worker (?P<worker>{_W}) at node (?P<node>{_N}), "
@@ -168,7 +169,6 @@ ACTOR_FAILED = Signal(
     rf"(?:.*?actor_id=(?P<actor_b>{_A}))?", GCS,
     f"Actor is failed on worker {_w} at node {_n}, need_reschedule = 1, death context type = ActorDiedErrorContext, "
     f"remaining_restarts = 0, num_restarts = 0 job_id=01000000 actor_id={_a}",
-    symptom=True,
 )
 TASK_FAILED = Signal(
     "task.failed", "Task failed: ",
