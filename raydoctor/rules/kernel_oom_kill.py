@@ -1,0 +1,428 @@
+"""The kernel's OOM killer ended a Ray process: the cgroup's limit, or the machine's memory, was used up.
+
+## What you see
+`WorkerCrashedError` or `ActorDiedError` with `connection error code 2. End of file` or `The leased worker has
+unrecoverable failure`, as after any SIGKILL. Only the kernel log tells: `Memory cgroup out of memory: Killed process
+<pid> (ray::train)` or `Out of memory: Killed process …`.
+
+## Why
+A process asked for memory that its cgroup (a container's limit) or the machine no longer had, and the kernel
+killed the process with the highest score: Ray gives its workers `oom_score_adj` 1000, so that they go before the
+daemons. Ray's own memory monitor did not act first: it is off, it looks at another limit than the kernel, or memory rose
+faster than its interval (250 ms).
+
+## Confirm
+- `dmesg -T | grep -i 'killed process'` on that node: the pid, or the name `ray::…` (cut to 15 characters).
+- In a container with a pid namespace of its own the kernel's pids are the host's: compare names and times.
+- `memory.events` (cgroup v2) or `memory.failcnt` (v1) counts such kills; Kubernetes: `OOMKilled`, exit code 137.
+
+## Fix
+Run fewer of the hungry function at once (`memory=`), make its batches smaller, or raise the limit. Let Ray's monitor
+act first: it must be on, see the same limit, and have room (`RAY_memory_usage_threshold`).
+
+## Not this when
+Ray's memory monitor killed it (`ray-oom-kill`); or the kernel killed a process that was none of Ray's: then this
+rule is silent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from raydoctor.case import Case
+from raydoctor.facts import WorkerExit
+from raydoctor.model import Entity, Event, Finding, Link, Remedy, Severity, Subject
+from raydoctor.rule import Example, Signal, rule
+from raydoctor.rules import _evidence as evidence
+from raydoctor.rules._kernel import OOM_SIGNALS, Kill, is_named, kills
+from raydoctor.rules._oom import MONITOR_STARTED
+from raydoctor.signals import JOB_STARTED, RAYLET, RAYLET_STARTED, WORKER_EXIT
+
+MONITOR_OFF = Signal(
+    "oom.monitor_off",
+    "MemoryMonitor disabled.",
+    r"MemoryMonitor disabled\.",
+    RAYLET,
+    "ThresholdMemoryMonitor disabled. Specify `RAY_memory_monitor_refresh_ms` > 0 to enable the monitor.",
+)
+
+_BY_PID, _BY_NAME = 60.0, 15.0
+"""Seconds between the kernel's record and the recorded exit: a large process takes long to end, and a
+name alone needs a closer fit than a pid."""
+_EPISODE = 300.0
+_HEADROOM = 1.15
+"""A killed process was still growing: what it held is a lower bound."""
+_DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/ray-oom-prevention.html"
+_ISOLATION_DOC = "https://docs.ray.io/en/latest/ray-core/resource-isolation-with-cgroupv2.html"
+
+_W = "9b055e27aa418f1d3f4bd5f36bf9ac22d1d0c0f9d4f30a1adcbb3c11"
+_N = "941f35aa418f1d3f4bd5f36bf9ac22d1d0c0f9d4f30a1adcbb3c1122"
+
+
+def _kernel(pid: int, comm: str) -> str:
+    stamp = "[Sat Nov 21 07:43:56 2026]"
+    return (
+        f"{stamp} {comm} invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=1000\n"
+        f"{stamp} memory: usage 3145728kB, limit 3145728kB, failcnt 415\n"
+        f"{stamp} [  {pid}]     0 {pid}  1149240   630069   619398    10671         0  5292032        0          1000 {comm}\n"
+        f"{stamp} oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0,oom_memcg=/pod1,task_memcg=/pod1,"
+        f"task={comm},pid={pid},uid=0\n"
+        f"{stamp} Memory cgroup out of memory: Killed process {pid} ({comm}) total-vm:4596960kB, anon-rss:2477592kB, "
+        "file-rss:42684kB, shmem-rss:0kB, UID:0 pgtables:5168kB oom_score_adj:1000\n"
+    )
+
+
+_EXIT = (
+    "[2026-11-21 07:43:56,700 W 8 8] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, worker id = "
+    f"{_W}, node id = {_N}, address = 127.0.0.1, exit_type = SYSTEM_ERROR, exit_detail = Worker unexpectedly exits with a connection "
+    "error code 2. End of file. Some common causes include: (1) the process was killed by the OOM killer due to high memory usage\n"
+)
+_LOGS = {
+    "logs/gcs_server.out": _EXIT,
+    "logs/raylet.out": f"[2026-11-21 07:43:40,000 I 9 9] (raylet) worker_pool.cc:514: Started worker process with pid 379 worker_id={_W}\n",
+    f"logs/worker-{_W}-01000000-379.out": ":job_id:01000000\n:task_name:load_embeddings\n",
+}
+
+
+@rule(
+    tier="root",
+    severity="error",
+    rank=25,
+    looks_for=(
+        *OOM_SIGNALS,
+        MONITOR_OFF,
+        MONITOR_STARTED,
+        WORKER_EXIT,
+        RAYLET_STARTED,
+        *JOB_STARTED,
+    ),
+    examples=(
+        Example(
+            "the kernel killed this pid, in its cgroup",
+            {**_LOGS, "dmesg.txt": _kernel(379, "ray::load_embed")},
+            roots=("kernel-oom-kill",),
+            says=("load_embeddings (pid 379)", "2.4 GB", "3.0 GB", "memory="),
+        ),
+        Example(
+            "the kernel's pids are the host's: name and time tell",
+            {**_LOGS, "dmesg.txt": _kernel(22082, "ray::load_embed")},
+            roots=("kernel-oom-kill",),
+            says=("load_embeddings (pid 379)",),
+        ),
+        Example(
+            "the victim is the raylet: its node goes with it",
+            {
+                "logs/raylet.out": f"[2026-11-21 07:43:30,993 I 305 305] (raylet) main.cc:355: {RAYLET_STARTED.sample}\n",
+                "logs/gcs_server.out": "",
+                f"logs/python-core-worker-{'b' * 56}_424.log": "[2026-11-21 07:43:57,100 W 424 439] core_worker.cc:1: "
+                "Shutting down the core worker because the local raylet failed. Check out the raylet.out log file. Raylet pid: 305\n",
+                "dmesg.txt": _kernel(305, "raylet"),
+            },
+            roots=("kernel-oom-kill",),
+            consequences=("raylet-died",),
+            says=("the raylet of node 127.0.0.1",),
+        ),
+        Example(
+            "the kernel killed another program at that moment",
+            {**_LOGS, "dmesg.txt": _kernel(4711, "mysqld")},
+            roots=("worker-vanished",),
+        ),
+        Example(
+            "a task of another name, killed somewhere on the host",
+            {**_LOGS, "dmesg.txt": _kernel(22082, "ray::evaluate")},
+            roots=("worker-vanished",),
+        ),
+        Example(
+            "yesterday's kill of the same pid",
+            {**_LOGS, "dmesg.txt": _kernel(379, "ray::load_embed").replace("Nov 21", "Nov 20")},
+            roots=("worker-vanished",),
+        ),
+        Example(
+            "a task prints the kernel's words",
+            {
+                **_LOGS,
+                f"logs/worker-{_W}-01000000-379.err": "Out of memory: Killed process 379 (python) total-vm:1kB\n",
+            },
+            roots=("worker-vanished",),
+        ),
+    ),
+)
+def kernel_oom_kill(case: Case) -> Iterator[Finding]:
+    """Workers: one finding per kernel log and episode; a daemon or a driver is one of its own."""
+    taken: set[int] = set()
+    victims = [v for kill in kills(case) if (v := _victim(case, kill, taken))]
+    for victim in victims:
+        if victim.exit is None:
+            yield _daemon_finding(case, victim)
+    episode: list[_Victim] = []
+    for victim in (v for v in victims if v.exit is not None):
+        if episode and not _together(episode[-1].kill.event, victim.kill.event):
+            yield _finding(case, episode)
+            episode = []
+        episode.append(victim)
+    if episode:
+        yield _finding(case, episode)
+
+
+def _together(before: Event, event: Event) -> bool:
+    if before.source != event.source:
+        return False
+    return before.at is None or event.at is None or event.at - before.at <= _EPISODE
+
+
+# ---------------------------------------------------------------- whom it killed
+
+
+@dataclass(frozen=True, slots=True)
+class _Victim:
+    """A kernel record joined to one of Ray's processes."""
+
+    kill: Kill
+    label: str
+    joined: str
+    """How the two were found to be one: for the link."""
+    exit: WorkerExit | None = None
+    entities: tuple[Entity, ...] = ()
+    severity: Severity = "error"
+
+
+def _victim(case: Case, kill: Kill, taken: set[int]) -> _Victim | None:
+    by_pid = [
+        e
+        for e in case.exits
+        if e.pid == kill.pid and _near(e, kill, _BY_PID) and _here(case, e, kill)
+    ]
+    if by_pid:
+        taken.add(id(by_pid[0]))
+        return _Victim(kill, by_pid[0].label, "the same pid", by_pid[0])
+    if daemon := _daemon(case, kill):
+        return daemon
+    if not kill.comm.startswith("ray::") or kill.event.at is None:
+        return None
+    by_name = [
+        e
+        for e in case.exits
+        if id(e) not in taken and e.at is not None and e.exit_type == "SYSTEM_ERROR"
+        and any(is_named(kill.comm, name) for name in e.names)
+        and _near(e, kill, _BY_NAME) and _here(case, e, kill)
+    ]  # fmt: skip
+    if not by_name:
+        return None
+    best = min(by_name, key=lambda e: abs((e.at or 0.0) - (kill.event.at or 0.0)))
+    taken.add(id(best))
+    apart = abs((best.at or 0.0) - kill.event.at)
+    how = f"pid {kill.pid} is the host's; the name {kill.comm} and the time ({apart:.0f} s apart) are the same"
+    return _Victim(kill, best.label, how, best)
+
+
+def _near(exit_: WorkerExit, kill: Kill, seconds: float) -> bool:
+    """Whether the times fit; of a record without one the name must at least be that of a worker."""
+    at = kill.event.at
+    if at is None:
+        return kill.comm.startswith(("ray::", "python"))
+    return exit_.at is None or abs(exit_.at - at) <= seconds + kill.event.slack
+
+
+def _here(case: Case, exit_: WorkerExit, kill: Kill) -> bool:
+    """Whether the worker's node may be the one whose kernel log this is."""
+    nodes = _nodes_of(case, kill)
+    return not nodes or not exit_.node or exit_.node in nodes
+
+
+def _nodes_of(case: Case, kill: Kill) -> set[str]:
+    """Nodes whose raylet's log lies beside the kernel log."""
+    labels = {source.path: source.node for source in case.sources}
+    files = case.ledger.raylet_files.items()
+    return {node for path, node in files if labels.get(path) == kill.event.source.node}
+
+
+_AGENTS = ("ray::DashboardA", "ray::RuntimeEnv")
+"""The two agents, as the kernel cuts their names (titles seen with Ray 2.60): the raylet dies with either."""
+
+
+def _daemon(case: Case, kill: Kill) -> _Victim | None:
+    """A raylet (or its agent), the GCS or a driver, by pid; a pid of the host's by name."""
+    for started in case.of("raylet.started"):
+        if started["node"] not in _nodes_of(case, kill) or not _after(started, kill):
+            continue
+        if kill.pid == started.pid or kill.comm in ("raylet", *_AGENTS):
+            ip = case.ledger.node_ips.get(started["node"], started["ip"])
+            entity = Entity("daemon", f"{ip}/{started.pid}")
+            who = "an agent of the raylet" if kill.comm in _AGENTS else "the raylet"
+            how = "the same pid" if kill.pid == started.pid else f"its name is {kill.comm}"
+            return _Victim(kill, f"{who} of node {ip}", how, None, (entity,))
+    if kill.comm == "gcs_server":
+        entity = Entity("daemon", "gcs_server")
+        return _Victim(kill, "the GCS", "its name is gcs_server", None, (entity,), "critical")
+    for job in case.ledger.jobs.values():
+        known = job.started is not None and kill.event.at is not None
+        if (
+            job.driver_pid == kill.pid
+            and known
+            and (kill.event.at or 0.0) >= (job.started or 0.0) - 5
+        ):
+            label = f"the driver of job {job.id} (pid {kill.pid})"
+            return _Victim(kill, label, "the same pid", None, (Entity("job", job.id),), "critical")
+    return None
+
+
+def _after(started: Event, kill: Kill) -> bool:
+    """Whether the kill falls into this session: a pid or a name of before it means nothing."""
+    return started.at is not None and kill.event.at is not None and kill.event.at >= started.at - 5
+
+
+# ---------------------------------------------------------------- findings
+
+
+def _finding(case: Case, victims: list[_Victim]) -> Finding:
+    exits = [v.exit for v in victims if v.exit]
+    biggest = max(victims, key=lambda v: v.kill.held)
+    kill = biggest.kill
+    crashed = evidence.attempts_covered(case, exits)
+    links = [*_kernel_links(biggest), *evidence.exit_links(biggest.exit or exits[0], most=1)]
+    links += [Link(event, "the driver got WorkerCrashedError") for event in crashed[:1]]
+    return Finding(
+        f"The kernel's OOM killer ended {_whom(victims)}: {_memory(biggest)}",
+        tuple(links),
+        explains=evidence.exit_entities(exits),
+        subjects=tuple(evidence.exit_subject(e) for e in exits[:10]),
+        count=len(exits),
+        severity=evidence.severity(case, exits),
+        remedies=tuple(_remedies(case, biggest.exit, kill)),
+        covers=(*_records(victims), *evidence.exit_events(exits), *crashed),
+    )
+
+
+def _whom(victims: list[_Victim]) -> str:
+    if len(victims) == 1:
+        return victims[0].label
+    return f"{len(victims)} workers ({evidence.join_names(v.label for v in victims)})"
+
+
+def _daemon_finding(case: Case, victim: _Victim) -> Finding:
+    return Finding(
+        f"The kernel's OOM killer ended {victim.label}: {_memory(victim)}",
+        tuple(_kernel_links(victim)),
+        explains=victim.entities,
+        subjects=(Subject("process", None, victim.kill.comm, victim.kill.pid),),
+        severity=victim.severity,
+        remedies=tuple(_remedies(case, None, victim.kill)),
+        covers=tuple(_records([victim])),
+    )
+
+
+def _memory(victim: _Victim) -> str:
+    kill = victim.kill
+    held = f"it held {evidence.size(kill.held)}" if kill.held else ""
+    alike = kill.alike()
+    if len(alike) > 1:
+        held += f", {len(alike)} × {kill.comm} {evidence.size(sum(alike))} together"
+    where = (
+        f"its cgroup's limit is {evidence.size(kill.limit)}"
+        if kill.limit
+        else "its cgroup was full"
+    )
+    return ", ".join(
+        part
+        for part in (held, where if kill.in_cgroup else "the machine was out of memory")
+        if part
+    )
+
+
+def _kernel_links(victim: _Victim) -> Iterator[Link]:
+    kill = victim.kill
+    for event in kill.evidence:
+        if event.kind == "kernel.oom_limit" and kill.limit:
+            usage = evidence.size(int(event["usage"]) * 1024)
+            yield Link(
+                event, f"the cgroup is full: {usage} used, limit {evidence.size(kill.limit)}"
+            )
+    yield Link(
+        kill.event,
+        f"the kernel kills pid {kill.pid} ({kill.comm}): {victim.label} ({victim.joined})",
+    )
+
+
+def _records(victims: list[_Victim]) -> Iterator[Event]:
+    for victim in victims:
+        yield victim.kill.event
+        yield from victim.kill.evidence
+
+
+# ---------------------------------------------------------------- remedies
+
+
+def _remedies(case: Case, exit_: WorkerExit | None, kill: Kill) -> Iterator[Remedy]:
+    if exit_ is not None and kill.held:
+        yield _reserve(exit_, kill)
+    yield from _monitor(case, kill)
+    if kill.limit:
+        need = _gib(kill.limit + max(kill.held, kill.limit // 4))
+        yield Remedy(
+            f"Raise the cgroup's limit: {evidence.size(kill.limit)} was too little",
+            (
+                f"resources: {{limits: {{memory: {need}Gi}}}}   # Kubernetes; docker run --memory={need}g",
+                f"cat /sys/fs/cgroup{kill.memcg}/memory.events   # counts such kills (cgroup v2)",
+            ),
+            risk="disruptive",
+        )
+    yield Remedy(
+        "Keep tasks from starving Ray's daemons (cgroup v2 only)",
+        ("ray start --enable-resource-isolation …",),
+        risk="disruptive",
+        doc=_ISOLATION_DOC,
+        since=(2, 51),
+    )
+
+
+def _reserve(exit_: WorkerExit, kill: Kill) -> Remedy:
+    """`memory=` from what the victim held: Ray then starts no more of them than fit."""
+    name = exit_.names[-1] if exit_.names else "the function"
+    need = math.ceil(kill.held * _HEADROOM / evidence.GB * 10) / 10
+    what = f"class {name}" if exit_.actor else name
+    title = f"Reserve at least {need:.1f} GB for each {name}: it held {evidence.size(kill.held)} when it was killed"
+    steps = [f"@ray.remote(memory={need} * 1024**3)   # {what}"]
+    if kill.limit and kill.held * _HEADROOM > kill.limit * 0.75:
+        steps.append(
+            f"# one alone fills the limit of {evidence.size(kill.limit)}: read less at once, or in parts"
+        )
+    return Remedy(title, tuple(steps), doc=_DOC)
+
+
+def _monitor(case: Case, kill: Kill) -> Iterator[Remedy]:
+    """Why Ray's memory monitor did not act first."""
+    if case.of("oom.monitor_off"):
+        yield Remedy(
+            "Turn Ray's memory monitor on again: this session ran without it",
+            (
+                "unset RAY_memory_monitor_refresh_ms   # before `ray start` on every node; 0 means off",
+            ),
+            risk="disruptive",
+            doc=_DOC,
+        )
+        return
+    seen = [int(e["limit"]) for e in case.of("oom.monitor_started")]
+    if seen and kill.limit and max(seen) > kill.limit * 1.05:
+        yield Remedy(
+            f"Let Ray see the limit: its monitor counts with {evidence.size(max(seen))}, the kernel with "
+            f"{evidence.size(kill.limit)}",
+            (
+                f"ray start --memory={int(kill.limit * 0.7)} …   # and start it inside the cgroup that is limited",
+                f"RAY_memory_usage_threshold={0.9 * kill.limit / max(seen):.2f} ray start …",
+            ),
+            risk="disruptive",
+            doc=_DOC,
+        )
+        return
+    yield Remedy(
+        "Let Ray's memory monitor act earlier than the kernel",
+        ("RAY_memory_usage_threshold=0.85 ray start …   # default 0.95; on every node",),
+        risk="disruptive",
+        doc=_DOC,
+    )
+
+
+def _gib(number: float) -> int:
+    return math.ceil(number / evidence.GB)
