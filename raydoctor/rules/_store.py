@@ -92,25 +92,6 @@ RESTORED = Signal(
     "Restored 2480 MiB, 62 objects, read throughput 771 MiB/s",
 )  # fmt: skip
 
-LOCAL_OBJECTS = Signal(
-    "store.local_objects", "LocalObjectManager:",
-    r"^LocalObjectManager:\n.*?- pinned objects size: (?P<pinned>\d+).*?- num bytes pending spill: (?P<pending>\d+)"
-    r".*?- num bytes currently spilled: (?P<spilled>\d+)", ("debug-state",),
-    "LocalObjectManager:\n- num pinned objects: 0\n- pinned objects size: 0\n- num objects pending spill: 4\n"
-    "- num bytes pending spill: 167773176\n- num bytes currently spilled: 3019917168",
-    extent="record",
-)  # fmt: skip
-PULLS = Signal(
-    "store.pulls", "PullManager:",
-    r"^PullManager:\n.*?- num bytes available for pulled objects: (?P<available>\d+).*?- num bytes being pulled \(all\): "
-    r"(?P<pulled>\d+).*?- first task request bundle: (?P<objects>\d+) objects, (?P<wanted>\d+) bytes "
-    r"\(inactive, waiting for capacity\)", ("debug-state",),
-    "PullManager:\n- num bytes available for pulled objects: 18700000000\n- num bytes being pulled (all): 0\n"
-    "- first task request bundle: 24 objects, 23100000000 bytes (inactive, waiting for capacity)",
-    extent="record",
-)  # fmt: skip
-"""Both from the raylet's last dump of its state, at most ten seconds before its end."""
-
 
 @dataclass(frozen=True, slots=True)
 class Status:
@@ -124,6 +105,33 @@ class Status:
     in_use: int
     objects_in_use: int
     received: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pulls:
+    """What the raylet's last dump of its state says of tasks' arguments that it should fetch."""
+
+    objects: int
+    wanted: int
+    available: int
+    removable: int
+    """Bytes that it could still spill or is spilling."""
+
+
+_PULLS = re.compile(
+    r"^PullManager:\n.*?- num bytes available for pulled objects: (?P<available>\d+)\n.*?- num bytes being pulled \(all\): 0\n"
+    r".*?- first task request bundle: (?P<objects>\d+) objects, (?P<wanted>\d+) bytes \(inactive, waiting for capacity\)",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+def waiting_pulls(state: Event) -> Pulls | None:
+    """Arguments that wait for room while nothing is being pulled, or None (`debug.state`, all Rays)."""
+    found = _PULLS.search(state.message)
+    if not found:
+        return None
+    removable = sum(int(state[k] or 0) for k in ("pinned_objects_size", "num_bytes_pending_spill"))
+    return Pulls(int(found["objects"]), int(found["wanted"]), int(found["available"]), removable)
 
 
 _USAGE = re.compile(r"Current usage: ([\d.e+-]+) / ([\d.e+-]+) GB")

@@ -69,7 +69,7 @@ _FAILED = _raylet(34, "I", store.OUT_OF_DISK.sample)
     tier="root",
     severity="error",
     rank=65,
-    looks_for=(*store.DISK_OVER, store.OUT_OF_DISK, *store.FALLBACK_FAILED, store.SPILLED, store.LOCAL_OBJECTS, RAY_EXCEPTION),
+    looks_for=(*store.DISK_OVER, store.OUT_OF_DISK, *store.FALLBACK_FAILED, store.SPILLED, RAY_EXCEPTION),
     examples=(
         Example(
             "the disk is over the threshold and a put fails",
@@ -200,8 +200,10 @@ def _room(disk: _Disk) -> str:
 
 def _spilled(case: Case, node: str) -> int:
     """What Ray itself has on that disk: as of its last state, else all that it ever spilled."""
-    now = store.by_node(case, case.of("store.local_objects")).get(node, [])
-    return int(now[-1]["spilled"]) if now else store.spilled_bytes(case, node)
+    now = store.by_node(case, case.of("debug.state")).get(node, [])
+    return (
+        int(now[-1]["num_bytes_currently_spilled"] or 0) if now else store.spilled_bytes(case, node)
+    )
 
 
 def _bare(errors: list[Event]) -> Finding:

@@ -92,7 +92,7 @@ _OUT_OF_DISK = (
     rank=66,
     looks_for=(
         PUT_FAILED, store.OUT_OF_DISK, *store.DISK_OVER, *store.FALLBACK_FAILED, store.FALLBACK, store.SPILLING_OFF, store.STORE_SIZE,
-        store.LOCAL_OBJECTS, store.PULLS, RAY_EXCEPTION,
+        RAY_EXCEPTION,
     ),
     examples=(
         Example(
@@ -253,46 +253,41 @@ def _stuck(case: Case) -> Iterator[Finding]:
     """
     timeouts = [e for e in case.of("driver.exception") if e["type"] == "GetTimeoutError"]
     unended = [job for job in case.ledger.jobs.values() if job.ended is None]
-    for pulls in case.of("store.pulls"):
-        local = [e for e in case.of("store.local_objects") if e.source is pulls.source]
-        free, wanted = int(pulls["available"]), int(pulls["wanted"])
-        stuck = int(pulls["pulled"]) == 0 and free < wanted
-        removable = not local or int(local[0]["pinned"]) > 0 or int(local[0]["pending"]) > 0
-        if stuck and not removable and (timeouts or unended):
-            yield _stuck_finding(case, pulls, timeouts)
+    for state in case.of("debug.state"):
+        pulls = store.waiting_pulls(state)
+        stuck = pulls and pulls.available < pulls.wanted and not pulls.removable
+        if pulls and stuck and (timeouts or unended):
+            yield _stuck_finding(case, state, pulls, timeouts)
 
 
-def _stuck_finding(case: Case, pulls: Event, timeouts: list[Event]) -> Finding:
-    node = store.node_of(case, pulls)
+def _stuck_finding(case: Case, state: Event, pulls: store.Pulls, timeouts: list[Event]) -> Finding:
+    node = store.node_of(case, state)
     capacity = store.capacity_of(case, node)
-    free, wanted = int(pulls["available"]), int(pulls["wanted"])
+    wanted, free = evidence.size(pulls.wanted), evidence.size(pulls.available)
     of = f" of {evidence.size(capacity)}" if capacity else ""
     return Finding(
-        f"A task waits for {evidence.many(int(pulls['objects']), 'object')} ({evidence.size(wanted)}) that do not fit into the "
-        f"object store{store.where(case, node)}: {evidence.size(free)}{of} free, and what fills it was received from other nodes "
-        "and cannot be spilled",
+        f"A task waits for {evidence.many(pulls.objects, 'object')} ({wanted}) that do not fit into the object store"
+        f"{store.where(case, node)}: {free}{of} free, and what fills it was received from other nodes and cannot be spilled",
         (
-            Link(pulls, f"needs {evidence.size(wanted)}, has {evidence.size(free)}; nothing pinned, nothing to spill"),
+            Link(state, f"last state: {wanted} wanted, {free} free, nothing being pulled, nothing that could be spilled"),
             *(Link(e, "the driver gave up waiting") for e in timeouts[:1]),
         ),
         explains=(Entity("store", node), Entity("waiting", "cluster")),
         subjects=(Subject("node", node, node=node),) if node else (),
-        remedies=(
-            Remedy(
-                "Let fewer tasks hold arguments on a node at once, or give each of them less to pull",
-                (
-                    "@ray.remote(num_cpus=2)          # half as many at a time",
-                    "# or pass the refs in smaller batches, so that a task's arguments fit beside the others'",
-                ),
-                doc=_ISSUE,
-            ),
-            *_more_memory(capacity + wanted - free if capacity else 0),
-        ),
+        remedies=(_SMALLER, *_more_memory(capacity + pulls.wanted - pulls.available if capacity else 0)),
     )  # fmt: skip
 
 
 # ---------------------------------------------------------------- remedies
 
+_SMALLER = Remedy(
+    "Let fewer tasks hold arguments on a node at once, or give each of them less to pull",
+    (
+        "@ray.remote(num_cpus=2)          # half as many at a time",
+        "# or pass the refs in smaller batches, so that a task's arguments fit beside the others'",
+    ),
+    doc=_ISSUE,
+)
 _FEWER = (
     Remedy(
         "Find out who keeps the objects in scope, and drop the references that are done with",

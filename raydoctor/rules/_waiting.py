@@ -1,0 +1,349 @@
+"""What the rules about waiting share: requests, what the nodes have, who holds it, who gave up.
+
+Texts read in the logs of Ray 2.9.3, 2.20, 2.40, 2.50 and 2.60. Up to 2.40 the raylet writes amounts as
+ten-thousandths (`{CPU: 10000}` is one CPU), in 2.60 as they are (`{CPU: 1}`); `total` in its dumps is
+in ten-thousandths everywhere. The autoscaler writes Python dictionaries.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from raydoctor.case import Case
+from raydoctor.model import Event
+from raydoctor.rule import Signal
+from raydoctor.rules import _evidence as evidence
+from raydoctor.signals import DRIVER, RAYLET
+
+_WHO = r"(?:actor or task with ID (?P<task>[0-9a-f]{48})|lease with ID (?P<lease>[0-9a-f]{64}))"
+_TASK = "ffffffffffffffffc49f0dc5b78fa1b30dbe726e01000000"
+_LEASE = "0000000001000000ffffffffffffffffffffffffffffffffffffffffffffffff"
+
+INFEASIBLE = Signal(
+    "request.infeasible", " cannot be scheduled right now. It requires ",
+    rf"^The {_WHO} cannot be scheduled right now\. It requires \{{(?P<needs>[^}}]*)\}} for placement", (*RAYLET, "raylet-echo"),
+    f"The lease with ID {_LEASE} cannot be scheduled right now. It requires {{CPU: 1, GPU: 1}} for placement, however the cluster "
+    "currently cannot provide the requested resources. The required resources may be added as autoscaling takes place or placement "
+    "groups are scheduled. Otherwise, consider reducing the resource requirements of the lease.",
+)  # fmt: skip
+"""Level W, once when a request is put aside; drivers see it only with RAY_legacy_scheduler_warnings."""
+
+STARVED = Signal(
+    "request.starved", " cannot be scheduled right now. You can ignore this message if this ",
+    rf"^The {_WHO} cannot be scheduled right now\. You can ignore.*?\nRequired resources for this (?:actor or task|lease): "
+    r"\{(?P<needs>[^}]*)\}\nAvailable resources on this node: (?P<node_state>.*?) ?In total there are (?P<tasks>\d+) pending "
+    r"(?:tasks|leases) and (?P<actors>\d+) pending actors on this node", (*RAYLET, "raylet-echo"),
+    f"The lease with ID {_LEASE} cannot be scheduled right now. You can ignore this message if this Ray cluster is expected to "
+    "auto-scale or if you specified a runtime_env for this actor or lease, which may take time to install.  Otherwise, this is likely "
+    "due to all cluster resources being claimed by actors. To resolve the issue, consider creating fewer actors or increasing the "
+    "resources available to this Ray cluster.\nRequired resources for this lease: {CPU: 1}\nAvailable resources on this node: "
+    '{"total":{node:127.0.0.1: 10000, CPU: 20000, memory: 27059228680000}, "available": {node:127.0.0.1: 10000, memory: '
+    '27059228680000}, "labels":{}, "is_draining": 0} In total there are 2 pending leases and 0 pending actors on this node.',
+    extent="record",
+)  # fmt: skip
+"""Level W, once, some twenty seconds after the last worker that could take work was gone."""
+
+NO_NODE_TYPE = (
+    Signal(
+        "request.no_node_type", "No available node types can fulfill resource request",
+        r"No available node types can fulfill resource requests? (?P<combined>defaultdict\()?(?P<asked>.*?)(?:\. Add suitable|$)",
+        ("monitor", "event", "autoscaler-echo"),
+        ":event_summary:Error: No available node types can fulfill resource request {'CPU': 1.0, 'GPU': 1.0}. Add suitable node types "
+        "to this cluster to resolve this issue.", fold=("asked",),
+    ),
+    Signal(
+        "request.no_node_type", "No available node types can fulfill placement group requests",
+        r"No available node types can fulfill (?P<gang>placement group) requests \(detail=.*?\): (?P<asked>.*?)(?:\. Add suitable|$)",
+        ("monitor", "event", "autoscaler-echo"),
+        "No available node types can fulfill placement group requests (detail=c9a9): {'GPU': 1.0}*2. Add suitable node types to this "
+        "cluster to resolve this issue.", fold=("asked",),
+    ),
+)  # fmt: skip
+"""Autoscaler v1 repeats one request every 30 s and merges a STRICT_PACK group into one `defaultdict`; v2
+(2.10 and later) lists them with counts and names groups as such."""
+
+CLAIMED = Signal(
+    "request.claimed", "This is likely due to all cluster resources being claimed by actors.",
+    r"The following resource request cannot be scheduled right now: (?P<asked>\{[^}]*\})\. This is likely due to all cluster "
+    r"resources being claimed by actors\.", ("monitor", "event", "autoscaler-echo"),
+    "Warning: The following resource request cannot be scheduled right now: {'CPU': 1.0}. This is likely due to all cluster resources "
+    "being claimed by actors. Consider creating fewer actors or adding more nodes to this Ray cluster.", fold=("asked",),
+)  # fmt: skip
+"""Autoscaler v1 up to 2.50, every 30 s while it lasts."""
+
+STATUS = Signal(
+    "autoscaler.status", "Usage:", r"^(?:Total )?Usage:\n(?P<usage>.*?)\n(?:Pending )?Demands:\n(?P<demands>.*)", ("monitor",),
+    "Total Usage:\n 0.0/4.0 CPU\n 0B/2.52GiB memory\n\nFrom request_resources:\n (none)\nPending Demands:\n"
+    " {'CPU': 4.0} * 2 (STRICT_PACK): 1+ pending placement groups",
+    extent="record", fold=("demands",),
+)  # fmt: skip
+"""The autoscaler's view every five seconds, in monitor.log."""
+
+RESIZED = Signal(
+    "autoscaler.resized", "Resized to ", r"^(?::event_summary:)?Resized to \d+ ", ("monitor", "event", "autoscaler-echo"),
+    ":event_summary:Resized to 100 CPUs, 4 GPUs.",
+)  # fmt: skip
+
+HELD = Signal(
+    "node.usage", "Resource usage {", r"^Resource usage \{\n(?P<held>.*)", RAYLET,
+    "Resource usage {\n    - (language=PYTHON actor_or_task=Simulator.__init__ pid=207): {CPU: 10000}\n}",
+    extent="record",
+)  # fmt: skip
+"""Who holds what, dumped by the raylet when it prints STARVED."""
+
+CALLER_GONE = (
+    Signal(
+        "request.caller_gone", "Caller of RequestWorkerLease is dead",
+        r"^Caller of RequestWorkerLease is dead\.(?:.*?worker_id=(?P<worker>[0-9a-f]{56}))?", RAYLET,
+        "Caller of RequestWorkerLease is dead. Skip leasing. worker_id=01000000ffffffffffffffffffffffffffffffffffffffffffffffff",
+    ),
+    Signal(
+        "request.caller_gone", "caller is no longer running. Cancelling task.",
+        r"^RayTask: (?P<task>[0-9a-f]{48})'s caller is no longer running\. Cancelling task\.", RAYLET,
+        f"RayTask: {_TASK}'s caller is no longer running. Cancelling task.",
+    ),
+)  # fmt: skip
+"""A request still waited when the process that had made it ended."""
+
+INTERRUPTED = Signal(
+    "driver.interrupted", "KeyboardInterrupt", r"^KeyboardInterrupt\b", DRIVER, "KeyboardInterrupt"
+)
+
+Needs = Mapping[str, float]
+"""Resource name -> amount; `memory` in bytes."""
+
+# ---------------------------------------------------------------- amounts
+
+_FIXED_POINT = 10_000
+_BYTES = ("memory", "object_store_memory")
+_PYTHON_ITEM = re.compile(r"'([^']+)': ([\d.e+-]+)")
+_PYTHON_DICT = re.compile(r"\{[^}]*\}")
+_NODE_TOTAL = re.compile(r'node id: (-?\d+)\{"total":\{([^}]*)\}')
+_OWN_TOTAL = re.compile(r'"total":\{([^}]*)\}')
+
+
+def amounts(text: str) -> Needs:
+    """`CPU: 10000, GPU: 5000` or `CPU: 1, GPU: 0.5`, whichever generation wrote it.
+
+    Nobody asks for ten thousand CPUs, and a part of one is a multiple of a hundredth.
+    """
+    items = [item.rpartition(": ") for item in text.split(", ") if ": " in item]
+    values = {name: float(value) for name, _, value in items if _is_number(value)}
+    counts = [v for name, v in values.items() if name not in _BYTES]
+    whole = all(v == int(v) for v in counts)
+    most = max(counts, default=float(_FIXED_POINT) if "." not in text and "e" not in text else 0.0)
+    fixed = whole and (most >= _FIXED_POINT or (most >= 1000 and most % 100 == 0))
+    return {name: v / _FIXED_POINT for name, v in values.items()} if fixed else values
+
+
+def _is_number(text: str) -> bool:
+    return bool(re.fullmatch(r"[\d.]+(?:e[+-]?\d+)?", text))
+
+
+def python_amounts(text: str) -> list[Needs]:
+    """The dictionaries in the autoscaler's words."""
+    return [
+        {name: float(value) for name, value in _PYTHON_ITEM.findall(found)}
+        for found in _PYTHON_DICT.findall(text)
+    ]
+
+
+def key(needs: Needs) -> frozenset[tuple[str, float]]:
+    """Requests that ask for the same are the same."""
+    return frozenset((name, round(v, 4)) for name, v in needs.items() if v)
+
+
+def describe(needs: Needs) -> str:
+    """`1 GPU and 4 CPU`: what is rare first."""
+    order = sorted(needs, key=lambda n: (n in _BYTES, n == "CPU", n != "GPU", n))
+    parts = [
+        f"{evidence.size(needs[n])} {n}" if n in _BYTES else f"{needs[n]:g} {n}" for n in order
+    ]
+    return (
+        f"{', '.join(parts[:-1])} and {parts[-1]}"
+        if len(parts) > 1
+        else "".join(parts) or "nothing"
+    )
+
+
+# ---------------------------------------------------------------- what there is
+
+
+def totals(case: Case) -> list[Needs]:
+    """What each node has in all, by the raylets' last dumps of their state."""
+    found: dict[str, Needs] = {}
+    for state in case.of("debug.state"):
+        for node, text in _NODE_TOTAL.findall(state["local_id"]):
+            found[node] = _fixed(text)
+    if not found:
+        for number, event in enumerate(case.of("request.starved")):
+            if own := _OWN_TOTAL.search(event["node_state"]):
+                found[event.source.path or str(number)] = _fixed(own[1])
+    return list(found.values())
+
+
+def _fixed(text: str) -> Needs:
+    items = [item.rpartition(": ") for item in text.split(", ") if ": " in item]
+    return {n: float(v) / _FIXED_POINT for n, _, v in items if _is_number(v)}
+
+
+def fits(total: Needs, needs: Needs) -> bool:
+    """Whether a node could ever hold this."""
+    return all(total.get(name, 0.0) >= amount for name, amount in needs.items())
+
+
+def short_of(nodes: Iterable[Needs], needs: Needs) -> list[str]:
+    """Resources of which no single node has enough."""
+    listed = list(nodes)
+    return [
+        n
+        for n, amount in needs.items()
+        if max((t.get(n, 0.0) for t in listed), default=0.0) < amount
+    ]
+
+
+def visible(total: Needs) -> Needs:
+    """A node's resources without those that nobody asks for by name."""
+    return {
+        n: v
+        for n, v in total.items()
+        if not n.startswith("node:") and n != "object_store_memory" and "_group_" not in n
+    }
+
+
+def ever_had(case: Case, needs: Needs) -> bool:
+    """Whether the autoscaler ever counted this much of it in the cluster."""
+    for status in case.of("autoscaler.status"):
+        counted = {
+            n: float(t)
+            for t, n in re.findall(r"^\s*[\d.]+/([\d.]+) (\S+)$", status["usage"], re.MULTILINE)
+        }
+        if fits(counted, needs):
+            return True
+    return False
+
+
+_GROUP = re.compile(
+    r"^ *(?P<bundles>\{.*\}(?: \* \d+)?(?:, \{.*\}(?: \* \d+)?)*) \((?P<strategy>[A-Z_]+)\): (?P<count>\d+)\+ pending placement",
+    re.MULTILINE,
+)
+_BUNDLE = re.compile(r"(?P<one>\{[^}]*\})(?: \* (?P<times>\d+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A pending placement group as the autoscaler counts it."""
+
+    strategy: str
+    bundles: tuple[tuple[frozenset[tuple[str, float]], int], ...]
+    """(resources of a bundle, how many such bundles)."""
+    event: Event
+
+
+def pending_groups(case: Case) -> list[Group]:
+    """Placement groups that the autoscaler's status lists as pending, the last sighting of each."""
+    found: dict[tuple[str, str], Group] = {}
+    for status in case.of("autoscaler.status"):
+        for m in _GROUP.finditer(status["demands"]):
+            bundles = tuple(
+                (key(python_amounts(b["one"])[0]), int(b["times"] or 1))
+                for b in _BUNDLE.finditer(m["bundles"])
+            )
+            found[(m["strategy"], m["bundles"])] = Group(m["strategy"], bundles, status)
+    return list(found.values())
+
+
+def group_bundles(case: Case) -> set[frozenset[tuple[str, float]]]:
+    """Shapes that only placement groups ask for: the autoscaler reports these bundle by bundle."""
+    return {bundle for group in pending_groups(case) for bundle, _ in group.bundles}
+
+
+# ---------------------------------------------------------------- who holds it
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A worker that holds resources: an actor, or a task that runs or waits itself."""
+
+    name: str
+    pid: int
+    held: Needs
+
+    @property
+    def is_actor(self) -> bool:
+        """The raylet knows an actor by its creation task."""
+        return self.name.endswith(".__init__")
+
+
+_HOLDER = re.compile(
+    r"actor_or_task=?(?P<name>.*?) pid=(?P<pid>\d+)(?: worker_id=[0-9a-f]*)?\): \{(?P<held>[^}]*)\}"
+)
+
+
+def holders(case: Case) -> tuple[list[Holder], Event | None]:
+    """Who held what at the end of the wait, and the record that says so."""
+    dumps = [*case.of("node.usage"), *case.of("debug.state")]
+    best: tuple[list[Holder], Event | None] = ([], None)
+    for event in dumps:
+        text = event["held"] or event.message.partition("Resource usage {")[2].partition("\n}")[0]
+        found = [
+            Holder(m["name"], int(m["pid"]), amounts(m["held"])) for m in _HOLDER.finditer(text)
+        ]
+        if len(found) >= len(best[0]) and found:
+            best = (found, event)
+    return best
+
+
+def held_by(found: Iterable[Holder], most: int = 3) -> str:
+    """`2 Simulator actors, 1 train task`."""
+    counts: dict[tuple[str, str], int] = {}
+    for holder in found:
+        who = (holder.name.removesuffix(".__init__"), "actor" if holder.is_actor else "task")
+        counts[who] = counts.get(who, 0) + 1
+    listed = sorted(counts.items(), key=lambda item: -item[1])
+    words = [evidence.many(count, f"{name} {kind}") for (name, kind), count in listed[:most]]
+    rest = len(listed) - most
+    return ", ".join(words) + (f" and {rest} more" if rest > 0 else "")
+
+
+# ---------------------------------------------------------------- whether it lasted
+
+
+def gave_up(case: Case) -> list[Event]:
+    """Drivers that stopped waiting: a deadline of `ray.get`, or Ctrl-C."""
+    timeouts = [e for e in case.of("driver.exception") if e["type"] == "GetTimeoutError"]
+    return [*timeouts, *case.of("driver.interrupted")]
+
+
+def abandoned(case: Case) -> list[Event]:
+    """Requests that still waited when their process ended."""
+    return case.of("request.caller_gone")
+
+
+def queued_at_the_end(case: Case) -> list[Event]:
+    """Raylets whose last state has requests that wait for resources."""
+    return [
+        s
+        for s in case.of("debug.state")
+        if int(s["num_waiting_for_resource"] or 0) > 0
+        and int(s["grant_queue_length"] or s["dispatch_queue_length"] or 0) > 0
+    ]
+
+
+def joined_after(case: Case, at: float | None) -> list[Event]:
+    """Nodes that joined after a moment."""
+    return [
+        e for e in case.of("node.registered") if at is not None and e.at is not None and e.at > at
+    ]
+
+
+def one_role(events: Iterable[Event]) -> list[Event]:
+    """Autoscaler messages as one file tells them: log, event file and driver each have every one."""
+    listed = list(events)
+    for roles in (("monitor",), ("event",), DRIVER):
+        chosen = [e for e in listed if e.source.role in roles]
+        if chosen:
+            return chosen
+    return []
