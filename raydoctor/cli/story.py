@@ -67,8 +67,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     if form == "json":
         options.print_text(render.to_json(story))
     elif story.entries:
-        width = terminal.width_of(sys.stdout) if terminal.is_terminal(sys.stdout) else None
-        options.print_page(render.render(story, width, verbose))
+        options.print_page(render.render(story, terminal.columns_of(sys.stdout), verbose))
     else:
         options.note(f"nothing in this capture is called {id_!r}; it holds")
         terminal.show(render.unknown(story, terminal.width_of(sys.stderr)), sys.stderr)

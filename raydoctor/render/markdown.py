@@ -19,9 +19,11 @@ _RECORD_WIDTH = 400
 _SYMPTOMS = 20
 _SPECIAL = re.compile(r"([\\`*\[\]<|~$]|(?<!\w)_|_(?!\w))")
 """What acts inside a line; an underscore within a word does not."""
-_MENTION = re.compile(r"(?:@|#|\bGH-)[\w./-]+")
+_REFERENCE = re.compile(r"[@#]|\bGH-\d")
 """GitHub notifies whom `@name` names and links what `#123` numbers, escaped or not; code spans are
 left alone."""
+_OPENING = re.compile(r"\A(\d*)([>+=.)-])")
+"""At the start of a list item: a quotation, a list or a heading within it."""
 _SCHEME = re.compile(r"\b(https?|ftp|www)(?=[:.])", re.IGNORECASE)
 
 
@@ -43,12 +45,9 @@ def render(report: Report) -> str:
 
 def inline(text: str) -> str:
     """Text on one line that Markdown shows as it stands."""
-    text = _text.one_line(text)
-    shown, at = [], 0
-    for match in _MENTION.finditer(text):
-        shown += [_escaped(text[at : match.start()]), code(match[0])]
-        at = match.end()
-    return "".join([*shown, _escaped(text[at:])])
+    words = _text.one_line(text).split()
+    shown = (code(word) if _REFERENCE.search(word) else _escaped(word) for word in words)
+    return _OPENING.sub(r"\1\\\2", " ".join(shown))
 
 
 def _escaped(text: str) -> str:

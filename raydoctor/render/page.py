@@ -90,11 +90,18 @@ def columns(rows: Sequence[Sequence[Part]], indent: int = 0, gap: int = 2) -> Pa
     return page
 
 
+def trimmed(spans: Line) -> Line:
+    """A line without the blanks at its end."""
+    while spans and not spans[-1].text.strip(" "):
+        spans = spans[:-1]
+    return (*spans[:-1], Span(spans[-1].text.rstrip(" "), spans[-1].style)) if spans else ()
+
+
 def plain_line(spans: Iterable[Span]) -> str:
     """A line's text alone."""
-    return "".join(span.text for span in spans).rstrip()
+    return "".join(span.text for span in spans)
 
 
 def plain(page: Page) -> str:
     """The page's text alone, with a line break at its end."""
-    return "".join(plain_line(spans) + "\n" for spans in page)
+    return "".join(plain_line(trimmed(spans)) + "\n" for spans in page)

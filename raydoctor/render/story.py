@@ -85,11 +85,10 @@ def _entry(entry: Entry, where: str, room: int, width: int | None) -> tuple[Span
 
 def _time(entry: Entry) -> str:
     """`07:34:50.739`; only a tilde on the further lines of a record."""
-    if entry.at is None:
+    stamp = _text.moment(entry.at, "%H:%M:%S")
+    if entry.at is None or not stamp:
         return ""
-    if entry.inherited:
-        return "~"
-    return f"{_text.moment(entry.at, '%H:%M:%S')}.{int(entry.at % 1 * 1000):03}"
+    return "~" if entry.inherited else f"{stamp}.{int(entry.at % 1 * 1000):03}"
 
 
 def _remarks(story: Story) -> Page:

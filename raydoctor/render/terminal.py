@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Mapping
 from typing import TextIO
 
-from raydoctor.render.page import MAX_WIDTH, MIN_WIDTH, Page, plain
+from raydoctor.render.page import MAX_WIDTH, MIN_WIDTH, Page, plain, trimmed
 
 STYLES = {
     "critical": "bold white on red",
@@ -47,11 +47,16 @@ def wants_colour(stream: TextIO, environ: Mapping[str, str] = os.environ) -> boo
     return is_terminal(stream) and environ.get("TERM", "dumb") != "dumb"
 
 
-def width_of(stream: TextIO) -> int:
-    """Columns to lay out for: the terminal's within bounds, or MAX_WIDTH for pipes and files."""
+def columns_of(stream: TextIO) -> int | None:
+    """The terminal's columns, or None for pipes and files."""
     if not is_terminal(stream):
-        return MAX_WIDTH
-    return max(MIN_WIDTH, min(MAX_WIDTH, shutil.get_terminal_size((MAX_WIDTH, 24)).columns))
+        return None
+    return max(MIN_WIDTH, shutil.get_terminal_size((MAX_WIDTH, 24)).columns)
+
+
+def width_of(stream: TextIO) -> int:
+    """Columns to lay text out for: at most MAX_WIDTH, which reads best, and is what pipes get."""
+    return min(MAX_WIDTH, columns_of(stream) or MAX_WIDTH)
 
 
 def show(page: Page, stream: TextIO) -> None:
@@ -83,7 +88,7 @@ def _paint(page: Page, stream: TextIO) -> None:
 
     text = Text()
     for spans in page:
-        for span in spans:
+        for span in trimmed(spans):
             text.append(encodable(span.text, stream), STYLES.get(span.style, ""))
         text.append("\n")
     console = Console(file=stream, force_terminal=True, highlight=False, emoji=False, markup=False)
