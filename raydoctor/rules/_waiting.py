@@ -32,7 +32,7 @@ INFEASIBLE = Signal(
 
 STARVED = Signal(
     "request.starved", " cannot be scheduled right now. You can ignore this message if this ",
-    rf"^The {_WHO} cannot be scheduled right now\. You can ignore.*?\nRequired resources for this (?:actor or task|lease): "
+    rf"^The {_WHO} cannot be scheduled right now\. You can ignore this message if this .*?\nRequired resources for this (?:actor or task|lease): "
     r"\{(?P<needs>[^}]*)\}\nAvailable resources on this node: (?P<node_state>.*?) ?In total there are (?P<tasks>\d+) pending "
     r"(?:tasks|leases) and (?P<actors>\d+) pending actors on this node", (*RAYLET, "raylet-echo"),
     f"The lease with ID {_LEASE} cannot be scheduled right now. You can ignore this message if this Ray cluster is expected to "
@@ -291,7 +291,7 @@ def holders(case: Case) -> tuple[list[Holder], Event | None]:
         found = [
             Holder(m["name"], int(m["pid"]), amounts(m["held"])) for m in _HOLDER.finditer(text)
         ]
-        if len(found) >= len(best[0]) and found:
+        if len(found) > len(best[0]):
             best = (found, event)
     return best
 

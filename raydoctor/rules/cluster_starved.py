@@ -1,0 +1,272 @@
+"""Requests that would fit wait for ever, because actors (or tasks that wait themselves) hold everything.
+
+## What you see
+Nothing but waiting, or `GetTimeoutError`. In raylet.out, once: `… cannot be scheduled right now. You can
+ignore this message if this Ray cluster is expected to auto-scale … Otherwise, this is likely due to all
+cluster resources being claimed by actors`. Drivers see a warning of the autoscaler up to Ray 2.50, and
+nothing in 2.60.
+
+## Why
+An actor holds the resources it asked for as long as it lives, working or not. (One that asks for nothing
+needs a CPU to be placed and holds none.) When actors hold all there is, tasks wait until one of them ends. A task that waits in `ray.get` for a child gives back its CPUs, but not its GPUs, memory or
+custom resources.
+
+## Confirm
+- `ray status`: everything used, and `Pending Demands`.
+- `ray list actors --filter state=ALIVE --detail`: who lives, and since when; actors of another job count.
+- `Resource usage {` in raylet.out or debug_state.txt: who holds how much.
+
+## Fix
+Fewer actors, smaller ones (`num_cpus=0.5`; `num_cpus=0` for those that only coordinate), or end them when
+they are done; or more nodes. Keep something free for the tasks that actors wait for.
+
+## Not this when
+No node could ever hold it (`infeasible-request`); the tasks ahead in the queue are still working: a queue
+is no failure; a placement group waits (`placement-group-pending`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from raydoctor import ids
+from raydoctor.case import Case
+from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.rule import Example, rule
+from raydoctor.rules import _evidence as evidence
+from raydoctor.rules import _waiting as waiting
+from raydoctor.signals import RAY_EXCEPTION
+
+_DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/resources.html"
+_NESTED = "https://docs.ray.io/en/latest/ray-core/patterns/nested-tasks.html"
+
+_TIMEOUT = "ray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n"
+_REPORT = (
+    f"[2026-11-21 07:47:10,028 W 285 285] (raylet) node_manager.cc:914: {waiting.STARVED.sample}\n"
+)
+_USAGE = (
+    "[2026-11-21 07:47:10,028 W 285 285] (raylet) node_manager.cc:930: ========== Node: a38d =================\n"
+    "Infeasible queue length: 0\nGrant queue length: 2\nResource usage {\n"
+    "    - (language=PYTHON actor_or_taskSimulator.__init__ pid=396 worker_id=f3e2): {CPU: 1}\n"
+    "    - (language=PYTHON actor_or_taskSimulator.__init__ pid=397 worker_id=2264): {CPU: 1}\n}\n"
+)
+_GONE = f"[2026-11-21 07:47:38,954 I 285 285] (raylet) node_manager.cc:1915: {waiting.CALLER_GONE[0].sample}\n"
+_OLD_STATE = (
+    "NodeManager:\nInfeasible queue length: 0\nDispatch queue length: 2\nnum_waiting_for_resource: 1\nResource usage {\n"
+    "    - (language=PYTHON actor_or_task=outer pid=245): {GPU: 10000}\n    - (language=PYTHON actor_or_task=outer pid=246): "
+    "{GPU: 10000}\n}\n"
+)
+_OLD_REPORT = _REPORT.replace("{CPU: 1}", "{GPU: 10000}").replace("CPU: 20000", "GPU: 20000")
+
+
+@rule(
+    tier="root",
+    severity="error",
+    rank=76,
+    looks_for=(waiting.STARVED, waiting.HELD, waiting.CLAIMED, *waiting.CALLER_GONE, waiting.INTERRUPTED, RAY_EXCEPTION),
+    examples=(
+        Example(
+            "two actors hold both CPUs",
+            {"logs/raylet.out": _REPORT + _USAGE + _GONE, "logs/gcs_server.out": "", "driver.log": _TIMEOUT},
+            roots=("cluster-starved",),
+            consequences=("get-timeout",),
+            says=("2 tasks wait for 1 CPU", "2 Simulator actors hold 2 of 2 CPU", "range(1)"),
+        ),
+        Example(
+            "tasks hold the GPUs and wait themselves; a hang without a deadline",
+            {"logs/raylet.out": _OLD_REPORT, "logs/gcs_server.out": "", "logs/debug_state.txt": _OLD_STATE},
+            roots=("cluster-starved",),
+            says=("1 GPU", "2 outer tasks hold 2 of 2 GPU", "nested"),
+        ),
+        Example(
+            "only the driver's output is left (Ray up to 2.50)",
+            {"driver.log": f"(autoscaler +19s) {waiting.CLAIMED.sample}\n" * 2 + _TIMEOUT},
+            roots=("cluster-starved",),
+            consequences=("get-timeout",),
+        ),
+        Example(
+            "the actors ended and the tasks ran",
+            {
+                "logs/raylet.out": _REPORT + _USAGE,
+                "logs/gcs_server.out": "",
+                "logs/debug_state.txt": "NodeManager:\nGrant queue length: 0\nnum_waiting_for_resource: 0\n",
+                "driver.log": f"(autoscaler +27s) {waiting.CLAIMED.sample}\nevaluated [2, 2]\n",
+            },
+        ),
+    ),
+)  # fmt: skip
+def cluster_starved(case: Case) -> Iterator[Finding]:
+    """One finding per shape of resources that waited in vain."""
+    reports = [e for e in case.of("request.starved") if not case.torn_down(e)]
+    by_needs: dict[frozenset[tuple[str, float]], list[Event]] = {}
+    for event in reports:
+        by_needs.setdefault(waiting.key(waiting.amounts(event["needs"])), []).append(event)
+    for told in by_needs.values():
+        if lasting := _lasting(case, told):
+            yield _finding(case, waiting.amounts(told[0]["needs"]), told, lasting)
+    gave_up = waiting.gave_up(case)
+    if not reports and gave_up:
+        yield from _told_by_autoscaler(case, gave_up)
+
+
+def _lasting(case: Case, told: list[Event]) -> list[Event]:
+    """What shows that they waited to the end; Ray says the same of a wait that passes.
+
+    A task's request is named when its driver ends while it waits (2.9.3 to 2.60); an actor's is not, so
+    there a driver that gave up has to do.
+    """
+    proofs = [*waiting.abandoned(case), *waiting.queued_at_the_end(case)]
+    if proofs or all(e["actors"] == "0" for e in told):
+        return proofs
+    return waiting.gave_up(case)
+
+
+def _told_by_autoscaler(case: Case, gave_up: list[Event]) -> Iterator[Finding]:
+    """Without a raylet's word: the autoscaler's, and a driver that gave up. Queues of actors are common."""
+    if "raylet-out" in case.roles:
+        return
+    by_shape: dict[str, list[Event]] = {}
+    for event in waiting.one_role(case.of("request.claimed")):
+        by_shape.setdefault(event["asked"], []).append(event)
+    for shape, told in by_shape.items():
+        yield _finding(case, waiting.python_amounts(shape)[0], told, gave_up)
+
+
+def _finding(case: Case, needs: waiting.Needs, told: list[Event], lasting: list[Event]) -> Finding:
+    holders, dump = waiting.holders(case)
+    holders = [h for h in holders if any(h.held.get(n) for n in needs)]
+    total = _total(case, needs)
+    asked = waiting.describe(needs)
+    claimed = case.of("request.claimed")
+    return Finding(
+        f"{_who(told)} for {asked}, which would fit, but {_held(holders, needs, total)}",
+        (
+            Link(told[0], f"{asked} is asked for, and nobody has it free"),
+            *(Link(dump, f"held by {waiting.held_by(holders)}") for _ in holders[:1] if dump),
+            *(Link(e, _lasted(e)) for e in lasting[:1] if e is not dump and e.kind != "driver.exception"),
+        ),
+        explains=(Entity("starved", asked), Entity("waiting", "cluster"), *_ids(told)),
+        subjects=tuple(Subject("actor" if h.is_actor else "task", None, h.name, h.pid) for h in holders[:10]),
+        count=max(_waiters(told), 1),
+        remedies=_remedies(holders, needs, total),
+        covers=(*told, *claimed, *waiting.abandoned(case)),
+    )  # fmt: skip
+
+
+def _who(told: list[Event]) -> str:
+    """`2 tasks wait`: as the raylets counted."""
+    tasks = max((int(e["tasks"] or 0) for e in told), default=0)
+    actors = max((int(e["actors"] or 0) for e in told), default=0)
+    counted = [evidence.many(n, noun) for n, noun in ((tasks, "task"), (actors, "actor")) if n]
+    if not counted:
+        return "Tasks or actors wait"
+    return f"{' and '.join(counted)} {'waits' if tasks + actors == 1 else 'wait'}"
+
+
+def _waiters(told: list[Event]) -> int:
+    return max((int(e["tasks"] or 0) + int(e["actors"] or 0) for e in told), default=0)
+
+
+def _held(holders: list[waiting.Holder], needs: waiting.Needs, total: waiting.Needs) -> str:
+    if not holders:
+        return "all of it is claimed already"
+    parts = []
+    for name in needs:
+        held = sum(h.held.get(name, 0.0) for h in holders)
+        if held:
+            of = f" of {total[name]:g}" if total.get(name) else ""
+            parts.append(f"{held:g}{of} {name}")
+    return (
+        f"{waiting.held_by(holders)} hold{'s' if len(holders) == 1 else ''} {' and '.join(parts)}"
+    )
+
+
+def _total(case: Case, needs: waiting.Needs) -> waiting.Needs:
+    """What the whole cluster has of it."""
+    nodes = waiting.totals(case)
+    return {name: sum(t.get(name, 0.0) for t in nodes) for name in needs}
+
+
+def _lasted(event: Event) -> str:
+    return {
+        "driver.interrupted": "the driver was interrupted while it waited",
+        "request.caller_gone": "it still waited when its driver ended",
+        "debug.state": "it still waited in the raylet's last state",
+    }.get(event.kind, "it still waited")
+
+
+def _ids(told: list[Event]) -> Iterator[Entity]:
+    for event in told:
+        if event["lease"]:
+            yield Entity("lease", event["lease"])
+        if event["task"]:
+            yield Entity("task", event["task"])
+            if actor := ids.actor_of_task(event["task"]):
+                yield Entity("actor", actor)
+
+
+# ---------------------------------------------------------------- remedies
+
+
+def _remedies(
+    holders: list[waiting.Holder], needs: waiting.Needs, total: waiting.Needs
+) -> tuple[Remedy, ...]:
+    actors = [h for h in holders if h.is_actor]
+    return (
+        *(_fewer(actors, needs, total) if actors else ()),
+        *((_NESTED_GET,) if holders and not actors else ()),
+        Remedy(
+            "See who lives and holds resources, also of other jobs, and end who is done",
+            (
+                "ray list actors --filter state=ALIVE --detail",
+                "ray.kill(handle)                 # in the program, before the tasks that need the room",
+            ),
+            risk="destructive",
+        ),
+        Remedy("Or add what is short", tuple(_add(needs, total)), risk="disruptive", doc=_DOC),
+    )
+
+
+def _fewer(
+    actors: list[waiting.Holder], needs: waiting.Needs, total: waiting.Needs
+) -> Iterator[Remedy]:
+    """How many of these actors leave room for one such request."""
+    name = actors[0].name.removesuffix(".__init__")
+    same = [a for a in actors if a.name == actors[0].name]
+    for resource, amount in needs.items():
+        each = same[0].held.get(resource, 0.0)
+        if not each or not total.get(resource):
+            continue
+        others = sum(a.held.get(resource, 0.0) for a in actors) - each * len(same)
+        room = max(int((total[resource] - others - amount) / each), 0)
+        option = {"CPU": "num_cpus", "GPU": "num_gpus"}.get(resource)
+        less = f"{each / 2:g}"
+        yield Remedy(
+            f"Start at most {room} of {len(same)} {name} actors, or let each hold less than {each:g} {resource}",
+            (
+                f"actors = [{name}.remote() for _ in range({room})]",
+                f"@ray.remote({option}={less})" if option else f'@ray.remote(resources={{"{resource}": {less}}})',
+                *(("@ray.remote(num_cpus=0)          # for actors that only coordinate or wait",) if option == "num_cpus" else ()),
+            ),
+            doc=_DOC,
+        )  # fmt: skip
+
+
+_NESTED_GET = Remedy(
+    "Do not let tasks wait for children that need the same resource (nested ray.get)",
+    (
+        "# return the child's ObjectRef and let the caller ray.get it, or",
+        "# ask for the GPU (memory, custom resource) in the child alone, not in the task that waits for it",
+    ),
+    doc=_NESTED,
+)
+
+
+def _add(needs: waiting.Needs, total: waiting.Needs) -> Iterator[str]:
+    for name, amount in needs.items():
+        more = f"{total.get(name, 0.0) + amount:g}"
+        if name == "CPU":
+            yield f"ray.init(num_cpus={more})                 # on one machine; or start another node"
+        elif name == "GPU":
+            yield f"ray start --address=<head>:6379 --num-gpus={amount:g}"
+    yield "ray start --address=<head>:6379       # on a further machine"
