@@ -290,20 +290,27 @@ def _sight_in_exception(ledger: Ledger, event: Event) -> None:
         return
     pid = int(frame["pid"]) if frame["pid"] else None
     actor = ledger.actors.get(frame["actor"])
-    for seen in ledger.exits:
-        same_actor = seen.actor == frame["actor"] or (actor is not None and seen.worker in actor.workers)
-        same_pid = pid is not None and (seen.pid or ledger.pids.get(seen.worker)) == pid
-        if same_pid or (same_actor and pid is None):
-            seen.events.append(event)
-            seen.actor = seen.actor or frame["actor"]
-            seen.pid = seen.pid or pid
-            return
+    by_pid = [s for s in ledger.exits if pid is not None and _pid(ledger, s) == pid]
+    by_actor = [
+        s for s in ledger.exits
+        if (s.actor == frame["actor"] or (actor is not None and s.worker in actor.workers))
+        and (pid is None or _pid(ledger, s) is None)
+    ]
+    if seen := next(iter(by_pid or by_actor[-1:]), None):
+        seen.events.append(event)
+        seen.actor = seen.actor or frame["actor"]
+        seen.pid = seen.pid or pid
+        return
     ledger.exits.append(
         WorkerExit(
             "", cause["exit_type"], cause["detail"], [event], event.at, "", frame["ip"] or "", pid,
             ids.job_of_actor(frame["actor"]), frame["actor"], (frame["class"] or "",),
         )
     )
+
+
+def _pid(ledger: Ledger, exit_: WorkerExit) -> int | None:
+    return exit_.pid if exit_.pid is not None else ledger.pids.get(exit_.worker)
 
 
 def _when(events: Iterable[Event]) -> float | None:

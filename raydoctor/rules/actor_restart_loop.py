@@ -1,0 +1,313 @@
+"""An actor was restarted again and again, and died of the same cause each time.
+
+## What you see
+An actor that answers for a moment after every restart; calls that take for ever with
+`max_task_retries=-1` (`Task Trainer.step failed. There are infinite retries remaining …`, 2.50+); in the end
+`ActorDiedError … because its worker process has died`, when its restarts are used up.
+
+## Why
+`max_restarts` starts a fresh process, and `max_task_retries` gives it the same call again. If the call
+itself (or the input, or the memory it takes) is what kills the process, every restart runs into it.
+Restarts help against what comes from outside; here they repeat the failure and hide it.
+
+## Confirm
+- `gcs_server.out`: `Actor is failed on worker … need_reschedule = 1, … remaining_restarts = <n>` once per death,
+  counting down (`-1`: infinite).
+- `ray list actors --detail` of a live cluster: `num_restarts`.
+- The diagnosis above this one is the cause of the single deaths.
+
+## Fix
+Mend that cause. Until then let the call fail instead of repeating it: a finite `max_task_retries`, or 0
+for the call that kills the actor.
+
+## Not this when
+Each restart had another reason, such as nodes that came and went (`node-died`), or `__init__` raised: that
+is not tried again (`actor-init-failed`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from raydoctor import ids
+from raydoctor.case import Case
+from raydoctor.facts import ActorInfo, WorkerExit
+from raydoctor.model import Entity, Event, Finding, Link, Remedy, Severity, Subject
+from raydoctor.rule import Example, Signal, rule
+from raydoctor.rules import _evidence as evidence
+from raydoctor.signals import (
+    ACTOR_FAILED,
+    RAY_EXCEPTION,
+    TASK_ATTEMPT_FAILED,
+    WORKER_DIED,
+    WORKER_EXIT,
+)
+
+_DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/actors.html#actor-task-retries"
+_ENOUGH = 3
+"""Restarts that make a loop."""
+_METHOD_RETRIES = (2, 20)
+"""`max_task_retries` of a single method: not in 2.9.3, there in 2.20 (`ray/actor.py`)."""
+_BEYOND_HEALING = 10
+"""Restarts from which on it is a failure, even if no call has failed for good yet."""
+
+RETRIED = Signal(
+    "actor.call_retried",
+    " retries remaining, so the task will be retried. Error: The actor is temporarily unavailable",
+    r"^Task (?P<name>\S+) failed\. There are (?P<left>\w+) retries remaining, so the task will be retried\. "
+    r"Error: The actor is temporarily unavailable",
+    ("raylet-echo",),
+    "Task Trainer.step failed. There are infinite retries remaining, so the task will be retried. Error: The actor is "
+    "temporarily unavailable: RpcError: RPC error: Socket closed rpc_code: 14",
+)
+
+_HOW = {
+    "SYSTEM_ERROR": "its process died",
+    "NODE_OUT_OF_MEMORY": "Ray's memory monitor killed it",
+}
+_A = "1bb566f50af83ac72fee4d9301000000"
+_N = "5f355fe80508307900f17cdf422e9e886772dcecbfbf74c669018777"
+
+
+def _worker(number: int) -> str:
+    return f"{number:x}" * 56
+
+
+def _death(
+    number: int,
+    left: int,
+    detail: str = "Worker unexpectedly exits with a connection error code 2.",
+) -> str:
+    stamp, worker = f"[2026-11-21 07:41:3{number},000 W 13 13] (gcs_server)", _worker(number)
+    return (
+        f"{stamp} gcs_worker_manager.cc:70: Reporting worker exit, worker id = {worker}, node id = {_N}, address = 10.0.0.2, "
+        f"exit_type = SYSTEM_ERROR, exit_detail = {detail} End of file. Some common causes include: (1) the process was killed "
+        "by the OOM killer due to high memory usage\n"
+        f"{stamp} gcs_actor_manager.cc:1515: Actor is failed on worker {worker} at node {_N}, need_reschedule = 1, death context "
+        f"type = ActorDiedErrorContext, remaining_restarts = {left}, num_restarts = {number} job_id=01000000 actor_id={_A}\n"
+    )
+
+
+_DRIVER_DIED = (
+    "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.\n\tclass_name: Simulator\n"
+    f"\tactor_id: {_A}\n\tpid: 481\n\tip: 10.0.0.2\nThe actor is dead because its worker process has died. Worker exit type: "
+    "SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits with a connection error code 2. End of file.\n"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Loop:
+    """An actor and those of its deaths that were alike."""
+
+    actor: ActorInfo
+    how: str
+    """Exit type of the deaths."""
+    failures: tuple[Event, ...]
+    exits: tuple[WorkerExit, ...]
+
+    @property
+    def restarts(self) -> int:
+        return sum(e.count for e in self.failures if e["remaining"] != "0")
+
+    @property
+    def used_up(self) -> bool:
+        return self.failures[-1]["remaining"] == "0"
+
+
+@rule(
+    tier="cause",
+    severity="error",
+    rank=46,
+    looks_for=(ACTOR_FAILED, WORKER_EXIT, WORKER_DIED, TASK_ATTEMPT_FAILED, RAY_EXCEPTION, RETRIED),
+    examples=(
+        Example(
+            "three restarts, four sudden deaths, and no restart is left",
+            {
+                "logs/gcs_server.out": "".join(_death(n, 3 - n) for n in range(4)),
+                "logs/raylet.out": "",
+                "driver.log": "(raylet) "
+                + RETRIED.sample.replace("Trainer.step", "Simulator.run")
+                + "\n"
+                + _DRIVER_DIED,
+            },
+            roots=("worker-vanished",),
+            consequences=("actor-restart-loop",),
+            says=("Simulator (actor 1bb566f50af8)", "3 times in 3 s", "Simulator.run"),
+        ),
+        Example(
+            "restarts without end that still go on after ten deaths",
+            {
+                "logs/gcs_server.out": "".join(
+                    _death(n % 10, -1).replace(_worker(n % 10), _worker(n)[:56]) for n in range(10)
+                ),
+                "logs/raylet.out": "",
+            },
+            roots=("worker-vanished",),
+            consequences=("actor-restart-loop",),
+            says=("10 times", "max_restarts is infinite"),
+        ),
+        Example(
+            "only the driver's output is left",
+            {
+                "driver.log": "(raylet) "
+                + RETRIED.sample.replace("Trainer.step", "Simulator.run")
+                + " [repeated 4x across cluster]\n"
+                + _DRIVER_DIED
+            },
+            roots=("worker-vanished",),
+            consequences=("actor-restart-loop",),
+        ),
+        Example(
+            "one restart is what max_restarts is for",
+            {
+                "logs/gcs_server.out": _death(1, 3),
+                "logs/raylet.out": "",
+                "driver.log": "the old actor was restarted 5 times: remaining_restarts = 0\n",
+            },
+            roots=("worker-vanished",),
+        ),
+    ),
+)
+def actor_restart_loop(case: Case) -> Iterator[Finding]:
+    """One finding per class and kind of death: equal actors loop alike."""
+    groups: dict[tuple[str, str], list[_Loop]] = {}
+    for loop in _loops(case):
+        groups.setdefault((loop.actor.class_name or loop.actor.id, loop.how), []).append(loop)
+    for loops in groups.values():
+        yield _finding(case, loops)
+    if not case.of("actor.failed"):
+        yield from _as_drivers_saw_it(case)
+
+
+def _loops(case: Case) -> Iterator[_Loop]:
+    for actor in case.ledger.actors.values():
+        by_how: dict[str, list[tuple[Event, WorkerExit]]] = {}
+        for event in actor.failures:
+            exit_ = case.exit_of(event["worker"])
+            if exit_ and not exit_.expected and not case.torn_down(event):
+                by_how.setdefault(exit_.exit_type, []).append((event, exit_))
+        for how, deaths in by_how.items():
+            loop = _Loop(actor, how, tuple(e for e, _ in deaths), tuple(x for _, x in deaths))
+            if loop.restarts >= _ENOUGH:
+                yield loop
+
+
+def _finding(case: Case, loops: list[_Loop]) -> Finding:
+    failures = sorted((e for loop in loops for e in loop.failures), key=lambda e: e.at or 0.0)
+    exits = [x for loop in loops for x in loop.exits]
+    restarts = sum(loop.restarts for loop in loops)
+    retried = _retries(case, loops)
+    links = [
+        Link(failures[0], f"first death; {_restarts_left(failures[0])}"),
+        Link(failures[-1], f"death no. {len(failures)}; {_restarts_left(failures[-1])}"),
+    ]
+    seen = [
+        e for loop in loops for e in case.about(Entity("actor", loop.actor.id), "driver.exception")
+    ]
+    links += [Link(e, f"the driver got {e['type']}") for e in seen[:1]]
+    return Finding(
+        _headline(loops, failures, restarts, _method(case, loops)),
+        tuple(links),
+        explains=tuple(Entity("actor", loop.actor.id) for loop in loops),
+        caused_by=(
+            *evidence.exit_entities(exits),
+            *sorted({Entity("node", x.node) for x in exits if x.node}),
+        ),
+        subjects=tuple(
+            Subject("actor", loop.actor.id, loop.actor.class_name or None) for loop in loops[:10]
+        ),
+        count=restarts,
+        severity=_severity(case, loops, restarts),
+        remedies=_remedies(loops[0], _method(case, loops)),
+        covers=(*failures, *seen, *retried),
+    )
+
+
+def _headline(loops: list[_Loop], failures: list[Event], restarts: int, method: str) -> str:
+    first = loops[0]
+    name = first.actor.class_name or "An actor"
+    who = (
+        f"{len(loops)} {name} actors were"
+        if len(loops) > 1
+        else f"{name} (actor {evidence.short(first.actor.id)}) was"
+    )
+    times = [e.at for e in failures if e.at is not None]
+    within = f" in {times[-1] - times[0]:.0f} s" if times else ""
+    doing = f" while it ran {method}" if method else ""
+    return (
+        f"{who} restarted {restarts} times{within} and each time {_HOW.get(first.how, first.how)}{doing}; "
+        + ("no restart is left" if first.used_up else _restarts_left(failures[-1]))
+    )
+
+
+def _restarts_left(event: Event) -> str:
+    left = event["remaining"]
+    return (
+        "max_restarts is infinite"
+        if left == "-1"
+        else f"{evidence.many(int(left or 0), 'restart')} left"
+    )
+
+
+def _severity(case: Case, loops: list[_Loop], restarts: int) -> Severity:
+    """Lower where nothing failed for good: then the last restart may have been the cure."""
+    ids_ = {loop.actor.id for loop in loops}
+    failed = any(ids.actor_of_task(task) in ids_ for task in case.ledger.tasks) or any(
+        case.about(Entity("actor", actor), "driver.exception") for actor in ids_
+    )
+    lost = failed or any(loop.used_up for loop in loops) or restarts >= _BEYOND_HEALING
+    return "error" if lost else "warning"
+
+
+def _method(case: Case, loops: list[_Loop]) -> str:
+    """The method that ran each time, if it was one: from its final failure, or from the retries."""
+    ids_ = {loop.actor.id for loop in loops}
+    final = {e["name"] for task, e in case.ledger.tasks.items() if ids.actor_of_task(task) in ids_}
+    names = final or {e["name"] for e in _retries(case, loops)}
+    return names.pop() if len(names) == 1 else ""
+
+
+def _retries(case: Case, loops: list[_Loop]) -> list[Event]:
+    classes = {loop.actor.class_name for loop in loops}
+    return [e for e in case.of("actor.call_retried") if e["name"].partition(".")[0] in classes]
+
+
+def _as_drivers_saw_it(case: Case) -> Iterator[Finding]:
+    """Without GCS's log: a class whose calls were retried time and again, and whose actor then died."""
+    for exit_ in case.exits:
+        name = exit_.names[-1] if exit_.names else ""
+        retried = [e for e in case.of("actor.call_retried") if e["name"].partition(".")[0] == name]
+        if exit_.worker or not name or evidence.total(retried) < _ENOUGH:
+            continue
+        calls = evidence.join_names(e["name"] for e in retried)
+        yield Finding(
+            f"Calls of {calls} were retried {evidence.total(retried)} times because {exit_.label} kept going away, until it died",
+            (
+                Link(retried[0], "a call is retried: its actor is away"),
+                *evidence.exit_links(exit_, most=1),
+            ),
+            explains=(Entity("actor", exit_.actor),),
+            caused_by=exit_.entities,
+            subjects=(evidence.exit_subject(exit_),),
+            count=evidence.total(retried),
+            covers=tuple(retried),
+        )
+
+
+def _remedies(loop: _Loop, method: str) -> tuple[Remedy, ...]:
+    cls = loop.actor.class_name or "Actor"
+    call = method or f"{cls}.method"
+    return (
+        Remedy(
+            f"Let {call} fail instead of repeating what kills {cls}",
+            (f"handle.{call.rpartition('.')[2]}.options(max_task_retries=0).remote(…)",),
+            doc=_DOC,
+            since=_METHOD_RETRIES,
+        ),
+        Remedy(
+            f"Bound the restarts of {cls}, so that the loop ends with the error",
+            (f"{cls}.options(max_restarts=1, max_task_retries=1).remote(…)",),
+            doc=_DOC,
+        ),
+    )
