@@ -224,8 +224,8 @@ def assemble(first: Line, following: list[str], role: str) -> tuple[str, str]:
             break
         texts.append(line.text)
         messages.append(line.message)
-    while len(texts) > 1 and (not texts[-1].strip() or texts[-1].startswith(_CHAINED)):
-        texts.pop()
+    # The text keeps the words that say another traceback follows; no pattern should meet them.
+    while len(messages) > 1 and (not messages[-1].strip() or messages[-1].startswith(_CHAINED)):
         messages.pop()
     return "\n".join(texts).rstrip(), "\n".join(messages).rstrip()
 
