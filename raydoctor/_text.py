@@ -14,9 +14,9 @@ _SENTENCE = re.compile(r"[A-Z][\w'-]*[,:;]?(?:\s|$)")
 ELLIPSIS = "…"
 _LONG_ID = re.compile(r"(?<![0-9a-f])[0-9a-f]{31,64}(?![0-9a-f])")
 """An ActorID has 32 digits, a LeaseID 64; a JobID stays whole."""
-_LEAD = re.compile(r"(?:f{16}|0{8})?.{8}")
-"""Eight digits that tell: a driver's or actor creation's TaskID begins with 16 `f`, a LeaseID with
-a counter."""
+_LEAD = re.compile(r"(?:f{16}|.{8}(?=.{56}$))?.{8}")
+"""Eight digits that tell: before them a driver's or actor creation's TaskID has 16 `f`, a LeaseID
+its counter."""
 
 
 def printable(text: str) -> str:

@@ -31,7 +31,7 @@ _ID_LENGTHS = {8: "job", 32: "actor", 36: "pg", 48: "task", 56: "worker", 64: "l
 _HEX = re.compile(r"(?<![0-9a-zA-Z])[0-9a-f]+(?![0-9a-zA-Z])")
 _GIVEN_ID = re.compile(r"(?:\w+\()?([0-9a-f]{6,})\)?", re.IGNORECASE)
 """`4a3f…`, or as Python prints it: `ObjectRef(4a3f…)`, `ActorID(4a3f…)`."""
-_GIVEN_PID = re.compile(r"(?:pid:(?:(?P<node>.+)/)?)?(?P<pid>\d{1,7})")
+_GIVEN_PID = re.compile(r"(?:pid:(?:(?P<node>.*)/)?)?(?P<pid>\d{1,7})")
 _LIKELY_OBJECT_INDEX = 10_000
 
 
@@ -344,26 +344,24 @@ def _related(found: Iterable[Mention], named: list[Entity]) -> list[tuple[Entity
 
 def _ordered(found: Iterable[Mention]) -> list[Entry]:
     """In time order, `.err` twins of a record left out, lines without any time last."""
-    entries: dict[object, Entry] = {}
-    ordered = sorted(found, key=_rank)
-    for mention in ordered:
-        message = mention.line.message.strip() or mention.line.text.strip()
-        twin = mention.source.role.rpartition("-")[0]
-        key: object = (mention.source.path, mention.number)
-        if mention.source.role.endswith(("-out", "-err")) and not mention.inherited and mention.at:
-            key = (twin, mention.source.node, mention.at, message)
-        entries.setdefault(
-            key,
-            Entry(
-                mention.at,
-                mention.source,
-                mention.number,
-                mention.line.level,
-                message,
-                mention.inherited,
-            ),
+    first_file: dict[object, str] = {}
+    entries = []
+    for mention in sorted(found, key=_rank):
+        line, source = mention.line, mention.source
+        entry = Entry(
+            mention.at,
+            source,
+            mention.number,
+            line.level,
+            line.message.strip() or line.text.strip(),
+            mention.inherited,
         )
-    return list(entries.values())
+        if source.role.endswith(("-out", "-err")) and mention.at is not None:
+            twin = (source.role[:-4], source.node, mention.at, entry.message)
+            if first_file.setdefault(twin, source.path) != source.path:
+                continue
+        entries.append(entry)
+    return entries
 
 
 def _rank(mention: Mention) -> tuple[bool, float, str, int]:
