@@ -48,7 +48,9 @@ class Case:
         """Events that name this entity, of these kinds (or any), in time order."""
         return [e for e in self._by_entity.get(entity, ()) if not kinds or e.kind in kinds]
 
-    def near(self, event: Event, *kinds: str, before: float = 5.0, after: float = 5.0) -> list[Event]:
+    def near(
+        self, event: Event, *kinds: str, before: float = 5.0, after: float = 5.0
+    ) -> list[Event]:
         """Events of these kinds within seconds of another on the same clock; untimed ones are out."""
         if event.at is None:
             return []
@@ -79,8 +81,11 @@ class Case:
     def exit_of_process(self, pid: int, node: str = "", ip: str = "") -> WorkerExit | None:
         """The recorded end of a process, where its pid is unambiguous or its node is given."""
         found = [
-            e for e in self.ledger.exits
-            if e.pid == pid and (not node or not e.node or e.node == node) and (not ip or not e.ip or e.ip == ip)
+            e
+            for e in self.ledger.exits
+            if e.pid == pid
+            and (not node or not e.node or e.node == node)
+            and (not ip or not e.ip or e.ip == ip)
         ]
         return found[0] if len(found) == 1 else None
 
@@ -101,7 +106,9 @@ class Case:
         if source.role.startswith("raylet"):
             return facts.node_of_file(self.ledger, source.path)
         here = {
-            node for path, node in self.ledger.raylet_files.items() if _folder(path) == _folder(source.path)
+            node
+            for path, node in self.ledger.raylet_files.items()
+            if _folder(path) == _folder(source.path)
         }
         return here.pop() if len(here) == 1 else ""
 
@@ -115,11 +122,19 @@ class Case:
         """Whether an event belongs to tear-down: after its job's end or its node's stop."""
         if event.at is None:
             return False
-        jobs = [self.ledger.jobs[e.value] for e in event.entities if e.kind == "job" and e.value in self.ledger.jobs]
+        jobs = [
+            self.ledger.jobs[e.value]
+            for e in event.entities
+            if e.kind == "job" and e.value in self.ledger.jobs
+        ]
         jobs = jobs or list(self.ledger.jobs.values())
         ended = bool(jobs) and all(j.ended is not None and event.at >= j.ended for j in jobs)
         node = event["node"] or self.node_of(event.source)
-        return ended or event.at >= self.stopped_at(node) if node else ended or event.at >= self.stopped_at()
+        return (
+            ended or event.at >= self.stopped_at(node)
+            if node
+            else ended or event.at >= self.stopped_at()
+        )
 
     # ------------------------------------------------------------ for fallback rules
 

@@ -95,10 +95,14 @@ def run(
 # ---------------------------------------------------------------- findings
 
 
-def judge(case: Case, rules: Iterable[Rule], gaps: list[Gap], strict: bool = False) -> list[_Candidate]:
+def judge(
+    case: Case, rules: Iterable[Rule], gaps: list[Gap], strict: bool = False
+) -> list[_Candidate]:
     """Findings of all rules, each entity held by its best explanation."""
     ordered = sorted(rules, key=lambda r: (r.rank, r.name))
-    first = [c for rule in ordered if not rule.fallback for c in _findings(rule, case, gaps, strict)]
+    first = [
+        c for rule in ordered if not rule.fallback for c in _findings(rule, case, gaps, strict)
+    ]
     kept, holders = _claim(first)
     for rule in (r for r in ordered if r.fallback):
         case.explained = frozenset(holders)
@@ -115,7 +119,11 @@ def _findings(rule: Rule, case: Case, gaps: list[Gap], strict: bool) -> list[_Ca
         if strict:
             raise
         gaps.append(
-            Gap(f"rule {rule.name}", f"crashed: {type(error).__name__}: {error}", "Please report this with the capture.")
+            Gap(
+                f"rule {rule.name}",
+                f"crashed: {type(error).__name__}: {error}",
+                "Please report this with the capture.",
+            )
         )
         return []
 
@@ -185,7 +193,9 @@ def _number(roots: list[_Candidate], version: tuple[int, int] | None) -> tuple[D
     return tuple(_diagnosis(c, names, version) for c in ordered)
 
 
-def _diagnosis(candidate: _Candidate, names: dict[int, str], version: tuple[int, int] | None) -> Diagnosis:
+def _diagnosis(
+    candidate: _Candidate, names: dict[int, str], version: tuple[int, int] | None
+) -> Diagnosis:
     rule, finding = candidate.rule, candidate.finding
     remedies = rule.remedies if finding.remedies is None else finding.remedies
     return Diagnosis(
@@ -201,7 +211,9 @@ def _diagnosis(candidate: _Candidate, names: dict[int, str], version: tuple[int,
         gaps=finding.gaps,
         consequences=tuple(names[id(child)] for child in candidate.children),
         first_at=min(candidate.times, default=None),
-        last_at=max([*candidate.times, *(e.at for e in finding.covers if e.at is not None)], default=None),
+        last_at=max(
+            [*candidate.times, *(e.at for e in finding.covers if e.at is not None)], default=None
+        ),
     )
 
 
@@ -209,7 +221,9 @@ def _for_version(remedy: Remedy, version: tuple[int, int] | None) -> Remedy | No
     """A remedy that this Ray knows; where the version is unknown, one that says from when on."""
     if version is None:
         if remedy.since > (2, 9):
-            return replace(remedy, title=f"{remedy.title} (Ray ≥ {remedy.since[0]}.{remedy.since[1]})")
+            return replace(
+                remedy, title=f"{remedy.title} (Ray ≥ {remedy.since[0]}.{remedy.since[1]})"
+            )
         return remedy
     return remedy if remedy.since <= version < remedy.until else None
 
@@ -218,22 +232,38 @@ def _for_version(remedy: Remedy, version: tuple[int, int] | None) -> Remedy | No
 
 
 def _unexplained(
-    case: Case, kinds: set[str], candidates: list[_Candidate], since: float | None, until: float | None
+    case: Case,
+    kinds: set[str],
+    candidates: list[_Candidate],
+    since: float | None,
+    until: float | None,
 ) -> tuple[Unexplained, ...]:
     """Symptoms that no kept finding accounts for, equal ones grouped, most frequent first."""
-    covered = {id(e) for c in candidates for e in (*(link.event for link in c.finding.chain), *c.finding.covers)}
+    covered = {
+        id(e)
+        for c in candidates
+        for e in (*(link.event for link in c.finding.chain), *c.finding.covers)
+    }
     explained = {entity for c in candidates for entity in c.finding.explains}
     for exit_ in case.all_exits:
         if exit_.expected or explained & set(exit_.entities):
             covered.update(id(e) for e in exit_.events)
     groups: dict[tuple[str, str], list[Event]] = {}
     for event in case.of(*sorted(kinds)):
-        outside = event.at is not None and ((since or event.at) > event.at or event.at > (until or event.at))
+        outside = event.at is not None and (
+            (since or event.at) > event.at or event.at > (until or event.at)
+        )
         if id(event) in covered or event.entities & explained or outside or case.torn_down(event):
             continue
         groups.setdefault((event.kind, _template(event.message)), []).append(event)
     listed = [
-        Unexplained(kind, found[0].source.path, found[0].line, found[0].text[:_UNEXPLAINED_TEXT], sum(e.count for e in found))
+        Unexplained(
+            kind,
+            found[0].source.path,
+            found[0].line,
+            found[0].text[:_UNEXPLAINED_TEXT],
+            sum(e.count for e in found),
+        )
         for (kind, _), found in groups.items()
     ]
     return tuple(sorted(listed, key=lambda u: (-u.count, u.file, u.line)))
@@ -250,7 +280,9 @@ def _info(capture: Capture, case: Case) -> CaptureInfo:
     registered = [e["node"] for e in case.of("node.registered")]
     nodes = tuple(
         NodeInfo(node, ip, head=bool(registered) and node == registered[0])
-        for node, ip in sorted(ledger.node_ips.items(), key=lambda item: (item[0] not in registered[:1], item[0]))
+        for node, ip in sorted(
+            ledger.node_ips.items(), key=lambda item: (item[0] not in registered[:1], item[0])
+        )
     )
     return CaptureInfo(
         path=capture.path,

@@ -24,7 +24,7 @@ _DISCONNECT_TYPES = {
 }
 """WorkerExitType, stable over 2.3 to 2.60 (`common.proto`)."""
 
-TEARDOWN_SLACK = 1.0
+TEARDOWN_SLACK = 0.1
 """Seconds by which the end of a worker may be written before the end of what ended it."""
 
 _ACTOR_FRAME = re.compile(
@@ -32,7 +32,9 @@ _ACTOR_FRAME = re.compile(
     r"(?:\n\tname: (?P<name>[^\n]*))?(?:\n\tnamespace: [^\n]*)?(?:\n\tip: (?P<ip>[^\n]*))?\n(?P<cause>.*)",
     re.DOTALL,
 )
-_EXIT_IN_CAUSE = re.compile(r"Worker exit type: (?P<exit_type>\w+) Worker exit detail: (?P<detail>.*)", re.DOTALL)
+_EXIT_IN_CAUSE = re.compile(
+    r"Worker exit type: (?P<exit_type>\w+) Worker exit detail: (?P<detail>.*)", re.DOTALL
+)
 _DELIBERATE = (
     "Force-killed by ray.cancel(force=True)",
     "has received a force ray.cancel request",
@@ -132,7 +134,9 @@ class Ledger:
 
 
 def build(
-    events: Iterable[Event], sources: Iterable[Source] = (), names: Mapping[str, tuple[str, ...]] | None = None
+    events: Iterable[Event],
+    sources: Iterable[Source] = (),
+    names: Mapping[str, tuple[str, ...]] | None = None,
 ) -> Ledger:
     """Draw the ledger from events in time order; `names`: WorkerID -> what it ran."""
     by_kind: dict[str, list[Event]] = {}
@@ -230,7 +234,10 @@ def _actors(ledger: Ledger, by_kind: Mapping[str, list[Event]]) -> None:
             actor.workers.append(event["worker"])
     for event in by_kind.get("export.actor", ()):
         actor = _actor(ledger, event["actor"])
-        actor.class_name, actor.name = actor.class_name or event["class_name"], actor.name or event["name"]
+        actor.class_name, actor.name = (
+            actor.class_name or event["class_name"],
+            actor.name or event["name"],
+        )
     for event in by_kind.get("driver.exception", ()):
         if frame := _ACTOR_FRAME.search(event["what"]):
             actor = _actor(ledger, frame["actor"])
@@ -265,7 +272,9 @@ def _exits(ledger: Ledger, by_kind: Mapping[str, list[Event]]) -> None:
         _sight_in_exception(ledger, event)
 
 
-def _sight(known: dict[str, WorkerExit], worker: str, event: Event, exit_type: str, detail: str) -> None:
+def _sight(
+    known: dict[str, WorkerExit], worker: str, event: Event, exit_type: str, detail: str
+) -> None:
     seen = known.get(worker)
     if seen is None:
         known[worker] = seen = WorkerExit(worker, exit_type, detail, [])
@@ -292,7 +301,8 @@ def _sight_in_exception(ledger: Ledger, event: Event) -> None:
     actor = ledger.actors.get(frame["actor"])
     by_pid = [s for s in ledger.exits if pid is not None and _pid(ledger, s) == pid]
     by_actor = [
-        s for s in ledger.exits
+        s
+        for s in ledger.exits
         if (s.actor == frame["actor"] or (actor is not None and s.worker in actor.workers))
         and (pid is None or _pid(ledger, s) is None)
     ]
@@ -303,8 +313,17 @@ def _sight_in_exception(ledger: Ledger, event: Event) -> None:
         return
     ledger.exits.append(
         WorkerExit(
-            "", cause["exit_type"], cause["detail"], [event], event.at, "", frame["ip"] or "", pid,
-            ids.job_of_actor(frame["actor"]), frame["actor"], (frame["class"] or "",),
+            "",
+            cause["exit_type"],
+            cause["detail"],
+            [event],
+            event.at,
+            "",
+            frame["ip"] or "",
+            pid,
+            ids.job_of_actor(frame["actor"]),
+            frame["actor"],
+            (frame["class"] or "",),
         )
     )
 
@@ -357,16 +376,18 @@ def _why_expected(ledger: Ledger, exit_: WorkerExit) -> str:
         return "intended"
     if any(text in exit_.detail for text in _DELIBERATE):
         return "cancelled with force"
-    if exit_.at is None:
-        return ""
+    return "" if exit_.at is None else _torn_down(ledger, exit_, exit_.at + TEARDOWN_SLACK)
+
+
+def _torn_down(ledger: Ledger, exit_: WorkerExit, at: float) -> str:
+    """Whether its job had ended or its node was being stopped by then."""
     job = ledger.jobs.get(exit_.job)
-    if job and job.ended is not None and exit_.at >= job.ended - TEARDOWN_SLACK / 10:
+    if job and job.ended is not None and at >= job.ended:
         return "its job had ended"
     stop = ledger.stops.get(exit_.node)
-    if stop is not None and exit_.at >= stop - TEARDOWN_SLACK / 10:
+    if stop is not None and at >= stop:
         return "its node was being stopped"
-    if not exit_.job and ledger.jobs:
-        ends = [j.ended for j in ledger.jobs.values()]
-        if all(end is not None and exit_.at >= end - TEARDOWN_SLACK / 10 for end in ends):
-            return "every job had ended"
+    ends = [j.ended for j in ledger.jobs.values()]
+    if not exit_.job and ends and all(end is not None and at >= end for end in ends):
+        return "every job had ended"
     return ""

@@ -24,7 +24,8 @@ class ObjectIdParts(NamedTuple):
     actor: str
     """The actor whose method that task was; empty for a normal task or a driver."""
     job: str
-    index: int
+    number: int
+    """1 to n: the n-th return value; from FIRST_PUT_INDEX on: `ray.put`."""
     put: bool
 
 
@@ -32,9 +33,9 @@ def parse_object_id(value: str) -> ObjectIdParts | None:
     """Split an ObjectID; None if it is not one (length, digits, or nil)."""
     if len(value) != 56 or not _is_hex(value) or value == "f" * 56:
         return None
-    index = int.from_bytes(bytes.fromhex(value[48:]), "little")
+    number = int.from_bytes(bytes.fromhex(value[48:]), "little")
     task = value[:48]
-    return ObjectIdParts(task, actor_of_task(task), task[40:], index, index >= FIRST_PUT_INDEX)
+    return ObjectIdParts(task, actor_of_task(task), task[40:], number, number >= FIRST_PUT_INDEX)
 
 
 def actor_of_task(task: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import TYPE_CHECKING, Literal
 
 from raydoctor.model import Finding, Remedy, Severity, Tier
@@ -54,7 +54,7 @@ class Signal:
         return _compile(self.pattern, self.extent != "line")
 
 
-@lru_cache(maxsize=None)
+@cache
 def _compile(pattern: str, dotall: bool) -> re.Pattern[str]:
     return re.compile(pattern, re.DOTALL if dotall else 0)
 

@@ -55,7 +55,7 @@ def test_roots(fixture: Path) -> None:
         assert report.roots[0].rule in wanted["roots"], "the first root must be right"
     below = {d.rule for d in report.diagnoses} - {d.rule for d in report.roots}
     assert set(wanted["consequences"]) <= below
-    assert not [u for u in report.unexplained], "every symptom is explained"
+    assert report.unexplained == (), "every symptom is explained"
 
 
 @pytest.mark.parametrize("fixture", HARMLESS, ids=lambda f: f.name)
@@ -88,7 +88,9 @@ def test_golden(fixture: Path, request: pytest.FixtureRequest) -> None:
     assert now == json.loads(golden.read_text())
 
 
-@pytest.mark.parametrize("fixture", [f for f in ALL if f.name.startswith("owner-died-oom")], ids=lambda f: f.name)
+@pytest.mark.parametrize(
+    "fixture", [f for f in ALL if f.name.startswith("owner-died-oom")], ids=lambda f: f.name
+)
 def test_owner_died_is_traced_to_the_memory_kill(fixture: Path) -> None:
     report = report_of(fixture)
     (root,) = report.roots

@@ -17,7 +17,8 @@ from raydoctor.rule import Example, Rule, Signal
 ALL = rules.load()
 EXAMPLES = [(rule, example) for rule in ALL for example in rule.examples]
 SIGNALS = sorted(
-    {s for rule in ALL for s in rule.looks_for} | set(signals.FACTS), key=lambda s: (s.kind, s.find, s.pattern)
+    {s for rule in ALL for s in rule.looks_for} | set(signals.FACTS),
+    key=lambda s: (s.kind, s.find, s.pattern),
 )
 HEADINGS = ("What you see", "Why", "Confirm", "Fix", "Not this when")
 
@@ -31,14 +32,20 @@ def run_example(example: Example, folder: Path) -> Report:
         return diagnosis.run(capture, strict=True)
 
 
-@pytest.mark.parametrize(("rule", "example"), EXAMPLES, ids=[f"{r.name}: {e.title}" for r, e in EXAMPLES])
+@pytest.mark.parametrize(
+    ("rule", "example"), EXAMPLES, ids=[f"{r.name}: {e.title}" for r, e in EXAMPLES]
+)
 def test_example(rule: Rule, example: Example, tmp_path: Path) -> None:
     report = run_example(example, tmp_path)
     assert sorted(d.rule for d in report.roots) == sorted(example.roots)
-    assert set(example.consequences) <= {d.rule for d in report.diagnoses} - {d.rule for d in report.roots}
+    assert set(example.consequences) <= {d.rule for d in report.diagnoses} - {
+        d.rule for d in report.roots
+    }
     own = [d for d in report.diagnoses if d.rule == rule.name]
     said = "\n".join(
-        line for d in own for line in (d.headline, *(x for r in d.remedies for x in (r.title, *r.steps)))
+        line
+        for d in own
+        for line in (d.headline, *(x for r in d.remedies for x in (r.title, *r.steps)))
     )
     for text in example.says:
         assert text in said
@@ -51,8 +58,12 @@ def test_rule_is_complete(rule: Rule) -> None:
     sections = dict(re.findall(r"^## (.+)\n((?:(?!## ).*\n)+)", page + "\n", re.MULTILINE))
     assert tuple(sections) == HEADINGS
     assert all(text.strip() for text in sections.values())
-    assert any(rule.name in (*e.roots, *e.consequences) for e in rule.examples), "needs a positive example"
-    assert any(rule.name not in (*e.roots, *e.consequences) for e in rule.examples), "needs a negative example"
+    assert any(rule.name in (*e.roots, *e.consequences) for e in rule.examples), (
+        "needs a positive example"
+    )
+    assert any(rule.name not in (*e.roots, *e.consequences) for e in rule.examples), (
+        "needs a negative example"
+    )
     assert rule.looks_for
 
 

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, NamedTuple, Protocol
 
 from raydoctor.capture.layout import identify
 from raydoctor.errors import RaydoctorError
@@ -30,6 +30,10 @@ TOTAL_LIMIT = 16 << 30
 MEMBER_LIMIT = 500_000
 _CHUNK = 1 << 20
 _BROKEN = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, OSError, ValueError)
+
+
+class _Readable(Protocol):
+    def read(self, size: int, /) -> bytes: ...
 
 
 class _Member(NamedTuple):
@@ -55,7 +59,9 @@ def unpack(archive: Path, into: Path) -> list[Gap]:
 
     Raises RaydoctorError if it is no archive at all.
     """
-    budget = _Budget(min(BASE_LIMIT + RATIO_LIMIT * archive.stat().st_size, TOTAL_LIMIT, _room(into)))
+    budget = _Budget(
+        min(BASE_LIMIT + RATIO_LIMIT * archive.stat().st_size, TOTAL_LIMIT, _room(into))
+    )
     _unpack(archive, archive.name, into, budget, depth=0)
     return budget.gaps
 
@@ -66,7 +72,9 @@ def gunzip(file: Path, to: Path) -> Gap | None:
     try:
         with gzip.open(file) as stream, to.open("wb") as out:
             if _copy(stream, out, limit) < 0:
-                return Gap(file.name, f"unpacks to more than {limit >> 20} MiB; the rest was not read")
+                return Gap(
+                    file.name, f"unpacks to more than {limit >> 20} MiB; the rest was not read"
+                )
     except _BROKEN as error:
         return Gap(file.name, f"damaged gzip file ({_reason(error)}); read up to the damage")
     return None
@@ -92,7 +100,11 @@ def _unpack(archive: Path, shown: str, into: Path, budget: _Budget, depth: int) 
                 f"is right; read are {', '.join(SUFFIXES)}.",
             ) from None
         budget.gaps.append(
-            Gap(shown, f"the archive is damaged ({_reason(error)}); read up to the damage", "Copy it again.")
+            Gap(
+                shown,
+                f"the archive is damaged ({_reason(error)}); read up to the damage",
+                "Copy it again.",
+            )
         )
 
 
@@ -118,8 +130,11 @@ def _take(member: _Member, shown: str, into: Path, budget: _Budget, depth: int) 
         spent = _copy(member.stream, out, budget.bytes)
     if spent < 0:
         budget.gaps.append(
-            Gap(shown, f"unpacks to far more than its size allows (stopped in {member.name})",
-                "Unpack it yourself and give the folder.")
+            Gap(
+                shown,
+                f"unpacks to far more than its size allows (stopped in {member.name})",
+                "Unpack it yourself and give the folder.",
+            )
         )
         return False
     budget.bytes -= spent
@@ -131,7 +146,7 @@ def _take(member: _Member, shown: str, into: Path, budget: _Budget, depth: int) 
     return True
 
 
-def _copy(stream: IO[bytes], out: IO[bytes], limit: int) -> int:
+def _copy(stream: _Readable, out: IO[bytes], limit: int) -> int:
     """Bytes copied, or -1 if there were more than `limit`."""
     total = 0
     while chunk := stream.read(_CHUNK):

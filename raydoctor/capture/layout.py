@@ -64,7 +64,9 @@ SHAPES: tuple[_Shape, ...] = (
         rf"python-core-worker-(?P<worker>{_HEX56})_(?P<pid>\d+){_ROT}\.log",
         f"python-core-worker-{_W}_503.1.log",
     ),
-    _shape("job-driver", rf"job-driver-(?P<submission>.+?){_ROT}\.log", "job-driver-raysubmit_x1.log"),
+    _shape(
+        "job-driver", rf"job-driver-(?P<submission>.+?){_ROT}\.log", "job-driver-raysubmit_x1.log"
+    ),
     _shape("driver", r"driver\.log", "driver.log"),
     _shape(
         "kernel",
@@ -73,23 +75,35 @@ SHAPES: tuple[_Shape, ...] = (
     ),
     _shape("event", rf"event_(?:RAYLET|GCS|AUTOSCALER|JOBS){_ROT}\.log", "event_RAYLET.log"),
     _shape("event", rf"event_CORE_WORKER_(?P<pid>\d+){_ROT}\.log", "event_CORE_WORKER_503.log"),
-    _shape("export-event", rf"event_EXPORT_[A-Z_]+?(?:_(?P<pid>\d+))?{_ROT}\.log", "event_EXPORT_TASK_7.log"),
+    _shape(
+        "export-event",
+        rf"event_EXPORT_[A-Z_]+?(?:_(?P<pid>\d+))?{_ROT}\.log",
+        "event_EXPORT_TASK_7.log",
+    ),
     _shape("debug-state", r"debug_state(?:_gcs)?\.txt", "debug_state.txt"),
     _shape(
         "runtime-env-setup",
         rf"runtime_env_setup-(?P<job>[0-9a-f]{{8}}|ray_client_server_\d+){_ROT}\.log",
         "runtime_env_setup-01000000.log",
     ),
-    _shape("runtime-env-agent", rf"runtime_env_agent{_ROT}\.(?:log|out|err)", "runtime_env_agent.log.1"),
+    _shape(
+        "runtime-env-agent", rf"runtime_env_agent{_ROT}\.(?:log|out|err)", "runtime_env_agent.log.1"
+    ),
     _shape(
         "dashboard-agent",
         rf"(?:dashboard_agent|agent-\d+){_ROT}\.(?:log|out|err)",
         "dashboard_agent.log",
     ),
-    _shape("dashboard", rf"dashboard(?:_[A-Za-z]+)?{_ROT}\.(?:log|out|err)", "dashboard_JobHead.log"),
+    _shape(
+        "dashboard", rf"dashboard(?:_[A-Za-z]+)?{_ROT}\.(?:log|out|err)", "dashboard_JobHead.log"
+    ),
     _shape("log-monitor", rf"log_monitor{_ROT}\.(?:log|out|err)", "log_monitor.err"),
     _shape("monitor", rf"monitor{_ROT}\.(?:log|out|err)", "monitor.log"),
-    _shape("client-server", rf"ray_client_server(?:_\d+)?{_ROT}\.(?:out|err|log)", "ray_client_server_23000.err"),
+    _shape(
+        "client-server",
+        rf"ray_client_server(?:_\d+)?{_ROT}\.(?:out|err|log)",
+        "ray_client_server_23000.err",
+    ),
     _shape("data", r"ray-data(?:-.*)?\.log", "ray-data.log"),
     _shape("serve", r"(?:controller|proxy|replica)_.+\.log", "controller_812.log"),
     _shape("train", r"ray-train.*\.log", "ray-train-app-controller.log"),
@@ -99,7 +113,9 @@ SHAPES: tuple[_Shape, ...] = (
 _BY_INITIAL: dict[str, list[_Shape]] = {}
 """Fifty thousand names are common; most shapes are ruled out by the first letter."""
 for _each in SHAPES:
-    _letters = "dkj" if _each.role == "kernel" else "cpr" if _each.role == "serve" else _each.sample[0]
+    _letters = (
+        "dkj" if _each.role == "kernel" else "cpr" if _each.role == "serve" else _each.sample[0]
+    )
     for _letter in {*_letters, *("da" if _each.role == "dashboard-agent" else "")}:
         _BY_INITIAL.setdefault(_letter, []).append(_each)
 
@@ -117,7 +133,6 @@ SKIPPED_FOLDERS = (
     "nsight",
 )
 """Parts of a session that hold no log: virtual environments, spilled objects, dashboards' settings."""
-
 
 
 def identify(path: str, size: int = 0) -> Source | None:

@@ -61,7 +61,10 @@ class Capture:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -141,7 +144,9 @@ def _from_file(path: Path) -> Capture:
     size = path.stat().st_size
     source = identify(path.name, size) or Source(path.name, "driver", size=size)
     if not os.access(path, os.R_OK):
-        raise RaydoctorError(f"cannot read {path}: permission denied", f"Try: sudo raydoctor diagnose {path}")
+        raise RaydoctorError(
+            f"cannot read {path}: permission denied", f"Try: sudo raydoctor diagnose {path}"
+        )
     return Capture(str(path), "file", {source: path})
 
 
@@ -154,9 +159,13 @@ def _walk(root: Path, capture: Capture) -> None:
             continue
         try:
             if entry.is_symlink():
-                capture.gaps.append(Gap(relative, "is a symbolic link; not followed", "Copy the file itself."))
+                capture.gaps.append(
+                    Gap(relative, "is a symbolic link; not followed", "Copy the file itself.")
+                )
             elif entry.is_file(follow_symlinks=False):
-                found[replace(source, size=entry.stat(follow_symlinks=False).st_size)] = Path(entry.path)
+                found[replace(source, size=entry.stat(follow_symlinks=False).st_size)] = Path(
+                    entry.path
+                )
         except OSError as error:
             capture.gaps.append(Gap(relative, f"cannot be read: {error.strerror}"))
     capture.files.update(sorted(found.items(), key=lambda item: item[0].path))
@@ -167,7 +176,13 @@ def _entries(folder: str, relative: str, gaps: list[Gap]) -> Iterator[tuple[os.D
         with os.scandir(folder) as scan:
             entries = list(scan)
     except OSError as error:
-        gaps.append(Gap(relative or folder, f"cannot be listed: {error.strerror}", f"Try: sudo raydoctor {folder}"))
+        gaps.append(
+            Gap(
+                relative or folder,
+                f"cannot be listed: {error.strerror}",
+                f"Try: sudo raydoctor {folder}",
+            )
+        )
         return
     for entry in entries:
         path = f"{relative}/{entry.name}" if relative else entry.name
@@ -195,7 +210,9 @@ def _add_driver_log(capture: Capture, name: str) -> None:
             f"cannot read the driver log {name}: {why}",
             "Give the file that holds the driver's output, or - for standard input.",
         ) from None
-    capture.files[Source(name if name not in _paths(capture) else f"{name} (driver)", "driver", size=size)] = file
+    capture.files[
+        Source(name if name not in _paths(capture) else f"{name} (driver)", "driver", size=size)
+    ] = file
 
 
 def _paths(capture: Capture) -> set[str]:

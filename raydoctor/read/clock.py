@@ -78,7 +78,9 @@ class Clock:
         if iso := fields.get("iso"):
             text = iso.replace("Z", "+00:00").replace(",", ".")
             try:
-                moment = datetime.fromisoformat(text if text[-3:-2] == ":" else f"{text[:-2]}:{text[-2:]}")
+                moment = datetime.fromisoformat(
+                    text if text[-3:-2] == ":" else f"{text[:-2]}:{text[-2:]}"
+                )
             except ValueError:
                 return None
             return moment.timestamp() if moment.tzinfo else self.epoch(node, str(moment)[:19])

@@ -13,7 +13,16 @@ _LABELLED = re.compile(
     r"([0-9a-f]{64}|[0-9a-f]{56}|[0-9a-f]{48}|[0-9a-f]{36}|[0-9a-f]{32}|[0-9a-f]{8})\b",
     re.IGNORECASE,
 )
-_LENGTHS = {"worker": 56, "node": 56, "actor": 32, "task": 48, "object": 56, "job": 8, "lease": 64, "pg": 36}
+_LENGTHS = {
+    "worker": 56,
+    "node": 56,
+    "actor": 32,
+    "task": 48,
+    "object": 56,
+    "job": 8,
+    "lease": 64,
+    "pg": 36,
+}
 _FIELD_KINDS = {
     **{kind: kind for kind in _LENGTHS},
     **{f"{kind}_id": kind for kind in _LENGTHS},

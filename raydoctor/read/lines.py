@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from raydoctor.read.records import MAX_LINE
@@ -20,44 +21,59 @@ class Lines:
         self._fd = os.open(file, os.O_RDONLY)
         self._start = 0
         self._data = b""
-        self._at_end = False
+        self._safe_from, self._safe_to = 0, -1
+        """Offsets whose line, as far as it is looked at, lies within the window."""
 
     def close(self) -> None:
         """Close the file."""
         os.close(self._fd)
 
+    def around(self, offset: int) -> tuple[int, bytes]:
+        """(start, line) for the line that holds this byte.
+
+        Of a longer line than MAX_LINE the part around the byte is given, from its beginning where
+        that is near.
+        """
+        if not self._safe_from <= offset <= self._safe_to:
+            self._load(offset)
+        data, at = self._data, offset - self._start
+        start = data.rfind(b"\n", max(0, at - MAX_LINE // 2), at) + 1
+        if not start:
+            start = max(0, at - MAX_LINE // 2)
+        end = data.find(b"\n", at, start + MAX_LINE)
+        return self._start + start, data[start : end if end >= 0 else start + MAX_LINE]
+
     def line_start(self, offset: int) -> int:
-        """Where the line begins that holds this byte (at most MAX_LINE before it)."""
-        self._load(offset)
-        position = offset - self._start
-        cut = self._data.rfind(b"\n", 0, position)
-        return max(self._start + cut + 1, offset - MAX_LINE)
+        """Where the line begins that holds this byte (at most MAX_LINE / 2 before it)."""
+        return self.around(offset)[0]
 
     def line_at(self, start: int) -> bytes:
         """The line from `start` to its break, cut at MAX_LINE bytes."""
-        self._load(start)
-        position = start - self._start
-        end = self._data.find(b"\n", position)
-        if end < 0:
-            end = len(self._data)
-        return self._data[position : min(end, position + MAX_LINE)]
+        if not self._safe_from <= start <= self._safe_to:
+            self._load(start)
+        at = start - self._start
+        end = self._data.find(b"\n", at, at + MAX_LINE)
+        return self._data[at : end if end >= 0 else at + MAX_LINE]
 
-    def following(self, start: int, limit: int = RECORD_BYTES) -> list[str]:
-        """The lines after the one that begins at `start`, as many as `limit` bytes hold."""
-        self._load(start, ahead=limit)
-        position = start - self._start
-        first = self._data.find(b"\n", position)
-        if first < 0:
-            return []
-        block = self._data[first + 1 : first + 1 + limit]
-        return [raw[:MAX_LINE].decode("utf-8", "replace") for raw in block.split(b"\n")]
+    def after(self, start: int, limit: int = RECORD_BYTES) -> Iterator[str]:
+        """The lines behind the one that holds `start`, one by one, as many as `limit` bytes hold."""
+        if start + limit > self._start + len(self._data) or start < self._safe_from:
+            self._load(start)
+        # The window may move while the lines are used.
+        data = self._data
+        at = data.find(b"\n", start - self._start) + 1
+        stop = at + limit
+        while 0 < at < min(stop, len(data)):
+            end = data.find(b"\n", at, stop)
+            if end < 0:
+                end = min(stop, len(data))
+            yield data[at : min(end, at + MAX_LINE)].decode("utf-8", "replace")
+            at = end + 1
 
-    def _load(self, offset: int, ahead: int = MAX_LINE) -> None:
-        """Make the window hold some bytes before `offset` and `ahead` bytes behind it."""
-        start, end = self._start, self._start + len(self._data)
-        holds_before = start == 0 or offset - start >= MAX_LINE
-        if start <= offset <= end and holds_before and (offset + ahead <= end or self._at_end):
-            return
+    def _load(self, offset: int) -> None:
+        """Make the window hold what lies before `offset`, and much behind it."""
         self._start = max(0, offset - _BEFORE)
         self._data = os.pread(self._fd, WINDOW, self._start)
-        self._at_end = len(self._data) < WINDOW
+        end = self._start + len(self._data)
+        self._safe_from = self._start + MAX_LINE // 2 if self._start else 0
+        self._safe_to = end - MAX_LINE if len(self._data) == WINDOW else end

@@ -57,14 +57,12 @@ def _fewer(name: str, holders: list[Holder], fitting: int, room: float) -> Remed
     need = max(share, math.ceil(each * _HEADROOM * 10) / 10)
     cpus = max((h.cpus for h in holders), default=0.0) or 1.0
     num_cpus = math.ceil(running * cpus / fitting)
-    kind = "@ray.remote" if not holders[0].actor else "@ray.remote  # class"
+    decorated = f"class {name}" if holders[0].actor else name
     what = f"{name} at once instead of {running}"
     return Remedy(
         f"Run at most {fitting} {what}: {fitting} × {each:.2f} GB fit the {room:.1f} GB that it may use here",
         (
-            f"{kind.split('  ')[0]}(memory={_gib(need)})   # {name}: reserves {need:.1f} GB each, so that Ray starts fewer"
-            if "class" not in kind
-            else f"@ray.remote(memory={_gib(need)})   # class {name}",
+            f"@ray.remote(memory={_gib(need)})   # {decorated}: reserves {need:.1f} GB each, so that Ray starts fewer",
             f"@ray.remote(num_cpus={num_cpus})   # or: {running} ran at once with num_cpus={cpus:g}",
         ),
         doc=DOC,

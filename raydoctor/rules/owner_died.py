@@ -58,7 +58,7 @@ LOST = Signal(
     extent="record",
 )
 
-_DRIVER_ENDED = f"[2026-11-21 07:35:02,000 I 8 8] (gcs_server) gcs_job_manager.cc:156: Marking job as finished. job_id=01000000\n"
+_DRIVER_ENDED = "[2026-11-21 07:35:02,000 I 8 8] (gcs_server) gcs_job_manager.cc:156: Marking job as finished. job_id=01000000\n"
 _OOM = (
     "[2026-11-21 07:43:10,000 W 8 8] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, worker id = "
     f"{_W}, node id = {_N}, address = 10.0.0.2, exit_type = NODE_OUT_OF_MEMORY, exit_detail = 1 worker(s) were killed due to the "

@@ -155,7 +155,12 @@ def _finding(case: Case, strikes: list[Report]) -> Finding:
         severity=evidence.severity(case, exits) if exits else None,
         remedies=remedies(worst),
         caused_by=tuple(Entity("oom-loop", v.function) for v in victims),
-        covers=(*(s.event for s in strikes), *told, *evidence.exit_events(exits), *_summaries(case, strikes)),
+        covers=(
+            *(s.event for s in strikes),
+            *told,
+            *evidence.exit_events(exits),
+            *_summaries(case, strikes),
+        ),
     )
 
 
@@ -216,7 +221,7 @@ def _headline(worst: Report, victims: list[Holder], killed: int) -> str:
 
 
 def _innocent(victims: list[Holder], name: str) -> bool:
-    return all(v.function != name and v.name != name for v in victims)
+    return all(name not in (v.function, v.name) for v in victims)
 
 
 def _shows(strike: Report) -> str:

@@ -30,7 +30,6 @@ from collections.abc import Iterator
 from raydoctor.case import Case
 from raydoctor.model import Entity, Finding, Gap, Link, Remedy, Subject
 from raydoctor.rule import Example, rule
-from raydoctor.rules import _evidence as evidence
 from raydoctor.rules._cluster import (
     AGENT_FAILED,
     CHECK_FAILED,
