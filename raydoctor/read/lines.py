@@ -57,7 +57,8 @@ class Lines:
 
     def after(self, start: int, limit: int = RECORD_BYTES) -> Iterator[str]:
         """The lines behind the one that holds `start`, one by one, as many as `limit` bytes hold."""
-        if start + limit > self._start + len(self._data) or start < self._safe_from:
+        ahead = self._start + len(self._data) - start
+        if start < self._start or (ahead < limit and len(self._data) == WINDOW):
             self._load(start)
         # The window may move while the lines are used.
         data = self._data
@@ -69,6 +70,10 @@ class Lines:
                 end = min(stop, len(data))
             yield data[at : min(end, at + MAX_LINE)].decode("utf-8", "replace")
             at = end + 1
+
+    def following(self, start: int, limit: int = RECORD_BYTES) -> list[str]:
+        """The lines after the one that begins at `start`, as many as `limit` bytes hold."""
+        return list(self.after(start, limit))
 
     def _load(self, offset: int) -> None:
         """Make the window hold what lies before `offset`, and much behind it."""

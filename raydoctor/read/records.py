@@ -10,8 +10,12 @@ the kernel's, and plain text. The driver's output wraps any of them in `(raylet,
 from __future__ import annotations
 
 import json
+import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 MAX_RECORD_LINES = 250
@@ -20,26 +24,40 @@ MAX_LINE = 16_384
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _CPP = re.compile(
-    r"\[(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) (?P<level>[TDIWECF]) (?P<pid>\d+) \d+\] "
+    r"\[(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) (?P<level>[TDIWECF]) (?P<pid>\d{1,10}) \d+\] "
     r"(?:\([\w.-]+\) )?[\w./-]+:\d+: ?"
 )
 _PYTHON = re.compile(
     r"(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3})[\t ]+(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL)"
     r"[\t ]+(?:[\w./-]+:\d+ -- )?"
 )
-_ABSL = re.compile(r"(?P<level>[IWEF])(?P<monthday>\d{4}) (?P<time>\d\d:\d\d:\d\d\.\d+)\s+(?P<pid>\d+) [\w./-]+:\d+\]\s*")
+_ABSL = re.compile(
+    r"(?P<level>[IWEF])(?P<monthday>\d{4}) (?P<time>\d\d:\d\d:\d\d\.\d+)\s+(?P<pid>\d{1,10}) [\w./-]+:\d+\]\s*"
+)
 _KERNEL = (
     re.compile(r"\[(?P<date>\w{3} \w{3} +\d+ \d\d:\d\d:\d\d \d{4})\] "),
     re.compile(r"\[ *(?P<uptime>\d+\.\d+)\] "),
-    re.compile(r"(?P<iso>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?) \S+ kernel: (?:\[ *\d+\.\d+\] )?"),
+    re.compile(
+        r"(?P<iso>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?) \S+ kernel: (?:\[ *\d+\.\d+\] )?"
+    ),
     re.compile(r"(?P<syslog>\w{3} +\d+ \d\d:\d\d:\d\d) \S+ kernel: (?:\[ *\d+\.\d+\] )?"),
 )
 _PREFIX = re.compile(
-    r"\((?P<who>(?:raylet|gcs_server|autoscaler|scheduler)(?:[ ,][^()]*)?|[^()]*(?:\([^()]*\))?[^()]*?pid=\d+(?:, ip=[^()]+)?)\) ?"
+    r"\((?P<who>(?:raylet|gcs_server|autoscaler|scheduler)(?:[ ,][^()]*)?|[^()]*(?:\([^()]*\))?[^()]*?pid=\d{1,10}(?:, ip=[^()]+)?)\) ?"
 )
-_PREFIX_PARTS = re.compile(r"^(?P<name>.*?)[ ,]*\bpid=(?P<pid>\d+)(?:, ip=(?P<ip>\S+))?$")
-_REPEATED = re.compile(r" ?\[repeated (\d+)x across (?:cluster|all nodes)\](?: \(Ray deduplicates logs by default\..*)?$")
-_LEVELS = {"DEBUG": "D", "INFO": "I", "WARNING": "W", "ERROR": "E", "CRITICAL": "C", "FATAL": "C", "F": "C"}
+_PREFIX_PARTS = re.compile(r"^(?P<name>.*?)[ ,]*\bpid=(?P<pid>\d{1,10})(?:, ip=(?P<ip>\S+))?$")
+_REPEATED = re.compile(
+    r" ?\[repeated (\d{1,10})x across (?:cluster|all nodes)\](?: \(Ray deduplicates logs by default\..*)?$"
+)
+_LEVELS = {
+    "DEBUG": "D",
+    "INFO": "I",
+    "WARNING": "W",
+    "ERROR": "E",
+    "CRITICAL": "C",
+    "FATAL": "C",
+    "F": "C",
+}
 _TRACEBACK = "Traceback (most recent call last):"
 _PLAIN_BREAKS = (
     ":task_name:",
@@ -49,12 +67,26 @@ _PLAIN_BREAKS = (
     "Fatal Python error:",
 )
 
-_CHAINED = ("During handling of the above exception, another", "The above exception was the direct cause of")
+_CHAINED = (
+    "During handling of the above exception, another",
+    "The above exception was the direct cause of",
+)
 """Between the tracebacks of a chain. `RayTaskError` prints `ray::f() (pid=…)` for its own
 `Traceback` lines, so behind such a line the same record goes on unless a `Traceback` follows."""
 _ONE_WRITER = frozenset(
-    {"raylet-out", "gcs-out", "core-driver", "core-worker", "core-io", "runtime-env-agent", "runtime-env-setup",
-     "dashboard", "dashboard-agent", "monitor", "log-monitor"}
+    {
+        "raylet-out",
+        "gcs-out",
+        "core-driver",
+        "core-worker",
+        "core-io",
+        "runtime-env-agent",
+        "runtime-env-setup",
+        "dashboard",
+        "dashboard-agent",
+        "monitor",
+        "log-monitor",
+    }
 )
 """Roles whose records all have headers, so that a traceback there belongs to the record above it."""
 
@@ -144,9 +176,12 @@ def _parse_prefix(line: Line) -> None:
         name, _, rest = who.replace(",", " ").partition(" ")
         line.who = name
         line.ip = rest.partition("ip=")[2].strip()
-    line.echo = {"raylet": "raylet", "gcs_server": "gcs", "autoscaler": "autoscaler", "scheduler": "autoscaler"}.get(
-        line.who, "worker"
-    )
+    line.echo = {
+        "raylet": "raylet",
+        "gcs_server": "gcs",
+        "autoscaler": "autoscaler",
+        "scheduler": "autoscaler",
+    }.get(line.who, "worker")
 
 
 def _parse_kernel(line: Line) -> None:
@@ -181,7 +216,9 @@ def _parse_json(line: Line) -> bool:
     extra = data.get("custom_fields")
     flat = {**data, **(extra if isinstance(extra, dict) else {})}
     line.fields = {
-        k: str(v) for k, v in flat.items() if isinstance(v, (str, int, float)) and k not in ("message", "exc_text")
+        k: str(v)
+        for k, v in flat.items()
+        if isinstance(v, (str, int, float)) and k not in ("message", "exc_text")
     }
     return True
 
