@@ -36,11 +36,11 @@ from raydoctor import ids
 from raydoctor.case import Case
 from raydoctor.facts import WorkerExit
 from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
-from raydoctor.rule import Example, rule
+from raydoctor.rule import Example, Signal, rule
 from raydoctor.rules import _actor_deaths as actors
 from raydoctor.rules import _evidence as evidence
 from raydoctor.rules._actor_deaths import CALL_FAILED, Death
-from raydoctor.signals import JOB_FINISHED, OWNER_GONE_KILLED, RAY_EXCEPTION
+from raydoctor.signals import ACTOR_PLACED, GCS, JOB_FINISHED, OWNER_GONE_KILLED, RAY_EXCEPTION
 
 _LIFETIMES = "https://docs.ray.io/en/latest/ray-core/actors/named-actors.html#actor-lifetimes"
 _A = "b4203f7090329c495f28327601000000"
@@ -48,6 +48,21 @@ _W = "4f059f01e4e7c97759a38e087d85b28db9ab784c2cf818d6307ac1c0"
 _CHILD = "b12e2f43e80a8ffe0602be5efcee3d0268ebc7cb3760c4a29e21fad8"
 _N = "7242d0307271711d187811091629336d2817d1540779835256818d3c"
 _DRIVER = "01000000" + "f" * 48
+
+OWNER_FAILED = Signal(
+    "actor.owner_failed",
+    " failed, destroying actor child",
+    r"^Worker (?P<owner>[0-9a-f]{56}) failed, destroying actor child",
+    GCS,
+    f"Worker {_W} failed, destroying actor child, job id = 01000000",
+)
+DESTROYED = Signal(
+    "actor.destroyed",
+    "Destroying actor",
+    r"^Destroying actor(?:, actor id = |\b.*? actor_id=)(?P<actor>[0-9a-f]{32})",
+    GCS,
+    f"Destroying actor, force_kill=1, timeout_ms=-1 job_id=01000000 actor_id={_A}",
+)
 
 
 def _frame(cause: str) -> str:
@@ -75,6 +90,10 @@ _OWNER_EXIT = (
 _PLACED = (
     "[2026-11-21 07:41:27,632 I 13 13] (gcs_server) gcs_actor_scheduler.cc:447: Start creating actor "
     f"{_A} on worker {_CHILD} at node {_N}, job id = 01000000\n"
+)
+_DESTROYED = (
+    f"[2026-11-21 07:41:27,939 I 20 20] (gcs_server) gcs_actor_manager.cc:999: {OWNER_FAILED.sample}\n"
+    f"[2026-11-21 07:41:27,939 I 20 20] (gcs_server) gcs_actor_manager.cc:1023: {DESTROYED.sample}\n"
 )
 _WITH_OWNER = (
     "[2026-11-21 07:41:27,938 I 78 78] (raylet) node_manager.cc:1090: The leased worker "
@@ -111,15 +130,23 @@ class _Orphan:
     death: Death
     owner: str
     exit: WorkerExit | None
-    killed: Event | None
-    """The raylet's word that it killed the actor's worker for its owner."""
+    ended: Event | None
+    """The raylet's or GCS's word that the actor was ended for its owner's sake."""
 
 
 @rule(
     tier="cause",
     severity="error",
     rank=42,
-    looks_for=(CALL_FAILED, RAY_EXCEPTION, *OWNER_GONE_KILLED, *JOB_FINISHED),
+    looks_for=(
+        CALL_FAILED,
+        RAY_EXCEPTION,
+        OWNER_FAILED,
+        DESTROYED,
+        *OWNER_GONE_KILLED,
+        *ACTOR_PLACED,
+        *JOB_FINISHED,
+    ),
     examples=(
         Example(
             "the actor that had created it was killed",
@@ -138,6 +165,16 @@ class _Orphan:
                 "driver.log": _frame(_REFERENCES).replace("ActorDiedError", "RayActorError"),
                 "logs/gcs_server.out": _PLACED + _OWNER_EXIT,
                 "logs/raylet.out": _WITH_OWNER,
+            },
+            roots=("worker-vanished",),
+            consequences=("actor-owner-died",),
+        ),
+        Example(
+            "GCS destroyed it for its owner, and no raylet had to kill it (2.40)",
+            {
+                "driver.log": _frame(_REFERENCES.replace(".", " including lineage ref count.")),
+                "logs/gcs_server.out": _PLACED + _DESTROYED + _OWNER_EXIT,
+                "logs/raylet.out": "",
             },
             roots=("worker-vanished",),
             consequences=("actor-owner-died",),
@@ -184,21 +221,29 @@ def actor_owner_died(case: Case) -> Iterator[Finding]:
 
 def _orphan(case: Case, death: Death) -> _Orphan | None:
     """The actor's owner, if its end took the actor along."""
-    killed = next(
-        (
-            event
-            for worker in case.actor(death.actor).workers
-            for event in case.about(Entity("worker", worker), "worker.killed_with_owner")
-            if worker in (event["worker"], event["worker_a"], event["worker_b"])
-        ),
-        None,
-    )
-    owner = death.owner or (killed and (killed["owner"] or killed["owner_b"])) or ""
+    ended = _ended_with_owner(case, death)
+    owner = death.owner or (ended and (ended["owner"] or ended["owner_b"])) or ""
     told = actors.BY_OWNER in death.cause
-    given_back = actors.BY_SCOPE in death.cause and (killed or _outlived(case, death, owner))
+    given_back = actors.BY_SCOPE in death.cause and (ended or _outlived(case, death, owner))
     if not told and not given_back:
         return None
-    return _Orphan(death, owner, case.exit_of(owner), killed)
+    return _Orphan(death, owner, case.exit_of(owner), ended)
+
+
+def _ended_with_owner(case: Case, death: Death) -> Event | None:
+    """The word of the raylet that killed the actor's worker, or of GCS that destroyed the actor.
+
+    They race: where GCS is first the raylet has nothing left to kill (seen with 2.40).
+    """
+    for worker in case.actor(death.actor).workers:
+        for event in case.about(Entity("worker", worker), "worker.killed_with_owner"):
+            if worker in (event["worker"], event["worker_a"], event["worker_b"]):
+                return event
+    for destroyed in case.about(death.entity, "actor.destroyed"):
+        for event in case.near(destroyed, "actor.owner_failed", before=1, after=1):
+            if death.owner in ("", event["owner"]):
+                return event
+    return None
 
 
 def _outlived(case: Case, death: Death, owner: str) -> bool:
@@ -223,7 +268,7 @@ def _finding(case: Case, orphans: list[_Orphan]) -> Finding:
         subjects=(*(d.subject for d in found[:9]), Subject("worker", first.owner or None)),
         count=len(found),
         remedies=_remedies(first),
-        covers=(*actors.all_events(found), *(o.killed for o in orphans if o.killed)),
+        covers=(*actors.all_events(found), *(o.ended for o in orphans if o.ended)),
     )
 
 
@@ -259,10 +304,11 @@ def _chain(case: Case, orphans: list[_Orphan]) -> tuple[Link, ...]:
         links.append(Link(job.end_event, f"the owner's job {ids.job_number(job.id)} ends"))
     if first.exit:
         links += evidence.exit_links(first.exit, most=1)
-    killed = next((o.killed for o in orphans if o.killed), None)
-    if killed:
+    ended = next((o.ended for o in orphans if o.ended), None)
+    if ended:
+        who = "GCS destroys" if ended.kind == "actor.owner_failed" else "the raylet kills"
         links.append(
-            Link(killed, f"the raylet kills {first.death.label}'s worker because its owner died")
+            Link(ended, f"{who} what the dead owner had created, {first.death.label} with it")
         )
     links += [
         Link(event, f"a call on {first.death.label} fails: {_said(first.death)}")

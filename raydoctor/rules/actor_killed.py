@@ -1,0 +1,285 @@
+"""An actor was ended on purpose, and somebody still called it.
+
+## What you see
+`ActorDiedError` (`RayActorError` up to Ray 2.10) with one of three endings:
+- ``because it was killed by `ray.kill` ``: somebody called `ray.kill` on its handle;
+- `Worker exit type: INTENDED_USER_EXIT … exit_actor() is called`: it called `ray.actor.exit_actor()` itself;
+- `because all references to the actor were removed`: the last handle that counts went out of scope, and
+  Ray ended the actor. Up to 2.9 also `RuntimeError: Lost reference to actor`, for `Actor.remote().method.remote()`.
+
+## Why
+None of these is a crash: the process ended because it was told to. What is wrong is the order: a
+clean-up that came too early, a loop that asks once more after the end, a handle that only lives in a
+function. Which handles count changed: one from `ray.get_actor` kept the actor alive with 2.9.3 and 2.20, and
+does not with 2.40 and 2.60 (measured); only the one that `.remote()` returned, and its copies, do.
+
+## Confirm
+- The actor's own core log (`python-core-worker-*.log`) tells the reason and the time beside `exit_detail=`.
+- No Ray log says who called `ray.kill`: look for it in your program, and remember that Ray Tune, Train and
+  Serve kill the actors they manage.
+
+## Fix
+`ray.kill`: after the last call, when its result is there. `exit_actor`: return a mark for the end, or take the
+error as one. Out of scope: keep the handle that created it, or make it detached.
+
+## Not this when
+Its creator died and took it along (`actor-owner-died`), its process was killed or crashed
+(`worker-vanished`, `worker-native-crash`), or the program catches the error: an actor that was ended and is
+not missed is not listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from raydoctor.case import Case
+from raydoctor.model import Entity, Event, Finding, Link, Remedy
+from raydoctor.rule import Example, Signal, rule
+from raydoctor.rules import _actor_deaths as actors
+from raydoctor.rules import _evidence as evidence
+from raydoctor.rules._actor_deaths import CALL_FAILED, Death
+from raydoctor.signals import ACTOR_PLACED, DRIVER, RAY_EXCEPTION
+
+_TERMINATING = "https://docs.ray.io/en/latest/ray-core/actors/terminating-actors.html"
+_LIFETIMES = "https://docs.ray.io/en/latest/ray-core/actors/named-actors.html#actor-lifetimes"
+
+LEFT = Signal(
+    "actor.left",
+    "Client::Disconnect, exit_type=INTENDED_",
+    r"^Raylet(?:Ipc)?Client::Disconnect, exit_type=INTENDED_\w+, exit_detail=(?P<detail>.*?(?:killed by `ray\.kill`|"
+    r"exit_actor\(\) is called|references to the actor were removed).*?), has creation_task_exception",
+    ("core-worker",),
+    "RayletIpcClient::Disconnect, exit_type=INTENDED_SYSTEM_EXIT, exit_detail=Worker exits because the actor is killed. The "
+    "actor is dead because it was killed by `ray.kill`., has creation_task_exception_pb_bytes=0",
+)
+LOST_REFERENCE = Signal(
+    "actor.lost_reference",
+    "RuntimeError: Lost reference to actor",
+    r"^RuntimeError: Lost reference to actor$",
+    DRIVER,
+    "RuntimeError: Lost reference to actor",
+    symptom=True,
+)
+
+_KINDS = (actors.BY_KILL, actors.BY_EXIT, actors.BY_SCOPE)
+_A = "c4647def073eea9d8fbb251801000000"
+_W = "a07fa00a6cf9b3258fd6316159a56d965c516ff1108012ab20f3bd9b"
+_N = "d6ee7b2fc9aa6e457ead8e404153759d8d28b085e2ec49238aa515d8"
+_KILLED = "it was killed by `ray.kill`."
+_LEFT_TEXT = (
+    "its worker process has died. Worker exit type: INTENDED_USER_EXIT Worker exit detail: Worker exits by an user request. "
+    "Worker exits with an exit code 0. exit_actor() is called."
+)
+_SCOPE = "all references to the actor were removed."
+
+
+def _frame(cause: str, actor: str = _A) -> str:
+    return (
+        "Traceback (most recent call last):\nray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this "
+        f"task.\n\tclass_name: Cache\n\tactor_id: {actor}\n\tpid: 386\n\tname: cache\n\tnamespace: shared\n\tip: 10.0.0.2\n"
+        f"The actor is dead because {cause}\n"
+    )
+
+
+_PLACED = (
+    "[2026-11-21 07:41:06,968 I 13 13] (gcs_server) gcs_actor_scheduler.cc:424: Submitting actor creation task to worker. "
+    f"actor_id={_A} worker_id={_W} node_id={_N} job_id=01000000\n"
+)
+_OWN_LOG = f"logs/python-core-worker-{_W}_386.log"
+_OWN_END = (
+    "[2026-11-21 07:41:07,079 I 386 405] raylet_ipc_client.cc:133: RayletIpcClient::Disconnect, exit_type=INTENDED_SYSTEM_EXIT, "
+    f"exit_detail=Worker exits because the actor is killed. The actor is dead because {_KILLED}, has "
+    "creation_task_exception_pb_bytes=0\n"
+)
+_CALLER_LOG = f"logs/python-core-driver-01000000{'f' * 48}_12.log"
+_CALL = (
+    f"[2026-11-21 07:41:08,073 W 12 12] task_manager.cc:1678: Task attempt c2668a65bda616c1{_A} failed with error ACTOR_DIED Fail "
+    "immediately? 0, status IOError: cancelling task of dead actor, error info actor_died_error {\n  actor_died_error_context "
+    f'{{\n    error_message: "The actor is dead because {_KILLED}"\n    pid: 386\n    class_name: "Cache"\n  }}\n}}\n'
+)
+_GCS = {"logs/gcs_server.out": _PLACED, "logs/raylet.out": ""}
+
+
+@rule(
+    tier="root",
+    severity="error",
+    rank=48,
+    looks_for=(CALL_FAILED, RAY_EXCEPTION, LEFT, LOST_REFERENCE, *ACTOR_PLACED),
+    examples=(
+        Example(
+            "killed a second before it was asked",
+            {**_GCS, _OWN_LOG: _OWN_END, _CALLER_LOG: _CALL, "driver.log": _frame(_KILLED)},
+            roots=("actor-killed",),
+            says=("Cache 'cache' (pid 386) was killed by ray.kill", "1 call failed, 1.0 s later"),
+        ),
+        Example(
+            "it left by exit_actor(); only the driver's output is left",
+            {"driver.log": _frame(_LEFT_TEXT)},
+            roots=("actor-killed",),
+            says=("left by exit_actor()",),
+        ),
+        Example(
+            "two actors whose handles went out of scope",
+            {"driver.log": _frame(_SCOPE) + _frame(_SCOPE, "d" * 24 + "01000000")},
+            roots=("actor-killed",),
+            says=("2 Cache actors", 'lifetime="detached"'),
+        ),
+        Example(
+            "a method of a handle that nobody kept, up to 2.9",
+            {
+                "driver.log": "Traceback (most recent call last):\nRuntimeError: Lost reference to actor\n"
+            },
+            roots=("actor-killed",),
+        ),
+        Example(
+            "the program caught the error: it knew that the actor was gone",
+            {**_GCS, _OWN_LOG: _OWN_END, _CALLER_LOG: _CALL, "driver.log": "as intended\n"},
+        ),
+        Example(
+            "a task prints the words",
+            {
+                "driver.log": f"(check pid=12) The actor is dead because {_KILLED}\nthe runbook: {_frame(_KILLED)[42:]}",
+                **_GCS,
+            },
+        ),
+    ),
+)
+def actor_killed(case: Case) -> Iterator[Finding]:
+    """One finding per way of ending and class."""
+    groups: dict[tuple[str, str], list[Death]] = {}
+    for death in actors.deaths(case):
+        kind = next((k for k in _KINDS if k in death.cause), "")
+        if kind:
+            groups.setdefault((kind, death.class_name), []).append(death)
+    for (kind, _), found in groups.items():
+        yield _finding(case, kind, found)
+    if lost := case.of("actor.lost_reference"):
+        yield _lost(lost)
+
+
+def _finding(case: Case, kind: str, found: list[Death]) -> Finding:
+    first = found[0]
+    ends = [end for death in found for end in _ends(case, death)]
+    links = [Link(end, f"{first.label} says why it leaves: {end['detail']}") for end in ends[:1]]
+    links += [
+        Link(event, f"a call on {first.label} fails")
+        for event in (*first.calls[:1], *first.seen[:1])
+    ]
+    return Finding(
+        _headline(kind, found, ends),
+        tuple(links),
+        explains=tuple(death.entity for death in found),
+        subjects=tuple(death.subject for death in found[:10]),
+        count=len(found),
+        # Without a driver's output nobody can say whether the program minded.
+        severity="error"
+        if any(case.about(d.entity, "driver.exception") for d in found)
+        else "warning",
+        remedies=_remedies(kind, first),
+        covers=(*actors.all_events(found), *ends),
+    )
+
+
+def _ends(case: Case, death: Death) -> list[Event]:
+    """The actor's own last words."""
+    return [
+        event
+        for worker in case.actor(death.actor).workers
+        for event in case.about(Entity("worker", worker), "actor.left")
+    ]
+
+
+def _headline(kind: str, found: list[Death], ends: list[Event]) -> str:
+    first = found[0]
+    many = len(found) > 1
+    who = f"{len(found)} {first.class_name or 'unnamed'} actors" if many else first.label
+    was, they, their = ("were", "they", "their") if many else ("was", "it", "its")
+    calls = evidence.many(sum(d.count for d in found), "call")
+    told = {
+        actors.BY_KILL: f"{who} {was} killed by ray.kill",
+        actors.BY_EXIT: f"{who} left by exit_actor()",
+        actors.BY_SCOPE: f"{who} {was} ended by Ray when the last handle that counts on {their} life was gone",
+    }[kind]
+    return f"{told}, and {they} {was} still in use: {calls} failed{_later(found, ends)}"
+
+
+def _later(found: list[Death], ends: list[Event]) -> str:
+    """How long after its end the call failed, for a single actor."""
+    called = next((e.at for e in found[0].calls), None)
+    if len(found) > 1 or not ends or called is None or ends[0].at is None:
+        return ""
+    return f", {max(0.0, called - ends[0].at):.1f} s later"
+
+
+def _lost(events: list[Event]) -> Finding:
+    return Finding(
+        "A method was called on an actor whose handle nobody kept (`Actor.remote().method.remote()`): the actor was already gone",
+        (Link(events[0], "the handle was collected before the call"),),
+        count=evidence.total(events),
+        remedies=_remedies(actors.BY_SCOPE, Death("")),
+        covers=tuple(events),
+    )
+
+
+def _remedies(kind: str, death: Death) -> tuple[Remedy, ...]:
+    cls = death.class_name or "Actor"
+    return {
+        actors.BY_KILL: _kill_later,
+        actors.BY_EXIT: _tell_the_caller,
+        actors.BY_SCOPE: _keep_the_handle,
+    }[kind](cls, death.name or cls.lower())
+
+
+def _kill_later(cls: str, name: str) -> tuple[Remedy, ...]:
+    return (
+        Remedy(
+            f"Kill {cls} after the last call on it has returned",
+            (
+                "grep -rn 'ray.kill(' .   # who does it?",
+                "ray.get(pending)         # the calls that are still under way",
+                f"ray.kill({name})",
+            ),
+            doc=_TERMINATING,
+        ),
+        Remedy(
+            f"Let {cls} come back instead, if it was killed to free it from a bad state",
+            (
+                f"{name} = {cls}.options(max_restarts=1).remote(…)",
+                f"ray.kill({name}, no_restart=False)",
+            ),
+            doc=_TERMINATING,
+        ),
+    )
+
+
+def _tell_the_caller(cls: str, name: str) -> tuple[Remedy, ...]:
+    return (
+        Remedy(
+            f"Tell the caller that {cls} is done, instead of leaving under it",
+            (
+                "return None   # in the method, where it calls exit_actor()",
+                f"del {name}      # in the caller, once it got None: the last handle ends the actor",
+            ),
+            doc=_TERMINATING,
+        ),
+    )
+
+
+def _keep_the_handle(cls: str, name: str) -> tuple[Remedy, ...]:
+    return (
+        Remedy(
+            f"Keep the handle that created {cls} for as long as it is used",
+            (
+                f"self.{name} = {cls}.remote(…)   # not only a local name, nor only ray.get_actor(…)",
+            ),
+            doc=_TERMINATING,
+        ),
+        Remedy(
+            f"Make {cls} independent of handles",
+            (
+                f'{cls}.options(name="{name}", lifetime="detached", get_if_exists=True).remote(…)',
+                f'ray.kill(ray.get_actor("{name}"))   # when it is no longer needed: nobody else ends it',
+            ),
+            doc=_LIFETIMES,
+        ),
+    )
