@@ -1,7 +1,7 @@
 """What the rules about waiting share: requests, what the nodes have, who holds it, who gave up.
 
 Texts read in the logs of Ray 2.9.3, 2.20, 2.40, 2.50 and 2.60. Up to 2.40 the raylet writes amounts as
-ten-thousandths (`{CPU: 10000}` is one CPU), in 2.60 as they are (`{CPU: 1}`); `total` in its dumps is
+ten-thousandths (`{CPU: 10000}` is one CPU), from 2.50 on as they are (`{CPU: 1}`); `total` in its dumps is
 in ten-thousandths everywhere. The autoscaler writes Python dictionaries.
 """
 

@@ -1,0 +1,354 @@
+"""A placement group was never created, and whoever needs it waits.
+
+## What you see
+`pg.wait()` returns False, `ray.get(pg.ready())` does not return, tasks in the group stay
+`PENDING_NODE_ASSIGNMENT`; Train and Tune say that trials are pending. gcs_server.out registers the group
+and never says `Successfully created placement group`.
+
+## Why
+All bundles of a group are reserved at once or none is. `STRICT_PACK` needs room for all of them on one
+node, `STRICT_SPREAD` one node per bundle; `PACK` and `SPREAD` only need each bundle to fit somewhere. What
+actors already hold is not free for a group.
+
+## Confirm
+- `ray list placement-groups --detail`: its bundles, its `scheduling_state` (`INFEASIBLE`, `NO_RESOURCES`).
+- `ray status`: `Pending Demands` shows `{…} * 2 (STRICT_PACK): 1+ pending placement groups`.
+- `ray list nodes --detail`: what each node has.
+
+## Fix
+Make the bundles smaller or the strategy less strict, add nodes, or end what holds the resources. Wait
+with a deadline (`pg.wait(60)`) and remove the group when it passes.
+
+## Not this when
+A task outside any group asks for too much (`infeasible-request`), or the group was created and is used by
+tasks that ask for more than its bundles hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from raydoctor.case import Case
+from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.rule import Example, Signal, rule
+from raydoctor.rules import _evidence as evidence
+from raydoctor.rules import _waiting as waiting
+from raydoctor.signals import GCS, JOB_FINISHED, RAY_EXCEPTION
+
+_DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/placement-group.html"
+_LONG = 10.0
+"""Seconds; a group that fits was created within one in every Ray from 2.9.3 to 2.60."""
+_STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
+"""`PlacementStrategy` of common.proto, which the GCS prints as a number."""
+
+_PG = "b8ce3c6e15178ae3a2509ec035e001000000"
+
+REGISTERED = Signal(
+    "pg.registered", "Registering placement group, placement group id = ",
+    r"^Registering placement group, placement group id = (?P<pg>[0-9a-f]{36}), name = (?P<name>.*?), strategy = (?P<strategy>\d)", GCS,
+    f"Registering placement group, placement group id = {_PG}, name = ranks, strategy = 2",
+)  # fmt: skip
+CREATED = Signal(
+    "pg.created", "Successfully created placement group ",
+    r"^Successfully created placement group .*?, id: (?P<pg>[0-9a-f]{36})", GCS,
+    f"Successfully created placement group ranks, id: {_PG}",
+)  # fmt: skip
+REMOVED = (
+    Signal(
+        "pg.removed", "Placement group of an id, ",
+        r"^Placement group of an id, (?P<pg>[0-9a-f]{36}) is (?:(?P<by_user>removed successfully)|successfully removed because the job)",
+        GCS, f"Placement group of an id, {_PG} is removed successfully.",
+    ),
+    Signal(
+        "pg.removed", "Removed placement group because its ",
+        r"^Removed placement group because its (?:job finished|creator actor exited)\.(?:.*?placement_group_id=(?P<pg>[0-9a-f]{36}))?",
+        GCS, f"Removed placement group because its job finished. placement_group_id={_PG}",
+    ),
+)  # fmt: skip
+NEVER_READY = Signal(
+    "pg.never_ready", "Failed to waiting for placement group until ready, placement group id = ",
+    r"^Failed to waiting for placement group until ready, placement group id = (?P<pg>[0-9a-f]{36}), cause: "
+    r"(?:NotFound: )?Placement group is removed before it is created", GCS,
+    f"Failed to waiting for placement group until ready, placement group id = {_PG}, cause: NotFound: Placement group is removed "
+    "before it is created.",
+)  # fmt: skip
+
+
+def _gcs(second: int, text: str) -> str:
+    return f"[2026-11-21 07:45:{second:02d},637 I 13 13] (gcs_server) gcs_placement_group_manager.cc:367: {text}\n"
+
+
+_TIMEOUT = "ray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n"
+_NO_TYPE = (
+    "(autoscaler +{}s) Error: No available node types can fulfill resource request defaultdict(<class 'float'>, {{'CPU': 8.0}}). Add "
+    "suitable node types to this cluster to resolve this issue.\n"
+)
+_MONITOR = f"2026-11-21 07:45:43,805\tINFO autoscaler.py:408 -- \n{waiting.STATUS.sample}\n"
+_NODES = (
+    'NodeManager:\nLocal id: 53 Local resources: {} Cluster resources: node id: 53{"total":{CPU: 40000, memory: 270616658000000}}, '
+    '"available": {}}\nResource usage {\n    - (language=PYTHON actor_or_task=Holder.__init__ pid=215): {CPU: 30000}\n}\n'
+)
+
+
+@rule(
+    tier="root",
+    severity="error",
+    rank=75,
+    looks_for=(
+        REGISTERED, CREATED, *REMOVED, NEVER_READY, *JOB_FINISHED, waiting.STATUS, *waiting.NO_NODE_TYPE, waiting.INTERRUPTED, RAY_EXCEPTION,
+    ),
+    examples=(
+        Example(
+            "two bundles of 4 CPUs packed onto a node of 4",
+            {
+                "logs/gcs_server.out": _gcs(11, REGISTERED.sample) + _gcs(52, NEVER_READY.sample) + _gcs(52, REMOVED[1].sample),
+                "logs/raylet.out": "",
+                "logs/monitor.log": _MONITOR,
+                "logs/debug_state.txt": _NODES,
+                "driver.log": _NO_TYPE.format(5) + _NO_TYPE.format(40) + _TIMEOUT,
+            },
+            roots=("placement-group-pending",),
+            consequences=("get-timeout",),
+            says=("ranks", "2 x 4 CPU", "STRICT_PACK", "8 CPU on one node", "4 CPU", 'strategy="PACK"'),
+        ),
+        Example(
+            "it would fit, but an actor holds the CPUs",
+            {
+                "logs/gcs_server.out": _gcs(11, REGISTERED.sample.replace("strategy = 2", "strategy = 0")) + _gcs(52, REMOVED[1].sample),
+                "logs/raylet.out": "",
+                "logs/monitor.log": _MONITOR.replace("{'CPU': 4.0} * 2 (STRICT_PACK)", "{'CPU': 2.0} * 2 (PACK)"),
+                "logs/debug_state.txt": _NODES,
+            },
+            roots=("placement-group-pending",),
+            says=("2 x 2 CPU", "1 Holder actor"),
+        ),
+        Example(
+            "only the driver's output is left",
+            {"driver.log": _NO_TYPE.format(5) + _NO_TYPE.format(40) + _TIMEOUT},
+            roots=("placement-group-pending",),
+            consequences=("get-timeout",),
+            says=("8 CPU on one node",),
+        ),
+        Example(
+            "a group that waited and was created; one that was removed at once",
+            {
+                "logs/gcs_server.out": _gcs(11, REGISTERED.sample) + _gcs(24, CREATED.sample) + _gcs(25, REMOVED[0].sample)
+                + _gcs(25, REGISTERED.sample.replace("b8ce", "c9df")) + _gcs(26, REMOVED[0].sample.replace("b8ce", "c9df")),
+                "logs/raylet.out": "",
+                "logs/monitor.log": _MONITOR,
+            },
+        ),
+    ),
+)  # fmt: skip
+def placement_group_pending(case: Case) -> Iterator[Finding]:
+    """One finding per group that nobody ever got."""
+    groups = [g for g in _groups(case) if _lasts(case, g)]
+    for group in groups:
+        yield _finding(case, group)
+    if not groups and not case.of("pg.registered"):
+        yield from _told_by_autoscaler(case)
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """A placement group's life in the GCS's log."""
+
+    id: str
+    name: str
+    strategy: str
+    registered: Event
+    removed: Event | None
+    waiters: tuple[Event, ...]
+
+    @property
+    def label(self) -> str:
+        return f"Placement group {self.name or evidence.short(self.id)}"
+
+
+def _groups(case: Case) -> Iterator[_Group]:
+    """Groups that were registered and never created."""
+    created = {e["pg"] for e in case.of("pg.created")}
+    for event in case.of("pg.registered"):
+        pg = event["pg"]
+        if pg in created:
+            continue
+        removed = next((e for e in case.of("pg.removed") if e["pg"] == pg), None)
+        waiters = tuple(e for e in case.of("pg.never_ready") if e["pg"] == pg)
+        strategy = _STRATEGIES[int(event["strategy"])] if int(event["strategy"]) < 4 else ""
+        yield _Group(pg, event["name"], strategy, event, removed, waiters)
+
+
+def _lasts(case: Case, group: _Group) -> bool:
+    """Whether somebody was left waiting: a group that its program removes itself is its own business."""
+    began, end = group.registered.at, _end(case, group)
+    waited = end - began if began is not None and end is not None else 0.0
+    if waiting.gave_up(case) or group.waiters:
+        return waited >= 1
+    by_user = group.removed is not None and group.removed["by_user"]
+    return waited >= _LONG and not by_user
+
+
+def _end(case: Case, group: _Group) -> float | None:
+    """When the wait was over: its removal, its job's end, or the end of the capture."""
+    if group.removed is not None:
+        return group.removed.at
+    job = case.job(group.id[28:])
+    return job.ended or max((e.at for e in case.events if e.at is not None), default=None)
+
+
+# ---------------------------------------------------------------- findings
+
+
+def _finding(case: Case, group: _Group) -> Finding:
+    demands = [d for d in waiting.pending_groups(case) if d.strategy == group.strategy]
+    demand = demands[0] if len(demands) == 1 else None
+    lack = _Lack.of(case, group.strategy, demand)
+    autoscaler = [
+        e for e in waiting.one_role(case.of("request.no_node_type")) if e["combined"] or e["gang"]
+    ]
+    strategy = ", ".join(part for part in (group.strategy, _bundles(demand)) if part)
+    return Finding(
+        f"{group.label}{f' ({strategy})' if strategy else ''} was never created: {lack.words}",
+        (
+            Link(group.registered, "the GCS registers it, and never reports it as created"),
+            *(Link(d.event, f"the autoscaler still counts it as pending: {_bundles(d)}") for d in demands[:1]),
+            *(Link(e, "no node type fits") for e in autoscaler[:1]),
+            *(Link(e, "it was removed before it was created; somebody waited for it") for e in group.waiters[:1]),
+        ),
+        explains=(Entity("pg", group.id), Entity("waiting", "cluster")),
+        subjects=(Subject("pg", group.id, group.name or None),),
+        remedies=_remedies(group.strategy, lack, demand),
+        covers=(*group.waiters, *(e for e in case.of("request.no_node_type") if e["combined"] or e["gang"])),
+    )  # fmt: skip
+
+
+def _bundles(demand: waiting.Group | None) -> str:
+    """`2 x 4 CPU`."""
+    if demand is None:
+        return ""
+    return " + ".join(
+        f"{times} x {waiting.describe(dict(bundle))}" for bundle, times in demand.bundles
+    )
+
+
+def _told_by_autoscaler(case: Case) -> Iterator[Finding]:
+    """Without the GCS's log: the autoscaler names groups (v2), or merges a STRICT_PACK group's bundles (v1)."""
+    told = waiting.one_role(
+        e for e in case.of("request.no_node_type") if e["combined"] or e["gang"]
+    )
+    by_shape: dict[str, list[Event]] = {}
+    for event in told:
+        by_shape.setdefault(event["asked"], []).append(event)
+    for shape, events in by_shape.items():
+        if evidence.total(events) < 2 and not waiting.gave_up(case):
+            continue
+        packed = bool(events[0]["combined"])
+        asked = " + ".join(waiting.describe(needs) for needs in waiting.python_amounts(shape))
+        words = f"needs {asked}{' on one node' if packed else ''}, and no node has that"
+        lack = _Lack(words, infeasible=True)
+        yield Finding(
+            f"A placement group {words}: it is never created",
+            tuple(Link(e, "the autoscaler finds no node for it") for e in events[:1]),
+            explains=(Entity("pg", shape), Entity("waiting", "cluster")),
+            count=1,
+            remedies=_remedies("STRICT_PACK" if packed else "", lack, None),
+            covers=tuple(e for e in case.of("request.no_node_type") if e["asked"] == shape),
+        )
+
+
+# ---------------------------------------------------------------- what is missing
+
+
+@dataclass(frozen=True, slots=True)
+class _Lack:
+    """Why a group cannot be placed."""
+
+    words: str
+    infeasible: bool = False
+    """No amount of waiting helps."""
+
+    @classmethod
+    def of(cls, case: Case, strategy: str, demand: waiting.Group | None) -> _Lack:
+        """Compare the bundles with what the nodes have."""
+        nodes = waiting.totals(case)
+        if demand is None or not nodes:
+            return cls("the GCS's log does not say what is missing")
+        bundles = [dict(bundle) for bundle, times in demand.bundles for _ in range(times)]
+        words = _misfit(strategy, bundles, nodes)
+        if words:
+            return cls(words, infeasible=True)
+        found, _ = waiting.holders(case)
+        wanted = {name for bundle in bundles for name in bundle}
+        holders = [h for h in found if any(h.held.get(n) for n in wanted)]
+        by = f" by {waiting.held_by(holders)}" if holders else ""
+        return cls(f"it would fit, but what it needs is held{by}")
+
+
+def _misfit(strategy: str, bundles: Sequence[waiting.Needs], nodes: Sequence[waiting.Needs]) -> str:
+    """Why the empty cluster could not hold it, or nothing."""
+    largest = max(nodes, key=lambda t: (t.get("GPU", 0.0), t.get("CPU", 0.0)))
+    has = waiting.describe(waiting.visible(largest))
+    every = _sum(bundles)
+    if strategy == "STRICT_PACK" and not any(waiting.fits(t, every) for t in nodes):
+        return f"its bundles need {waiting.describe(every)} on one node, and the largest has {has}"
+    if strategy == "STRICT_SPREAD" and len(nodes) < len(bundles):
+        return f"it needs {len(bundles)} nodes, one for each bundle, and there {'is' if len(nodes) == 1 else 'are'} {len(nodes)}"
+    homeless = next((b for b in bundles if not any(waiting.fits(t, b) for t in nodes)), None)
+    if homeless:
+        return f"a bundle needs {waiting.describe(homeless)}, and the largest node has {has}"
+    cluster = _sum(nodes)
+    if not waiting.fits(cluster, every):
+        there = waiting.describe({n: cluster.get(n, 0.0) for n in every})
+        return f"its bundles need {waiting.describe(every)} together, and the cluster has {there}"
+    return ""
+
+
+def _sum(parts: Sequence[waiting.Needs]) -> dict[str, float]:
+    total: dict[str, float] = {}
+    for part in parts:
+        for name, amount in part.items():
+            total[name] = total.get(name, 0.0) + amount
+    return total
+
+
+# ---------------------------------------------------------------- remedies
+
+
+def _remedies(strategy: str, lack: _Lack, demand: waiting.Group | None) -> tuple[Remedy, ...]:
+    looser = strategy.removeprefix("STRICT_")
+    less_strict = Remedy(
+        f"{looser} instead of {strategy}: as close as possible, but not at any price",
+        (f'placement_group(bundles, strategy="{looser}")',),
+        doc=_DOC,
+    )
+    smaller = Remedy(
+        "Smaller or fewer bundles, or nodes that hold them",
+        (
+            f"placement_group([…])                    # now: {_bundles(demand) or 'see ray list placement-groups --detail'}",
+            "ray start --address=<head>:6379         # on a further machine",
+        ),
+        doc=_DOC,
+    )
+    free = Remedy(
+        "End what holds the resources",
+        (
+            "ray list actors --filter state=ALIVE --detail",
+            "ray.kill(handle)                        # before the group is made",
+        ),
+        risk="destructive",
+    )
+    deadline = Remedy(
+        "Wait with a deadline, and say what is missing",
+        (
+            "if not pg.wait(timeout_seconds=60):",
+            "    remove_placement_group(pg); raise RuntimeError(…)",
+        ),
+        doc=_DOC,
+    )
+    strict = (less_strict,) if strategy.startswith("STRICT_") and lack.infeasible else ()
+    return (
+        *strict,
+        *((smaller,) if lack.infeasible or demand is None else (free, smaller)),
+        deadline,
+    )
