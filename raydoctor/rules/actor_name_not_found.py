@@ -1,0 +1,238 @@
+"""`ray.get_actor` found no actor of that name.
+
+## What you see
+`ValueError: Failed to look up actor with name 'metrics'. This could because 1. You are trying to look up a named actor
+you didn't create. 2. The named actor died. 3. You did not use a namespace matching …`
+
+## Why
+A name belongs to a namespace. A driver that names none in `ray.init` gets one of its own, with a random name,
+so two scripts never find each other's actors by accident. And a name lives as long as its actor: unless
+that is detached, it is gone when its creator ends.
+
+## Confirm
+- On a live cluster: `ray.util.list_named_actors(all_namespaces=True)`.
+- `gcs_server.out`: `Actor name metrics is cleaned up.` tells when an actor of that name ended (`cleand` up to 2.40).
+  Ray's logs tell no namespaces, only the text of `ActorDiedError` does.
+- The warning with the same words in `python-core-driver-*.log` proves nothing: every creation of a named actor
+  looks its name up first.
+
+## Fix
+Name the namespace in both places, make the actor detached if it must outlive its creator, or create it where
+it is missing with `get_if_exists=True`.
+
+## Not this when
+The program expects the name to be missing and catches the error: that is how one asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from raydoctor.case import Case
+from raydoctor.model import Entity, Event, Finding, Link, Remedy
+from raydoctor.rule import Example, Signal, rule
+from raydoctor.rules import _actor_deaths as actors
+from raydoctor.rules import _evidence as evidence
+from raydoctor.rules._actor_deaths import CALL_FAILED
+from raydoctor.rules._traceback import parse
+from raydoctor.rules.actor_owner_died import DESTROYED
+from raydoctor.signals import CORE, DRIVER, GCS, RAY_EXCEPTION
+
+_NAMESPACES = "https://docs.ray.io/en/latest/ray-core/namespaces.html"
+_NAMED = "https://docs.ray.io/en/latest/ray-core/actors/named-actors.html"
+_CAUGHT = "During handling of the above exception"
+_TEXT = (
+    "Failed to look up actor with name 'metrics'. This could because 1. You are trying to look up a named actor you didn't "
+    "create. 2. The named actor died. 3. You did not use a namespace matching the namespace of the actor."
+)
+_WORDS = r"Failed to look up actor with name '(?P<name>[^']*)'\. This could"
+
+NOT_FOUND = Signal(
+    "actor.not_found",
+    "Failed to look up actor with name ",
+    rf"^ValueError: {_WORDS}",
+    DRIVER,
+    f"ValueError: {_TEXT}",
+    extent="record",
+    fold=("name",),
+)
+LOOKED_UP = Signal(
+    "actor.looked_up",
+    "Failed to look up actor with name ",
+    rf"^{_WORDS}",
+    CORE,
+    _TEXT,
+    fold=("name",),
+)
+FREED = Signal(
+    "actor.name_freed",
+    "Actor name ",
+    r"^Actor name (?P<name>.+) is clean(?:e)?d up\.",
+    GCS,
+    "Actor name metrics is cleaned up.",
+    fold=("name",),
+)
+
+_SECONDS = 0.1
+"""GCS frees a name in the same step in which it destroys the actor."""
+_CORE = f"logs/python-core-driver-01000000{'f' * 48}_12.log"
+_TRACEBACK = "Traceback (most recent call last):\n"
+
+
+def _lookup(at: str) -> str:
+    return f"[2026-11-21 07:41:{at} W 12 12] actor_manager.cc:110: {_TEXT}\n"
+
+
+def _freed(at: str) -> dict[str, str]:
+    line = (
+        f"[2026-11-21 07:41:{at} I 13 13] (gcs_server) gcs_actor_manager.cc:916: {FREED.sample}\n"
+    )
+    return {"logs/gcs_server.out": line, "logs/raylet.out": ""}
+
+
+@dataclass(frozen=True, slots=True)
+class _Fate:
+    """What became of actors with a name."""
+
+    says: str
+    event: Event | None = None
+    kind: str = ""
+    """`elsewhere`, `ended`, or empty: unknown."""
+
+
+@rule(
+    tier="symptom",
+    severity="error",
+    rank=84,
+    looks_for=(NOT_FOUND, LOOKED_UP, FREED, DESTROYED, CALL_FAILED, RAY_EXCEPTION),
+    examples=(
+        Example(
+            "the actor lived, in another namespace",
+            {
+                **_freed("18,425"),
+                _CORE: _lookup("17,737") + _lookup("17,899"),
+                "driver.log": f"{_TRACEBACK}ValueError: {_TEXT}\n",
+            },
+            roots=("actor-name-not-found",),
+            says=("'metrics'", "another namespace", 'ray.get_actor("metrics", namespace='),
+        ),
+        Example(
+            "the actor had ended before",
+            {
+                **_freed("14,399"),
+                _CORE: _lookup("13,737") + _lookup("17,899"),
+                "driver.log": f"{_TRACEBACK}ValueError: {_TEXT}\n",
+            },
+            roots=("actor-name-not-found",),
+            says=("had ended 3.5 s before",),
+        ),
+        Example(
+            "only the driver's output is left",
+            {"driver.log": f"{_TRACEBACK}ValueError: {_TEXT}\n"},
+            roots=("actor-name-not-found",),
+        ),
+        Example(
+            "a named actor is created: Ray looks for the name first, and warns",
+            {**_freed("18,425"), _CORE: _lookup("17,737"), "driver.log": "events 0\n"},
+        ),
+        Example(
+            "the program asks, catches the error, and fails at something else",
+            {
+                **_freed("18,425"),
+                "driver.log": f"{_TRACEBACK}ValueError: {_TEXT}\n\nDuring handling of the above exception, another exception "
+                f"occurred:\n\n{_TRACEBACK}SystemExit: start the metrics actor first\n",
+            },
+        ),
+    ),
+)
+def actor_name_not_found(case: Case) -> Iterator[Finding]:
+    """One finding per name."""
+    by_name: dict[str, list[Event]] = {}
+    for event in case.of("actor.not_found"):
+        if not event.text.rpartition("\n")[2].startswith(_CAUGHT):
+            by_name.setdefault(event["name"], []).append(event)
+    for name, events in by_name.items():
+        yield _finding(case, name, events)
+
+
+def _finding(case: Case, name: str, events: list[Event]) -> Finding:
+    fate = _fate(case, name)
+    words = f"Failed to look up actor with name '{name}'"
+    around = [e for e in case.of("driver.exception") if words in e["what"]]
+    raised = parse(around[0]["what"]) if around else None
+    where = f" in {raised.place}" if raised and raised.place else ""
+    links = [Link(fate.event, _freed_when(name, fate))] if fate.event else []
+    links.append(Link(events[0], f"ray.get_actor('{name}') raised ValueError"))
+    often = f" ({evidence.total(events)} times)" if evidence.total(events) > 1 else ""
+    return Finding(
+        f"ray.get_actor('{name}'){where} found no such actor{often}: {fate.says}",
+        tuple(links),
+        explains=(Entity("actor-name", name),),
+        caused_by=_ended_actors(case, name, fate),
+        count=evidence.total(events),
+        remedies=_remedies(case, name, fate),
+        covers=(*events, *around),
+    )
+
+
+def _freed_when(name: str, fate: _Fate) -> str:
+    if fate.kind == "ended":
+        return f"GCS frees the name '{name}': its actor has ended"
+    return f"GCS frees the name '{name}': such an actor did live"
+
+
+def _fate(case: Case, name: str) -> _Fate:
+    """Whether such an actor ever lived, as far as the logs say."""
+    freed = [e for e in case.of("actor.name_freed") if e["name"] == name]
+    asked = [e.at for e in case.of("actor.looked_up") if e["name"] == name and e.at is not None]
+    last = max(asked, default=None)
+    before = [e for e in freed if e.at is not None and last is not None and e.at <= last]
+    if before and last is not None:
+        ago = last - (before[-1].at or last)
+        return _Fate(f"one of that name had ended {ago:.1f} s before", before[-1], "ended")
+    if freed and len(asked) > 1:
+        # Creation looks the name up too, so the first of several lookups was most likely that.
+        return _Fate(
+            "one of that name was alive at that time, so it is in another namespace",
+            freed[0],
+            "elsewhere",
+        )
+    if freed:
+        return _Fate("one of that name existed, at another time or in another namespace", freed[0])
+    if "gcs-out" in case.roles:
+        return _Fate(
+            "none of that name ended in this log, so it was never created, or it lives in another namespace"
+        )
+    return _Fate("it was never created, had died, or is in another namespace")
+
+
+def _ended_actors(case: Case, name: str, fate: _Fate) -> tuple[Entity, ...]:
+    """Actors of that name that were gone: why they ended is why the name is not found."""
+    if fate.kind == "elsewhere":
+        return ()
+    found = [d.entity for d in actors.deaths(case) if d.name == name]
+    if fate.event and fate.kind == "ended":
+        near = case.near(fate.event, "actor.destroyed", before=_SECONDS, after=_SECONDS)
+        found += [Entity("actor", e["actor"]) for e in near]
+    return tuple(dict.fromkeys(found))
+
+
+def _remedies(case: Case, name: str, fate: _Fate) -> tuple[Remedy, ...]:
+    known = next((d.namespace for d in actors.deaths(case) if d.name == name and d.namespace), "")
+    namespace = known or "…"
+    elsewhere = Remedy(
+        f"Look for '{name}' in the namespace where it was created",
+        (
+            "print(ray.util.list_named_actors(all_namespaces=True))   # every name, with its namespace",
+            f'ray.get_actor("{name}", namespace="{namespace}")',
+            f'ray.init(namespace="{namespace}")   # or once for the whole program, in both scripts',
+        ),
+        doc=_NAMESPACES,
+    )
+    missing = Remedy(
+        f"Create '{name}' where it is missing, and let it outlive its creator",
+        (f'Actor.options(name="{name}", lifetime="detached", get_if_exists=True).remote(…)',),
+        doc=_NAMED,
+    )
+    return (missing, elsewhere) if fate.kind == "ended" else (elsewhere, missing)
