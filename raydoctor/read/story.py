@@ -175,7 +175,7 @@ def _kind(case: Case, value: str, labels: Counter[Entity]) -> Entity:
     if labelled:
         return max(labelled)[1]
     if (parts := ids.parse_object_id(value)) and (
-        parts.index <= _LIKELY_OBJECT_INDEX or 0 <= parts.index - ids.FIRST_PUT_INDEX <= 1_000_000
+        parts.number <= _LIKELY_OBJECT_INDEX or 0 <= parts.number - ids.FIRST_PUT_INDEX <= 1_000_000
     ):
         return Entity("object", value)
     return Entity(_ID_LENGTHS.get(len(value), "id"), value)
@@ -252,7 +252,7 @@ def _workers_of(ground: _Ground, process: str) -> list[Alias]:
 def _creator(parts: ids.ObjectIdParts) -> Alias:
     if ids.is_driver_task(parts.task):
         return _driver(parts.job, "it called ray.put for the object")
-    how = "called ray.put for it" if parts.put else f"returned it (value {parts.index})"
+    how = "called ray.put for it" if parts.put else f"returned it (value {parts.number})"
     return Alias(Entity("task", parts.task), f"the task {how}")
 
 

@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""Simulate in actors that stay, then evaluate in a task."""
+"""Simulate in actors that stay, then evaluate in tasks."""
 
 import ray
 
@@ -14,9 +14,9 @@ class Simulator:
 
 
 @ray.remote(num_cpus=1)
-def evaluate(results: list[int]) -> float:
-    """Judge the results; needs a CPU that the simulators hold."""
-    return sum(results) / len(results)
+def evaluate(result: int) -> float:
+    """Judge a result; needs a CPU that the simulators hold."""
+    return result / 2
 
 
 def main() -> None:
@@ -25,7 +25,7 @@ def main() -> None:
     simulators = [Simulator.remote() for _ in range(2)]
     results = ray.get([simulator.run.remote(3) for simulator in simulators])
     print("simulated", results)
-    print("score", ray.get(evaluate.remote(results), timeout=25))
+    print("scores", ray.get([evaluate.remote(result) for result in results], timeout=15))
 
 
 if __name__ == "__main__":
