@@ -107,6 +107,12 @@ CALLER_GONE = (
 )  # fmt: skip
 """A request still waited when the process that had made it ended."""
 
+GC_SENT = Signal(
+    "raylet.gc_sent", "Sending Python GC request to ", r"^Sending Python GC request to \d+ local workers", ("raylet-out",),
+    "Sending Python GC request to 3 local workers to clean up Python cyclic references.",
+)  # fmt: skip
+"""Every ten seconds from STARVED on, for as long as it lasts (and, rarely, when the object store is full)."""
+
 INTERRUPTED = Signal(
     "driver.interrupted", "KeyboardInterrupt", r"^KeyboardInterrupt\b", DRIVER, "KeyboardInterrupt"
 )
@@ -310,6 +316,9 @@ def held_by(found: Iterable[Holder], most: int = 3) -> str:
 
 # ---------------------------------------------------------------- whether it lasted
 
+_GC_PERIOD = 11.0
+"""`debug_dump_period_milliseconds` (10 s), and a second for a busy machine."""
+
 
 def gave_up(case: Case) -> list[Event]:
     """Drivers that stopped waiting: a deadline of `ray.get`, or Ctrl-C."""
@@ -320,6 +329,16 @@ def gave_up(case: Case) -> list[Event]:
 def abandoned(case: Case) -> list[Event]:
     """Requests that still waited when their process ended."""
     return case.of("request.caller_gone")
+
+
+def starved_until(case: Case, end: float | None) -> list[Event]:
+    """The raylets' tries to free something, if they went on until that moment."""
+    last = case.of("raylet.gc_sent")[-1:]
+    return [
+        e
+        for e in last
+        if end is not None and e.at is not None and (end - e.at <= _GC_PERIOD or e.count > 1)
+    ]
 
 
 def queued_at_the_end(case: Case) -> list[Event]:

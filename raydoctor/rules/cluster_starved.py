@@ -63,7 +63,9 @@ _OLD_REPORT = _REPORT.replace("{CPU: 1}", "{GPU: 10000}").replace("CPU: 20000", 
     tier="root",
     severity="error",
     rank=76,
-    looks_for=(waiting.STARVED, waiting.HELD, waiting.CLAIMED, *waiting.CALLER_GONE, waiting.INTERRUPTED, RAY_EXCEPTION),
+    looks_for=(
+        waiting.STARVED, waiting.HELD, waiting.CLAIMED, *waiting.CALLER_GONE, waiting.GC_SENT, waiting.INTERRUPTED, RAY_EXCEPTION,
+    ),
     examples=(
         Example(
             "two actors hold both CPUs",
@@ -112,13 +114,17 @@ def cluster_starved(case: Case) -> Iterator[Finding]:
 def _lasting(case: Case, told: list[Event]) -> list[Event]:
     """What shows that they waited to the end; Ray says the same of a wait that passes.
 
-    A task's request is named when its driver ends while it waits (2.9.3 to 2.60); an actor's is not, so
-    there a driver that gave up has to do.
+    A raylet may name a task's request when its driver ends (2.9.3 to 2.60, not always), and tries to free
+    something as long as it is starved. A driver that gave up did so for this wait only if that went on.
     """
     proofs = [*waiting.abandoned(case), *waiting.queued_at_the_end(case)]
-    if proofs or all(e["actors"] == "0" for e in told):
+    gave_up = waiting.gave_up(case)
+    if proofs or not gave_up:
         return proofs
-    return waiting.gave_up(case)
+    if any(e["actors"] != "0" for e in told):
+        return gave_up
+    ends = [job.ended for job in case.ledger.jobs.values() if job.ended is not None]
+    return waiting.starved_until(case, max(ends, default=None))
 
 
 def _told_by_autoscaler(case: Case, gave_up: list[Event]) -> Iterator[Finding]:
@@ -189,6 +195,7 @@ def _total(case: Case, needs: waiting.Needs) -> waiting.Needs:
 
 def _lasted(event: Event) -> str:
     return {
+        "raylet.gc_sent": "until the end the raylet tried to free something",
         "driver.interrupted": "the driver was interrupted while it waited",
         "request.caller_gone": "it still waited when its driver ended",
         "debug.state": "it still waited in the raylet's last state",

@@ -32,7 +32,7 @@ from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy
 from raydoctor.rule import Example, Signal, rule
 from raydoctor.rules import _evidence as evidence
-from raydoctor.signals import DRIVER, RAY_EXCEPTION
+from raydoctor.signals import DRIVER, NODE_DEAD, RAY_EXCEPTION, WORKER_EXIT
 
 _DOC = "https://docs.ray.io/en/latest/ray-observability/user-guides/debug-apps/debug-hangs.html"
 _TRACEBACK = "Traceback (most recent call last):"
@@ -52,8 +52,12 @@ GET_TIMEOUT = Signal(
 )  # fmt: skip
 """The traceback with its frames: the line of the program that waited says for what and how long."""
 
+_SLACK = 5.0
+"""Seconds between a deadline and the end of the job it ended: the interpreter's own shutdown."""
+
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>\S+)\n\s*(?P<code>[^\n]*)', re.MULTILINE)  # fmt: skip
-_SECONDS = re.compile(r"timeout(?:_seconds)?=(?P<seconds>[\d._]+)")
+_SECONDS = re.compile(r"timeout(?:_seconds)?=(?P<seconds>\d[\d_]*(?:\.\d+)?)")
+_RAYS_OWN = re.compile(r"/site-packages/ray/|/ray/_private/|^python/ray/")
 _TOLD = re.compile(r"within the timeout of (?P<ms>\d+)ms")
 """Ray 2.51 and later say it where objects could not be fetched (`_raylet.so` of 2.60)."""
 _CALLED = re.compile(r"(?P<function>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*?)\.remote\(")
@@ -63,7 +67,8 @@ _CALLED = re.compile(r"(?P<function>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*?)\.remote\("
     tier="symptom",
     severity="error",
     rank=86,
-    looks_for=(RAY_EXCEPTION, GET_TIMEOUT),
+    fallback=True,
+    looks_for=(RAY_EXCEPTION, GET_TIMEOUT, *NODE_DEAD, WORKER_EXIT),
     examples=(
         Example(
             "a deadline shorter than the task",
@@ -110,17 +115,14 @@ def _wait(case: Case, event: Event) -> _Wait:
     seconds = f"{int(told['ms']) / 1000:g}" if told else ""
     if not raised:
         return _Wait(seconds=seconds)
-    frames = [
-        m for m in _FRAME.finditer(raised[-1]["frames"]) if "/site-packages/" not in m["file"]
-    ]
-    frames = [m for m in frames if not m["file"].startswith("python/ray/")]
+    frames = [m for m in _FRAME.finditer(raised[-1]["frames"]) if not _RAYS_OWN.search(m["file"])]
     if not frames:
         return _Wait(seconds=seconds)
     frame = frames[-1]
-    called, given = _CALLED.search(frame["code"]), _SECONDS.search(frame["code"])
+    called, given = _CALLED.search(frame["code"]), _SECONDS.findall(frame["code"])
     return _Wait(
         called["function"] if called else "",
-        given["seconds"] if given else seconds,
+        given[-1] if given else seconds,
         f"{frame['file'].rpartition('/')[2]}:{frame['line']}",
         frame["code"].strip(),
     )
@@ -142,11 +144,26 @@ def _finding(case: Case, wait: _Wait, events: list[Event], nested: list[Event]) 
     return Finding(
         f"ray.get gave up{for_what}{after}{where}{times}: the result was not ready",
         (Link(events[0], f"the driver's deadline passed{': ' + wait.code if wait.code else ''}"),),
-        caused_by=(Entity("waiting", "cluster"),),
+        caused_by=_caused_by(case, wait),
         count=count,
         remedies=_remedies(wait),
         covers=(*events, *nested, *covered),
     )
+
+
+def _caused_by(case: Case, wait: _Wait) -> tuple[Entity, ...]:
+    """Whatever keeps the cluster waiting; else what died during the wait and had to be done again."""
+    cluster = Entity("waiting", "cluster")
+    ends = [job.ended for job in case.ledger.jobs.values() if job.ended is not None]
+    if case.is_explained(cluster) or not wait.seconds or not ends:
+        return (cluster,)
+    end = max(ends)
+    begin = end - float(wait.seconds) - _SLACK
+    died = [e for e in case.of("node.dead") if e.at is not None and begin <= e.at <= end]
+    nodes = [n for e in died if (n := e["node"] or e["node_a"] or e["node_b"])]
+    exits = [e for e in case.exits if e.at is not None and begin <= e.at <= end]
+    lost = (*(Entity("node", n) for n in nodes), *evidence.exit_entities(exits))
+    return (cluster, *dict.fromkeys(lost))
 
 
 def _remedies(wait: _Wait) -> tuple[Remedy, ...]:
@@ -176,7 +193,4 @@ def _remedies(wait: _Wait) -> tuple[Remedy, ...]:
 
 def _longer(seconds: str) -> str:
     """Four times the deadline that was too short."""
-    try:
-        return f"{4 * float(seconds):g}"
-    except ValueError:
-        return "600"
+    return f"{4 * float(seconds):g}"
