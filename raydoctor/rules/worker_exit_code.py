@@ -35,6 +35,8 @@ from raydoctor.model import Entity, Finding, Link, Remedy
 from raydoctor.rule import Example, rule
 from raydoctor.rules import _evidence as evidence
 from raydoctor.rules._exit_code import EXITING, Left, left_by_itself
+from raydoctor.rules._serialize import is_about_pickling
+from raydoctor.rules._traceback import parse
 from raydoctor.signals import RAY_EXCEPTION, WORKER_DIED, WORKER_EXIT
 
 _W = "b41a1ad54acd561a0b77648b762c9b4372963c4eb73f76d0d8e90e8c"
@@ -110,7 +112,7 @@ def worker_exit_code(case: Case) -> Iterator[Finding]:
     """One finding per code: the same check usually ends them all."""
     groups: dict[str, list[tuple[WorkerExit, Left]]] = {}
     for exit_, left in _left(case):
-        key = evidence.last_line(left.traceback) if left.traceback else left.code
+        key = _inside_ray(left) if left.traceback else left.code
         groups.setdefault(key, []).append((exit_, left))
     for members in groups.values():
         yield _finding(case, [exit_ for exit_, _ in members], members[0][1])
@@ -119,7 +121,12 @@ def worker_exit_code(case: Case) -> Iterator[Finding]:
 def _left(case: Case) -> Iterator[tuple[WorkerExit, Left]]:
     for exit_ in case.all_exits:
         left = left_by_itself(case, exit_)
-        if left is None or left.sigterm or left.exit_actor:
+        if (
+            left is None
+            or left.sigterm
+            or left.exit_actor
+            or is_about_pickling(parse(left.traceback))
+        ):
             continue
         # An actor that leaves with code 0 ends as intended; it is a failure once a caller was hurt.
         hurt = exit_.expected == "intended" and any(
@@ -129,11 +136,15 @@ def _left(case: Case) -> Iterator[tuple[WorkerExit, Left]]:
             yield exit_, left
 
 
+def _inside_ray(left: Left) -> str:
+    return str(parse(left.traceback) or evidence.last_line(left.traceback))
+
+
 def _finding(case: Case, exits: list[WorkerExit], left: Left) -> Finding:
     who = evidence.join_names(e.label for e in exits)
     how = f"left by {left.call}"
     if left.traceback:
-        how = f"ended on an error inside Ray: {evidence.last_line(left.traceback)}"
+        how = f"ended on an error inside Ray: {_inside_ray(left)}"
     subject = who if len(exits) == 1 else f"{len(exits)} workers ({who})"
     links = [Link(left.event, f"exit code {left.code}: {who} {how}")]
     links += [

@@ -1,0 +1,357 @@
+"""Something that had to travel to another process cannot be pickled.
+
+## What you see
+`TypeError: Could not serialize the argument <…> for a task or actor …`, `… the function …`, `… the actor class …` or
+`… the put value …`, with a block `Checking Serializability of …` that ends in `FailTuple(…)`; for a task's result
+`RayTaskError(TypeError)` ending in `cannot pickle '…' object`. Up to 2.49 an exception that cannot be rebuilt
+shows as `RaySystemError: System error: Failed to unpickle serialized exception`.
+
+## Why
+Functions, actor classes, arguments, results and exceptions are pickled on their way to another process.
+Locks, sockets, database and GPU handles, open files, generators and running frames cannot be. A function takes
+along every global and local variable that it uses, a method its whole object.
+
+## Confirm
+- `FailTuple(name [path=…, obj=…, parent=…])`: the object that refuses, and what holds it.
+- `ray.util.inspect_serializability(obj, name=…)` prints the same for any object.
+
+## Fix
+Create such an object where it is used: inside the task, or in an actor's `__init__`. Or tell pickle how to leave it out
+(`__getstate__`, `__reduce__`), or register a serializer: `ray.util.register_serializer`.
+
+## Not this when
+A line of your own program stands right above `cannot pickle`: then your code pickled something itself
+(`task-exception`). A module that the worker cannot import is no matter of pickling either.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from raydoctor.case import Case
+from raydoctor.facts import WorkerExit
+from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.rule import Example, rule
+from raydoctor.rules import _evidence as evidence
+from raydoctor.rules._exit_code import EXITING, Left, left_by_itself
+from raydoctor.rules._serialize import CULPRIT, REFUSED, is_about_pickling, reason, without_address
+from raydoctor.rules._task_error import ERROR_TEXT, Printed, printed
+from raydoctor.rules._traceback import Raised, parse
+from raydoctor.signals import RAY_EXCEPTION, WORKER_EXIT
+
+_DOC = "https://docs.ray.io/en/latest/ray-core/objects/serialization.html"
+_BLOCK = (
+    "===\nChecking Serializability of <__main__.Database object at 0x7f0c2b3e5d10>\n===\n"
+    "!!! FAIL serialization: cannot pickle '_thread.lock' object\n"
+    "    Serializing 'lock' <unlocked _thread.lock object at 0x7f0c2b>...\n===\nVariable: \n\n"
+)
+_HEAD = 'Traceback (most recent call last):\n  File "/app/main.py", line 47, in main\n'
+_ARGUMENT = (
+    f"{_HEAD}TypeError: Could not serialize the argument <__main__.Database object at 0x7f0c2b3e5d10> for a task or actor "
+    f"main.count_rows:\n{_BLOCK}\tFailTuple(lock [obj=<unlocked _thread.lock object at 0x7f0c2b>, "
+    "parent=<__main__.Database object at 0x7f0c2b3e5d10>])\n"
+)
+_CAPTURED = (
+    f"{_HEAD}TypeError: Could not serialize the function main.run.<locals>.export:\n{_BLOCK}\tFailTuple(lock [path=database -> "
+    "lock, obj=<unlocked _thread.lock object at 0x7f0c2b>, parent=<__main__.Database object at 0x7f0c2b3e5d10>])\n"
+)
+_RESULT = (
+    f"{_HEAD}ray.exceptions.RayTaskError(TypeError): ray::connect() (pid=388, ip=127.0.0.1)\n"
+    '  File "/venv/lib/python3.11/site-packages/ray/cloudpickle/cloudpickle.py", line 1313, in dump\n'
+    "TypeError: cannot pickle '_thread.lock' object\n"
+)
+_REBUILD = (
+    f"{_HEAD}ray.exceptions.RaySystemError: System error: Failed to unpickle serialized exception\n"
+    "traceback: Traceback (most recent call last):\n"
+    '  File "/venv/lib/python3.11/site-packages/ray/exceptions.py", line 46, in from_ray_exception\n'
+    "TypeError: QuotaError.__init__() missing 1 required positional argument: 'limit'\n"
+)
+_OWN_PICKLE = _RESULT.replace(
+    "TypeError: cannot", '  File "/app/cache.py", line 9, in save\nTypeError: cannot'
+)
+_EMPTY = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
+
+
+@rule(
+    tier="root",
+    severity="error",
+    rank=52,
+    looks_for=(REFUSED, CULPRIT, RAY_EXCEPTION, ERROR_TEXT, EXITING, WORKER_EXIT),
+    examples=(
+        Example(
+            "an argument that holds a lock",
+            {**_EMPTY, "driver.log": _ARGUMENT},
+            roots=("not-serializable",),
+            says=("main.count_rows", "Database", "lock", "__getstate__"),
+        ),
+        Example(
+            "a function captures it; newer Ray tells the path",
+            {**_EMPTY, "driver.log": _CAPTURED},
+            roots=("not-serializable",),
+            says=("main.run.<locals>.export", "database -> lock"),
+        ),
+        Example(
+            "a task's result",
+            {**_EMPTY, "driver.log": _RESULT},
+            roots=("not-serializable",),
+            says=("result of connect", "_thread.lock"),
+        ),
+        Example(
+            "an exception whose class cannot be rebuilt",
+            {**_EMPTY, "driver.log": _REBUILD},
+            roots=("not-serializable",),
+            says=("QuotaError", "__reduce__"),
+        ),
+        Example(
+            "the program pickles something itself",
+            {**_EMPTY, "driver.log": _OWN_PICKLE},
+            roots=("task-exception",),
+        ),
+        Example(
+            "a worker prints the words",
+            {
+                **_EMPTY,
+                "driver.log": "(load pid=3) TypeError: Could not serialize the argument 1:\n",
+            },
+        ),
+    ),
+)
+def not_serializable(case: Case) -> Iterator[Finding]:
+    """One finding per thing that could not travel."""
+    groups: dict[str, list[_Refusal]] = {}
+    for refusal in [*_refused(case), *_results(case), *_exceptions(case), *_ends(case)]:
+        groups.setdefault(refusal.thing, []).append(refusal)
+    for refusals in groups.values():
+        yield _finding(case, refusals)
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """One thing that could not be pickled, or not rebuilt."""
+
+    thing: str
+    """`the argument Database of main.count_rows`."""
+    why: str
+    events: tuple[Event, ...]
+    """The refusal first, then what belongs to it."""
+    holder: str = ""
+    """The class that holds the culprit, or the function that captures it."""
+    culprit: str = ""
+    """Name of the variable or attribute, or the path to it."""
+    is_exception: bool = False
+    is_captured: bool = False
+    function: str = ""
+    exit: WorkerExit | None = None
+
+
+# ---------------------------------------------------------------- what says so
+
+
+def _refused(case: Case) -> Iterator[_Refusal]:
+    """`Could not serialize the …`, in the driver or inside a task."""
+    events = case.of("serialize.refused")
+    around = list(printed(case))
+    for event in events:
+        after = min(
+            (e.line for e in events if e.source == event.source and e.line > event.line),
+            default=1 << 62,
+        )
+        culprits = [
+            e
+            for e in case.of("serialize.culprit")
+            if e.source == event.source and event.line < e.line < after
+        ]
+        outer = [p for p in around if _covers(p, event)]
+        what, thing = _thing(event)
+        yield _Refusal(
+            thing=thing,
+            why=reason(event.message),
+            events=(event, *culprits, *(e for p in outer for e in (p.event, *p.inside))),
+            holder=_class_of(culprits[0]["parent"]) if culprits else "",
+            culprit=_name_of(culprits[0]) if culprits else "",
+            is_captured=what in ("function", "actor class"),
+            function=(event["target"] or event["object"]).strip().removesuffix(".__init__"),
+        )
+
+
+def _covers(around: Printed, event: Event) -> bool:
+    begin = around.event.line
+    return (
+        around.event.source == event.source
+        and begin < event.line < begin + around.failure.lines + 1
+    )
+
+
+def _thing(event: Event) -> tuple[str, str]:
+    what, object_ = event["what"], without_address(event["object"].strip())
+    name = _class_of(object_) or object_[:80].removesuffix(".__init__")
+    if what == "argument":
+        return what, f"the argument {name} of {event['target'] or 'a task or actor'}"
+    return what, f"the {what} {name}".strip()
+
+
+_OBJECT = re.compile(r"<(?:\w+ )?(?P<type>[\w.]+) object\b")
+_FUNCTION = re.compile(r"<function (?P<name>.+?)>?$")
+
+
+def _class_of(text: str) -> str:
+    """`Database` of `<__main__.Database object at 0x…>`; of a function its name."""
+    bare = without_address(text)
+    if found := _OBJECT.match(bare):
+        return found["type"].removeprefix("__main__.")
+    found = _FUNCTION.match(bare)
+    return found["name"] if found else ""
+
+
+def _name_of(culprit: Event) -> str:
+    if culprit["path"]:
+        return culprit["path"]
+    name = culprit["name"]
+    return "" if name.startswith("<") or name == "unknown" else name
+
+
+def _results(case: Case) -> Iterator[_Refusal]:
+    """A `RayTaskError` that ends in the pickler's own exception: the task's result."""
+    for seen in printed(case):
+        raised = seen.failure.raised
+        if (
+            raised is None
+            or not is_about_pickling(raised)
+            or raised.message.startswith("Could not")
+        ):
+            continue
+        function = seen.failure.function
+        yield _Refusal(
+            f"the result of {function}",
+            raised.message,
+            (seen.event, *seen.inside),
+            function=function,
+        )
+
+
+def _exceptions(case: Case) -> Iterator[_Refusal]:
+    """Up to 2.49: an exception that the caller cannot rebuild; the original is lost."""
+    for event in case.of("driver.exception"):
+        if (
+            event["type"] == "RaySystemError"
+            and "Failed to unpickle serialized exception" in event["what"]
+        ):
+            raised = parse(event["what"].partition("traceback: ")[2])
+            why = raised.message if raised else ""
+            name = why.partition(".__init__()")[0] if ".__init__()" in why else "an exception"
+            yield _Refusal(f"the exception {name}", why, (event,), name, is_exception=True)
+
+
+def _ends(case: Case) -> Iterator[_Refusal]:
+    """Ray 2.9: an exception that cannot be pickled takes its worker along."""
+    for exit_ in case.exits:
+        left = left_by_itself(case, exit_)
+        raised = parse(left.traceback) if left and left.traceback else None
+        if left and raised and is_about_pickling(raised):
+            yield _end(exit_, left, raised)
+
+
+def _end(exit_: WorkerExit, left: Left, raised: Raised) -> _Refusal:
+    first = raised.cause
+    thing = f"the exception {first.name}, raised by {first.place}," if first else "a task's result"
+    events = (left.event, *exit_.events)
+    name = first.name if first else ""
+    return _Refusal(thing, raised.message, events, name, is_exception=first is not None, exit=exit_)
+
+
+# ---------------------------------------------------------------- what it says
+
+
+def _finding(case: Case, refusals: list[_Refusal]) -> Finding:
+    best = refusals[0]
+    exits = [r.exit for r in refusals if r.exit]
+    crashed = evidence.attempts_covered(case, exits) if exits else ()
+    verb = "could not be rebuilt by its receiver" if _is_rebuild(best) else "cannot be pickled"
+    held = ""
+    if best.culprit:
+        held = f": it {'captures' if best.is_captured else 'holds'} {best.culprit}"
+    why = f" ({best.why})" if best.why else ""
+    links = [Link(best.events[0], f"{best.thing} {verb}{why}")]
+    links += [
+        Link(e, f"the culprit: {_name_of(e) or 'the object itself'}, held by {_class_of(e['parent']) or 'nothing else'}")
+        for e in best.events if e.kind == "serialize.culprit"
+    ][:1]  # fmt: skip
+    links += [Link(e, "the driver got WorkerCrashedError") for e in crashed[:1]]
+    return Finding(
+        f"{best.thing[:1].upper()}{best.thing[1:]} {verb}{held}{why}",
+        tuple(links),
+        explains=(Entity("serialization", best.thing), *evidence.exit_entities(exits)),
+        subjects=(Subject("function", None, best.function or best.holder or None),),
+        count=len(refusals),
+        remedies=tuple(_remedies(best)),
+        covers=(*(e for r in refusals for e in r.events), *crashed),
+    )
+
+
+def _is_rebuild(refusal: _Refusal) -> bool:
+    return refusal.is_exception and refusal.exit is None
+
+
+def _remedies(refusal: _Refusal) -> Iterator[Remedy]:
+    name = refusal.culprit.rpartition(" -> ")[2]
+    if refusal.is_exception:
+        yield _exception_remedy(refusal)
+    elif "generator" in refusal.why:
+        yield Remedy(
+            "Pass a list: a generator lives in one process", ("values = list(generator)",), doc=_DOC
+        )
+    elif refusal.is_captured:
+        yield _captured(refusal, name)
+    if name.isidentifier() and refusal.holder.rpartition(".")[2].isidentifier():
+        yield _leave_out(refusal.holder.rpartition(".")[2], name)
+    if not refusal.is_exception:
+        yield Remedy(
+            "Create it where it is used: in the task, or once in an actor that others call",
+            (
+                "@ray.remote\nclass Owner:\n    def __init__(self, url):\n        self.resource = connect(url)   # created in the actor's process",
+            ),
+            doc=_DOC,
+        )
+        yield Remedy(
+            "Find further objects of this kind",
+            (
+                "ray.util.inspect_serializability(obj, name='obj')   # prints what refuses, and what holds it",
+            ),
+            doc=_DOC,
+        )
+
+
+def _captured(refusal: _Refusal, name: str) -> Remedy:
+    function = refusal.function.rpartition(".")[2]
+    variable = refusal.culprit.partition(" -> ")[0] or "the variable"
+    return Remedy(
+        f"Do not use {variable} of the surrounding scope in {function}: create it inside, or pass what it is made of",
+        (f"def {function}(...):\n    {variable} = ...   # created in the worker" if variable.isidentifier() else f"# in {function}",),
+        doc=_DOC,
+    )  # fmt: skip
+
+
+def _leave_out(holder: str, name: str) -> Remedy:
+    return Remedy(
+        f"Or let {holder} travel without its {name}",
+        (
+            f"class {holder}:\n    def __getstate__(self):\n        state = self.__dict__.copy()\n        del state[{name!r}]\n"
+            f"        return state\n    def __setstate__(self, state):\n        self.__dict__.update(state)\n"
+            f"        self.{name} = ...   # a new one",
+        ),
+        doc=_DOC,
+    )
+
+
+def _exception_remedy(refusal: _Refusal) -> Remedy:
+    name = refusal.holder if refusal.holder.isidentifier() else "TheError"
+    return Remedy(
+        f"Tell pickle how to rebuild {name}: with every argument that its __init__ takes",
+        (
+            f"class {name}(Exception):\n    def __init__(self, message, limit):\n        super().__init__(message)\n        self.limit = limit\n"
+            f"    def __reduce__(self):\n        return ({name}, (self.args[0], self.limit))   # nothing that cannot be pickled",
+        ),
+        doc=f"{_DOC}#custom-serializers-for-exceptions",
+    )

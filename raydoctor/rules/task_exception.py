@@ -1,0 +1,407 @@
+"""User code raised an exception inside a task or an actor's method.
+
+## What you see
+`ray.exceptions.RayTaskError(ValueError): ray::load() (pid=…, ip=…)` with a traceback, or the same text printed or
+logged; `Unhandled error (suppress with 'RAY_IGNORE_UNHANDLED_ERRORS=1')` for one that nobody fetched. A task that
+was handed a failed result fails with it: `At least one of the input arguments for this task could not be
+computed`.
+
+## Why
+The function raised, as it would have without Ray. Ray carries the exception to whoever calls `ray.get`, and on
+through every task that depends on it, so the first line names the *last* task and the innermost block
+the one that failed. No log of Ray's mentions it: the driver's output is the only place (or the export events).
+
+## Confirm
+- The innermost block: exception, function, the innermost line of your own program.
+- `ray list tasks --filter error_type=TASK_EXECUTION_EXCEPTION` while the cluster is up.
+
+## Fix
+Fix that line, or its input. Failures that pass by themselves (network, files) can be retried:
+`@ray.remote(retry_exceptions=[ConnectionError])`; by default Ray retries lost workers, not exceptions.
+
+## Not this when
+The innermost exception is one of Ray's own (`OutOfMemoryError`, `ActorDiedError`, `OwnerDiedError`, …): then its rule has it.
+An exception in an actor's constructor is `actor-init-failed`; something that cannot be pickled is
+`not-serializable`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from raydoctor.case import Case
+from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.rule import Example, rule
+from raydoctor.rules import _evidence as evidence
+from raydoctor.rules._serialize import is_about_pickling
+from raydoctor.rules._task_error import (
+    ERROR_TEXT,
+    RETRIED,
+    UNHANDLED,
+    Failure,
+    Printed,
+    parse_failure,
+    printed,
+)
+from raydoctor.rules._traceback import Frame
+from raydoctor.signals import RAY_EXCEPTION
+
+_TRACEBACK = (
+    "Traceback (most recent call last):\n"
+    '  File "/app/train.py", line 68, in main\n    ray.get(shard)\n'
+)
+_FRAMES = (
+    '  File "/app/shards.py", line 49, in load_shard\n    return column_mean(header)\n'
+    '  File "/app/shards.py", line 40, in column_mean\n    return header[column]\n'
+    "KeyError: 'price'\n"
+)
+_RAISED = f"{_TRACEBACK}ray.exceptions.RayTaskError(KeyError): ray::load_shard() (pid=389, ip=10.0.0.2)\n{_FRAMES}"
+_BY_INPUT = (
+    f"{_TRACEBACK}ray.exceptions.RayTaskError(KeyError): ray::report() (pid=390, ip=10.0.0.2)\n"
+    "  At least one of the input arguments for this task could not be computed:\n"
+    f"ray.exceptions.RayTaskError: ray::load_shard() (pid=390, ip=10.0.0.2)\n{_FRAMES}"
+)
+_CHAIN = (
+    f"{_TRACEBACK}ray.exceptions.RayTaskError(CorruptShardError): ray::load_shard() (pid=390, ip=10.0.0.2)\n"
+    '  File "/usr/lib/python3.11/json/decoder.py", line 355, in raw_decode\n'
+    "json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)\n\n"
+    "The above exception was the direct cause of the following exception:\n\n"
+    "ray::load_shard() (pid=390, ip=10.0.0.2)\n"
+    '  File "/app/shards.py", line 35, in read_header\n    raise CorruptShardError(raw) from error\n'
+    "CorruptShardError: shard header is not JSON\n"
+)
+_RETRY = (
+    "(raylet) Task download failed. There are 5 retries remaining, so the task will be retried. Error: User exception:\n"
+    "ray::download() (pid=384, ip=127.0.0.1)\n"
+    '  File "/app/fetch.py", line 29, in download\nConnectionError: 503 service unavailable\nstatus 200\n'
+)
+_DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/tasks.html"
+_DEBUGGER_DOC = "https://docs.ray.io/en/latest/ray-observability/ray-distributed-debugger.html"
+_DEPENDENCIES_DOC = "https://docs.ray.io/en/latest/ray-core/handling-dependencies.html"
+_EXCEPTIONS_DOC = "https://docs.ray.io/en/latest/ray-core/objects/serialization.html#custom-serializers-for-exceptions"
+_LONGEST = 160
+_MODULE = re.compile(r"No module named '(?P<module>[\w.]+)'")
+_PASSING = (
+    "ConnectionError", "ConnectionResetError", "ConnectionRefusedError", "TimeoutError", "HTTPError", "URLError",
+    "ReadTimeout", "ConnectTimeout", "BrokenPipeError", "ClientError", "EndpointConnectionError", "SSLError",
+)  # fmt: skip
+"""Exceptions of networks and services, which may be gone at the next attempt."""
+
+
+@rule(
+    tier="root",
+    severity="error",
+    rank=50,
+    looks_for=(RAY_EXCEPTION, ERROR_TEXT, RETRIED),
+    examples=(
+        Example(
+            "three equal failures, and a task that never got its input",
+            {
+                "driver.log": _RAISED * 3 + _BY_INPUT,
+                "logs/gcs_server.out": "",
+                "logs/raylet.out": "",
+            },
+            roots=("task-exception",),
+            says=(
+                "3 × load_shard raised KeyError: 'price'",
+                "column_mean (shards.py:40)",
+                "report",
+            ),
+        ),
+        Example(
+            "raised from another exception",
+            {"driver.log": _CHAIN, "logs/gcs_server.out": "", "logs/raylet.out": ""},
+            roots=("task-exception",),
+            says=("CorruptShardError", "read_header (shards.py:35)", "JSONDecodeError"),
+        ),
+        Example(
+            "nobody fetched it",
+            {
+                "driver.log": "2026-11-21 08:34:17,706\tERROR worker.py:439 -- Unhandled error (suppress with "
+                f"'RAY_IGNORE_UNHANDLED_ERRORS=1'): ray::load_shard() (pid=390, ip=10.0.0.2)\n{_FRAMES}",
+                "logs/gcs_server.out": "",
+                "logs/raylet.out": "",
+            },
+            roots=("task-exception",),
+            says=("nobody called `ray.get`",),
+        ),
+        Example(
+            "retried, and it went on",
+            {"driver.log": _RETRY, "logs/gcs_server.out": "", "logs/raylet.out": ""},
+            roots=("task-exception",),
+            says=("was retried", "ConnectionError"),
+        ),
+        Example(
+            "the worker could not import the function",
+            {
+                "driver.log": f"{_TRACEBACK}ray.exceptions.RayTaskError(RuntimeError): ray::detect() (pid=389, ip=10.0.0.2)\n"
+                "RuntimeError: The remote function failed to import on the worker. This may be because needed library dependencies "
+                "are not installed in the worker environment:\n\nray::detect() (pid=389, ip=10.0.0.2)\n"
+                "ModuleNotFoundError: No module named 'cv2'\n",
+                "logs/gcs_server.out": "",
+                "logs/raylet.out": "",
+            },
+            roots=("task-exception",),
+            says=("detect raised ModuleNotFoundError: No module named 'cv2'", "runtime_env"),
+        ),
+        Example(
+            "a worker's own log of an exception that it handled",
+            {
+                "driver.log": "(Importer pid=12) Traceback (most recent call last):\n(Importer pid=12) "
+                "ray.exceptions.RayTaskError(ValueError): ray::parse() (pid=13, ip=10.0.0.2)\n(Importer pid=12) ValueError: x\n",
+                "logs/gcs_server.out": "",
+                "logs/raylet.out": "",
+            },
+        ),
+        Example(
+            "the driver speaks of tasks",
+            {
+                "driver.log": "ray::load_shard is the title of the process; see RayTaskError(KeyError) in the handbook\n",
+                "logs/gcs_server.out": "",
+                "logs/raylet.out": "",
+            },
+        ),
+    ),
+)
+def task_exception(case: Case) -> Iterator[Finding]:
+    """One finding per function, exception and place."""
+    groups: dict[tuple[str, str, str], _Group] = {}
+    for seen in [*printed(case), *_exported(case)]:
+        failure = seen.failure
+        if failure.is_rays_own or is_about_pickling(failure.raised) or _is_too_large(failure):
+            continue
+        kind, place = _kind_and_place(seen)
+        groups.setdefault((failure.function, kind, str(place or "")), _Group()).add(seen)
+    for (function, kind, _), group in groups.items():
+        yield _finding(function, kind, group)
+
+
+def _is_too_large(failure: Failure) -> bool:
+    """A task that defines a function over Ray's size limit: `large-closure` has it."""
+    return failure.raised is not None and "FUNCTION_SIZE_ERROR_THRESHOLD" in failure.raised.message
+
+
+@dataclass(slots=True)
+class _Group:
+    """Equal failures."""
+
+    raised: list[Printed] = field(default_factory=list)
+    """`ray.get` raised them in the driver, from the task that failed."""
+    unhandled: list[Printed] = field(default_factory=list)
+    text: list[Printed] = field(default_factory=list)
+    """Printed by the program: perhaps the same failure several times."""
+    passed_on: list[Printed] = field(default_factory=list)
+    """The driver got them from a task that depended on the one that failed."""
+    retried: list[Printed] = field(default_factory=list)
+    exported: list[Printed] = field(default_factory=list)
+
+    def add(self, seen: Printed) -> None:
+        """Put a failure where it belongs."""
+        if seen.event.kind == "task.retried":
+            self.retried.append(seen)
+        elif seen.event.kind == "export.task_error":
+            self.exported.append(seen)
+        elif seen.failure.path:
+            self.passed_on.append(seen)
+        elif seen.event.kind == "driver.exception":
+            self.raised.append(seen)
+        else:
+            (self.unhandled if UNHANDLED in seen.event.message else self.text).append(seen)
+
+    @property
+    def all(self) -> list[Printed]:
+        """Every sighting, the most telling first."""
+        return [
+            *self.raised, *self.unhandled, *self.text, *self.passed_on, *self.exported, *self.retried
+        ]  # fmt: skip
+
+    @property
+    def count(self) -> int:
+        """Failures of the task itself, as far as they can be counted."""
+        told = _total(self.raised) + _total(self.unhandled)
+        tasks = {s.event["task"] for s in self.exported if not s.failure.path}
+        return (
+            max(told, len(tasks))
+            or _total(self.text)
+            or _total(self.passed_on)
+            or _total(self.retried)
+        )
+
+    @property
+    def dependants(self) -> list[str]:
+        """Tasks that failed with it."""
+        return list(dict.fromkeys(name for s in self.passed_on for name in s.failure.path))
+
+
+def _total(seen: Iterable[Printed]) -> int:
+    """The driver's output and a job's own log may be copies of each other: the larger count is true."""
+    by_role: dict[str, int] = {}
+    for one in seen:
+        role = one.event.source.role
+        by_role[role] = by_role.get(role, 0) + one.event.count
+    return max(by_role.values(), default=0)
+
+
+def _exported(case: Case) -> Iterator[Printed]:
+    for event in case.of("export.task_error"):
+        if event["error"] == "TASK_EXECUTION_EXCEPTION" and (
+            failure := parse_failure(event["what"])
+        ):
+            yield Printed(event, failure)
+
+
+def _kind_and_place(seen: Printed) -> tuple[str, Frame | None]:
+    raised = seen.failure.raised
+    if raised is None:
+        return seen.event["inner"] or "an exception", None
+    return raised.name, raised.place
+
+
+# ---------------------------------------------------------------- what it says
+
+
+def _finding(function: str, kind: str, group: _Group) -> Finding:
+    best = group.all[0]
+    only_retried = not (
+        group.raised or group.unhandled or group.text or group.passed_on or group.exported
+    )
+    return Finding(
+        _headline(function, kind, group),
+        tuple(_links(function, kind, group)),
+        explains=(Entity("task-error", f"{function} {kind} {_kind_and_place(best)[1]}"),),
+        subjects=(Subject("task", None, function, best.failure.pid),),
+        count=group.count,
+        severity="info" if only_retried else "warning" if best in group.exported else None,
+        remedies=(*_remedies(function, kind, best.failure, only_retried), *_rebuild(kind, group)),
+        covers=tuple(_records(group)),
+    )
+
+
+def _headline(function: str, kind: str, group: _Group) -> str:
+    best = group.all[0].failure
+    who = function if group.count == 1 else f"{group.count} × {function}"
+    what = str(best.raised) if best.raised else kind
+    text = f"{who} raised {_cut(what)}{_where(function, best)}{_from(function, best)}"
+    if group.dependants:
+        text += f"; {evidence.join_names(group.dependants)} failed with it"
+    if group.unhandled and not group.raised:
+        text += "; nobody called `ray.get` on the result"
+    if group.retried:
+        again = (
+            "was retried" if len(group.retried) == 1 else f"was retried {len(group.retried)} times"
+        )
+        text += f"; it {again}"
+    return text
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+def _where(function: str, failure: Failure) -> str:
+    place = failure.raised.place if failure.raised else None
+    if place is None:
+        return ""
+    own = place.function == function.rpartition(".")[2]
+    return f" ({place.short_file}:{place.line})" if own else f", in {place}"
+
+
+def _from(function: str, failure: Failure) -> str:
+    if not failure.cause:
+        return ""
+    source, cause = failure.cause
+    return f", after {_cut(str(cause))}" + (f" in {source}" if source != function else "")
+
+
+def _links(function: str, kind: str, group: _Group) -> Iterator[Link]:
+    told = [*group.raised, *group.unhandled, *group.text, *group.exported, *group.retried]
+    for seen in told[:1]:
+        yield Link(
+            seen.event, f"{function} raised {kind}{_where(function, seen.failure)}: {_how(seen)}"
+        )
+    if len(told) > 1:
+        yield Link(told[-1].event, f"the last of {len(told)} records of it: {_how(told[-1])}")
+    for seen in group.passed_on[:2]:
+        path = " and ".join(seen.failure.path)
+        why = (
+            "never ran, because its input"
+            if seen.failure.by_input
+            else "passed it on: its own `ray.get`"
+        )
+        yield Link(
+            seen.event,
+            f"{path} {why} had failed in {function}: {kind}{_where(function, seen.failure)}",
+        )
+
+
+def _how(seen: Printed) -> str:
+    if seen.event.kind == "driver.exception":
+        return "`ray.get` raised it in the driver"
+    if seen.event.kind == "task.retried":
+        return "Ray retries it"
+    if seen.event.kind == "export.task_error":
+        return "an export event"
+    return "nobody fetched it" if UNHANDLED in seen.event.message else "the driver printed it"
+
+
+def _records(group: _Group) -> Iterator[Event]:
+    for seen in group.all:
+        yield seen.event
+        yield from seen.inside
+
+
+# ---------------------------------------------------------------- remedies
+
+
+def _remedies(function: str, kind: str, failure: Failure, only_retried: bool) -> Iterator[Remedy]:
+    place = failure.raised.place if failure.raised else None
+    if found := _MODULE.search(failure.raised.message if failure.raised else ""):
+        yield _install(found["module"])
+    if kind in _PASSING and "." not in function and not only_retried:
+        yield Remedy(
+            f"Let Ray retry {function} when it raises {kind}; by default it retries lost workers only",
+            (f"@ray.remote(max_retries=3, retry_exceptions=[{kind}])   # {function}",),
+            doc=_DOC,
+        )
+    steps = []
+    if place:
+        steps.append(f"sed -n '{max(place.line - 5, 1)},{place.line + 3}p' {place.file}")
+    if "." not in function and function.isidentifier():
+        steps.append(
+            f"{function}._function(...)   # runs it in this process, without Ray, with the same arguments"
+        )
+    yield Remedy(f"Fix {place or function}, or the input that it was given", tuple(steps), doc=_DOC)
+    yield Remedy(
+        "Stop at the exception with the debugger attached",
+        (
+            "RAY_DEBUG_POST_MORTEM=1 python your_script.py   # tasks wait at the exception for a debugger",
+        ),
+        doc=_DEBUGGER_DOC,
+        since=(2, 40),
+    )
+
+
+def _install(module: str) -> Remedy:
+    package = module.partition(".")[0]
+    return Remedy(
+        f"Give the workers {package}: it is not importable where they run",
+        (
+            f'ray.init(runtime_env={{"pip": ["{package}"]}})   # a package; or install it on every node',
+            'ray.init(runtime_env={"working_dir": "."})   # a module of your own project',
+        ),
+        doc=_DEPENDENCIES_DOC,
+    )
+
+
+def _rebuild(kind: str, group: _Group) -> Iterator[Remedy]:
+    """Since 2.50 Ray says when the driver cannot rebuild an exception, and prints the original."""
+    if any(s.event["type"] == "UnserializableException" for s in group.raised):
+        yield Remedy(
+            f"Let pickle rebuild {kind}, so that the caller gets it as itself",
+            (
+                f"class {kind}(Exception):\n    def __reduce__(self):\n        return ({kind}, (...))   # all arguments of __init__",
+            ),
+            doc=_EXCEPTIONS_DOC,
+        )
