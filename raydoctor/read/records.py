@@ -73,6 +73,8 @@ _CHAINED = (
 )
 """Between the tracebacks of a chain. `RayTaskError` prints `ray::f() (pid=…)` for its own
 `Traceback` lines, so behind such a line the same record goes on unless a `Traceback` follows."""
+_QUOTING = ("ray.exceptions.RuntimeEnvSetupError: ", "Status message: runtime_env setup failed: ")
+"""Openings of plain records that quote the whole traceback of another process."""
 _ONE_WRITER = frozenset(
     {
         "raylet-out",
@@ -287,7 +289,8 @@ _PUSHED = (
 
 def _breaks_plain(text: str, first: Line, role: str) -> bool:
     if text.startswith(_TRACEBACK):
-        return not (first.headed and role in _ONE_WRITER)
+        quoted = first.message.lstrip().startswith(_QUOTING)
+        return not (quoted or (first.headed and role in _ONE_WRITER))
     return text.startswith(_PLAIN_BREAKS)
 
 
