@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from raydoctor.case import Case
-from raydoctor.model import Event
+from raydoctor.model import Event, Severity
 from raydoctor.rule import Signal
 from raydoctor.rules import _evidence as evidence
 from raydoctor.signals import DRIVER, RAYLET
@@ -113,6 +113,10 @@ GC_SENT = Signal(
 )  # fmt: skip
 """Every ten seconds from STARVED on, for as long as it lasts (and, rarely, when the object store is full)."""
 
+TRACEBACK = Signal(
+    "driver.traceback", "Traceback (most recent call last):", r"^Traceback \(most recent call last\):", DRIVER,
+    "Traceback (most recent call last):",
+)  # fmt: skip
 INTERRUPTED = Signal(
     "driver.interrupted", "KeyboardInterrupt", r"^KeyboardInterrupt\b", DRIVER, "KeyboardInterrupt"
 )
@@ -138,9 +142,12 @@ def amounts(text: str) -> Needs:
     items = [item.rpartition(": ") for item in text.split(", ") if ": " in item]
     values = {name: float(value) for name, _, value in items if _is_number(value)}
     counts = [v for name, v in values.items() if name not in _BYTES]
-    whole = all(v == int(v) for v in counts)
-    most = max(counts, default=float(_FIXED_POINT) if "." not in text and "e" not in text else 0.0)
-    fixed = whole and (most >= _FIXED_POINT or (most >= 1000 and most % 100 == 0))
+    if not counts:
+        fixed = all(value.isdigit() for _, _, value in items)  # bytes as they are: `1.07374e+11`
+    else:
+        most = max(counts)
+        whole = all(v == int(v) for v in counts)
+        fixed = whole and (most >= _FIXED_POINT or (most >= 1000 and most % 100 == 0))
     return {name: v / _FIXED_POINT for name, v in values.items()} if fixed else values
 
 
@@ -324,6 +331,19 @@ def gave_up(case: Case) -> list[Event]:
     """Drivers that stopped waiting: a deadline of `ray.get`, or Ctrl-C."""
     timeouts = [e for e in case.of("driver.exception") if e["type"] == "GetTimeoutError"]
     return [*timeouts, *case.of("driver.interrupted")]
+
+
+def severity(case: Case) -> Severity:
+    """An error, unless the driver's own output is there, holds no exception, and the driver ended in good order.
+
+    A program may leave something unscheduled behind and still be content.
+    """
+    seen = case.roles & set(DRIVER)
+    ends = [e for e in case.of("worker.disconnected") if e["what"] == "driver"]
+    content = ends and all(e["graceful"] == "true" for e in ends)
+    raised = case.of("driver.exception", "driver.traceback", "driver.interrupted")
+    open_jobs = any(job.ended is None for job in case.ledger.jobs.values())
+    return "warning" if seen and content and not raised and not open_jobs else "error"
 
 
 def abandoned(case: Case) -> list[Event]:

@@ -38,7 +38,13 @@ from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
 from raydoctor.rule import Example, rule
 from raydoctor.rules import _evidence as evidence
 from raydoctor.rules import _waiting as waiting
-from raydoctor.signals import NODE_DEAD, NODE_REGISTERED, RAY_EXCEPTION, TASK_FAILED
+from raydoctor.signals import (
+    NODE_DEAD,
+    NODE_REGISTERED,
+    RAY_EXCEPTION,
+    TASK_FAILED,
+    WORKER_DISCONNECTED,
+)
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/resources.html"
 _APART = 20.0
@@ -84,7 +90,7 @@ def _state(more: str) -> str:
     severity="error",
     rank=74,
     looks_for=(
-        waiting.INFEASIBLE, *waiting.NO_NODE_TYPE, waiting.STATUS, waiting.RESIZED, waiting.INTERRUPTED, *NODE_REGISTERED, *NODE_DEAD,
+        waiting.INFEASIBLE, *waiting.NO_NODE_TYPE, waiting.STATUS, waiting.RESIZED, waiting.INTERRUPTED, waiting.TRACEBACK, WORKER_DISCONNECTED, *NODE_REGISTERED, *NODE_DEAD,
         TASK_FAILED, RAY_EXCEPTION,
     ),
     examples=(
@@ -216,6 +222,7 @@ def _finding(case: Case, request: _Request, nodes: list[waiting.Needs]) -> Findi
         caused_by=_lost_nodes(case, request),
         subjects=_subjects(cancelled),
         count=count,
+        severity=waiting.severity(case),
         remedies=_remedies(request.needs, nodes, short),
         covers=(*request.raylets, *request.autoscaler, *cancelled),
     )  # fmt: skip

@@ -148,7 +148,8 @@ def object_store_full(case: Case) -> Iterator[Finding]:
     errors = store.exceptions(case, "OutOfDiskError")
     failures = store.by_node(case, case.of("object.out_of_disk", "store.fallback_failed"))
     for node, failed in failures.items():
-        if node not in over and "" not in over:
+        refused = any(e.kind == "object.out_of_disk" for e in failed)
+        if (refused or errors) and node not in over and "" not in over:
             yield _overflow(case, node, failed, errors)
             errors = []
     yield from _stuck(case)
@@ -267,7 +268,7 @@ def _stuck_finding(case: Case, state: Event, pulls: store.Pulls, timeouts: list[
     of = f" of {evidence.size(capacity)}" if capacity else ""
     return Finding(
         f"A task waits for {evidence.many(pulls.objects, 'object')} ({wanted}) that do not fit into the object store"
-        f"{store.where(case, node)}: {free}{of} free, and what fills it was received from other nodes and cannot be spilled",
+        f"{store.where(case, node)}: {free}{of} free, and nothing in it can be spilled",
         (
             Link(state, f"last state: {wanted} wanted, {free} free, nothing being pulled, nothing that could be spilled"),
             *(Link(e, "the driver gave up waiting") for e in timeouts[:1]),

@@ -34,7 +34,7 @@ from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
 from raydoctor.rule import Example, Signal, rule
 from raydoctor.rules import _evidence as evidence
 from raydoctor.rules import _waiting as waiting
-from raydoctor.signals import GCS, JOB_FINISHED, RAY_EXCEPTION
+from raydoctor.signals import GCS, JOB_FINISHED, RAY_EXCEPTION, WORKER_DISCONNECTED
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/placement-group.html"
 _LONG = 10.0
@@ -96,7 +96,7 @@ _NODES = (
     severity="error",
     rank=75,
     looks_for=(
-        REGISTERED, CREATED, *REMOVED, NEVER_READY, *JOB_FINISHED, waiting.STATUS, *waiting.NO_NODE_TYPE, waiting.INTERRUPTED, RAY_EXCEPTION,
+        REGISTERED, CREATED, *REMOVED, NEVER_READY, *JOB_FINISHED, waiting.STATUS, *waiting.NO_NODE_TYPE, waiting.INTERRUPTED, waiting.TRACEBACK, WORKER_DISCONNECTED, RAY_EXCEPTION,
     ),
     examples=(
         Example(
@@ -218,6 +218,7 @@ def _finding(case: Case, group: _Group) -> Finding:
         ),
         explains=(Entity("pg", group.id), Entity("waiting", "cluster")),
         subjects=(Subject("pg", group.id, group.name or None),),
+        severity=waiting.severity(case),
         remedies=_remedies(group.strategy, lack, demand),
         covers=(*group.waiters, *(e for e in case.of("request.no_node_type") if e["combined"] or e["gang"])),
     )  # fmt: skip
