@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from raydoctor.model import Report
 
 NOT_FOUND = 1
+_ATTEMPTS = 2
 _ECHOED = 40
 """Lines of the program's output that are shown while it runs: Ray's own can go on for pages."""
 
@@ -81,19 +82,30 @@ def _demonstrate(scenario: Scenario, keep: bool, verbose: bool) -> int:
     from raydoctor.cli.diagnose import emit
     from raydoctor.demo import cluster
 
-    with cluster.throw_away(keep) as run:
-        settings = scenario.settings(run.folder)
-        _say(f"{scenario.name}: {scenario.title}")
-        _say(f"running {scenario.program} in a Ray of its own, in {run.folder}")
-        for name, value in settings.items():
-            _say(f"  with {name}={value}")
-        began = time.monotonic()
-        cluster.drive(run, scenario.path, settings, scenario.seconds, _limited(_echo, _ECHOED))
-        _say(f"{_ended(run)} after {time.monotonic() - began:.0f} s; now the diagnosis")
-        report = _diagnose(run)
-        emit(report, "text", verbose=verbose, onward=keep)
+    _say(f"{scenario.name}: {scenario.title}")
+    for attempt in range(_ATTEMPTS):
+        with cluster.throw_away(keep) as run:
+            _run(scenario, run)
+            if run.exit_code == 0 and attempt < _ATTEMPTS - 1:
+                _say("this machine's load changed meanwhile, perhaps; once more")
+                continue
+            report = _diagnose(run)
+            emit(report, "text", verbose=verbose, onward=keep)
+        break
     _say(_whats_next(run, scenario, keep))
     return 0 if {root.rule for root in report.roots} & scenario.finds else NOT_FOUND
+
+
+def _run(scenario: Scenario, run: Run) -> None:
+    from raydoctor.demo import cluster
+
+    settings = scenario.settings(run.folder)
+    _say(f"running {scenario.program} in a Ray of its own, in {run.folder}")
+    for name, value in settings.items():
+        _say(f"  with {name}={value}")
+    began = time.monotonic()
+    cluster.drive(run, scenario.path, settings, scenario.seconds, _limited(_echo, _ECHOED))
+    _say(f"{_ended(run)} after {time.monotonic() - began:.0f} s")
 
 
 def _diagnose(run: Run) -> Report:

@@ -21,10 +21,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
-if TYPE_CHECKING:
-    import psutil
+import psutil
 
 _MARKER = "RAYDOCTOR_DEMO"
 _LONGEST_FOLDER = 40
@@ -171,8 +170,6 @@ _TERMINATIONS = (signal.SIGTERM, signal.SIGHUP)
 
 def _remember(run: Run, driver: int) -> None:
     """Note the driver's descendants while they are that: orphans have no ancestry left."""
-    import psutil
-
     with suppress(psutil.Error):
         process = psutil.Process(driver)
         for each in (process, *process.children(recursive=True)):
@@ -181,8 +178,6 @@ def _remember(run: Run, driver: int) -> None:
 
 def _remember_marked(run: Run) -> None:
     """Note processes whose environment says that they were started for this folder."""
-    import psutil
-
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):
             if process.environ().get(_MARKER) == str(run.folder):
@@ -190,16 +185,12 @@ def _remember_marked(run: Run) -> None:
 
 
 def _note(run: Run, process: psutil.Process) -> None:
-    import psutil
-
     with suppress(psutil.Error):
         run.processes.setdefault((process.pid, process.create_time()), process)
 
 
 def _end(run: Run) -> None:
     """End what is left of this Ray: wait for its own shutdown, then ask, then force."""
-    import psutil
-
     if run.exit_code is not None:
         psutil.wait_procs(_left(run), timeout=_GRACE)
     for action in (psutil.Process.terminate, psutil.Process.kill):
@@ -212,8 +203,6 @@ def _end(run: Run) -> None:
 
 def _left(run: Run) -> list[psutil.Process]:
     """This Ray's processes that still do something; a zombie waits for its parent alone."""
-    import psutil
-
     _remember_marked(run)
     left = []
     for process in run.processes.values():

@@ -12,8 +12,8 @@ from raydoctor.errors import RaydoctorError
 
 PROGRAMS = Path(__file__).parent / "programs"
 
-_OOM_MARGIN = 1_300 << 20
-"""Where the threshold lies above the present use: Ray itself takes about 0.7 GB of it, so the
+_OOM_MARGIN = 1_200 << 20
+"""Where the threshold lies above the present use: Ray itself takes 0.5 to 0.7 GB of it, so the
 program's tasks meet it after some 0.6 GB, well within the 1.5 GB at which they stop."""
 _OOM_RESERVE = 900 << 20
 """What must stay free above the threshold: between two looks of the monitor tasks overshoot it."""
