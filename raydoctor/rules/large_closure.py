@@ -1,0 +1,162 @@
+"""A remote function or an actor class captures a large object of the surrounding scope.
+
+## What you see
+`Warning: The remote function … is very large (22 MiB)` from 10 MB on, or `ValueError: The remote function … is too
+large (114 MiB > FUNCTION_SIZE_ERROR_THRESHOLD=95 MiB)` from 100 MB on.
+
+## Why
+Ray pickles a function or a class once, with every global and local variable that it uses, and keeps the pickle in
+the GCS: each worker that runs it loads all of it, and the head node's memory holds it for as long as the job lives.
+
+## Confirm
+- `inspect.getclosurevars(function._function)` lists the nonlocals and globals that a remote function uses.
+- Look for arrays, tables or models that are made outside the function and used inside.
+
+## Fix
+Put the object into the object store once, and hand the reference over as an argument; or load it inside the
+function or in the actor's `__init__`.
+
+## Not this when
+Large values are passed as *arguments*, by value, again and again: that is another warning of Ray's. An object
+that cannot be pickled at all is `not-serializable`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from raydoctor.case import Case
+from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.rule import Example, Signal, rule
+from raydoctor.rules import _evidence as evidence
+from raydoctor.rules._task_error import ERROR_TEXT, Printed, printed
+from raydoctor.signals import DRIVER, RAY_EXCEPTION
+
+_ADVICE = (
+    "Check that its definition is not implicitly capturing a large array or other object in scope. Tip: use ray.put() to put "
+    "large objects in the Ray object store."
+)
+VERY_LARGE = Signal(
+    "closure.large",
+    " is very large (",
+    r"^(?:Warning: )?The (?P<what>remote function|actor|function) (?P<name>.+?) is very large \((?P<mib>\d+) MiB\)",
+    ("raylet-echo",),
+    f"Warning: The remote function __main__.lookup is very large (22 MiB). {_ADVICE}",
+    fold=("what", "name"),
+)
+TOO_LARGE = Signal(
+    "closure.too_large",
+    " MiB > FUNCTION_SIZE_ERROR_THRESHOLD=",
+    r"^(?:\| )*ValueError: The (?P<what>remote function|actor|function) (?P<name>.+?) is too large \((?P<mib>\d+) MiB > "
+    r"FUNCTION_SIZE_ERROR_THRESHOLD=(?P<limit>\d+) MiB\)",
+    DRIVER,
+    f"ValueError: The remote function __main__.lookup is too large (114 MiB > FUNCTION_SIZE_ERROR_THRESHOLD=95 MiB). {_ADVICE}",
+    symptom=True,
+    fold=("what", "name"),
+)
+_DOC = "https://docs.ray.io/en/latest/ray-core/patterns/closure-capture-large-objects.html"
+_EMPTY = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
+
+
+@rule(
+    tier="root",
+    severity="warning",
+    rank=78,
+    looks_for=(VERY_LARGE, TOO_LARGE, RAY_EXCEPTION, ERROR_TEXT),
+    examples=(
+        Example(
+            "over the limit: Ray refuses",
+            {
+                **_EMPTY,
+                "driver.log": f'Traceback (most recent call last):\n  File "/app/main.py", line 30, in main\n{TOO_LARGE.sample}\n',
+            },
+            roots=("large-closure",),
+            says=("__main__.lookup", "114 MiB", "95 MiB", "ray.put"),
+        ),
+        Example(
+            "an actor below the limit: a warning",
+            {
+                **_EMPTY,
+                "driver.log": f"(raylet) Warning: The actor Encoder is very large (22 MiB). {_ADVICE}\n",
+            },
+            roots=("large-closure",),
+            says=("Encoder", "22 MiB", "__init__"),
+        ),
+        Example(
+            "a program speaks of its own sizes",
+            {
+                **_EMPTY,
+                "driver.log": "The remote function lookup is very large (22 MiB), says the handbook\n",
+            },
+        ),
+    ),
+)
+def large_closure(case: Case) -> Iterator[Finding]:
+    """One finding per function or class."""
+    groups: dict[tuple[str, str], list[Event]] = {}
+    for event in case.of("closure.large", "closure.too_large"):
+        groups.setdefault((event["what"], event["name"]), []).append(event)
+    around = list(printed(case))
+    for (what, name), events in groups.items():
+        yield _finding(what, name, events, around)
+
+
+def _finding(what: str, name: str, events: list[Event], around: list[Printed]) -> Finding:
+    refused = [e for e in events if e.kind == "closure.too_large"]
+    worst = max(refused or events, key=lambda e: int(e["mib"]))
+    size = f"{worst['mib']} MiB"
+    limit = f", over the limit of {worst['limit']} MiB: Ray refuses it" if refused else ""
+    outer = [p for e in events for p in around if _covers(p, e)]
+    shows = "refuses to export it" if refused else "warns, and goes on"
+    return Finding(
+        f"The {what} {name} captures a large object: its pickle has {size}{limit}",
+        (Link(worst, f"{what} {name}: {size}; Ray {shows}"),),
+        explains=(Entity("closure", f"{what} {name}"),),
+        subjects=(Subject("actor" if what == "actor" else "function", None, name),),
+        count=evidence.total(refused or events),
+        severity="error" if refused else None,
+        remedies=_remedies(what, name, size, bool(refused)),
+        covers=(*events, *(e for p in outer for e in (p.event, *p.inside))),
+    )
+
+
+def _covers(around: Printed, event: Event) -> bool:
+    begin = around.event.line
+    return (
+        around.event.source == event.source
+        and begin < event.line < begin + around.failure.lines + 1
+    )
+
+
+def _remedies(what: str, name: str, size: str, refused: bool) -> tuple[Remedy, ...]:
+    bare = name.rpartition(".")[2]
+    if what == "actor":
+        use = f"class {bare}:\n    def __init__(self, table):   # Ray hands over the value\n        self.table = table"
+        call = f"{bare}.remote(table)"
+    else:
+        use = f"def {bare}(..., table):   # Ray hands over the value\n    ..."
+        call = f"{bare}.remote(..., table)"
+    put = Remedy(
+        f"Put the {size} into the object store once and pass the reference to {bare}",
+        ("table = ray.put(table)   # once, in the driver", f"@ray.remote\n{use}", call),
+        doc=_DOC,
+    )
+    inner = (
+        f"{bare}.__ray_metadata__.modified_class.a_method"
+        if what == "actor"
+        else f"{bare}._function"
+    )
+    find = Remedy(
+        f"Find what {bare} captures: the nonlocals and globals that it uses",
+        (f"import inspect; print(inspect.getclosurevars({inner}))",),
+        doc=_DOC,
+    )
+    if not refused:
+        return (put, find)
+    gain_time = Remedy(
+        "Only to gain time: raise the limit, in bytes; the GCS then keeps every such pickle",
+        ("FUNCTION_SIZE_ERROR_THRESHOLD=200000000 python your_script.py",),
+        risk="disruptive",
+        doc=_DOC,
+    )
+    return (put, find, gain_time)
