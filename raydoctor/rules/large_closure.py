@@ -142,7 +142,7 @@ def _remedies(what: str, name: str, size: str, refused: bool) -> tuple[Remedy, .
         doc=_DOC,
     )
     inner = (
-        f"{bare}.__ray_metadata__.modified_class.a_method"
+        f"inspect.unwrap({bare}.__ray_metadata__.modified_class.a_method)"
         if what == "actor"
         else f"{bare}._function"
     )

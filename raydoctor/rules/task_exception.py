@@ -128,12 +128,6 @@ _PASSING = (
             says=("nobody called `ray.get`",),
         ),
         Example(
-            "retried, and it went on",
-            {"driver.log": _RETRY, "logs/gcs_server.out": "", "logs/raylet.out": ""},
-            roots=("task-exception",),
-            says=("was retried", "ConnectionError"),
-        ),
-        Example(
             "the worker could not import the function",
             {
                 "driver.log": f"{_TRACEBACK}ray.exceptions.RayTaskError(RuntimeError): ray::detect() (pid=389, ip=10.0.0.2)\n"
@@ -145,6 +139,10 @@ _PASSING = (
             },
             roots=("task-exception",),
             says=("detect raised ModuleNotFoundError: No module named 'cv2'", "runtime_env"),
+        ),
+        Example(
+            "retried, and it went on: that is what the option is for",
+            {"driver.log": _RETRY, "logs/gcs_server.out": "", "logs/raylet.out": ""},
         ),
         Example(
             "a worker's own log of an exception that it handled",
@@ -175,7 +173,8 @@ def task_exception(case: Case) -> Iterator[Finding]:
         kind, place = _kind_and_place(seen)
         groups.setdefault((failure.function, kind, str(place or "")), _Group()).add(seen)
     for (function, kind, _), group in groups.items():
-        yield _finding(function, kind, group)
+        if group.is_failure:
+            yield _finding(function, kind, group)
 
 
 def _is_too_large(failure: Failure) -> bool:
@@ -218,16 +217,16 @@ class _Group:
         ]  # fmt: skip
 
     @property
+    def is_failure(self) -> bool:
+        """Whether more is told than retries: what they healed the program asked for (`retry_exceptions`)."""
+        return len(self.all) > len(self.retried)
+
+    @property
     def count(self) -> int:
         """Failures of the task itself, as far as they can be counted."""
         told = _total(self.raised) + _total(self.unhandled)
         tasks = {s.event["task"] for s in self.exported if not s.failure.path}
-        return (
-            max(told, len(tasks))
-            or _total(self.text)
-            or _total(self.passed_on)
-            or _total(self.retried)
-        )
+        return max(told, len(tasks)) or _total(self.text) or _total(self.passed_on)
 
     @property
     def dependants(self) -> list[str]:
@@ -264,17 +263,14 @@ def _kind_and_place(seen: Printed) -> tuple[str, Frame | None]:
 
 def _finding(function: str, kind: str, group: _Group) -> Finding:
     best = group.all[0]
-    only_retried = not (
-        group.raised or group.unhandled or group.text or group.passed_on or group.exported
-    )
     return Finding(
         _headline(function, kind, group),
         tuple(_links(function, kind, group)),
         explains=(Entity("task-error", f"{function} {kind} {_kind_and_place(best)[1]}"),),
         subjects=(Subject("task", None, function, best.failure.pid),),
         count=group.count,
-        severity="info" if only_retried else "warning" if best in group.exported else None,
-        remedies=(*_remedies(function, kind, best.failure, only_retried), *_rebuild(kind, group)),
+        severity="warning" if best in group.exported else None,
+        remedies=(*_remedies(function, kind, best.failure), *_rebuild(kind, group)),
         covers=tuple(_records(group)),
     )
 
@@ -355,11 +351,11 @@ def _records(group: _Group) -> Iterator[Event]:
 # ---------------------------------------------------------------- remedies
 
 
-def _remedies(function: str, kind: str, failure: Failure, only_retried: bool) -> Iterator[Remedy]:
+def _remedies(function: str, kind: str, failure: Failure) -> Iterator[Remedy]:
     place = failure.raised.place if failure.raised else None
     if found := _MODULE.search(failure.raised.message if failure.raised else ""):
         yield _install(found["module"])
-    if kind in _PASSING and "." not in function and not only_retried:
+    if kind in _PASSING and "." not in function:
         yield Remedy(
             f"Let Ray retry {function} when it raises {kind}; by default it retries lost workers only",
             (f"@ray.remote(max_retries=3, retry_exceptions=[{kind}])   # {function}",),
