@@ -15,7 +15,7 @@ from raydoctor.case import Case
 from raydoctor.model import Event, Severity
 from raydoctor.rule import Signal
 from raydoctor.rules import _evidence as evidence
-from raydoctor.signals import DRIVER, RAYLET
+from raydoctor.signals import DRIVER, DRIVER_GONE, RAYLET, WORKER_DISCONNECTED
 
 _WHO = r"(?:actor or task with ID (?P<task>[0-9a-f]{48})|lease with ID (?P<lease>[0-9a-f]{64}))"
 _TASK = "ffffffffffffffffc49f0dc5b78fa1b30dbe726e01000000"
@@ -113,6 +113,12 @@ GC_SENT = Signal(
 )  # fmt: skip
 """Every ten seconds from STARVED on, for as long as it lasts (and, rarely, when the object store is full)."""
 
+CLIENT_GONE = Signal(
+    "raylet.client_gone", "NodeManager::DisconnectClient, disconnect_type=",
+    r"^NodeManager::DisconnectClient, disconnect_type=(?P<disconnect_type>\d)", ("raylet-out",),
+    "NodeManager::DisconnectClient, disconnect_type=3, has creation task exception = false",
+)  # fmt: skip
+"""2.9.3 to 2.40, without an id; a driver's own record follows on the next line."""
 TRACEBACK = Signal(
     "driver.traceback", "Traceback (most recent call last):", r"^Traceback \(most recent call last\):", DRIVER,
     "Traceback (most recent call last):",
@@ -120,6 +126,9 @@ TRACEBACK = Signal(
 INTERRUPTED = Signal(
     "driver.interrupted", "KeyboardInterrupt", r"^KeyboardInterrupt\b", DRIVER, "KeyboardInterrupt"
 )
+
+DRIVER_END = (INTERRUPTED, TRACEBACK, WORKER_DISCONNECTED, CLIENT_GONE, DRIVER_GONE)
+"""How a driver that waited came to its end."""
 
 Needs = Mapping[str, float]
 """Resource name -> amount; `memory` in bytes."""
@@ -164,8 +173,8 @@ def python_amounts(text: str) -> list[Needs]:
 
 
 def key(needs: Needs) -> frozenset[tuple[str, float]]:
-    """Requests that ask for the same are the same."""
-    return frozenset((name, round(v, 4)) for name, v in needs.items() if v)
+    """Requests that ask for the same are the same; C++ prints six digits of a memory's size, Python all."""
+    return frozenset((name, float(f"{v:.4g}")) for name, v in needs.items() if v)
 
 
 def describe(needs: Needs) -> str:
@@ -339,11 +348,23 @@ def severity(case: Case) -> Severity:
     A program may leave something unscheduled behind and still be content.
     """
     seen = case.roles & set(DRIVER)
-    ends = [e for e in case.of("worker.disconnected") if e["what"] == "driver"]
-    content = ends and all(e["graceful"] == "true" for e in ends)
+    content = _ended_in_order(case)
     raised = case.of("driver.exception", "driver.traceback", "driver.interrupted")
     open_jobs = any(job.ended is None for job in case.ledger.jobs.values())
     return "warning" if seen and content and not raised and not open_jobs else "error"
+
+
+_INTENDED_EXITS = ("1", "3")
+"""WorkerExitType INTENDED_SYSTEM_EXIT and INTENDED_USER_EXIT."""
+
+
+def _ended_in_order(case: Case) -> bool:
+    """Whether every driver said good-bye; up to 2.40 the line before its end tells how it went."""
+    ends = [e["disconnect_type"] for e in case.of("worker.disconnected") if e["what"] == "driver"]
+    gone = {(e.source.path, e.line): e["disconnect_type"] for e in case.of("raylet.client_gone")}
+    before = [(e.source.path, e.line - 1) for e in case.of("driver.disconnected")]
+    ends += [gone[place] for place in before if place in gone]
+    return bool(ends) and all(how in _INTENDED_EXITS for how in ends)
 
 
 def abandoned(case: Case) -> list[Event]:

@@ -35,7 +35,7 @@ from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
 from raydoctor.rule import Example, rule
 from raydoctor.rules import _evidence as evidence
 from raydoctor.rules import _waiting as waiting
-from raydoctor.signals import RAY_EXCEPTION, WORKER_DISCONNECTED
+from raydoctor.signals import RAY_EXCEPTION
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/resources.html"
 _NESTED = "https://docs.ray.io/en/latest/ray-core/patterns/nested-tasks.html"
@@ -64,7 +64,7 @@ _OLD_REPORT = _REPORT.replace("{CPU: 1}", "{GPU: 10000}").replace("CPU: 20000", 
     severity="error",
     rank=76,
     looks_for=(
-        waiting.STARVED, waiting.HELD, waiting.CLAIMED, *waiting.CALLER_GONE, waiting.GC_SENT, waiting.INTERRUPTED, waiting.TRACEBACK, WORKER_DISCONNECTED, RAY_EXCEPTION,
+        waiting.STARVED, waiting.HELD, waiting.CLAIMED, *waiting.CALLER_GONE, waiting.GC_SENT, *waiting.DRIVER_END, RAY_EXCEPTION,
     ),
     examples=(
         Example(

@@ -43,7 +43,6 @@ from raydoctor.signals import (
     NODE_REGISTERED,
     RAY_EXCEPTION,
     TASK_FAILED,
-    WORKER_DISCONNECTED,
 )
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/resources.html"
@@ -73,6 +72,10 @@ def _autoscaler(plus: int, asked: str) -> str:
 
 _REGISTERED = _gcs(1, f"Registering new node. {_NODE.format(_N)}")
 _GPU = _raylet(46, waiting.INFEASIBLE.sample)
+_BYE = (
+    f"[2026-11-21 07:43:31,603 I 287 287] (raylet) node_manager.cc:1484: Disconnecting driver, graceful=true, disconnect_type=3 worker_id=01000000{'f' * 48} job_id=01000000\n"
+    f"[2026-11-21 07:43:31,604 I 287 287] (raylet) node_manager.cc:1652: Driver (pid=12) is disconnected. worker_id=01000000{'f' * 48} job_id=01000000\n"
+)
 _OLD = _raylet(46, waiting.INFEASIBLE.sample).replace("{CPU: 1, GPU: 1}", "{CPU: 10000, acelerator: 10000}").replace(
     f"lease with ID {'0000000001000000' + 'f' * 48}", "actor or task with ID ffffffffffffffffc49f0dc5b78fa1b30dbe726e01000000"
 )  # fmt: skip
@@ -90,7 +93,7 @@ def _state(more: str) -> str:
     severity="error",
     rank=74,
     looks_for=(
-        waiting.INFEASIBLE, *waiting.NO_NODE_TYPE, waiting.STATUS, waiting.RESIZED, waiting.INTERRUPTED, waiting.TRACEBACK, WORKER_DISCONNECTED, *NODE_REGISTERED, *NODE_DEAD,
+        waiting.INFEASIBLE, *waiting.NO_NODE_TYPE, waiting.STATUS, waiting.RESIZED, *waiting.DRIVER_END, *NODE_REGISTERED, *NODE_DEAD,
         TASK_FAILED, RAY_EXCEPTION,
     ),
     examples=(
@@ -116,6 +119,18 @@ def _state(more: str) -> str:
             roots=("infeasible-request",),
             consequences=("get-timeout",),
             says=("1 GPU and 1 CPU",),
+        ),
+        Example(
+            "a program that tries for a GPU and goes on without one",
+            {"logs/raylet.out": _GPU + _BYE, "logs/gcs_server.out": _REGISTERED, "driver.log": "no GPU: using the CPU\n"},
+            roots=("infeasible-request",),
+            says=("it was never scheduled",),
+        ),
+        Example(
+            "autoscaler v2 lists requests with counts",
+            {"driver.log": (_autoscaler(12, "{'GPU': 4.0}*2").replace("Error: ", "").replace("request {", "requests {")) * 2},
+            roots=("infeasible-request",),
+            says=("4 GPU",),
         ),
         Example(
             "a node that fits joins later",
@@ -211,8 +226,10 @@ def _finding(case: Case, request: _Request, nodes: list[waiting.Needs]) -> Findi
     telling = waiting.one_role(request.autoscaler)
     told = [*request.raylets[:1], *telling[:1]]
     count = max(len(request.raylets), 1)
+    severity = waiting.severity(case)
+    fate = "it waits for ever" if severity == "error" else "it was never scheduled"
     return Finding(
-        f"{who} asks for {waiting.describe(request.needs)}, and {_lack(request.needs, nodes, short)}: it waits for ever",
+        f"{who} asks for {waiting.describe(request.needs)}, and {_lack(request.needs, nodes, short)}: {fate}",
         (
             *(Link(e, _shows(e, request.needs)) for e in told),
             *(Link(e, "still asked for later") for e in telling[-1:] if len(telling) > 1),
@@ -222,7 +239,7 @@ def _finding(case: Case, request: _Request, nodes: list[waiting.Needs]) -> Findi
         caused_by=_lost_nodes(case, request),
         subjects=_subjects(cancelled),
         count=count,
-        severity=waiting.severity(case),
+        severity=severity,
         remedies=_remedies(request.needs, nodes, short),
         covers=(*request.raylets, *request.autoscaler, *cancelled),
     )  # fmt: skip

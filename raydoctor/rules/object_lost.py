@@ -165,7 +165,10 @@ def _loss(event: Event) -> _Loss:
     if event["fetch"]:
         return _Loss(event, object_, "FETCH_TIMED_OUT")
     if event["reason"]:
-        return _Loss(event, object_, event["reason"].removeprefix(_PREFIX))
+        reason = event["reason"].removeprefix(_PREFIX)
+        # An actor's methods have retries of their own; Ray 2.60 says the same of both.
+        actors = reason == "RETRIES_DISABLED" and _from_id(object_) == "ACTOR"
+        return _Loss(event, object_, "ACTOR" if actors else reason)
     told = next((name for words, name in _WORDS.items() if words in event["why"]), "UNKNOWN")
     if told == "UNKNOWN":
         told = _from_id(object_)
@@ -188,7 +191,7 @@ _WHY = {
     "PUT": "a ray.put value has no task that could make it again",
     "RETRIES_DISABLED": "its task has max_retries=0",
     "RETRIES": "its task may not be run again (max_retries=0, or its retries are used up)",
-    "ACTOR": "Ray does not run that actor's methods again",
+    "ACTOR": "its actor's methods are not run again (max_task_retries=0, or used up)",
     "MAX_ATTEMPTS_EXCEEDED": "its task has used up its retries",
     "LINEAGE_EVICTED": "Ray had to forget how it was made",
     "BORROWED": "the process that noticed only borrows it, and only its owner could make it again",

@@ -34,7 +34,7 @@ from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
 from raydoctor.rule import Example, Signal, rule
 from raydoctor.rules import _evidence as evidence
 from raydoctor.rules import _waiting as waiting
-from raydoctor.signals import GCS, JOB_FINISHED, RAY_EXCEPTION, WORKER_DISCONNECTED
+from raydoctor.signals import GCS, JOB_FINISHED, RAY_EXCEPTION
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/placement-group.html"
 _LONG = 10.0
@@ -96,7 +96,7 @@ _NODES = (
     severity="error",
     rank=75,
     looks_for=(
-        REGISTERED, CREATED, *REMOVED, NEVER_READY, *JOB_FINISHED, waiting.STATUS, *waiting.NO_NODE_TYPE, waiting.INTERRUPTED, waiting.TRACEBACK, WORKER_DISCONNECTED, RAY_EXCEPTION,
+        REGISTERED, CREATED, *REMOVED, NEVER_READY, *JOB_FINISHED, waiting.STATUS, *waiting.NO_NODE_TYPE, *waiting.DRIVER_END, RAY_EXCEPTION,
     ),
     examples=(
         Example(
