@@ -1,0 +1,190 @@
+"""Archives: nothing escapes, nothing fills the disk, what can be read is read."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from raydoctor import diagnosis
+from raydoctor.capture import archive
+from raydoctor.capture.open import open_capture
+from raydoctor.errors import RaydoctorError
+from raydoctor.signals import WORKER_EXIT
+
+EXIT = (
+    f"[2026-11-21 07:34:50,741 W 8 8] (gcs_server) gcs_worker_manager.cc:70: {WORKER_EXIT.sample}\n"
+)
+FILES = {
+    "session_2026-11-21_07-34-46_1_7/logs/gcs_server.out": EXIT,
+    "session_2026-11-21_07-34-46_1_7/logs/raylet.out": "",
+    "session_2026-11-21_07-34-46_1_7/runtime_resources/big.bin": "x" * 1000,
+}
+
+
+def tar_bytes(files: dict[str, str], mode: str = "w") -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode=mode) as tar:
+        for name, content in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content.encode())
+            tar.addfile(info, io.BytesIO(content.encode()))
+    return out.getvalue()
+
+
+def zip_bytes(files: dict[str, str]) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as bundle:
+        for name, content in files.items():
+            bundle.writestr(name, content)
+    return out.getvalue()
+
+
+FORMS: dict[str, Callable[[], bytes]] = {
+    "x.tar": lambda: tar_bytes(FILES),
+    "x.tar.gz": lambda: tar_bytes(FILES, "w:gz"),
+    "x.tgz": lambda: tar_bytes(FILES, "w:gz"),
+    "x.tar.xz": lambda: tar_bytes(FILES, "w:xz"),
+    "x.tar.bz2": lambda: tar_bytes(FILES, "w:bz2"),
+    "x.tar.zst": lambda: zstandard.ZstdCompressor().compress(tar_bytes(FILES)),
+    "x.zip": lambda: zip_bytes(FILES),
+}
+
+
+def rules_of(path: Path) -> list[str]:
+    with open_capture(str(path)) as capture:
+        return [d.rule for d in diagnosis.run(capture, strict=True).diagnoses]
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_every_kind_is_read(name: str, tmp_path: Path) -> None:
+    file = tmp_path / name
+    file.write_bytes(FORMS[name]())
+    assert rules_of(file) == ["worker-vanished"]
+
+
+def test_only_logs_are_written_and_the_folder_goes(tmp_path: Path) -> None:
+    file = tmp_path / "x.tar"
+    file.write_bytes(tar_bytes(FILES))
+    with open_capture(str(file)) as capture:
+        folder = capture.temporary()
+        assert folder.stat().st_mode & 0o77 == 0
+        assert not list(folder.rglob("big.bin"))
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["../../logs/raylet.out", "/etc/logs/raylet.out", "a/../../raylet.out"]
+)
+@pytest.mark.parametrize("form", ["tar", "zip"])
+def test_no_way_out(name: str, form: str, tmp_path: Path) -> None:
+    content = {**FILES, name: "escaped"}
+    file = tmp_path / f"x.{form}"
+    file.write_bytes(tar_bytes(content) if form == "tar" else zip_bytes(content))
+    before = {p for p in tmp_path.rglob("*")}
+    with open_capture(str(file)) as capture:
+        assert all(p.resolve().is_relative_to(capture.temporary()) for p in capture.files.values())
+        assert any("outside the archive" in gap.why for gap in capture.gaps)
+    assert {p for p in tmp_path.rglob("*")} == before
+
+
+def test_links_and_devices_are_refused(tmp_path: Path) -> None:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        for name, kind in (
+            ("raylet.out", tarfile.SYMTYPE),
+            ("gcs_server.out", tarfile.CHRTYPE),
+            ("raylet.err", tarfile.LNKTYPE),
+        ):
+            info = tarfile.TarInfo(f"logs/{name}")
+            info.type, info.linkname = kind, "/etc/passwd"
+            tar.addfile(info)
+    file = tmp_path / "x.tar"
+    file.write_bytes(out.getvalue())
+    with open_capture(str(file)) as capture:
+        assert capture.files == {}
+        assert len(capture.gaps) == 3
+
+
+@pytest.mark.parametrize("form", ["tar.gz", "zip", "tar.zst"])
+def test_a_bomb_is_stopped(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive, "BASE_LIMIT", 1 << 20)
+    content = {"logs/raylet.out": "\0" * (400 << 20)}
+    data = {
+        "tar.gz": lambda: tar_bytes(content, "w:gz"),
+        "zip": lambda: zip_bytes(content),
+        "tar.zst": lambda: zstandard.ZstdCompressor(level=19).compress(tar_bytes(content)),
+    }[form]()
+    file = tmp_path / f"x.{form}"
+    file.write_bytes(data)
+    with open_capture(str(file)) as capture:
+        assert any("far more than its size allows" in gap.why for gap in capture.gaps)
+        assert (
+            sum(p.stat().st_size for p in capture.temporary().rglob("*") if p.is_file()) < 400 << 20
+        )
+
+
+def test_nested_archives_as_ray_cluster_dump_writes_them(tmp_path: Path) -> None:
+    inner = tar_bytes(FILES, "w:gz")
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz") as tar:
+        info = tarfile.TarInfo("dump/local_node.tar.gz")
+        info.size = len(inner)
+        tar.addfile(info, io.BytesIO(inner))
+    file = tmp_path / "dump.tar.gz"
+    file.write_bytes(out.getvalue())
+    assert rules_of(file) == ["worker-vanished"]
+
+
+def test_many_empty_members(tmp_path: Path) -> None:
+    file = tmp_path / "x.tar"
+    file.write_bytes(tar_bytes({f"logs/{n}.txt": "" for n in range(20_000)}))
+    with pytest.raises(RaydoctorError):
+        open_capture(str(file))
+
+
+@pytest.mark.parametrize("name", FORMS)
+@settings(max_examples=15, deadline=None)
+@given(cut=st.floats(0, 1))
+def test_a_truncated_archive_is_a_gap_or_an_error(
+    name: str, cut: float, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    data = FORMS[name]()
+    file = tmp_path_factory.mktemp("cut") / name
+    file.write_bytes(data[: int(len(data) * cut)])
+    try:
+        with open_capture(str(file)) as capture:
+            report = diagnosis.run(capture, strict=True)
+    except RaydoctorError as error:
+        assert error.hint
+        return
+    assert report.gaps or report.diagnoses, "a damaged archive never looks healthy"
+
+
+def test_rotated_gz_logs_count(tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    (logs / "raylet.out").write_text("")
+    with gzip.open(logs / "gcs_server.out.1.gz", "wt") as stream:
+        stream.write(EXIT)
+    with open_capture(str(tmp_path)) as capture:
+        report = diagnosis.run(capture, strict=True)
+    assert [d.rule for d in report.diagnoses] == ["worker-vanished"]
+    assert report.diagnoses[0].chain[0].event.source.path == "logs/gcs_server.out.1.gz"
+
+
+def test_a_damaged_gz_is_a_gap(tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    (logs / "raylet.out").write_text("")
+    (logs / "gcs_server.out.1.gz").write_bytes(gzip.compress(EXIT.encode())[:-20])
+    with open_capture(str(tmp_path)) as capture:
+        assert any("damaged" in gap.why for gap in capture.gaps)
