@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
+    from raydoctor.capture.open import Capture
     from raydoctor.render.page import Page
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -49,6 +50,18 @@ def verbose_option(command: _Command) -> _Command:
     return click.option(
         "-v", "--verbose", is_flag=True, help="Show everything; a traceback if raydoctor fails."
     )(command)
+
+
+def opened(path: str | None, driver_log: str | None) -> Capture:
+    """The capture that the user names; what was chosen for them is said on standard error."""
+    from raydoctor.capture.open import open_capture
+    from raydoctor.cli._progress import patience
+
+    with patience("opening the capture"):
+        capture = open_capture(path, driver_log)
+    for each in capture.notes:
+        note(each)
+    return capture
 
 
 def print_page(page: Page) -> None:

@@ -70,15 +70,12 @@ def command(
     path: str | None, since: float | None, until: float | None, fail_on: str, **rest: Any
 ) -> int:
     """Diagnose a capture."""
-    from raydoctor.capture.open import open_capture
     from raydoctor.cli._progress import patience
     from raydoctor.diagnosis import run
 
     if since is not None and until is not None and since > until:
         raise click.UsageError("--since is later than --until")
-    with patience("reading the logs"), open_capture(path, rest["driver_log"]) as capture:
-        for note in capture.notes:
-            options.note(note)
+    with options.opened(path, rest["driver_log"]) as capture, patience("reading the logs"):
         report = run(capture, since=since, until=until)
     emit(report, rest["form"], rest["output"], verbose=rest["verbose"])
     return exit_code(report, fail_on)

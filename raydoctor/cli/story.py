@@ -54,15 +54,12 @@ def command(  # noqa: PLR0913 - one parameter per option
     verbose: bool,
 ) -> int:
     """Tell a story."""
-    from raydoctor.capture.open import open_capture
     from raydoctor.cli._progress import patience
     from raydoctor.read.story import tell
     from raydoctor.render import story as render
     from raydoctor.render import terminal
 
-    with patience("reading the logs"), open_capture(path, driver_log) as capture:
-        for note in capture.notes:
-            options.note(note)
+    with options.opened(path, driver_log) as capture, patience("reading the logs"):
         story = tell(capture, id_, everything)
     if form == "json":
         options.print_text(render.to_json(story))

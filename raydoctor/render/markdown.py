@@ -17,7 +17,7 @@ from raydoctor.model import Diagnosis, Gap, Link, Remedy, Report, Unexplained
 _RECORD_LINES = 15
 _RECORD_WIDTH = 400
 _SYMPTOMS = 20
-_SPECIAL = re.compile(r"([\\`*\[\]<|~$]|(?<!\w)_|_(?!\w))")
+_SPECIAL = re.compile(r"([\\`*\[\]<|~$]|(?<![^\W_])_|_(?![^\W_]))")
 """What acts inside a line; an underscore within a word does not."""
 _REFERENCE = re.compile(r"[@#]|\bGH-\d")
 """GitHub notifies whom `@name` names and links what `#123` numbers, escaped or not; code spans are

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from raydoctor import _text
 from raydoctor.capture.layout import node_label
@@ -47,6 +47,8 @@ class _View:
     by_id: dict[str, Diagnosis]
     width: int
     verbose: bool
+    advised: set[Remedy] = field(default_factory=set)
+    """Remedies told already: incidents of one kind need them once."""
 
 
 def render(
@@ -93,12 +95,12 @@ def _incident(view: _View, root: Diagnosis, number: str) -> Page:
 
 
 def _head(root: Diagnosis, number: str) -> Line:
+    marks = [mark for mark in (_text.moment(root.first_at), number and f"[{number}]") if mark]
     return line(
         (root.severity.upper(), root.severity),
         "  ",
         (root.rule, "rule"),
-        (f"  {_text.moment(root.first_at)}", "dim"),
-        (f"  [{number}]" if number else "", "dim"),
+        *((f"  {mark}", "dim") for mark in marks),
     )
 
 
@@ -271,7 +273,11 @@ def _borrowed(view: _View, root: Diagnosis) -> tuple[Remedy, ...]:
 def _remedy(view: _View, remedy: Remedy, number: int) -> Page:
     lead = f"{number}. " if number else ""
     risk = "" if remedy.risk == "safe" else f" [{remedy.risk}]"
-    page = paragraph(f"{lead}{remedy.title}{risk}", view.width, indent=4, hang=len(lead))
+    again = " (as above)" if remedy in view.advised and remedy.steps else ""
+    view.advised.add(remedy)
+    page = paragraph(f"{lead}{remedy.title}{risk}{again}", view.width, indent=4, hang=len(lead))
+    if again:
+        return page
     steps = remedy.steps if view.verbose else remedy.steps[:_STEPS]
     for step in steps:
         page += _step(step, view.width, 4 + len(lead) + 2)
