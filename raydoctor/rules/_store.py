@@ -218,6 +218,16 @@ def exceptions(case: Case, name: str) -> list[Event]:
     return [e for e in case.of("driver.exception") if name in (e["type"], e["inner"])]
 
 
+_RAISER = re.compile(r"ray::(?P<function>[\w.<>]+)\(")
+
+
+def raised(error: Event) -> str:
+    """`OutOfDiskError, raised in load_block`: the exception and the task it came from, if it names one."""
+    name = error["inner"] or error["type"]
+    found = _RAISER.search(error["what"])
+    return f"{name}, raised in {found['function']}" if found else name
+
+
 def failed_objects(events: Iterable[Event]) -> tuple[Entity, ...]:
     """The objects that these records name."""
     return tuple(dict.fromkeys(Entity("object", e["object"]) for e in events if e["object"]))

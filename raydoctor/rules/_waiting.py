@@ -304,15 +304,17 @@ _HOLDER = re.compile(
 )
 
 
+def holders_in(dump: Event) -> list[Holder]:
+    """Who holds something by one dump of a raylet (`node.usage`, `debug.state`)."""
+    text = dump["held"] or dump.message.partition("Resource usage {")[2].partition("\n}")[0]
+    return [Holder(m["name"], int(m["pid"]), amounts(m["held"])) for m in _HOLDER.finditer(text)]
+
+
 def holders(case: Case) -> tuple[list[Holder], Event | None]:
-    """Who held what at the end of the wait, and the record that says so."""
-    dumps = [*case.of("node.usage"), *case.of("debug.state")]
+    """Who held what while it was fullest, and the record that says so."""
     best: tuple[list[Holder], Event | None] = ([], None)
-    for event in dumps:
-        text = event["held"] or event.message.partition("Resource usage {")[2].partition("\n}")[0]
-        found = [
-            Holder(m["name"], int(m["pid"]), amounts(m["held"])) for m in _HOLDER.finditer(text)
-        ]
+    for event in (*case.of("node.usage"), *case.of("debug.state")):
+        found = holders_in(event)
         if len(found) > len(best[0]):
             best = (found, event)
     return best

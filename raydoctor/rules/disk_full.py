@@ -160,7 +160,7 @@ def _finding(
     links = [Link(shown, f"{_room(disk)}: over the threshold of {disk.percent:g}%")]
     if failed:
         links.append(Link(failed[0], f"an object of {failed[0]['mb']} MB cannot be stored"))
-    links += [Link(e, "the driver got OutOfDiskError") for e in errors[:1]]
+    links += [Link(e, f"the driver got {store.raised(e)}") for e in errors[:1]]
     return Finding(
         _headline(disk, store.where(case, node), count, spilled),
         tuple(links),
@@ -211,7 +211,7 @@ def _bare(errors: list[Event]) -> Finding:
     count = evidence.total(errors)
     return Finding(
         f"The object store and the disk behind it are full: {evidence.many(count, 'OutOfDiskError')} in the driver",
-        (Link(errors[0], "the driver got OutOfDiskError"),),
+        (Link(errors[0], f"the driver got {store.raised(errors[0])}"),),
         explains=(Entity("disk", ""), Entity("spilling", "")),
         count=count,
         remedies=_remedies(_Disk("/tmp/ray", _DEFAULT_PERCENT, 0, 0)),

@@ -32,6 +32,7 @@ from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy
 from raydoctor.rule import Example, Signal, rule
 from raydoctor.rules import _evidence as evidence
+from raydoctor.rules import _waiting as waiting
 from raydoctor.signals import DRIVER, NODE_DEAD, RAY_EXCEPTION, WORKER_EXIT
 
 _DOC = "https://docs.ray.io/en/latest/ray-observability/user-guides/debug-apps/debug-hangs.html"
@@ -45,6 +46,11 @@ _RAISED = (
     f"    values, debugger_breakpoint = worker.get_objects(\n{_ERROR}"
 )
 
+_STATE = (
+    "NodeManager:\nDispatch queue length: 0\nnum_waiting_for_resource: 0\nResource usage {\n"
+    "    - (language=PYTHON actor_or_task=train pid=128): {CPU: 10000}\n}\n"
+)
+
 GET_TIMEOUT = Signal(
     "get.timeout", _TRACEBACK,
     rf"{re.escape(_TRACEBACK)}\n(?P<frames>.*?)\nray\.exceptions\.GetTimeoutError: (?P<what>[^\n]*)", DRIVER, _RAISED,
@@ -52,6 +58,7 @@ GET_TIMEOUT = Signal(
 )  # fmt: skip
 """The traceback with its frames: the line of the program that waited says for what and how long."""
 
+_CLUSTER = Entity("waiting", "cluster")
 _SLACK = 5.0
 """Seconds between a deadline and the end of the job it ended: the interpreter's own shutdown."""
 
@@ -75,6 +82,12 @@ _CALLED = re.compile(r"(?P<function>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*?)\.remote\("
             {"driver.log": _RAISED, "logs/gcs_server.out": "", "logs/raylet.out": ""},
             roots=("get-timeout",),
             says=("after 45 s", "train", "train.py:27", "ray list tasks"),
+        ),
+        Example(
+            "the task is still running",
+            {"driver.log": _RAISED, "logs/gcs_server.out": "", "logs/raylet.out": "", "logs/debug_state.txt": _STATE},
+            roots=("get-timeout",),
+            says=("it was still running (pid 128)",),
         ),
         Example(
             "a program that polls with a timeout and prints the word is not in trouble",
@@ -141,9 +154,13 @@ def _finding(case: Case, wait: _Wait, events: list[Event], nested: list[Event]) 
     count = evidence.total(events)
     times = f", {count} times" if count > 1 else ""
     covered = [e for e in case.of("get.timeout") if any(_ends_at(e, event) for event in events)]
+    was, links = _last_state(case, wait)
     return Finding(
-        f"ray.get gave up{for_what}{after}{where}{times}: the result was not ready",
-        (Link(events[0], f"the driver's deadline passed{': ' + wait.code if wait.code else ''}"),),
+        f"ray.get gave up{for_what}{after}{where}{times}: {was or 'the result was not ready'}",
+        (
+            *links,
+            Link(events[0], f"the driver's deadline passed{': ' + wait.code if wait.code else ''}"),
+        ),
         caused_by=_caused_by(case, wait),
         count=count,
         remedies=_remedies(wait),
@@ -151,19 +168,40 @@ def _finding(case: Case, wait: _Wait, events: list[Event], nested: list[Event]) 
     )
 
 
+def _last_state(case: Case, wait: _Wait) -> tuple[str, list[Link]]:
+    """What the raylets' last dumps say of it: it was running, or it still stood in a queue."""
+    if case.is_explained(_CLUSTER):
+        return "", []
+    for state in case.of("debug.state"):
+        running = [
+            h for h in waiting.holders_in(state) if wait.function and h.name == wait.function
+        ]
+        if running:
+            pids = evidence.join_names(f"pid {h.pid}" for h in running)
+            return f"it was still running ({pids})", [
+                Link(state, f"last state: {wait.function} runs, {pids}")
+            ]
+    for state in waiting.queued_at_the_end(case):
+        queue = int(state["grant_queue_length"] or state["dispatch_queue_length"])
+        behind = waiting.held_by(waiting.holders_in(state))
+        if behind:
+            words = f"{evidence.many(queue, 'request')} still queued behind {behind}"
+            return words, [Link(state, f"last state: {words}")]
+    return "", []
+
+
 def _caused_by(case: Case, wait: _Wait) -> tuple[Entity, ...]:
     """Whatever keeps the cluster waiting; else what died during the wait and had to be done again."""
-    cluster = Entity("waiting", "cluster")
     ends = [job.ended for job in case.ledger.jobs.values() if job.ended is not None]
-    if case.is_explained(cluster) or not wait.seconds or not ends:
-        return (cluster,)
+    if case.is_explained(_CLUSTER) or not wait.seconds or not ends:
+        return (_CLUSTER,)
     end = max(ends)
     begin = end - float(wait.seconds) - _SLACK
     died = [e for e in case.of("node.dead") if e.at is not None and begin <= e.at <= end]
     nodes = [n for e in died if (n := e["node"] or e["node_a"] or e["node_b"])]
     exits = [e for e in case.exits if e.at is not None and begin <= e.at <= end]
     lost = (*(Entity("node", n) for n in nodes), *evidence.exit_entities(exits))
-    return (cluster, *dict.fromkeys(lost))
+    return (_CLUSTER, *dict.fromkeys(lost))
 
 
 def _remedies(wait: _Wait) -> tuple[Remedy, ...]:

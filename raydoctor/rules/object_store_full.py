@@ -172,7 +172,7 @@ def _refused(case: Case) -> Finding | None:
         _refusal(count, largest, capacity),
         (
             *(Link(e, f"an object of {evidence.size(int(e['size']))} is refused") for e in told[:1]),
-            *(Link(e, "the driver got ObjectStoreFullError") for e in errors[:1] if e.line not in _lines(told[:1])),
+            *(Link(e, f"the driver got {store.raised(e)}") for e in errors[:1] if e.line not in _lines(told[:1])),
         ),
         explains=objects or (Entity("store", ""),),
         subjects=tuple(Subject("object", o.value) for o in objects[:10]),
@@ -216,7 +216,7 @@ def _overflow(case: Case, node: str, failed: list[Event], errors: list[Event]) -
         *(Link(e, "spilling is switched off on this node") for e in off[:1]),
         *(Link(e, "the store goes on in files, and their file system is full") for e in fallback[:1]),
         *(Link(e, f"an object of {e['mb']} MB cannot be created") for e in refused[:1]),
-        *(Link(e, "the driver got OutOfDiskError") for e in errors[:1]),
+        *(Link(e, f"the driver got {store.raised(e)}") for e in errors[:1]),
     ]  # fmt: skip
     room = status.used + status.pending_mb * _MB if status else 0.0
     return Finding(
