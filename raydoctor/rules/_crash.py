@@ -9,6 +9,7 @@ order and texts were read in sessions of Ray 2.9.3 and 2.60 (SIGSEGV, SIGBUS, SI
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from raydoctor import ids
@@ -138,6 +139,13 @@ class Crash:
     exit: WorkerExit | None = None
 
     @property
+    def name(self) -> str:
+        """The task or class that ran; without the worker's own files the driver's prefix tells it."""
+        if self.exit and self.exit.names:
+            return self.exit.names[-1]
+        return next((e["who"] for e in self.events if e["who"]), "worker")
+
+    @property
     def place(self) -> Frame | None:
         """The innermost line of the user's own program, else the innermost there is."""
         return next((f for f in self.frames if f.is_user_code), next(iter(self.frames), None))
@@ -170,6 +178,18 @@ def of_driver(case: Case, job: str) -> Crash | None:
         if e.source.role in ("driver", "job-driver") and not e["who"]
     ]
     return _crash([*logs, *printed], None)
+
+
+def of_lone_output(case: Case) -> Iterator[Crash]:
+    """Drivers of whom only the output is left: handler and stack together, without a worker's prefix."""
+    by_file: dict[str, list[Event]] = {}
+    for event in case.of("crash.printed", "crash.python", "crash.words"):
+        if event.source.role in ("driver", "job-driver") and not event["who"]:
+            by_file.setdefault(event.source.path, []).append(event)
+    for events in by_file.values():
+        crash = _crash(events, None)
+        if crash and crash.handler and crash.python:
+            yield crash
 
 
 def _told_by(case: Case, exit_: WorkerExit) -> list[Event]:

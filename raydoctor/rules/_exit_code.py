@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from raydoctor import ids
 from raydoctor.case import Case
 from raydoctor.facts import WorkerExit
 from raydoctor.model import Entity, Event
@@ -88,3 +89,8 @@ def _parse(text: str, event: Event) -> Left:
         kubernetes=_K8S in first,
         traceback=f"{_TRACEBACK}{traceback}" if traceback else "",
     )
+
+
+def submitter(exit_: WorkerExit) -> str:
+    """The WorkerID of whoever leased the worker, where a report names the lease (2.50+), or empty."""
+    return next((w for e in exit_.events if (w := ids.submitter_of_lease(e["lease"]))), "")

@@ -196,7 +196,7 @@ def _victim(case: Case, kill: Kill, taken: set[int]) -> _Victim | None:
     ]
     if by_pid:
         taken.add(id(by_pid[0]))
-        return _Victim(kill, by_pid[0].label, "the same pid", by_pid[0])
+        return _Victim(kill, _label(by_pid[0], kill), "the same pid", by_pid[0])
     if daemon := _daemon(case, kill):
         return daemon
     if not kill.comm.startswith("ray::") or kill.event.at is None:
@@ -215,6 +215,11 @@ def _victim(case: Case, kill: Kill, taken: set[int]) -> _Victim | None:
     apart = abs((best.at or 0.0) - kill.event.at)
     how = f"pid {kill.pid} is the host's; the name {kill.comm} and the time ({apart:.0f} s apart) are the same"
     return _Victim(kill, best.label, how, best)
+
+
+def _label(exit_: WorkerExit, kill: Kill) -> str:
+    """Where no file tells what it ran, the kernel's name for it, cut as it is."""
+    return exit_.label if exit_.names else f"{kill.comm} (pid {exit_.pid})"
 
 
 def _near(exit_: WorkerExit, kill: Kill, seconds: float) -> bool:
@@ -379,7 +384,7 @@ def _remedies(case: Case, exit_: WorkerExit | None, kill: Kill) -> Iterator[Reme
 
 def _reserve(exit_: WorkerExit, kill: Kill) -> Remedy:
     """`memory=` from what the victim held: Ray then starts no more of them than fit."""
-    name = exit_.names[-1] if exit_.names else "the function"
+    name = exit_.names[-1] if exit_.names else kill.comm.removeprefix("ray::")
     need = math.ceil(kill.held * _HEADROOM / evidence.GB * 10) / 10
     what = f"class {name}" if exit_.actor else name
     title = f"Reserve at least {need:.1f} GB for each {name}: it held {evidence.size(kill.held)} when it was killed"

@@ -33,6 +33,7 @@ from raydoctor.facts import WorkerExit
 from raydoctor.model import Entity, Event, Finding, Link, Remedy
 from raydoctor.rule import Example, rule
 from raydoctor.rules import _evidence as evidence
+from raydoctor.rules._exit_code import Left, left_by_itself, submitter
 from raydoctor.signals import OWNER_GONE_KILLED, WORKER_DIED, WORKER_EXIT
 
 _CHILD, _OWNER = "de4d6a45368856f8b08554fa0b5ca28a1bf294635478dabe7adc34bc", "a" * 56
@@ -52,6 +53,14 @@ _TERM = (
 _GONE = "Worker unexpectedly exits with a connection error code 2. End of file."
 _NEW = f"Killing leased worker because its owner died. worker_id={_CHILD} owner_worker_id={_OWNER}"
 _OLD = f"The leased worker {_CHILD} is killed because the owner process {_OWNER} died."
+
+
+def _died(worker: str, submitter_: str, detail: str) -> str:
+    return (
+        "(raylet) A worker died or was killed while executing a task by an unexpected system error. To troubleshoot the problem, "
+        f"check the logs for the dead worker. Lease ID: 00000000{submitter_} Worker ID: {worker} Node ID: {_N} Worker IP address: "
+        f"127.0.0.1 Worker port: 1 Worker PID: {int(worker[0], 16)} Worker exit type: SYSTEM_ERROR Worker exit detail: {detail}\n"
+    )
 
 
 def _raylet(text: str) -> str:
@@ -92,6 +101,12 @@ def _raylet(text: str) -> str:
             consequences=("worker-killed-with-owner",),
         ),
         Example(
+            "only the driver's output is left: the lease names the owner",
+            {"driver.log": _died(_OWNER, "b" * 56, _GONE) + _died(_CHILD, _OWNER, _TERM)},
+            roots=("worker-vanished",),
+            consequences=("worker-killed-with-owner",),
+        ),
+        Example(
             "a driver's normal end kills what still ran for it: tear-down",
             {
                 "logs/gcs_server.out": "[2026-11-21 07:45:28,790 I 13 13] (gcs_server) gcs_job_manager.cc:156: Marking job as finished. "
@@ -108,8 +123,19 @@ def worker_killed_with_owner(case: Case) -> Iterator[Finding]:
         exit_ = _killed(case, event)
         if exit_ is not None and not exit_.expected:
             groups.setdefault(_owner(event) or event["why"], []).append((event, exit_))
+    if "raylet-out" not in case.roles:
+        for exit_, left in _by_lease(case):
+            groups.setdefault(submitter(exit_), []).append((left.event, exit_))
     for members in groups.values():
         yield _finding(case, members)
+
+
+def _by_lease(case: Case) -> Iterator[tuple[WorkerExit, Left]]:
+    """Without a raylet's log: ended by SIGTERM, and the lease names a submitter that had ended."""
+    for exit_ in case.exits:
+        left = left_by_itself(case, exit_)
+        if left and left.sigterm and case.exit_of(submitter(exit_)):
+            yield exit_, left
 
 
 def _killed(case: Case, event: Event) -> WorkerExit | None:
@@ -122,7 +148,7 @@ def _owner(event: Event) -> str:
 
 def _finding(case: Case, members: list[tuple[Event, WorkerExit]]) -> Finding:
     told, exits = [event for event, _ in members], [exit_ for _, exit_ in members]
-    owner = _owner(told[0])
+    owner = _owner(told[0]) or submitter(exits[0])
     end = case.exit_of(owner)
     its = "its" if len(exits) == 1 else "their"
     name = f"{its} owner {end.label}" if end else f"{its} {_describe(owner, told[0])}"
@@ -130,8 +156,14 @@ def _finding(case: Case, members: list[tuple[Event, WorkerExit]]) -> Finding:
     names = evidence.join_names(e.names[-1] if e.names else "" for e in exits)
     who = f"{count} ({names})" if names else count
     links = [*(evidence.exit_links(end, most=1) if end else ())]
-    links.append(Link(told[0], f"the raylet kills {count}, because {name} had ended"))
-    links += [link for exit_ in exits[:2] for link in evidence.exit_links(exit_, most=1)]
+    says = "the raylet kills" if told[0].kind == "worker.killed_with_owner" else "a SIGTERM ends"
+    links.append(Link(told[0], f"{says} {count}, because {name} had ended"))
+    links += [
+        link
+        for exit_ in exits[:2]
+        for link in evidence.exit_links(exit_, most=1)
+        if link.event is not told[0]
+    ]
     verb = "was" if len(exits) == 1 else "were"
     return Finding(
         f"{who} {verb} killed by Ray because {name} had ended",

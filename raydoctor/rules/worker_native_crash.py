@@ -37,7 +37,14 @@ from raydoctor.facts import WorkerExit
 from raydoctor.model import Entity, Finding, Link, Remedy, Severity, Subject
 from raydoctor.rule import Example, rule
 from raydoctor.rules import _evidence as evidence
-from raydoctor.rules._crash import CRASH_SIGNALS, Crash, of_driver, of_exit, of_worker
+from raydoctor.rules._crash import (
+    CRASH_SIGNALS,
+    Crash,
+    of_driver,
+    of_exit,
+    of_lone_output,
+    of_worker,
+)
 from raydoctor.signals import LOCAL_RAYLET_FAILED, WORKER_EXIT
 
 _W = "cd09fc46897e18918275a6d03cc3a6abc2becabe5e0fd27a533d35a7"
@@ -109,6 +116,15 @@ _MEANING = {
             says=("SIGSEGV", "frames.py:32"),
         ),
         Example(
+            "the output of a crashed driver, alone",
+            {
+                "driver.log": "[2026-11-21 08:07:02,476 E 7 7] logging.cc:474: *** SIGSEGV received at time=1795248422 on cpu 1 ***\n"
+                + _STACK
+            },
+            roots=("worker-native-crash",),
+            says=("the driver (pid 7)", "frames.py:32"),
+        ),
+        Example(
             "a task prints a crash report that it found in an archive, then somebody kills it",
             {
                 _ERR: "*** SIGSEGV received at time=1795247733 on cpu 0 ***\nSegmentation fault (core dumped)\n"
@@ -133,13 +149,16 @@ def worker_native_crash(case: Case) -> Iterator[Finding]:
     """One finding per signal, function and place; a crashed driver is one of its own."""
     groups: dict[tuple[str, str, str], list[Crash]] = {}
     for crash in [*_recorded(case), *_unrecorded(case)]:
-        key = (crash.signal, _name(crash), str(crash.place or crash.symbol))
+        key = (crash.signal, crash.name, str(crash.place or crash.symbol))
         groups.setdefault(key, []).append(crash)
     for crashes in groups.values():
         yield _finding(case, crashes)
-    for job in sorted({*case.ledger.jobs, *_jobs_with_crash(case)}):
+    for job in sorted(_jobs_with_crash(case)):
         if found := of_driver(case, job):
             yield _driver_finding(case, job, found)
+    if "core-driver" not in case.roles:
+        for crash in of_lone_output(case):
+            yield _driver_finding(case, "", crash)
 
 
 def _recorded(case: Case) -> Iterator[Crash]:
@@ -174,15 +193,16 @@ def _jobs_with_crash(case: Case) -> set[str]:
 # ---------------------------------------------------------------- workers
 
 
-def _name(crash: Crash) -> str:
-    return crash.exit.names[-1] if crash.exit and crash.exit.names else "worker"
+def _label(crash: Crash) -> str:
+    pid = crash.exit.pid if crash.exit else None
+    return crash.name if pid is None else f"{crash.name} (pid {pid})"
 
 
 def _finding(case: Case, crashes: list[Crash]) -> Finding:
     exits = [c.exit for c in crashes if c.exit]
     best = max(crashes, key=lambda c: (bool(c.frames), len(c.events)))
-    who = exits[0].label if len(exits) == 1 else f"{len(exits)} × {_name(best)}"
-    chain = [*_links(best, (best.exit or exits[0]).label)]
+    who = _label(best) if len(exits) == 1 else f"{len(exits)} × {best.name}"
+    chain = [*_links(best, _label(best))]
     chain += evidence.exit_links(best.exit or exits[0], most=1)
     crashed = evidence.attempts_covered(case, exits)
     if crashed and len(chain) < 5:
@@ -243,15 +263,15 @@ def _stack_shows(crash: Crash) -> str:
 def _driver_finding(case: Case, job: str, crash: Crash) -> Finding:
     first = crash.handler or crash.events[0]
     known = case.job(job)
-    pid = known.driver_pid or first.source.pid
+    pid = known.driver_pid or first.pid
     late = known.ended is not None and first.at is not None and first.at > known.ended + first.slack
     severity: Severity = "warning" if late else "error"
     when = ", after its job had ended" if late else ""
     return Finding(
         f"the driver (pid {pid}) crashed{when}: {_what(crash)}",
         tuple(_links(crash, f"the driver (pid {pid})")),
-        explains=() if late else (Entity("job", job),),
-        subjects=(Subject("job", job, None, pid),),
+        explains=() if late or not job else (Entity("job", job),),
+        subjects=(Subject("job", job or None, None, pid),),
         severity=severity,
         remedies=_remedies(crash),
         covers=crash.events,

@@ -36,7 +36,7 @@ from raydoctor.facts import WorkerExit
 from raydoctor.model import Entity, Finding, Gap, Link, Remedy
 from raydoctor.rule import Example, rule
 from raydoctor.rules import _evidence as evidence
-from raydoctor.rules._exit_code import EXITING, Left, left_by_itself
+from raydoctor.rules._exit_code import EXITING, Left, left_by_itself, submitter
 from raydoctor.signals import OWNER_GONE_KILLED, RAYLET_SIGTERM, WORKER_DIED, WORKER_EXIT
 
 _W = "d71272a4f74fbcc1b9a512babee38970d83b615363ab2b3f2775d469"
@@ -104,7 +104,7 @@ def worker_terminated(case: Case) -> Iterator[Finding]:
     together: list[tuple[WorkerExit, Left]] = []
     for exit_ in sorted(case.exits, key=lambda e: (e.node, e.at or 0.0)):
         left = left_by_itself(case, exit_)
-        if left is None or not left.sigterm or exit_.worker in by_ray:
+        if left is None or not left.sigterm or exit_.worker in by_ray or _owner_ended(case, exit_):
             continue
         if together and not _belongs(exit_, together[-1][0]):
             yield _finding(case, together)
@@ -112,6 +112,11 @@ def worker_terminated(case: Case) -> Iterator[Finding]:
         together.append((exit_, left))
     if together:
         yield _finding(case, together)
+
+
+def _owner_ended(case: Case, exit_: WorkerExit) -> bool:
+    """Whether, without a raylet's log to tell, the lease names an owner that ended too."""
+    return "raylet-out" not in case.roles and case.exit_of(submitter(exit_)) is not None
 
 
 def _belongs(exit_: WorkerExit, before: WorkerExit) -> bool:
@@ -145,7 +150,7 @@ def _finding(case: Case, together: list[tuple[WorkerExit, Left]]) -> Finding:
         f"{subject} {verb} terminated by a SIGTERM {sender}",
         tuple(links),
         explains=evidence.exit_entities(exits),
-        caused_by=_node(case, exits[-1]),
+        caused_by=_node(case, exits[-1]) if known else _suspects(case, exits),
         subjects=tuple(evidence.exit_subject(e) for e in exits[:10]),
         count=len(exits),
         severity=evidence.severity(case, exits),
@@ -183,6 +188,12 @@ def _node(case: Case, last: WorkerExit) -> tuple[Entity, ...]:
     if not any(0 <= end - last.at <= _NODE_FOLLOWS for end in ends):
         return ()
     return (Entity("raylet", last.node), Entity("node", last.node))
+
+
+def _suspects(case: Case, exits: list[WorkerExit]) -> tuple[Entity, ...]:
+    """Sudden ends of others, one of whom may have been the owner: nothing in the capture says."""
+    chosen = {id(e) for e in exits}
+    return tuple(entity for e in case.exits if id(e) not in chosen for entity in e.entities)
 
 
 def _remedies(exits: list[WorkerExit], left: Left) -> tuple[Remedy, ...]:
