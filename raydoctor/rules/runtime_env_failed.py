@@ -1,0 +1,324 @@
+"""A runtime environment could not be set up, so what needed it could not start.
+
+## What you see
+`ray.exceptions.RuntimeEnvSetupError: Failed to set up runtime environment.`, with the traceback of Ray's own
+agent, in which the line that matters is one of the last: what pip, uv or conda said. A submitted job fails
+with `runtime_env setup failed: …`.
+
+## Why
+Before the first worker with this `runtime_env` starts on a node, an agent there makes a virtual environment,
+installs the packages and fetches `working_dir`. It tries three times, a second apart, then keeps the
+failure for ten minutes (`BAD_RUNTIME_ENV_CACHE_TTL_SECONDS`) and gives it to everybody who asks for the same
+environment on that node: what was mended meanwhile (a network, an index) is not tried again.
+
+## Confirm
+- `runtime_env_agent.log` of the node: one `Failed to create runtime env {…}` per attempt, then
+  `giving up` (up to 2.40 `don't retry any more`); later requests say `Runtime env already failed`.
+- `runtime_env_setup-<job>.log`: the whole output of the tool.
+- Try the same command by hand on that node: its network, disk, compiler and Python are what counts,
+  not your machine's.
+
+## Fix
+What the tool says. For what is stable, build an image with the packages in it instead of installing them
+at run time. To get past a kept failure, change the environment in any way, or wait, or restart the node.
+
+## Not this when
+The environment was made, and the worker then crashed or hung while starting
+(`worker-start-crashed`, `worker-start-slow`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from raydoctor.case import Case
+from raydoctor.model import Entity, Event, Finding, Link, Severity, Subject
+from raydoctor.rule import Example, Signal, rule
+from raydoctor.rules import _evidence as evidence
+from raydoctor.rules._setup_error import SetupError, read, tool_of
+from raydoctor.rules._setup_remedies import remedies
+from raydoctor.signals import DRIVER, RAY_EXCEPTION, RAYLET, TASK_FAILED
+
+_AGENT = ("runtime-env-agent", "dashboard-agent")
+"""Up to 2.6 the dashboard's agent did this."""
+
+ATTEMPT = Signal(
+    "runtime_env.attempt_failed",
+    "Failed to create runtime env {",
+    r"^Failed to create runtime env (?P<env>\{[^\n]*\})\.\n(?P<what>.*)",
+    _AGENT,
+    'Failed to create runtime env {"pip": {"packages": ["acme-features==1.4.2"], "pip_check": false}}.\n'
+    "Traceback (most recent call last):\nValueError: …",
+    extent="record",
+    fold=("env",),
+)
+CREATED = Signal(
+    "runtime_env.created",
+    "Successfully created runtime env: ",
+    r"^Successfully created runtime env: (?P<env>\{.*?\}), (?:the )?context: ",
+    _AGENT,
+    'Successfully created runtime env: {"env_vars": {"A": "1"}}, the context: {"command_prefix": []}',
+    fold=("env",),
+)
+KEPT = Signal(
+    "runtime_env.failure_kept",
+    "Runtime env already failed. Env: ",
+    r"^Runtime env already failed\. Env: (?P<env>\{[^\n]*\}), err: (?P<what>.*)",
+    _AGENT,
+    'Runtime env already failed. Env: {"pip": {"packages": ["acme-features==1.4.2"]}}, err: Traceback (most recent call last):',
+    extent="record",
+    fold=("env",),
+)
+REFUSED = Signal(
+    "runtime_env.refused",
+    "Failed to create runtime env for job ",
+    r"^Failed to create runtime env for job (?P<job>[0-9a-f]{8}), error message: (?P<what>.*)",
+    RAYLET,
+    "Failed to create runtime env for job 01000000, error message: Traceback (most recent call last):\nValueError: …",
+    extent="record",
+)
+JOB_FAILED = Signal(
+    "runtime_env.job_failed",
+    "Status message: runtime_env setup failed: ",
+    r"^Status message: runtime_env setup failed: (?P<what>.*)",
+    DRIVER,
+    "Status message: runtime_env setup failed: Failed to set up runtime environment.\nTraceback (most recent call last):\n…",
+    extent="record",
+    symptom=True,
+)
+
+_SECONDS = 2.0
+"""Within which a task's failure follows that of its environment."""
+_ENV = '{"_ray_commit": "b7f4259e944b", "pip": {"packages": ["acme-features==1.4.2"], "pip_check": false}}'
+_PIP = (
+    "Traceback (most recent call last):\n"
+    '  File "/home/user/venv/lib/python3.11/site-packages/ray/_private/runtime_env/utils.py", line 105, in check_output_cmd\n'
+    "    raise SubprocessCalledProcessError(\nray._private.runtime_env.utils.SubprocessCalledProcessError: Run cmd[9] failed "
+    "with the following details.\nCommand '['/tmp/ray/session_x/runtime_resources/pip/0772/virtualenv/bin/python', '-m', 'pip', "
+    "'install']' returned non-zero exit status 1.\nLast 50 lines of stdout:\n"
+)
+_NO_PACKAGE = (
+    f"{_PIP}    Looking in indexes: http://10.0.0.9/simple\n    ERROR: Could not find a version that satisfies the requirement "
+    "acme-features==1.4.2 (from versions: none)\n    ERROR: No matching distribution found for acme-features==1.4.2\n"
+)
+_OFFLINE = (
+    f"{_PIP}    WARNING: Retrying (Retry(total=0)) after connection broken by 'NewConnectionError('<pip._vendor.urllib3.connection."
+    "HTTPSConnection object at 0x7fd>: Failed to establish a new connection: [Errno 110] Connection timed out')': /simple/acme/\n"
+    "    ERROR: Could not find a version that satisfies the requirement acme (from versions: none)\n"
+    "    ERROR: No matching distribution found for acme\n"
+)
+_RAISED = "Traceback (most recent call last):\nray.exceptions.RuntimeEnvSetupError: Failed to set up runtime environment.\n"
+
+
+def _agent_log(*attempts: str) -> dict[str, str]:
+    return {
+        "logs/runtime_env_agent.log": "".join(
+            f"2026-11-21 07:43:3{n},100\tERROR runtime_env_agent.py:569 -- Failed to create runtime env {_ENV}.\n{text}"
+            for n, text in enumerate(attempts)
+        )
+        + f"2026-11-21 07:43:40,100\tERROR runtime_env_agent.py:587 -- runtime_env creation failed {len(attempts)} times, giving up.\n"
+        f"2026-11-21 07:43:40,101\tINFO runtime_env_agent.py:643 -- Runtime env already failed. Env: {_ENV}, err: {attempts[-1]}",
+        "logs/gcs_server.out": "",
+        "logs/raylet.out": "",
+    }
+
+
+@dataclass(slots=True)
+class _Failure:
+    """One cause, wherever and how often it showed."""
+
+    error: SetupError
+    attempts: list[Event] = field(default_factory=list)
+    kept: list[Event] = field(default_factory=list)
+    refused: list[Event] = field(default_factory=list)
+    seen: list[Event] = field(default_factory=list)
+    """In drivers' output."""
+
+    @property
+    def events(self) -> list[Event]:
+        return [*self.attempts, *self.refused, *self.seen, *self.kept]
+
+    @property
+    def tool(self) -> str:
+        """Which part of the environment failed, where only one needs setting up."""
+        return next((t for e in self.events if (t := tool_of(e["env"]))), "")
+
+
+@rule(
+    tier="root",
+    severity="error",
+    rank=70,
+    looks_for=(ATTEMPT, CREATED, KEPT, REFUSED, JOB_FAILED, RAY_EXCEPTION, TASK_FAILED),
+    examples=(
+        Example(
+            "the index has no such package: three attempts, and a second task gets the kept failure",
+            {
+                **_agent_log(*[_NO_PACKAGE] * 3),
+                "driver.log": f"{_RAISED}[Node 10.0.0.2] {_NO_PACKAGE}",
+            },
+            roots=("runtime-env-failed",),
+            says=("pip", "3 attempts", "acme-features==1.4.2", "1 later request", "--index-url"),
+        ),
+        Example(
+            "the same last line, but pip never reached the index; only the driver's output is left (2.40 and older)",
+            {"driver.log": f"{_RAISED}{_OFFLINE}"},
+            roots=("runtime-env-failed",),
+            says=("Connection timed out", "reach"),
+        ),
+        Example(
+            "a package that does not build",
+            {
+                "driver.log": f"{_RAISED}{_PIP}      error: subprocess-exited-with-error\n      × Preparing metadata "
+                "(pyproject.toml) did not run successfully.\n          RuntimeError: CUDA_HOME is not set\n          [end of output]\n"
+                "    error: metadata-generation-failed\n"
+            },
+            roots=("runtime-env-failed",),
+            says=("RuntimeError: CUDA_HOME is not set", "wheel"),
+        ),
+        Example(
+            "a submitted job whose packages contradict each other",
+            {
+                "driver.log": "Status message: runtime_env setup failed: Failed to set up runtime environment.\n"
+                f"[Node 10.0.0.2] {_PIP}    error: No solution found when resolving dependencies\n      cause: Because acme==1 "
+                "depends on numpy<2 and you require numpy==2.1, we can conclude that your requirements are unsatisfiable.\n"
+            },
+            roots=("runtime-env-failed",),
+        ),
+        Example(
+            "the second attempt went through",
+            {
+                "logs/runtime_env_agent.log": "2026-11-21 07:43:30,100\tERROR runtime_env_agent.py:569 -- Failed to create runtime "
+                f"env {_ENV}.\n{_OFFLINE}2026-11-21 07:43:40,100\tINFO runtime_env_agent.py:593 -- Successfully created runtime env: "
+                f'{_ENV}, context: {{"command_prefix": []}}\n',
+                "logs/gcs_server.out": "",
+                "logs/raylet.out": "",
+            },
+            roots=("runtime-env-failed",),
+        ),
+        Example(
+            "a task prints the words of an old incident",
+            {
+                "driver.log": f"(grep pid=12) {_NO_PACKAGE.replace(chr(10), chr(10) + '(grep pid=12) ')}\n"
+                "summary: RuntimeEnvSetupError: see chapter 4\n",
+                "logs/gcs_server.out": "",
+                "logs/raylet.out": "",
+            },
+        ),
+    ),
+)
+def runtime_env_failed(case: Case) -> Iterator[Finding]:
+    """One finding per cause: what the tool said."""
+    failures: dict[tuple[str, str], _Failure] = {}
+    for event in _telling(case):
+        error = read(event["what"])
+        failure = failures.setdefault((error.kind, error.said), _Failure(error))
+        _place(failure, event)
+    for failure in failures.values():
+        yield _finding(case, failure)
+
+
+def _telling(case: Case) -> Iterable[Event]:
+    kinds = (ATTEMPT.kind, REFUSED.kind, KEPT.kind, JOB_FAILED.kind)
+    yield from (e for e in case.of(*kinds) if not case.torn_down(e))
+    yield from (e for e in case.of("driver.exception") if e["type"] == "RuntimeEnvSetupError")
+
+
+def _place(failure: _Failure, event: Event) -> None:
+    places = {
+        ATTEMPT.kind: failure.attempts,
+        REFUSED.kind: failure.refused,
+        KEPT.kind: failure.kept,
+    }
+    places.get(event.kind, failure.seen).append(event)
+
+
+def _finding(case: Case, failure: _Failure) -> Finding:
+    error = failure.error
+    affected = _affected(case, failure)
+    healed = not failure.seen and _made_later(case, failure)
+    severity: Severity | None = "warning" if healed else None
+    nodes = sorted({case.node_of(e.source) for e in failure.attempts})
+    explains = [Entity("runtime-env", f"{error.kind}: {error.said}")]
+    if not failure.seen and not healed:
+        explains.append(Entity("waiting", "cluster"))
+    return Finding(
+        _headline(failure, affected, healed),
+        tuple(_links(failure)),
+        explains=tuple(explains),
+        caused_by=tuple(Entity("disk", node) for node in nodes) if error.kind == "disk" else (),
+        subjects=tuple(Subject("task", None, name) for name in affected[:10]),
+        count=max(1, evidence.total(failure.seen), evidence.total(failure.refused)),
+        severity=severity,
+        remedies=remedies(error, failure.tool, bool(failure.kept)),
+        covers=(*failure.events, *_wrappers(case, failure)),
+    )
+
+
+def _headline(failure: _Failure, affected: list[str], healed: bool) -> str:
+    part = f"The {failure.tool} part of a" if failure.tool else "A"
+    attempts = evidence.total(failure.attempts)
+    text = f"{part} runtime environment could not be set up"
+    text += f" in {evidence.many(attempts, 'attempt')}" if attempts else ""
+    text += f" on {failure.error.ip}" if failure.error.ip else ""
+    text += f": {failure.error.said}"
+    if failure.error.available not in ("", "none"):
+        text += f" (there is {failure.error.available})"
+    if healed:
+        return f"{text}; a later attempt went through"
+    if affected:
+        text += f"; {evidence.join_names(affected)} could not start"
+    if failure.kept:
+        text += (
+            f"; {evidence.many(evidence.total(failure.kept), 'later request')} got the kept failure"
+        )
+    return text
+
+
+def _links(failure: _Failure) -> Iterator[Link]:
+    told = failure.error.said
+    attempts = failure.attempts
+    for event in attempts[:1]:
+        yield Link(event, f"the agent's first attempt fails: {told}")
+    for event in attempts[-1:] if len(attempts) > 1 else ():
+        yield Link(event, f"attempt no. {evidence.total(attempts)} fails as well")
+    for event in failure.refused[:1]:
+        yield Link(event, "the raylet gives up starting a worker in this environment")
+    for event in failure.seen[:1]:
+        who = "the job" if event.kind == JOB_FAILED.kind else "the driver"
+        yield Link(event, f"{who} got it: {told}")
+    if not (attempts or failure.refused or failure.seen):
+        yield Link(failure.kept[0], f"a request got a failure that was kept: {told}")
+
+
+def _affected(case: Case, failure: _Failure) -> list[str]:
+    """Tasks and actors that were given up at that moment, by their submitters' logs."""
+    ends = [*failure.attempts[-1:], *failure.refused, *failure.kept]
+    names = {
+        task["name"]
+        for event in ends
+        for task in case.near(event, "task.failed", before=0.5, after=_SECONDS)
+        if task["status"] == "OK"  # no reply of a worker: it was never started
+    }
+    return sorted(names)
+
+
+def _made_later(case: Case, failure: _Failure) -> bool:
+    """Whether each environment that failed was made after all."""
+    last: dict[str, float] = {}
+    for event in (*failure.attempts, *failure.kept):
+        if event.at is None:
+            return False
+        last[event["env"]] = max(event.at, last.get(event["env"], event.at))
+    made = case.of("runtime_env.created")
+    return bool(last) and all(
+        any(e["env"] == env and (e.at or 0.0) >= at for e in made) for env, at in last.items()
+    )
+
+
+def _wrappers(case: Case, failure: _Failure) -> list[Event]:
+    """Errors of tasks that passed the failure on."""
+    return [
+        e for e in case.of("driver.exception")
+        if "RuntimeEnvSetupError" in (e["inner"], e["type"]) and failure.error.said in e["what"]
+    ]  # fmt: skip
