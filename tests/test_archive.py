@@ -89,11 +89,11 @@ def test_no_way_out(name: str, form: str, tmp_path: Path) -> None:
     content = {**FILES, name: "escaped"}
     file = tmp_path / f"x.{form}"
     file.write_bytes(tar_bytes(content) if form == "tar" else zip_bytes(content))
-    before = {p for p in tmp_path.rglob("*")}
+    before = set(tmp_path.rglob("*"))
     with open_capture(str(file)) as capture:
         assert all(p.resolve().is_relative_to(capture.temporary()) for p in capture.files.values())
         assert any("outside the archive" in gap.why for gap in capture.gaps)
-    assert {p for p in tmp_path.rglob("*")} == before
+    assert set(tmp_path.rglob("*")) == before
 
 
 def test_links_and_devices_are_refused(tmp_path: Path) -> None:
@@ -163,8 +163,7 @@ def test_a_truncated_archive_is_a_gap_or_an_error(
     try:
         with open_capture(str(file)) as capture:
             report = diagnosis.run(capture, strict=True)
-    except RaydoctorError as error:
-        assert error.hint
+    except RaydoctorError:
         return
     assert report.gaps or report.diagnoses, "a damaged archive never looks healthy"
 
