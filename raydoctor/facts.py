@@ -180,6 +180,7 @@ def _nodes(ledger: Ledger, by_kind: Mapping[str, list[Event]]) -> None:
     for event in by_kind.get("raylet.started", ()):
         ledger.node_ips.setdefault(event["node"], event["ip"])
         ledger.raylet_files[event.source.path] = event["node"]
+    _rotated_raylets(ledger, by_kind)
     for event in by_kind.get("raylet.sigterm", ()):
         node = node_of_file(ledger, event.source.path)
         if event.at is not None:
@@ -187,6 +188,19 @@ def _nodes(ledger: Ledger, by_kind: Mapping[str, list[Event]]) -> None:
     for event in by_kind.get("gcs.sigterm", ()):
         if event.at is not None:
             ledger.stops.setdefault("gcs", event.at)
+
+
+def _rotated_raylets(ledger: Ledger, by_kind: Mapping[str, list[Event]]) -> None:
+    """`raylet.1.out` is a second raylet or a rotation: the process that writes it tells which.
+
+    Files without a start line of their own belong to the node whose raylet has the same pid.
+    """
+    by_process = {(e.source.node, e.pid): e["node"] for e in by_kind.get("raylet.started", ())}
+    for event in (e for events in by_kind.values() for e in events):
+        if event.source.role.startswith("raylet") and event.source.path not in ledger.raylet_files:
+            node = by_process.get((event.source.node, event.pid))
+            if node:
+                ledger.raylet_files[event.source.path] = node
 
 
 def node_of_file(ledger: Ledger, path: str) -> str:
