@@ -1,0 +1,146 @@
+"""A worker or a driver ended itself on a failed check of Ray's own.
+
+## What you see
+`WorkerCrashedError` or `ActorDiedError`, and in the process's core log (and `.err`) a line of level `C`: `Check
+failed: <expression>`, since 2.49 with `An unexpected system state has occurred. You have likely discovered a bug in
+Ray`, and a native stack.
+
+## Why
+Ray's C++ checks its own assumptions and ends the process when one does not hold. Often the environment broke it: the
+raylet or the GCS had gone, a file or the shared memory was full. `objects_valid` means that a task raised a
+`BaseException` that is no `Exception` (seen with 2.9.3, 2.20 and 2.40; later versions pass it on).
+
+## Confirm
+- The records just above the line in that core log.
+- The issue tracker, searched for the expression.
+
+## Fix
+Remove what broke it; if nothing did, report the expression, the version and the stack. Newer versions may have the
+fix.
+
+## Not this when
+The raylet or the GCS failed a check: `raylet-died` and `gcs-died` have those. A SIGSEGV or an `abort()` of a library is
+`worker-native-crash`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from raydoctor import ids
+from raydoctor.case import Case
+from raydoctor.facts import WorkerExit
+from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.rule import Example, Signal, rule
+from raydoctor.rules import _evidence as evidence
+from raydoctor.signals import LOCAL_RAYLET_FAILED, WORKER_EXIT
+
+CHECK = Signal(
+    "worker.check_failed",
+    "Check failed: ",
+    r"Check failed: (?P<expression>[^\n]+)",
+    ("core-worker", "core-io", "core-driver"),
+    " Check failed: objects_valid ",
+)
+_W = "205d1ecf18c5bf6ba8aa480f2fd89b9cfd629c3a774f4475a9d2f216"
+_EXIT = (
+    "[2026-11-21 08:09:34,720 W 8 8] (gcs_server) gcs_worker_manager.cc:55: Reporting worker exit, worker id = "
+    f"{_W}, node id = {'a' * 56}, address = 127.0.0.1, exit_type = SYSTEM_ERROR, exit_detail = Worker unexpectedly exits with a "
+    "connection error code 2. End of file.\n"
+)
+_LOG = f"logs/python-core-worker-{_W}_237.log"
+_C = "[2026-11-21 08:09:34,709 C 237 237] direct_actor_transport.cc:205:  Check failed: objects_valid \n*** StackTrace Information ***\n"
+_ISSUES = "https://github.com/ray-project/ray/issues"
+
+
+@rule(
+    tier="root",
+    severity="error",
+    rank=31,
+    looks_for=(CHECK, WORKER_EXIT, LOCAL_RAYLET_FAILED),
+    examples=(
+        Example(
+            "a worker's check fails, and it ends",
+            {_LOG: _C, "logs/gcs_server.out": _EXIT, "logs/raylet.out": ""},
+            roots=("ray-check-failed",),
+            says=("objects_valid", "pid 237", "BaseException"),
+        ),
+        Example(
+            "the words at another level are no end",
+            {
+                _LOG: _C.replace(" C 237", " W 237"),
+                "logs/gcs_server.out": _EXIT,
+                "logs/raylet.out": "",
+            },
+            roots=("worker-vanished",),
+        ),
+    ),
+)
+def ray_check_failed(case: Case) -> Iterator[Finding]:
+    """One finding per expression; a driver's is one of its own."""
+    groups: dict[str, list[tuple[Event, WorkerExit]]] = {}
+    for event in case.of("worker.check_failed"):
+        worker = next((e.value for e in event.source.entities if e.kind == "worker"), "")
+        if event.level != "C" or not worker:
+            continue
+        exit_ = case.exit_of(worker)
+        if job := ids.job_of_driver(worker):
+            if not case.torn_down(event):
+                yield _of_driver(event, job)
+        elif exit_ is not None and not exit_.expected:
+            groups.setdefault(event["expression"].strip(), []).append((event, exit_))
+    for expression, members in groups.items():
+        yield _of_workers(case, expression, members)
+
+
+def _of_workers(case: Case, expression: str, members: list[tuple[Event, WorkerExit]]) -> Finding:
+    events, exits = [event for event, _ in members], [exit_ for _, exit_ in members]
+    who = evidence.join_names(e.label for e in exits)
+    lost = [e for e in exits if case.about(Entity("worker", e.worker), "raylet.seen_dead")]
+    crashed = evidence.attempts_covered(case, exits)
+    links = [
+        Link(events[0], f"{exits[0].label} ends itself: Ray's check `{expression[:120]}` failed")
+    ]
+    links += evidence.exit_links(exits[0], most=1)
+    links += [Link(event, "the driver got WorkerCrashedError") for event in crashed[:1]]
+    return Finding(
+        f"{who} ended on a failed check of Ray's own: {expression[:160]}",
+        tuple(links),
+        explains=evidence.exit_entities(exits),
+        caused_by=tuple(
+            Entity(kind, e.node) for e in lost for kind in ("raylet", "node") if e.node
+        ),
+        subjects=tuple(evidence.exit_subject(e) for e in exits[:10]),
+        count=len(exits),
+        severity=evidence.severity(case, exits),
+        remedies=tuple(_remedies(expression)),
+        covers=(*events, *evidence.exit_events(exits), *crashed),
+    )
+
+
+def _of_driver(event: Event, job: str) -> Finding:
+    expression = event["expression"].strip()
+    return Finding(
+        f"The driver (pid {event.source.pid}) ended on a failed check of Ray's own: {expression[:160]}",
+        (Link(event, f"the driver ends itself: Ray's check `{expression[:120]}` failed"),),
+        explains=(Entity("job", job),),
+        caused_by=(Entity("gcs", "gcs"), Entity("raylet", "local")),
+        subjects=(Subject("job", job, None, event.source.pid),),
+        remedies=tuple(_remedies(expression)),
+        covers=(event,),
+    )
+
+
+def _remedies(expression: str) -> Iterator[Remedy]:
+    if expression.startswith("objects_valid"):
+        yield Remedy(
+            "Look for a task that raises a BaseException which is no Exception, and derive it from Exception",
+            (
+                "grep -B3 'Exception ignored in: .ray._raylet.task_execution_handler' logs/worker-*.err",
+            ),
+        )
+    yield Remedy(
+        "Search the issue tracker for the expression; report it with version and stack if it is new",
+        (f"{_ISSUES}?q={'+'.join(expression.split()[:8])}",),
+        doc=_ISSUES,
+    )
