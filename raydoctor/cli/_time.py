@@ -22,8 +22,9 @@ def parse_time(text: str, now: float | None = None) -> float:
         return (time.time() if now is None else now) - float(match[1]) * _SECONDS[match[2]]
     if _EPOCH.fullmatch(text):
         return float(text)
-    # Python 3.10 reads neither `Z` nor a comma before the fraction.
-    iso = re.sub(r"[Zz]$", "+00:00", text).replace(",", ".")
+    # Python 3.10 reads no `Z`, no comma before the fraction, and no fraction but of 3 or 6 digits.
+    iso = re.sub(r"[Zz]$", "+00:00", text)
+    iso = re.sub(r"[.,](\d{1,6})\d*", lambda match: "." + match[1].ljust(6, "0"), iso)
     try:
         return datetime.fromisoformat(iso).timestamp()
     except (ValueError, OverflowError, OSError):
