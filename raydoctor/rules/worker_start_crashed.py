@@ -1,0 +1,217 @@
+"""Worker processes died while they were starting.
+
+## What you see
+`Some workers of the worker process(450) have not registered within the timeout. The process is dead, probably it
+crashed during start.`, again and again. Since Ray 2.55 the task fails in the end with `RaySystemError: … Failed
+to startup worker after retrying 5 times`, an actor with `Could not create the actor because worker startup
+repeatedly failed`. Before, nothing ever fails: tasks wait for ever.
+
+## Why
+A worker is a new Python process that imports Ray and then reports to its raylet. Its environment broke
+that: a module of yours that hides one of Python's (`queue.py`, `types.py` on `PYTHONPATH`), another Ray or
+Python than the raylet's, a missing library, a limit on threads or files.
+
+## Confirm
+- `raylet.err` of that node holds what the process printed: a worker that has not come far has no `.err` of its
+  own yet. The diagnosis names the exception.
+- Start Python on that node with the same environment: `python -X importtime -c "import ray"`.
+
+## Fix
+Mend what the import says. Until then leave the part of `runtime_env` out that brings it in (`PYTHONPATH`,
+`working_dir`, `py_executable`, `pip`).
+
+## Not this when
+The process is `still alive` (`worker-start-slow`), the environment could not even be made
+(`runtime-env-failed`), or the worker had registered and died later (`worker-vanished`,
+`worker-native-crash`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from raydoctor.case import Case
+from raydoctor.model import Entity, Finding, Link, Remedy, Subject
+from raydoctor.rule import Example, rule
+from raydoctor.rules import _evidence as evidence
+from raydoctor.rules import _worker_start as worker_start
+from raydoctor.rules._traceback import Raised
+from raydoctor.rules._worker_start import Starts
+
+_DOC = "https://docs.ray.io/en/latest/ray-core/handling-dependencies.html"
+_HIDDEN = re.compile(
+    r"module '(?P<module>\w+)' has no attribute|cannot import name '\w+' from (?:partially initialized module )?'(?P<package>\w+)'"
+)
+_MISSING = re.compile(r"No module named '(?P<module>[\w.]+)'")
+
+_TRACEBACK = (
+    f"Traceback (most recent call last):\n{worker_start.TRACEBACK.sample.partition(chr(10))[0]}\n    import ray\n"
+    '  File "/home/user/venv/lib/python3.11/site-packages/urllib3/connectionpool.py", line 64, in <module>\n'
+    "    _DEFAULT_QUEUE_CLASS = queue.LifoQueue\n                           ^^^^^^^^^^^^^^^\n"
+    "AttributeError: module 'queue' has no attribute 'LifoQueue'\n"
+)
+_N = "8a48de2b3090914191b0346f524bc049995481c98e6489957c318fee"
+
+
+def _started(at: str, pid: int) -> str:
+    return (
+        f"[2026-11-21 07:48:{at} I 285 285] (raylet) worker_pool.cc:564: Started worker process with pid {pid} "
+        f"worker_id={pid:056x}\n"
+    )
+
+
+def _unregistered(at: str, pid: int) -> str:
+    text = worker_start.UNREGISTERED.sample.replace("(450)", f"({pid})")
+    return f"[2026-11-21 07:48:{at} E 285 285] (raylet) worker_pool.cc:660: {text}\n"
+
+
+_RAISED = (
+    "ray.exceptions.RaySystemError: System error: Failed to startup worker after retrying 5 times. This is most often caused by "
+    "errors in the worker's Python environment setup. For additional context, please look at the raylet.err on node "
+    f"{_N}. lease_id=0000000001000000{'f' * 48}\n"
+)
+
+
+@rule(
+    tier="root",
+    severity="error",
+    rank=71,
+    looks_for=worker_start.SIGNALS,
+    examples=(
+        Example(
+            "a module of the user's hides one of Python's, and Ray gives up",
+            {
+                "logs/raylet.out": "".join(
+                    _started(f"{8 * n:02},119", 450 + n)
+                    + _unregistered(f"{8 * n + 8:02},119", 450 + n)
+                    for n in range(6)
+                ),
+                "logs/raylet.err": "".join(
+                    _TRACEBACK + _unregistered(f"{8 * n + 8:02},119", 450 + n) for n in range(6)
+                ),
+                "logs/gcs_server.out": "",
+                "driver.log": _RAISED,
+            },
+            roots=("worker-start-crashed",),
+            says=(
+                "6 worker processes",
+                "AttributeError: module 'queue'",
+                "connectionpool.py:64",
+                "queue.__file__",
+            ),
+        ),
+        Example(
+            "before 2.55 the caller only ever times out; the driver's output alone",
+            {
+                "driver.log": "".join(
+                    "".join(f"(raylet) {line}\n" for line in _TRACEBACK.splitlines())
+                    + f"(raylet) {_unregistered(f'{8 * n + 8:02},119', 450 + n)}"
+                    for n in range(3)
+                )
+                + "Traceback (most recent call last):\nray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n"
+            },
+            roots=("worker-start-crashed",),
+            consequences=("get-timeout",),
+            says=("3 worker processes", "AttributeError"),
+        ),
+        Example(
+            "only the final error is left: Ray's guess, not ours",
+            {"driver.log": _RAISED},
+            roots=("worker-start-crashed",),
+        ),
+        Example(
+            "a task prints the sentence",
+            {
+                "driver.log": f"(check pid=12) {worker_start.UNREGISTERED.sample}\n{worker_start.UNREGISTERED.sample}\n",
+                "logs/raylet.out": "",
+                "logs/gcs_server.out": "",
+            },
+        ),
+    ),
+)
+def worker_start_crashed(case: Case) -> Iterator[Finding]:
+    """One finding per node: what broke one start breaks them all."""
+    for one in worker_start.starts(case, "dead"):
+        yield _finding(case, one)
+
+
+def _finding(case: Case, one: Starts) -> Finding:
+    raised = worker_start.raised(one.words)
+    names = worker_start.affected(case, one)
+    return Finding(
+        _headline(one, raised, names),
+        tuple(_links(one, raised)),
+        explains=(Entity("start-crashed", one.node), *one.entities),
+        subjects=(
+            Subject("node", one.node or None, one.ip or None),
+            *(Subject("task", None, n) for n in names[:9]),
+        ),
+        count=max(1, one.count),
+        severity="warning" if worker_start.is_over(case, one) else None,
+        remedies=tuple(_remedies(case, one, raised)),
+        covers=(*one.events, *one.words, *one.given_up, *worker_start.echoes(case, "dead")),
+    )
+
+
+def _headline(one: Starts, raised: Raised | None, names: list[str]) -> str:
+    if not one.events:
+        text = "Ray gave up starting workers: they died, or did not report, each time"
+    else:
+        text = f"{evidence.many(one.count, 'worker process', 'worker processes')} died while starting{one.place}"
+    text += f": {_what(one, raised)}"
+    if names:
+        text += f"; {evidence.join_names(names)} could not run"
+    return text
+
+
+def _what(one: Starts, raised: Raised | None) -> str:
+    if raised:
+        return f"{raised}" + (f" in {raised.place}" if raised.place else "")
+    words = next((e["what"] for e in one.words if e.kind == "worker.start_words"), "")
+    return words.strip() or "what they said is not in the capture (raylet.err of that node has it)"
+
+
+def _links(one: Starts, raised: Raised | None) -> Iterator[Link]:
+    for event in one.words[:1]:
+        yield Link(event, f"a starting worker prints {_what(one, raised)}")
+    for event in one.events[:1]:
+        after = f" after {one.timeout:.0f} s" if one.timeout else ""
+        yield Link(event, f"the raylet finds that process dead{after}")
+    if one.count > 1:
+        yield Link(one.events[-1], f"so does no. {one.count}")
+    for event in one.given_up[:1]:
+        yield Link(event, "Ray gives up, and the caller gets it")
+
+
+def _remedies(case: Case, one: Starts, raised: Raised | None) -> Iterator[Remedy]:
+    path = worker_start.search_path(case)
+    said = raised.message if raised else ""
+    hidden = _HIDDEN.search(said)
+    missing = _MISSING.search(said)
+    if hidden:
+        module = hidden["module"] or hidden["package"]
+        where = f" in {path}" if path else ""
+        yield Remedy(
+            f"Rename the {module}.py{where} that hides the real module '{module}'",
+            (
+                f'{f"PYTHONPATH={path} " if path else ""}python -c "import {module}; print({module}.__file__)"',
+                f"git mv {module}.py our_{module}.py   # and the imports of it",
+            ),
+            doc=_DOC,
+        )
+    elif missing:
+        yield Remedy(
+            f"Install '{missing['module']}' in the environment that the workers start with",
+            (f'<python of the workers> -c "import {missing["module"]}"   # on the node',),
+            doc=_DOC,
+        )
+    prefix = f"PYTHONPATH={path} " if path else ""
+    yield Remedy(
+        "Start a worker's Python by hand on that node, with the same environment, until it imports Ray",
+        (
+            f'{prefix}python -X faulthandler -c "import ray; print(ray.__version__, ray.__file__)"',
+            "less logs/raylet.err",
+        ),
+        doc=_DOC,
+    )

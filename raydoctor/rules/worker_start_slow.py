@@ -1,0 +1,208 @@
+"""Worker processes did not report to their raylet in time, but were still alive.
+
+## What you see
+`Some workers of the worker process(451) have not registered within the timeout. The process is still alive, probably
+it's hanging during start.` Ray then starts another one. Since 2.55 it gives up after some (`RaySystemError: …
+Failed to startup worker after retrying 5 times`); before, tasks wait for ever.
+
+## Why
+Between its start and its report a worker starts Python, runs `sitecustomize` and `.pth` files, and imports Ray.
+`RAY_worker_register_timeout_seconds` (60) is not enough where Python lies on a network drive, a start-up
+module does too much, or so many workers start at once that each gets a sliver of a CPU: on a machine with
+192 CPUs Ray starts 192.
+
+## Confirm
+- On that node: `time python -c "import ray"`, and `python -X importtime -c "import ray"` for where it goes.
+- `py-spy dump --pid <pid>` of such a process shows the line on which it hangs.
+- `Started worker process` lines in `raylet.out`: how many at once?
+
+## Fix
+Put the Python environment on a local disk, take slow code out of `sitecustomize`, start fewer workers
+(`--num-cpus`), or allow more time.
+
+## Not this when
+The process is `dead` (`worker-start-crashed`), or the runtime environment is still being made: that is before
+the process starts (`runtime-env-failed`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from raydoctor.case import Case
+from raydoctor.model import Entity, Finding, Link, Remedy, Subject
+from raydoctor.rule import Example, rule
+from raydoctor.rules import _evidence as evidence
+from raydoctor.rules import _worker_start as worker_start
+from raydoctor.rules._worker_start import DEFAULT_TIMEOUT, Starts
+
+_DOC = "https://docs.ray.io/en/latest/ray-observability/user-guides/debug-apps/debug-hangs.html"
+_STORM = 16
+"""Workers started within one timeout from which on the number itself may be what is slow."""
+
+
+def _started(at: str, pid: int) -> str:
+    return (
+        f"[2026-11-21 07:48:{at} I 285 285] (raylet) worker_pool.cc:564: Started worker process with pid {pid} "
+        f"worker_id={pid:056x}\n"
+    )
+
+
+def _unregistered(at: str, pid: int) -> str:
+    return (
+        f"[2026-11-21 07:48:{at} E 285 285] (raylet) worker_pool.cc:660: Some workers of the worker process({pid}) have not "
+        "registered within the timeout. The process is still alive, probably it's hanging during start.\n"
+    )
+
+
+_LATE = "".join(
+    _started(f"{6 * n:02},098", 451 + n) + _unregistered(f"{6 * n + 6:02},098", 451 + n)
+    for n in range(6)
+)
+
+
+@rule(
+    tier="root",
+    severity="error",
+    rank=72,
+    looks_for=worker_start.SIGNALS,
+    examples=(
+        Example(
+            "none of six reports in time, and Ray gives up",
+            {
+                "logs/raylet.out": _LATE,
+                "logs/gcs_server.out": "",
+                "logs/runtime_env_agent.log": "2026-11-21 07:47:59,221\tINFO runtime_env_agent.py:593 -- Successfully created runtime "
+                'env: {"env_vars": {"PYTHONPATH": "/mnt/share/site"}}, context: {"command_prefix": []}\n',
+                "driver.log": "ray.exceptions.RaySystemError: System error: Failed to startup worker after retrying 5 times. This is "
+                "most often caused by errors in the worker's Python environment setup.\n",
+            },
+            roots=("worker-start-slow",),
+            says=(
+                "6 worker processes",
+                "within 6 s",
+                "RAY_worker_register_timeout_seconds=24",
+                "/mnt/share/site",
+            ),
+        ),
+        Example(
+            "before 2.55 the caller only ever times out; the driver's output alone",
+            {
+                "driver.log": "".join(
+                    f"(raylet) {_unregistered(f'{6 * n + 6:02},098', 451 + n)}" for n in range(3)
+                )
+                + "Traceback (most recent call last):\nray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n"
+            },
+            roots=("worker-start-slow",),
+            consequences=("get-timeout",),
+        ),
+        Example(
+            "one was late, the next one reported",
+            {
+                "logs/raylet.out": _started("00,098", 451)
+                + _unregistered("06,098", 451)
+                + _started("06,100", 452)
+                + _started("40,100", 453),
+                "logs/gcs_server.out": "",
+            },
+            roots=("worker-start-slow",),
+            says=("1 worker process",),
+        ),
+        Example(
+            "a task prints the sentence",
+            {
+                "driver.log": f"(check pid=12) {_unregistered('06,098', 451)}the page says: {_unregistered('06,098', 451)}",
+                "logs/raylet.out": "",
+                "logs/gcs_server.out": "",
+            },
+        ),
+    ),
+)
+def worker_start_slow(case: Case) -> Iterator[Finding]:
+    """One finding per node: its disk, its environment and its load are what is slow."""
+    for one in worker_start.starts(case, "still alive"):
+        yield _finding(case, one)
+
+
+def _finding(case: Case, one: Starts) -> Finding:
+    names = worker_start.affected(case, one)
+    over = worker_start.is_over(case, one)
+    return Finding(
+        _headline(one, names, over),
+        tuple(_links(one)),
+        explains=(Entity("start-slow", one.node), *one.entities),
+        subjects=(
+            Subject("node", one.node or None, one.ip or None),
+            *(Subject("task", None, n) for n in names[:9]),
+        ),
+        count=max(1, one.count),
+        severity="warning" if over else None,
+        remedies=tuple(_remedies(case, one)),
+        covers=(*one.events, *one.given_up, *worker_start.echoes(case, "still alive")),
+    )
+
+
+def _headline(one: Starts, names: list[str], over: bool) -> str:
+    within = f"within {one.timeout:.0f} s" if one.timeout else "in time"
+    text = f"{evidence.many(one.count, 'worker process', 'worker processes')}{one.place} did not report to the raylet {within}, though alive"
+    if over:
+        return f"{text}; later ones did"
+    if one.given_up:
+        text += ", and Ray gave up"
+    if names:
+        text += f"; {evidence.join_names(names)} could not run"
+    return text
+
+
+def _links(one: Starts) -> Iterator[Link]:
+    if one.events:
+        after = f" after {one.timeout:.0f} s" if one.timeout else ""
+        yield Link(
+            one.events[0],
+            f"the raylet has not heard of a process that it started{after}; it is alive",
+        )
+    if one.count > 1:
+        yield Link(one.events[-1], f"nor of no. {one.count}")
+    for event in one.given_up[:1]:
+        yield Link(event, "Ray gives up, and the caller gets it")
+
+
+def _remedies(case: Case, one: Starts) -> Iterator[Remedy]:
+    path = worker_start.search_path(case)
+    prefix = f"PYTHONPATH={path} " if path else ""
+    waited = one.timeout or DEFAULT_TIMEOUT
+    yield Remedy(
+        "Find what is slow in starting Python"
+        + (f"; workers import from {path} first" if path else ""),
+        (
+            f'time {prefix}python -c "import ray"                         # on that node',
+            f'{prefix}python -X importtime -c "import ray" 2>&1 | sort -t"|" -k2 -n | tail',
+            "py-spy dump --pid <pid of a process that hangs>",
+        ),
+        doc=_DOC,
+    )
+    if (many := _at_once(case, one)) >= _STORM:
+        yield Remedy(
+            f"Start fewer workers at once: {many} were started within {waited:.0f} s",
+            ("ray start --num-cpus=<cores that it really has> …",),
+            doc=_DOC,
+        )
+    yield Remedy(
+        f"Allow more time than {waited:.0f} s",
+        (
+            f"RAY_worker_register_timeout_seconds={4 * waited:.0f} ray start …   # every node; or in the environment of ray.init()",
+        ),
+        doc=_DOC,
+    )
+
+
+def _at_once(case: Case, one: Starts) -> int:
+    """The most workers that were started within one timeout before a late one."""
+    waited = one.timeout or DEFAULT_TIMEOUT
+    return max(
+        (
+            len(case.near(event, "worker.started", before=waited, after=0))
+            for event in one.events[:50]
+        ),
+        default=0,
+    )
