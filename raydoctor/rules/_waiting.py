@@ -15,7 +15,7 @@ from raydoctor.case import Case
 from raydoctor.model import Event, Severity
 from raydoctor.rule import Signal
 from raydoctor.rules import _evidence as evidence
-from raydoctor.signals import DRIVER, DRIVER_GONE, RAYLET, WORKER_DISCONNECTED
+from raydoctor.signals import CORE, DRIVER, DRIVER_GONE, RAYLET, WORKER_DISCONNECTED
 
 _WHO = r"(?:actor or task with ID (?P<task>[0-9a-f]{48})|lease with ID (?P<lease>[0-9a-f]{64}))"
 _TASK = "ffffffffffffffffc49f0dc5b78fa1b30dbe726e01000000"
@@ -73,13 +73,22 @@ CLAIMED = Signal(
 )  # fmt: skip
 """Autoscaler v1 up to 2.50, every 30 s while it lasts."""
 
-STATUS = Signal(
-    "autoscaler.status", "Usage:", r"^(?:Total )?Usage:\n(?P<usage>.*?)\n(?:Pending )?Demands:\n(?P<demands>.*)", ("monitor",),
-    "Total Usage:\n 0.0/4.0 CPU\n 0B/2.52GiB memory\n\nFrom request_resources:\n (none)\nPending Demands:\n"
-    " {'CPU': 4.0} * 2 (STRICT_PACK): 1+ pending placement groups",
-    extent="record", fold=("demands",),
+GROUP_PENDING = Signal(
+    "pg.demand", "+ pending placement groups",
+    r"^ *(?P<bundles>\{.*\}(?: \* \d+)?) \((?P<strategy>[A-Z_]+)\): (?P<count>\d+)\+ pending placement groups", ("monitor",),
+    " {'CPU': 4.0} * 2 (STRICT_PACK): 1+ pending placement groups", fold=("bundles", "strategy"),
 )  # fmt: skip
-"""The autoscaler's view every five seconds, in monitor.log."""
+"""`Demands` of the autoscaler's status, every five seconds while it lasts."""
+
+RESUBMITTED = Signal(
+    "task.resubmitted", "Will resubmit task after a ",
+    r"^Will resubmit task after a \d+ms delay: Type=NORMAL_TASK, .*?Resources: \{(?P<needs>[^}]*)\}.*?function_name=(?P<function>[^,}]*)",
+    CORE,
+    "Will resubmit task after a 0ms delay: Type=NORMAL_TASK, Language=PYTHON, Resources: {big_disk: 1, CPU: 1, }, function_descriptor="
+    "{type=PythonFunctionDescriptor, module_name=t, class_name=, function_name=train, function_hash=4045}, "
+    "task_id=c8ef45ccd0112571ffffffffffffffffffffffff01000000, task_name=train, job_id=01000000", fold=("function",),
+)  # fmt: skip
+"""A submitter's retry: the task ran before, so its request could once be met. Amounts are plain in every Ray."""
 
 RESIZED = Signal(
     "autoscaler.resized", "Resized to ", r"^(?::event_summary:)?Resized to \d+ ", ("monitor", "event", "autoscaler-echo"),
@@ -164,6 +173,12 @@ def _is_number(text: str) -> bool:
     return bool(re.fullmatch(r"[\d.]+(?:e[+-]?\d+)?", text))
 
 
+def amounts_of_spec(text: str) -> Needs:
+    """`acelerator: 1, CPU: 1, ` of a task's specification: plain amounts in every Ray."""
+    items = [item.rpartition(": ") for item in text.split(", ")]
+    return {name: float(value) for name, _, value in items if name and _is_number(value)}
+
+
 def python_amounts(text: str) -> list[Needs]:
     """The dictionaries in the autoscaler's words."""
     return [
@@ -193,11 +208,12 @@ def describe(needs: Needs) -> str:
 # ---------------------------------------------------------------- what there is
 
 
-def totals(case: Case) -> list[Needs]:
-    """What each node has in all, by the raylets' last dumps of their state."""
+def totals(case: Case, at: float | None) -> list[Needs]:
+    """What each node has in all, by the last dumps of raylets that were alive at that moment."""
+    dead = {node for node, death in deaths(case) if at is not None and death <= at}
     found: dict[str, Needs] = {}
     for state in case.of("debug.state"):
-        for node, text in _NODE_TOTAL.findall(state["local_id"]):
+        for node, text in _NODE_TOTAL.findall("" if state["node"] in dead else state["local_id"]):
             found[node] = _fixed(text)
     if not found:
         for number, event in enumerate(case.of("request.starved")):
@@ -235,22 +251,19 @@ def visible(total: Needs) -> Needs:
     }
 
 
-def ever_had(case: Case, needs: Needs) -> bool:
-    """Whether the autoscaler ever counted this much of it in the cluster."""
-    for status in case.of("autoscaler.status"):
-        counted = {
-            n: float(t)
-            for t, n in re.findall(r"^\s*[\d.]+/([\d.]+) (\S+)$", status["usage"], re.MULTILINE)
-        }
-        if fits(counted, needs):
-            return True
-    return False
+def deaths(case: Case) -> list[tuple[str, float]]:
+    """(NodeID, when the GCS counted it as dead)."""
+    told = [(e["node"] or e["node_a"] or e["node_b"], e.at) for e in case.of("node.dead")]
+    return [(node, at) for node, at in told if node and at is not None]
 
 
-_GROUP = re.compile(
-    r"^ *(?P<bundles>\{.*\}(?: \* \d+)?(?:, \{.*\}(?: \* \d+)?)*) \((?P<strategy>[A-Z_]+)\): (?P<count>\d+)\+ pending placement",
-    re.MULTILINE,
-)
+def retries(case: Case, needs: Needs) -> list[Event]:
+    """Retries of tasks that asked for the same: what they ask for was once there."""
+    return [
+        e for e in case.of("task.resubmitted") if key(amounts_of_spec(e["needs"])) == key(needs)
+    ]
+
+
 _BUNDLE = re.compile(r"(?P<one>\{[^}]*\})(?: \* (?P<times>\d+))?")
 
 
@@ -267,13 +280,12 @@ class Group:
 def pending_groups(case: Case) -> list[Group]:
     """Placement groups that the autoscaler's status lists as pending, the last sighting of each."""
     found: dict[tuple[str, str], Group] = {}
-    for status in case.of("autoscaler.status"):
-        for m in _GROUP.finditer(status["demands"]):
-            bundles = tuple(
-                (key(python_amounts(b["one"])[0]), int(b["times"] or 1))
-                for b in _BUNDLE.finditer(m["bundles"])
-            )
-            found[(m["strategy"], m["bundles"])] = Group(m["strategy"], bundles, status)
+    for event in case.of("pg.demand"):
+        bundles = tuple(
+            (key(python_amounts(b["one"])[0]), int(b["times"] or 1))
+            for b in _BUNDLE.finditer(event["bundles"])
+        )
+        found[(event["strategy"], event["bundles"])] = Group(event["strategy"], bundles, event)
     return list(found.values())
 
 

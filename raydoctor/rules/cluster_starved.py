@@ -141,7 +141,7 @@ def _told_by_autoscaler(case: Case, gave_up: list[Event]) -> Iterator[Finding]:
 def _finding(case: Case, needs: waiting.Needs, told: list[Event], lasting: list[Event]) -> Finding:
     holders, dump = waiting.holders(case)
     holders = [h for h in holders if any(h.held.get(n) for n in needs)]
-    total = _total(case, needs)
+    total = _total(case, needs, told[0].at)
     asked = waiting.describe(needs)
     claimed = case.of("request.claimed")
     return Finding(
@@ -188,9 +188,9 @@ def _held(holders: list[waiting.Holder], needs: waiting.Needs, total: waiting.Ne
     )
 
 
-def _total(case: Case, needs: waiting.Needs) -> waiting.Needs:
+def _total(case: Case, needs: waiting.Needs, at: float | None) -> waiting.Needs:
     """What the whole cluster has of it."""
-    nodes = waiting.totals(case)
+    nodes = waiting.totals(case, at)
     return {name: sum(t.get(name, 0.0) for t in nodes) for name in needs}
 
 

@@ -93,7 +93,7 @@ def _state(more: str) -> str:
     severity="error",
     rank=74,
     looks_for=(
-        waiting.INFEASIBLE, *waiting.NO_NODE_TYPE, waiting.STATUS, waiting.RESIZED, *waiting.DRIVER_END, *NODE_REGISTERED, *NODE_DEAD,
+        waiting.INFEASIBLE, *waiting.NO_NODE_TYPE, waiting.GROUP_PENDING, waiting.RESUBMITTED, waiting.RESIZED, *waiting.DRIVER_END, *NODE_REGISTERED, *NODE_DEAD,
         TASK_FAILED, RAY_EXCEPTION,
     ),
     examples=(
@@ -148,8 +148,8 @@ def _state(more: str) -> str:
 )  # fmt: skip
 def infeasible_request(case: Case) -> Iterator[Finding]:
     """One finding per request (its resources) that was never met."""
-    nodes = waiting.totals(case)
     for request in _requests(case):
+        nodes = waiting.totals(case, request.shown[0].at)
         fits = any(waiting.fits(total, request.needs) for total in nodes)
         if not fits and _lasts(case, request):
             yield _finding(case, request, nodes)
@@ -231,6 +231,7 @@ def _finding(case: Case, request: _Request, nodes: list[waiting.Needs]) -> Findi
     return Finding(
         f"{who} asks for {waiting.describe(request.needs)}, and {_lack(request.needs, nodes, short)}: {fate}",
         (
+            *(Link(e, f"{e['function']} ran before, and is to be run again") for e in waiting.retries(case, request.needs)[:1]),
             *(Link(e, _shows(e, request.needs)) for e in told),
             *(Link(e, "still asked for later") for e in telling[-1:] if len(telling) > 1),
             *(Link(e, f"never created: {e['name']} was cancelled while it waited") for e in cancelled[:1]),
@@ -281,6 +282,8 @@ def _who(case: Case, request: _Request) -> tuple[str, list[Event]]:
     if names:
         kind = "Actor" if cancelled[0]["class_name"] else "Task"
         return f"{kind} {evidence.join_names(names)}", cancelled
+    if again := waiting.retries(case, request.needs):
+        return f"Task {evidence.join_names(e['function'] for e in again)}", []
     kinds = {_kind(event) for event in request.raylets}
     return (kinds.pop() if len(kinds) == 1 else "A task or actor"), cancelled
 
@@ -297,10 +300,8 @@ _ASKED = re.compile(r"Resources: \{(?P<needs>[^}]*)\}")
 
 
 def _asked(message: str) -> frozenset[tuple[str, float]]:
-    """`Resources: {acelerator: 1, CPU: 1, }` of a task's record: plain amounts in every Ray."""
     found = _ASKED.search(message)
-    items = [item.rpartition(": ") for item in found["needs"].split(", ")] if found else []
-    return waiting.key({name: float(value) for name, _, value in items if name})
+    return waiting.key(waiting.amounts_of_spec(found["needs"] if found else ""))
 
 
 def _lack(needs: waiting.Needs, nodes: list[waiting.Needs], short: list[str]) -> str:
@@ -329,17 +330,12 @@ def _largest(nodes: list[waiting.Needs], needs: waiting.Needs) -> waiting.Needs:
 
 
 def _lost_nodes(case: Case, request: _Request) -> tuple[Entity, ...]:
-    """Nodes that died before: a cause only if the cluster once had what is asked for."""
+    """Nodes that died before: a cause only if such a request had been met, as its retry shows."""
     first = request.shown[0].at
-    dead = [
-        e for e in case.of("node.dead") if first is not None and e.at is not None and e.at <= first
-    ]
-    if not dead or not waiting.ever_had(case, request.needs):
+    if first is None or not waiting.retries(case, request.needs):
         return ()
     return tuple(
-        dict.fromkeys(
-            Entity("node", n) for e in dead if (n := e["node"] or e["node_a"] or e["node_b"])
-        )
+        dict.fromkeys(Entity("node", node) for node, at in waiting.deaths(case) if at <= first)
     )
 
 

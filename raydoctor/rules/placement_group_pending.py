@@ -84,7 +84,7 @@ _NO_TYPE = (
     "(autoscaler +{}s) Error: No available node types can fulfill resource request defaultdict(<class 'float'>, {{'CPU': 8.0}}). Add "
     "suitable node types to this cluster to resolve this issue.\n"
 )
-_MONITOR = f"2026-11-21 07:45:43,805\tINFO autoscaler.py:408 -- \n{waiting.STATUS.sample}\n"
+_MONITOR = f"2026-11-21 07:45:43,805\tINFO autoscaler.py:408 -- \nPending Demands:\n{waiting.GROUP_PENDING.sample}\n"
 _NODES = (
     'NodeManager:\nLocal id: 53 Local resources: {} Cluster resources: node id: 53{"total":{CPU: 40000, memory: 270616658000000}}, '
     '"available": {}}\nResource usage {\n    - (language=PYTHON actor_or_task=Holder.__init__ pid=215): {CPU: 30000}\n}\n'
@@ -96,7 +96,7 @@ _NODES = (
     severity="error",
     rank=75,
     looks_for=(
-        REGISTERED, CREATED, *REMOVED, NEVER_READY, *JOB_FINISHED, waiting.STATUS, *waiting.NO_NODE_TYPE, *waiting.DRIVER_END, RAY_EXCEPTION,
+        REGISTERED, CREATED, *REMOVED, NEVER_READY, *JOB_FINISHED, waiting.GROUP_PENDING, *waiting.NO_NODE_TYPE, *waiting.DRIVER_END, RAY_EXCEPTION,
     ),
     examples=(
         Example(
@@ -203,7 +203,7 @@ def _end(case: Case, group: _Group) -> float | None:
 def _finding(case: Case, group: _Group) -> Finding:
     demands = [d for d in waiting.pending_groups(case) if d.strategy == group.strategy]
     demand = demands[0] if len(demands) == 1 else None
-    lack = _Lack.of(case, group.strategy, demand)
+    lack = _Lack.of(case, group, demand)
     autoscaler = [
         e for e in waiting.one_role(case.of("request.no_node_type")) if e["combined"] or e["gang"]
     ]
@@ -270,13 +270,13 @@ class _Lack:
     """No amount of waiting helps."""
 
     @classmethod
-    def of(cls, case: Case, strategy: str, demand: waiting.Group | None) -> _Lack:
+    def of(cls, case: Case, group: _Group, demand: waiting.Group | None) -> _Lack:
         """Compare the bundles with what the nodes have."""
-        nodes = waiting.totals(case)
+        nodes = waiting.totals(case, group.registered.at)
         if demand is None or not nodes:
             return cls("the GCS's log does not say what is missing")
         bundles = [dict(bundle) for bundle, times in demand.bundles for _ in range(times)]
-        words = _misfit(strategy, bundles, nodes)
+        words = _misfit(group.strategy, bundles, nodes)
         if words:
             return cls(words, infeasible=True)
         found, _ = waiting.holders(case)
