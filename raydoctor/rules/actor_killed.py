@@ -11,7 +11,7 @@
 None of these is a crash: the process ended because it was told to. What is wrong is the order: a
 clean-up that came too early, a loop that asks once more after the end, a handle that only lives in a
 function. Which handles count changed: one from `ray.get_actor` kept the actor alive with 2.9.3 and 2.20, and
-does not with 2.40 and 2.60 (measured); only the one that `.remote()` returned, and its copies, do.
+does not with 2.40, 2.50 and 2.60 (measured); only the one that `.remote()` returned, and its copies, do.
 
 ## Confirm
 - The actor's own core log (`python-core-worker-*.log`) tells the reason and the time beside `exit_detail=`.
@@ -38,7 +38,7 @@ from raydoctor.rule import Example, Signal, rule
 from raydoctor.rules import _actor_deaths as actors
 from raydoctor.rules import _evidence as evidence
 from raydoctor.rules._actor_deaths import CALL_FAILED, Death
-from raydoctor.signals import ACTOR_PLACED, DRIVER, RAY_EXCEPTION
+from raydoctor.signals import ACTOR_PLACED, DRIVER, RAY_EXCEPTION, WORKER_DIED
 
 _TERMINATING = "https://docs.ray.io/en/latest/ray-core/actors/terminating-actors.html"
 _LIFETIMES = "https://docs.ray.io/en/latest/ray-core/actors/named-actors.html#actor-lifetimes"
@@ -61,6 +61,7 @@ LOST_REFERENCE = Signal(
     symptom=True,
 )
 
+_EITHER = " (or its creator died: without GCS's log the words do not tell)"
 _KINDS = (actors.BY_KILL, actors.BY_EXIT, actors.BY_SCOPE)
 _A = "c4647def073eea9d8fbb251801000000"
 _W = "a07fa00a6cf9b3258fd6316159a56d965c516ff1108012ab20f3bd9b"
@@ -104,7 +105,7 @@ _GCS = {"logs/gcs_server.out": _PLACED, "logs/raylet.out": ""}
     tier="root",
     severity="error",
     rank=48,
-    looks_for=(CALL_FAILED, RAY_EXCEPTION, LEFT, LOST_REFERENCE, *ACTOR_PLACED),
+    looks_for=(CALL_FAILED, RAY_EXCEPTION, LEFT, LOST_REFERENCE, WORKER_DIED, *ACTOR_PLACED),
     examples=(
         Example(
             "killed a second before it was asked",
@@ -123,6 +124,15 @@ _GCS = {"logs/gcs_server.out": _PLACED, "logs/raylet.out": ""}
             {"driver.log": _frame(_SCOPE) + _frame(_SCOPE, "d" * 24 + "01000000")},
             roots=("actor-killed",),
             says=("2 Cache actors", 'lifetime="detached"'),
+        ),
+        Example(
+            "the same words after a worker's death, without GCS's log: perhaps that was its creator",
+            {
+                "driver.log": f"(raylet) {WORKER_DIED.sample}\n{_frame(_SCOPE)}",
+            },
+            roots=("worker-vanished",),
+            consequences=("actor-killed",),
+            says=("or its creator died",),
         ),
         Example(
             "a method of a handle that nobody kept, up to 2.9",
@@ -166,9 +176,10 @@ def _finding(case: Case, kind: str, found: list[Death]) -> Finding:
         for event in (*first.calls[:1], *first.seen[:1])
     ]
     return Finding(
-        _headline(kind, found, ends),
+        _headline(kind, found, ends) + (_EITHER if _is_unsure(case, kind) else ""),
         tuple(links),
         explains=tuple(death.entity for death in found),
+        caused_by=_creators(case) if _is_unsure(case, kind) else (),
         subjects=tuple(death.subject for death in found[:10]),
         count=len(found),
         # Without a driver's output nobody can say whether the program minded.
@@ -178,6 +189,16 @@ def _finding(case: Case, kind: str, found: list[Death]) -> Finding:
         remedies=_remedies(kind, first),
         covers=(*actors.all_events(found), *ends),
     )
+
+
+def _is_unsure(case: Case, kind: str) -> bool:
+    """Whether the words may as well mean that the creator died: GCS's log alone can tell."""
+    return kind == actors.BY_SCOPE and not case.roles & {"gcs-out", "gcs-err"}
+
+
+def _creators(case: Case) -> tuple[Entity, ...]:
+    """Workers that died: one of them may have been the actor's owner."""
+    return evidence.exit_entities(case.exits)
 
 
 def _ends(case: Case, death: Death) -> list[Event]:

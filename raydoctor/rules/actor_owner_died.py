@@ -2,9 +2,9 @@
 
 ## What you see
 `The actor is dead because its owner has died. Owner Id: <WorkerID> … Owner's worker process has crashed.`
-on a call that worked a moment ago. Up to Ray 2.20 the same death reads `because all references to the actor
-were removed` (measured with 2.9.3 and 2.20), and so it does in every version when the owner was a
-driver that ended in peace: on its way out it gives its handles back.
+on a call that worked a moment ago. In older versions the same death reads `because all references to the
+actor were removed` (seen with 2.9.3 to 2.50), and so it does in every version when the owner was a driver that
+ended in peace: on its way out it gives its handles back.
 
 ## Why
 An actor belongs to the process that called `.remote()` on its class: a driver, a task, another actor.
@@ -160,7 +160,7 @@ class _Orphan:
             says=("Trainer 'trainer' (pid 383)", 'lifetime="detached"'),
         ),
         Example(
-            "up to 2.20 the text speaks of references; the raylet tells that it was the owner",
+            "up to 2.50 the text speaks of references; the raylet tells that it was the owner",
             {
                 "driver.log": _frame(_REFERENCES).replace("ActorDiedError", "RayActorError"),
                 "logs/gcs_server.out": _PLACED + _OWNER_EXIT,

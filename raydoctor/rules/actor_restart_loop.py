@@ -278,7 +278,8 @@ def _as_drivers_saw_it(case: Case) -> Iterator[Finding]:
     for exit_ in case.exits:
         name = exit_.names[-1] if exit_.names else ""
         retried = [e for e in case.of("actor.call_retried") if e["name"].partition(".")[0] == name]
-        if exit_.worker or not name or evidence.total(retried) < _ENOUGH:
+        seen = any(e.kind == "driver.exception" for e in exit_.events)
+        if not seen or not name or evidence.total(retried) < _ENOUGH:
             continue
         calls = evidence.join_names(e["name"] for e in retried)
         yield Finding(
