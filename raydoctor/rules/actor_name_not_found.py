@@ -35,7 +35,7 @@ from raydoctor.rule import Example, Signal, rule
 from raydoctor.rules import _actor_deaths as actors
 from raydoctor.rules import _evidence as evidence
 from raydoctor.rules._actor_deaths import CALL_FAILED
-from raydoctor.rules._traceback import parse
+from raydoctor.rules._task_error import Failure, parse_failure
 from raydoctor.rules.actor_owner_died import DESTROYED
 from raydoctor.signals import CORE, DRIVER, GCS, RAY_EXCEPTION
 
@@ -128,6 +128,16 @@ class _Fate:
             says=("had ended 3.5 s before",),
         ),
         Example(
+            "a task looks it up: one incident with the task's error",
+            {
+                "driver.log": f"{_TRACEBACK}ray.exceptions.RayTaskError(ValueError): ray::find() (pid=388, ip=10.0.0.2)\n"
+                f'  File "/home/user/project/names.py", line 10, in find\n    ray.get_actor(name)\nValueError: {_TEXT}\n'
+            },
+            roots=("task-exception",),
+            consequences=("actor-name-not-found",),
+            says=("in find (names.py:10)",),
+        ),
+        Example(
             "only the driver's output is left",
             {"driver.log": f"{_TRACEBACK}ValueError: {_TEXT}\n"},
             roots=("actor-name-not-found",),
@@ -160,7 +170,8 @@ def _finding(case: Case, name: str, events: list[Event]) -> Finding:
     fate = _fate(case, name)
     words = f"Failed to look up actor with name '{name}'"
     around = [e for e in case.of("driver.exception") if words in e["what"]]
-    raised = parse(around[0]["what"]) if around else None
+    failed = parse_failure(around[0].message) if around else None
+    raised = failed.raised if failed else None
     where = f" in {raised.place}" if raised and raised.place else ""
     links = [Link(fate.event, _freed_when(name, fate))] if fate.event else []
     links.append(Link(events[0], f"ray.get_actor('{name}') raised ValueError"))
@@ -169,7 +180,7 @@ def _finding(case: Case, name: str, events: list[Event]) -> Finding:
         f"ray.get_actor('{name}'){where} found no such actor{often}: {fate.says}",
         tuple(links),
         explains=(Entity("actor-name", name),),
-        caused_by=_ended_actors(case, name, fate),
+        caused_by=(*_ended_actors(case, name, fate), *_as_task_error(failed)),
         count=evidence.total(events),
         remedies=_remedies(case, name, fate),
         covers=(*events, *around),
@@ -216,6 +227,14 @@ def _ended_actors(case: Case, name: str, fate: _Fate) -> tuple[Entity, ...]:
         near = case.near(fate.event, "actor.destroyed", before=_SECONDS, after=_SECONDS)
         found += [Entity("actor", e["actor"]) for e in near]
     return tuple(dict.fromkeys(found))
+
+
+def _as_task_error(failed: Failure | None) -> tuple[Entity, ...]:
+    """The failure of the task in which it was raised: one incident with `task-exception`."""
+    if not failed or not failed.raised:
+        return ()
+    raised = failed.raised
+    return (Entity("task-error", f"{failed.function} {raised.name} {raised.place}"),)
 
 
 def _remedies(case: Case, name: str, fate: _Fate) -> tuple[Remedy, ...]:
