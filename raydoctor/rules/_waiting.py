@@ -95,13 +95,6 @@ RESIZED = Signal(
     ":event_summary:Resized to 100 CPUs, 4 GPUs.",
 )  # fmt: skip
 
-HELD = Signal(
-    "node.usage", "Resource usage {", r"^Resource usage \{\n(?P<held>.*)", RAYLET,
-    "Resource usage {\n    - (language=PYTHON actor_or_task=Simulator.__init__ pid=207): {CPU: 10000}\n}",
-    extent="record",
-)  # fmt: skip
-"""Who holds what, dumped by the raylet when it prints STARVED."""
-
 CALLER_GONE = (
     Signal(
         "request.caller_gone", "Caller of RequestWorkerLease is dead",
@@ -316,20 +309,42 @@ _HOLDER = re.compile(
 )
 
 
-def holders_in(dump: Event) -> list[Holder]:
-    """Who holds something by one dump of a raylet (`node.usage`, `debug.state`)."""
-    text = dump["held"] or dump.message.partition("Resource usage {")[2].partition("\n}")[0]
+def holders_in(state: Event) -> list[Holder]:
+    """Who holds something, by a raylet's last dump of its state."""
+    text = state.message.partition("Resource usage {")[2].partition("\n}")[0]
     return [Holder(m["name"], int(m["pid"]), amounts(m["held"])) for m in _HOLDER.finditer(text)]
 
 
 def holders(case: Case) -> tuple[list[Holder], Event | None]:
-    """Who held what while it was fullest, and the record that says so."""
+    """Who held what on the fullest node, and the dump that says so. Empty once their job has ended.
+
+    (The raylet also dumps it where it prints STARVED, but in the words of the dump that fills its log every
+    minute: too dear to look for.)
+    """
     best: tuple[list[Holder], Event | None] = ([], None)
-    for event in (*case.of("node.usage"), *case.of("debug.state")):
+    for event in case.of("debug.state"):
         found = holders_in(event)
         if len(found) > len(best[0]):
             best = (found, event)
     return best
+
+
+def alive_actors(case: Case, at: float | None) -> tuple[list[str], list[Event]]:
+    """Class names (where known) of the actors that lived at a moment, and how they were placed."""
+    if at is None:
+        return [], []
+    ended = {e.worker for e in case.all_exits if e.at is not None and e.at <= at}
+    placed = [
+        e
+        for e in case.of("actor.placed")
+        if e.at is not None and e.at <= at and e["worker"] not in ended
+    ]
+    last = {e["actor"]: e for e in placed}
+    names = [
+        next(iter(case.names.get(e["worker"], ())), "") or case.actor(actor).class_name
+        for actor, e in last.items()
+    ]
+    return names, list(last.values())
 
 
 def held_by(found: Iterable[Holder], most: int = 3) -> str:

@@ -14,7 +14,7 @@ custom resources.
 ## Confirm
 - `ray status`: everything used, and `Pending Demands`.
 - `ray list actors --filter state=ALIVE --detail`: who lives, and since when; actors of another job count.
-- `Resource usage {` in raylet.out or debug_state.txt: who holds how much.
+- `Resource usage {` in debug_state.txt, and in raylet.out right after the message: who holds how much.
 
 ## Fix
 Fewer actors, smaller ones (`num_cpus=0.5`; `num_cpus=0` for those that only coordinate), or end them when
@@ -35,7 +35,7 @@ from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
 from raydoctor.rule import Example, rule
 from raydoctor.rules import _evidence as evidence
 from raydoctor.rules import _waiting as waiting
-from raydoctor.signals import RAY_EXCEPTION
+from raydoctor.signals import ACTOR_PLACED, RAY_EXCEPTION
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/resources.html"
 _NESTED = "https://docs.ray.io/en/latest/ray-core/patterns/nested-tasks.html"
@@ -44,11 +44,15 @@ _TIMEOUT = "ray.exceptions.GetTimeoutError: Get timed out: some object(s) not re
 _REPORT = (
     f"[2026-11-21 07:47:10,028 W 285 285] (raylet) node_manager.cc:914: {waiting.STARVED.sample}\n"
 )
-_USAGE = (
-    "[2026-11-21 07:47:10,028 W 285 285] (raylet) node_manager.cc:930: ========== Node: a38d =================\n"
-    "Infeasible queue length: 0\nGrant queue length: 2\nResource usage {\n"
+_STATE = (
+    "NodeManager:\nInfeasible queue length: 0\nGrant queue length: 2\nnum_waiting_for_resource: 1\nResource usage {\n"
     "    - (language=PYTHON actor_or_taskSimulator.__init__ pid=396 worker_id=f3e2): {CPU: 1}\n"
     "    - (language=PYTHON actor_or_taskSimulator.__init__ pid=397 worker_id=2264): {CPU: 1}\n}\n"
+)
+_PLACED = "".join(
+    f"[2026-11-21 07:46:{second},040 I 13 25] (gcs_server) gcs_actor_manager.cc:11: "
+    f"{ACTOR_PLACED[0].sample.replace('331fd576', f'331fd5{second}').replace('cd09fc46', f'cd09fc{second}')}\n"
+    for second in ("53", "54")
 )
 _GONE = f"[2026-11-21 07:47:38,954 I 285 285] (raylet) node_manager.cc:1915: {waiting.CALLER_GONE[0].sample}\n"
 _OLD_STATE = (
@@ -64,12 +68,13 @@ _OLD_REPORT = _REPORT.replace("{CPU: 1}", "{GPU: 10000}").replace("CPU: 20000", 
     severity="error",
     rank=76,
     looks_for=(
-        waiting.STARVED, waiting.HELD, waiting.CLAIMED, *waiting.CALLER_GONE, waiting.GC_SENT, *waiting.DRIVER_END, RAY_EXCEPTION,
+        waiting.STARVED, waiting.CLAIMED, *waiting.CALLER_GONE, waiting.GC_SENT, *waiting.DRIVER_END, RAY_EXCEPTION,
+        *ACTOR_PLACED,
     ),
     examples=(
         Example(
             "two actors hold both CPUs",
-            {"logs/raylet.out": _REPORT + _USAGE + _GONE, "logs/gcs_server.out": "", "driver.log": _TIMEOUT},
+            {"logs/raylet.out": _REPORT, "logs/gcs_server.out": "", "logs/debug_state.txt": _STATE, "driver.log": _TIMEOUT},
             roots=("cluster-starved",),
             consequences=("get-timeout",),
             says=("2 tasks wait for 1 CPU", "2 Simulator actors hold 2 of 2 CPU", "range(1)"),
@@ -81,6 +86,13 @@ _OLD_REPORT = _REPORT.replace("{CPU: 1}", "{GPU: 10000}").replace("CPU: 20000", 
             says=("1 GPU", "2 outer tasks hold 2 of 2 GPU", "nested"),
         ),
         Example(
+            "the last dump is of a time after it all; the request still waited when its driver ended",
+            {"logs/raylet.out": _REPORT + _GONE, "logs/gcs_server.out": _PLACED, "driver.log": _TIMEOUT},
+            roots=("cluster-starved",),
+            consequences=("get-timeout",),
+            says=("all of it is claimed", "2 actors were alive"),
+        ),
+        Example(
             "only the driver's output is left (Ray up to 2.50)",
             {"driver.log": f"(autoscaler +19s) {waiting.CLAIMED.sample}\n" * 2 + _TIMEOUT},
             roots=("cluster-starved",),
@@ -89,7 +101,7 @@ _OLD_REPORT = _REPORT.replace("{CPU: 1}", "{GPU: 10000}").replace("CPU: 20000", 
         Example(
             "the actors ended and the tasks ran",
             {
-                "logs/raylet.out": _REPORT + _USAGE,
+                "logs/raylet.out": _REPORT,
                 "logs/gcs_server.out": "",
                 "logs/debug_state.txt": "NodeManager:\nGrant queue length: 0\nnum_waiting_for_resource: 0\n",
                 "driver.log": f"(autoscaler +27s) {waiting.CLAIMED.sample}\nevaluated [2, 2]\n",
@@ -143,9 +155,10 @@ def _finding(case: Case, needs: waiting.Needs, told: list[Event], lasting: list[
     holders = [h for h in holders if any(h.held.get(n) for n in needs)]
     total = _total(case, needs, told[0].at)
     asked = waiting.describe(needs)
+    held = _held(holders, needs, total) if holders else _claimed(case, told[0].at)
     claimed = case.of("request.claimed")
     return Finding(
-        f"{_who(told)} for {asked}, which would fit, but {_held(holders, needs, total)}",
+        f"{_who(told)} for {asked}, which would fit, but {held}",
         (
             Link(told[0], f"{asked} is asked for, and nobody has it free"),
             *(Link(dump, f"held by {waiting.held_by(holders)}") for _ in holders[:1] if dump),
@@ -174,9 +187,17 @@ def _waiters(told: list[Event]) -> int:
     return max((int(e["tasks"] or 0) + int(e["actors"] or 0) for e in told), default=0)
 
 
+def _claimed(case: Case, at: float | None) -> str:
+    """Without a dump of who holds what: the actors that lived then, by the GCS's log."""
+    names, placed = waiting.alive_actors(case, at)
+    if not placed:
+        return "all of it is claimed"
+    known = evidence.join_names(names)
+    alive = f"{evidence.many(len(placed), 'actor')} {'was' if len(placed) == 1 else 'were'} alive"
+    return f"all of it is claimed: {alive}{f' ({known})' if known else ''}"
+
+
 def _held(holders: list[waiting.Holder], needs: waiting.Needs, total: waiting.Needs) -> str:
-    if not holders:
-        return "all of it is claimed already"
     parts = []
     for name in needs:
         held = sum(h.held.get(name, 0.0) for h in holders)
