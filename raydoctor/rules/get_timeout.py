@@ -36,11 +36,10 @@ from raydoctor.rules import _waiting as waiting
 from raydoctor.signals import DRIVER, NODE_DEAD, RAY_EXCEPTION, WORKER_EXIT
 
 _DOC = "https://docs.ray.io/en/latest/ray-observability/user-guides/debug-apps/debug-hangs.html"
-_TRACEBACK = "Traceback (most recent call last):"
 
 _ERROR = "ray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n"
 _RAISED = (
-    f'{_TRACEBACK}\n  File "/home/user/project/train.py", line 31, in <module>\n    main()\n'
+    'Traceback (most recent call last):\n  File "/home/user/project/train.py", line 31, in <module>\n    main()\n'
     '  File "/home/user/project/train.py", line 27, in main\n    print("trained", ray.get(train.remote(3), timeout=45))\n'
     '  File "/home/user/venv/lib/python3.11/site-packages/ray/_private/worker.py", line 3009, in get\n'
     f"    values, debugger_breakpoint = worker.get_objects(\n{_ERROR}"
@@ -51,20 +50,21 @@ _STATE = (
     "    - (language=PYTHON actor_or_task=train pid=128): {CPU: 10000}\n}\n"
 )
 
-GET_TIMEOUT = Signal(
-    "get.timeout", _TRACEBACK,
-    rf"{re.escape(_TRACEBACK)}\n(?P<frames>.*?)\nray\.exceptions\.GetTimeoutError: (?P<what>[^\n]*)", DRIVER, _RAISED,
-    extent="record",
+CALL = Signal(
+    "get.call", "ray.get(", r"^\s+(?P<code>\S.*\bray\.get\(.*)", DRIVER,
+    '    print("trained", ray.get(train.remote(3), timeout=45))',
 )  # fmt: skip
-"""The traceback with its frames: the line of the program that waited says for what and how long."""
+"""A frame's line in a traceback: for what and how long the program waited. (The whole traceback would be
+dearer to read than it is worth: drivers' output may be full of them.)"""
 
 _CLUSTER = Entity("waiting", "cluster")
 _SLACK = 5.0
 """Seconds between a deadline and the end of the job it ended: the interpreter's own shutdown."""
 
-_FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>\S+)\n\s*(?P<code>[^\n]*)', re.MULTILINE)  # fmt: skip
+_FRAMES = 60
+"""Lines of a traceback between that frame and the exception: Ray's own frames, three lines each."""
+
 _SECONDS = re.compile(r"timeout(?:_seconds)?=(?P<seconds>\d[\d_]*(?:\.\d+)?)")
-_RAYS_OWN = re.compile(r"/site-packages/ray/|/ray/_private/|^python/ray/")
 _TOLD = re.compile(r"within the timeout of (?P<ms>\d+)ms")
 """Ray 2.51 and later say it where objects could not be fetched (`_raylet.so` of 2.60)."""
 _CALLED = re.compile(r"(?P<function>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*?)\.remote\(")
@@ -75,13 +75,13 @@ _CALLED = re.compile(r"(?P<function>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*?)\.remote\("
     severity="error",
     rank=86,
     fallback=True,
-    looks_for=(RAY_EXCEPTION, GET_TIMEOUT, *NODE_DEAD, WORKER_EXIT),
+    looks_for=(RAY_EXCEPTION, CALL, *NODE_DEAD, WORKER_EXIT),
     examples=(
         Example(
             "a deadline shorter than the task",
             {"driver.log": _RAISED, "logs/gcs_server.out": "", "logs/raylet.out": ""},
             roots=("get-timeout",),
-            says=("after 45 s", "train", "train.py:27", "ray list tasks"),
+            says=("for train after 45 s", "ray list tasks", "timeout=180"),
         ),
         Example(
             "the task is still running",
@@ -113,50 +113,36 @@ def get_timeout(case: Case) -> Iterator[Finding]:
 
 @dataclass(frozen=True, slots=True)
 class _Wait:
-    """Where a program waited, as far as its traceback is left."""
+    """For what a program waited, as far as its traceback is left."""
 
     function: str = ""
     seconds: str = ""
-    at: str = ""
     code: str = ""
 
 
 def _wait(case: Case, event: Event) -> _Wait:
-    """The program's own frame in the traceback that ends with this exception."""
-    raised = [e for e in case.of("get.timeout") if e.source is event.source and _ends_at(e, event)]
+    """The innermost `ray.get` in the traceback that ends with this exception."""
     told = _TOLD.search(event["what"])
     seconds = f"{int(told['ms']) / 1000:g}" if told else ""
-    if not raised:
+    above = range(event.line - _FRAMES, event.line)
+    calls = [e for e in case.of("get.call") if e.source is event.source and e.line in above]
+    if not calls:
         return _Wait(seconds=seconds)
-    frames = [m for m in _FRAME.finditer(raised[-1]["frames"]) if not _RAYS_OWN.search(m["file"])]
-    if not frames:
-        return _Wait(seconds=seconds)
-    frame = frames[-1]
-    called, given = _CALLED.search(frame["code"]), _SECONDS.findall(frame["code"])
+    code = max(calls, key=lambda e: e.line)["code"]
+    called, given = _CALLED.search(code), _SECONDS.findall(code)
     return _Wait(
-        called["function"] if called else "",
-        given[-1] if given else seconds,
-        f"{frame['file'].rpartition('/')[2]}:{frame['line']}",
-        frame["code"].strip(),
+        called["function"] if called else "", given[-1] if given else seconds, code.strip()
     )
-
-
-def _ends_at(raised: Event, event: Event) -> bool:
-    """Whether the exception's line is the last of this traceback's frames."""
-    lines = raised["frames"].count("\n") + 2
-    return raised.line <= event.line <= raised.line + lines
 
 
 def _finding(case: Case, wait: _Wait, events: list[Event], nested: list[Event]) -> Finding:
     for_what = f" for {wait.function}" if wait.function else ""
     after = f" after {wait.seconds} s" if wait.seconds else ""
-    where = f" at {wait.at}" if wait.at else ""
     count = evidence.total(events)
     times = f", {count} times" if count > 1 else ""
-    covered = [e for e in case.of("get.timeout") if any(_ends_at(e, event) for event in events)]
     was, links = _last_state(case, wait)
     return Finding(
-        f"ray.get gave up{for_what}{after}{where}{times}: {was or 'the result was not ready'}",
+        f"ray.get gave up{for_what}{after}{times}: {was or 'the result was not ready'}",
         (
             *links,
             Link(events[0], f"the driver's deadline passed{': ' + wait.code if wait.code else ''}"),
@@ -164,7 +150,7 @@ def _finding(case: Case, wait: _Wait, events: list[Event], nested: list[Event]) 
         caused_by=_caused_by(case, wait),
         count=count,
         remedies=_remedies(wait),
-        covers=(*events, *nested, *covered),
+        covers=(*events, *nested),
     )
 
 
