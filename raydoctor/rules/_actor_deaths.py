@@ -44,6 +44,16 @@ CALL_FAILED = Signal(
     extent="record",
 )
 
+LEFT = Signal(
+    "actor.left",
+    "Client::Disconnect, exit_type=INTENDED_",
+    r"^Raylet(?:Ipc)?Client::Disconnect, exit_type=INTENDED_\w+, exit_detail=(?P<detail>.*?(?:killed by `ray\.kill`|"
+    r"exit_actor\(\) is called|references to the actor were removed).*?), has creation_task_exception",
+    ("core-worker",),
+    "RayletIpcClient::Disconnect, exit_type=INTENDED_SYSTEM_EXIT, exit_detail=Worker exits because the actor is killed. The "
+    "actor is dead because it was killed by `ray.kill`., has creation_task_exception_pb_bytes=0",
+)
+
 
 @dataclass(slots=True)
 class Death:
@@ -153,3 +163,8 @@ def worker_id(escaped: str) -> str:
 def all_events(found: Iterable[Death]) -> tuple[Event, ...]:
     """Every telling of these deaths, to be covered."""
     return tuple(event for death in found for event in (*death.calls, *death.seen))
+
+
+def last_words(case: Case, worker: str) -> list[Event]:
+    """What an actor's process wrote when it left because somebody wanted it to."""
+    return case.about(Entity("worker", worker), "actor.left")

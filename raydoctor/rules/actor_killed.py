@@ -37,21 +37,12 @@ from raydoctor.model import Entity, Event, Finding, Link, Remedy
 from raydoctor.rule import Example, Signal, rule
 from raydoctor.rules import _actor_deaths as actors
 from raydoctor.rules import _evidence as evidence
-from raydoctor.rules._actor_deaths import CALL_FAILED, Death
+from raydoctor.rules._actor_deaths import CALL_FAILED, LEFT, Death
 from raydoctor.signals import ACTOR_PLACED, DRIVER, RAY_EXCEPTION, WORKER_DIED
 
 _TERMINATING = "https://docs.ray.io/en/latest/ray-core/actors/terminating-actors.html"
 _LIFETIMES = "https://docs.ray.io/en/latest/ray-core/actors/named-actors.html#actor-lifetimes"
 
-LEFT = Signal(
-    "actor.left",
-    "Client::Disconnect, exit_type=INTENDED_",
-    r"^Raylet(?:Ipc)?Client::Disconnect, exit_type=INTENDED_\w+, exit_detail=(?P<detail>.*?(?:killed by `ray\.kill`|"
-    r"exit_actor\(\) is called|references to the actor were removed).*?), has creation_task_exception",
-    ("core-worker",),
-    "RayletIpcClient::Disconnect, exit_type=INTENDED_SYSTEM_EXIT, exit_detail=Worker exits because the actor is killed. The "
-    "actor is dead because it was killed by `ray.kill`., has creation_task_exception_pb_bytes=0",
-)
 LOST_REFERENCE = Signal(
     "actor.lost_reference",
     "RuntimeError: Lost reference to actor",
@@ -204,9 +195,7 @@ def _creators(case: Case) -> tuple[Entity, ...]:
 def _ends(case: Case, death: Death) -> list[Event]:
     """The actor's own last words."""
     return [
-        event
-        for worker in case.actor(death.actor).workers
-        for event in case.about(Entity("worker", worker), "actor.left")
+        end for worker in case.actor(death.actor).workers for end in actors.last_words(case, worker)
     ]
 
 

@@ -2,9 +2,9 @@
 
 ## What you see
 `The actor is dead because its owner has died. Owner Id: <WorkerID> … Owner's worker process has crashed.`
-on a call that worked a moment ago. In older versions the same death reads `because all references to the
-actor were removed` (seen with 2.9.3 to 2.50), and so it does in every version when the owner was a driver that
-ended in peace: on its way out it gives its handles back.
+on a call that worked a moment ago. Where the owner crashed, older versions say `because all references to the
+actor were removed` instead (seen with 2.9.3 to 2.50), and so does every version when the owner was a driver
+that ended in peace: on its way out it gives its handles back.
 
 ## Why
 An actor belongs to the process that called `.remote()` on its class: a driver, a task, another actor.
@@ -39,7 +39,7 @@ from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
 from raydoctor.rule import Example, Signal, rule
 from raydoctor.rules import _actor_deaths as actors
 from raydoctor.rules import _evidence as evidence
-from raydoctor.rules._actor_deaths import CALL_FAILED, Death
+from raydoctor.rules._actor_deaths import CALL_FAILED, LEFT, Death
 from raydoctor.signals import ACTOR_PLACED, GCS, JOB_FINISHED, OWNER_GONE_KILLED, RAY_EXCEPTION
 
 _LIFETIMES = "https://docs.ray.io/en/latest/ray-core/actors/named-actors.html#actor-lifetimes"
@@ -140,6 +140,7 @@ class _Orphan:
     rank=42,
     looks_for=(
         CALL_FAILED,
+        LEFT,
         RAY_EXCEPTION,
         OWNER_FAILED,
         DESTROYED,
@@ -291,9 +292,26 @@ def _owner_name(case: Case, orphan: _Orphan) -> str:
     if orphan.exit:
         kind = "the actor" if orphan.exit.actor else "the worker"
         return f"{kind} that had created it, {orphan.exit.label}"
-    return (
-        f"the process that had created it (WorkerID {evidence.short(orphan.owner) or 'unknown'}…)"
+    name = (case.names.get(orphan.owner) or ("the process",))[-1]
+    pid = case.ledger.pids.get(orphan.owner)
+    who = f"{name} (pid {pid})" if pid else name
+    left = actors.last_words(case, orphan.owner)
+    why = next(
+        (
+            f", and {said}"
+            for words, said in _LEFT_BY.items()
+            if left and words in left[0]["detail"]
+        ),
+        "",
     )
+    return f"{who}, which had created it{why}"
+
+
+_LEFT_BY = {
+    actors.BY_KILL: "was killed by ray.kill",
+    actors.BY_EXIT: "left by exit_actor()",
+    actors.BY_SCOPE: "was ended when nobody held a handle on it any more",
+}
 
 
 def _chain(case: Case, orphans: list[_Orphan]) -> tuple[Link, ...]:
@@ -304,6 +322,8 @@ def _chain(case: Case, orphans: list[_Orphan]) -> tuple[Link, ...]:
         links.append(Link(job.end_event, f"the owner's job {ids.job_number(job.id)} ends"))
     if first.exit:
         links += evidence.exit_links(first.exit, most=1)
+    for event in actors.last_words(case, first.owner)[:1]:
+        links.append(Link(event, f"the owner says why it leaves: {event['detail']}"))
     ended = next((o.ended for o in orphans if o.ended), None)
     if ended:
         who = "GCS destroys" if ended.kind == "actor.owner_failed" else "the raylet kills"

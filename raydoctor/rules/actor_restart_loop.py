@@ -44,7 +44,7 @@ from raydoctor.signals import (
     WORKER_EXIT,
 )
 
-_DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/actors.html#actor-task-retries"
+_DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/actors.html"
 _ENOUGH = 3
 """Restarts that make a loop."""
 _METHOD_RETRIES = (2, 20)
