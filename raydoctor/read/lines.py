@@ -71,10 +71,6 @@ class Lines:
             yield data[at : min(end, at + MAX_LINE)].decode("utf-8", "replace")
             at = end + 1
 
-    def following(self, start: int, limit: int = RECORD_BYTES) -> list[str]:
-        """The lines after the one that begins at `start`, as many as `limit` bytes hold."""
-        return list(self.after(start, limit))
-
     def _load(self, offset: int) -> None:
         """Make the window hold what lies before `offset`, and much behind it."""
         self._start = max(0, offset - _BEFORE)

@@ -247,13 +247,13 @@ def _json_epoch(data: dict[str, Any]) -> float | None:
     return None
 
 
-def assemble(first: Line, following: list[str], role: str) -> tuple[str, str]:
+def assemble(first: Line, following: Iterable[str], role: str) -> tuple[str, str]:
     """The whole record that starts with `first`: (text, message).
 
     `following` are the next raw lines of the file; those that belong to the record are taken.
     """
     texts, messages = [first.text], [first.message]
-    for raw in following[: MAX_RECORD_LINES - 1]:
+    for raw in islice(following, MAX_RECORD_LINES - 1):
         line = parse_line(raw, role)
         same_echo = first.echo and line.echo == first.echo and line.pid == first.pid
         # A pushed message is printed with one prefix for all its lines, a streamed file line by line.

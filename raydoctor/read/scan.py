@@ -181,7 +181,7 @@ class _FileReader:
                 text, message = head.text, head.message
             else:
                 if whole is None:
-                    whole = assemble(head, self._lines.following(start), self._source.role)
+                    whole = assemble(head, self._lines.after(start), self._source.role)
                 text, message = whole
             if found := signal.regex.search(message):
                 self._keep(signal, start, head, text, message, {k: v for k, v in found.groupdict().items() if v})
