@@ -1,20 +1,19 @@
 """What the rules about waiting share: requests, what the nodes have, who holds it, who gave up.
 
-Texts read in the logs of Ray 2.9.3, 2.20, 2.40, 2.50 and 2.60. Up to 2.40 the raylet writes amounts as
-ten-thousandths (`{CPU: 10000}` is one CPU), from 2.50 on as they are (`{CPU: 1}`); `total` in its dumps is
-in ten-thousandths everywhere. The autoscaler writes Python dictionaries.
+Texts read in the logs of Ray 2.9.3, 2.20, 2.40, 2.50 and 2.60.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from raydoctor.case import Case
 from raydoctor.model import Event, Severity
 from raydoctor.rule import Signal
 from raydoctor.rules import _evidence as evidence
+from raydoctor.rules import _resources as resources
 from raydoctor.signals import CORE, DRIVER, DRIVER_GONE, RAYLET, WORKER_DISCONNECTED
 
 _WHO = r"(?:actor or task with ID (?P<task>[0-9a-f]{48})|lease with ID (?P<lease>[0-9a-f]{64}))"
@@ -132,116 +131,24 @@ INTERRUPTED = Signal(
 DRIVER_END = (INTERRUPTED, TRACEBACK, WORKER_DISCONNECTED, CLIENT_GONE, DRIVER_GONE)
 """How a driver that waited came to its end."""
 
-Needs = Mapping[str, float]
-"""Resource name -> amount; `memory` in bytes."""
+# ---------------------------------------------------------------- what there is
 
-# ---------------------------------------------------------------- amounts
-
-_FIXED_POINT = 10_000
-_BYTES = ("memory", "object_store_memory")
-_PYTHON_ITEM = re.compile(r"'([^']+)': ([\d.e+-]+)")
-_PYTHON_DICT = re.compile(r"\{[^}]*\}")
 _NODE_TOTAL = re.compile(r'node id: (-?\d+)\{"total":\{([^}]*)\}')
 _OWN_TOTAL = re.compile(r'"total":\{([^}]*)\}')
 
 
-def amounts(text: str) -> Needs:
-    """`CPU: 10000, GPU: 5000` or `CPU: 1, GPU: 0.5`, whichever generation wrote it.
-
-    Nobody asks for ten thousand CPUs, and a part of one is a multiple of a hundredth.
-    """
-    items = [item.rpartition(": ") for item in text.split(", ") if ": " in item]
-    values = {name: float(value) for name, _, value in items if _is_number(value)}
-    counts = [v for name, v in values.items() if name not in _BYTES]
-    if not counts:
-        fixed = all(value.isdigit() for _, _, value in items)  # bytes as they are: `1.07374e+11`
-    else:
-        most = max(counts)
-        whole = all(v == int(v) for v in counts)
-        fixed = whole and (most >= _FIXED_POINT or (most >= 1000 and most % 100 == 0))
-    return {name: v / _FIXED_POINT for name, v in values.items()} if fixed else values
-
-
-def _is_number(text: str) -> bool:
-    return bool(re.fullmatch(r"[\d.]+(?:e[+-]?\d+)?", text))
-
-
-def amounts_of_spec(text: str) -> Needs:
-    """`acelerator: 1, CPU: 1, ` of a task's specification: plain amounts in every Ray."""
-    items = [item.rpartition(": ") for item in text.split(", ")]
-    return {name: float(value) for name, _, value in items if name and _is_number(value)}
-
-
-def python_amounts(text: str) -> list[Needs]:
-    """The dictionaries in the autoscaler's words."""
-    return [
-        {name: float(value) for name, value in _PYTHON_ITEM.findall(found)}
-        for found in _PYTHON_DICT.findall(text)
-    ]
-
-
-def key(needs: Needs) -> frozenset[tuple[str, float]]:
-    """Requests that ask for the same are the same; C++ prints six digits of a memory's size, Python all."""
-    return frozenset((name, float(f"{v:.4g}")) for name, v in needs.items() if v)
-
-
-def describe(needs: Needs) -> str:
-    """`1 GPU and 4 CPU`: what is rare first."""
-    order = sorted(needs, key=lambda n: (n in _BYTES, n == "CPU", n != "GPU", n))
-    parts = [
-        f"{evidence.size(needs[n])} {n}" if n in _BYTES else f"{needs[n]:g} {n}" for n in order
-    ]
-    return (
-        f"{', '.join(parts[:-1])} and {parts[-1]}"
-        if len(parts) > 1
-        else "".join(parts) or "nothing"
-    )
-
-
-# ---------------------------------------------------------------- what there is
-
-
-def totals(case: Case, at: float | None) -> list[Needs]:
+def totals(case: Case, at: float | None) -> list[resources.Needs]:
     """What each node has in all, by the last dumps of raylets that were alive at that moment."""
     dead = {node for node, death in deaths(case) if at is not None and death <= at}
-    found: dict[str, Needs] = {}
+    found: dict[str, resources.Needs] = {}
     for state in case.of("debug.state"):
         for node, text in _NODE_TOTAL.findall("" if state["node"] in dead else state["local_id"]):
-            found[node] = _fixed(text)
+            found[node] = resources.ten_thousandths(text)
     if not found:
-        for number, event in enumerate(case.of("request.starved")):
+        for event in case.of("request.starved"):
             if own := _OWN_TOTAL.search(event["node_state"]):
-                found[event.source.path or str(number)] = _fixed(own[1])
+                found[event.source.path] = resources.ten_thousandths(own[1])
     return list(found.values())
-
-
-def _fixed(text: str) -> Needs:
-    items = [item.rpartition(": ") for item in text.split(", ") if ": " in item]
-    return {n: float(v) / _FIXED_POINT for n, _, v in items if _is_number(v)}
-
-
-def fits(total: Needs, needs: Needs) -> bool:
-    """Whether a node could ever hold this."""
-    return all(total.get(name, 0.0) >= amount for name, amount in needs.items())
-
-
-def short_of(nodes: Iterable[Needs], needs: Needs) -> list[str]:
-    """Resources of which no single node has enough."""
-    listed = list(nodes)
-    return [
-        n
-        for n, amount in needs.items()
-        if max((t.get(n, 0.0) for t in listed), default=0.0) < amount
-    ]
-
-
-def visible(total: Needs) -> Needs:
-    """A node's resources without those that nobody asks for by name."""
-    return {
-        n: v
-        for n, v in total.items()
-        if not n.startswith("node:") and n != "object_store_memory" and "_group_" not in n
-    }
 
 
 def deaths(case: Case) -> list[tuple[str, float]]:
@@ -250,10 +157,12 @@ def deaths(case: Case) -> list[tuple[str, float]]:
     return [(node, at) for node, at in told if node and at is not None]
 
 
-def retries(case: Case, needs: Needs) -> list[Event]:
+def retries(case: Case, needs: resources.Needs) -> list[Event]:
     """Retries of tasks that asked for the same: what they ask for was once there."""
     return [
-        e for e in case.of("task.resubmitted") if key(amounts_of_spec(e["needs"])) == key(needs)
+        e
+        for e in case.of("task.resubmitted")
+        if resources.key(resources.amounts_of_spec(e["needs"])) == resources.key(needs)
     ]
 
 
@@ -275,7 +184,7 @@ def pending_groups(case: Case) -> list[Group]:
     found: dict[tuple[str, str], Group] = {}
     for event in case.of("pg.demand"):
         bundles = tuple(
-            (key(python_amounts(b["one"])[0]), int(b["times"] or 1))
+            (resources.key(resources.python_amounts(b["one"])[0]), int(b["times"] or 1))
             for b in _BUNDLE.finditer(event["bundles"])
         )
         found[(event["strategy"], event["bundles"])] = Group(event["strategy"], bundles, event)
@@ -296,7 +205,7 @@ class Holder:
 
     name: str
     pid: int
-    held: Needs
+    held: resources.Needs
 
     @property
     def is_actor(self) -> bool:
@@ -312,21 +221,22 @@ _HOLDER = re.compile(
 def holders_in(state: Event) -> list[Holder]:
     """Who holds something, by a raylet's last dump of its state."""
     text = state.message.partition("Resource usage {")[2].partition("\n}")[0]
-    return [Holder(m["name"], int(m["pid"]), amounts(m["held"])) for m in _HOLDER.finditer(text)]
+    return [
+        Holder(m["name"], int(m["pid"]), resources.amounts(m["held"]))
+        for m in _HOLDER.finditer(text)
+    ]
 
 
 def holders(case: Case) -> tuple[list[Holder], Event | None]:
-    """Who held what on the fullest node, and the dump that says so. Empty once their job has ended.
+    """Who held what by the last dump of each node, and the fullest of them. Empty once their job has ended.
 
     (The raylet also dumps it where it prints STARVED, but in the words of the dump that fills its log every
     minute: too dear to look for.)
     """
-    best: tuple[list[Holder], Event | None] = ([], None)
-    for event in case.of("debug.state"):
-        found = holders_in(event)
-        if len(found) > len(best[0]):
-            best = (found, event)
-    return best
+    dumps = [(holders_in(state), state) for state in case.of("debug.state")]
+    dumps = [(found, state) for found, state in dumps if found]
+    fullest = max(dumps, key=lambda dump: len(dump[0]), default=None)
+    return [holder for found, _ in dumps for holder in found], fullest[1] if fullest else None
 
 
 def alive_actors(case: Case, at: float | None) -> tuple[list[str], list[Event]]:

@@ -34,6 +34,7 @@ from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
 from raydoctor.rule import Example, rule
 from raydoctor.rules import _evidence as evidence
+from raydoctor.rules import _resources as resources
 from raydoctor.rules import _waiting as waiting
 from raydoctor.signals import ACTOR_PLACED, RAY_EXCEPTION
 
@@ -114,10 +115,10 @@ def cluster_starved(case: Case) -> Iterator[Finding]:
     reports = [e for e in case.of("request.starved") if not case.torn_down(e)]
     by_needs: dict[frozenset[tuple[str, float]], list[Event]] = {}
     for event in reports:
-        by_needs.setdefault(waiting.key(waiting.amounts(event["needs"])), []).append(event)
+        by_needs.setdefault(resources.key(resources.amounts(event["needs"])), []).append(event)
     for told in by_needs.values():
         if lasting := _lasting(case, told):
-            yield _finding(case, waiting.amounts(told[0]["needs"]), told, lasting)
+            yield _finding(case, resources.amounts(told[0]["needs"]), told, lasting)
     gave_up = waiting.gave_up(case)
     if not reports and gave_up:
         yield from _told_by_autoscaler(case, gave_up)
@@ -147,14 +148,16 @@ def _told_by_autoscaler(case: Case, gave_up: list[Event]) -> Iterator[Finding]:
     for event in waiting.one_role(case.of("request.claimed")):
         by_shape.setdefault(event["asked"], []).append(event)
     for shape, told in by_shape.items():
-        yield _finding(case, waiting.python_amounts(shape)[0], told, gave_up)
+        yield _finding(case, resources.python_amounts(shape)[0], told, gave_up)
 
 
-def _finding(case: Case, needs: waiting.Needs, told: list[Event], lasting: list[Event]) -> Finding:
+def _finding(
+    case: Case, needs: resources.Needs, told: list[Event], lasting: list[Event]
+) -> Finding:
     holders, dump = waiting.holders(case)
     holders = [h for h in holders if any(h.held.get(n) for n in needs)]
     total = _total(case, needs, told[0].at)
-    asked = waiting.describe(needs)
+    asked = resources.describe(needs)
     held = _held(holders, needs, total) if holders else _claimed(case, told[0].at)
     claimed = case.of("request.claimed")
     return Finding(
@@ -197,7 +200,7 @@ def _claimed(case: Case, at: float | None) -> str:
     return f"all of it is claimed: {alive}{f' ({known})' if known else ''}"
 
 
-def _held(holders: list[waiting.Holder], needs: waiting.Needs, total: waiting.Needs) -> str:
+def _held(holders: list[waiting.Holder], needs: resources.Needs, total: resources.Needs) -> str:
     parts = []
     for name in needs:
         held = sum(h.held.get(name, 0.0) for h in holders)
@@ -209,7 +212,7 @@ def _held(holders: list[waiting.Holder], needs: waiting.Needs, total: waiting.Ne
     )
 
 
-def _total(case: Case, needs: waiting.Needs, at: float | None) -> waiting.Needs:
+def _total(case: Case, needs: resources.Needs, at: float | None) -> resources.Needs:
     """What the whole cluster has of it."""
     nodes = waiting.totals(case, at)
     return {name: sum(t.get(name, 0.0) for t in nodes) for name in needs}
@@ -238,7 +241,7 @@ def _ids(told: list[Event]) -> Iterator[Entity]:
 
 
 def _remedies(
-    holders: list[waiting.Holder], needs: waiting.Needs, total: waiting.Needs
+    holders: list[waiting.Holder], needs: resources.Needs, total: resources.Needs
 ) -> tuple[Remedy, ...]:
     actors = [h for h in holders if h.is_actor]
     return (
@@ -257,7 +260,7 @@ def _remedies(
 
 
 def _fewer(
-    actors: list[waiting.Holder], needs: waiting.Needs, total: waiting.Needs
+    actors: list[waiting.Holder], needs: resources.Needs, total: resources.Needs
 ) -> Iterator[Remedy]:
     """How many of these actors leave room for one such request."""
     name = actors[0].name.removesuffix(".__init__")
@@ -291,7 +294,7 @@ _NESTED_GET = Remedy(
 )
 
 
-def _add(needs: waiting.Needs, total: waiting.Needs) -> Iterator[str]:
+def _add(needs: resources.Needs, total: resources.Needs) -> Iterator[str]:
     for name, amount in needs.items():
         more = f"{total.get(name, 0.0) + amount:g}"
         if name == "CPU":

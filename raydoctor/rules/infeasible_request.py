@@ -37,6 +37,7 @@ from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
 from raydoctor.rule import Example, rule
 from raydoctor.rules import _evidence as evidence
+from raydoctor.rules import _resources as resources
 from raydoctor.rules import _waiting as waiting
 from raydoctor.signals import (
     NODE_DEAD,
@@ -150,7 +151,7 @@ def infeasible_request(case: Case) -> Iterator[Finding]:
     """One finding per request (its resources) that was never met."""
     for request in _requests(case):
         nodes = waiting.totals(case, request.shown[0].at)
-        fits = any(waiting.fits(total, request.needs) for total in nodes)
+        fits = any(resources.fits(total, request.needs) for total in nodes)
         if not fits and _lasts(case, request):
             yield _finding(case, request, nodes)
 
@@ -159,7 +160,7 @@ def infeasible_request(case: Case) -> Iterator[Finding]:
 class _Request:
     """One shape of resources, and who reported that it cannot be met."""
 
-    needs: waiting.Needs
+    needs: resources.Needs
     raylets: list[Event] = field(default_factory=list)
     autoscaler: list[Event] = field(default_factory=list)
 
@@ -172,15 +173,15 @@ def _requests(case: Case) -> list[_Request]:
     found: dict[frozenset[tuple[str, float]], _Request] = {}
     for event in case.of("request.infeasible"):
         if not case.torn_down(event):
-            needs = waiting.amounts(event["needs"])
-            found.setdefault(waiting.key(needs), _Request(needs)).raylets.append(event)
+            needs = resources.amounts(event["needs"])
+            found.setdefault(resources.key(needs), _Request(needs)).raylets.append(event)
     groups = waiting.group_bundles(case)
     for event in case.of("request.no_node_type"):
         if event["combined"] or event["gang"]:
             continue
-        for needs in waiting.python_amounts(event["asked"]):
-            if waiting.key(needs) in found or waiting.key(needs) not in groups:
-                found.setdefault(waiting.key(needs), _Request(needs)).autoscaler.append(event)
+        for needs in resources.python_amounts(event["asked"]):
+            if resources.key(needs) in found or resources.key(needs) not in groups:
+                found.setdefault(resources.key(needs), _Request(needs)).autoscaler.append(event)
     return list(found.values())
 
 
@@ -220,16 +221,16 @@ def _repeated(case: Case, request: _Request) -> bool:
 # ---------------------------------------------------------------- findings
 
 
-def _finding(case: Case, request: _Request, nodes: list[waiting.Needs]) -> Finding:
+def _finding(case: Case, request: _Request, nodes: list[resources.Needs]) -> Finding:
     who, cancelled = _who(case, request)
-    short = waiting.short_of(nodes, request.needs) if nodes else []
+    short = resources.short_of(nodes, request.needs) if nodes else []
     telling = waiting.one_role(request.autoscaler)
     told = [*request.raylets[:1], *telling[:1]]
     count = max(len(request.raylets), 1)
     severity = waiting.severity(case)
     fate = "it waits for ever" if severity == "error" else "it was never scheduled"
     return Finding(
-        f"{who} asks for {waiting.describe(request.needs)}, and {_lack(request.needs, nodes, short)}: {fate}",
+        f"{who} asks for {resources.describe(request.needs)}, and {_lack(request.needs, nodes, short)}: {fate}",
         (
             *(Link(e, f"{e['function']} ran before, and is to be run again") for e in waiting.retries(case, request.needs)[:1]),
             *(Link(e, _shows(e, request.needs)) for e in told),
@@ -257,13 +258,13 @@ def _subjects(cancelled: list[Event]) -> tuple[Subject, ...]:
     )
 
 
-def _shows(event: Event, needs: waiting.Needs) -> str:
+def _shows(event: Event, needs: resources.Needs) -> str:
     who = "the raylet" if event.kind == "request.infeasible" else "the autoscaler"
-    return f"{who} finds no node for {waiting.describe(needs)}"
+    return f"{who} finds no node for {resources.describe(needs)}"
 
 
 def _entities(request: _Request) -> Iterator[Entity]:
-    yield Entity("request", waiting.describe(request.needs))
+    yield Entity("request", resources.describe(request.needs))
     for event in request.raylets:
         for kind in ("lease", "task"):
             if event[kind]:
@@ -272,7 +273,7 @@ def _entities(request: _Request) -> Iterator[Entity]:
 
 def _who(case: Case, request: _Request) -> tuple[str, list[Event]]:
     """The actor (or task) that asked: its submitter names it when the wait is cancelled."""
-    wanted = waiting.key(request.needs)
+    wanted = resources.key(request.needs)
     cancelled = [
         e
         for e in case.of("task.failed")
@@ -301,22 +302,22 @@ _ASKED = re.compile(r"Resources: \{(?P<needs>[^}]*)\}")
 
 def _asked(message: str) -> frozenset[tuple[str, float]]:
     found = _ASKED.search(message)
-    return waiting.key(waiting.amounts_of_spec(found["needs"] if found else ""))
+    return resources.key(resources.amounts_of_spec(found["needs"] if found else ""))
 
 
-def _lack(needs: waiting.Needs, nodes: list[waiting.Needs], short: list[str]) -> str:
+def _lack(needs: resources.Needs, nodes: list[resources.Needs], short: list[str]) -> str:
     if not nodes:
         return "no node of the cluster has that"
     if not short:
         return f"no single one of {evidence.many(len(nodes), 'node')} has all of it"
     missing = [n for n in short if not any(t.get(n) for t in nodes)]
-    largest = waiting.describe(_largest(nodes, needs))
+    largest = resources.describe(_largest(nodes, needs))
     if missing:
         return f"no node has any {' or '.join(missing)} (the largest has {largest})"
     return f"the largest node has {largest}"
 
 
-def _largest(nodes: list[waiting.Needs], needs: waiting.Needs) -> waiting.Needs:
+def _largest(nodes: list[resources.Needs], needs: resources.Needs) -> resources.Needs:
     """The node that comes closest."""
     best = max(
         nodes,
@@ -326,7 +327,7 @@ def _largest(nodes: list[waiting.Needs], needs: waiting.Needs) -> waiting.Needs:
             t.get("CPU", 0),
         ),
     )
-    return waiting.visible(best)
+    return resources.visible(best)
 
 
 def _lost_nodes(case: Case, request: _Request) -> tuple[Entity, ...]:
@@ -343,7 +344,7 @@ def _lost_nodes(case: Case, request: _Request) -> tuple[Entity, ...]:
 
 
 def _remedies(
-    needs: waiting.Needs, nodes: list[waiting.Needs], short: list[str]
+    needs: resources.Needs, nodes: list[resources.Needs], short: list[str]
 ) -> tuple[Remedy, ...]:
     missing = short or list(needs)
     return (
@@ -363,9 +364,9 @@ def _remedies(
 
 
 def _spelling(
-    missing: list[str], nodes: list[waiting.Needs], needs: waiting.Needs
+    missing: list[str], nodes: list[resources.Needs], needs: resources.Needs
 ) -> Iterator[Remedy]:
-    known = {name for total in nodes for name in waiting.visible(total)}
+    known = {name for total in nodes for name in resources.visible(total)}
     for name in missing:
         for like in get_close_matches(name, known - {name}, n=1, cutoff=0.75):
             yield Remedy(
@@ -374,7 +375,7 @@ def _spelling(
             )
 
 
-def _option(needs: waiting.Needs, nodes: list[waiting.Needs]) -> str:
+def _option(needs: resources.Needs, nodes: list[resources.Needs]) -> str:
     """The decorator with what the closest node could give."""
     best = _largest(nodes, needs) if nodes else {}
     given = {n: min(v, best.get(n, 0.0)) if nodes else v for n, v in needs.items()}
@@ -387,7 +388,7 @@ def _option(needs: waiting.Needs, nodes: list[waiting.Needs]) -> str:
     return f"@ray.remote({', '.join(parts)})"
 
 
-def _starts(missing: list[str], needs: waiting.Needs) -> Iterator[str]:
+def _starts(missing: list[str], needs: resources.Needs) -> Iterator[str]:
     for name in missing:
         amount = f"{needs[name]:g}"
         if name == "GPU":

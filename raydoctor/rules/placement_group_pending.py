@@ -33,6 +33,7 @@ from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
 from raydoctor.rule import Example, Signal, rule
 from raydoctor.rules import _evidence as evidence
+from raydoctor.rules import _resources as resources
 from raydoctor.rules import _waiting as waiting
 from raydoctor.signals import GCS, JOB_FINISHED, RAY_EXCEPTION
 
@@ -229,7 +230,7 @@ def _bundles(demand: waiting.Group | None) -> str:
     if demand is None:
         return ""
     return " + ".join(
-        f"{times} x {waiting.describe(dict(bundle))}" for bundle, times in demand.bundles
+        f"{times} x {resources.describe(dict(bundle))}" for bundle, times in demand.bundles
     )
 
 
@@ -245,7 +246,7 @@ def _told_by_autoscaler(case: Case) -> Iterator[Finding]:
         if evidence.total(events) < 2 and not waiting.gave_up(case):
             continue
         packed = bool(events[0]["combined"])
-        asked = " + ".join(waiting.describe(needs) for needs in waiting.python_amounts(shape))
+        asked = " + ".join(resources.describe(needs) for needs in resources.python_amounts(shape))
         words = f"needs {asked}{' on one node' if packed else ''}, and no node has that"
         lack = _Lack(words, infeasible=True)
         yield Finding(
@@ -286,26 +287,30 @@ class _Lack:
         return cls(f"it would fit, but what it needs is held{by}")
 
 
-def _misfit(strategy: str, bundles: Sequence[waiting.Needs], nodes: Sequence[waiting.Needs]) -> str:
+def _misfit(
+    strategy: str, bundles: Sequence[resources.Needs], nodes: Sequence[resources.Needs]
+) -> str:
     """Why the empty cluster could not hold it, or nothing."""
     largest = max(nodes, key=lambda t: (t.get("GPU", 0.0), t.get("CPU", 0.0)))
-    has = waiting.describe(waiting.visible(largest))
+    has = resources.describe(resources.visible(largest))
     every = _sum(bundles)
-    if strategy == "STRICT_PACK" and not any(waiting.fits(t, every) for t in nodes):
-        return f"its bundles need {waiting.describe(every)} on one node, and the largest has {has}"
+    if strategy == "STRICT_PACK" and not any(resources.fits(t, every) for t in nodes):
+        return (
+            f"its bundles need {resources.describe(every)} on one node, and the largest has {has}"
+        )
     if strategy == "STRICT_SPREAD" and len(nodes) < len(bundles):
         return f"it needs {len(bundles)} nodes, one for each bundle, and there {'is' if len(nodes) == 1 else 'are'} {len(nodes)}"
-    homeless = next((b for b in bundles if not any(waiting.fits(t, b) for t in nodes)), None)
+    homeless = next((b for b in bundles if not any(resources.fits(t, b) for t in nodes)), None)
     if homeless:
-        return f"a bundle needs {waiting.describe(homeless)}, and the largest node has {has}"
+        return f"a bundle needs {resources.describe(homeless)}, and the largest node has {has}"
     cluster = _sum(nodes)
-    if not waiting.fits(cluster, every):
-        there = waiting.describe({n: cluster.get(n, 0.0) for n in every})
-        return f"its bundles need {waiting.describe(every)} together, and the cluster has {there}"
+    if not resources.fits(cluster, every):
+        there = resources.describe({n: cluster.get(n, 0.0) for n in every})
+        return f"its bundles need {resources.describe(every)} together, and the cluster has {there}"
     return ""
 
 
-def _sum(parts: Sequence[waiting.Needs]) -> dict[str, float]:
+def _sum(parts: Sequence[resources.Needs]) -> dict[str, float]:
     total: dict[str, float] = {}
     for part in parts:
         for name, amount in part.items():
