@@ -39,7 +39,7 @@ def amounts(text: str) -> Needs:
 
 
 def _is_number(text: str) -> bool:
-    return bool(re.fullmatch(r"[\d.]+(?:e[+-]?\d+)?", text))
+    return bool(re.fullmatch(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?", text))
 
 
 def amounts_of_spec(text: str) -> Needs:
