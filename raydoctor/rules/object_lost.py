@@ -99,7 +99,6 @@ _HEADS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
     severity="error",
     rank=81,
     looks_for=(LOST, CANNOT_RECOVER, NODE_LOST, RECOVERING, RAY_EXCEPTION, *NODE_DEAD),
-    formerly=("object-unreconstructable", "object-fetch-timeout"),
     examples=(
         Example(
             "the node died, and the task may not be run again",
