@@ -8,6 +8,7 @@ does whatever lies behind the size limit or a truncation: what was read before i
 from __future__ import annotations
 
 import gzip
+import lzma
 import shutil
 import tarfile
 import zipfile
@@ -17,11 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, NamedTuple, Protocol
 
-from raydoctor.capture.layout import identify
+from raydoctor.capture.layout import ARCHIVE_SUFFIXES, identify, is_archive
 from raydoctor.errors import RaydoctorError
 from raydoctor.model import Gap
-
-SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.zst", ".tar.bz2", ".zip")
 
 BASE_LIMIT = 256 << 20
 RATIO_LIMIT = 300
@@ -29,7 +28,11 @@ RATIO_LIMIT = 300
 TOTAL_LIMIT = 16 << 30
 MEMBER_LIMIT = 500_000
 _CHUNK = 1 << 20
-_BROKEN = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, OSError, ValueError)
+_BROKEN = (
+    tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, ValueError,
+    # What the standard library lets slip on damaged (tarfile), encrypted or odd (zipfile) archives.
+    TypeError, IndexError, RuntimeError,
+)  # fmt: skip
 
 
 class _Readable(Protocol):
@@ -47,11 +50,6 @@ class _Budget:
     bytes: int
     members: int = MEMBER_LIMIT
     gaps: list[Gap] = field(default_factory=list)
-
-
-def is_archive(name: str) -> bool:
-    """Whether a file name is that of an archive we read."""
-    return name.lower().endswith(SUFFIXES)
 
 
 def unpack(archive: Path, into: Path) -> list[Gap]:
@@ -97,7 +95,7 @@ def _unpack(archive: Path, shown: str, into: Path, budget: _Budget, depth: int) 
             raise RaydoctorError(
                 f"cannot read {shown}: {_reason(error)}",
                 "Check that the copy is whole (compare its size with the original) and its suffix "
-                f"is right; read are {', '.join(SUFFIXES)}.",
+                f"is right; read are {', '.join(ARCHIVE_SUFFIXES)}.",
             ) from None
         budget.gaps.append(
             Gap(
@@ -166,12 +164,12 @@ def _members(archive: Path) -> Iterator[_Member]:
 
         with archive.open("rb") as raw, zstandard.ZstdDecompressor().stream_reader(raw) as stream:
             try:
-                yield from _tar_members(tarfile.open(fileobj=stream, mode="r|"))
+                yield from _tar_members(tarfile.open(fileobj=stream, mode="r|"))  # noqa: SIM115 - closed there
             except zstandard.ZstdError as error:
                 raise EOFError(str(error)) from None
         return
     with archive.open("rb") as raw:
-        yield from _tar_members(tarfile.open(fileobj=raw, mode="r|*"))
+        yield from _tar_members(tarfile.open(fileobj=raw, mode="r|*"))  # noqa: SIM115 - closed there
 
 
 def _tar_members(tar: tarfile.TarFile) -> Iterator[_Member]:

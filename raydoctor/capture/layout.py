@@ -135,6 +135,14 @@ SKIPPED_FOLDERS = (
 """Parts of a session that hold no log: virtual environments, spilled objects, dashboards' settings."""
 
 
+ARCHIVE_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.zst", ".tar.bz2", ".zip")
+
+
+def is_archive(name: str) -> bool:
+    """Whether a file name is that of an archive we read."""
+    return name.lower().endswith(ARCHIVE_SUFFIXES)
+
+
 def identify(path: str, size: int = 0) -> Source | None:
     """The source that a path in a capture is, or None if no diagnosis reads such a file.
 

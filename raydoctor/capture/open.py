@@ -17,8 +17,8 @@ from fnmatch import fnmatch
 from pathlib import Path
 from types import TracebackType
 
-from raydoctor.capture import archive, session
-from raydoctor.capture.layout import SKIPPED_FOLDERS, identify
+from raydoctor.capture import session
+from raydoctor.capture.layout import SKIPPED_FOLDERS, identify, is_archive
 from raydoctor.errors import RaydoctorError
 from raydoctor.model import Gap, Source
 
@@ -75,10 +75,8 @@ def open_capture(path: str | None = None, driver_log: str | None = None) -> Capt
     `driver_log` adds one file (`-`: standard input) as driver output. Raises RaydoctorError if
     there is nothing that can be read.
     """
-    if path is None and driver_log is not None:
-        capture = Capture(driver_log, "driver", {})
-    else:
-        capture = _open(path)
+    driver_alone = path is None and driver_log is not None
+    capture = Capture(driver_log or "", "driver", {}) if driver_alone else _open(path)
     try:
         if driver_log is not None:
             _add_driver_log(capture, driver_log)
@@ -105,7 +103,7 @@ def _open(path: str | None) -> Capture:
         return _from_folder(given, [])
     if not stat.S_ISREG(mode):
         raise RaydoctorError(f"cannot read {path}: neither a file nor a folder", _LOOKED_FOR)
-    return _from_archive(given) if archive.is_archive(given.name) else _from_file(given)
+    return _from_archive(given) if is_archive(given.name) else _from_file(given)
 
 
 def _from_folder(folder: Path, notes: list[str]) -> Capture:
@@ -126,6 +124,8 @@ def _kind(folder: Path) -> str:
 
 
 def _from_archive(path: Path) -> Capture:
+    from raydoctor.capture import archive  # tarfile, zipfile, lzma: 15 ms that folders need not pay
+
     capture = Capture(str(path), "archive", {})
     try:
         inside = capture.temporary() / "archive"
@@ -224,6 +224,8 @@ def _expand_gz(capture: Capture) -> None:
     for number, (source, file) in enumerate(list(capture.files.items())):
         if not file.name.endswith(".gz"):
             continue
+        from raydoctor.capture import archive
+
         unpacked = capture.temporary() / f"{number}-{file.name[:-3]}"
         if gap := archive.gunzip(file, unpacked):
             capture.gaps.append(replace(gap, what=source.path))
