@@ -11,7 +11,8 @@ from raydoctor.case import Case, order
 from raydoctor.model import Event, Gap, Source
 from raydoctor.read import structured
 from raydoctor.read.clock import Clock
-from raydoctor.read.scan import Draft, finish, scan
+from raydoctor.read.keep import Draft
+from raydoctor.read.scan import finish, scan
 from raydoctor.rule import Signal
 
 _NAME_LINES = (":task_name:", ":actor_name:")

@@ -28,20 +28,23 @@ class Lines:
         """Close the file."""
         os.close(self._fd)
 
-    def around(self, offset: int) -> tuple[int, bytes]:
-        """(start, line) for the line that holds this byte.
+    def begin(self, offset: int) -> tuple[bytes, int, int]:
+        """(window, where in it the line begins that holds this byte, offset of the window).
 
-        Of a longer line than MAX_LINE the part around the byte is given, from its beginning where
-        that is near.
+        Of a long line a part is taken that begins MAX_LINE / 2 before the byte; the window holds
+        at least MAX_LINE behind it, or the file's end.
         """
         if not self._safe_from <= offset <= self._safe_to:
             self._load(offset)
-        data, at = self._data, offset - self._start
-        start = data.rfind(b"\n", max(0, at - MAX_LINE // 2), at) + 1
-        if not start:
-            start = max(0, at - MAX_LINE // 2)
-        end = data.find(b"\n", at, start + MAX_LINE)
-        return self._start + start, data[start : end if end >= 0 else start + MAX_LINE]
+        at = offset - self._start
+        earliest = max(0, at - MAX_LINE // 2)
+        return self._data, self._data.rfind(b"\n", earliest, at) + 1 or earliest, self._start
+
+    def around(self, offset: int) -> tuple[int, bytes]:
+        """(start, line) for the line that holds this byte: all of it, or MAX_LINE bytes of a longer one."""
+        data, start, base = self.begin(offset)
+        end = data.find(b"\n", start, start + MAX_LINE)
+        return base + start, data[start : end if end >= 0 else start + MAX_LINE]
 
     def line_start(self, offset: int) -> int:
         """Where the line begins that holds this byte (at most MAX_LINE / 2 before it)."""
@@ -77,4 +80,4 @@ class Lines:
         self._data = os.pread(self._fd, WINDOW, self._start)
         end = self._start + len(self._data)
         self._safe_from = self._start + MAX_LINE // 2 if self._start else 0
-        self._safe_to = end - MAX_LINE if len(self._data) == WINDOW else end
+        self._safe_to = end - 2 * MAX_LINE if len(self._data) == WINDOW else end

@@ -10,7 +10,6 @@ the kernel's, and plain text. The driver's output wraps any of them in `(raylet,
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -58,6 +57,7 @@ _LEVELS = {
     "FATAL": "C",
     "F": "C",
 }
+_LONGEST_PID = 10
 _TRACEBACK = "Traceback (most recent call last):"
 _PLAIN_BREAKS = (
     ":task_name:",
@@ -125,65 +125,107 @@ def strip_ansi(text: str) -> str:
 def parse_line(raw: str, role: str = "") -> Line:
     """Take one line apart. Total: any text is a line, if only a plain one."""
     text = strip_ansi(raw.rstrip("\r\n"))
+    first = text[:1]
     line = Line(text, text)
-    if text.startswith("{") and text.endswith("}") and _parse_json(line):
+    if first == "{" and text.endswith("}") and _parse_json(line):
         return line
-    if role in ("driver", "job-driver"):
-        _parse_prefix(line)
     if role == "kernel":
         _parse_kernel(line)
         return line
-    message = line.message
-    match = None
-    if message.startswith("["):
-        match = _CPP.match(message)
-    elif message[:1].isdigit():
-        match = _PYTHON.match(message)
-    elif message[:1] in ("E", "W", "I", "F"):
-        match = _ABSL.match(message)
-    if match:
-        _apply_header(line, match)
+    if first == "(" and role in ("driver", "job-driver"):
+        _parse_prefix(line)
+        first = line.message[:1]
+    if first == "[":
+        _apply_header(line, _CPP.match(line.message))
+    elif first.isdigit():
+        _apply_header(line, _PYTHON.match(line.message))
+    elif first in ("E", "W", "I", "F"):
+        _apply_absl_header(line, _ABSL.match(line.message))
     return line
 
 
-def _apply_header(line: Line, match: re.Match[str]) -> None:
-    groups = match.groupdict()
+def message_of(text: str, role: str) -> tuple[str, str, int]:
+    """(message, echo, repeated) of a line: what `parse_line` says, without the rest.
+
+    Records of C++ are most of a log and of an error storm, where matching one costs less than
+    making a Line of it.
+    """
+    if text[:1] == "[" and role != "kernel" and "\x1b" not in text:
+        text = text.rstrip("\r\n")
+        match = _CPP.match(text)
+        return (text[match.end() :] if match else text, "", 1)
+    line = parse_line(text, role)
+    return line.message, line.echo, line.repeated
+
+
+def header_length(text: str) -> int:
+    """How many characters of a line are its own header (not a driver prefix); 0 without one."""
+    match = _CPP.match(text) or _PYTHON.match(text) or _ABSL.match(text)
+    return match.end() if match else 0
+
+
+_CPP_BYTES = re.compile(_CPP.pattern.encode())
+
+
+def begins_record(data: bytes, at: int) -> bool:
+    """Whether a record of C++ begins there, whatever the file's role."""
+    return _CPP_BYTES.match(data, at) is not None
+
+
+def _apply_header(line: Line, match: re.Match[str] | None) -> None:
+    if not match:
+        return
     line.headed = True
-    line.level = _LEVELS.get(groups["level"], groups["level"])
-    line.stamp = groups.get("stamp") or ""
-    if groups.get("pid") and line.pid is None:
-        line.pid = int(groups["pid"])
-    if groups.get("monthday"):
-        line.fields["monthday"] = groups["monthday"]
-        line.fields["time"] = groups["time"]
+    line.stamp, level = match.group("stamp", "level")
+    line.level = _LEVELS.get(level, level)
+    if match.re is _CPP and line.pid is None:
+        line.pid = int(match["pid"])
+    line.message = line.message[match.end() :]
+
+
+def _apply_absl_header(line: Line, match: re.Match[str] | None) -> None:
+    """The day is without a year, so that the record has no time of its own."""
+    if not match:
+        return
+    line.headed = True
+    line.level = _LEVELS.get(match["level"], match["level"])
+    if line.pid is None:
+        line.pid = int(match["pid"])
+    line.fields["monthday"], line.fields["time"] = match.group("monthday", "time")
     line.message = line.message[match.end() :]
 
 
 def _parse_prefix(line: Line) -> None:
     """`(train pid=12, ip=…) text [repeated 3x across cluster]`."""
-    if not line.text.startswith("("):
-        return
     match = _PREFIX.match(line.text)
     if not match:
         return
-    who = match["who"]
     line.message = line.text[match.end() :]
     line.headed = True
-    if repeated := _REPEATED.search(line.message):
+    if "[repeated " in line.message and (repeated := _REPEATED.search(line.message)):
         line.repeated = int(repeated[1])
         line.message = line.message[: repeated.start()]
+    line.who, line.pid, line.ip, line.echo = _prefix(match["who"])
+
+
+@lru_cache(maxsize=1024)
+def _prefix(who: str) -> tuple[str, int | None, str, str]:
+    """(who, pid, ip, which process's output it echoes)."""
+    pid: int | None = None
     if parts := _PREFIX_PARTS.match(who):
-        line.who, line.pid, line.ip = parts["name"].strip(), int(parts["pid"]), parts["ip"] or ""
+        name, pid, ip = parts["name"].strip(), int(parts["pid"]), parts["ip"] or ""
     else:
         name, _, rest = who.replace(",", " ").partition(" ")
-        line.who = name
-        line.ip = rest.partition("ip=")[2].strip()
-    line.echo = {
-        "raylet": "raylet",
-        "gcs_server": "gcs",
-        "autoscaler": "autoscaler",
-        "scheduler": "autoscaler",
-    }.get(line.who, "worker")
+        ip = rest.partition("ip=")[2].strip()
+    return name, pid, ip, _ECHO_OF.get(name, "worker")
+
+
+_ECHO_OF = {
+    "raylet": "raylet",
+    "gcs_server": "gcs",
+    "autoscaler": "autoscaler",
+    "scheduler": "autoscaler",
+}
 
 
 def _parse_kernel(line: Line) -> None:
@@ -212,8 +254,8 @@ def _parse_json(line: Line) -> bool:
     line.level = _LEVELS.get(level, level[:1])
     line.stamp = str(data.get("asctime", ""))
     line.epoch = _json_epoch(data)
-    pid = next((data[key] for key in ("process", "pid", "source_pid") if data.get(key)), "")
-    if str(pid).isdigit():
+    pid = next((str(data[key]) for key in ("process", "pid", "source_pid") if data.get(key)), "")
+    if pid.isdecimal() and len(pid) <= _LONGEST_PID:
         line.pid = int(pid)
     extra = data.get("custom_fields")
     flat = {**data, **(extra if isinstance(extra, dict) else {})}
@@ -237,14 +279,24 @@ def _appended(data: dict[str, Any]) -> str:
 
 def _json_epoch(data: dict[str, Any]) -> float | None:
     """LoggingConfig's nanoseconds, or the seconds of event files (C++ int, Python str)."""
+    if "timestamp_ns" in data:
+        return plausible(data["timestamp_ns"], 1e9)
+    return plausible(data.get("timestamp"))
+
+
+def plausible(value: object, unit: float = 1.0) -> float | None:
+    """Epoch seconds, or None for what is no number or no time that a log can tell."""
+    if not isinstance(value, (str, int, float)):
+        return None
     try:
-        if "timestamp_ns" in data:
-            return float(data["timestamp_ns"]) / 1e9
-        if "timestamp" in data:
-            return float(data["timestamp"])
-    except (TypeError, ValueError):
-        pass
-    return None
+        seconds = float(value) / unit
+    except (ValueError, OverflowError):
+        return None
+    return seconds if 0 < seconds < _LATEST else None
+
+
+_LATEST = 1e11
+"""Seconds: the year 5138. What is larger counts other units, or nothing."""
 
 
 def assemble(first: Line, following: Iterable[str], role: str) -> tuple[str, str]:
@@ -253,20 +305,37 @@ def assemble(first: Line, following: Iterable[str], role: str) -> tuple[str, str
     `following` are the next raw lines of the file; those that belong to the record are taken.
     """
     texts, messages = [first.text], [first.message]
+    breaks: tuple[str, ...] = _PLAIN_BREAKS
+    quotes = first.message.lstrip().startswith(_QUOTING)
+    if not (quotes or (first.headed and role in _ONE_WRITER)):
+        breaks = (*breaks, _TRACEBACK)
     for raw in islice(following, MAX_RECORD_LINES - 1):
-        line = parse_line(raw, role)
-        same_echo = first.echo and line.echo == first.echo and line.pid == first.pid
-        # A pushed message is printed with one prefix for all its lines, a streamed file line by line.
-        if same_echo and not _has_own_header(line.message):
-            pass
-        elif line.headed or _breaks_plain(line.text, first, role):
+        if raw[:1] in _MAY_BEGIN_RECORDS or not raw.isascii() or "\x1b" in raw or role == "kernel":
+            line = parse_line(raw, role)
+            if not _continues(first, line) or line.text.startswith(breaks):
+                break
+            text, message = line.text, line.message
+        elif raw.startswith(breaks):
             break
-        texts.append(line.text)
-        messages.append(line.message)
+        else:
+            text = message = raw.rstrip("\r\n")
+        texts.append(text)
+        messages.append(message)
     # The text keeps the words that say another traceback follows; no pattern should meet them.
     while len(messages) > 1 and (not messages[-1].strip() or messages[-1].startswith(_CHAINED)):
         messages.pop()
     return "\n".join(texts).rstrip(), "\n".join(messages).rstrip()
+
+
+def _continues(first: Line, line: Line) -> bool:
+    """A pushed message is printed with one prefix for all its lines, a streamed file line by line."""
+    if first.echo and line.echo == first.echo and line.pid == first.pid:
+        return not _has_own_header(line.message)
+    return not line.headed
+
+
+_MAY_BEGIN_RECORDS = frozenset("[({0123456789EWIF")
+"""What headers, prefixes and JSON begin with; other lines are not taken apart to see that."""
 
 
 def _has_own_header(message: str) -> bool:
@@ -285,13 +354,6 @@ _PUSHED = (
     "WARNING:",
     "Warning:",
 )
-
-
-def _breaks_plain(text: str, first: Line, role: str) -> bool:
-    if text.startswith(_TRACEBACK):
-        quoted = first.message.lstrip().startswith(_QUOTING)
-        return not (quoted or (first.headed and role in _ONE_WRITER))
-    return text.startswith(_PLAIN_BREAKS)
 
 
 _KEY_VALUE = re.compile(r"(?:^|\s)([a-z][a-z_]*)=([^\s=,;]+)(?=\s|$)")

@@ -1,43 +1,45 @@
 """Hits -> events.
 
 For every line with a hit: the signals whose literal stands there and whose roles fit are matched
-against the record's message. Beyond a cap per signal and file, further matches are folded: counted
-on an event that is alike, not kept. Counts stay true, memory does not grow.
+against the record's message. Of an error storm most records are only counted (see `keep`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+import re
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from re import Match
+from typing import NamedTuple
 
-from raydoctor.model import Entity, Event, Gap, Source
+from raydoctor.model import Event, Gap, Source
 from raydoctor.read import entities
 from raydoctor.read.clock import Clock
+from raydoctor.read.index import DRIVERS, Entry, Index, Probe
+from raydoctor.read.keep import Draft, Keeper
 from raydoctor.read.lines import Lines
-from raydoctor.read.prefilter import Hit, search
-from raydoctor.read.records import Line, assemble, parse_line, trailing_fields
+from raydoctor.read.prefilter import RawHit, batches
+from raydoctor.read.records import (
+    assemble,
+    begins_record,
+    message_of,
+    parse_line,
+    plausible,
+    trailing_fields,
+)
+from raydoctor.read.template import draw
 from raydoctor.rule import Signal
 
-KEPT_PER_SIGNAL_AND_FILE = 500
-_KEPT_FOLDED = 200
-"""Distinct folds kept beyond the cap; what is unlike all of them still counts, on the last one."""
-
-
-@dataclass(slots=True)
-class Draft:
-    """An event before its time is known: clocks are learned during the same pass."""
-
-    signal: Signal
-    source: Source
-    line: int
-    offset: int
-    head: Line
-    text: str
-    message: str
-    fields: dict[str, str]
-    entities: frozenset[Entity]
-    count: int
+_FOLDS = 200
+"""Distinct values of the fold fields that are told apart in one file; the rest is one more run."""
+_DIGIT = re.compile(r"\d").search
+_DRAWN, _TEMPLATES = 16, 4
+"""How many templates are drawn for a literal in one file before its lines count as too different
+from one another, and how many are tried on a line."""
+_LONGEST_NUMBER = 64
+"""Digits, those of the longest id: Python refuses to convert some thousands of them."""
 
 
 @dataclass(slots=True)
@@ -45,193 +47,288 @@ class Scan:
     """What the pass found."""
 
     drafts: list[Draft] = field(default_factory=list)
+    """By signal, in the order of the signals given; then by file and line."""
     gaps: list[Gap] = field(default_factory=list)
     clock: Clock = field(default_factory=Clock)
     hits: int = 0
 
 
-def scan(files: dict[Source, Path], signals: Iterable[Signal]) -> Scan:
+def scan(files: Mapping[Source, Path], signals: Iterable[Signal]) -> Scan:
     """Search the files for the signals' literals and match what is found."""
-    result = Scan()
-    index = _Index(signals)
+    result, index = Scan(), Index(signals)
+    keepers = {probe: Keeper() for probe in index.probes}
     by_path = {str(path): source for source, path in files.items()}
-    current = ""
+    literals = {role: index.literals(role) for role in {source.role for source in files}}
+    wanted = {path: literals[source.role] for path, source in by_path.items()}
     reader: _FileReader | None = None
-    for hit in search(files.values(), index.literals, result.gaps):
-        if hit.file != current:
-            if reader:
-                reader.finish()
-            current, reader = hit.file, None
-            if source := by_path.get(hit.file):
-                reader = _open(source, Path(hit.file), index, result)
-        result.hits += 1
+    current = ""
+    for file, hits in batches(wanted, result.gaps):
+        if file != current:
+            _finish(reader)
+            current, reader = file, _open(file, by_path[file], index, keepers, result.gaps)
+        result.hits += len(hits)
         if reader:
-            reader.take(hit)
-    if reader:
-        reader.finish()
+            reader.take(hits)
+    _finish(reader)
+    result.drafts = [draft for keeper in keepers.values() for draft in keeper.drafts()]
+    for draft in result.drafts:
+        _learn(draft, result.clock)
+    shown = {replace(gap, what=_shown(gap.what, by_path)) for gap in result.gaps}
+    result.gaps = sorted(shown, key=lambda gap: (gap.what, gap.why))
     return result
 
 
-def _open(source: Source, file: Path, index: _Index, result: Scan) -> _FileReader | None:
+def _open(
+    file: str, source: Source, index: Index, keepers: Mapping[Probe, Keeper], gaps: list[Gap]
+) -> _FileReader | None:
     try:
-        return _FileReader(source, Lines(file), index, result)
+        return _FileReader(source, Lines(Path(file)), index, keepers)
     except OSError as error:
-        result.gaps.append(Gap(source.path, f"could not be read: {error.strerror}"))
+        gaps.append(Gap(file, f"could not be read: {error.strerror}"))
         return None
 
 
-class _Index:
-    """Literals, the signals that ask for each, and which literals can hide one another."""
-
-    def __init__(self, signals: Iterable[Signal]) -> None:
-        self._by_literal: dict[str, list[Signal]] = {}
-        for signal in dict.fromkeys(signals):
-            self._by_literal.setdefault(signal.find, []).append(signal)
-        self.literals = list(self._by_literal)
-        self._hidden = _overlaps(self.literals)
-        self._by_role: dict[str, dict[str, tuple[list[Signal], list[tuple[str, list[Signal]]]]]] = {}
-
-    def for_role(self, role: str) -> dict[str, tuple[list[Signal], list[tuple[str, list[Signal]]]]]:
-        """literal -> (signals of this role, literals it may hide with their signals)."""
-        if role not in self._by_role:
-            self._by_role[role] = {
-                literal: entry for literal in self.literals if any((entry := self._entry(literal, role)))
-            }
-        return self._by_role[role]
-
-    def _entry(self, literal: str, role: str) -> tuple[list[Signal], list[tuple[str, list[Signal]]]]:
-        own = [s for s in self._by_literal[literal] if _role_fits(s, role)]
-        hidden = [
-            (other, fitting)
-            for other in self._hidden.get(literal, ())
-            if (fitting := [s for s in self._by_literal[other] if _role_fits(s, role)])
-        ]
-        return own, hidden
+def _finish(reader: _FileReader | None) -> None:
+    if reader:
+        reader.finish()
 
 
-_ECHOES = ("raylet-echo", "gcs-echo", "autoscaler-echo", "worker-echo")
+def _shown(file: str, by_path: Mapping[str, Source]) -> str:
+    """A file by its path in the capture: where its bytes lie (unpacked, perhaps) helps nobody."""
+    return by_path[file].path if file in by_path else file
 
 
-def _role_fits(signal: Signal, role: str) -> bool:
-    """Whether a file of this role may hold the signal; a driver's file also echoes other processes."""
-    if role in signal.roles:
-        return True
-    return role in ("driver", "job-driver") and any(echo in signal.roles for echo in _ECHOES)
+def _learn(draft: Draft, clock: Clock) -> None:
+    """A record that carries its local time and the epoch shows its node's zone."""
+    if draft.head.stamp:
+        epoch = draft.head.epoch or _epoch(draft.fields)
+        if epoch is not None:
+            clock.learn(draft.source.node, draft.head.stamp, epoch)
 
 
-def _overlaps(literals: list[str]) -> dict[str, list[str]]:
-    """literal -> others that can share characters with it in a line, and so be hidden by it."""
-    starting: dict[str, list[str]] = {}
-    for literal in literals:
-        for size in range(1, len(literal) + 1):
-            starting.setdefault(literal[:size], []).append(literal)
-    found: dict[str, set[str]] = {}
-    for literal in literals:
-        for begin in range(len(literal)):
-            for other in starting.get(literal[begin:], ()):
-                if other != literal:
-                    found.setdefault(literal, set()).add(other)
-                    found.setdefault(other, set()).add(literal)
-        for other in literals:
-            if other != literal and other in literal:
-                found.setdefault(literal, set()).add(other)
-    return {literal: sorted(others) for literal, others in found.items()}
+def _epoch(fields: Mapping[str, str]) -> float | None:
+    """The crash handler's `received at time=<epoch>`."""
+    return plausible(fields.get("epoch"))
+
+
+@dataclass(slots=True)
+class _Run:
+    """Records that are alike, as far as they are kept while their file is read."""
+
+    first: list[Draft] = field(default_factory=list)
+    passed: int = 0
+    """How many records came behind the first ones."""
+    last: deque[tuple[bytes, int]] = field(default_factory=deque)
+    """Line number and offset of the last ones; they are read again when it is known which."""
+
+
+class _Known(NamedTuple):
+    """A template, and where to count the lines it accepts."""
+
+    accepts: Callable[[bytes, int], Match[bytes] | None]
+    probe: Probe
+    run: _Run
+    alone: bool
+    """Only where the next line begins a record: the pattern would look at more lines."""
 
 
 class _FileReader:
     """Matches the hits of one file, in order."""
 
-    def __init__(self, source: Source, lines: Lines, index: _Index, result: Scan) -> None:
+    def __init__(
+        self, source: Source, lines: Lines, index: Index, keepers: Mapping[Probe, Keeper]
+    ) -> None:
         self._source = source
         self._lines = lines
-        self._wanted = index.for_role(source.role)
-        self._result = result
-        self._line = -1
+        self._keepers = keepers
+        self._index = index
+        self._relevant = index.relevant(source.role)
+        self._table = index.table(source.role)
+        self._number = b""
         self._offset = 0
-        self._literals: list[str] = []
-        self._kept: dict[Signal, int] = {}
-        self._folds: dict[tuple[Signal, tuple[str, ...]], Draft] = {}
+        self._raw, self._text = b"", ""
+        self._message, self._echo, self._repeated = "", "", 1
+        self._whole: tuple[str, str] | None = None
+        self._tried: set[Probe] = set()
+        self._runs: dict[tuple[Probe, object], _Run] = {}
+        self._folds: dict[Probe, int] = {}
+        self._known: dict[bytes, list[_Known]] = {}
+        self._drawn: dict[bytes, int] = {}
+        self._seen_number, self._seen_literal = b"", b""
+        self._seen_probes: list[Probe] = []
 
-    def take(self, hit: Hit) -> None:
-        """Collect the literals of one line; match when the next line begins."""
-        if hit.line != self._line:
-            self._match()
-            self._line, self._offset = hit.line, hit.offset
-        if hit.literal in self._wanted:
-            self._literals.append(hit.literal)
+    def take(self, hits: Iterable[RawHit]) -> None:
+        """Try the signals of each hit."""
+        for number, offset, literal in hits:
+            if number != self._number:
+                known = self._known.get(literal)
+                if known and self._recognise(number, int(offset), literal, known):
+                    continue
+                if literal not in self._relevant:
+                    continue
+                self._enter(number, int(offset))
+            entry = self._table.get(literal)
+            if entry is None:
+                continue
+            self._try(entry.own)
+            for other, probes in entry.hidden:
+                if other in self._text:
+                    self._try(probes)
+            self._learn_like(literal, entry)
 
     def finish(self) -> None:
-        """Match the last line and close the file."""
-        self._match()
+        """Hand over what is kept, and close the file."""
+        for (probe, _), run in self._runs.items():
+            self._keepers[probe].add(self._drafts(probe, run))
         self._lines.close()
 
-    def _match(self) -> None:
-        if not self._literals:
-            return
-        literals, self._literals = self._literals, []
-        start = self._lines.line_start(self._offset)
-        raw = self._lines.line_at(start).decode("utf-8", "replace")
-        head = parse_line(raw, self._source.role)
-        role = f"{head.echo}-echo" if head.echo else self._source.role
-        whole: tuple[str, str] | None = None
-        for signal in self._candidates(literals, raw):
-            if role not in signal.roles:
+    # ------------------------------------------------------------ one line
+
+    def _enter(self, number: bytes, offset: int) -> None:
+        """Go to the line of a hit."""
+        self._number = number
+        self._offset, self._raw = self._lines.around(offset)
+        self._text = self._raw.decode("utf-8", "replace")
+        role = self._source.role
+        self._message, self._echo, self._repeated = message_of(self._text, role)
+        self._whole = None
+        self._tried.clear()
+        if number == self._seen_number:
+            self._tried.update(self._seen_probes)
+        if role in DRIVERS:
+            self._table = self._index.table(f"{self._echo}-echo" if self._echo else role)
+
+    def _try(self, probes: tuple[Probe, ...]) -> None:
+        for probe in probes:
+            if probe in self._tried:
                 continue
-            if signal.extent == "line":
-                text, message = head.text, head.message
-            else:
-                if whole is None:
-                    whole = assemble(head, self._lines.after(start), self._source.role)
-                text, message = whole
-            if found := signal.regex.search(message):
-                self._keep(signal, start, head, text, message, {k: v for k, v in found.groupdict().items() if v})
+            self._tried.add(probe)
+            if found := self._match(probe):
+                self._count(probe, found)
 
-    def _candidates(self, literals: list[str], raw: str) -> list[Signal]:
-        """Signals to try on a line: of its literals, and of those that these may hide."""
-        found: dict[Signal, None] = {}
-        for literal in literals:
-            own, hidden = self._wanted[literal]
-            found.update(dict.fromkeys(own))
-            for other, signals in hidden:
-                if other in raw:
-                    found.update(dict.fromkeys(signals))
-        return list(found)
+    def _match(self, probe: Probe) -> Match[str] | None:
+        if not probe.whole:
+            return probe.search(self._message)
+        found = probe.search(self._message) if probe.first_line_decides else None
+        return found or probe.search(self._record()[1])
 
-    def _keep(
-        self, signal: Signal, start: int, head: Line, text: str, message: str, groups: dict[str, str]
-    ) -> None:
-        kept = self._kept.get(signal, 0)
-        self._kept[signal] = kept + 1
-        if kept >= KEPT_PER_SIGNAL_AND_FILE:
-            key = (signal, tuple(groups.get(name, "") for name in signal.fold))
-            if alike := self._folds.get(key):
-                alike.count += head.repeated
-                return
-            if len(self._folds) >= _KEPT_FOLDED:
-                next(reversed(self._folds.values())).count += head.repeated
-                return
-        draft = self._draft(signal, start, head, text, message, groups)
-        self._result.drafts.append(draft)
-        self._folds[(signal, tuple(groups.get(name, "") for name in signal.fold))] = draft
+    def _record(self) -> tuple[str, str]:
+        """(text, message) of the whole record that the line begins."""
+        if self._whole is None:
+            first = parse_line(self._text, self._source.role)
+            following = self._lines.after(self._offset)
+            self._whole = assemble(first, following, self._source.role)
+        return self._whole
 
-    def _draft(
-        self, signal: Signal, start: int, head: Line, text: str, message: str, groups: dict[str, str]
-    ) -> Draft:
+    # ------------------------------------------------------------ storms
+
+    def _recognise(self, number: bytes, offset: int, literal: bytes, known: list[_Known]) -> bool:
+        """Count a line that one of the literal's templates accepts."""
+        again = number == self._seen_number
+        if again and literal == self._seen_literal:
+            return True
+        data, start, base = self._lines.begin(offset)
+        for one in known:
+            if (end := one.accepts(data, start)) and (
+                not one.alone or begins_record(data, end.end())
+            ):
+                one.run.passed += 1
+                one.run.last.append((number, base + start))
+                self._seen_number, self._seen_literal = number, literal
+                self._seen_probes = [*self._seen_probes, one.probe] if again else [one.probe]
+                if one is not known[0]:
+                    known.remove(one)
+                    known.insert(0, one)
+                return True
+        return False
+
+    def _learn_like(self, literal: bytes, entry: Entry) -> None:
+        """Draw a template of the current line, if one signal alone matched it and is in a storm."""
+        if len(entry.own) != 1 or self._drawn.get(literal, 0) >= _DRAWN:
+            return
+        probe = entry.own[0]
+        found = probe.search(self._message)
+        if found is None or self._repeated != 1:
+            return
+        run = self._runs.get(_key(probe, found))
+        if (
+            run is None
+            or not run.last
+            or any(o in self._text or _DIGIT(o) for o, _ in entry.hidden)
+        ):
+            return
+        alone = probe.whole and not probe.first_line_decides
+        if alone and self._record()[1] != self._message.rstrip():
+            return
+        self._drawn[literal] = self._drawn.get(literal, 0) + 1
+        if template := draw(probe.pattern, probe.fold, self._raw, self._message):
+            known = self._known.setdefault(literal, [])
+            known.insert(0, _Known(template.match, probe, run, alone))
+            del known[_TEMPLATES:]
+
+    # ------------------------------------------------------------ what is kept
+
+    def _count(self, probe: Probe, found: Match[str]) -> None:
+        key = _key(probe, found)
+        run = self._runs.get(key) or self._new_run(key)
+        if len(run.first) < self._keepers[probe].each:
+            run.first.append(self._draft(probe, found))
+        else:
+            run.passed += self._repeated
+            run.last.append((self._number, self._offset))
+
+    def _new_run(self, key: tuple[Probe, object]) -> _Run:
+        probe = key[0]
+        self._folds[probe] = self._folds.get(probe, 0) + 1
+        if self._folds[probe] > _FOLDS:
+            key = (probe, "…")
+        each = self._keepers[probe].each
+        return self._runs.setdefault(key, _Run(last=deque(maxlen=each)))
+
+    def _drafts(self, probe: Probe, run: _Run) -> list[Draft]:
+        """A run's first and last records, each as often as it stands for."""
+        last = []
+        for number, offset in run.last:
+            self._enter(number, offset)
+            if found := self._match(probe):
+                last.append(self._draft(probe, found))
+        run.first[-1].count += run.passed - sum(draft.count for draft in last)
+        return run.first + last
+
+    def _draft(self, probe: Probe, found: Match[str]) -> Draft:
+        head = parse_line(self._text, self._source.role)
+        text, message = head.text, head.message
+        if probe.whole:
+            text, message = self._record()
+            found = probe.search(message) or found
+        groups = {k: v for k, v in found.groupdict().items() if v and _is_sane(v)}
         fields = {**head.fields, **trailing_fields(message), **groups}
         if head.who:
             fields.setdefault("who", head.who)
         if head.ip:
             fields.setdefault("ip", head.ip)
-        epoch = fields.get("epoch", "")
-        if head.stamp and epoch.isdigit():
-            self._result.clock.learn(self._source.node, head.stamp, float(epoch))
-        if head.stamp and head.epoch:
-            self._result.clock.learn(self._source.node, head.stamp, head.epoch)
         own = self._source.entities if not head.echo else ()
-        ids = entities.in_fields(fields) | entities.in_text(message) | frozenset(own)
         return Draft(
-            signal, self._source, self._line, start, head, text, message, fields, ids, head.repeated
+            signal=probe.signal,
+            source=self._source,
+            line=int(self._number),
+            offset=self._offset,
+            head=head,
+            text=text,
+            message=message,
+            fields=fields,
+            entities=entities.in_fields(fields) | entities.in_text(message) | frozenset(own),
+            count=head.repeated,
         )
+
+
+def _key(probe: Probe, found: Match[str]) -> tuple[Probe, object]:
+    return (probe, found.group(*probe.fold) if probe.fold else None)
+
+
+def _is_sane(value: str) -> bool:
+    """Whether rules may convert a field: Python refuses numbers of thousands of digits."""
+    return len(value) <= _LONGEST_NUMBER or not value.isdecimal()
 
 
 def finish(drafts: Iterable[Draft], clock: Clock) -> list[Event]:
@@ -243,8 +340,8 @@ def _event(draft: Draft, clock: Clock) -> Event:
     head, source = draft.head, draft.source
     at = head.epoch
     slack = 1.0 if source.role == "event" else 0.0  # C++ writes whole seconds there
-    if at is None and draft.fields.get("epoch", "").isdigit():
-        at, slack = float(draft.fields["epoch"]), 1.0
+    if at is None and (epoch := _epoch(draft.fields)) is not None:
+        at, slack = epoch, 1.0
     if at is None and head.stamp:
         at = clock.epoch(source.node, head.stamp)
     if at is None and source.role == "kernel":

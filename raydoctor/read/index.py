@@ -1,0 +1,126 @@
+"""Signals by literal and role: what to try on a line in which rg found a literal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from raydoctor.rule import Signal
+
+ECHOES = ("raylet-echo", "gcs-echo", "autoscaler-echo", "worker-echo")
+DRIVERS = frozenset({"driver", "job-driver"})
+"""Roles of files that also echo other processes, behind a prefix."""
+
+_LATER_LINES_MATTER = re.compile(r"\$|\\Z|\(\?!|\(\?<!")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Probe:
+    """A signal made ready to be tried."""
+
+    signal: Signal
+    pattern: re.Pattern[str]
+    search: Callable[[str], re.Match[str] | None]
+    fold: tuple[str, ...]
+    whole: bool
+    """The pattern wants the whole record."""
+    first_line_decides: bool
+    """Where the record's first line matches, more lines cannot undo it: the pattern neither is
+    anchored to the end nor forbids anything. So a storm is counted without assembling records."""
+
+
+class Entry(NamedTuple):
+    """What to try where rg named a literal."""
+
+    own: tuple[Probe, ...]
+    hidden: tuple[tuple[str, tuple[Probe, ...]], ...]
+    """Literals that may stand there too: they share characters with the one named."""
+
+
+class Index:
+    """Literals, the signals that ask for each, and which literals can hide one another."""
+
+    def __init__(self, signals: Iterable[Signal]) -> None:
+        self._by_literal: dict[str, list[Probe]] = {}
+        for signal in dict.fromkeys(signals):
+            self._by_literal.setdefault(signal.find, []).append(_probe(signal))
+        self.probes = [probe for probes in self._by_literal.values() for probe in probes]
+        self._hidden = _overlaps(list(self._by_literal))
+        self._tables: dict[str, Mapping[bytes, Entry]] = {}
+
+    def literals(self, role: str) -> frozenset[str]:
+        """What to look for in a file of this role."""
+        told = frozenset(_told_by(role))
+        return frozenset(
+            literal
+            for literal, probes in self._by_literal.items()
+            if any(not told.isdisjoint(p.signal.roles) for p in probes)
+        )
+
+    def relevant(self, role: str) -> frozenset[bytes]:
+        """Literals at which a line of such a file is worth reading."""
+        return frozenset(literal for each in _told_by(role) for literal in self.table(each))
+
+    def table(self, role: str) -> Mapping[bytes, Entry]:
+        """literal -> what to try on a line of this role."""
+        if role not in self._tables:
+            entries = ((literal, self._entry(literal, role)) for literal in self._by_literal)
+            self._tables[role] = {literal.encode(): each for literal, each in entries if any(each)}
+        return self._tables[role]
+
+    def _entry(self, literal: str, role: str) -> Entry:
+        hidden = ((other, self._fitting(other, role)) for other in self._hidden.get(literal, ()))
+        return Entry(self._fitting(literal, role), tuple(pair for pair in hidden if pair[1]))
+
+    def _fitting(self, literal: str, role: str) -> tuple[Probe, ...]:
+        return tuple(p for p in self._by_literal[literal] if role in p.signal.roles)
+
+
+def _told_by(role: str) -> tuple[str, ...]:
+    """Roles that lines of such a file may have."""
+    return (role, *ECHOES) if role in DRIVERS else (role,)
+
+
+def _probe(signal: Signal) -> Probe:
+    regex = signal.regex
+    return Probe(
+        signal,
+        regex,
+        # Where the beginning alone can match, `search` would still try every character of a line.
+        regex.match if _only_begins(signal.pattern) else regex.search,
+        signal.fold,
+        signal.extent != "line",
+        not _LATER_LINES_MATTER.search(signal.pattern),
+    )
+
+
+def _only_begins(pattern: str) -> bool:
+    """Whether a pattern begins with `^` and has no alternative outside brackets."""
+    bare = re.sub(r"\\.|\[\^?\]?(?:[^\]\\]|\\.)*\]", "", pattern, flags=re.DOTALL)
+    depth = 0
+    for char in bare:
+        depth += (char == "(") - (char == ")")
+        if char == "|" and not depth:
+            return False
+    return pattern.startswith("^")
+
+
+def _overlaps(literals: list[str]) -> dict[str, list[str]]:
+    """literal -> others that can share characters with it in a line, and so be hidden by it."""
+    starting: dict[str, list[str]] = {}
+    for literal in literals:
+        for size in range(1, len(literal) + 1):
+            starting.setdefault(literal[:size], []).append(literal)
+    found: dict[str, set[str]] = {}
+    for literal in literals:
+        for begin in range(len(literal)):
+            for other in starting.get(literal[begin:], ()):
+                if other != literal:
+                    found.setdefault(literal, set()).add(other)
+                    found.setdefault(other, set()).add(literal)
+        for other in literals:
+            if other != literal and other in literal:
+                found.setdefault(literal, set()).add(other)
+    return {literal: sorted(others) for literal, others in found.items()}

@@ -1,0 +1,84 @@
+"""Which records of a storm are kept.
+
+Of records that are alike (one signal, one file, equal `fold` fields) the first and the last are kept;
+those between are counted on the last of the first ones. How many depends on how many there are in the
+whole capture, never on the order in which files are read: counts stay true, memory does not grow, and
+the report is the same however the files come.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from raydoctor.model import Entity, Source
+from raydoctor.read.records import Line
+from raydoctor.rule import Signal
+
+KEPT_AT_EACH_END = 256
+KEPT_PER_SIGNAL = 2048
+
+
+@dataclass(slots=True)
+class Draft:
+    """An event before its time is known: clocks are learned during the same pass."""
+
+    signal: Signal
+    source: Source
+    line: int
+    offset: int
+    head: Line
+    text: str
+    message: str
+    fields: dict[str, str]
+    entities: frozenset[Entity]
+    count: int
+
+
+@dataclass(slots=True)
+class Keeper:
+    """The drafts of one signal."""
+
+    each: int = KEPT_AT_EACH_END
+    """How many are kept at either end of a run; halved as often as the total demands."""
+    _runs: list[list[Draft]] = field(default_factory=list)
+    _kept: int = 0
+    _dropped: int = 0
+
+    def add(self, run: list[Draft]) -> None:
+        """Take the drafts of one run, in the file's order."""
+        self._runs.append(_thinned(run, self.each))
+        self._kept += len(self._runs[-1])
+        while self._kept > KEPT_PER_SIGNAL and self.each > 1:
+            self.each //= 2
+            self._runs = [_thinned(kept, self.each) for kept in self._runs]
+            self._kept = sum(map(len, self._runs))
+        if self._kept > 2 * KEPT_PER_SIGNAL:
+            self._drop()
+
+    def drafts(self) -> list[Draft]:
+        """All that is kept, by file and line."""
+        self._drop()
+        drafts = [draft for run in self._runs for draft in run]
+        drafts.sort(key=lambda d: (d.source.path, d.line))
+        if self._dropped:
+            drafts[-1].count += self._dropped
+            self._dropped = 0
+        return drafts
+
+    def _drop(self) -> None:
+        """Where even the shortest runs are too many: those of the first files by path remain."""
+        if self._kept <= KEPT_PER_SIGNAL:
+            return
+        self._runs.sort(key=lambda run: (run[0].source.path, run[0].line))
+        most = KEPT_PER_SIGNAL // 2
+        self._dropped += sum(draft.count for run in self._runs[most:] for draft in run)
+        del self._runs[most:]
+        self._kept = sum(map(len, self._runs))
+
+
+def _thinned(run: list[Draft], each: int) -> list[Draft]:
+    """The first and last of a run; the former's last one counts those between."""
+    if len(run) <= 2 * each:
+        return run
+    run[each - 1].count += sum(draft.count for draft in run[each:-each])
+    return run[:each] + run[-each:]

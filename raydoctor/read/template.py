@@ -1,0 +1,146 @@
+"""A line that matched -> a cheap test that recognises its like.
+
+In an error storm line after line differs from the one before in ids, numbers and times only. A
+*template* is the line with these places opened: one regular expression over bytes, made of the line's
+own characters, that needs no decoding, no header parsing and hardly any backtracking. It accepts a
+line only if the signal's pattern matches that line, too:
+
+* Opened are places where the pattern itself takes any number, any hex digits or any text; there, a
+  number stays a number and hex digits stay hex digits, of their length where the pattern counts them.
+* Everything else must be equal to the last character, as must be the fields by which records of a
+  signal are told apart.
+* Patterns with look-around, back references or flags of their own have no template.
+
+So the path through the pattern that matched the first line matches each line accepted. The converse
+does not hold: what no template accepts is for the pattern itself to judge.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+from raydoctor.read.records import header_length
+
+_QUANTIFIER = r"(?:[*+?]|\{\d+(?:,\d*)?\})\??"
+_TOKEN = re.compile(
+    r"(?P<atom>\\.|\[\^?\]?(?:[^\]\\]|\\.)*\]|[^\\\[\](){}*+?|])"
+    rf"(?P<times>{_QUANTIFIER})?|\(\?P<\w+>|\(\?:|\((?!\?)|[)|]|{_QUANTIFIER}",
+    re.DOTALL,
+)
+_OPEN_ATOMS = {r"\d": b"[0-9]", "[0-9a-f]": b"[0-9a-f]", ".": b""}
+"""What a pattern takes without looking at it -> the class that a template allows there (empty: of
+any text, the numbers and ids in it)."""
+_MAY_BEGIN_HEADERS = frozenset("[{(0123456789EWIF")
+_LONGEST = 4096
+"""Characters: a template is compiled, and longer lines are rare."""
+_BREAK = rb"(?:\n|\Z)"
+_RUN = re.compile(r"[0-9a-f]{8,}|[0-9]+")
+_DIGITS = re.compile(r"[0-9]+")
+
+
+class _Group(NamedTuple):
+    number: int
+    allowed: bytes
+    free: bool
+    """Whether the pattern takes any length."""
+
+
+class _Place(NamedTuple):
+    begin: int
+    end: int
+    allowed: bytes
+    free: bool
+
+
+@lru_cache(maxsize=None)
+def _opened(pattern: str, flags: int) -> tuple[re.Pattern[str], tuple[_Group, ...]] | None:
+    """The pattern with a group around every atom that takes what comes, or None."""
+    parts: list[str] = []
+    groups: list[_Group] = []
+    count = at = 0
+    for token in _TOKEN.finditer(pattern):
+        atom = token["atom"] or ""
+        if token.start() != at or re.fullmatch(r"\\[1-9]", atom):
+            return None
+        text, at = token[0], token.end()
+        if text == "(" or text.startswith("(?P"):
+            count += 1
+        if atom in _OPEN_ATOMS:
+            count += 1
+            free = (token["times"] or "").rstrip("?") in ("*", "+")
+            groups.append(_Group(count, _OPEN_ATOMS[atom], free))
+            text = f"({text})"
+        parts.append(text)
+    if at != len(pattern):
+        return None
+    return re.compile("".join(parts), flags), tuple(groups)
+
+
+def draw(
+    pattern: re.Pattern[str], fold: Iterable[str], raw: bytes, message: str
+) -> re.Pattern[bytes] | None:
+    """A template of a line (with its break) that the pattern matched, or None if none is safe.
+
+    `message` is what the pattern was matched against. Where it is not simply the line's end (colours
+    in it, JSON), or other digits might make a header of the line's begin, the template accepts
+    nothing but equal lines.
+    """
+    if not raw.isascii() or len(raw) > _LONGEST:
+        return None
+    line, begin = raw.decode("ascii"), len(raw) - len(message)
+    if not line.endswith(message) or (not begin and line[:1] in _MAY_BEGIN_HEADERS):
+        return re.compile(re.escape(raw) + _BREAK)
+    opened = _opened(pattern.pattern, pattern.flags & ~re.UNICODE)
+    found = opened[0].search(message) if opened else None
+    if opened is None or found is None:
+        return None
+    fixed = [(a + begin, b + begin) for a, b in (found.span(name) for name in fold)]
+    places = [
+        place
+        for place in (*_in_header(line, begin), *_in_message(line, begin, found, opened[1]))
+        if not any(place.begin < b and a < place.end for a, b in fixed)
+    ]
+    return re.compile(_joined(raw, places))
+
+
+def _in_header(line: str, begin: int) -> Iterator[_Place]:
+    """A header stays one, whatever its digits are."""
+    if header_length(line) == begin:
+        for run in _DIGITS.finditer(line, 0, begin):
+            yield _Place(*run.span(), b"[0-9]", False)
+
+
+def _in_message(
+    line: str, begin: int, found: re.Match[str], groups: Iterable[_Group]
+) -> Iterator[_Place]:
+    """Places in the order of the line: before the match, in the atoms that take what comes, behind."""
+    yield from _runs(line, begin, begin + found.start(), free=True)
+    at = found.start()
+    for group in groups:
+        a, b = found.span(group.number)
+        if a < at or a == b:
+            continue  # did not take part, or an earlier turn of a repetition
+        at = b
+        if group.allowed:
+            yield _Place(begin + a, begin + b, group.allowed, group.free)
+        else:
+            yield from _runs(line, begin + a, begin + b, group.free)
+    yield from _runs(line, begin + found.end(), len(line), free=True)
+
+
+def _runs(line: str, begin: int, end: int, free: bool) -> Iterator[_Place]:
+    for run in _RUN.finditer(line, begin, end):
+        allowed = b"[0-9]" if run[0].isdigit() else b"[0-9a-f]"
+        yield _Place(*run.span(), allowed, free)
+
+
+def _joined(raw: bytes, places: Iterable[_Place]) -> bytes:
+    parts, at = [], 0
+    for place in places:
+        length = b"+" if place.free else b"{%d}" % (place.end - place.begin)
+        parts += [re.escape(raw[at : place.begin]), place.allowed, length]
+        at = place.end
+    return b"".join((*parts, re.escape(raw[at:]), _BREAK))
