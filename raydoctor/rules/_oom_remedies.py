@@ -8,6 +8,8 @@ from raydoctor.model import Remedy
 from raydoctor.rules._oom import Holder, Report
 
 DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/ray-oom-prevention.html"
+_EARLY = 0.7
+"""A threshold below this share of the limit was set by somebody."""
 _HEADROOM = 1.15
 """A killed worker was still growing: its measured size is a lower bound."""
 
@@ -77,7 +79,7 @@ def _beside(worst: Report, name: str) -> str:
 
 def _one_task(name: str, each: float, room: float, beside: str) -> Remedy:
     return Remedy(
-        f"One {name} alone needs more than the {room:.1f} GB that are left for it{beside} ({each:.2f} GB and growing)",
+        f"One {name} alone needs more than the {room:.2f} GB that are left for it{beside} ({each:.2f} GB and growing)",
         (
             f"# make the input of {name} smaller (batches, chunks, streaming), or give it a bigger node:",
             f"@ray.remote(memory={_gib(each * 1.5)})   # {name}: only nodes with that much are used",
@@ -88,7 +90,7 @@ def _one_task(name: str, each: float, room: float, beside: str) -> Remedy:
 
 def _one_actor(name: str, each: float, room: float, beside: str) -> Remedy:
     return Remedy(
-        f"Bound what actor {name} keeps: it held {each:.2f} GB of the {room:.1f} GB that are left for it{beside}",
+        f"Bound what actor {name} keeps: it held {each:.2f} GB of the {room:.2f} GB that are left for it{beside}",
         (
             f"# {name}: drop what is no longer needed, keep big values in the object store (ray.put) or on disk",
             f"@ray.remote(memory={_gib(each * _HEADROOM)}, max_restarts=1, max_task_retries=1)   # class {name}",
@@ -110,7 +112,19 @@ def _not_a_worker(name: str, holder: Holder, worst: Report) -> Remedy:
 
 
 def _more_memory(worst: Report, needed: float | None) -> Remedy:
-    """`needed`: what must stay below the threshold; half gigabytes, and never less than a quarter more."""
+    """A bigger node, or, where Ray was told to strike early, a threshold as it is by default.
+
+    `needed`: what must stay below the threshold; half gigabytes, and never less than a quarter more."""
+    if worst.threshold_gb < _EARLY * worst.limit_gb:
+        percent = 100 * worst.threshold_gb / worst.limit_gb
+        return Remedy(
+            f"Or let Ray use more of the node: its threshold was set to {percent:.0f}% of {worst.limit_gb:.1f} GB",
+            (
+                "unset RAY_memory_usage_threshold   # default: 0.95; before ray start, on every node",
+            ),
+            risk="disruptive",
+            doc=DOC,
+        )
     title = f"Or give node {worst.ip} more memory than its {worst.limit_gb:.1f} GB"
     if needed and worst.threshold_gb:
         wanted = max(needed * worst.limit_gb / worst.threshold_gb, worst.limit_gb * 1.25)
