@@ -13,6 +13,8 @@ ECHOES = ("raylet-echo", "gcs-echo", "autoscaler-echo", "worker-echo")
 DRIVERS = frozenset({"driver", "job-driver"})
 """Roles of files that also echo other processes, behind a prefix."""
 
+_TRIVIAL_END = re.compile(r"(?:\(\?P<\w+>\.\*\??\)|\.\*\??)(?:\(\?:[^()|]*\)\?)?\$?\Z")
+"""The end of a pattern that matches whatever follows, with re.DOTALL: it only names a field."""
 _LATER_LINES_MATTER = re.compile(r"\$|\\Z|\(\?!|\(\?<!")
 
 
@@ -22,6 +24,7 @@ class Probe:
 
     signal: Signal
     pattern: re.Pattern[str]
+    """What decides whether the signal's own pattern matches: that one, without a trivial end."""
     search: Callable[[str], re.Match[str] | None]
     fold: tuple[str, ...]
     whole: bool
@@ -85,14 +88,18 @@ def _told_by(role: str) -> tuple[str, ...]:
 
 def _probe(signal: Signal) -> Probe:
     regex = signal.regex
+    if regex.flags & re.DOTALL:
+        shorter = re.compile(_TRIVIAL_END.sub("", regex.pattern), re.DOTALL)
+        if all(name in shorter.groupindex for name in signal.fold):
+            regex = shorter
     return Probe(
         signal,
         regex,
         # Where the beginning alone can match, `search` would still try every character of a line.
-        regex.match if _only_begins(signal.pattern) else regex.search,
+        regex.match if _only_begins(regex.pattern) else regex.search,
         signal.fold,
         signal.extent != "line",
-        not _LATER_LINES_MATTER.search(signal.pattern),
+        not _LATER_LINES_MATTER.search(regex.pattern),
     )
 
 

@@ -300,7 +300,7 @@ class _FileReader:
         text, message = head.text, head.message
         if probe.whole:
             text, message = self._record()
-            found = probe.search(message) or found
+        found = probe.signal.regex.search(message) or found
         groups = {k: v for k, v in found.groupdict().items() if v and _is_sane(v)}
         fields = {**head.fields, **trailing_fields(message), **groups}
         if head.who:
