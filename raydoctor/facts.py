@@ -79,6 +79,11 @@ class WorkerExit:
         return tuple(dict.fromkeys((self.entity, *process)))
 
     @property
+    def count(self) -> int:
+        """How many ends this one stands for: a storm's middle is counted, not kept."""
+        return self.events[0].count if self.events else 1
+
+    @property
     def label(self) -> str:
         """`train (pid 379)`, for headlines."""
         name = self.names[-1] if self.names else "worker"
@@ -357,6 +362,14 @@ def _complete(ledger: Ledger, exit_: WorkerExit, names: Mapping[str, tuple[str, 
     exit_.at = _when(exit_.events)
     exit_.pid = exit_.pid if exit_.pid is not None else ledger.pids.get(exit_.worker)
     exit_.node = exit_.node if exit_.node.strip("f") else ledger.worker_nodes.get(exit_.worker, "")
+    exit_.node = exit_.node or next(
+        (
+            node
+            for e in exit_.events
+            if e.source.role.startswith("raylet") and (node := node_of_file(ledger, e.source.path))
+        ),
+        "",
+    )
     exit_.ip = exit_.ip or ledger.node_ips.get(exit_.node, "")
     if not exit_.actor:
         exit_.actor = next((a.id for a in ledger.actors.values() if exit_.worker in a.workers), "")

@@ -33,6 +33,11 @@ def exit_subject(exit_: WorkerExit) -> Subject:
     return Subject(kind, id_ or None, name, exit_.pid, exit_.node or None)
 
 
+def deaths(exits: Iterable[WorkerExit]) -> int:
+    """How many workers ended, storms counted to the last."""
+    return sum(exit_.count for exit_ in exits)
+
+
 def exit_entities(exits: Iterable[WorkerExit]) -> tuple[Entity, ...]:
     """Everything these ends explain, under every name."""
     return tuple(dict.fromkeys(entity for exit_ in exits for entity in exit_.entities))

@@ -144,7 +144,7 @@ def _finding(case: Case, death: _Death) -> Finding:
     ip = case.ledger.node_ips.get(death.node) or next(
         (e["ip"] for e in (*death.told, *death.echoes) if e["ip"]), ""
     )
-    with_it = [evidence.many(len(exits), "worker")] if exits else []
+    with_it = [evidence.many(evidence.deaths(exits), "worker")] if exits else []
     with_it += [f"{lost} task or actor call{'s' if lost != 1 else ''}"] if lost else []
     return Finding(
         f"Node {ip or evidence.short(death.node)} {_how(case, death, checks)}"

@@ -111,7 +111,7 @@ def _of_workers(case: Case, expression: str, members: list[tuple[Event, WorkerEx
             Entity(kind, e.node) for e in lost for kind in ("raylet", "node") if e.node
         ),
         subjects=tuple(evidence.exit_subject(e) for e in exits[:10]),
-        count=len(exits),
+        count=evidence.deaths(exits),
         severity=evidence.severity(case, exits),
         remedies=tuple(_remedies(expression)),
         covers=(*events, *evidence.exit_events(exits), *crashed),

@@ -129,7 +129,7 @@ def _finding(case: Case, strikes: list[Report]) -> Finding:
     victims = [v for s in strikes for v in s.victims]
     exits = _exits(case, strikes, victims)
     told = tuple(e for s in strikes for e in s.others if e.kind != "worker.exit")
-    killed = max(sum(s.killed for s in strikes), len(exits))
+    killed = max(sum(s.killed * s.event.count for s in strikes), evidence.deaths(exits))
     chain = [
         Link(s.event, _shows(s))
         for s in (strikes if len(strikes) <= 3 else (strikes[0], worst, strikes[-1]))
@@ -246,11 +246,11 @@ def _untold(case: Case) -> Iterator[Finding]:
     ]
     if left:
         yield Finding(
-            f"Ray's memory monitor killed {evidence.many(len(left), 'worker')}: {evidence.join_names(e.label for e in left)}",
+            f"Ray's memory monitor killed {evidence.many(evidence.deaths(left), 'worker')}: {evidence.join_names(e.label for e in left)}",
             tuple(link for e in left[:3] for link in evidence.exit_links(e, most=1)),
             explains=evidence.exit_entities(left),
             subjects=tuple(evidence.exit_subject(e) for e in left[:10]),
-            count=len(left),
+            count=evidence.deaths(left),
             severity=evidence.severity(case, left),
             remedies=(
                 Remedy(

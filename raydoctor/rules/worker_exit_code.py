@@ -145,7 +145,7 @@ def _finding(case: Case, exits: list[WorkerExit], left: Left) -> Finding:
     how = f"left by {left.call}"
     if left.traceback:
         how = f"ended on an error inside Ray: {_inside_ray(left)}"
-    subject = who if len(exits) == 1 else f"{len(exits)} workers ({who})"
+    subject = who if evidence.deaths(exits) == 1 else f"{evidence.deaths(exits)} workers ({who})"
     links = [Link(left.event, f"exit code {left.code}: {who} {how}")]
     links += [
         link
@@ -163,7 +163,7 @@ def _finding(case: Case, exits: list[WorkerExit], left: Left) -> Finding:
             *(Entity("actor", e.actor) for e in exits if e.expected),
         ),
         subjects=tuple(evidence.exit_subject(e) for e in exits[:10]),
-        count=len(exits),
+        count=evidence.deaths(exits),
         severity=evidence.severity(case, exits),
         remedies=_remedies(exits, left),
         covers=(*evidence.exit_events(exits), *crashed),

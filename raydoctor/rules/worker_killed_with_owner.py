@@ -150,9 +150,9 @@ def _finding(case: Case, members: list[tuple[Event, WorkerExit]]) -> Finding:
     told, exits = [event for event, _ in members], [exit_ for _, exit_ in members]
     owner = _owner(told[0]) or submitter(exits[0])
     end = case.exit_of(owner)
-    its = "its" if len(exits) == 1 else "their"
+    its = "its" if evidence.deaths(exits) == 1 else "their"
     name = f"{its} owner {end.label}" if end else f"{its} {_describe(owner, told[0])}"
-    count = evidence.many(len(exits), "worker")
+    count = evidence.many(evidence.deaths(exits), "worker")
     names = evidence.join_names(e.names[-1] if e.names else "" for e in exits)
     who = f"{count} ({names})" if names else count
     links = [*(evidence.exit_links(end, most=1) if end else ())]
@@ -164,14 +164,14 @@ def _finding(case: Case, members: list[tuple[Event, WorkerExit]]) -> Finding:
         for link in evidence.exit_links(exit_, most=1)
         if link.event is not told[0]
     ]
-    verb = "was" if len(exits) == 1 else "were"
+    verb = "was" if evidence.deaths(exits) == 1 else "were"
     return Finding(
         f"{who} {verb} killed by Ray because {name} had ended",
         tuple(links),
         explains=evidence.exit_entities(exits),
         caused_by=_causes(case, owner, end, told[0]),
         subjects=tuple(evidence.exit_subject(e) for e in exits[:10]),
-        count=len(exits),
+        count=evidence.deaths(exits),
         severity=evidence.severity(case, exits),
         covers=(*told, *evidence.exit_events(exits)),
     )

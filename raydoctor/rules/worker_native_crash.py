@@ -201,7 +201,7 @@ def _label(crash: Crash) -> str:
 def _finding(case: Case, crashes: list[Crash]) -> Finding:
     exits = [c.exit for c in crashes if c.exit]
     best = max(crashes, key=lambda c: (bool(c.frames), len(c.events)))
-    who = _label(best) if len(exits) == 1 else f"{len(exits)} × {best.name}"
+    who = _label(best) if evidence.deaths(exits) == 1 else f"{evidence.deaths(exits)} × {best.name}"
     chain = [*_links(best, _label(best))]
     chain += evidence.exit_links(best.exit or exits[0], most=1)
     crashed = evidence.attempts_covered(case, exits)
@@ -213,7 +213,7 @@ def _finding(case: Case, crashes: list[Crash]) -> Finding:
         explains=evidence.exit_entities(exits),
         caused_by=tuple(Entity("node", e.node) for e in exits if e.node and _lost_raylet(case, e)),
         subjects=tuple(evidence.exit_subject(e) for e in exits[:10]),
-        count=len(exits),
+        count=evidence.deaths(exits),
         severity=evidence.severity(case, exits),
         remedies=_remedies(best),
         covers=(*(e for c in crashes for e in c.events), *evidence.exit_events(exits), *crashed),

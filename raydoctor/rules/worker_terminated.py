@@ -131,10 +131,10 @@ def _finding(case: Case, together: list[tuple[WorkerExit, Left]]) -> Finding:
     who = evidence.join_names(e.label for e in exits)
     subject = (
         who
-        if len(exits) == 1
-        else f"{len(exits)} workers of one node within {_span(exits)} ({who})"
+        if evidence.deaths(exits) == 1
+        else f"{evidence.deaths(exits)} workers of one node within {_span(exits)} ({who})"
     )
-    verb = "was" if len(exits) == 1 else "were"
+    verb = "was" if evidence.deaths(exits) == 1 else "were"
     known = "raylet-out" in case.roles
     sender = "from outside Ray" if known else "whose sender is not known"
     links = [Link(left.event, f"{who} {verb} ended by a SIGTERM ({_ruled_out(known)})")]
@@ -152,7 +152,7 @@ def _finding(case: Case, together: list[tuple[WorkerExit, Left]]) -> Finding:
         explains=evidence.exit_entities(exits),
         caused_by=_node(case, exits[-1]) if known else _suspects(case, exits),
         subjects=tuple(evidence.exit_subject(e) for e in exits[:10]),
-        count=len(exits),
+        count=evidence.deaths(exits),
         severity=evidence.severity(case, exits),
         remedies=_remedies(exits, left),
         covers=(*evidence.exit_events(exits), *crashed),

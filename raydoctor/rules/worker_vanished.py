@@ -107,11 +107,11 @@ def worker_vanished(case: Case) -> Iterator[Finding]:
 
 def _finding(case: Case, exits: list[WorkerExit]) -> Finding:
     first = exits[0]
-    if len(exits) == 1:
+    if evidence.deaths(exits) == 1:
         headline = f"{first.label} ended suddenly, and no log says why"
     else:
         who = evidence.join_names(e.label for e in exits)
-        headline = f"{len(exits)} workers ended suddenly, and no log says why: {who}"
+        headline = f"{evidence.deaths(exits)} workers ended suddenly, and no log says why: {who}"
     ruled_out = "no memory-monitor kill, no crash report, no exit of its own, no node or owner that went first"
     links = [
         link
@@ -125,7 +125,7 @@ def _finding(case: Case, exits: list[WorkerExit]) -> Finding:
         explains=evidence.exit_entities(exits),
         caused_by=tuple(Entity("node", e.node) for e in exits if e.node),
         subjects=tuple(evidence.exit_subject(e) for e in exits[:10]),
-        count=len(exits),
+        count=evidence.deaths(exits),
         severity=evidence.severity(case, exits),
         covers=(*evidence.exit_events(exits), *evidence.attempts_covered(case, exits)),
         gaps=() if "kernel" in case.roles else (_KERNEL,),
