@@ -97,7 +97,8 @@ def _names_of_dead(files: dict[Source, Path], events: list[Event]) -> dict[str, 
         if e.kind == "worker"
     }
     names: dict[str, tuple[str, ...]] = {}
-    for source, file in files.items():
+    # The shorter path first: the live file before its rotations and before `old/`.
+    for source, file in sorted(files.items(), key=lambda item: (len(item[0].path), item[0].path)):
         if source.role != "worker-out" or not source.entities:
             continue
         worker = source.entities[0].value

@@ -1,42 +1,56 @@
 """Stamps -> epoch seconds.
 
-Ray's stamps are local time without a zone. A node's offset is learned from lines that carry both
+Ray's stamps are local time without a zone. A node's offset is learned from records that carry both
 (the crash handler's `received at time=<epoch>`, JSON `timestamp_ns`, event files against the log
-record of the same worker); else this machine's own zone is assumed, and `slack` says so.
+record of the same worker); else this machine's own zone is assumed, which shifts a whole node alike,
+so that order within the node still holds.
 """
 
 from __future__ import annotations
 
-import calendar
+import re
 import time
-from datetime import datetime
+from collections import Counter
+from collections.abc import Mapping
+from datetime import datetime, timezone
 from functools import lru_cache
 
-UNKNOWN_ZONE_SLACK = 0.0
-"""An unlearned offset shifts a whole node alike, so that order within the node still holds."""
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_ISO = re.compile(
+    r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:[.,](\d+))?(?:(Z)|([+-])(\d\d):?(\d\d))?", re.ASCII
+)
+_MOST_AHEAD = 15 * 3600
+"""Seconds: zones reach from UTC-12 to UTC+14; a larger difference is no zone's."""
 
 
 @lru_cache(maxsize=4096)
 def _second(text: str) -> int | None:
-    """`YYYY-MM-DD HH:MM:SS` read as if it were UTC."""
+    """`YYYY-MM-DD HH:MM:SS` read as if it were UTC. (`strptime` would cost 8 ms to import.)"""
     try:
-        return calendar.timegm(time.strptime(text, "%Y-%m-%d %H:%M:%S"))
+        moment = datetime(
+            int(text[:4]), int(text[5:7]), int(text[8:10]),
+            int(text[11:13]), int(text[14:16]), int(text[17:19]), tzinfo=timezone.utc,
+        )  # fmt: skip
     except ValueError:
         return None
+    return int(moment.timestamp())
 
 
 def as_utc(stamp: str) -> float | None:
     """A stamp read as if it were UTC, with its milliseconds."""
-    seconds = _second(stamp[:19].replace("T", " "))
+    seconds = _second(stamp[:19])
     if seconds is None:
         return None
     fraction = stamp[20:23]
-    return seconds + (int(fraction) / 1000 if fraction.isdigit() else 0.0)
+    return seconds + (int(fraction) / 1000 if fraction.isdecimal() else 0.0)
 
 
 def zone_here(at: float) -> float:
     """This machine's offset from UTC at (roughly) that time, in seconds."""
-    return time.localtime(at).tm_gmtoff
+    try:
+        return time.localtime(at).tm_gmtoff
+    except (OverflowError, OSError, ValueError):
+        return 0.0
 
 
 def offset_between(local: float, epoch: float) -> float:
@@ -48,40 +62,46 @@ class Clock:
     """Offsets per node, and the reading of stamps with them."""
 
     def __init__(self) -> None:
-        self._offsets: dict[str, float] = {}
+        self._seen: dict[str, Counter[float]] = {}
 
     def learn(self, node: str, stamp: str, epoch: float) -> None:
-        """Take the first pair seen for a node."""
+        """Take note of a moment that a node's record tells in both ways."""
         local = as_utc(stamp)
-        if local is not None and abs(local - epoch) < 15 * 3600:
-            self._offsets.setdefault(node, offset_between(local, epoch))
+        if local is not None and abs(local - epoch) < _MOST_AHEAD:
+            self._seen.setdefault(node, Counter())[offset_between(local, epoch)] += 1
+
+    def offset(self, node: str) -> float | None:
+        """A node's offset from UTC: what most of its pairs show, in whatever order they came."""
+        seen = self._seen.get(node) or self._seen.get("")
+        if not seen:
+            return None
+        return min(seen, key=lambda offset: (-seen[offset], abs(offset), offset))
 
     def epoch(self, node: str, stamp: str) -> float | None:
         """Epoch seconds of a stamp, or None if it is none."""
         local = as_utc(stamp)
         if local is None:
             return None
-        if node in self._offsets:
-            return local - self._offsets[node]
-        if "" in self._offsets:
-            return local - self._offsets[""]
-        return local - zone_here(local)
+        offset = self.offset(node)
+        return local - (zone_here(local) if offset is None else offset)
 
-    def kernel(self, fields: dict[str, str], node: str) -> float | None:
+    def kernel(self, fields: Mapping[str, str], node: str) -> float | None:
         """Epoch seconds of a kernel line; None for bare uptimes and for stamps without a year."""
         if date := fields.get("date"):
-            try:
-                moment = datetime.strptime(date, "%a %b %d %H:%M:%S %Y")
-            except ValueError:
-                return None
-            return self.epoch(node, moment.strftime("%Y-%m-%d %H:%M:%S"))
-        if iso := fields.get("iso"):
-            text = iso.replace("Z", "+00:00").replace(",", ".")
-            try:
-                moment = datetime.fromisoformat(
-                    text if text[-3:-2] == ":" else f"{text[:-2]}:{text[-2:]}"
-                )
-            except ValueError:
-                return None
-            return moment.timestamp() if moment.tzinfo else self.epoch(node, str(moment)[:19])
+            return self._kernel_date(date, node)
+        if iso := _ISO.fullmatch(fields.get("iso", "")):
+            day, clock, fraction, utc, sign, hours, minutes = iso.groups()
+            stamp = f"{day} {clock},{(fraction or '')[:3]:0<3}"
+            if not utc and not sign:
+                return self.epoch(node, stamp)
+            ahead = int(hours or 0) * 3600 + int(minutes or 0) * 60
+            local = as_utc(stamp)
+            return None if local is None else local - (-ahead if sign == "-" else ahead)
         return None
+
+    def _kernel_date(self, date: str, node: str) -> float | None:
+        """`Sat Nov 21 07:34:50 2026`, as `dmesg -T` prints it."""
+        _, month, day, clock, year = date.split()
+        if month not in _MONTHS:
+            return None
+        return self.epoch(node, f"{year}-{_MONTHS.index(month) + 1:02d}-{day:0>2} {clock}")

@@ -22,27 +22,31 @@ MAX_LINE = 16_384
 """Characters of one line that are looked at: exit details and task specs are far below."""
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+_STAMP = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}"
 _CPP = re.compile(
-    r"\[(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) (?P<level>[TDIWECF]) (?P<pid>\d{1,10}) \d+\] "
+    rf"\[(?P<stamp>{_STAMP}) (?P<level>[TDIWECF]) (?P<pid>\d{{1,10}}) \d+\] "
     r"(?:\([\w.-]+\) )?[\w./-]+:\d+: ?"
 )
 _PYTHON = re.compile(
-    r"(?P<stamp>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3})[\t ]+(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL)"
-    r"[\t ]+(?:[\w./-]+:\d+ -- )?"
+    rf"(?P<stamp>{_STAMP})[\t ]+(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL)[\t ]+"
+    r"(?:[\w./-]+:\d+ -- )?"
 )
 _ABSL = re.compile(
-    r"(?P<level>[IWEF])(?P<monthday>\d{4}) (?P<time>\d\d:\d\d:\d\d\.\d+)\s+(?P<pid>\d{1,10}) [\w./-]+:\d+\]\s*"
+    r"(?P<level>[IWEF])(?P<monthday>\d{4}) (?P<time>\d\d:\d\d:\d\d\.\d+)\s+(?P<pid>\d{1,10}) "
+    r"[\w./-]+:\d+\]\s*"
 )
 _KERNEL = (
     re.compile(r"\[(?P<date>\w{3} \w{3} +\d+ \d\d:\d\d:\d\d \d{4})\] "),
     re.compile(r"\[ *(?P<uptime>\d+\.\d+)\] "),
     re.compile(
-        r"(?P<iso>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?) \S+ kernel: (?:\[ *\d+\.\d+\] )?"
+        r"(?P<iso>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?) \S+ kernel: "
+        r"(?:\[ *\d+\.\d+\] )?"
     ),
     re.compile(r"(?P<syslog>\w{3} +\d+ \d\d:\d\d:\d\d) \S+ kernel: (?:\[ *\d+\.\d+\] )?"),
 )
 _PREFIX = re.compile(
-    r"\((?P<who>(?:raylet|gcs_server|autoscaler|scheduler)(?:[ ,][^()]*)?|[^()]*(?:\([^()]*\))?[^()]*?pid=\d{1,10}(?:, ip=[^()]+)?)\) ?"
+    r"\((?P<who>(?:raylet|gcs_server|autoscaler|scheduler)(?:[ ,][^()]*)?"
+    r"|[^()]{0,300}(?:\([^()]{0,300}\))?[^()]{0,300}?pid=\d{1,10}(?:, ip=[^()]{1,100})?)\) ?"
 )
 _PREFIX_PARTS = re.compile(r"^(?P<name>.*?)[ ,]*\bpid=(?P<pid>\d{1,10})(?:, ip=(?P<ip>\S+))?$")
 _REPEATED = re.compile(

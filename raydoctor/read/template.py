@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
+from functools import cache
 from typing import NamedTuple
 
 from raydoctor.read.records import header_length
@@ -55,7 +55,7 @@ class _Place(NamedTuple):
     free: bool
 
 
-@lru_cache(maxsize=None)
+@cache
 def _opened(pattern: str, flags: int) -> tuple[re.Pattern[str], tuple[_Group, ...]] | None:
     """The pattern with a group around every atom that takes what comes, or None."""
     parts: list[str] = []
