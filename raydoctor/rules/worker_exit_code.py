@@ -119,12 +119,20 @@ def worker_exit_code(case: Case) -> Iterator[Finding]:
 
 
 def _left(case: Case) -> Iterator[tuple[WorkerExit, Left]]:
+    # The SIGTERM of Ray's own clean-up also ends in an exit code, and without GCS's word looks like one.
+    ended_by_ray = {
+        e[name]
+        for e in case.of("worker.killed_with_owner")
+        for name in ("worker", "worker_a", "worker_b")
+        if e[name]
+    }
     for exit_ in case.all_exits:
         left = left_by_itself(case, exit_)
         if (
             left is None
             or left.sigterm
             or left.exit_actor
+            or exit_.worker in ended_by_ray
             or is_about_pickling(parse(left.traceback))
         ):
             continue
