@@ -205,6 +205,7 @@ class _Running:
     process: subprocess.Popen[bytes]
     listener: threading.Thread
     said: list[bytes]
+    files: tuple[str, ...]
 
     @property
     def output(self) -> IO[bytes]:
@@ -236,7 +237,7 @@ def _start(each: Pass) -> _Running:
     # A pipe of its own could fill up with messages while the other is read.
     listener = threading.Thread(target=_listen, args=(process.stderr, said), daemon=True)
     listener.start()
-    return _Running(process, listener, said)
+    return _Running(process, listener, said, each.files)
 
 
 def _cannot_run(error: OSError) -> RaydoctorError:
@@ -261,27 +262,38 @@ def _run_ahead(passes: Iterable[Pass], gaps: list[Gap]) -> Iterator[Batch]:
             # All output is read, so it has ended or is about to.
             running[0].process.wait()
             done = running.popleft()
-            gaps += _complaints(done.said, done.end())
+            gaps += _complaints(done.said, done.end(), done.files)
     finally:
         for each in running:
             each.end()
 
 
-def _complaints(said: Iterable[bytes], code: int) -> list[Gap]:
+def _complaints(said: Iterable[bytes], code: int, files: Iterable[str] = ()) -> list[Gap]:
     """What rg could not read; `what` is the file's path as it was given."""
     text = b"".join(said).decode("utf-8", "surrogateescape")
     messages = [m.strip() for m in re.split(r"^rg: ", text, flags=re.MULTILINE) if m.strip()]
+    known = set(files)
     gaps = []
     for message in messages[:_SAID]:
-        path, _, why = message.rpartition(": ")
-        gaps.append(Gap(path or "rg", f"could not be read: {why}", _AGAIN))
+        why = message.rpartition(": ")[2]
+        gaps.append(Gap(_file_in(message, known), f"could not be read: {why}", _AGAIN))
     if len(messages) > _SAID:
-        gaps.append(Gap("further files", f"{len(messages) - _SAID:,} could not be read", _AGAIN))
+        why = f"{len(messages) - _SAID:,} could not be read"
+        gaps.append(Gap("further files", why, _AGAIN))
     if not messages and code not in (0, 1):
-        gaps.append(
-            Gap("rg", f"ended with code {code} and said nothing; logs may be unread", _AGAIN)
-        )
+        why = f"ended with code {code} and said nothing; logs may be unread"
+        gaps.append(Gap("rg", why, _AGAIN))
     return gaps
+
+
+def _file_in(message: str, files: set[str]) -> str:
+    """The file that a message begins with: `PATH: why`, `PATH: IO error for operation on PATH: why`."""
+    at = message.find(": ")
+    while at >= 0:
+        if message[:at] in files:
+            return message[:at]
+        at = message.find(": ", at + 1)
+    return "rg"
 
 
 _AGAIN = "Check their permissions, and run it again."
@@ -387,7 +399,7 @@ def _feed(file: str, pipe: IO[bytes], overlap: int, breaks: list[int], gaps: lis
         with open(file, "rb", buffering=0) as stream, pipe:
             while chunk := stream.read(LONG_LINE):
                 at += len(chunk)
-                if b"\n" not in chunk:
+                if b"\n" not in chunk and len(chunk) == LONG_LINE:
                     breaks.append(at)
                     chunk += b"\n" + chunk[-overlap:] if overlap else b"\n"
                 pipe.write(chunk)
