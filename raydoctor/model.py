@@ -31,9 +31,9 @@ class Entity(NamedTuple):
     value: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Source:
-    """One file of a capture: all that its path alone tells."""
+    """One file of a capture: all that its path alone tells. Compared by identity: there are many."""
 
     path: str
     """Relative to the capture, with forward slashes; what reports show."""

@@ -8,6 +8,7 @@ the C++ sinks put the index before the extension (`raylet.1.out`).
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 from raydoctor.model import Entity, Source
@@ -135,12 +136,19 @@ SKIPPED_FOLDERS = (
 """Parts of a session that hold no log: virtual environments, spilled objects, dashboards' settings."""
 
 
+_IDS = ("worker", "job")
+
 ARCHIVE_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.zst", ".tar.bz2", ".zip")
 
 
 def is_archive(name: str) -> bool:
     """Whether a file name is that of an archive we read."""
     return name.lower().endswith(ARCHIVE_SUFFIXES)
+
+
+def is_read(name: str) -> bool:
+    """Whether a file of this name may be one that diagnoses read: a cheap look before `identify`."""
+    return name[:1] in _BY_INITIAL
 
 
 def identify(path: str, size: int = 0) -> Source | None:
@@ -153,15 +161,19 @@ def identify(path: str, size: int = 0) -> Source | None:
         if match := shape.pattern.match(name):
             groups = match.groupdict()
             entities = tuple(
-                Entity(kind, groups[kind])
-                for kind in ("worker", "job")
-                if groups.get(kind) and len(groups[kind]) in (8, 56) and set(groups[kind]) != {"f"}
+                Entity(kind, value) for kind in _IDS if _is_id(value := groups.get(kind) or "")
             )
             pid = int(groups["pid"]) if groups.get("pid") else None
             return Source(path, shape.role, node_label(folder), entities, pid, size)
     return None
 
 
+def _is_id(value: str) -> bool:
+    """A WorkerID or JobID, and not nil."""
+    return len(value) in (8, 56) and value.strip("f") != ""
+
+
+@lru_cache(maxsize=1024)
 def node_label(folder: str) -> str:
     """The node whose logs a folder holds: the path without `logs/` and what lies inside it.
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 
 from raydoctor.capture import session
-from raydoctor.capture.layout import SKIPPED_FOLDERS, identify, is_archive
+from raydoctor.capture.layout import SKIPPED_FOLDERS, identify, is_archive, is_read
 from raydoctor.errors import RaydoctorError
 from raydoctor.model import Gap, Source
 
@@ -154,8 +154,7 @@ def _walk(root: Path, capture: Capture) -> None:
     """Add every source below `root`; links are not followed, so that no loop and no way out exists."""
     found: dict[Source, Path] = {}
     for entry, relative in _entries(str(root), "", capture.gaps):
-        source = identify(relative)
-        if source is None:
+        if not is_read(entry.name):
             continue
         try:
             if entry.is_symlink():
@@ -163,9 +162,9 @@ def _walk(root: Path, capture: Capture) -> None:
                     Gap(relative, "is a symbolic link; not followed", "Copy the file itself.")
                 )
             elif entry.is_file(follow_symlinks=False):
-                found[replace(source, size=entry.stat(follow_symlinks=False).st_size)] = Path(
-                    entry.path
-                )
+                size = entry.stat(follow_symlinks=False).st_size
+                if source := identify(relative, size):
+                    found[source] = Path(entry.path)
         except OSError as error:
             capture.gaps.append(Gap(relative, f"cannot be read: {error.strerror}"))
     capture.files.update(sorted(found.items(), key=lambda item: item[0].path))
@@ -222,7 +221,7 @@ def _paths(capture: Capture) -> set[str]:
 def _expand_gz(capture: Capture) -> None:
     """Replace `.gz` files by what they hold, in the private folder; names and roles stay."""
     for number, (source, file) in enumerate(list(capture.files.items())):
-        if not file.name.endswith(".gz"):
+        if not source.path.endswith(".gz"):
             continue
         from raydoctor.capture import archive
 
