@@ -200,7 +200,9 @@ def test_a_driver_that_takes_too_long_is_ended(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_demo_leaves_nothing(tmp_path: Path, number: int) -> None:
     code = (
-        "import sys\nfrom pathlib import Path\nfrom raydoctor.demo import cluster\n"
+        "import signal, sys\nfrom pathlib import Path\nfrom raydoctor.demo import cluster\n"
+        # A shell's background job, as CI may be, inherits SIGINT ignored.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "with cluster.throw_away() as run:\n"
         "    print(run.folder, flush=True)\n"
         f"    cluster.drive(run, Path({str(program(tmp_path, SPAWNS))!r}), {{}}, 60,\n"
