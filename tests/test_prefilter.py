@@ -90,7 +90,8 @@ def test_files_with_giant_lines_are_noticed(tmp_path: Path) -> None:
         out.truncate(80 << 20)
         out.seek(0, os.SEEK_END)
         out.write(b"\nabc\n")
-    assert prefilter._passes({str(giant): frozenset(LITERALS)}) == ([], [str(giant)])
+    wanted = {str(giant): frozenset(LITERALS)}
+    assert prefilter._passes(wanted, {str(giant): giant.stat().st_size}) == ([], [str(giant)])
     hits = list(search([giant], LITERALS, []))
     assert [(h.line, h.offset, h.literal) for h in hits] == [
         (1, 0, "ab"),
@@ -115,12 +116,13 @@ def test_passes_keep_literals_few_where_much_is_read(
     for n in range(6):
         (tmp_path / str(n)).write_bytes(b"x" * 100)
         wanted[str(tmp_path / str(n))] = frozenset(f"literal {n // 2} {i}" for i in range(30))
-    assert len(prefilter._passes(wanted)[0]) == 1
+    sizes = dict.fromkeys(wanted, 100)
+    assert len(prefilter._passes(wanted, sizes)[0]) == 1
     monkeypatch.setattr(prefilter, "SMALL", 100)
-    passes, _ = prefilter._passes(wanted)
+    passes, _ = prefilter._passes(wanted, sizes)
     assert sorted(len(p.literals) for p in passes) == [30, 60]
     monkeypatch.setattr(prefilter, "GIANT", 100)
-    passes, _ = prefilter._passes(wanted)
+    passes, _ = prefilter._passes(wanted, sizes)
     assert [len(p.files) for p in passes] == [1] * 6
 
 

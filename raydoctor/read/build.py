@@ -96,13 +96,15 @@ def _names_of_dead(files: dict[Source, Path], events: list[Event]) -> dict[str, 
         for e in event.entities
         if e.kind == "worker"
     }
+    outputs = [
+        (len(source.path), source.path, source.entities[0].value, file)
+        for source, file in files.items()
+        if source.role == "worker-out" and source.entities and source.entities[0].value in dead
+    ]
     names: dict[str, tuple[str, ...]] = {}
     # The shorter path first: the live file before its rotations and before `old/`.
-    for source, file in sorted(files.items(), key=lambda item: (len(item[0].path), item[0].path)):
-        if source.role != "worker-out" or not source.entities:
-            continue
-        worker = source.entities[0].value
-        if worker in dead and worker not in names and (found := _magic_names(file)):
+    for _, _, worker, file in sorted(outputs):
+        if worker not in names and (found := _magic_names(file)):
             names[worker] = found
     return names
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from raydoctor.rule import Signal
@@ -13,25 +12,39 @@ ECHOES = ("raylet-echo", "gcs-echo", "autoscaler-echo", "worker-echo")
 DRIVERS = frozenset({"driver", "job-driver"})
 """Roles of files that also echo other processes, behind a prefix."""
 
-_TRIVIAL_END = re.compile(r"(?:\(\?P<\w+>\.\*\??\)|\.\*\??)(?:\(\?:[^()|]*\)\?)?\$?\Z")
+_TRIVIAL_END = re.compile(r"(?<!\\)(?:\(\?P<\w+>\.\*\??\)|\.\*\??)(?:\(\?:[^()|]*\)\?)?\$?\Z")
 """The end of a pattern that matches whatever follows, with re.DOTALL: it only names a field."""
 _LATER_LINES_MATTER = re.compile(r"\$|\\Z|\(\?!|\(\?<!")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Probe:
-    """A signal made ready to be tried."""
+    """A signal made ready to be tried; patterns are compiled when they are first needed."""
 
-    signal: Signal
-    pattern: re.Pattern[str]
-    """What decides whether the signal's own pattern matches: that one, without a trivial end."""
-    search: Callable[[str], re.Match[str] | None]
-    fold: tuple[str, ...]
-    whole: bool
-    """The pattern wants the whole record."""
-    first_line_decides: bool
-    """Where the record's first line matches, more lines cannot undo it: the pattern neither is
-    anchored to the end nor forbids anything. So a storm is counted without assembling records."""
+    __slots__ = ("first_line_decides", "fold", "search", "signal", "text", "whole")
+
+    def __init__(self, signal: Signal) -> None:
+        self.signal = signal
+        self.fold = signal.fold
+        self.whole = signal.extent != "line"
+        """The pattern wants the whole record."""
+        self.text = _deciding(signal)
+        """What decides whether the signal's own pattern matches: that one, without a trivial end."""
+        self.first_line_decides = not _LATER_LINES_MATTER.search(self.text)
+        """Where the record's first line matches, more lines cannot undo it: the pattern neither is
+        anchored to the end nor forbids anything. So a storm is counted without assembling records."""
+        self.search: Callable[[str], re.Match[str] | None] = self._first_search
+        """Where the signal matches in a message, or None."""
+
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        """What decides, compiled (and kept by `re` itself)."""
+        return re.compile(self.text, re.DOTALL if self.whole else 0)
+
+    def _first_search(self, message: str) -> re.Match[str] | None:
+        # Where the beginning alone can match, `search` would still try every character of a line.
+        once = _only_begins(self.text)
+        self.search = self.pattern.match if once else self.pattern.search
+        return self.search(message)
 
 
 class Entry(NamedTuple):
@@ -48,7 +61,7 @@ class Index:
     def __init__(self, signals: Iterable[Signal]) -> None:
         self._by_literal: dict[str, list[Probe]] = {}
         for signal in dict.fromkeys(signals):
-            self._by_literal.setdefault(signal.find, []).append(_probe(signal))
+            self._by_literal.setdefault(signal.find, []).append(Probe(signal))
         self.probes = [probe for probes in self._by_literal.values() for probe in probes]
         self._hidden = _overlaps(list(self._by_literal))
         self._tables: dict[str, Mapping[bytes, Entry]] = {}
@@ -86,21 +99,12 @@ def _told_by(role: str) -> tuple[str, ...]:
     return (role, *ECHOES) if role in DRIVERS else (role,)
 
 
-def _probe(signal: Signal) -> Probe:
-    regex = signal.regex
-    if regex.flags & re.DOTALL:
-        shorter = re.compile(_TRIVIAL_END.sub("", regex.pattern), re.DOTALL)
-        if all(name in shorter.groupindex for name in signal.fold):
-            regex = shorter
-    return Probe(
-        signal,
-        regex,
-        # Where the beginning alone can match, `search` would still try every character of a line.
-        regex.match if _only_begins(regex.pattern) else regex.search,
-        signal.fold,
-        signal.extent != "line",
-        not _LATER_LINES_MATTER.search(regex.pattern),
-    )
+def _deciding(signal: Signal) -> str:
+    if signal.extent == "line":
+        return signal.pattern
+    shorter = _TRIVIAL_END.sub("", signal.pattern)
+    named = all(f"(?P<{name}>" in shorter for name in signal.fold)
+    return shorter if named else signal.pattern
 
 
 def _only_begins(pattern: str) -> bool:

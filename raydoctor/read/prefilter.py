@@ -21,7 +21,7 @@ import sys
 import sysconfig
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -37,8 +37,8 @@ GIANT = 64 << 20
 LONG_LINE = 1 << 20
 _SAMPLE_EVERY = 16 << 20
 _SAMPLE = 64 << 10
-_ARGUMENTS = 96 << 10
-"""Bytes of paths in one command: far below every system's limit (macOS: 1 MiB with the environment)."""
+_ARGUMENTS = 384 << 10
+"""Bytes of paths in one command: below every system's limit (macOS: 1 MiB with the environment)."""
 _AT_ONCE = max(1, min(4, os.cpu_count() or 1))
 _READ = 1 << 18
 _SAID = 20
@@ -107,9 +107,11 @@ def search(files: Iterable[Path], literals: Iterable[str], gaps: list[Gap]) -> I
             yield Hit(file, int(line), int(offset), literal.decode("utf-8", "replace"))
 
 
-def batches(wanted: dict[str, frozenset[str]], gaps: list[Gap]) -> Iterator[Batch]:
-    """The same, in batches, with literals of each file's own."""
-    plain, long_lined = _passes(wanted)
+def batches(
+    wanted: Mapping[str, frozenset[str]], gaps: list[Gap], sizes: Mapping[str, int] | None = None
+) -> Iterator[Batch]:
+    """The same, in batches, with literals of each file's own; `sizes`: where they are known already."""
+    plain, long_lined = _passes(wanted, sizes or {file: _size(file) for file in wanted})
     yield from _run_ahead(plain, gaps)
     for file in long_lined:
         yield from _search_piped(file, tuple(sorted(wanted[file])), gaps)
@@ -118,15 +120,17 @@ def batches(wanted: dict[str, frozenset[str]], gaps: list[Gap]) -> Iterator[Batc
 # ---------------------------------------------------------------- which pass reads what
 
 
-def _passes(wanted: dict[str, frozenset[str]]) -> tuple[list[Pass], list[str]]:
+def _passes(
+    wanted: Mapping[str, frozenset[str]], sizes: Mapping[str, int]
+) -> tuple[list[Pass], list[str]]:
     """The passes over ordinary files, and the files that need a pipe."""
-    sizes = {file: _size(file) for file, literals in wanted.items() if literals}
-    long_lined = [file for file, size in sizes.items() if _has_long_lines(file, size)]
-    for file in long_lined:
-        del sizes[file]
+    long_lined = []
     groups: dict[frozenset[str], list[str]] = {}
-    for file in sizes:
-        groups.setdefault(wanted[file], []).append(file)
+    for file, literals in wanted.items():
+        if literals and _has_long_lines(file, sizes[file]):
+            long_lined.append(file)
+        elif literals:
+            groups.setdefault(literals, []).append(file)
     passes = []
     for literals, members in _pack(groups, sum(sizes.values()) > SMALL):
         ordered = tuple(sorted(literals))

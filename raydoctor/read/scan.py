@@ -62,7 +62,8 @@ def scan(files: Mapping[Source, Path], signals: Iterable[Signal]) -> Scan:
     wanted = {path: literals[source.role] for path, source in by_path.items()}
     reader: _FileReader | None = None
     current = ""
-    for file, hits in batches(wanted, result.gaps):
+    sizes = {path: source.size for path, source in by_path.items()}
+    for file, hits in batches(wanted, result.gaps, sizes):
         if file != current:
             _finish(reader)
             current, reader = file, _open(file, by_path[file], index, keepers, result.gaps)
