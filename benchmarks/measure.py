@@ -47,41 +47,36 @@ def _timed(command: Sequence[str], ok: Sequence[int]) -> float:
 
 
 def _peak(command: Sequence[str]) -> int:
-    """The sum of the peaks of a process and its children, sampled (Linux; elsewhere 0)."""
-    peaks: dict[int, int] = {}
+    """The most that a process and its children held at one time, sampled (Linux; elsewhere 0)."""
+    peak = [0]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         done = threading.Event()
-        watcher = threading.Thread(target=_watch, args=(process.pid, peaks, done))
+        watcher = threading.Thread(target=_watch, args=(process.pid, peak, done))
         watcher.start()
         process.wait()
         done.set()
         watcher.join()
-    return sum(peaks.values())
+    return peak[0]
 
 
-def _watch(pid: int, peaks: dict[int, int], done: threading.Event) -> None:
-    while not done.wait(0.02):
-        for member in (pid, *_children(pid)):
-            peaks[member] = max(peaks.get(member, 0), _high_water(member))
+def _watch(pid: int, peak: list[int], done: threading.Event) -> None:
+    while not done.wait(0.01):
+        peak[0] = max(peak[0], sum(map(_resident, (pid, *_children(pid)))))
 
 
 def _children(pid: int) -> list[int]:
     try:
         tasks = os.listdir(f"/proc/{pid}/task")
-        return [
-            int(c)
-            for t in tasks
-            for c in Path(f"/proc/{pid}/task/{t}/children").read_text().split()
-        ]
+        told = [Path(f"/proc/{pid}/task/{task}/children").read_text() for task in tasks]
     except OSError:
         return []
+    return [int(child) for line in told for child in line.split()]
 
 
-def _high_water(pid: int) -> int:
+def _resident(pid: int) -> int:
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return 0
-    return next(
-        (int(li.split()[1]) << 10 for li in status.splitlines() if li.startswith("VmHWM")), 0
-    )
+    lines = (line for line in status.splitlines() if line.startswith("VmRSS"))
+    return sum(int(line.split()[1]) << 10 for line in lines)
