@@ -49,16 +49,26 @@ def _searched(files: dict[Source, Path], signals: list[Signal]) -> dict[Source, 
 
 
 def _learn_clock(drafts: list[Draft], clock: Clock) -> None:
-    """Event files carry epoch seconds, logs local stamps: the same worker's death gives the offset."""
+    """Event files carry epoch seconds, logs local stamps: the same death told by both gives the offset."""
     epochs = {
-        draft.fields["worker"]: draft.head.epoch
+        death: draft.head.epoch
         for draft in drafts
-        if draft.source.role == "event" and draft.head.epoch and draft.fields.get("worker")
+        if draft.source.role == "event" and draft.head.epoch and (death := _death(draft))
     }
     for draft in drafts:
-        epoch = epochs.get(draft.fields.get("worker", ""))
-        if epoch and draft.head.stamp and draft.signal.kind == "worker.exit":
+        death = _death(draft)
+        epoch = epochs.get(death) if death else None
+        if epoch and draft.head.stamp and draft.source.role == "gcs-out":
             clock.learn(draft.source.node, draft.head.stamp, epoch)
+
+
+def _death(draft: Draft) -> tuple[str, str] | None:
+    """Whose death a record tells: a worker's, or that of a node that missed its heartbeats."""
+    if draft.signal.kind in ("worker.exit", "worker.died") and draft.fields.get("worker"):
+        return ("worker", draft.fields["worker"])
+    if draft.signal.kind == "node.dead" and draft.fields.get("node"):
+        return ("node", draft.fields["node"])
+    return None
 
 
 def merge_twins(events: Iterable[Event]) -> list[Event]:

@@ -71,8 +71,12 @@ class Clock:
             self._seen.setdefault(node, Counter())[offset_between(local, epoch)] += 1
 
     def offset(self, node: str) -> float | None:
-        """A node's offset from UTC: what most of its pairs show, in whatever order they came."""
-        seen = self._seen.get(node) or self._seen.get("")
+        """A node's offset from UTC: what most of its pairs show, in whatever order they came.
+
+        A node that shows none is taken to live in the zone of the others: clusters seldom span zones,
+        and the machine that reads a capture is often elsewhere.
+        """
+        seen = self._seen.get(node) or sum(self._seen.values(), Counter[float]())
         if not seen:
             return None
         return min(seen, key=lambda offset: (-seen[offset], abs(offset), offset))

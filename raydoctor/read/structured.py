@@ -67,7 +67,8 @@ def _export_event(source: Source, number: int, raw: bytes) -> Event | None:
     if not kind:
         return None
     return Event(
-        kind, source, number, 0, raw.decode("utf-8", "replace").strip()[:4000], fields.get("what", ""), at, 1.0,
+        kind, source, number, 0, raw.decode("utf-8", "replace").strip()[:4000],
+        fields.get("what", ""), at, 1.0,
         pid=source.pid, fields=fields, entities=_entities(fields),
     )  # fmt: skip
 
