@@ -58,7 +58,7 @@ def test_hits_are_those_of_a_plain_search(
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(data)
     gaps: list[Gap] = []
-    hits = list(search([folder / name for name in files], LITERALS, gaps))
+    hits = list(search([str(folder / name) for name in files], LITERALS, gaps))
     assert gaps == []
     for name, data in files.items():
         check(data, [h for h in hits if h.file == str(folder / name)])
@@ -92,7 +92,7 @@ def test_files_with_giant_lines_are_noticed(tmp_path: Path) -> None:
         out.write(b"\nabc\n")
     wanted = {str(giant): frozenset(LITERALS)}
     assert prefilter._passes(wanted, {str(giant): giant.stat().st_size}) == ([], [str(giant)])
-    hits = list(search([giant], LITERALS, []))
+    hits = list(search([str(giant)], LITERALS, []))
     assert [(h.line, h.offset, h.literal) for h in hits] == [
         (1, 0, "ab"),
         (3, (80 << 20) + 1, "ab"),
@@ -133,7 +133,7 @@ def test_more_files_than_a_command_line_holds(
     files = [tmp_path / f"raylet-{n}.out" for n in range(40)]
     for file in files:
         file.write_text("x\nab\n")
-    hits = list(search(files, LITERALS, []))
+    hits = list(search(map(str, files), LITERALS, []))
     assert sorted(h.file for h in hits) == sorted(map(str, files))
 
 
@@ -141,14 +141,14 @@ def test_files_that_cannot_be_read_are_gaps(tmp_path: Path) -> None:
     gaps: list[Gap] = []
     (tmp_path / "there").write_text("ab")
     files = [tmp_path / "gone: away\nrg: here", tmp_path / "there", tmp_path / "gone"]
-    assert [Path(h.file).name for h in search(files, LITERALS, gaps)] == ["there"]
+    assert [Path(h.file).name for h in search(map(str, files), LITERALS, gaps)] == ["there"]
     assert any("No such file" in gap.why for gap in gaps)
     assert str(tmp_path / "gone") in {gap.what for gap in gaps}
 
 
 def test_gaps_are_few_but_none_is_lost(tmp_path: Path) -> None:
     gaps: list[Gap] = []
-    assert list(search([tmp_path / f"gone-{n}" for n in range(100)], LITERALS, gaps)) == []
+    assert list(search([str(tmp_path / f"gone-{n}") for n in range(100)], LITERALS, gaps)) == []
     assert len(gaps) == 21
     assert "80 could not be read" in gaps[-1].why
 
@@ -156,7 +156,7 @@ def test_gaps_are_few_but_none_is_lost(tmp_path: Path) -> None:
 def test_a_search_given_up_ends_its_processes(tmp_path: Path) -> None:
     file = tmp_path / "raylet.out"
     file.write_bytes(b"ab\n" * 1_000_000)
-    hits = search([file], LITERALS, [])
+    hits = search([str(file)], LITERALS, [])
     assert next(hits).line == 1
     hits.close()  # type: ignore[attr-defined]
 
@@ -173,7 +173,7 @@ def test_an_rg_that_cannot_run_is_an_error(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(prefilter, "find_rg", lambda: str(broken))
     (tmp_path / "x").write_text("ab")
     with pytest.raises(RaydoctorError, match="cannot run ripgrep"):
-        list(search([tmp_path / "x"], LITERALS, []))
+        list(search([str(tmp_path / "x")], LITERALS, []))
 
 
 def test_rg_is_found_beside_the_interpreter_or_on_path(

@@ -36,7 +36,7 @@ def scanned(folder: Path, files: dict[str, str | bytes], wanted: list[Signal]) -
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
         role = "driver" if name.endswith("driver.log") else "raylet-out"
-        sources[Source(name, role)] = path
+        sources[Source(name, role)] = str(path)
     return scan(sources, wanted)
 
 
@@ -122,7 +122,7 @@ def test_bytes_that_are_no_text(tmp_path: Path) -> None:
 
 def test_unreadable_files_are_gaps_by_their_path_in_the_capture(tmp_path: Path) -> None:
     result = scan(
-        {Source("n1/raylet.out", "raylet-out"): tmp_path / "gone"}, [signal("x", "o", "o")]
+        {Source("n1/raylet.out", "raylet-out"): str(tmp_path / "gone")}, [signal("x", "o", "o")]
     )
     assert [gap.what for gap in result.gaps] == ["n1/raylet.out"]
 

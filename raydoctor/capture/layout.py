@@ -22,10 +22,23 @@ class _Shape(NamedTuple):
     role: str
     pattern: re.Pattern[str]
     sample: str
+    kinds: tuple[str, ...]
+    """Of the ids that such a name carries."""
+    has_pid: bool
+
+
+class Name(NamedTuple):
+    """What a file's bare name tells."""
+
+    role: str
+    entities: tuple[Entity, ...]
+    pid: int | None
 
 
 def _shape(role: str, pattern: str, sample: str) -> _Shape:
-    return _Shape(role, re.compile(pattern + r"(?:\.\d+)?(?:\.gz)?$"), sample)
+    compiled = re.compile(pattern + r"(?:\.\d+)?(?:\.gz)?\Z")
+    kinds = tuple(kind for kind in ("worker", "job") if kind in compiled.groupindex)
+    return _Shape(role, compiled, sample, kinds, "pid" in compiled.groupindex)
 
 
 _W = "ddf8977704e1f85d8e440552e68586b1f3fa5f18c631134981469abf"
@@ -122,21 +135,21 @@ for _each in SHAPES:
 
 SUBFOLDERS_OF_LOGS = frozenset({"old", "events", "export_events", "ray-data", "train", "serve"})
 
-SKIPPED_FOLDERS = (
-    "runtime_resources",
-    "sockets",
-    "metrics",
-    "ray_spilled_objects",
-    "ray_spilled_objects_*",
-    "__pycache__",
-    ".git",
-    "node_modules",
-    "nsight",
+SKIPPED_FOLDERS = frozenset(
+    (
+        "runtime_resources",
+        "sockets",
+        "metrics",
+        "ray_spilled_objects",
+        "__pycache__",
+        ".git",
+        "node_modules",
+        "nsight",
+    )
 )
+SKIPPED_PREFIXES = ("ray_spilled_objects_",)
 """Parts of a session that hold no log: virtual environments, spilled objects, dashboards' settings."""
 
-
-_IDS = ("worker", "job")
 
 ARCHIVE_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.zst", ".tar.bz2", ".zip")
 
@@ -146,31 +159,37 @@ def is_archive(name: str) -> bool:
     return name.lower().endswith(ARCHIVE_SUFFIXES)
 
 
-def is_read(name: str) -> bool:
-    """Whether a file of this name may be one that diagnoses read: a cheap look before `identify`."""
-    return name[:1] in _BY_INITIAL
-
-
 def identify(path: str, size: int = 0) -> Source | None:
     """The source that a path in a capture is, or None if no diagnosis reads such a file.
 
     `path` is relative to the capture, with forward slashes.
     """
-    folder, _, name = path.rpartition("/")
+    folder, _, last = path.rpartition("/")
+    name = read_name(last)
+    return name and source_of(name, path, node_label(folder), size)
+
+
+def source_of(name: Name, path: str, node: str, size: int) -> Source:
+    """The source of that name at a path; `node` is the label of the folder."""
+    return Source(path, name.role, node, name.entities, name.pid, size)
+
+
+def read_name(name: str) -> Name | None:
+    """What a file's bare name tells, or None if no diagnosis reads such a file."""
     for shape in _BY_INITIAL.get(name[:1], ()):
         if match := shape.pattern.match(name):
-            groups = match.groupdict()
-            entities = tuple(
-                Entity(kind, value) for kind in _IDS if _is_id(value := groups.get(kind) or "")
+            found = []
+            for kind in shape.kinds:
+                value = match[kind]
+                # Nil ids (a prestarted worker has no job yet) and other words are none.
+                if value and len(value) in (8, 56) and value.strip("f"):
+                    found.append(Entity(kind, value))
+            return Name(
+                shape.role,
+                tuple(found),
+                int(match["pid"]) if shape.has_pid and match["pid"] else None,
             )
-            pid = int(groups["pid"]) if groups.get("pid") else None
-            return Source(path, shape.role, node_label(folder), entities, pid, size)
     return None
-
-
-def _is_id(value: str) -> bool:
-    """A WorkerID or JobID, and not nil."""
-    return len(value) in (8, 56) and value.strip("f") != ""
 
 
 @lru_cache(maxsize=1024)

@@ -11,14 +11,20 @@ import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatch
 from pathlib import Path
 from types import TracebackType
 
 from raydoctor.capture import session
-from raydoctor.capture.layout import SKIPPED_FOLDERS, identify, is_archive, is_read
+from raydoctor.capture.layout import (
+    SKIPPED_FOLDERS,
+    SKIPPED_PREFIXES,
+    identify,
+    is_archive,
+    node_label,
+    read_name,
+    source_of,
+)
 from raydoctor.errors import RaydoctorError
 from raydoctor.model import Gap, Source
 
@@ -34,7 +40,8 @@ class Capture:
 
     path: str
     kind: str
-    files: dict[Source, Path]
+    files: dict[Source, str]
+    """Paths as text: fifty thousand are common, and making a `Path` of each takes a third of the walk."""
     gaps: list[Gap] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     """For stderr: what was chosen and how to choose otherwise."""
@@ -147,49 +154,65 @@ def _from_file(path: Path) -> Capture:
         raise RaydoctorError(
             f"cannot read {path}: permission denied", f"Try: sudo raydoctor diagnose {path}"
         )
-    return Capture(str(path), "file", {source: path})
+    return Capture(str(path), "file", {source: str(path)})
 
 
 def _walk(root: Path, capture: Capture) -> None:
     """Add every source below `root`; links are not followed, so that no loop and no way out exists."""
-    found: dict[Source, Path] = {}
-    for entry, relative in _entries(str(root), "", capture.gaps):
-        if not is_read(entry.name):
-            continue
+    found: list[tuple[str, str, Source]] = []
+    folders = [(str(root), "")]
+    while folders:
+        folder, relative = folders.pop()
         try:
-            if entry.is_symlink():
-                capture.gaps.append(
-                    Gap(relative, "is a symbolic link; not followed", "Copy the file itself.")
-                )
-            elif entry.is_file(follow_symlinks=False):
-                size = entry.stat(follow_symlinks=False).st_size
-                if source := identify(relative, size):
-                    found[source] = Path(entry.path)
+            with os.scandir(folder) as scan:
+                entries = list(scan)
         except OSError as error:
-            capture.gaps.append(Gap(relative, f"cannot be read: {error.strerror}"))
-    capture.files.update(sorted(found.items(), key=lambda item: item[0].path))
+            why, hint = f"cannot be listed: {error.strerror}", f"Try: sudo raydoctor {folder}"
+            capture.gaps.append(Gap(relative or folder, why, hint))
+            continue
+        entries = _one_session(folder, entries, capture.notes)
+        label = node_label(relative)
+        for entry in entries:
+            path = f"{relative}/{entry.name}" if relative else entry.name
+            if entry.is_dir(follow_symlinks=False):
+                if not _is_skipped(entry.name):
+                    folders.append((entry.path, path))
+            elif (name := read_name(entry.name)) and (
+                size := _size(entry, path, capture.gaps)
+            ) >= 0:
+                found.append((path, entry.path, source_of(name, path, label, size)))
+    found.sort()
+    capture.files.update((source, file) for _, file, source in found)
 
 
-def _entries(folder: str, relative: str, gaps: list[Gap]) -> Iterator[tuple[os.DirEntry[str], str]]:
+def _one_session(
+    folder: str, entries: list[os.DirEntry[str]], notes: list[str]
+) -> list[os.DirEntry[str]]:
+    """Of several sessions side by side only the latest: the others are other clusters' lives."""
+    sessions = {
+        e.name for e in entries if session.is_session(e.name) and e.is_dir(follow_symlinks=False)
+    }
+    choice = session.latest_in(Path(folder)) if len(sessions) > 1 else None
+    if choice is None or choice.path.name not in sessions:
+        return entries
+    notes.append(choice.note)
+    return [e for e in entries if e.name not in sessions - {choice.path.name}]
+
+
+def _is_skipped(folder: str) -> bool:
+    return folder in SKIPPED_FOLDERS or folder.startswith(SKIPPED_PREFIXES)
+
+
+def _size(entry: os.DirEntry[str], path: str, gaps: list[Gap]) -> int:
+    """A file's size, or -1 with a gap where it is none that is read."""
     try:
-        with os.scandir(folder) as scan:
-            entries = list(scan)
+        if entry.is_file(follow_symlinks=False):
+            return entry.stat(follow_symlinks=False).st_size
+        if entry.is_symlink():
+            gaps.append(Gap(path, "is a symbolic link; not followed", "Copy the file itself."))
     except OSError as error:
-        gaps.append(
-            Gap(
-                relative or folder,
-                f"cannot be listed: {error.strerror}",
-                f"Try: sudo raydoctor {folder}",
-            )
-        )
-        return
-    for entry in entries:
-        path = f"{relative}/{entry.name}" if relative else entry.name
-        if entry.is_dir(follow_symlinks=False):
-            if not any(fnmatch(entry.name, skipped) for skipped in SKIPPED_FOLDERS):
-                yield from _entries(entry.path, path, gaps)
-        else:
-            yield entry, path
+        gaps.append(Gap(path, f"cannot be read: {error.strerror}"))
+    return -1
 
 
 def _add_driver_log(capture: Capture, name: str) -> None:
@@ -197,7 +220,7 @@ def _add_driver_log(capture: Capture, name: str) -> None:
         file = capture.temporary() / "driver.log"
         with file.open("wb") as out:
             shutil.copyfileobj(sys.stdin.buffer, out)
-        capture.files[Source("<stdin>", "driver", size=file.stat().st_size)] = file
+        capture.files[Source("<stdin>", "driver", size=file.stat().st_size)] = str(file)
         return
     file = Path(name)
     try:
@@ -211,7 +234,7 @@ def _add_driver_log(capture: Capture, name: str) -> None:
         ) from None
     capture.files[
         Source(name if name not in _paths(capture) else f"{name} (driver)", "driver", size=size)
-    ] = file
+    ] = str(file)
 
 
 def _paths(capture: Capture) -> set[str]:
@@ -220,14 +243,15 @@ def _paths(capture: Capture) -> set[str]:
 
 def _expand_gz(capture: Capture) -> None:
     """Replace `.gz` files by what they hold, in the private folder; names and roles stay."""
-    for number, (source, file) in enumerate(list(capture.files.items())):
-        if not source.path.endswith(".gz"):
-            continue
+    packed = [
+        (source, file) for source, file in capture.files.items() if source.path.endswith(".gz")
+    ]
+    for number, (source, file) in enumerate(packed):
         from raydoctor.capture import archive
 
-        unpacked = capture.temporary() / f"{number}-{file.name[:-3]}"
-        if gap := archive.gunzip(file, unpacked):
+        unpacked = capture.temporary() / f"{number}-{os.path.basename(file)[:-3]}"
+        if gap := archive.gunzip(Path(file), unpacked):
             capture.gaps.append(replace(gap, what=source.path))
         if unpacked.exists():
             del capture.files[source]
-            capture.files[replace(source, size=unpacked.stat().st_size)] = unpacked
+            capture.files[replace(source, size=unpacked.stat().st_size)] = str(unpacked)

@@ -42,11 +42,16 @@ def this_machine() -> Choice:
     )
 
 
+def is_session(folder: str) -> bool:
+    """Whether a folder is named as Ray names sessions: `session_<date>_…`, not `session_latest`."""
+    return folder.startswith("session_2")
+
+
 def latest_in(root: Path) -> Choice | None:
     """The newest session below a Ray temp folder such as `/tmp/ray`, or None if it holds none."""
     try:
         sessions = sorted(
-            (p for p in root.iterdir() if p.name.startswith("session_2") and p.is_dir()),
+            (p for p in root.iterdir() if is_session(p.name) and p.is_dir()),
             key=lambda p: p.name,
         )
         link = root / "session_latest"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from raydoctor.capture.open import Capture
 from raydoctor.case import Case, order
@@ -42,7 +41,7 @@ def read(capture: Capture, signals: Iterable[Signal]) -> Reading:
     return Reading(Case(events, capture.sources, names), tuple(gaps), result.hits)
 
 
-def _searched(files: dict[Source, Path], signals: list[Signal]) -> dict[Source, Path]:
+def _searched(files: dict[Source, str], signals: list[Signal]) -> dict[Source, str]:
     """Files that some signal may come from; the others are not worth a byte of reading."""
     roles = {role for signal in signals for role in signal.roles}
     return {s: f for s, f in files.items() if s.role in roles or s.role in ("driver", "job-driver")}
@@ -97,7 +96,7 @@ def _prefer_out(event: Event) -> tuple[bool, str, int]:
     return (event.source.role.endswith("-err"), event.source.path, event.line)
 
 
-def _names_of_dead(files: dict[Source, Path], events: list[Event]) -> dict[str, tuple[str, ...]]:
+def _names_of_dead(files: dict[Source, str], events: list[Event]) -> dict[str, tuple[str, ...]]:
     """What each worker that ended badly had been running, from its own `.out` (magic lines)."""
     dead = {
         e.value
@@ -119,9 +118,9 @@ def _names_of_dead(files: dict[Source, Path], events: list[Event]) -> dict[str, 
     return names
 
 
-def _magic_names(file: Path) -> tuple[str, ...]:
+def _magic_names(file: str) -> tuple[str, ...]:
     try:
-        with file.open("rb") as stream:
+        with open(file, "rb") as stream:
             data = stream.read(_NAMES_HEAD)
             stream.seek(0, 2)
             if stream.tell() > _NAMES_HEAD:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 
 from raydoctor.read.records import MAX_LINE
 
@@ -17,7 +16,7 @@ class Lines:
     """A file's lines by offset. Offsets that ascend cost one window each; a file that shrinks while
     it is read gives empty lines, never an error."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: str) -> None:
         self._fd = os.open(file, os.O_RDONLY)
         self._start = 0
         self._data = b""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from raydoctor.model import Entity, Gap, Source
 from raydoctor.read.clock import Clock
@@ -82,17 +81,17 @@ def _process_target(entity: Entity) -> Target:
 
 
 def mentions(
-    files: Mapping[Source, Path], targets: Sequence[Target], clock: Clock, gaps: list[Gap]
+    files: Mapping[Source, str], targets: Sequence[Target], clock: Clock, gaps: list[Gap]
 ) -> Iterator[Mention]:
     """Every line that names a target, file by file, each once."""
-    by_path = {str(path): source for source, path in files.items()}
+    by_path = {file: source for source, file in files.items()}
     literals = [literal for each in targets for literal in each.literals]
     for path, hits in _by_file(search(files.values(), literals, gaps)):
         source = by_path.get(path)
         if source is None:
             continue
         try:
-            lines = Lines(Path(path))
+            lines = Lines(path)
         except OSError as error:
             gaps.append(Gap(source.path, f"could not be read: {error.strerror}"))
             continue

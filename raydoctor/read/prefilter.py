@@ -23,7 +23,6 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import IO, NamedTuple
 
 from raydoctor.errors import RaydoctorError
@@ -96,13 +95,13 @@ def _user_scripts() -> str:
     return sysconfig.get_path("scripts", scheme)
 
 
-def search(files: Iterable[Path], literals: Iterable[str], gaps: list[Gap]) -> Iterator[Hit]:
+def search(files: Iterable[str], literals: Iterable[str], gaps: list[Gap]) -> Iterator[Hit]:
     """Every place where a literal stands; all hits of one file come together, in its order.
 
     Of literals that overlap in a line rg names the leftmost; `scan` knows which can overlap.
     """
     wanted = frozenset(literals)
-    for file, hits in batches({str(file): wanted for file in files}, gaps):
+    for file, hits in batches(dict.fromkeys(files, wanted), gaps):
         for line, offset, literal in hits:
             yield Hit(file, int(line), int(offset), literal.decode("utf-8", "replace"))
 

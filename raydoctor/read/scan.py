@@ -10,7 +10,6 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from re import Match
 from typing import NamedTuple
 
@@ -53,11 +52,11 @@ class Scan:
     hits: int = 0
 
 
-def scan(files: Mapping[Source, Path], signals: Iterable[Signal]) -> Scan:
+def scan(files: Mapping[Source, str], signals: Iterable[Signal]) -> Scan:
     """Search the files for the signals' literals and match what is found."""
     result, index = Scan(), Index(signals)
     keepers = {probe: Keeper() for probe in index.probes}
-    by_path = {str(path): source for source, path in files.items()}
+    by_path = {file: source for source, file in files.items()}
     literals = {role: index.literals(role) for role in {source.role for source in files}}
     wanted = {path: literals[source.role] for path, source in by_path.items()}
     reader: _FileReader | None = None
@@ -83,7 +82,7 @@ def _open(
     file: str, source: Source, index: Index, keepers: Mapping[Probe, Keeper], gaps: list[Gap]
 ) -> _FileReader | None:
     try:
-        return _FileReader(source, Lines(Path(file)), index, keepers)
+        return _FileReader(source, Lines(file), index, keepers)
     except OSError as error:
         gaps.append(Gap(file, f"could not be read: {error.strerror}"))
         return None

@@ -11,7 +11,6 @@ import re
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from raydoctor import ids, signals
 from raydoctor.capture.open import Capture
@@ -301,10 +300,10 @@ def _own_lines(ground: _Ground, named: Iterable[Entity], story: Story) -> Iterat
             story.gaps.append(Gap(source.path, f"could not be read: {error.strerror}"))
 
 
-def _own_records(ground: _Ground, source: Source, file: Path, story: Story) -> Iterator[Mention]:
+def _own_records(ground: _Ground, source: Source, file: str, story: Story) -> Iterator[Mention]:
     """Records of a core worker's log; its routine ones only if everything is asked for."""
     routine = 0
-    with file.open("rb") as stream:
+    with open(file, "rb") as stream:
         for number, raw in enumerate(stream, 1):
             line = parse_line(raw[:MAX_LINE].decode("utf-8", "replace"), source.role)
             if not line.headed:
@@ -316,12 +315,12 @@ def _own_records(ground: _Ground, source: Source, file: Path, story: Story) -> I
     _omit(story, source.path, routine)
 
 
-def _own_output(ground: _Ground, source: Source, file: Path, story: Story) -> Iterator[Mention]:
+def _own_output(ground: _Ground, source: Source, file: str, story: Story) -> Iterator[Mention]:
     """What the worker printed: the first lines and the last."""
     head: list[tuple[int, bytes]] = []
     tail: deque[tuple[int, bytes]] = deque(maxlen=None if ground.everything else _OWN_TAIL)
     count = 0
-    with file.open("rb") as stream:
+    with open(file, "rb") as stream:
         for number, raw in enumerate(stream, 1):
             if raw.strip():
                 count += 1

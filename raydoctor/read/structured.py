@@ -11,7 +11,6 @@ import base64
 import binascii
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from raydoctor.model import Entity, Event, Gap, Source
@@ -24,7 +23,7 @@ _DEBUG_LIMIT = 4 << 20
 _INTERESTING = (b'"error_info"', b'"EXPORT_ACTOR"', b'"EXPORT_NODE"', b'"EXPORT_DRIVER_JOB"')
 
 
-def read(files: dict[Source, Path], gaps: list[Gap]) -> list[Event]:
+def read(files: dict[Source, str], gaps: list[Gap]) -> list[Event]:
     """Events of every structured file; what cannot be read is a gap, a damaged line is passed over."""
     events: list[Event] = []
     for source, file in files.items():
@@ -41,9 +40,9 @@ def read(files: dict[Source, Path], gaps: list[Gap]) -> list[Event]:
 # ---------------------------------------------------------------- export events
 
 
-def _export_events(source: Source, file: Path) -> Iterator[Event]:
+def _export_events(source: Source, file: str) -> Iterator[Event]:
     kept = 0
-    with file.open("rb") as stream:
+    with open(file, "rb") as stream:
         for number, raw in enumerate(stream, 1):
             if len(raw) > _LINE_LIMIT or not any(mark in raw for mark in _INTERESTING):
                 continue
@@ -154,9 +153,9 @@ def _entities(fields: dict[str, str]) -> frozenset[Entity]:
 # ---------------------------------------------------------------- debug dumps
 
 
-def _debug_state(source: Source, file: Path) -> Iterator[Event]:
+def _debug_state(source: Source, file: str) -> Iterator[Event]:
     """One event for the whole dump: its `key: value` lines as fields, lower case, `_` for blanks."""
-    with file.open("rb") as stream:
+    with open(file, "rb") as stream:
         text = stream.read(_DEBUG_LIMIT).decode("utf-8", "replace")
     fields: dict[str, str] = {}
     for line in text.splitlines():
