@@ -130,8 +130,8 @@ def _counts(tree: inputs.Tree) -> bool:
 def many(folder: Path, scale: float) -> bool:
     """50,000 small files: per byte at most four times the quiet case."""
     files = int(50_000 * scale)
-    base = inputs.quiet(folder / "base", int(GB * scale / 2), 250)
-    tree = inputs.quiet(folder / "many", int(GB * scale / 2), files)
+    base = inputs.quiet(folder / "base", int(GB * scale), 250)
+    tree = inputs.quiet(folder / "many", int(GB * scale), files)
     mine, few = alternate([[RAYDOCTOR, "diagnose", str(t.path)] for t in (tree, base)], runs=3)
     met = mine.seconds / tree.bytes <= 4 * few.seconds / base.bytes
     return say(f"diagnose, {tree.files:,} files", mine, few, "250 files: 4 x per byte", met)
