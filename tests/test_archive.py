@@ -91,7 +91,9 @@ def test_no_way_out(name: str, form: str, tmp_path: Path) -> None:
     file.write_bytes(tar_bytes(content) if form == "tar" else zip_bytes(content))
     before = set(tmp_path.rglob("*"))
     with open_capture(str(file)) as capture:
-        assert all(Path(p).resolve().is_relative_to(capture.temporary()) for p in capture.files.values())
+        assert all(
+            Path(p).resolve().is_relative_to(capture.temporary()) for p in capture.files.values()
+        )
         assert any("outside the archive" in gap.why for gap in capture.gaps)
     assert set(tmp_path.rglob("*")) == before
 
