@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import tarfile
@@ -146,11 +147,124 @@ def test_nested_archives_as_ray_cluster_dump_writes_them(tmp_path: Path) -> None
     assert rules_of(file) == ["worker-vanished"]
 
 
-def test_many_empty_members(tmp_path: Path) -> None:
+def test_many_empty_members_cost_no_files(tmp_path: Path) -> None:
     file = tmp_path / "x.tar"
     file.write_bytes(tar_bytes({f"logs/{n}.txt": "" for n in range(20_000)}))
     with pytest.raises(RaydoctorError):
         open_capture(str(file))
+    names = [f"logs/worker-{n:056x}-01000000-{n}.out" for n in range(1, 20_001)]
+    file.write_bytes(tar_bytes({**dict.fromkeys(names, ""), "logs/gcs_server.out": EXIT}))
+    with open_capture(str(file)) as capture:
+        assert [s.path for s in capture.sources] == ["logs/gcs_server.out", *sorted(names)]
+        assert sum(1 for p in capture.temporary().rglob("*") if p.is_file()) == 2
+        assert [d.rule for d in diagnosis.run(capture).diagnoses] == ["worker-vanished"]
+
+
+def test_the_suffix_may_be_wrong(tmp_path: Path) -> None:
+    file = tmp_path / "x.zip"
+    file.write_bytes(tar_bytes(FILES, "w:gz"))
+    assert rules_of(file) == ["worker-vanished"]
+
+
+@pytest.mark.parametrize("keep", [1, 2])
+def test_a_cut_between_members_is_noticed(keep: int, tmp_path: Path) -> None:
+    """The standard library takes a missing header for the end of the archive."""
+    content = {f"logs/worker-{n:056x}-01000000-{n}.out": "x" * 512 for n in range(1, 4)}
+    file = tmp_path / "x.tar"
+    file.write_bytes(tar_bytes(content)[: keep * 1024])
+    with open_capture(str(file)) as capture:
+        assert len(capture.files) == keep
+        assert any("damaged" in gap.why for gap in capture.gaps)
+
+
+@pytest.mark.parametrize("form", ["tar.gz", "tar.xz", "tar.bz2", "zip"])
+def test_damage_in_the_middle_is_noticed(form: str, tmp_path: Path) -> None:
+    noise = "".join(f"{n * 7919 % 1_000_003:x}\n" for n in range(100_000))
+    content = {"logs/raylet.out": noise, "logs/gcs_server.out": noise + EXIT}
+    data = bytearray(zip_bytes(content) if form == "zip" else tar_bytes(content, f"w:{form[4:]}"))
+    data[len(data) // 2] ^= 1
+    file = tmp_path / f"x.{form}"
+    file.write_bytes(data)
+    try:
+        with open_capture(str(file)) as capture:
+            assert any("damaged" in gap.why for gap in capture.gaps)
+    except RaydoctorError as error:
+        assert "cannot read x." in error.message
+
+
+def test_one_damaged_member_of_a_zip_leaves_the_others(tmp_path: Path) -> None:
+    data = bytearray(zip_bytes({"logs/raylet.out": "x" * 1000, "logs/gcs_server.out": EXIT}))
+    data[len("logs/raylet.out") + 32] ^= 0xFF
+    file = tmp_path / "x.zip"
+    file.write_bytes(data)
+    with open_capture(str(file)) as capture:
+        assert [gap.what for gap in capture.gaps] == ["x.zip: logs/raylet.out"]
+        assert [d.rule for d in diagnosis.run(capture).diagnoses] == ["worker-vanished"]
+
+
+def test_an_encrypted_zip_is_a_gap(tmp_path: Path) -> None:
+    data = bytearray(zip_bytes({"logs/gcs_server.out": EXIT}))
+    data[6] |= 1
+    data[data.index(b"PK\x01\x02") + 8] |= 1
+    file = tmp_path / "x.zip"
+    file.write_bytes(data)
+    with open_capture(str(file)) as capture:
+        assert "encrypted" in capture.gaps[0].why
+
+
+def test_a_link_in_a_zip_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "x.zip"
+    with zipfile.ZipFile(file, "w") as bundle:
+        info = zipfile.ZipInfo("logs/raylet.out")
+        info.external_attr = 0o120777 << 16
+        bundle.writestr(info, "/etc/passwd")
+    with open_capture(str(file)) as capture:
+        assert "is a link or device" in capture.gaps[0].why
+
+
+def test_a_header_that_announces_gigabytes_is_damage(tmp_path: Path) -> None:
+    header = tarfile.TarInfo("x")
+    header.type, header.size = tarfile.XHDTYPE, 6 << 30
+    file = tmp_path / "x.tar.gz"
+    file.write_bytes(gzip.compress(header.tobuf(tarfile.USTAR_FORMAT) + b"\0" * (8 << 20)))
+    with pytest.raises(RaydoctorError, match="a header of"):
+        open_capture(str(file))
+
+
+def test_a_bomb_in_what_is_not_wanted_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archive, "BASE_LIMIT", 1 << 20)
+    content = {"logs/gcs_server.out": EXIT, "huge.bin": "\0" * (200 << 20), "logs/raylet.out": "x"}
+    file = tmp_path / "x.tar.gz"
+    file.write_bytes(gzip.compress(tar_bytes(content)))
+    with open_capture(str(file)) as capture:
+        assert [s.path for s in capture.sources] == ["logs/gcs_server.out"]
+        assert any("far more than its size allows" in gap.why for gap in capture.gaps)
+
+
+def test_names_that_no_folder_takes_are_gaps(tmp_path: Path) -> None:
+    content = {
+        "logs/gcs_server.out": EXIT,
+        "logs/gcs_server.out/raylet.out": "x",
+        f"{'n' * 300}/raylet.out": "x",
+    }
+    file = tmp_path / "x.tar"
+    file.write_bytes(tar_bytes(content))
+    with open_capture(str(file)) as capture:
+        assert len([gap for gap in capture.gaps if "cannot be unpacked" in gap.why]) == 2
+        assert [d.rule for d in diagnosis.run(capture).diagnoses] == ["worker-vanished"]
+
+
+def test_no_room_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(stream: object, out: object, limit: int) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(archive, "copy", full)
+    file = tmp_path / "x.tar"
+    file.write_bytes(tar_bytes(FILES))
+    with open_capture(str(file)) as capture:
+        assert "TMPDIR" in capture.gaps[0].hint
 
 
 @pytest.mark.parametrize("name", FORMS)

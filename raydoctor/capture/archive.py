@@ -7,18 +7,15 @@ does whatever lies behind the size limit or a truncation: what was read before i
 
 from __future__ import annotations
 
+import errno
 import gzip
-import lzma
 import shutil
-import tarfile
-import zipfile
-import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, NamedTuple, Protocol
+from typing import IO
 
 from raydoctor.capture.layout import ARCHIVE_SUFFIXES, identify, is_archive
+from raydoctor.capture.members import CHUNK, DAMAGED, Member, Readable, TooMuchError, members
 from raydoctor.errors import RaydoctorError
 from raydoctor.model import Gap
 
@@ -27,55 +24,68 @@ RATIO_LIMIT = 300
 """Logs shrink 10 to 100 times; a bomb a thousand times and more."""
 TOTAL_LIMIT = 16 << 30
 MEMBER_LIMIT = 500_000
-_CHUNK = 1 << 20
-_BROKEN = (
-    tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, ValueError,
-    # What the standard library lets slip on damaged (tarfile), encrypted or odd (zipfile) archives.
-    TypeError, IndexError, RuntimeError,
-)  # fmt: skip
-
-
-class _Readable(Protocol):
-    def read(self, size: int, /) -> bytes: ...
-
-
-class _Member(NamedTuple):
-    name: str
-    stream: IO[bytes] | None
-    """None: a link or device."""
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+_DEPTH = 2
+"""Archives in archives: `ray cluster-dump` writes one for each node into one for all."""
 
 
 @dataclass(slots=True)
-class _Budget:
-    bytes: int
-    members: int = MEMBER_LIMIT
+class Unpacked:
+    """What came of an archive."""
+
     gaps: list[Gap] = field(default_factory=list)
+    empty: list[str] = field(default_factory=list)
+    """Paths of members without content: that they exist counts, but they need no file."""
 
 
-def unpack(archive: Path, into: Path) -> list[Gap]:
+@dataclass(slots=True)
+class _Unpacking:
+    """An archive on its way into a folder."""
+
+    into: Path
+    bytes: int
+    """How many may still be written."""
+    members: int = MEMBER_LIMIT
+    done: Unpacked = field(default_factory=Unpacked)
+    folders: set[Path] = field(default_factory=set)
+
+
+def unpack(archive: Path, into: Path) -> Unpacked:
     """Write an archive's log files below `into`; what was refused or lost comes back as gaps.
 
     Raises RaydoctorError if it is no archive at all.
     """
-    budget = _Budget(
-        min(BASE_LIMIT + RATIO_LIMIT * archive.stat().st_size, TOTAL_LIMIT, _room(into))
-    )
-    _unpack(archive, archive.name, into, budget, depth=0)
-    return budget.gaps
+    work = _Unpacking(into, min(_limit(archive), TOTAL_LIMIT, _room(into)))
+    _unpack(archive, archive.name, into, work, depth=0)
+    return work.done
 
 
 def gunzip(file: Path, to: Path) -> Gap | None:
     """Decompress one rotated log, within the limits of an archive."""
-    limit = min(BASE_LIMIT + RATIO_LIMIT * file.stat().st_size, TOTAL_LIMIT, _room(to.parent))
+    limit = min(_limit(file), TOTAL_LIMIT, _room(to.parent))
     try:
         with gzip.open(file) as stream, to.open("wb") as out:
-            if _copy(stream, out, limit) < 0:
-                return Gap(
-                    file.name, f"unpacks to more than {limit >> 20} MiB; the rest was not read"
-                )
-    except _BROKEN as error:
+            copy(stream, out, limit)
+    except TooMuchError:
+        return Gap(file.name, f"unpacks to more than {limit >> 20} MiB; the rest was not read")
+    except DAMAGED as error:
         return Gap(file.name, f"damaged gzip file ({_reason(error)}); read up to the damage")
     return None
+
+
+def copy(stream: Readable, out: IO[bytes], limit: int) -> int:
+    """Copy a stream; the bytes copied. Raises TooMuchError behind `limit` bytes."""
+    total = 0
+    while chunk := stream.read(CHUNK):
+        total += len(chunk)
+        if total > limit:
+            raise TooMuchError
+        out.write(chunk)
+    return total
+
+
+def _limit(archive: Path) -> int:
+    return BASE_LIMIT + RATIO_LIMIT * archive.stat().st_size
 
 
 def _room(folder: Path) -> int:
@@ -83,110 +93,83 @@ def _room(folder: Path) -> int:
     return max(shutil.disk_usage(folder).free - (1 << 30), 1 << 20)
 
 
-def _unpack(archive: Path, shown: str, into: Path, budget: _Budget, depth: int) -> None:
+def _unpack(archive: Path, shown: str, into: Path, work: _Unpacking, depth: int) -> None:
     read_any = False
     try:
-        for member in _members(archive):
+        for member in members(archive, _limit(archive)):
             read_any = True
-            if not _take(member, shown, into, budget, depth):
+            work.members -= 1
+            if work.members < 0:
+                why = f"more than {MEMBER_LIMIT:,} members; the rest was not read"
+                work.done.gaps.append(Gap(shown, why))
                 return
-    except _BROKEN as error:
+            _take(member, shown, into, work, depth)
+    except TooMuchError:
+        why = "unpacks to far more than its size allows; read up to there"
+        work.done.gaps.append(Gap(shown, why, "Unpack it yourself and give the folder."))
+    except DAMAGED as error:
         if not read_any and depth == 0:
             raise RaydoctorError(
                 f"cannot read {shown}: {_reason(error)}",
-                "Check that the copy is whole (compare its size with the original) and its suffix "
-                f"is right; read are {', '.join(ARCHIVE_SUFFIXES)}.",
+                "Check that the copy is whole (compare its size with the original); read are "
+                f"{', '.join(ARCHIVE_SUFFIXES)}.",
             ) from None
-        budget.gaps.append(
-            Gap(
-                shown,
-                f"the archive is damaged ({_reason(error)}); read up to the damage",
-                "Copy it again.",
-            )
-        )
+        work.done.gaps.append(_lost(shown, error))
 
 
-def _take(member: _Member, shown: str, into: Path, budget: _Budget, depth: int) -> bool:
-    """Write one member if it is wanted; False when the budget is spent."""
-    budget.members -= 1
-    if budget.members < 0:
-        budget.gaps.append(Gap(shown, f"more than {MEMBER_LIMIT:,} members; the rest was not read"))
-        return False
-    parts = member.name.replace("\\", "/").split("/")
-    nested = is_archive(member.name) and depth < 2
-    if not nested and identify("/".join(parts)) is None:
-        return True
-    if member.stream is None or ".." in parts or member.name.startswith(("/", "\\")):
-        kind = "a link or device" if member.stream is None else "a path outside the archive"
-        budget.gaps.append(Gap(f"{shown}: {member.name}", f"is {kind}; not read"))
-        return True
-    target = into.joinpath(*(p for p in parts if p not in ("", ".")))
-    if target.exists():
-        return True
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with target.open("wb") as out:
-        spent = _copy(member.stream, out, budget.bytes)
-    if spent < 0:
-        budget.gaps.append(
-            Gap(
-                shown,
-                f"unpacks to far more than its size allows (stopped in {member.name})",
-                "Unpack it yourself and give the folder.",
-            )
-        )
-        return False
-    budget.bytes -= spent
-    if nested:
-        folder = target.with_name(target.name + ".d")
-        folder.mkdir(exist_ok=True)
-        _unpack(target, f"{shown}: {member.name}", folder, budget, depth + 1)
-        target.unlink()
-    return True
+def _lost(what: str, error: BaseException) -> Gap:
+    if isinstance(error, OSError) and error.errno in _NO_ROOM:
+        why = "no room to unpack it"
+        return Gap(what, why, "Set TMPDIR to a folder with room, or unpack it yourself.")
+    why = f"the archive is damaged ({_reason(error)}); read up to the damage"
+    return Gap(what, why, "Copy it again.")
 
 
-def _copy(stream: _Readable, out: IO[bytes], limit: int) -> int:
-    """Bytes copied, or -1 if there were more than `limit`."""
-    total = 0
-    while chunk := stream.read(_CHUNK):
-        total += len(chunk)
-        if total > limit:
-            return -1
-        out.write(chunk)
-    return total
-
-
-def _members(archive: Path) -> Iterator[_Member]:
-    if archive.name.lower().endswith(".zip"):
-        yield from _zip_members(archive)
+def _take(member: Member, shown: str, into: Path, work: _Unpacking, depth: int) -> None:
+    """Write one member if it is wanted."""
+    parts = [p for p in member.name.replace("\\", "/").split("/") if p not in ("", ".")]
+    nested = is_archive(member.name) and depth < _DEPTH
+    if not parts or not (nested or identify("/".join(parts))):
         return
-    if archive.name.lower().endswith(".zst"):
-        import zstandard  # 6 ms to import, and few captures need it
-
-        with archive.open("rb") as raw, zstandard.ZstdDecompressor().stream_reader(raw) as stream:
-            try:
-                yield from _tar_members(tarfile.open(fileobj=stream, mode="r|"))  # noqa: SIM115 - closed there
-            except zstandard.ZstdError as error:
-                raise EOFError(str(error)) from None
+    if member.open is None or ".." in parts or member.name.startswith(("/", "\\")):
+        kind = "a link or device" if member.open is None else "a path outside the archive"
+        work.done.gaps.append(Gap(f"{shown}: {member.name}", f"is {kind}; not read"))
         return
-    with archive.open("rb") as raw:
-        yield from _tar_members(tarfile.open(fileobj=raw, mode="r|*"))  # noqa: SIM115 - closed there
+    target = into.joinpath(*parts)
+    if not member.size:
+        work.done.empty.append(target.relative_to(work.into).as_posix())
+    elif out := _created(target, f"{shown}: {member.name}", work):
+        with out:
+            _fill(member, out, f"{shown}: {member.name}", work)
+        if nested:
+            folder = target.with_name(target.name + ".d")
+            folder.mkdir(exist_ok=True)
+            _unpack(target, f"{shown}: {member.name}", folder, work, depth + 1)
+            target.unlink()
 
 
-def _tar_members(tar: tarfile.TarFile) -> Iterator[_Member]:
-    with tar:
-        for info in tar:
-            if info.isfile():
-                yield _Member(info.name, tar.extractfile(info))
-            elif not info.isdir():
-                yield _Member(info.name, None)
+def _created(target: Path, shown: str, work: _Unpacking) -> IO[bytes] | None:
+    """A new file, or None where it is there already or cannot be: a name that no folder takes."""
+    try:
+        if target.parent not in work.folders:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            work.folders.add(target.parent)
+        return None if target.exists() else target.open("xb")
+    except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+            raise
+        work.done.gaps.append(Gap(shown, f"cannot be unpacked: {_reason(error)}"))
+        return None
 
 
-def _zip_members(archive: Path) -> Iterator[_Member]:
-    with zipfile.ZipFile(archive) as bundle:
-        for info in bundle.infolist():
-            if not info.is_dir():
-                with bundle.open(info) as stream:
-                    yield _Member(info.filename, stream)
+def _fill(member: Member, out: IO[bytes], shown: str, work: _Unpacking) -> None:
+    assert member.open is not None
+    try:
+        work.bytes -= copy(member.open(), out, work.bytes)
+    except DAMAGED as error:
+        if not member.alone:
+            raise
+        work.done.gaps.append(_lost(shown, error))
 
 
 def _reason(error: BaseException) -> str:

@@ -137,14 +137,26 @@ def _from_archive(path: Path) -> Capture:
     try:
         inside = capture.temporary() / "archive"
         inside.mkdir()
-        capture.gaps += archive.unpack(path, inside)
+        unpacked = archive.unpack(path, inside)
+        capture.gaps += unpacked.gaps
         _walk(inside, capture)
+        _add_empty(capture, unpacked.empty)
         if not capture.files and not capture.gaps:
             raise RaydoctorError(f"no Ray logs in {path}", _LOOKED_FOR)
     except BaseException:
         capture.close()
         raise
     return capture
+
+
+def _add_empty(capture: Capture, paths: list[str]) -> None:
+    """Add files that exist and hold nothing."""
+    empty = capture.temporary() / "empty"
+    empty.touch()
+    known = _paths(capture)
+    found = [identify(path) for path in dict.fromkeys(paths) if path not in known]
+    files = {**capture.files, **{source: str(empty) for source in found if source}}
+    capture.files = dict(sorted(files.items(), key=lambda item: item[0].path))
 
 
 def _from_file(path: Path) -> Capture:
