@@ -187,9 +187,10 @@ def test_damage_in_the_middle_is_noticed(form: str, tmp_path: Path) -> None:
     file.write_bytes(data)
     try:
         with open_capture(str(file)) as capture:
-            assert any("damaged" in gap.why for gap in capture.gaps)
+            said = [gap.why for gap in capture.gaps]
     except RaydoctorError as error:
-        assert "cannot read x." in error.message
+        said = [error.message]
+    assert any("damaged" in text or "cannot read x." in text for text in said)
 
 
 def test_one_damaged_member_of_a_zip_leaves_the_others(tmp_path: Path) -> None:

