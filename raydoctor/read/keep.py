@@ -53,11 +53,12 @@ class Keeper:
             self._runs = [_thinned(kept, self.each) for kept in self._runs]
             self._kept = sum(map(len, self._runs))
         if self._kept > 2 * KEPT_PER_SIGNAL:
-            self._drop()
+            self._drop_most()
 
     def drafts(self) -> list[Draft]:
         """All that is kept, by file and line."""
-        self._drop()
+        if self._dropped or self._kept > KEPT_PER_SIGNAL:
+            self._drop_most()
         drafts = [draft for run in self._runs for draft in run]
         drafts.sort(key=lambda d: (d.source.path, d.line))
         if self._dropped:
@@ -65,10 +66,8 @@ class Keeper:
             self._dropped = 0
         return drafts
 
-    def _drop(self) -> None:
+    def _drop_most(self) -> None:
         """Where even the shortest runs are too many: those of the first files by path remain."""
-        if self._kept <= KEPT_PER_SIGNAL:
-            return
         self._runs.sort(key=lambda run: (run[0].source.path, run[0].line))
         most = KEPT_PER_SIGNAL // 2
         self._dropped += sum(draft.count for run in self._runs[most:] for draft in run)
