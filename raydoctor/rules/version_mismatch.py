@@ -1,0 +1,255 @@
+"""The driver's Ray or Python is not the cluster's, so that it cannot join.
+
+## What you see
+`RuntimeError: Version mismatch: The cluster was started with: Ray: … Python: … This process on … was started
+with: …` from `ray.init`. Where the two are far apart, the driver fails before it can compare them:
+`ConnectionError: Could not read 'temp_dir' from GCS. Did GCS start successfully?` (a driver older than 2.55 and a
+newer cluster), or `No node info found matching attributes` after a minute (a newer driver, a cluster up to 2.50).
+
+## Why
+Driver and cluster exchange pickled objects and Ray's own messages; neither is the same in two releases. Ray
+compares its own version to the last digit and Python's too: 3.11.7 is not 3.11.8. A Ray Client (`ray://`)
+compares Python's first two numbers only.
+
+## Confirm
+- `python -c "import ray, sys; print(ray.__version__, sys.version)"` where the driver runs, and on the head.
+- `ray_version=` in the head's `gcs_server.out`.
+
+## Fix
+Install the cluster's Ray (and Python) where the driver runs, or submit the program with `ray job submit`: then it
+runs on the cluster itself.
+
+## Not this when
+The cluster is down or unreachable: then `Failed to connect to GCS`, with no version in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from raydoctor.case import Case
+from raydoctor.model import Entity, Event, Finding, Link, Remedy
+from raydoctor.rule import Example, Signal, rule
+from raydoctor.rules._connect import CONNECTING, INIT_DOC, connected_to, is_this_cluster
+from raydoctor.signals import DRIVER, NODE_REGISTERED, RAY_VERSION
+
+_TOLD = Signal(
+    "version.mismatch", "ersion mismatch: The cluster was started with:",
+    r"^(?:RuntimeError: )?(?P<what>Version|Python patch version) mismatch: The cluster was started with:\n"
+    r" +Ray: (?P<ray>\S+)\n +Python: (?P<python>\S+)\nThis process on (?P<where>[^\n]+) was started with:\n"
+    r" +Ray: (?P<own_ray>\S+)\n +Python: (?P<own_python>\S+)", DRIVER,
+    "RuntimeError: Version mismatch: The cluster was started with:\n    Ray: 2.40.0\n    Python: 3.11.7\n"
+    "This process on node 10.0.0.2 was started with:\n    Ray: 2.50.0\n    Python: 3.11.7\n",
+    extent="record", symptom=True, fold=("ray", "python", "own_ray", "own_python"),
+)  # fmt: skip
+_NO_TEMP_DIR = Signal(
+    "version.no_temp_dir", "from GCS. Did GCS start successfully?",
+    r"^ConnectionError: Could not read '(?:temp_dir|session_dir)' from GCS\. Did GCS start successfully\?", DRIVER,
+    "ConnectionError: Could not read 'temp_dir' from GCS. Did GCS start successfully?",
+    symptom=True,
+)  # fmt: skip
+_NO_NODE_INFO = Signal(
+    "version.no_node_info", "No node info found matching attributes",
+    r"^RuntimeError: No node info found matching attributes", DRIVER,
+    "RuntimeError: No node info found matching attributes: '' when trying to resolve node to connect to.",
+    symptom=True,
+)  # fmt: skip
+
+_TEMP_DIR_GONE = (2, 55)
+"""The GCS keeps `temp_dir` and `session_dir` as keys up to 2.54 (`_private/node.py` of 2.9.3 to 2.60)."""
+_NODE_INFO_SINCE = (2, 51)
+"""`get_node_to_connect_for_driver` asks for them in 2.54; in 2.50 not yet (`_private/services.py`)."""
+
+_CONNECTING = "2026-11-21 10:40:11,306\tINFO worker.py:1833 -- Connecting to existing Ray cluster at address: 10.0.0.2:6379...\n"
+_FRAMES = (
+    'Traceback (most recent call last):\n  File "/app/train.py", line 28, in <module>\n    ray.init()\n'
+    '  File "/app/venv/lib/python3.11/site-packages/ray/_private/node.py", line 437, in check_version_info\n'
+    "    ray._private.utils.check_version_info(\n"
+)
+_OLD_DRIVER = (
+    f"{_CONNECTING}{_FRAMES}{_NO_TEMP_DIR.sample}\n\n"
+    "During handling of the above exception, another exception occurred:\n\n"
+    'Traceback (most recent call last):\n  File "/app/train.py", line 28, in <module>\n    ray.init()\nConnectionError\n'
+)
+_NODE = "node_id=233399e68a6ec96cfd874e4b728f4405d4991263918f070383188198 node_name=10.0.0.2 node_address=10.0.0.2"
+
+
+def _gcs(version: str) -> str:
+    return (
+        f"[2026-11-21 10:40:00,000 I 13 13] (gcs_server) gcs_server_main.cc:98: Ray cluster metadata ray_version={version} ray_commit=b7f\n"
+        f"[2026-11-21 10:40:01,000 I 13 25] (gcs_server) gcs_node_manager.cc:111: Registering new node. {_NODE}\n"
+    )
+
+
+@rule(
+    tier="root",
+    severity="critical",
+    rank=12,
+    looks_for=(_TOLD, _NO_TEMP_DIR, _NO_NODE_INFO, CONNECTING, *RAY_VERSION, *NODE_REGISTERED),
+    examples=(
+        Example(
+            "another Ray",
+            {
+                "driver.log": f"{_CONNECTING}{_FRAMES}{_TOLD.sample}",
+                "logs/gcs_server.out": _gcs("2.40.0"),
+                "logs/raylet.out": "",
+            },
+            roots=("version-mismatch",),
+            says=("Ray 2.50.0", "Ray 2.40.0", "ray[default]==2.40.0"),
+        ),
+        Example(
+            "another Python, of Ray Client",
+            {
+                "driver.log": f"{_FRAMES}{_TOLD.sample}".replace("node 10.0.0.2", "Ray Client")
+                .replace("2.50.0", "2.40.0")
+                .replace("3.11.7", "3.10.13", 1)
+            },
+            roots=("version-mismatch",),
+            says=("Python 3.11.7", "Python 3.10.13", "python3.10"),
+        ),
+        Example(
+            "a driver of 2.50 cannot even ask a cluster of 2.60 for its version",
+            {
+                "driver.log": _OLD_DRIVER,
+                "logs/gcs_server.out": _gcs("2.60.0"),
+                "logs/raylet.out": "",
+            },
+            roots=("version-mismatch",),
+            says=("older than 2.55", "ray[default]==2.60.0"),
+        ),
+        Example(
+            "a newer driver at a cluster of 2.9",
+            {
+                "driver.log": f"{_CONNECTING}{_FRAMES}{_NO_NODE_INFO.sample}\n",
+                "logs/gcs_server.out": _gcs("2.9.3"),
+                "logs/raylet.out": "",
+            },
+            roots=("version-mismatch",),
+            says=("newer than 2.50", "ray[default]==2.9.3"),
+        ),
+        Example(
+            "Python's last number, which the program said not to mind",
+            {
+                "driver.log": "2026-11-21 10:40:11,306\tWARNING utils.py:1436 -- Python patch version mismatch: "
+                + _TOLD.sample.partition("mismatch: ")[2].replace("2.50.0", "2.40.0")
+                + "loss 0.1\n",
+                "logs/gcs_server.out": "",
+                "logs/raylet.out": "",
+            },
+        ),
+        Example(
+            "a task that prints the words",
+            {
+                "driver.log": "".join(
+                    f"(check pid=12) {line}\n" for line in _TOLD.sample.splitlines()
+                ),
+                "logs/gcs_server.out": "",
+                "logs/raylet.out": "",
+            },
+        ),
+        Example(
+            "the same words of another cluster than the one captured",
+            {
+                "driver.log": f"{_CONNECTING.replace('10.0.0.2', '10.9.9.9')}loss 0.1\nVersion mismatch in the model's header\n",
+                "logs/gcs_server.out": _gcs("2.60.0"),
+                "logs/raylet.out": "",
+            },
+        ),
+    ),
+)
+def version_mismatch(case: Case) -> Iterator[Finding]:
+    """One finding per pair of versions that Ray compared, and one for a failure that only another version has."""
+    pairs: dict[tuple[str, ...], list[Event]] = {}
+    for event in case.of("version.mismatch"):
+        if event["what"] == "Version":
+            key = tuple(event[f] for f in ("ray", "python", "own_ray", "own_python"))
+            pairs.setdefault(key, []).append(event)
+    for events in pairs.values():
+        yield _compared(case, events)
+    if not pairs and (inferred := _inferred(case)):
+        yield inferred
+
+
+def _compared(case: Case, events: list[Event]) -> Finding:
+    first = events[0]
+    differs = [
+        (name, first[f"own_{field}"], first[field])
+        for name, field in (("Ray", "ray"), ("Python", "python"))
+        if first[f"own_{field}"] != first[field]
+    ]
+    here = " and ".join(f"{name} {own}" for name, own, _ in differs)
+    there = " and ".join(f"{name} {cluster}" for name, _, cluster in differs)
+    raised = first.message.startswith("RuntimeError")
+    who = "Ray Client" if first["where"] == "Ray Client" else "The driver"
+    end = "it cannot join" if raised else "it joins all the same, as it was told to"
+    address = connected_to(case, first)
+    return Finding(
+        f"{who} runs {here}, the cluster {there}: {end}",
+        (
+            *((Link(address, "the driver goes to this cluster"),) if address else ()),
+            Link(first, f"Ray compared the versions of {first['where']} and the cluster"),
+        ),
+        explains=(Entity("versions", f"{here} {there}"),),
+        count=sum(e.count for e in events),
+        severity=None if raised else "warning",
+        remedies=tuple(_remedies(first["ray"], first["python"], [name for name, _, _ in differs])),
+        covers=tuple(events),
+    )
+
+
+def _inferred(case: Case) -> Finding | None:
+    """A driver that asks the GCS for what that version does not have: its own must be another."""
+    cluster = case.version
+    if cluster is None or "gcs" in case.ledger.stops or case.of("gcs.lost"):
+        return None
+    asked = case.of("version.no_temp_dir") if cluster >= _TEMP_DIR_GONE else []
+    what, than = "'temp_dir', which Ray since 2.55 does not keep there", "older than 2.55"
+    if not asked and cluster < _NODE_INFO_SINCE:
+        asked = case.of("version.no_node_info")
+        what, than = "nodes by attributes, which Ray up to 2.50 cannot answer", "newer than 2.50"
+    asked = [e for e in asked if is_this_cluster(case, connected_to(case, e))]
+    if not asked:
+        return None
+    first = asked[0]
+    version = case.ledger.versions[0]
+    address, told = connected_to(case, first), case.of("ray.version")
+    return Finding(
+        f"The driver's Ray is {than}, the cluster's is {version}: it cannot join",
+        (
+            *((Link(address, "the driver goes to this cluster"),) if address else ()),
+            *(Link(e, f"the cluster runs Ray {version}") for e in told[:1]),
+            Link(first, f"the driver asks the GCS for {what}"),
+        ),
+        explains=(Entity("versions", f"{than} {version}"),),
+        remedies=tuple(_remedies(version, "", ["Ray"])),
+        covers=(*asked, *(e for e in case.of("log.traceback") if e.source is first.source)),
+    )
+
+
+def _remedies(ray: str, python: str, differs: list[str]) -> Iterator[Remedy]:
+    if "Python" in differs:
+        short = ".".join(python.split(".")[:2])
+        yield Remedy(
+            f"Run the driver with the cluster's Python, {python}",
+            (
+                f"uv venv --python {python} .venv   # or: conda create -n ray python={python}",
+                f".venv/bin/python -m pip install 'ray[default]=={ray}'   # python{short}",
+            ),
+            doc=INIT_DOC,
+        )
+        yield Remedy(
+            "If only Python's last number differs, let Ray compare the first two",
+            ("export RAY_DEFAULT_PYTHON_VERSION_MATCH_LEVEL=minor",),
+            since=(2, 51),
+        )
+    else:
+        yield Remedy(
+            "Install the cluster's Ray where the driver runs",
+            (f"pip install 'ray[default]=={ray}'",),
+            doc=INIT_DOC,
+        )
+    yield Remedy(
+        "Or let the program run on the cluster, with the cluster's Ray and Python",
+        ("ray job submit --address http://<head>:8265 --working-dir . -- python <script>.py",),
+        doc="https://docs.ray.io/en/latest/cluster/running-applications/job-submission/index.html",
+    )
