@@ -149,6 +149,30 @@ def test_trimming_keeps_whole_records_in_order(runner: dict[str, ModuleType]) ->
     assert trimmed.told == ("periodic dumps between the first and the last of a kind",)
 
 
+def test_trimming_keeps_what_a_worker_that_died_had_been_running(
+    runner: dict[str, ModuleType],
+) -> None:
+    trim = runner["trim"]
+    other = WORKER[::-1]
+    outputs = {
+        PurePosixPath(f"logs/worker-{worker}-01000000-7.out"): ":task_name:train\n"
+        for worker in (WORKER, other)
+    }
+    exit_ = f"Reporting worker exit, worker id = {WORKER}, node id = {'a' * 56}\n"
+    session = trim.session_of({PurePosixPath("logs/gcs_server.out"): exit_, **outputs})
+    kept = [path.name for path, text in outputs.items() if trim.trim(path, text, session).text]
+    assert kept == [f"worker-{WORKER}-01000000-7.out"]
+
+
+def test_trimming_leaves_the_routine_of_healthy_runs(runner: dict[str, ModuleType]) -> None:
+    trim = runner["trim"]
+    path, event = PurePosixPath("logs/raylet.out"), "[2026-11-21 07:44:09,000 {} 1 1] (raylet) {}\n"
+    text = event.format("I", "event.cc:1: Set ray event level to warning")
+    text += event.format("W", "store.cc:1: Stats module has shutdown")
+    assert trim.trim(path, text, trim.Session(is_control=True)).text == text
+    assert trim.trim(path, text).text == text.splitlines(keepends=True)[1]
+
+
 def test_every_capture_says_how_it_was_made() -> None:
     for description in FIXTURES.glob("*/fixture.toml"):
         text = description.read_text(encoding="utf-8")
