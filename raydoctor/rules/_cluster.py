@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from raydoctor.case import Case
-from raydoctor.model import Event
+from raydoctor.model import Entity, Event, Link
 from raydoctor.rule import Signal
 from raydoctor.signals import CORE, DRIVER, GCS, RAYLET
 
@@ -33,11 +33,15 @@ DAEMON_CRASH = Signal(
     "*** SIGSEGV received at time=1795246490 on cpu 0 ***", symptom=True,
 )  # fmt: skip
 AGENT_FAILED = Signal(
-    "raylet.agent_failed", "The raylet fate shares with the agent",
-    r"^The raylet exited immediately because (?:the Ray agent failed|one Ray agent failed, agent_name = (?P<agent>\w+))\. "
-    r"The raylet fate shares with the agent", RAYLET,
-    "The raylet exited immediately because one Ray agent failed, agent_name = dashboard_agent. The raylet fate shares with the "
-    "agent. This can happen because", symptom=True,
+    "raylet.agent_failed", "The raylet exited immediately because ",
+    r"^The raylet exited immediately because (?:the Ray agent failed|one Ray agent failed, agent_name = (?P<agent>\w+)|"
+    r"the (?P<late>runtime env agent) timed out)", (*RAYLET, "raylet-echo"),
+    "The raylet exited immediately because one Ray agent failed, agent_name = dashboard_agent.", symptom=True,
+)  # fmt: skip
+TOO_MANY_FILES = Signal(
+    "raylet.too_many_files", "Too many workers, failed to create a file. ",
+    r"^Too many workers, failed to create a file\. Try setting `ulimit -n", (*RAYLET, "raylet-echo"),
+    "Too many workers, failed to create a file. Try setting `ulimit -n <num_files>` then restart Ray.", symptom=True,
 )  # fmt: skip
 MARKED_DEAD = Signal(
     "raylet.marked_dead", "has mistakenly been marked as dead by the GCS",
@@ -96,7 +100,42 @@ def dead_raylets(case: Case) -> list[DeadRaylet]:
     return found
 
 
-_LAST_WORDS = ("ray.check_failed", "daemon.crash", "raylet.agent_failed", "raylet.marked_dead")
+TOLD_BY_OTHERS = ("raylet.agent_failed", "raylet.too_many_files")
+"""Last words of a raylet that are the matter of a rule of their own."""
+_LAST_WORDS = ("ray.check_failed", "daemon.crash", "raylet.marked_dead", *TOLD_BY_OTHERS)
+
+
+def witnesses(raylet: DeadRaylet) -> tuple[Link, ...]:
+    """Who noticed a raylet's end: one witness of each kind, in time order."""
+    kinds: dict[str, Event] = {}
+    for event in sorted(raylet.seen, key=lambda e: (e.at is None, e.at or 0.0)):
+        kinds.setdefault(event.kind, event)
+    shows = {
+        "raylet.seen_dead": f"a worker of the node saw raylet {raylet.pid} gone",
+        "node.health_failed": "the GCS's health check finds nobody at the raylet's port",
+        "node.dead": "the GCS marks the node dead",
+    }
+    return tuple(Link(event, shows[event.kind]) for event in list(kinds.values())[:3])
+
+
+def is_drivers(case: Case, node: str) -> bool:
+    """Whether a whole job goes with this node: the head, or the only one there is."""
+    registered = case.of("node.registered")
+    head = bool(registered) and registered[0]["node"] == node
+    return head or len(case.ledger.node_ips) <= 1
+
+
+def lost_jobs(case: Case, raylet: DeadRaylet) -> tuple[Entity, ...]:
+    """Jobs that were still running when the raylet beside their drivers ended."""
+    if not is_drivers(case, raylet.node):
+        return ()
+    times = [e.at for e in (*raylet.said, *raylet.seen) if e.at is not None]
+    ended = min(times, default=None)
+    return tuple(
+        Entity("job", job.id)
+        for job in case.ledger.jobs.values()
+        if job.ended is None or ended is None or job.ended >= ended
+    )
 
 
 def refused(case: Case, node: str) -> list[Event]:

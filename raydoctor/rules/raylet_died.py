@@ -6,8 +6,8 @@ Termination is unexpected`, and about 15 s later the node is marked dead.
 
 ## Why
 The raylet is the daemon that runs a node. If its log simply ends, it was killed from outside: SIGKILL by a
-person or script, or the kernel's OOM killer. If it ends with a failed check, a crash report or an
-agent's death, that is the reason. Every worker of the node exits with it.
+person or script, or the kernel's OOM killer. If it ends with a failed check or a crash report,
+that is the reason. Every worker of the node exits with it.
 
 ## Confirm
 - The end of that node's `raylet.out` and `raylet.err`: no `received SIGTERM`, no shutdown.
@@ -19,7 +19,8 @@ Find who killed it; keep memory free for the daemons (fewer workers, `memory=`);
 Tasks survive with `max_retries`, actors with `max_restarts`.
 
 ## Not this when
-It was told to stop (`ray-stopped`), or it gave up because the GCS was gone (`gcs-died`). An agent calls every
+It was told to stop (`ray-stopped`), it gave up because the GCS was gone (`gcs-died`), it went down with its agent
+(`agent-died`), or it could open no more files (`file-descriptor-limit`). An agent calls every
 raylet's end `unexpected` since Ray 2.24: that text alone proves nothing.
 """
 
@@ -36,9 +37,14 @@ from raydoctor.rules._cluster import (
     DAEMON_CRASH,
     FAULT_TOLERANCE_DOC,
     MARKED_DEAD,
+    TOLD_BY_OTHERS,
+    TOO_MANY_FILES,
     DeadRaylet,
     dead_raylets,
+    is_drivers,
     lost_driver_errors,
+    lost_jobs,
+    witnesses,
 )
 from raydoctor.signals import (
     LOCAL_RAYLET_FAILED,
@@ -73,7 +79,7 @@ _AGENT = (
     rank=10,
     looks_for=(
         RAYLET_STARTED, RAYLET_SIGTERM, LOCAL_RAYLET_FAILED, RAYLET_TERMINATED, NODE_HEALTH_FAILED, *NODE_DEAD,
-        AGENT_FAILED, CHECK_FAILED, DAEMON_CRASH, MARKED_DEAD, RAY_EXCEPTION,
+        AGENT_FAILED, TOO_MANY_FILES, CHECK_FAILED, DAEMON_CRASH, MARKED_DEAD, RAY_EXCEPTION,
     ),
     examples=(
         Example(
@@ -97,7 +103,8 @@ def raylet_died(case: Case) -> Iterator[Finding]:
     """One finding per raylet; one for a driver that saw its raylet die where no log of it is left."""
     dead = dead_raylets(case)
     for raylet in dead:
-        yield _finding(case, raylet)
+        if not any(e.kind in TOLD_BY_OTHERS for e in raylet.said):
+            yield _finding(case, raylet)
     told = lost_driver_errors(case, ("LocalRayletDiedError",))
     if told and not dead and not case.ledger.stops:
         yield Finding(
@@ -120,15 +127,13 @@ def raylet_died(case: Case) -> Iterator[Finding]:
 
 
 def _finding(case: Case, raylet: DeadRaylet) -> Finding:
-    local = _is_drivers(case, raylet)
-    links = [
-        Link(e, _words(e.kind, e["signal"], e["expression"], e["agent"])) for e in raylet.said[:1]
-    ]
-    links += [Link(e, _shows(raylet, e.kind)) for e in _first_of_each(raylet)]
+    local = is_drivers(case, raylet.node)
+    links = [Link(e, _words(e.kind, e["signal"], e["expression"])) for e in raylet.said[:1]]
     if not raylet.said and raylet.started:
         links.insert(
             0, Link(raylet.started, "its log holds neither SIGTERM nor shutdown: it simply ends")
         )
+    links += witnesses(raylet)
     errors = lost_driver_errors(
         case, ("LocalRayletDiedError", "RaySystemError") if local else ("LocalRayletDiedError",)
     )
@@ -137,7 +142,7 @@ def _finding(case: Case, raylet: DeadRaylet) -> Finding:
     return Finding(
         f"Raylet (pid {raylet.pid}) of node {raylet.ip} {how}",
         tuple(links),
-        explains=(Entity("raylet", raylet.node),),
+        explains=(Entity("raylet", raylet.node), *lost_jobs(case, raylet)),
         caused_by=(Entity("gcs", "gcs"), Entity("daemon", f"{raylet.ip}/{raylet.pid}")),
         subjects=(Subject("raylet", raylet.node, "raylet", raylet.pid, raylet.node),),
         severity="critical" if local else "error",
@@ -147,42 +152,18 @@ def _finding(case: Case, raylet: DeadRaylet) -> Finding:
     )
 
 
-def _is_drivers(case: Case, raylet: DeadRaylet) -> bool:
-    """Whether a whole job went with it: the head's raylet, or the driver's own."""
-    registered = case.of("node.registered")
-    head = bool(registered) and registered[0]["node"] == raylet.node
-    return head or len(case.ledger.node_ips) <= 1
-
-
 def _how(raylet: DeadRaylet) -> str:
     if raylet.said:
         event = raylet.said[0]
-        return _words(event.kind, event["signal"], event["expression"], event["agent"])
+        return _words(event.kind, event["signal"], event["expression"])
     return "was killed: its log ends without a word"
 
 
-def _words(kind: str, signal: str, expression: str, agent: str) -> str:
+def _words(kind: str, signal: str, expression: str) -> str:
     return {
         "ray.check_failed": f"gave up on a failed check of its own: {expression[:80]}",
         "daemon.crash": f"crashed: {signal}",
-        "raylet.agent_failed": f"went down with its agent {agent or '(dashboard_agent)'}",
         "raylet.marked_dead": "exited because the GCS had marked it dead: overload or network, not a crash",
-    }[kind]
-
-
-def _first_of_each(raylet: DeadRaylet) -> list:  # type: ignore[type-arg]
-    """One witness of each kind, in time order."""
-    kinds: dict[str, object] = {}
-    for event in sorted(raylet.seen, key=lambda e: (e.at is None, e.at or 0.0)):
-        kinds.setdefault(event.kind, event)
-    return list(kinds.values())[:3]
-
-
-def _shows(raylet: DeadRaylet, kind: str) -> str:
-    return {
-        "raylet.seen_dead": f"a worker of the node saw raylet {raylet.pid} gone",
-        "node.health_failed": "the GCS's health check finds nobody at the raylet's port",
-        "node.dead": "the GCS marks the node dead",
     }[kind]
 
 

@@ -1,0 +1,286 @@
+"""An agent of the node died, and its raylet went down with it.
+
+## What you see
+In the driver and in `raylet.err`: `The raylet exited immediately because one Ray agent failed, agent_name =
+dashboard_agent. The raylet fate shares with the agent.` The node is marked dead (`dashboard_agent failed and raylet
+fate-shares with it`, Ray 2.24 and later), and drivers get `LocalRayletDiedError` or `NodeDiedError`.
+
+## Why
+Each raylet starts two Python processes beside it: the dashboard agent (metrics, logs, jobs) and, since 2.7, the runtime
+environment agent. When one of them ends, the raylet ends itself and with it the node. Ray lists three guesses: another
+`grpcio` than Ray wants makes the agent crash, a port is taken, the kernel killed it.
+
+## Confirm
+- The end of `dashboard_agent.log` or `runtime_env_agent.log`: `Agent is working abnormally` with a traceback means that
+  it failed by itself, `Exiting with SIGTERM` that somebody ended it. A log that simply ends: killed or crashed.
+- `dmesg -T | grep -i 'killed process'` on that node.
+- The exit code that the raylet prints does not decide: it was 0 for an agent that got SIGKILL (Ray 2.60).
+
+## Fix
+What the traceback says. Without one: the kernel log, and the version of `grpcio`. Then start the node again.
+
+## Not this when
+The raylet died first: its agents then say `Raylet is terminated` (`raylet-died`). At a normal stop the raylet ends its
+agents itself (`ray-stopped`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from raydoctor.case import Case
+from raydoctor.model import Entity, Event, Finding, Gap, Link, Remedy, Subject
+from raydoctor.rule import Example, Signal, rule
+from raydoctor.rules import _cluster as cluster
+from raydoctor.rules._cluster import AGENT_FAILED, FAULT_TOLERANCE_DOC, DeadRaylet
+from raydoctor.rules._traceback import parse
+from raydoctor.signals import NODE_DEAD, RAY_EXCEPTION, RAYLET, RAYLET_STARTED
+
+EXITED = Signal(
+    "agent.exited",
+    "Agent process with name ",
+    r"^Agent process with name (?P<agent>\w+) exited, exit code (?P<code>-?\d+)",
+    RAYLET,
+    "Agent process with name dashboard_agent exited, exit code 0.",
+)
+ABNORMAL = Signal(
+    "agent.abnormal",
+    "Agent is working abnormally. It will exit immediately.",
+    r"^Agent is working abnormally\. It will exit immediately\.(?P<what>.*)",
+    ("dashboard-agent",),
+    "Agent is working abnormally. It will exit immediately.\nTraceback (most recent call last):\nImportError: cygrpc",
+    extent="record",
+    symptom=True,
+)
+SIGTERM = Signal(
+    "agent.sigterm",
+    "Exiting with SIGTERM immediately...",
+    r"^Exiting with SIGTERM immediately\.\.\.",
+    ("dashboard-agent",),
+    "Exiting with SIGTERM immediately...",
+)
+
+_PORT_TAKEN = "ddress already in use"
+_N = "946bde575ec494f0d7d35f9d5596571774b3d8661d4853b0781b56d5"
+_STARTED = (
+    f"[2026-11-21 10:45:58,136 I 313 313] (raylet) node_manager.cc:355: Raylet of id, {_N} started. Raylet consists of "
+    "node_manager and object_manager. node_manager address: 10.0.0.2:0 object_manager address: 10.0.0.2:46637 hostname: n\n"
+)
+_EXITED = f"[2026-11-21 10:46:12,577 I 313 337] (raylet) agent_manager.cc:83: {EXITED.sample}\n"
+_FAILED = (
+    f"[2026-11-21 10:46:12,577 E 313 337] (raylet) agent_manager.cc:87: {AGENT_FAILED.sample}\n"
+    "The raylet fate shares with the agent. This can happen because\n- The version of `grpcio` doesn't follow Ray's "
+    "requirement. Agent can segfault with the incorrect `grpcio` version. Check the grpcio version `pip freeze | grep grpcio`.\n"
+    "- The agent is killed by the OS (e.g., out of memory).\n"
+)
+_NODE_DEAD = (
+    "[2026-11-21 10:46:12,580 I 17 33] (gcs_server) gcs_node_manager.cc:734: , death reason = UNEXPECTED_TERMINATION, death message "
+    f"= dashboard_agent failed and raylet fate-shares with it. node_id={_N} node_name=10.0.0.2\n"
+)
+_PORT = (
+    "2026-11-21 10:46:12,100\tERROR agent.py:430 -- Agent is working abnormally. It will exit immediately.\n"
+    "Traceback (most recent call last):\n"
+    '  File "/home/user/venv/lib/python3.11/site-packages/ray/dashboard/agent.py", line 425, in <module>\n'
+    "    loop.run_until_complete(agent.run())\n"
+    "OSError: [Errno 98] error while attempting to bind on address ('10.0.0.2', 52365): address already in use\n"
+)
+_LOST = "ray.exceptions.LocalRayletDiedError: The task's local raylet died. Check raylet.out for more information.\n"
+
+
+@dataclass(frozen=True, slots=True)
+class _Agent:
+    """The agent that took its raylet down, and what is known of its end."""
+
+    name: str
+    failed: Event
+    exited: tuple[Event, ...]
+    abnormal: tuple[Event, ...]
+    sigterm: tuple[Event, ...]
+
+    @property
+    def why(self) -> str:
+        """Its own last words, or what else is known."""
+        if self.abnormal:
+            raised = parse(self.abnormal[-1]["what"])
+            return f"it failed of {raised}" if raised else "it failed by itself"
+        return "it got SIGTERM" if self.sigterm else "nothing tells why it ended"
+
+
+@rule(
+    tier="root",
+    severity="error",
+    rank=9,
+    looks_for=(AGENT_FAILED, EXITED, ABNORMAL, SIGTERM, RAYLET_STARTED, *NODE_DEAD, RAY_EXCEPTION),
+    examples=(
+        Example(
+            "the dashboard agent was killed: its log ends, the raylet says so",
+            {
+                "logs/raylet.out": _STARTED + _EXITED + _FAILED,
+                "logs/raylet.err": _FAILED,
+                "logs/gcs_server.out": _NODE_DEAD,
+                "driver.log": _LOST,
+            },
+            roots=("agent-died",),
+            consequences=("node-died",),
+            says=("dashboard_agent", "10.0.0.2", "grpcio"),
+        ),
+        Example(
+            "it could not have its port",
+            {
+                "logs/raylet.out": _STARTED + _FAILED,
+                "logs/gcs_server.out": "",
+                "logs/dashboard_agent.log": _PORT,
+            },
+            roots=("agent-died",),
+            says=("address already in use", "52365", "--dashboard-agent-listen-port"),
+        ),
+        Example(
+            "the driver's output alone",
+            {
+                "driver.log": "".join(f"(raylet) {line}\n" for line in _FAILED.splitlines()) + _LOST,
+            },
+            roots=("agent-died",),
+        ),
+        Example(
+            "at a normal stop the raylet ends its agents",
+            {
+                "logs/raylet.out": _STARTED
+                + "[2026-11-21 10:46:12,500 I 313 313] (raylet) main.cc:1174: received SIGTERM. Existing local drain request = None\n"
+                + _EXITED,
+                "logs/gcs_server.out": "",
+                "logs/dashboard_agent.log": f"2026-11-21 10:46:12,570\tWARNING agent.py:421 -- {SIGTERM.sample}\n",
+            },
+        ),
+        Example(
+            "the raylet was killed, and its agents noticed",
+            {
+                "logs/raylet.out": _STARTED,
+                "logs/gcs_server.out": "",
+                "logs/dashboard_agent.log": "2026-11-21 10:46:13,100\tERROR process_watcher.py:115 -- Raylet is terminated. "
+                "Termination is unexpected. Possible reasons include: (1) SIGKILL by the user or system OOM killer\n",
+                "driver.log": _LOST,
+            },
+            roots=("raylet-died",),
+        ),
+    ),
+)  # fmt: skip
+def agent_died(case: Case) -> Iterator[Finding]:
+    """One finding per raylet that went down with its agent; one where only the driver saw it."""
+    found = False
+    for raylet in cluster.dead_raylets(case):
+        said = [e for e in raylet.said if e.kind == AGENT_FAILED.kind]
+        if said:
+            found = True
+            yield _finding(case, raylet, _agent(case, said[0]))
+    told = [e for e in case.of(AGENT_FAILED.kind) if not case.torn_down(e)]
+    if told and not found:
+        yield _told(case, told)
+
+
+def _agent(case: Case, failed: Event) -> _Agent:
+    name = failed["agent"] or ("runtime_env_agent" if failed["late"] else "dashboard_agent")
+
+    def near(kind: str) -> tuple[Event, ...]:
+        return tuple(
+            e
+            for e in case.near(failed, kind, before=10, after=1)
+            if case.node_of(e.source) == case.node_of(failed.source)
+        )
+
+    exited = tuple(e for e in near(EXITED.kind) if e["agent"] == name)
+    if name != "dashboard_agent":
+        return _Agent(name, failed, exited, (), ())
+    return _Agent(name, failed, exited, near(ABNORMAL.kind), near(SIGTERM.kind))
+
+
+def _finding(case: Case, raylet: DeadRaylet, agent: _Agent) -> Finding:
+    errors = cluster.lost_driver_errors(case)
+    local = cluster.is_drivers(case, raylet.node)
+    return Finding(
+        f"The {agent.name} of node {raylet.ip} died ({agent.why}), and the raylet (pid {raylet.pid}) went down with it",
+        (*_links(agent), *cluster.witnesses(raylet)[:2], *_seen(errors)),
+        explains=(Entity("raylet", raylet.node), *cluster.lost_jobs(case, raylet)),
+        caused_by=(Entity("gcs", "gcs"),),
+        subjects=(Subject("raylet", raylet.node, "raylet", raylet.pid, raylet.node),),
+        severity="critical" if local else "error",
+        remedies=_remedies(agent),
+        covers=(*raylet.said, *raylet.seen, *agent.abnormal, *errors, *_echoes(case)),
+        gaps=_gaps(case, agent, raylet.ip),
+    )
+
+
+def _told(case: Case, told: list[Event]) -> Finding:
+    """Where the raylet's own log is not here."""
+    agent = _agent(case, told[0])
+    errors = cluster.lost_driver_errors(case)
+    place = f" of node {told[0]['ip']}" if told[0]["ip"] else ""
+    return Finding(
+        f"The {agent.name}{place} died ({agent.why}), and its raylet went down with it",
+        (*_links(agent), *_seen(errors)),
+        explains=(Entity("raylet", "local"),),
+        subjects=(Subject("raylet", None, "raylet", told[0].pid),),
+        severity="critical" if errors else "error",
+        remedies=_remedies(agent),
+        covers=(*told, *agent.abnormal, *errors),
+        gaps=_gaps(case, agent, told[0]["ip"]),
+    )
+
+
+def _links(agent: _Agent) -> Iterator[Link]:
+    for event in agent.abnormal[-1:]:
+        yield Link(event, f"the {agent.name} gives up: {agent.why}")
+    for event in agent.sigterm[-1:]:
+        yield Link(event, f"the {agent.name} was told to end")
+    for event in agent.exited[:1]:
+        yield Link(event, f"the raylet sees the {agent.name} gone")
+    yield Link(agent.failed, "the raylet ends itself, and its node, because of that")
+
+
+def _seen(errors: tuple[Event, ...]) -> Iterator[Link]:
+    for event in errors[:1]:
+        yield Link(event, f"the driver got {event['type']}")
+
+
+def _echoes(case: Case) -> tuple[Event, ...]:
+    return tuple(e for e in case.of(AGENT_FAILED.kind) if e.source.role not in RAYLET)
+
+
+def _gaps(case: Case, agent: _Agent, ip: str) -> tuple[Gap, ...]:
+    if agent.abnormal or agent.sigterm or "kernel" in case.roles:
+        return ()
+    return (
+        Gap(
+            f"kernel log{f' of {ip}' if ip else ''}",
+            f"not in the capture: it would tell whether the kernel ended the {agent.name} (memory, SIGSEGV)",
+            "On that node: dmesg -T > dmesg.txt, and put it beside the logs.",
+        ),
+    )
+
+
+def _remedies(agent: _Agent) -> tuple[Remedy, ...]:
+    if agent.abnormal and _PORT_TAKEN in agent.abnormal[-1]["what"]:
+        options = "--dashboard-agent-listen-port=<free> --metrics-export-port=<free>"
+        return (
+            Remedy(
+                "Give the agent ports that are free on that node",
+                ("ss -ltnp   # what holds the port now", f"ray start {options} …"),
+                risk="disruptive",
+                doc="https://docs.ray.io/en/latest/ray-core/configure.html#ports-configurations",
+            ),
+        )
+    find = Remedy(
+        f"Find out what ended the {agent.name}",
+        (
+            f"tail -50 logs/{agent.name}.log logs/{agent.name}.err",
+            "dmesg -T | grep -iE 'killed process|segfault'   # on that node",
+            "pip freeze | grep -iE 'grpcio|protobuf|^ray'   # the same as in an environment that works?",
+        ),
+        doc=FAULT_TOLERANCE_DOC,
+    )
+    again = Remedy(
+        "Install Ray's own choice of grpcio and the agent's other packages, and start the node again",
+        ('pip install -U "ray[default]==<the cluster\'s version>"', "ray start …"),
+        risk="disruptive",
+    )
+    return (find, again)

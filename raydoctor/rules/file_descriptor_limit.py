@@ -1,0 +1,282 @@
+"""A process of Ray could open no more files: the limit of open files (`ulimit -n`) is too low.
+
+## What you see
+The raylet ends with `Too many workers, failed to create a file. Try setting ulimit -n <num_files> then restart Ray.`,
+and the node with it (`LocalRayletDiedError`, `NodeDiedError`). Or `[Errno 24] Too many open files` in a daemon's log,
+or gRPC's `File descriptor limit reached. Retrying.` while calls hang.
+
+## Why
+Every worker costs the raylet and the GCS some open files: sockets and pipes (measured: about 3 in the raylet with Ray
+2.60, 5 with 2.9; they begin with some 60). A process inherits the limit of the shell, container or service that
+started it. `ray.init` raises its own up to the hard limit, and prints `File descriptor limit N is too low for
+production servers` where it stays below 4096; `ray start` does neither.
+
+## Confirm
+- `grep 'open files' /proc/$(pgrep -o raylet)/limits` on that node, and `ls /proc/<pid>/fd | wc -l` of the process.
+- `errno: 24 (Too many open files)` in `events/event_RAYLET.log`.
+
+## Fix
+Raise the limit where Ray is started, on every node, and restart Ray: a running process keeps the limit it has.
+
+## Not this when
+The warning about the limit stands alone: most small clusters never reach it. `Resource temporarily unavailable` is a
+limit on threads (`thread-limit`), `No space left on device` a full disk (`disk-full`). A task that itself opens
+thousands of files and raises `OSError` is `task-exception`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from raydoctor.case import Case
+from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.rule import Example, Signal, rule
+from raydoctor.rules import _cluster as cluster
+from raydoctor.rules import _evidence as evidence
+from raydoctor.rules._cluster import TOO_MANY_FILES, DeadRaylet
+from raydoctor.signals import DRIVER, GCS, NODE_DEAD, RAY_EXCEPTION, RAYLET, RAYLET_STARTED
+
+_DAEMONS = ("dashboard", "dashboard-agent", "runtime-env-agent", "log-monitor", "monitor")
+
+BANNER = Signal(
+    "files.limit",
+    " is too low for production servers",
+    r"^File descriptor limit (?P<limit>\d+) is too low for production servers",
+    DRIVER,
+    "File descriptor limit 100 is too low for production servers and may result in connection errors. At least 8192 is "
+    "recommended. --- Fix with 'ulimit -n 8192'",
+)
+GRPC = (
+    Signal(
+        "files.grpc",
+        "File descriptor limit reached. Retrying.",
+        r"^File descriptor limit reached\. Retrying\.",
+        (*RAYLET, *GCS, *_DAEMONS),
+        "File descriptor limit reached. Retrying.",
+        symptom=True,
+    ),
+    Signal(
+        "files.grpc",
+        " with error: |Too many open files|",
+        r"\bsocket\(\d+, \d+, \d+\) returned -?\d+ with error: \|Too many open files\|",
+        (*RAYLET, *GCS, *_DAEMONS),
+        "socket(10, 1, 0) returned -1 with error: |Too many open files|. This process might not have a sufficient file "
+        "descriptor limit for the number of connections grpc wants to open",
+        symptom=True,
+    ),
+)
+PYTHON = Signal(
+    "files.python",
+    "[Errno 24] Too many open files",
+    r"^(?:OSError|[\w.]*Error): \[Errno 24\] Too many open files",
+    (*_DAEMONS, *DRIVER),
+    "OSError: [Errno 24] Too many open files: '/proc/stat'",
+    symptom=True,
+)
+
+_DOC = "https://docs.ray.io/en/latest/ray-core/configure.html"
+_ENOUGH = 65536
+_N = "22c00d69c65a13466942f2a8aa08d230059da8310e62499720254418"
+_STARTED = (
+    f"[2026-11-21 10:43:41,993 I 293 293] (raylet) node_manager.cc:355: Raylet of id, {_N} started. Raylet consists of "
+    "node_manager and object_manager. node_manager address: 10.0.0.2:0 object_manager address: 10.0.0.2:46637 hostname: n\n"
+)
+_WORKERS = "".join(
+    f"[2026-11-21 10:43:5{n},100 I 293 293] (raylet) worker_pool.cc:564: Started worker process with pid {400 + n} "
+    f"worker_id={n:056x}\n"
+    for n in range(8)
+)
+_FATAL = f"[2026-11-21 10:44:03,585 C 293 293] (raylet) worker_pool.cc:760: {TOO_MANY_FILES.sample}\n*** StackTrace Information ***\n"
+_BANNER = f"2026-11-21 10:43:29,183\tWARNING worker.py:1776 -- {BANNER.sample}\n"
+_LOST = "ray.exceptions.LocalRayletDiedError: The task's local raylet died. Check raylet.out for more information.\n"
+
+
+@rule(
+    tier="root",
+    severity="error",
+    rank=8,
+    looks_for=(
+        *(TOO_MANY_FILES, BANNER, *GRPC, PYTHON),
+        *(RAYLET_STARTED, *NODE_DEAD, RAY_EXCEPTION),
+    ),
+    examples=(
+        Example(
+            "the raylet cannot make a worker's files, and ends",
+            {
+                "logs/raylet.out": _STARTED + _WORKERS + _FATAL,
+                "logs/raylet.err": _FATAL,
+                "logs/gcs_server.out": "",
+                "driver.log": _BANNER + _LOST,
+            },
+            roots=("file-descriptor-limit",),
+            says=("10.0.0.2", "limit of 100", "8 workers", "ulimit -n 65536", "LimitNOFILE"),
+        ),
+        Example(
+            "the driver's output alone",
+            {"driver.log": f"{_BANNER}(raylet) {_FATAL.partition(chr(10))[0]}\n{_LOST}"},
+            roots=("file-descriptor-limit",),
+            says=("limit of 100",),
+        ),
+        Example(
+            "gRPC of the GCS finds no descriptor",
+            {
+                "logs/gcs_server.err": "E1121 04:58:43.606480278   31606 tcp_server_posix.cc:378]              File descriptor limit "
+                "reached. Retrying.\n",
+                "logs/gcs_server.out": "",
+                "logs/raylet.out": "",
+            },
+            roots=("file-descriptor-limit",),
+            says=("GCS",),
+        ),
+        Example(
+            "Ray warns of the limit on every start, and nothing comes of it",
+            {"driver.log": f"{_BANNER}done\n", "logs/raylet.out": _STARTED, "logs/gcs_server.out": ""},
+        ),
+        Example(
+            "a task prints both sentences",
+            {
+                "driver.log": f"(audit pid=12) {TOO_MANY_FILES.sample}\n(audit pid=12) {PYTHON.sample}\n{GRPC[0].sample}\n",
+                "logs/raylet.out": _STARTED,
+                "logs/gcs_server.out": "",
+            },
+        ),
+    ),
+)  # fmt: skip
+def file_descriptor_limit(case: Case) -> Iterator[Finding]:
+    """One finding per raylet that ended of it; one for processes that lived on without files."""
+    ended = [
+        raylet
+        for raylet in cluster.dead_raylets(case)
+        if any(e.kind == TOO_MANY_FILES.kind for e in raylet.said)
+    ]
+    for raylet in ended:
+        yield _of_raylet(case, raylet)
+    if ended:
+        return
+    if told := case.of(TOO_MANY_FILES.kind):
+        yield _told(case, told)
+    elif short := [e for e in case.of("files.grpc", "files.python") if _is_rays(case, e)]:
+        yield _of_others(case, short)
+
+
+def _is_rays(case: Case, event: Event) -> bool:
+    """Whether Ray's own process says it. In a driver only beside Ray's warning about the limit."""
+    if event.source.role in DRIVER:
+        return bool(case.of(BANNER.kind))
+    return not case.torn_down(event)
+
+
+def _of_raylet(case: Case, raylet: DeadRaylet) -> Finding:
+    said = [e for e in raylet.said if e.kind == TOO_MANY_FILES.kind]
+    workers = _workers(case, raylet, said[0])
+    errors = cluster.lost_driver_errors(case)
+    links = [*_limit(case), Link(said[0], _shows(workers))]
+    links += cluster.witnesses(raylet)[:2]
+    links += [Link(e, f"the driver got {e['type']}") for e in errors[:1]]
+    local = cluster.is_drivers(case, raylet.node)
+    among = f" with {evidence.many(workers, 'worker')}" if workers else ""
+    return Finding(
+        f"The raylet (pid {raylet.pid}) of node {raylet.ip} reached its {_number(case)} open files{among}, and ended",
+        tuple(links),
+        explains=(Entity("raylet", raylet.node), *cluster.lost_jobs(case, raylet)),
+        subjects=(Subject("raylet", raylet.node, "raylet", raylet.pid, raylet.node),),
+        severity="critical" if local else "error",
+        remedies=_remedies(),
+        covers=(*said, *raylet.seen, *errors, *_all(case)),
+    )
+
+
+def _told(case: Case, told: list[Event]) -> Finding:
+    """Where the raylet's own log is not here, or does not tell whose it is."""
+    errors = cluster.lost_driver_errors(case)
+    place = f" of node {told[0]['ip']}" if told[0]["ip"] else ""
+    links = [*_limit(case), Link(told[0], _shows(0))]
+    links += [Link(e, f"the driver got {e['type']}") for e in errors[:1]]
+    return Finding(
+        f"The raylet{place} reached its {_number(case)} open files, and ended",
+        tuple(links),
+        explains=(Entity("raylet", "local"),),
+        subjects=(Subject("raylet", None, "raylet", told[0].pid),),
+        severity="critical",
+        remedies=_remedies(),
+        covers=(*told, *errors, *_all(case)),
+    )
+
+
+def _of_others(case: Case, short: Sequence[Event]) -> Finding:
+    who = evidence.join_names(_process(e) for e in short)
+    return Finding(
+        f"{who[0].upper()}{who[1:]} reached the {_number(case)} open files: connections and files fail",
+        (*_limit(case), Link(short[0], f"{_process(short[0])} can open no more files")),
+        explains=(Entity("files", "limit"),),
+        count=evidence.total(short),
+        remedies=_remedies(),
+        covers=_all(case),
+    )
+
+
+def _process(event: Event) -> str:
+    role = event.source.role
+    known = {
+        "raylet": "a raylet",
+        "gcs": "the GCS",
+        "driver": "the driver",
+        "job-driver": "the driver",
+    }
+    return known.get(role.removesuffix("-out").removesuffix("-err"), f"Ray's {role}")  # fmt: skip
+
+
+def _workers(case: Case, raylet: DeadRaylet, last: Event) -> int:
+    """How many workers it had started; ends of workers are not counted off."""
+    return evidence.total(
+        [
+            e
+            for e in case.of("worker.started")
+            if case.node_of(e.source) == raylet.node and (e.at or 0) <= (last.at or 0)
+        ]
+    )
+
+
+def _shows(workers: int) -> str:
+    after = f" after starting {workers}" if workers else ""
+    return f"the raylet cannot open the files of one more worker{after}, and gives up"
+
+
+def _limit(case: Case) -> list[Link]:
+    return [
+        Link(e, f"a process may have {e['limit']} files open, says Ray at the start")
+        for e in case.of(BANNER.kind)[:1]
+    ]
+
+
+def _number(case: Case) -> str:
+    """The limit where a driver printed it: what it starts inherits it."""
+    told = {e["limit"] for e in case.of(BANNER.kind)}
+    return f"limit of {told.pop()}" if len(told) == 1 else "limit of"
+
+
+def _all(case: Case) -> tuple[Event, ...]:
+    return tuple(
+        e for e in case.of(TOO_MANY_FILES.kind, "files.grpc", "files.python") if _is_rays(case, e)
+    )
+
+
+def _remedies() -> tuple[Remedy, ...]:
+    return (
+        Remedy(
+            f"Allow {_ENOUGH} open files where Ray is started, on every node, and start Ray again",
+            (
+                f"ulimit -n {_ENOUGH}; ray start …   # in the same shell; hard limit: /etc/security/limits.conf",
+                f"docker run --ulimit nofile={_ENOUGH}:{_ENOUGH} …",
+                f"LimitNOFILE={_ENOUGH}   # in the [Service] of a systemd unit (containerd's, on Kubernetes)",
+                "grep 'open files' /proc/$(pgrep -o raylet)/limits   # what it has now",
+            ),
+            risk="disruptive",
+            doc=_DOC,
+        ),
+        Remedy(
+            "Until then run fewer workers at once on a node",
+            ("ray start --num-cpus=<fewer> …   # or larger num_cpus= for the actors",),
+            doc=_DOC,
+        ),
+    )
