@@ -78,6 +78,15 @@ SPILLING_OFF = Signal(
     "Object spilling is disabled because spilling config is unspecified",
 )  # fmt: skip
 
+SPILLING_UNPARSED = Signal(
+    "store.spilling_off", "Failed to parse spilling config, error message: ",
+    r"^Failed to parse spilling config, error message: (?P<error>.*)", RAYLET,
+    "Failed to parse spilling config, error message: [json.exception.parse_error.101] parse error at line 1, column 1: syntax error "
+    "while parsing value - unexpected end of input; expected '[', '{', or a literal",
+    symptom=True,
+)  # fmt: skip
+"""Up to 2.40 in place of the words above: what is no JSON, as the empty text of "off", means no spilling."""
+
 SPILLED = Signal(
     "store.spilled", " MiB, ",
     r"^(?::info_message:)?Spilled (?P<mib>\d+) MiB, (?P<objects>\d+) objects, write throughput (?P<rate>\d+) MiB/s",

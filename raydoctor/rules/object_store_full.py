@@ -91,7 +91,8 @@ _OUT_OF_DISK = (
     severity="error",
     rank=66,
     looks_for=(
-        PUT_FAILED, store.OUT_OF_DISK, *store.DISK_OVER, *store.FALLBACK_FAILED, store.FALLBACK, store.SPILLING_OFF, store.STORE_SIZE,
+        PUT_FAILED, store.OUT_OF_DISK, *store.DISK_OVER, *store.FALLBACK_FAILED, store.FALLBACK, store.SPILLING_OFF,
+        store.SPILLING_UNPARSED, store.STORE_SIZE,
         RAY_EXCEPTION,
     ),
     examples=(
@@ -226,7 +227,7 @@ def _overflow(case: Case, node: str, failed: list[Event], errors: list[Event]) -
         subjects=(Subject("node", node, node=node),) if node else (),
         count=count,
         remedies=(*(_SPILLING_ON if off else ()), *_more_memory(room), *_FEWER),
-        covers=(*failed, *errors),
+        covers=(*failed, *errors, *off),
     )
 
 

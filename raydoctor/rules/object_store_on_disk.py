@@ -1,0 +1,255 @@
+"""The object store lies on a disk instead of in shared memory, in whole or in part.
+
+## What you see
+Everything works, slowly. Either, when Ray starts, `The object store is using /tmp/ray instead of /dev/shm because
+/dev/shm has only 67108864 bytes available. This will harm performance!` (above 10 GB Ray refuses to start: `The
+configured object store size (… GB) exceeds /dev/shm size`); or, while it runs, `Shared memory store full, falling back to
+allocating from filesystem: 20971774` in raylet.out, and nothing at all in the driver's output.
+
+## Why
+Ray puts the store into /dev/shm, a file system in memory. Containers get one of 64 MB unless told otherwise; a store that
+does not fit there goes to Ray's temporary directory. And a store that is full, and cannot spill (spilling is switched
+off, or everything in it is in use), makes further objects in files: every read and write of them goes through the page
+cache to the disk.
+
+## Confirm
+- `df -h /dev/shm` on the node, or in the container.
+- raylet.out: `Starting object store with directory /tmp/ray` (it should be /dev/shm).
+- `ray memory --stats-only`; files named `plasma…` below the session directory.
+
+## Fix
+`docker run --shm-size=…`, in Kubernetes an `emptyDir` with `medium: Memory` mounted at /dev/shm, or a smaller
+`object_store_memory`. For overflow: leave spilling on, keep fewer objects in scope, or give the store more memory.
+
+## Not this when
+Some objects fall back while spilling catches up: less than the store holds is no diagnosis. The files found no room
+either (`object-store-full`); the disk is full (`disk-full`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import ceil
+
+from raydoctor.case import Case
+from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.rule import Example, Signal, rule
+from raydoctor.rules import _evidence as evidence
+from raydoctor.rules import _store as store
+from raydoctor.signals import DRIVER
+
+_DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/memory-management.html"
+_MB = 1024**2
+
+NOT_IN_SHM = Signal(
+    "store.not_in_shm", " instead of /dev/shm because /dev/shm has only ",
+    r"The object store is using (?P<dir>\S+) instead of /dev/shm because /dev/shm has only (?P<shm>\d+) bytes available\."
+    r".*?(?:--shm-size=(?P<wanted>[\d.]+)gb|$)", DRIVER,
+    "WARNING: The object store is using /tmp/ray instead of /dev/shm because /dev/shm has only 67108864 bytes available. This will "
+    "harm performance! You may be able to free up space by deleting files in /dev/shm. If you are inside a Docker container, you "
+    "can increase /dev/shm size by passing '--shm-size=0.32gb' to 'docker run' (or add it to the run_options list in a Ray cluster "
+    "config). Make sure to set this to more than 30% of available RAM.",
+)  # fmt: skip
+"""`services.py`, to the terminal of whoever starts Ray; the size is the store's and a tenth more, in decimal gigabytes."""
+TOO_LARGE_FOR_SHM = Signal(
+    "store.refused_without_shm", " GB) exceeds /dev/shm size (",
+    r"^(?:\| )*ValueError: The configured object store size \((?P<gb>[\d.e+-]+) GB\) exceeds /dev/shm size \((?P<shm_gb>[\d.e+-]+) GB\)",
+    DRIVER,
+    "ValueError: The configured object store size (11.0 GB) exceeds /dev/shm size (0.067108864 GB). This will harm performance. "
+    "Consider deleting files in /dev/shm or increasing its size with --shm-size in Docker. To ignore this warning, set "
+    "RAY_OBJECT_STORE_ALLOW_SLOW_STORAGE=1.",
+    symptom=True,
+)  # fmt: skip
+IN_TMP = Signal(
+    "store.in_temp_dir", "Starting object store with directory /tmp",
+    r"^Starting object store with directory (?P<dir>/tmp[^,]*), fallback (?P<fallback>[^,]+),", ("raylet-out",),
+    "Starting object store with directory /tmp/ray, fallback /tmp/ray/session_2026-11-21_10-45-37_201621_16, and huge page support "
+    "disabled",
+)  # fmt: skip
+"""The raylet's own line: where Ray was started by `ray start`, the warning is in no file."""
+
+
+def _raylet(second: int, text: str) -> str:
+    return f"[2026-11-21 07:53:{second:02d},043 I 293 303] (raylet) dlmalloc.cc:378: {text}\n"
+
+
+_START = _raylet(6, "Allowing the Plasma store to use up to 0.104858GB of memory.")
+_OVERFLOW = "".join(_raylet(8 + n, store.FALLBACK.sample) for n in range(6))
+_HEADS = {"logs/gcs_server.out": ""}
+
+
+@rule(
+    tier="root",
+    severity="warning",
+    rank=67,
+    looks_for=(NOT_IN_SHM, TOO_LARGE_FOR_SHM, IN_TMP, store.FALLBACK, store.SPILLING_OFF, store.STORE_SIZE),
+    examples=(
+        Example(
+            "spilling is off, so the store overflows into files",
+            {**_HEADS, "logs/raylet.out": _START + _raylet(7, store.SPILLING_OFF.sample) + _OVERFLOW},
+            roots=("object-store-on-disk",),
+            says=("6 objects", "120 MB", "100 MB", "switched off", "object_store_memory="),
+        ),
+        Example(
+            "a container with 64 MB of shared memory",
+            {**_HEADS, "logs/raylet.out": _START + _raylet(7, IN_TMP.sample),
+             "driver.log": f"2026-11-21 07:53:05,000\tWARNING services.py:2248 -- {NOT_IN_SHM.sample}\n"},
+            roots=("object-store-on-disk",),
+            says=("/tmp/ray", "64.0 MB", "--shm-size=0.32gb"),
+        ),
+        Example(
+            "a store of more than 10 GB: Ray refuses",
+            {"driver.log": f"Traceback (most recent call last):\n  File \"/app/main.py\", line 3, in <module>\n{TOO_LARGE_FOR_SHM.sample}\n"},
+            roots=("object-store-on-disk",),
+            says=("11.0 GB", "64.0 MB", "--shm-size=12.10gb"),
+        ),
+        Example(
+            "one block falls back while spilling catches up; the store is where it should be; a task prints the warning",
+            {
+                **_HEADS,
+                "logs/raylet.out": _START + _raylet(7, IN_TMP.sample.replace("/tmp/ray,", "/dev/shm,", 1)) + _raylet(8, store.FALLBACK.sample),
+                "driver.log": f"(check pid=12) {NOT_IN_SHM.sample}\n",
+            },
+        ),
+    ),
+)  # fmt: skip
+def object_store_on_disk(case: Case) -> Iterator[Finding]:
+    """One finding for a store that is not in shared memory, and one per node whose store overflowed."""
+    for event in case.of("store.refused_without_shm")[:1]:
+        yield _refused(case, event)
+    if found := _outside(case):
+        yield found
+    for node, told in store.by_node(case, case.of("store.fallback")).items():
+        size = sum(int(e["bytes"]) * e.count for e in told)
+        capacity = store.capacity_of(case, node)
+        off = store.own_log_first(store.by_node(case, case.of("store.spilling_off")).get(node, []))
+        if off or (capacity and size >= capacity):
+            yield _overflow(case, node, told, size, off)
+
+
+# ---------------------------------------------------------------- not in shared memory
+
+
+def _refused(case: Case, event: Event) -> Finding:
+    wanted, shm = float(event["gb"]), evidence.size(float(event["shm_gb"]) * 1e9)
+    return Finding(
+        f"Ray did not start: an object store of {wanted:.1f} GB does not fit into /dev/shm, which has {shm}",
+        (Link(event, f"{wanted:.1f} GB asked for, {shm} there"),),
+        explains=(Entity("store", "start"),),
+        severity="error",
+        remedies=_larger_shm(f"{wanted * 1.1:.2f}gb"),
+        covers=tuple(case.of("store.refused_without_shm")),
+    )
+
+
+def _outside(case: Case) -> Finding | None:
+    warned, placed = case.of("store.not_in_shm"), case.of("store.in_temp_dir")
+    chosen = [
+        e for e in placed if e["fallback"].startswith(e["dir"])
+    ]  # Ray's choice, nobody else's
+    if not warned and not chosen:
+        return None
+    directory = (warned or chosen)[0]["dir"]
+    shm = evidence.size(int(warned[0]["shm"])) if warned else ""
+    because = f": /dev/shm has only {shm}" if shm else ", because /dev/shm was too small for it"
+    capacity = max((float(e["gb"]) * 1e9 for e in case.of("store.size")), default=0.0)
+    of = f" ({evidence.size(capacity)})" if capacity else ""
+    return Finding(
+        f"The object store{of} lies on the disk, in {directory}, instead of in shared memory{because}",
+        (
+            *(Link(e, f"Ray finds {shm} in /dev/shm, too little for the store") for e in warned[:1]),
+            *(Link(e, f"the raylet puts the store into {e['dir']}") for e in chosen[:1]),
+        ),
+        explains=(Entity("store", "place"),),
+        remedies=_larger_shm(_wanted(warned, capacity)),
+        covers=(*warned, *chosen),
+    )  # fmt: skip
+
+
+def _wanted(warned: list[Event], capacity: float) -> str:
+    """The size that Ray asks for, or computed as Ray does."""
+    told = next((e["wanted"] for e in warned if e["wanted"]), "")
+    return f"{told or f'{capacity * 1.1 / 1e9:.2f}'}gb" if told or capacity else "…gb"
+
+
+def _larger_shm(size: str) -> tuple[Remedy, ...]:
+    return (
+        Remedy(
+            f"Give the container {size} of shared memory",
+            (
+                f"docker run --shm-size={size} …",
+                "# Kubernetes: an emptyDir with medium: Memory, mounted at /dev/shm",
+                "df -h /dev/shm            # outside a container: what fills it? delete old files there",
+            ),
+            risk="disruptive",
+            doc="https://docs.ray.io/en/latest/ray-core/starting-ray.html",
+        ),
+        Remedy(
+            "Or ask for a store that fits into /dev/shm as it is",
+            ("ray start --object-store-memory=<bytes below what df says> …",),
+            risk="disruptive",
+            doc=_DOC,
+        ),
+    )
+
+
+# ---------------------------------------------------------------- overflow
+
+
+def _overflow(case: Case, node: str, told: list[Event], size: int, off: list[Event]) -> Finding:
+    capacity = store.capacity_of(case, node)
+    count = evidence.total(told)
+    holds = f" of {evidence.size(capacity)}" if capacity else ""
+    spilling = " and spilling is switched off" if off else ""
+    return Finding(
+        f"{evidence.many(count, 'object')} ({evidence.size(size)}) went into files on the disk: the object store{holds}"
+        f"{store.where(case, node)} is full{spilling}",
+        (
+            *(Link(e, "spilling is switched off on this node") for e in off[:1]),
+            Link(told[0], f"the first object in a file: {evidence.size(int(told[0]['bytes']))}"),
+            *(Link(e, f"the last of {count}") for e in told[1:][-1:]),
+        ),
+        explains=(Entity("store", node),),
+        caused_by=(Entity("spilling", node),),
+        subjects=(Subject("node", node, node=node),) if node else (),
+        count=count,
+        remedies=(*(_SPILLING_ON if off else ()), *_larger(capacity, size), _FEWER),
+        covers=(*told, *off),
+    )  # fmt: skip
+
+
+_SPILLING_ON = (
+    Remedy(
+        "Leave spilling on: objects in scope then go to disk in large files, in the background",
+        (
+            "# remove automatic_object_spilling_enabled=False from _system_config / --system-config",
+            "unset RAY_automatic_object_spilling_enabled",
+        ),
+        risk="disruptive",
+        doc="https://docs.ray.io/en/latest/ray-core/objects/object-spilling.html",
+    ),
+)
+_FEWER = Remedy(
+    "Find out who keeps the objects in scope, and drop the references that are done with",
+    (
+        "RAY_record_ref_creation_sites=1 python <your script>",
+        "ray memory --group-by STACK_TRACE",
+    ),
+    doc=_DOC,
+)
+
+
+def _larger(capacity: float, overflow: int) -> tuple[Remedy, ...]:
+    """A store that would have held it all."""
+    size = ceil((capacity + overflow) / _MB) * _MB
+    return (
+        Remedy(
+            f"Give the object store {evidence.size(size)}, where the node has the memory",
+            (
+                f"ray start --object-store-memory={size} …   # each node",
+                f"ray.init(object_store_memory={size})       # where the script starts Ray",
+            ),
+            risk="disruptive",
+            doc=_DOC,
+        ),
+    )
