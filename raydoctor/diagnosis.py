@@ -6,7 +6,7 @@
 * Fallback rules run last and see what is explained already.
 * A finding whose `caused_by` names an entity that another explains becomes that one's consequence.
   One incident is one tree.
-* Every symptom event is covered by a diagnosis or listed as unexplained.
+* Every symptom event is covered by a diagnosis or listed as unexplained (see `unexplained`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from raydoctor import rules as catalogue
-from raydoctor import signals
+from raydoctor import signals, unexplained
 from raydoctor.capture.open import Capture
 from raydoctor.case import Case
 from raydoctor.model import (
@@ -24,7 +24,6 @@ from raydoctor.model import (
     CaptureInfo,
     Diagnosis,
     Entity,
-    Event,
     Finding,
     Gap,
     NodeInfo,
@@ -32,12 +31,9 @@ from raydoctor.model import (
     Report,
     Severity,
     Stats,
-    Unexplained,
 )
 from raydoctor.read import build
 from raydoctor.rule import Rule, Signal
-
-_UNEXPLAINED_TEXT = 300
 
 
 @dataclass(slots=True, eq=False)
@@ -80,6 +76,7 @@ def run(
     began = time.monotonic()
     rules = catalogue.load() if rules is None else rules
     looked_for: list[Signal] = [*signals.FACTS, *(s for r in rules for s in r.looks_for)]
+    looked_for += unexplained.signals(source.role for source in capture.sources)
     reading = build.read(capture, looked_for)
     case, gaps = reading.case, [*capture.gaps, *reading.gaps]
     candidates = judge(case, rules, gaps, strict)
@@ -87,9 +84,10 @@ def run(
     roots = _link(candidates)
     diagnoses = _number(roots, case.version)
     kinds = {s.kind for s in looked_for if s.symptom}
-    unexplained = _unexplained(case, kinds, candidates, since, until)
+    findings = [candidate.finding for candidate in candidates]
+    left = unexplained.account(case, kinds, findings, since, until)
     stats = Stats(time.monotonic() - began, reading.hits, len(case.events), len(rules))
-    return Report(_info(capture, case), diagnoses, unexplained, tuple(dict.fromkeys(gaps)), stats)
+    return Report(_info(capture, case), diagnoses, left, tuple(dict.fromkeys(gaps)), stats)
 
 
 # ---------------------------------------------------------------- findings
@@ -106,10 +104,21 @@ def judge(
     kept, holders = _claim(first)
     for rule in (r for r in ordered if r.fallback):
         case.explained = frozenset(holders)
+        case.accounted = _accounted(kept)
         found, more = _claim(_findings(rule, case, gaps, strict), holders)
         kept += found
         holders = more
     return kept
+
+
+def _accounted(candidates: Iterable[_Candidate]) -> dict[int, tuple[Entity, ...]]:
+    """Identity of an event -> what the findings explain that have it among their evidence."""
+    found: dict[int, tuple[Entity, ...]] = {}
+    for candidate in candidates:
+        finding = candidate.finding
+        for event in (*(link.event for link in finding.chain), *finding.covers):
+            found[id(event)] = (*found.get(id(event), ()), *sorted(candidate.held))
+    return found
 
 
 def _findings(rule: Rule, case: Case, gaps: list[Gap], strict: bool) -> list[_Candidate]:
@@ -228,50 +237,7 @@ def _for_version(remedy: Remedy, version: tuple[int, int] | None) -> Remedy | No
     return remedy if remedy.since <= version < remedy.until else None
 
 
-# ---------------------------------------------------------------- accounting
-
-
-def _unexplained(
-    case: Case,
-    kinds: set[str],
-    candidates: list[_Candidate],
-    since: float | None,
-    until: float | None,
-) -> tuple[Unexplained, ...]:
-    """Symptoms that no kept finding accounts for, equal ones grouped, most frequent first."""
-    covered = {
-        id(e)
-        for c in candidates
-        for e in (*(link.event for link in c.finding.chain), *c.finding.covers)
-    }
-    explained = {entity for c in candidates for entity in c.finding.explains}
-    for exit_ in case.all_exits:
-        if exit_.expected or explained & set(exit_.entities):
-            covered.update(id(e) for e in exit_.events)
-    groups: dict[tuple[str, str], list[Event]] = {}
-    for event in case.of(*sorted(kinds)):
-        outside = event.at is not None and (
-            (since or event.at) > event.at or event.at > (until or event.at)
-        )
-        if id(event) in covered or event.entities & explained or outside or case.torn_down(event):
-            continue
-        groups.setdefault((event.kind, _template(event.message)), []).append(event)
-    listed = [
-        Unexplained(
-            kind,
-            found[0].source.path,
-            found[0].line,
-            found[0].text[:_UNEXPLAINED_TEXT],
-            sum(e.count for e in found),
-        )
-        for (kind, _), found in groups.items()
-    ]
-    return tuple(sorted(listed, key=lambda u: (-u.count, u.file, u.line)))
-
-
-def _template(message: str) -> str:
-    """A message with its ids and numbers folded, so that equal troubles group."""
-    return "".join("#" if c.isdigit() else c for c in message[:160])
+# ---------------------------------------------------------------- the capture
 
 
 def _info(capture: Capture, case: Case) -> CaptureInfo:

@@ -47,6 +47,8 @@ class Signal:
     """Something broke: if no diagnosis covers it, the report lists it as unexplained."""
     fold: tuple[str, ...] = ()
     """Fields that tell events of one kind apart when a storm is folded (beyond the cap)."""
+    with_header: bool = False
+    """The pattern is searched in the record's first line as it stands, header and all."""
 
     @property
     def regex(self) -> re.Pattern[str]:

@@ -17,6 +17,7 @@ LAYERS = (
     ("collect",),
     ("read",),
     ("rules",),
+    ("unexplained",),
     ("diagnosis",),
     ("act",),
     ("render",),

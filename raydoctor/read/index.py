@@ -20,11 +20,12 @@ _LATER_LINES_MATTER = re.compile(r"\$|\\Z|\(\?!|\(\?<!")
 class Probe:
     """A signal made ready to be tried; patterns are compiled when they are first needed."""
 
-    __slots__ = ("first_line_decides", "fold", "search", "signal", "text", "whole")
+    __slots__ = ("first_line_decides", "fold", "search", "signal", "text", "whole", "with_header")
 
     def __init__(self, signal: Signal) -> None:
         self.signal = signal
         self.fold = signal.fold
+        self.with_header = signal.with_header
         self.whole = signal.extent != "line"
         """The pattern wants the whole record."""
         self.text = _deciding(signal)

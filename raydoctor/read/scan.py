@@ -207,6 +207,8 @@ class _FileReader:
                 self._count(probe, found)
 
     def _match(self, probe: Probe) -> Match[str] | None:
+        if probe.with_header:
+            return probe.search(self._text)
         if not probe.whole:
             return probe.search(self._message)
         found = probe.search(self._message) if probe.first_line_decides else None
@@ -247,7 +249,8 @@ class _FileReader:
         if len(entry.own) != 1 or self._drawn.get(literal, 0) >= _DRAWN:
             return
         probe = entry.own[0]
-        found = probe.search(self._message)
+        searched = self._text if probe.with_header else self._message
+        found = probe.search(searched)
         if found is None or self._repeated != 1:
             return
         run = self._runs.get(_key(probe, found))
@@ -257,11 +260,12 @@ class _FileReader:
             or any(o in self._text or _DIGIT(o) for o, _ in entry.hidden)
         ):
             return
-        alone = probe.whole and not probe.first_line_decides
+        alone = probe.whole and not (probe.first_line_decides or probe.with_header)
         if alone and self._record()[1] != self._message.rstrip():
             return
         self._drawn[literal] = self._drawn.get(literal, 0) + 1
-        if template := draw(probe.pattern, probe.fold, self._raw, self._message):
+        template = draw(probe.pattern, probe.fold, self._raw, searched, probe.with_header)
+        if template:
             known = self._known.setdefault(literal, [])
             known.insert(0, _Known(template.match, probe, run, alone))
             del known[_TEMPLATES:]
@@ -300,7 +304,8 @@ class _FileReader:
         text, message = head.text, head.message
         if probe.whole:
             text, message = self._record()
-        found = probe.signal.regex.search(message) or found
+        if not probe.with_header:
+            found = probe.signal.regex.search(message) or found
         groups = {k: v for k, v in found.groupdict().items() if v and _is_sane(v)}
         fields = {**head.fields, **trailing_fields(message), **groups}
         if head.who:

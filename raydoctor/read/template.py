@@ -80,18 +80,23 @@ def _opened(pattern: str, flags: int) -> tuple[re.Pattern[str], tuple[_Group, ..
 
 
 def draw(
-    pattern: re.Pattern[str], fold: Iterable[str], raw: bytes, message: str
+    pattern: re.Pattern[str],
+    fold: Iterable[str],
+    raw: bytes,
+    message: str,
+    with_header: bool = False,
 ) -> re.Pattern[bytes] | None:
     """A template of a line (with its break) that the pattern matched, or None if none is safe.
 
-    `message` is what the pattern was matched against. Where it is not simply the line's end (colours
-    in it, JSON), or other digits might make a header of the line's begin, the template accepts
-    nothing but equal lines.
+    `message` is what the pattern was matched against; `with_header`: the header is part of it. Where
+    it is not simply the line's end (colours in it, JSON), or other digits might make a header of the
+    line's begin, the template accepts nothing but equal lines.
     """
     if not raw.isascii() or len(raw) > _LONGEST:
         return None
     line, begin = raw.decode("ascii"), len(raw) - len(message)
-    if not line.endswith(message) or (not begin and line[:1] in _MAY_BEGIN_HEADERS):
+    headless = not begin and not with_header
+    if not line.endswith(message) or (headless and line[:1] in _MAY_BEGIN_HEADERS):
         return re.compile(re.escape(raw) + _BREAK)
     opened = _opened(pattern.pattern, pattern.flags & ~re.UNICODE)
     found = opened[0].search(message) if opened else None

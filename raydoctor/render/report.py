@@ -333,7 +333,7 @@ def _symptoms(view: _View) -> Page:
     if not symptoms:
         return []
     shown = symptoms if view.verbose else symptoms[:_SYMPTOMS]
-    page = [line(("Symptoms that no rule explains", "strong"))]
+    page = [line(("Errors that no rule explains", "strong"))]
     page += columns([_symptom(view, s) for s in shown], indent=2)
     if len(symptoms) > len(shown):
         page.append(line((f"… and {len(symptoms) - len(shown)} more", "dim"), indent=2))
@@ -353,7 +353,10 @@ def _verdict(view: _View) -> Page:
     if report.diagnoses:
         return []
     if report.unexplained:
-        said = ("NO CAUSE FOUND", "warning"), "  Something broke, and no rule knows why."
+        said = (
+            ("NO CAUSE FOUND", "warning"),
+            "  No rule knows the errors above; they may be harmless.",
+        )
     elif report.complete:
         said = ("NOTHING FOUND", "ok"), "  The evidence is complete and shows no failure."
     else:
