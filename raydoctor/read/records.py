@@ -1,10 +1,11 @@
 """Log lines -> records: headers, driver prefixes, colours, and where a record ends.
 
 The forms (Ray 2.3 to 2.60): C++ `[2026-11-21 07:34:50,739 W 283 293] (raylet) store.cc:366: text`,
-Python `2026-11-21 07:35:03,092<TAB>WARNING worker.py:2622 -- text`, one JSON object a line
-(RAY_BACKEND_LOG_JSON, LoggingConfig), gRPC's and abseil's `E1121 04:58:43.606480 31606 f.cc:378] text`,
-the kernel's, and plain text. The driver's output wraps any of them in `(raylet, ip=…)` or
-`(train pid=12, ip=…)`, coloured, with `[repeated 3x across cluster]` behind.
+Python `2026-11-21 07:35:03,092<TAB>WARNING worker.py:2622 -- text`, Serve's
+`ERROR 2026-11-21 07:35:03,092 controller 402 -- text`, one JSON object a line (RAY_BACKEND_LOG_JSON,
+LoggingConfig), gRPC's and abseil's `E1121 04:58:43.606480 31606 f.cc:378] text`, the kernel's, and
+plain text. The driver's output wraps any of them in `(raylet, ip=…)` or `(train pid=12, ip=…)`,
+coloured, with `[repeated 3x across cluster]` behind.
 """
 
 from __future__ import annotations
@@ -31,6 +32,12 @@ _PYTHON = re.compile(
     rf"(?P<stamp>{_STAMP})[\t ]+(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL)[\t ]+"
     r"(?:[\w./-]+:\d+ -- )?"
 )
+_SERVE = re.compile(
+    rf"(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL) (?P<stamp>{_STAMP}) (?:[^\s]{{1,200}} ){{2,5}}?"
+    r"(?:--|[\w./-]+:\d+ -) "
+)
+"""Component, its id and (of a request) request id, route and application stand before the text
+(`ray/serve/_private/logging_utils.py`): `file.py:12 - text` in 2.9 and 2.20, `-- text` in 2.40 and after."""
 _ABSL = re.compile(
     r"(?P<level>[IWEF])(?P<monthday>\d{4}) (?P<time>\d\d:\d\d:\d\d\.\d+)\s+(?P<pid>\d{1,10}) "
     r"[\w./-]+:\d+\]\s*"
@@ -77,7 +84,12 @@ _CHAINED = (
 )
 """Between the tracebacks of a chain. `RayTaskError` prints `ray::f() (pid=…)` for its own
 `Traceback` lines, so behind such a line the same record goes on unless a `Traceback` follows."""
-_QUOTING = ("ray.exceptions.RuntimeEnvSetupError: ", "Status message: runtime_env setup failed: ")
+_QUOTING = (
+    "ray.exceptions.RuntimeEnvSetupError: ",
+    "Status message: runtime_env setup failed: ",
+    "ray.train.WorkerGroupError: ",
+    "ray.train.v2.api.exceptions.WorkerGroupError: ",
+)
 """Openings of plain records that quote the whole traceback of another process."""
 _ONE_WRITER = frozenset(
     {
@@ -143,8 +155,11 @@ def parse_line(raw: str, role: str = "") -> Line:
         _apply_header(line, _CPP.match(line.message))
     elif first.isdigit():
         _apply_header(line, _PYTHON.match(line.message))
-    elif first in ("E", "W", "I", "F"):
-        _apply_absl_header(line, _ABSL.match(line.message))
+    elif first in ("E", "W", "I", "F", "D", "C"):
+        if match := _SERVE.match(line.message):
+            _apply_header(line, match)
+        else:
+            _apply_absl_header(line, _ABSL.match(line.message))
     return line
 
 
@@ -164,7 +179,7 @@ def message_of(text: str, role: str) -> tuple[str, str, int]:
 
 def header_length(text: str) -> int:
     """How many characters of a line are its own header (not a driver prefix); 0 without one."""
-    match = _CPP.match(text) or _PYTHON.match(text) or _ABSL.match(text)
+    match = _CPP.match(text) or _PYTHON.match(text) or _ABSL.match(text) or _SERVE.match(text)
     return match.end() if match else 0
 
 
@@ -338,7 +353,7 @@ def _continues(first: Line, line: Line) -> bool:
     return not line.headed
 
 
-_MAY_BEGIN_RECORDS = frozenset("[({0123456789EWIF")
+_MAY_BEGIN_RECORDS = frozenset("[({0123456789EWIFDC")
 """What headers, prefixes and JSON begin with; other lines are not taken apart to see that."""
 
 
@@ -348,7 +363,8 @@ def _has_own_header(message: str) -> bool:
     Messages that Ray pushes to drivers carry no header, so equal prefixes alone do not part them;
     the openings of such messages do.
     """
-    return bool(_CPP.match(message) or _PYTHON.match(message)) or message.startswith(_PUSHED)
+    headers = (_CPP, _PYTHON, _SERVE)
+    return any(h.match(message) for h in headers) or message.startswith(_PUSHED)
 
 
 _PUSHED = (

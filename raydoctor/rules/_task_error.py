@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from raydoctor.case import Case
-from raydoctor.model import Event
+from raydoctor.model import Entity, Event
 from raydoctor.rule import Signal
-from raydoctor.rules._traceback import Raised, parse
+from raydoctor.rules._traceback import Frame, Raised, parse
 from raydoctor.signals import DRIVER
 
 ERROR_TEXT = Signal(
@@ -70,6 +70,8 @@ class Failure:
     pid: int | None = None
     lines: int = 1
     """Lines of the text that it takes."""
+    is_remote: bool = True
+    """Whether the function is a task or method; else Ray Train or Serve called it in theirs."""
 
     @property
     def is_rays_own(self) -> bool:
@@ -89,6 +91,20 @@ class Printed:
     failure: Failure
     inside: tuple[Event, ...] = ()
     """Records within its text: the nested exceptions."""
+
+
+def kind_and_place(seen: Printed) -> tuple[str, Frame | None]:
+    """What was raised, and the line of the program that did."""
+    raised = seen.failure.raised
+    if raised is None:
+        return seen.event["inner"] or "an exception", None
+    return raised.name, raised.place
+
+
+def error_entity(seen: Printed) -> Entity:
+    """Equal failures (function, exception, place) are one thing; who explains it explains them all."""
+    kind, place = kind_and_place(seen)
+    return Entity("task-error", f"{seen.failure.function} {kind} {place}")
 
 
 def printed(case: Case) -> Iterator[Printed]:
@@ -152,6 +168,8 @@ def parse_failure(text: str) -> Failure | None:
         if not raised.is_rays_own and _goes_on(segment[length:]) and n + 1 < len(heads):
             cause = (function, raised)
             continue
+        if raised.name in _WRAPPERS and cause:
+            (function, raised), cause = cause, None
         passed_on = tuple(f for f in dict.fromkeys(path) if f != function)
         return Failure(function, raised, cause, passed_on, by_input, pid, begin + length)
     if not heads:

@@ -32,9 +32,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from raydoctor.case import Case
-from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.model import Event, Finding, Link, Remedy, Subject
 from raydoctor.rule import Example, rule
 from raydoctor.rules import _evidence as evidence
+from raydoctor.rules import _train as train
 from raydoctor.rules._serialize import is_about_pickling
 from raydoctor.rules._task_error import (
     ERROR_TEXT,
@@ -42,10 +43,11 @@ from raydoctor.rules._task_error import (
     UNHANDLED,
     Failure,
     Printed,
+    error_entity,
+    kind_and_place,
     parse_failure,
     printed,
 )
-from raydoctor.rules._traceback import Frame
 from raydoctor.signals import RAY_EXCEPTION
 
 _TRACEBACK = (
@@ -94,7 +96,7 @@ _PASSING = (
     tier="root",
     severity="error",
     rank=50,
-    looks_for=(RAY_EXCEPTION, ERROR_TEXT, RETRIED),
+    looks_for=(RAY_EXCEPTION, ERROR_TEXT, RETRIED, *train.SIGNALS),
     examples=(
         Example(
             "three equal failures, and a task that never got its input",
@@ -166,11 +168,11 @@ _PASSING = (
 def task_exception(case: Case) -> Iterator[Finding]:
     """One finding per function, exception and place."""
     groups: dict[tuple[str, str, str], _Group] = {}
-    for seen in [*printed(case), *_exported(case)]:
+    for seen in [*printed(case), *_exported(case), *train.errors(case)]:
         failure = seen.failure
         if failure.is_rays_own or is_about_pickling(failure.raised) or _is_too_large(failure):
             continue
-        kind, place = _kind_and_place(seen)
+        kind, place = kind_and_place(seen)
         groups.setdefault((failure.function, kind, str(place or "")), _Group()).add(seen)
     for (function, kind, _), group in groups.items():
         if group.is_failure:
@@ -204,7 +206,7 @@ class _Group:
             self.exported.append(seen)
         elif seen.failure.path:
             self.passed_on.append(seen)
-        elif seen.event.kind == "driver.exception":
+        elif seen.event.kind == "driver.exception" or not seen.failure.is_remote:
             self.raised.append(seen)
         else:
             (self.unhandled if UNHANDLED in seen.event.message else self.text).append(seen)
@@ -251,13 +253,6 @@ def _exported(case: Case) -> Iterator[Printed]:
             yield Printed(event, failure)
 
 
-def _kind_and_place(seen: Printed) -> tuple[str, Frame | None]:
-    raised = seen.failure.raised
-    if raised is None:
-        return seen.event["inner"] or "an exception", None
-    return raised.name, raised.place
-
-
 # ---------------------------------------------------------------- what it says
 
 
@@ -266,7 +261,7 @@ def _finding(function: str, kind: str, group: _Group) -> Finding:
     return Finding(
         _headline(function, kind, group),
         tuple(_links(function, kind, group)),
-        explains=(Entity("task-error", f"{function} {kind} {_kind_and_place(best)[1]}"),),
+        explains=(error_entity(best),),
         subjects=(Subject("task", None, function, best.failure.pid),),
         count=group.count,
         severity="warning" if best in group.exported else None,
@@ -333,6 +328,12 @@ def _links(function: str, kind: str, group: _Group) -> Iterator[Link]:
 
 
 def _how(seen: Printed) -> str:
+    if not seen.failure.is_remote:
+        return (
+            "Ray Train reports it"
+            if seen.event.kind.startswith("train.")
+            else "Ray Serve reports it"
+        )
     if seen.event.kind == "driver.exception":
         return "`ray.get` raised it in the driver"
     if seen.event.kind == "task.retried":
@@ -355,7 +356,8 @@ def _remedies(function: str, kind: str, failure: Failure) -> Iterator[Remedy]:
     place = failure.raised.place if failure.raised else None
     if found := _MODULE.search(failure.raised.message if failure.raised else ""):
         yield _install(found["module"])
-    if kind in _PASSING and "." not in function:
+    is_task = failure.is_remote and "." not in function
+    if kind in _PASSING and is_task:
         yield Remedy(
             f"Let Ray retry {function} when it raises {kind}; by default it retries lost workers only",
             (f"@ray.remote(max_retries=3, retry_exceptions=[{kind}])   # {function}",),
@@ -364,7 +366,7 @@ def _remedies(function: str, kind: str, failure: Failure) -> Iterator[Remedy]:
     steps = []
     if place:
         steps.append(f"sed -n '{max(place.line - 5, 1)},{place.line + 3}p' {place.file}")
-    if "." not in function and function.isidentifier():
+    if is_task and function.isidentifier():
         steps.append(
             f"{function}._function(...)   # runs it in this process, without Ray, with the same arguments"
         )

@@ -1,0 +1,256 @@
+"""What Ray Train tells of a failed run: which rank failed first, how, and whom it took along.
+
+Train V2 (opt-in from 2.42, the default since 2.51) writes JSON to `logs/train/`: every worker its own exception
+(`Error in training function`), the controller a decision per attempt (`[FailurePolicy] …`) that quotes the ranks
+which had failed when it looked. A rank that is not quoted, or failed later, mostly failed *because* a peer had gone:
+`Connection closed by peer`. Read in runs of 2.60 and in the sources of 2.49 to 2.60.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from raydoctor.case import Case
+from raydoctor.facts import WorkerExit
+from raydoctor.model import Event
+from raydoctor.rule import Signal
+from raydoctor.rules._task_error import Failure, Printed
+from raydoctor.rules._traceback import parse
+from raydoctor.signals import DRIVER
+
+_ROW = (
+    "[Rank 1 Error Snippet]:\nTraceback (most recent call last):\n"
+    "  File \"/app/train.py\", line 34, in parse\n    return float(row)\nValueError: could not convert string to float: 'n/a'\n"
+)
+DECISION = Signal(
+    "train.decision",
+    "[FailurePolicy] ",
+    r"^\[FailurePolicy\] (?:Decision: (?:FailureDecision\.)?(?P<decision_a>\w+), Error source: (?P<source_a>[\w ]+), Error count "
+    r"/ maximum errors allowed: (?P<count_a>\d+)/(?P<limit_a>[\w.-]+), Error: |(?P<decision_b>\w+)\n  Source: (?P<source_b>[\w ]+)"
+    r"\n  Error count: (?P<count_b>\d+) \(max allowed: (?P<limit_b>[\w.-]+)\)\nError: )(?P<what>.*)",
+    ("train",),
+    "[FailurePolicy] RAISE\n  Source: worker group\n  Error count: 1 (max allowed: 0)\n"
+    f"Error: Training failed due to worker errors:\n{_ROW}",
+    extent="record",
+    symptom=True,
+)
+WORKER_ERROR = Signal(
+    "train.worker_error",
+    "Error in training function:",
+    r"^Error in training function:\n(?P<what>.*)",
+    ("train",),
+    f"Error in training function:\n{_ROW.partition(chr(10))[2]}",
+    extent="record",
+    symptom=True,
+)
+RAISED = Signal(
+    "train.raised",
+    "Training failed due to ",
+    r"^(?:raise )?ray\.train\.(?:[\w.]*\.)?(?P<type>\w+Error): Training failed due to (?P<source>worker|controller) errors?:\n?(?P<what>.*)",
+    DRIVER,
+    f"ray.train.WorkerGroupError: Training failed due to worker errors:\n{_ROW}",
+    extent="record",
+    symptom=True,
+)
+RAISED_V1 = Signal(
+    "train.raised_v1",
+    "The Ray Train run failed. Please inspect the previous error",
+    r"^ray\.train\.base_trainer\.TrainingFailedError: The Ray Train run failed\. Please inspect the previous error",
+    DRIVER,
+    "ray.train.base_trainer.TrainingFailedError: The Ray Train run failed. Please inspect the previous error messages for a cause.",
+    symptom=True,
+)
+SIGNALS = (DECISION, WORKER_ERROR, RAISED)
+
+_SNIPPET = re.compile(r"^\[Rank (?P<ranks>\d+(?:,\d+)*) Error Snippet\]:\n", re.MULTILINE)
+_DEAD = "A worker health check failed."
+_PID = re.compile(r"\bpid[=:] ?(\d+)")
+_IP = re.compile(r"(?:node_ip='|\n\tip: )([^'\n]+)")
+_WORKER = re.compile(r"ray-train-app-worker-([0-9a-f]{56})\.log")
+_WORLD = re.compile(r"\bworld_size=(\d+)")
+_SAYS = re.compile(r"^\)\n(?P<says>[^\n]+)", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """A rank that had failed when the controller looked."""
+
+    number: int
+    event: Event
+    """What tells it best: its own error, its process's end, or the controller's words."""
+    at: float
+    pid: int | None = None
+    error: Printed | None = None
+    """It raised."""
+    exit: WorkerExit | None = None
+    """Its process ended."""
+    says: str = ""
+    """What the controller heard instead of an answer, where neither is in the capture."""
+    world_size: int | None = None
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One start of a run's workers, up to its failure."""
+
+    event: Event
+    """The controller's decision; where only the driver's output is left, the exception."""
+    ranks: list[Rank] = field(default_factory=list)
+    """Those that failed by themselves, the first one first."""
+    followers: list[Event] = field(default_factory=list)
+    """Errors of ranks that failed because another one had."""
+
+    @property
+    def gave_up(self) -> bool:
+        """Whether the run failed for good with it."""
+        return self.event.kind != "train.decision" or _field(self.event, "decision") == "RAISE"
+
+    @property
+    def by_controller(self) -> bool:
+        """Whether the failure lay outside the workers: they could not be started, say."""
+        return (_field(self.event, "source") or "worker").startswith("controller")
+
+    @property
+    def count(self) -> str:
+        """How many failures the controller has counted."""
+        return _field(self.event, "count")
+
+    @property
+    def limit(self) -> str:
+        """How many it allows."""
+        return _field(self.event, "limit")
+
+
+@dataclass(slots=True)
+class Run:
+    """One `trainer.fit()`."""
+
+    name: str
+    attempts: list[Attempt]
+    raised: list[Event]
+    """The exception as the driver printed it."""
+
+
+def _field(event: Event, name: str) -> str:
+    return event[f"{name}_a"] or event[f"{name}_b"] or event[name]
+
+
+def runs(case: Case) -> list[Run]:
+    """Failed runs in the order of their first failure."""
+    raised = case.of("train.raised")
+    by_name: dict[str, list[Event]] = {}
+    for event in case.of("train.decision"):
+        by_name.setdefault(event["run_name"], []).append(event)
+    if not by_name and raised:
+        return [Run("", [_attempt(case, event, [])], [event]) for event in raised]
+    found = []
+    for name, decisions in by_name.items():
+        errors = [e for e in case.of("train.worker_error") if e["run_name"] == name]
+        attempts = [
+            _attempt(case, decision, own)
+            for decision, own in zip(decisions, _shared(decisions, errors), strict=True)
+        ]
+        last = decisions[-1]
+        own = [e for e in raised if last.at is not None and _within(e, last)]
+        found.append(Run(name, attempts, own or (raised if len(by_name) == 1 else [])))
+    return found
+
+
+def _within(event: Event, decision: Event) -> bool:
+    """Whether the driver printed just this failure: its output carries no times."""
+    return bool(event["what"]) and event["what"].strip()[:400] in decision.message
+
+
+_LATE = 30.0
+"""Seconds in which a peer notices that a rank has gone, unless a time-out of its own is longer."""
+
+
+def _shared(decisions: Sequence[Event], errors: Sequence[Event]) -> Iterator[list[Event]]:
+    """Which errors belong to which attempt: those since the attempt before, and the late ones."""
+    begin = float("-inf")
+    for n, decision in enumerate(decisions):
+        end = decision.at or 0.0
+        following = decisions[n + 1].at if n + 1 < len(decisions) else None
+        limit = min(end + _LATE, (following or float("inf")) - 1.0)
+        yield [e for e in errors if e.at is not None and begin < e.at <= max(limit, end)]
+        begin = max(limit, end)
+
+
+def _attempt(case: Case, event: Event, errors: list[Event]) -> Attempt:
+    attempt = Attempt(event)
+    own: dict[int, Event] = {}
+    for error in errors:
+        if error["world_rank"].isdecimal():
+            own.setdefault(int(error["world_rank"]), error)
+    text = event["what"].partition("\nray.train.")[0]
+    parts = _SNIPPET.split(text)
+    for ranks, snippet in zip(parts[1::2], parts[2::2], strict=True):
+        numbers = [int(n) for n in ranks.split(",")]
+        attempt.ranks += [_rank(case, n, event, own.get(n), snippet) for n in numbers]
+    attempt.ranks.sort(key=lambda r: (r.at, r.number))
+    named = {rank.number for rank in attempt.ranks}
+    attempt.followers = [e for n, e in own.items() if n not in named]
+    _part_followers(attempt)
+    return attempt
+
+
+def _part_followers(attempt: Attempt) -> None:
+    """Of the ranks that failed, only those that failed as the first one did failed by themselves."""
+    first = attempt.ranks[0] if attempt.ranks else None
+    if first is None:
+        return
+    alike = [r for r in attempt.ranks if r is first or _like(r, first)]
+    attempt.followers += [r.event for r in attempt.ranks if r not in alike and r.error]
+    attempt.ranks = alike
+
+
+def _like(rank: Rank, first: Rank) -> bool:
+    if rank.error and first.error:
+        one, other = rank.error.failure.raised, first.error.failure.raised
+        return bool(one and other and (one.name, one.place) == (other.name, other.place))
+    return rank.exit is not None and first.exit is not None
+
+
+def _rank(case: Case, number: int, decision: Event, error: Event | None, snippet: str) -> Rank:
+    pid = _PID.search(snippet)
+    world = _WORLD.search(snippet)
+    size = int(world[1]) if world else None
+    late = decision.at or float("inf")
+    if snippet.startswith(_DEAD) or not error:
+        exit_ = _exit(case, snippet, int(pid[1]) if pid else None)
+        if exit_ or snippet.startswith(_DEAD):
+            says = _SAYS.search(snippet)
+            heard = says["says"] if says else snippet.partition("\n")[0]
+            at = exit_.at if exit_ and exit_.at is not None else late
+            event = exit_.events[0] if exit_ and exit_.events else decision
+            return Rank(number, event, at, int(pid[1]) if pid else None, None, exit_, heard, size)
+    event = error or decision
+    printed = _printed(event, error["what"] if error else snippet)
+    at = error.at if error and error.at is not None else late
+    return Rank(number, event, at, error.pid if error else None, printed, None, "", size)
+
+
+def _exit(case: Case, snippet: str, pid: int | None) -> WorkerExit | None:
+    worker = _WORKER.search(snippet)
+    if worker and (exit_ := case.exit_of(worker[1])):
+        return exit_
+    ip = _IP.search(snippet)
+    return case.exit_of_process(pid, ip=ip[1] if ip else "") if pid is not None else None
+
+
+def _printed(event: Event, text: str) -> Printed:
+    """The error of a training function, as the failure of a function that is no task of its own."""
+    raised = parse(text)
+    own = [frame for frame in raised.frames if frame.is_user_code] if raised else []
+    function = own[0].function if own else "the training function"
+    cause = (function, raised.cause) if raised and raised.cause else None
+    return Printed(event, Failure(function, raised, cause, pid=event.pid, is_remote=False))
+
+
+def errors(case: Case) -> Iterator[Printed]:
+    """What training functions raised by themselves; what followed from a peer's end is left out."""
+    for run in runs(case):
+        for attempt in run.attempts:
+            yield from (rank.error for rank in attempt.ranks if rank.error)
