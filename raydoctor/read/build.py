@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from raydoctor.capture.open import Capture
 from raydoctor.case import Case, order
 from raydoctor.model import Event, Gap, Source
-from raydoctor.read import structured
+from raydoctor.read import dumps, ending, structured
 from raydoctor.read.clock import Clock
 from raydoctor.read.keep import Draft
 from raydoctor.read.scan import finish, scan
@@ -18,6 +18,7 @@ _NAME_LINES = (":task_name:", ":actor_name:")
 _NAMES_HEAD = 4096
 _NAMES_TAIL = 64 << 10
 _KEPT_NAMES = 20
+_NAMED = ("worker.exit", "worker.died", "worker.disconnected", "actor.failed", "worker.calls")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +36,13 @@ def read(capture: Capture, signals: Iterable[Signal]) -> Reading:
     result = scan(_searched(capture.files, signals), signals)
     _learn_clock(result.drafts, result.clock)
     events = merge_twins(finish(result.drafts, result.clock))
-    events = sorted([*events, *structured.read(capture.files, result.gaps)], key=order)
+    events += structured.read(capture.files, result.gaps)
+    events += dumps.read(capture.files, events, result.clock, result.gaps)
+    events = sorted(events, key=order)
     names = _names_of_dead(capture.files, events)
+    endings = ending.read(capture.files, result.gaps)
     gaps = [*result.gaps, *_missing_logs(capture.sources, events)]
-    return Reading(Case(events, capture.sources, names), tuple(gaps), result.hits)
+    return Reading(Case(events, capture.sources, names, endings), tuple(gaps), result.hits)
 
 
 def _searched(files: dict[Source, str], signals: list[Signal]) -> dict[Source, str]:
@@ -101,7 +105,7 @@ def _names_of_dead(files: dict[Source, str], events: list[Event]) -> dict[str, t
     dead = {
         e.value
         for event in events
-        if event.kind in ("worker.exit", "worker.died", "worker.disconnected", "actor.failed")
+        if event.kind in _NAMED
         for e in event.entities
         if e.kind == "worker"
     }

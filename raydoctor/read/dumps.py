@@ -1,0 +1,228 @@
+"""What raylets and workers last said of themselves, read where somebody waited in vain.
+
+Ray's C++ processes print a table of their own state every minute (`event_stats_print_interval_ms`). A
+raylet's `[state-dump]` says what is queued and who holds what; a worker's `Event stats:` count the calls
+it serves (`grpc_server.PushTask`), the calls it waits for (`grpc_client.PushTask`) and the workers it has
+asked for in vain (`grpc_client.RequestWorkerLease`). Two tables with equal counts prove that nothing
+moved between them. Read in the logs of Ray 2.9.3, 2.40, 2.50 and 2.60.
+
+Every healthy worker prints them too, so they are no signals: only the ends of files are read, and only
+when some event says that somebody waits.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from raydoctor import ids
+from raydoctor.model import Entity, Event, Gap, Source
+from raydoctor.read.clock import Clock
+from raydoctor.read.records import parse_line
+
+_TAIL = 256 << 10
+_HEAD = 64 << 10
+_MOST_FILES = 2000
+_WAITERS = ("driver.interrupted", "request.starved", "task.cancel_running")
+"""Kinds of events, besides a `GetTimeoutError`, behind which somebody waits."""
+
+
+def read(
+    files: dict[Source, str], events: Iterable[Event], clock: Clock, gaps: list[Gap]
+) -> list[Event]:
+    """The last states of raylets and workers, if somebody waited."""
+    if not any(_is_wait(event) for event in events):
+        return []
+    found: list[Event] = []
+    chosen = [(s, f) for s, f in files.items() if s.role in ("core-worker", "raylet-out")]
+    for source, file in sorted(chosen, key=lambda item: item[0].path)[:_MOST_FILES]:
+        read_one = _raylet_dump if source.role == "raylet-out" else _worker_calls
+        try:
+            found += read_one(source, file, clock)
+        except OSError as error:
+            gaps.append(Gap(source.path, f"could not be read: {error.strerror}"))
+    return found
+
+
+def _is_wait(event: Event) -> bool:
+    return event.kind in _WAITERS or (
+        event.kind == "driver.exception" and "GetTimeoutError" in (event["type"], event["inner"])
+    )
+
+
+@dataclass(slots=True)
+class _Block:
+    """One record of several lines, and where it stands."""
+
+    stamp: str
+    pid: int | None
+    line: int
+    offset: int
+    rows: list[str] = field(default_factory=list)
+
+
+def _blocks(file: str, opening: re.Pattern[str]) -> Iterator[_Block]:
+    """The records at the end of a file whose first line matches."""
+    start, before, text = _end_of(file)
+    block: _Block | None = None
+    offset, number = start, before
+    for raw in text.splitlines(keepends=True):
+        number += 1
+        if raw.startswith("["):
+            line = parse_line(raw)
+            if line.headed:
+                if block:
+                    yield block
+                opens = opening.search(line.message)
+                block = _Block(line.stamp, line.pid, number, offset) if opens else None
+        if block:
+            block.rows.append(raw.rstrip("\n"))
+        offset += len(raw.encode("utf-8", "surrogateescape"))
+    if block:
+        yield block
+
+
+def _end_of(file: str) -> tuple[int, int, str]:
+    """(offset, number of lines before, text) of the last part of a file."""
+    with open(file, "rb") as stream:
+        size = os.fstat(stream.fileno()).st_size
+        start = max(0, size - _TAIL)
+        before = 0
+        while stream.tell() < start:
+            before += stream.read(min(1 << 20, start - stream.tell())).count(b"\n")
+        return start, before, stream.read(_TAIL).decode("utf-8", "surrogateescape")
+
+
+# ---------------------------------------------------------------- raylets
+
+_STATE_DUMP = re.compile(r"^(?:\[state-dump\] )?NodeManager:|^\[state-dump\]")
+_WAITING = ("num_waiting_for_resource", "infeasible_queue_length", "schedule_queue_length")
+
+
+def _raylet_dump(source: Source, file: str, clock: Clock) -> Iterator[Event]:
+    """The last dump in which requests were queued: later ones are of a time after it all."""
+    for block in reversed(list(_blocks(file, _STATE_DUMP))):
+        rows = [row.rpartition("[state-dump]")[2].removeprefix(" ") for row in block.rows]
+        fields: dict[str, str] = {}
+        for row in rows:
+            key, colon, value = row.strip(" -").partition(":")
+            if colon and len(key) < 80:
+                fields.setdefault(key.strip().lower().replace(" ", "_"), value.strip())
+        if not any(fields.get(key, "0") not in ("", "0") for key in _WAITING):
+            continue
+        text = "\n".join(rows)
+        fields["node"] = fields.get("node_id", "")
+        yield Event(
+            "raylet.dump", source, block.line, block.offset, text[:2000], text[:20_000],
+            clock.epoch(source.node, block.stamp), pid=block.pid, fields=fields,
+        )  # fmt: skip
+        return
+
+
+# ---------------------------------------------------------------- workers
+
+_STATS = re.compile(r"^Event stats:\s*$")
+_ROW = re.compile(
+    r"^\t(?P<what>CoreWorkerService\.grpc_(?:server|client)\.PushTask|"
+    r"NodeManagerService\.grpc_client\.RequestWorkerLease|CoreWorker\.HandlePushTask(?:Actor)?) - "
+    r"(?P<total>\d+) total \((?P<active>\d+) active(?:, (?P<running>\d+) running)?\), "
+    r"Execution time: mean = \S+(?: s| ms| us)?, total = (?P<took>[\d.]+) ?(?P<unit>us|ms|s)\b"
+)
+_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+_SERVER, _CLIENT = (
+    "CoreWorkerService.grpc_server.PushTask",
+    "CoreWorkerService.grpc_client.PushTask",
+)
+_LEASE = "NodeManagerService.grpc_client.RequestWorkerLease"
+_PEER = re.compile(r"received notification on actor, state: \w+.*?actor_id(?:: |=)([0-9a-f]{32})")
+_OWN_ACTOR = re.compile(r"Actor creation task finished, task_id: \w+, actor_id: ([0-9a-f]{32})")
+_ASYNC = "Setting actor as asyncio with max_concurrency="
+
+
+@dataclass(frozen=True, slots=True)
+class _Counts:
+    """One worker's calls at one moment."""
+
+    server: tuple[int, int] = (0, 0)
+    """Calls that reached it: (in all, not yet answered)."""
+    client: tuple[int, int] = (0, 0)
+    leases: tuple[int, int] = (0, 0)
+    running: int = 0
+    took: float = 0.0
+    """Seconds that the answered calls took in all."""
+
+    @property
+    def state(self) -> tuple[tuple[int, int], ...]:
+        """What is equal as long as nothing moves."""
+        return (self.server, self.client, self.leases)
+
+
+def _worker_calls(source: Source, file: str, clock: Clock) -> Iterator[Event]:
+    """What a worker still served, and for what it waited, by its last table; nothing if it was idle."""
+    told = [(block, _counts(block)) for block in _blocks(file, _STATS)]
+    if not told or not told[-1][1].server[1]:
+        return
+    block, last = told[-1]
+    at = clock.epoch(source.node, block.stamp)
+    since = at
+    for earlier, counts in reversed(told):
+        if counts.state != last.state:
+            break
+        since = clock.epoch(source.node, earlier.stamp)
+    unmoved = at - since if at is not None and since is not None else 0.0
+    fields = {**_told_by(last), **_handles(file), "unmoved": f"{unmoved:.0f}"}
+    text = "\n".join([block.rows[0], *(row for row in block.rows if _ROW.match(row))])
+    yield Event(
+        "worker.calls", source, block.line, block.offset, text, text, at,
+        pid=source.pid or block.pid, fields=fields, entities=_entities(source, fields),
+    )  # fmt: skip
+
+
+def _counts(block: _Block) -> _Counts:
+    rows = {m["what"]: m for row in block.rows if (m := _ROW.match(row))}
+    pairs = {name: (int(m["total"]), int(m["active"])) for name, m in rows.items()}
+    handlers = [m for name, m in rows.items() if "HandlePushTask" in name]
+    served = rows.get(_SERVER)
+    running = sum(int(m["running"] or 0) for m in handlers)
+    if not handlers and served:  # older Rays do not count these
+        running = min(1, int(served["active"]))
+    return _Counts(
+        pairs.get(_SERVER, (0, 0)),
+        pairs.get(_CLIENT, (0, 0)),
+        pairs.get(_LEASE, (0, 0)),
+        running,
+        float(served["took"]) * _SECONDS[served["unit"]] if served else 0.0,
+    )
+
+
+def _told_by(counts: _Counts) -> dict[str, str]:
+    done = counts.server[0] - counts.server[1]
+    return {
+        "serving": str(counts.server[1]),
+        "calling": str(counts.client[1]),
+        "leases": str(counts.leases[1]),
+        "leased": str(counts.leases[0] - counts.leases[1]),
+        "running": str(counts.running),
+        "done": str(done),
+        "mean": f"{counts.took / done:.3f}" if done else "",
+    }
+
+
+def _handles(file: str) -> dict[str, str]:
+    """The actor it is and the actors it knows, as the beginning of its log tells."""
+    with open(file, "rb") as stream:
+        text = stream.read(_HEAD).decode("utf-8", "replace") + _end_of(file)[2]
+    own = _OWN_ACTOR.search(text)
+    return {
+        "actor": own[1] if own else "",
+        "peers": " ".join(dict.fromkeys(_PEER.findall(text))),
+        "async": "1" if _ASYNC in text else "",
+    }
+
+
+def _entities(source: Source, fields: dict[str, str]) -> frozenset[Entity]:
+    own = {Entity("actor", fields["actor"])} if fields["actor"] else set()
+    job = ids.job_of_actor(fields["actor"])
+    return frozenset({*source.entities, *own, *({Entity("job", job)} if job else set())})

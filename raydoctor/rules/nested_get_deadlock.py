@@ -1,0 +1,287 @@
+"""Tasks or actors wait in `ray.get` for tasks of their own, which need what the waiting ones hold.
+
+## What you see
+Nothing moves: no error, no progress, CPUs idle; `GetTimeoutError` if the program has a deadline. In
+raylet.out the last `[state-dump]` has `num_waiting_for_resource` above 0, `Granted leases by scheduling class`
+(`Running tasks by scheduling class` up to Ray 2.40) counts tasks that `Resource usage` does not list.
+
+## Why
+A task that waits in `ray.get` gives back its CPUs, and nothing else: GPUs, memory and custom resources stay
+with it. An actor gives back nothing at all, nor does a thread of a task. When everything of a resource is
+held by those who wait, the children they wait for can never start.
+(Measured with Ray 2.9.3, 2.40, 2.50 and 2.60: a raylet lists only running workers in `Resource usage`, and
+counts blocked ones as granted.)
+
+## Confirm
+- `ray list tasks --detail --filter state!=FINISHED`: children are `PENDING_NODE_ASSIGNMENT`, and their
+  `parent_task_id` is a task that is `RUNNING`.
+- `ray stack` on the node: the parents stand in `get_objects (ray/_private/worker.py)`.
+- `ray status`: nothing of that resource is left.
+
+## Fix
+Let the parent return the children's references and have the caller `ray.get` them; or ask for the scarce
+resource in the children alone; or start fewer parents than there is room for, so that children fit beside them.
+
+## Not this when
+Actors that wait for nobody hold everything (`cluster-starved`); no node could ever hold the child
+(`infeasible-request`); some task still runs: then the queue is only long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from raydoctor import ids
+from raydoctor.case import Case
+from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.rule import Example, rule
+from raydoctor.rules import _calls as calls
+from raydoctor.rules import _evidence as evidence
+from raydoctor.rules import _resources as resources
+from raydoctor.rules import _waiting as waiting
+from raydoctor.signals import RAY_EXCEPTION
+
+_DOC = "https://docs.ray.io/en/latest/ray-core/patterns/nested-tasks.html"
+_ERROR = "ray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n"
+
+
+def _dump(usage: str, granted: str, queue: int, left: int = 0) -> str:
+    return (
+        "NodeManager:\nNode ID: 90cdf1919ea1382722a16d332055177a9644608ea67e6e89e04ad81d\nInfeasible queue length: 0\n"
+        f"Grant queue length: {queue}\nnum_waiting_for_resource: {queue}\ncluster_resource_scheduler state: \n"
+        'Local id: 86 Local resources: {"total":{memory: [27060949000000], CPU: [40000], licence: [20000]}, "available": '
+        f'{{memory: [27060949000000], CPU: [40000], licence: [{left}]}}, "labels":{{}}}} is_draining: 0\n'
+        f"Resource usage {{\n{usage}}}\nBacklog Size per scheduling descriptor :{{workerId: num backlogs}}:\n\n"
+        f"Granted leases by scheduling class:\n{granted}==================================================\n"
+    )
+
+
+def _granted(function: str, count: int) -> str:
+    return (
+        "    - {depth=1 function_descriptor={type=PythonFunctionDescriptor, module_name=__main__, class_name=, "
+        f"function_name={function}, function_hash=0f04}} scheduling_strategy=default_scheduling_strategy {{\n}}\n"
+        f" resource_set={{licence : 1, CPU : 1, }}label_selector={{}}}}fallback_strategy=[]: {count}/4\n"
+    )
+
+
+def _uses(function: str, pid: int) -> str:
+    return f"    - (language=PYTHON actor_or_task{function} pid={pid} worker_id=f3e2): {{licence: 1, CPU: 1}}\n"
+
+
+_LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
+
+
+@rule(
+    tier="root",
+    severity="error",
+    rank=75,
+    looks_for=(waiting.STARVED, *waiting.CALLER_GONE, waiting.INTERRUPTED, waiting.TRACEBACK, RAY_EXCEPTION),
+    examples=(
+        Example(
+            "two tasks hold both licences and wait for children that need one each",
+            {**_LOGS, "logs/debug_state.txt": _dump("", _granted("plan", 2), 7), "driver.log": _ERROR},
+            roots=("nested-get-deadlock",),
+            consequences=("get-timeout",),
+            says=("2 plan tasks hold 2 of 2 licence", "7 requests", "at most 1 plan"),
+        ),
+        Example(
+            "one of them still works: the queue may go on",
+            {**_LOGS, "logs/debug_state.txt": _dump(_uses("plan", 7), _granted("plan", 2), 7), "driver.log": _ERROR},
+            roots=("get-timeout",),
+        ),
+        Example(
+            "tasks that wait, and room for their children: a worker is only being started",
+            {**_LOGS, "logs/debug_state.txt": _dump("", _granted("plan", 1), 3, left=10000), "driver.log": _ERROR},
+            roots=("get-timeout",),
+        ),
+        Example(
+            "nothing is queued: tasks that wait for something else",
+            {**_LOGS, "logs/debug_state.txt": _dump("", _granted("plan", 2), 0), "driver.log": _ERROR},
+            roots=("get-timeout",),
+        ),
+    ),
+)  # fmt: skip
+def nested_get_deadlock(case: Case) -> Iterator[Finding]:
+    """One finding per raylet whose resources are held by those who wait for its queue."""
+    if not (waiting.gave_up(case) or waiting.abandoned(case) or waiting.queued_at_the_end(case)):
+        return
+    workers = calls.busy(case)
+    if calls.working(workers):
+        return
+    told: set[str] = set()
+    for dump in case.of("raylet.dump", "debug.state"):
+        held = _held_in_vain(dump, workers, _asked_for(case))
+        if held and dump["node"] not in told and not _somebody_runs(dump):
+            told.add(dump["node"])
+            yield _finding(case, dump, held, workers)
+
+
+@dataclass(frozen=True, slots=True)
+class _Holders:
+    """Who waits and holds something that is used up."""
+
+    names: tuple[str, ...]
+    """Functions, or classes of actors."""
+    count: int
+    actors: bool
+    pids: tuple[int, ...]
+    resource: str
+    held: float
+    total: float
+    each: float
+
+
+def _asked_for(case: Case) -> set[str]:
+    """The resources that queued requests ask for, where a raylet named them."""
+    told = [e for e in case.of("request.starved") if not case.torn_down(e)]
+    return {name for e in told for name in resources.amounts(e["needs"])}
+
+
+def _held_in_vain(dump: Event, workers: list[calls.Worker], asked: set[str]) -> _Holders | None:
+    """The resource of which the waiting ones hold at least half and nothing is left.
+
+    If something else is used up too, the queue may wait for that instead; then the requests must say it.
+    """
+    if not calls.queued(dump):
+        return None
+    used_up = calls.exhausted(dump)
+    found = [
+        holders
+        for name in sorted(used_up & asked if asked else used_up)
+        for holders in (_tasks(dump, name, workers), _actors(dump, name, workers))
+        if holders and holders.held * 2 >= holders.total
+    ]
+    if not asked and len(used_up) > 1:
+        return None
+    return max(found, key=lambda h: h.held / h.total, default=None)
+
+
+def _tasks(dump: Event, resource: str, workers: list[calls.Worker]) -> _Holders | None:
+    """Tasks that are blocked: they keep everything but CPUs."""
+    found = [b for b in calls.blocked_in(dump) if b.each.get(resource) and resource != "CPU"]
+    total = calls.has(dump, resource)
+    if not found or not total:
+        return None
+    names = tuple(b.function for b in found)
+    return _Holders(
+        names,
+        sum(b.count for b in found),
+        False,
+        tuple(w.pid for w in workers if w.leases and w.name in names),
+        resource,
+        sum(b.count * b.each[resource] for b in found),
+        total,
+        found[0].each[resource],
+    )
+
+
+def _actors(dump: Event, resource: str, workers: list[calls.Worker]) -> _Holders | None:
+    """Actors that run a method and have asked for workers in vain: they keep everything."""
+    asking = {w.pid: w for w in workers if w.actor and w.running and w.leases and w.waits}
+    found = [
+        h for h in waiting.holders_in(dump) if h.is_actor and h.pid in asking and h.held.get(resource)
+    ]  # fmt: skip
+    total = calls.has(dump, resource)
+    if not found or not total:
+        return None
+    return _Holders(
+        tuple(dict.fromkeys(h.name.removesuffix(".__init__") for h in found)),
+        len(found),
+        True,
+        tuple(h.pid for h in found),
+        resource,
+        sum(h.held[resource] for h in found),
+        total,
+        found[0].held[resource],
+    )
+
+
+def _somebody_runs(dump: Event) -> bool:
+    """Whether a task on that node was running: it may end, and make room."""
+    return any(not h.is_actor for h in waiting.holders_in(dump))
+
+
+def _finding(case: Case, dump: Event, held: _Holders, workers: list[calls.Worker]) -> Finding:
+    queue = calls.queued(dump)
+    kind = "actor" if held.actors else "task"
+    who = f"{held.count} {evidence.join_names(held.names)} {kind}{'s' if held.count > 1 else ''}"
+    hold = "hold" if held.count > 1 else "holds"
+    told = [e for e in case.of("request.starved") if not case.torn_down(e)]
+    asking = [w for w in workers if w.leases and w.pid in held.pids]
+    return Finding(
+        f"{who} {hold} {held.held:g} of {held.total:g} {held.resource} and wait{'' if held.count > 1 else 's'} for tasks of "
+        f"their own that can never start: {evidence.many(queue, 'request')} queued, and nothing else runs",
+        (
+            Link(dump, f"the raylet's state: {evidence.many(queue, 'request')} queued, no {held.resource} left, {who} {_stands(held)}"),
+            *(Link(w.event, f"{w.label} has asked for {evidence.many(w.leases, 'worker')} and got none") for w in asking[:2]),
+            *(Link(e, "requests that would fit, and nobody to give way") for e in told[:1]),
+        ),
+        explains=(Entity("waiting", "cluster"), *_starved(told)),
+        subjects=tuple(_subjects(held, asking)),
+        count=queue,
+        severity=waiting.severity(case),
+        remedies=_remedies(held),
+        covers=(*told, *case.of("request.claimed"), *waiting.abandoned(case)),
+    )  # fmt: skip
+
+
+def _stands(held: _Holders) -> str:
+    if held.actors:
+        return "among the holders"
+    return "granted but not running: blocked in ray.get or ray.wait"
+
+
+def _starved(told: list[Event]) -> Iterator[Entity]:
+    """What `cluster-starved` would claim of the same requests."""
+    for event in told:
+        yield Entity("starved", resources.describe(resources.amounts(event["needs"])))
+        if event["lease"]:
+            yield Entity("lease", event["lease"])
+        if event["task"]:
+            yield Entity("task", event["task"])
+            if actor := ids.actor_of_task(event["task"]):
+                yield Entity("actor", actor)
+
+
+def _subjects(held: _Holders, asking: list[calls.Worker]) -> Iterator[Subject]:
+    yield from (w.subject for w in asking[:10])
+    if not asking:
+        yield from (Subject("task", None, name) for name in held.names)
+
+
+def _remedies(held: _Holders) -> tuple[Remedy, ...]:
+    name = held.names[0]
+    room = max(int(held.total / held.each) - 1, 0)
+    option = {"CPU": "num_cpus=0", "GPU": "num_gpus=0"}.get(
+        held.resource, f'resources={{}}  # no "{held.resource}"'
+    )
+    return (
+        Remedy(
+            f"Let {name} not wait while it holds {held.resource}: hand the children's references on",
+            (
+                "return [child.remote(part) for part in parts]        # in the parent: references, not ray.get(...)",
+                "ray.get(ray.get(parent.remote(case)))                # in the caller, which holds nothing",
+            ),
+            doc=_DOC,
+        ),
+        Remedy(
+            f"Or ask for {held.resource} where it is used, not in {name}, which only coordinates",
+            (f"@ray.remote({option})",),
+            doc="https://docs.ray.io/en/latest/ray-core/scheduling/resources.html",
+        ),
+        Remedy(
+            f"Or run at most {room} {name} at once, so that children fit beside them"
+            if room
+            else f"Or give the cluster more {held.resource} than all {name} together hold",
+            (
+                "running, rest = [], list(cases)",
+                f"while rest or running:                               # at most {room} at a time",
+                f"    while rest and len(running) < {room}: running.append({name}.remote(rest.pop()))",
+                "    done, running = ray.wait(running)",
+            )
+            if room
+            else ("ray start --address=<head>:6379                      # a further node",),
+            doc="https://docs.ray.io/en/latest/ray-core/patterns/limit-pending-tasks.html",
+        ),
+    )  # fmt: skip
