@@ -17,7 +17,7 @@ from raydoctor.rules._traceback import parse
 
 Kind = Literal[
     "timeout", "disk", "certificate", "network", "untrusted", "no-package", "conflict", "build",
-    "ray-version", "no-tool", "upload", "other",
+    "ray-version", "no-tool", "too-large", "upload", "other",
 ]  # fmt: skip
 
 _OUTPUT = re.compile(
@@ -28,7 +28,8 @@ _WORDS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
     (
         "timeout",
         re.compile(
-            r"Failed to install runtime_env within the\s+timeout of (?P<seconds>[\d.]+) seconds"
+            r"Failed to install runtime_env within the\s+timeout of (?P<seconds>[\d.]+) seconds|"
+            r"Failed due to timeout; check runtime_env setup logs"  # up to 2.10
         ),
     ),
     ("disk", re.compile(r"No space left on device|Disk quota exceeded")),
@@ -91,11 +92,16 @@ _WORDS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
             r"Cannot find command '[^\n]*|The given conda environment '[^\n]*"
         ),
     ),
+    (
+        "too-large",
+        re.compile(r"Package size \([\d.]+MiB\) exceeds the maximum size of [\d.]+MiB"),
+    ),
     ("upload", re.compile(r"Failed to upload (?:package|working_dir|module) [^\n]*")),
 )
 """In the order of certainty: pip says `No matching distribution` after a lost connection too, and tools
 say `failed to build` where a build dependency could not be fetched."""
 
+_AWAITS = ("_create_runtime_env_with_retry", "wait_for")
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 _GOES_ON = (*_CHAINED, "Command '", "Last ", "Output:")
 """Beginnings of the lines that an error may have below its exception."""
@@ -141,7 +147,20 @@ def read(text: str) -> SetupError:
                 kind, _said(kind, match[0], body), requirement.strip(),
                 versions["versions"] if versions else "", groups.get("seconds", ""), ip,
             )  # fmt: skip
+    if _ran_out_of_time(plain):
+        return SetupError("timeout", "it took longer than it may", ip=ip)
     return SetupError("other", _last_words(body, plain), ip=ip)
+
+
+def _ran_out_of_time(text: str) -> bool:
+    """Whether the agent broke an attempt off: its log has the bare traceback, without the words of above."""
+    raised = parse(text)
+    return (
+        raised is not None
+        and raised.name == "TimeoutError"
+        and not raised.message
+        and any(frame.function in _AWAITS for frame in raised.frames)
+    )
 
 
 def _own_text(text: str) -> str:

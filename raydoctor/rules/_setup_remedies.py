@@ -5,15 +5,15 @@ from __future__ import annotations
 from raydoctor.model import Remedy
 from raydoctor.rules._setup_error import Kind, SetupError
 
-_DOC = "https://docs.ray.io/en/latest/ray-core/handling-dependencies.html"
-_DEBUGGING = f"{_DOC}#debugging"
+DOC = "https://docs.ray.io/en/latest/ray-core/handling-dependencies.html"
+_DEBUGGING = f"{DOC}#debugging"
 
-_IMAGE = Remedy(
+IMAGE = Remedy(
     "Build the packages into the image or environment of the nodes, and drop them from runtime_env",
     ("RUN pip install …   # in the Dockerfile of the cluster's image",),
-    doc=_DOC,
+    doc=DOC,
 )
-_KEPT = Remedy(
+KEPT = Remedy(
     "Get past the failure that the agent keeps for 10 minutes",
     (
         'runtime_env={…, "env_vars": {"ATTEMPT": "2"}}   # any difference makes it another environment',
@@ -26,17 +26,13 @@ _KEPT = Remedy(
 def remedies(error: SetupError, tool: str, kept: bool) -> tuple[Remedy, ...]:
     """For this kind of failure; `kept`: somebody already got it from the agent's memory."""
     first = _first(error, tool)
-    image = (
-        (_IMAGE,) if error.kind in ("network", "build", "timeout", "certificate", "no-tool") else ()
-    )
-    return (*first, *image, *((_KEPT,) if kept else ()))
+    image = (IMAGE,) if error.kind in ("network", "build", "certificate", "no-tool") else ()
+    return (*first, *image, *((KEPT,) if kept else ()))
 
 
 def _first(error: SetupError, tool: str) -> tuple[Remedy, ...]:
     if error.kind == "no-package":
         return _package(error, tool)
-    if error.kind == "timeout":
-        return (_more_time(error),)
     title, steps = _SIMPLE[error.kind]
     return (Remedy(title, steps, doc=_DEBUGGING),)
 
@@ -48,7 +44,7 @@ def _package(error: SetupError, tool: str) -> tuple[Remedy, ...]:
     if wanted == field == "uv":
         steps = ("RUN pip install uv   # in the Dockerfile of the cluster's image",)
         return (
-            Remedy("Install uv on the nodes: Ray tried to fetch the tool itself", steps, doc=_DOC),
+            Remedy("Install uv on the nodes: Ray tried to fetch the tool itself", steps, doc=DOC),
         )
     if error.available not in ("", "none"):
         newest = error.available.rpartition(",")[2].strip()
@@ -56,7 +52,7 @@ def _package(error: SetupError, tool: str) -> tuple[Remedy, ...]:
             Remedy(
                 f"Ask for a version of {name} that there is for this Python: {error.available}",
                 (f'runtime_env={{"{field}": ["{name}=={newest}"]}}',),
-                doc=_DOC,
+                doc=DOC,
             ),
         )
     return (
@@ -66,17 +62,8 @@ def _package(error: SetupError, tool: str) -> tuple[Remedy, ...]:
                 f"pip download --no-deps '{wanted}'   # on the node, with its Python and its index",
                 f'runtime_env={{"{field}": ["--index-url https://your.index/simple", "{wanted}"]}}',
             ),
-            doc=_DOC,
+            doc=DOC,
         ),
-    )
-
-
-def _more_time(error: SetupError) -> Remedy:
-    seconds = int(float(error.seconds or 600)) * 3
-    return Remedy(
-        f"Allow more than {error.seconds or 600} seconds",
-        (f'runtime_env={{…, "config": {{"setup_timeout_seconds": {seconds}}}}}',),
-        doc=_DOC,
     )
 
 

@@ -15,8 +15,8 @@ from raydoctor.case import Case
 from raydoctor.model import Entity, Event
 from raydoctor.rule import Signal
 from raydoctor.rules import _evidence as evidence
+from raydoctor.rules._setup import CREATED
 from raydoctor.rules._traceback import Raised, parse
-from raydoctor.rules.runtime_env_failed import CREATED
 from raydoctor.signals import RAY_EXCEPTION, RAYLET, TASK_FAILED, WORKER_STARTED
 
 DEFAULT_TIMEOUT = 60.0

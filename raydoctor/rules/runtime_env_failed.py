@@ -23,73 +23,25 @@ What the tool says. For what is stable, build an image with the packages in it i
 at run time. To get past a kept failure, change the environment in any way, or wait, or restart the node.
 
 ## Not this when
-The environment was made, and the worker then crashed or hung while starting
+The environment took longer than it may (`runtime-env-timeout`), the directory to upload was too large
+(`package-too-large`), or the environment was made and the worker then crashed or hung while starting
 (`worker-start-crashed`, `worker-start-slow`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 
 from raydoctor.case import Case
-from raydoctor.model import Entity, Event, Finding, Link, Severity, Subject
-from raydoctor.rule import Example, Signal, rule
+from raydoctor.model import Entity, Finding, Severity, Subject
+from raydoctor.rule import Example, rule
 from raydoctor.rules import _evidence as evidence
-from raydoctor.rules._setup_error import SetupError, read, tool_of
+from raydoctor.rules import _setup as setup
+from raydoctor.rules._setup import Failure
 from raydoctor.rules._setup_remedies import remedies
-from raydoctor.signals import DRIVER, RAY_EXCEPTION, RAYLET, TASK_FAILED
 
-_AGENT = ("runtime-env-agent", "dashboard-agent")
-"""Up to 2.6 the dashboard's agent did this."""
-
-ATTEMPT = Signal(
-    "runtime_env.attempt_failed",
-    "Failed to create runtime env {",
-    r"^Failed to create runtime env (?P<env>\{[^\n]*\})\.\n(?P<what>.*)",
-    _AGENT,
-    'Failed to create runtime env {"pip": {"packages": ["acme-features==1.4.2"], "pip_check": false}}.\n'
-    "Traceback (most recent call last):\nValueError: …",
-    extent="record",
-    fold=("env",),
-)
-CREATED = Signal(
-    "runtime_env.created",
-    "Successfully created runtime env: ",
-    r"^Successfully created runtime env: (?P<env>\{.*?\}), (?:the )?context: ",
-    _AGENT,
-    'Successfully created runtime env: {"env_vars": {"A": "1"}}, the context: {"command_prefix": []}',
-    fold=("env",),
-)
-KEPT = Signal(
-    "runtime_env.failure_kept",
-    "Runtime env already failed. Env: ",
-    r"^Runtime env already failed\. Env: (?P<env>\{[^\n]*\}), err: (?P<what>.*)",
-    _AGENT,
-    'Runtime env already failed. Env: {"pip": {"packages": ["acme-features==1.4.2"]}}, err: Traceback (most recent call last):',
-    extent="record",
-    fold=("env",),
-)
-REFUSED = Signal(
-    "runtime_env.refused",
-    "Failed to create runtime env for job ",
-    r"^Failed to create runtime env for job (?P<job>[0-9a-f]{8}), error message: (?P<what>.*)",
-    RAYLET,
-    "Failed to create runtime env for job 01000000, error message: Traceback (most recent call last):\nValueError: …",
-    extent="record",
-)
-JOB_FAILED = Signal(
-    "runtime_env.job_failed",
-    "Status message: runtime_env setup failed: ",
-    r"^Status message: runtime_env setup failed: (?P<what>.*)",
-    DRIVER,
-    "Status message: runtime_env setup failed: Failed to set up runtime environment.\nTraceback (most recent call last):\n…",
-    extent="record",
-    symptom=True,
-)
-
-_SECONDS = 2.0
-"""Within which a task's failure follows that of its environment."""
+ELSEWHERE = ("timeout", "too-large")
+"""Kinds that have rules of their own."""
 _ENV = '{"_ray_commit": "b7f4259e944b", "pip": {"packages": ["acme-features==1.4.2"], "pip_check": false}}'
 _PIP = (
     "Traceback (most recent call last):\n"
@@ -124,32 +76,11 @@ def _agent_log(*attempts: str) -> dict[str, str]:
     }
 
 
-@dataclass(slots=True)
-class _Failure:
-    """One cause, wherever and how often it showed."""
-
-    error: SetupError
-    attempts: list[Event] = field(default_factory=list)
-    kept: list[Event] = field(default_factory=list)
-    refused: list[Event] = field(default_factory=list)
-    seen: list[Event] = field(default_factory=list)
-    """In drivers' output."""
-
-    @property
-    def events(self) -> list[Event]:
-        return [*self.attempts, *self.refused, *self.seen, *self.kept]
-
-    @property
-    def tool(self) -> str:
-        """Which part of the environment failed, where only one needs setting up."""
-        return next((t for e in self.events if (t := tool_of(e["env"]))), "")
-
-
 @rule(
     tier="root",
     severity="error",
     rank=70,
-    looks_for=(ATTEMPT, CREATED, KEPT, REFUSED, JOB_FAILED, RAY_EXCEPTION, TASK_FAILED),
+    looks_for=setup.SIGNALS,
     examples=(
         Example(
             "the index has no such package: three attempts, and a second task gets the kept failure",
@@ -209,34 +140,15 @@ class _Failure:
 )
 def runtime_env_failed(case: Case) -> Iterator[Finding]:
     """One finding per cause: what the tool said."""
-    failures: dict[tuple[str, str], _Failure] = {}
-    for event in _telling(case):
-        error = read(event["what"])
-        failure = failures.setdefault((error.kind, error.said), _Failure(error))
-        _place(failure, event)
-    for failure in failures.values():
-        yield _finding(case, failure)
+    for failure in setup.failures(case):
+        if failure.error.kind not in ELSEWHERE:
+            yield _finding(case, failure)
 
 
-def _telling(case: Case) -> Iterable[Event]:
-    kinds = (ATTEMPT.kind, REFUSED.kind, KEPT.kind, JOB_FAILED.kind)
-    yield from (e for e in case.of(*kinds) if not case.torn_down(e))
-    yield from (e for e in case.of("driver.exception") if e["type"] == "RuntimeEnvSetupError")
-
-
-def _place(failure: _Failure, event: Event) -> None:
-    places = {
-        ATTEMPT.kind: failure.attempts,
-        REFUSED.kind: failure.refused,
-        KEPT.kind: failure.kept,
-    }
-    places.get(event.kind, failure.seen).append(event)
-
-
-def _finding(case: Case, failure: _Failure) -> Finding:
+def _finding(case: Case, failure: Failure) -> Finding:
     error = failure.error
-    affected = _affected(case, failure)
-    healed = not failure.seen and _made_later(case, failure)
+    affected = setup.affected(case, failure)
+    healed = not failure.seen and setup.made_later(case, failure)
     severity: Severity | None = "warning" if healed else None
     nodes = sorted({case.node_of(e.source) for e in failure.attempts})
     explains = [Entity("runtime-env", f"{error.kind}: {error.said}")]
@@ -244,18 +156,18 @@ def _finding(case: Case, failure: _Failure) -> Finding:
         explains.append(Entity("waiting", "cluster"))
     return Finding(
         _headline(failure, affected, healed),
-        tuple(_links(failure)),
+        tuple(setup.links(failure)),
         explains=tuple(explains),
         caused_by=tuple(Entity("disk", node) for node in nodes) if error.kind == "disk" else (),
         subjects=tuple(Subject("task", None, name) for name in affected[:10]),
         count=max(1, evidence.total(failure.seen), evidence.total(failure.refused)),
         severity=severity,
         remedies=remedies(error, failure.tool, bool(failure.kept)),
-        covers=(*failure.events, *_wrappers(case, failure)),
+        covers=(*failure.events, *setup.wrappers(case, failure)),
     )
 
 
-def _headline(failure: _Failure, affected: list[str], healed: bool) -> str:
+def _headline(failure: Failure, affected: list[str], healed: bool) -> str:
     part = f"The {failure.tool} part of a" if failure.tool else "A"
     attempts = evidence.total(failure.attempts)
     text = f"{part} runtime environment could not be set up"
@@ -273,52 +185,3 @@ def _headline(failure: _Failure, affected: list[str], healed: bool) -> str:
             f"; {evidence.many(evidence.total(failure.kept), 'later request')} got the kept failure"
         )
     return text
-
-
-def _links(failure: _Failure) -> Iterator[Link]:
-    told = failure.error.said
-    attempts = failure.attempts
-    for event in attempts[:1]:
-        yield Link(event, f"the agent's first attempt fails: {told}")
-    for event in attempts[-1:] if len(attempts) > 1 else ():
-        yield Link(event, f"attempt no. {evidence.total(attempts)} fails as well")
-    for event in failure.refused[:1]:
-        yield Link(event, "the raylet gives up starting a worker in this environment")
-    for event in failure.seen[:1]:
-        who = "the job" if event.kind == JOB_FAILED.kind else "the driver"
-        yield Link(event, f"{who} got it: {told}")
-    if not (attempts or failure.refused or failure.seen):
-        yield Link(failure.kept[0], f"a request got a failure that was kept: {told}")
-
-
-def _affected(case: Case, failure: _Failure) -> list[str]:
-    """Tasks and actors that were given up at that moment, by their submitters' logs."""
-    ends = [*failure.attempts[-1:], *failure.refused, *failure.kept]
-    names = {
-        task["name"]
-        for event in ends
-        for task in case.near(event, "task.failed", before=0.5, after=_SECONDS)
-        if task["status"] == "OK"  # no reply of a worker: it was never started
-    }
-    return sorted(names)
-
-
-def _made_later(case: Case, failure: _Failure) -> bool:
-    """Whether each environment that failed was made after all."""
-    last: dict[str, float] = {}
-    for event in (*failure.attempts, *failure.kept):
-        if event.at is None:
-            return False
-        last[event["env"]] = max(event.at, last.get(event["env"], event.at))
-    made = case.of("runtime_env.created")
-    return bool(last) and all(
-        any(e["env"] == env and (e.at or 0.0) >= at for e in made) for env, at in last.items()
-    )
-
-
-def _wrappers(case: Case, failure: _Failure) -> list[Event]:
-    """Errors of tasks that passed the failure on."""
-    return [
-        e for e in case.of("driver.exception")
-        if "RuntimeEnvSetupError" in (e["inner"], e["type"]) and failure.error.said in e["what"]
-    ]  # fmt: skip

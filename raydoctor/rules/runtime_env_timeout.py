@@ -1,0 +1,238 @@
+"""A runtime environment was not ready within its time, so what needed it could not start.
+
+## What you see
+`RuntimeEnvSetupError: … Failed to install runtime_env within the timeout of 600 seconds. Consider increasing the
+timeout in the runtime_env config.` (up to 2.10: `Failed due to timeout; check runtime_env setup logs`), after three
+attempts, so three times as late.
+
+## Why
+The agent of the node breaks an attempt off after `setup_timeout_seconds` (600) and begins anew; the second and third
+attempt do the same work again. Large packages, a compiler at work, a slow or silent package index, a slow disk, and
+many environments at once on one node are what takes so long. An attempt that was broken off may leave things behind:
+the next one then fails of something else (`dest dir … exists`), which is no cause.
+
+## Confirm
+- `runtime_env_setup-<job>.log`: the last `Run cmd[n] …` before the gap in its times is what was slow.
+- `runtime_env_agent.log`: `Failed to create runtime env {…}` with `TimeoutError` at the end of its traceback.
+- Run that command by hand on the node, with `time`.
+
+## Fix
+Build the packages into the image, so that nothing is left to install; or mend what is slow (index, proxy, disk); or
+allow more time.
+
+## Not this when
+The tool itself gave up, on a network error for example: `runtime-env-failed`. The environment was ready and the worker
+did not report: `worker-start-slow`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from raydoctor.case import Case
+from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.rule import Example, rule
+from raydoctor.rules import _evidence as evidence
+from raydoctor.rules import _setup as setup
+from raydoctor.rules._setup import Failure
+from raydoctor.rules._setup_error import read
+from raydoctor.rules._setup_remedies import DOC, IMAGE, KEPT
+from raydoctor.rules._traceback import Raised, parse
+
+_DEFAULT = 600
+"""`setup_timeout_seconds` (`ray/_private/runtime_env/…`, 2.9 to 2.60)."""
+_STEPS = {
+    "_install_pip_packages": "pip install",
+    "_install_uv_packages": "uv pip install",
+    "create_or_get_virtualenv": "making the virtual environment",
+    "create_conda_env": "conda",
+    "get_or_create_conda_env": "conda",
+    "download_and_unpack_package": "the download of a package",
+}
+"""Functions of Ray's plugins (`ray/_private/runtime_env/*.py`), in which an attempt was broken off."""
+
+_ENV = '{"config": {"eager_install": true, "setup_timeout_seconds": 25}, "pip": {"packages": ["acme==1.4.2"]}}'
+_PACKAGE = "/home/user/venv/lib/python3.11/site-packages/ray/_private/runtime_env"
+_BROKEN_OFF = (
+    "Traceback (most recent call last):\n"
+    f'  File "{_PACKAGE}/pip.py", line 264, in _run\n    await self._install_pip_packages(path)\n'
+    f'  File "{_PACKAGE}/pip.py", line 190, in _install_pip_packages\n    await check_output_cmd(cmd)\n'
+    "asyncio.exceptions.CancelledError\n\nThe above exception was the direct cause of the following exception:\n\n"
+    "Traceback (most recent call last):\n"
+    f'  File "{_PACKAGE}/agent/runtime_env_agent.py", line 561, in _create_runtime_env_with_retry\n'
+    "    runtime_env_context = await asyncio.wait_for(\n"
+    '  File "/usr/lib/python3.11/asyncio/tasks.py", line 502, in wait_for\n    raise exceptions.TimeoutError() from exc\n'
+    "TimeoutError\n"
+)
+_LEFT_BEHIND = (
+    "Traceback (most recent call last):\n"
+    f'  File "{_PACKAGE}/utils.py", line 105, in check_output_cmd\n    raise SubprocessCalledProcessError(\n'
+    "ray._private.runtime_env.utils.SubprocessCalledProcessError: Run cmd[3] failed with the following details.\n"
+    "Command '['python', '_clonevirtualenv.py']' returned non-zero exit status 2.\nLast 50 lines of stdout:\n"
+    "    _clonevirtualenv.py: error: dest dir '/tmp/ray/pip/7460/virtualenv' exists\n"
+)
+_HINT = (
+    "Failed to install runtime_env within the timeout of 25 seconds. Consider increasing the timeout in the runtime_env "
+    'config. For example: \n    runtime_env={"config": {"setup_timeout_seconds": 1800}, ...}\n'
+    "If not provided, the default timeout is 600 seconds. "
+)
+_RAISED = "ray.exceptions.RuntimeEnvSetupError: Failed to set up runtime environment.\n"
+
+
+def _attempt(second: int, text: str) -> str:
+    return f"2026-11-21 10:45:{second:02},100\tERROR runtime_env_agent.py:569 -- Failed to create runtime env {_ENV}.\n{text}"
+
+
+@rule(
+    tier="root",
+    severity="error",
+    rank=69,
+    looks_for=setup.SIGNALS,
+    examples=(
+        Example(
+            "pip waits for its index; the second attempt stumbles over what the first left behind",
+            {
+                "logs/runtime_env_agent.log": _attempt(10, _BROKEN_OFF) + _attempt(12, _LEFT_BEHIND) + _attempt(38, _BROKEN_OFF),
+                "logs/gcs_server.out": "",
+                "logs/raylet.out": "",
+                "driver.log": f"Traceback (most recent call last):\n{_RAISED}[Node 10.0.0.2] {_HINT}{_BROKEN_OFF}",
+            },
+            roots=("runtime-env-timeout",),
+            says=("pip", "25 s", "3 attempts", "pip install", '"setup_timeout_seconds": 75'),
+        ),
+        Example(
+            "2.9: the text does not say how long",
+            {
+                "driver.log": f"Traceback (most recent call last):\n{_RAISED}Failed due to timeout; check runtime_env setup logs and "
+                "consider increasing `setup_timeout_seconds` beyond the default of 600.For example: \n"
+                f'    runtime_env={{"config": {{"setup_timeout_seconds": 1800}}, ...}}\n{_BROKEN_OFF}'
+            },
+            roots=("runtime-env-timeout",),
+        ),
+        Example(
+            "the tool's own time-out is another matter",
+            {
+                "driver.log": f"Traceback (most recent call last):\n{_RAISED}{_LEFT_BEHIND.partition('    _clone')[0]}"
+                "    pip._vendor.urllib3.exceptions.ReadTimeoutError: HTTPSConnectionPool(host='pypi.org', port=443): Read timed out.\n"
+            },
+            roots=("runtime-env-failed",),
+        ),
+        Example(
+            "a task prints the advice",
+            {
+                "driver.log": f"(audit pid=12) {_HINT.partition(chr(10))[0]}\n",
+                "logs/gcs_server.out": "",
+                "logs/raylet.out": "",
+            },
+        ),
+    ),
+)  # fmt: skip
+def runtime_env_timeout(case: Case) -> Iterator[Finding]:
+    """At most one finding: all that was broken off."""
+    for failure in setup.failures(case):
+        if failure.error.kind == "timeout":
+            yield _finding(case, failure)
+
+
+def _finding(case: Case, failure: Failure) -> Finding:
+    names = setup.affected(case, failure)
+    healed = not failure.seen and setup.made_later(case, failure)
+    seconds = _seconds(failure)
+    step = _step(failure)
+    waiting = () if failure.seen or healed else (Entity("waiting", "cluster"),)
+    return Finding(
+        _headline(failure, seconds, step, names, healed),
+        tuple(_links(failure, seconds, step)),
+        explains=(Entity("runtime-env", "timeout"), *waiting),
+        subjects=tuple(Subject("task", None, name) for name in names[:10]),
+        count=max(1, evidence.total(failure.seen), evidence.total(failure.refused)),
+        severity="warning" if healed else None,
+        remedies=tuple(_remedies(failure, seconds, step)),
+        covers=(*failure.events, *_wrappers(case)),
+    )
+
+
+def _headline(failure: Failure, seconds: int, step: str, names: list[str], healed: bool) -> str:
+    part = f"The {failure.tool} part of a" if failure.tool else "A"
+    attempts = evidence.total(failure.attempts)
+    place = next((ip for e in failure.events if (ip := read(e["what"]).ip)), "")
+    limit = f"the {seconds} s that it may take" if seconds else "its setup_timeout_seconds"
+    text = f"{part} runtime environment was not ready within {limit}"
+    text += f", in {evidence.many(attempts, 'attempt')}" if attempts else ""
+    text += f" on {place}" if place else ""
+    text += f": broken off during {step}" if step else ""
+    if healed:
+        return f"{text}; a later attempt went through"
+    return f"{text}; {evidence.join_names(names)} could not start" if names else text
+
+
+def _links(failure: Failure, seconds: int, step: str) -> Iterator[Link]:
+    after = f" after {seconds} s" if seconds else ""
+    late = [e for e in failure.attempts if read(e["what"]).kind == "timeout"]
+    for event in late[:1]:
+        yield Link(event, f"the agent breaks an attempt off{after}{f', during {step}' if step else ''}")  # fmt: skip
+    for event in late[-1:] if len(late) > 1 else ():
+        yield Link(event, f"attempt no. {evidence.total(failure.attempts)} took too long as well")
+    for event in failure.refused[:1]:
+        yield Link(event, "the raylet gives up starting a worker in this environment")
+    for event in failure.seen[:1]:
+        who = "the job" if event.kind == setup.JOB_FAILED.kind else "the driver"
+        yield Link(event, f"{who} got it")
+    if not (late or failure.refused or failure.seen):
+        yield Link(failure.events[0], "a request got a failure that was kept")
+
+
+def _wrappers(case: Case) -> list[Event]:
+    """Errors of tasks that passed the failure on."""
+    return [
+        e
+        for e in case.of("driver.exception")
+        if e["inner"] == "RuntimeEnvSetupError" and read(e["what"]).kind == "timeout"
+    ]
+
+
+def _seconds(failure: Failure) -> int:
+    """The limit: from the error's text, or from the environment as the agent writes it; 0 if unknown."""
+    for event in failure.events:
+        if told := read(event["what"]).seconds:
+            return int(float(told))
+    for event in failure.attempts:
+        try:
+            config = json.loads(event["env"]).get("config")
+        except (ValueError, AttributeError):
+            continue
+        if isinstance(config, dict) and isinstance(config.get("setup_timeout_seconds"), int):
+            return int(config["setup_timeout_seconds"])
+    return 0
+
+
+def _step(failure: Failure) -> str:
+    """What the agent was at when it broke off: its first attempt's innermost known function."""
+    for event in failure.events:
+        raised: Raised | None = parse(event["what"])
+        while raised:
+            for frame in reversed(raised.frames):
+                if frame.function in _STEPS:
+                    return _STEPS[frame.function]
+            raised = raised.cause
+    return ""
+
+
+def _remedies(failure: Failure, seconds: int, step: str) -> Iterator[Remedy]:
+    yield Remedy(
+        f"Find out why {step or 'it'} takes so long on that node",
+        (
+            "grep 'Run cmd' logs/runtime_env_setup-*.log   # the last one, by hand: time …",
+            "curl -sSI https://pypi.org/simple/   # or your index: does it answer, through which proxy?",
+        ),
+        doc=f"{DOC}#debugging",
+    )
+    yield IMAGE
+    yield Remedy(
+        f"Allow more than {seconds or _DEFAULT} seconds",
+        (f'runtime_env={{…, "config": {{"setup_timeout_seconds": {3 * (seconds or _DEFAULT)}}}}}',),
+        doc=DOC,
+    )
+    if failure.kept:
+        yield KEPT
