@@ -1,0 +1,237 @@
+"""Actors wait for each other in a circle, so that none of their calls can ever end.
+
+## What you see
+Nothing moves and nothing fails; `GetTimeoutError` if the program has a deadline. Every actor of the circle
+is in the middle of a method, and further calls queue behind it.
+
+## Why
+An actor runs one method at a time (without `max_concurrency`, threads or `async`). If that method waits in
+`ray.get` for another actor, and that one waits for the first, directly or through others, then the call that
+would free them stands in the queue of an actor that waits. An actor that calls itself and waits is the
+shortest such circle.
+
+Ray writes no line about it. But every core worker prints once a minute how many calls it serves
+(`CoreWorkerService.grpc_server.PushTask … active`) and how many it waits for (`grpc_client.PushTask …
+active`), and which actors it knows (`received notification on actor`). Actors that all serve and all wait, know
+nobody else who works, and do not change from one table to the next are a deadlock. (Read with Ray 2.9.3,
+2.40, 2.50 and 2.60.)
+
+## Confirm
+- `ray stack` on the nodes: each actor stands in `get_objects (ray/_private/worker.py)`, below its own method.
+- `ray list tasks --detail --filter state!=FINISHED`: methods that are `RUNNING`, and others of the same actors
+  that are `PENDING_ACTOR_TASK_…` or `SUBMITTED_TO_WORKER`.
+
+## Fix
+Break the circle: pass what the other one needs as an argument, or have the caller ask both; or make the
+methods `async` and `await` the calls; or give the actor a second thread (`max_concurrency=2`) and make its
+state safe for that.
+
+## Not this when
+One of them still works: the others merely wait for it (`task-hung` if it never ends). An async actor that
+blocks its own event loop is `async-actor-blocked`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from raydoctor.case import Case
+from raydoctor.model import Entity, Finding, Link, Remedy
+from raydoctor.rule import Example, rule
+from raydoctor.rules import _calls as calls
+from raydoctor.rules import _evidence as evidence
+from raydoctor.rules import _waiting as waiting
+from raydoctor.signals import ACTOR_PLACED, RAY_EXCEPTION
+
+_BOOK, _DESK = f"{'1' * 24}01000000", f"{'2' * 24}01000000"
+_WORKERS = {_BOOK: "a" * 56, _DESK: "b" * 56}
+_ERROR = "ray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n"
+
+
+def _row(what: str, total: int, active: int, running: int = 0) -> str:
+    more = f", {running} running" if running else ""
+    return (
+        f"\t{what} - {total} total ({active} active{more}), Execution time: mean = 143.25ms, total = 573.00ms, "
+        "Queueing time: mean = 0.00ms, max = -0.00ms, min = 9223372036854.78ms, total = 0.00ms\n"
+    )
+
+
+def _table(at: str, pid: int, serving: int, calling: int) -> str:
+    return (
+        f"[2026-11-21 {at},438 I {pid} 418] core_worker.cc:591: Event stats:\n\n\nGlobal stats: 822 total (13 active)\n"
+        + _row("CoreWorkerService.grpc_server.PushTask", serving + 2, serving)
+        + (_row("CoreWorkerService.grpc_client.PushTask", 1, calling) if calling else "")
+        + "\n-----------------\nTask execution event stats:\n"
+        + _row("CoreWorker.HandlePushTaskActor", serving + 1, serving, 1)
+    )
+
+
+def _log(pid: int, own: str, peer: str, serving: int, calling: int) -> str:
+    return (
+        f"[2026-11-21 10:41:55,169 I {pid} {pid}] task_receiver.cc:117: Actor creation task finished, task_id: {'f' * 16}{own}, "
+        f"actor_id: {own}, actor_repr_name: \n"
+        f"[2026-11-21 10:41:55,880 I {pid} 418] actor_manager.cc:236: received notification on actor, state: ALIVE, ip address: "
+        f"10.0.0.2, port: 44061, num_restarts: 0, death context type=CONTEXT_NOT_SET actor_id={peer} worker_id={_WORKERS[peer]} "
+        f"node_id={'c' * 56}\n" + _table("10:42:54", pid, serving, calling) + _table("10:43:54", pid, serving, calling)
+    )  # fmt: skip
+
+
+def _files(book: tuple[int, int], desk: tuple[int, int]) -> dict[str, str]:
+    """A capture in which both actors serve and wait for so many calls."""
+    return {
+        "logs/gcs_server.out": "",
+        "logs/raylet.out": "",
+        "driver.log": _ERROR,
+        f"logs/python-core-worker-{_WORKERS[_BOOK]}_400.log": _log(400, _BOOK, _DESK, *book),
+        f"logs/python-core-worker-{_WORKERS[_DESK]}_399.log": _log(399, _DESK, _BOOK, *desk),
+        f"logs/worker-{_WORKERS[_BOOK]}-01000000-400.out": ":job_id:01000000\n:actor_name:OrderBook\n",
+        f"logs/worker-{_WORKERS[_DESK]}-01000000-399.out": ":job_id:01000000\n:actor_name:RiskDesk\n",
+    }
+
+
+@rule(
+    tier="root",
+    severity="error",
+    rank=74,
+    looks_for=(waiting.INTERRUPTED, RAY_EXCEPTION, *ACTOR_PLACED),
+    examples=(
+        Example(
+            "an order book asks a risk desk, which asks the order book",
+            _files((2, 1), (1, 1)),
+            roots=("actor-deadlock",),
+            consequences=("get-timeout",),
+            says=("OrderBook (pid 400) → RiskDesk (pid 399) → OrderBook (pid 400)", "1 call queued"),
+        ),
+        Example(
+            "the risk desk still works: the order book only waits for it",
+            _files((2, 1), (1, 0)),
+            roots=("get-timeout",),
+        ),
+        Example(
+            "both wait, but nothing is queued behind them: they wait for tasks elsewhere",
+            _files((1, 1), (1, 1)),
+            roots=("get-timeout",),
+        ),
+    ),
+)  # fmt: skip
+def actor_deadlock(case: Case) -> Iterator[Finding]:
+    """One finding per group of actors that wait for each other."""
+    workers = {w.actor: w for w in calls.busy(case) if w.actor}
+    stuck = _stuck(workers, _idle_actors(case, workers))
+    while stuck:
+        circle = _circle(workers, stuck)
+        group = _reachable(workers, stuck, circle[0])
+        yield _finding(case, [workers[a] for a in circle], [workers[a] for a in sorted(group)])
+        stuck -= group
+
+
+def _idle_actors(case: Case, workers: Mapping[str, calls.Worker]) -> set[str]:
+    """Actors that had nothing in hand: their core logs are in the capture, without a call."""
+    logs = {e.value for s in case.sources if s.role == "core-worker" for e in s.entities}
+    known = case.ledger.actors.values()
+    return {a.id for a in known if a.workers and a.workers[-1] in logs and a.id not in workers}
+
+
+def _stuck(workers: Mapping[str, calls.Worker], idle: set[str]) -> set[str]:
+    """The actors that wait for a call, each of whom knows nobody but idle ones and such as wait too.
+
+    Who has been given workers for plain tasks, or asks for them, may wait for these instead.
+    """
+    stuck = {
+        w.actor
+        for w in workers.values()
+        if w.running and w.calling and w.waits and not (w.leases or w.leased or w.is_async)
+    }
+    while True:
+        left = {a for a in stuck if _waits_among(workers[a], stuck, idle)}
+        if left == stuck:
+            return left if any(workers[a].queued for a in left) else set()
+        stuck = left
+
+
+def _waits_among(worker: calls.Worker, stuck: set[str], idle: set[str]) -> bool:
+    targets = [peer for peer in worker.peers if peer not in idle]
+    return bool(targets) and all(peer in stuck for peer in targets)
+
+
+def _circle(workers: Mapping[str, calls.Worker], stuck: set[str]) -> list[str]:
+    """Follow who waits for whom from the actor with the longest queue until one comes again."""
+    start = max(sorted(stuck), key=lambda a: workers[a].queued)
+    path = [start]
+    while True:
+        step = next(p for p in workers[path[-1]].peers if p in stuck)
+        if step in path:
+            return path[path.index(step) :]
+        path.append(step)
+
+
+def _reachable(workers: Mapping[str, calls.Worker], stuck: set[str], start: str) -> set[str]:
+    """The circle and everybody of the stuck who waits for it."""
+    group = {start}
+    while True:
+        more = {
+            a
+            for a in stuck
+            if a not in group
+            and (group & set(workers[a].peers) or any(a in workers[g].peers for g in group))
+        }
+        if not more:
+            return group
+        group |= more
+
+
+def _finding(case: Case, circle: list[calls.Worker], group: list[calls.Worker]) -> Finding:
+    names = [w.label for w in circle]
+    queue = sum(w.queued for w in group)
+    lasted = min(w.unmoved for w in circle)
+    behind = len(group) - len(circle)
+    others = f"; {evidence.many(behind, 'more actor')} wait for them" if behind else ""
+    alone = "calls itself and waits" if len(circle) == 1 else "wait for each other"
+    return Finding(
+        f"{' → '.join([*names, names[0]])}: {'it' if len(circle) == 1 else 'they'} {alone}, and nothing has moved for at least "
+        f"{lasted:.0f} s, {evidence.many(queue, 'call')} queued{others}",
+        tuple(Link(w.event, _shows(w)) for w in circle[:5]),
+        explains=(Entity("waiting", "cluster"), *(Entity("waiting-actor", w.actor) for w in group)),
+        subjects=tuple(w.subject for w in group[:10]),
+        count=1,
+        remedies=_remedies(circle),
+        covers=tuple(w.event for w in group),
+    )  # fmt: skip
+
+
+def _shows(worker: calls.Worker) -> str:
+    behind = f", {worker.queued} more queued behind it" if worker.queued else ""
+    return (
+        f"{worker.label} is in a method{behind}, and waits for {evidence.many(worker.calling, 'call')} of its own; "
+        f"unchanged for {worker.unmoved:.0f} s"
+    )
+
+
+def _remedies(circle: Iterable[calls.Worker]) -> tuple[Remedy, ...]:
+    names = list(dict.fromkeys(w.name for w in circle))
+    first, last = names[0], names[-1]
+    ask = f"{last} in {first}" if len(names) > 1 else f"{first} in itself"
+    return (
+        Remedy(
+            f"Break the circle: let the caller ask, and hand the answer to {ask} as an argument",
+            (
+                "answer = other.look_up.remote(...)          # in the driver: a reference is enough",
+                "result = actor.method.remote(answer)         # Ray waits for the argument before it calls",
+            ),
+            doc="https://docs.ray.io/en/latest/ray-core/actors.html",
+        ),
+        Remedy(
+            f"Or do not block {first} while it waits: async methods may run in between",
+            (
+                f"class {first}:",
+                "    async def method(self, ...):",
+                "        answer = await self.other.look_up.remote(...)   # not ray.get",
+            ),
+            doc="https://docs.ray.io/en/latest/ray-core/actors/async_api.html",
+        ),
+        Remedy(
+            f"Or let {first} answer in a second thread (its state must be safe for that)",
+            (f"{first}.options(max_concurrency=2).remote(...)",),
+            doc="https://docs.ray.io/en/latest/ray-core/actors/async_api.html",
+        ),
+    )
