@@ -51,6 +51,8 @@ _IMPORT_FAILED = "failed to import on the worker."
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 _WRAPPERS = ("UserCodeException",)
 """Ray Data's wrapper around what a user's function raised."""
+_TRAIN_WORKER = "_RayTrainWorker__execute."
+"""The method in which Ray Train V1 runs a training function."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,11 +172,20 @@ def parse_failure(text: str) -> Failure | None:
             continue
         if raised.name in _WRAPPERS and cause:
             (function, raised), cause = cause, None
+        if function.startswith(_TRAIN_WORKER):
+            inner = function_of(raised)
+            return Failure(inner, raised, cause, (), False, pid, begin + length, is_remote=False)
         passed_on = tuple(f for f in dict.fromkeys(path) if f != function)
         return Failure(function, raised, cause, passed_on, by_input, pid, begin + length)
     if not heads:
         return _of_group(lines)
     return Failure(path[-1], None, cause, tuple(path[:-1]), by_input, None, heads[-1] + 1)
+
+
+def function_of(raised: Raised) -> str:
+    """The outermost function of the program itself that an exception passed through."""
+    own = [frame.function for frame in raised.frames if frame.is_user_code]
+    return own[0] if own else "the training function"
 
 
 def _of_group(lines: list[str]) -> Failure | None:

@@ -4,6 +4,9 @@ Train V2 (opt-in from 2.42, the default since 2.51) writes JSON to `logs/train/`
 (`Error in training function`), the controller a decision per attempt (`[FailurePolicy] …`) that quotes the ranks
 which had failed when it looked. A rank that is not quoted, or failed later, mostly failed *because* a peer had gone:
 `Connection closed by peer`. Read in runs of 2.60 and in the sources of 2.49 to 2.60.
+
+Train V1 writes no log of its own: Tune prints `Trial task failed for trial TorchTrainer_…` and the exception of the
+rank that failed first into the driver's output (read in runs of 2.40).
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from raydoctor.case import Case
 from raydoctor.facts import WorkerExit
 from raydoctor.model import Event
 from raydoctor.rule import Signal
-from raydoctor.rules._task_error import Failure, Printed
+from raydoctor.rules._task_error import Failure, Printed, function_of, parse_failure
 from raydoctor.rules._traceback import parse
 from raydoctor.signals import DRIVER
 
@@ -62,7 +65,23 @@ RAISED_V1 = Signal(
     "ray.train.base_trainer.TrainingFailedError: The Ray Train run failed. Please inspect the previous error messages for a cause.",
     symptom=True,
 )
-SIGNALS = (DECISION, WORKER_ERROR, RAISED)
+TRIAL = Signal(
+    "train.trial_failed",
+    "Trial task failed for trial ",
+    r"^Trial task failed for trial (?P<trial>\S+)",
+    DRIVER,
+    "Trial task failed for trial TorchTrainer_df28e_00000",
+)
+PLACED = Signal(
+    "train.rank",
+    ") world_rank=",
+    r"^- \((?:node_id=[0-9a-f]{56}, )?ip=(?P<rank_ip>[^\s,]+), pid=(?P<rank_pid>\d+)\) world_rank=(?P<rank>\d+), local_rank=",
+    ("worker-err", "worker-echo"),
+    "- (ip=10.0.0.2, pid=605) world_rank=1, local_rank=1, node_rank=0",
+    fold=("rank",),
+)
+"""Who is which rank: one line per worker and start."""
+SIGNALS = (DECISION, WORKER_ERROR, RAISED, RAISED_V1, TRIAL, PLACED)
 
 _SNIPPET = re.compile(r"^\[Rank (?P<ranks>\d+(?:,\d+)*) Error Snippet\]:\n", re.MULTILINE)
 _DEAD = "A worker health check failed."
@@ -70,6 +89,12 @@ _PID = re.compile(r"\bpid[=:] ?(\d+)")
 _IP = re.compile(r"(?:node_ip='|\n\tip: )([^'\n]+)")
 _WORKER = re.compile(r"ray-train-app-worker-([0-9a-f]{56})\.log")
 _WORLD = re.compile(r"\bworld_size=(\d+)")
+_V1_TASK = "ray::_Inner.train()"
+_V1_ERROR = "ray::_RayTrainWorker__execute."
+_V1_DEAD = re.compile(
+    r"\tclass_name: RayTrainWorker\n\tactor_id: [0-9a-f]{32}\n\tpid: (?P<pid>\d+)(?:\n\t[^\n]*)*?\n\tip: (?P<ip>\S+)\n(?P<says>[^\n]*)"
+)
+_UNKNOWN = -1
 _SAYS = re.compile(r"^\)\n(?P<says>[^\n]+)", re.MULTILINE)
 
 
@@ -78,6 +103,7 @@ class Rank:
     """A rank that had failed when the controller looked."""
 
     number: int
+    """Of the world; negative where no log tells it."""
     event: Event
     """What tells it best: its own error, its process's end, or the controller's words."""
     at: float
@@ -102,10 +128,8 @@ class Attempt:
     followers: list[Event] = field(default_factory=list)
     """Errors of ranks that failed because another one had."""
 
-    @property
-    def gave_up(self) -> bool:
-        """Whether the run failed for good with it."""
-        return self.event.kind != "train.decision" or _field(self.event, "decision") == "RAISE"
+    gave_up: bool = True
+    """Whether the run failed for good with it."""
 
     @property
     def by_controller(self) -> bool:
@@ -144,7 +168,8 @@ def runs(case: Case) -> list[Run]:
     for event in case.of("train.decision"):
         by_name.setdefault(event["run_name"], []).append(event)
     if not by_name and raised:
-        return [Run("", [_attempt(case, event, [])], [event]) for event in raised]
+        printed_only = [Run("", [_attempt(case, event, [])], [event]) for event in raised]
+        return [*printed_only, *_runs_of_v1(case)]
     found = []
     for name, decisions in by_name.items():
         errors = [e for e in case.of("train.worker_error") if e["run_name"] == name]
@@ -155,7 +180,7 @@ def runs(case: Case) -> list[Run]:
         last = decisions[-1]
         own = [e for e in raised if last.at is not None and _within(e, last)]
         found.append(Run(name, attempts, own or (raised if len(by_name) == 1 else [])))
-    return found
+    return [*found, *_runs_of_v1(case)]
 
 
 def _within(event: Event, decision: Event) -> bool:
@@ -179,7 +204,7 @@ def _shared(decisions: Sequence[Event], errors: Sequence[Event]) -> Iterator[lis
 
 
 def _attempt(case: Case, event: Event, errors: list[Event]) -> Attempt:
-    attempt = Attempt(event)
+    attempt = Attempt(event, gave_up=_field(event, "decision") in ("RAISE", ""))
     own: dict[int, Event] = {}
     for error in errors:
         if error["world_rank"].isdecimal():
@@ -243,14 +268,65 @@ def _exit(case: Case, snippet: str, pid: int | None) -> WorkerExit | None:
 def _printed(event: Event, text: str) -> Printed:
     """The error of a training function, as the failure of a function that is no task of its own."""
     raised = parse(text)
-    own = [frame for frame in raised.frames if frame.is_user_code] if raised else []
-    function = own[0].function if own else "the training function"
+    function = function_of(raised) if raised else "the training function"
     cause = (function, raised.cause) if raised and raised.cause else None
     return Printed(event, Failure(function, raised, cause, pid=event.pid, is_remote=False))
 
 
+# ---------------------------------------------------------------- V1
+
+
+def _runs_of_v1(case: Case) -> Iterator[Run]:
+    raised = case.of("train.raised_v1")
+    failures = [e for e in case.of("driver.exception") if _V1_TASK in e.message]
+    by_trial: dict[str, list[Attempt]] = {}
+    covered: list[Event] = []
+    for trial in case.of("train.trial_failed"):
+        told = [e for e in failures if e.source is trial.source and e.line > trial.line]
+        first = min(told, key=lambda e: e.line, default=None)
+        if first and (rank := _rank_of_v1(case, first)):
+            attempt = Attempt(trial, [rank], gave_up=False)
+            by_trial.setdefault(trial["trial"], []).append(attempt)
+            covered += told
+    for name, attempts in by_trial.items():
+        attempts[-1].gave_up = bool(raised)
+        yield Run(name, attempts, [*raised, *dict.fromkeys(covered)])
+
+
+def _rank_of_v1(case: Case, event: Event) -> Rank | None:
+    at = event.at if event.at is not None else float("inf")
+    if _V1_ERROR in event.message:
+        failure = parse_failure(event.message)
+        if failure is None or failure.is_remote:
+            return None
+        return Rank(_number(case, failure.pid), event, at, failure.pid, Printed(event, failure))
+    if dead := _V1_DEAD.search(event.message):
+        pid = int(dead["pid"])
+        exit_ = case.exit_of_process(pid, ip=dead["ip"])
+        told = exit_.events[0] if exit_ and exit_.events else event
+        return Rank(_number(case, pid), told, at, pid, None, exit_, dead["says"])
+    return None
+
+
+def _number(case: Case, pid: int | None) -> int:
+    found = {e["rank"] for e in case.of("train.rank") if e["rank_pid"] == str(pid)}
+    return int(found.pop()) if len(found) == 1 else _UNKNOWN
+
+
+def world_size(case: Case, attempt: Attempt) -> int | None:
+    """How many ranks there were, where a log tells it."""
+    told = next((r.world_size for r in attempt.ranks if r.world_size), None)
+    ranks = [int(e["rank"]) for e in case.of("train.rank")]
+    return told or (max(ranks) + 1 if ranks else None)
+
+
 def errors(case: Case) -> Iterator[Printed]:
-    """What training functions raised by themselves; what followed from a peer's end is left out."""
+    """What training functions raised by themselves; what followed from a peer's end is left out.
+
+    V1's are among the tasks' failures in the driver's output.
+    """
     for run in runs(case):
         for attempt in run.attempts:
-            yield from (rank.error for rank in attempt.ranks if rank.error)
+            for rank in attempt.ranks:
+                if rank.error and rank.error.event.kind != "driver.exception":
+                    yield rank.error

@@ -206,7 +206,11 @@ class _Group:
             self.exported.append(seen)
         elif seen.failure.path:
             self.passed_on.append(seen)
-        elif seen.event.kind == "driver.exception" or not seen.failure.is_remote:
+        elif not seen.failure.is_remote:
+            # Ray Train V1 prints one failure as that of the trial and of the run.
+            again = any(s.failure.pid == seen.failure.pid for s in self.raised)
+            (self.text if again else self.raised).append(seen)
+        elif seen.event.kind == "driver.exception":
             self.raised.append(seen)
         else:
             (self.unhandled if UNHANDLED in seen.event.message else self.text).append(seen)
@@ -329,11 +333,7 @@ def _links(function: str, kind: str, group: _Group) -> Iterator[Link]:
 
 def _how(seen: Printed) -> str:
     if not seen.failure.is_remote:
-        return (
-            "Ray Train reports it"
-            if seen.event.kind.startswith("train.")
-            else "Ray Serve reports it"
-        )
+        return "Ray Train reports it"
     if seen.event.kind == "driver.exception":
         return "`ray.get` raised it in the driver"
     if seen.event.kind == "task.retried":

@@ -1,0 +1,354 @@
+"""A Ray Train run failed because one of its workers did: which rank was first, and why.
+
+## What you see
+`ray.train.WorkerGroupError: Training failed due to worker errors:` with `[Rank 1 Error Snippet]`, or, with Train V1
+(the default up to 2.50), `ray.train.base_trainer.TrainingFailedError: The Ray Train run failed. Please inspect the
+previous error messages for a cause`. Around it the errors of the other ranks: `Connection closed by peer`, `Connection
+reset by peer`, NCCL time-outs.
+
+## Why
+All ranks work in step. When one raises, is killed or hangs, the others wait for it in their next collective
+operation and fail there, so most errors that a failed run prints are effects. The cause is what the *first* rank
+met; where the logs say what that was, this diagnosis stands below it.
+
+## Confirm
+- `logs/train/ray-train-app-worker-<WorkerID>.log` of the first rank (Train V2; the JSON names `world_rank`), and
+  `worker-<WorkerID>-*.err`.
+- `logs/train/ray-train-sys-controller-*.log`: `[FailurePolicy]` with the number of failures and the limit.
+- A rank that hangs writes nothing at all: compare the last lines of all ranks.
+
+## Fix
+Mend what the first rank met. `FailureConfig(max_failures=…)` starts the run again from its last checkpoint after the
+loss of a worker or node; against an exception that comes back each time it is no help.
+
+## Not this when
+The trainer never started its workers because the cluster had no room (`cluster-starved`, `infeasible-request`,
+`placement-group-pending` stand above this one then), or the driver itself failed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from raydoctor.case import Case
+from raydoctor.model import Entity, Event, Finding, Link, Remedy, Severity, Subject
+from raydoctor.rule import Example, rule
+from raydoctor.rules import _evidence as evidence
+from raydoctor.rules import _train as train
+from raydoctor.rules._task_error import error_entity
+from raydoctor.rules._train import Attempt, Rank, Run
+from raydoctor.signals import RAY_EXCEPTION, WORKER_EXIT
+
+_DOC = "https://docs.ray.io/en/latest/train/user-guides/fault-tolerance.html"
+_LONGEST = 160
+_W0, _W1 = (
+    "1140eabd6a4d47777eeeb008d248a61d8c9dbc5e28327c546a5c9a09",
+    "883b8f09b6c1041f2d22a202bef0aca1c94c253355390231b442a08a",
+)
+_N = "4392271d343578a32aee264b3908f06bdc8a6dc43675e3227cbbe483"
+_ROW = (
+    'Traceback (most recent call last):\n  File "/app/train.py", line 41, in train_loop\n    value = parse(row)\n'
+    '  File "/app/train.py", line 34, in parse\n    return float(row)\n'
+    "ValueError: could not convert string to float: 'n/a'\n"
+)
+_PEER = (
+    'Traceback (most recent call last):\n  File "/app/train.py", line 42, in train_loop\n    all_reduce(value)\n'
+    "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.2]:40349. "
+    "This is typically caused by a remote worker crashing.\n"
+)
+_DEAD = (
+    "A worker health check failed.\nWorker info: Worker(\n  actor=Actor(RayTrainWorker, a1a4a7a4b5499c2036f6367601000000),\n"
+    f"  metadata=ActorMetadata(\n    hostname='h',\n    node_id='{_N}',\n    node_ip='10.0.0.2',\n    pid=615,\n  ),\n"
+    "  distributed_context=DistributedContext(world_rank=1, world_size=2, local_rank=1, local_world_size=2, node_rank=0),\n"
+    f"  log_file_path='/tmp/ray/s/logs/train/ray-train-app-worker-{_W1}.log',\n)\nThe actor died unexpectedly before "
+    "finishing this task.\n\tclass_name: RayTrainWorker\n\tactor_id: a1a4a7a4b5499c2036f6367601000000\n\tpid: 615\n\tip: 10.0.0.2\n"
+)
+
+
+def _json(at: str, message: str, **more: object) -> str:
+    level = "ERROR" if message.startswith("Error") else "INFO"
+    record = {
+        "asctime": f"2026-11-21 {at}",
+        "levelname": level,
+        "message": message,
+        "run_name": "prices",
+        **more,
+    }
+    return json.dumps(record) + "\n"
+
+
+def _decision(at: str, what: str, snippet: str, count: int, limit: int) -> str:
+    text = f"[FailurePolicy] {what}\n  Source: worker group\n  Error count: {count} (max allowed: {limit})\nError: "
+    text += f"Training failed due to worker errors:\n[Rank 1 Error Snippet]:\n{snippet}"
+    return _json(at, text, exc_text=f"ray.train.WorkerGroupError: {text.partition('Error: ')[2]}")
+
+
+_RANK_0 = _json(
+    "10:42:24,094",
+    f"Error in training function:\n{_PEER}",
+    world_rank=0,
+    process=577,
+    worker_id=_W0,
+)
+_RANK_1 = _json(
+    "10:42:22,164", f"Error in training function:\n{_ROW}", world_rank=1, process=605, worker_id=_W1
+)
+_EXIT = (
+    "[2026-11-21 10:44:46,741 W 8 8] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, worker id = "
+    f"{_W1}, node id = {_N}, address = 10.0.0.2, exit_type = SYSTEM_ERROR, exit_detail = Worker unexpectedly exits with a "
+    "connection error code 2. End of file.\n"
+)
+_LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
+_RAISED = f'Traceback (most recent call last):\n  File "/app/train.py", line 51, in main\n    trainer.fit()\nray.train.WorkerGroupError: Training failed due to worker errors:\n[Rank 1 Error Snippet]:\n{_ROW}\n'
+_V1 = (
+    "2026-11-21 10:53:17,048\tERROR tune_controller.py:1331 -- Trial task failed for trial TorchTrainer_b4431_00000\n"
+    "Traceback (most recent call last):\n"
+    "ray.exceptions.RayTaskError(ValueError): ray::_Inner.train() (pid=275, ip=10.0.0.2, actor_id=0530923def9c4a86e8a1982f01000000, "
+    'repr=TorchTrainer)\n  File "/usr/lib/python3.11/site-packages/ray/train/_internal/utils.py", line 57, in check_for_failure\n'
+    "ray.exceptions.RayTaskError(ValueError): ray::_RayTrainWorker__execute.get_next() (pid=320, ip=10.0.0.2, "
+    "actor_id=56e8a5f6212de7a86427db4401000000, repr=<ray.train._internal.worker_group.RayTrainWorker object at 0x7f9dac1e1210>)\n"
+    f"{_ROW.partition(chr(10))[2]}\n"
+    "ray.train.base_trainer.TrainingFailedError: The Ray Train run failed. Please inspect the previous error messages for a cause.\n"
+)
+
+
+@rule(
+    tier="symptom",
+    severity="error",
+    rank=86,
+    looks_for=(*train.SIGNALS, RAY_EXCEPTION, WORKER_EXIT),
+    examples=(
+        Example(
+            "rank 1 raises, rank 0 waits for it and fails two seconds later",
+            {
+                f"logs/train/ray-train-sys-worker-{_W0}.log": _RANK_0,
+                f"logs/train/ray-train-sys-worker-{_W1}.log": _RANK_1,
+                "logs/train/ray-train-sys-controller-a.log": _decision(
+                    "10:42:24,081", "RAISE", _ROW, 1, 0
+                ),
+                **_LOGS,
+            },
+            roots=("task-exception",),
+            consequences=("train-worker-failed",),
+            says=("rank 1 (pid 605) failed first: ValueError", "max_failures=0"),
+        ),
+        Example(
+            "rank 1 is killed in both attempts",
+            {
+                "logs/train/ray-train-sys-controller-a.log": _decision(
+                    "10:44:47,743", "RETRY", _DEAD, 1, 1
+                )
+                + _decision(
+                    "10:45:04,337", "RAISE", _DEAD.replace("615", "831").replace(_W1, _W0), 2, 1
+                ),
+                "logs/gcs_server.out": _EXIT
+                + _EXIT.replace(_W1, _W0).replace("10:44:46", "10:45:03"),
+                "logs/raylet.out": "",
+            },
+            roots=("worker-vanished",),
+            consequences=("train-worker-failed",),
+            says=("rank 1 of 2", "2 attempts", "FailureConfig(max_failures=4)"),
+        ),
+        Example(
+            "only the driver's output is left",
+            {"driver.log": _RAISED},
+            roots=("task-exception",),
+            consequences=("train-worker-failed",),
+            says=("rank 1 failed first: ValueError",),
+        ),
+        Example(
+            "Train V1 tells it by Tune",
+            {"driver.log": _V1, **_LOGS},
+            roots=("task-exception",),
+            consequences=("train-worker-failed",),
+            says=("(pid 320) failed first: ValueError",),
+        ),
+        Example(
+            "a worker that prints what other runs said",
+            {
+                "driver.log": "(report pid=12) ray.train.WorkerGroupError: Training failed due to worker errors:\n"
+                "summary: Error in training function: none\n",
+                "logs/train/ray-train-app-worker-a.log": _json(
+                    "10:00:00,000", "Error in training function: 0"
+                ),
+                **_LOGS,
+            },
+        ),
+    ),
+)
+def train_worker_failed(case: Case) -> Iterator[Finding]:
+    """One finding per run."""
+    for run in train.runs(case):
+        if any(attempt.ranks or attempt.by_controller for attempt in run.attempts):
+            yield _finding(case, run)
+
+
+def _finding(case: Case, run: Run) -> Finding:
+    last = run.attempts[-1]
+    severity: Severity = "error" if last.gave_up else "warning"
+    return Finding(
+        _headline(case, run),
+        tuple(_links(run)),
+        explains=(Entity("train-run", run.name or f"{last.event.source.path}:{last.event.line}"),),
+        caused_by=tuple(_causes(run)),
+        subjects=tuple(_subjects(run)),
+        count=len(run.attempts),
+        severity=severity,
+        remedies=tuple(_remedies(run)),
+        covers=tuple(_covered(run)),
+    )
+
+
+# ---------------------------------------------------------------- what it says
+
+
+def _headline(case: Case, run: Run) -> str:
+    named = f"Training run {run.name} " if run.name else "The training run "
+    last = run.attempts[-1]
+    end = "failed" if last.gave_up else "was started again"
+    if not last.ranks:
+        return f"{named}{end}: {_first_line(last.event['what'])}"
+    text = f"{named}{end}: {_who(last.ranks, train.world_size(case, last))} failed first: {_why(last.ranks[0])}"
+    if len(run.attempts) > 1:
+        text += f"; {_repeats(run)}"
+    if last.limit:
+        text += f" (failure {last.count}, max_failures={last.limit})"
+    return text
+
+
+def _who(ranks: list[Rank], world: int | None) -> str:
+    first = ranks[0]
+    if len(ranks) > 1:
+        numbers = evidence.join_names((str(r.number) for r in ranks), most=6)
+        return f"ranks {numbers}{f' of {world}' if world else ''}"
+    name = "a worker" if first.number < 0 else f"rank {first.number}"
+    name += f" of {world}" if world and first.number >= 0 else ""
+    return f"{name} (pid {first.pid})" if first.pid else name
+
+
+def _why(rank: Rank) -> str:
+    if rank.error:
+        raised = rank.error.failure.raised
+        return _cut(str(raised)) if raised else "its training function raised"
+    if rank.exit:
+        return f"its process ended ({rank.exit.exit_type})"
+    return _cut(rank.says) or "its process ended"
+
+
+def _repeats(run: Run) -> str:
+    firsts = {attempt.ranks[0].number for attempt in run.attempts if attempt.ranks}
+    same = (
+        "the same rank in each"
+        if len(firsts) == 1 and min(firsts) >= 0
+        else "another rank each time"
+    )
+    return (
+        f"{len(run.attempts)} attempts, {same}"
+        if min(firsts) >= 0
+        else f"{len(run.attempts)} attempts"
+    )
+
+
+def _first_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    told = [line for line in lines if not line.startswith("Training failed due to")]
+    return _cut(next(iter(told), "the controller failed"))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+def _links(run: Run) -> Iterator[Link]:
+    last = run.attempts[-1]
+    for rank in last.ranks[:1]:
+        if rank.event is not last.event:
+            yield Link(rank.event, f"{_who([rank], None)} failed first: {_why(rank)}")
+    yield Link(last.event, _decided(last))
+    for event in last.followers[:1]:
+        yield Link(
+            event,
+            f"rank {event['world_rank']} failed after it{_later(last, event)}, for want of its peer",
+        )
+    for event in run.raised[:1]:
+        yield Link(event, "the driver got the failure of the run")
+
+
+def _decided(attempt: Attempt) -> str:
+    if attempt.event.kind != "train.decision":
+        return "the driver reports the failed attempt"
+    decided = "gives the run up" if attempt.gave_up else "starts the workers again"
+    return f"Ray Train {decided}: failure {attempt.count}, {attempt.limit} allowed"
+
+
+def _later(attempt: Attempt, event: Event) -> str:
+    first = attempt.ranks[0].at if attempt.ranks else None
+    if event.at is None or first is None or not 0 <= event.at - first < float("inf"):
+        return ""
+    return f" by {event.at - first:.2g} s"
+
+
+def _subjects(run: Run) -> Iterator[Subject]:
+    for rank in [r for attempt in run.attempts for r in attempt.ranks][:10]:
+        worker = rank.event["worker_id"] or (rank.exit.worker if rank.exit else "")
+        name = f"rank {rank.number}" if rank.number >= 0 else None
+        yield Subject("worker", worker or None, name, rank.pid)
+
+
+def _causes(run: Run) -> Iterator[Entity]:
+    for attempt in reversed(run.attempts):
+        for rank in attempt.ranks:
+            if rank.error:
+                yield error_entity(rank.error)
+            if rank.exit:
+                yield from rank.exit.entities
+        if attempt.by_controller:
+            yield Entity("waiting", "cluster")
+
+
+def _covered(run: Run) -> Iterator[Event]:
+    yield from run.raised
+    for attempt in run.attempts:
+        yield attempt.event
+        yield from attempt.followers
+        yield from (rank.event for rank in attempt.ranks)
+
+
+# ---------------------------------------------------------------- remedies
+
+
+def _remedies(run: Run) -> Iterator[Remedy]:
+    last = run.attempts[-1]
+    first = last.ranks[0] if last.ranks else None
+    if first is None:
+        yield _more_time()
+        return
+    worker = first.event["worker_id"] or (first.exit.worker if first.exit else "")
+    files = [f"less logs/worker-{worker}-*.err"] if worker else []
+    if worker and last.event.kind == "train.decision":
+        files.insert(0, f"less logs/train/ray-train-app-worker-{worker}.log")
+    yield Remedy(
+        f"Look at {_who([first], None)} alone: what the other ranks print follows from its end",
+        tuple(files),
+        doc=_DOC,
+    )
+    limit = int(last.limit) if last.limit.isdecimal() else 0
+    if first.error is None:
+        yield Remedy(
+            "Let the run go on from its last checkpoint when it loses a worker",
+            (
+                "train.report(metrics, checkpoint=train.Checkpoint.from_directory(path))   # in the training function",
+                f"RunConfig(failure_config=FailureConfig(max_failures={max(limit + 3, 3)}), storage_path=...)   # all nodes must reach it",
+            ),
+            doc=_DOC,
+        )
+
+
+def _more_time() -> Remedy:
+    return Remedy(
+        "Give the workers more time to start, if the cluster has to grow first",
+        ("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S=600 python your_script.py",),
+        doc=_DOC,
+        since=(2, 42),
+    )
