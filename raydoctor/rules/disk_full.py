@@ -169,6 +169,7 @@ def _finding(
             Entity("spilling", node),
             *store.failed_objects(failed),
         ),
+        caused_by=(Entity("arguments", "large"),),
         subjects=(Subject("node", node, node=node),) if node else (),
         count=count or 1,
         severity="error" if count else "warning",

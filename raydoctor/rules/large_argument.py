@@ -1,0 +1,320 @@
+"""A large value is passed by value to many tasks, so that each call stores another copy of it.
+
+## What you see
+`OutOfDiskError` or `ObjectStoreFullError`, raised by a `.remote(…)` of your own, with `prepare_args_internal` in the
+traceback. With Ray Client: `UserWarning: More than 10MB of messages have been created to schedule tasks on the server`.
+Without a failure nothing: Ray counts no arguments (2.9 to 2.60), the program is slow, and the store spills.
+
+## Why
+`f.remote(table)` with a value of more than 100 KB is `ray.put(table)`, then `f.remote(ref)`, at each call. A loop of 100
+calls with one table of 100 MB serializes it 100 times and holds 10 GB of copies until the tasks have run. Ray Client
+sends each copy over the network besides.
+
+## Confirm
+- The line of the traceback that is yours: is the same variable passed at every turn?
+- `RAY_record_ref_creation_sites=1 python your_script.py`, then `ray memory --group-by STACK_TRACE`: many objects of one
+  size, created on a line that calls `.remote`.
+
+## Fix
+`ref = ray.put(table)` once before the loop, then pass `ref`: the function gets the value all the same. Where every call has
+a value of its own, keep fewer calls in flight (`ray.wait`), or let the tasks load their part themselves.
+
+## Not this when
+The function *captures* the value from its surroundings (`large-closure`). A `ray.put` of your own, or a task's result,
+found no room (`object-store-full`, `disk-full`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from raydoctor.case import Case
+from raydoctor.model import Entity, Event, Finding, Gap, Link, Remedy, Subject
+from raydoctor.rule import Example, Signal, rule
+from raydoctor.rules import _evidence as evidence
+from raydoctor.rules import _store as store
+from raydoctor.signals import DRIVER, RAY_EXCEPTION
+
+_DOC = "https://docs.ray.io/en/latest/ray-core/patterns/pass-large-arg-by-value.html"
+_ALIKE = 0.1
+"""By how much the average object in the store may differ from the one that found no room."""
+_MANY = 3
+_MB = 1024**2
+
+_FRAMES = (
+    "Traceback (most recent call last):\n"
+    '  File "/home/user/project/score.py", line 44, in main\n'
+    "    scores.append(score.remote(table, row))\n"
+    "                  ^^^^^^^^^^^^^^^^^^^^^^^^\n"
+    '  File "/home/user/venv/lib/python3.11/site-packages/ray/remote_function.py", line 176, in _remote_proxy\n'
+    "    return self._remote(\n"
+    '  File "python/ray/_raylet.pyx", line 729, in ray._raylet.prepare_args_and_increment_put_refs\n'
+    '  File "python/ray/_raylet.pyx", line 844, in ray._raylet.prepare_args_internal\n'
+    '  File "python/ray/_raylet.pyx", line 3699, in ray._raylet.CoreWorker.put_serialized_object_and_increment_local_ref\n'
+    '  File "python/ray/includes/common.pxi", line 101, in ray._raylet.check_status\n'
+    "ray.exceptions.OutOfDiskError: Local disk is full\n"
+    "The object cannot be created because the local object store is full and the local disk's utilization is over capacity "
+    "(95% by default).Tip: Use `df` on this node to check disk usage and `ray memory` to check object store memory usage.\n"
+)
+REFUSED = Signal(
+    "argument.refused", "Traceback (most recent call last):",
+    r"^Traceback \(most recent call last\):\n(?P<frames>(?:(?!Traceback ).)*?) in ray\._raylet\.prepare_args_internal\n"
+    r"  File [^\n]* in ray\._raylet\.CoreWorker\.put_serialized_object_and_increment_local_ref", DRIVER, _FRAMES, extent="record",
+)  # fmt: skip
+"""`_raylet.pyx`: this function puts arguments above `max_direct_call_object_size`; it has that name from 2.9.3 to 2.60."""
+CLIENT = Signal(
+    "client.large_messages", "MB of messages have been created to schedule tasks on the server",
+    r"^(?:\S+: UserWarning: )?More than (?P<mb>\d+)MB of messages have been created to schedule tasks on the server\.", DRIVER,
+    "/home/user/venv/lib/python3.11/site-packages/ray/util/client/worker.py:696: UserWarning: More than 10MB of messages have been "
+    "created to schedule tasks on the server. This can be slow on Ray Client due to communication overhead over the network.",
+)  # fmt: skip
+"""Once per connection (`ray/util/client/worker.py`, 2.9.3 to 2.60)."""
+
+
+def _raylet(second: int, level: str, text: str) -> str:
+    return f"[2026-11-21 10:57:{second:02d},494 {level} 290 300] (raylet) file.cc:116: {text}\n"
+
+
+def _full(objects: int, size: int) -> str:
+    """The record of a refusal in a store of so many objects of this size."""
+    return _raylet(
+        40, "I",
+        f"Out-of-disk: Failed to create object 00ffffffffffffffffffffffffffffffffffffff010000000ee1f505 of size 20MB\nPlasma store "
+        f"debug dump: \nCurrent usage: 0.272633 / 0.104858 GB\n1 pending objects of total size 20MB\n- bytes spillable: 0\n"
+        f"- objects in use: {objects}\n- bytes in use: {objects * size}\n- objects created by worker: {objects}\n"
+        f"- bytes created by worker: {objects * size}\n- bytes received: 0",
+    )  # fmt: skip
+
+
+_STORE = _raylet(6, "I", "Allowing the Plasma store to use up to 0.104858GB of memory.")
+_NO_ROOM = "".join(_raylet(40, "E", s.sample) for s in store.FALLBACK_FAILED)
+_HEADS = {"logs/gcs_server.out": ""}
+_OWN_PUT = _FRAMES.replace("prepare_args_internal", "CoreWorker.put_object").replace(
+    "score.remote(table, row)", "ray.put(block)"
+)
+
+
+@rule(
+    tier="root",
+    severity="error",
+    rank=64,
+    looks_for=(
+        REFUSED, CLIENT, store.OUT_OF_DISK, *store.DISK_OVER, *store.FALLBACK_FAILED, store.SPILLED, store.STORE_SIZE, RAY_EXCEPTION,
+    ),
+    examples=(
+        Example(
+            "thirteen copies of a table fill the store",
+            {**_HEADS, "logs/raylet.out": _STORE + _NO_ROOM + _full(13, 20_971_774), "driver.log": _FRAMES},
+            roots=("large-argument",),
+            consequences=("object-store-full",),
+            says=("score.remote(table, row)", "13 objects", "20.0 MB", "ray.put(table)", "score.remote(table_ref, row)"),
+        ),
+        Example(
+            "the store was full of other things: the argument is only what found no room",
+            {**_HEADS, "logs/raylet.out": _STORE + _NO_ROOM + _full(4, 65_000_000), "driver.log": _FRAMES},
+            roots=("object-store-full",),
+            consequences=("large-argument",),
+        ),
+        Example(
+            "Ray Client says so",
+            {"driver.log": f"{CLIENT.sample} If you're running many fine-grained tasks, consider running them inside a single remote "
+             "function.\n"},
+            roots=("large-argument",),
+            says=("10 MB", "Ray Client", "ray.put"),
+        ),
+        Example(
+            "a ray.put of the program's own found no room; a task prints the warning",
+            {**_HEADS, "logs/raylet.out": _STORE + _NO_ROOM + _full(13, 20_971_774), "driver.log": f"(check pid=12) {CLIENT.sample}\n{_OWN_PUT}"},
+            roots=("object-store-full",),
+        ),
+    ),
+)  # fmt: skip
+def large_argument(case: Case) -> Iterator[Finding]:
+    """One finding per calling line that was refused, and Ray Client's warning."""
+    calls: dict[str, list[tuple[Event, Event]]] = {}
+    for event in case.of("argument.refused"):
+        if error := _error_of(case, event):
+            calls.setdefault(_call(event["frames"]), []).append((event, error))
+    for call, refused in calls.items():
+        yield _refused(case, call, refused)
+    if warned := case.of("client.large_messages"):
+        yield _client(warned)
+
+
+_CALL = re.compile(
+    r"(?P<call>(?P<name>[\w.]+)(?:\.options\([^()]*\))?\.remote\((?P<args>[^()]*)\)?)"
+)
+
+
+def _call(frames: str) -> str:
+    """The innermost `….remote(…)` of the program's own lines."""
+    own = frames.partition("/ray/remote_function.py")[0].partition("/ray/actor.py")[0]
+    found = [m["call"] for m in _CALL.finditer(own)]
+    return found[-1] if found else ""
+
+
+# ---------------------------------------------------------------- refused
+
+
+_ERRORS = ("OutOfDiskError", "ObjectStoreFullError")
+_FAR = 60
+"""Lines between the frame and the exception: others may print in between."""
+
+
+def _error_of(case: Case, refused: Event) -> Event | None:
+    """The exception at the end of the traceback."""
+    after = [
+        e
+        for e in case.of("driver.exception")
+        if e["type"] in _ERRORS
+        and e.source == refused.source
+        and 0 < e.line - refused.line <= refused.text.count("\n") + _FAR
+    ]
+    return min(after, key=lambda e: e.line, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Copies:
+    """Objects of the refused one's size, in the store and spilled."""
+
+    event: Event
+    count: int
+    bytes: float
+
+    @property
+    def told(self) -> str:
+        """`13 objects of about 20.0 MB`."""
+        return f"{evidence.many(self.count, 'object')} of about {evidence.size(self.bytes / self.count)}"
+
+
+def _copies(case: Case) -> _Copies | None:
+    """What fills the store, and its disk where that was full; None if that is something else, or not told."""
+    refused = store.own_log_first(case.of("object.out_of_disk"))[-1:]
+    spilled = store.own_log_first(case.of("store.spilled"))[-1:]
+    in_store = _created(refused[0].text) if refused else None
+    on_disk = (int(spilled[0]["objects"]), int(spilled[0]["mib"]) * _MB) if spilled else None
+    size = int(refused[0]["mb"]) * _MB if refused else 0
+    groups = [g for g in (in_store, on_disk) if g and _alike(g, size)]
+    count, total = sum(g[0] for g in groups), sum(g[1] for g in groups)
+    used = _used_of_disk(case)
+    if count < _MANY or (not used and in_store not in groups) or total < used / 2:
+        return None
+    return _Copies((refused or spilled)[0], count, total)
+
+
+def _alike(group: tuple[int, int], size: int) -> bool:
+    """Whether the average of some objects is what the refused one has (Ray prints that in whole megabytes)."""
+    return abs(group[1] / group[0] - size) <= max(_MB, _ALIKE * size) if size else False
+
+
+_CREATED = re.compile(
+    r"^- objects created by worker: (\d+)\n- bytes created by worker: (\d+)", re.M
+)
+
+
+def _created(text: str) -> tuple[int, int] | None:
+    found = _CREATED.search(text)
+    return (int(found[1]), int(found[2])) if found and int(found[1]) else None
+
+
+def _used_of_disk(case: Case) -> float:
+    """Bytes on the disk that is over Ray's threshold, by its last report; 0 if none is."""
+    over = case.of("disk.over_threshold")[-1:]
+    return max(
+        (
+            (float(e["capacity"] or 0) - float(e["free"] or 0)) * (evidence.GB if e["gb"] else 1)
+            for e in over
+        ),
+        default=0.0,
+    )
+
+
+def _refused(case: Case, call: str, refused: list[tuple[Event, Event]]) -> Finding:
+    copies = _copies(case)
+    what = call or "A call of a task or actor"
+    full = f": {copies.told} fill the object store and the disk behind it" if copies else ""
+    event, error = refused[0]
+    nodes = ("", *case.ledger.node_ips)
+    return Finding(
+        f"{what} stores its large argument anew at every call, and found no room for another{full}",
+        (
+            *(Link(c.event, f"{c.told}, {evidence.size(c.bytes)} in all, and no room for one more") for c in (copies,) if c),
+            Link(event, f"{what} stores an argument that was passed by value"),
+            Link(error, f"the driver got {store.raised(error)}"),
+        ),
+        explains=(Entity("arguments", "large" if copies else call),),
+        caused_by=() if copies else tuple(Entity(k, n) for k in ("store", "spilling", "disk") for n in nodes),
+        subjects=(Subject("function", None, call.partition(".remote(")[0]),) if call else (),
+        count=len(refused),
+        remedies=(_put_once(call), _IN_FLIGHT),
+        covers=tuple(e for pair in refused for e in pair),
+        gaps=() if copies else (_WHAT_FILLS,),
+    )  # fmt: skip
+
+
+_WHAT_FILLS = Gap(
+    "what fills the object store",
+    "no log in this capture tells the sizes of the objects in it, or they are not of the argument's size",
+    "RAY_record_ref_creation_sites=1 python <your script>, then ray memory --group-by STACK_TRACE",
+)
+
+
+# ---------------------------------------------------------------- Ray Client
+
+
+def _client(warned: list[Event]) -> Finding:
+    size = f"{warned[0]['mb']} MB"
+    return Finding(
+        f"More than {size} went over the network with the calls of tasks: Ray Client sends every argument at every call, so "
+        "these are large arguments passed by value, or very many calls",
+        (Link(warned[0], f"Ray Client counts more than {size} of messages that schedule tasks"),),
+        explains=(Entity("arguments", "client"),),
+        severity="warning",
+        remedies=(
+            _put_once(""),
+            Remedy(
+                "Run the driver on the cluster, as a job, instead of through Ray Client",
+                (
+                    "ray job submit --address http://<head>:8265 --working-dir . -- python your_script.py",
+                ),
+                doc="https://docs.ray.io/en/latest/cluster/running-applications/job-submission/index.html",
+            ),
+        ),
+        covers=tuple(warned),
+    )
+
+
+# ---------------------------------------------------------------- remedies
+
+
+def _put_once(call: str) -> Remedy:
+    """The call with a reference in the place of its first plain argument."""
+    found = _CALL.search(call)
+    names = [a.strip() for a in found["args"].split(",")] if found else []
+    large = next((n for n in names if re.fullmatch(r"[A-Za-z_]\w*", n)), "") if found else ""
+    if not found or not large:
+        steps = (
+            "ref = ray.put(value)              # once, before the loop",
+            "f.remote(ref)                     # f gets the value",
+        )
+    else:
+        changed = ", ".join(f"{n}_ref" if n == large else n for n in names)
+        steps = (
+            f"{large}_ref = ray.put({large})    # once, before the loop (whichever argument is the large one)",
+            f"{found['name']}.remote({changed})   # {found['name']} gets the value",
+        )
+    return Remedy(
+        "Put a value that several calls share into the object store once", steps, doc=_DOC
+    )
+
+
+_IN_FLIGHT = Remedy(
+    "Where every call has a large value of its own: keep few calls in flight",
+    (
+        "ready, pending = ray.wait(pending, num_returns=1)   # before each further .remote()",
+        "# or pass a path or an index, and let the task load its part",
+    ),
+    doc="https://docs.ray.io/en/latest/ray-core/patterns/limit-pending-tasks.html",
+)
