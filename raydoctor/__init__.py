@@ -29,21 +29,25 @@ def diagnose(
     driver_log: str | None = None,
     since: float | None = None,
     until: float | None = None,
+    rules: str | None = None,
 ) -> Report:
     """Diagnose a capture and return what was found; nothing is printed, nothing is changed.
 
     `path` is any layout that the command line takes: a session folder, its `logs/`, a tree of
     several nodes, an archive, or one log file; None is this machine's latest session. `driver_log`
     adds a file with the driver's output. `since` and `until` (epoch seconds) keep the incidents
-    that touch that span.
+    that touch that span. `rules` is a folder with further rules, one a file.
 
-    Raises `raydoctor.errors.RaydoctorError` where there is nothing that can be read.
+    Raises `raydoctor.errors.RaydoctorError` where there is nothing that can be read, or a rule of
+    that folder cannot be loaded.
     """
     from raydoctor.capture.open import open_capture
     from raydoctor.diagnosis import run
+    from raydoctor.plugins import catalogue
 
+    known = catalogue(rules)
     with open_capture(path, driver_log) as capture:
-        return run(capture, since=since, until=until)
+        return run(capture, since=since, until=until, catalogue=known)
 
 
 def __getattr__(name: str) -> object:

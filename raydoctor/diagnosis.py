@@ -12,11 +12,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from raydoctor import rules as catalogue
-from raydoctor import signals, unexplained
+from raydoctor import plugins, signals, unexplained
 from raydoctor.capture.open import Capture
 from raydoctor.case import Case
 from raydoctor.model import (
@@ -32,6 +31,7 @@ from raydoctor.model import (
     Severity,
     Stats,
 )
+from raydoctor.plugins import Catalogue
 from raydoctor.read import build
 from raydoctor.rule import Rule, Signal
 
@@ -66,19 +66,21 @@ def run(
     *,
     since: float | None = None,
     until: float | None = None,
-    rules: Sequence[Rule] | None = None,
+    catalogue: Catalogue | None = None,
     strict: bool = False,
 ) -> Report:
     """Diagnose an open capture. `since`/`until` (epoch seconds) keep incidents that touch that span.
 
-    A rule that raises becomes a gap, unless `strict`.
+    Without a catalogue: our own rules and those of installed packages. A rule that raises becomes a
+    gap, unless `strict`.
     """
     began = time.monotonic()
-    rules = catalogue.load() if rules is None else rules
+    catalogue = catalogue or plugins.catalogue()
+    rules = catalogue.rules
     looked_for: list[Signal] = [*signals.FACTS, *(s for r in rules for s in r.looks_for)]
     looked_for += unexplained.signals(source.role for source in capture.sources)
     reading = build.read(capture, looked_for)
-    case, gaps = reading.case, [*capture.gaps, *reading.gaps]
+    case, gaps = reading.case, [*capture.gaps, *reading.gaps, *catalogue.gaps]
     candidates = judge(case, rules, gaps, strict)
     candidates = [c for c in candidates if _within(c, since, until)]
     roots = _link(candidates)

@@ -17,8 +17,10 @@ LAYERS = (
     ("collect",),
     ("read",),
     ("rules",),
+    ("plugins",),
     ("unexplained",),
     ("diagnosis",),
+    ("rulecheck",),
     ("act",),
     ("render",),
     ("demo",),
@@ -26,7 +28,7 @@ LAYERS = (
 )
 """Lowest first; a module imports its own layer and those below."""
 HEIGHT = {name: height for height, names in enumerate(LAYERS) for name in names}
-PURE = {"raydoctor", "__future__", "re", "collections", "dataclasses", "typing", "math", "itertools", "functools", "string", "textwrap", "json", "posixpath", "difflib", "shlex", "datetime", "statistics", "operator"}  # fmt: skip
+PURE = {"raydoctor", "__future__", "re", "collections", "dataclasses", "typing", "math", "itertools", "functools", "string", "textwrap", "json", "posixpath", "difflib", "shlex", "signal", "datetime", "statistics", "operator"}  # fmt: skip
 MODULES = sorted(p for p in ROOT.rglob("*.py") if "programs" not in p.parts)
 
 

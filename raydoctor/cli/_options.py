@@ -45,6 +45,16 @@ def format_option(*formats: str) -> Callable[[_Command], _Command]:
     )
 
 
+def rules_option(command: _Command) -> _Command:
+    """`--rules DIR`."""
+    return click.option(
+        "--rules",
+        "folder",
+        metavar="DIR",
+        help="A folder with further rules, one a file: see raydoctor rules test --help.",
+    )(command)
+
+
 def verbose_option(command: _Command) -> _Command:
     """`-v`."""
     return click.option(

@@ -65,18 +65,21 @@ def _time(context: click.Context, parameter: click.Parameter, value: str | None)
     help="Exit with 1 from this severity on.",
 )
 @click.option("-o", "--output", metavar="FILE", help="Write the report there.")
+@options.rules_option
 @options.verbose_option
 def command(
     path: str | None, since: float | None, until: float | None, fail_on: str, **rest: Any
 ) -> int:
     """Diagnose a capture."""
+    from raydoctor import plugins
     from raydoctor.cli._progress import patience
     from raydoctor.diagnosis import run
 
     if since is not None and until is not None and since > until:
         raise click.UsageError("--since is later than --until")
+    catalogue = plugins.catalogue(rest["folder"])
     with options.opened(path, rest["driver_log"]) as capture, patience("reading the logs"):
-        report = run(capture, since=since, until=until)
+        report = run(capture, since=since, until=until, catalogue=catalogue)
     emit(report, rest["form"], rest["output"], verbose=rest["verbose"])
     return exit_code(report, fail_on)
 

@@ -24,17 +24,18 @@ All rules: raydoctor rules
 )
 @click.argument("rule")
 @options.format_option("text", "json")
+@options.rules_option
 @options.verbose_option
-def command(rule: str, form: str, verbose: bool) -> int:
+def command(rule: str, form: str, folder: str | None, verbose: bool) -> int:
     """Explain a rule."""
-    from raydoctor import rules
+    from raydoctor import plugins
     from raydoctor.render import rules as render
     from raydoctor.render import terminal
 
     wanted = rule.strip().lower().replace("_", "-")
-    found = rules.find(wanted)
+    found = plugins.find(wanted, folder)
     if found is None:
-        raise _unknown(wanted)
+        raise _unknown(wanted, [each.name for each in plugins.catalogue(folder).rules])
     if form == "json":
         options.print_text(render.rule_json(found))
     else:
@@ -42,13 +43,11 @@ def command(rule: str, form: str, verbose: bool) -> int:
     return 0
 
 
-def _unknown(name: str) -> Exception:
+def _unknown(name: str, known: list[str]) -> Exception:
     from difflib import get_close_matches
 
-    from raydoctor import rules
     from raydoctor.errors import RaydoctorError
 
-    known = rules.names()
     close = get_close_matches(name, known, n=3, cutoff=0.5)
     close += [other for other in known if name and name in other and other not in close]
     hint = f"Did you mean {', '.join(close[:5])}? " if close else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pkgutil
 from functools import lru_cache
 from importlib import import_module
+from types import ModuleType
 
 from raydoctor.rule import Rule
 
@@ -26,8 +27,12 @@ def names() -> tuple[str, ...]:
 @lru_cache(maxsize=1)
 def load() -> tuple[Rule, ...]:
     """Every rule, by tier (root, cause, symptom), then name."""
-    rules = [_from_module(name) for name in names()]
-    return tuple(sorted(rules, key=lambda r: (_TIERS.index(r.tier), r.name)))
+    return tuple(sorted((_from_module(name) for name in names()), key=order))
+
+
+def order(rule: Rule) -> tuple[int, str]:
+    """How a catalogue is sorted."""
+    return (_TIERS.index(rule.tier), rule.name)
 
 
 def find(name: str) -> Rule | None:
@@ -38,7 +43,11 @@ def find(name: str) -> Rule | None:
 
 
 def _from_module(name: str) -> Rule:
-    module = import_module(f"{__name__}.{name.replace('-', '_')}")
+    return only_rule(import_module(f"{__name__}.{name.replace('-', '_')}"))
+
+
+def only_rule(module: ModuleType) -> Rule:
+    """The rule that a module defines; TypeError where it is not exactly one."""
     found = [value for value in vars(module).values() if isinstance(value, Rule)]
     if len(found) != 1:
         raise TypeError(f"{module.__file__} must define one rule, not {len(found)}")
