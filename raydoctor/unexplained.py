@@ -51,6 +51,7 @@ _NOT_ERRORS = (
     "PC: @",  # frames of a crash, each a record of its own behind `*** SIGSEGV received`
     "    @ ",
     "*** SIGTERM received",  # a driver that was told to end
+    "Actor with class name: '",  # may restart though its arguments are large: Data and Train do it
     "Report event failed: ",  # an agent (2.50) that knows the dashboard's address too late
 )
 
@@ -136,7 +137,8 @@ class _Told:
         links = [link.event for finding in findings for link in finding.chain]
         self.events = [*links, *(event for finding in findings for event in finding.covers)]
         self.entities: set[Entity] = {e for finding in findings for e in finding.explains}
-        self.quoted = "\n".join(event.text for event in self.events)
+        # The message too: JSON escapes what a traceback elsewhere says plainly.
+        self.quoted = "\n".join(f"{event.text}\n{event.message}" for event in self.events)
         self._ids = {id(event) for event in self.events} | _of_ends(case, self.entities)
         hurt = [
             link.event.at
