@@ -22,11 +22,14 @@ class Case:
         events: Iterable[Event],
         sources: Iterable[Source] = (),
         names: Mapping[str, tuple[str, ...]] | None = None,
+        endings: Iterable[Event] = (),
     ) -> None:
         self.events = tuple(sorted(events, key=order))
         self.sources = tuple(sources)
         self.roles = frozenset(s.role for s in self.sources)
         self.names = names or {}
+        self.endings = {event.source: event for event in endings}
+        """How the output of each driver ends (`read/ending.py`)."""
         self.ledger: Ledger = facts.build(self.events, self.sources, self.names)
         self._by_kind: dict[str, list[Event]] = {}
         self._by_entity: dict[Entity, list[Event]] = {}
@@ -35,6 +38,7 @@ class Case:
             for entity in event.entities:
                 self._by_entity.setdefault(entity, []).append(event)
         self.explained: frozenset[Entity] = frozenset()
+        self.accounted: Mapping[int, tuple[Entity, ...]] = {}
 
     # ------------------------------------------------------------ events
 
@@ -141,6 +145,14 @@ class Case:
     def is_explained(self, *entities: Entity) -> bool:
         """Whether another rule's finding already accounts for any of these (fallback rules only)."""
         return any(entity in self.explained for entity in entities)
+
+    def is_accounted_for(self, event: Event) -> bool:
+        """Whether another rule's finding has this event among its evidence (fallback rules only)."""
+        return id(event) in self.accounted
+
+    def explained_with(self, event: Event) -> tuple[Entity, ...]:
+        """What the finding explains that has this event among its evidence (fallback rules only)."""
+        return self.accounted.get(id(event), ())
 
 
 def order(event: Event) -> tuple[bool, float, str, int]:

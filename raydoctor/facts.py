@@ -86,7 +86,9 @@ class WorkerExit:
     @property
     def label(self) -> str:
         """`train (pid 379)`, for headlines."""
-        name = self.names[-1] if self.names else "worker"
+        job = ids.job_of_driver(self.worker)
+        unnamed = f"driver of job {ids.job_number(job)}" if job else "worker"
+        name = self.names[-1] if self.names else unnamed
         return f"{name} (pid {self.pid})" if self.pid is not None else name
 
 

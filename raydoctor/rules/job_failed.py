@@ -1,0 +1,344 @@
+"""A job ended with an error: its exit code, and the exception or the last lines of its program.
+
+## What you see
+`ray job status`: `FAILED`, `Job entrypoint command failed with exit code N, last available logs …`; or a driver that
+you ran yourself ends with a Python traceback.
+
+## Why
+The exit code is the program's own: 1 after an uncaught exception (or `sys.exit("…")`), 2 for wrong arguments, 126
+and 127 when the shell cannot run or find the command, -N or 128+N when signal N ended it (-9 and 137: SIGKILL, by a
+person, the kernel's OOM killer or a container's limit). Of several tracebacks only the last ended it: the others
+were caught, if the program went on after them.
+
+## Confirm
+- The end of `job-driver-<submission id>.log`; `ray job logs <submission id>`.
+- `entrypoint command exited with code` in the supervisor's log (`worker-*.err` of the actor
+  `_ray_internal_job_actor_<submission id>`).
+
+## Fix
+Where another diagnosis stands above this one, fix that. Else mend the line that the traceback names; for a signal,
+find who sent it.
+
+## Not this when
+The job was stopped by its user (`STOPPED`), it never started (`job-pending`), or the driver printed a traceback and
+went on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from raydoctor.case import Case
+from raydoctor.model import Entity, Event, Finding, Gap, Link, Remedy, Source, Subject
+from raydoctor.rule import Example, rule
+from raydoctor.rules import _evidence as evidence
+from raydoctor.rules import _jobs as jobs
+from raydoctor.rules._traceback import Frame, Raised, parse
+from raydoctor.signals import JOB_STARTED
+
+_NO_FAILURE = ("KeyboardInterrupt", "SystemExit")
+_LONGEST = 160
+_PENDING = ("Job supervisor actor could not be scheduled", "Job supervisor actor failed to start")
+_SPOKEN = {
+    126: "the shell may not run the command",
+    127: "the shell does not find the command",
+    2: "often wrong arguments",
+}
+_KERNEL = Gap(
+    "kernel log of the job's node",
+    "not in the capture: it alone tells a kernel OOM kill from another SIGKILL",
+    "On the head (or the entrypoint's node): dmesg -T > dmesg.txt, and put it beside the logs.",
+)
+
+_END = "logs/events/event_JOBS.log"
+_ERR = "logs/worker-cd09fc46897e18918275a6d03cc3a6abc2becabe5e0fd27a533d35a7-01000000-503.err"
+_FRAMES = (
+    'Traceback (most recent call last):\n  File "/app/train.py", line 21, in <module>\n    main()\n'
+    '  File "/app/train.py", line 10, in best\n    return max(r["accuracy"] for r in results)\n'
+)
+_KEY_ERROR = f"{_FRAMES}KeyError: 'accuracy'\n"
+_SURVIVED = (
+    'Traceback (most recent call last):\n  File "/app/train.py", line 15, in main\n    open("/data/resume.ckpt")\n'
+    "FileNotFoundError: [Errno 2] No such file or directory: '/data/resume.ckpt'\n"
+)
+_TASK_ERROR = (
+    f"{_FRAMES}ray.exceptions.RayTaskError(ValueError): ray::load() (pid=389, ip=10.0.0.2)\n"
+    '  File "/app/train.py", line 4, in load\n    raise ValueError("empty shard")\nValueError: empty shard\n'
+)
+_QUIET = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
+
+
+def _job(status: str, code: int, output: str) -> dict[str, str]:
+    """What a submitted job leaves behind."""
+    said = '{{"source_type": "JOBS", "source_pid": 335, "message": "{}", "timestamp": "{}", "severity": "INFO"}}\n'
+    return {
+        **_QUIET,
+        _END: said.format("Started a ray job train.", 1795258391)
+        + said.format(f"Completed a ray job train with a status {status}.", 1795258399),
+        _ERR: f"Job train entrypoint command exited with code {code}\n",
+        "logs/job-driver-train.log": f"Running entrypoint for job train: python train.py --epochs 3\n{output}",
+    }
+
+
+@rule(
+    tier="symptom",
+    severity="error",
+    rank=95,
+    fallback=True,
+    looks_for=(*jobs.SIGNALS, *JOB_STARTED),
+    examples=(
+        Example(
+            "an exception in the job's own program, after one that it survived",
+            _job("FAILED", 1, f"{_SURVIVED}no checkpoint: starting afresh\n{_KEY_ERROR}"),
+            roots=("job-failed",),
+            says=("train", "exit code 1", "KeyError: 'accuracy'", "best (train.py:10)"),
+        ),
+        Example(
+            "an exit code and a last word",
+            _job("FAILED", 3, "config: batch_size is not set\n"),
+            roots=("job-failed",),
+            says=("exit code 3", "config: batch_size is not set", "python train.py --epochs 3"),
+        ),
+        Example(
+            "killed",
+            _job("FAILED", 137, "loading\nKilled\n"),
+            roots=("job-failed",),
+            says=("SIGKILL", "137"),
+        ),
+        Example(
+            "a task's failure is the reason",
+            _job("FAILED", 1, _TASK_ERROR),
+            roots=("task-exception",),
+            consequences=("job-failed",),
+        ),
+        Example(
+            "a program that was run by hand",
+            {"driver.log": f"{_SURVIVED}starting afresh\n{_KEY_ERROR}", **_QUIET},
+            roots=("job-failed",),
+            says=("KeyError: 'accuracy'", "best (train.py:10)"),
+        ),
+        Example(
+            "what `ray job submit` printed is all that is left",
+            {"driver.log": f"epoch 1\n{jobs.STATUS_MESSAGE.sample}\nno such shard\n", **_QUIET},
+            roots=("job-failed",),
+            says=("exit code 1",),
+        ),
+        Example(
+            "the program printed a traceback and went on",
+            {"driver.log": f"{_KEY_ERROR}best epoch: unknown\n", **_QUIET},
+        ),
+        Example(
+            "a task's failure, run by hand: its own rule says it all",
+            {"driver.log": _TASK_ERROR, **_QUIET},
+            roots=("task-exception",),
+        ),
+        Example("it succeeded, whatever it printed", _job("SUCCEEDED", 0, _KEY_ERROR)),
+        Example(
+            "stopped by its user", _job("STOPPED", -15, "*** SIGTERM received at time=1795249532\n")
+        ),
+        Example(
+            "a task that prints the words",
+            {
+                "driver.log": f"(check pid=12) {jobs.STATUS_MESSAGE.sample}\n"
+                "(check pid=12) Job train entrypoint command exited with code 1\n",
+                **_QUIET,
+            },
+        ),
+    ),
+)
+def job_failed(case: Case) -> Iterator[Finding]:
+    """One finding per submitted job that failed, and one per program that an exception of its own ended."""
+    told: set[Source] = set()
+    for submission in jobs.submissions(case):
+        if submission.source and submission.status:
+            told.add(submission.source)
+        failed = submission.status == "FAILED" or bool(submission.code and not submission.status)
+        if failed and not submission.why.startswith(_PENDING):
+            yield _of_submission(case, submission)
+    if not told and (ends := case.of("submission.status")):
+        yield _of_status_message(case, ends[-1])
+        told.add(ends[-1].source)
+    for source, ending in sorted(case.endings.items(), key=lambda item: item[0].path):
+        if source not in told and (finding := _of_program(case, ending)):
+            yield finding
+
+
+# ---------------------------------------------------------------- submitted jobs
+
+
+def _of_submission(case: Case, job: jobs.Submission) -> Finding:
+    ending = case.endings.get(job.source) if job.source else None
+    raised = parse(ending.text) if ending and ending["ended_by"] else None
+    inside = _inside(case, ending) if ending else []
+    first = job.completed or job.exited
+    assert first is not None
+    links = [Link(first, f"job {job.id} is over: {_how(job)}")]
+    links += (
+        [Link(job.exited, "its supervisor noted the exit code")]
+        if job.exited and job.completed
+        else []
+    )
+    links += [Link(ending, "how its output ends")] if ending and not job.why else []
+    causes = [entity for event in inside for entity in case.explained_with(event)]
+    return Finding(
+        f"Job {job.id}{_command(job)} failed{_how_it_ended(job, raised, ending)}",
+        tuple(links),
+        explains=(Entity("submission", job.id),),
+        caused_by=(*causes, *_lost_with(case, job)),
+        subjects=(Subject("job", job.id, job.command["command"] if job.command else None),),
+        remedies=tuple(_remedies(job, raised, bool(causes))),
+        covers=tuple(inside),
+        gaps=(_KERNEL,) if _killed(job) and "kernel" not in case.roles else (),
+    )
+
+
+def _how(job: jobs.Submission) -> str:
+    return job.status or f"its entrypoint left with code {job.code}"
+
+
+def _command(job: jobs.Submission) -> str:
+    return f" ({_cut(job.command['command'])})" if job.command else ""
+
+
+def _how_it_ended(job: jobs.Submission, raised: Raised | None, ending: Event | None) -> str:
+    if job.why:
+        return f": {_cut(evidence.last_line(job.why.partition(chr(10))[0]))}"
+    code = ""
+    if job.code is not None:
+        name = jobs.signal_of(job.code)
+        spoken = f": {name}" if name else f": {_SPOKEN[job.code]}" if job.code in _SPOKEN else ""
+        code = f" with exit code {job.code}{spoken}"
+    if raised:
+        return f"{code}: {_what(raised)}"
+    last = evidence.last_line(ending.text) if ending else ""
+    return f"{code}; its last line: {_cut(last)}" if last else code
+
+
+def _what(raised: Raised) -> str:
+    """The exception and the innermost named function of the user's own; Ray's own say more in their own rule."""
+    place = _place(raised)
+    where = f", in {place}" if place else ""
+    return (
+        f"its program got {raised.name}{where}"
+        if raised.is_rays_own
+        else f"{_cut(str(raised))}{where}"
+    )
+
+
+def _place(raised: Raised) -> Frame | None:
+    own = [frame for frame in raised.frames if frame.is_user_code]
+    named = [frame for frame in own if not frame.function.startswith("<")]
+    return (named or own)[-1] if own else raised.place
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+def _killed(job: jobs.Submission) -> bool:
+    return job.code is not None and jobs.signal_of(job.code) == "SIGKILL"
+
+
+def _lost_with(case: Case, job: jobs.Submission) -> Iterator[Entity]:
+    """Whose end would end the job: its driver, its supervisor, the node or GCS below them."""
+    for driver in job.jobs:
+        yield Entity("job", driver.id)
+        if driver.driver_pid is not None:
+            yield from (
+                Entity("process", f"{ip}/{driver.driver_pid}")
+                for ip in case.ledger.node_ips.values()
+            )
+    for event in (job.completed, job.exited):
+        if event and job.why:
+            yield from event.entities
+    yield Entity("gcs", "gcs")
+
+
+def _inside(case: Case, ending: Event) -> list[Event]:
+    """What signals found in the traceback that ended a program, or else in the record of its last line."""
+    last = evidence.last_line(ending.text)
+    return [
+        e
+        for e in case.events
+        if e.source is ending.source
+        and (e.offset >= ending.offset if ending["ended_by"] else last in e.text)
+        and not e.kind.startswith("submission.")
+    ]
+
+
+# ---------------------------------------------------------------- programs without a submission
+
+
+def _of_status_message(case: Case, said: Event) -> Finding:
+    code = int(said["code"])
+    name = jobs.signal_of(code)
+    ending = case.endings.get(said.source)
+    inside = [e for e in case.of("driver.exception", "log.traceback") if e.source is said.source]
+    return Finding(
+        f"The submitted job failed with exit code {code}" + (f": {name}" if name else ""),
+        (
+            Link(said, "`ray job submit` says how it ended"),
+            *((Link(ending, "the end of its output"),) if ending else ()),
+        ),
+        explains=(Entity("submission", ""),),
+        caused_by=tuple(entity for event in inside for entity in case.explained_with(event)),
+        remedies=(
+            Remedy(
+                "Read the job's whole output", ("ray job logs <submission id>",), doc=jobs.JOBS_DOC
+            ),
+        ),
+        covers=tuple(inside),
+    )
+
+
+def _of_program(case: Case, ending: Event) -> Finding | None:
+    """A program that an exception of its own ended; what another rule accounts for needs no second word."""
+    raised = parse(ending.text) if ending["ended_by"] else None
+    if raised is None or raised.is_rays_own or raised.name in _NO_FAILURE:
+        return None
+    inside = _inside(case, ending)
+    if any(case.is_accounted_for(e) for e in inside):
+        return None
+    name = ending.source.path.rpartition("/")[2]
+    return Finding(
+        f"The driver's own program ended with {_what(raised)}",
+        (
+            Link(
+                ending,
+                f"the traceback at the end of {name}; nothing of the program stands behind it",
+            ),
+        ),
+        explains=(Entity("program", ending.source.path),),
+        remedies=tuple(_mend(raised)),
+        covers=tuple(inside),
+    )
+
+
+# ---------------------------------------------------------------- remedies
+
+
+def _remedies(job: jobs.Submission, raised: Raised | None, explained: bool) -> Iterator[Remedy]:
+    if explained:
+        return
+    if raised and not raised.is_rays_own:
+        yield from _mend(raised)
+    elif _killed(job):
+        yield Remedy(
+            "Find out who sent the SIGKILL: the kernel's OOM killer, a container's limit, a person",
+            (
+                "dmesg -T | grep -iE 'killed process|out of memory'",
+                "kubectl describe pod <pod> | grep -A3 'Last State'",
+            ),
+        )
+    elif job.code == 127:
+        yield Remedy(
+            "Name a command that exists on the node where the entrypoint runs (the head, as a rule)",
+            ("ray job submit --working-dir . -- python <script>.py",),
+            doc=jobs.JOBS_DOC,
+        )
+    yield Remedy("Read the job's whole output", (f"ray job logs {job.id}",), doc=jobs.JOBS_DOC)
+
+
+def _mend(raised: Raised) -> Iterator[Remedy]:
+    if place := _place(raised):
+        yield Remedy(f"Mend {place}, or what it is given: it raised {raised.name}")
