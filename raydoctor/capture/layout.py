@@ -83,6 +83,9 @@ SHAPES: tuple[_Shape, ...] = (
     ),
     _shape("driver", r"driver\.log", "driver.log"),
     _shape(
+        "stack", r"(?:ray[_-]stack|py[_-]spy|stacks?)(?:[-_.].*)?\.(?:txt|log)", "ray-stack.txt"
+    ),
+    _shape(
         "kernel",
         r"(?:dmesg\.txt|dmesg\.log|kern\.log|journal\.txt)",
         "dmesg.txt",
@@ -125,12 +128,13 @@ SHAPES: tuple[_Shape, ...] = (
     _shape("pip-packages", r"pip_packages\.txt", "pip_packages.txt"),
 )
 
+_INITIALS = {"kernel": "dkj", "serve": "cpr", "stack": "rps"}
+"""First letters of the roles whose names do not all begin alike."""
+
 _BY_INITIAL: dict[str, list[_Shape]] = {}
 """Fifty thousand names are common; most shapes are ruled out by the first letter."""
 for _each in SHAPES:
-    _letters = (
-        "dkj" if _each.role == "kernel" else "cpr" if _each.role == "serve" else _each.sample[0]
-    )
+    _letters = _INITIALS.get(_each.role, _each.sample[0])
     for _letter in {*_letters, *("da" if _each.role == "dashboard-agent" else "")}:
         _BY_INITIAL.setdefault(_letter, []).append(_each)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from raydoctor.capture.open import Capture
 from raydoctor.case import Case, order
 from raydoctor.model import Event, Gap, Source
-from raydoctor.read import dumps, ending, structured
+from raydoctor.read import dumps, ending, foreign, stacks, structured
 from raydoctor.read.clock import Clock
 from raydoctor.read.keep import Draft
 from raydoctor.read.scan import finish, scan
@@ -37,11 +37,12 @@ def read(capture: Capture, signals: Iterable[Signal]) -> Reading:
     _learn_clock(result.drafts, result.clock)
     events = merge_twins(finish(result.drafts, result.clock))
     events += structured.read(capture.files, result.gaps)
+    events += stacks.read(capture.files, result.gaps)
     events += dumps.read(capture.files, events, result.clock, result.gaps)
-    events = sorted(events, key=order)
+    events, elsewhere = foreign.without_foreign(sorted(events, key=order))
     names = _names_of_dead(capture.files, events)
     endings = ending.read(capture.files, result.gaps)
-    gaps = [*result.gaps, *_missing_logs(capture.sources, events)]
+    gaps = [*result.gaps, *elsewhere, *_missing_logs(capture.sources, events)]
     return Reading(Case(events, capture.sources, names, endings), tuple(gaps), result.hits)
 
 

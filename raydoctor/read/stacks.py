@@ -1,0 +1,54 @@
+"""Stacks that somebody took of workers: the output of `ray stack` or `py-spy dump`, as a file.
+
+Files: `ray-stack.txt`, `stack-471.txt`, `stacks.log`, `py-spy-2.txt` and the like, beside the logs. One file
+may hold several processes, and one process several times. Each dump becomes an event `stack.dump`
+whose message is the process's part; what stands between the dumps is passed over.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from raydoctor.model import Event, Gap, Source
+from raydoctor.read.records import strip_ansi
+
+_LIMIT = 8 << 20
+_MOST = 500
+_PROCESS = re.compile(r"^Process (?P<pid>\d{1,10}): (?P<title>.*)$", re.MULTILINE)
+_ENDS = re.compile(r"^(?:Stack dump for |Process \d{1,10}: )", re.MULTILINE)
+
+
+def read(files: dict[Source, str], gaps: list[Gap]) -> list[Event]:
+    """One event per process and dump."""
+    events: list[Event] = []
+    for source, file in files.items():
+        if source.role != "stack":
+            continue
+        try:
+            with open(file, "rb") as stream:
+                text = strip_ansi(stream.read(_LIMIT).decode("utf-8", "replace"))
+        except OSError as error:
+            gaps.append(Gap(source.path, f"could not be read: {error.strerror}"))
+            continue
+        events += list(_dumps(source, text))[:_MOST]
+    return events
+
+
+def _dumps(source: Source, text: str) -> Iterator[Event]:
+    for match in _PROCESS.finditer(text):
+        end = _ENDS.search(text, match.end())
+        part = text[match.start() : end.start() if end else len(text)].rstrip()
+        if "\nThread " not in part:
+            continue
+        fields = {"worker_pid": match["pid"], "title": match["title"].strip()}
+        yield Event(
+            "stack.dump",
+            source,
+            text.count("\n", 0, match.start()) + 1,
+            len(text[: match.start()].encode()),
+            part[:2000],
+            part[:20_000],
+            pid=int(match["pid"]),
+            fields=fields,
+        )
