@@ -1,0 +1,121 @@
+"""What a stack says a worker does: the shapes that `py-spy dump` and `ray stack` print.
+
+A thread's header holds its state: `active+gil` runs Python code, `active` runs native code without the
+lock, `idle` waits in a call. Frames are `function (file.py:12)`, innermost first. With `--native` the C
+functions stand above them. (py-spy 0.4, measured on workers of Ray 2.60 that hung in eleven ways.)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from raydoctor.case import Case
+from raydoctor.model import Event
+
+_THREAD = re.compile(
+    r'^Thread (?P<id>\S+) \((?P<state>[\w+ ]+)\)(?:: "(?P<name>[^"]*)")?\n(?P<frames>(?:[ \t]+.*\n?)*)', re.MULTILINE
+)  # fmt: skip
+_FRAME = re.compile(r"^\s+(?P<function>.+?) \((?P<file>[^()]+?)(?::(?P<line>\d+))?\)$")
+_WAITS: tuple[tuple[str, str, str], ...] = (
+    ("debugger", r"wait_for_client|_RemotePdb|listen \(ray/util/rpdb|set_trace \(ray/util/(?:debugpy|rpdb)", "waits for a debugger"),
+    ("ray-get", r"get_objects \(.*ray/_private/worker\.py", "waits in ray.get"),
+    ("ray-get", r"\bwait \(.*ray/_private/worker\.py", "waits in ray.wait"),
+    ("collective", r"torch/distributed|ray/util/collective|\bnccl", "waits in a collective operation"),
+    ("subprocess", r"\(.*subprocess\.py|\bwait4\b|\bwaitpid\b", "waits for a subprocess"),
+    ("socket", r"\(.*(?:socket|ssl|http/client|urllib3/[\w/]+)\.py|\b(?:recv|recvfrom|poll|connect)\b", "waits for a socket"),
+    ("lock", r"\(.*(?:threading|queue)\.py|\bPyThread_acquire_lock|\bpthread_cond_|\bfutex", "waits for a lock"),
+    ("sleep", r"\b(?:time_sleep|clock_nanosleep|nanosleep)\b|^\s*sleep ", "sleeps"),
+)  # fmt: skip
+"""(kind, what the innermost frames look like, words); the first that fits."""
+_OWN = re.compile(r"^(?:.*/)?(?:ray/(?:_private|util|actor|remote_function|serve/_private)|threading|asyncio|selectors|subprocess|socket|ssl|queue|concurrent|http|urllib3|debugpy|_pydev\w*|pydev\w*)[/.]")  # fmt: skip
+_INNERMOST = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One Python frame."""
+
+    function: str
+    file: str
+    line: int
+
+    @property
+    def place(self) -> str:
+        """`resample (train.py:31)`."""
+        return f"{self.function} ({self.file}:{self.line})"
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """One thread of a dump."""
+
+    name: str
+    state: str
+    frames: tuple[Frame, ...]
+    text: str
+
+    @property
+    def user(self) -> Frame | None:
+        """The innermost frame that is neither Ray's nor of the standard library's waiting functions."""
+        return next((f for f in self.frames if f.line and not _OWN.match(f.file)), None)
+
+    @property
+    def doing(self) -> tuple[str, str]:
+        """(kind, words): what the thread does."""
+        innermost = "\n".join(self.text.splitlines()[:_INNERMOST])
+        for kind, pattern, words in _WAITS:
+            if re.search(pattern, innermost, re.MULTILINE):
+                return kind, words
+        if "gil" in self.state and "active" in self.state:
+            return "python-loop", "runs Python code"
+        if "gil" in self.state:
+            return "native-gil", "waits in native code that holds the interpreter's lock"
+        if "active" in self.state:
+            return "native", "runs native code"
+        return "unknown", "waits in a call (a lock, a sleep, a file or a socket)"
+
+
+@dataclass(frozen=True, slots=True)
+class Dump:
+    """The stack of one process at one moment."""
+
+    pid: int
+    title: str
+    threads: tuple[Thread, ...]
+    event: Event
+
+    @property
+    def is_worker(self) -> bool:
+        """Whether it is a Ray worker with something to do; an idle one is called `ray::IDLE`."""
+        return self.title.startswith("ray::") and not self.title.startswith("ray::IDLE")
+
+    @property
+    def name(self) -> str:
+        """What Ray had called the process after: a task, or an actor's method."""
+        return self.title.removeprefix("ray::").split()[0].removesuffix("()") if self.title else ""
+
+    @property
+    def main(self) -> Thread | None:
+        """The thread that runs plain tasks and methods."""
+        return next((t for t in self.threads if t.name == "MainThread"), None)
+
+
+def dumps(case: Case) -> list[Dump]:
+    """Every stack in the capture, in the order of its files."""
+    return [
+        Dump(event.pid or 0, event["title"], tuple(_threads(event.message)), event)
+        for event in case.of("stack.dump")
+    ]
+
+
+def _threads(text: str) -> Iterator[Thread]:
+    for match in _THREAD.finditer(text):
+        frames = [f for line in match["frames"].splitlines() if (f := _FRAME.match(line))]
+        yield Thread(
+            match["name"] or "",
+            match["state"],
+            tuple(Frame(f["function"], f["file"], int(f["line"] or 0)) for f in frames),
+            match["frames"],
+        )

@@ -1,0 +1,268 @@
+"""A task runs far longer than others of the same function did, or a stack shows where it stands still.
+
+## What you see
+`GetTimeoutError`, or nothing at all until somebody presses Ctrl-C. The task is `RUNNING`, its worker lives,
+other tasks of the same function have ended long ago.
+
+## Why
+The task's own code does not return: a lock taken twice, a socket without a timeout, a subprocess that waits
+for input, a loop without end. Ray does not end tasks that take long, and writes nothing about them. What its
+logs do show: every core worker prints once a minute how many calls it has answered and how long these took,
+and that it still serves one (`CoreWorkerService.grpc_server.PushTask … active`).
+
+Without peers to compare with, a task that still runs is merely slow as far as logs go; then only a stack
+decides, and this diagnosis is made only with one.
+
+## Confirm
+- `ray stack` on its node, or `py-spy dump --pid PID`, twice, ten seconds apart. Put the output beside the logs as
+  `ray-stack.txt` (or `stack-PID.txt`) and diagnose again: it says what the task waits for.
+- `top -p PID`: 100 % CPU is a loop or native code, 0 % a lock, a sleep or a socket.
+
+## Fix
+What the stack says: a timeout for the socket or subprocess, a `with` for the lock, an end for the loop. To
+get on now: `ray.cancel(ref, force=True)`, and a `timeout=` for `ray.get` or `ray.wait` that notices it next time.
+
+## Not this when
+The worker waits for others itself (`nested-get-deadlock`, `actor-deadlock`), stands at a breakpoint
+(`debugger-waiting`), or the process is stopped (`worker-frozen`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from raydoctor.case import Case
+from raydoctor.model import Entity, Finding, Gap, Link, Remedy, Subject
+from raydoctor.rule import Example, rule
+from raydoctor.rules import _calls as calls
+from raydoctor.rules import _evidence as evidence
+from raydoctor.rules import _stacks as stacks
+from raydoctor.rules import _waiting as waiting
+from raydoctor.signals import JOB_FINISHED, RAY_EXCEPTION
+
+_DOC = "https://docs.ray.io/en/latest/ray-observability/user-guides/debug-apps/debug-hangs.html"
+_LONG, _TIMES = 30.0, 10.0
+"""A task is hung, not slow, after so many seconds and so many times what its peers took."""
+
+_ERROR = (
+    '    print("resampled", ray.get([resample.remote(s) for s in range(8)], timeout=90))\n'
+    "ray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n"
+)
+_W = "a" * 56
+
+
+def _table(at: str, done: int, active: int = 1, took: str = "3.5s") -> str:
+    return (
+        f"[2026-11-21 {at},438 I 471 418] core_worker.cc:591: Event stats:\n\n\nGlobal stats: 822 total (13 active)\n"
+        f"\tCoreWorkerService.grpc_server.PushTask - {done + active} total ({active} active), Execution time: mean = 0.500 s, "
+        f"total = {took}, Queueing time: mean = 0.00ms, max = -0.00ms, min = 9223372036854.78ms, total = 0.00ms\n"
+    )
+
+
+def _files(core: str, ended: str = "10:45:20") -> dict[str, str]:
+    return {
+        "logs/gcs_server.out": f"[2026-11-21 {ended},100 I 17 17] (gcs_server) gcs_job_manager.cc:1: {JOB_FINISHED[0].sample}\n",
+        "logs/raylet.out": "",
+        "driver.log": _ERROR,
+        f"logs/python-core-worker-{_W}_471.log": core,
+        f"logs/worker-{_W}-01000000-471.out": ":job_id:01000000\n:task_name:resample\n:task_name:resample\n",
+    }
+
+
+_STACK = (
+    "Process 471: ray::resample\nPython v3.11.7 (/home/user/venv/bin/python3.11)\n\n"
+    'Thread 471 (idle): "MainThread"\n    _wait_for_tstate_lock (threading.py:1119)\n    resample (train.py:31)\n'
+    "    main_loop (ray/_private/worker.py:947)\n    <module> (ray/_private/workers/default_worker.py:320)\n"
+    'Thread 482 (idle): "ray_print_logs"\n    wait (threading.py:331)\n'
+)
+
+
+@rule(
+    tier="root",
+    severity="error",
+    rank=77,
+    looks_for=(waiting.INTERRUPTED, *JOB_FINISHED, RAY_EXCEPTION),
+    examples=(
+        Example(
+            "seven tasks took half a second, the eighth never ends",
+            _files(_table("10:42:54", 7) + _table("10:43:54", 7)),
+            roots=("task-hung",),
+            consequences=("get-timeout",),
+            says=("resample (pid 471) has run for at least 146 s", "7 before it took 0.5 s", "py-spy dump --pid 471"),
+        ),
+        Example(
+            "no peers in the logs, but a stack",
+            {**_files(_table("10:43:54", 0)), "ray-stack.txt": _STACK},
+            roots=("task-hung",),
+            consequences=("get-timeout",),
+            says=("waits for a lock in resample (train.py:31)",),
+        ),
+        Example(
+            "a long task among long tasks",
+            _files(_table("10:42:54", 2, took="64.2s") + _table("10:43:54", 2, took="64.2s")),
+            roots=("get-timeout",),
+        ),
+        Example(
+            "a task without peers and without a stack may simply be slow",
+            _files(_table("10:42:54", 0) + _table("10:43:54", 0)),
+            roots=("get-timeout",),
+        ),
+        Example(
+            "a stack taken while everything works, and nobody gave up",
+            {"logs/gcs_server.out": "", "logs/raylet.out": "", "driver.log": "epoch 1\n", "ray-stack.txt": _STACK},
+        ),
+    ),
+)  # fmt: skip
+def task_hung(case: Case) -> Iterator[Finding]:
+    """One finding for all tasks that hung while somebody waited."""
+    if not waiting.gave_up(case):
+        return
+    workers = {w.pid: w for w in calls.busy(case)}
+    found = [_beside_peers(case, w) for w in workers.values()]
+    hung = {h.pid: h for h in found if h}
+    taken = stacks.dumps(case)
+    for dump in taken:
+        if seen := _stands(dump, hung.get(dump.pid), workers, taken):
+            hung[dump.pid] = seen
+    if hung:
+        yield _finding(sorted(hung.values(), key=lambda h: (-h.lasted, h.pid)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Hung:
+    """A task that does not end, and how that shows."""
+
+    name: str
+    pid: int
+    links: tuple[Link, ...]
+    lasted: float = 0.0
+    peers: int = 0
+    took: float = 0.0
+    doing: str = ""
+    """What its stack says it does."""
+    place: str = ""
+
+
+def _beside_peers(case: Case, worker: calls.Worker) -> _Hung | None:
+    """A worker that answered calls of this one function quickly, and then no more."""
+    alone = worker.running and not (worker.calling or worker.leases or worker.actor)
+    if not alone or len(worker.names) != 1 or not worker.done or worker.unmoved < calls.LASTING:
+        return None
+    lasted = _until_the_end(case, worker)
+    if lasted < max(_LONG, _TIMES * worker.mean):
+        return None
+    shows = (
+        f"{worker.label} has answered {evidence.many(worker.done, 'call')} in {_seconds(worker.mean)} each on average, and "
+        f"still runs another; unchanged for {worker.unmoved:.0f} s"
+    )
+    return _Hung(
+        worker.name, worker.pid, (Link(worker.event, shows),), lasted, worker.done, worker.mean
+    )
+
+
+def _until_the_end(case: Case, worker: calls.Worker) -> float:
+    """Seconds from the first of the equal tables to the end of the job, or of the capture's tables."""
+    at = worker.event.at or 0.0
+    ends = [job.ended for job in case.ledger.jobs.values() if job.ended is not None]
+    return worker.unmoved + max([end - at for end in ends] + [0.0])
+
+
+_TELLING = ("lock", "socket", "subprocess", "collective")
+"""What one stack is enough for; code that runs or sleeps has to be seen twice at one place."""
+
+
+def _stands(
+    dump: stacks.Dump,
+    hung: _Hung | None,
+    workers: dict[int, calls.Worker],
+    taken: list[stacks.Dump],
+) -> _Hung | None:
+    """What a stack adds to a hang, or shows alone: a task's own frame below the main loop."""
+    thread = dump.main
+    user = thread.user if thread else None
+    worker = workers.get(dump.pid)
+    if not dump.is_worker or thread is None or user is None or (worker and worker.actor):
+        return None
+    kind, words = thread.doing
+    if kind in ("ray-get", "debugger"):
+        return None
+    places = [d.main.user for d in taken if d.pid == dump.pid and d.main]
+    lasting = worker is not None and worker.unmoved >= calls.LASTING
+    if not (hung or lasting or kind in _TELLING or places.count(user) > 1):
+        return None
+    link = Link(dump.event, f"its stack: {words} in {user.place}")
+    if hung:
+        return _Hung(
+            hung.name, hung.pid, (*hung.links, link), hung.lasted, hung.peers, hung.took, words, user.place
+        )  # fmt: skip
+    return _Hung(dump.name, dump.pid, (link,), doing=words, place=user.place)
+
+
+def _finding(hung: list[_Hung]) -> Finding:
+    first = hung[0]
+    more = f", and {evidence.many(len(hung) - 1, 'more task')}" if len(hung) > 1 else ""
+    return Finding(
+        f"{first.name} (pid {first.pid}) {_what(first)}{more}",
+        tuple(link for h in hung[:3] for link in h.links),
+        explains=(Entity("waiting", "cluster"),),
+        subjects=tuple(Subject("task", None, h.name, h.pid) for h in hung[:10]),
+        count=len(hung),
+        remedies=_remedies(first),
+        gaps=() if first.doing else (_gap(first),),
+    )
+
+
+def _what(hung: _Hung) -> str:
+    stands = f"{hung.doing} in {hung.place}" if hung.doing else ""
+    if not hung.lasted:
+        return f"does not end: its stack shows that it {stands}"
+    peers = f"the {hung.peers} before it took {_seconds(hung.took)} each"
+    return f"has run for at least {hung.lasted:.0f} s; {peers}{f'. It {stands}' if stands else ''}"
+
+
+def _gap(hung: _Hung) -> Gap:
+    return Gap(
+        f"stack of pid {hung.pid}",
+        "not in the capture: it alone tells a loop from a lock, a socket or a subprocess",
+        f"On its node while it hangs: py-spy dump --pid {hung.pid} > stack-{hung.pid}.txt, and put it beside the logs.",
+        optional=True,
+    )
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.1f} s" if value >= 0.05 else f"{value * 1000:.0f} ms"
+
+
+_ADVICE = {
+    "waits for a lock": "release every lock with `with lock:`, never take one twice, and never across ray.get",
+    "waits for a socket": "give every connection a timeout (requests.get(…, timeout=30), socket.settimeout(30))",
+    "waits for a subprocess": "subprocess.run(…, timeout=600, stdin=subprocess.DEVNULL): it may wait for input",
+    "runs Python code": "give the loop an end, and print its progress",
+    "runs native code": "look at the library's own settings: threads, tolerance, number of iterations",
+}
+
+
+def _remedies(hung: _Hung) -> tuple[Remedy, ...]:
+    steps = (_ADVICE[hung.doing],) if hung.doing in _ADVICE else ()
+    look = (
+        f"py-spy dump --pid {hung.pid}                 # twice, ten seconds apart: where it stands",
+        "ray stack                                # all workers of a node",
+    )
+    limit = f"{max(60.0, 10 * hung.took):.0f}"
+    return (
+        Remedy(
+            f"Mend {hung.name} where it stands: {hung.place}" if hung.place else f"See where {hung.name} stands",
+            steps or look,
+            doc=_DOC,
+        ),
+        Remedy(
+            f"End a {hung.name} that takes too long, and try it again",
+            (
+                f"ready, late = ray.wait(refs, num_returns=len(refs), timeout={limit})",
+                "for ref in late: ray.cancel(ref, force=True)   # without force a lock or a socket goes on waiting",
+            ),
+            risk="disruptive",
+            doc="https://docs.ray.io/en/latest/ray-core/tasks.html#cancelling-tasks",
+        ),
+    )  # fmt: skip
