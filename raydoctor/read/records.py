@@ -89,6 +89,7 @@ _QUOTING = (
     "Status message: runtime_env setup failed: ",
     "ray.train.WorkerGroupError: ",
     "ray.train.v2.api.exceptions.WorkerGroupError: ",
+    "Graceful shutdown of backend failed. ",
 )
 """Openings of plain records that quote the whole traceback of another process."""
 _ONE_WRITER = frozenset(
@@ -104,6 +105,9 @@ _ONE_WRITER = frozenset(
         "dashboard-agent",
         "monitor",
         "log-monitor",
+        "serve",
+        "data",
+        "train",
     }
 )
 """Roles whose records all have headers, so that a traceback there belongs to the record above it."""

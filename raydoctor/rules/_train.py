@@ -81,7 +81,16 @@ PLACED = Signal(
     fold=("rank",),
 )
 """Who is which rank: one line per worker and start."""
-SIGNALS = (DECISION, WORKER_ERROR, RAISED, RAISED_V1, TRIAL, PLACED)
+SHUTDOWN = Signal(
+    "train.shutdown_failed",
+    "Graceful shutdown of backend failed. This is expected",
+    r"^Graceful shutdown of backend failed\. This is expected if one of the workers has crashed\.",
+    ("train", "worker-err"),
+    "Graceful shutdown of backend failed. This is expected if one of the workers has crashed.",
+    extent="record",
+)
+"""What the end of a rank does to the controller: recognised, so that it is not listed as a trouble of its own."""
+SIGNALS = (DECISION, WORKER_ERROR, RAISED, RAISED_V1, TRIAL, PLACED, SHUTDOWN)
 
 _SNIPPET = re.compile(r"^\[Rank (?P<ranks>\d+(?:,\d+)*) Error Snippet\]:\n", re.MULTILINE)
 _DEAD = "A worker health check failed."

@@ -1,0 +1,370 @@
+"""Replicas of a Serve deployment could not be started, or stopped answering health checks.
+
+## What you see
+`RuntimeError: Deploying application … failed`, `DEPLOY_FAILED` or `UNHEALTHY` in `serve status`; in
+`logs/serve/controller_*.log` `Exception in Replica(…), the replica will be stopped.`, `Didn't receive health check
+response for replica …`, `Replica … failed the health check 3 times in a row, marking it unhealthy.` Requests on such a
+replica fail with `ActorDiedError … killed by ray.kill`: Serve itself killed it, to replace it.
+
+## Why
+- Constructor: `__init__` (or `reconfigure`) raised. Serve tries three times per replica, then gives the application up.
+- Health: the replica did not answer in time. Health checks run on the event loop that serves requests, so a blocking
+  call in an `async` method, a long native call that holds the GIL, or an overloaded process all look like death.
+- Crash: the process ended; its own diagnosis stands above this one.
+
+## Confirm
+- Constructor: the traceback stands in the controller's log, not in the replica's.
+- Health: `ray stack` or `py-spy dump --pid <replica>` on the replica's node while it does not answer.
+
+## Fix
+Mend the constructor. Keep the loop free: `await asyncio.to_thread(f, x)` for what blocks; where an answer may
+take that long, raise `health_check_timeout_s`.
+
+## Not this when
+Replicas are not placed at all, because nothing is free (`cluster-starved`, `infeasible-request`); requests are turned
+away because the queue is full (`serve-backpressure`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from raydoctor.case import Case
+from raydoctor.model import Entity, Event, Finding, Gap, Link, Remedy, Subject
+from raydoctor.rule import Example, rule
+from raydoctor.rules import _evidence as evidence
+from raydoctor.rules import _serve as serve
+from raydoctor.rules._serve import Said
+from raydoctor.rules._traceback import Raised, parse
+from raydoctor.signals import RAY_EXCEPTION, WORKER_EXIT
+
+_DOC = "https://docs.ray.io/en/latest/serve/production-guide/fault-tolerance.html"
+_LONGEST = 160
+_QUOTED = "RuntimeError: Traceback (most recent call last):"
+_STACK = Gap(
+    "stack of the replica",
+    "no log says what a replica does that does not answer",
+    "While it happens, on its node: py-spy dump --pid <pid of the replica>, or ray stack.",
+    optional=True,
+)
+
+_CONTROLLER = "2026-11-21 10:43:0{second},589 controller 402 --"
+_FAILED = (
+    "ERROR 2026-11-21 10:43:0{second},589 controller 402 -- Exception in Replica(id='g7278tv{second}', deployment='Translator', "
+    "app='translation'), the replica will be stopped.\nTraceback (most recent call last):\n"
+    '  File "/usr/lib/python3.11/site-packages/ray/serve/_private/deployment_state.py", line 1555, in check_ready\n'
+    "    ) = ray.get(self._ready_obj_ref)\n"
+    "ray.exceptions.RayTaskError(RuntimeError): ray::ServeReplica:translation:Translator.initialize_and_get_metadata() (pid=493, "
+    "ip=10.0.0.2, actor_id=6a4aaa270decb2481f5b22b401000000, repr=<ray.serve._private.replica.ServeReplica:translation:Translator>)\n"
+    '  File "/usr/lib/python3.11/site-packages/ray/serve/_private/replica.py", line 1928, in initialize\n'
+    "    raise RuntimeError(traceback.format_exc()) from None\n"
+    "RuntimeError: Traceback (most recent call last):\n"
+    '  File "/usr/lib/python3.11/site-packages/ray/serve/_private/replica.py", line 1867, in initialize\n'
+    '  File "/app/translate.py", line 33, in __init__\n    self.weights = read_weights(path)\n'
+    '  File "/app/translate.py", line 25, in read_weights\n    return Path(path).read_bytes()\n'
+    '  File "/usr/lib/python3.11/pathlib.py", line 1044, in open\n'
+    "FileNotFoundError: [Errno 2] No such file or directory: '/models/en-de.bin'\n"
+)
+_GIVEN_UP = "ERROR 2026-11-21 10:43:04,482 controller 402 -- Failed to update the deployments ['Translator'].\n"
+_UNHEALTHY = "".join(
+    f"WARNING 2026-11-21 10:45:{second},344 controller 389 -- {signal.sample}\n"
+    for second, signal in (
+        (41, serve.NO_ANSWER),
+        (46, serve.NO_ANSWER),
+        (51, serve.NO_ANSWER),
+        (51, serve.UNHEALTHY),
+    )
+)
+_OLD = "WARNING 2026-11-21 10:45:51,344 controller 389 deployment_state.py:823 - Replica scores#Scorer#aBcDeF failed the health check 3 times in a row, marking it unhealthy.\n"
+_W = "cd09fc46897e18918275a6d03cc3a6abc2becabe5e0fd27a533d35a7"
+_LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
+
+
+@dataclass(slots=True)
+class _Trouble:
+    """Equal failures of one deployment."""
+
+    said: list[Said] = field(default_factory=list)
+    raised: Raised | None = None
+
+    @property
+    def first(self) -> Said:
+        return self.said[0]
+
+    @property
+    def kind(self) -> str:
+        """`constructor`, `health` or `crash`."""
+        kinds = {said.event.kind for said in self.said}
+        if "serve.replica_failed" in kinds:
+            return "constructor"
+        return "crash" if kinds == {"serve.replica_crashed"} else "health"
+
+    @property
+    def replicas(self) -> list[str]:
+        return list(dict.fromkeys(said.replica for said in self.said))
+
+    @property
+    def count(self) -> int:
+        """Replicas that failed; a folded storm is counted by its records."""
+        if self.kind == "health":
+            return len(self.replicas)
+        return max(len(self.replicas), evidence.total([said.event for said in self.said]))
+
+
+@rule(
+    tier="root",
+    severity="error",
+    rank=44,
+    looks_for=(*serve.SIGNALS, RAY_EXCEPTION, WORKER_EXIT),
+    examples=(
+        Example(
+            "the constructor does not find its model, three times",
+            {
+                "logs/serve/controller_402.log": "".join(
+                    _FAILED.replace("{second}", s) for s in "024"
+                )
+                + _GIVEN_UP,
+                "driver.log": f"{serve.DEPLOY_FAILED.sample}\n",
+                **_LOGS,
+            },
+            roots=("serve-replica-failed",),
+            says=(
+                "3 replicas of Translator",
+                "FileNotFoundError: [Errno 2]",
+                "read_weights (translate.py:25)",
+                "Translator.func_or_class",
+            ),
+        ),
+        Example(
+            "no answer to health checks, and Ray says that the replica was killed",
+            {
+                "logs/serve/controller_389.log": _UNHEALTHY,
+                "driver.log": "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.\n"
+                "\tclass_name: ServeReplica:translation:Translator\n\tactor_id: eceb734f0950ba43fff0d0e701000000\n\tpid: 484\n"
+                "\tname: SERVE_REPLICA::translation#Translator#g7278tvw\n\tnamespace: serve\n\tip: 10.0.0.2\n"
+                "The actor is dead because it was killed by `ray.kill`.\n",
+                **_LOGS,
+            },
+            roots=("serve-replica-failed",),
+            says=(
+                "did not answer 3 health checks within 5 s",
+                "health_check_timeout_s=60",
+                "asyncio.to_thread",
+            ),
+        ),
+        Example(
+            "an older Serve, and one that only the driver's output tells of",
+            {"driver.log": f"(ServeController pid=389) {_OLD}"},
+            roots=("serve-replica-failed",),
+            says=("Scorer",),
+        ),
+        Example(
+            "a replica's process is killed: that has a diagnosis of its own",
+            {
+                "logs/serve/controller_389.log": f"WARNING 2026-11-21 07:34:52,344 controller 389 -- {serve.CRASHED.sample}\n",
+                f"logs/worker-{_W}-01000000-379.out": ":actor_name:ServeReplica:translation:Translator\n",
+                "logs/gcs_server.out": f"[2026-11-21 07:34:50,741 W 8 8] (gcs_server) gcs_worker_manager.cc:70: {WORKER_EXIT.sample}\n",
+                "logs/raylet.out": "",
+            },
+            roots=("worker-vanished",),
+            consequences=("serve-replica-failed",),
+        ),
+        Example(
+            "a task prints what a controller said, and a healthy replica stops",
+            {
+                "driver.log": f"(report pid=12) {_UNHEALTHY.splitlines()[0]}\n",
+                "logs/serve/controller_402.log": "INFO 2026-11-21 10:43:00,591 controller 402 -- Stopping Replica(id='g7278tvw', "
+                "deployment='Translator', app='translation') (currently ReplicaState.RUNNING).\n",
+                **_LOGS,
+            },
+        ),
+    ),
+)
+def serve_replica_failed(case: Case) -> Iterator[Finding]:
+    """One finding per deployment and way to fail."""
+    groups: dict[tuple[str, str, str, str], _Trouble] = {}
+    for said in serve.said(case, "serve.replica_failed"):
+        raised = _raised(said.event["what"])
+        place = f"{raised.name} {raised.place}" if raised else ""
+        group = groups.setdefault(
+            (said.app, said.deployment, "failed", place), _Trouble(raised=raised)
+        )
+        group.said.append(said)
+    for kind in (
+        "serve.health_timeout",
+        "serve.health_failed",
+        "serve.unhealthy",
+        "serve.replica_crashed",
+    ):
+        for said in serve.said(case, kind):
+            what = "crash" if kind == "serve.replica_crashed" else "health"
+            group = groups.setdefault((said.app, said.deployment, what, ""), _Trouble())
+            group.said.append(said)
+            group.raised = group.raised or _raised(said.event["what"])
+    for trouble in groups.values():
+        if trouble.kind != "health" or _matters(trouble):
+            yield _finding(case, trouble)
+
+
+def _matters(trouble: _Trouble) -> bool:
+    """A single late answer is none; Serve acts after three in a row."""
+    return any(said.event.kind == "serve.unhealthy" for said in trouble.said)
+
+
+def _raised(text: str) -> Raised | None:
+    """What a constructor raised: a replica quotes its traceback as the text of a RuntimeError."""
+    begin = text.find(_QUOTED)
+    if begin >= 0:
+        return parse(text[begin + len("RuntimeError: ") :])
+    begin = text.find("ray::")
+    return parse(text[begin:] if begin >= 0 else text.lstrip())
+
+
+def _finding(case: Case, trouble: _Trouble) -> Finding:
+    first = trouble.first
+    exits = (
+        [e for e in case.exits if _is_of(trouble, e.names, e.at)] if trouble.kind == "crash" else []
+    )
+    named = {said.actor_name for said in trouble.said}
+    actors = [a.id for a in case.ledger.actors.values() if a.name and a.name in named]
+    own = (
+        Entity("serve-replicas", f"{first.app}#{first.deployment} {trouble.kind} {trouble.raised}"),
+    )
+    killed = tuple(Entity("actor", actor) for actor in actors) if trouble.kind == "health" else ()
+    causes = [e for exit_ in exits for e in exit_.entities]
+    if trouble.kind != "health":
+        causes += [e for said in trouble.said for e in said.event.entities if e.kind == "actor"]
+    return Finding(
+        _headline(trouble),
+        tuple(_links(case, trouble)),
+        explains=(*own, *killed),
+        caused_by=tuple(dict.fromkeys(causes)),
+        subjects=(Subject("deployment", None, first.deployment or None),),
+        count=trouble.count,
+        remedies=tuple(_remedies(trouble)),
+        covers=tuple(_covered(case, trouble, actors)),
+        gaps=(_STACK,) if trouble.kind == "health" and trouble.raised is None else (),
+    )
+
+
+_BEFORE = 90.0
+"""Seconds: the longest from a process's end to the controller's next look, by default settings."""
+
+
+def _is_of(trouble: _Trouble, names: Iterable[str], at: float | None) -> bool:
+    seen = [said.event.at for said in trouble.said if said.event.at is not None]
+    near = at is None or not seen or any(-2.0 <= when - at <= _BEFORE for when in seen)
+    return near and bool({trouble.first.class_name, trouble.first.deployment} & set(names))
+
+
+# ---------------------------------------------------------------- what it says
+
+
+def _who(trouble: _Trouble) -> str:
+    first, count = trouble.first, trouble.count
+    name = first.deployment or "a deployment"
+    app = f" (application {first.app})" if first.app else ""
+    return f"{f'{count} replicas' if count > 1 else 'A replica'} of {name}{app}"
+
+
+def _headline(trouble: _Trouble) -> str:
+    who, raised = _who(trouble), trouble.raised
+    what = _cut(str(raised)) if raised else ""
+    where = f", in {raised.place}" if raised and raised.place else ""
+    if trouble.kind == "constructor":
+        return f"{who} could not be started: {what or 'an exception'}{where}"
+    if trouble.kind == "crash":
+        return f"{who} crashed"
+    silent = [said.event for said in trouble.said if said.event.kind == "serve.health_timeout"]
+    if silent and not raised:
+        seconds = max(float(event["seconds"]) for event in silent)
+        checks = evidence.many(evidence.total(silent), "health check")
+        return f"{who} did not answer {checks} within {seconds:g} s, so Serve replaced {_them(trouble)}"
+    return f"{who} failed health checks{f': {what}{where}' if what else ''}, so Serve replaced {_them(trouble)}"
+
+
+def _them(trouble: _Trouble) -> str:
+    return "them" if trouble.count > 1 else "it"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+def _links(case: Case, trouble: _Trouble) -> Iterator[Link]:
+    shows = {
+        "serve.replica_failed": "the controller stops a replica whose start raised",
+        "serve.health_timeout": "no answer to a health check",
+        "serve.health_failed": "`check_health` raised",
+        "serve.unhealthy": "the third in a row: Serve stops the replica and starts another one",
+        "serve.replica_crashed": "the controller finds a replica's process gone",
+    }
+    kinds: set[str] = set()
+    for said in trouble.said:
+        if said.event.kind not in kinds:
+            kinds.add(said.event.kind)
+            yield Link(said.event, shows[said.event.kind])
+    for event in _about_app(case, trouble)[:2]:
+        told = "the driver got" if event.kind == "serve.deploy_failed" else "the controller reports"
+        yield Link(event, f"{told} the failure of the application")
+
+
+def _about_app(case: Case, trouble: _Trouble) -> list[Event]:
+    name = trouble.first.deployment
+    reports = [e for e in serve.controllers(case, "serve.app_failed") if f"'{name}'" in e["names"]]
+    deploys = [
+        e
+        for e in case.of("serve.deploy_failed")
+        if f"'{name}'" in e["why"] or e["deployed"] == trouble.first.app
+    ]
+    return [*reports[:1], *deploys]
+
+
+def _covered(case: Case, trouble: _Trouble, actors: list[str]) -> Iterator[Event]:
+    yield from (said.event for said in trouble.said)
+    yield from _about_app(case, trouble)
+    name = trouble.first.deployment
+    yield from (e for e in case.of("serve.app_failed") if f"'{name}'" in e["names"])
+    for actor in actors:
+        yield from case.about(Entity("actor", actor), "driver.exception")
+
+
+# ---------------------------------------------------------------- remedies
+
+
+def _remedies(trouble: _Trouble) -> Iterator[Remedy]:
+    name, raised = trouble.first.deployment or "Deployment", trouble.raised
+    if raised:
+        place = f" at {raised.place.file}:{raised.place.line}" if raised.place else ""
+        steps = (
+            f"{name}.func_or_class(...)   # the same without Serve, with the same arguments, on a node of the cluster",
+        )
+        yield Remedy(
+            f"Mend what raises {raised.name}{place}",
+            steps if trouble.kind == "constructor" else (),
+            doc=_DOC,
+        )
+    if trouble.kind == "health" and not raised:
+        yield Remedy(
+            "Keep the replica's event loop free: health checks run on it",
+            (
+                "answer = await asyncio.to_thread(model.predict, batch)   # instead of a blocking call in an async method",
+                "py-spy dump --pid <pid of the replica>   # what it does while it does not answer",
+            ),
+            doc=_DOC,
+        )
+        longest = max(
+            (float(s.event["seconds"]) for s in trouble.said if s.event["seconds"]), default=30.0
+        )
+        yield Remedy(
+            "Wait longer for an answer, if one may take that long",
+            (
+                f"@serve.deployment(health_check_period_s=10, health_check_timeout_s={max(60, round(longest * 2))})",
+            ),
+            doc=_DOC,
+        )
+    if trouble.kind == "crash":
+        yield Remedy(
+            "See what replicas there are and what Serve says of them", ("serve status",), doc=_DOC
+        )
