@@ -1,0 +1,149 @@
+"""Serve turned requests away, because a deployment's queue was full.
+
+## What you see
+`Request dropped due to backpressure (num_queued_requests=1, max_queued_requests=1).`, `BackPressureError` from a
+`DeploymentHandle`, HTTP status 503 from the proxy. (Ray 2.10 and later.)
+
+## Why
+Every handle and every proxy holds requests back until a replica takes them; `max_queued_requests` says how many may
+wait in each of them (-1, the default, is no limit). More arrive than the replicas finish: too few replicas, a
+`max_ongoing_requests` that is too small, a deployment that became slow, or a burst. To drop them is what the limit is for.
+
+## Confirm
+- `serve status`: are all replicas running? Fewer than usual: see why (`serve-replica-failed`).
+- `logs/serve/replica_*.log`: `CALL … OK 3004.2ms` says how long a request takes.
+- `ray_serve_deployment_queued_queries` and `ray_serve_deployment_processing_latency_ms` over time.
+
+## Fix
+More replicas (`autoscaling_config`), more requests at a time per replica (`max_ongoing_requests`, for async and
+batched deployments), a longer queue for bursts; and clients that try again after a 503.
+
+## Not this when
+Requests fail for other reasons: time-outs (`request_timeout_s`, HTTP 408), a replica that died
+(`serve-replica-failed`). `Replica at capacity of max_ongoing_requests` alone drops nothing: another replica takes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from raydoctor.case import Case
+from raydoctor.model import Entity, Event, Finding, Link, Remedy
+from raydoctor.rule import Example, Signal, rule
+from raydoctor.rules import _evidence as evidence
+from raydoctor.signals import DRIVER
+
+_DOC = "https://docs.ray.io/en/latest/serve/advanced-guides/advanced-autoscaling.html"
+_RETRY_DOC = "https://docs.ray.io/en/latest/serve/http-guide.html"
+
+DROPPED = Signal(
+    "serve.dropped",
+    "Request dropped due to backpressure (num_queued_requests=",
+    r"^(?P<raised>ray\.serve\.exceptions\.BackPressureError: )?Request dropped due to backpressure "
+    r"\(num_queued_requests=(?P<queued>\d+), max_queued_requests=(?P<limit>\d+)\)",
+    ("serve", *DRIVER),
+    "Request dropped due to backpressure (num_queued_requests=1, max_queued_requests=1).",
+    symptom=True,
+    fold=("limit",),
+)
+_RAISED = f"ray.serve.exceptions.BackPressureError: {DROPPED.sample}\n"
+_LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
+
+
+def _line(component: str, second: int) -> str:
+    return f"WARNING 2026-11-21 10:47:{second:02},996 {component} -- {DROPPED.sample}\n"
+
+
+@rule(
+    tier="cause",
+    severity="warning",
+    rank=83,
+    looks_for=(DROPPED,),
+    examples=(
+        Example(
+            "a driver asks too much of a deployment",
+            {"driver.log": "".join(_line("serve 16", n) for n in range(19)) + _RAISED, **_LOGS},
+            roots=("serve-backpressure",),
+            says=("19 requests", "in 18 s", "max_queued_requests=1 ", "max_queued_requests=20"),
+        ),
+        Example(
+            "so do clients of the proxy",
+            {
+                "logs/serve/proxy_10.0.0.2.log": _line(
+                    "proxy 10.0.0.2 3b0f5d8a-4bd5-4c44-9f07-8e3b0c8f4a11", 4
+                ).replace("=1", "=50"),
+                **_LOGS,
+            },
+            roots=("serve-backpressure",),
+            says=("1 request ", "max_queued_requests=100"),
+        ),
+        Example(
+            "a replica that is busy, and a program that speaks of it",
+            {
+                "logs/serve/replica_summaries_Summarizer_coimlm62.log": "WARNING 2026-11-21 10:47:05,000 summaries_Summarizer coimlm62 -- "
+                "Replica at capacity of max_ongoing_requests=1, rejecting request 5a51.\n",
+                "driver.log": f"{DROPPED.sample}\nlast error: {_RAISED}",
+                **_LOGS,
+            },
+        ),
+    ),
+)
+def serve_backpressure(case: Case) -> Iterator[Finding]:
+    """One finding per limit: the record names no deployment."""
+    by_limit: dict[int, list[Event]] = {}
+    for event in case.of("serve.dropped"):
+        # A plain line may be anybody's print; Serve's own has a header.
+        if event.level or event["raised"]:
+            by_limit.setdefault(int(event["limit"]), []).append(event)
+    for limit, events in sorted(by_limit.items()):
+        yield _finding(limit, events)
+
+
+def _finding(limit: int, events: list[Event]) -> Finding:
+    logged = [e for e in events if not e["raised"]] or events
+    count = evidence.total(logged)
+    times = [e.at for e in logged if e.at is not None]
+    span = (
+        f" in {max(times) - min(times):.2g} s" if times and max(times) - min(times) >= 0.1 else ""
+    )
+    first = logged[0]
+    links = [Link(first, f"the first of {evidence.many(count, 'request')} that Serve turned away")]
+    links += [
+        Link(e, "the program got it as BackPressureError")
+        for e in events
+        if e["raised"] and e is not first
+    ][:1]
+    return Finding(
+        f"Serve turned {evidence.many(count, 'request')} away{span}: max_queued_requests={limit} waited already",
+        tuple(links),
+        explains=(Entity("serve-queue", str(limit)),),
+        count=count,
+        remedies=_remedies(limit, count),
+        covers=tuple(events),
+    )
+
+
+def _remedies(limit: int, count: int) -> tuple[Remedy, ...]:
+    longer = max(2 * limit, min(limit + count, 10 * limit + 100))
+    return (
+        Remedy(
+            "Let the deployment grow with its load",
+            (
+                '@serve.deployment(autoscaling_config={"min_replicas": 1, "max_replicas": 8, "target_ongoing_requests": 2})',
+                "serve status   # are all replicas running?",
+            ),
+            doc=_DOC,
+        ),
+        Remedy(
+            "Let more requests wait, if it was a burst",
+            (
+                f"@serve.deployment(max_queued_requests={longer})   # per handle and proxy; -1: no limit",
+            ),
+            doc=_DOC,
+            since=(2, 10),
+        ),
+        Remedy(
+            "Let clients try again, later each time, after BackPressureError or HTTP 503",
+            doc=_RETRY_DOC,
+        ),
+    )
