@@ -226,19 +226,19 @@ def _name(case: Case, event: Event) -> str:
 
 
 def _finding(case: Case, blocked: _Blocked, worker: calls.Worker | None) -> Finding:
-    hangs = bool(waiting.gave_up(case)) and (
-        blocked.stands or bool(blocked.seconds) or (worker is not None and worker.serving > 0)
-    )
+    hangs = _hangs(case, blocked, worker)
     served = worker.serving if worker else 0
     behind = f"; {evidence.many(served, 'call')} of it unanswered" if hangs and served else ""
     took = f" for {blocked.seconds:.1f} s" if blocked.seconds else ""
+    past = bool(blocked.seconds) and not hangs
     name = worker.name if worker and worker.names else blocked.name
     links = list(blocked.links)
     if worker and hangs:
         shows = f"{worker.label} served {evidence.many(served, 'call')} and waited for {worker.calling} itself"
         links.append(Link(worker.event, f"{shows}; unchanged for {worker.unmoved:.0f} s"))
     return Finding(
-        f"{name} (pid {blocked.pid}) {blocked.what} and so blocks its event loop{took}: none of its other coroutines can run"
+        f"{name} (pid {blocked.pid}) {blocked.what} and so block{'ed' if past else 's'} its event loop{took}: none of its "
+        f"other coroutines {'could' if past else 'can'} run"
         f"{behind}",
         tuple(links),
         explains=(
@@ -249,6 +249,15 @@ def _finding(case: Case, blocked: _Blocked, worker: calls.Worker | None) -> Find
         severity="error" if hangs else "warning",
         remedies=_remedies(name, blocked),
     )  # fmt: skip
+
+
+def _hangs(case: Case, blocked: _Blocked, worker: calls.Worker | None) -> bool:
+    """Whether it is this that somebody gave up waiting for: it stands there now, or nothing else is told."""
+    if not waiting.gave_up(case):
+        return False
+    if worker is not None and worker.is_async and (worker.calling or worker.leases):
+        return True
+    return blocked.stands or (bool(blocked.seconds) and not case.of("worker.calls"))
 
 
 def _remedies(name: str, blocked: _Blocked) -> tuple[Remedy, ...]:

@@ -1,0 +1,201 @@
+"""A task or actor stands at a breakpoint and waits for somebody to attach a debugger.
+
+## What you see
+A task that never ends, at 0 % CPU. The driver printed once, among other output, `RemotePdb session open at
+HOST:PORT, use 'ray debug' to connect...` (Ray up to 2.9, or `RAY_DEBUG=legacy`), or `Ray debugger is listening on
+HOST:PORT` and `Waiting for debugger to attach` (the default since: debugpy, for VS Code).
+
+## Why
+`breakpoint()`, `ray.util.pdb.set_trace()`, or `RAY_DEBUG_POST_MORTEM=1` (`RAY_PDB`, `RAY_DEBUG=legacy` for the older one) with
+an exception. Ray stops there until a client connects; there is no time limit. The task holds its resources meanwhile.
+
+## Confirm
+- The line itself, in the worker's `.err`; behind it no `RemotePdb accepted connection from` and no
+  `Debugger client is connected`.
+- `ray list workers --detail`: `num_paused_threads` above 0.
+
+## Fix
+Attach: `ray debug` for RemotePdb; any debugpy client (VS Code's Ray Distributed Debugger) for the other; and continue.
+Or remove the breakpoint, unset `RAY_DEBUG_POST_MORTEM`, and cancel the task with force.
+
+## Not this when
+A client connected: then somebody is at work there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from raydoctor.case import Case
+from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.rule import Example, Signal, rule
+from raydoctor.rules import _evidence as evidence
+from raydoctor.rules import _stacks as stacks
+from raydoctor.rules import _waiting as waiting
+from raydoctor.signals import RAY_EXCEPTION
+
+_OUTPUT = ("worker-err", "worker-echo")
+
+LEGACY_OPEN = Signal(
+    "debugger.open", "RemotePdb session open at ",
+    r"^RemotePdb session open at (?P<address>\S+), use 'ray debug' to connect", _OUTPUT,
+    "RemotePdb session open at localhost:42285, use 'ray debug' to connect...",
+)  # fmt: skip
+DEBUGPY_OPEN = Signal(
+    "debugger.open", "Ray debugger is listening on ",
+    r"Ray debugger is listening on (?P<address>\S+)", _OUTPUT, "Ray debugger is listening on 10.0.0.2:38111",
+)  # fmt: skip
+DEBUGPY_WAITS = Signal(
+    "debugger.waits", "Waiting for debugger to attach (see ", r"Waiting for debugger to attach \(see ", _OUTPUT,
+    "Waiting for debugger to attach (see https://docs.ray.io/en/latest/ray-observability/ray-distributed-debugger.html)...",
+)  # fmt: skip
+CONNECTED = (
+    Signal(
+        "debugger.connected", "RemotePdb accepted connection from ", r"^RemotePdb accepted connection from ", _OUTPUT,
+        "RemotePdb accepted connection from ('127.0.0.1', 40012).",
+    ),
+    Signal(
+        "debugger.connected", "Debugger client is connected", r"Debugger client is connected", _OUTPUT,
+        "Debugger client is connected",
+    ),
+)  # fmt: skip
+"""`ray/util/rpdb.py` and `ray/util/debugpy.py` of Ray 2.9.3 and 2.60."""
+
+_DOC = "https://docs.ray.io/en/latest/ray-observability/ray-distributed-debugger.html"
+_LEGACY_DOC = (
+    "https://docs.ray.io/en/latest/ray-observability/user-guides/debug-apps/ray-debugging.html"
+)
+_ERROR = "ray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n"
+_LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
+
+
+@rule(
+    tier="root",
+    severity="error",
+    rank=72,
+    looks_for=(LEGACY_OPEN, DEBUGPY_OPEN, DEBUGPY_WAITS, *CONNECTED, waiting.INTERRUPTED, RAY_EXCEPTION),
+    examples=(
+        Example(
+            "breakpoint() with Ray's older debugger",
+            {**_LOGS, "driver.log": f"(transform pid=399) {LEGACY_OPEN.sample}\n{_ERROR}"},
+            roots=("debugger-waiting",),
+            consequences=("get-timeout",),
+            says=("transform (pid 399)", "localhost:42285", "ray debug"),
+        ),
+        Example(
+            "breakpoint() with debugpy, in the worker's own log",
+            {
+                **_LOGS,
+                f"logs/worker-{'a' * 56}-01000000-401.err": f":job_id:01000000\n:task_name:clean\n{DEBUGPY_OPEN.sample}\n{DEBUGPY_WAITS.sample}\n",
+                "driver.log": _ERROR,
+            },
+            roots=("debugger-waiting",),
+            consequences=("get-timeout",),
+            says=("10.0.0.2:38111",),
+        ),
+        Example(
+            "somebody attached",
+            {**_LOGS, "driver.log": f"(transform pid=399) {LEGACY_OPEN.sample}\n(transform pid=399) {CONNECTED[0].sample}\ndone\n"},
+        ),
+        Example(
+            "a program that prints about debuggers",
+            {**_LOGS, "driver.log": "(train pid=7) hint: RemotePdb session open at means ray debug\n"},
+        ),
+    ),
+)  # fmt: skip
+def debugger_waiting(case: Case) -> Iterator[Finding]:
+    """One finding for all processes that wait for a client."""
+    waits = _waits(case)
+    if not waits:
+        return
+    first = waits[0]
+    more = f", and {evidence.many(len(waits) - 1, 'more process', 'more processes')}" * (
+        len(waits) > 1
+    )
+    where = f" at {first.address}" if first.address else ""
+    yield Finding(
+        f"{first.label} stands at a breakpoint and waits for a debugger{where}{more}: nobody attached",
+        tuple(Link(w.event, f"{w.label} opened a debugger and waits") for w in waits[:3]),
+        explains=(
+            *(Entity("debugger", str(w.pid)) for w in waits),
+            *((Entity("waiting", "cluster"),) if waiting.gave_up(case) else ()),
+        ),
+        subjects=tuple(Subject("task", None, w.name or None, w.pid) for w in waits[:10]),
+        count=len(waits),
+        severity="error" if waiting.gave_up(case) else "warning",
+        remedies=_remedies(first),
+        covers=tuple(w.event for w in waits),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Wait:
+    """A process that waits for a debugger's client."""
+
+    pid: int
+    name: str
+    address: str
+    legacy: bool
+    event: Event
+
+    @property
+    def label(self) -> str:
+        return f"{self.name or 'A worker'} (pid {self.pid})"
+
+
+def _waits(case: Case) -> list[_Wait]:
+    """Processes that opened a debugger more often than a client came."""
+    connected = {e.pid for e in case.of("debugger.connected")}
+    found: dict[int, _Wait] = {}
+    for event in case.of("debugger.open", "debugger.waits"):
+        pid = event.pid or 0
+        if pid in connected:
+            continue
+        seen = found.get(pid)
+        if seen is None or not seen.address:
+            legacy = event.message.startswith("RemotePdb")
+            found[pid] = _Wait(pid, _name(case, event), event["address"], legacy, event)
+    for dump in stacks.dumps(case):
+        if any(t.doing[0] == "debugger" for t in dump.threads) and dump.pid not in found:
+            found[dump.pid] = _Wait(dump.pid, dump.name, "", False, dump.event)
+    return list(found.values())
+
+
+def _name(case: Case, event: Event) -> str:
+    """The task as the driver's output names it, or the last one that the worker started."""
+    worker = next((e.value for e in event.source.entities if e.kind == "worker"), "")
+    names = case.names.get(worker, ())
+    return event["who"].partition("(")[0] or (names[-1] if names else "")
+
+
+def _remedies(wait: _Wait) -> tuple[Remedy, ...]:
+    attach = (
+        Remedy(
+            "Attach and continue",
+            ("ray debug                          # on the head; choose the session, then: c",),
+            doc=_LEGACY_DOC,
+        )
+        if wait.legacy
+        else Remedy(
+            f"Attach and continue: {wait.address}" if wait.address else "Attach and continue",
+            (
+                "VS Code: the extension 'Ray Distributed Debugger', or a launch configuration:",
+                f'{{"type": "debugpy", "request": "attach", "connect": {{"host": "{wait.address.rpartition(":")[0]}", '
+                f'"port": {wait.address.rpartition(":")[2] or 0}}}}}',
+            ),
+            doc=_DOC,
+        )
+    )
+    return (
+        attach,
+        Remedy(
+            f"Or take the breakpoint out of {wait.name or 'the task'} and end it",
+            (
+                "grep -rn 'breakpoint()\\|set_trace()' .      # and unset RAY_DEBUG_POST_MORTEM",
+                "ray.cancel(ref, force=True)                  # an actor: ray.kill(actor)",
+            ),
+            risk="disruptive",
+            doc=_DOC,
+        ),
+    )
