@@ -1,0 +1,88 @@
+"""What a driver's output tells of nodes that this session never had.
+
+A program can print Ray's own words: a runbook, an old report, the output of another cluster kept in the
+same file. Nothing in the words themselves gives that away, but the node they name does. A node's
+address and id are written by the GCS when it registers, so where the GCS's log holds the session from
+its first job to the end of its jobs, an error of a node that is not there happened somewhere else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from raydoctor.model import Event, Gap
+
+_DRIVER = frozenset({"driver", "job-driver"})
+_RAYS_OWN = frozenset(
+    (
+        *("gcs-out", "gcs-err", "raylet-out", "raylet-err", "event", "export-event"),
+        *("core-driver", "core-worker", "core-io", "debug-state", "monitor"),
+    )
+)
+"""Who knows the nodes. Not the output of workers: a task prints what it likes."""
+
+_FIRST_JOB = "01000000"
+_IP = r"\d{1,3}(?:\.\d{1,3}){3}"
+_PLACES = re.compile(
+    rf"\b(?:ip=|IP: |IP address: |IP address )(?P<ip>(?!127\.){_IP})\b|"
+    r"\b(?:Node ID: |node ID: |node_id=)(?P<node>[0-9a-f]{56})\b"
+)
+
+
+def without_foreign(events: list[Event]) -> tuple[list[Event], list[Gap]]:
+    """The events without those of other clusters' nodes, and a gap that says how many those were."""
+    if not _covers_session(events):
+        return events, []
+    known = _known_places(events)
+    foreign = {event for event in events if _is_of_driver(event) and _is_elsewhere(event, known)}
+    if not foreign:
+        return events, []
+    return [event for event in events if event not in foreign], _gaps(foreign)
+
+
+def _covers_session(events: Iterable[Event]) -> bool:
+    """Whether the GCS's log holds the head's registration, the first job, and the end of every job."""
+    gcs = [e for e in events if e.source.role == "gcs-out"]
+    nodes = [e.at for e in gcs if e.kind == "node.registered" and e.at is not None]
+    jobs = {e["job"]: e.at for e in gcs if e.kind == "job.started" and e.at is not None}
+    ended = {e["job"] for e in gcs if e.kind == "job.finished"}
+    return bool(nodes) and min(nodes) <= jobs.get(_FIRST_JOB, 0.0) and jobs.keys() <= ended
+
+
+def _known_places(events: Iterable[Event]) -> frozenset[str]:
+    """Addresses and ids of nodes in what Ray's own processes wrote."""
+    found: set[str] = set()
+    for event in events:
+        if event.source.role in _RAYS_OWN:
+            found |= {event["ip"], event["node"]} | _places(event)
+            found |= {entity.value for entity in event.entities if entity.kind == "node"}
+    return frozenset(found)
+
+
+def _is_of_driver(event: Event) -> bool:
+    """The echoes (`(raylet) …`, `(train pid=…) …`) are lines of its output too."""
+    return event.source.role in _DRIVER or event.source.role.endswith("-echo")
+
+
+def _is_elsewhere(event: Event, known: frozenset[str]) -> bool:
+    places = _places(event)
+    return bool(places) and not places & known
+
+
+def _places(event: Event) -> set[str]:
+    return {match["ip"] or match["node"] for match in _PLACES.finditer(event.message)}
+
+
+def _gaps(foreign: Iterable[Event]) -> list[Gap]:
+    by_file: dict[str, list[Event]] = {}
+    for event in foreign:
+        by_file.setdefault(event.source.path, []).append(event)
+    return [
+        Gap(
+            f"{path}: what it tells of {', '.join(sorted(set().union(*map(_places, told)))[:3])}",
+            "the GCS's log knows no such node: another cluster's errors, or text that a program quotes",
+            "If they are of this run, its logs are missing: collect them from the cluster it ran on",
+        )
+        for path, told in sorted(by_file.items())
+    ]

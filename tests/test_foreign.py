@@ -1,0 +1,62 @@
+"""Errors of nodes that the session never had are somebody else's; without the GCS's word all count."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from raydoctor import diagnosis
+from raydoctor.capture.open import open_capture
+from raydoctor.model import Report
+
+HERE, THERE = "a" * 56, "b" * 56
+GCS = "[2026-11-21 07:44:{:02},000 I 13 13] (gcs_server) gcs.cc:1: {}\n"
+REGISTERED = GCS.format(
+    1, f"Registering new node. node_id={HERE} node_name=10.0.0.2 node_address=10.0.0.2"
+)
+STARTED = GCS.format(2, "Registering job. job_id=01000000 driver_pid=7")
+FINISHED = GCS.format(9, "Marking job as finished. job_id=01000000")
+LOST = (
+    "Traceback (most recent call last):\nray.exceptions.OwnerDiedError: Failed to retrieve object "
+    f"00ffc1d7a3e0b5f9{'f' * 24}0100000001000000. The object's owner has exited. "
+    "Check cluster logs at IP address {} for more information\n"
+)
+
+
+def report_of(folder: Path, driver: str, gcs: str) -> Report:
+    (folder / "logs").mkdir()
+    (folder / "driver.log").write_text(driver)
+    (folder / "logs/gcs_server.out").write_text(gcs)
+    (folder / "logs/raylet.out").write_text("")
+    with open_capture(str(folder)) as capture:
+        return diagnosis.run(capture, strict=True)
+
+
+def test_an_error_of_another_clusters_node_is_a_gap(tmp_path: Path) -> None:
+    report = report_of(tmp_path, LOST.format("10.4.1.7"), REGISTERED + STARTED + FINISHED)
+    assert report.diagnoses == () == report.unexplained
+    assert "driver.log: what it tells of 10.4.1.7" in [gap.what for gap in report.gaps]
+
+
+@pytest.mark.parametrize(
+    ("ip", "gcs"),
+    [
+        ("10.0.0.2", REGISTERED + STARTED + FINISHED),
+        ("127.0.0.1", REGISTERED + STARTED + FINISHED),
+        ("10.4.1.7", REGISTERED + STARTED),  # its end may be cut off, and with it a node
+        ("10.4.1.7", STARTED + FINISHED),  # so may its beginning
+        ("10.4.1.7", ""),
+    ],
+)
+def test_it_counts_where_the_gcs_does_not_speak_against_it(
+    tmp_path: Path, ip: str, gcs: str
+) -> None:
+    report = report_of(tmp_path, LOST.format(ip), gcs)
+    assert [d.rule for d in report.roots] == ["owner-died"]
+
+
+def test_a_program_may_print_where_a_node_is_not(tmp_path: Path) -> None:
+    where = f"(raylet, ip=10.4.1.7) at node (ID: {THERE}, IP: 10.4.1.7)\n"
+    report = report_of(tmp_path, where, REGISTERED + STARTED + FINISHED)
+    assert report.gaps == ()
