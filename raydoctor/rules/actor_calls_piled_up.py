@@ -1,0 +1,144 @@
+"""Calls of one actor are submitted faster than it can work them off.
+
+## What you see
+`ray.exceptions.PendingCallsLimitExceeded`, if the actor has `max_pending_calls`; else a warning in the driver's output,
+`More than 5000 tasks are pending submission to actor …`, and the driver's memory grows.
+
+## Why
+An actor runs one method at a time. Whoever calls it in a loop without waiting keeps every call (and its arguments)
+in memory until its turn comes.
+
+## Confirm
+- `ray list tasks --filter state=PENDING_ACTOR_TASK_ORDERING_OR_CONCURRENCY` (2.40 and later), or
+  `ray summary tasks`: how many wait for this actor.
+
+## Fix
+Wait for some before you submit more (`ray.wait`), or share the work among several actors (`ray.util.ActorPool`).
+
+## Not this when
+The actor does not work at all: then see why (`actor-deadlock`, `task-hung`, `async-actor-blocked`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from raydoctor.case import Case
+from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.rule import Example, Signal, rule
+from raydoctor.signals import CORE, DRIVER, RAY_EXCEPTION
+
+_A = "87ae91bbc5a67aec9872266c01000000"
+
+PILED_UP = Signal(
+    "actor.calls_pending", " tasks are pending submission to actor ",
+    r"More than (?P<pending>\d+) tasks are pending submission to actor (?P<class_name>\S+)(?: with actor_id (?P<actor>[0-9a-f]{32}))?",
+    (*DRIVER, *CORE, "raylet-echo", "event"),
+    f"Warning: More than 5000 tasks are pending submission to actor Slow with actor_id {_A}. To reduce memory usage, wait for these "
+    "tasks to finish before sending more.",
+)  # fmt: skip
+LIMIT = Signal(
+    "actor.calls_limit", "This limit can be adjusted with the `max_pending_calls` actor option",
+    r"PendingCallsLimitExceeded: The task (?P<method>\S+) could not be submitted to (?P<handle>.*?) because more than (?P<limit>\d+) "
+    r"tasks are queued on the actor\. This limit can be adjusted with the `max_pending_calls` actor option", DRIVER,
+    f"ray.exceptions.PendingCallsLimitExceeded: The task write could not be submitted to Actor(Writer, {_A}) because more than 100 "
+    "tasks are queued on the actor. This limit can be adjusted with the `max_pending_calls` actor option.",
+)  # fmt: skip
+
+_DOC = "https://docs.ray.io/en/latest/ray-core/patterns/limit-pending-tasks.html"
+_LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
+
+
+@rule(
+    tier="root",
+    severity="error",
+    rank=83,
+    looks_for=(PILED_UP, LIMIT, RAY_EXCEPTION),
+    examples=(
+        Example(
+            "the limit of the actor was reached",
+            {**_LOGS, "driver.log": f"{LIMIT.sample}\n"},
+            roots=("actor-calls-piled-up",),
+            says=("Writer.write", "100 calls", "while len(pending) >= 100"),
+        ),
+        Example(
+            "a warning without a limit",
+            {**_LOGS, "driver.log": f"(raylet) {PILED_UP.sample}\n(raylet) {PILED_UP.sample.replace('5000', '10000')}\ndone\n"},
+            roots=("actor-calls-piled-up",),
+            says=("more than 10000 calls", "Slow"),
+        ),
+        Example(
+            "a program that prints about limits",
+            {**_LOGS, "driver.log": "(load pid=7) more than 100 tasks are queued on the actor, waiting\n"},
+        ),
+    ),
+)  # fmt: skip
+def actor_calls_piled_up(case: Case) -> Iterator[Finding]:
+    """One finding per actor class, by its last warning or its limit."""
+    raised: dict[tuple[str, str], list[Event]] = {}
+    for event in case.of("actor.calls_limit"):
+        raised.setdefault((event["handle"], event["method"]), []).append(event)
+    for (handle, method), events in raised.items():
+        yield _limited(case, _class(handle), method, events)
+    warned: dict[str, list[Event]] = {}
+    for event in case.of("actor.calls_pending"):
+        warned.setdefault(event["actor"] or event["class_name"], []).append(event)
+    for actor, events in warned.items():
+        yield _warned(actor, events)
+
+
+def _class(handle: str) -> str:
+    """`Actor(Writer, 87ae…)` -> `Writer`."""
+    return handle.removeprefix("Actor(").partition(",")[0].rstrip(")") or "an actor"
+
+
+def _limited(case: Case, name: str, method: str, events: list[Event]) -> Finding:
+    limit = events[0]["limit"]
+    covered = [e for e in case.of("driver.exception") if e["type"] == "PendingCallsLimitExceeded"]
+    return Finding(
+        f"{name}.{method} was called faster than {name} works: {limit} calls waited, and its max_pending_calls allows no more",
+        (Link(events[0], f"the call was refused: more than {limit} wait already"),),
+        explains=(Entity("actor-queue", name),),
+        subjects=(Subject("actor", None, name),),
+        count=sum(e.count for e in events),
+        remedies=_remedies(name, method, limit),
+        covers=(*events, *covered),
+    )
+
+
+def _warned(actor: str, events: list[Event]) -> Finding:
+    last = max(events, key=lambda e: int(e["pending"]))
+    name = last["class_name"]
+    return Finding(
+        f"{name} is called faster than it works: more than {last['pending']} calls of it wait in their caller's memory",
+        (Link(last, f"more than {last['pending']} calls wait to be sent"),),
+        explains=(Entity("actor-queue", actor),),
+        subjects=(Subject("actor", last["actor"] or None, name),),
+        severity="warning",
+        remedies=_remedies(name, "method", last["pending"]),
+        covers=tuple(events),
+    )
+
+
+def _remedies(name: str, method: str, limit: str) -> tuple[Remedy, ...]:
+    some = min(int(limit), 1000)
+    return (
+        Remedy(
+            "Wait for some calls before submitting more",
+            (
+                "pending = []",
+                "for item in items:",
+                f"    while len(pending) >= {some}: done, pending = ray.wait(pending)",
+                f"    pending.append(actor.{method}.remote(item))",
+            ),
+            doc=_DOC,
+        ),
+        Remedy(
+            f"Or share the work among several {name} actors",
+            (
+                f"pool = ray.util.ActorPool([{name}.remote() for _ in range(4)])",
+                f"results = list(pool.map(lambda actor, item: actor.{method}.remote(item), items))",
+            ),
+            doc="https://docs.ray.io/en/latest/ray-core/actors/actor-utils.html",
+        ),
+    )

@@ -1,0 +1,125 @@
+"""A call of an actor failed because the actor could not be reached at that moment.
+
+## What you see
+`ray.exceptions.ActorUnavailableError: The actor … is unavailable: The actor is temporarily unavailable: RpcError: … The
+task may or may not have been executed on the actor.`
+
+## Why
+The connection between caller and actor broke while the GCS still counts the actor as alive, or restarts it:
+its process is frozen, it is being restarted after a crash, its machine is overloaded, or the network fails. Ray cannot know
+whether the call was executed, so it does not repeat it by itself. (The class exists since Ray 2.12; before, this was a
+`RayActorError` with the same words.)
+
+## Confirm
+- `ray list actors --detail`: its state, and how often it was restarted.
+- The words behind `RPC error:`; `keepalive watchdog timeout` is a process that does not answer, `Socket closed` one
+  that ended, `failed to connect` one that is gone or cut off.
+
+## Fix
+What the diagnosis above says about the actor's process, if there is one. Calls that may be repeated: `max_task_retries`.
+
+## Not this when
+The actor is dead for good: that is `ActorDiedError`, with its cause.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from raydoctor.case import Case
+from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.rule import Example, rule
+from raydoctor.rules import _evidence as evidence
+from raydoctor.signals import ACTOR_FAILED, RAY_EXCEPTION, WORKER_EXIT
+
+_A = "b1806ac952ef89a14d88127801000000"
+_ACTOR = re.compile(r"The actor (?P<actor>[0-9a-f]{32}) is unavailable: (?P<why>.*?)(?:\. The task may|$)", re.DOTALL)  # fmt: skip
+_RPC = re.compile(r"RPC [Ee]rror(?: message)?: (?P<words>.*?)(?: rpc_code|; RPC|$)", re.DOTALL)
+_ERROR = (
+    f"ray.exceptions.ActorUnavailableError: The actor {_A} is unavailable: The actor is temporarily unavailable: RpcError: RPC "
+    "error: keepalive watchdog timeout rpc_code: 14. The task may or may not have been executed on the actor.\n"
+)
+_LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
+
+
+@rule(
+    tier="cause",
+    severity="error",
+    rank=82,
+    looks_for=(RAY_EXCEPTION, WORKER_EXIT, ACTOR_FAILED),
+    examples=(
+        Example(
+            "an actor whose process does not answer",
+            {**_LOGS, "driver.log": _ERROR},
+            roots=("actor-unavailable",),
+            says=("does not answer", "kill -CONT", "max_task_retries"),
+        ),
+        Example(
+            "an actor that cannot be connected to",
+            {**_LOGS, "driver.log": _ERROR.replace("keepalive watchdog timeout", "failed to connect to all addresses; last error: UNKNOWN")},
+            roots=("actor-unavailable",),
+            says=("no connection",),
+        ),
+        Example(
+            "a program that handles it and prints its name",
+            {**_LOGS, "driver.log": "(serve pid=7) retrying after ActorUnavailableError: The actor is unavailable\n"},
+        ),
+    ),
+)  # fmt: skip
+def actor_unavailable(case: Case) -> Iterator[Finding]:
+    """One finding per actor; the end of its process, if the logs tell one, is the cause."""
+    by_actor: dict[str, list[tuple[Event, str]]] = {}
+    for event in case.of("driver.exception"):
+        told = _ACTOR.search(event["what"])
+        if "ActorUnavailableError" in (event["type"], event["inner"]) and told:
+            by_actor.setdefault(told["actor"], []).append((event, told["why"]))
+    for actor, failures in by_actor.items():
+        yield _finding(case, actor, failures)
+
+
+_MEANING = (
+    ("keepalive", "its process does not answer"),
+    ("Socket closed", "its process ended while the call ran"),
+    ("Connection reset", "its process ended while the call ran"),
+    ("failed to connect", "no connection could be made"),
+    ("Connection refused", "no connection could be made"),
+)
+
+
+def _finding(case: Case, actor: str, failures: list[tuple[Event, str]]) -> Finding:
+    event, why = failures[-1]
+    known = case.actor(actor)
+    rpc = _RPC.search(why)
+    words = " ".join((rpc["words"] if rpc else why).split())[:120]
+    meaning = next((m for text, m in _MEANING if text in words), "")
+    name = known.class_name or f"Actor {evidence.short(actor)}"
+    exits = [e for e in case.exits if e.actor == actor]
+    count = sum(e.count for e, _ in failures)
+    return Finding(
+        f"{name} could not be reached{f', {count} times' if count > 1 else ''}: {meaning or words}; whether the call was executed "
+        "is unknown",
+        (Link(event, f"the caller was told: {words}"),),
+        explains=(Entity("unavailable", actor),),
+        caused_by=(Entity("actor", actor), *evidence.exit_entities(exits), *(Entity("node", e.node) for e in exits if e.node)),
+        subjects=(Subject("actor", actor, known.class_name or None),),
+        count=count,
+        remedies=_remedies(name if known.class_name else "Actor", "keepalive" in words),
+        covers=tuple(e for e, _ in failures),
+    )  # fmt: skip
+
+
+def _remedies(name: str, frozen: bool) -> tuple[Remedy, ...]:
+    look = (
+        f"ps -eo pid,stat,wchan:30,cmd | grep 'ray::{name}'        # on its node; T: stopped, D: waits for a disk; kill -CONT PID"
+        if frozen
+        else f"ray list actors --detail --filter class_name={name}   # its state, restarts, and node"
+    )  # fmt: skip
+    return (
+        Remedy("See what became of its process", (look,)),
+        Remedy(
+            "Let Ray repeat calls that may be executed twice",
+            (f"{name}.options(max_restarts=3, max_task_retries=3).remote(...)",),
+            doc="https://docs.ray.io/en/latest/ray-core/fault_tolerance/actors.html#actor-method-exceptions",
+        ),
+    )

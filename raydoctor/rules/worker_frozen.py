@@ -1,0 +1,147 @@
+"""A worker's process was alive but answered nothing for minutes, until Ray gave it up for dead.
+
+## What you see
+`WorkerCrashedError` or `ActorUnavailableError` about seven minutes after the task started, with no crash, no OOM and no
+signal; the words `keepalive watchdog timeout` in the recorded exit, the driver's core log or the exception.
+
+## Why
+Ray pings an idle connection after 300 s and waits 120 s for the answer, which a thread of C++ gives whatever Python
+does. Only a process that is stopped as a whole does not answer: SIGSTOP (Ctrl-Z, a batch system that suspends jobs), a
+debugger that holds it (gdb, ptrace), a read from a dead NFS or FUSE mount, a paused virtual machine or container, or
+a network that swallows packets. (Measured with Ray 2.60: a worker stopped by SIGSTOP is given up after 7 min
+1 s. Holding Python's lock does not do it.)
+
+## Confirm
+- On its node: `ps -o pid,stat,wchan:30,cmd -p PID`: `T` is stopped, `t` is held by a debugger, `D` waits for a disk.
+- `dmesg -T | grep -iE 'hung_task|nfs|blocked for more than'`.
+
+## Fix
+Find who stopped it: the batch system's log, the mount, the hypervisor. `kill -CONT PID` lets a stopped one go on.
+
+## Not this when
+The node as a whole was unreachable (`node-died`), or the process ended by itself (the exit says `End of file`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from raydoctor.case import Case
+from raydoctor.facts import WorkerExit
+from raydoctor.model import Entity, Event, Finding, Link, Remedy
+from raydoctor.rule import Example, rule
+from raydoctor.rules import _evidence as evidence
+from raydoctor.signals import TASK_ATTEMPT_FAILED, TASK_FAILED, WORKER_DIED, WORKER_EXIT
+
+_WATCHDOG = "keepalive watchdog timeout"
+_W = "cd09fc46897e18918275a6d03cc3a6abc2becabe5e0fd27a533d35a7"
+_N = "4392271d343578a32aee264b3908f06bdc8a6dc43675e3227cbbe483"
+
+
+def _exit(detail: str) -> dict[str, str]:
+    return {
+        "logs/gcs_server.out": "[2026-11-21 10:58:54,080 W 17 17] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, "
+        f"worker id = {_W}, node id = {_N}, address = 10.0.0.2, exit_type = SYSTEM_ERROR, exit_detail = {detail}. Unintentional "
+        "worker failures have been reported. If there are lots of this logs, that might indicate there are unexpected failures in "
+        "the cluster.\n",
+        "logs/raylet.out": "",
+    }
+
+
+_LEASED = "The leased worker has unrecoverable failure. Worker is requested to be destroyed when it is returned. "
+
+
+@rule(
+    tier="root",
+    severity="error",
+    rank=32,
+    looks_for=(WORKER_EXIT, WORKER_DIED, TASK_FAILED, TASK_ATTEMPT_FAILED),
+    examples=(
+        Example(
+            "the exit names the watchdog (2.52 and later)",
+            _exit(f"{_LEASED}RPC error: {_WATCHDOG}"),
+            roots=("worker-frozen",),
+            says=("stopped answering", "kill -CONT"),
+        ),
+        Example(
+            "the same in the words of 2.9.3",
+            _exit(f"{_LEASED}RPC Error message: {_WATCHDOG}; RPC Error details: "),
+            roots=("worker-frozen",),
+        ),
+        Example(
+            "a worker that ended: its socket was closed, nobody waited for an answer",
+            _exit(f"{_LEASED}RPC error: Socket closed"),
+            roots=("worker-vanished",),
+        ),
+    ),
+)  # fmt: skip
+def worker_frozen(case: Case) -> Iterator[Finding]:
+    """One finding per node: what stops one process often stops several."""
+    by_node: dict[str, list[WorkerExit]] = {}
+    for exit_ in case.exits:
+        if _WATCHDOG in exit_.detail or any(_WATCHDOG in e.message for e in exit_.events):
+            by_node.setdefault(exit_.node, []).append(exit_)
+    for exits in by_node.values():
+        yield _finding(case, exits)
+
+
+def _finding(case: Case, exits: list[WorkerExit]) -> Finding:
+    first = exits[0]
+    count = evidence.deaths(exits)
+    names = evidence.join_names(e.label for e in exits)
+    subject = names if count == 1 else f"{count} workers ({names})"
+    links = [
+        Link(link.event, _shows(link.shows))
+        for e in exits[:3]
+        for link in evidence.exit_links(e, most=1)
+    ]
+    links += [
+        Link(e, "the caller got no answer to its keepalive pings") for e in _attempts(case)[:1]
+    ]
+    return Finding(
+        f"{subject} stopped answering while the process was alive, and Ray gave {'it' if count == 1 else 'them'} up: stopped "
+        "(SIGSTOP, a debugger), a hung disk, or a network that swallows packets",
+        tuple(links),
+        explains=evidence.exit_entities(exits),
+        caused_by=tuple(Entity("node", e.node) for e in exits if e.node),
+        subjects=tuple(evidence.exit_subject(e) for e in exits[:10]),
+        count=count,
+        severity=evidence.severity(case, exits),
+        remedies=_remedies(first),
+        covers=(*evidence.exit_events(exits), *_attempts(case), *evidence.attempts_covered(case, exits)),
+    )  # fmt: skip
+
+
+def _shows(text: str) -> str:
+    return f"{text}, because of the keepalive watchdog"
+
+
+def _attempts(case: Case) -> list[Event]:
+    return [e for e in case.of("task.attempt_failed", "task.failed") if _WATCHDOG in e.message]
+
+
+def _remedies(exit_: WorkerExit) -> tuple[Remedy, ...]:
+    pid = exit_.pid if exit_.pid is not None else "PID"
+    return (
+        Remedy(
+            "See what holds such a process, on its node",
+            (
+                f"ps -o pid,stat,wchan:30,cmd -p {pid}      # T: stopped, t: held by a debugger, D: waits for a disk",
+                "dmesg -T | grep -iE 'hung_task|nfs|blocked for more than'",
+                f"kill -CONT {pid}                          # lets a stopped one go on",
+            ),
+        ),
+        Remedy(
+            "If it is paused on purpose (a debugger, a suspended virtual machine), let Ray wait longer",
+            (
+                "RAY_grpc_client_keepalive_time_ms=1800000     # 300000 by default; before ray start, on every node",
+                "RAY_grpc_client_keepalive_timeout_ms=600000   # 120000 by default",
+            ),
+            risk="disruptive",
+        ),
+        Remedy(
+            "Let Ray try again elsewhere",
+            ("@ray.remote(max_retries=3)", "@ray.remote(max_restarts=3, max_task_retries=3)   # an actor"),
+            doc="https://docs.ray.io/en/latest/ray-core/fault_tolerance/tasks.html",
+        ),
+    )  # fmt: skip
