@@ -34,6 +34,7 @@ from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Gap, Link, Remedy, Subject
 from raydoctor.rule import Example, Signal, rule
 from raydoctor.rules import _evidence as evidence
+from raydoctor.rules import _objects as objects
 from raydoctor.signals import DRIVER, RAY_EXCEPTION
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/objects.html"
@@ -130,21 +131,26 @@ def owner_died(case: Case) -> Iterator[Finding]:
 def _finding(case: Case, losses: list[_Loss]) -> Finding:
     first = losses[0]
     job = ids.job_of_driver(first.owner)
-    objects = list(dict.fromkeys(loss.object for loss in losses))
+    lost = list(dict.fromkeys(loss.object for loss in losses))
     exit_ = case.exit_of(first.owner) if first.owner else None
     echoes = _echoes(case, losses)
     shown = next((e for e in echoes if e.kind == "driver.exception"), first.event)
-    chain = [Link(shown, f"{_what(case, first.object)} cannot be retrieved: its owner has exited")]
+    chain = [
+        Link(
+            shown,
+            f"{objects.described(case, first.object)} cannot be retrieved: its owner has exited",
+        )
+    ]
     chain = [*_owner_end(case, first, job), *chain]
     gaps = () if exit_ or job or first.owner == "" else (_no_record(first),)
     return Finding(
-        f"{evidence.many(len(objects), 'object')} lost with {'its' if len(objects) == 1 else 'their'} owner: "
-        f"{_what(case, first.object)}, owned by {_owner(case, first, job)}",
+        f"{evidence.many(len(lost), 'object')} lost with {'its' if len(lost) == 1 else 'their'} owner: "
+        f"{objects.described(case, first.object)}, owned by {_owner(case, first, job)}",
         tuple(chain),
-        explains=tuple(Entity("object", o) for o in objects),
+        explains=tuple(Entity("object", o) for o in lost),
         caused_by=_caused_by(case, first, job),
-        subjects=tuple(Subject("object", o) for o in objects[:10]),
-        count=len(objects),
+        subjects=tuple(Subject("object", o) for o in lost[:10]),
+        count=len(lost),
         remedies=_remedies(first, job),
         covers=tuple(echoes),
         gaps=gaps,
@@ -153,27 +159,13 @@ def _finding(case: Case, losses: list[_Loss]) -> Finding:
 
 def _echoes(case: Case, losses: list[_Loss]) -> list[Event]:
     """The exceptions that raised these losses, plain or nested in a task's error."""
-    objects = {loss.object for loss in losses}
+    lost = {loss.object for loss in losses}
     found = [loss.event for loss in losses]
     for event in case.of("driver.exception"):
-        told = any(o in event["what"] for o in objects)
+        told = any(o in event["what"] for o in lost)
         if told or (event["inner"] == "OwnerDiedError"):
             found.append(event)
     return found
-
-
-def _what(case: Case, object_: str) -> str:
-    """The object in words: who created it, and how."""
-    parts = ids.parse_object_id(object_)
-    if parts is None:
-        return f"object {evidence.short(object_)}"
-    how = "a ray.put value" if parts.put else "a return value"
-    if parts.actor:
-        name = case.actor(parts.actor).class_name
-        return f"{how} of {f'actor {name}' if name else f'actor {evidence.short(parts.actor)}'}"
-    if ids.is_driver_task(parts.task):
-        return f"{how} of the driver of job {ids.job_number(parts.job)}"
-    return f"{how} of task {evidence.short(parts.task)}"
 
 
 def _owner(case: Case, loss: _Loss, job: str) -> str:

@@ -1,0 +1,176 @@
+"""An object exists, but nobody could tell in time where a copy of it is.
+
+## What you see
+`ray.exceptions.ObjectFetchTimedOutError: … timed out because no locations were found for the object. This may indicate a
+system-level bug.` Before it, once a second from the 60th second on, in the log of the process that waits: `Objects … are
+still not local after 60s. If this message continues to print, ray.get() is likely hung.`
+
+## Why
+To read an object of another node, Ray asks its owner (the process that created the reference) where the copies are, and
+gives up after 600 s without any. The last copy went with a node while the owner, which would make it again,
+cannot answer: it is stopped, too busy to run its own threads, or the network drops its messages.
+
+## Confirm
+- `ray stack` on the owner's node: what does the owner do? `ps -o pid,stat,cmd -p <pid>`: `T` means stopped.
+- `ray list nodes --filter state=DEAD`.
+- `ray list objects --filter object_id=<the id>` while it waits.
+
+## Fix
+Free the owner (drivers that own very many objects are the usual ones): spread ownership over several processes, fewer
+references per process. Where the network or a long recovery is slow, give it more time.
+
+## Not this when
+Ray says that all copies are lost (`object-lost`) or why it cannot be made again (`object-unreconstructable`); the owner
+ended (`owner-died`). A `ray.get` with a `timeout` that passed before the object was made is `get-timeout`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from raydoctor.case import Case
+from raydoctor.model import Entity, Event, Finding, Gap, Link, Remedy, Subject
+from raydoctor.rule import Example, Signal, rule
+from raydoctor.rules import _evidence as evidence
+from raydoctor.rules import _objects as objects
+from raydoctor.signals import CORE, DRIVER, RAY_EXCEPTION
+
+_BODY = (
+    f"Fetch for object {objects.A_TASKS} timed out because no locations were found for the object. This may indicate a "
+    "system-level bug."
+)
+TIMED_OUT = Signal(
+    "object.fetch_timed_out", objects.HEAD,
+    objects.HEAD_PATTERN + r"Fetch for object [0-9a-f]{56} timed out because no locations were found", DRIVER,
+    objects.error(_BODY), extent="record",
+)  # fmt: skip
+NOT_LOCAL = Signal(
+    "object.not_local", " are still not local after ",
+    r"^Objects? (?P<objects>[0-9a-f]{56}[0-9a-f, ]*?),? are still not local after (?P<seconds>\d+)s\.", CORE,
+    f"Objects {objects.A_TASKS} are still not local after 61s. If this message continues to print, ray.get() is likely hung. Please "
+    "file an issue at https://github.com/ray-project/ray/issues/.",
+    fold=("objects",),
+)  # fmt: skip
+"""`plasma_store_provider.cc`: of objects that exist; from `RAY_fetch_warn_timeout_milliseconds` (60 s) on, once a second."""
+
+_HEADS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
+_TIMEOUT = "ray.exceptions.GetTimeoutError: Could not fetch 1 objects within the timeout of 90000ms. 1 objects were not ready.\n"
+
+
+def _waits(seconds: int) -> str:
+    text = NOT_LOCAL.sample.replace("61s", f"{seconds}s")
+    return (
+        f"[2026-11-21 10:56:{seconds - 60:02d},303 W 16 16] plasma_store_provider.cc:448: {text}\n"
+    )
+
+
+@rule(
+    tier="symptom",
+    severity="error",
+    rank=82,
+    looks_for=(TIMED_OUT, NOT_LOCAL, *objects.NODE_SIGNALS, RAY_EXCEPTION),
+    examples=(
+        Example(
+            "nobody knows where it is",
+            {**_HEADS, "driver.log": f"ray.exceptions.ObjectFetchTimedOutError: {objects.error(_BODY)}",
+             objects.DRIVER_LOG: _waits(60) + _waits(99)},
+            roots=("object-fetch-timeout",),
+            says=("1 object", "99 s", "fetch_fail_timeout"),
+        ),
+        Example(
+            "the program's own deadline passed while a finished object could not be fetched",
+            {**_HEADS, "driver.log": _TIMEOUT, objects.DRIVER_LOG: _waits(60) + _waits(89)},
+            roots=("object-fetch-timeout",),
+            consequences=("get-timeout",),
+            says=("89 s", "ray stack"),
+        ),
+        Example(
+            "it came in the end, and the program's deadline was that of another call",
+            {**_HEADS, "driver.log": _TIMEOUT.replace("90000", "30000"), objects.DRIVER_LOG: _waits(60) + _waits(61)},
+            roots=("get-timeout",),
+        ),
+        Example(
+            "it came in the end; a task prints the error",
+            {**_HEADS, "driver.log": f"(check pid=12) {objects.error(_BODY)}", objects.DRIVER_LOG: _waits(60) + _waits(61)},
+        ),
+    ),
+)  # fmt: skip
+def object_fetch_timeout(case: Case) -> Iterator[Finding]:
+    """Fetches that Ray gave up; those that the program gave up while Ray still tried."""
+    failed = case.of("object.fetch_timed_out")
+    if failed:
+        yield _finding(case, failed, list(dict.fromkeys(e["object"] for e in failed)))
+        return
+    # Only the driver's own waiting can be what its deadline ended.
+    waits = [e for e in case.of("object.not_local") if e.source.role == "core-driver"]
+    for event in case.of("driver.exception"):
+        if event["type"] == "GetTimeoutError" and (ended := _ended_by(event, waits)):
+            lost = list(dict.fromkeys(o for e in ended for o in _listed(e)))
+            yield _finding(case, [event], lost)
+            return
+
+
+_DEADLINE = re.compile(r"within the timeout of (?P<ms>\d+)ms")
+_NEAR = 2
+"""Seconds: the wait is told once a second, and the wait for the object may begin before."""
+
+
+def _ended_by(timeout: Event, waits: list[Event]) -> list[Event]:
+    """Waits as long as this deadline. Only Ray 2.51 and later say how long that was."""
+    found = _DEADLINE.search(timeout["what"])
+    seconds = int(found["ms"]) / 1000 if found else 0.0
+    longest: dict[str, Event] = {}
+    for event in waits:
+        known = longest.get(event["objects"], event)
+        longest[event["objects"]] = max(event, known, key=lambda e: int(e["seconds"]))
+    return [e for e in longest.values() if found and abs(int(e["seconds"]) - seconds) <= _NEAR]
+
+
+def _listed(event: Event) -> list[str]:
+    return [o.strip() for o in event["objects"].split(",") if o.strip()]
+
+
+def _finding(case: Case, failed: list[Event], lost: list[str]) -> Finding:
+    waits = [e for e in case.of("object.not_local") if set(_listed(e)) & set(lost)]
+    longest = max(waits, key=lambda e: int(e["seconds"]), default=None)
+    waited = f" for {longest['seconds']} s" if longest else ""
+    timed_out = failed[0].kind == "object.fetch_timed_out"
+    ends = "then Ray gave up" if timed_out else "then the program's own deadline ended the wait"
+    return Finding(
+        f"{evidence.many(len(lost), 'object')} could not be fetched{waited}, as no copy of it was found: "
+        f"{objects.described(case, lost[0])}; {ends}",
+        (
+            *objects.recovery(case),
+            *(Link(e, f"still not here after {e['seconds']} s") for e in (longest,) if e),
+            Link(failed[0], ends),
+        ),
+        explains=(*(Entity("object", o) for o in lost), *(() if timed_out else (Entity("waiting", "cluster"),))),
+        caused_by=objects.with_nodes(objects.dead_nodes(case)),
+        subjects=tuple(Subject("object", o) for o in lost[:10]),
+        count=len(lost),
+        remedies=(_OWNER, _LONGER, objects.PERSIST),
+        covers=(*waits, *(failed if timed_out else ()), *objects.raised_for(case, lost)),
+        gaps=(_WHY_SILENT,),
+    )  # fmt: skip
+
+
+_WHY_SILENT = Gap(
+    "why the object's owner did not say where a copy is",
+    "Ray logs neither who the owner is nor that it does not answer",
+    "ray stack on the owner's node while it happens: is the owner stopped, or busy in one long call?",
+)
+_OWNER = Remedy(
+    "Find out what the owner (who called .remote() or ray.put) is doing, and free it",
+    (
+        "ray stack                                   # on its node, while the object is waited for",
+        "ps -eo pid,stat,etime,cmd | grep ray::      # T: stopped by a signal or a debugger",
+    ),
+)
+_LONGER = Remedy(
+    "If the owner is only slow, or the network dropped it: give it longer than 600 s",
+    (
+        "RAY_fetch_fail_timeout_milliseconds=1800000 ray start …   # on every node, and for the driver",
+    ),
+    risk="disruptive",
+)

@@ -1,0 +1,265 @@
+"""An object was lost with its node, and Ray says why it cannot make it again.
+
+## What you see
+`ray.exceptions.ObjectReconstructionFailedError: Failed to retrieve object …`, from Ray 2.54 on with the reason in brackets:
+`[OBJECT_UNRECONSTRUCTABLE_LINEAGE_EVICTED] The object cannot be reconstructed because …`. Before, there were
+`ObjectReconstructionFailedMaxAttemptsExceededError` and `ObjectReconstructionFailedLineageEvictedError` besides. Since Ray
+2.57 also `StreamingGeneratorReplayInconsistentError: … was re-executed and produced 4 objects, expected 6`.
+
+## Why
+To replace a lost object, its owner runs the task that made it again. It cannot where there was no such task (`ray.put`),
+where the task may not run again (`max_retries=0`, retries used up, an actor without `max_task_retries`), where the owner
+had to forget how the object was made (it keeps 1 GB of task descriptions, `RAY_max_lineage_bytes`), where somebody
+else owns the object, or where the second run of a generator yields another number of objects than the first.
+
+## Confirm
+- The reason in brackets; in the owner's core-worker log `Cannot recover object: … object_id=…` (Ray 2.54 and later).
+- `ray list nodes --filter state=DEAD`, and the diagnosis of that node above this one.
+- The object's id names its creator: its first 48 digits are the task.
+
+## Fix
+What the reason asks for: retries for the task or actor, a returned value instead of `ray.put`, more lineage, a
+generator that yields the same at every run. And mend the node.
+
+## Not this when
+Ray up to 2.53 says only that all copies are lost (`object-lost`). The owner ended (`owner-died`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from raydoctor.case import Case
+from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.rule import Example, Signal, rule
+from raydoctor.rules import _evidence as evidence
+from raydoctor.rules import _objects as objects
+from raydoctor.signals import CORE, DRIVER, RAY_EXCEPTION
+
+_RETRIES_DISABLED = objects.error(
+    "[OBJECT_UNRECONSTRUCTABLE_RETRIES_DISABLED] The object cannot be reconstructed because the task was created with "
+    "max_retries=0. Consider enabling retries using `@ray.remote(max_retries=N)`."
+)
+_EVICTED = objects.error(
+    "The object cannot be reconstructed because its lineage has been evicted to reduce memory pressure. To prevent this error, set "
+    "the environment variable RAY_max_lineage_bytes=<bytes> (default 1GB) during `ray start`."
+)
+_ANY_OF_THREE = (
+    "The object cannot be reconstructed because it was created by an actor, ray.put() call, or its ObjectRef was created by a "
+    "different worker."
+)
+_T = objects.A_TASKS[:48]
+_REPLAYED = (
+    f"Streaming generator task {_T} was re-executed and produced 4 objects, expected 6. The generator output is non-deterministic, "
+    "which can hang downstream consumers (when fewer objects are produced) or silently truncate their input (when more objects are "
+    "produced)."
+)
+
+FAILED = Signal(
+    "object.unreconstructable", objects.HEAD,
+    objects.HEAD_PATTERN + r"(?:\[(?P<reason>[A-Z_]+)\] )?The object cannot be reconstructed because (?P<why>[^.\n]*)", DRIVER,
+    _RETRIES_DISABLED, extent="record",
+)  # fmt: skip
+CANNOT_RECOVER = Signal(
+    "object.cannot_recover", "Cannot recover object: ", r"^Cannot recover object: (?P<reason>[A-Z_]+)", CORE,
+    f"Cannot recover object: OBJECT_UNRECONSTRUCTABLE_RETRIES_DISABLED object_id={objects.A_TASKS}",
+)  # fmt: skip
+"""The owner's log, Ray 2.54 and later; earlier ones keep silent."""
+REPLAYED = Signal(
+    "generator.replay_differs", " was re-executed and produced ",
+    r"Streaming generator task (?P<task>[0-9a-f]{48}) was re-executed and produced (?P<made>\d+) objects, expected (?P<expected>\d+)",
+    (*CORE, *DRIVER), _REPLAYED, symptom=True, fold=("task",),
+)  # fmt: skip
+"""Ray 2.57 and later (`task_manager.cc`); the driver gets it as an exception too."""
+
+_HEADS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
+_RAISED = "ray.exceptions.ObjectReconstructionFailedError: "
+
+
+@rule(
+    tier="symptom",
+    severity="error",
+    rank=81,
+    looks_for=(FAILED, CANNOT_RECOVER, REPLAYED, *objects.NODE_SIGNALS, RAY_EXCEPTION),
+    examples=(
+        Example(
+            "the node died, and the task may not be run again",
+            {**_HEADS, "driver.log": f"{_RAISED}{_RETRIES_DISABLED}", objects.DRIVER_LOG: objects.RECOVERY},
+            roots=("object-unreconstructable",),
+            says=("1 object", "max_retries=0", "@ray.remote(max_retries=3)"),
+        ),
+        Example(
+            "Ray 2.40: lineage evicted",
+            {**_HEADS, "driver.log": f"ray.exceptions.ObjectReconstructionFailedLineageEvictedError: {_EVICTED}"},
+            roots=("object-unreconstructable",),
+            says=("had to forget", "RAY_max_lineage_bytes=4294967296"),
+        ),
+        Example(
+            "up to 2.53 one sentence for three reasons: the id tells the ray.put",
+            {**_HEADS, "driver.log": f"{_RAISED}{objects.error(_ANY_OF_THREE, objects.A_PUT)}"},
+            roots=("object-unreconstructable",),
+            says=("a ray.put value of the driver of job 1",),
+        ),
+        Example(
+            "a generator that yields less the second time",
+            {
+                **_HEADS,
+                "driver.log": f"ray.exceptions.StreamingGeneratorReplayInconsistentError: System error: {_REPLAYED}\n",
+                objects.DRIVER_LOG: objects.RECOVERY,
+            },
+            roots=("object-unreconstructable",),
+            says=("4 objects", "6", "same number"),
+        ),
+        Example(
+            "objects that were recovered, a task that prints the error, a sentence of the program's own",
+            {
+                **_HEADS,
+                "driver.log": f"(check pid=12) {_RETRIES_DISABLED}The object cannot be reconstructed because we say so\n",
+                objects.DRIVER_LOG: objects.RECOVERY,
+            },
+        ),
+    ),
+)  # fmt: skip
+def object_unreconstructable(case: Case) -> Iterator[Finding]:
+    """One finding per reason, and one per generator."""
+    by_reason: dict[str, list[objects.Loss]] = {}
+    raised = {e["object"] for e in case.of("object.unreconstructable")}
+    for event in case.of("object.unreconstructable", "object.cannot_recover"):
+        loss = _loss(event)
+        if event.kind == "object.unreconstructable" or loss.object not in raised:
+            by_reason.setdefault(loss.reason, []).append(loss)
+    for reason, losses in by_reason.items():
+        yield _finding(case, reason, losses)
+    by_task: dict[str, list[Event]] = {}
+    for event in case.of("generator.replay_differs"):
+        by_task.setdefault(event["task"], []).append(event)
+    for task, events in by_task.items():
+        yield _replayed(case, task, events)
+
+
+_PREFIX = "OBJECT_UNRECONSTRUCTABLE_"
+_WORDS = {
+    "maximum number of task retries": "MAX_ATTEMPTS_EXCEEDED",
+    "lineage has been evicted": "LINEAGE_EVICTED",
+}
+"""What the classes that 2.54 removed said, as one of its enums."""
+
+
+def _loss(event: Event) -> objects.Loss:
+    object_ = event["object"] or event["object_id"]
+    reason = event["reason"].removeprefix(_PREFIX)
+    if not reason:
+        reason = next((name for words, name in _WORDS.items() if words in event["why"]), "")
+    maker = objects.made_by(object_)
+    if not reason:  # "an actor, ray.put() call, or its ObjectRef was created by a different worker"
+        reason = maker if maker in ("PUT", "ACTOR") else "BORROWED"
+    if reason == "RETRIES_DISABLED" and maker == "ACTOR":
+        reason = (
+            "ACTOR"  # an actor's methods have retries of their own; Ray 2.60 says the same of both
+        )
+    return objects.Loss(event, object_, reason)
+
+
+_WHY = {
+    "PUT": "a ray.put value has no task that could make it again",
+    "RETRIES_DISABLED": "its task has max_retries=0",
+    "ACTOR": "its actor's methods are not run again (max_task_retries=0)",
+    "MAX_ATTEMPTS_EXCEEDED": "its task has used up its retries",
+    "LINEAGE_EVICTED": "its owner had to forget how it was made",
+    "BORROWED": "the process that noticed only borrows it, and only its owner could make it again",
+    "TASK_CANCELLED": "its task was cancelled",
+    "LINEAGE_DISABLED": "reconstruction is switched off",
+    "REF_NOT_FOUND": "its owner has no record of it",
+}
+
+
+def _finding(case: Case, reason: str, losses: list[objects.Loss]) -> Finding:
+    why = _WHY.get(reason, "Ray could not make it again")
+    found = objects.finding(case, losses, why, _remedies(case, reason, losses[0].object))
+    lost = {loss.object for loss in losses}
+    logged = [e for e in case.of("object.cannot_recover") if e["object_id"] in lost]
+    only_logged = all(loss.event.kind == "object.cannot_recover" for loss in losses)
+    return Finding(
+        found.headline,
+        found.chain,
+        found.explains,
+        found.caused_by,
+        found.subjects,
+        found.count,
+        # Perhaps nobody wanted it any more.
+        "warning" if only_logged else None,
+        found.remedies,
+        (*found.covers, *logged),
+    )
+
+
+# ---------------------------------------------------------------- generators
+
+
+def _replayed(case: Case, task: str, events: list[Event]) -> Finding:
+    first = events[0]
+    name = objects.task_named(case, task)
+    made = evidence.many(int(first["made"]), "object")
+    errors = [
+        e
+        for e in case.of("driver.exception")
+        if e["type"] == "StreamingGeneratorReplayInconsistentError" and task in e["what"]
+    ]
+    return Finding(
+        f"Generator task {name} gave {made} when Ray ran it again to replace lost ones, and {first['expected']} before: Ray gave the "
+        "task up",
+        (
+            *objects.recovery(case),
+            Link(first, f"the second run made {made}, the first {first['expected']}"),
+            *(Link(e, "the driver got it as an exception") for e in errors[:1] if e is not first),
+        ),
+        explains=(Entity("task", task),),
+        caused_by=objects.with_nodes(objects.dead_nodes(case)),
+        subjects=(Subject("task", task, name),),
+        remedies=(_SAME_OUTPUT, objects.PERSIST),
+        covers=(*events, *errors),
+    )  # fmt: skip
+
+
+_SAME_OUTPUT = Remedy(
+    "Make the generator yield the same number of objects at every run",
+    (
+        "# fix what it reads (a listing of files, a queue, a clock, a random seed) in its arguments",
+        "@ray.remote(max_retries=0)        # or let it fail at once instead of running twice",
+    ),
+    doc=objects.DOC,
+)
+
+
+# ---------------------------------------------------------------- remedies
+
+
+_MORE = ("@ray.remote(max_retries=10)       # default 3; -1 is without end",)
+_LINEAGE = Remedy(
+    "Let owners remember more of how objects were made (default: 1 GB per process)",
+    ("RAY_max_lineage_bytes=4294967296 ray start …      # on every node, and for the driver",),
+    risk="disruptive",
+    doc=objects.DOC,
+)
+_OWNER_GETS = Remedy(
+    "Let the object's owner (who called .remote() or ray.put) read it, and hand the value on",
+    (
+        "value = ray.get(ref)              # where ref was created; Ray makes the object again there",
+    ),
+    doc=objects.DOC,
+)
+
+_FIRST = {
+    "PUT": (objects.RETURN,),
+    "ACTOR": (objects.RESTART_ACTOR, objects.RETURN),
+    "LINEAGE_EVICTED": (_LINEAGE,),
+    "BORROWED": (_OWNER_GETS,),
+}
+
+
+def _remedies(case: Case, reason: str, object_: str) -> tuple[Remedy, ...]:
+    if reason == "MAX_ATTEMPTS_EXCEEDED":
+        return (objects.run_again(case, object_, _MORE), objects.PERSIST)
+    if reason == "RETRIES_DISABLED":
+        return (objects.run_again(case, object_), objects.PERSIST)
+    return (*_FIRST.get(reason, ()), objects.PERSIST)
