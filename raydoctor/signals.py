@@ -70,6 +70,14 @@ RAYLET_SIGTERM = Signal(
     RAYLET,
     "received SIGTERM. Existing local drain request = None",
 )
+RAYLET_ENDS_ITSELF = Signal(
+    "raylet.ends_itself",
+    "Sending SIGTERM to gracefully shutdown raylet",
+    r"^Sending SIGTERM to gracefully shutdown raylet",
+    RAYLET,
+    "Sending SIGTERM to gracefully shutdown raylet",
+)
+"""Up to 2.20 at least a raylet whose agent died stops by a signal to itself."""
 GCS_SIGTERM = Signal(
     "gcs.sigterm",
     "GCS server received SIGTERM",
@@ -307,6 +315,7 @@ FACTS: tuple[Signal, ...] = (
     RAYLET_STARTED,
     *NODE_REGISTERED,
     RAYLET_SIGTERM,
+    RAYLET_ENDS_ITSELF,
     GCS_SIGTERM,
     NODE_HEALTH_FAILED,
     *NODE_DEAD,

@@ -153,14 +153,15 @@ def read(text: str) -> SetupError:
 
 
 def _ran_out_of_time(text: str) -> bool:
-    """Whether the agent broke an attempt off: its log has the bare traceback, without the words of above."""
+    """Whether the agent broke an attempt off: its log has the bare traceback, without the words of above.
+
+    Up to 2.9 at least the error of the command that was cancelled replaces the TimeoutError.
+    """
     raised = parse(text)
-    return (
-        raised is not None
-        and raised.name == "TimeoutError"
-        and not raised.message
-        and any(frame.function in _AWAITS for frame in raised.frames)
-    )
+    if raised is None or not any(frame.function in _AWAITS for frame in raised.frames):
+        return False
+    cancelled = raised.cause is not None and raised.first.name == "CancelledError"
+    return cancelled or (raised.name == "TimeoutError" and not raised.message)
 
 
 def _own_text(text: str) -> str:

@@ -130,7 +130,7 @@ def starts(case: Case, state: str) -> list[Starts]:
             found.setdefault(node, Starts(node, ip)).events.append(event)
     for one in found.values():
         one.timeout = _timeout(case, one.events)
-        one.words = _words(case, one.events)
+        one.words = said_by(case, one.events, TRACEBACK.kind, REFUSED.kind)
     given_up = _given_up(case)
     most = max(kinds, key=lambda kind: kinds[kind])
     if given_up and most == state:
@@ -161,12 +161,13 @@ def _given_up(case: Case) -> list[Event]:
     ]
 
 
-def _words(case: Case, events: list[Event]) -> list[Event]:
+def said_by(case: Case, events: Iterable[Event], *kinds: str) -> list[Event]:
     """What these processes said: in `raylet.err` of their node, or in files of their pid."""
-    pids = {int(e["worker_pid"]) for e in events}
-    folders = {e.source.path.rpartition("/")[0] for e in events}
+    told = list(events)
+    pids = {int(e["worker_pid"]) for e in told}
+    folders = {e.source.path.rpartition("/")[0] for e in told}
     found = []
-    for event in case.of("worker.start_traceback", "worker.start_words"):
+    for event in case.of(*kinds):
         here = event.source.path.rpartition("/")[0] in folders
         # A worker's own file counts for its pid alone: others have their troubles too.
         if here and (event.source.pid is None or event.source.pid in pids):

@@ -40,7 +40,7 @@ from raydoctor.signals import NODE_DEAD, RAY_EXCEPTION, RAYLET, RAYLET_STARTED
 EXITED = Signal(
     "agent.exited",
     "Agent process with name ",
-    r"^Agent process with name (?P<agent>\w+) exited, exit code (?P<code>-?\d+)",
+    r"^Agent process with name (?P<agent>\w+)(?:/\d+)? exited, exit code (?P<code>-?\d+)",
     RAYLET,
     "Agent process with name dashboard_agent exited, exit code 0.",
 )
@@ -179,6 +179,7 @@ def agent_died(case: Case) -> Iterator[Finding]:
 
 
 def _agent(case: Case, failed: Event) -> _Agent:
+    # 2.9 adds the agent's own id: `dashboard_agent/424238335`.
     name = failed["agent"] or ("runtime_env_agent" if failed["late"] else "dashboard_agent")
 
     def near(kind: str) -> tuple[Event, ...]:

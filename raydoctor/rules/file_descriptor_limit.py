@@ -33,6 +33,7 @@ from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
 from raydoctor.rule import Example, Signal, rule
 from raydoctor.rules import _cluster as cluster
 from raydoctor.rules import _evidence as evidence
+from raydoctor.rules import _worker_start as worker_start
 from raydoctor.rules._cluster import TOO_MANY_FILES, DeadRaylet
 from raydoctor.signals import DRIVER, GCS, NODE_DEAD, RAY_EXCEPTION, RAYLET, RAYLET_STARTED
 
@@ -46,9 +47,9 @@ BANNER = Signal(
     "File descriptor limit 100 is too low for production servers and may result in connection errors. At least 8192 is "
     "recommended. --- Fix with 'ulimit -n 8192'",
 )
-GRPC = (
+REFUSED = (
     Signal(
-        "files.grpc",
+        "files.refused",
         "File descriptor limit reached. Retrying.",
         r"^File descriptor limit reached\. Retrying\.",
         (*RAYLET, *GCS, *_DAEMONS),
@@ -56,12 +57,20 @@ GRPC = (
         symptom=True,
     ),
     Signal(
-        "files.grpc",
+        "files.refused",
         " with error: |Too many open files|",
         r"\bsocket\(\d+, \d+, \d+\) returned -?\d+ with error: \|Too many open files\|",
         (*RAYLET, *GCS, *_DAEMONS),
         "socket(10, 1, 0) returned -1 with error: |Too many open files|. This process might not have a sufficient file "
         "descriptor limit for the number of connections grpc wants to open",
+        symptom=True,
+    ),
+    Signal(
+        "files.refused",
+        ": Too many open files",
+        r"^Raylet failed to accept new connection: Too many open files",
+        RAYLET,
+        "Raylet failed to accept new connection: Too many open files",
         symptom=True,
     ),
 )
@@ -96,8 +105,8 @@ _LOST = "ray.exceptions.LocalRayletDiedError: The task's local raylet died. Chec
     severity="error",
     rank=8,
     looks_for=(
-        *(TOO_MANY_FILES, BANNER, *GRPC, PYTHON),
-        *(RAYLET_STARTED, *NODE_DEAD, RAY_EXCEPTION),
+        *(TOO_MANY_FILES, BANNER, *REFUSED, PYTHON),
+        *(RAYLET_STARTED, *NODE_DEAD, RAY_EXCEPTION, *worker_start.SIGNALS),
     ),
     examples=(
         Example(
@@ -135,7 +144,7 @@ _LOST = "ray.exceptions.LocalRayletDiedError: The task's local raylet died. Chec
         Example(
             "a task prints both sentences",
             {
-                "driver.log": f"(audit pid=12) {TOO_MANY_FILES.sample}\n(audit pid=12) {PYTHON.sample}\n{GRPC[0].sample}\n",
+                "driver.log": f"(audit pid=12) {TOO_MANY_FILES.sample}\n(audit pid=12) {PYTHON.sample}\n{REFUSED[0].sample}\n",
                 "logs/raylet.out": _STARTED,
                 "logs/gcs_server.out": "",
             },
@@ -155,7 +164,7 @@ def file_descriptor_limit(case: Case) -> Iterator[Finding]:
         return
     if told := case.of(TOO_MANY_FILES.kind):
         yield _told(case, told)
-    elif short := [e for e in case.of("files.grpc", "files.python") if _is_rays(case, e)]:
+    elif short := [e for e in case.of("files.refused", "files.python") if _is_rays(case, e)]:
         yield _of_others(case, short)
 
 
@@ -170,19 +179,23 @@ def _of_raylet(case: Case, raylet: DeadRaylet) -> Finding:
     said = [e for e in raylet.said if e.kind == TOO_MANY_FILES.kind]
     workers = _workers(case, raylet, said[0])
     errors = cluster.lost_driver_errors(case)
-    links = [*_limit(case), Link(said[0], _shows(workers))]
-    links += cluster.witnesses(raylet)[:2]
+    links = [*_limit(case), *_refused(case), Link(said[0], _shows(workers))]
+    links += cluster.witnesses(raylet)[:1]
     links += [Link(e, f"the driver got {e['type']}") for e in errors[:1]]
     local = cluster.is_drivers(case, raylet.node)
     among = f" with {evidence.many(workers, 'worker')}" if workers else ""
     return Finding(
         f"The raylet (pid {raylet.pid}) of node {raylet.ip} reached its {_number(case)} open files{among}, and ended",
         tuple(links),
-        explains=(Entity("raylet", raylet.node), *cluster.lost_jobs(case, raylet)),
+        explains=(
+            Entity("raylet", raylet.node),
+            *cluster.lost_jobs(case, raylet),
+            *_not_started(case, raylet.node),
+        ),
         subjects=(Subject("raylet", raylet.node, "raylet", raylet.pid, raylet.node),),
         severity="critical" if local else "error",
         remedies=_remedies(),
-        covers=(*said, *raylet.seen, *errors, *_all(case)),
+        covers=(*said, *raylet.seen, *errors, *_all(case), *_echoes(case)),
     )
 
 
@@ -208,11 +221,23 @@ def _of_others(case: Case, short: Sequence[Event]) -> Finding:
     return Finding(
         f"{who[0].upper()}{who[1:]} reached the {_number(case)} open files: connections and files fail",
         (*_limit(case), Link(short[0], f"{_process(short[0])} can open no more files")),
-        explains=(Entity("files", "limit"),),
+        explains=(Entity("files", "limit"), *_not_started(case)),
         count=evidence.total(short),
         remedies=_remedies(),
-        covers=_all(case),
+        covers=(*_all(case), *_echoes(case)),
     )
+
+
+def _not_started(case: Case, node: str = "") -> tuple[Entity, ...]:
+    """Workers that died while starting and left no word: they need files, too."""
+    silent = [
+        one for one in worker_start.starts(case, "dead") if not one.words and node in ("", one.node)
+    ]
+    return tuple(e for one in silent for e in (Entity("start-crashed", one.node), *one.entities))
+
+
+def _echoes(case: Case) -> list[Event]:
+    return worker_start.echoes(case, "dead") if _not_started(case) else []
 
 
 def _process(event: Event) -> str:
@@ -249,6 +274,11 @@ def _limit(case: Case) -> list[Link]:
     ]
 
 
+def _refused(case: Case) -> list[Link]:
+    told = [e for e in case.of("files.refused") if e.source.role in RAYLET]
+    return [Link(e, "the raylet finds no descriptor for a connection") for e in told[:1]]
+
+
 def _number(case: Case) -> str:
     """The limit where a driver printed it: what it starts inherits it."""
     told = {e["limit"] for e in case.of(BANNER.kind)}
@@ -257,7 +287,9 @@ def _number(case: Case) -> str:
 
 def _all(case: Case) -> tuple[Event, ...]:
     return tuple(
-        e for e in case.of(TOO_MANY_FILES.kind, "files.grpc", "files.python") if _is_rays(case, e)
+        e
+        for e in case.of(TOO_MANY_FILES.kind, "files.refused", "files.python")
+        if _is_rays(case, e)
     )
 
 

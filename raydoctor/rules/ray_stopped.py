@@ -80,7 +80,7 @@ _ENDED = "[2026-11-21 07:46:20,000 I 13 13] (gcs_server) gcs_job_manager.cc:156:
 )
 def ray_stopped(case: Case) -> Iterator[Finding]:
     """At most one finding: the first SIGTERM that came while a job was running."""
-    signals = case.of("raylet.sigterm", "gcs.sigterm")
+    signals = [e for e in case.of("raylet.sigterm", "gcs.sigterm") if _from_outside(case, e)]
     if not signals or signals[0].at is None:
         return
     first, at = signals[0], signals[0].at
@@ -92,6 +92,13 @@ def ray_stopped(case: Case) -> Iterator[Finding]:
     if not running or _drivers_own_end(case, at):
         return
     yield _finding(case, first, at, signals, running)
+
+
+def _from_outside(case: Case, event: Event) -> bool:
+    """Not a raylet's signal to itself, by which up to 2.20 it ends when its agent has died."""
+    if event.kind == "gcs.sigterm" or event.at is None:
+        return True
+    return case.stopped_at(case.node_of(event.source)) <= event.at
 
 
 def _drivers_own_end(case: Case, at: float) -> bool:

@@ -1,0 +1,318 @@
+"""The system refused another thread: a limit on processes and threads is reached.
+
+## What you see
+Workers die while they start (`Some workers of the worker process(…) have not registered within the timeout. The process
+is dead`), with `pthread_create failed: Resource temporarily unavailable`, `terminate called after throwing an instance
+of 'std::system_error'`, `OpenBLAS blas_thread_init: pthread_create failed for thread 7 of 64` or `can't start new
+thread` in `raylet.err` or their own `.err`. Running workers abort with the same words.
+
+## Why
+Linux counts threads as processes: `ulimit -u` counts those of a user over the whole machine, `pids.max` those of a
+container or service (Docker `--pids-limit`, the kubelet's `podPidsLimit`, systemd's `TasksMax`). An idle worker has
+some 22 threads (measured with Ray 2.9 and 2.60), the daemons of a head node together 150 (2.9) to 400 (2.60), and
+OpenBLAS or OpenMP in each worker may add one for every core that the machine has.
+
+## Confirm
+On that node:
+- `grep processes /proc/$(pgrep -o raylet)/limits` and `ps -eLf | wc -l`.
+- `cat /sys/fs/cgroup/pids.max /sys/fs/cgroup/pids.current` in the container (cgroup v1: `/sys/fs/cgroup/pids/…`);
+  `pids.events` counts the refusals.
+
+## Fix
+Raise the limit that is reached; run fewer workers at once; keep libraries from starting a thread for each core.
+
+## Not this when
+The words are a library's warning and its worker went on, or ended of something else. `Too many open files` is
+`file-descriptor-limit`; `Cannot allocate memory` is no limit on threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from raydoctor.case import Case
+from raydoctor.facts import WorkerExit
+from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.rule import Example, Signal, rule
+from raydoctor.rules import _cluster as cluster
+from raydoctor.rules import _evidence as evidence
+from raydoctor.rules import _worker_start as worker_start
+from raydoctor.rules._cluster import DeadRaylet
+from raydoctor.rules._crash import CRASH_SIGNALS
+from raydoctor.rules._worker_start import Starts
+from raydoctor.signals import CORE, GCS, RAYLET, RAYLET_STARTED, WORKER_EXIT
+
+_OUTPUT = ("raylet-err", "gcs-err", "worker-err", "raylet-echo")
+
+REFUSED = (
+    Signal(
+        "threads.refused",
+        "pthread_create failed",
+        r"pthread_create failed(?: for thread (?P<thread>\d+) of (?P<of>\d+))?: Resource temporarily unavailable",
+        _OUTPUT,
+        "OpenBLAS blas_thread_init: pthread_create failed for thread 7 of 64: Resource temporarily unavailable",
+    ),
+    Signal(
+        "threads.refused",
+        "start new thread",
+        r"^(?:\w+Error|_?thread\.error): can't start new thread",
+        _OUTPUT,
+        "RuntimeError: can't start new thread",
+    ),
+)
+FATAL = Signal(
+    "threads.fatal",
+    "Resource temporarily unavailable",
+    r"^\s*(?:what\(\): |Unhandled exception: \S+ what\(\): ) ?(?:thread: )?Resource temporarily unavailable",
+    (*_OUTPUT, *RAYLET, *GCS, *CORE, "core-io"),
+    "Unhandled exception: St12system_error. what(): Resource temporarily unavailable ray::TerminateHandler()",
+)
+"""An exception of C++ that nobody catches: the process ends with it."""
+OPENBLAS_LIMIT = Signal(
+    "threads.limit",
+    "blas_thread_init: RLIMIT_NPROC ",
+    r"^OpenBLAS blas_thread_init: RLIMIT_NPROC (?P<limit>\d+) current",
+    _OUTPUT,
+    "OpenBLAS blas_thread_init: RLIMIT_NPROC 4096 current, 8192 max",
+)
+
+_DOC = "https://docs.ray.io/en/latest/ray-core/configure.html"
+_W = "10c5b6e9aa963461b88bd8fa222edff4d67f9453931d5de07a1d8eaa"
+_N = "4392271d343578a32aee264b3908f06bdc8a6dc43675e3227cbbe483"
+_STARTED = (
+    f"[2026-11-21 10:58:03,993 I 293 293] (raylet) node_manager.cc:355: Raylet of id, {_N} started. Raylet consists of "
+    "node_manager and object_manager. node_manager address: 10.0.0.2:0 object_manager address: 10.0.0.2:46637 hostname: n\n"
+)
+_GRPC = "E1121 10:58:30.466599685     543 thd.cc:157]                           pthread_create failed: Resource temporarily unavailable\n"
+_TERMINATE = "terminate called after throwing an instance of 'std::system_error'\n  what():  Resource temporarily unavailable\n"
+_OPENBLAS = (
+    f"{REFUSED[0].sample}\nOpenBLAS blas_thread_init: ensure that your address space and process count limits are big enough "
+    f"(ulimit -a)\n{OPENBLAS_LIMIT.sample}\n"
+)
+_EXIT = (
+    "[2026-11-21 10:58:26,741 W 8 8] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, worker id = "
+    f"{_W}, node id = {_N}, address = 10.0.0.2, exit_type = {{}}, exit_detail = Worker unexpectedly exits with a connection "
+    "error code 2. End of file.\n"
+)
+
+
+def _dead(n: int) -> str:
+    text = worker_start.UNREGISTERED.sample.replace("(450)", f"({543 + n})")
+    return f"[2026-11-21 10:58:{32 + n},806 E 293 293] (raylet) worker_pool.cc:660: {text}\n"
+
+
+@rule(
+    tier="root",
+    severity="error",
+    rank=8,
+    looks_for=(*REFUSED, FATAL, OPENBLAS_LIMIT, *worker_start.SIGNALS, CRASH_SIGNALS[0], RAYLET_STARTED, WORKER_EXIT),
+    examples=(
+        Example(
+            "no thread is left for a new worker",
+            {
+                "logs/raylet.out": _STARTED + "".join(_dead(n) for n in range(3)),
+                "logs/raylet.err": "".join(_GRPC + _TERMINATE + _dead(n) for n in range(3)),
+                "logs/gcs_server.out": "",
+            },
+            roots=("thread-limit",),
+            says=("3 worker processes", "10.0.0.2", "pids.max", "ulimit -u", "--pids-limit"),
+        ),
+        Example(
+            "OpenBLAS wants a thread for each of 64 cores, and names the limit",
+            {
+                "logs/raylet.out": _STARTED + _dead(0),
+                "logs/raylet.err": _OPENBLAS + _dead(0),
+                "logs/gcs_server.out": "",
+            },
+            roots=("thread-limit",),
+            says=("64", "4096", "OPENBLAS_NUM_THREADS"),
+        ),
+        Example(
+            "a running worker aborts when it wants one more",
+            {
+                f"logs/worker-{_W}-01000000-472.err": "[2026-11-21 10:58:25,816 E 472 472] logging.cc:118: " + FATAL.sample + "\n",
+                "logs/gcs_server.out": _EXIT.format("SYSTEM_ERROR"),
+                "logs/raylet.out": _STARTED,
+            },
+            roots=("thread-limit",),
+            says=("pid 472",),
+        ),
+        Example(
+            "a user's library had to do with fewer threads, and its worker ended of something else",
+            {
+                f"logs/worker-{_W}-01000000-472.err": _OPENBLAS,
+                "logs/gcs_server.out": _EXIT.format("SYSTEM_ERROR"),
+                "logs/raylet.out": _STARTED,
+            },
+            roots=("worker-vanished",),
+        ),
+        Example(
+            "it went on",
+            {f"logs/worker-{_W}-01000000-472.err": _OPENBLAS, "logs/gcs_server.out": "", "logs/raylet.out": _STARTED},
+        ),
+    ),
+)  # fmt: skip
+def thread_limit(case: Case) -> Iterator[Finding]:
+    """One finding per raylet that ended of it, and one per node whose workers did."""
+    for raylet in cluster.dead_raylets(case):
+        words = [e for e in case.of(FATAL.kind) if _is_raylets(case, raylet, e)]
+        if words:
+            yield _of_raylet(case, raylet, words)
+    dead = {
+        one.node: one for one in worker_start.starts(case, "dead") if _words(case, one)
+    }  # fmt: skip
+    aborted: dict[str, list[WorkerExit]] = {}
+    for exit_ in case.exits:
+        if exit_.worker and exit_.exit_type == "SYSTEM_ERROR" and _last_words(case, exit_):
+            aborted.setdefault(exit_.node, []).append(exit_)
+    for node in dict.fromkeys((*dead, *aborted)):
+        yield _of_workers(case, dead.get(node), aborted.get(node, []), node)
+
+
+def _is_raylets(case: Case, raylet: DeadRaylet, event: Event) -> bool:
+    """Workers that start print into `raylet.err`, too: the raylet's own records have its pid."""
+    here = event.source.role in RAYLET and case.node_of(event.source) == raylet.node
+    return here and bool(event.level) and event.pid == raylet.pid
+
+
+def _words(case: Case, one: Starts) -> list[Event]:
+    return worker_start.said_by(case, one.events, REFUSED[0].kind, FATAL.kind)
+
+
+def _last_words(case: Case, exit_: WorkerExit) -> list[Event]:
+    """A refusal alone is a warning; with a crash report of the same worker it was its end."""
+    worker = Entity("worker", exit_.worker)
+    if fatal := case.about(worker, FATAL.kind):
+        return fatal
+    return case.about(worker, REFUSED[0].kind) if case.about(worker, "crash.handler") else []
+
+
+def _starting(case: Case, node: str) -> Iterator[Entity]:
+    """Workers that aborted before they were registered: no end of theirs is recorded."""
+    for event in case.of(REFUSED[0].kind, FATAL.kind):
+        for entity in event.source.entities:
+            here = entity.kind == "worker" and case.node_of(event.source) == node
+            if here and case.about(entity, "crash.handler"):
+                end = case.exit_of(entity.value)
+                end = end or WorkerExit(entity.value, "", "", [], pid=event.source.pid)
+                yield from end.entities
+
+
+def _reports(case: Case, node: str) -> Iterator[Event]:
+    for entity in _starting(case, node):
+        yield from case.about(entity, "crash.handler")
+
+
+def _of_raylet(case: Case, raylet: DeadRaylet, words: list[Event]) -> Finding:
+    errors = cluster.lost_driver_errors(case)
+    return Finding(
+        f"The raylet (pid {raylet.pid}) of node {raylet.ip} could not have another thread{_number(case)}, and ended",
+        (
+            Link(words[0], "the raylet is refused a thread, and nobody catches that"),
+            *cluster.witnesses(raylet)[:2],
+            *(Link(e, f"the driver got {e['type']}") for e in errors[:1]),
+        ),
+        explains=(Entity("raylet", raylet.node), *cluster.lost_jobs(case, raylet)),
+        subjects=(Subject("raylet", raylet.node, "raylet", raylet.pid, raylet.node),),
+        severity="critical" if cluster.is_drivers(case, raylet.node) else "error",
+        remedies=tuple(_remedies(words)),
+        covers=(*words, *raylet.seen, *raylet.said, *errors),
+    )
+
+
+def _of_workers(
+    case: Case, dead: Starts | None, aborted: list[WorkerExit], node: str
+) -> Finding:  # fmt: skip
+    words = _words(case, dead) if dead else []
+    words += [e for exit_ in aborted for e in _last_words(case, exit_)]
+    ip = case.ledger.node_ips.get(node, dead.ip if dead else "")
+    names = worker_start.affected(case, dead) if dead else []
+    crashed = evidence.attempts_covered(case, aborted) if aborted else ()
+    return Finding(
+        _headline(case, dead, aborted, ip, names) + _wanted(words),
+        tuple(_links(dead, aborted, words)),
+        explains=(
+            *evidence.exit_entities(aborted),
+            *_starting(case, node),
+            *((Entity("start-crashed", node), *dead.entities) if dead else ()),
+        ),
+        subjects=(
+            Subject("node", node or None, ip or None),
+            *(evidence.exit_subject(e) for e in aborted[:9]),
+        ),
+        count=(dead.count if dead else 0) + evidence.deaths(aborted),
+        severity="warning" if dead and not aborted and worker_start.is_over(case, dead) else None,
+        remedies=tuple(_remedies(words)),
+        covers=(
+            *words,
+            *(e for one in (dead,) if one for e in (*one.events, *one.words, *one.given_up)),
+            *(worker_start.echoes(case, "dead") if dead else ()),
+            *evidence.exit_events(aborted),
+            *crashed,
+            *case.of(REFUSED[0].kind, FATAL.kind),
+            *_reports(case, node),
+        ),
+    )
+
+
+def _headline(
+    case: Case, dead: Starts | None, aborted: list[WorkerExit], ip: str, names: list[str]
+) -> str:
+    parts = []
+    if dead:
+        parts.append(f"{evidence.many(dead.count, 'worker process', 'worker processes')} died while starting")  # fmt: skip
+    if aborted:
+        parts.append(f"{evidence.join_names(e.label for e in aborted)} aborted")
+    place = f" on {ip}" if ip else ""
+    text = f"{' and '.join(parts)}{place}: the system refused another thread{_number(case)}"
+    return f"{text}; {evidence.join_names(names)} could not run" if names else text
+
+
+def _number(case: Case) -> str:
+    limits = {e["limit"] for e in case.of(OPENBLAS_LIMIT.kind)}
+    told = f" of {limits.pop()}" if len(limits) == 1 else ""
+    return f" (ulimit -u{told}, or the container's pids.max)"
+
+
+def _wanted(words: list[Event]) -> str:
+    of = max((int(e["of"]) for e in words if e["of"]), default=0)
+    return f"; OpenBLAS wants {of} in each worker" if of else ""
+
+
+def _links(dead: Starts | None, aborted: list[WorkerExit], words: list[Event]) -> Iterator[Link]:
+    for event in words[:1]:
+        yield Link(event, "a process of Ray's asks for a thread and is refused: EAGAIN")
+    if dead:
+        yield Link(dead.events[0], "the raylet finds a worker that it started dead")
+        if dead.count > 1:
+            yield Link(dead.events[-1], f"so is no. {dead.count}")
+        for event in dead.given_up[:1]:
+            yield Link(event, "Ray gives up, and the caller gets it")
+    for exit_ in aborted[:1]:
+        yield from evidence.exit_links(exit_, most=1)
+
+
+def _remedies(words: list[Event]) -> Iterator[Remedy]:
+    yield Remedy(
+        "Raise the limit that is reached, and start Ray again",
+        (
+            "grep processes /proc/$(pgrep -o raylet)/limits; cat /sys/fs/cgroup/pids.max; ps -eLf | wc -l   # which one is it?",
+            "ulimit -u unlimited; ray start …   # in the same shell; hard limit: /etc/security/limits.conf",
+            "docker run --pids-limit=-1 …   # Kubernetes: podPidsLimit of the kubelet; systemd: TasksMax=infinity",
+        ),
+        risk="disruptive",
+        doc=_DOC,
+    )
+    most = " (it asked for one per core)" if _wanted(words) else ""
+    yield Remedy(
+        f"Keep libraries from starting a thread for each core{most}",
+        (
+            'ray.init(runtime_env={"env_vars": {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}})',
+        ),
+        doc=_DOC,
+    )
+    yield Remedy(
+        "Run fewer workers at once on a node",
+        ("ray start --num-cpus=<the cores that the container really has> …",),
+        doc=_DOC,
+    )
