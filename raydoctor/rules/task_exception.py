@@ -34,6 +34,7 @@ from dataclasses import dataclass, field
 from raydoctor.case import Case
 from raydoctor.model import Event, Finding, Link, Remedy, Subject
 from raydoctor.rule import Example, rule
+from raydoctor.rules import _data as data
 from raydoctor.rules import _evidence as evidence
 from raydoctor.rules import _train as train
 from raydoctor.rules._serialize import is_about_pickling
@@ -96,7 +97,7 @@ _PASSING = (
     tier="root",
     severity="error",
     rank=50,
-    looks_for=(RAY_EXCEPTION, ERROR_TEXT, RETRIED, *train.SIGNALS),
+    looks_for=(RAY_EXCEPTION, ERROR_TEXT, RETRIED, *train.SIGNALS, *data.FAILED),
     examples=(
         Example(
             "three equal failures, and a task that never got its input",
@@ -128,6 +129,16 @@ _PASSING = (
             },
             roots=("task-exception",),
             says=("nobody called `ray.get`",),
+        ),
+        Example(
+            "a function of a Ray Data pipeline; only the logs are left",
+            {
+                "logs/ray-data/ray-data.log": f"2026-11-21 10:49:20,676\tERROR exceptions.py:86 -- {data.STACK.sample}\n",
+                "logs/gcs_server.out": "",
+                "logs/raylet.out": "",
+            },
+            roots=("task-exception",),
+            says=("ReadRange->Map(price) raised ZeroDivisionError",),
         ),
         Example(
             "the worker could not import the function",
@@ -168,7 +179,7 @@ _PASSING = (
 def task_exception(case: Case) -> Iterator[Finding]:
     """One finding per function, exception and place."""
     groups: dict[tuple[str, str, str], _Group] = {}
-    for seen in [*printed(case), *_exported(case), *train.errors(case)]:
+    for seen in [*printed(case), *_exported(case), *train.errors(case), *data.errors(case)]:
         failure = seen.failure
         if failure.is_rays_own or is_about_pickling(failure.raised) or _is_too_large(failure):
             continue
@@ -210,7 +221,7 @@ class _Group:
             # Ray Train V1 prints one failure as that of the trial and of the run.
             again = any(s.failure.pid == seen.failure.pid for s in self.raised)
             (self.text if again else self.raised).append(seen)
-        elif seen.event.kind == "driver.exception":
+        elif seen.event.kind in ("driver.exception", "data.stack"):
             self.raised.append(seen)
         else:
             (self.unhandled if UNHANDLED in seen.event.message else self.text).append(seen)
@@ -334,6 +345,8 @@ def _links(function: str, kind: str, group: _Group) -> Iterator[Link]:
 def _how(seen: Printed) -> str:
     if not seen.failure.is_remote:
         return "Ray Train reports it"
+    if seen.event.kind == "data.stack":
+        return "Ray Data logs it"
     if seen.event.kind == "driver.exception":
         return "`ray.get` raised it in the driver"
     if seen.event.kind == "task.retried":

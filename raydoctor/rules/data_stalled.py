@@ -1,0 +1,246 @@
+"""A Ray Data pipeline stands still: it makes no progress, or cannot get the resources to.
+
+## What you see
+A progress bar that does not move. `Cluster resources are not enough to run any task from …. The job may hang forever`
+(2.46+), `Operator … is running but has no outputs for 60.4 seconds` (2.9+), `A task … has been running …, which is
+longer than the average task duration` (2.49+); from 2.58 on, after half an hour, `ExecutionTimeoutError: Dataset
+execution made no progress`. Older versions wait for ever.
+
+## Why
+- Nothing is free: actors of the same program, of another job, or of the pipeline's own pools hold the CPUs or GPUs.
+- One operator asks for more than there is (`num_gpus=1` without a GPU, more aggregators of a shuffle than CPUs).
+- A task hangs or is slow: a UDF that waits for a service, a huge block, tasks that are killed for memory and retried.
+- Output is not consumed, and the store is full: backpressure.
+
+## Confirm
+- The progress bar or `logs/ray-data/ray-data.log`: which operator has queued blocks and no active task; `pending`
+  actors; `[backpressured:…]`.
+- `ray status`: what is asked for, what is used. `ray list tasks --filter state=RUNNING` and `ray stack`: what runs.
+
+## Fix
+Free or add what the operator needs, or ask for less (`num_cpus`, `concurrency`). Keep Ray Data out of what other actors
+hold: `execution_options.exclude_resources`. For a function that really is that slow, raise the time-out.
+
+## Not this when
+A function of the pipeline raised (`task-exception`), or its workers are killed for memory (`ray-oom-kill`,
+`oom-kill-loop`). A slow task alone is only worth a note: the slowest of many always takes longer than their average.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from raydoctor.case import Case
+from raydoctor.model import Entity, Event, Finding, Link, Remedy, Severity, Subject
+from raydoctor.rule import Example, rule
+from raydoctor.rules import _data as data
+from raydoctor.rules import _evidence as evidence
+from raydoctor.signals import WORKER_EXIT
+
+_DOC = "https://docs.ray.io/en/latest/data/execution-configurations.html"
+_TIPS = "https://docs.ray.io/en/latest/data/performance-tips.html"
+_RUNNING = re.compile(
+    r"^  - (?P<operator>.+?): (?P<active>\d+) active task\(s\), (?P<finished>\d+) finished, ",
+    re.MULTILINE,
+)
+_KINDS = tuple(signal.kind for signal in data.STALLS)
+
+_LOG = "2026-11-21 10:48:33,745\t{level} streaming_executor.py:371 -- "
+_WARNING = _LOG.replace("{level}", "WARNING")
+_LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
+
+
+@dataclass(slots=True)
+class _Stall:
+    """What was said of one operator."""
+
+    operator: str
+    events: dict[str, list[Event]] = field(default_factory=dict)
+    """By kind, the first one first."""
+    active: str = ""
+    finished: str = ""
+
+    def first(self, kind: str) -> Event | None:
+        """The first record of a kind."""
+        return next(iter(self.events.get(kind, ())), None)
+
+    @property
+    def all(self) -> list[Event]:
+        """Every record, by kinds in the order of their weight."""
+        return [event for kind in _KINDS for event in self.events.get(kind, ())]
+
+    @property
+    def severity(self) -> Severity:
+        """An error where the pipeline was given up, a note where it may just be slow."""
+        if "data.no_progress" in self.events:
+            return "error"
+        return "warning" if {"data.not_enough", "data.shuffle_needs"} & set(self.events) else "info"
+
+
+@rule(
+    tier="cause",
+    severity="error",
+    rank=85,
+    looks_for=(*data.STALLS, WORKER_EXIT),
+    examples=(
+        Example(
+            "given up after forty seconds without progress",
+            {"driver.log": f"{data.NO_PROGRESS.sample}\n", **_LOGS},
+            roots=("data-stalled",),
+            says=(
+                "made no progress for 40 s",
+                "ReadRange->MapBatches(Embed)",
+                "0 active",
+                "execution_no_progress_timeout_s = 3600",
+            ),
+        ),
+        Example(
+            "not enough for any task; the driver and the log say the same",
+            {
+                "logs/ray-data/ray-data.log": f"{_WARNING}{data.NOT_ENOUGH.sample}\n",
+                "driver.log": f"{_WARNING}{data.NOT_ENOUGH.sample}\n{_WARNING}{data.IDLE.sample}\n",
+                **_LOGS,
+            },
+            roots=("data-stalled",),
+            says=("ReadRange->Map(f)", "not enough", "exclude_resources"),
+        ),
+        Example(
+            "a shuffle with more aggregators than CPUs",
+            {"logs/ray-data/ray-data.log": f"{_WARNING}{data.SHUFFLE.sample}\n", **_LOGS},
+            roots=("data-stalled",),
+            says=("8 aggregators", "max_hash_shuffle_aggregators = 4"),
+        ),
+        Example(
+            "one slow task is a note",
+            {
+                "logs/ray-data/ray-data.log": f"{_WARNING}A task (task_id=c8ef45ccd0112571ffffffffffffffffffffffff01000000) of operator "
+                "Map(f) (pid=476, node_id=ab, attempt=0) has been running or stuck in scheduling for 61.20s, which is longer than the "
+                "average task duration + z-score * stddev of this operator (2.10 + 10 * 0.50s).\n",
+                **_LOGS,
+            },
+            roots=("data-stalled",),
+            says=("61 s", "2.1 s"),
+        ),
+        Example(
+            "a program that speaks of it, and a pipeline that runs",
+            {
+                "driver.log": f"{data.NOT_ENOUGH.sample}\n{data.IDLE.sample}\n",
+                "logs/ray-data/ray-data.log": f"{_LOG.replace('{level}', 'INFO')}ReadRange->Map(f): 3/10 [backpressured:tasks(ResourceBudget)]\n",
+                **_LOGS,
+            },
+        ),
+    ),
+)
+def data_stalled(case: Case) -> Iterator[Finding]:
+    """One finding per operator."""
+    stalls: dict[str, _Stall] = {}
+    for kind in _KINDS:
+        for event in data.told(case, kind):
+            stall = _stall_of(event)
+            known = stalls.setdefault(stall.operator, stall)
+            known.events.setdefault(kind, []).append(event)
+    for stall in stalls.values():
+        yield _finding(case, stall)
+
+
+def _stall_of(event: Event) -> _Stall:
+    running = list(_RUNNING.finditer(event["what"]))
+    if running:
+        # Nobody works: the first that waits. The operators behind it wait for its output.
+        waits = next((r for r in running if r["active"] == "0"), running[0])
+        return _Stall(data.operator(waits["operator"]), {}, waits["active"], waits["finished"])
+    name = event["operator"] or (
+        "the hash shuffle" if event.kind == "data.shuffle_needs" else "the pipeline"
+    )
+    return _Stall(data.operator(name))
+
+
+def _finding(case: Case, stall: _Stall) -> Finding:
+    exits = [e for e in case.exits if stall.operator in e.names]
+    tasks = [Entity("task", e["slow_task"]) for e in stall.all if e["slow_task"]]
+    return Finding(
+        _headline(stall),
+        tuple(_links(stall)),
+        explains=(Entity("data-operator", stall.operator),),
+        caused_by=(*evidence.exit_entities(exits), *tasks, Entity("waiting", "cluster")),
+        subjects=(Subject("operator", None, stall.operator),),
+        severity=stall.severity,
+        remedies=tuple(_remedies(stall)),
+        covers=tuple(stall.all),
+    )
+
+
+def _headline(stall: _Stall) -> str:
+    operator = stall.operator
+    if event := stall.first("data.no_progress"):
+        tasks = f" ({stall.active} active tasks, {stall.finished} finished)" if stall.active else ""
+        return (
+            f"Ray Data made no progress for {event['seconds']} s and gave up, at {operator}{tasks}"
+        )
+    if stall.first("data.not_enough"):
+        return (
+            f"Ray Data cannot run any task of {operator}: what is free in the cluster is not enough"
+        )
+    if event := stall.first("data.shuffle_needs"):
+        needs = (
+            f"{_number(event['required'])} {event['unit']} for {event['aggregators']} aggregators"
+        )
+        return (
+            f"A hash shuffle of Ray Data needs {needs}, the cluster has {_number(event['total'])}"
+        )
+    if event := stall.first("data.idle"):
+        return f"{operator} had no output for {float(event['seconds']):.0f} s, which may just be how slow it is"
+    event = stall.all[0]
+    longest = max(float(e["seconds"]) for e in stall.all)
+    return f"A task of {operator} took {longest:.0f} s or more, {_number(event['average'])} s on average"
+
+
+def _number(text: str) -> str:
+    return f"{float(text):g}"
+
+
+def _links(stall: _Stall) -> Iterator[Link]:
+    shows = {
+        "data.not_enough": f"the cluster has not enough for a task of {stall.operator}",
+        "data.shuffle_needs": "the shuffle asks for more than there is",
+        "data.idle": f"{stall.operator} runs and gives nothing out",
+        "data.slow_task": f"a task of {stall.operator} takes longer than usual",
+        "data.no_progress": "nothing moved through any operator's queue: the pipeline is given up",
+    }
+    for kind, says in shows.items():
+        if event := stall.first(kind):
+            yield Link(event, says)
+
+
+def _remedies(stall: _Stall) -> Iterator[Remedy]:
+    if event := stall.first("data.shuffle_needs"):
+        if event["resource"] == "CPU":
+            step = f"ray.data.DataContext.get_current().max_hash_shuffle_aggregators = {int(float(event['total']))}"
+            yield Remedy("Use fewer aggregators", (step,), doc=_TIPS, since=(2, 49))
+        return
+    yield Remedy(
+        f"See what holds the resources that {stall.operator} waits for",
+        (
+            "ray status",
+            "ray list actors --filter state=ALIVE --detail   # who holds CPUs and GPUs, and for which job",
+        ),
+    )
+    yield Remedy(
+        "Tell Ray Data what other actors hold, and ask for less",
+        (
+            "from ray.data import DataContext, ExecutionResources",
+            "DataContext.get_current().execution_options.exclude_resources = ExecutionResources(cpu=4)   # what the others hold",
+        ),
+        doc=_DOC,
+    )
+    if event := stall.first("data.no_progress"):
+        yield Remedy(
+            "Wait longer, if it is expected to take that long",
+            (
+                f"ds.context.execution_no_progress_timeout_s = {max(3600, 2 * int(event['timeout']))}   # -1: for ever",
+            ),
+            doc=_DOC,
+            since=(2, 58),
+        )
