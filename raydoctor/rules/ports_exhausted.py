@@ -1,0 +1,179 @@
+"""No port was left for another worker in the range that Ray may use.
+
+## What you see
+Workers die while they start: `Failed to register worker to Raylet: Invalid: Invalid: No available ports. Please specify
+a wider port range using --min-worker-port and --max-worker-port.` stands in their `.err` and core logs, and the raylet
+reports `Some workers of the worker process(…) have not registered within the timeout. The process is dead`. Tasks and
+actors beyond the number of ports wait, or are given up (2.55+).
+
+## Why
+`ray start --min-worker-port --max-worker-port` (10002 to 19999 by default) or `--worker-port-list` is the whole stock of
+a node: each worker takes one port, and so does each driver on it (measured: three ports served a driver and two actors).
+A short range often comes from an example, or from what a firewall leaves open.
+
+## Confirm
+- `ps -C raylet -o args= | grep -o 'm[a-z]*_worker_port=[0-9]*'` shows the range.
+- `ss -ltnp | grep ray::` shows who has the ports; other programs in the range count, too.
+
+## Fix
+A range at least as wide as all workers that may live at once (CPUs, plus actors without CPUs, plus drivers, plus some for
+spilling), on every node, and the same in the firewall.
+
+## Not this when
+A daemon cannot have its own port (`Failed to bind to …`, `address already in use`): another process has that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from raydoctor.case import Case
+from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.rule import Example, Signal, rule
+from raydoctor.rules import _evidence as evidence
+from raydoctor.rules import _worker_start as worker_start
+from raydoctor.rules._worker_start import Starts
+from raydoctor.signals import DRIVER
+
+_TEXT = "No available ports. Please specify a wider port range using --min-worker-port and --max-worker-port."
+NO_PORT = Signal(
+    "ports.none_left",
+    "No available ports. Please specify a wider port range",
+    r"^Failed to register worker (?:[0-9a-f]{56} )?to Raylet[.:] .*No available ports\. Please specify a wider port range",
+    ("core-worker", "core-driver", "core-io", "worker-err", "worker-echo", *DRIVER),
+    f"Failed to register worker to Raylet: Invalid: Invalid: {_TEXT}",
+    symptom=True,
+)
+_OWN = ("core-worker", "core-driver", "core-io")
+"""Files that only Ray writes; elsewhere the record must have the header of Ray's C++."""
+
+_DOC = "https://docs.ray.io/en/latest/ray-core/configure.html#ports-configurations"
+_W = "5d23820dbe229cb263b9518218703d648acf0b1172ae0ef7a7aef242"
+_SAID = f"[2026-11-21 10:47:11,145 E 503 503] core_worker_process.cc:247: {NO_PORT.sample} worker_id={_W}\n"
+_DEAD = (
+    "[2026-11-21 10:48:07,199 E 311 311] (raylet) worker_pool.cc:660: Some workers of the worker process(503) have not "
+    "registered within the timeout. The process is dead, probably it crashed during start.\n"
+)
+_TIMEOUT = "Traceback (most recent call last):\nray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n"
+
+
+@rule(
+    tier="root",
+    severity="error",
+    rank=8,
+    looks_for=(NO_PORT, *worker_start.SIGNALS),
+    examples=(
+        Example(
+            "a worker finds no port",
+            {
+                f"logs/python-core-worker-{_W}_503.log": _SAID,
+                f"logs/worker-{_W}-01000000-503.err": _SAID,
+                "logs/raylet.out": _DEAD,
+                "logs/gcs_server.out": "",
+                "driver.log": _TIMEOUT,
+            },
+            roots=("ports-exhausted",),
+            consequences=("get-timeout",),
+            says=("1 worker", "--min-worker-port", "firewall"),
+        ),
+        Example(
+            "the driver's output alone",
+            {"driver.log": f"(pid=503) {_SAID}(raylet) {_DEAD}{_TIMEOUT}"},
+            roots=("ports-exhausted",),
+            consequences=("get-timeout",),
+        ),
+        Example(
+            "a worker that dies for another reason",
+            {
+                f"logs/python-core-worker-{_W}_503.log": "[2026-11-21 10:47:11,145 E 503 503] core_worker_process.cc:247: Failed to "
+                "register worker to Raylet: IOError: [RayletClient] Unable to register worker with raylet. End of file\n",
+                "logs/raylet.out": _DEAD,
+                "logs/gcs_server.out": "",
+            },
+            roots=("worker-start-crashed",),
+        ),
+        Example(
+            "a task prints the advice",
+            {
+                "driver.log": f"(check pid=12) {NO_PORT.sample}\n{NO_PORT.sample}\n",
+                "logs/raylet.out": "",
+                "logs/gcs_server.out": "",
+            },
+        ),
+    ),
+)  # fmt: skip
+def ports_exhausted(case: Case) -> Iterator[Finding]:
+    """One finding per node."""
+    by_node: dict[str, list[Event]] = {}
+    for event in case.of(NO_PORT.kind):
+        trusted = event.source.role in _OWN or event.level in ("E", "C")
+        if trusted and not case.torn_down(event):
+            by_node.setdefault(case.node_of(event.source), []).append(event)
+    starts = {one.node: one for one in worker_start.starts(case, "dead")}
+    logs = {node: events for node, events in by_node.items() if node} or by_node
+    for node, events in logs.items():
+        echoes = by_node.get("", []) if node else []
+        yield _finding(case, node, events, echoes, starts.get(node))
+
+
+def _finding(
+    case: Case, node: str, events: list[Event], echoes: list[Event], dead: Starts | None
+) -> Finding:  # fmt: skip
+    pids = {e.pid for e in events}
+    ip = case.ledger.node_ips.get(node, "")
+    names = worker_start.affected(case, dead) if dead else []
+    drivers = [e for e in events if e.source.role in ("core-driver", *DRIVER) and not e["who"]]
+    who = "the driver" if drivers else evidence.many(len(pids), "worker")
+    text = f"No port was left for {who}{f' on {ip}' if ip else ''} in the range that Ray may use"
+    return Finding(
+        f"{text}; {evidence.join_names(names)} could not run" if names else text,
+        tuple(_links(events, dead)),
+        explains=(
+            Entity("ports", node),
+            *_workers(case, events),
+            *((Entity("start-crashed", node), *dead.entities) if dead else ()),
+        ),
+        subjects=(Subject("node", node or None, ip or None),),
+        count=len(pids),
+        severity="warning" if dead and worker_start.is_over(case, dead) else None,
+        remedies=_remedies(len(pids)),
+        covers=(
+            *events,
+            *echoes,
+            *(e for one in (dead,) if one for e in (*one.events, *one.words, *one.given_up)),
+            *(worker_start.echoes(case, "dead") if dead else ()),
+        ),
+    )
+
+
+def _workers(case: Case, events: list[Event]) -> Iterator[Entity]:
+    for worker in sorted({e for event in events for e in event.entities if e.kind == "worker"}):
+        exit_ = case.exit_of(worker.value)
+        yield from exit_.entities if exit_ else (worker,)
+
+
+def _links(events: list[Event], dead: Starts | None) -> Iterator[Link]:
+    yield Link(events[0], "the raylet has no port for this process, which gives up")
+    for event in dead.events[:1] if dead else ():
+        yield Link(event, "the raylet finds a worker that it started dead")
+    for event in dead.given_up[:1] if dead else ():
+        yield Link(event, "Ray gives up, and the caller gets it")
+
+
+def _remedies(short: int) -> tuple[Remedy, ...]:
+    return (
+        Remedy(
+            f"Give the node a wider range ({evidence.many(short, 'port')} missing at least), and open it in the firewall",
+            (
+                "ps -C raylet -o args= | grep -o 'm[a-z]*_worker_port=[0-9]*'   # the range that it has",
+                "ray start --min-worker-port=10002 --max-worker-port=19999 …   # the default: some thousand",
+            ),
+            risk="disruptive",
+            doc=_DOC,
+        ),
+        Remedy(
+            "Or run fewer workers at once: every worker and driver on a node takes one port",
+            ("ray start --num-cpus=<fewer> …",),
+            doc=_DOC,
+        ),
+    )
