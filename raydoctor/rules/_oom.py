@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from raydoctor.case import Case
+from raydoctor.facts import WorkerExit
 from raydoctor.model import Event
 from raydoctor.rule import Signal
 from raydoctor.signals import PUSHED, RAYLET
@@ -89,6 +90,9 @@ MONITOR_STARTED = Signal(
     "ThresholdMemoryMonitor initialized with usage threshold at 24012677120 bytes (95.000000% of system memory), total "
     "system memory bytes: 25276502016, monitor interval: 250ms",
 )
+
+_EPISODE = 600.0
+"""Seconds without a kill after which the next one is another incident."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,3 +260,43 @@ def _same(known: Report, other: Report) -> bool:
     numbers = (known.used_gb, known.limit_gb) == (other.used_gb, other.limit_gb)
     told_whole = bool(known.victims and other.victims)
     return known.node == other.node and (bool(shared) if told_whole else numbers)
+
+
+def episodes(found: list[Report]) -> Iterator[list[Report]]:
+    """Strikes of one node that follow each other within minutes."""
+    by_node: dict[str, list[Report]] = {}
+    for report in found:
+        by_node.setdefault(report.node, []).append(report)
+    for strikes in by_node.values():
+        episode: list[Report] = []
+        for strike in strikes:
+            apart = episode and strike.event.at and episode[-1].event.at
+            if apart and (strike.event.at or 0) - (episode[-1].event.at or 0) > _EPISODE:
+                yield episode
+                episode = []
+            episode.append(strike)
+        yield episode
+
+
+def exits_of(case: Case, strikes: list[Report], victims: list[Holder]) -> list[WorkerExit]:
+    """Recorded ends of the victims: by worker id, by pid, or as those that ended for memory on that node."""
+    workers, pids = {v.worker for v in victims if v.worker}, {v.pid for v in victims}
+    nodes = {s.node for s in strikes}
+    first, last = strikes[0].event.at, strikes[-1].event.at
+    found = []
+    for exit_ in case.exits:
+        here = exit_.node in nodes or not exit_.node
+        in_time = (
+            exit_.at is None or first is None or last is None or first - 5 <= exit_.at <= last + 5
+        )
+        by_type = exit_.exit_type == "NODE_OUT_OF_MEMORY" and here and in_time
+        by_pid = exit_.pid in pids and here and in_time and not exit_.worker
+        if exit_.worker in workers or by_type or by_pid:
+            found.append(exit_)
+    return found
+
+
+def summaries(case: Case, strikes: list[Report]) -> tuple[Event, ...]:
+    """Ray's once-a-minute counts of those nodes."""
+    nodes = {s.node for s in strikes}
+    return tuple(e for e in case.of("oom.summary") if e["node"] in nodes)

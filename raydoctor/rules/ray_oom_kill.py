@@ -30,15 +30,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case
-from raydoctor.facts import WorkerExit
-from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.model import Entity, Finding, Link, Remedy, Subject
 from raydoctor.rule import Example, rule
 from raydoctor.rules import _evidence as evidence
-from raydoctor.rules._oom import MONITOR_STARTED, OOM_KILL, OOM_SUMMARY, Holder, Report, reports
+from raydoctor.rules._oom import (
+    MONITOR_STARTED,
+    OOM_KILL,
+    OOM_SUMMARY,
+    Holder,
+    Report,
+    episodes,
+    exits_of,
+    reports,
+    summaries,
+)  # fmt: skip
 from raydoctor.rules._oom_remedies import DOC, hungriest, remedies
 
-_EPISODE = 600.0
-"""Seconds without a kill after which the next one is another incident."""
 _W = "77eb1fc12930b201c05280f287914a9b9456d6065ac8f24413aca6f6"
 _N = "6e3e4b7e3d172751ec57d86d58c6594643fcd0964b3dee305d61701a"
 _TABLE = "PID\tMEM(GB)\tCOMMAND\n251\t5.60\tray::train\n129\t5.55\tray::train\n216\t5.50\tray::train\n48\t0.20\tpython driver.py\n"
@@ -103,31 +110,15 @@ _GUESSES = (
 )
 def ray_oom_kill(case: Case) -> Iterator[Finding]:
     """One finding per node and episode of memory pressure."""
-    for episode in _episodes(reports(case)):
+    for episode in episodes(reports(case)):
         yield _finding(case, episode)
     yield from _untold(case)
-
-
-def _episodes(found: list[Report]) -> Iterator[list[Report]]:
-    """Strikes of one node that follow each other within minutes."""
-    by_node: dict[str, list[Report]] = {}
-    for report in found:
-        by_node.setdefault(report.node, []).append(report)
-    for strikes in by_node.values():
-        episode: list[Report] = []
-        for strike in strikes:
-            apart = episode and strike.event.at and episode[-1].event.at
-            if apart and (strike.event.at or 0) - (episode[-1].event.at or 0) > _EPISODE:
-                yield episode
-                episode = []
-            episode.append(strike)
-        yield episode
 
 
 def _finding(case: Case, strikes: list[Report]) -> Finding:
     worst = max(strikes, key=lambda r: (len(r.holders) > 0, sum(h.gb for h in r.holders[:3])))
     victims = [v for s in strikes for v in s.victims]
-    exits = _exits(case, strikes, victims)
+    exits = exits_of(case, strikes, victims)
     told = tuple(e for s in strikes for e in s.others if e.kind != "worker.exit")
     killed = max(sum(s.killed * s.event.count for s in strikes), evidence.deaths(exits))
     chain = [
@@ -159,7 +150,7 @@ def _finding(case: Case, strikes: list[Report]) -> Finding:
             *(s.event for s in strikes),
             *told,
             *evidence.exit_events(exits),
-            *_summaries(case, strikes),
+            *summaries(case, strikes),
         ),
     )
 
@@ -170,29 +161,6 @@ def _key(strike: Report) -> str:
 
 def _victim_entities(victims: list[Holder]) -> tuple[Entity, ...]:
     return tuple(Entity("worker", v.worker) for v in victims if v.worker)
-
-
-def _exits(case: Case, strikes: list[Report], victims: list[Holder]) -> list[WorkerExit]:
-    """Recorded ends of the victims: by worker id, by pid, or as those that ended for memory on that node."""
-    workers, pids = {v.worker for v in victims if v.worker}, {v.pid for v in victims}
-    nodes = {s.node for s in strikes}
-    first, last = strikes[0].event.at, strikes[-1].event.at
-    found = []
-    for exit_ in case.exits:
-        here = exit_.node in nodes or not exit_.node
-        in_time = (
-            exit_.at is None or first is None or last is None or first - 5 <= exit_.at <= last + 5
-        )
-        by_type = exit_.exit_type == "NODE_OUT_OF_MEMORY" and here and in_time
-        by_pid = exit_.pid in pids and here and in_time and not exit_.worker
-        if exit_.worker in workers or by_type or by_pid:
-            found.append(exit_)
-    return found
-
-
-def _summaries(case: Case, strikes: list[Report]) -> tuple[Event, ...]:
-    nodes = {s.node for s in strikes}
-    return tuple(e for e in case.of("oom.summary") if e["node"] in nodes)
 
 
 # ---------------------------------------------------------------- what it says
