@@ -150,7 +150,11 @@ def _finding(case: Case, death: _Death) -> Finding:
         f"Node {ip or evidence.short(death.node)} {_how(case, death, checks)}"
         + (f"; lost with it: {' and '.join(with_it)}" if with_it else ""),
         tuple(links or [Link(e, "a driver lost what ran there") for e in exceptions[:1]]),
-        explains=(Entity("node", death.node), *evidence.exit_entities(exits)),
+        explains=(
+            Entity("node", death.node),
+            *evidence.exit_entities(exits),
+            *_actors_there(case, death.node),
+        ),
         caused_by=(Entity("raylet", death.node), Entity("gcs", "gcs")),
         subjects=(Subject("node", death.node, ip or None, None, death.node),),
         severity=_severity(case, death),
@@ -168,6 +172,16 @@ def _lost_workers(case: Case, death: _Death) -> list[WorkerExit]:
         for e in case.exits
         if e.node == death.node and (at is None or e.at is None or e.at >= at - 20)
     ]
+
+
+def _actors_there(case: Case, node: str) -> tuple[Entity, ...]:
+    """Actors that lived on the node last; their callers get `ActorUnavailableError` before Ray knows why."""
+    workers = case.ledger.worker_nodes
+    return tuple(
+        Entity("actor", actor.id)
+        for actor in case.ledger.actors.values()
+        if actor.workers and workers.get(actor.workers[-1]) == node
+    )
 
 
 def _how(case: Case, death: _Death, checks: list[Event]) -> str:
