@@ -36,20 +36,17 @@ from raydoctor.model import Event, Finding, Link, Remedy, Subject
 from raydoctor.rule import Example, rule
 from raydoctor.rules import _data as data
 from raydoctor.rules import _evidence as evidence
-from raydoctor.rules import _train as train
+from raydoctor.rules._failures import SIGNALS as FAILURES
+from raydoctor.rules._failures import failures
 from raydoctor.rules._serialize import is_about_pickling
 from raydoctor.rules._task_error import (
-    ERROR_TEXT,
     RETRIED,
     UNHANDLED,
     Failure,
     Printed,
     error_entity,
     kind_and_place,
-    parse_failure,
-    printed,
 )
-from raydoctor.signals import RAY_EXCEPTION
 
 _TRACEBACK = (
     "Traceback (most recent call last):\n"
@@ -97,7 +94,7 @@ _PASSING = (
     tier="root",
     severity="error",
     rank=50,
-    looks_for=(RAY_EXCEPTION, ERROR_TEXT, RETRIED, *train.SIGNALS, *data.FAILED),
+    looks_for=(*FAILURES, RETRIED),
     examples=(
         Example(
             "three equal failures, and a task that never got its input",
@@ -179,7 +176,7 @@ _PASSING = (
 def task_exception(case: Case) -> Iterator[Finding]:
     """One finding per function, exception and place."""
     groups: dict[tuple[str, str, str], _Group] = {}
-    for seen in [*printed(case), *_exported(case), *train.errors(case), *data.errors(case)]:
+    for seen in failures(case):
         failure = seen.failure
         if failure.is_rays_own or is_about_pickling(failure.raised) or _is_too_large(failure):
             continue
@@ -258,14 +255,6 @@ def _total(seen: Iterable[Printed]) -> int:
         role = one.event.source.role
         by_role[role] = by_role.get(role, 0) + one.event.count
     return max(by_role.values(), default=0)
-
-
-def _exported(case: Case) -> Iterator[Printed]:
-    for event in case.of("export.task_error"):
-        if event["error"] == "TASK_EXECUTION_EXCEPTION" and (
-            failure := parse_failure(event["what"])
-        ):
-            yield Printed(event, failure)
 
 
 # ---------------------------------------------------------------- what it says

@@ -1,0 +1,29 @@
+"""Every exception of user code that a capture tells, wherever it stands: one stream for several rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from raydoctor.case import Case
+from raydoctor.rules import _data as data
+from raydoctor.rules import _train as train
+from raydoctor.rules._task_error import ERROR_TEXT, Printed, parse_failure, printed
+from raydoctor.signals import RAY_EXCEPTION
+
+SIGNALS = (RAY_EXCEPTION, ERROR_TEXT, *train.SIGNALS, *data.FAILED)
+
+
+def failures(case: Case) -> Iterator[Printed]:
+    """Of tasks and methods, of training functions, of functions in pipelines."""
+    yield from printed(case)
+    yield from _exported(case)
+    yield from train.errors(case)
+    yield from data.errors(case)
+
+
+def _exported(case: Case) -> Iterator[Printed]:
+    for event in case.of("export.task_error"):
+        if event["error"] == "TASK_EXECUTION_EXCEPTION" and (
+            failure := parse_failure(event["what"])
+        ):
+            yield Printed(event, failure)

@@ -1,0 +1,241 @@
+"""A task or actor ran out of GPU memory.
+
+## What you see
+`torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 26.00 MiB. GPU 0 has a total capacity of 11.66 GiB of
+which 9.81 MiB is free. …` (`torch.cuda.OutOfMemoryError` up to torch 2.4) inside a `RayTaskError`, a failed training
+run or an actor's constructor; `CUDA error: out of memory` where the driver itself has no room.
+
+## Why
+Ray hands out GPUs by number and does not watch their memory: `num_gpus=0.25` lets four processes onto one GPU, and
+each may take all of it. Besides the program's own appetite there are processes that should be gone: `ray::IDLE`
+workers that keep what torch cached, or survivors of an earlier session. The message names every process on the GPU.
+
+## Confirm
+- `nvidia-smi` on the node: which processes hold the memory. Pids in the message are those of the process's own view:
+  in a container they may differ.
+- `Tried to allocate` against `is free`, and `reserved by PyTorch but unallocated`: much reserved means fragmentation.
+
+## Fix
+Fewer or smaller processes per GPU (`num_gpus=1`), smaller batches, no leftovers. `max_calls=1` on a GPU task ends its
+process, and with it what torch keeps; it is the default for tasks that ask for a GPU.
+
+## Not this when
+The node's own memory ran out (`ray-oom-kill`, `kernel-oom-kill`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from raydoctor.case import Case
+from raydoctor.facts import WorkerExit
+from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.rule import Example, rule
+from raydoctor.rules import _evidence as evidence
+from raydoctor.rules._failures import SIGNALS, failures
+from raydoctor.rules._task_error import Printed, error_entity
+from raydoctor.rules._traceback import Frame, parse
+from raydoctor.signals import WORKER_EXIT
+
+_DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/accelerators.html"
+_TORCH_DOC = "https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-alloc-conf"
+_OUT = re.compile(
+    r"CUDA out of memory|CUDA error: out of memory|CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED|cudaErrorMemoryAllocation"
+)
+_TRIED = re.compile(r"Tried to allocate (?P<size>[\d.]+ \w+)")
+_GPU = re.compile(
+    r"GPU (?P<gpu>\d+)(?: has a total capaci?ty of (?P<total>[\d.]+ \w+) of which (?P<free>[\d.]+ \w+) is free"
+    r"|; (?P<old_total>[\d.]+ \w+) total capacity;.*?(?P<old_free>[\d.]+ \w+) free)"
+)
+_OTHER = re.compile(r"Process (?P<pid>\d+) has (?P<size>[\d.]+ \w+) memory in use")
+_RESERVED = re.compile(r"(?P<size>[\d.]+ \w+) is reserved by PyTorch but unallocated")
+_ACTOR = re.compile(r"\bactor_id=([0-9a-f]{32})")
+_UNITS = {"bytes": 1.0, "KiB": 1024.0, "MiB": 1024.0**2, "GiB": 1024.0**3, "TiB": 1024.0**4}
+_PARTS = 2
+
+_MESSAGE = (
+    "CUDA out of memory. Tried to allocate 26.00 MiB. GPU 0 has a total capacity of 11.66 GiB of which 9.81 MiB is free. Process 3893521 "
+    "has 618.00 MiB memory in use. Process 1493972 has 1.28 GiB memory in use. Including non-PyTorch memory, this process has 9.74 GiB "
+    "memory in use. Of the allocated memory 9.30 GiB is allocated by PyTorch, and 163.19 MiB is reserved by PyTorch but unallocated. If "
+    "reserved but unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation."
+)
+_RAISED = (
+    "Traceback (most recent call last):\nray.exceptions.RayTaskError(OutOfMemoryError): ray::embed() (pid=389, ip=10.0.0.2)\n"
+    '  File "/app/embed.py", line 49, in embed\n    return model(batch)\n'
+    f"torch.OutOfMemoryError: {_MESSAGE}\n"
+)
+_OLD = _RAISED.replace("torch.OutOf", "torch.cuda.OutOf").replace(
+    _MESSAGE,
+    "CUDA out of memory. Tried to allocate 2.26 GiB (GPU 1; 6.00 GiB total capacity; 781.59 MiB already allocated; 3.03 GiB free; 1.24 GiB "
+    "reserved in total by PyTorch)",
+)
+_LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
+_INIT = (
+    "[2026-11-21 07:42:41,363 W 13 13] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, worker id = "
+    f"{'6' * 56}, node id = {'3' * 56}, address = 10.0.0.2, exit_type = USER_ERROR, exit_detail = Worker exits because there was an "
+    "exception in the initialization method (e.g., __init__). Fix the exceptions from the initialization to resolve the issue. Exception "
+    "raised from an actor init method. Traceback: The actor died because of an error raised in its creation task, "
+    "ray::Engine.__init__() (pid=463, ip=10.0.0.2, actor_id=7dbdc85090b37cd39fb9e77001000000, repr=<engine.Engine object>)\n"
+    f'  File "/app/engine.py", line 12, in __init__\n    self.model.cuda()\ntorch.OutOfMemoryError: {_MESSAGE}. Unintentional worker '
+    "failures have been reported. If there are lots of this logs, that might indicate there are unexpected failures in the cluster.\n"
+)
+
+
+@dataclass(slots=True)
+class _Shortage:
+    """Equal shortages: of one function, or of one class's constructor."""
+
+    who: str
+    message: str
+    place: Frame | None
+    seen: list[Printed] = field(default_factory=list)
+    exits: list[WorkerExit] = field(default_factory=list)
+
+    @property
+    def events(self) -> list[Event]:
+        """Every record of it."""
+        told = [event for seen in self.seen for event in (seen.event, *seen.inside)]
+        return [*told, *evidence.exit_events(self.exits)]
+
+    @property
+    def count(self) -> int:
+        """How many processes failed so."""
+        return len(self.exits) or max(1, evidence.total([seen.event for seen in self.seen]))
+
+
+@rule(
+    tier="root",
+    severity="error",
+    rank=43,
+    looks_for=(*SIGNALS, WORKER_EXIT),
+    examples=(
+        Example(
+            "others hold a part of the GPU",
+            {"driver.log": _RAISED * 2, **_LOGS},
+            roots=("cuda-oom",),
+            says=("2 × embed", "26.00 MiB", "9.81 MiB of 11.66 GiB", "1.9 GB", "3893521,1493972"),
+        ),
+        Example(
+            "the words of older torch",
+            {"driver.log": _OLD, **_LOGS},
+            roots=("cuda-oom",),
+            says=("GPU 1", "3.03 GiB of 6.00 GiB"),
+        ),
+        Example(
+            "a model that does not fit, in an actor's constructor",
+            {"logs/gcs_server.out": _INIT, "logs/raylet.out": ""},
+            roots=("cuda-oom",),
+            says=("Engine", "engine.py:12"),
+        ),
+        Example(
+            "the node's memory, and a program that speaks of CUDA",
+            {
+                "driver.log": f"retrying after {_MESSAGE}\n(embed pid=12) torch.OutOfMemoryError: {_MESSAGE}\n",
+                **_LOGS,
+            },
+        ),
+    ),
+)
+def cuda_oom(case: Case) -> Iterator[Finding]:
+    """One finding per function or class."""
+    found: dict[str, _Shortage] = {}
+    for seen in failures(case):
+        raised = seen.failure.raised
+        if raised and not raised.is_rays_own and _OUT.search(raised.message):
+            who = seen.failure.function
+            found.setdefault(who, _Shortage(who, raised.message, raised.place)).seen.append(seen)
+    for exit_ in case.exits:
+        begin = exit_.detail.find("ray::") if exit_.exit_type == "USER_ERROR" else -1
+        raised = parse(exit_.detail[begin:]) if begin >= 0 else None
+        if raised and _OUT.search(raised.message):
+            who = exit_.names[-1] if exit_.names else _class(exit_.detail[begin:])
+            found.setdefault(who, _Shortage(who, raised.message, raised.place)).exits.append(exit_)
+    for shortage in found.values():
+        yield _finding(case, shortage)
+
+
+def _class(text: str) -> str:
+    return text.removeprefix("ray::").partition(".__init__()")[0].rpartition(":")[2]
+
+
+def _finding(case: Case, shortage: _Shortage) -> Finding:
+    ids = [e.actor or (_ACTOR.findall(e.detail) or [""])[0] for e in shortage.exits]
+    actors = [Entity("actor", actor) for actor in ids if actor]
+    errors = [error_entity(seen) for seen in shortage.seen]
+    links = [Link(seen.event, f"{shortage.who} raised it") for seen in shortage.seen[:1]]
+    links += [link for exit_ in shortage.exits[:1] for link in evidence.exit_links(exit_)]
+    told = [
+        e
+        for actor in actors
+        for e in case.about(actor, "driver.exception", "actor.creation_exception")
+    ]
+    return Finding(
+        _headline(shortage),
+        tuple(links),
+        explains=tuple(dict.fromkeys((*errors, *actors, *evidence.exit_entities(shortage.exits)))),
+        subjects=tuple(_subjects(shortage)),
+        count=shortage.count,
+        remedies=tuple(_remedies(case, shortage)),
+        covers=(*shortage.events, *told),
+    )
+
+
+def _subjects(shortage: _Shortage) -> Iterator[Subject]:
+    yield from (evidence.exit_subject(exit_) for exit_ in shortage.exits[:10])
+    for seen in shortage.seen[:1]:
+        yield Subject("task", None, shortage.who, seen.failure.pid)
+
+
+def _headline(shortage: _Shortage) -> str:
+    who = shortage.who if shortage.count == 1 else f"{shortage.count} × {shortage.who}"
+    text = f"{who} ran out of GPU memory"
+    if tried := _TRIED.search(shortage.message):
+        text += f" asking for {tried['size']}"
+    if gpu := _GPU.search(shortage.message):
+        free, total = gpu["free"] or gpu["old_free"], gpu["total"] or gpu["old_total"]
+        text += f": GPU {gpu['gpu']} had {free} of {total} free"
+    if others := list(_OTHER.finditer(shortage.message)):
+        held = evidence.size(sum(_bytes(o["size"]) for o in others))
+        holders = (
+            "another process holds" if len(others) == 1 else f"{len(others)} other processes hold"
+        )
+        text += f", {holders} {held}"
+    return f"{text} ({shortage.place.short_file}:{shortage.place.line})" if shortage.place else text
+
+
+def _bytes(text: str) -> float:
+    number, _, unit = text.partition(" ")
+    return float(number.rstrip(".") or 0) * _UNITS.get(unit, 1.0)
+
+
+def _remedies(case: Case, shortage: _Shortage) -> Iterator[Remedy]:
+    pids = [o["pid"] for o in _OTHER.finditer(shortage.message)]
+    if pids:
+        workers = {str(pid) for pid in case.ledger.pids.values()}
+        own = "; workers of this Ray are among them" if workers & set(pids) else ""
+        yield Remedy(
+            f"See what else is on the GPU{own}",
+            (
+                f"ps -o pid,ppid,lstart,args -p {','.join(pids)}   # on its node; ray::IDLE and old sessions are leftovers",
+                "nvidia-smi --query-compute-apps=pid,used_memory --format=csv",
+            ),
+        )
+    yield Remedy(
+        f"Let fewer processes share a GPU, or give {shortage.who} less to do at a time",
+        (
+            "@ray.remote(num_gpus=1)   # with 0.25, four of them share one GPU and none is limited",
+            "smaller batches, half precision",
+        ),
+        doc=_DOC,
+    )
+    reserved, tried = _RESERVED.search(shortage.message), _TRIED.search(shortage.message)
+    if reserved and tried and _bytes(reserved["size"]) > _PARTS * _bytes(tried["size"]):
+        yield Remedy(
+            f"Against fragmentation: {reserved['size']} are reserved, and {tried['size']} do not fit into them",
+            (
+                'ray.init(runtime_env={"env_vars": {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}})',
+            ),
+            doc=_TORCH_DOC,
+        )
