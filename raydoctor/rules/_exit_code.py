@@ -29,7 +29,7 @@ EXITING = Signal(
 
 _LEFT = re.compile(r"Worker exits with an exit code (?P<left>.*)", re.DOTALL)
 _K8S = " The worker may have exceeded K8s pod memory limits."
-_SIGTERM = "The process receives a SIGTERM."
+_SIGTERM = "The process receives a SIGTERM"
 _EXIT_ACTOR = "exit_actor() is called."
 _TRACEBACK = "Traceback (most recent call last):"
 _GCS_ADDS = re.compile(

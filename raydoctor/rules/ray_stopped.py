@@ -89,7 +89,7 @@ def ray_stopped(case: Case) -> Iterator[Finding]:
         for j in case.ledger.jobs.values()
         if (j.started or 0) <= at and (j.ended is None or j.ended >= at)
     ]
-    if not running or _drivers_own_end(case, at):
+    if not running or _drivers_own_end(case, at) or not _was_felt(case):
         return
     yield _finding(case, first, at, signals, running)
 
@@ -105,6 +105,18 @@ def _drivers_own_end(case: Case, at: float) -> bool:
     """The driver itself shut Ray down: it said goodbye around then and complained of nothing."""
     goodbye = [e for e in case.of("driver.goodbye") if e.at is not None and abs(e.at - at) < 10]
     return bool(goodbye) and not lost_driver_errors(case) and not _complaints(case)
+
+
+def _was_felt(case: Case) -> bool:
+    """Whether the end of the whole cluster reached a driver, or no log of one could tell.
+
+    Where the record of a job's end is cut off, the driver's own shutdown reads like a stop; but a
+    driver that was still at work then gives up on the GCS, or loses its node.
+    """
+    whole = "gcs" in case.ledger.stops
+    silent = not case.roles & {"driver", "job-driver", "core-driver"}
+    lost = any(" node " in e.message or "raylet" in e.message for e in lost_driver_errors(case))
+    return not whole or silent or lost or bool(_complaints(case))
 
 
 def _complaints(case: Case) -> list[Event]:

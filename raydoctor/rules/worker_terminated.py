@@ -114,6 +114,19 @@ def worker_terminated(case: Case) -> Iterator[Finding]:
         yield _finding(case, together)
 
 
+def _may_be_tear_down(case: Case, exits: list[WorkerExit]) -> bool:
+    """Whether the logs end at that moment on a Ray that sends SIGTERM to all workers of a job that ends.
+
+    Ray 2.9 to 2.20 record these exits as failures; only the record of the job's end, which comes at
+    the same moment, tells them apart, and it may be cut off.
+    """
+    if case.version is None or case.version >= (2, 24):
+        return False
+    last = max((e.at for e in exits if e.at is not None), default=None)
+    daemons = (e.at for e in case.events if e.source.role.startswith(("gcs", "raylet", "event")))
+    return last is not None and all(at is None or at <= last + _TOGETHER for at in daemons)
+
+
 def _owner_ended(case: Case, exit_: WorkerExit) -> bool:
     """Whether, without a raylet's log to tell, the lease names an owner that ended too."""
     return "raylet-out" not in case.roles and case.exit_of(submitter(exit_)) is not None
@@ -135,7 +148,9 @@ def _finding(case: Case, together: list[tuple[WorkerExit, Left]]) -> Finding:
         else f"{evidence.deaths(exits)} workers of one node within {_span(exits)} ({who})"
     )
     verb = "was" if evidence.deaths(exits) == 1 else "were"
-    known = "raylet-out" in case.roles
+    crashed = evidence.attempts_covered(case, exits)
+    doubtful = not crashed and _may_be_tear_down(case, exits)
+    known = "raylet-out" in case.roles and not doubtful
     sender = "from outside Ray" if known else "whose sender is not known"
     links = [Link(left.event, f"{who} {verb} ended by a SIGTERM ({_ruled_out(known)})")]
     links += [
@@ -144,7 +159,6 @@ def _finding(case: Case, together: list[tuple[WorkerExit, Left]]) -> Finding:
         for link in evidence.exit_links(exit_, most=1)
         if link.event is not left.event
     ]
-    crashed = evidence.attempts_covered(case, exits)
     links += [Link(event, "the driver got WorkerCrashedError") for event in crashed[:1]]
     return Finding(
         f"{subject} {verb} terminated by a SIGTERM {sender}",
@@ -153,10 +167,10 @@ def _finding(case: Case, together: list[tuple[WorkerExit, Left]]) -> Finding:
         caused_by=_node(case, exits[-1]) if known else _suspects(case, exits),
         subjects=tuple(evidence.exit_subject(e) for e in exits[:10]),
         count=evidence.deaths(exits),
-        severity=evidence.severity(case, exits),
+        severity="warning" if doubtful else evidence.severity(case, exits),
         remedies=_remedies(exits, left),
         covers=(*evidence.exit_events(exits), *crashed),
-        gaps=() if known else (_RAYLET,),
+        gaps=(_END,) if doubtful else () if known else (_RAYLET,),
     )
 
 
@@ -164,6 +178,12 @@ _RAYLET = Gap(
     "raylet.out",
     "not in the capture: it alone tells whether Ray itself sent the SIGTERM",
     "On the worker's node: /tmp/ray/session_latest/logs/raylet.out",
+)
+
+_END = Gap(
+    "what came after the SIGTERM",
+    "the logs end there: were it the job's end, Ray itself would have sent it",
+    "The end of gcs_server.out says whether the job was over (`Finished marking job state`).",
 )
 
 
@@ -175,7 +195,7 @@ def _span(exits: list[WorkerExit]) -> str:
 
 def _ruled_out(known: bool) -> str:
     if not known:
-        return "the raylet's log, which would tell Ray's own, is missing"
+        return "what would tell Ray's own is not in the capture"
     return "the raylet tells of no owner, job or node that ended before"
 
 

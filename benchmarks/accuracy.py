@@ -1,0 +1,213 @@
+"""How often the first root is right: every fixture as it is, and with its logs perturbed.
+
+    python benchmarks/accuracy.py                     # all fixtures, all perturbations, one seed: minutes
+    python benchmarks/accuracy.py --seeds 3 --only oom node
+    python benchmarks/accuracy.py -v                  # name every run that was not right
+
+A run is
+* right: the first root is the expected one (nothing at all for a healthy capture);
+* less: the root's own evidence was taken away, and the report says less: a consequence, or nothing, and
+  no wrong root;
+* missed: the evidence is still there, and the root was not found;
+* wrong: a root of severity error or above that is neither expected nor one of its consequences.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import random
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from perturb import Files, Perturbation, perturbations
+
+from raydoctor import diagnosis
+from raydoctor.capture.open import open_capture
+from raydoctor.model import Diagnosis, Report
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+FIXTURES = Path(__file__).parent.parent / "fixtures"
+HEALTHY = FIXTURES / "healthy--ray-2.60.0--1-node" / "capture"
+OUTCOMES = ("right", "less", "missed", "wrong")
+SERIOUS = ("critical", "error")
+SYMPTOMS = frozenset(
+    {"worker-vanished", "node-died", "owner-died", "object-lost", "get-timeout", "job-failed"}
+)
+"""What may stand alone where the evidence of its cause is gone: it says that something ended."""
+
+
+class Case(NamedTuple):
+    """A fixture, and what is right for it."""
+
+    name: str
+    wanted: dict[str, list[str]]
+    files: Files
+    plain: Report
+    """The report on the capture as it is."""
+
+    @property
+    def rule(self) -> str:
+        """The expected root."""
+        return next(iter(self.wanted["roots"]), "(healthy)")
+
+
+class Run(NamedTuple):
+    """One fixture under one perturbation."""
+
+    fixture: str
+    rule: str
+    ray: str
+    perturbation: str
+    outcome: str
+    told: str
+
+
+def read_files(capture: Path) -> dict[str, bytes]:
+    """A capture's files by path."""
+    return {
+        path.relative_to(capture).as_posix(): path.read_bytes()
+        for path in sorted(capture.rglob("*"))
+        if path.is_file()
+    }
+
+
+def report_on(files: Files) -> Report | None:
+    """The report on these files, or None where nothing is left that could be read."""
+    with tempfile.TemporaryDirectory(prefix="accuracy-") as name:
+        for path, data in files.items():
+            file = Path(name) / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(data)
+        if not files:
+            return None
+        with open_capture(name) as capture:
+            return diagnosis.run(capture, strict=True)
+
+
+def judge(case: Case, report: Report | None, files: Files) -> str:
+    """The outcome of a run: the report on these files of a fixture."""
+    wanted, plain = case.wanted, case.plain
+    roots = report.roots if report else ()
+    serious = [d.rule for d in roots if d.severity in SERIOUS]
+    below = {d.rule for d in plain.diagnoses} | set(wanted["consequences"]) | SYMPTOMS
+    right = set(wanted["roots"])
+    if set(serious) - right - set(wanted["may"]) - (below if right else set()):
+        return "wrong"
+    if not right:
+        harmless = [d for d in roots if d.severity != "info" and d.rule not in wanted["may"]]
+        return "wrong" if harmless else "right"
+    if roots and roots[0].rule in right:
+        return "right"
+    causes = [d for d in plain.roots if d.rule in right]
+    return "missed" if any(_still_there(cause, files) for cause in causes) else "less"
+
+
+def _still_there(cause: Diagnosis, files: Files) -> bool:
+    """Whether every line of a diagnosis's chain still stands in the capture."""
+    whole = b"\n".join(files.values())
+    return all(
+        link.event.text.partition("\n")[0].encode("utf-8", "replace")[-120:] in whole
+        for link in cause.chain
+    )
+
+
+def runs_of(fixture: Path, chosen: Iterable[Perturbation], seeds: int) -> Iterator[Run]:
+    """All runs of one fixture, the first as it is."""
+    wanted = tomllib.loads((fixture / "fixture.toml").read_text())
+    files = read_files(fixture / "capture")
+    plain = report_on(files)
+    assert plain is not None
+    case = Case(fixture.name, wanted, files, plain)
+    yield _run(case, "as it is", plain, files)
+    for seed in range(seeds):
+        for perturbation in chosen:
+            changed = perturbation.change(files, random.Random(f"{fixture.name} {seed}"))
+            yield _run(case, perturbation.name, report_on(changed), changed)
+
+
+def _run(case: Case, name: str, report: Report | None, files: Files) -> Run:
+    told = ", ".join(f"{d.rule} ({d.severity})" for d in report.roots) if report else ""
+    outcome = judge(case, report, files)
+    return Run(case.name, case.rule, str(case.wanted["ray"]), name, outcome, told or "nothing")
+
+
+def _work(job: tuple[Path, int]) -> list[Run]:
+    fixture, seeds = job
+    return list(runs_of(fixture, perturbations(read_files(HEALTHY)), seeds))
+
+
+# ---------------------------------------------------------------- the tables
+
+
+def table(title: str, runs: Iterable[Run], key: str) -> None:
+    """Outcomes by one field, one row a value."""
+    counts: dict[str, Counter[str]] = {}
+    for run in runs:
+        counts.setdefault(str(getattr(run, key)), Counter())[run.outcome] += 1
+    width = max(map(len, counts), default=0)
+    print(f"\n{title:<{width}}  " + "  ".join(f"{name:>6}" for name in OUTCOMES) + "  right of all")
+    for name, found in counts.items():
+        cells = "  ".join(f"{found[outcome]:>6}" for outcome in OUTCOMES)
+        print(f"{name:<{width}}  {cells}  {share(found):>11.1%}")
+
+
+def share(found: Counter[str]) -> float:
+    """Right runs among those in which the root's evidence is there."""
+    able = found.total() - found["less"]
+    return found["right"] / able if able else 1.0
+
+
+def options() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--only", nargs="*", default=[], metavar="WORD", help="names hold a word")
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("-v", "--verbose", action="store_true")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Run and print; 0 where the targets are met."""
+    told = options()
+    fixtures = [
+        path.parent
+        for path in sorted(FIXTURES.glob("*/fixture.toml"))
+        if not told.only or any(word in path.parent.name for word in told.only)
+    ]
+    with multiprocessing.Pool(told.jobs) as pool:
+        jobs = [(fixture, told.seeds) for fixture in fixtures]
+        runs = [run for found in pool.imap(_work, jobs) for run in found]
+    for run in runs:
+        if run.outcome in ("wrong", "missed") or (told.verbose and run.outcome == "less"):
+            print(
+                f"{run.outcome:<6} {run.fixture}: {run.perturbation}: "
+                f"wanted {run.rule}, told {run.told}"
+            )
+    table("rule", sorted(runs, key=lambda r: r.rule), "rule")
+    table("Ray", sorted(runs, key=lambda r: [*map(int, r.ray.split("."))]), "ray")
+    table("perturbation", runs, "perturbation")
+    plain = Counter(r.outcome for r in runs if r.perturbation == "as it is")
+    changed = Counter(r.outcome for r in runs if r.perturbation != "as it is")
+    print(
+        f"\n{len(fixtures)} fixtures as they are: {share(plain):.1%} right, {plain['wrong']} wrong; "
+        f"{changed.total():,} perturbed runs: {share(changed):.1%} right, {changed['less']} say less, "
+        f"{changed['wrong']} wrong"
+    )
+    met = share(plain) == 1.0 and share(changed) >= 0.95 and not changed["wrong"]
+    return 0 if met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
