@@ -286,7 +286,8 @@ def _later(attempt: Attempt, event: Event) -> str:
     first = attempt.ranks[0].at if attempt.ranks else None
     if event.at is None or first is None or not 0 <= event.at - first < float("inf"):
         return ""
-    return f" by {event.at - first:.2g} s"
+    after = event.at - first
+    return f" by {after:.1f} s" if after >= 1 else f" by {after * 1000:.0f} ms"
 
 
 def _subjects(run: Run) -> Iterator[Subject]:

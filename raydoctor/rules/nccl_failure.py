@@ -1,0 +1,282 @@
+"""A collective operation of NCCL timed out or failed: GPU workers waited for a rank that did not come.
+
+## What you see
+In workers' `.err`: `[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=158046, OpType=ALLREDUCE, …,
+Timeout(ms)=600000) ran for 600027 milliseconds before timing out.`, then `… we are taking the entire process down.`
+and SIGABRT: Ray sees workers that end suddenly. Or an exception: `torch.distributed.DistBackendError: NCCL error
+in: … unhandled system error`, `remote process exited or there was a network error`.
+
+## Why
+All ranks must make the same calls in the same order. One that raised, was killed, hangs in its data loader or took
+another branch never comes, and after ten minutes the *others* report the time-out. So the rank to look at is the one
+that reports nothing, or is behind (a lower `SeqNum`), not the ones that do. NCCL errors at the start are mostly the
+network: the wrong interface, a firewall, too little `/dev/shm`.
+
+## Confirm
+- Who did not report? Its `worker-*.err`, its stack (`py-spy dump`) while the others wait.
+- `TORCH_NCCL_TRACE_BUFFER_SIZE=2000` with `TORCH_NCCL_DUMP_ON_TIMEOUT=1` writes what each rank did last.
+- `NCCL_DEBUG=INFO` says which interface and which call failed.
+
+## Fix
+Mend the rank that did not come. Where work before a collective legitimately takes longer, raise the time-out:
+`TorchConfig(timeout_s=…)`. For errors of the network: `NCCL_SOCKET_IFNAME`.
+
+## Not this when
+A rank's process ended by itself before that (`ray-oom-kill`, `worker-native-crash`, `task-exception`, …): then its
+diagnosis stands above this one. Without a recorded end of a worker such a line proves nothing and is left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from raydoctor.case import Case
+from raydoctor.facts import WorkerExit
+from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.rule import Example, Signal, rule
+from raydoctor.rules import _evidence as evidence
+from raydoctor.rules import _train as train
+from raydoctor.rules._failures import SIGNALS, failures
+from raydoctor.rules._task_error import Printed, error_entity
+from raydoctor.signals import WORKER_DIED, WORKER_EXIT
+
+_DOC = "https://docs.ray.io/en/latest/train/user-guides/using-gpus.html"
+_TORCH_DOC = "https://docs.pytorch.org/docs/stable/torch_nccl_environment_variables.html"
+_LONGEST = 160
+_PEER_GONE = ("remote process exited", "ncclRemoteError", "socketProgress")
+_EARLIER = 3600.0
+"""Seconds before a report in which a peer's end may have caused it: longer than any usual time-out."""
+
+WATCHDOG = Signal(
+    "nccl.timeout",
+    "Watchdog caught collective operation timeout: WorkNCCL(",
+    r"\[Rank (?P<rank>\d+)\] Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=(?P<seq>\d+), OpType=(?P<op>\w+)"
+    r"(?:, [^()]*)?, Timeout\(ms\)=(?P<limit>\d+)\) ran for (?P<ms>\d+) milliseconds",
+    ("worker-err", "worker-echo"),
+    "[rank1]:[E1121 07:34:12.715298746 ProcessGroupNCCL.cpp:607] [Rank 1] Watchdog caught collective operation timeout: WorkNCCL("
+    "SeqNum=158046, OpType=ALLREDUCE, NumelIn=2867200, NumelOut=2867200, Timeout(ms)=600000) ran for 600027 milliseconds before timing out.",
+    fold=("rank",),
+)
+_W = "cd09fc46897e18918275a6d03cc3a6abc2becabe5e0fd27a533d35a7"
+_W2 = "b12e2f43e80a8ffe0602be5efcee3d0268ebc7cb3760c4a29e21fad8"
+_LOGS = {"logs/raylet.out": ""}
+
+
+def _exit_line(worker: str, second: int = 50) -> str:
+    text = WORKER_EXIT.sample.replace(_W, worker)
+    return f"[2026-11-21 07:34:{second},741 W 8 8] (gcs_server) gcs_worker_manager.cc:70: {text}\n"
+
+
+def _report(rank: int, seq: int = 158046) -> str:
+    text = WATCHDOG.sample.replace("[Rank 1]", f"[Rank {rank}]").replace("[rank1]", f"[rank{rank}]")
+    return text.replace("SeqNum=158046", f"SeqNum={seq}") + "\n"
+
+
+_RAISED = (
+    "Traceback (most recent call last):\nray.exceptions.RayTaskError(DistBackendError): ray::Trainer.step() (pid=389, ip=10.0.0.2, "
+    "actor_id=7dbdc85090b37cd39fb9e77001000000, repr=<train.Trainer object>)\n"
+    '  File "/app/train.py", line 49, in step\n    dist.all_reduce(loss)\n'
+    "torch.distributed.DistBackendError: NCCL error in: /pytorch/torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp:3690, unhandled system "
+    "error (run with NCCL_DEBUG=INFO for details), NCCL version 2.26.2\nncclSystemError: System call failed\n"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Report:
+    """A rank that waited in vain."""
+
+    rank: int
+    seq: int
+    event: Event
+    exit: WorkerExit | None
+
+
+@rule(
+    tier="root",
+    severity="error",
+    rank=29,
+    looks_for=(WATCHDOG, *SIGNALS, WORKER_EXIT, WORKER_DIED),
+    examples=(
+        Example(
+            "ranks 0 and 2 wait for rank 1",
+            {
+                f"logs/worker-{_W}-01000000-379.err": _report(0),
+                f"logs/worker-{_W2}-01000000-381.err": _report(2),
+                "logs/gcs_server.out": _exit_line(_W) + _exit_line(_W2, 51),
+                **_LOGS,
+            },
+            roots=("nccl-failure",),
+            says=("2 ranks", "600 s", "ALLREDUCE", "rank 1 did not report", "timeout_s=1800"),
+        ),
+        Example(
+            "one rank is behind the other",
+            {
+                f"logs/worker-{_W}-01000000-379.err": _report(0, 96120),
+                f"logs/worker-{_W2}-01000000-381.err": _report(1, 64088),
+                "logs/gcs_server.out": _exit_line(_W) + _exit_line(_W2, 51),
+                **_LOGS,
+            },
+            roots=("nccl-failure",),
+            says=("rank 1 was behind (operation 64088 of 96120)",),
+        ),
+        Example(
+            "an error of the network, as an exception",
+            {"driver.log": _RAISED, "logs/gcs_server.out": "", **_LOGS},
+            roots=("nccl-failure",),
+            says=("unhandled system error", "NCCL_DEBUG", "NCCL_SOCKET_IFNAME"),
+        ),
+        Example(
+            "a worker that prints such a line and lives",
+            {
+                f"logs/worker-{_W}-01000000-379.err": _report(0),
+                "driver.log": f"(Trainer pid=379) {_report(0)}",
+                "logs/gcs_server.out": "",
+                **_LOGS,
+            },
+        ),
+    ),
+)
+def nccl_failure(case: Case) -> Iterator[Finding]:
+    """One finding for the time-outs, one per place for the exceptions."""
+    reports = _reports(case)
+    if any(report.exit for report in reports):
+        yield _timed_out(case, reports)
+    raised: dict[str, list[Printed]] = {}
+    for seen in failures(case):
+        error = seen.failure.raised
+        if error and (
+            error.name == "DistBackendError" or error.message.startswith("NCCL error in")
+        ):
+            raised.setdefault(error_entity(seen).value, []).append(seen)
+    for seen_alike in raised.values():
+        yield _error(case, seen_alike, reports)
+
+
+def _reports(case: Case) -> list[_Report]:
+    found: dict[int, _Report] = {}
+    for event in case.of("nccl.timeout"):
+        worker = next((e.value for e in event.source.entities if e.kind == "worker"), "")
+        exit_ = case.exit_of(worker) if worker else None
+        if exit_ is None and not worker and event.pid is not None:
+            exit_ = case.exit_of_process(event.pid, ip=event["ip"])
+        if exit_ is None or not exit_.expected:
+            report = _Report(int(event["rank"]), int(event["seq"]), event, exit_)
+            known = found.setdefault(report.rank, report)
+            if known.exit is None and exit_ is not None:
+                found[report.rank] = report
+    return [found[rank] for rank in sorted(found)]
+
+
+def _timed_out(case: Case, reports: list[_Report]) -> Finding:
+    exits = list({e.entity: e for r in reports if (e := r.exit)}.values())
+    first = reports[0].event
+    seconds = int(first["limit"]) // 1000
+    who = f"{len(reports)} ranks" if len(reports) > 1 else f"Rank {reports[0].rank}"
+    links = [
+        Link(
+            r.event,
+            f"rank {r.rank} waited {seconds} s in operation {r.seq}, {r.event['op']}, and gave up",
+        )
+        for r in reports[:2]
+    ]
+    links += [link for exit_ in exits[:1] for link in evidence.exit_links(exit_, most=1)]
+    return Finding(
+        f"{who} waited {seconds} s in vain for a collective operation of NCCL ({first['op']}) and ended; {_absent(reports)}",
+        tuple(links),
+        explains=evidence.exit_entities(exits),
+        caused_by=tuple(_earlier(case, exits)),
+        subjects=tuple(
+            Subject("worker", r.exit.worker or None, f"rank {r.rank}", r.exit.pid)
+            for r in reports
+            if r.exit
+        )[:10],
+        count=len(reports),
+        remedies=tuple(_remedies(seconds, _missing(reports))),
+        covers=(*case.of("nccl.timeout"), *evidence.exit_events(exits)),
+    )
+
+
+def _missing(reports: Sequence[_Report]) -> list[int]:
+    ranks = {report.rank for report in reports}
+    return [rank for rank in range(max(ranks)) if rank not in ranks]
+
+
+def _absent(reports: Sequence[_Report]) -> str:
+    """Whom to look at: who reports nothing, else who is behind."""
+    if missing := _missing(reports):
+        names = evidence.join_names(map(str, missing), most=6)
+        return (
+            f"rank {names} did not report, so look there"
+            if len(missing) == 1
+            else f"ranks {names} did not report, so look there"
+        )
+    last, ahead = min(reports, key=lambda r: r.seq), max(r.seq for r in reports)
+    if last.seq < ahead:
+        return f"rank {last.rank} was behind (operation {last.seq} of {ahead})"
+    return "the rank they waited for is one that reported nothing"
+
+
+def _earlier(case: Case, own: Sequence[WorkerExit]) -> Iterator[Entity]:
+    """Ends and exceptions of peers that came first."""
+    begin = min((e.at for e in own if e.at is not None), default=None)
+    mine = {exit_.entity for exit_ in own}
+    for exit_ in case.exits:
+        if exit_.entity in mine or begin is None or exit_.at is None:
+            continue
+        if 0 < begin - exit_.at <= _EARLIER:
+            yield from exit_.entities
+    for seen in train.errors(case):
+        if seen.event.at is None or begin is None or seen.event.at < begin:
+            yield error_entity(seen)
+
+
+def _error(case: Case, seen: list[Printed], reports: list[_Report]) -> Finding:
+    failure = seen[0].failure
+    what = failure.raised.message if failure.raised else ""
+    said = what.partition(": ")[2].partition(", ")[2] or what
+    who = failure.function if len(seen) == 1 else f"{len(seen)} × {failure.function}"
+    gone = any(text in what for text in _PEER_GONE)
+    causes = [e for exit_ in case.exits for e in exit_.entities] if gone else []
+    return Finding(
+        f"NCCL failed in {who}: {said[:_LONGEST]}",
+        (
+            Link(
+                seen[0].event,
+                f"{failure.function} raised {failure.raised.name if failure.raised else 'it'}",
+            ),
+        ),
+        explains=(error_entity(seen[0]),),
+        caused_by=tuple(causes),
+        subjects=(Subject("task", None, failure.function, failure.pid),),
+        count=max(1, evidence.total([s.event for s in seen])),
+        remedies=tuple(_remedies(0, [])),
+        covers=tuple(e for s in seen for e in (s.event, *s.inside)),
+    )
+
+
+def _remedies(seconds: int, missing: Sequence[int]) -> Iterator[Remedy]:
+    if seconds:
+        who = f"rank {missing[0]}" if missing else "the rank that did not come"
+        yield Remedy(
+            f"See what {who} did while the others waited",
+            (
+                "less logs/worker-*.err   # of the rank that reports no time-out",
+                'ray.init(runtime_env={"env_vars": {"TORCH_NCCL_TRACE_BUFFER_SIZE": "2000", "TORCH_NCCL_DUMP_ON_TIMEOUT": "1"}})',
+            ),
+            doc=_TORCH_DOC,
+        )
+        yield Remedy(
+            "Wait longer, if work before the operation may take that long",
+            (f"TorchTrainer(..., torch_config=TorchConfig(timeout_s={max(1800, 2 * seconds)}))",),
+            doc=_DOC,
+        )
+        return
+    yield Remedy(
+        "Let NCCL say what failed, and tell it which network to use",
+        (
+            'ray.init(runtime_env={"env_vars": {"NCCL_DEBUG": "INFO", "NCCL_SOCKET_IFNAME": "eth0"}})   # the interface between the nodes',
+            "df -h /dev/shm   # in containers: --shm-size",
+        ),
+        doc=_DOC,
+    )
