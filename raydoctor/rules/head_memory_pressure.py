@@ -1,0 +1,303 @@
+"""The node ran low on memory because of a driver or of one of Ray's own daemons, not of a task.
+
+## What you see
+Small tasks or idle workers are killed for memory (`OutOfMemoryError`, `NODE_OUT_OF_MEMORY`) again and again, and the
+memory does not go down. In the report's `Top 10 memory users` the first is the driver's script, `gcs_server`,
+`dashboard.py`, an agent or the raylet. Or nothing is there to be killed: `Worker killer did not select any workers to
+kill even though memory usage is high.`
+
+## Why
+Ray's memory monitor ends workers only. Drivers and, on the head, the GCS and the dashboard share the node's memory with
+them: results that a driver collects with `ray.get`, data that it loads before it hands it out; task events, dead actors
+and dead workers that the GCS remembers; the dashboard's cache of events.
+
+## Confirm
+- The report in that node's `raylet.out`: who is first, and how much all workers together hold.
+- `ray memory` for references that a driver keeps; `ps -eo pid,rss,args --sort=-rss | head` on the node.
+
+## Fix
+Keep data out of the driver (references, not values; write results from tasks), run the driver somewhere else, keep
+tasks off the head (`--num-cpus=0`), or give that node more memory.
+
+## Not this when
+Workers hold most of it (`ray-oom-kill`), or the kernel's OOM killer was first (`kernel-oom-kill`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from raydoctor.case import Case
+from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.rule import Example, Signal, rule
+from raydoctor.rules import _evidence as evidence
+from raydoctor.rules import _oom as oom
+from raydoctor.rules._oom import OOM_KILL, OOM_SUMMARY, Holder, Report
+from raydoctor.signals import JOB_STARTED, RAYLET
+
+NONE_LEFT = (
+    Signal(
+        "oom.none_to_kill",
+        "to kill even though memory usage is high",
+        r"^Worker killer did not select (?:a worker|any workers) to kill even though memory usage is high",
+        RAYLET,
+        "Worker killer did not select any workers to kill even though memory usage is high. Other Ray processes (e.g. driver, "
+        "raylet, dashboard agent, runtime environment agent, GCS server, API server, etc.) or other non-ray processes may be",
+    ),
+    Signal(
+        "oom.none_to_kill",
+        "but no workers are available for killing",
+        r"^Memory usage above threshold but no workers are available for killing",
+        RAYLET,
+        "Memory usage above threshold but no workers are available for killing.",
+    ),
+)
+
+_DAEMONS = {
+    "the GCS": re.compile(r"/gcs_server\b"),
+    "the raylet": re.compile(r"/raylet/raylet\b"),
+    "a dashboard agent": re.compile(r"^ray::DashboardAgent|/dashboard/agent\.py"),
+    "a runtime environment agent": re.compile(r"^ray::RuntimeEnvAgent|/runtime_env/agent/main\.py"),
+    "the dashboard": re.compile(r"^ray-dashboard-|/dashboard/dashboard\.py"),
+    "the log monitor": re.compile(r"/log_monitor\.py"),
+    "the autoscaler's monitor": re.compile(r"/autoscaler/_private/monitor\.py"),
+    "a Ray Client server": re.compile(r"ray\.util\.client\.server"),
+}
+"""Command lines of Ray 2.9 to 2.60."""
+_SHARE = 0.4
+"""Of the used memory: what makes one process the reason."""
+_NEXT_TO_NOTHING = 0.1
+"""Of what the reason holds."""
+
+_DOC = "https://docs.ray.io/en/latest/ray-core/head-node-memory-management.html"
+_N = "b602e060e05b305dcaf6e8561907c08d88f316e2e5c2c4bd8cdda05d"
+_W = "da7080329b294e229ba3bfab493f95062e40fa3514e5e0d48058dabb"
+_JOB = "[2026-11-21 10:48:37,600 I 17 17] (gcs_server) gcs_job_manager.cc:80: Registering job. job_id=01000000 driver_pid=300\n"
+
+
+def _kill(top: str) -> str:
+    return (
+        "[2026-11-21 10:49:14,541 I 291 291] (raylet) node_manager.cc:3199: Killing 1 worker(s), kill details: Memory on the node "
+        f"(IP: 10.0.0.2, ID: {_N}) was 3.43GB used / 4.00GB limit (0.856664)\n"
+        "OOM kill reason: Memory usage 3679399936B exceeded threshold of 3650722304B (85.0% of 4294967296B limit)\n"
+        "Ray killed 1 worker(s) based on the killing policy\nConsidered workers: [\n"
+        f"Selected to kill: (Task: job ID=01000000, lease ID={'0' * 64}, task name=summarize, required resources={{CPU: 1}}, pid=400, "
+        f"actual memory used=0.05GB, worker ID={_W})\n]\nTop 10 memory users: PID\tMEM(GB)\tCOMMAND\n{top}\n400\t0.05\tray::summarize\n"
+    )
+
+
+@rule(
+    tier="root",
+    severity="error",
+    rank=19,
+    looks_for=(*OOM_KILL, OOM_SUMMARY, *NONE_LEFT, *JOB_STARTED),
+    examples=(
+        Example(
+            "the driver holds it, a small task is killed",
+            {
+                "logs/raylet.out": _kill("300\t2.80\tpython train.py --epochs 3"),
+                "logs/gcs_server.out": _JOB,
+            },
+            roots=("head-memory-pressure",),
+            says=("train.py", "2.8 of 4.0 GB", "summarize", "driver"),
+        ),
+        Example(
+            "the GCS holds it",
+            {
+                "logs/raylet.out": _kill("17\t2.80\t/home/user/venv/lib/ray/core/src/ray/gcs/gcs_server --log_dir=/tmp"),
+                "logs/gcs_server.out": _JOB,
+            },
+            roots=("head-memory-pressure",),
+            says=("the GCS", "--num-cpus=0", "RAY_task_events_max_num_task_in_gcs"),
+        ),
+        Example(
+            "nothing is there to be killed",
+            {
+                "logs/raylet.out": f"[2026-11-21 10:49:14,541 W 291 291] (raylet) worker_killing_policy_by_time.cc:65: {NONE_LEFT[0].sample}\n",
+                "logs/gcs_server.out": _JOB,
+            },
+            roots=("head-memory-pressure",),
+            says=("no worker",),
+        ),
+        Example(
+            "a process that is no driver of this cluster: Ray's kill is told, and whom it should have been",
+            {
+                "logs/raylet.out": _kill("999\t2.80\tjava -Xmx3g Server"),
+                "logs/gcs_server.out": _JOB,
+            },
+            roots=("ray-oom-kill",),
+        ),
+        Example(
+            "the driver is first, but workers together hold more",
+            {
+                "logs/raylet.out": _kill(
+                    "300\t1.20\tpython train.py\n401\t1.00\tray::load\n402\t1.00\tray::load"
+                ),
+                "logs/gcs_server.out": _JOB,
+            },
+            roots=("ray-oom-kill",),
+        ),
+    ),
+)  # fmt: skip
+def head_memory_pressure(case: Case) -> Iterator[Finding]:
+    """One finding per node and episode; one per node where nothing could be killed."""
+    told = set()
+    for strikes in oom.episodes(oom.reports(case)):
+        hog = _hog(case, max(strikes, key=lambda r: r.used_gb))
+        told.add(strikes[0].node)
+        if hog:
+            yield _finding(case, strikes, hog)
+    by_node: dict[str, list[Event]] = {}
+    for event in case.of(NONE_LEFT[0].kind):
+        if not case.torn_down(event):
+            by_node.setdefault(case.node_of(event.source), []).append(event)
+    for node, events in by_node.items():
+        if node not in told:
+            yield _nothing_to_kill(case, node, events)
+
+
+@dataclass(frozen=True, slots=True)
+class _Hog:
+    """The process that held the memory."""
+
+    who: str
+    """`the driver (python train.py)`, `the GCS`."""
+    holder: Holder
+    report: Report
+    is_driver: bool
+
+
+def _hog(case: Case, report: Report) -> _Hog | None:
+    """The largest user, where it is a driver or a daemon and holds more than all workers together."""
+    if not report.holders:
+        return None
+    first = report.holders[0]
+    workers = sum(h.gb for h in report.holders if h.is_worker and not _daemon(h))
+    if first.gb < _SHARE * report.used_gb or first.gb <= workers:
+        return None
+    if name := _daemon(first):
+        return _Hog(name, first, report, False)
+    if first.pid in {job.driver_pid for job in case.ledger.jobs.values()}:
+        return _Hog(f"the driver ({_command(first.name)})", first, report, True)
+    return None
+
+
+def _daemon(holder: Holder) -> str:
+    return next((name for name, words in _DAEMONS.items() if words.search(holder.name)), "")
+
+
+def _command(command: str) -> str:
+    """`python train.py`: without the folders."""
+    words = [word.rpartition("/")[2] if word.startswith("/") else word for word in command.split()]
+    return " ".join(words)[:60]
+
+
+def _finding(case: Case, strikes: list[Report], hog: _Hog) -> Finding:
+    victims = [v for s in strikes for v in s.victims]
+    exits = oom.exits_of(case, strikes, victims)
+    told = tuple(e for s in strikes for e in s.others if e.kind != "worker.exit")
+    killed = max(sum(s.killed * s.event.count for s in strikes), evidence.deaths(exits))
+    links = [Link(s.event, _shows(s, hog)) for s in dict.fromkeys((strikes[0], strikes[-1]))]
+    links += evidence.exit_links(exits[0], most=1) if exits else ()
+    links += [Link(e, f"the driver got {e['type']}") for e in told if e.kind == "driver.exception"][:1]  # fmt: skip
+    return Finding(
+        _headline(hog, victims, killed),
+        tuple(links),
+        explains=(
+            *evidence.exit_entities(exits),
+            *(Entity("worker", v.worker) for v in victims if v.worker),
+            Entity("memory", f"{strikes[0].node}@{strikes[0].event.at or 0:.3f}"),
+        ),
+        subjects=(Subject("process", None, _command(hog.holder.name), hog.holder.pid, hog.report.node),),
+        count=killed,
+        severity=evidence.severity(case, exits) if exits else None,
+        remedies=tuple(_remedies(hog)),
+        covers=(
+            *(s.event for s in strikes),
+            *told,
+            *evidence.exit_events(exits),
+            *oom.summaries(case, strikes),
+            *case.of(NONE_LEFT[0].kind),
+        ),
+    )  # fmt: skip
+
+
+def _headline(hog: _Hog, victims: list[Holder], killed: int) -> str:
+    holder, report = hog.holder, hog.report
+    names = evidence.join_names(v.function for v in victims)
+    whom = f"{evidence.many(killed, 'worker')}{f' ({names})' if names else ''}"
+    small = bool(victims) and max(v.gb for v in victims) < _NEXT_TO_NOTHING * holder.gb
+    return (
+        f"{hog.who} (pid {holder.pid}) held {holder.gb:.1f} of {report.limit_gb:.1f} GB on node {report.ip}, and Ray's memory "
+        f"monitor killed {whom}{', which held next to nothing' if small else ''}"
+    )
+
+
+def _shows(strike: Report, hog: _Hog) -> str:
+    pid = hog.holder.pid
+    held = next((f", {h.gb:.2f} of them by pid {pid}" for h in strike.holders if h.pid == pid), "")
+    used = f"memory monitor: {strike.used_gb:.2f} of {strike.limit_gb:.2f} GB used{held}"
+    return f"{used}; it ends {evidence.many(strike.killed, 'worker')}"
+
+
+def _nothing_to_kill(case: Case, node: str, events: list[Event]) -> Finding:
+    ip = case.ledger.node_ips.get(node, "")
+    return Finding(
+        f"The memory{f' of node {ip}' if ip else ''} is nearly full, and no worker can be killed to free it: a driver, a daemon or "
+        "another program holds it",
+        (Link(events[0], "the memory monitor wants to free memory and finds no worker to end"),),
+        explains=(Entity("memory", f"{node}@none"),),
+        subjects=(Subject("node", node or None, ip or None),),
+        count=evidence.total(events),
+        severity="warning",
+        remedies=(
+            Remedy(
+                "Find who holds it",
+                ("ps -eo pid,rss,args --sort=-rss | head   # on that node",),
+                doc=_DOC,
+            ),
+        ),
+        covers=tuple(events),
+    )  # fmt: skip
+
+
+def _remedies(hog: _Hog) -> Iterator[Remedy]:
+    gb, limit = hog.holder.gb, hog.report.limit_gb
+    if hog.is_driver:
+        yield Remedy(
+            f"Keep the {gb:.1f} GB out of the driver: pass references on, and take results one at a time",
+            (
+                "refs = [summarize.remote(load.remote(part)) for part in parts]   # values stay in the object store",
+                "while refs:\n    ready, refs = ray.wait(refs)\n    handle(ray.get(ready[0]))   # one in memory, not all",
+            ),
+            doc="https://docs.ray.io/en/latest/ray-core/patterns/ray-get-too-many-objects.html",
+        )
+        yield Remedy(
+            f"Or run the driver on a node with more than {limit:.1f} GB, apart from the workers",
+            ("ray job submit --entrypoint-memory=<bytes> …   # Ray places the driver",),
+            doc="https://docs.ray.io/en/latest/cluster/running-applications/job-submission/index.html",
+        )
+        return
+    yield Remedy(
+        f"Keep tasks off the node of {hog.who}, so that the memory is its own",
+        ("ray start --head --num-cpus=0 …   # KubeRay: rayStartParams: num-cpus: '0'",),
+        risk="disruptive",
+        doc=_DOC,
+    )
+    if hog.who == "the GCS":
+        yield Remedy(
+            "Let the GCS remember fewer tasks",
+            ("RAY_task_events_max_num_task_in_gcs=10000 ray start --head …   # default 100000",),
+            risk="disruptive",
+            doc=_DOC,
+        )
+    if hog.who == "the dashboard":
+        yield Remedy(
+            "Let the dashboard keep fewer events",
+            ("RAY_DASHBOARD_MAX_EVENTS_TO_CACHE=1000 ray start --head …",),
+            risk="disruptive",
+            doc=_DOC,
+        )
+    yield Remedy(f"Or give the node more than {limit:.1f} GB of memory", risk="disruptive")
