@@ -57,9 +57,21 @@ RECOVERY = f"[2026-11-21 07:58:19,579 I 16 486] core_worker.cc:1044: {NODE_LOST.
 )
 
 
+NIL = "f" * 56
+"""What stands for the object where a task's argument failed: the task got the error in the object's place."""
+
+
+def named(listed: Iterable[str]) -> list[str]:
+    """The objects among these ids, each once; the nil id only if there is no other."""
+    unique = list(dict.fromkeys(listed))
+    return [o for o in unique if o != NIL] or unique
+
+
 def described(case: Case, object_: str) -> str:
     """Who created an object and how, from its id: `a return value of task make_features (c8ef45ccd011)`."""
     parts = ids.parse_object_id(object_)
+    if object_ == NIL:
+        return "an argument of a task"
     if parts is None:
         return f"object {evidence.short(object_)}"
     how = "a ray.put value" if parts.put else "a return value"
@@ -81,7 +93,7 @@ def task_named(case: Case, task: str) -> str:
 def made_by(object_: str) -> str:
     """`PUT`, `ACTOR` or `TASK`, as the id tells."""
     parts = ids.parse_object_id(object_)
-    if parts is None:
+    if parts is None or object_ == NIL:
         return "UNKNOWN"
     return "PUT" if parts.put else "ACTOR" if parts.actor else "TASK"
 
@@ -100,7 +112,7 @@ class Loss:
 
 def finding(case: Case, losses: list[Loss], why: str, remedies: tuple[Remedy, ...]) -> Finding:
     """All objects that are lost for one reason."""
-    lost = list(dict.fromkeys(loss.object for loss in losses))
+    lost = named(loss.object for loss in losses)
     nodes = dead_nodes(case)
     with_node = f" with {_nodes(case, nodes)}" if nodes else ""
     return Finding(
@@ -111,7 +123,10 @@ def finding(case: Case, losses: list[Loss], why: str, remedies: tuple[Remedy, ..
         subjects=tuple(Subject("object", o) for o in lost[:10]),
         count=len(lost),
         remedies=remedies,
-        covers=(*(loss.event for loss in losses), *raised_for(case, lost)),
+        covers=(
+            *(loss.event for loss in losses),
+            *raised_for(case, {loss.object for loss in losses}),
+        ),
     )
 
 
@@ -177,7 +192,8 @@ PERSIST = Remedy(
 def run_again(case: Case, object_: str, steps: tuple[str, ...] = ()) -> Remedy:
     """Retries for the task that made an object."""
     parts = ids.parse_object_id(object_)
-    task = f" (task {task_named(case, parts.task)})" if parts else ""
+    known = parts is not None and object_ != NIL
+    task = f" (task {task_named(case, parts.task)})" if parts and known else ""
     default = (
         "@ray.remote(max_retries=3)        # the default; max_retries=0 forbids it, -1 is without end",
     )

@@ -100,7 +100,7 @@ def object_fetch_timeout(case: Case) -> Iterator[Finding]:
     """Fetches that Ray gave up; those that the program gave up while Ray still tried."""
     failed = case.of("object.fetch_timed_out")
     if failed:
-        yield _finding(case, failed, list(dict.fromkeys(e["object"] for e in failed)))
+        yield _finding(case, failed, objects.named(e["object"] for e in failed))
         return
     # Only the driver's own waiting can be what its deadline ended.
     waits = [e for e in case.of("object.not_local") if e.source.role == "core-driver"]
@@ -150,7 +150,7 @@ def _finding(case: Case, failed: list[Event], lost: list[str]) -> Finding:
         subjects=tuple(Subject("object", o) for o in lost[:10]),
         count=len(lost),
         remedies=(_OWNER, _LONGER, objects.PERSIST),
-        covers=(*waits, *(failed if timed_out else ()), *objects.raised_for(case, lost)),
+        covers=(*waits, *(failed if timed_out else ()), *objects.raised_for(case, {*lost, *(e["object"] for e in failed if e["object"])})),
         gaps=(_WHY_SILENT,),
     )  # fmt: skip
 

@@ -81,8 +81,11 @@ _RAISED = "ray.exceptions.ObjectLostError: "
 def object_lost(case: Case) -> Iterator[Finding]:
     """One finding per kind of creator: all objects that are gone."""
     by_maker: dict[str, list[objects.Loss]] = {}
-    for event in case.of("object.lost"):
-        maker = objects.made_by(event["object"])
+    events = case.of("object.lost")
+    known = objects.named(e["object"] for e in events)
+    for event in events:
+        # A failed argument is told without its id: that of another loss, if there is one.
+        maker = objects.made_by(event["object"] if event["object"] in known else known[0])
         by_maker.setdefault(maker, []).append(objects.Loss(event, event["object"], maker))
     for maker, losses in by_maker.items():
         yield objects.finding(case, losses, _WHY[maker], _remedies(case, maker, losses[0].object))

@@ -178,7 +178,7 @@ def task_exception(case: Case) -> Iterator[Finding]:
     groups: dict[tuple[str, str, str], _Group] = {}
     for seen in failures(case):
         failure = seen.failure
-        if failure.is_rays_own or is_about_pickling(failure.raised) or _is_too_large(failure):
+        if failure.is_rays_own or is_about_pickling(failure.raised) or _is_of_another_rule(failure):
             continue
         kind, place = kind_and_place(seen)
         groups.setdefault((failure.function, kind, str(place or "")), _Group()).add(seen)
@@ -187,9 +187,13 @@ def task_exception(case: Case) -> Iterator[Finding]:
             yield _finding(function, kind, group)
 
 
-def _is_too_large(failure: Failure) -> bool:
-    """A task that defines a function over Ray's size limit: `large-closure` has it."""
-    return failure.raised is not None and "FUNCTION_SIZE_ERROR_THRESHOLD" in failure.raised.message
+_OF_OTHERS = ("FUNCTION_SIZE_ERROR_THRESHOLD", " whose owner is unknown")
+"""What Ray's own ValueErrors say: `large-closure` and `object-owner-unknown` have these."""
+
+
+def _is_of_another_rule(failure: Failure) -> bool:
+    raised = failure.raised
+    return raised is not None and any(words in raised.message for words in _OF_OTHERS)
 
 
 @dataclass(slots=True)

@@ -1,0 +1,291 @@
+"""A reference is used that nothing in this session stands behind any more.
+
+## What you see
+`ValueError: You are trying to access Ray objects whose owner is unknown` (up to Ray 2.49 `An application is trying to
+access …`), `ObjectFreedError: … manually freed using the internal `free` call`, `ReferenceCountingAssertionError: The object has
+already been deleted by the reference counting protocol`, or `OufOfBandObjectRefSerializationException: It is not allowed to
+serialize ray.ObjectRef …`. A rebuilt reference may also wait for ever (`GetTimeoutError`).
+
+## Why
+An ObjectRef is no address: it is good while Ray counts it. Ray counts references that are passed as arguments, returned,
+or kept in a variable. It does not count an id that was written to a file or a database and read back
+(`ObjectRef(bytes)`), a reference from before `ray.shutdown()` or from another driver, or one that was pickled by the
+program itself and unpickled after the last counted one was gone. `free` deletes the value whatever the count says.
+
+## Confirm
+- The id names its creator: digits 41 to 48 are the job, the first 48 the task, an index from `01e1f505` on means `ray.put`.
+- Search the program for `ray.shutdown`, `.binary()`, `.hex()`, `ObjectRef(`, `pickle.dumps` of something that holds references.
+- `RAY_record_ref_creation_sites=1`: errors then say where the reference was made.
+
+## Fix
+Hand references over through Ray: as arguments, as results, in an actor that keeps them. Between sessions or drivers, hand
+over the values, in storage, or let a detached actor of the same namespace own them.
+
+## Not this when
+The owner is known and ended (`owner-died`), or the object was lost with its node (`object-lost`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from raydoctor import ids
+from raydoctor.case import Case
+from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.rule import Example, Signal, rule
+from raydoctor.rules import _evidence as evidence
+from raydoctor.rules import _objects as objects
+from raydoctor.rules._task_error import ERROR_TEXT, printed
+from raydoctor.signals import DRIVER, RAY_EXCEPTION
+
+_DOC = "https://docs.ray.io/en/latest/ray-core/objects.html"
+_OUT_OF_BAND = "https://docs.ray.io/en/latest/ray-core/objects/serialization.html"
+_FREED_TEXT = (
+    "The object was manually freed using the internal `free` call. Please ensure that `free` is only called once the object is no "
+    "longer needed."
+)
+_DELETED_TEXT = "The object has already been deleted by the reference counting protocol. This should not happen."
+_UNKNOWN_TEXT = (
+    "Please make sure that all Ray objects you are trying to access are part of the current Ray session. Note that object IDs "
+    "generated randomly (ObjectID.from_random()) or out-of-band (ObjectID.from_binary(...)) cannot be passed as a task argument "
+    "because Ray does not know which task created them. If this was not how your object ID was generated, please file an issue at "
+    "https://github.com/ray-project/ray/issues/"
+)
+_ID_LIST = "[0-9a-f]{56}[0-9a-f, ]*"
+
+UNKNOWN = Signal(
+    "owner.unknown", " whose owner is unknown",
+    r"^(?:\| )*ValueError: (?:You are|An application is) trying to access (?:a Ray object|Ray objects) whose owner is unknown"
+    rf"(?:\((?P<objects_a>{_ID_LIST})\))?\.(?:.*? Owners not found for objects \[(?P<objects_b>{_ID_LIST})\])?", DRIVER,
+    f"ValueError: You are trying to access Ray objects whose owner is unknown. {_UNKNOWN_TEXT}. Owners not found for objects "
+    f"[{objects.A_PUT}, ].",
+    symptom=True,
+)  # fmt: skip
+"""`core_worker.cc`: the first form, of `ray.get` and `ray.wait`, since 2.50; the other, of a task's arguments, in every Ray."""
+FREED = Signal(
+    "object.freed", objects.HEAD, objects.HEAD_PATTERN + "The object was manually freed", DRIVER, objects.error(_FREED_TEXT),
+    extent="record",
+)  # fmt: skip
+DELETED = Signal(
+    "object.deleted", objects.HEAD, objects.HEAD_PATTERN + "The object has already been deleted by the reference counting", DRIVER,
+    objects.error(_DELETED_TEXT), extent="record",
+)  # fmt: skip
+OUT_OF_BAND = Signal(
+    "ref.out_of_band", "It is not allowed to serialize ray.ObjectRef ",
+    r"It is not allowed to serialize ray\.ObjectRef (?P<object>[0-9a-f]{56})\.(?:.*?\nCallsite: (?P<callsite>[^\n]*))?", DRIVER,
+    f"ray.exceptions.OufOfBandObjectRefSerializationException: It is not allowed to serialize ray.ObjectRef {objects.A_PUT}. If you "
+    "want to allow serialization, set `RAY_allow_out_of_band_object_ref_serialization=1.` If you set the env var, the object is pinned "
+    "forever in the lifetime of the worker process and can cause Ray object leaks. See the callsite and trace to find where the "
+    "serialization occurs.\nCallsite: Disabled. Set RAY_record_ref_creation_sites=1",
+    extent="record",
+)  # fmt: skip
+"""`serialization.py`, Ray 2.40 and later, where the variable was set to 0."""
+
+_HEADS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
+_JOBS = "".join(
+    f"[2026-11-21 10:42:{9 + 26 * n:02d},000 I 8 8] (gcs_server) gcs_job_manager.cc:90: Registering job. job_id=0{n + 1}000000 driver_pid={7 + n}\n"
+    for n in range(2)
+)
+
+
+@rule(
+    tier="root",
+    severity="error",
+    rank=49,
+    looks_for=(UNKNOWN, FREED, DELETED, OUT_OF_BAND, RAY_EXCEPTION, ERROR_TEXT),
+    examples=(
+        Example(
+            "a reference from before ray.shutdown()",
+            {**_HEADS, "logs/gcs_server.out": _JOBS, "driver.log": f"{UNKNOWN.sample}\n"},
+            roots=("object-owner-unknown",),
+            says=("1 reference", "the driver of job 1", "ended"),
+        ),
+        Example(
+            "Ray 2.9, in a task's arguments",
+            {
+                **_HEADS,
+                "driver.log": f"ValueError: An application is trying to access a Ray object whose owner is unknown({objects.A_PUT}). "
+                f"{_UNKNOWN_TEXT}\n",
+            },
+            roots=("object-owner-unknown",),
+            says=("1 reference",),
+        ),
+        Example(
+            "a value that the program freed; a failed argument is told by the nil id",
+            {**_HEADS, "driver.log": f"ray.exceptions.ObjectFreedError: {objects.error(_FREED_TEXT)}Traceback (most recent call last):\n"
+             f"ray.exceptions.RayTaskError(ObjectFreedError): ray::total() (pid=129, ip=10.0.0.2)\n  At least one of the input arguments "
+             f"for this task could not be computed:\nray.exceptions.ObjectFreedError: {objects.error(_FREED_TEXT, objects.NIL)}"},
+            roots=("object-owner-unknown",),
+            says=("1 object", "the driver of job 1", "del ref"),
+        ),
+        Example(
+            "its last reference was gone",
+            {**_HEADS, "driver.log": f"ray.exceptions.ReferenceCountingAssertionError: {objects.error(_DELETED_TEXT)}"},
+            roots=("object-owner-unknown",),
+            says=("last counted reference",),
+        ),
+        Example(
+            "a reference pickled by the program",
+            {**_HEADS, "driver.log": f"{OUT_OF_BAND.sample}\n"},
+            roots=("object-owner-unknown",),
+            says=("refused", "pass the reference"),
+        ),
+        Example(
+            "a task prints all of it",
+            {**_HEADS, "driver.log": f"(check pid=12) {UNKNOWN.sample}\n(check pid=12) {OUT_OF_BAND.sample}\n(check pid=12) "
+             f"{objects.error(_FREED_TEXT)}"},
+        ),
+    ),
+)  # fmt: skip
+def object_owner_unknown(case: Case) -> Iterator[Finding]:
+    """One finding per way of losing a reference."""
+    for kind, judge in (
+        ("owner.unknown", _unknown),
+        ("object.freed", _freed),
+        ("object.deleted", _deleted),
+        ("ref.out_of_band", _refused),
+    ):
+        if events := case.of(kind):
+            yield judge(case, events)
+
+
+def _finding(
+    case: Case, events: list[Event], headline: str, shows: str, remedies: tuple[Remedy, ...]
+) -> Finding:
+    named = _named(events)
+    places = {(e.source, e.line) for e in events}
+    errors = objects.raised_for(case, {*named, *(e["object"] for e in events if e["object"])})
+    around = [p for p in printed(case) if any(_inside(p.event, p.failure.lines, e) for e in events)]
+    same = [e for e in case.of("driver.exception") if (e.source, e.line) in places]
+    return Finding(
+        headline,
+        (Link(events[0], shows),),
+        explains=(*(Entity("object", o) for o in named), Entity("reference", events[0].kind)),
+        subjects=tuple(Subject("object", o) for o in named[:10]),
+        count=len(named) or evidence.total(events),
+        remedies=remedies,
+        covers=(
+            *events, *same, *errors, *(e for p in around for e in (p.event, *p.inside)),
+        ),
+    )  # fmt: skip
+
+
+def _inside(outer: Event, lines: int, event: Event) -> bool:
+    return outer.source == event.source and outer.line <= event.line <= outer.line + lines
+
+
+def _named(events: list[Event]) -> list[str]:
+    """The ids that these records name."""
+    texts = [e["object"] or e["objects_a"] or e["objects_b"] for e in events]
+    return objects.named(o.strip() for text in texts for o in text.split(",") if o.strip())
+
+
+def _what(case: Case, events: list[Event]) -> str:
+    named = _named(events)
+    return objects.described(case, named[0]) if named else "which one the message does not say"
+
+
+# ---------------------------------------------------------------- the four ways
+
+
+def _unknown(case: Case, events: list[Event]) -> Finding:
+    named = _named(events)
+    count = len(named) or evidence.total(events)
+    return _finding(
+        case,
+        events,
+        f"{evidence.many(count, 'reference')} without an owner in this session: {_what(case, events)}{_origin(case, named)}",
+        "Ray knows no owner of this reference",
+        (
+            Remedy(
+                "Hand the reference over through Ray, in the session that made it",
+                (
+                    "f.remote(ref)                     # as an argument, or inside one: f.remote([ref])",
+                    "# not: ObjectRef(bytes), a ref from before ray.shutdown(), an id from a file",
+                ),
+                doc=_DOC,
+            ),
+            Remedy(
+                "Between drivers, let a detached actor own what they share",
+                (
+                    'Owner.options(name="data", lifetime="detached", namespace="shared").remote()',
+                    'ray.get(ray.get_actor("data", namespace="shared").value.remote())',
+                ),
+                doc="https://docs.ray.io/en/latest/ray-core/actors/named-actors.html",
+            ),
+        ),
+    )
+
+
+def _origin(case: Case, named: list[str]) -> str:
+    """Whether its job is one of this capture, and ended or was followed by another."""
+    parts = ids.parse_object_id(named[0]) if named else None
+    jobs = case.ledger.jobs
+    if parts is None or not jobs:
+        return ""
+    if parts.job not in jobs:
+        return "; no job of this session has that number"
+    later = [job for job in jobs if ids.job_number(job) > ids.job_number(parts.job)]
+    if jobs[parts.job].ended is not None or later:
+        return f"; job {ids.job_number(parts.job)} had ended, and its references with it"
+    return ""
+
+
+def _freed(case: Case, events: list[Event]) -> Finding:
+    count = len(_named(events))
+    return _finding(
+        case,
+        events,
+        f"{evidence.many(count, 'object')} used after the program had freed {'it' if count == 1 else 'them'} by Ray's internal "
+        f"free(): {_what(case, events)}",
+        "Ray says that free() was called on it",
+        (
+            Remedy(
+                "Let Ray free it: drop the references instead of calling free()",
+                ("del ref                           # instead of free([ref]); Ray frees what nobody refers to",),
+                doc=_DOC,
+            ),
+        ),
+    )  # fmt: skip
+
+
+def _deleted(case: Case, events: list[Event]) -> Finding:
+    count = len(_named(events))
+    return _finding(
+        case,
+        events,
+        f"{evidence.many(count, 'object')} used after the last counted reference was gone: {_what(case, events)}",
+        "Ray had deleted it: nobody that it counts referred to it",
+        (_THROUGH_RAY,),
+    )
+
+
+def _refused(case: Case, events: list[Event]) -> Finding:
+    told = events[0]["callsite"]
+    site = f", at {told}" if told and not told.startswith("Disabled") else ""
+    return _finding(
+        case,
+        events,
+        f"The program pickles an ObjectRef itself, which is switched off here, so it was refused: {_what(case, events)}{site}",
+        "refused: RAY_allow_out_of_band_object_ref_serialization=0",
+        (
+            _THROUGH_RAY,
+            Remedy(
+                "Or allow it; each such object then stays in memory until the process that pickled it ends",
+                ("unset RAY_allow_out_of_band_object_ref_serialization   # default: 1",),
+                risk="disruptive",
+                doc=_OUT_OF_BAND,
+                since=(2, 40),
+            ),
+        ),
+    )
+
+
+_THROUGH_RAY = Remedy(
+    "Do not pickle references into a file, a database or a message: pass the reference through Ray",
+    (
+        "f.remote(ref)                     # or f.remote([ref]), or keep it in an actor: Ray counts these",
+        "ref = ray.put(value); refs.append(ref)   # whoever made it keeps one while others may use it",
+    ),
+    doc=_OUT_OF_BAND,
+)
