@@ -62,6 +62,13 @@ NODE_REGISTERED = (
         GCS,
         f"Registering node info, node id = {_n}, address = 127.0.0.1, node name = 127.0.0.1",
     ),
+    Signal(
+        "node.registered",
+        "Registering node info, address = ",
+        rf"^Registering node info, address = (?P<ip>[^,\s]+), .*node_id=(?P<node>{_N})",
+        GCS,
+        f"Registering node info, address = 127.0.0.1, node name = 127.0.0.1 node_id={_n}",
+    ),
 )
 RAYLET_SIGTERM = Signal(
     "raylet.sigterm",
