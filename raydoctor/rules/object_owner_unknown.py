@@ -116,7 +116,7 @@ _JOBS = "".join(
              f"ray.exceptions.RayTaskError(ObjectFreedError): ray::total() (pid=129, ip=10.0.0.2)\n  At least one of the input arguments "
              f"for this task could not be computed:\nray.exceptions.ObjectFreedError: {objects.error(_FREED_TEXT, objects.NIL)}"},
             roots=("object-owner-unknown",),
-            says=("1 object", "the driver of job 1", "del ref"),
+            says=("1 object", "task c8ef45ccd011", "del ref"),
         ),
         Example(
             "its last reference was gone",
