@@ -1,0 +1,275 @@
+"""Resource isolation could not be set up, or its share for Ray's own processes is too small.
+
+## What you see
+`ray start --enable-resource-isolation` or `ray.init(enable_resource_isolation=True)` gives up after some 40 s: `The
+current node timed out during startup`. The raylet's log ends with `Check failed: … Failed to start CgroupManager due to
+…` (2.50: `Could not create CgroupManager because of …`). Or, while it runs: `System slice memory usage … bytes has
+exceeded the reserved system memory of … bytes` (2.57+).
+
+## Why
+With resource isolation (flags since 2.46) the raylet makes groups of cgroup v2 for its own processes and for workers.
+It needs cgroup v2 alone (not mounted beside v1), the controllers `cpu` and `memory` in the group it starts from, and
+the right to write there: in a container all of that is missing by default. Ray's text calls it a bug of its own;
+it is the machine's set-up.
+
+## Confirm
+- `stat -fc %T /sys/fs/cgroup` prints `cgroup2fs`; `grep cgroup /proc/mounts` shows no other type.
+- `cat /sys/fs/cgroup/cgroup.controllers` lists `cpu` and `memory`; `ls -ld` of the path given with `--cgroup-path`.
+
+## Fix
+Give the raylet a group of cgroup v2 that it may write, or start Ray without isolation. For the second message: reserve
+more memory for Ray's own processes.
+
+## Not this when
+The raylet died later, of something else (`raylet-died`). Advice to turn isolation on stands below every sudden death of a
+worker since 2.56: it says nothing about this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from raydoctor.case import Case
+from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.rule import Example, Signal, rule
+from raydoctor.rules import _evidence as evidence
+from raydoctor.rules._cluster import CHECK_FAILED
+from raydoctor.signals import DRIVER, RAYLET
+
+NOT_STARTED = Signal(
+    "isolation.not_started",
+    "CgroupManager",
+    r"^.*Check failed: .*(?:Could not create CgroupManager because of|Failed to start CgroupManager due to) (?P<why>[^\n]+)",
+    RAYLET,
+    "An unexpected system state has occurred. You have likely discovered a bug in Ray. Please report this issue at "
+    "https://github.com/ray-project/ray/issues and we'll work with you to fix it. Check failed: cgroup_manager_s.ok() Failed to "
+    "start CgroupManager due to Invalid: Cgroupv1 and cgroupv2 are both mounted. Unmount cgroupv1..",
+    symptom=True,
+)
+NOT_MOVED = Signal(
+    "isolation.not_started",
+    "Failed to move process ",
+    r"Failed to move process (?:with pid )?\S+ into (?:the )?(?:system|application|workers) cgroup(?P<why>[^\n]*)",
+    RAYLET,
+    "Check failed: cgroup_mgr.AddProcessToSystemCgroup(pid) Failed to move process 305 into the system cgroup with error. "
+    "PermissionDenied",
+    symptom=True,
+)
+SLICE_FULL = Signal(
+    "isolation.slice_full",
+    " bytes has exceeded the reserved system memory of ",
+    r"^System slice memory usage (?P<used>\d+) bytes has exceeded the reserved system memory of (?P<reserved>\d+) bytes",
+    RAYLET,
+    "System slice memory usage 2147483648 bytes has exceeded the reserved system memory of 1073741824 bytes. This can prevent "
+    "Ray from being able to provide the proper protection",
+    symptom=True,
+)
+REFUSED = (
+    Signal(
+        "isolation.refused",
+        " cannot be set when resource isolation is not enabled.",
+        r"^ValueError: (?P<option>\w+) cannot be set when resource isolation is not enabled\.",
+        DRIVER,
+        "ValueError: cgroup_path cannot be set when resource isolation is not enabled. Set enable_resource_isolation to True",
+        symptom=True,
+    ),
+    Signal(
+        "isolation.refused",
+        "requested system_reserved_",
+        r"^ValueError: The (?:total )?requested (?P<option>system_reserved_\w+)[= ](?P<why>[^\n]+)",
+        DRIVER,
+        "ValueError: The requested system_reserved_memory=1 is less than the minimum number of bytes that can be used for "
+        "resource isolation.",
+        symptom=True,
+    ),
+    Signal(
+        "isolation.refused",
+        " is less than the minimum amount that is required for ray",
+        r"^ValueError: The available (?P<option>number of cpu cores|memory) on this system "
+        r"(?P<why>\S+ is less than the minimum amount that is required for ray[^\n]*)",
+        DRIVER,
+        "ValueError: The available number of cpu cores on this system 1 is less than the minimum amount that is required for "
+        "ray's system processes.",
+        symptom=True,
+    ),
+)
+TIMED_OUT = Signal(
+    "driver.node_not_started",
+    "The current node timed out during startup",
+    r"^Exception: The current node timed out during startup",
+    DRIVER,
+    "Exception: The current node timed out during startup. This could happen because some of the raylet failed to startup or "
+    "the GCS has become overloaded.",
+)
+
+_DOC = "https://docs.ray.io/en/latest/ray-core/resource-isolation-with-cgroupv2.html"
+_C = f"[2026-11-21 10:49:34,428 C 295 295] (raylet) linux_cgroup_manager_factory.cc:90:  {NOT_STARTED.sample}\n*** StackTrace Information ***\n"
+_EXIT = (
+    "[2026-11-21 10:49:50,741 W 8 8] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, worker id = "
+    f"{'c' * 56}, node id = {'a' * 56}, address = 10.0.0.2, exit_type = SYSTEM_ERROR, exit_detail = Worker unexpectedly exits with a "
+    "connection error code 2. End of file. To protect Ray from memory pressure, consider enabling resource isolation via "
+    "`--enable-resource-isolation`\n"
+)
+
+
+@rule(
+    tier="root",
+    severity="critical",
+    rank=8,
+    looks_for=(NOT_STARTED, NOT_MOVED, SLICE_FULL, *REFUSED, TIMED_OUT, CHECK_FAILED),
+    examples=(
+        Example(
+            "cgroup v1 is mounted beside v2",
+            {
+                "logs/raylet.out": _C,
+                "logs/raylet.err": _C,
+                "logs/gcs_server.out": "",
+                "driver.log": f"Traceback (most recent call last):\n  File \"/app/main.py\", line 3, in <module>\n{TIMED_OUT.sample}\n",
+            },
+            roots=("resource-isolation-failed",),
+            says=("Cgroupv1 and cgroupv2 are both mounted", "unified_cgroup_hierarchy"),
+        ),
+        Example(
+            "no right to write the group",
+            {
+                "logs/raylet.out": _C.replace(
+                    "Invalid: Cgroupv1 and cgroupv2 are both mounted. Unmount cgroupv1..",
+                    "PermissionDenied: Failed to create cgroup at path /sys/fs/cgroup/ray-node with permissions 0700. The process does "
+                    "not have read, write, execute permissions for the parent cgroup.",
+                ),
+                "logs/gcs_server.out": "",
+            },
+            roots=("resource-isolation-failed",),
+            says=("/sys/fs/cgroup/ray-node", "chown", "--cgroup-path"),
+        ),
+        Example(
+            "Ray's own processes need more than is reserved for them",
+            {
+                "logs/raylet.out": f"[2026-11-21 10:49:34,428 W 295 295] (raylet) m.cc:90: {SLICE_FULL.sample}\n",
+                "logs/gcs_server.out": "",
+            },
+            roots=("resource-isolation-failed",),
+            says=("2.0 GB", "1.0 GB", "--system-reserved-memory=3221225472"),
+        ),
+        Example(
+            "advice to turn it on stands below every sudden death",
+            {"logs/gcs_server.out": _EXIT, "logs/raylet.out": ""},
+            roots=("worker-vanished",),
+        ),
+    ),
+)  # fmt: skip
+def resource_isolation_failed(case: Case) -> Iterator[Finding]:
+    """One finding per raylet that could not start, per option refused, and per node that reserves too little."""
+    by_file: dict[str, list[Event]] = {}
+    for event in case.of(NOT_STARTED.kind):
+        by_file.setdefault(event.source.path, []).append(event)
+    for events in by_file.values():
+        yield _not_started(case, events)
+    for event in case.of(REFUSED[0].kind):
+        yield _refused(event)
+    by_node: dict[str, list[Event]] = {}
+    for event in case.of(SLICE_FULL.kind):
+        if not case.torn_down(event):
+            by_node.setdefault(case.node_of(event.source), []).append(event)
+    for node, events in by_node.items():
+        yield _too_little(case, node, events)
+
+
+def _not_started(case: Case, events: list[Event]) -> Finding:
+    first = events[0]
+    why = first["why"].strip().strip(".") or "a process could not be moved into its cgroup"
+    timed_out = case.of(TIMED_OUT.kind)
+    checks = [
+        e for e in case.of(CHECK_FAILED.kind) if e.source is first.source and e.line == first.line
+    ]
+    links = [Link(first, f"the raylet gives up at its start: {why}")]
+    links += [Link(e, "whoever started it waited in vain") for e in timed_out[:1]]
+    return Finding(
+        f"The raylet (pid {first.pid}) could not start, as resource isolation could not be set up: {why}",
+        tuple(links),
+        explains=(
+            Entity("raylet-start", first.source.path),
+            *((Entity("raylet", node),) if (node := case.node_of(first.source)) else ()),
+        ),
+        subjects=(Subject("raylet", None, "raylet", first.pid),),
+        remedies=tuple(_remedies(why)),
+        covers=(*events, *checks, *timed_out),
+    )  # fmt: skip
+
+
+def _refused(event: Event) -> Finding:
+    detail = (
+        f"={event['why'].partition('. ')[0]}"
+        if event["why"]
+        else " is given, but resource isolation is not on"
+    )
+    on = Remedy(
+        "Turn it on, or leave the option out",
+        ("ray.init(enable_resource_isolation=True, …)   # ray start --enable-resource-isolation",),
+        doc=_DOC,
+    )
+    other = Remedy("Give a value within the bounds that the message names", doc=_DOC)
+    return Finding(
+        f"Ray refuses the settings of resource isolation: {event['option']}{detail}",
+        (Link(event, "Ray refuses to start with this option"),),
+        explains=(Entity("option", event["option"]),),
+        severity="error",
+        remedies=(other if event["why"] else on,),
+        covers=(event,),
+    )
+
+
+def _too_little(case: Case, node: str, events: list[Event]) -> Finding:
+    worst = max(events, key=lambda e: int(e["used"]))
+    used, reserved = int(worst["used"]), int(worst["reserved"])
+    ip = case.ledger.node_ips.get(node, "")
+    wanted = -(-used * 3 // 2 // 1024**2) * 1024**2
+    return Finding(
+        f"Ray's own processes{f' on {ip}' if ip else ''} use {evidence.size(used)}, and {evidence.size(reserved)} are reserved for "
+        "them: isolation cannot protect them",
+        (Link(worst, "the system slice is over its reserve"),),
+        explains=(Entity("isolation", node),),
+        subjects=(Subject("node", node or None, ip or None),),
+        count=evidence.total(events),
+        severity="warning",
+        remedies=(
+            Remedy(
+                f"Reserve more than {evidence.size(used)}",
+                (f"ray start --enable-resource-isolation --system-reserved-memory={wanted} …",),
+                risk="disruptive",
+                doc=_DOC,
+            ),
+        ),
+        covers=tuple(events),
+    )  # fmt: skip
+
+
+def _remedies(why: str) -> Iterator[Remedy]:
+    title, steps = _by_reason(why)
+    yield Remedy(title, steps, risk="disruptive", doc=_DOC)
+    yield Remedy(
+        "Or start Ray without it: everything else works the same",
+        ("ray start …   # without --enable-resource-isolation; ray.init(enable_resource_isolation=False)",),
+        doc=_DOC,
+    )  # fmt: skip
+
+
+def _by_reason(why: str) -> tuple[str, tuple[str, ...]]:
+    if "controllers" in why:
+        return "Enable the controllers in the groups above", (
+            "cat /sys/fs/cgroup/cgroup.controllers",
+            "echo '+cpu +memory' | sudo tee /sys/fs/cgroup/cgroup.subtree_control   # and in every group down to Ray's",
+        )
+    if "permissions" in why or "Permission" in why:
+        return "Give the user that runs Ray a group of its own", (
+            "sudo mkdir -p /sys/fs/cgroup/ray && sudo chown -R $USER /sys/fs/cgroup/ray",
+            "ray start --enable-resource-isolation --cgroup-path=/sys/fs/cgroup/ray …",
+        )
+    if "already exists" in why:
+        return "Remove the groups that an earlier Ray left, once it is stopped", (
+            "find /sys/fs/cgroup -depth -type d -name 'ray-node*' -exec rmdir {} \\;",
+        )
+    return "Let the machine have cgroup v2 alone", (
+        "stat -fc %T /sys/fs/cgroup   # must print cgroup2fs",
+        "systemd.unified_cgroup_hierarchy=1   # on the kernel's command line, then reboot",
+    )
