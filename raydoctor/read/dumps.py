@@ -114,11 +114,22 @@ def _raylet_dump(source: Source, file: str, clock: Clock) -> Iterator[Event]:
             continue
         text = "\n".join(rows)
         fields["node"] = fields.get("node_id", "")
+        line, offset, row = _telling_row(block, "num_waiting_for_resource:")
         yield Event(
-            "raylet.dump", source, block.line, block.offset, text[:2000], text[:20_000],
+            "raylet.dump", source, line, offset, row, f"{row}\n{text}"[:20_000],
             clock.epoch(source.node, block.stamp), pid=block.pid, fields=fields,
         )  # fmt: skip
         return
+
+
+def _telling_row(block: _Block, text: str) -> tuple[int, int, str]:
+    """(line, offset, row) of the row that a reader should look at."""
+    offset = block.offset
+    for number, row in enumerate(block.rows):
+        if text in row:
+            return block.line + number, offset, row.strip()
+        offset += len(row.encode("utf-8", "surrogateescape")) + 1
+    return block.line, block.offset, block.rows[0]
 
 
 # ---------------------------------------------------------------- workers
@@ -173,9 +184,11 @@ def _worker_calls(source: Source, file: str, clock: Clock) -> Iterator[Event]:
         since = clock.epoch(source.node, earlier.stamp)
     unmoved = at - since if at is not None and since is not None else 0.0
     fields = {**_told_by(last), **_handles(file), "unmoved": f"{unmoved:.0f}"}
-    text = "\n".join([block.rows[0], *(row for row in block.rows if _ROW.match(row))])
+    line, offset, row = _telling_row(block, _SERVER)
+    rows = [row, *(other.strip() for other in block.rows if _ROW.match(other))]
+    message = "\n".join(dict.fromkeys(r.partition(", Execution time")[0] for r in rows))
     yield Event(
-        "worker.calls", source, block.line, block.offset, text, text, at,
+        "worker.calls", source, line, offset, row, message, at,
         pid=source.pid or block.pid, fields=fields, entities=_entities(source, fields),
     )  # fmt: skip
 

@@ -210,16 +210,8 @@ def _shows(worker: calls.Worker) -> str:
 def _remedies(circle: Iterable[calls.Worker]) -> tuple[Remedy, ...]:
     names = list(dict.fromkeys(w.name for w in circle))
     first, last = names[0], names[-1]
-    ask = f"{last} in {first}" if len(names) > 1 else f"{first} in itself"
     return (
-        Remedy(
-            f"Break the circle: let the caller ask, and hand the answer to {ask} as an argument",
-            (
-                "answer = other.look_up.remote(...)          # in the driver: a reference is enough",
-                "result = actor.method.remote(answer)         # Ray waits for the argument before it calls",
-            ),
-            doc="https://docs.ray.io/en/latest/ray-core/actors.html",
-        ),
+        _untie(first, last),
         Remedy(
             f"Or do not block {first} while it waits: async methods may run in between",
             (
@@ -234,4 +226,21 @@ def _remedies(circle: Iterable[calls.Worker]) -> tuple[Remedy, ...]:
             (f"{first}.options(max_concurrency=2).remote(...)",),
             doc="https://docs.ray.io/en/latest/ray-core/actors/async_api.html",
         ),
+    )
+
+
+def _untie(first: str, last: str) -> Remedy:
+    if first == last:
+        return Remedy(
+            f"Call {first}'s own method directly, not through its handle",
+            ("answer = self.look_up(...)                   # not ray.get(me.look_up.remote(...))",),
+            doc="https://docs.ray.io/en/latest/ray-core/actors.html",
+        )
+    return Remedy(
+        f"Break the circle: let the caller ask {last} first, and hand its answer to {first} as an argument",
+        (
+            "answer = other.look_up.remote(...)           # in the caller: a reference is enough",
+            "result = actor.method.remote(answer)         # Ray waits for the argument before it calls",
+        ),
+        doc="https://docs.ray.io/en/latest/ray-core/actors.html",
     )

@@ -253,8 +253,10 @@ def _subjects(held: _Holders, asking: list[calls.Worker]) -> Iterator[Subject]:
 def _remedies(held: _Holders) -> tuple[Remedy, ...]:
     name = held.names[0]
     room = max(int(held.total / held.each) - 1, 0)
-    option = {"CPU": "num_cpus=0", "GPU": "num_gpus=0"}.get(
-        held.resource, f'resources={{}}  # no "{held.resource}"'
+    without = (
+        "@ray.remote(num_cpus=0)"
+        if held.resource == "CPU"
+        else f"@ray.remote            # without {held.resource}; only its children ask for it"
     )
     return (
         Remedy(
@@ -267,21 +269,35 @@ def _remedies(held: _Holders) -> tuple[Remedy, ...]:
         ),
         Remedy(
             f"Or ask for {held.resource} where it is used, not in {name}, which only coordinates",
-            (f"@ray.remote({option})",),
+            (without,),
             doc="https://docs.ray.io/en/latest/ray-core/scheduling/resources.html",
         ),
-        Remedy(
-            f"Or run at most {room} {name} at once, so that children fit beside them"
-            if room
-            else f"Or give the cluster more {held.resource} than all {name} together hold",
-            (
-                "running, rest = [], list(cases)",
-                f"while rest or running:                               # at most {room} at a time",
-                f"    while rest and len(running) < {room}: running.append({name}.remote(rest.pop()))",
-                "    done, running = ray.wait(running)",
-            )
-            if room
-            else ("ray start --address=<head>:6379                      # a further node",),
-            doc="https://docs.ray.io/en/latest/ray-core/patterns/limit-pending-tasks.html",
+        _fewer(name, held, room),
+    )
+
+
+def _fewer(name: str, held: _Holders, room: int) -> Remedy:
+    """Leave room for a child beside those that wait."""
+    doc = "https://docs.ray.io/en/latest/ray-core/patterns/limit-pending-tasks.html"
+    if not room:
+        return Remedy(
+            f"Or give the cluster more {held.resource} than all {name} together hold",
+            ("ray start --address=<head>:6379                      # a further node",),
+            doc=doc,
+        )
+    if held.actors:
+        return Remedy(
+            f"Or start at most {room} {name}, so that children fit beside them",
+            (f"actors = [{name}.remote() for _ in range({room})]",),
+            doc=doc,
+        )
+    return Remedy(
+        f"Or run at most {room} {name} at once, so that children fit beside them",
+        (
+            "running, rest = [], list(cases)",
+            f"while rest or running:                               # at most {room} at a time",
+            f"    while rest and len(running) < {room}: running.append({name}.remote(rest.pop()))",
+            "    done, running = ray.wait(running)",
         ),
-    )  # fmt: skip
+        doc=doc,
+    )
