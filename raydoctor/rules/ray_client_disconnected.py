@@ -1,0 +1,239 @@
+"""A Ray Client (`ray://`) lost its connection to the cluster, or never got one.
+
+## What you see
+`Encountered connection issues in the data channel. Attempting to reconnect.`, then `Failed to reconnect the data channel`
+and `ConnectionError: Client is shutting down.` (or `Failed to reconnect within the reconnection grace period`); at the
+start `ConnectionError: ray client connection timeout` or `Starting Ray client server failed`.
+
+## Why
+A Ray Client is a thin wire to a server process on the head, which is the real driver. When the wire is gone for
+longer than `RAY_CLIENT_RECONNECT_GRACE_PERIOD` (30 s), the server ends that driver, and all its tasks, actors and objects
+with it. Load balancers and ingresses that close idle connections, a laptop that sleeps, a VPN, or the server's own
+death (memory on the head) cut it.
+
+## Confirm
+- On the head: `ray_client_server.err` (the proxy) and `ray_client_server_<port>.err` (this client's server): do they go
+  on, or end?
+- `dmesg -T | grep -i 'killed process'` there.
+- The idle time-out of what stands between (AWS ALB 60 s, nginx 60 s).
+
+## Fix
+Run long work as a submitted job: it lives on the cluster and needs no connection. Else a longer grace period
+on both sides.
+
+## Not this when
+The versions differ (`version-mismatch`), or the client reconnected and went on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from raydoctor.case import Case
+from raydoctor.model import Entity, Event, Finding, Gap, Link, Remedy, Source
+from raydoctor.rule import Example, Signal, rule
+from raydoctor.signals import DRIVER
+
+_DOC = "https://docs.ray.io/en/latest/cluster/running-applications/job-submission/ray-client.html"
+_JOB_DOC = (
+    "https://docs.ray.io/en/latest/cluster/running-applications/job-submission/quickstart.html"
+)
+_GRACE = 30
+"""`DEFAULT_CLIENT_RECONNECT_GRACE_PERIOD` in `util/client/common.py`, 2.9 to 2.60."""
+
+_LOST = Signal(
+    "client.lost", "Encountered connection issues in the data channel.", r"^Encountered connection issues in the data channel\.", DRIVER,
+    "Encountered connection issues in the data channel. Attempting to reconnect.",
+)  # fmt: skip
+_GAVE_UP = (
+    Signal(
+        "client.gave_up", "Failed to reconnect the data channel", r"^Failed to reconnect the data channel", DRIVER,
+        "Failed to reconnect the data channel", symptom=True,
+    ),
+    Signal(
+        "client.gave_up", "Failed to reconnect within the reconnection grace period",
+        r"^ConnectionError: Failed to reconnect within the reconnection grace period \((?P<seconds>\d+)s\)", DRIVER,
+        "ConnectionError: Failed to reconnect within the reconnection grace period (8s)", symptom=True,
+    ),
+)  # fmt: skip
+_SHUT_DOWN = Signal(
+    "client.shut_down", "ConnectionError: Client is shutting down.", r"^ConnectionError: Client is shutting down\.", DRIVER,
+    "ConnectionError: Client is shutting down.",
+)  # fmt: skip
+_NO_CONNECTION = Signal(
+    "client.no_connection", "ray client connection timeout", r"^ConnectionError: ray client connection timeout", DRIVER,
+    "ConnectionError: ray client connection timeout", symptom=True,
+)  # fmt: skip
+_NO_SERVER = Signal(
+    "client.no_server", "Starting Ray client server failed.",
+    r"^RuntimeError: Starting Ray client server failed\. See (?P<file>\S+) for detailed logs", (*DRIVER, "client-server"),
+    "RuntimeError: Starting Ray client server failed. See ray_client_server_23000.err for detailed logs.", symptom=True,
+)  # fmt: skip
+_REJECTED = Signal(
+    "client.rejected", "[Data Servicer]: Num clients ",
+    r"^\[Data Servicer\]: Num clients (?P<clients>\d+) has reached the threshold (?P<limit>\d+)", ("client-server",),
+    "[Data Servicer]: Num clients 100 has reached the threshold 100. Rejecting client: 12a7d76475884459adb36165e666b3be. ",
+    symptom=True,
+)  # fmt: skip
+_SERVER = Signal(
+    "client.server_started", "SpecificServer started on port: ",
+    r"^SpecificServer started on port: (?P<port>\d+) with PID: (?P<server_pid>\d+) for client: (?P<client>\w+)", ("client-server",),
+    "SpecificServer started on port: 23000 with PID: 439 for client: 12a7d76475884459adb36165e666b3be",
+)  # fmt: skip
+
+_STAMP = "2026-11-21 11:{},424\tWARNING dataclient.py:402 -- "
+_FRAMES = 'Traceback (most recent call last):\n  File "/app/train.py", line 49, in <module>\n    ray.get(train.remote(40))\n'
+_DROPPED = f"{_STAMP.format('18:55')}{_LOST.sample}\n{_STAMP.format('19:05')}{_GAVE_UP[0].sample}\n{_FRAMES}{_SHUT_DOWN.sample}\n"
+_QUIET = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
+
+
+@rule(
+    tier="cause",
+    severity="critical",
+    rank=14,
+    looks_for=(_LOST, *_GAVE_UP, _SHUT_DOWN, _NO_CONNECTION, _NO_SERVER, _REJECTED, _SERVER),
+    examples=(
+        Example(
+            "the connection drops and does not come back",
+            {"driver.log": f"epoch 1\n{_DROPPED}", **_QUIET},
+            roots=("ray-client-disconnected",),
+            says=("10 s", "ray job submit", "RAY_CLIENT_RECONNECT_GRACE_PERIOD"),
+        ),
+        Example(
+            "the grace period told by Ray",
+            {"driver.log": f"{_FRAMES}{_GAVE_UP[1].sample}\n", **_QUIET},
+            roots=("ray-client-disconnected",),
+            says=("8 s", "RAY_CLIENT_RECONNECT_GRACE_PERIOD=600"),
+        ),
+        Example(
+            "never connected",
+            {"driver.log": f"{_FRAMES}{_NO_CONNECTION.sample}\n"},
+            roots=("ray-client-disconnected",),
+            says=("10001",),
+        ),
+        Example(
+            "its server did not start",
+            {
+                "driver.log": f"{_FRAMES}ConnectionAbortedError: Initialization failure from server:\n"
+                f"Traceback (most recent call last):\n{_NO_SERVER.sample}\n\n",
+                **_QUIET,
+            },
+            roots=("ray-client-disconnected",),
+            says=("ray_client_server_23000.err",),
+        ),
+        Example(
+            "a short break that it survived",
+            {"driver.log": f"{_STAMP.format('18:55')}{_LOST.sample}\nepoch 2\nepoch 3\n", **_QUIET},
+        ),
+        Example(
+            "a program that ends the client itself, then uses it in a handler; a task that prints the words",
+            {
+                "driver.log": f"done\n(check pid=12) {_DROPPED.splitlines()[0]}\n(check pid=12) {_GAVE_UP[0].sample}\n"
+                "retry: Client is shutting down.\n",
+                **_QUIET,
+            },
+        ),
+    ),
+)  # fmt: skip
+def ray_client_disconnected(case: Case) -> Iterator[Finding]:
+    """One finding per driver that lost its connection or got none."""
+    by_source: dict[Source, list[Event]] = {}
+    for event in case.of("client.gave_up", "client.no_connection", "client.no_server"):
+        if event.source.role in DRIVER:
+            by_source.setdefault(event.source, []).append(event)
+    for told in by_source.values():
+        if told[0].kind == "client.gave_up":
+            yield _dropped(case, told)
+        else:
+            yield _never(case, told)
+
+
+def _dropped(case: Case, told: list[Event]) -> Finding:
+    source = told[0].source
+    lost = [e for e in case.of("client.lost") if e.source is source]
+    ended = [e for e in case.of("client.shut_down") if e.source is source]
+    seconds = _waited(lost, told)
+    within = f" within {seconds:.0f} s" if seconds is not None else ""
+    return Finding(
+        f"The Ray Client lost its connection to the cluster and could not reconnect{within}: its driver on the head ends, with "
+        "all its tasks, actors and objects",
+        (
+            *(Link(e, "the connection is gone") for e in lost[-1:]),
+            Link(told[0], "the client gives up"),
+            *(Link(e, "the program's call fails") for e in ended[:1]),
+        ),
+        explains=(Entity("client", source.path),),
+        caused_by=_ends(case),
+        remedies=_remedies(),
+        covers=(*told, *lost, *ended, *_tracebacks(case, source)),
+        gaps=() if "client-server" in case.roles else (_GAP,),
+    )  # fmt: skip
+
+
+def _waited(lost: list[Event], told: list[Event]) -> float | None:
+    if told[0]["seconds"]:
+        return float(told[0]["seconds"])
+    begin, end = (lost[-1].at if lost else None), told[0].at
+    return None if begin is None or end is None else end - begin
+
+
+def _never(case: Case, told: list[Event]) -> Finding:
+    first = told[0]
+    rejected = case.of("client.rejected")
+    if rejected:
+        why = f"the server has its {rejected[0]['limit']} clients already"
+    elif first["file"]:
+        why = f"its server on the head did not start: see {first['file']} there"
+    else:
+        why = "nobody answered at the address: is port 10001 of the head open from here?"
+    return Finding(
+        f"The Ray Client could not connect: {why}",
+        (
+            Link(first, "the client cannot begin"),
+            *(Link(e, "the server turns it away") for e in rejected[:1]),
+        ),
+        explains=(Entity("client", first.source.path),),
+        caused_by=_ends(case),
+        remedies=_remedies(),
+        covers=(*told, *rejected, *_tracebacks(case, first.source), *case.of("client.no_server")),
+        gaps=() if "client-server" in case.roles else (_GAP,),
+    )
+
+
+def _ends(case: Case) -> tuple[Entity, ...]:
+    """What would take the server with it: the GCS, and its own process."""
+    pids = {e["server_pid"] for e in case.of("client.server_started")}
+    jobs = [j for j in case.ledger.jobs.values() if str(j.driver_pid) in pids]
+    processes = [
+        Entity("process", f"{ip}/{pid}")
+        for ip in case.ledger.node_ips.values()
+        for pid in sorted(pids)
+    ]
+    return (Entity("gcs", "gcs"), *(Entity("job", j.id) for j in jobs), *processes)
+
+
+def _tracebacks(case: Case, source: Source) -> tuple[Event, ...]:
+    return tuple(e for e in case.of("log.traceback") if e.source is source)
+
+
+_GAP = Gap(
+    "ray_client_server*.err",
+    "not in the capture: the server's side tells whether it ended or only the wire did",
+    "On the head: /tmp/ray/session_latest/logs/ray_client_server*",
+)
+
+
+def _remedies() -> tuple[Remedy, ...]:
+    return (
+        Remedy(
+            "Submit the program as a job: it then lives on the cluster, and no connection has to last",
+            ("ray job submit --address http://<head>:8265 --working-dir . -- python <script>.py",),
+            doc=_JOB_DOC,
+        ),
+        Remedy(
+            f"If it must be a Ray Client, allow longer breaks than {_GRACE} s",
+            ("export RAY_CLIENT_RECONNECT_GRACE_PERIOD=600   # where the client runs",),
+            doc=_DOC,
+        ),
+        Remedy("Raise the idle time-out of the load balancer or ingress in front of port 10001"),
+    )
