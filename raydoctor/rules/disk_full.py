@@ -120,8 +120,8 @@ def disk_full(case: Case) -> Iterator[Finding]:
 
 
 def _store_overflowed(case: Case) -> bool:
-    """Whether the raylets' words make this the object store's own overflow (`object-store-full`)."""
-    return bool(case.of("store.fallback_failed", "object.out_of_disk"))
+    """Whether the raylets' words make this the store's own overflow (`object-store-full`), or `spill-failed`."""
+    return bool(case.of("store.fallback_failed", "object.out_of_disk", "spill.failed"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,318 @@
+"""Objects could not be written to, or read back from, where they are to be spilled.
+
+## What you see
+`An unexpected internal error occurred while the IO worker was spilling objects: [Errno 28] No space left on device`, with
+a traceback through `external_storage.py`, in the driver's output behind `(raylet)` and in the `io_worker-….err` files; then
+`OutOfDiskError`, or programs that hang. Or Ray does not start: `ray.init` ends in `setup_external_storage`.
+
+## Why
+When the object store is full, processes of Ray's own (IO workers) write objects to a directory or to S3. That fails where
+the directory's disk is full, read-only or not writable for Ray's user, where somebody deletes the files, or where packages
+or credentials for S3 are missing. Ray tries again and again, and says it each time.
+
+## Confirm
+- The error in the headline; `df -h` and `ls -ld` of the directory, on that node, as Ray's user.
+- raylet.out: `Starting object store with directory …, fallback …` names the directory.
+- For S3: `python -c 'import boto3, smart_open'` in Ray's environment, on every node.
+
+## Fix
+Make the directory writable and large enough on every node, or name another; install what S3 needs everywhere.
+
+## Not this when
+The file system was over Ray's own threshold, so that Ray did not even try (`disk-full`); the store spills, much and
+slowly (`spill-heavy`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from raydoctor.case import Case
+from raydoctor.model import Entity, Event, Finding, Link, Remedy, Severity, Subject
+from raydoctor.rule import Example, Signal, rule
+from raydoctor.rules import _evidence as evidence
+from raydoctor.rules import _store as store
+from raydoctor.rules._traceback import Raised, parse
+from raydoctor.rules._worker_start import TRACEBACK, UNREGISTERED
+from raydoctor.signals import DRIVER, RAY_EXCEPTION
+
+_DOC = "https://docs.ray.io/en/latest/ray-core/objects/object-spilling.html"
+_STORAGE = "/home/user/venv/lib/python3.11/site-packages/ray/_private/external_storage.py"
+_SETUP_FRAME = f'  File "{_STORAGE}", line 599, in setup_external_storage\n'
+
+IO_FAILED = Signal(
+    "spill.failed", "An unexpected internal error occurred while the IO worker was ",
+    r"An unexpected internal error occurred while the IO worker was (?P<doing>spilling|restoring|deleting)(?: spilled)? objects"
+    r"(?:: (?P<error>[^\n]+)|\.)", ("io-worker", "raylet-echo", *DRIVER),
+    "An unexpected internal error occurred while the IO worker was spilling objects: [Errno 28] No space left on device",
+    extent="record", symptom=True, fold=("doing",),
+)  # fmt: skip
+"""`_raylet.pyx`, 2.9.3 to 2.60: logged by the IO worker, and pushed to drivers with a traceback before it."""
+SETUP_FAILED = Signal(
+    "spill.setup_failed", ", in setup_external_storage",
+    r'^ +File "[^"\n]*/external_storage\.py", line \d+, in setup_external_storage\n(?P<what>.*)',
+    (*DRIVER, "raylet-err", "raylet-echo"),
+    f'{_SETUP_FRAME}    _external_storage = FileSystemStorage(node_id, **config["params"])\n'
+    "OSError: [Errno 30] Read-only file system: '/spill/ray_spilled_objects_9a36b643'",
+    extent="record",
+)  # fmt: skip
+"""Where an IO worker starts, and where the driver checks the configuration before Ray starts."""
+
+_TEXT = IO_FAILED.sample
+_IO_LOG = f"logs/io_worker-{'ddc98cfc58b95b18f80482db01d4e742727e7fb4767bf3c729d7999e'}-520.err"
+_LOGGED = (
+    f"2026-11-21 10:48:16,087\tERROR __init__.py:1524 -- {_TEXT}\nTraceback (most recent call last):\n"
+    f'  File "{_STORAGE}", line 347, in spill_objects\n'
+    "    return self._write_multiple_objects(f, object_refs, owner_addresses, url)\nOSError: [Errno 28] No space left on device\n"
+)
+_NOTHING_SAID = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
+_OUT_OF_DISK = "ray.exceptions.OutOfDiskError: Local disk is full\nThe object cannot be created because the local object store is full\n"
+
+
+@rule(
+    tier="root",
+    severity="error",
+    rank=64,
+    looks_for=(IO_FAILED, SETUP_FAILED, TRACEBACK, UNREGISTERED, RAY_EXCEPTION),
+    examples=(
+        Example(
+            "the spill directory is full",
+            {**_NOTHING_SAID, _IO_LOG: _LOGGED * 3, "driver.log": _OUT_OF_DISK},
+            roots=("spill-failed",),
+            says=("3 times", "No space left on device", "object-spilling-directory"),
+        ),
+        Example(
+            "S3 without its packages: Ray does not start",
+            {"driver.log": f'Traceback (most recent call last):\n  File "/app/main.py", line 7, in main\n    ray.init()\n{_SETUP_FRAME}'
+             "    _external_storage = ExternalStorageSmartOpenImpl(\n"
+             f'  File "{_STORAGE}", line 474, in __init__\n    import boto3  # noqa\nModuleNotFoundError: No module named \'boto3\'\n'},
+            roots=("spill-failed",),
+            says=("No module named 'boto3'", "pip install"),
+        ),
+        Example(
+            "a read-only directory: the IO workers die while they start",
+            {
+                "logs/gcs_server.out": "",
+                "logs/raylet.out": f"[2026-11-21 10:47:52,197 E 291 291] (raylet) worker_pool.cc:660: {UNREGISTERED.sample}\n",
+                "logs/raylet.err": 'Traceback (most recent call last):\n  File "/home/user/venv/lib/python3.11/site-packages/ray/_private'
+                '/workers/default_worker.py", line 261, in <module>\n    external_storage.setup_external_storage(\n' + SETUP_FAILED.sample + "\n",
+            },
+            roots=("spill-failed",),
+            says=("Read-only file system", "writable"),
+        ),
+        Example(
+            "a task prints it",
+            {**_NOTHING_SAID, "driver.log": f"(check pid=12) {_TEXT}\n(check pid=12) {SETUP_FAILED.sample}\n"},
+        ),
+    ),
+)  # fmt: skip
+def spill_failed(case: Case) -> Iterator[Finding]:
+    """One finding per node and kind of work that failed, and one for a configuration that cannot work."""
+    told = [e for e in case.of("spill.failed") if not case.torn_down(e)]
+    for node, events in store.by_node(case, told).items():
+        by_kind: dict[str, list[Event]] = {}
+        for event in events:
+            by_kind.setdefault(event["doing"], []).append(event)
+        for doing, same in by_kind.items():
+            yield _io_failed(case, node, doing, same)
+    if setup := case.of("spill.setup_failed"):
+        yield _setup_failed(case, setup)
+
+
+# ---------------------------------------------------------------- IO workers
+
+
+def _io_failed(case: Case, node: str, doing: str, events: list[Event]) -> Finding:
+    own = [e for e in events if e.source.role == "io-worker"] or events
+    raised = parse(own[0].message)
+    error = own[0]["error"] or (str(raised) if raised else "the log breaks off before the error")
+    count = evidence.total(own)
+    errors = [e for name in _NO_ROOM for e in store.exceptions(case, name)]
+    return Finding(
+        f"{_WORK[doing]} failed {'once' if count == 1 else f'{count} times'}{store.where(case, node)}: {error}",
+        (
+            Link(own[0], f"an IO worker fails: {error}"),
+            *(Link(e, f"the last of {count}") for e in own[1:][-1:]),
+            *(Link(e, f"the driver got {store.raised(e)}") for e in errors[:1] if doing == "spilling"),
+        ),
+        explains=(Entity("spilling" if doing == "spilling" else doing, node),),
+        caused_by=(Entity("disk", node), Entity("arguments", "large")),
+        subjects=(Subject("node", node, node=node),) if node else (),
+        count=count,
+        severity=_severity(case, doing, bool(errors)),
+        remedies=_remedies(error, doing),
+        covers=(*events, *(errors if doing == "spilling" else ()), *_tracebacks(case, error)),
+    )  # fmt: skip
+
+
+_NO_ROOM = ("OutOfDiskError", "ObjectStoreFullError")
+_WORK = {
+    "spilling": "Writing objects to disk or storage (spilling)",
+    "restoring": "Reading spilled objects back",
+    "deleting": "Deleting spilled objects",
+}
+
+
+def _severity(case: Case, doing: str, no_room: bool) -> Severity:
+    """Nothing is lost while the store finds room elsewhere; what cannot be read back is missed by somebody."""
+    waiting = any(e["type"] == "GetTimeoutError" for e in case.of("driver.exception"))
+    harmed = no_room or waiting or doing == "restoring"
+    return "error" if harmed and doing != "deleting" else "warning"
+
+
+def _tracebacks(case: Case, error: str) -> Iterator[Event]:
+    """The tracebacks that IO workers log, and that their raylet pushes to drivers, with each of these."""
+    for event in case.of("log.traceback"):
+        if "external_storage.py" in event.text and (
+            error in event.text or "IO worker" in event.text
+        ):
+            yield event
+
+
+# ---------------------------------------------------------------- set-up
+
+
+@dataclass(frozen=True, slots=True)
+class _Setup:
+    """Where it failed: in the driver, before Ray starts, or in starting IO workers."""
+
+    event: Event
+    raised: Raised | None
+
+    @property
+    def error(self) -> str:
+        return str(self.raised) if self.raised else "the log breaks off before the error"
+
+
+def _setup_failed(case: Case, events: list[Event]) -> Finding:
+    in_driver = [e for e in events if _is_of_driver(e)]
+    shown = (in_driver or store.own_log_first(events))[0]
+    setup = _Setup(shown, parse(f"Traceback (most recent call last):\n{shown.message}"))
+    node = "" if in_driver else store.node_of(case, shown)
+    workers = [] if in_driver else case.of("worker.unregistered")
+    what = (
+        "Ray did not start: the storage for spilled objects cannot be used"
+        if in_driver
+        else "The storage for spilled objects cannot be used, so nothing is spilled"
+    )
+    return Finding(
+        f"{what}{store.where(case, node)}: {setup.error}",
+        (
+            Link(shown, f"{'ray.init' if in_driver else 'a starting IO worker'} sets the storage up: {setup.error}"),
+            *(Link(e, "the raylet finds an IO worker dead before it registered") for e in workers[:1]),
+        ),
+        explains=(Entity("spilling", node), *_waiting(case, in_driver)),
+        subjects=(Subject("node", node, node=node),) if node else (),
+        count=evidence.total(events) if not in_driver else 1,
+        remedies=_remedies(setup.error, "spilling"),
+        covers=(*events, *workers, *_around(case, events)),
+    )  # fmt: skip
+
+
+def _is_of_driver(event: Event) -> bool:
+    """Ray pushes `raylet.err` to the driver, prefixed."""
+    return event.source.role in DRIVER and not event.text.startswith("(raylet")
+
+
+def _waiting(case: Case, in_driver: list[Event]) -> tuple[Entity, ...]:
+    """Whoever waits for room, and the starts that failed, where they are of IO workers alone."""
+    starts = case.of("worker.start_traceback")
+    all_io = bool(starts) and all("external_storage" in e.text for e in starts)
+    if in_driver or not all_io:
+        return ()
+    nodes = dict.fromkeys(store.node_of(case, e) for e in case.of("worker.unregistered"))
+    return (Entity("waiting", "cluster"), *(Entity("start-crashed", node) for node in nodes))
+
+
+def _around(case: Case, events: list[Event]) -> Iterator[Event]:
+    """The tracebacks that these frames stand in."""
+    for outer in case.of("log.traceback", "worker.start_traceback"):
+        end = outer.line + outer.text.count("\n")
+        if any(e.source == outer.source and outer.line <= e.line <= end + 1 for e in events):
+            yield outer
+
+
+# ---------------------------------------------------------------- remedies
+
+
+def _remedies(error: str, doing: str) -> tuple[Remedy, ...]:
+    lowered = error.lower()
+    if "no module named" in lowered or "smart_open" in lowered:
+        return (_PACKAGES,)
+    if any(
+        word in lowered
+        for word in (
+            "credential",
+            "accessdenied",
+            "access denied",
+            "botocore",
+            "clienterror",
+            "forbidden",
+        )
+    ):
+        return (_CREDENTIALS,)
+    if doing == "restoring" and ("no such file" in lowered or "filenotfound" in lowered):
+        return (_KEEP_FILES,)
+    if any(
+        word in lowered
+        for word in ("read-only", "permission", "not a directory", "could not be created")
+    ):
+        return (_WRITABLE, *_ELSEWHERE)
+    return (_ROOM, *_ELSEWHERE)  # fmt: skip
+
+
+_PACKAGES = Remedy(
+    "Install what Ray needs to spill to S3, in Ray's environment on every node",
+    ("pip install 'smart_open[s3]' boto3",),
+    doc=_DOC,
+)
+_CREDENTIALS = Remedy(
+    "Let Ray's user on every node write to the bucket",
+    (
+        "aws sts get-caller-identity                 # on the node, as Ray's user: who is it?",
+        "aws s3 cp /etc/hostname s3://<bucket>/<path>/   # may it write?",
+    ),
+    doc=_DOC,
+)
+_KEEP_FILES = Remedy(
+    "Keep the files of spilled objects until Ray deletes them",
+    (
+        "# take /tmp/ray out of what cleans /tmp (systemd-tmpfiles, tmpwatch, a cron job)",
+        "grep -rs tmp /etc/tmpfiles.d /usr/lib/tmpfiles.d /etc/cron*",
+    ),
+    doc=_DOC,
+)
+_WRITABLE = Remedy(
+    "Make the directory writable for Ray's user on every node",
+    (
+        "ls -ld <directory>; mount | grep <directory>   # owner, mode, ro or rw",
+        "chown <ray's user> <directory>",
+    ),
+)
+_ROOM = Remedy(
+    "Make room where objects are spilled to",
+    ("df -h <directory>; du -xsh <directory>/* | sort -h",),
+)
+_ELSEWHERE = (
+    Remedy(
+        "Or spill to another directory",
+        (
+            "ray start --object-spilling-directory=/big_disk/spill …   # every node",
+            'ray.init(object_spilling_directory="/big_disk/spill")     # where the script starts Ray',
+        ),
+        risk="disruptive",
+        doc=_DOC,
+        since=(2, 46),
+    ),
+    Remedy(
+        "Or spill to another directory",
+        (
+            'ray start --head --system-config=\'{"object_spilling_config": "{\\"type\\": \\"filesystem\\", '
+            '\\"params\\": {\\"directory_path\\": \\"/big_disk/spill\\"}}"}\' …',
+        ),
+        risk="disruptive",
+        doc=_DOC,
+        until=(2, 46),
+    ),
+)
