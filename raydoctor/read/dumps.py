@@ -26,7 +26,7 @@ _TAIL = 256 << 10
 _HEAD = 64 << 10
 _MOST_FILES = 2000
 _WAITERS = ("driver.interrupted", "request.starved", "task.cancel_running")
-"""Kinds of events, besides a `GetTimeoutError`, behind which somebody waits."""
+"""Kinds of events behind which somebody waits, besides a `GetTimeoutError` and a queue in debug_state.txt."""
 
 
 def read(
@@ -47,9 +47,11 @@ def read(
 
 
 def _is_wait(event: Event) -> bool:
-    return event.kind in _WAITERS or (
-        event.kind == "driver.exception" and "GetTimeoutError" in (event["type"], event["inner"])
-    )
+    if event.kind == "driver.exception":
+        return "GetTimeoutError" in (event["type"], event["inner"])
+    if event.kind == "debug.state":
+        return event["num_waiting_for_resource"] not in ("", "0")
+    return event.kind in _WAITERS
 
 
 @dataclass(slots=True)
@@ -61,6 +63,8 @@ class _Block:
     line: int
     offset: int
     rows: list[str] = field(default_factory=list)
+    is_json: bool = False
+    """All rows stand in one line (`RAY_BACKEND_LOG_JSON=1`)."""
 
 
 def _blocks(file: str, opening: re.Pattern[str]) -> Iterator[_Block]:
@@ -70,14 +74,18 @@ def _blocks(file: str, opening: re.Pattern[str]) -> Iterator[_Block]:
     offset, number = start, before
     for raw in text.splitlines(keepends=True):
         number += 1
-        if raw.startswith("["):
+        if raw.startswith(("[", "{")):
             line = parse_line(raw)
             if line.headed:
                 if block:
                     yield block
-                opens = opening.search(line.message)
-                block = _Block(line.stamp, line.pid, number, offset) if opens else None
-        if block:
+                block = None
+                if opening.search(line.message.partition("\n")[0]):
+                    block = _Block(line.stamp, line.pid, number, offset)
+                    if raw.startswith("{"):
+                        block.is_json = True
+                        block.rows = line.message.splitlines()
+        if block and not block.is_json:
             block.rows.append(raw.rstrip("\n"))
         offset += len(raw.encode("utf-8", "surrogateescape"))
     if block:
@@ -126,6 +134,8 @@ def _telling_row(block: _Block, text: str) -> tuple[int, int, str]:
     """(line, offset, row) of the row that a reader should look at."""
     offset = block.offset
     for number, row in enumerate(block.rows):
+        if text in row and block.is_json:
+            return block.line, block.offset, row.strip()
         if text in row:
             return block.line + number, offset, row.strip()
         offset += len(row.encode("utf-8", "surrogateescape")) + 1

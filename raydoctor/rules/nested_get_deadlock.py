@@ -69,7 +69,25 @@ def _uses(function: str, pid: int) -> str:
     return f"    - (language=PYTHON actor_or_task{function} pid={pid} worker_id=f3e2): {{licence: 1, CPU: 1}}\n"
 
 
-_LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
+_W = "a" * 56
+
+
+def _logs(leases: int, calling: int = 0) -> dict[str, str]:
+    """Logs of a worker that runs plan and has asked for so many workers, or called so many actors."""
+    return {
+        "logs/gcs_server.out": "",
+        "logs/raylet.out": "",
+        f"logs/worker-{_W}-01000000-396.out": ":job_id:01000000\n:task_name:plan\n",
+        f"logs/python-core-worker-{_W}_396.log": "[2026-11-21 10:55:24,438 I 396 418] core_worker.cc:591: Event stats:\n\n\n"
+        + "".join(
+            f"\t{what} - {count} total ({count} active), Execution time: mean = 0.00ms, total = 0.00ms, Queueing time: mean = 0\n"
+            for what, count in (
+                ("CoreWorkerService.grpc_server.PushTask", 1),
+                ("CoreWorkerService.grpc_client.PushTask", calling),
+                ("NodeManagerService.grpc_client.RequestWorkerLease", leases),
+            )
+        ),
+    }
 
 
 @rule(
@@ -80,24 +98,29 @@ _LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
     examples=(
         Example(
             "two tasks hold both licences and wait for children that need one each",
-            {**_LOGS, "logs/debug_state.txt": _dump("", _granted("plan", 2), 7), "driver.log": _ERROR},
+            {**_logs(3), "logs/debug_state.txt": _dump("", _granted("plan", 2), 7), "driver.log": _ERROR},
             roots=("nested-get-deadlock",),
             consequences=("get-timeout",),
             says=("2 plan tasks hold 2 of 2 licence", "7 requests", "at most 1 plan"),
         ),
         Example(
             "one of them still works: the queue may go on",
-            {**_LOGS, "logs/debug_state.txt": _dump(_uses("plan", 7), _granted("plan", 2), 7), "driver.log": _ERROR},
+            {**_logs(3), "logs/debug_state.txt": _dump(_uses("plan", 7), _granted("plan", 2), 7), "driver.log": _ERROR},
             roots=("get-timeout",),
         ),
         Example(
             "tasks that wait, and room for their children: a worker is only being started",
-            {**_LOGS, "logs/debug_state.txt": _dump("", _granted("plan", 1), 3, left=10000), "driver.log": _ERROR},
+            {**_logs(3), "logs/debug_state.txt": _dump("", _granted("plan", 1), 3, left=10000), "driver.log": _ERROR},
+            roots=("get-timeout",),
+        ),
+        Example(
+            "the tasks wait for an actor, and others wait for their licences",
+            {**_logs(0, 1), "logs/debug_state.txt": _dump("", _granted("plan", 2), 7), "driver.log": _ERROR},
             roots=("get-timeout",),
         ),
         Example(
             "nothing is queued: tasks that wait for something else",
-            {**_LOGS, "logs/debug_state.txt": _dump("", _granted("plan", 2), 0), "driver.log": _ERROR},
+            {**_logs(3), "logs/debug_state.txt": _dump("", _granted("plan", 2), 0), "driver.log": _ERROR},
             roots=("get-timeout",),
         ),
     ),
@@ -111,7 +134,7 @@ def nested_get_deadlock(case: Case) -> Iterator[Finding]:
         return
     told: set[str] = set()
     for dump in case.of("raylet.dump", "debug.state"):
-        held = _held_in_vain(dump, workers, _asked_for(case))
+        held = _held_in_vain(dump, _asking(case, workers), _asked_for(case))
         if held and dump["node"] not in told and not _somebody_runs(dump):
             told.add(dump["node"])
             yield _finding(case, dump, held, workers)
@@ -132,13 +155,22 @@ class _Holders:
     each: float
 
 
+def _asking(case: Case, workers: list[calls.Worker]) -> list[calls.Worker]:
+    """Workers that run something and have asked for others in vain: only these wait for tasks of their own.
+
+    (A task that waits for an actor is blocked as well, and may well go on.)
+    """
+    gave_up = bool(waiting.gave_up(case))
+    return [w for w in workers if w.running and w.leases and (w.waits or gave_up)]
+
+
 def _asked_for(case: Case) -> set[str]:
     """The resources that queued requests ask for, where a raylet named them."""
     told = [e for e in case.of("request.starved") if not case.torn_down(e)]
     return {name for e in told for name in resources.amounts(e["needs"])}
 
 
-def _held_in_vain(dump: Event, workers: list[calls.Worker], asked: set[str]) -> _Holders | None:
+def _held_in_vain(dump: Event, asking: list[calls.Worker], asked: set[str]) -> _Holders | None:
     """The resource of which the waiting ones hold at least half and nothing is left.
 
     If something else is used up too, the queue may wait for that instead; then the requests must say it.
@@ -149,7 +181,7 @@ def _held_in_vain(dump: Event, workers: list[calls.Worker], asked: set[str]) -> 
     found = [
         holders
         for name in sorted(used_up & asked if asked else used_up)
-        for holders in (_tasks(dump, name, workers), _actors(dump, name, workers))
+        for holders in (_tasks(dump, name, asking), _actors(dump, name, asking))
         if holders and holders.held * 2 >= holders.total
     ]
     if not asked and len(used_up) > 1:
@@ -157,9 +189,11 @@ def _held_in_vain(dump: Event, workers: list[calls.Worker], asked: set[str]) -> 
     return max(found, key=lambda h: h.held / h.total, default=None)
 
 
-def _tasks(dump: Event, resource: str, workers: list[calls.Worker]) -> _Holders | None:
+def _tasks(dump: Event, resource: str, asking: list[calls.Worker]) -> _Holders | None:
     """Tasks that are blocked: they keep everything but CPUs."""
-    found = [b for b in calls.blocked_in(dump) if b.each.get(resource) and resource != "CPU"]
+    functions = {w.name for w in asking if not w.actor}
+    blocked = [b for b in calls.blocked_in(dump) if b.function in functions]
+    found = [b for b in blocked if b.each.get(resource) and resource != "CPU"]
     total = calls.has(dump, resource)
     if not found or not total:
         return None
@@ -168,7 +202,7 @@ def _tasks(dump: Event, resource: str, workers: list[calls.Worker]) -> _Holders 
         names,
         sum(b.count for b in found),
         False,
-        tuple(w.pid for w in workers if w.leases and w.name in names),
+        tuple(w.pid for w in asking if w.name in names),
         resource,
         sum(b.count * b.each[resource] for b in found),
         total,
@@ -176,11 +210,11 @@ def _tasks(dump: Event, resource: str, workers: list[calls.Worker]) -> _Holders 
     )
 
 
-def _actors(dump: Event, resource: str, workers: list[calls.Worker]) -> _Holders | None:
-    """Actors that run a method and have asked for workers in vain: they keep everything."""
-    asking = {w.pid: w for w in workers if w.actor and w.running and w.leases and w.waits}
+def _actors(dump: Event, resource: str, asking: list[calls.Worker]) -> _Holders | None:
+    """Actors that run a method: they keep everything."""
+    pids = {w.pid for w in asking if w.actor}
     found = [
-        h for h in waiting.holders_in(dump) if h.is_actor and h.pid in asking and h.held.get(resource)
+        h for h in waiting.holders_in(dump) if h.is_actor and h.pid in pids and h.held.get(resource)
     ]  # fmt: skip
     total = calls.has(dump, resource)
     if not found or not total:
