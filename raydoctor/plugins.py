@@ -13,9 +13,9 @@ loaded is a gap; a folder that the user names must load.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
+import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -104,7 +104,7 @@ def _rule_files(folder: str) -> list[str]:
 
 def _package_at(path: str) -> str:
     """Make the folder a package, so that its files may import from one another; the package's name."""
-    name = f"raydoctor_rules_{hashlib.sha256(os.fsencode(path)).hexdigest()[:12]}"
+    name = f"raydoctor_rules_{zlib.crc32(os.fsencode(path)):08x}"
     if name not in sys.modules:
         package = ModuleType(name, "Rules of a folder.")
         package.__path__ = [path]

@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from raydoctor._pattern import pattern
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Unexplained
 from raydoctor.rule import Signal
@@ -291,10 +292,10 @@ def _words(event: Event) -> tuple[object, ...]:
 
 # ---------------------------------------------------------------- templates
 
-_FRAME = re.compile(
+_FRAME = pattern(
     r'^  File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>.+)$', re.MULTILINE
 )
-_RAISED = re.compile(r"^(?![ \t])(?P<raised>[\w.]+(?:: .*)?)$", re.MULTILINE)
+_RAISED = pattern(r"^(?![ \t])(?P<raised>[\w.]+(?:: .*)?)$", re.MULTILINE)
 
 
 def says(event: Event) -> str:
@@ -318,7 +319,7 @@ _FOLDS: Mapping[str, str] = {
     "<path>": r"(?<![\w.])(?:/[\w.@+-]+){2,}/?",
     "<n>": r"\d+(?:\.\d+)?",
 }
-_FOLD = re.compile("|".join(f"(?P<f{n}>{p})" for n, p in enumerate(_FOLDS.values())))
+_FOLD = pattern("|".join(f"(?P<f{n}>{p})" for n, p in enumerate(_FOLDS.values())))
 _NAMES = tuple(_FOLDS)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent / "raydoctor"
 LAYERS = (
-    ("errors", "model", "ids", "_text"),
+    ("errors", "model", "ids", "_pattern", "_text"),
     ("rule",),
     ("signals", "facts"),
     ("case",),
