@@ -137,9 +137,10 @@ def test_stacks_are_told_apart_by_process(tmp_path: Path) -> None:
     ("state", "frames", "kind"),
     [
         ("idle", "get_objects (ray/_private/worker.py:1007)\n    get (ray/_private/worker.py:3009)", "ray-get"),
+        ("idle", "Worker.get_objects (ray/_private/worker.py:1007)", "ray-get"),
         ("idle", "wait (ray/_private/worker.py:3200)", "ray-get"),
         ("idle", "acquire (threading.py:320)", "lock"),
-        ("idle", "recv_into (ssl.py:1166)", "socket"),
+        ("idle", "SocketIO.readinto (socket.py:706)", "socket"),
         ("idle", "_try_wait (subprocess.py:2010)", "subprocess"),
         ("idle", "clock_nanosleep (libc.so.6)\n    time_sleep (python3.11)", "sleep"),
         ("active", "pbkdf2_hmac (hash.py:3)", "native"),

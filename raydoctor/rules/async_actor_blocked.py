@@ -60,7 +60,7 @@ SLOW_STEP = Signal(
 """asyncio's own, with PYTHONASYNCIODEBUG=1."""
 
 _LOOP = "AsyncIO Thread"
-_SELECTS = re.compile(r"^(?:select|_run_once|run_forever|_run|poll)$")
+_SELECTS = re.compile(r"(?:^|\.)(?:select|_run_once|run_forever|_run|poll)$")
 _LONG_STEP = 5.0
 """Seconds: a shorter step is a slow one, no hang."""
 _DOC = "https://docs.ray.io/en/latest/ray-core/actors/async_api.html"
@@ -138,7 +138,7 @@ _STACK = (
         ),
         Example(
             "an event loop that waits for something to do",
-            {**_files(core=_core(3, 0)), "ray-stack.txt": _STACK.replace("    crawl (crawl.py:31)\n    async_func (ray/_private/async_compat.py:40)\n", "    select (selectors.py:468)\n")},
+            {**_files(core=_core(3, 0)), "ray-stack.txt": _STACK.replace("    crawl (crawl.py:31)\n    async_func (ray/_private/async_compat.py:40)\n", "    EpollSelector.select (selectors.py:468)\n")},
             roots=("get-timeout",),
         ),
         Example(
