@@ -5,9 +5,9 @@ processes (ERROR and CRITICAL of those written in Python), and tracebacks. What 
 left to that rule; what only echoes a diagnosed end (a dashboard that misses the dead node) is left out;
 the rest is grouped by template, worst first, so that a report is of use even where no rule fires.
 
-Templates are made by folding ids, numbers, addresses, paths and times, not by a log miner: Ray's
-messages are format strings, so folding finds them exactly (`benchmarks/README.md` has the
-comparison), while the clusters of Drain and its kin depend on the order in which lines come.
+Templates are made by folding ids, numbers, addresses, quoted words and paths, not by a log miner: Ray's
+messages are format strings whose words stay, while Drain's clusters depend on the order in which lines
+come and join short messages that mean different things (`benchmarks/README.md` has the comparison).
 """
 
 from __future__ import annotations
@@ -314,7 +314,7 @@ def _raised(event: Event) -> str:
 
 _FOLDS: Mapping[str, str] = {
     "'…'": r"'[^'\n]{1,120}'",
-    "<id>": r"\b(?=[0-9a-f]*\d)[0-9a-f]{8,}\b|\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b",
+    "<id>": r"\b0x[0-9a-f]+\b|\b(?=[0-9a-f]*\d)[0-9a-f]{8,}\b|\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b",
     "<ip>": r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?",
     "<path>": r"(?<![\w.])(?:/[\w.@+-]+){2,}/?",
     "<n>": r"\d+(?:\.\d+)?",

@@ -133,6 +133,7 @@ def numbers() -> Iterator[tuple[str, str]]:
     yield "worker 7f00aa11bb22cc33 at 10.1.2.3:80 used 5.6 GB", "worker <id> at <ip> used <n> GB"
     yield "no file /tmp/ray/session_1/logs/x.log", "no file <path>"
     yield "deployment 'Translator' failed 3 times", "deployment '…' failed <n> times"
+    yield "lost at 0x7f3a and 12.5%", "lost at <id> and <n>%"
     yield "a feedbacked facade of decades", "a feedbacked facade of decades"
 
 
