@@ -140,7 +140,7 @@ def _io_failed(case: Case, node: str, doing: str, events: list[Event]) -> Findin
         caused_by=(Entity("disk", node), Entity("arguments", "large")),
         subjects=(Subject("node", node, node=node),) if node else (),
         count=count,
-        severity=_severity(case, doing, bool(errors)),
+        severity=_severity(case, doing, count, bool(errors)),
         remedies=_remedies(error, doing),
         covers=(*events, *(errors if doing == "spilling" else ()), *_tracebacks(case, error)),
     )  # fmt: skip
@@ -154,10 +154,13 @@ _WORK = {
 }
 
 
-def _severity(case: Case, doing: str, no_room: bool) -> Severity:
-    """Nothing is lost while the store finds room elsewhere; what cannot be read back is missed by somebody."""
+_A_FEW = 10
+
+
+def _severity(case: Case, doing: str, count: int, no_room: bool) -> Severity:
+    """A few failures harm nobody while the store finds room; what cannot be read back is missed by somebody."""
     waiting = any(e["type"] == "GetTimeoutError" for e in case.of("driver.exception"))
-    harmed = no_room or waiting or doing == "restoring"
+    harmed = no_room or waiting or count > _A_FEW or doing == "restoring"
     return "error" if harmed and doing != "deleting" else "warning"
 
 
