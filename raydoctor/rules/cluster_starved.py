@@ -168,6 +168,7 @@ def _finding(
             *(Link(e, _lasted(e)) for e in lasting[:1] if e is not dump and e.kind != "driver.exception"),
         ),
         explains=(Entity("starved", asked), Entity("waiting", "cluster"), *_ids(told)),
+        caused_by=(Entity("autoscaler", "launch"),),
         subjects=tuple(Subject("actor" if h.is_actor else "task", None, h.name, h.pid) for h in holders[:10]),
         count=max(_waiters(told), 1),
         severity=waiting.severity(case),

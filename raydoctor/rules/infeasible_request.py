@@ -238,7 +238,7 @@ def _finding(case: Case, request: _Request, nodes: list[resources.Needs]) -> Fin
             *(Link(e, f"never created: {e['name']} was cancelled while it waited") for e in cancelled[:1]),
         ),
         explains=(*_entities(request), Entity("waiting", "cluster")),
-        caused_by=_lost_nodes(case, request),
+        caused_by=(*_lost_nodes(case, request), *_not_provided(request)),
         subjects=_subjects(cancelled),
         count=count,
         severity=severity,
@@ -328,6 +328,13 @@ def _largest(nodes: list[resources.Needs], needs: resources.Needs) -> resources.
         ),
     )
     return resources.visible(best)
+
+
+def _not_provided(request: _Request) -> tuple[Entity, ...]:
+    """Why an autoscaler starts no node for it: no type fits, or (where one does) the provider refuses."""
+    if request.autoscaler:
+        return (Entity("node-types", resources.describe(request.needs)),)
+    return (Entity("autoscaler", "launch"),)
 
 
 def _lost_nodes(case: Case, request: _Request) -> tuple[Entity, ...]:

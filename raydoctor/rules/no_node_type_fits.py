@@ -1,0 +1,139 @@
+"""The autoscaler has no node type that could hold a request, so no node is ever started for it.
+
+## What you see
+Every 30 s: `Error: No available node types can fulfill resource request {'GPU': 1.0}. Add suitable node types to this
+cluster to resolve this issue.` (v2: `… resource requests {…}*N`), while the task or actor waits.
+
+## Why
+The autoscaler starts only the types of its configuration (`available_node_types`, KubeRay's worker groups, each
+with the resources that it is said to have). A request must fit on *one* node of *one* type; a type whose
+`max_workers` is 0, or whose resources or labels are declared too small, counts as not there.
+
+## Confirm
+- `ray status`: the request stands under `Demands`, nothing under `Pending`.
+- The types' `resources` in the cluster's configuration (KubeRay: the limits of each worker group, `num-gpus` in
+  `rayStartParams`).
+
+## Fix
+Add a type (or correct the declared resources of one) that holds the request, or ask for less.
+
+## Not this when
+A type fits and cannot be started (`node-launch-failed`), or there is no autoscaler at all: `ray start` prints the same
+words, and `infeasible-request` says what is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from raydoctor.case import Case
+from raydoctor.model import Entity, Event, Finding, Link, Remedy
+from raydoctor.rule import Example, rule
+from raydoctor.rules import _autoscaler as autoscaler
+from raydoctor.rules import _evidence as evidence
+from raydoctor.rules import _resources as resources
+from raydoctor.rules import _waiting as waiting
+from raydoctor.signals import NODE_DEAD, NODE_REGISTERED
+
+_STAMP = "2026-11-21 11:{},199\tINFO monitor.py:438 -- "
+_CONFIG = f"{_STAMP.format('16:11')}{autoscaler.CONFIG.sample}\n"
+_READONLY = _CONFIG.replace("'aws'", "'readonly'")
+_SUMMARY = waiting.NO_NODE_TYPE[0].sample
+_TWICE = f"{_STAMP.format('16:33')}{_SUMMARY}\n{_STAMP.format('17:04')}{_SUMMARY}\n"
+_QUIET = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
+
+
+@rule(
+    tier="cause",
+    severity="error",
+    rank=73,
+    looks_for=(*waiting.NO_NODE_TYPE, autoscaler.CONFIG, *NODE_REGISTERED, *NODE_DEAD),
+    examples=(
+        Example(
+            "a GPU, and only CPU nodes",
+            {"logs/monitor.log": _CONFIG + _TWICE, **_QUIET},
+            roots=("no-node-type-fits",),
+            consequences=("infeasible-request",),
+            says=("1 GPU and 1 CPU", "cpu-small (4 CPU, at most 2)"),
+        ),
+        Example(
+            "the same words of a cluster without an autoscaler",
+            {"logs/monitor.log": _READONLY + _TWICE, **_QUIET},
+            roots=("infeasible-request",),
+        ),
+        Example(
+            "said once while a node was on its way",
+            {"logs/monitor.log": _CONFIG + f"{_STAMP.format('16:33')}{_SUMMARY}\n", **_QUIET},
+        ),
+        Example(
+            "a task that prints the words",
+            {"driver.log": f"(check pid=12) {_SUMMARY}\n" * 3, "logs/monitor.log": _CONFIG, **_QUIET},
+        ),
+    ),
+)  # fmt: skip
+def no_node_type_fits(case: Case) -> Iterator[Finding]:
+    """One finding per request that no type holds and that was reported again and again."""
+    types = autoscaler.node_types(case)
+    if not types:
+        return
+    for needs, told in _requests(case):
+        shown = waiting.one_role(told)
+        fits = any(resources.fits(each.holds, needs) for each in types)
+        lasts = evidence.total(shown) > 1 and not _met_later(case, needs, shown)
+        if lasts and not fits:
+            yield _finding(case, needs, shown, told, types)
+
+
+def _requests(case: Case) -> list[tuple[resources.Needs, list[Event]]]:
+    found: dict[frozenset[tuple[str, float]], tuple[resources.Needs, list[Event]]] = {}
+    for event in case.of("request.no_node_type"):
+        if event["combined"] or event["gang"] or case.torn_down(event):
+            continue
+        for needs in resources.python_amounts(event["asked"]):
+            found.setdefault(resources.key(needs), (needs, []))[1].append(event)
+    return list(found.values())
+
+
+def _met_later(case: Case, needs: resources.Needs, shown: list[Event]) -> bool:
+    """A node that holds it joined after the last report."""
+    joined = waiting.joined_after(case, shown[-1].at)
+    return bool(joined) and any(resources.fits(t, needs) for t in waiting.totals(case, None))
+
+
+def _finding(
+    case: Case,
+    needs: resources.Needs,
+    shown: list[Event],
+    told: list[Event],
+    types: list[autoscaler.NodeType],
+) -> Finding:
+    wanted = resources.describe(needs)
+    short = resources.short_of([each.holds for each in types], needs)
+    return Finding(
+        f"The autoscaler has no node type for {wanted}: its types are {evidence.join_names(str(t) for t in types)}",
+        (
+            Link(shown[0], f"no type can hold {wanted}"),
+            *(Link(e, "still so") for e in shown[-1:] if len(shown) > 1),
+        ),
+        explains=(Entity("node-types", wanted),),
+        severity=waiting.severity(case),
+        remedies=(
+            Remedy(
+                f"Add a node type with {wanted}, or declare what a type really has",
+                _type_lines(needs),
+                doc=autoscaler.AUTOSCALING_DOC,
+            ),
+            Remedy(f"Or ask for less {evidence.join_names(short)}" if short else "Or ask for less"),
+        ),
+        covers=tuple(told),
+    )
+
+
+def _type_lines(needs: resources.Needs) -> tuple[str, ...]:
+    listed = ", ".join(f"{name}: {amount:g}" for name, amount in needs.items())
+    return (
+        "available_node_types:",
+        "  big-worker:",
+        f"    resources: {{{listed}}}     # KubeRay: limits of a worker group, and rayStartParams",
+        "    max_workers: 2",
+    )
