@@ -38,6 +38,8 @@ _EXCEEDED = re.compile(
 _STORE = re.compile(r"bytes created by worker: (\d+)")
 _COUNT = re.compile(r"(?P<count>\d+) worker\(s\) were killed|Killing (?P<killing>\d+) worker\(s\)")
 _USER = re.compile(r"^[;\s]*(?P<pid>\d+)\s+(?P<gb>\d+\.\d+)\s+(?P<command>\S.*?)\s*$")
+_BETWEEN_USERS = re.compile(r"\n|; |, (?=\d+\t)")
+"""Rows of the table: lines up to 2.54 and from 2.57, else separated by `, ` (2.55) or `; ` (2.56)."""
 _IDLE_GB = re.compile(r"Total non-selected idle workers USS bytes: ([\d.]+)GB")
 
 _BODY = (
@@ -93,6 +95,10 @@ MONITOR_STARTED = Signal(
 
 _EPISODE = 600.0
 """Seconds without a kill after which the next one is another incident."""
+
+
+_ONE_STRIKE = 5.0
+"""Seconds within which equal numbers are one strike: with an endless retry they come again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +177,8 @@ def parse(event: Event, text: str) -> Report | None:
 
 
 def _considered(text: str) -> tuple[Holder, ...]:
+    """Workers that the policy looked at; 2.55 lists only those that it chose, and does not mark them."""
+    only_chosen = "Considered workers: [" not in text
     found = []
     for m in _CONSIDERED.finditer(text):
         cpus = re.search(r"CPU: ([\d.]+)", m["resources"] or "")
@@ -182,7 +190,7 @@ def _considered(text: str) -> tuple[Holder, ...]:
                 m["worker"],
                 m["kind"] == "Actor",
                 float(cpus[1]) if cpus else 0.0,
-                bool(m["selected"]),
+                bool(m["selected"]) or only_chosen,
             )
         )
     return tuple(found)
@@ -213,7 +221,7 @@ def _holders(text: str, known: Iterable[Holder]) -> tuple[Holder, ...]:
     by_pid = {h.pid: h for h in known}
     _, _, table = text.partition("Top 10 memory users:")
     found = {}
-    for line in table.replace("; ", "\n").splitlines():
+    for line in _BETWEEN_USERS.split(table.partition("suggestions: ")[0].rstrip(" ,;")):
         if row := _USER.match(line):
             pid = int(row["pid"])
             told = by_pid.get(pid)
@@ -253,13 +261,15 @@ def _texts(case: Case) -> Iterator[tuple[Event, str]]:
 
 
 def _same(known: Report, other: Report) -> bool:
-    """Two tellings of one strike: they share a victim, or the table's very numbers."""
+    """Two tellings of one strike: they share a victim, or the very numbers at about one time."""
     shared = {(h.pid, h.worker[:8]) for h in known.victims} & {
         (h.pid, h.worker[:8]) for h in other.victims
     }
     numbers = (known.used_gb, known.limit_gb) == (other.used_gb, other.limit_gb)
     told_whole = bool(known.victims and other.victims)
-    return known.node == other.node and (bool(shared) if told_whole else numbers)
+    apart = abs((known.event.at or 0.0) - (other.event.at or known.event.at or 0.0))
+    near = known.event.at is None or apart <= _ONE_STRIKE
+    return known.node == other.node and (bool(shared) if told_whole else numbers and near)
 
 
 def episodes(found: list[Report]) -> Iterator[list[Report]]:

@@ -67,6 +67,14 @@ _NEW = (
     f"actual memory used=0.05GB, worker ID={_W})\n]\nTop 10 memory users: PID\tMEM(GB)\tCOMMAND\n300\t13.90\tpython driver.py\n"
     "251\t0.05\tray::preprocess\n"
 )
+_ONE_LINE = (
+    "[2026-11-21 11:30:{:02},310 I 322 322] (raylet) node_manager.cc:3081: Killing 1 worker(s), kill details: Memory on the node "
+    f"(IP: 10.0.0.2, ID: {_N}) was 3.81GB / 4.00GB (0.952580), which exceeds the memory usage threshold of 0.950000; "
+    "Object store memory usage: [- objects spillable: 0; - bytes created by worker: 0; ]; Ray killed 1 worker(s) based on the "
+    "killing policy: [(Task: job ID=01000000, lease ID=0200000001000000, task name=train, required resources={{CPU: 1}}, "
+    "pid={}, actual memory used=1.23GB, worker ID={})]; Top 10 memory users: PID\tMEM(GB)\tCOMMAND, 435\t1.61\t"
+    "ray::build_index, {}\t1.23\tray::train, suggestions: Refer to the documentation\n"
+)
 _GUESSES = (
     "[2026-11-21 07:34:50,741 W 8 8] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, worker id = "
     f"{_W}, node id = {_N}, address = 10.0.0.2, exit_type = SYSTEM_ERROR, exit_detail = Worker unexpectedly exits with a "
@@ -92,6 +100,16 @@ _GUESSES = (
             {"logs/raylet.out": _NEW, "logs/gcs_server.out": ""},
             roots=("ray-oom-kill",),
             says=("python driver.py", "13.9"),
+        ),
+        Example(
+            "2.55 tells it in one line, and two strikes at the very same numbers",
+            {
+                "logs/raylet.out": _ONE_LINE.format(8, 541, _W, 541)
+                + _ONE_LINE.format(16, 540, _W[::-1], 540),
+                "logs/gcs_server.out": "",
+            },
+            roots=("ray-oom-kill",),
+            says=("killed 2 workers (train)", "build_index alone held 1.6 GB"),
         ),
         Example(
             "Ray's three guesses name the OOM killer on every sudden death",
