@@ -168,5 +168,22 @@ def lost_driver_errors(case: Case, types: Iterable[str] = LOST_WITH_CLUSTER) -> 
     )
 
 
+def gcs_lived_on(case: Case, lost: list[Event]) -> Event | None:
+    """A record of the GCS from after others had given it up, by the very process that they had known."""
+    if not lost or lost[0].at is None:
+        return None
+    gave_up = lost[0].at + lost[0].slack
+    unheard = gave_up - float(lost[0]["seconds"] or 0)
+    known: set[int] = set()
+    for event in case.events:
+        if event.source.role not in GCS or event.at is None or event.pid is None:
+            continue
+        if event.at < unheard:
+            known.add(event.pid)
+        elif event.at > gave_up + 1 and event.pid in known:
+            return event
+    return None
+
+
 def _same_place(one: Event, other: Event) -> bool:
     return one.source.node == other.source.node

@@ -18,7 +18,7 @@ Give the head memory of its own (`--num-cpus=0`, so that no task runs there), ke
 (Redis, KubeRay `gcsFaultToleranceOptions`) so that a new GCS can take over.
 
 ## Not this when
-It was told to stop (`ray-stopped`), or only one node cannot reach it (network, address).
+It was told to stop (`ray-stopped`), or its log goes on, and only somebody could not reach it (`gcs-unreachable`).
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from raydoctor.rules._cluster import (
     GCS_DOC,
     GCS_LOST,
     REDIS_FAILED,
+    gcs_lived_on,
     lost_driver_errors,
 )
 from raydoctor.signals import GCS_SIGTERM, NODE_REGISTERED, RAY_VERSION
@@ -80,6 +81,8 @@ def gcs_died(case: Case) -> Iterator[Finding]:
     redis = case.of("gcs.redis_failed")
     if not (lost or redis or said):
         return
+    if not (said or redis) and gcs_lived_on(case, lost):
+        return  # `gcs-unreachable`
     first_loss = lost[0].at if lost else None
     if "gcs" in case.ledger.stops or (first_loss is not None and case.stopped_at() <= first_loss):
         return  # told to stop: `ray-stopped`, or nothing at all

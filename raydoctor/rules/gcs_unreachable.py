@@ -1,0 +1,251 @@
+"""The GCS lived, but a node or a driver could not reach it, gave it up and ended.
+
+## What you see
+`Failed to connect to GCS within 60 seconds. GCS may have been killed.` in a raylet's log, a worker's or a driver's; yet
+`gcs_server.out` on the head goes on, by the same process. The GCS in turn marks the node dead: its health checks time
+out (`Deadline Exceeded`).
+
+## Why
+Raylets, workers and drivers end when they have not heard of the GCS for `RAY_gcs_rpc_server_reconnect_timeout_s` (60
+s). If it was one node or driver: the network between (a firewall, a VPN, a changed address, a lost link). If even
+the raylet of the head gave it up, no network was between: the GCS stood still (no CPU left on the head, swapping, a
+paused machine) or answered too slowly.
+
+## Confirm
+- Which nodes gave up, and when: all at once, or one.
+- From that node: `nc -vz <head> 6379`, and `ray health-check --address <head>:6379`.
+- On the head, at that time: load, memory, `Event stats:` in `gcs_server.out` (queueing times of many seconds).
+
+## Fix
+Mend the network, or leave the head its own CPU and memory (`--num-cpus=0`). More patience (the timeout) helps over
+short breaks.
+
+## Not this when
+The log of the GCS ends: `gcs-died`. The driver never reached any cluster: wrong address.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from raydoctor.case import Case
+from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.rule import Example, Signal, rule
+from raydoctor.rules import _cluster as cluster
+from raydoctor.rules import _evidence as evidence
+from raydoctor.rules._cluster import GCS_DOC, GCS_LOST
+from raydoctor.signals import (
+    CORE,
+    JOB_FINISHED,
+    JOB_STARTED,
+    NODE_DEAD,
+    NODE_REGISTERED,
+    RAYLET,
+    RAYLET_STARTED,
+)
+
+AWAY = (
+    Signal(
+        "gcs.away",
+        "GCS has been unavailable for more than ",
+        r"^GCS has been unavailable for more than (?P<seconds>\d+) seconds",
+        (*RAYLET, *CORE),
+        "GCS has been unavailable for more than 60 seconds",
+    ),
+    Signal(
+        "gcs.away",
+        "Timed out while waiting for GCS to become available",
+        r"^Timed out while waiting for GCS to become available",
+        (*RAYLET, *CORE),
+        "Timed out while waiting for GCS to become available.",
+    ),
+)
+
+_N, _H = "fd875f52489dc9a2f53c85a6f87fba13611a3340ab1d20bc262561bf", "a" * 56
+_GCS_LOG = (
+    f"[2026-11-21 07:40:00,000 I 13 13] (gcs_server) gcs_node_manager.cc:111: Registering new node. node_id={_H} "
+    "node_name=10.0.0.2 node_address=10.0.0.2\n"
+    f"[2026-11-21 07:40:01,000 I 13 13] (gcs_server) gcs_node_manager.cc:111: Registering new node. node_id={_N} "
+    "node_name=10.0.0.3 node_address=10.0.0.3\n"
+)
+_GCS_LATER = "[2026-11-21 07:43:00,000 I 13 13] (gcs_server) gcs_job_manager.cc:80: Registering job. job_id=02000000 driver_pid=300\n"
+_OTHER_PROCESS = _GCS_LATER.replace(" 13 13]", " 99 99]")
+
+
+def _raylet(node: str, ip: str, lost: bool = True) -> str:
+    started = (
+        f"[2026-11-21 07:40:02,000 I 304 304] (raylet) node_manager.cc:355: Raylet of id, {node} started. Raylet consists of "
+        f"node_manager and object_manager. node_manager address: {ip}:0 object_manager address: {ip}:46637 hostname: n\n"
+    )
+    gave_up = f"[2026-11-21 07:42:11,775 E 304 304] (raylet) rpc_client.h:204: {GCS_LOST.sample}\n"
+    return started + (gave_up.replace("within 8 ", "within 60 ") if lost else "")
+
+
+@rule(
+    tier="cause",
+    severity="error",
+    rank=6,
+    looks_for=(
+        *(GCS_LOST, *AWAY, RAYLET_STARTED, *NODE_REGISTERED, *NODE_DEAD),
+        *(*JOB_STARTED, *JOB_FINISHED),
+    ),
+    examples=(
+        Example(
+            "one node lost the head, which goes on with the others",
+            {
+                "head/logs/gcs_server.out": _GCS_LOG + _GCS_LATER,
+                "head/logs/raylet.out": _raylet(_H, "10.0.0.2", lost=False),
+                "worker/logs/raylet.out": _raylet(_N, "10.0.0.3"),
+            },
+            roots=("gcs-unreachable",),
+            says=("10.0.0.3", "60 s", "network", "nc -vz 10.0.0.2 6379"),
+        ),
+        Example(
+            "even the raylet beside it gave it up: it stood still",
+            {"logs/gcs_server.out": _GCS_LOG + _GCS_LATER, "logs/raylet.out": _raylet(_H, "10.0.0.2")},
+            roots=("gcs-unreachable",),
+            says=("stood still", "--num-cpus=0"),
+        ),
+        Example(
+            "it came back in time",
+            {
+                "logs/gcs_server.out": _GCS_LOG + _GCS_LATER,
+                "logs/raylet.out": _raylet(_H, "10.0.0.2", lost=False)
+                + f"[2026-11-21 07:42:11,775 W 304 304] (raylet) rpc_client.h:204: {AWAY[0].sample}\n",
+            },
+            roots=("gcs-unreachable",),
+            says=("60 s",),
+        ),
+        Example(
+            "another GCS was started later: the first one died",
+            {"logs/gcs_server.out": _GCS_LOG + _OTHER_PROCESS, "logs/raylet.out": _raylet(_H, "10.0.0.2")},
+            roots=("gcs-died",),
+        ),
+    ),
+)  # fmt: skip
+def gcs_unreachable(case: Case) -> Iterator[Finding]:
+    """At most one finding for those who gave the GCS up; else one for a break that was waited out."""
+    lost = [e for e in case.of(GCS_LOST.kind) if e.at is None or e.at < case.stopped_at()]
+    alive = cluster.gcs_lived_on(case, lost)
+    if alive:
+        yield _given_up(case, lost, alive)
+    away = [e for e in case.of(AWAY[0].kind) if not case.torn_down(e)]
+    if away and not case.of(GCS_LOST.kind) and "gcs" not in case.ledger.stops:
+        yield _waited_out(case, away)
+
+
+def _given_up(case: Case, lost: list[Event], alive: Event) -> Finding:
+    waited = int(lost[0]["seconds"] or 60)
+    nodes = _nodes(case, lost)
+    stalled = any(cluster.is_drivers(case, node) for node in nodes)
+    who = evidence.join_names(case.ledger.node_ips.get(n, evidence.short(n)) for n in nodes)
+    exceptions = cluster.lost_driver_errors(case)
+    since = (lost[0].at or 0) - waited
+    exits = [e for e in case.exits if e.node in ("", *nodes) and (e.at is None or e.at >= since)]
+    whom = f"node {who}" if nodes else "a driver"
+    text = (
+        f"The GCS did not answer for {waited} s and was given up by {whom}, though its process lived: it stood still or was overloaded"
+        if stalled
+        else f"{whom} could not reach the GCS for {waited} s and gave up; it lived and served others: a matter of the network"
+    )
+    return Finding(
+        text,
+        tuple(_links(lost, alive, waited, exceptions)),
+        explains=(
+            *(Entity(kind, node) for node in nodes for kind in ("raylet", "node")),
+            *evidence.exit_entities(exits),
+            *_jobs(case, lost, stalled),
+            Entity("gcs-lost", nodes[0] if nodes else ""),
+        ),
+        subjects=tuple(
+            Subject("node", n, case.ledger.node_ips.get(n), None, n) for n in nodes[:10]
+        ),
+        count=max(1, len(nodes)),
+        severity="critical" if stalled or not nodes else "error",
+        remedies=tuple(_remedies(case, waited, stalled)),
+        covers=(
+            *case.of(GCS_LOST.kind, AWAY[0].kind, "raylet.seen_dead", "node.health_failed"),
+            *exceptions,
+            *evidence.exit_events(exits),
+        ),
+    )  # fmt: skip
+
+
+def _nodes(case: Case, events: list[Event]) -> list[str]:
+    """Nodes whose raylets or workers say it."""
+    found = (case.node_of(e.source) for e in events)
+    return list(dict.fromkeys(node for node in found if node))
+
+
+def _jobs(case: Case, lost: list[Event], stalled: bool) -> Iterator[Entity]:
+    """Jobs whose driver gave up, or that lost everything."""
+    drivers = {e.source.pid for e in lost if e.source.role == "core-driver"}
+    for job in case.ledger.jobs.values():
+        over = job.ended is not None and job.ended < (lost[0].at or 0)
+        if not over and (stalled or job.driver_pid in drivers):
+            yield Entity("job", job.id)
+
+
+def _links(
+    lost: list[Event], alive: Event, waited: int, exceptions: tuple[Event, ...]
+) -> Iterator[Link]:  # fmt: skip
+    by_role: dict[str, Event] = {}
+    for event in lost:
+        by_role.setdefault(event.source.role.partition("-")[0], event)
+    whom = {"raylet": "a raylet", "core": "a worker or driver", "driver": "the driver"}
+    for role, event in list(by_role.items())[:2]:
+        yield Link(
+            event,
+            f"{whom.get(role, 'a process')} has not heard of the GCS for {waited} s, and ends",
+        )
+    yield Link(alive, f"yet the GCS (pid {alive.pid}) writes on: it did not die")
+    for event in exceptions[:1]:
+        yield Link(event, f"the driver got {event['type']}")
+
+
+def _waited_out(case: Case, away: list[Event]) -> Finding:
+    seconds = next((int(e["seconds"]) for e in away if e["seconds"]), 0)
+    nodes = _nodes(case, away)
+    who = evidence.join_names(case.ledger.node_ips.get(n, evidence.short(n)) for n in nodes)
+    after = f" for {seconds} s" if seconds else ""
+    return Finding(
+        f"The GCS could not be reached{f' from {who}' if who else ''}{after}, and came back before anybody gave it up",
+        (Link(away[0], "the connection to the GCS is down"),),
+        explains=(Entity("gcs-away", nodes[0] if nodes else ""),),
+        subjects=tuple(Subject("node", n, case.ledger.node_ips.get(n), None, n) for n in nodes[:10]),
+        count=evidence.total(away),
+        severity="warning",
+        remedies=tuple(_remedies(case, seconds or 60, False)),
+        covers=tuple(away),
+    )  # fmt: skip
+
+
+def _remedies(case: Case, waited: int, stalled: bool) -> Iterator[Remedy]:
+    registered = case.of("node.registered")
+    head = registered[0]["ip"] if registered else "<head>"
+    if stalled:
+        yield Remedy(
+            "Leave the head its own CPU and memory, and see what it was busy with then",
+            (
+                "ray start --head --num-cpus=0 …   # KubeRay: rayStartParams: num-cpus: '0'",
+                "uptime; vmstat 1 5; dmesg -T | tail   # on the head: load, swapping, a pause of the machine",
+            ),
+            risk="disruptive",
+            doc=GCS_DOC,
+        )
+    else:
+        yield Remedy(
+            "Find what cuts the network between that node and the head",
+            (
+                f"nc -vz {head} 6379   # from that node; 6379: the port of the head's ray start",
+                f"ray health-check --address {head}:6379",
+                "ip -s link; dmesg -T | grep -iE 'link|nic|carrier'",
+            ),
+            doc=GCS_DOC,
+        )
+    yield Remedy(
+        f"Have more patience than {waited} s with short breaks (on every node and for drivers)",
+        (f"RAY_gcs_rpc_server_reconnect_timeout_s={4 * waited} ray start …",),
+        risk="disruptive",
+        doc=GCS_DOC,
+    )
