@@ -90,6 +90,7 @@ _QUOTING = (
     "ray.train.WorkerGroupError: ",
     "ray.train.v2.api.exceptions.WorkerGroupError: ",
     "Graceful shutdown of backend failed. ",
+    "Failed to send resource request for ",
 )
 """Openings of plain records that quote the whole traceback of another process."""
 _ONE_WRITER = frozenset(

@@ -14,11 +14,13 @@ SIGNALS = (RAY_EXCEPTION, ERROR_TEXT, *train.SIGNALS, *data.FAILED)
 
 
 def failures(case: Case) -> Iterator[Printed]:
-    """Of tasks and methods, of training functions, of functions in pipelines."""
-    yield from printed(case)
-    yield from _exported(case)
-    yield from train.errors(case)
-    yield from data.errors(case)
+    """Of tasks and methods, of training functions, of functions in pipelines.
+
+    A rank that failed for want of its peer is left to `train-worker-failed`: that error is no cause.
+    """
+    for seen in (*printed(case), *_exported(case), *train.errors(case), *data.errors(case)):
+        if not train.is_loss_of_peer(seen):
+            yield seen
 
 
 def _exported(case: Case) -> Iterator[Printed]:

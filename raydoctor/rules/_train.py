@@ -90,7 +90,16 @@ SHUTDOWN = Signal(
     extent="record",
 )
 """What the end of a rank does to the controller: recognised, so that it is not listed as a trouble of its own."""
-SIGNALS = (DECISION, WORKER_ERROR, RAISED, RAISED_V1, TRIAL, PLACED, SHUTDOWN)
+NO_ANSWER = Signal(
+    "train.no_answer",
+    "Failed to send resource request for ",
+    r"^Failed to send resource request for \S+ If this only happens transiently",
+    ("train", "worker-err"),
+    "Failed to send resource request for train-8818959a. If this only happens transiently during network partition or CPU being overloaded",
+    extent="record",
+)
+"""Of a controller on a busy machine, with a traceback: harmless, as it says itself."""
+SIGNALS = (DECISION, WORKER_ERROR, RAISED, RAISED_V1, TRIAL, PLACED, SHUTDOWN, NO_ANSWER)
 
 _SNIPPET = re.compile(r"^\[Rank (?P<ranks>\d+(?:,\d+)*) Error Snippet\]:\n", re.MULTILINE)
 _DEAD = "A worker health check failed."
@@ -104,6 +113,7 @@ _V1_DEAD = re.compile(
     r"\tclass_name: RayTrainWorker\n\tactor_id: [0-9a-f]{32}\n\tpid: (?P<pid>\d+)(?:\n\t[^\n]*)*?\n\tip: (?P<ip>\S+)\n(?P<says>[^\n]*)"
 )
 _UNKNOWN = -1
+_PEER = re.compile(r"Connection (?:closed|reset) by peer|Read error \[[^\]]*\]:\d+: |Broken pipe")
 _SAYS = re.compile(r"^\)\n(?P<says>[^\n]+)", re.MULTILINE)
 
 
@@ -124,6 +134,11 @@ class Rank:
     says: str = ""
     """What the controller heard instead of an answer, where neither is in the capture."""
     world_size: int | None = None
+
+    @property
+    def lost_its_peer(self) -> bool:
+        """Whether what it raised says no more than that another rank had gone."""
+        return self.error is not None and is_loss_of_peer(self.error)
 
 
 @dataclass(slots=True)
@@ -168,6 +183,12 @@ class Run:
 
 def _field(event: Event, name: str) -> str:
     return event[f"{name}_a"] or event[f"{name}_b"] or event[name]
+
+
+def is_loss_of_peer(seen: Printed) -> bool:
+    """Whether a training function raised only because another rank's process had gone (gloo's words)."""
+    raised = seen.failure.raised
+    return not seen.failure.is_remote and bool(raised and _PEER.search(raised.message))
 
 
 def runs(case: Case) -> list[Run]:
@@ -223,7 +244,8 @@ def _attempt(case: Case, event: Event, errors: list[Event]) -> Attempt:
     for ranks, snippet in zip(parts[1::2], parts[2::2], strict=True):
         numbers = [int(n) for n in ranks.split(",")]
         attempt.ranks += [_rank(case, n, event, own.get(n), snippet) for n in numbers]
-    attempt.ranks.sort(key=lambda r: (r.at, r.number))
+    # The loss of a peer is told before the peer's end is, if only by milliseconds.
+    attempt.ranks.sort(key=lambda r: (r.lost_its_peer, r.at, r.number))
     named = {rank.number for rank in attempt.ranks}
     attempt.followers = [e for n, e in own.items() if n not in named]
     _part_followers(attempt)

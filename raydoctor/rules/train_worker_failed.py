@@ -32,7 +32,7 @@ import json
 from collections.abc import Iterator
 
 from raydoctor.case import Case
-from raydoctor.model import Entity, Event, Finding, Link, Remedy, Severity, Subject
+from raydoctor.model import Entity, Event, Finding, Gap, Link, Remedy, Severity, Subject
 from raydoctor.rule import Example, rule
 from raydoctor.rules import _evidence as evidence
 from raydoctor.rules import _train as train
@@ -40,6 +40,11 @@ from raydoctor.rules._task_error import error_entity
 from raydoctor.rules._train import Attempt, Rank, Run
 from raydoctor.signals import RAY_EXCEPTION, WORKER_EXIT
 
+_FIRST = Gap(
+    "log of the rank that ended first",
+    "all that is told are errors of ranks that lost a peer",
+    "Add logs/ of every node; the kernel log of the node whose worker is missing.",
+)
 _DOC = "https://docs.ray.io/en/latest/train/user-guides/fault-tolerance.html"
 _LONGEST = 160
 _W0, _W1 = (
@@ -151,6 +156,17 @@ _V1 = (
             says=("rank 1 of 2", "2 attempts", "FailureConfig(max_failures=4)"),
         ),
         Example(
+            "nobody says which rank ended first",
+            {
+                "logs/train/ray-train-sys-controller-a.log": _decision(
+                    "10:42:24,081", "RAISE", _PEER, 1, 0
+                ),
+                **_LOGS,
+            },
+            roots=("train-worker-failed",),
+            says=("rank 1 lost a peer",),
+        ),
+        Example(
             "only the driver's output is left",
             {"driver.log": _RAISED},
             roots=("task-exception",),
@@ -197,6 +213,7 @@ def _finding(case: Case, run: Run) -> Finding:
         severity=severity,
         remedies=tuple(_remedies(run)),
         covers=tuple(_covered(run)),
+        gaps=(_FIRST,) if last.ranks and last.ranks[0].lost_its_peer else (),
     )
 
 
@@ -209,7 +226,8 @@ def _headline(case: Case, run: Run) -> str:
     end = "failed" if last.gave_up else "was started again"
     if not last.ranks:
         return f"{named}{end}: {_first_line(last.event['what'])}"
-    text = f"{named}{end}: {_who(last.ranks, train.world_size(case, last))} failed first: {_why(last.ranks[0])}"
+    told = "lost a peer" if last.ranks[0].lost_its_peer else "failed first"
+    text = f"{named}{end}: {_who(last.ranks, train.world_size(case, last))} {told}: {_why(last.ranks[0])}"
     if len(run.attempts) > 1:
         text += f"; {_repeats(run)}"
     if last.limit:
@@ -300,7 +318,7 @@ def _subjects(run: Run) -> Iterator[Subject]:
 def _causes(run: Run) -> Iterator[Entity]:
     for attempt in reversed(run.attempts):
         for rank in attempt.ranks:
-            if rank.error:
+            if rank.error and not rank.lost_its_peer:
                 yield error_entity(rank.error)
             if rank.exit:
                 yield from rank.exit.entities
