@@ -146,6 +146,8 @@ def test_stacks_are_told_apart_by_process(tmp_path: Path) -> None:
         ("active", "pbkdf2_hmac (hash.py:3)", "native"),
         ("idle+gil", "spin (native.py:3)", "native-gil"),
         ("idle", "load (train.py:3)", "unknown"),
+        ("idle", "Poller.poll (poller.py:3)", "unknown"),
+        ("idle", "__recv (libc.so.6)\n    sock_recv (python3.11)", "socket"),
     ],
 )  # fmt: skip
 def test_what_a_thread_does(tmp_path: Path, state: str, frames: str, kind: str) -> None:

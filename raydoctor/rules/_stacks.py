@@ -18,15 +18,22 @@ _THREAD = re.compile(
     r'^Thread (?P<id>\S+) \((?P<state>[\w+ ]+)\)(?:: "(?P<name>[^"]*)")?\n(?P<frames>(?:[ \t]+.*\n?)*)', re.MULTILINE
 )  # fmt: skip
 _FRAME = re.compile(r"^\s+(?P<function>.+?) \((?P<file>[^()]+?)(?::(?P<line>\d+))?\)$")
+
+
+def _native(names: str) -> str:
+    """C functions, as `--native` shows them: in a library or the interpreter, not in a `.py` file."""
+    return rf"^\s*_*(?:{names})\w* \((?!.*\.py)"
+
+
 _WAITS: tuple[tuple[str, str, str], ...] = (
     ("debugger", r"wait_for_client|_RemotePdb|listen \(ray/util/rpdb|set_trace \(ray/util/(?:debugpy|rpdb)", "waits for a debugger"),
     ("ray-get", r"get_objects \(.*ray/_private/worker\.py", "waits in ray.get"),
     ("ray-get", r"\bwait \(.*ray/_private/worker\.py", "waits in ray.wait"),
-    ("collective", r"torch/distributed|ray/util/collective|\bnccl", "waits in a collective operation"),
-    ("subprocess", r"\(.*subprocess\.py|\bwait4\b|\bwaitpid\b", "waits for a subprocess"),
-    ("socket", r"\(.*(?:socket|ssl|http/client|urllib3/[\w/]+)\.py|\b(?:recv|recvfrom|poll|connect)\b", "waits for a socket"),
-    ("lock", r"\(.*(?:threading|queue)\.py|\bPyThread_acquire_lock|\bpthread_cond_|\bfutex", "waits for a lock"),
-    ("sleep", r"\b(?:time_sleep|clock_nanosleep|nanosleep)\b|^\s*sleep ", "sleeps"),
+    ("collective", rf"torch/distributed|ray/util/collective|{_native('nccl')}", "waits in a collective operation"),
+    ("subprocess", rf"\(.*\bsubprocess\.py|{_native('wait4|waitpid')}", "waits for a subprocess"),
+    ("socket", rf"\((?:.*/)?(?:socket|ssl|http/client)\.py|\(.*\burllib3/|{_native('recv|poll|connect|accept')}", "waits for a socket"),
+    ("lock", rf"\((?:.*/)?(?:threading|queue)\.py|{_native('PyThread_acquire_lock|pthread_cond|futex')}", "waits for a lock"),
+    ("sleep", _native("time_sleep|clock_nanosleep|nanosleep"), "sleeps"),
 )  # fmt: skip
 """(kind, what the innermost frames look like, words); the first that fits."""
 _OWN = re.compile(r"^(?:.*/)?(?:ray/(?:_private|util|actor|remote_function|serve/_private)|threading|asyncio|selectors|subprocess|socket|ssl|queue|concurrent|http|urllib3|debugpy|_pydev\w*|pydev\w*)[/.]")  # fmt: skip
