@@ -106,7 +106,7 @@ class Said:
 
     @property
     def actor_name(self) -> str:
-        """What Serve calls the replica's actor, from 2.10 or so on."""
+        """What Serve calls the replica's actor."""
         parts = [part for part in (self.app, self.deployment, self.replica) if part]
         return f"SERVE_REPLICA::{'#'.join(parts)}"
 

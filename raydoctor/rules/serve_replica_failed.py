@@ -35,6 +35,7 @@ from raydoctor.model import Entity, Event, Finding, Gap, Link, Remedy, Subject
 from raydoctor.rule import Example, rule
 from raydoctor.rules import _evidence as evidence
 from raydoctor.rules import _serve as serve
+from raydoctor.rules._actor_deaths import CALL_FAILED, LEFT, deaths
 from raydoctor.rules._serve import Said
 from raydoctor.rules._traceback import Raised, parse
 from raydoctor.signals import RAY_EXCEPTION, WORKER_EXIT
@@ -116,7 +117,7 @@ class _Trouble:
     tier="root",
     severity="error",
     rank=44,
-    looks_for=(*serve.SIGNALS, RAY_EXCEPTION, WORKER_EXIT),
+    looks_for=(*serve.SIGNALS, RAY_EXCEPTION, WORKER_EXIT, CALL_FAILED, LEFT),
     examples=(
         Example(
             "the constructor does not find its model, three times",
@@ -227,11 +228,16 @@ def _finding(case: Case, trouble: _Trouble) -> Finding:
         [e for e in case.exits if _is_of(trouble, e.names, e.at)] if trouble.kind == "crash" else []
     )
     named = {said.actor_name for said in trouble.said}
-    actors = [a.id for a in case.ledger.actors.values() if a.name and a.name in named]
+    actors = [death.actor for death in deaths(case) if death.name in named]
+    actors += [a.id for a in case.ledger.actors.values() if a.name in named]
     own = (
         Entity("serve-replicas", f"{first.app}#{first.deployment} {trouble.kind} {trouble.raised}"),
     )
-    killed = tuple(Entity("actor", actor) for actor in actors) if trouble.kind == "health" else ()
+    killed = (
+        tuple(Entity("actor", actor) for actor in dict.fromkeys(actors))
+        if trouble.kind == "health"
+        else ()
+    )
     causes = [e for exit_ in exits for e in exit_.entities]
     if trouble.kind != "health":
         causes += [e for said in trouble.said for e in said.event.entities if e.kind == "actor"]
