@@ -229,15 +229,24 @@ def _of_others(case: Case, short: Sequence[Event]) -> Finding:
 
 
 def _not_started(case: Case, node: str = "") -> tuple[Entity, ...]:
-    """Workers that died while starting and left no word: they need files, too."""
-    silent = [
-        one for one in worker_start.starts(case, "dead") if not one.words and node in ("", one.node)
-    ]
-    return tuple(e for one in silent for e in (Entity("start-crashed", one.node), *one.entities))
+    """Workers that died while starting and left no word, or that the raylet could not let in."""
+    kinds = {"start-crashed": "dead"}
+    if case.of("files.refused"):
+        kinds["start-slow"] = "still alive"
+    return tuple(
+        entity
+        for kind, state in kinds.items()
+        for one in worker_start.starts(case, state)
+        if not one.words and node in ("", one.node)
+        for entity in (Entity(kind, one.node), *one.entities)
+    )
 
 
 def _echoes(case: Case) -> list[Event]:
-    return worker_start.echoes(case, "dead") if _not_started(case) else []
+    kinds = {e.kind for e in _not_started(case)}
+    dead = worker_start.echoes(case, "dead") if "start-crashed" in kinds else []
+    alive = worker_start.echoes(case, "still alive") if "start-slow" in kinds else []
+    return [*dead, *alive]
 
 
 def _process(event: Event) -> str:
