@@ -1,0 +1,148 @@
+"""Serve replaced an HTTP proxy, because it was not ready in time.
+
+## What you see
+`serve.run` or `serve.start` fails with `ActorDiedError` (`RayActorError` up to 2.10) of a `ProxyActor`: `The actor is dead
+because it was killed by ray.kill`. In `logs/serve/controller_*.log`: `Proxy actor readiness check for proxy on … didn't
+complete in 5.0s` (2.20+), `Didn't receive ready check response for proxy … after 5.0s` (2.9), then `Shutting down the
+unhealthy proxy and starting a new one`.
+
+## Why
+A proxy has five seconds to import, bind its port and answer; then the controller kills it and tries again, with more
+time. On a machine that is busy, slow to import, or short of memory the first try fails, and whoever waited for just that
+proxy gets the error, although Serve itself goes on.
+
+## Confirm
+- The time between `Starting proxy` in the controller's log and the first line of `logs/serve/proxy_*.log`.
+- Load and memory of that node when Serve started.
+
+## Fix
+Give proxies more time, in the environment of the head node: `RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S=60`. Start Serve
+before the machine is loaded (`serve start`), and deploy afterwards.
+
+## Not this when
+The proxy's process ended by itself (`worker-vanished`, `ray-oom-kill`), or a *replica* failed (`serve-replica-failed`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from raydoctor.case import Case
+from raydoctor.model import Entity, Event, Finding, Link, Remedy, Severity, Subject
+from raydoctor.rule import Example, Signal, rule
+from raydoctor.rules import _evidence as evidence
+from raydoctor.rules import _serve as serve
+from raydoctor.rules._actor_deaths import CALL_FAILED, LEFT, deaths
+from raydoctor.signals import RAY_EXCEPTION
+
+_DOC = "https://docs.ray.io/en/latest/serve/production-guide/fault-tolerance.html"
+_N = "e6121f9e86e06cfb94b71366837897d5017b9df78e6baa48ac0da322"
+_A = "06529581ae84b63360d4cec301000000"
+
+UNREADY = (
+    Signal(
+        "serve.proxy_unready",
+        "Proxy actor readiness check for proxy on ",
+        r"^Proxy actor readiness check for proxy on (?P<proxy_node>[0-9a-f]{56}) didn't complete in (?P<seconds>[\d.]+)s",
+        serve.CONTROLLER,
+        f"Proxy actor readiness check for proxy on {_N} didn't complete in 5.0s.",
+        fold=("proxy_node",),
+    ),
+    Signal(
+        "serve.proxy_unready",
+        "t receive ready check response for proxy ",
+        r"^Didn't receive ready check response for proxy (?P<proxy_node>[0-9a-f]{56}) after (?P<seconds>[\d.]+)s",
+        serve.CONTROLLER,
+        f"Didn't receive ready check response for proxy {_N} after 5.0s.",
+        fold=("proxy_node",),
+    ),
+)
+_LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
+_LINE = "WARNING 2026-11-21 11:26:31,379 controller 215 proxy_state.py:537 - "
+_RAISED = (
+    "Traceback (most recent call last):\nray.exceptions.RayActorError: The actor died unexpectedly before finishing this task.\n"
+    f"\tclass_name: ProxyActor\n\tactor_id: {_A}\n\tpid: 262\n\tname: SERVE_CONTROLLER_ACTOR:SERVE_PROXY_ACTOR-{_N}\n"
+    "\tnamespace: serve\n\tip: 10.0.0.2\nThe actor is dead because it was killed by `ray.kill`.\n"
+)
+
+
+@rule(
+    tier="root",
+    severity="error",
+    rank=44,
+    looks_for=(*UNREADY, RAY_EXCEPTION, CALL_FAILED, LEFT),
+    examples=(
+        Example(
+            "the program waited for the proxy that Serve killed",
+            {
+                "logs/serve/controller_215.log": f"{_LINE}{UNREADY[1].sample}\n",
+                "driver.log": _RAISED,
+                **_LOGS,
+            },
+            roots=("serve-proxy-unready",),
+            says=("within 5 s", "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S=60"),
+        ),
+        Example(
+            "nobody waited for it: a note, Serve goes on",
+            {
+                "logs/serve/controller_402.log": f"WARNING 2026-11-21 11:26:31,379 controller 402 -- {UNREADY[0].sample}\n",
+                **_LOGS,
+            },
+            roots=("serve-proxy-unready",),
+        ),
+        Example(
+            "a proxy that was killed by somebody else",
+            {"driver.log": _RAISED, **_LOGS},
+            roots=("actor-killed",),
+        ),
+        Example(
+            "a task that prints what a controller said",
+            {"driver.log": f"(report pid=12) {_LINE}{UNREADY[1].sample}\n", **_LOGS},
+        ),
+    ),
+)
+def serve_proxy_unready(case: Case) -> Iterator[Finding]:
+    """One finding per node."""
+    by_node: dict[str, list[Event]] = {}
+    for event in serve.controllers(case, "serve.proxy_unready"):
+        by_node.setdefault(event["proxy_node"], []).append(event)
+    for node, events in by_node.items():
+        yield _finding(case, node, events)
+
+
+def _finding(case: Case, node: str, events: list[Event]) -> Finding:
+    suffix = f"SERVE_PROXY_ACTOR-{node}"
+    actors = [death.actor for death in deaths(case) if death.name.endswith(suffix)]
+    actors += [a.id for a in case.ledger.actors.values() if a.name.endswith(suffix)]
+    killed = [Entity("actor", actor) for actor in dict.fromkeys(actors)]
+    seen = [e for actor in killed for e in case.about(actor, "driver.exception")]
+    tries = evidence.total(events)
+    often = f"{tries} times " if tries > 1 else ""
+    severity: Severity = "error" if seen else "info"
+    links = [Link(events[0], "the controller waited for the proxy's first answer, and gave up")]
+    links += [Link(event, "the program waited for that proxy") for event in seen[:1]]
+    return Finding(
+        f"Serve's proxy on node {evidence.short(node)} was {often}not ready within {float(events[0]['seconds']):g} s, so Serve replaced it",
+        tuple(links),
+        explains=(Entity("serve-proxy", node), *killed),
+        subjects=(Subject("node", node, None),),
+        count=tries,
+        severity=severity,
+        remedies=_remedies(),
+        covers=(*events, *seen),
+    )
+
+
+def _remedies() -> tuple[Remedy, ...]:
+    return (
+        Remedy(
+            "Give proxies more time to start",
+            (
+                "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S=60 ray start --head ...   # or in the environment of the program that calls ray.init",
+            ),
+            doc=_DOC,
+        ),
+        Remedy(
+            "Start Serve before the machine is busy", ("serve start   # then deploy",), doc=_DOC
+        ),
+    )
