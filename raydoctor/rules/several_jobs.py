@@ -1,0 +1,130 @@
+"""More than one job ran on the cluster at the same time: they share its memory, CPUs and disk.
+
+## What you see
+Two or more drivers at once in `ray list jobs`. Each waits for what the others hold; a memory kill in one hits the other.
+
+## Why
+Ray gives every job the whole cluster: no quota and no wall stands between them. The memory monitor chooses
+among all workers of a node, the object store and the disk are one, a job's actors keep their CPUs until that job
+ends.
+
+## Confirm
+- `ray list jobs`, `ray list actors --filter state=ALIVE`: the job of each.
+
+## Fix
+One cluster per job where they must not disturb each other (KubeRay's RayJob makes one and removes it); else
+requests (`num_cpus`, `memory`) that leave room for both.
+
+## Not this when
+The jobs ran one after the other, or one of them is Ray's own job manager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from raydoctor import ids
+from raydoctor.case import Case
+from raydoctor.facts import Job
+from raydoctor.model import Finding, Link, Remedy, Subject
+from raydoctor.rule import Example, rule
+from raydoctor.rules import _evidence as evidence
+from raydoctor.rules import _jobs as jobs
+from raydoctor.signals import DRIVER_GONE, JOB_FINISHED, JOB_STARTED
+
+_DOC = "https://docs.ray.io/en/latest/cluster/key-concepts.html"
+_BRIEF = 5.0
+"""Seconds that two drivers may overlap while one ends and the next begins."""
+
+
+def _gcs(second: int, text: str) -> str:
+    return (
+        f"[2026-11-21 11:20:{second:02d},000 I 13 13] (gcs_server) gcs_job_manager.cc:115: {text}\n"
+    )
+
+
+_FIRST = _gcs(1, "Registering job. job_id=01000000 driver_pid=7")
+_SECOND = _gcs(10, "Registering job. job_id=02000000 driver_pid=8")
+_FIRST_ENDS = "Marking job as finished. job_id=01000000"
+_SECOND_ENDS = _gcs(50, "Marking job as finished. job_id=02000000")
+_MANAGER = '{"source_type": "JOBS", "source_pid": 7, "message": "Started a ray job raysubmit_x1.", "timestamp": "1795260001", "severity": "INFO"}\n'
+
+
+@rule(
+    tier="root",
+    severity="info",
+    rank=98,
+    looks_for=(*JOB_STARTED, *JOB_FINISHED, DRIVER_GONE, jobs.SUBMITTED),
+    examples=(
+        Example(
+            "two drivers at once",
+            {
+                "logs/gcs_server.out": _FIRST + _SECOND + _gcs(40, _FIRST_ENDS) + _SECOND_ENDS,
+                "logs/raylet.out": "",
+            },
+            roots=("several-jobs",),
+            says=("2 jobs", "30 s", "job 1 (driver pid 7)"),
+        ),
+        Example(
+            "one after the other",
+            {
+                "logs/gcs_server.out": _FIRST + _gcs(9, _FIRST_ENDS) + _SECOND + _SECOND_ENDS,
+                "logs/raylet.out": "",
+            },
+        ),
+        Example(
+            "the job manager counts as a driver, and is none",
+            {
+                "logs/gcs_server.out": _FIRST + _SECOND + _SECOND_ENDS,
+                "logs/raylet.out": "",
+                "logs/events/event_JOBS.log": _MANAGER,
+                "logs/job-driver-raysubmit_x1.log": "Running entrypoint for job raysubmit_x1: python train.py\ndone\n",
+            },
+        ),
+    ),
+)
+def several_jobs(case: Case) -> Iterator[Finding]:
+    """At most one finding: the jobs that overlapped with another."""
+    managers = {e.pid for e in case.of("submission.started")}
+    ours = [j for j in case.ledger.jobs.values() if j.driver_pid not in managers and j.started]
+    last = max((e.at for e in case.events if e.at is not None), default=0.0)
+    together = {
+        job.id: job
+        for job in ours
+        if any(_overlap(job, other, last) > _BRIEF for other in ours if other is not job)
+    }
+    if together:
+        yield _finding(case, list(together.values()), last)
+
+
+def _overlap(one: Job, other: Job, last: float) -> float:
+    begin = max(one.started or 0.0, other.started or 0.0)
+    return min(one.ended or last, other.ended or last) - begin
+
+
+def _finding(case: Case, together: list[Job], last: float) -> Finding:
+    seconds = max(_overlap(a, b, last) for a in together for b in together if a is not b)
+    who = evidence.join_names(
+        f"job {ids.job_number(j.id)} (driver pid {j.driver_pid})" for j in together
+    )
+    wanted = {job.id for job in together}
+    started = [e for e in case.of("job.started") if e["job"] in wanted]
+    return Finding(
+        f"{len(together)} jobs ran on this cluster at the same time, up to {seconds:.0f} s: {who}; nothing keeps them apart",
+        tuple(Link(e, f"job {ids.job_number(e['job'])} begins") for e in started[:3]),
+        subjects=tuple(Subject("job", j.id, None, j.driver_pid) for j in together[:10]),
+        count=len(together),
+        remedies=(
+            Remedy(
+                "Give each job a cluster of its own where they must not disturb each other",
+                (
+                    "kubectl apply -f rayjob.yaml   # KubeRay: a RayJob starts a cluster and removes it",
+                ),
+                doc=_DOC,
+            ),
+            Remedy(
+                f"Else let each of the {len(together)} jobs ask for a share only, so that the others find room",
+                ("@ray.remote(num_cpus=1, memory=2 * 1024**3)",),
+            ),
+        ),
+    )
