@@ -9,7 +9,8 @@ or `rpc_code: 8`. Around it Ray sees a broken connection and says so: `WorkerCra
 Arguments and results of up to 100 KB each travel inside the message that starts a task or answers it, and all of a
 call's share one message. Many of them, a huge runtime environment, a query for the state of very many tasks, or a
 large value over Ray Client exceed the limit: 250 MiB up to Ray 2.42, 512 MiB since 2.44 (`RAY_max_grpc_message_size`),
-less where somebody lowered it. A retry sends the same message again.
+less where somebody lowered it. A retry sends the same message again; up to Ray 2.40 the request for a worker carries the
+arguments too, and is sent again many times a second, without end (measured: 2.9.3, 2.40).
 
 ## Confirm
 - The two numbers: what was to be sent, and the limit, in bytes.
@@ -143,7 +144,7 @@ def _finding(case: Case, limit: int, told: list[Event], exits: list[WorkerExit])
     actors = {e for x in (*failed, *errors) for e in x.entities if e.kind == "actor"}
     return Finding(
         f"A message of {evidence.size(max(sizes))}{f' for {names}' if names else ''} is larger than gRPC may carry here "
-        f"({evidence.size(limit)}){_taken_for(exits)}",
+        f"({evidence.size(limit)}){_taken_for(exits)}{_asked_again(told)}",
         (
             *(Link(e, f"{evidence.size(int(m['size']))} to send, {evidence.size(limit)} allowed") for e in shown if (m := _SIZES.search(e.text))),
             *(evidence.exit_links(exits[0], most=1) if exits else ()),
@@ -165,6 +166,14 @@ def _taken_for(exits: list[WorkerExit]) -> str:
         return ""
     count = evidence.deaths(exits)
     return f"; Ray took it for the death of {evidence.many(count, 'worker')} that {'was' if count == 1 else 'were'} well"
+
+
+def _asked_again(told: list[Event]) -> str:
+    """Up to 2.40 a request for a worker carries the arguments too, and is sent again for ever."""
+    count = evidence.total(
+        [e for e in told if "failed to receive a response from the local raylet" in e.message]
+    )
+    return f"; a request for a worker was sent {count} times, in vain" if count else ""
 
 
 # ---------------------------------------------------------------- remedies

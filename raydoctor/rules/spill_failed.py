@@ -25,6 +25,7 @@ slowly (`spill-heavy`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -99,7 +100,7 @@ _OUT_OF_DISK = "ray.exceptions.OutOfDiskError: Local disk is full\nThe object ca
                 '/workers/default_worker.py", line 261, in <module>\n    external_storage.setup_external_storage(\n' + SETUP_FAILED.sample + "\n",
             },
             roots=("spill-failed",),
-            says=("Read-only file system", "writable"),
+            says=("Read-only file system", "Make /spill writable"),
         ),
         Example(
             "a task prints it",
@@ -261,7 +262,7 @@ def _remedies(error: str, doing: str) -> tuple[Remedy, ...]:
         word in lowered
         for word in ("read-only", "permission", "not a directory", "could not be created")
     ):
-        return (_WRITABLE, *_ELSEWHERE)
+        return (_writable(error), *_ELSEWHERE)
     return (_ROOM, *_ELSEWHERE)  # fmt: skip
 
 
@@ -286,13 +287,22 @@ _KEEP_FILES = Remedy(
     ),
     doc=_DOC,
 )
-_WRITABLE = Remedy(
-    "Make the directory writable for Ray's user on every node",
-    (
-        "ls -ld <directory>; mount | grep <directory>   # owner, mode, ro or rw",
-        "chown <ray's user> <directory>",
-    ),
-)
+_QUOTED = re.compile(r"'(?P<directory>/[^']*?)(?:/ray_spilled_objects[^']*)?'")
+
+
+def _writable(error: str) -> Remedy:
+    """For the directory that Python's error names."""
+    found = _QUOTED.search(error)
+    directory = found["directory"] if found else "<directory>"
+    return Remedy(
+        f"Make {directory if found else 'the directory'} writable for Ray's user on every node",
+        (
+            f"ls -ld {directory}; grep {directory} /proc/mounts   # owner, mode, ro or rw",
+            f"chown <ray's user> {directory}",
+        ),
+    )
+
+
 _ROOM = Remedy(
     "Make room where objects are spilled to",
     ("df -h <directory>; du -xsh <directory>/* | sort -h",),
