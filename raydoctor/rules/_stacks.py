@@ -36,8 +36,10 @@ _WAITS: tuple[tuple[str, str, str], ...] = (
     ("sleep", _native("time_sleep|clock_nanosleep|nanosleep"), "sleeps"),
 )  # fmt: skip
 """(kind, what the innermost frames look like, words); the first that fits."""
-_OWN = re.compile(r"^(?:.*/)?(?:ray/(?:_private|util|actor|remote_function|serve/_private)|threading|asyncio|selectors|subprocess|socket|ssl|queue|concurrent|http|urllib3|debugpy|_pydev\w*|pydev\w*)[/.]")  # fmt: skip
+_OWN = re.compile(r"^(?:.*/)?(?:ray/(?:_private|util|actor|remote_function|serve/_private)|threading|asyncio|selectors|subprocess|socket|ssl|queue|concurrent|http|urllib3|torch|debugpy|_pydev\w*|pydev\w*)[/.]")  # fmt: skip
 _INNERMOST = 4
+EVENT_LOOP = "AsyncIO Thread"
+"""How Ray calls the threads that run an async actor's coroutines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,13 @@ class Dump:
     def main(self) -> Thread | None:
         """The thread that runs plain tasks and methods."""
         return next((t for t in self.threads if t.name == "MainThread"), None)
+
+    @property
+    def busy(self) -> Thread | None:
+        """The thread in a user's function: the main one, or one of an actor with several; no event loop's."""
+        ordered = sorted(self.threads, key=lambda t: t.name != "MainThread")
+        own = (t for t in ordered if t.user is not None and not t.name.startswith(EVENT_LOOP))
+        return next(own, None)
 
 
 def dumps(case: Case) -> list[Dump]:

@@ -59,7 +59,6 @@ SLOW_STEP = Signal(
 )  # fmt: skip
 """asyncio's own, with PYTHONASYNCIODEBUG=1."""
 
-_LOOP = "AsyncIO Thread"
 _SELECTS = re.compile(r"(?:^|\.)(?:select|_run_once|run_forever|_run|poll)$")
 _LONG_STEP = 5.0
 """Seconds: a shorter step is a slow one, no hang."""
@@ -208,7 +207,7 @@ def _more(seen: _Blocked, event: Event) -> _Blocked:
 def _in_loop(dump: stacks.Dump) -> _Blocked | None:
     """The user's frame on top of the event loop's thread."""
     for thread in dump.threads:
-        if not thread.name.startswith(_LOOP) or not thread.frames:
+        if not thread.name.startswith(stacks.EVENT_LOOP) or not thread.frames:
             continue
         user = thread.user
         if user is None or _SELECTS.match(thread.frames[0].function):

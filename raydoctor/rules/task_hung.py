@@ -109,6 +109,18 @@ _STACK = (
             roots=("get-timeout",),
         ),
         Example(
+            "an actor's method that waits in a collective operation",
+            {
+                **_files(""),
+                "stacks.txt": _STACK.replace("ray::resample", "ray::Trainer.fit").replace(
+                    "_wait_for_tstate_lock (threading.py:1119)", "all_reduce (torch/distributed/distributed_c10d.py:2501)"
+                ),
+            },
+            roots=("task-hung",),
+            consequences=("get-timeout",),
+            says=("Trainer.fit (pid 471)", "a collective operation in resample (train.py:31)"),
+        ),
+        Example(
             "a stack taken while everything works, and nobody gave up",
             {"logs/gcs_server.out": "", "logs/raylet.out": "", "driver.log": "epoch 1\n", "ray-stack.txt": _STACK},
         ),
@@ -178,16 +190,16 @@ def _stands(
     workers: dict[int, calls.Worker],
     taken: list[stacks.Dump],
 ) -> _Hung | None:
-    """What a stack adds to a hang, or shows alone: a task's own frame below the main loop."""
-    thread = dump.main
+    """What a stack adds to a hang, or shows alone: a task's or method's own frame."""
+    thread = dump.busy
     user = thread.user if thread else None
     worker = workers.get(dump.pid)
-    if not dump.is_worker or thread is None or user is None or (worker and worker.actor):
+    if not dump.is_worker or thread is None or user is None:
         return None
     kind, words = thread.doing
     if kind in ("ray-get", "debugger"):
         return None
-    places = [d.main.user for d in taken if d.pid == dump.pid and d.main]
+    places = [d.busy.user for d in taken if d.pid == dump.pid and d.busy]
     lasting = worker is not None and worker.unmoved >= calls.LASTING
     if not (hung or lasting or kind in _TELLING or places.count(user) > 1):
         return None
@@ -206,7 +218,9 @@ def _finding(hung: list[_Hung]) -> Finding:
         f"{first.name} (pid {first.pid}) {_what(first)}{more}",
         tuple(link for h in hung[:3] for link in h.links),
         explains=(Entity("waiting", "cluster"),),
-        subjects=tuple(Subject("task", None, h.name, h.pid) for h in hung[:10]),
+        subjects=tuple(
+            Subject("actor" if "." in h.name else "task", None, h.name, h.pid) for h in hung[:10]
+        ),
         count=len(hung),
         remedies=_remedies(first),
         gaps=() if first.doing else (_gap(first),),
@@ -235,6 +249,8 @@ def _seconds(value: float) -> str:
 
 
 _ADVICE = {
+    "waits in a collective operation": "every rank must reach the same calls in the same order: take the stacks of all ranks, the "
+    "one that stands elsewhere is the culprit",
     "waits for a lock": "release every lock with `with lock:`, never take one twice, and never across ray.get",
     "waits for a socket": "give every connection a timeout (requests.get(…, timeout=30), socket.settimeout(30))",
     "waits for a subprocess": "subprocess.run(…, timeout=600, stdin=subprocess.DEVNULL): it may wait for input",
