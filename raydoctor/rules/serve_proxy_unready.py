@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case
-from raydoctor.model import Entity, Event, Finding, Link, Remedy, Severity, Subject
+from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
 from raydoctor.rule import Example, Signal, rule
 from raydoctor.rules import _evidence as evidence
 from raydoctor.rules import _serve as serve
@@ -83,12 +83,11 @@ _RAISED = (
             says=("within 5 s", "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S=60"),
         ),
         Example(
-            "nobody waited for it: a note, Serve goes on",
+            "nobody missed it: Serve has another one",
             {
                 "logs/serve/controller_402.log": f"WARNING 2026-11-21 11:26:31,379 controller 402 -- {UNREADY[0].sample}\n",
                 **_LOGS,
             },
-            roots=("serve-proxy-unready",),
         ),
         Example(
             "a proxy that was killed by somebody else",
@@ -107,27 +106,28 @@ def serve_proxy_unready(case: Case) -> Iterator[Finding]:
     for event in serve.controllers(case, "serve.proxy_unready"):
         by_node.setdefault(event["proxy_node"], []).append(event)
     for node, events in by_node.items():
-        yield _finding(case, node, events)
+        suffix = f"SERVE_PROXY_ACTOR-{node}"
+        actors = [death.actor for death in deaths(case) if death.name.endswith(suffix)]
+        actors += [a.id for a in case.ledger.actors.values() if a.name.endswith(suffix)]
+        if actors:  # else nobody missed it, and Serve has another one
+            yield _finding(case, node, events, list(dict.fromkeys(actors)))
 
 
-def _finding(case: Case, node: str, events: list[Event]) -> Finding:
-    suffix = f"SERVE_PROXY_ACTOR-{node}"
-    actors = [death.actor for death in deaths(case) if death.name.endswith(suffix)]
-    actors += [a.id for a in case.ledger.actors.values() if a.name.endswith(suffix)]
-    killed = [Entity("actor", actor) for actor in dict.fromkeys(actors)]
+def _finding(case: Case, node: str, events: list[Event], actors: list[str]) -> Finding:
+    killed = [Entity("actor", actor) for actor in actors]
     seen = [e for actor in killed for e in case.about(actor, "driver.exception")]
     tries = evidence.total(events)
     often = f"{tries} times " if tries > 1 else ""
-    severity: Severity = "error" if seen else "info"
+    seconds = f"{float(events[0]['seconds']):g} s"
     links = [Link(events[0], "the controller waited for the proxy's first answer, and gave up")]
     links += [Link(event, "the program waited for that proxy") for event in seen[:1]]
     return Finding(
-        f"Serve's proxy on node {evidence.short(node)} was {often}not ready within {float(events[0]['seconds']):g} s, so Serve replaced it",
+        f"Serve's proxy on node {evidence.short(node)} was {often}not ready within {seconds}, so Serve replaced it",
         tuple(links),
         explains=(Entity("serve-proxy", node), *killed),
         subjects=(Subject("node", node, None),),
         count=tries,
-        severity=severity,
+        severity="error" if seen else "warning",
         remedies=_remedies(),
         covers=(*events, *seen),
     )
