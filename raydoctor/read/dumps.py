@@ -61,6 +61,7 @@ class _Block:
     stamp: str
     pid: int | None
     line: int
+    """Counted from where the last part of the file begins."""
     offset: int
     rows: list[str] = field(default_factory=list)
     is_json: bool = False
@@ -69,9 +70,9 @@ class _Block:
 
 def _blocks(file: str, opening: re.Pattern[str]) -> Iterator[_Block]:
     """The records at the end of a file whose first line matches."""
-    start, before, text = _end_of(file)
+    start, text = _end_of(file)
     block: _Block | None = None
-    offset, number = start, before
+    offset, number = start, 0
     for raw in text.splitlines(keepends=True):
         number += 1
         if raw.startswith(("[", "{")):
@@ -92,15 +93,23 @@ def _blocks(file: str, opening: re.Pattern[str]) -> Iterator[_Block]:
         yield block
 
 
-def _end_of(file: str) -> tuple[int, int, str]:
-    """(offset, number of lines before, text) of the last part of a file."""
+def _end_of(file: str) -> tuple[int, str]:
+    """(offset, text) of the last part of a file."""
     with open(file, "rb") as stream:
-        size = os.fstat(stream.fileno()).st_size
-        start = max(0, size - _TAIL)
-        before = 0
-        while stream.tell() < start:
-            before += stream.read(min(1 << 20, start - stream.tell())).count(b"\n")
-        return start, before, stream.read(_TAIL).decode("utf-8", "surrogateescape")
+        start = max(0, os.fstat(stream.fileno()).st_size - _TAIL)
+        stream.seek(start)
+        return start, stream.read(_TAIL).decode("utf-8", "surrogateescape")
+
+
+def _lines_before(file: str) -> int:
+    """How many lines precede the last part: counted only for what is reported."""
+    with open(file, "rb") as stream:
+        left = max(0, os.fstat(stream.fileno()).st_size - _TAIL)
+        count = 0
+        while left and (data := stream.read(min(1 << 20, left))):
+            count += data.count(b"\n")
+            left -= len(data)
+        return count
 
 
 # ---------------------------------------------------------------- raylets
@@ -122,7 +131,7 @@ def _raylet_dump(source: Source, file: str, clock: Clock) -> Iterator[Event]:
             continue
         text = "\n".join(rows)
         fields["node"] = fields.get("node_id", "")
-        line, offset, row = _telling_row(block, "num_waiting_for_resource:")
+        line, offset, row = _telling_row(file, block, "num_waiting_for_resource:")
         yield Event(
             "raylet.dump", source, line, offset, row, f"{row}\n{text}"[:20_000],
             clock.epoch(source.node, block.stamp), pid=block.pid, fields=fields,
@@ -130,16 +139,17 @@ def _raylet_dump(source: Source, file: str, clock: Clock) -> Iterator[Event]:
         return
 
 
-def _telling_row(block: _Block, text: str) -> tuple[int, int, str]:
+def _telling_row(file: str, block: _Block, text: str) -> tuple[int, int, str]:
     """(line, offset, row) of the row that a reader should look at."""
+    first = block.line + _lines_before(file)
     offset = block.offset
     for number, row in enumerate(block.rows):
         if text in row and block.is_json:
-            return block.line, block.offset, row.strip()
+            return first, block.offset, row.strip()
         if text in row:
-            return block.line + number, offset, row.strip()
+            return first + number, offset, row.strip()
         offset += len(row.encode("utf-8", "surrogateescape")) + 1
-    return block.line, block.offset, block.rows[0]
+    return first, block.offset, block.rows[0]
 
 
 # ---------------------------------------------------------------- workers
@@ -194,7 +204,7 @@ def _worker_calls(source: Source, file: str, clock: Clock) -> Iterator[Event]:
         since = clock.epoch(source.node, earlier.stamp)
     unmoved = at - since if at is not None and since is not None else 0.0
     fields = {**_told_by(last), **_handles(file), "unmoved": f"{unmoved:.0f}"}
-    line, offset, row = _telling_row(block, _SERVER)
+    line, offset, row = _telling_row(file, block, _SERVER)
     rows = [row, *(other.strip() for other in block.rows if _ROW.match(other))]
     message = "\n".join(dict.fromkeys(r.partition(", Execution time")[0] for r in rows))
     yield Event(
@@ -236,7 +246,7 @@ def _told_by(counts: _Counts) -> dict[str, str]:
 def _handles(file: str) -> dict[str, str]:
     """The actor it is and the actors it knows, as the beginning of its log tells."""
     with open(file, "rb") as stream:
-        text = stream.read(_HEAD).decode("utf-8", "replace") + _end_of(file)[2]
+        text = stream.read(_HEAD).decode("utf-8", "replace") + _end_of(file)[1]
     own = _OWN_ACTOR.search(text)
     return {
         "actor": own[1] if own else "",
