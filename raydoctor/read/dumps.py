@@ -72,9 +72,8 @@ def _blocks(file: str, opening: re.Pattern[str]) -> Iterator[_Block]:
     """The records at the end of a file whose first line matches."""
     start, text = _end_of(file)
     block: _Block | None = None
-    offset, number = start, 0
-    for raw in text.splitlines(keepends=True):
-        number += 1
+    offset = start
+    for number, raw in enumerate(text.splitlines(keepends=True), 1):
         if raw.startswith(("[", "{")):
             line = parse_line(raw)
             if line.headed:
