@@ -31,6 +31,17 @@ FAILED = Signal(
     extent="record",
     fold=("deployment", "tag"),
 )
+NOT_ALLOCATED = Signal(
+    "serve.replica_failed",
+    "Exception when allocating ",
+    rf"^Exception when allocating (?:replica ')?{_REPLICA}'?:(?P<what>.*)",
+    CONTROLLER,
+    f"Exception when allocating {SAMPLE}: Failed to set up runtime environment.\nTraceback (most recent call last):\n"
+    "ray.exceptions.RuntimeEnvSetupError: Failed to set up runtime environment.",
+    extent="record",
+    fold=("deployment", "tag"),
+)
+"""Its process never came: its runtime environment, or its actor's end before the constructor."""
 NO_ANSWER = Signal(
     "serve.health_timeout",
     "t receive health check response for",
@@ -92,7 +103,16 @@ DEPLOY_FAILED = Signal(
     "RuntimeError: Deploying application translation failed: Failed to update the deployments ['Translator'].",
     symptom=True,
 )
-SIGNALS = (FAILED, NO_ANSWER, CHECK_FAILED, UNHEALTHY, CRASHED, *APP_FAILED, DEPLOY_FAILED)
+SIGNALS = (
+    FAILED,
+    NOT_ALLOCATED,
+    NO_ANSWER,
+    CHECK_FAILED,
+    UNHEALTHY,
+    CRASHED,
+    *APP_FAILED,
+    DEPLOY_FAILED,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ from raydoctor.model import Entity, Event, Finding, Gap, Link, Remedy, Subject
 from raydoctor.rule import Example, rule
 from raydoctor.rules import _evidence as evidence
 from raydoctor.rules import _serve as serve
+from raydoctor.rules import _setup as setup
 from raydoctor.rules._actor_deaths import CALL_FAILED, LEFT, deaths
 from raydoctor.rules._serve import Said
 from raydoctor.rules._traceback import Raised, parse
@@ -172,6 +173,21 @@ class _Trouble:
             consequences=("serve-replica-failed",),
         ),
         Example(
+            "a replica's runtime environment cannot be made: that is the cause",
+            {
+                "logs/serve/controller_402.log": f"ERROR 2026-11-21 07:43:31,344 controller 402 -- {serve.NOT_ALLOCATED.sample}\n",
+                "logs/runtime_env_agent.log": "2026-11-21 07:43:30,100\tERROR runtime_env_agent.py:569 -- Failed to create runtime env "
+                '{"pip": ["acme"]}.\nray._private.runtime_env.utils.SubprocessCalledProcessError: Run cmd[9] failed with the following '
+                "details.\nCommand '['/tmp/ray/bin/python', '-m', 'pip', 'install', 'acme']' returned non-zero exit status 1.\nLast 50 lines "
+                "of stdout:\n    ERROR: Could not find a version that satisfies the requirement acme (from versions: none)\n    ERROR: No "
+                "matching distribution found for acme\n",
+                **_LOGS,
+            },
+            roots=("runtime-env-failed",),
+            consequences=("serve-replica-failed",),
+            says=("RuntimeEnvSetupError",),
+        ),
+        Example(
             "a task prints what a controller said, and a healthy replica stops",
             {
                 "driver.log": f"(report pid=12) {_UNHEALTHY.splitlines()[0]}\n",
@@ -241,6 +257,7 @@ def _finding(case: Case, trouble: _Trouble) -> Finding:
     causes = [e for exit_ in exits for e in exit_.entities]
     if trouble.kind != "health":
         causes += [e for said in trouble.said for e in said.event.entities if e.kind == "actor"]
+        causes += list(_environments(case, trouble))
     return Finding(
         _headline(trouble),
         tuple(_links(case, trouble)),
@@ -252,6 +269,13 @@ def _finding(case: Case, trouble: _Trouble) -> Finding:
         covers=tuple(_covered(case, trouble, actors)),
         gaps=(_STACK,) if trouble.kind == "health" and trouble.raised is None else (),
     )
+
+
+def _environments(case: Case, trouble: _Trouble) -> Iterator[Entity]:
+    """Runtime environments that could not be set up, where that is what kept the replica from starting."""
+    if any("RuntimeEnvSetupError" in said.event["what"] for said in trouble.said):
+        for failure in setup.failures(case):
+            yield Entity("runtime-env", f"{failure.error.kind}: {failure.error.said}")
 
 
 _BEFORE = 90.0
