@@ -223,6 +223,8 @@ def _jobs(ledger: Ledger, by_kind: Mapping[str, list[Event]]) -> None:
     for event in by_kind.get("job.started", ()):
         pid = event["driver_pid"]
         ledger.jobs.setdefault(event["job"], Job(event["job"], int(pid) if pid else None, event.at))
+        if pid:
+            ledger.pids.setdefault(ids.driver_of_job(event["job"]), int(pid))
     for event in _all(by_kind, "job.finished", "driver.disconnected"):
         job = event["job"] or _job_of_pid(ledger, event["driver_pid"])
         if not job:

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from raydoctor import ids
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Gap, Link, Remedy, Source, Subject
 from raydoctor.rule import Example, rule
@@ -242,7 +243,7 @@ def _killed(job: jobs.Submission) -> bool:
 def _lost_with(case: Case, job: jobs.Submission) -> Iterator[Entity]:
     """Whose end would end the job: its driver, its supervisor, the node or GCS below them."""
     for driver in job.jobs:
-        yield Entity("job", driver.id)
+        yield from (Entity("job", driver.id), Entity("worker", ids.driver_of_job(driver.id)))
         if driver.driver_pid is not None:
             yield from (
                 Entity("process", f"{ip}/{driver.driver_pid}")
