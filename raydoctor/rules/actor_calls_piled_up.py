@@ -50,7 +50,7 @@ _LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
 
 
 @rule(
-    tier="root",
+    tier="cause",
     severity="error",
     rank=83,
     looks_for=(PILED_UP, LIMIT, RAY_EXCEPTION),

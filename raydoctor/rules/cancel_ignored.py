@@ -71,7 +71,7 @@ def _files(core: str) -> dict[str, str]:
 
 
 @rule(
-    tier="root",
+    tier="cause",
     severity="error",
     rank=73,
     looks_for=(CANCELLING, RAY_EXCEPTION),

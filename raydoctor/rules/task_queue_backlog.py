@@ -72,7 +72,7 @@ def _raylet(*texts: str) -> dict[str, str]:
 
 
 @rule(
-    tier="root",
+    tier="cause",
     severity="warning",
     rank=85,
     looks_for=(*QUEUED, START_THROTTLED, SUBMIT_THROTTLED),

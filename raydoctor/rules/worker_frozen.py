@@ -52,7 +52,7 @@ _LEASED = "The leased worker has unrecoverable failure. Worker is requested to b
 
 
 @rule(
-    tier="root",
+    tier="cause",
     severity="error",
     rank=32,
     looks_for=(WORKER_EXIT, WORKER_DIED, TASK_FAILED, TASK_ATTEMPT_FAILED),
