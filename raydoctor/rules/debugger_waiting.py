@@ -192,7 +192,7 @@ def _remedies(wait: _Wait) -> tuple[Remedy, ...]:
         Remedy(
             f"Or take the breakpoint out of {wait.name or 'the task'} and end it",
             (
-                "grep -rn 'breakpoint()\\|set_trace()' .      # and unset RAY_DEBUG_POST_MORTEM",
+                "grep -rn 'breakpoint()\\|set_trace()' .",
                 "ray.cancel(ref, force=True)                  # an actor: ray.kill(actor)",
             ),
             risk="disruptive",

@@ -207,6 +207,7 @@ def _refused(event: Event) -> Finding:
         "Turn it on, or leave the option out",
         ("ray.init(enable_resource_isolation=True, …)   # ray start --enable-resource-isolation",),
         doc=_DOC,
+        since=(2, 46),
     )
     other = Remedy("Give a value within the bounds that the message names", doc=_DOC)
     return Finding(
