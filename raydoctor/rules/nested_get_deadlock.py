@@ -7,8 +7,8 @@ raylet.out the last `[state-dump]` has `num_waiting_for_resource` above 0, `Gran
 
 ## Why
 A task that waits in `ray.get` gives back its CPUs, and nothing else: GPUs, memory and custom resources stay
-with it. An actor gives back nothing at all, nor does a thread of a task. When everything of a resource is
-held by those who wait, the children they wait for can never start.
+with it. An actor gives back nothing at all. When everything of a resource is held by those who wait, the
+children they wait for can never start.
 (Measured with Ray 2.9.3, 2.40, 2.50 and 2.60: a raylet lists only running workers in `Resource usage`, and
 counts blocked ones as granted.)
 

@@ -86,10 +86,10 @@ _STACK = (
     examples=(
         Example(
             "seven tasks took half a second, the eighth never ends",
-            _files(_table("10:42:54", 7) + _table("10:43:54", 7)),
+            _files(_table("10:42:54", 7) + _table("10:43:54", 7), ended="10:44:20"),
             roots=("task-hung",),
             consequences=("get-timeout",),
-            says=("resample (pid 471) has run for at least 146 s", "7 before it took 0.5 s", "py-spy dump --pid 471"),
+            says=("resample (pid 471) has run for at least 86 s", "7 before it took 0.5 s", "py-spy dump --pid 471"),
         ),
         Example(
             "no peers in the logs, but a stack",
@@ -173,11 +173,15 @@ def _beside_peers(case: Case, worker: calls.Worker) -> _Hung | None:
     )
 
 
+_NEXT_TABLE = 75.0
+"""Seconds after which a living worker has printed its next table; what ended later was told by another clock."""
+
+
 def _until_the_end(case: Case, worker: calls.Worker) -> float:
-    """Seconds from the first of the equal tables to the end of the job, or of the capture's tables."""
+    """Seconds from the first of the equal tables to the end of the job, or to the last table."""
     at = worker.event.at or 0.0
-    ends = [job.ended for job in case.ledger.jobs.values() if job.ended is not None]
-    return worker.unmoved + max([end - at for end in ends] + [0.0])
+    ends = [job.ended - at for job in case.ledger.jobs.values() if job.ended is not None]
+    return worker.unmoved + max((e for e in ends if 0 < e < _NEXT_TABLE), default=0.0)
 
 
 _TELLING = ("lock", "socket", "subprocess", "collective")
