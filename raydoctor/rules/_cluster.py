@@ -91,7 +91,7 @@ def dead_raylets(case: Case) -> list[DeadRaylet]:
         said = [
             e
             for e in case.of(*_LAST_WORDS)
-            if case.node_of(e.source) == node and e.pid in (pid, None)
+            if case.node_of(e.source) == node and e.pid in _own_pids(e, pid)
         ]
         before_stop = [e for e in (*seen, *said) if e.at is None or e.at < case.stopped_at(node)]
         if before_stop:
@@ -136,6 +136,11 @@ def lost_jobs(case: Case, raylet: DeadRaylet) -> tuple[Entity, ...]:
         for job in case.ledger.jobs.values()
         if job.ended is None or ended is None or job.ended >= ended
     )
+
+
+def _own_pids(event: Event, pid: int | None) -> tuple[int | None, ...]:
+    """Workers that start share `raylet.err`: their crash reports bear another pid, or none (2.9)."""
+    return (pid,) if event.kind == "daemon.crash" else (pid, None)
 
 
 def refused(case: Case, node: str) -> list[Event]:

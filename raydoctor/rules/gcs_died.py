@@ -111,7 +111,7 @@ def gcs_died(case: Case) -> Iterator[Finding]:
             *redis,
             *exceptions,
             *evidence.exit_events(exits),
-            *case.of("raylet.seen_dead", "node.health_failed"),
+            *case.of("raylet.seen_dead", "node.health_failed", "raylet.agent_failed"),
         ),
         gaps=_gaps(case, here, bool(said or redis)),
     )

@@ -33,7 +33,7 @@ from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
 from raydoctor.rule import Example, Signal, rule
 from raydoctor.rules import _cluster as cluster
 from raydoctor.rules import _evidence as evidence
-from raydoctor.rules._cluster import GCS_DOC, GCS_LOST
+from raydoctor.rules._cluster import AGENT_FAILED, GCS_DOC, GCS_LOST
 from raydoctor.signals import (
     CORE,
     JOB_FINISHED,
@@ -61,6 +61,8 @@ AWAY = (
     ),
 )
 
+_AROUND = 60.0
+"""Seconds."""
 _N, _H = "fd875f52489dc9a2f53c85a6f87fba13611a3340ab1d20bc262561bf", "a" * 56
 _GCS_LOG = (
     f"[2026-11-21 07:40:00,000 I 13 13] (gcs_server) gcs_node_manager.cc:111: Registering new node. node_id={_H} "
@@ -86,7 +88,7 @@ def _raylet(node: str, ip: str, lost: bool = True) -> str:
     severity="error",
     rank=6,
     looks_for=(
-        *(GCS_LOST, *AWAY, RAYLET_STARTED, *NODE_REGISTERED, *NODE_DEAD),
+        *(GCS_LOST, *AWAY, AGENT_FAILED, RAYLET_STARTED, *NODE_REGISTERED, *NODE_DEAD),
         *(*JOB_STARTED, *JOB_FINISHED),
     ),
     examples=(
@@ -164,11 +166,20 @@ def _given_up(case: Case, lost: list[Event], alive: Event) -> Finding:
         severity="critical" if stalled or not nodes else "error",
         remedies=tuple(_remedies(case, waited, stalled)),
         covers=(
-            *case.of(GCS_LOST.kind, AWAY[0].kind, "raylet.seen_dead", "node.health_failed"),
+            *case.of(GCS_LOST.kind, AWAY[0].kind, AGENT_FAILED.kind),
+            *case.of("raylet.seen_dead", "node.health_failed"),
+            *_observers(case, lost[0], waited),
             *exceptions,
             *evidence.exit_events(exits),
         ),
     )  # fmt: skip
+
+
+def _observers(case: Case, first: Event, waited: int) -> list[Event]:
+    """What the dashboard and other daemons say of a GCS that does not answer."""
+    roles = ("dashboard", "dashboard-agent", "monitor", "log-monitor", "runtime-env-agent")
+    around = case.near(first, "log.error", before=waited + _AROUND, after=_AROUND)
+    return [e for e in around if e.source.role in roles]
 
 
 def _nodes(case: Case, events: list[Event]) -> list[str]:

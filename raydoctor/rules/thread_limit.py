@@ -198,9 +198,20 @@ def _starting(case: Case, node: str) -> Iterator[Entity]:
                 yield from end.entities
 
 
+def _hanging(case: Case, node: str) -> list[Starts]:
+    """Workers of the node that did not die of the refusal, and hang."""
+    return [one for one in worker_start.starts(case, "still alive") if one.node == node]
+
+
 def _reports(case: Case, node: str) -> Iterator[Event]:
+    """Crash reports, also of workers that still wrote into `raylet.err`."""
     for entity in _starting(case, node):
         yield from case.about(entity, "crash.handler")
+    pids = {e.pid for e in case.of(REFUSED[0].kind, FATAL.kind) if e.pid}
+    for event in case.of("daemon.crash", "log.error"):
+        here = event.source.role == "raylet-err" and case.node_of(event.source) == node
+        if here and (event.pid in pids or (event.pid is None and event.kind == "daemon.crash")):
+            yield event
 
 
 def _of_raylet(case: Case, raylet: DeadRaylet, words: list[Event]) -> Finding:
@@ -235,6 +246,7 @@ def _of_workers(
             *evidence.exit_entities(aborted),
             *_starting(case, node),
             *((Entity("start-crashed", node), *dead.entities) if dead else ()),
+            *(Entity("start-slow", one.node) for one in _hanging(case, node)),
         ),
         subjects=(
             Subject("node", node or None, ip or None),
@@ -247,6 +259,7 @@ def _of_workers(
             *words,
             *(e for one in (dead,) if one for e in (*one.events, *one.words, *one.given_up)),
             *(worker_start.echoes(case, "dead") if dead else ()),
+            *(worker_start.echoes(case, "still alive") if _hanging(case, node) else ()),
             *evidence.exit_events(aborted),
             *crashed,
             *case.of(REFUSED[0].kind, FATAL.kind),
