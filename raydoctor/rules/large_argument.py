@@ -66,7 +66,7 @@ REFUSED = Signal(
 """`_raylet.pyx`: this function puts arguments above `max_direct_call_object_size`; it has that name from 2.9.3 to 2.60."""
 CLIENT = Signal(
     "client.large_messages", "MB of messages have been created to schedule tasks on the server",
-    r"^(?:\S+: UserWarning: )?More than (?P<mb>\d+)MB of messages have been created to schedule tasks on the server\.", DRIVER,
+    r"\bMore than (?P<mb>\d+)MB of messages have been created to schedule tasks on the server\.", DRIVER,
     "/home/user/venv/lib/python3.11/site-packages/ray/util/client/worker.py:696: UserWarning: More than 10MB of messages have been "
     "created to schedule tasks on the server. This can be slow on Ray Client due to communication overhead over the network.",
 )  # fmt: skip

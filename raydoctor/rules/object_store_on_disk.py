@@ -40,6 +40,8 @@ from raydoctor.signals import DRIVER
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/memory-management.html"
 _MB = 1024**2
+_MUCH = 100 * _MB
+"""Where the log does not go back to the size of the store."""
 
 NOT_IN_SHM = Signal(
     "store.not_in_shm", " instead of /dev/shm because /dev/shm has only ",
@@ -123,7 +125,7 @@ def object_store_on_disk(case: Case) -> Iterator[Finding]:
         size = sum(int(e["bytes"]) * e.count for e in told)
         capacity = store.capacity_of(case, node)
         off = store.own_log_first(store.by_node(case, case.of("store.spilling_off")).get(node, []))
-        if off or (capacity and size >= capacity):
+        if off or size >= (capacity or _MUCH):
             yield _overflow(case, node, told, size, off)
 
 
