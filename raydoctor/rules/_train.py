@@ -283,9 +283,11 @@ def _rank(case: Case, number: int, decision: Event, error: Event | None, snippet
             event = exit_.events[0] if exit_ and exit_.events else decision
             return Rank(number, event, at, int(pid[1]) if pid else None, None, exit_, heard, size)
     event = error or decision
-    printed = _printed(event, error["what"] if error else snippet)
+    text = error["what"] if error else snippet
+    printed = _printed(event, text) if parse(text) else None
     at = error.at if error and error.at is not None else late
-    return Rank(number, event, at, error.pid if error else None, printed, None, "", size)
+    told = "" if printed else snippet.strip().partition("\n")[0]
+    return Rank(number, event, at, error.pid if error else None, printed, None, told, size)
 
 
 def _exit(case: Case, snippet: str, pid: int | None) -> WorkerExit | None:

@@ -167,6 +167,41 @@ _V1 = (
             says=("rank 1 lost a peer",),
         ),
         Example(
+            "a rank that does not answer",
+            {
+                "logs/train/ray-train-sys-controller-a.log": _decision(
+                    "10:42:24,081",
+                    "RAISE",
+                    "A worker health check has been hanging for 600.00 seconds. Marking the worker as dead.\n",
+                    1,
+                    0,
+                ),
+                **_LOGS,
+            },
+            roots=("train-worker-failed",),
+            says=(
+                "rank 1 failed first: A worker health check has been hanging for 600.00 seconds",
+            ),
+        ),
+        Example(
+            "the workers could not be started, and are tried again",
+            {
+                "logs/train/ray-train-sys-controller-a.log": _json(
+                    "10:42:24,081",
+                    "[FailurePolicy] RETRY\n  Source: controller\n  Error count: 1 (max allowed: inf)\nError: Training failed due to "
+                    "controller error:\nThe worker group startup timed out after 15.0 seconds waiting for 8 workers. Potential causes "
+                    "include: (1) temporary insufficient cluster resources while waiting for autoscaling (ignore this warning in this case)",
+                ),
+                **_LOGS,
+            },
+            roots=("train-worker-failed",),
+            says=(
+                "was started again",
+                "waiting for 8 workers",
+                "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S",
+            ),
+        ),
+        Example(
             "only the driver's output is left",
             {"driver.log": _RAISED},
             roots=("task-exception",),
@@ -196,8 +231,7 @@ _V1 = (
 def train_worker_failed(case: Case) -> Iterator[Finding]:
     """One finding per run."""
     for run in train.runs(case):
-        if any(attempt.ranks or attempt.by_controller for attempt in run.attempts):
-            yield _finding(case, run)
+        yield _finding(case, run)
 
 
 def _finding(case: Case, run: Run) -> Finding:
@@ -251,7 +285,7 @@ def _why(rank: Rank) -> str:
         return _cut(str(raised)) if raised else "its training function raised"
     if rank.exit:
         return f"its process ended ({rank.exit.exit_type})"
-    return _cut(rank.says) or "its process ended"
+    return _cut(rank.says) or "nothing says why"
 
 
 def _repeats(run: Run) -> str:
@@ -341,7 +375,8 @@ def _remedies(run: Run) -> Iterator[Remedy]:
     last = run.attempts[-1]
     first = last.ranks[0] if last.ranks else None
     if first is None:
-        yield _more_time()
+        if "startup timed out" in last.event["what"]:
+            yield _more_time()
         return
     worker = first.event["worker_id"] or (first.exit.worker if first.exit else "")
     files = [f"less logs/worker-{worker}-*.err"] if worker else []
