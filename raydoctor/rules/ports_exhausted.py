@@ -74,7 +74,7 @@ _TIMEOUT = "Traceback (most recent call last):\nray.exceptions.GetTimeoutError: 
             },
             roots=("ports-exhausted",),
             consequences=("get-timeout",),
-            says=("1 worker", "--min-worker-port", "firewall"),
+            says=("1 start", "--min-worker-port", "firewall"),
         ),
         Example(
             "the driver's output alone",
@@ -123,8 +123,9 @@ def _finding(
     ip = case.ledger.node_ips.get(node, "")
     names = worker_start.affected(case, dead) if dead else []
     drivers = [e for e in events if e.source.role in ("core-driver", *DRIVER) and not e["who"]]
-    who = "the driver" if drivers else evidence.many(len(pids), "worker")
+    who = "the driver" if drivers else "another worker"
     text = f"No port was left for {who}{f' on {ip}' if ip else ''} in the range that Ray may use"
+    text += f": {evidence.many(len(pids), 'start')} failed"
     return Finding(
         f"{text}; {evidence.join_names(names)} could not run" if names else text,
         tuple(_links(events, dead)),
@@ -136,7 +137,7 @@ def _finding(
         subjects=(Subject("node", node or None, ip or None),),
         count=len(pids),
         severity="warning" if dead and worker_start.is_over(case, dead) else None,
-        remedies=_remedies(len(pids)),
+        remedies=_remedies(),
         covers=(
             *events,
             *echoes,
@@ -160,10 +161,10 @@ def _links(events: list[Event], dead: Starts | None) -> Iterator[Link]:
         yield Link(event, "Ray gives up, and the caller gets it")
 
 
-def _remedies(short: int) -> tuple[Remedy, ...]:
+def _remedies() -> tuple[Remedy, ...]:
     return (
         Remedy(
-            f"Give the node a wider range ({evidence.many(short, 'port')} missing at least), and open it in the firewall",
+            "Give the node a wider range, and open it in the firewall",
             (
                 "ps -C raylet -o args= | grep -o 'm[a-z]*_worker_port=[0-9]*'   # the range that it has",
                 "ray start --min-worker-port=10002 --max-worker-port=19999 …   # the default: some thousand",
