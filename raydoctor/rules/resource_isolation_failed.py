@@ -110,6 +110,8 @@ _EXIT = (
     "connection error code 2. End of file. To protect Ray from memory pressure, consider enabling resource isolation via "
     "`--enable-resource-isolation`\n"
 )
+_SINCE = (2, 46)
+"""The Ray that brought resource isolation."""
 
 
 @rule(
@@ -207,7 +209,7 @@ def _refused(event: Event) -> Finding:
         "Turn it on, or leave the option out",
         ("ray.init(enable_resource_isolation=True, …)   # ray start --enable-resource-isolation",),
         doc=_DOC,
-        since=(2, 46),
+        since=_SINCE,
     )
     other = Remedy("Give a value within the bounds that the message names", doc=_DOC)
     return Finding(
@@ -239,6 +241,7 @@ def _too_little(case: Case, node: str, events: list[Event]) -> Finding:
                 (f"ray start --enable-resource-isolation --system-reserved-memory={wanted} …",),
                 risk="disruptive",
                 doc=_DOC,
+                since=_SINCE,
             ),
         ),
         covers=tuple(events),
@@ -247,11 +250,12 @@ def _too_little(case: Case, node: str, events: list[Event]) -> Finding:
 
 def _remedies(why: str) -> Iterator[Remedy]:
     title, steps = _by_reason(why)
-    yield Remedy(title, steps, risk="disruptive", doc=_DOC)
+    yield Remedy(title, steps, risk="disruptive", doc=_DOC, since=_SINCE)
     yield Remedy(
         "Or start Ray without it: everything else works the same",
         ("ray start …   # without --enable-resource-isolation; ray.init(enable_resource_isolation=False)",),
         doc=_DOC,
+        since=_SINCE,
     )  # fmt: skip
 
 
