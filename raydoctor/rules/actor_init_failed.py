@@ -235,8 +235,21 @@ def _finding(case: Case, failures: list[_Failure]) -> Finding:
         ),
         count=len(failures),
         remedies=_remedies(failures[0]),
-        covers=tuple(events),
+        covers=(*events, *_wrappers(case, events)),
     )
+
+
+_FAR = 80
+"""Lines from a wrapper to what it wraps: blank ones stand between all of a quoted traceback's."""
+
+
+def _wrappers(case: Case, events: list[Event]) -> Iterator[Event]:
+    """`UnserializableException` (2.50+) stands above the text of an exception that the caller cannot rebuild."""
+    for event in case.of("driver.exception"):
+        quoted = range(event.line, event.line + _FAR)
+        wraps = any(e.source is event.source and e.line in quoted for e in events)
+        if event["type"] == "UnserializableException" and wraps:
+            yield event
 
 
 def _headline(failures: list[_Failure]) -> str:
