@@ -1,4 +1,4 @@
-"""How a program's output ends: its own last lines, and the traceback that ended it, if one did.
+"""How a program's output ends: with its own last line, or with the traceback that ended it.
 
 The output of a driver is a mixture: what the program prints, what Ray says in it (`2026-… INFO worker.py:1691
 -- …`, `(raylet) …`, `(train pid=12) …`, crash frames). A traceback ended the program if nothing of the
@@ -21,7 +21,7 @@ ROLES = ("driver", "job-driver")
 _TAIL = 64 << 10
 _COUNTED = 64 << 20
 """Larger outputs are not read for the sake of a line's number."""
-_KEPT_LINES = 60
+_KEPT_LINES = 250
 
 _TRACEBACK = "Traceback (most recent call last):"
 _RAYS_RECORD = re.compile(
@@ -63,9 +63,9 @@ def _ending(source: Source, file: str) -> Iterator[Event]:
         if not own:
             return
         ended_by = _last_traceback(own)
-        shown = own[-_KEPT_LINES:] if ended_by is None else own[ended_by:]
+        shown = own[-1:] if ended_by is None else own[ended_by:]
         number = _line_number(stream, shown[0].offset) if size <= _COUNTED else 0
-    text = "\n".join(line.text for line in shown[-_KEPT_LINES * 4 :])
+    text = "\n".join(line.text for line in shown[-_KEPT_LINES:])
     fields = {"ended_by": "traceback" if ended_by is not None else ""}
     yield Event(KIND, source, number, shown[0].offset, text, text, fields=fields)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from dataclasses import dataclass, field
 
+from raydoctor import ids
 from raydoctor.case import Case
 from raydoctor.facts import Job
 from raydoctor.model import Event, Source
@@ -112,6 +113,12 @@ def _assign_jobs(case: Case, found: list[Submission]) -> None:
         ]
         if len(running) == 1:
             running[0].jobs.append(job)
+
+
+def ended_with(case: Case, worker: str) -> bool:
+    """Whether a worker is the driver of a submitted job whose exit code is known: that says how it ended."""
+    job = ids.job_of_driver(worker)
+    return bool(job) and any(s.code and job in [j.id for j in s.jobs] for s in submissions(case))
 
 
 def signal_of(code: int) -> str:

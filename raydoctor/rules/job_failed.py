@@ -30,6 +30,7 @@ from collections.abc import Iterator
 
 from raydoctor import ids
 from raydoctor.case import Case
+from raydoctor.facts import WorkerExit
 from raydoctor.model import Entity, Event, Finding, Gap, Link, Remedy, Source, Subject
 from raydoctor.rule import Example, rule
 from raydoctor.rules import _evidence as evidence
@@ -184,13 +185,19 @@ def _of_submission(case: Case, job: jobs.Submission) -> Finding:
     return Finding(
         f"Job {job.id}{_command(job)} failed{_how_it_ended(job, raised, ending)}",
         tuple(links),
-        explains=(Entity("submission", job.id),),
+        explains=(Entity("submission", job.id), *evidence.exit_entities(_drivers(case, job))),
         caused_by=(*causes, *_lost_with(case, job)),
         subjects=(Subject("job", job.id, job.command["command"] if job.command else None),),
         remedies=tuple(_remedies(job, raised, bool(causes))),
-        covers=tuple(inside),
+        covers=(*inside, *evidence.exit_events(_drivers(case, job))),
         gaps=(_KERNEL,) if _killed(job) and "kernel" not in case.roles else (),
     )
+
+
+def _drivers(case: Case, job: jobs.Submission) -> list[WorkerExit]:
+    """Ends of the job's own drivers that nothing else accounts for: the exit code tells of them."""
+    found = [case.exit_of(ids.driver_of_job(each.id)) for each in job.jobs] if job.code else []
+    return [e for e in found if e and not e.expected and not case.is_explained(*e.entities)]
 
 
 def _how(job: jobs.Submission) -> str:
@@ -257,14 +264,14 @@ def _lost_with(case: Case, job: jobs.Submission) -> Iterator[Entity]:
 
 def _inside(case: Case, ending: Event) -> list[Event]:
     """What signals found in the traceback that ended a program, or else in the record of its last line."""
-    last = evidence.last_line(ending.text)
-    return [
-        e
-        for e in case.events
-        if e.source is ending.source
-        and (e.offset >= ending.offset if ending["ended_by"] else last in e.text)
-        and not e.kind.startswith("submission.")
-    ]
+
+    def is_in(event: Event) -> bool:
+        if ending["ended_by"]:
+            return event.offset >= ending.offset
+        return event.line <= ending.line <= event.line + event.text.count("\n")
+
+    of_program = (e for e in case.events if not e.kind.startswith("submission."))
+    return [e for e in of_program if e.source is ending.source and is_in(e)]
 
 
 # ---------------------------------------------------------------- programs without a submission

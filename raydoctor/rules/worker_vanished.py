@@ -36,6 +36,7 @@ from raydoctor.facts import WorkerExit
 from raydoctor.model import Entity, Finding, Gap, Link, Remedy
 from raydoctor.rule import Example, rule
 from raydoctor.rules import _evidence as evidence
+from raydoctor.rules import _jobs as jobs
 from raydoctor.signals import WORKER_DIED, WORKER_EXIT
 
 _KERNEL = Gap(
@@ -51,7 +52,7 @@ _W = "cd09fc46897e18918275a6d03cc3a6abc2becabe5e0fd27a533d35a7"
     severity="error",
     rank=90,
     fallback=True,
-    looks_for=(WORKER_EXIT, WORKER_DIED),
+    looks_for=(WORKER_EXIT, WORKER_DIED, *jobs.SIGNALS),
     remedies=(
         Remedy(
             "Find out who ended the process",
@@ -96,7 +97,9 @@ def worker_vanished(case: Case) -> Iterator[Finding]:
     left = [
         e
         for e in case.exits
-        if e.exit_type == "SYSTEM_ERROR" and not case.is_explained(*e.entities)
+        if e.exit_type == "SYSTEM_ERROR"
+        and not case.is_explained(*e.entities)
+        and not jobs.ended_with(case, e.worker)
     ]
     by_node: dict[str, list[WorkerExit]] = {}
     for exit_ in left:
