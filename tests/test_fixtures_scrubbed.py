@@ -144,9 +144,22 @@ def test_trimming_keeps_whole_records_in_order(runner: dict[str, ModuleType]) ->
     dump = "[2026-11-21 07:44:0{},000 I 1 1] (raylet) node_manager.cc:1: Event stats:\nx = {}\n"
     event = "[2026-11-21 07:44:09,000 E 1 1] (raylet) main.cc:2: Killing worker\nall of it\n"
     text = dump.format(1, 1) + dump.format(2, 2) + event + dump.format(3, 3)
-    trimmed = runner["trim"].trim(PurePosixPath("logs/raylet.out"), text)
+    trim, path = runner["trim"], PurePosixPath("logs/raylet.out")
+    trimmed = trim.trim(path, text, trim.Session(is_control=True))
     assert trimmed.text == dump.format(1, 1) + event + dump.format(3, 3)
     assert trimmed.told == ("periodic dumps between the first and the last of a kind",)
+
+
+def test_trimming_keeps_core_logs_that_tell_something_of_their_own(
+    runner: dict[str, ModuleType],
+) -> None:
+    trim, said = runner["trim"], "[2026-11-21 07:44:09,000 W 1 1] core_worker.cc:1: {}\n"
+    names = [f"logs/python-core-worker-{letter * 56}_{7}.log" for letter in "abcd"]
+    texts = dict.fromkeys(map(PurePosixPath, names[:3]), said.format("The raylet is gone"))
+    texts[PurePosixPath(names[3])] = said.format("The GCS is gone")
+    session = trim.session_of(texts)
+    kept = [str(path) for path, text in texts.items() if trim.trim(path, text, session).text]
+    assert kept == [*names[:2], names[3]]
 
 
 def test_trimming_keeps_what_a_worker_that_died_had_been_running(
