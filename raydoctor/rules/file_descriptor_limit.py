@@ -142,6 +142,17 @@ _LOST = "ray.exceptions.LocalRayletDiedError: The task's local raylet died. Chec
             {"driver.log": f"{_BANNER}done\n", "logs/raylet.out": _STARTED, "logs/gcs_server.out": ""},
         ),
         Example(
+            "a task opened too many files itself",
+            {
+                "driver.log": f"{_BANNER}Traceback (most recent call last):\n  File \"/app/main.py\", line 9, in <module>\n    ray.get(ref)\n"
+                "ray.exceptions.RayTaskError(OSError): ray::load() (pid=12, ip=10.0.0.2)\n  File \"/app/main.py\", line 5, in load\n"
+                f"    return open(path)\n{PYTHON.sample}\n",
+                "logs/raylet.out": _STARTED,
+                "logs/gcs_server.out": "",
+            },
+            roots=("task-exception",),
+        ),
+        Example(
             "a task prints both sentences",
             {
                 "driver.log": f"(audit pid=12) {TOO_MANY_FILES.sample}\n(audit pid=12) {PYTHON.sample}\n{REFUSED[0].sample}\n",
@@ -171,8 +182,16 @@ def file_descriptor_limit(case: Case) -> Iterator[Finding]:
 def _is_rays(case: Case, event: Event) -> bool:
     """Whether Ray's own process says it. In a driver only beside Ray's warning about the limit."""
     if event.source.role in DRIVER:
-        return bool(case.of(BANNER.kind))
+        return bool(case.of(BANNER.kind)) and not _of_task(case, event)
     return not case.torn_down(event)
+
+
+def _of_task(case: Case, event: Event) -> bool:
+    """Whether the line is part of a task's error: that happened in a worker."""
+    return any(
+        e.source is event.source and e.line <= event.line <= e.line + e.text.count("\n")
+        for e in case.of("driver.exception")
+    )
 
 
 def _of_raylet(case: Case, raylet: DeadRaylet) -> Finding:

@@ -9,7 +9,7 @@ thread` in `raylet.err` or their own `.err`. Running workers abort with the same
 ## Why
 Linux counts threads as processes: `ulimit -u` counts those of a user over the whole machine, `pids.max` those of a
 container or service (Docker `--pids-limit`, the kubelet's `podPidsLimit`, systemd's `TasksMax`). An idle worker has
-some 22 threads (measured with Ray 2.9 and 2.60), the daemons of a head node together 150 (2.9) to 400 (2.60), and
+some 22 threads (measured with Ray 2.9 and 2.60), the daemons of a head node together 130 (2.9) to 350 (2.60), and
 OpenBLAS or OpenMP in each worker may add one for every core that the machine has.
 
 ## Confirm
