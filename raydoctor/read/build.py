@@ -18,7 +18,21 @@ _NAME_LINES = (":task_name:", ":actor_name:")
 _NAMES_HEAD = 4096
 _NAMES_TAIL = 64 << 10
 _KEPT_NAMES = 20
-_NAMED = ("worker.exit", "worker.died", "worker.disconnected", "actor.failed", "worker.calls")
+_NAMED = frozenset(
+    (
+        "worker.exit",
+        "worker.died",
+        "worker.disconnected",
+        "actor.failed",
+        "worker.calls",
+        "stack.printed",
+        "debugger.open",
+        "debugger.waits",
+        "async.blocking_get",
+        "async.slow_step",
+    )
+)
+"""Kinds of events about workers of whom it matters what they ran."""
 
 
 @dataclass(frozen=True, slots=True)

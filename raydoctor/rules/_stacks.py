@@ -13,7 +13,22 @@ from dataclasses import dataclass
 
 from raydoctor.case import Case
 from raydoctor.model import Event
+from raydoctor.rule import Signal
 
+PRINTED = Signal(
+    "stack.printed", "Timeout (0:",
+    r"^Timeout \(0:\d\d:\d\d(?:\.\d+)?\)!\n(?:Current t|T)hread 0x[0-9a-f]+", ("worker-err",),
+    'Timeout (0:01:00)!\nThread 0x00007f3b78275700 (most recent call first):\n  File "/home/user/project/train.py", line 31 in resample\n'
+    '  File "/home/user/venv/lib/python3.11/site-packages/ray/_private/worker.py", line 947 in main_loop', extent="record",
+)  # fmt: skip
+"""What `faulthandler.dump_traceback_later(60)` prints (its format in CPython's `traceback.c` and `faulthandler.c`)."""
+
+_PRINTED_THREAD = re.compile(
+    r"^(?:Current t|T)hread (?P<id>0x[0-9a-f]+)[^\n]*\(most recent call first\):\n(?P<frames>(?:[ \t]+File .*\n?)*)",
+    re.MULTILINE,
+)
+_PRINTED_FRAME = re.compile(r'^\s+File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>.+)$')
+_INSTALLED = re.compile(r"^.*/(?:site-packages|lib/python3\.\d+)/")
 _THREAD = re.compile(
     r'^Thread (?P<id>\S+) \((?P<state>[\w+ ]+)\)(?:: "(?P<name>[^"]*)")?\n(?P<frames>(?:[ \t]+.*\n?)*)', re.MULTILINE
 )  # fmt: skip
@@ -120,10 +135,27 @@ class Dump:
 
 def dumps(case: Case) -> list[Dump]:
     """Every stack in the capture, in the order of its files."""
-    return [
+    taken = [
         Dump(event.pid or 0, event["title"], tuple(_threads(event.message)), event)
         for event in case.of("stack.dump")
     ]
+    return taken + [_printed(case, event) for event in case.of("stack.printed")]
+
+
+def _printed(case: Case, event: Event) -> Dump:
+    """A stack that a worker printed itself; the main thread is the one in Ray's main loop."""
+    worker = next((e.value for e in event.source.entities if e.kind == "worker"), "")
+    names = case.names.get(worker, ())
+    threads = []
+    for match in _PRINTED_THREAD.finditer(event.message):
+        told = (_PRINTED_FRAME.match(line) for line in match["frames"].splitlines())
+        frames = tuple(
+            Frame(f["function"], _INSTALLED.sub("", f["file"]), int(f["line"])) for f in told if f
+        )
+        main = any(f.function == "main_loop" for f in frames)
+        text = "\n".join(f"    {f.place}" for f in frames)
+        threads.append(Thread("MainThread" if main else match["id"], "", frames, text))
+    return Dump(event.pid or 0, f"ray::{names[-1] if names else 'task'}", tuple(threads), event)
 
 
 def _threads(text: str) -> Iterator[Thread]:

@@ -16,6 +16,7 @@ decides, and this diagnosis is made only with one.
 ## Confirm
 - `ray stack` on its node, or `py-spy dump --pid PID`, twice, ten seconds apart. Put the output beside the logs as
   `ray-stack.txt` (or `stack-PID.txt`) and diagnose again: it says what the task waits for.
+- `faulthandler.dump_traceback_later(600)` at the task's start prints its stack into the worker's `.err`; that is read too.
 - `top -p PID`: 100 % CPU is a loop or native code, 0 % a lock, a sleep or a socket.
 
 ## Fix
@@ -82,7 +83,7 @@ _STACK = (
     tier="root",
     severity="error",
     rank=77,
-    looks_for=(waiting.INTERRUPTED, *JOB_FINISHED, RAY_EXCEPTION),
+    looks_for=(waiting.INTERRUPTED, *JOB_FINISHED, stacks.PRINTED, RAY_EXCEPTION),
     examples=(
         Example(
             "seven tasks took half a second, the eighth never ends",
@@ -119,6 +120,19 @@ _STACK = (
             roots=("task-hung",),
             consequences=("get-timeout",),
             says=("Trainer.fit (pid 471)", "a collective operation in resample (train.py:31)"),
+        ),
+        Example(
+            "faulthandler printed a stack after a minute",
+            {
+                **_files(_table("10:43:54", 0)),
+                f"logs/worker-{_W}-01000000-471.err": ":job_id:01000000\n:task_name:resample\n"
+                + stacks.PRINTED.sample.replace(
+                    '  File "/home/user/project', '  File "/usr/lib/python3.11/threading.py", line 327 in wait\n  File "/home/user/project', 1
+                ),
+            },
+            roots=("task-hung",),
+            consequences=("get-timeout",),
+            says=("resample (pid 471)", "waits for a lock in resample (/home/user/project/train.py:31)"),
         ),
         Example(
             "a stack taken while everything works, and nobody gave up",
