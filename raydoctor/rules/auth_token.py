@@ -96,6 +96,15 @@ _NOISE = "[2026-11-21 10:57:09,919 W 13 13] (gcs_server) server_call.h:220: Miss
             says=("no authentication token", "10.0.0.2:6379", "RAY_AUTH_TOKEN_PATH"),
         ),
         Example(
+            "`JobSubmissionClient` without a token: HTTP 401",
+            {
+                "driver.log": f"{_FRAMES}ray.exceptions.AuthenticationError: Authentication required: Unauthorized: Missing authentication "
+                "token\n\nToken authentication is enabled but no authentication token was found. Ensure that the token is available\n"
+            },
+            roots=("auth-token",),
+            says=("no authentication token",),
+        ),
+        Example(
             "a driver with another cluster's token",
             {"driver.log": _WRONG, "logs/gcs_server.out": _NOISE, "logs/raylet.out": ""},
             roots=("auth-token",),

@@ -9,7 +9,7 @@ else.
 A job's program runs in a process that a `JobSupervisor` actor starts. That actor is tied to the head, unless the
 entrypoint asks for resources (`--entrypoint-num-cpus`, `-num-gpus`, `-memory`, `-resources`): then it waits for a node
 that has them, as any actor does. A full or vanished head, requests that no node can hold, and a long
-`runtime_env` keep it waiting. The limit is `RAY_JOB_START_TIMEOUT_SECONDS` (900 s); Ray 2.9 waits on after it.
+`runtime_env` keep it waiting. The limit is `RAY_JOB_START_TIMEOUT_SECONDS` (900 s); Ray 2.9 and 2.40 were seen to wait on after it.
 
 ## Confirm
 - `ray list actors --filter class_name=JobSupervisor`: `PENDING_CREATION`.
