@@ -69,6 +69,30 @@ def test_a_record_of_python() -> None:
     assert (line.stamp, line.level, line.message) == ("2026-11-21 07:35:03,092", "W", "text")
 
 
+@pytest.mark.parametrize(
+    "head",
+    [
+        "ERROR 2026-11-21 10:43:00,589 controller 402 -- ",
+        "ERROR 2026-11-21 10:43:00,589 scores_Scorer 3oao5w2q 8b838f28-3293-4163-8b4e-c0ff6f0ee5c0 -- ",
+        "ERROR 2026-11-21 10:43:00,589 controller 389 deployment_state.py:823 - ",
+        "ERROR 2026-11-21 10:43:00,589 app_D app#D#aBc 8b838f28 /route app replica.py:12 - ",
+    ],
+)
+def test_a_record_of_serve(head: str) -> None:
+    for line in (
+        parse_line(f"{head}text", "serve"),
+        parse_line(f"(C pid=402) {head}text", "driver"),
+    ):
+        assert (line.stamp, line.level) == ("2026-11-21 10:43:00,589", "E")
+        assert (line.message, line.headed) == ("text", True)
+    assert header_length(f"{head}text") == len(head)
+
+
+def test_no_record_of_serve() -> None:
+    for text in ("ERROR 2026-11-21 is a date", "INFO 2026-11-21 10:43:00,589 no dashes here"):
+        assert (parse_line(text).message, parse_line(text).headed) == (text, False)
+
+
 def test_records_of_grpc_and_abseil_have_no_year() -> None:
     line = parse_line("E1121 04:58:43.606480 31606 fork_posix.cc:378] text")
     assert (line.level, line.pid, line.stamp, line.message) == ("E", 31606, "", "text")

@@ -167,6 +167,20 @@ _V1 = (
             says=("rank 1 lost a peer",),
         ),
         Example(
+            "the words of Train V2 before 2.54",
+            {
+                "logs/train/ray-train-sys-controller-a.log": _json(
+                    "10:42:24,081",
+                    "[FailurePolicy] Decision: FailureDecision.RAISE, Error source: worker group, Error count / maximum errors allowed: 1/0, "
+                    f"Error: Training failed due to worker errors:\n[Rank 1 Error Snippet]:\n{_ROW}",
+                ),
+                **_LOGS,
+            },
+            roots=("task-exception",),
+            consequences=("train-worker-failed",),
+            says=("rank 1 failed first: ValueError", "max_failures=0"),
+        ),
+        Example(
             "a rank that does not answer",
             {
                 "logs/train/ray-train-sys-controller-a.log": _decision(
