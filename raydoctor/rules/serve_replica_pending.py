@@ -1,0 +1,150 @@
+"""Replicas of a Serve deployment are not placed, or take long to start.
+
+## What you see
+`Deployment 'X' in application 'Y' has 1 replicas that have taken more than 30s to be scheduled. … Resources required for
+each replica: {"CPU": 8}, total resources available: {"CPU": 4.0}`, or `… to initialize. This may be caused by a slow
+__init__ or reconfigure method`, every half minute; `serve.run` does not return, `serve status` says `DEPLOYING`.
+
+## Why
+- To be scheduled: no node has room for the replica, or its runtime environment is still being made. Where the logs say
+  which, this diagnosis stands below that one. An autoscaler may be bringing a node up: then it passes by itself.
+- To initialize: the constructor runs, and loads a model, say. That is no failure unless it never ends.
+
+## Confirm
+- `ray status`: what is asked for and what there is. `serve status` for the message of each deployment.
+- A constructor that does not end: `py-spy dump --pid <replica>` on its node.
+
+## Fix
+Ask for less (`ray_actor_options`), or add nodes. Fetch large models beforehand, to a disk that all nodes see.
+
+## Not this when
+The constructor raised (`serve-replica-failed`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from raydoctor.case import Case
+from raydoctor.model import Entity, Event, Finding, Link, Remedy, Severity, Subject
+from raydoctor.rule import Example, Signal, rule
+from raydoctor.rules import _serve as serve
+
+_DOC = "https://docs.ray.io/en/latest/serve/resource-allocation.html"
+
+PENDING = Signal(
+    "serve.replica_pending",
+    " replicas that have taken more than ",
+    r"^Deployment '(?P<deployment>[^'\n]*)' in application '(?P<app>[^'\n]*)' (?:has )?(?P<replicas>\d+) replicas that have taken more "
+    r"than (?P<seconds>[\d.]+)s to (?P<step>be scheduled|initialize)\."
+    r"(?:.*?[Rr]esources required for each\s+replica:\s*(?P<required>.+?),?\s+[Tt]otal resources available:\s*(?P<available>.+?)\.?\s+Use `ray)?",
+    serve.CONTROLLER,
+    "Deployment 'Generator' in application 'generation' has 1 replicas that have taken more than 30s to be scheduled. This may be due to "
+    "waiting for the cluster to auto-scale or for a runtime environment to be installed. Resources required for each replica: "
+    '{"CPU": 8}, total resources available: {"CPU": 4.0}. Use `ray status` for more details.',
+    extent="record",
+    fold=("deployment", "step"),
+)
+_LOADING = "Deployment 'Generator' in application 'generation' has 1 replicas that have taken more than 30s to initialize.\nThis may be caused by a slow __init__ or reconfigure method."
+_LINES = (
+    "Deployment 'Generator' in application 'generation' has 2 replicas that have taken more than 30s to be scheduled.\nThis may be due to "
+    "waiting for the cluster to auto-scale or for a runtime environment to be installed.\nResources required for each replica:\n"
+    '{"CPU": 8}\nTotal resources available:\n{"CPU": 4.0}\nUse `ray status` for more details.'
+)
+_LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
+
+
+def _line(second: int, text: str) -> str:
+    return f"WARNING 2026-11-21 10:43:{second:02},589 controller 402 -- {text}\n"
+
+
+@rule(
+    tier="symptom",
+    severity="warning",
+    rank=85,
+    looks_for=(PENDING,),
+    examples=(
+        Example(
+            "waiting for more than there is, told twice",
+            {
+                "logs/serve/controller_402.log": _line(1, PENDING.sample)
+                + _line(31, PENDING.sample),
+                **_LOGS,
+            },
+            roots=("serve-replica-pending",),
+            says=("A replica of Generator", "60 s", '{"CPU": 8}', '{"CPU": 4.0}'),
+        ),
+        Example(
+            "Ray 2.40 says it in lines; only the driver's output is left",
+            {
+                "driver.log": "".join(
+                    f"(ServeController pid=402) {line}\n" for line in _line(1, _LINES).splitlines()
+                )
+            },
+            roots=("serve-replica-pending",),
+            says=("2 replicas of Generator", '{"CPU": 8}'),
+        ),
+        Example(
+            "a constructor that takes its time is a note",
+            {"logs/serve/controller_402.log": _line(1, _LOADING), **_LOGS},
+            roots=("serve-replica-pending",),
+            says=("still in their constructor",),
+        ),
+        Example(
+            "a task prints what a controller said",
+            {"driver.log": f"(report pid=12) {_line(1, PENDING.sample)}", **_LOGS},
+        ),
+    ),
+)
+def serve_replica_pending(case: Case) -> Iterator[Finding]:
+    """One finding per deployment and step."""
+    groups: dict[tuple[str, str, str], list[Event]] = {}
+    for event in serve.controllers(case, "serve.replica_pending"):
+        groups.setdefault((event["app"], event["deployment"], event["step"]), []).append(event)
+    for (app, deployment, step), events in groups.items():
+        yield _finding(app, deployment, step == "initialize", events)
+
+
+def _finding(app: str, deployment: str, starting: bool, events: list[Event]) -> Finding:
+    last = events[-1]
+    reports = sum(event.count for event in events)
+    replicas = max(int(event["replicas"]) for event in events)
+    who = f"{replicas} replicas" if replicas > 1 else "A replica"
+    # Serve repeats it every half minute, so that it has lasted longer with each report.
+    seconds = f"{float(events[0]['seconds']) * reports:.0f} s"
+    who = f"{who} of {deployment}{f' (application {app})' if app else ''}"
+    headline = f"{who} waited more than {seconds} to be placed"
+    if starting:
+        headline = f"{who} took more than {seconds}: still in their constructor"
+    elif last["required"]:
+        headline += f": each needs {_one_line(last['required'])}, the cluster has {_one_line(last['available'])}"
+    severity: Severity = "info" if starting or reports == 1 else "warning"
+    return Finding(
+        headline,
+        (Link(events[0], "the controller says what it waits for"),),
+        explains=(Entity("serve-pending", f"{app}#{deployment} {starting}"),),
+        caused_by=() if starting else (Entity("waiting", "cluster"),),
+        subjects=(Subject("deployment", None, deployment),),
+        count=replicas,
+        severity=severity,
+        remedies=tuple(_remedies(deployment, starting)),
+        covers=tuple(events),
+    )
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _remedies(deployment: str, starting: bool) -> Iterator[Remedy]:
+    if starting:
+        yield Remedy(
+            f"See what the constructor of {deployment} does",
+            ("py-spy dump --pid <pid of the replica>   # on its node",),
+        )
+        return
+    yield Remedy(
+        f"Let a replica of {deployment} ask for what a node has",
+        (f'{deployment}.options(ray_actor_options={{"num_cpus": 1}})', "ray status"),
+        doc=_DOC,
+    )
