@@ -71,6 +71,11 @@ _OLD = _RAISED.replace("torch.OutOf", "torch.cuda.OutOf").replace(
     "CUDA out of memory. Tried to allocate 2.26 GiB (GPU 1; 6.00 GiB total capacity; 781.59 MiB already allocated; 3.03 GiB free; 1.24 GiB "
     "reserved in total by PyTorch)",
 )
+_TRAINING = (
+    "Traceback (most recent call last):\nray.train.WorkerGroupError: Training failed due to worker errors:\n[Rank 0,1 Error Snippet]:\n"
+    'Traceback (most recent call last):\n  File "/app/train.py", line 30, in train_loop\n    loss = step(batch)\n'
+    f'  File "/app/train.py", line 12, in step\n    return model(batch)\ntorch.OutOfMemoryError: {_MESSAGE}\n'
+)
 _LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
 _INIT = (
     "[2026-11-21 07:42:41,363 W 13 13] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, worker id = "
@@ -128,6 +133,13 @@ class _Shortage:
             {"logs/gcs_server.out": _INIT, "logs/raylet.out": ""},
             roots=("cuda-oom",),
             says=("Engine", "engine.py:12"),
+        ),
+        Example(
+            "a rank of a training run",
+            {"driver.log": _TRAINING, **_LOGS},
+            roots=("cuda-oom",),
+            consequences=("train-worker-failed",),
+            says=("train_loop", "GPU 0"),
         ),
         Example(
             "the node's memory, and a program that speaks of CUDA",
