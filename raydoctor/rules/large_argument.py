@@ -12,8 +12,9 @@ sends each copy over the network besides.
 
 ## Confirm
 - The line of the traceback that is yours: is the same variable passed at every turn?
-- `RAY_record_ref_creation_sites=1 python your_script.py`, then `ray memory --group-by STACK_TRACE`: many objects of one
-  size, created on a line that calls `.remote`.
+- `RAY_record_ref_creation_sites=1 python your_script.py`, then `ray memory --group-by STACK_TRACE` while it runs: copies of
+  arguments stand behind `(task call)`, under `Used by task`, with the line that calls; a `ray.put` of your own is `(put
+  object)` (read with Ray 2.60).
 
 ## Fix
 `ref = ray.put(table)` once before the loop, then pass `ref`: the function gets the value all the same. Where every call has
@@ -257,7 +258,7 @@ def _refused(case: Case, call: str, refused: list[tuple[Event, Event]]) -> Findi
 _WHAT_FILLS = Gap(
     "what fills the object store",
     "no log in this capture tells the sizes of the objects in it, or they are not of the argument's size",
-    "RAY_record_ref_creation_sites=1 python <your script>, then ray memory --group-by STACK_TRACE",
+    "RAY_record_ref_creation_sites=1 python <your script>, then ray memory --group-by STACK_TRACE: arguments are (task call)",
 )
 
 
