@@ -151,6 +151,16 @@ def totals(case: Case, at: float | None) -> list[resources.Needs]:
     return list(found.values())
 
 
+def had(case: Case, node: str, needs: resources.Needs) -> bool:
+    """Whether a node's own last dump shows that it could have met a request."""
+    for state in case.of("debug.state"):
+        told = dict(_NODE_TOTAL.findall(state["local_id"])) if state["node"] == node else {}
+        own = told.get(state["local_id"].partition(" ")[0], "")
+        if own and resources.fits(resources.ten_thousandths(own), needs):
+            return True
+    return False
+
+
 def deaths(case: Case) -> list[tuple[str, float]]:
     """(NodeID, when the GCS counted it as dead)."""
     told = [(e["node"] or e["node_a"] or e["node_b"], e.at) for e in case.of("node.dead")]

@@ -115,6 +115,18 @@ def _state(more: str) -> str:
             says=("1 acelerator", 'resources={"accelerator": 1}'),
         ),
         Example(
+            "the only node with a GPU has died",
+            {
+                "a/logs/raylet.out": _GPU,
+                "a/logs/gcs_server.out": _REGISTERED + _gcs(2, f"Registering new node. {_NODE.format(_N2)}")
+                + _gcs(40, f"Node is dead because the health check failed. node_id={_N2}"),
+                "a/logs/debug_state.txt": _state(""),
+                "b/logs/debug_state.txt": _state("GPU: 10000, ").replace(_N, _N2),
+            },
+            roots=("node-died",),
+            consequences=("infeasible-request",),
+        ),
+        Example(
             "only the driver's output is left",
             {"driver.log": _autoscaler(12, "{'CPU': 1.0, 'GPU': 1.0}") + _autoscaler(47, "{'CPU': 1.0, 'GPU': 1.0}") + _TIMEOUT},
             roots=("infeasible-request",),
@@ -338,12 +350,17 @@ def _not_provided(request: _Request) -> tuple[Entity, ...]:
 
 
 def _lost_nodes(case: Case, request: _Request) -> tuple[Entity, ...]:
-    """Nodes that died before: a cause only if such a request had been met, as its retry shows."""
+    """Nodes that died before: a cause if such a request had been met (its retry shows it) or they had what it asks."""
     first = request.shown[0].at
-    if first is None or not waiting.retries(case, request.needs):
+    if first is None:
         return ()
+    met = bool(waiting.retries(case, request.needs))
     return tuple(
-        dict.fromkeys(Entity("node", node) for node, at in waiting.deaths(case) if at <= first)
+        dict.fromkeys(
+            Entity("node", node)
+            for node, at in waiting.deaths(case)
+            if at <= first and (met or waiting.had(case, node, request.needs))
+        )
     )
 
 
