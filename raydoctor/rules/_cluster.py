@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from raydoctor import ids
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Link
 from raydoctor.rule import Signal
@@ -170,6 +172,34 @@ def lost_driver_errors(case: Case, types: Iterable[str] = LOST_WITH_CLUSTER) -> 
         e
         for e in case.of("driver.exception")
         if (e["inner"] or e["type"]) in wanted or e["type"] in wanted
+    )
+
+
+def dead_node(case: Case, ip: str = "") -> tuple[Entity, ...]:
+    """The raylet of the node that the GCS counted as dead, where it can only be one."""
+    dead = {
+        node_of_death(e)
+        for e in case.of("node.dead")
+        if not is_expected(e) and (not ip or not e["ip"] or e["ip"] == ip)
+    }
+    return tuple(Entity("raylet", node) for node in dead) if len(dead) == 1 else ()
+
+
+_OWNER = re.compile(r"Owner Id: ([0-9a-f]{56})")
+
+
+def crashed_owners(errors: Iterable[Event]) -> tuple[Entity, ...]:
+    """Drivers and workers of whom a driver was told that their node had crashed."""
+    owners = [
+        owner
+        for error in errors
+        if "Owner's node has crashed" in error.text
+        for owner in _OWNER.findall(error.text)
+    ]
+    jobs = (ids.job_of_driver(owner) for owner in owners)
+    return (
+        *(Entity("worker", owner) for owner in dict.fromkeys(owners)),
+        *(Entity("job", job) for job in dict.fromkeys(jobs) if job),
     )
 
 

@@ -201,7 +201,11 @@ def _finding(case: Case, raylet: DeadRaylet, agent: _Agent) -> Finding:
     return Finding(
         f"The {agent.name} of node {raylet.ip} died ({agent.why}), and the raylet (pid {raylet.pid}) went down with it",
         (*_links(agent), *cluster.witnesses(raylet)[:2], *_seen(errors)),
-        explains=(Entity("raylet", raylet.node), *cluster.lost_jobs(case, raylet)),
+        explains=(
+            Entity("raylet", raylet.node),
+            *cluster.lost_jobs(case, raylet),
+            *cluster.crashed_owners(errors),
+        ),
         caused_by=(Entity("gcs", "gcs"),),
         subjects=(Subject("raylet", raylet.node, "raylet", raylet.pid, raylet.node),),
         severity="critical" if local else "error",
@@ -219,7 +223,11 @@ def _told(case: Case, told: list[Event]) -> Finding:
     return Finding(
         f"The {agent.name}{place} died ({agent.why}), and its raylet went down with it",
         (*_links(agent), *_seen(errors)),
-        explains=(Entity("raylet", "local"),),
+        explains=(
+            Entity("raylet", "local"),
+            *cluster.dead_node(case, told[0]["ip"]),
+            *cluster.crashed_owners(errors),
+        ),
         subjects=(Subject("raylet", None, "raylet", told[0].pid),),
         severity="critical" if errors else "error",
         remedies=_remedies(agent),

@@ -209,6 +209,7 @@ def _of_raylet(case: Case, raylet: DeadRaylet) -> Finding:
         explains=(
             Entity("raylet", raylet.node),
             *cluster.lost_jobs(case, raylet),
+            *cluster.crashed_owners(errors),
             *_not_started(case, raylet.node),
         ),
         subjects=(Subject("raylet", raylet.node, "raylet", raylet.pid, raylet.node),),
@@ -227,11 +228,16 @@ def _told(case: Case, told: list[Event]) -> Finding:
     return Finding(
         f"The raylet{place} reached its {_number(case)} open files, and ended",
         tuple(links),
-        explains=(Entity("raylet", "local"),),
+        explains=(
+            Entity("raylet", "local"),
+            *cluster.dead_node(case, told[0]["ip"]),
+            *cluster.crashed_owners(errors),
+            *_not_started(case),
+        ),
         subjects=(Subject("raylet", None, "raylet", told[0].pid),),
         severity="critical",
         remedies=_remedies(),
-        covers=(*told, *errors, *_all(case)),
+        covers=(*told, *errors, *_all(case), *_echoes(case)),
     )
 
 

@@ -145,13 +145,8 @@ def _given_up(case: Case, lost: list[Event], alive: Event) -> Finding:
     since = (lost[0].at or 0) - waited
     exits = [e for e in case.exits if e.node in ("", *nodes) and (e.at is None or e.at >= since)]
     whom = f"node {who}" if nodes else "a driver"
-    text = (
-        f"The GCS did not answer for {waited} s and was given up by {whom}, though its process lived: it stood still or was overloaded"
-        if stalled
-        else f"{whom} could not reach the GCS for {waited} s and gave up; it lived and served others: a matter of the network"
-    )
     return Finding(
-        text,
+        f"{whom} could not reach the GCS for {waited} s and gave it up, though its process lived: {_why(case, stalled)}",
         tuple(_links(lost, alive, waited, exceptions)),
         explains=(
             *(Entity(kind, node) for node in nodes for kind in ("raylet", "node")),
@@ -173,6 +168,16 @@ def _given_up(case: Case, lost: list[Event], alive: Event) -> Finding:
             *evidence.exit_events(exits),
         ),
     )  # fmt: skip
+
+
+def _why(case: Case, stalled: bool) -> str:
+    """Only the raylet beside the GCS can tell: no network is between the two."""
+    if stalled:
+        return "it stood still or was overloaded"
+    head = next((e["node"] for e in case.of("node.registered")), "")
+    if head in case.ledger.raylet_files.values():
+        return "a matter of the network, as the head's own raylet did not lose it"
+    return "the network, or a GCS that stood still (the head's raylet.out would tell)"
 
 
 def _observers(case: Case, first: Event, waited: int) -> list[Event]:

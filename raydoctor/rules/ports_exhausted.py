@@ -40,7 +40,16 @@ NO_PORT = Signal(
     "ports.none_left",
     "No available ports. Please specify a wider port range",
     r"^Failed to register worker (?:[0-9a-f]{56} )?to Raylet[.:] .*No available ports\. Please specify a wider port range",
-    ("core-worker", "core-driver", "core-io", "worker-err", "worker-echo", *DRIVER),
+    (
+        "core-worker",
+        "core-driver",
+        "core-io",
+        "worker-err",
+        "raylet-err",
+        "worker-echo",
+        "raylet-echo",
+        *DRIVER,
+    ),
     f"Failed to register worker to Raylet: Invalid: Invalid: {_TEXT}",
     symptom=True,
 )
@@ -122,7 +131,7 @@ def _finding(
     pids = {e.pid for e in events}
     ip = case.ledger.node_ips.get(node, "")
     names = worker_start.affected(case, dead) if dead else []
-    drivers = [e for e in events if e.source.role in ("core-driver", *DRIVER) and not e["who"]]
+    drivers = [e for e in events if _is_drivers(e)]
     who = "the driver" if drivers else "another worker"
     text = f"No port was left for {who}{f' on {ip}' if ip else ''} in the range that Ray may use"
     text += f": {evidence.many(len(pids), 'start')} failed"
@@ -145,6 +154,12 @@ def _finding(
             *(worker_start.echoes(case, "dead") if dead else ()),
         ),
     )
+
+
+def _is_drivers(event: Event) -> bool:
+    """Said by the driver itself, not by a worker whose output it shows."""
+    role = event.source.role
+    return role == "core-driver" or (role in DRIVER and not event.text.startswith("("))
 
 
 def _workers(case: Case, events: list[Event]) -> Iterator[Entity]:

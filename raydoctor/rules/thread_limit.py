@@ -191,7 +191,7 @@ def _starting(case: Case, node: str) -> Iterator[Entity]:
     """Workers that aborted before they were registered: no end of theirs is recorded."""
     for event in case.of(REFUSED[0].kind, FATAL.kind):
         for entity in event.source.entities:
-            here = entity.kind == "worker" and case.node_of(event.source) == node
+            here = entity.kind == "worker" and case.node_of(event.source) in ("", node)
             if here and case.about(entity, "crash.handler"):
                 end = case.exit_of(entity.value)
                 end = end or WorkerExit(entity.value, "", "", [], pid=event.source.pid)
