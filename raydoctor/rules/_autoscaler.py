@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from raydoctor.case import Case
@@ -35,6 +35,9 @@ ADDING = Signal(
 )  # fmt: skip
 
 _TYPES = re.compile(r"'available_node_types': (?P<types>\{.*)")
+_RESOURCES = re.compile(r"'resources': (?P<holds>\{[^{}]*\})")
+_MOST = re.compile(r"'max_workers': (?P<most>\d+)")
+_ENTRY = re.compile(r"'(?P<name>[^']+)': $")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,31 +60,26 @@ def node_types(case: Case) -> list[NodeType]:
     if not told or "'type': 'readonly'" in told[-1]["config"]:
         return []
     found = _TYPES.search(told[-1]["config"])
-    types = _literal(found["types"]) if found else {}
-    return [
-        NodeType(str(name), _amounts(spec.get("resources")), spec.get("max_workers"))
-        for name, spec in types.items()
-        if isinstance(spec, dict) and spec.get("max_workers") != 0
-    ]
+    types = [_node_type(name, body) for name, body in _entries(found["types"] if found else "")]
+    return [each for each in types if each.most != 0]
 
 
-def _amounts(told: object) -> resources.Needs:
-    return {
-        str(k): float(v)
-        for k, v in (told.items() if isinstance(told, dict) else ())
-        if isinstance(v, (int, float))
-    }
+def _node_type(name: str, body: str) -> NodeType:
+    holds, most = _RESOURCES.search(body), _MOST.search(body)
+    amounts = resources.python_amounts(holds["holds"])[0] if holds else {}
+    return NodeType(name, amounts, int(most["most"]) if most else None)
 
 
-def _literal(text: str) -> dict[object, object]:
-    """The dictionary that a text begins with; the line may be cut, or hold what is no literal."""
-    depth = 0
+def _entries(text: str) -> Iterator[tuple[str, str]]:
+    """Name and body of each dictionary that stands in the outermost one of a `repr`; the line may be cut."""
+    depth, begin = 0, 0
     for position, char in enumerate(text):
-        depth += (char == "{") - (char == "}")
-        if depth == 0:
-            try:
-                value = ast.literal_eval(text[: position + 1])
-            except (ValueError, SyntaxError, MemoryError, RecursionError):
-                return {}
-            return value if isinstance(value, dict) else {}
-    return {}
+        if char == "{":
+            depth += 1
+            begin = position if depth == 2 else begin
+        elif char == "}":
+            depth -= 1
+            if depth == 1 and (entry := _ENTRY.search(text[:begin])):
+                yield entry["name"], text[begin : position + 1]
+            if depth == 0:
+                return
