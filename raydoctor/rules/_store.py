@@ -79,7 +79,7 @@ SPILLING_OFF = Signal(
 )  # fmt: skip
 
 SPILLING_UNPARSED = Signal(
-    "store.spilling_off", "Failed to parse spilling config, error message: ",
+    "store.spilling_unparsed", "Failed to parse spilling config, error message: ",
     r"^Failed to parse spilling config, error message: (?P<error>.*)", RAYLET,
     "Failed to parse spilling config, error message: [json.exception.parse_error.101] parse error at line 1, column 1: syntax error "
     "while parsing value - unexpected end of input; expected '[', '{', or a literal",

@@ -211,7 +211,9 @@ def _largest_store(case: Case) -> float:
 def _overflow(case: Case, node: str, failed: list[Event], errors: list[Event]) -> Finding:
     refused = [e for e in failed if e.kind == "object.out_of_disk"]
     fallback = store.own_log_first(e for e in failed if e.kind == "store.fallback_failed")
-    off = store.by_node(case, case.of("store.spilling_off")).get(node, [])
+    off = store.by_node(case, case.of("store.spilling_off", "store.spilling_unparsed")).get(
+        node, []
+    )
     status = next((s for e in refused if (s := store.status(e.text))), None)
     count = evidence.total(refused) or evidence.total(errors) or 1
     links = [

@@ -124,7 +124,11 @@ def object_store_on_disk(case: Case) -> Iterator[Finding]:
     for node, told in store.by_node(case, case.of("store.fallback")).items():
         size = sum(int(e["bytes"]) * e.count for e in told)
         capacity = store.capacity_of(case, node)
-        off = store.own_log_first(store.by_node(case, case.of("store.spilling_off")).get(node, []))
+        off = store.own_log_first(
+            store.by_node(case, case.of("store.spilling_off", "store.spilling_unparsed")).get(
+                node, []
+            )
+        )
         if off or size >= (capacity or _MUCH):
             yield _overflow(case, node, told, size, off)
 
