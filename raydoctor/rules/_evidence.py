@@ -59,6 +59,15 @@ def attempts_covered(case: Case, exits: Iterable[WorkerExit]) -> tuple[Event, ..
     return tuple(e for e in case.of("driver.exception") if e["type"] == "WorkerCrashedError")
 
 
+def unreachable_nodes(case: Case) -> tuple[Event, ...]:
+    """The dashboard's `Cannot reach the node`: a raylet asks its workers, and one that is stopped keeps it waiting.
+
+    (Seen with Ray 2.9.3 and 2.40, whenever a worker was stopped by SIGSTOP.)
+    """
+    told = case.of("log.error")
+    return tuple(e for e in told if "Cannot reach the node, " in e.message)
+
+
 _WORKER_LOST = ("WORKER_DIED", "OUT_OF_MEMORY", "NODE_DIED", "ACTOR_UNAVAILABLE")
 
 

@@ -7,8 +7,8 @@ task may or may not have been executed on the actor.`
 ## Why
 The connection between caller and actor broke while the GCS still counts the actor as alive, or restarts it:
 its process is frozen, it is being restarted after a crash, its machine is overloaded, or the network fails. Ray cannot know
-whether the call was executed, so it does not repeat it by itself. (The class exists since Ray 2.12; before, this was a
-`RayActorError` with the same words.)
+whether the call was executed, so it does not repeat it by itself. (The class exists since Ray 2.12; in 2.9.3 this is a
+`RayActorError` that names the actor and no cause at all; the caller's core log has the `RPC Error message`.)
 
 ## Confirm
 - `ray list actors --detail`: its state, and how often it was restarted.
@@ -27,11 +27,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from raydoctor import ids
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
 from raydoctor.rule import Example, rule
 from raydoctor.rules import _evidence as evidence
-from raydoctor.signals import ACTOR_FAILED, RAY_EXCEPTION, WORKER_EXIT
+from raydoctor.signals import ACTOR_FAILED, RAY_EXCEPTION, TASK_ATTEMPT_FAILED, WORKER_EXIT
 
 _A = "b1806ac952ef89a14d88127801000000"
 _ACTOR = re.compile(r"The actor (?P<actor>[0-9a-f]{32}) is unavailable: (?P<why>.*?)(?:\. The task may|$)", re.DOTALL)  # fmt: skip
@@ -40,6 +41,15 @@ _ERROR = (
     f"ray.exceptions.ActorUnavailableError: The actor {_A} is unavailable: The actor is temporarily unavailable: RpcError: RPC "
     "error: keepalive watchdog timeout rpc_code: 14. The task may or may not have been executed on the actor.\n"
 )
+_WITHOUT_CAUSE = re.compile(
+    r"^The actor died unexpectedly before finishing this task\.\n\tclass_name: *\n\tactor_id: (?P<actor>[0-9a-f]{32})\s*$"
+)
+_OLD_ERROR = f"ray.exceptions.RayActorError: The actor died unexpectedly before finishing this task.\n\tclass_name: \n\tactor_id: {_A}\n\n"
+_OLD_ATTEMPT = (
+    "[2026-11-21 11:56:39,824 W 16 127] task_manager.cc:1048: Task attempt "
+    f"c2668a65bda616c1{_A} failed with error ACTOR_DIED Fail immediately? 0, status GrpcUnavailable: RPC Error message: "
+    'keepalive watchdog timeout; RPC Error details: , error info error_message: "Death cause not recorded."\n'
+)
 _LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
 
 
@@ -47,7 +57,7 @@ _LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
     tier="cause",
     severity="error",
     rank=82,
-    looks_for=(RAY_EXCEPTION, WORKER_EXIT, ACTOR_FAILED),
+    looks_for=(RAY_EXCEPTION, WORKER_EXIT, ACTOR_FAILED, TASK_ATTEMPT_FAILED),
     examples=(
         Example(
             "an actor whose process does not answer",
@@ -62,6 +72,12 @@ _LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
             says=("no connection",),
         ),
         Example(
+            "Ray 2.9.3 names no cause; the caller's core log does",
+            {**_LOGS, "driver.log": _OLD_ERROR, f"logs/python-core-driver-01000000{'f' * 48}_16.log": _OLD_ATTEMPT},
+            roots=("actor-unavailable",),
+            says=("does not answer",),
+        ),
+        Example(
             "a program that handles it and prints its name",
             {**_LOGS, "driver.log": "(serve pid=7) retrying after ActorUnavailableError: The actor is unavailable\n"},
         ),
@@ -74,8 +90,19 @@ def actor_unavailable(case: Case) -> Iterator[Finding]:
         told = _ACTOR.search(event["what"])
         if "ActorUnavailableError" in (event["type"], event["inner"]) and told:
             by_actor.setdefault(told["actor"], []).append((event, told["why"]))
+        elif silent := _WITHOUT_CAUSE.match(event["what"]):
+            for why in _broken_calls(case, silent["actor"])[-1:]:
+                by_actor.setdefault(silent["actor"], []).append((event, why))
     for actor, failures in by_actor.items():
         yield _finding(case, actor, failures)
+
+
+def _broken_calls(case: Case, actor: str) -> list[str]:
+    """What broke calls of an actor that has not ended, by its callers' core logs."""
+    if any(e.actor == actor for e in case.all_exits):
+        return []
+    attempts = [e for e in case.of("task.attempt_failed") if ids.actor_of_task(e["task"]) == actor]
+    return [e.message for e in attempts if _RPC.search(e.message)]
 
 
 _MEANING = (
@@ -105,7 +132,7 @@ def _finding(case: Case, actor: str, failures: list[tuple[Event, str]]) -> Findi
         subjects=(Subject("actor", actor, known.class_name or None),),
         count=count,
         remedies=_remedies(name if known.class_name else "Actor", "keepalive" in words),
-        covers=tuple(e for e, _ in failures),
+        covers=(*(e for e, _ in failures), *evidence.unreachable_nodes(case)),
     )  # fmt: skip
 
 

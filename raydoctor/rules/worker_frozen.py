@@ -108,7 +108,7 @@ def _finding(case: Case, exits: list[WorkerExit]) -> Finding:
         count=count,
         severity=evidence.severity(case, exits),
         remedies=_remedies(first),
-        covers=(*evidence.exit_events(exits), *_attempts(case), *evidence.attempts_covered(case, exits)),
+        covers=(*evidence.exit_events(exits), *_attempts(case), *evidence.attempts_covered(case, exits), *evidence.unreachable_nodes(case)),
     )  # fmt: skip
 
 
