@@ -41,6 +41,7 @@ from raydoctor.signals import JOB_STARTED
 _NO_FAILURE = ("KeyboardInterrupt", "SystemExit")
 _LONGEST = 160
 _PENDING = ("Job supervisor actor could not be scheduled", "Job supervisor actor failed to start")
+_NO_ENVIRONMENT = "runtime_env setup failed"
 _SPOKEN = {
     126: "the shell may not run the command",
     127: "the shell does not find the command",
@@ -114,6 +115,22 @@ def _job(status: str, code: int, output: str) -> dict[str, str]:
             consequences=("job-failed",),
         ),
         Example(
+            "its environment could not be made",
+            {
+                **_QUIET,
+                _END: '{"source_type": "JOBS", "source_pid": 335, "message": "Completed a ray job train with a status FAILED. '
+                'runtime_env setup failed: Failed to set up runtime environment.", "timestamp": "1795258399", "severity": "ERROR"}\n',
+                "logs/runtime_env_agent.log": "2026-11-21 10:53:18,100\tERROR runtime_env_agent.py:569 -- Failed to create runtime env "
+                '{"pip": {"packages": ["acme==1.4.2"], "pip_check": false}}.\nTraceback (most recent call last):\n'
+                "ray._private.runtime_env.utils.SubprocessCalledProcessError: Run cmd[9] failed with the following details.\n"
+                "Command '['/tmp/ray/session_x/runtime_resources/pip/0772/virtualenv/bin/python', '-m', 'pip', 'install']' returned "
+                "non-zero exit status 1.\nLast 50 lines of stdout:\n    ERROR: No matching distribution found for acme==1.4.2\n",
+            },
+            roots=("runtime-env-failed",),
+            consequences=("job-failed",),
+            says=("train failed: runtime_env setup failed",),
+        ),
+        Example(
             "a program that was run by hand",
             {"driver.log": f"{_SURVIVED}starting afresh\n{_KEY_ERROR}", **_QUIET},
             roots=("job-failed",),
@@ -171,7 +188,7 @@ def job_failed(case: Case) -> Iterator[Finding]:
 def _of_submission(case: Case, job: jobs.Submission) -> Finding:
     ending = case.endings.get(job.source) if job.source else None
     raised = parse(ending.text) if ending and ending["ended_by"] else None
-    inside = _inside(case, ending) if ending else []
+    inside = [*(_inside(case, ending) if ending else ()), *_environment(case, job)]
     first = job.completed or job.exited
     assert first is not None
     links = [Link(first, f"job {job.id} is over: {_how(job)}")]
@@ -198,6 +215,13 @@ def _drivers(case: Case, job: jobs.Submission) -> list[WorkerExit]:
     """Ends of the job's own drivers that nothing else accounts for: the exit code tells of them."""
     found = [case.exit_of(ids.driver_of_job(each.id)) for each in job.jobs] if job.code else []
     return [e for e in found if e and not e.expected and not case.is_explained(*e.entities)]
+
+
+def _environment(case: Case, job: jobs.Submission) -> list[Event]:
+    """What the agent that makes environments said, where the job ended for want of one."""
+    if not job.why.startswith(_NO_ENVIRONMENT):
+        return []
+    return [e for e in case.events if e.source.role == "runtime-env-agent"]
 
 
 def _how(job: jobs.Submission) -> str:
