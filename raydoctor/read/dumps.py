@@ -160,6 +160,7 @@ _ROW = re.compile(
     r"(?P<total>\d+) total \((?P<active>\d+) active(?:, (?P<running>\d+) running)?\), "
     r"Execution time: mean = \S+(?: s| ms| us)?, total = (?P<took>[\d.]+) ?(?P<unit>us|ms|s)\b"
 )
+_UNANSWERED = re.compile(rb"grpc_server\.PushTask - \d+ total \([1-9]")
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 _SERVER, _CLIENT = (
     "CoreWorkerService.grpc_server.PushTask",
@@ -191,6 +192,8 @@ class _Counts:
 
 def _worker_calls(source: Source, file: str, clock: Clock) -> Iterator[Event]:
     """What a worker still served, and for what it waited, by its last table; nothing if it was idle."""
+    if not _serves(file):
+        return
     told = [(block, _counts(block)) for block in _blocks(file, _STATS)]
     if not told or not told[-1][1].server[1]:
         return
@@ -210,6 +213,15 @@ def _worker_calls(source: Source, file: str, clock: Clock) -> Iterator[Event]:
         "worker.calls", source, line, offset, row, message, at,
         pid=source.pid or block.pid, fields=fields, entities=_entities(source, fields),
     )  # fmt: skip
+
+
+def _serves(file: str) -> bool:
+    """Whether the last table counts an unanswered call: most workers are idle, and need no closer look."""
+    with open(file, "rb") as stream:
+        stream.seek(max(0, os.fstat(stream.fileno()).st_size - _TAIL))
+        data = stream.read(_TAIL)
+    last = _UNANSWERED.search(data, max(0, data.rfind(b"grpc_server.PushTask - ")))
+    return last is not None
 
 
 def _counts(block: _Block) -> _Counts:
