@@ -174,11 +174,11 @@ def _owner(case: Case, loss: _Loss, job: str) -> str:
     exit_ = case.exit_of(loss.owner)
     if exit_:
         return f"{exit_.label}, which ended as {exit_.exit_type}"
-    return (
-        f"worker {evidence.short(loss.owner)}"
-        if loss.owner
-        else "a worker that the message does not name"
-    )
+    if not loss.owner:
+        return "a worker that the message does not name"
+    lived = case.actor(case.actor_of_worker(loss.owner)).class_name
+    worker = f"worker {evidence.short(loss.owner)}"
+    return f"actor {lived} ({worker})" if lived else worker
 
 
 def _owner_end(case: Case, loss: _Loss, job: str) -> list[Link]:
