@@ -91,6 +91,9 @@ _QUOTING = (
     "ray.train.v2.api.exceptions.WorkerGroupError: ",
     "Graceful shutdown of backend failed. ",
     "Failed to send resource request for ",
+    "Exception when allocating ",
+    "Exception in replica ",
+    "Exception in Replica(",
 )
 """Openings of plain records that quote the whole traceback of another process."""
 _ONE_WRITER = frozenset(

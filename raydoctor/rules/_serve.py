@@ -16,6 +16,8 @@ from raydoctor.rule import Signal
 from raydoctor.signals import DRIVER
 
 CONTROLLER = ("serve", "worker-echo")
+_PRINTED = (*CONTROLLER, "worker-err")
+"""The controller's own `.err` repeats its log: recognised, and not read again."""
 _REPLICA = (
     r"(?:Replica\(id='(?P<id>\w+)', deployment='(?P<deployment>[^'\n]*)', app='(?P<app>[^'\n]*)'\)"
     r"|(?P<tag>[^\s',#]+(?:#[^\s',#]+){1,2}))"
@@ -26,7 +28,7 @@ FAILED = Signal(
     "serve.replica_failed",
     ", the replica will be stopped.",
     rf"^Exception in (?:replica ')?{_REPLICA}'?, the replica will be stopped\.(?P<what>.*)",
-    CONTROLLER,
+    _PRINTED,
     f"Exception in {SAMPLE}, the replica will be stopped.\nTraceback (most recent call last):\nValueError: x",
     extent="record",
     fold=("deployment", "tag"),
@@ -35,7 +37,7 @@ NOT_ALLOCATED = Signal(
     "serve.replica_failed",
     "Exception when allocating ",
     rf"^Exception when allocating (?:replica ')?{_REPLICA}'?:(?P<what>.*)",
-    CONTROLLER,
+    _PRINTED,
     f"Exception when allocating {SAMPLE}: Failed to set up runtime environment.\nTraceback (most recent call last):\n"
     "ray.exceptions.RuntimeEnvSetupError: Failed to set up runtime environment.",
     extent="record",
