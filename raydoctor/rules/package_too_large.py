@@ -1,13 +1,15 @@
 """A directory to upload with a runtime environment is larger than Ray takes.
 
 ## What you see
-`ray.init` or `ray job submit` fails: `Package size (600.00MiB) exceeds the maximum size of 512.00MiB`, inside
-`RuntimeEnvSetupError: … Failed to upload working_dir … to the Ray cluster`. Above it, one line for each file of
-10 MiB or more: `File … is very large (580.00MiB)`.
+`ray.init` fails: `Package size (600.00MiB) exceeds the maximum size of 512.00MiB`, inside `RuntimeEnvSetupError: …
+Failed to upload working_dir … to the Ray cluster`; or `ray job submit`: `Request failed with status code 413: Maximum
+request body size 104857600 exceeded`. Above it, one line for each file of 10 MiB or more: `File … is very large
+(580.00MiB)`.
 
 ## Why
 `working_dir` and local `py_modules` are zipped, without compression, and sent through the GCS, which keeps them in
-the head's memory: 512 MiB at most (500 MiB up to 2.42 or so). Checkpoints, data, `.git` and virtual environments that
+the head's memory: 512 MiB at most (500 MiB up to 2.42 or so). `ray job submit` uploads through the dashboard, which takes
+100 MiB. Checkpoints, data, `.git` and virtual environments that
 lie in the project are packed with it.
 
 ## Confirm
@@ -26,6 +28,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
@@ -42,6 +45,32 @@ TOO_LARGE = Signal(
     "Failed to upload working_dir /home/user/project/resnet to the Ray cluster: Package size (600.00MiB) exceeds the maximum "
     "size of 512.00MiB. To exclude large files, add them to '.gitignore' or '.rayignore' files, or use the 'excludes' option",
     symptom=True,
+)
+BODY_TOO_LARGE = (
+    Signal(
+        "package.body_too_large",
+        "413: Maximum request body size ",
+        r"^RuntimeError: Request failed with status code 413: Maximum request body size (?P<bytes>\d+) exceeded",
+        DRIVER,
+        "RuntimeError: Request failed with status code 413: Maximum request body size 104857600 exceeded..",
+        symptom=True,
+    ),
+    Signal(
+        "package.body_too_large",
+        "HTTPRequestEntityTooLarge: Request Entity Too Large",
+        r"^aiohttp\.web_exceptions\.HTTPRequestEntityTooLarge: Request Entity Too Large",
+        DRIVER,
+        "aiohttp.web_exceptions.HTTPRequestEntityTooLarge: Request Entity Too Large",
+    ),
+)
+"""What `ray job submit` gets from the dashboard, through which it uploads; the second form is that of 2.9."""
+MEASURED = Signal(
+    "package.measured",
+    ", approaching the maximum upload size of",
+    r"^The runtime_env package(?: for '(?P<path>[^'\n]+)')? at '[^'\n]+' is (?P<size>[\d.]+)MiB, approaching the maximum upload size of",
+    DRIVER,
+    "The runtime_env package for '/home/user/project/resnet' at '/tmp/tmpwmz_1lgx/_ray_pkg_5433.zip' is 600.00MiB, approaching the "
+    "maximum upload size of 512.00MiB. If the upload fails, exclude large directories",
 )
 LARGE_FILE = Signal(
     "package.large_file",
@@ -62,6 +91,8 @@ PACKING = Signal(
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/handling-dependencies.html#api-reference"
 _EMPTY = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
+_BODY = 100 * 1024**2
+"""What the dashboard takes (`client_max_size`, 2.9 to 2.60)."""
 _MOST = 5
 """Files that a remedy names."""
 
@@ -84,7 +115,7 @@ _VALUE_ERROR = (
     tier="root",
     severity="error",
     rank=67,
-    looks_for=(TOO_LARGE, LARGE_FILE, PACKING, RAY_EXCEPTION),
+    looks_for=(TOO_LARGE, *BODY_TOO_LARGE, MEASURED, LARGE_FILE, PACKING, RAY_EXCEPTION),
     examples=(
         Example(
             "a checkpoint in the project",
@@ -108,6 +139,30 @@ _VALUE_ERROR = (
             says=("500 MiB", "du -sh", ".git"),
         ),
         Example(
+            "a submitted job: the dashboard takes less",
+            {
+                **_EMPTY,
+                "driver.log": _PACKING
+                + _warning("/home/user/project/resnet/last.ckpt", "580.00")
+                + f"Traceback (most recent call last):\n  File \"/x/dashboard_sdk.py\", line 305, in _raise_error\n{BODY_TOO_LARGE[0].sample}\n",
+            },
+            roots=("package-too-large",),
+            says=("580 MiB", "100 MiB", "ray job submit", '"excludes": ["last.ckpt"]'),
+        ),
+        Example(
+            "the same, as Ray 2.9 says it",
+            {
+                **_EMPTY,
+                "driver.log": _PACKING
+                + _warning("/home/user/project/resnet/last.ckpt", "580.00")
+                + "RuntimeError: Request failed with status code 500: Traceback (most recent call last):\n"
+                '  File "/home/user/venv/lib/python3.11/site-packages/aiohttp/web_request.py", line 759, in read\n'
+                f"    raise HTTPRequestEntityTooLarge(self._client_max_size)\n{BODY_TOO_LARGE[1].sample}\n.\n",
+            },
+            roots=("package-too-large",),
+            says=("100 MiB",),
+        ),
+        Example(
             "large files, but the package fits",
             {**_EMPTY, "driver.log": _PACKING + _warning("/home/user/project/resnet/first.ckpt", "20.00") + "done\n"},
         ),
@@ -123,30 +178,58 @@ def package_too_large(case: Case) -> Iterator[Finding]:
     for event in case.of(TOO_LARGE.kind):
         groups.setdefault((event["size"], event["limit"]), []).append(event)
     for events in groups.values():
-        yield _finding(case, events)
+        yield _finding(case, events, _refusal(events))
+    for event in case.of(BODY_TOO_LARGE[0].kind):
+        if event["bytes"] or _folder(case, [event]):  # any server of aiohttp's says the second form
+            yield _finding(case, [event], _refusal_of_upload(case, event))
 
 
-def _finding(case: Case, events: list[Event]) -> Finding:
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """Who refused what, in MiB."""
+
+    told: Event
+    what: str
+    size: float
+    """0 where nothing tells it."""
+    limit: float
+    who: str
+
+
+def _refusal(events: list[Event]) -> _Refusal:
+    told = next((e for e in events if e["path"]), events[0])
+    what = next((e["what"] for e in events if e["what"]), "working_dir or py_modules")
+    return _Refusal(told, what, float(told["size"]), float(told["limit"]), "Ray takes")
+
+
+def _refusal_of_upload(case: Case, event: Event) -> _Refusal:
+    """Ray 2.56 and later print the size beforehand; else the large files make it at least."""
+    measured = [e for e in case.of(MEASURED.kind) if e.source is event.source]
+    size = max(
+        [float(e["size"]) for e in measured if e.line < event.line]
+        or [sum(float(e["size"]) for e in _large_files(case, event))]
+    )
+    return _Refusal(event, "working_dir", size, int(event["bytes"] or _BODY) / 1024**2, "`ray job submit` can upload")  # fmt: skip
+
+
+def _finding(case: Case, events: list[Event], refusal: _Refusal) -> Finding:
     files = _large_files(case, events[0])
     folder = _folder(case, events)
-    told = next((e for e in events if e["path"]), events[0])
-    size, limit = float(told["size"]), float(told["limit"])
-    what = next((e["what"] for e in events if e["what"]), "working_dir or py_modules")
+    size, limit = refusal.size, refusal.limit
     names = [f"{_inside(folder, e['path'])} ({float(e['size']):.0f} MiB)" for e in files]
-    text = (
-        f"{what} {folder}".strip()
-        + f" makes a package of {size:.0f} MiB, and Ray takes {limit:.0f} MiB at most"
-    )
+    text = f"{refusal.what} {folder}".strip()
+    text += f" makes a package of {size:.0f} MiB" if size > limit else " makes a larger package"
+    text += f", and {refusal.who} {limit:.0f} MiB at most"
     text += f"; largest: {evidence.join_names(names)}" if names else "; no single file is large"
     links = [Link(e, f"packed with it: {e['path']}, {e['size']} MiB") for e in files[:2]]
     return Finding(
         text,
-        (*links, Link(told, f"Ray refuses the package: {told['size']} of {told['limit']} MiB")),
-        explains=(Entity("package", f"{folder} {told['size']}"),),
+        (*links, Link(refusal.told, f"the package is refused: {limit:.0f} MiB is the limit")),
+        explains=(Entity("package", f"{folder} {limit:.0f}"),),
         subjects=(Subject("package", None, folder or None),),
         remedies=tuple(_remedies(folder, files, size, limit)),
-        covers=(*events, *files, *_raised(case, told)),
-    )  # fmt: skip
+        covers=(*events, *files, *_raised(case, refusal.told)),
+    )
 
 
 def _large_files(case: Case, refused: Event) -> list[Event]:
@@ -175,6 +258,8 @@ def _inside(folder: str, path: str) -> str:
 
 def _raised(case: Case, told: Event) -> list[Event]:
     """The exceptions that carry the refusal."""
+    if not told["size"]:
+        return []
     carries = re.compile(rf"Package size \({re.escape(told['size'])}MiB\) exceeds")
     return [e for e in case.of("driver.exception") if carries.search(e.text)]
 
@@ -185,7 +270,7 @@ def _remedies(folder: str, files: list[Event], size: float, limit: float) -> Ite
         if size - sum(float(e["size"]) for e in needed) < limit:
             break
         needed.append(event)
-    left = size - sum(float(e["size"]) for e in needed)
+    left = max(size - sum(float(e["size"]) for e in needed), 0.0)
     if needed:
         patterns = ", ".join(f'"{_inside(folder, e["path"])}"' for e in needed)
         more = "" if left < limit else "; more must go"
