@@ -51,7 +51,6 @@ _STACK = Gap(
     optional=True,
 )
 
-_CONTROLLER = "2026-11-21 10:43:0{second},589 controller 402 --"
 _FAILED = (
     "ERROR 2026-11-21 10:43:0{second},589 controller 402 -- Exception in Replica(id='g7278tv{second}', deployment='Translator', "
     "app='translation'), the replica will be stopped.\nTraceback (most recent call last):\n"
@@ -136,6 +135,22 @@ class _Trouble:
                 "FileNotFoundError: [Errno 2]",
                 "read_weights (translate.py:25)",
                 "Translator.func_or_class",
+            ),
+        ),
+        Example(
+            "the words of Ray 2.9",
+            {
+                "logs/serve/controller_402.log": _FAILED.replace("{second}", "0")
+                .replace("controller 402 --", "controller 402 deployment_state.py:658 -")
+                .replace(
+                    "Replica(id='g7278tv0', deployment='Translator', app='translation')",
+                    "replica 'translation#Translator#TvRICR'",
+                ),
+                **_LOGS,
+            },
+            roots=("serve-replica-failed",),
+            says=(
+                "A replica of Translator (application translation) could not be started: FileNotFoundError",
             ),
         ),
         Example(
