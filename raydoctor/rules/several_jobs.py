@@ -33,8 +33,8 @@ from raydoctor.rules import _jobs as jobs
 from raydoctor.signals import DRIVER_GONE, JOB_FINISHED, JOB_STARTED
 
 _DOC = "https://docs.ray.io/en/latest/cluster/key-concepts.html"
-_BRIEF = 5.0
-"""Seconds that two drivers may overlap while one ends and the next begins."""
+_BRIEF = 20.0
+"""Seconds that two drivers may overlap: one ends while the next begins, or a program starts another."""
 
 
 def _gcs(second: int, text: str) -> str:
