@@ -75,6 +75,20 @@ def test_an_idle_worker_and_one_for_whom_nobody_waits_are_left_out(tmp_path: Pat
     assert not calls.busy(read(tmp_path, core=busy, driver="done\n"))
 
 
+def test_tables_of_a_rotated_log_belong_together(tmp_path: Path) -> None:
+    server = row("CoreWorkerService.grpc_server.PushTask", 3, 1)
+    (tmp_path / "logs").mkdir()
+    older = tmp_path / f"logs/python-core-worker-{WORKER}_471.1.log"
+    older.write_text(table("10:42:54", server))
+    (worker,) = calls.busy(read(tmp_path, core=table("10:43:54", server), driver=GAVE_UP))
+    assert worker.unmoved == 60.0
+
+
+def test_without_a_driver_to_tell_the_workers_are_asked(tmp_path: Path) -> None:
+    core = table("10:42:54", row("CoreWorkerService.grpc_server.PushTask", 3, 1))
+    assert calls.busy(read(tmp_path, core=core, raylet=""))
+
+
 def test_the_line_is_that_of_the_row(tmp_path: Path) -> None:
     core = "x\n" * 40_000 + table("10:42:54", row("CoreWorkerService.grpc_server.PushTask", 3, 1))
     (event,) = read(tmp_path, core=core * 5, driver=GAVE_UP).of("worker.calls")

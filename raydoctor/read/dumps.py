@@ -7,7 +7,7 @@ asked for in vain (`grpc_client.RequestWorkerLease`). Two tables with equal coun
 moved between them. Read in the logs of Ray 2.9.3, 2.40, 2.50 and 2.60.
 
 Every healthy worker prints them too, so they are no signals: only the ends of files are read, and only
-when some event says that somebody waits.
+when some event says that somebody waits, or (of fewer files) when no driver's output is there to say so.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from raydoctor.read.records import parse_line
 
 _TAIL = 256 << 10
 _HEAD = 64 << 10
-_MOST_FILES = 2000
+_MOST_FILES, _MOST_UNTOLD = 2000, 300
 _WAITERS = ("driver.interrupted", "request.starved", "task.cancel_running")
 """Kinds of events behind which somebody waits, besides a `GetTimeoutError` and a queue in debug_state.txt."""
 
@@ -32,18 +32,34 @@ _WAITERS = ("driver.interrupted", "request.starved", "task.cancel_running")
 def read(
     files: dict[Source, str], events: Iterable[Event], clock: Clock, gaps: list[Gap]
 ) -> list[Event]:
-    """The last states of raylets and workers, if somebody waited."""
-    if not any(_is_wait(event) for event in events):
+    """The last states of raylets and workers, if somebody waited, or if no driver is there to tell."""
+    told = any(_is_wait(event) for event in events)
+    if not told and any(source.role in ("driver", "job-driver") for source in files):
         return []
+    most = _MOST_FILES if told else _MOST_UNTOLD
     found: list[Event] = []
-    chosen = [(s, f) for s, f in files.items() if s.role in ("core-worker", "raylet-out")]
-    for source, file in sorted(chosen, key=lambda item: item[0].path)[:_MOST_FILES]:
-        read_one = _raylet_dump if source.role == "raylet-out" else _worker_calls
+    for log in sorted(_logs(files), key=lambda log: log[0][0].path)[:most]:
+        read_one = _raylet_dump if log[0][0].role == "raylet-out" else _worker_calls
         try:
-            found += read_one(source, file, clock)
+            found += read_one(log, clock)
         except OSError as error:
-            gaps.append(Gap(source.path, f"could not be read: {error.strerror}"))
+            gaps.append(Gap(log[0][0].path, f"could not be read: {error.strerror}"))
     return found
+
+
+_Log = list[tuple[Source, str]]
+"""The files of one log: several, where it was rotated."""
+
+
+def _logs(files: dict[Source, str]) -> Iterable[_Log]:
+    """A raylet's files one by one, a worker's together."""
+    logs: dict[tuple[str, object], _Log] = {}
+    for source, file in files.items():
+        if source.role == "raylet-out":
+            logs[(source.node, source)] = [(source, file)]
+        elif source.role == "core-worker":
+            logs.setdefault((source.node, source.entities), []).append((source, file))
+    return [sorted(log, key=lambda item: item[0].path) for log in logs.values()]
 
 
 def _is_wait(event: Event) -> bool:
@@ -117,8 +133,9 @@ _STATE_DUMP = re.compile(r"^(?:\[state-dump\] )?NodeManager:|^\[state-dump\]")
 _WAITING = ("num_waiting_for_resource", "infeasible_queue_length", "schedule_queue_length")
 
 
-def _raylet_dump(source: Source, file: str, clock: Clock) -> Iterator[Event]:
+def _raylet_dump(log: _Log, clock: Clock) -> Iterator[Event]:
     """The last dump in which requests were queued: later ones are of a time after it all."""
+    ((source, file),) = log
     for block in reversed(list(_blocks(file, _STATE_DUMP))):
         rows = [row.rpartition("[state-dump]")[2].removeprefix(" ") for row in block.rows]
         fields: dict[str, str] = {}
@@ -190,22 +207,24 @@ class _Counts:
         return (self.server, self.client, self.leases)
 
 
-def _worker_calls(source: Source, file: str, clock: Clock) -> Iterator[Event]:
+def _worker_calls(log: _Log, clock: Clock) -> Iterator[Event]:
     """What a worker still served, and for what it waited, by its last table; nothing if it was idle."""
-    if not _serves(file):
+    if not any(_serves(file) for _, file in log):
         return
-    told = [(block, _counts(block)) for block in _blocks(file, _STATS)]
+    tables = [(b, source, file) for source, file in log for b in _blocks(file, _STATS)]
+    told = [(b, _counts(b), source, file) for b, source, file in tables]
+    told.sort(key=lambda one: one[0].stamp)
     if not told or not told[-1][1].server[1]:
         return
-    block, last = told[-1]
+    block, last, source, file = told[-1]
     at = clock.epoch(source.node, block.stamp)
     since = at
-    for earlier, counts in reversed(told):
+    for earlier, counts, _, _ in reversed(told):
         if counts.state != last.state:
             break
         since = clock.epoch(source.node, earlier.stamp)
     unmoved = at - since if at is not None and since is not None else 0.0
-    fields = {**_told_by(last), **_handles(file), "unmoved": f"{unmoved:.0f}"}
+    fields = {**_told_by(last), **_handles(log), "unmoved": f"{unmoved:.0f}"}
     line, offset, row = _telling_row(file, block, _SERVER)
     rows = [row, *(other.strip() for other in block.rows if _ROW.match(other))]
     message = "\n".join(dict.fromkeys(r.partition(", Execution time")[0] for r in rows))
@@ -254,10 +273,12 @@ def _told_by(counts: _Counts) -> dict[str, str]:
     }
 
 
-def _handles(file: str) -> dict[str, str]:
+def _handles(log: _Log) -> dict[str, str]:
     """The actor it is and the actors it knows, as the beginning of its log tells."""
-    with open(file, "rb") as stream:
-        text = stream.read(_HEAD).decode("utf-8", "replace") + _end_of(file)[1]
+    text = ""
+    for _, file in log:
+        with open(file, "rb") as stream:
+            text += stream.read(_HEAD).decode("utf-8", "replace") + _end_of(file)[1]
     own = _OWN_ACTOR.search(text)
     return {
         "actor": own[1] if own else "",

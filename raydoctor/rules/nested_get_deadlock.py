@@ -40,7 +40,7 @@ from raydoctor.rules import _calls as calls
 from raydoctor.rules import _evidence as evidence
 from raydoctor.rules import _resources as resources
 from raydoctor.rules import _waiting as waiting
-from raydoctor.signals import RAY_EXCEPTION
+from raydoctor.signals import DRIVER, RAY_EXCEPTION
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/patterns/nested-tasks.html"
 _ERROR = "ray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n"
@@ -127,7 +127,8 @@ def _logs(leases: int, calling: int = 0) -> dict[str, str]:
 )  # fmt: skip
 def nested_get_deadlock(case: Case) -> Iterator[Finding]:
     """One finding per raylet whose resources are held by those who wait for its queue."""
-    if not (waiting.gave_up(case) or waiting.abandoned(case) or waiting.queued_at_the_end(case)):
+    shown = waiting.gave_up(case) or waiting.abandoned(case) or waiting.queued_at_the_end(case)
+    if not shown and case.roles & set(DRIVER):
         return
     workers = calls.busy(case)
     if calls.working(workers):
