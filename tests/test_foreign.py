@@ -39,6 +39,18 @@ def test_an_error_of_another_clusters_node_is_a_gap(tmp_path: Path) -> None:
     assert "driver.log: what it tells of 10.4.1.7" in [gap.what for gap in report.gaps]
 
 
+def test_a_local_ray_has_one_node(tmp_path: Path) -> None:
+    local = "2026-11-21 07:44:00,000\tINFO worker.py:2029 -- Started a local Ray instance.\n"
+    raylet = f"Raylet of id, {HERE} started. Raylet consists of x. node_manager address: 10.0.0.2:0"
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "driver.log").write_text(local + LOST.format("10.4.1.7"))
+    (tmp_path / "logs/raylet.out").write_text(GCS.format(1, raylet).replace("gcs_server", "raylet"))
+    with open_capture(str(tmp_path)) as capture:
+        report = diagnosis.run(capture, strict=True)
+    assert "owner-died" not in [d.rule for d in report.diagnoses]
+    assert "driver.log: what it tells of 10.4.1.7" in [gap.what for gap in report.gaps]
+
+
 @pytest.mark.parametrize(
     ("ip", "gcs"),
     [

@@ -3,7 +3,8 @@
 A program can print Ray's own words: a runbook, an old report, the output of another cluster kept in the
 same file. Nothing in the words themselves gives that away, but the node they name does. A node's
 address and id are written by the GCS when it registers, so where the GCS's log holds the session from
-its first job to the end of its jobs, an error of a node that is not there happened somewhere else.
+its first job to the end of its jobs, an error of a node that is not there happened somewhere else. So it
+did where the program started a local Ray, which has one node, and that node's raylet tells its name.
 """
 
 from __future__ import annotations
@@ -41,7 +42,13 @@ def without_foreign(events: list[Event]) -> tuple[list[Event], list[Gap]]:
     return [event for event in events if event not in foreign], _gaps(foreign)
 
 
-def _covers_session(events: Iterable[Event]) -> bool:
+def _covers_session(events: list[Event]) -> bool:
+    """Whether every node of the session is known: from the GCS, or as the one of a `ray.init()`."""
+    kinds = {event.kind for event in events}
+    return {"driver.started_local", "raylet.started"} <= kinds or _is_told_by_gcs(events)
+
+
+def _is_told_by_gcs(events: Iterable[Event]) -> bool:
     """Whether the GCS's log holds the head's registration, the first job, and the end of every job."""
     gcs = [e for e in events if e.source.role == "gcs-out"]
     nodes = [e.at for e in gcs if e.kind == "node.registered" and e.at is not None]
@@ -81,7 +88,7 @@ def _gaps(foreign: Iterable[Event]) -> list[Gap]:
     return [
         Gap(
             f"{path}: what it tells of {', '.join(sorted(set().union(*map(_places, told)))[:3])}",
-            "the GCS's log knows no such node: another cluster's errors, or text that a program quotes",
+            "Ray's own logs know no such node: another cluster's errors, or text that a program quotes",
             "If they are of this run, its logs are missing: collect them from the cluster it ran on",
         )
         for path, told in sorted(by_file.items())
