@@ -95,11 +95,23 @@ def dead_raylets(case: Case) -> list[DeadRaylet]:
             for e in case.of(*_LAST_WORDS)
             if case.node_of(e.source) == node and e.pid in _own_pids(e, pid)
         ]
-        before_stop = [e for e in (*seen, *said) if e.at is None or e.at < case.stopped_at(node)]
+        ended = min(case.stopped_at(node), _driver_took_it_along(case))
+        before_stop = [e for e in (*seen, *said) if e.at is None or e.at < ended]
         if before_stop:
             ip = case.ledger.node_ips.get(node, started["ip"])
             found.append(DeadRaylet(node, ip, pid, started, tuple(seen), tuple(said)))
     return found
+
+
+def _driver_took_it_along(case: Case) -> float:
+    """When the driver that had started this cluster shut it down; infinity if none did.
+
+    Its processes end with it: a driver that leaves by `os._exit` behind `ray.shutdown()` gives them no
+    time for words of their own.
+    """
+    if not case.of("driver.started_local"):
+        return float("inf")
+    return min((e.at for e in case.of("driver.goodbye") if e.at is not None), default=float("inf"))
 
 
 TOLD_BY_OTHERS = ("raylet.agent_failed", "raylet.too_many_files")

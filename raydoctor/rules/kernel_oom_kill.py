@@ -269,7 +269,9 @@ def _daemon(case: Case, kill: Kill) -> _Victim | None:
             and (kill.event.at or 0.0) >= (job.started or 0.0) - 5
         ):
             label = f"the driver of job {job.id} (pid {kill.pid})"
-            return _Victim(kill, label, "the same pid", None, (Entity("job", job.id),), "critical")
+            process = Entity("daemon", f"driver/{job.driver_pid}")
+            owned = (Entity("job", job.id), process)
+            return _Victim(kill, label, "the same pid", None, owned, "critical")
     return None
 
 

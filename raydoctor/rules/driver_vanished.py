@@ -1,0 +1,191 @@
+"""A driver that had started Ray by itself ended suddenly, and its cluster with it; no log says why.
+
+## What you see
+The program's output breaks off, perhaps with the shell's `Killed` behind it. The raylet's and the GCS's logs end in
+the midst of their work; the workers write `Shutting down the core worker because the local raylet failed`.
+
+## Why
+`ray.init()` without an address starts Ray's processes as children of the driver, and the kernel ends them with it
+(`ray/_private/utils.py`, `set_kill_on_parent_death_linux`). The driver itself was ended by SIGKILL (the kernel's OOM
+killer, a container's limit, a scheduler, `kill -9`), left by `os._exit`, or crashed before it could say so. A driver that
+lives on when its raylet dies complains: `The node … has been marked dead`, `Failed to connect to GCS`, a traceback.
+
+## Confirm
+- The program's exit code: 137 or -9 is SIGKILL, 139 or -11 is SIGSEGV.
+- `dmesg -T | grep -i 'killed process'` for the driver's pid; `kubectl describe pod` (OOMKilled), `sacct -j JOB`.
+
+## Fix
+Keep what is large out of the driver: hand references on instead of `ray.get` of everything, read data in tasks. Start
+the cluster by `ray start --head` and connect to it, so that it outlives a driver and keeps what happened.
+
+## Not this when
+The driver's output ends with a traceback or by `ray.shutdown()`, the GCS outlived the raylet (`raylet-died`), or a
+driver complains that Ray went first (`gcs-died`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from raydoctor import ids
+from raydoctor.case import Case
+from raydoctor.facts import Job
+from raydoctor.model import Entity, Event, Finding, Gap, Link, Remedy, Subject
+from raydoctor.rule import Example, rule
+from raydoctor.rules import _cluster as cluster
+from raydoctor.rules._connect import STARTED_LOCAL
+from raydoctor.signals import (
+    JOB_STARTED,
+    LOCAL_RAYLET_FAILED,
+    NODE_DEAD,
+    NODE_HEALTH_FAILED,
+    RAY_EXCEPTION,
+    RAYLET_STARTED,
+)
+
+_DRIVERS = ("driver", "job-driver", "core-driver")
+_N = "fd875f52489dc9a2f53c85a6f87fba13611a3340ab1d20bc262561bf"
+_RAYLET = (
+    f"[2026-11-21 07:44:03,993 I 305 305] (raylet) node_manager.cc:355: Raylet of id, {_N} started. Raylet consists of "
+    "node_manager and object_manager. node_manager address: 10.0.0.2:0 object_manager address: 10.0.0.2:46637 hostname: n\n"
+)
+_SEEN = (
+    "[2026-11-21 07:44:10,500 W 424 462] core_worker.cc:1075: Shutting down the core worker because the local raylet failed. "
+    "Check out the raylet.out log file. Raylet pid: 305\n"
+)
+_JOB = (
+    "[2026-11-21 07:44:04,082 I 17 17] (gcs_server) gcs_job_manager.cc:115: Registering job. job_id=01000000 driver_pid=16\n"
+)  # fmt: skip
+_STARTED = (
+    "2026-11-21 07:44:03,262\tINFO worker.py:2029 -- Started a local Ray instance. View the dashboard at "
+    "http://127.0.0.1:8265\nembedding\n"
+)
+_TRACEBACK = (
+    'Traceback (most recent call last):\n  File "/app/a.py", line 9, in <module>\n    ray.get(x)\n'
+    "ray.exceptions.LocalRayletDiedError: The task's local raylet died. Check raylet.out for more information.\n"
+)
+_FILES = {
+    "logs/raylet.out": _RAYLET,
+    "logs/gcs_server.out": _JOB,
+    f"logs/python-core-worker-{'b' * 56}_424.log": _SEEN,
+    f"logs/python-core-driver-01000000{'f' * 48}_16.log": "",
+}
+
+
+@rule(
+    tier="symptom",
+    severity="critical",
+    rank=9,
+    looks_for=(
+        STARTED_LOCAL, cluster.DRIVER_GOODBYE, cluster.GCS_LOST, RAYLET_STARTED, LOCAL_RAYLET_FAILED, NODE_HEALTH_FAILED, *NODE_DEAD, *JOB_STARTED, RAY_EXCEPTION,
+    ),
+    examples=(
+        Example(
+            "its output breaks off, and raylet and GCS with it",
+            {**_FILES, "driver.log": _STARTED},
+            roots=("driver-vanished",),
+            says=("pid 16", "job 1"),
+        ),
+        Example(
+            "the kernel's OOM killer ended it",
+            {
+                **_FILES,
+                "driver.log": _STARTED,
+                "dmesg.txt": "[Sat Nov 21 07:44:09 2026] Out of memory: Killed process 16 (python) total-vm:9000000kB, "
+                "anon-rss:8000000kB, file-rss:0kB, shmem-rss:0kB, UID:0 pgtables:100kB oom_score_adj:0\n",
+            },
+            roots=("kernel-oom-kill",),
+            consequences=("driver-vanished",),
+        ),
+        Example(
+            "the driver outlived its raylet",
+            {**_FILES, "driver.log": _STARTED + _TRACEBACK},
+            roots=("raylet-died",),
+        ),
+        Example(
+            "the cluster was not its own",
+            {**_FILES, "driver.log": "embedding\n"},
+            roots=("raylet-died",),
+        ),
+    ),
+)  # fmt: skip
+def driver_vanished(case: Case) -> Iterator[Finding]:
+    """At most one finding: the driver that had started this cluster."""
+    raylets = [r for r in cluster.dead_raylets(case) if cluster.is_drivers(case, r.node)]
+    started = case.of(STARTED_LOCAL.kind)
+    jobs = [job for job in case.ledger.jobs.values() if job.ended is None]
+    if len(raylets) == len(started) == len(jobs) == 1 and _all_fell_silent(case, raylets[0]):
+        yield _finding(case, raylets[0], started[0], jobs[0])
+
+
+def _all_fell_silent(case: Case, raylet: cluster.DeadRaylet) -> bool:
+    """Whether neither the raylet, nor the GCS, nor the driver has a word about the end.
+
+    The GCS would mark the node dead, and a driver that lived on would complain.
+    """
+    if raylet.said or any(e.kind != LOCAL_RAYLET_FAILED.kind for e in raylet.seen):
+        return False
+    complaints = [e for e in case.of("gcs.lost", "raylet.seen_dead") if e.source.role in _DRIVERS]
+    complaints += [*case.of("driver.goodbye"), *cluster.lost_driver_errors(case)]
+    ended_by_itself = any(ending["ended_by"] for ending in case.endings.values())
+    return "core-driver" in case.roles and not complaints and not ended_by_itself
+
+
+def _finding(case: Case, raylet: cluster.DeadRaylet, started: Event, job: Job) -> Finding:
+    number = ids.job_number(job.id)
+    pid = f" (pid {job.driver_pid})" if job.driver_pid else ""
+    links = [Link(started, "the driver starts a Ray of its own, whose processes end with it")]
+    if raylet.started:
+        links.append(
+            Link(raylet.started, "the raylet's log: neither SIGTERM nor shutdown, it ends")
+        )
+    links += cluster.witnesses(raylet)
+    return Finding(
+        f"The driver of job {number}{pid} ended suddenly, and the Ray that it had started with it; no log says why",
+        tuple(links),
+        explains=(
+            Entity("raylet", raylet.node),
+            Entity("node", raylet.node),
+            Entity("gcs", "gcs"),
+            Entity("job", job.id),
+        ),
+        caused_by=(Entity("daemon", f"driver/{job.driver_pid}"),),
+        subjects=(Subject("job", job.id, None, job.driver_pid, raylet.node),),
+        remedies=_remedies(job),
+        covers=raylet.seen,
+        gaps=_gaps(case, job),
+    )
+
+
+def _gaps(case: Case, job: Job) -> tuple[Gap, ...]:
+    code = Gap(
+        "the driver's exit code",
+        "no log holds it: 137 is SIGKILL, 139 a crash, another number its own `os._exit`",
+        "echo $? behind the command, or what the scheduler or container says of it.",
+    )
+    if "kernel" in case.roles:
+        return (code,)
+    kernel = Gap(
+        "kernel log of the driver's machine",
+        f"not in the capture: it would tell whether the kernel's OOM killer ended pid {job.driver_pid or '?'}",
+        "dmesg -T > dmesg.txt, and put it beside the logs.",
+    )
+    return (code, kernel)
+
+
+def _remedies(job: Job) -> tuple[Remedy, ...]:
+    return (
+        Remedy(
+            "Find out who ended the driver",
+            (
+                f"dmesg -T | grep -i 'killed process {job.driver_pid or ''}'".rstrip(),
+                "kubectl describe pod POD | grep -A3 'Last State'; sacct -j JOB --format=State,ExitCode,MaxRSS",
+            ),
+        ),
+        Remedy(
+            "Let the cluster outlive its driver",
+            ("ray start --head", 'ray.init(address="auto")'),
+            risk="disruptive",
+            doc="https://docs.ray.io/en/latest/ray-core/starting-ray.html",
+        ),
+    )
