@@ -128,7 +128,7 @@ def _all_fell_silent(case: Case, raylet: cluster.DeadRaylet) -> bool:
     complaints = [e for e in case.of("gcs.lost", "raylet.seen_dead") if e.source.role in _DRIVERS]
     complaints += [*case.of("driver.goodbye"), *cluster.lost_driver_errors(case)]
     ended_by_itself = any(ending["ended_by"] for ending in case.endings.values())
-    return "core-driver" in case.roles and not complaints and not ended_by_itself
+    return not complaints and not ended_by_itself
 
 
 def _finding(case: Case, raylet: cluster.DeadRaylet, started: Event, job: Job) -> Finding:
