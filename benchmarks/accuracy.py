@@ -44,6 +44,15 @@ SYMPTOMS = frozenset(
 )
 """What may stand alone where the evidence of its cause is gone: it says that something ended."""
 
+LESS_DEEP = {
+    "nested-get-deadlock": {"cluster-starved"},
+    "oom-kill-loop": {"ray-oom-kill"},
+    "head-memory-pressure": {"ray-oom-kill"},
+    "gcs-unreachable": {"gcs-died"},
+    "driver-vanished": {"raylet-died"},
+}
+"""Rules that tell part of the same truth where what would tell the rest is gone."""
+
 
 class Case(NamedTuple):
     """A fixture, and what is right for it."""
@@ -100,6 +109,7 @@ def judge(case: Case, report: Report | None, files: Files) -> str:
     serious = [d.rule for d in roots if d.severity in SERIOUS]
     below = {d.rule for d in plain.diagnoses} | set(wanted["consequences"]) | SYMPTOMS
     right = set(wanted["roots"])
+    below = below.union(*(LESS_DEEP.get(rule, ()) for rule in right))
     if set(serious) - right - set(wanted["may"]) - (below if right else set()):
         return "wrong"
     if not right:

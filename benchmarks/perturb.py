@@ -125,12 +125,13 @@ def last_third_of_each(files: Files, rng: random.Random) -> dict[str, bytes]:
 
 
 def torn(files: Files, rng: random.Random) -> dict[str, bytes]:
-    """From the midst of each log a fifth is missing."""
+    """From the midst of each log a fifth of the lines is missing."""
     changed = {}
     for path, data in files.items():
-        size = len(data) // 5
-        start = rng.randint(0, len(data) - size)
-        changed[path] = data[:start] + data[start + size :]
+        lines = data.splitlines(keepends=True)
+        size = len(lines) // 5
+        start = rng.randint(0, len(lines) - size)
+        changed[path] = b"".join(lines[:start] + lines[start + size :])
     return changed
 
 

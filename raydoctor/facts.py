@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from raydoctor import ids
+from raydoctor._pattern import pattern
 from raydoctor.model import Entity, Event, Source
 
 _DISCONNECT_TYPES = {
@@ -27,12 +28,12 @@ _DISCONNECT_TYPES = {
 TEARDOWN_SLACK = 0.1
 """Seconds by which the end of a worker may be written before the end of what ended it."""
 
-_ACTOR_FRAME = re.compile(
+_ACTOR_FRAME = pattern(
     r"(?:\n\tclass_name: (?P<class>[^\n]*))?\n\tactor_id: (?P<actor>[0-9a-f]{32})(?:\n\tpid: (?P<pid>\d+))?"
     r"(?:\n\tname: (?P<name>[^\n]*))?(?:\n\tnamespace: [^\n]*)?(?:\n\tip: (?P<ip>[^\n]*))?\n(?P<cause>.*)",
     re.DOTALL,
 )
-_EXIT_IN_CAUSE = re.compile(
+_EXIT_IN_CAUSE = pattern(
     r"Worker exit type: (?P<exit_type>\w+) Worker exit detail: (?P<detail>.*)", re.DOTALL
 )
 _DELIBERATE = (

@@ -72,3 +72,24 @@ def test_a_program_may_print_where_a_node_is_not(tmp_path: Path) -> None:
     where = f"(raylet, ip=10.4.1.7) at node (ID: {THERE}, IP: 10.4.1.7)\n"
     report = report_of(tmp_path, where, REGISTERED + STARTED + FINISHED)
     assert report.gaps == ()
+
+
+LOCAL = "2026-11-21 07:44:00,000\tINFO worker.py:2029 -- Started a local Ray instance.\n"
+OF_JOB_3 = LOST.format("127.0.0.1").replace("0100000001000000", "0300000001000000")
+
+
+def alone(folder: Path, driver: str) -> Report:
+    (folder / "driver.log").write_text(driver)
+    with open_capture(str(folder / "driver.log")) as capture:
+        return diagnosis.run(capture, strict=True)
+
+
+def test_a_ray_of_ones_own_has_one_job(tmp_path: Path) -> None:
+    report = alone(tmp_path, LOCAL + OF_JOB_3)
+    assert report.diagnoses == ()
+    assert "what it tells of job 3" in "".join(gap.what for gap in report.gaps)
+
+
+@pytest.mark.parametrize("driver", [LOCAL + LOST.format("127.0.0.1"), OF_JOB_3])
+def test_its_own_job_counts_and_so_does_any_of_a_cluster(tmp_path: Path, driver: str) -> None:
+    assert "owner-died" in [d.rule for d in alone(tmp_path, driver).diagnoses]

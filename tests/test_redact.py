@@ -13,6 +13,7 @@ import random
 import re
 import shutil
 import string
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -264,6 +265,13 @@ def leaks(part: str, output: str) -> list[str]:
     return [piece for piece in pieces(part) if piece in output]
 
 
+def parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
 @pytest.mark.parametrize("name", KINDS)
 def test_no_secret_gets_through(name: str) -> None:
     kind, leaked, unstable = KINDS[name], [], []
@@ -278,6 +286,9 @@ def test_no_secret_gets_through(name: str) -> None:
                 unstable.append((label, output))
             assert output.count("\n") == text.count("\n")
             assert "<secret:" in output
+            if text[0] in "{[" and (row := parsed(text)) is not None:
+                clean = json.dumps(Redactor().redact_json(row))
+                leaked += [(label, text, clean)] if leaks(part, clean) else []
     assert leaked == []
     assert unstable == []
 
@@ -650,6 +661,36 @@ def test_a_secret_longer_than_the_window_is_one_secret(monkeypatch: pytest.Monke
     data = b"token=" + b"Ab1" * 2000 + b" end"
     chunks = (data[at : at + 64] for at in range(0, len(data), 64))
     assert b"".join(Redactor().redact_stream(chunks)) == b"token=<secret:token-1> end"
+
+
+HOSTILE = {
+    "base64": "Ab1+" * 50_000,
+    "word": "a" * 200_000,
+    "hex": "0f" * 100_000,
+    "blanks": "token" + " " * 200_000,
+    "names": "token=" * 40_000,
+    "quotes": "token='" * 30_000,
+    "open quotes": "".join(f'x{n}_token: "' for n in range(15_000)),
+    "escapes": 'token="' + "\\" * 200_000,
+    "urls": "https://u:p" * 20_000 + " @",
+    "users": "a@" * 100_000,
+    "curls": "curl " * 40_000,
+    "keys": ("-----BEGIN PRIVATE K" + "EY-----") * 5_000,
+    "web tokens": ("ey" + "J") * 70_000,
+    "env_vars": 'env_vars: {"a": ' * 12_000,
+    "pairs": '{"name": "x_token", ' * 10_000,
+    "colons": "a:" * 100_000,
+    "cookies": "cookie: a=" * 20_000,
+    "dots": "1." * 100_000,
+    "joints": ("a" * 20 + ".") * 10_000,
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_no_line_takes_for_ever(name: str) -> None:
+    begun = time.process_time()
+    Redactor(anonymize=True).redact(HOSTILE[name])
+    assert time.process_time() - begun < 5
 
 
 # ---------------------------------------------------------------- addresses

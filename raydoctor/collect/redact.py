@@ -87,7 +87,7 @@ _SHAPES: Mapping[str, str] = {
     "vault": r"hv[sbr]\.[\w-]{20,}",
     "doppler": r"dp\.(?:st|pt|ct|sa|scim|audit)\.(?:[\w-]+\.)?[A-Za-z0-9]{30,}",
     "age_key": r"AGE-(?:SECRET-KEY|PLUGIN-[A-Z]+)-[0-9A-Z]{40,}",
-    "terraform": r"[A-Za-z0-9]{10,}\.atlasv1\.[\w-]{40,}",
+    "terraform": r"[A-Za-z0-9]{14}\.atlasv1\.[\w-]{40,}",
     "newrelic": r"NR(?:AK|RA|II|JS)-[A-Za-z0-9-]{20,}",
     "nvidia": r"nvapi-[\w-]{20,}",
     "groq": r"gsk_[A-Za-z0-9]{20,}",
@@ -208,12 +208,17 @@ _VALUE = (
     rb"(?:(?<!\\)(?P=vq)|$)|" + _SCHEME + rb"(?P<bare>" + _HELD + rb"|" + _BARE + rb"))"
 )
 _ASSIGNED = re.compile(
-    rb"(?<![\w.-])(?P<name>[\w-][\w.-]{0,199})(?P<nq>" + _QUOTE + rb")?(?:"
+    rb"(?<![\w.-])(?P<name>[\w-][\w.-]{0,199})(?![\w.-])(?P<nq>" + _QUOTE + rb")?(?:"
     rb"\]?\s*(?P<sep>:\s*(?:str|bytes|Optional\[str\]|str \| None|SecretStr)\s*=|:=|=>|!?={1,3}|:)\s*"
     rb"|(?P<encoded>%3[DdAa])"
     rb"|(?P<pair>\s*,\s*)(?=[bru]?" + _QUOTE + rb")"
     rb"|(?P<blank>\s+|\0)(?!-))" + _VALUE
 )
+_HINT = re.compile(
+    rb"(?:token|secret|pass|pwd|credential|key|auth|cookie|sig|bearer|pat|jwt|dsn|sas|string)[\w.-]*"
+    rb"(?:" + _QUOTE + rb")?\]?\s*(?:[=:,!%\0]|" + _QUOTE + rb")|-\w[\w.-]*[\s\0]"
+)
+"""What a line in lower case holds if `_ASSIGNED` may find a secret's name in it."""
 _NAMED_PAIR = re.compile(
     rb"(?i)(?<![\w-])(?:name|key)" + _QUOTE + rb"?\s*[:=]\s*(?:" + _QUOTE + rb")?(?P<name>[\w.-]{1,200})"
     rb"(?:" + _QUOTE + rb")?\s*,?\s*(?:(?P<next>$)|(?:" + _QUOTE + rb")?value" + _QUOTE + rb"?\s*[:=]\s*"
@@ -237,6 +242,7 @@ _CERTAIN = (
     ("credential", ("credential", "credentials", "connectionstring")),
     ("secret", ("secret", "secrets", "secretid", "clientsecret", "jwt", "secretstr")),
     ("token", ("token", "authorization", "bearer")),
+    ("cookie", ("cookie", "cookies")),
     (
         "key",
         tuple(
@@ -261,7 +267,7 @@ _CERTAIN = (
 )
 """Endings of names, lower-case and without punctuation, that hold a secret whatever its shape."""
 _LIKELY = re.compile(
-    r"(?:^|[_.\-])(?:pass|pat|sig|auth|key|apikeys?|dsn|sas)$|signature$|cookie$|sessionid$|tokens$",
+    r"(?:^|[_.\-])(?:pass|pat|sig|auth|key|apikeys?|dsn|sas)$|signature$|sessionid$|tokens$",
     re.IGNORECASE,
 )
 """Names that also hold other things, so that the value has to look like a secret."""
@@ -349,42 +355,50 @@ _RUN = b"a" * 20
 _RUNS = bytes(97 if (c < 128 and chr(c).isalnum()) or c in b"_-" else 32 for c in range(256))
 _ONLY_ID = re.compile(
     # Ids, snake_case, UPPER_CASE and settings (RAY_memory_usage_threshold), CamelCase, dashboard threads.
-    rb"(?:(?:worker-|CPU_group_)?[0-9a-f_-]{20,}|[a-z_-]{20,}|(?:[A-Z]{2,}_)+[A-Za-z_]+"
+    rb"(?:(?:worker-|session_|node_|(?:CPU|bundle)_group_)?[0-9a-f_-]{20,}|[a-z_-]{20,}|(?:[A-Z]{2,}_)+[A-Za-z_]+"
     rb"|(?:t?ray-dashboard-)?(?:[A-Z]{1,3}[a-z]{2,})+[A-Z]{0,3}(?:-\d+)?)(?![\w-])"
 )
 """Runs that need no second look; a token of 20 random characters or more does not look like one."""
-_AROUND = 64
+_JOINTS = frozenset((b".", b"/", b":", b"+", b"=", b"~"))
+_AROUND = 96
+"""How far parts of one token, joined by a character that is in no run, may reach."""
 
 
-def _marked(block: bytes) -> Iterator[int]:
-    """Offsets at which something gives a reason to look at the line."""
+def _worded(block: bytes) -> Iterator[int]:
+    """Offsets of words that may name a secret or begin a place of one, at least one a line."""
     lower = block.lower()
     for word in _WORDS:
         at = lower.find(word)
         while at >= 0:
             yield at
-            # One mark a line is enough.
             at = lower.find(b"\n", at)
             at = lower.find(word, at) if at >= 0 else -1
+
+
+def _shaped(block: bytes) -> Iterator[int]:
+    """Offsets of runs that may be a token, or belong to one."""
     runs = block.translate(_RUNS)
-    search, is_id = _any_shape().search, _ONLY_ID.match
-    at = runs.find(_RUN)
+    find, search, is_id = runs.find, _any_shape().search, _ONLY_ID.match
+    at = find(_RUN)
     while at >= 0:
-        end = runs.find(b" ", at)
+        end = find(b" ", at)
         end = len(block) if end < 0 else end
-        if not is_id(block, at) and search(block, max(0, at - _AROUND), end + _AROUND):
-            yield at
-        at = runs.find(_RUN, end)
+        if not is_id(block, at):
+            # Of `SG.x.y` and web tokens other parts tell what the run is.
+            begin = max(0, at - _AROUND) if block[at - 1 : at] in _JOINTS else at
+            if search(block, begin, end + _AROUND if block[end : end + 1] in _JOINTS else end):
+                yield at
+        at = find(_RUN, end)
 
 
 # ---------------------------------------------------------------- spans of a line
 
 
-def _line_spans(line: bytes, state: _State) -> Iterator[_Span]:
+def _line_spans(line: bytes, state: _State, shaped: bool) -> Iterator[_Span]:
     """Everything in a line that is a secret; spans may overlap, those of shapes come first."""
     if state.key_lines or b"PRIVATE KEY" in line:
         yield from _key_spans(line, state)
-    if _any_shape().search(line):
+    if shaped:
         for match in _shapes().finditer(line):
             yield _Span(*match.span(), str(match.lastgroup).replace("_", "-"))
     if b"@" in line:
@@ -435,7 +449,7 @@ def _value_span(match: re.Match[bytes]) -> tuple[int, int]:
 
 def _name_spans(line: bytes) -> Iterator[_Span]:
     """Values of names that hold secrets."""
-    at = 0
+    at = 0 if _HINT.search(line.lower()) else len(line)
     while match := _ASSIGNED.search(line, at):
         name = match["name"].decode("ascii", "replace")
         kind, certain = _kind_of_name(name)
@@ -681,7 +695,7 @@ class Redactor:
         if isinstance(value, dict):
             return self._mapping(value)
         if isinstance(value, (list, tuple)):
-            return type(value)(self._items(value))
+            return list(self._items(value))
         if isinstance(value, str):
             return self._string(value)
         return value
@@ -695,12 +709,13 @@ class Redactor:
     def _spans(self, block: bytes, state: _State) -> list[_Span]:
         """The disjoint spans of whole lines, in order."""
         found = list(_literal_spans(block, self._literals))
-        starts = sorted({block.rfind(b"\n", 0, at) + 1 for at in _marked(block)})
+        shaped = {block.rfind(b"\n", 0, at) + 1 for at in _shaped(block)}
+        starts = sorted(shaped.union(block.rfind(b"\n", 0, at) + 1 for at in _worded(block)))
         at = 0 if state else _first(starts, 0)
         while 0 <= at < len(block):
             end = block.find(b"\n", at)
             end = len(block) if end < 0 else end
-            for start, stop, kind in _line_spans(block[at:end], state):
+            for start, stop, kind in _line_spans(block[at:end], state, at in shaped):
                 found.append(_Span(at + start, at + stop, kind))
             at = end + 1 if state else _first(starts, end)
         if self._anonymize:
@@ -767,7 +782,7 @@ class Redactor:
         if isinstance(value, dict):
             return {key: self._gone(inner, kind, name) for key, inner in value.items()}
         if isinstance(value, (list, tuple)):
-            return type(value)(self._gone(inner, kind, name) for inner in value)
+            return [self._gone(inner, kind, name) for inner in value]
         if value is None or isinstance(value, bool):
             return value
         data = str(value).encode("utf-8", "surrogatepass")

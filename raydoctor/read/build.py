@@ -53,7 +53,7 @@ def read(capture: Capture, signals: Iterable[Signal]) -> Reading:
     events += structured.read(capture.files, result.gaps)
     events += stacks.read(capture.files, result.gaps)
     events += dumps.read(capture.files, events, result.clock, result.gaps)
-    events, elsewhere = foreign.without_foreign(sorted(events, key=order))
+    events, elsewhere = foreign.without_foreign(sorted(events, key=order), capture.sources)
     names = _names_of_dead(capture.files, events)
     endings = ending.read(capture.files, result.gaps)
     gaps = [*result.gaps, *elsewhere, *_missing_logs(capture.sources, events)]

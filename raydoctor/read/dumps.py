@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from raydoctor import ids
+from raydoctor._pattern import pattern
 from raydoctor.model import Entity, Event, Gap, Source
 from raydoctor.read.clock import Clock
 from raydoctor.read.records import parse_line
@@ -129,7 +130,7 @@ def _lines_before(file: str) -> int:
 
 # ---------------------------------------------------------------- raylets
 
-_STATE_DUMP = re.compile(r"^(?:\[state-dump\] )?NodeManager:|^\[state-dump\]")
+_STATE_DUMP = pattern(r"^(?:\[state-dump\] )?NodeManager:|^\[state-dump\]")
 _WAITING = ("num_waiting_for_resource", "infeasible_queue_length", "schedule_queue_length")
 
 
@@ -170,8 +171,8 @@ def _telling_row(file: str, block: _Block, text: str) -> tuple[int, int, str]:
 
 # ---------------------------------------------------------------- workers
 
-_STATS = re.compile(r"^Event stats:\s*$")
-_ROW = re.compile(
+_STATS = pattern(r"^Event stats:\s*$")
+_ROW = pattern(
     r"^\t(?P<what>CoreWorkerService\.grpc_(?:server|client)\.PushTask|"
     r"NodeManagerService\.grpc_client\.RequestWorkerLease|CoreWorker\.HandlePushTask(?:Actor)?) - "
     r"(?P<total>\d+) total \((?P<active>\d+) active(?:, (?P<running>\d+) running)?\), "
@@ -184,8 +185,8 @@ _SERVER, _CLIENT = (
     "CoreWorkerService.grpc_client.PushTask",
 )
 _LEASE = "NodeManagerService.grpc_client.RequestWorkerLease"
-_PEER = re.compile(r"received notification on actor, state: \w+.*?actor_id(?:: |=)([0-9a-f]{32})")
-_OWN_ACTOR = re.compile(r"Actor creation task finished, task_id: \w+, actor_id: ([0-9a-f]{32})")
+_PEER = pattern(r"received notification on actor, state: \w+.*?actor_id(?:: |=)([0-9a-f]{32})")
+_OWN_ACTOR = pattern(r"Actor creation task finished, task_id: \w+, actor_id: ([0-9a-f]{32})")
 _ASYNC = "Setting actor as asyncio with max_concurrency="
 
 

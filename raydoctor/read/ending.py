@@ -8,11 +8,11 @@ in the function that caught it (`traceback.print_exc`, `logging.exception`), or 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
+from raydoctor._pattern import pattern
 from raydoctor.model import Event, Gap, Source
 from raydoctor.read.records import Line, parse_line
 
@@ -24,12 +24,12 @@ _COUNTED = 64 << 20
 _KEPT_LINES = 250
 
 _TRACEBACK = "Traceback (most recent call last):"
-_RAYS_RECORD = re.compile(
+_RAYS_RECORD = pattern(
     r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}\t[A-Z]+ [\w./-]+\.py:\d+ -- |\[\d{4}-\d\d-\d\d "
 )
 _CRASH = ("*** SIG", "PC: @", "    @ ", ":job_id:", ":task_name:", ":actor_name:")
 _FRAME = '  File "'
-_OUTERMOST = re.compile(r'  File "[^"]*", line \d+, in (?:<module>|_run_module_as_main)$')
+_OUTERMOST = pattern(r'  File "[^"]*", line \d+, in (?:<module>|_run_module_as_main)$')
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from raydoctor._pattern import pattern
 from raydoctor.model import Entity
 
 _KINDS = {"raylet": "node", "placement": "pg", "lease": "lease"}
-_LABELLED = re.compile(
+_LABELLED = pattern(
     r"\b(worker|node|actor|task|object|job|lease|raylet|placement)[ _]?(?:group)?[ _]?(?:id)?\s?[:=]?\s?"
     r"([0-9a-f]{64}|[0-9a-f]{56}|[0-9a-f]{48}|[0-9a-f]{36}|[0-9a-f]{32}|[0-9a-f]{8})\b",
     re.IGNORECASE,

@@ -4,15 +4,19 @@ A program can print Ray's own words: a runbook, an old report, the output of ano
 same file. Nothing in the words themselves gives that away, but the node they name does. A node's
 address and id are written by the GCS when it registers, so where the GCS's log holds the session from
 its first job to the end of its jobs, an error of a node that is not there happened somewhere else. So it
-did where the program started a local Ray, which has one node, and that node's raylet tells its name.
+did where the program started a local Ray, which has one node, and that node's raylet tells its name. And
+in a Ray that a program starts for itself its job is the first: tasks, actors and objects of the third (the
+last digits of their ids) are not of this run, even where the program's output is all there is. Where one
+driver's output lies beside one driver's own log, the job is that driver's.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
-from raydoctor.model import Event, Gap
+from raydoctor import ids
+from raydoctor._pattern import pattern
+from raydoctor.model import Event, Gap, Source
 
 _DRIVER = frozenset({"driver", "job-driver"})
 _RAYS_OWN = frozenset(
@@ -25,21 +29,60 @@ _RAYS_OWN = frozenset(
 
 _FIRST_JOB = "01000000"
 _IP = r"\d{1,3}(?:\.\d{1,3}){3}"
-_PLACES = re.compile(
+_PLACES = pattern(
     rf"\b(?:ip=|IP: |IP address: |IP address )(?P<ip>(?!127\.){_IP})\b|"
     r"\b(?:Node ID: |node ID: |node_id=)(?P<node>[0-9a-f]{56})\b"
 )
 
 
-def without_foreign(events: list[Event]) -> tuple[list[Event], list[Gap]]:
-    """The events without those of other clusters' nodes, and a gap that says how many those were."""
-    if not _covers_session(events):
-        return events, []
-    known = _known_places(events)
-    foreign = {event for event in events if _is_of_driver(event) and _is_elsewhere(event, known)}
+def without_foreign(
+    events: list[Event], sources: Iterable[Source] = ()
+) -> tuple[list[Event], list[Gap]]:
+    """The events without those of other clusters, and a gap that says how many those were."""
+    places = _known_places(events) if _covers_session(events) else frozenset[str]()
+    jobs = _known_jobs(events, list(sources))
+    foreign = {
+        event
+        for event in events
+        if _is_of_driver(event)
+        and (_are_others(_places(event), places) or _are_others(_jobs(event), jobs))
+    }
     if not foreign:
         return events, []
     return [event for event in events if event not in foreign], _gaps(foreign)
+
+
+def _are_others(named: set[str], known: frozenset[str]) -> bool:
+    """Whether something is named, and nothing of it is known, where anything is."""
+    return bool(known) and bool(named) and not named & known
+
+
+def _known_jobs(events: list[Event], sources: list[Source]) -> frozenset[str]:
+    """Jobs that the program's output can be of; none where that is not known."""
+    told = {e["job"] for e in events if e.kind == "job.started" and e.source.role == "gcs-out"}
+    if any(event.kind == "driver.started_local" for event in events):
+        return frozenset({_FIRST_JOB, *told})
+    outputs = [source for source in sources if source.role in _DRIVER]
+    drivers = [source for source in sources if source.role == "core-driver"]
+    jobs = {ids.job_of_driver(e.value) for source in drivers for e in source.entities}
+    if len(outputs) == len(jobs) == 1 and "" not in jobs:
+        named = {job for e in events if e.source.role in _RAYS_OWN for job in _jobs(e)}
+        return frozenset({*jobs, *told, *named})
+    return frozenset()
+
+
+def _jobs(event: Event) -> set[str]:
+    """Jobs of the tasks, actors and objects that an event names."""
+    found = set()
+    for entity in event.entities:
+        if entity.kind == "task":
+            found.add(ids.job_of_task(entity.value))
+        elif entity.kind == "actor":
+            found.add(ids.job_of_actor(entity.value))
+        elif entity.kind == "object":
+            parts = ids.parse_object_id(entity.value)
+            found.add(parts.job if parts else "")
+    return found - {"", "f" * len(_FIRST_JOB)}
 
 
 def _covers_session(events: list[Event]) -> bool:
@@ -72,11 +115,6 @@ def _is_of_driver(event: Event) -> bool:
     return event.source.role in _DRIVER or event.source.role.endswith("-echo")
 
 
-def _is_elsewhere(event: Event, known: frozenset[str]) -> bool:
-    places = _places(event)
-    return bool(places) and not places & known
-
-
 def _places(event: Event) -> set[str]:
     return {match["ip"] or match["node"] for match in _PLACES.finditer(event.message)}
 
@@ -87,9 +125,14 @@ def _gaps(foreign: Iterable[Event]) -> list[Gap]:
         by_file.setdefault(event.source.path, []).append(event)
     return [
         Gap(
-            f"{path}: what it tells of {', '.join(sorted(set().union(*map(_places, told)))[:3])}",
-            "Ray's own logs know no such node: another cluster's errors, or text that a program quotes",
+            f"{path}: what it tells of {', '.join(sorted(set().union(*map(_named, told)))[:3])}",
+            "Ray's own logs know nothing of it: another cluster's errors, or text that a program quotes",
             "If they are of this run, its logs are missing: collect them from the cluster it ran on",
         )
         for path, told in sorted(by_file.items())
     ]
+
+
+def _named(event: Event) -> set[str]:
+    """What an event names that is not of this run."""
+    return _places(event) or {f"job {ids.job_number(job)}" for job in _jobs(event)}

@@ -10,13 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from raydoctor._pattern import pattern
 from raydoctor.model import Event, Gap, Source
 from raydoctor.read.records import strip_ansi
 
 _LIMIT = 8 << 20
 _MOST = 500
-_PROCESS = re.compile(r"^Process (?P<pid>\d{1,10}): (?P<title>.*)$", re.MULTILINE)
-_ENDS = re.compile(r"^(?:Stack dump for |Process \d{1,10}: )", re.MULTILINE)
+_PROCESS = pattern(r"^Process (?P<pid>\d{1,10}): (?P<title>.*)$", re.MULTILINE)
+_ENDS = pattern(r"^(?:Stack dump for |Process \d{1,10}: )", re.MULTILINE)
 
 
 def read(files: dict[Source, str], gaps: list[Gap]) -> list[Event]:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from raydoctor import ids, signals
+from raydoctor._pattern import pattern
 from raydoctor.capture.open import Capture
 from raydoctor.case import Case
 from raydoctor.errors import RaydoctorError
@@ -27,10 +28,10 @@ _MAX_ENTRIES = 10_000
 _OWN_HEAD, _OWN_TAIL = 20, 200
 """Lines of a worker's own output that are shown: its start and its end."""
 _ID_LENGTHS = {8: "job", 32: "actor", 36: "pg", 48: "task", 56: "worker", 64: "lease"}
-_HEX = re.compile(r"(?<![0-9a-zA-Z])[0-9a-f]+(?![0-9a-zA-Z])")
-_GIVEN_ID = re.compile(r"(?:\w+\()?([0-9a-f]{6,})\)?", re.IGNORECASE)
+_HEX = pattern(r"(?<![0-9a-zA-Z])[0-9a-f]+(?![0-9a-zA-Z])")
+_GIVEN_ID = pattern(r"(?:\w+\()?([0-9a-f]{6,})\)?", re.IGNORECASE)
 """`4a3f…`, or as Python prints it: `ObjectRef(4a3f…)`, `ActorID(4a3f…)`."""
-_GIVEN_PID = re.compile(r"(?:pid:(?:(?P<node>.*)/)?)?(?P<pid>\d{1,7})")
+_GIVEN_PID = pattern(r"(?:pid:(?:(?P<node>.*)/)?)?(?P<pid>\d{1,7})")
 _LIKELY_OBJECT_INDEX = 10_000
 
 

@@ -6,12 +6,12 @@ rule share a branch, and what was left out says so. `verbose` shows everything.
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from raydoctor import _text
+from raydoctor._pattern import pattern
 from raydoctor.capture.layout import node_label
 from raydoctor.model import Diagnosis, Event, Gap, Link, Remedy, Report, Unexplained
 from raydoctor.render.page import (
@@ -33,9 +33,7 @@ _STEPS = 6
 _SYMPTOMS = 10
 _GAPS = 6
 
-_LAST_LINE = re.compile(
-    r"(?:[\w.]+\.)?[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Timeout|Warning)\b"
-)
+_LAST_LINE = pattern(r"(?:[\w.]+\.)?[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Timeout|Warning)\b")
 """Where a traceback says what was raised."""
 
 

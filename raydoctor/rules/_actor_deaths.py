@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from raydoctor import ids
+from raydoctor._pattern import pattern
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Subject
 from raydoctor.rule import Signal
@@ -23,14 +24,14 @@ BY_EXIT = "exit_actor() is called"
 BY_SCOPE = "because all references to the actor were removed"
 BY_OWNER = "because its owner has died"
 
-_FRAME = re.compile(
+_FRAME = pattern(
     r"(?:\n\tclass_name: (?P<class_name>[^\n]*))?\n\tactor_id: (?P<actor>[0-9a-f]{32})(?:\n\tpid: (?P<pid>\d+))?"
     r"(?:\n\tname: (?P<name>[^\n]*))?(?:\n\tnamespace: (?P<ray_namespace>[^\n]*))?"
     r"(?:\n\tip: (?P<node_ip_address>[^\n]*))?\n(?P<error_message>.*)",
     re.DOTALL,
 )
-_CONTEXT_FIELD = re.compile(r'^ {4}(\w+): (?:"(.*)"|(\S+))$', re.MULTILINE)
-_OWNER = re.compile(r"Owner Id: (?P<owner>[0-9a-f]{56})")
+_CONTEXT_FIELD = pattern(r'^ {4}(\w+): (?:"(.*)"|(\S+))$', re.MULTILINE)
+_OWNER = pattern(r"Owner Id: (?P<owner>[0-9a-f]{56})")
 
 CALL_FAILED = Signal(
     "actor.call_failed",

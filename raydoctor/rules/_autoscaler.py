@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
+from raydoctor._pattern import pattern
 from raydoctor.case import Case
 from raydoctor.rule import Signal
 from raydoctor.rules import _resources as resources
@@ -34,14 +34,13 @@ ADDING = Signal(
     ":event_summary:Adding 1 node(s) of type cpu-small.", fold=("type",),
 )  # fmt: skip
 
-_TYPES = re.compile(r"'available_node_types': (?P<types>\{.*)")
-_RESOURCES = re.compile(r"'resources': (?P<holds>\{[^{}]*\})")
-_MOST = re.compile(r"'max_workers': (?P<most>\d+)")
-_ENTRY = re.compile(r"'(?P<name>[^']+)': $")
+_TYPES = pattern(r"'available_node_types': (?P<types>\{.*)")
+_RESOURCES = pattern(r"'resources': (?P<holds>\{[^{}]*\})")
+_MOST = pattern(r"'max_workers': (?P<most>\d+)")
+_ENTRY = pattern(r"'(?P<name>[^']+)': $")
 
 
-@dataclass(frozen=True, slots=True)
-class NodeType:
+class NodeType(NamedTuple):
     """What the autoscaler may start."""
 
     name: str

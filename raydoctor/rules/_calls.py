@@ -12,7 +12,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from raydoctor._pattern import pattern
 from raydoctor.case import Case
 from raydoctor.model import Event, Subject
 from raydoctor.rules import _resources as resources
@@ -22,8 +24,7 @@ LASTING = 10.0
 """Seconds between two equal tables that prove that nothing moved (a minute apart by default)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Worker:
+class Worker(NamedTuple):
     """A worker that had calls in hand when it last told."""
 
     id: str
@@ -107,13 +108,13 @@ def working(workers: Iterable[Worker]) -> list[Worker]:
 
 # ---------------------------------------------------------------- the raylets' side
 
-_GRANTED = re.compile(
+_GRANTED = pattern(
     r"class_name=(?P<class>[^,}]*), function_name=(?P<function>[^,}]*)[^{]*\} scheduling_strategy=(?s:.*?)"
     r"resource_set=\{(?P<set>[^}]*)\}(?s:.*?): (?P<granted>\d+)/\d+$",
     re.MULTILINE,
 )
-_AVAILABLE = re.compile(r'Local resources: \{"total":.*?"available": \{(?P<items>[^}]*)\}')
-_ITEM = re.compile(r"([\w:.\-/]+): (\[[^\]]*\]|[\d.e+]+)")
+_AVAILABLE = pattern(r'Local resources: \{"total":.*?"available": \{(?P<items>[^}]*)\}')
+_ITEM = pattern(r"([\w:.\-/]+): (\[[^\]]*\]|[\d.e+]+)")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from raydoctor import ids
+from raydoctor._pattern import pattern
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Link
 from raydoctor.rule import Signal
@@ -63,8 +63,7 @@ LOST_WITH_CLUSTER = (
 """What drivers raise once the cluster below them is gone."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeadRaylet:
+class DeadRaylet(NamedTuple):
     """A raylet that ended without being told to."""
 
     node: str
@@ -197,7 +196,7 @@ def dead_node(case: Case, ip: str = "") -> tuple[Entity, ...]:
     return tuple(Entity("raylet", node) for node in dead) if len(dead) == 1 else ()
 
 
-_OWNER = re.compile(r"Owner Id: ([0-9a-f]{56})")
+_OWNER = pattern(r"Owner Id: ([0-9a-f]{56})")
 
 
 def crashed_owners(errors: Iterable[Event]) -> tuple[Entity, ...]:

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from raydoctor import ids
+from raydoctor._pattern import pattern
 from raydoctor.case import Case
 from raydoctor.facts import WorkerExit
 from raydoctor.model import Entity, Event
@@ -92,9 +93,9 @@ CRASH_SIGNALS = (
 )
 
 _KINDS = ("crash.handler", "crash.printed", "crash.symbol", "crash.python", "crash.words")
-_FRAME = re.compile(r'^ +File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<function>.+?)\s*$')
-_MODULES = re.compile(r"^Extension modules: (?P<names>.*?) \(total: (?P<total>\d+)\)", re.MULTILINE)
-_CRASHED_THREAD = re.compile(r"^Current thread 0x.*?(?=^Thread 0x|^$|\Z)", re.MULTILINE | re.DOTALL)
+_FRAME = pattern(r'^ +File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<function>.+?)\s*$')
+_MODULES = pattern(r"^Extension modules: (?P<names>.*?) \(total: (?P<total>\d+)\)", re.MULTILINE)
+_CRASHED_THREAD = pattern(r"^Current thread 0x.*?(?=^Thread 0x|^$|\Z)", re.MULTILINE | re.DOTALL)
 _RAYS_MODULES = (
     "msgpack", "google", "psutil", "setproctitle", "yaml", "charset_normalizer", "requests", "ray",
     "wcwidth", "multidict", "yarl", "frozenlist", "aiohttp", "propcache", "grpc",
@@ -113,8 +114,7 @@ _LATEST, _LONGEST_DUMP = 3.0, 900.0
 """Seconds between a crash report and the recorded exit: writing a core file may take minutes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Crash:
+class Crash(NamedTuple):
     """What one process's crash left."""
 
     signal: str

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from raydoctor._pattern import pattern
 from raydoctor.case import Case
 from raydoctor.model import Event
 from raydoctor.rule import Signal
@@ -99,8 +100,8 @@ SHUFFLE = Signal(
 )
 STALLS = (NO_PROGRESS, NOT_ENOUGH, IDLE, SLOW_TASK, SHUFFLE)
 
-_TASK = re.compile(r"^ray(?:\.exceptions\.RayTaskError|::)", re.MULTILINE)
-_IN_BRACKETS = re.compile(r"^\w+\[(?P<name>.+)\]$")
+_TASK = pattern(r"^ray(?:\.exceptions\.RayTaskError|::)", re.MULTILINE)
+_IN_BRACKETS = pattern(r"^\w+\[(?P<name>.+)\]$")
 
 
 def operator(name: str) -> str:

@@ -9,9 +9,10 @@ sentence.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from raydoctor import ids
+from raydoctor._pattern import pattern
 from raydoctor.case import Case
 from raydoctor.facts import WorkerExit
 from raydoctor.model import Entity, Event
@@ -27,18 +28,17 @@ EXITING = Signal(
 )
 """A worker's own record; GCS's may tell only that the socket was closed, whichever it saw first."""
 
-_LEFT = re.compile(r"Worker exits with an exit code (?P<left>.*)", re.DOTALL)
+_LEFT = pattern(r"Worker exits with an exit code (?P<left>.*)", re.DOTALL)
 _K8S = " The worker may have exceeded K8s pod memory limits."
 _SIGTERM = "The process receives a SIGTERM"
 _EXIT_ACTOR = "exit_actor() is called."
 _TRACEBACK = "Traceback (most recent call last):"
-_GCS_ADDS = re.compile(
+_GCS_ADDS = pattern(
     r"\.? ?(?:Unintentional worker failures have been reported\.|\(timeout: -?\d+ms\)).*", re.DOTALL
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Left:
+class Left(NamedTuple):
     """How a worker left on its own."""
 
     code: str

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from raydoctor.case import Case
 from raydoctor.model import Event
@@ -57,8 +57,7 @@ RAY_TASK = Signal(
 OOM_SIGNALS = (KILLED, LIMIT, CONSTRAINT, RAY_TASK)
 
 
-@dataclass(frozen=True, slots=True)
-class Kill:
+class Kill(NamedTuple):
     """One process that the kernel killed for memory."""
 
     event: Event

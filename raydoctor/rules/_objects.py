@@ -7,7 +7,7 @@ object <id>.` and a word on creation sites; what went wrong stands in the next p
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from raydoctor import ids
 from raydoctor.case import Case
@@ -101,8 +101,7 @@ def made_by(object_: str) -> str:
 # ---------------------------------------------------------------- losses with a node
 
 
-@dataclass(frozen=True, slots=True)
-class Loss:
+class Loss(NamedTuple):
     """An object that is gone, why it cannot come back, and the record that says so."""
 
     event: Event

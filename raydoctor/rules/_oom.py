@@ -8,39 +8,40 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
+from raydoctor._pattern import pattern
 from raydoctor.case import Case
 from raydoctor.facts import WorkerExit
 from raydoctor.model import Event
 from raydoctor.rule import Signal
 from raydoctor.signals import PUSHED, RAYLET
 
-_HEAD = re.compile(
+_HEAD = pattern(
     r"Memory on the node \(IP: (?P<ip>[^,]+), ID: (?P<node>[0-9a-f]+)\)(?: where the (?:task|lease) "
     r"\((?P<victim>.*?), memory used=(?P<victim_gb>[\d.]+)GB\) was running)? was "
     r"(?P<used>[\d.]+)GB(?: used)? / (?P<limit>[\d.]+)GB(?: limit)? \((?P<fraction>[\d.]+)\)"
     r"(?:, which exceeds the memory usage threshold of (?P<threshold>\d+(?:\.\d+)?))?",
     re.DOTALL,
 )
-_VICTIM = re.compile(
+_VICTIM = pattern(
     r"(?P<kind>actor|task|lease) ID: (?P<id>\w+), name=(?P<name>.*), pid=(?P<pid>\d+)", re.DOTALL
 )
-_KILLED_WORKER = re.compile(r"Ray killed this worker \(ID: (?P<worker>[0-9a-f]{56})\)")
-_CONSIDERED = re.compile(
+_KILLED_WORKER = pattern(r"Ray killed this worker \(ID: (?P<worker>[0-9a-f]{56})\)")
+_CONSIDERED = pattern(
     r"(?P<selected>Selected to kill: )?\((?:(?P<kind>Actor|Task)(?:\(\w*\))?: job ID=\w+, lease ID=\w+, "
     r"task name=(?P<name>.*?), required resources=\{(?P<resources>[^}]*)\}|Worker with no lease granted):?,? "
     r"pid=(?P<pid>\d+), actual memory used=(?P<gb>\d+\.\d+)GB, worker ID=(?P<worker>[0-9a-f]{56})\)"
 )
-_EXCEEDED = re.compile(
+_EXCEEDED = pattern(
     r"Memory usage (?P<used>\d+)B exceeded threshold of (?P<threshold>\d+)B \((?P<percent>[\d.]+)% of (?P<limit>\d+)B"
 )
-_STORE = re.compile(r"bytes created by worker: (\d+)")
-_COUNT = re.compile(r"(?P<count>\d+) worker\(s\) were killed|Killing (?P<killing>\d+) worker\(s\)")
-_USER = re.compile(r"^[;\s]*(?P<pid>\d+)\s+(?P<gb>\d+\.\d+)\s+(?P<command>\S.*?)\s*$")
-_BETWEEN_USERS = re.compile(r"\n|; |, (?=\d+\t)")
+_STORE = pattern(r"bytes created by worker: (\d+)")
+_COUNT = pattern(r"(?P<count>\d+) worker\(s\) were killed|Killing (?P<killing>\d+) worker\(s\)")
+_USER = pattern(r"^[;\s]*(?P<pid>\d+)\s+(?P<gb>\d+\.\d+)\s+(?P<command>\S.*?)\s*$")
+_BETWEEN_USERS = pattern(r"\n|; |, (?=\d+\t)")
 """Rows of the table: lines up to 2.54 and from 2.57, else separated by `, ` (2.55) or `; ` (2.56)."""
-_IDLE_GB = re.compile(r"Total non-selected idle workers USS bytes: ([\d.]+)GB")
+_IDLE_GB = pattern(r"Total non-selected idle workers USS bytes: ([\d.]+)GB")
 
 _BODY = (
     "Memory on the node (IP: 127.0.0.1, ID: 7b7300e4fc32be8d273fd1e5045162fa94b1ca910e080bbe66e7b7c8) was 3.22GB used / "
@@ -101,8 +102,7 @@ _ONE_STRIKE = 5.0
 """Seconds within which equal numbers are one strike: with an endless retry they come again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
+class Holder(NamedTuple):
     """A process that held memory when the monitor struck."""
 
     pid: int
@@ -126,8 +126,7 @@ class Holder:
         return name.partition(".")[0] if self.actor or "." in name else name
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(NamedTuple):
     """One strike of the memory monitor."""
 
     event: Event
@@ -226,7 +225,7 @@ def _holders(text: str, known: Iterable[Holder]) -> tuple[Holder, ...]:
             pid = int(row["pid"])
             told = by_pid.get(pid)
             holder = Holder(pid, float(row["gb"]), row["command"])
-            found[pid] = replace(told, gb=max(told.gb, holder.gb)) if told else holder
+            found[pid] = told._replace(gb=max(told.gb, holder.gb)) if told else holder
     for pid, told in by_pid.items():
         found.setdefault(pid, told)
     return tuple(sorted(found.values(), key=lambda h: -h.gb))
@@ -243,7 +242,7 @@ def reports(case: Case) -> list[Report]:
         if same is None:
             found.append(report)
         else:
-            found[same] = replace(found[same], others=(*found[same].others, event))
+            found[same] = found[same]._replace(others=(*found[same].others, event))
     return sorted(found, key=lambda r: (r.event.at is None, r.event.at or 0.0))
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
+from raydoctor._pattern import pattern
 from raydoctor.rules import _evidence as evidence
 
 Needs = Mapping[str, float]
@@ -17,8 +18,8 @@ Needs = Mapping[str, float]
 
 _FIXED_POINT = 10_000
 _BYTES = ("memory", "object_store_memory")
-_PYTHON_ITEM = re.compile(r"'([^']+)': ([\d.e+-]+)")
-_PYTHON_DICT = re.compile(r"\{[^}]*\}")
+_PYTHON_ITEM = pattern(r"'([^']+)': ([\d.e+-]+)")
+_PYTHON_DICT = pattern(r"\{[^}]*\}")
 
 
 def amounts(text: str) -> Needs:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 
+from raydoctor._pattern import pattern
 from raydoctor.rule import Signal
 from raydoctor.rules._traceback import Raised
 from raydoctor.signals import DRIVER
@@ -37,8 +38,8 @@ CULPRIT = Signal(
     fold=("name",),
 )
 
-_WHY = re.compile(r"^\s*!!! FAIL serialization: (?P<why>.+)$", re.MULTILINE)
-_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+_WHY = pattern(r"^\s*!!! FAIL serialization: (?P<why>.+)$", re.MULTILINE)
+_ADDRESS = pattern(r" at 0x[0-9a-f]+")
 _TYPES = ("PicklingError",)
 _TEXTS = ("cannot pickle ", "can't pickle ", "Could not serialize the ", "Can't get local object")
 

@@ -8,7 +8,7 @@ print it as `(ServeController pid=…) …`, which is read where the logs are mi
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from raydoctor.case import Case
 from raydoctor.model import Event
@@ -117,8 +117,7 @@ SIGNALS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
+class Said(NamedTuple):
     """One record about one replica."""
 
     event: Event

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
+from raydoctor._pattern import pattern
 from raydoctor.rules._traceback import parse
 
 Kind = Literal[
@@ -20,33 +20,33 @@ Kind = Literal[
     "ray-version", "no-tool", "too-large", "upload", "other",
 ]  # fmt: skip
 
-_OUTPUT = re.compile(
+_OUTPUT = pattern(
     r"Last \d+ lines of (?:stdout|stderr):\n(?P<output>(?:(?: {4}[^\n]*|\s*)(?:\n|$))+)"
 )
-_NODE = re.compile(r"^\[Node (?P<ip>[^\]\s]+)\] ?", re.MULTILINE)
+_NODE = pattern(r"^\[Node (?P<ip>[^\]\s]+)\] ?", re.MULTILINE)
 _WORDS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
     (
         "timeout",
-        re.compile(
+        pattern(
             r"Failed to install runtime_env within the\s+timeout of (?P<seconds>[\d.]+) seconds|"
             r"Failed due to timeout; check runtime_env setup logs"  # up to 2.10
         ),
     ),
-    ("disk", re.compile(r"No space left on device|Disk quota exceeded")),
+    ("disk", pattern(r"No space left on device|Disk quota exceeded")),
     (
         "certificate",
-        re.compile(r"CERTIFICATE_VERIFY_FAILED[^\n')]*|invalid peer certificate[^\n]*"),
+        pattern(r"CERTIFICATE_VERIFY_FAILED[^\n')]*|invalid peer certificate[^\n]*"),
     ),
     (
         "network",
-        re.compile(
+        pattern(
             r"HTTPS?ConnectionPool\([^)]*\): Max retries exceeded with url: \S+|Failed to fetch: \S+|"
             r"CONNECTION FAILED for url \S+|\b[45]\d\d (?:Client|Server) Error: [^\n]*"
         ),
     ),
     (
         "network",
-        re.compile(
+        pattern(
             r"Failed to establish a new connection: [^\n'\")]+|Temporary failure in name resolution|"
             r"Name or service not known|Read timed out|Connect(?:ion)?(?: to \S+)? timed out|"
             r"Network is unreachable|Connection (?:refused|reset by peer)|ProxyError[^\n]*"
@@ -54,13 +54,13 @@ _WORDS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
     ),
     (
         "untrusted",
-        re.compile(
+        pattern(
             r"The repository located at \S+ is not a trusted or secure host and is being ignored"
         ),
     ),
     (
         "no-package",
-        re.compile(
+        pattern(
             r"No matching distribution found for (?P<requirement>[^\n]+)|"
             r"Because (?P<uv>\S+) was not found in the package registry|"
             r"Because there is no version of (?P<uv_version>\S+)|"
@@ -69,34 +69,34 @@ _WORDS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
     ),
     (
         "conflict",
-        re.compile(
+        pattern(
             r"ResolutionImpossible[^\n]*|No solution found when resolving dependencies|UnsatisfiableError[^\n]*|"
             r"LibMambaUnsatisfiableError[^\n]*"
         ),
     ),
     (
         "build",
-        re.compile(
+        pattern(
             r"subprocess-exited-with-error|Failed building wheel for [^\n]+|Failed to build [^\n]+|"
             r"metadata-generation-failed|The build backend returned an error"
         ),
     ),
     (
         "ray-version",
-        re.compile(r"Changing the ray version is not allowed[^\n]*(?:\n[^\n]*version: [^\n]*)*"),
+        pattern(r"Changing the ray version is not allowed[^\n]*(?:\n[^\n]*version: [^\n]*)*"),
     ),
     (
         "no-tool",
-        re.compile(
+        pattern(
             r"Could not find Conda executable[^\n]*|Please install virtualenv[^\n]*|You must `pip install smart_open[^\n]*|"
             r"Cannot find command '[^\n]*|The given conda environment '[^\n]*"
         ),
     ),
     (
         "too-large",
-        re.compile(r"Package size \([\d.]+MiB\) exceeds the maximum size of [\d.]+MiB"),
+        pattern(r"Package size \([\d.]+MiB\) exceeds the maximum size of [\d.]+MiB"),
     ),
-    ("upload", re.compile(r"Failed to upload (?:package|working_dir|module) [^\n]*")),
+    ("upload", pattern(r"Failed to upload (?:package|working_dir|module) [^\n]*")),
 )
 """In the order of certainty: pip says `No matching distribution` after a lost connection too, and tools
 say `failed to build` where a build dependency could not be fetched."""
@@ -105,15 +105,12 @@ _AWAITS = ("_create_runtime_env_with_retry", "wait_for")
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 _GOES_ON = (*_CHAINED, "Command '", "Last ", "Output:")
 """Beginnings of the lines that an error may have below its exception."""
-_AVAILABLE = re.compile(
-    r"satisfies the requirement [^\n]*?\(from versions: (?P<versions>[^)\n]*)\)"
-)
-_CAUSE_OF_BUILD = re.compile(r"^\W*((?:\w+\.)*\w*(?:Error|Exception): [^\n]+)$", re.MULTILINE)
-_LAST_ERROR = re.compile(r"^\W*(?:ERROR|error|fatal): ?([^\n]+)$", re.MULTILINE)
+_AVAILABLE = pattern(r"satisfies the requirement [^\n]*?\(from versions: (?P<versions>[^)\n]*)\)")
+_CAUSE_OF_BUILD = pattern(r"^\W*((?:\w+\.)*\w*(?:Error|Exception): [^\n]+)$", re.MULTILINE)
+_LAST_ERROR = pattern(r"^\W*(?:ERROR|error|fatal): ?([^\n]+)$", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class SetupError:
+class SetupError(NamedTuple):
     """Why an environment could not be set up."""
 
     kind: Kind
@@ -136,8 +133,8 @@ def read(text: str) -> SetupError:
     plain = _own_text(_NODE.sub("", text))
     output = _OUTPUT.search(plain)
     body = output["output"] if output else _without_frames(plain)
-    for kind, pattern in _WORDS:
-        if match := pattern.search(body):
+    for kind, words in _WORDS:
+        if match := words.search(body):
             groups = {k: v for k, v in match.groupdict().items() if v}
             requirement = (
                 groups.get("requirement") or groups.get("uv") or groups.get("uv_version") or ""

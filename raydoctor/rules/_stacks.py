@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
+from raydoctor._pattern import pattern
 from raydoctor.case import Case
 from raydoctor.model import Event
 from raydoctor.rule import Signal
@@ -23,16 +24,16 @@ PRINTED = Signal(
 )  # fmt: skip
 """What `faulthandler.dump_traceback_later(60)` prints (its format in CPython's `traceback.c` and `faulthandler.c`)."""
 
-_PRINTED_THREAD = re.compile(
+_PRINTED_THREAD = pattern(
     r"^(?:Current t|T)hread (?P<id>0x[0-9a-f]+)[^\n]*\(most recent call first\):\n(?P<frames>(?:[ \t]+File .*\n?)*)",
     re.MULTILINE,
 )
-_PRINTED_FRAME = re.compile(r'^\s+File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>.+)$')
-_INSTALLED = re.compile(r"^.*/(?:site-packages|lib/python3\.\d+)/")
-_THREAD = re.compile(
+_PRINTED_FRAME = pattern(r'^\s+File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>.+)$')
+_INSTALLED = pattern(r"^.*/(?:site-packages|lib/python3\.\d+)/")
+_THREAD = pattern(
     r'^Thread (?P<id>\S+) \((?P<state>[\w+ ]+)\)(?:: "(?P<name>[^"]*)")?\n(?P<frames>(?:[ \t]+.*\n?)*)', re.MULTILINE
 )  # fmt: skip
-_FRAME = re.compile(r"^\s+(?P<function>.+?) \((?P<file>[^()]+?)(?::(?P<line>\d+))?\)$")
+_FRAME = pattern(r"^\s+(?P<function>.+?) \((?P<file>[^()]+?)(?::(?P<line>\d+))?\)$")
 
 
 def _native(names: str) -> str:
@@ -51,14 +52,13 @@ _WAITS: tuple[tuple[str, str, str], ...] = (
     ("sleep", _native("time_sleep|clock_nanosleep|nanosleep"), "sleeps"),
 )  # fmt: skip
 """(kind, what the innermost frames look like, words); the first that fits."""
-_OWN = re.compile(r"^(?:.*/)?(?:ray/(?:_private|util|actor|remote_function|serve/_private)|threading|asyncio|selectors|subprocess|socket|ssl|queue|concurrent|http|urllib3|torch|debugpy|_pydev\w*|pydev\w*)[/.]")  # fmt: skip
+_OWN = pattern(r"^(?:.*/)?(?:ray/(?:_private|util|actor|remote_function|serve/_private)|threading|asyncio|selectors|subprocess|socket|ssl|queue|concurrent|http|urllib3|torch|debugpy|_pydev\w*|pydev\w*)[/.]")  # fmt: skip
 _INNERMOST = 4
 EVENT_LOOP = "AsyncIO Thread"
 """How Ray calls the threads that run an async actor's coroutines."""
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(NamedTuple):
     """One Python frame."""
 
     function: str
@@ -71,8 +71,7 @@ class Frame:
         return f"{self.function} ({self.file}:{self.line})"
 
 
-@dataclass(frozen=True, slots=True)
-class Thread:
+class Thread(NamedTuple):
     """One thread of a dump."""
 
     name: str
@@ -89,8 +88,8 @@ class Thread:
     def doing(self) -> tuple[str, str]:
         """(kind, words): what the thread does."""
         innermost = "\n".join(self.text.splitlines()[:_INNERMOST])
-        for kind, pattern, words in _WAITS:
-            if re.search(pattern, innermost, re.MULTILINE):
+        for kind, frames, words in _WAITS:
+            if re.search(frames, innermost, re.MULTILINE):
                 return kind, words
         if "gil" in self.state and "active" in self.state:
             return "python-loop", "runs Python code"
@@ -101,8 +100,7 @@ class Thread:
         return "unknown", "waits in a call (a lock, a sleep, a file or a socket)"
 
 
-@dataclass(frozen=True, slots=True)
-class Dump:
+class Dump(NamedTuple):
     """The stack of one process at one moment."""
 
     pid: int

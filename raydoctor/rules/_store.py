@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
+from raydoctor._pattern import pattern
 from raydoctor.case import Case, order
 from raydoctor.model import Entity, Event
 from raydoctor.rule import Signal
@@ -102,8 +103,7 @@ RESTORED = Signal(
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
+class Status(NamedTuple):
     """The block `Plasma store debug dump`, in bytes."""
 
     used: float
@@ -116,8 +116,7 @@ class Status:
     received: int
 
 
-@dataclass(frozen=True, slots=True)
-class Pulls:
+class Pulls(NamedTuple):
     """What the raylet's last dump of its state says of tasks' arguments that it should fetch."""
 
     objects: int
@@ -127,7 +126,7 @@ class Pulls:
     """Bytes that it could still spill or is spilling."""
 
 
-_PULLS = re.compile(
+_PULLS = pattern(
     r"^PullManager:\n.*?- num bytes available for pulled objects: (?P<available>\d+)\n.*?- num bytes being pulled \(all\): 0\n"
     r".*?- first task request bundle: (?P<objects>\d+) objects, (?P<wanted>\d+) bytes \(inactive, waiting for capacity\)",
     re.MULTILINE | re.DOTALL,
@@ -143,8 +142,8 @@ def waiting_pulls(state: Event) -> Pulls | None:
     return Pulls(int(found["objects"]), int(found["wanted"]), int(found["available"]), removable)
 
 
-_USAGE = re.compile(r"Current usage: ([\d.e+-]+) / ([\d.e+-]+) GB")
-_PENDING = re.compile(r"(\d+) pending objects of total size (\d+)MB")
+_USAGE = pattern(r"Current usage: ([\d.e+-]+) / ([\d.e+-]+) GB")
+_PENDING = pattern(r"(\d+) pending objects of total size (\d+)MB")
 
 
 def status(text: str) -> Status | None:
@@ -227,7 +226,7 @@ def exceptions(case: Case, name: str) -> list[Event]:
     return [e for e in case.of("driver.exception") if name in (e["type"], e["inner"])]
 
 
-_RAISER = re.compile(r"ray::(?P<function>[\w.<>]+)\(")
+_RAISER = pattern(r"ray::(?P<function>[\w.<>]+)\(")
 
 
 def raised(error: Event) -> str:

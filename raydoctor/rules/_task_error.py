@@ -9,10 +9,10 @@ each traceback has a `ray::f()` line of its own.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
+from raydoctor._pattern import pattern
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event
 from raydoctor.rule import Signal
@@ -43,9 +43,9 @@ RETRIED = Signal(
 
 UNHANDLED = "Unhandled error (suppress with"
 _NESTED = "ray.exceptions.RayTaskError"
-_HEADER = re.compile(r"ray::(?P<function>.+?)\(\) \(pid=(?P<pid>\d+), ip=(?P<ip>[^,)\s]+)")
-_OWN_LINE = re.compile(r"^(?:ray\.exceptions\.RayTaskError(?:\(\w+\))?: )?ray::")
-_OF_GROUP = re.compile(r"^[ +|-]*\| ?")
+_HEADER = pattern(r"ray::(?P<function>.+?)\(\) \(pid=(?P<pid>\d+), ip=(?P<ip>[^,)\s]+)")
+_OWN_LINE = pattern(r"^(?:ray\.exceptions\.RayTaskError(?:\(\w+\))?: )?ray::")
+_OF_GROUP = pattern(r"^[ +|-]*\| ?")
 _DEPENDENCY = "At least one of the input arguments for this task could not be computed"
 _IMPORT_FAILED = "failed to import on the worker."
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
@@ -55,8 +55,7 @@ _TRAIN_WORKER = "_RayTrainWorker__execute."
 """The method in which Ray Train V1 runs a training function."""
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(NamedTuple):
     """One printed failure of a task or method."""
 
     function: str
@@ -85,8 +84,7 @@ class Failure:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Printed:
+class Printed(NamedTuple):
     """A failure and the records that tell it."""
 
     event: Event

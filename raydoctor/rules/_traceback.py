@@ -8,12 +8,14 @@ traceback (`format_error_message` in `ray/_private/utils.py`, 2.9 to 2.60).
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
-_FRAME = re.compile(r'  File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>\S+))?')
-_RAISED = re.compile(r"(?P<type>[A-Za-z_][\w.]*)(?:\([\w.]+\))?(?:: ?(?P<message>.*))?$")
-_USUAL_NAME = re.compile(r"(?:Error|Exception|Exit|Interrupt|Warning|Timeout|Failure|Failed)$")
-_HEADER = re.compile(r"Traceback \(most recent call last\):|(?:.*, )?ray::.*\(pid=\d+")
+from raydoctor._pattern import pattern
+
+_FRAME = pattern(r'  File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>\S+))?')
+_RAISED = pattern(r"(?P<type>[A-Za-z_][\w.]*)(?:\([\w.]+\))?(?:: ?(?P<message>.*))?$")
+_USUAL_NAME = pattern(r"(?:Error|Exception|Exit|Interrupt|Warning|Timeout|Failure|Failed)$")
+_HEADER = pattern(r"Traceback \(most recent call last\):|(?:.*, )?ray::.*\(pid=\d+")
 _RAYS_OWN = "ray.exceptions."
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 _LIBRARIES = (
@@ -24,13 +26,12 @@ _LIBRARIES = (
     "<frozen ",
     "<string>",
 )
-_INSIDE_LIBRARY = re.compile(
+_INSIDE_LIBRARY = pattern(
     r"/(?:site-packages|dist-packages|lib/python3[^/]*)/(?!.*-packages/)(.+)$"
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(NamedTuple):
     """A line of somebody's program."""
 
     file: str
@@ -55,8 +56,7 @@ class Frame:
         return f"{self.function} ({place})" if self.function else place
 
 
-@dataclass(frozen=True, slots=True)
-class Raised:
+class Raised(NamedTuple):
     """An exception, as its traceback tells it."""
 
     type: str

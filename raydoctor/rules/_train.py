@@ -14,7 +14,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from raydoctor._pattern import pattern
 from raydoctor.case import Case
 from raydoctor.facts import WorkerExit
 from raydoctor.model import Event
@@ -101,24 +103,23 @@ NO_ANSWER = Signal(
 """Of a controller on a busy machine, with a traceback: harmless, as it says itself."""
 SIGNALS = (DECISION, WORKER_ERROR, RAISED, RAISED_V1, TRIAL, PLACED, SHUTDOWN, NO_ANSWER)
 
-_SNIPPET = re.compile(r"^\[Rank (?P<ranks>\d+(?:,\d+)*) Error Snippet\]:\n", re.MULTILINE)
+_SNIPPET = pattern(r"^\[Rank (?P<ranks>\d+(?:,\d+)*) Error Snippet\]:\n", re.MULTILINE)
 _DEAD = "A worker health check failed."
-_PID = re.compile(r"\bpid[=:] ?(\d+)")
-_IP = re.compile(r"(?:node_ip='|\n\tip: )([^'\n]+)")
-_WORKER = re.compile(r"ray-train-app-worker-([0-9a-f]{56})\.log")
-_WORLD = re.compile(r"\bworld_size=(\d+)")
+_PID = pattern(r"\bpid[=:] ?(\d+)")
+_IP = pattern(r"(?:node_ip='|\n\tip: )([^'\n]+)")
+_WORKER = pattern(r"ray-train-app-worker-([0-9a-f]{56})\.log")
+_WORLD = pattern(r"\bworld_size=(\d+)")
 _V1_TASK = "ray::_Inner.train()"
 _V1_ERROR = "ray::_RayTrainWorker__execute."
-_V1_DEAD = re.compile(
+_V1_DEAD = pattern(
     r"\tclass_name: RayTrainWorker\n\tactor_id: [0-9a-f]{32}\n\tpid: (?P<pid>\d+)(?:\n\t[^\n]*)*?\n\tip: (?P<ip>\S+)\n(?P<says>[^\n]*)"
 )
 _UNKNOWN = -1
-_PEER = re.compile(r"Connection (?:closed|reset) by peer|Read error \[[^\]]*\]:\d+: |Broken pipe")
-_SAYS = re.compile(r"^\)\n(?P<says>[^\n]+)", re.MULTILINE)
+_PEER = pattern(r"Connection (?:closed|reset) by peer|Read error \[[^\]]*\]:\d+: |Broken pipe")
+_SAYS = pattern(r"^\)\n(?P<says>[^\n]+)", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class Rank:
+class Rank(NamedTuple):
     """A rank that had failed when the controller looked."""
 
     number: int

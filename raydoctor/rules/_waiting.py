@@ -5,10 +5,10 @@ Texts read in the logs of Ray 2.9.3, 2.20, 2.40, 2.50 and 2.60.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
+from raydoctor._pattern import pattern
 from raydoctor.case import Case
 from raydoctor.model import Event, Severity
 from raydoctor.rule import Signal
@@ -133,8 +133,8 @@ DRIVER_END = (INTERRUPTED, TRACEBACK, WORKER_DISCONNECTED, CLIENT_GONE, DRIVER_G
 
 # ---------------------------------------------------------------- what there is
 
-_NODE_TOTAL = re.compile(r'node id: (-?\d+)\{"total":\{([^}]*)\}')
-_OWN_TOTAL = re.compile(r'"total":\{([^}]*)\}')
+_NODE_TOTAL = pattern(r'node id: (-?\d+)\{"total":\{([^}]*)\}')
+_OWN_TOTAL = pattern(r'"total":\{([^}]*)\}')
 
 
 def totals(case: Case, at: float | None) -> list[resources.Needs]:
@@ -176,11 +176,10 @@ def retries(case: Case, needs: resources.Needs) -> list[Event]:
     ]
 
 
-_BUNDLE = re.compile(r"(?P<one>\{[^}]*\})(?: \* (?P<times>\d+))?")
+_BUNDLE = pattern(r"(?P<one>\{[^}]*\})(?: \* (?P<times>\d+))?")
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(NamedTuple):
     """A pending placement group as the autoscaler counts it."""
 
     strategy: str
@@ -209,8 +208,7 @@ def group_bundles(case: Case) -> set[frozenset[tuple[str, float]]]:
 # ---------------------------------------------------------------- who holds it
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
+class Holder(NamedTuple):
     """A worker that holds resources: an actor, or a task that runs or waits itself."""
 
     name: str
@@ -223,7 +221,7 @@ class Holder:
         return self.name.endswith(".__init__")
 
 
-_HOLDER = re.compile(
+_HOLDER = pattern(
     r"actor_or_task=?(?P<name>.*?) pid=(?P<pid>\d+)(?: worker_id=[0-9a-f]*)?\): \{(?P<held>[^}]*)\}"
 )
 

@@ -32,10 +32,10 @@ The constructor's process was killed or crashed (`ray-oom-kill`, `worker-native-
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from raydoctor._pattern import pattern
 from raydoctor.case import Case
 from raydoctor.facts import WorkerExit
 from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
@@ -45,7 +45,7 @@ from raydoctor.signals import ACTOR_FAILED, RAY_EXCEPTION, RAYLET, WORKER_EXIT
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/actors.html"
 _OPENING = "The actor died because of an error raised in its creation task, "
-_CREATION = re.compile(
+_CREATION = pattern(
     r"raised in its creation task, ray::(?P<class>[^()\n]*)\.__init__\(\) \(pid=(?P<pid>\d+), "
     r"ip=(?P<ip>[^,)\s]+)(?:, actor_id=(?P<actor>[0-9a-f]{32}))?"
 )

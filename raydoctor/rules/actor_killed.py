@@ -150,7 +150,7 @@ def actor_killed(case: Case) -> Iterator[Finding]:
     groups: dict[tuple[str, str], list[Death]] = {}
     for death in actors.deaths(case):
         kind = next((k for k in _KINDS if k in death.cause), "")
-        if kind:
+        if kind and not _is_serves_own(case, death):
             groups.setdefault((kind, death.class_name), []).append(death)
     for (kind, _), found in groups.items():
         yield _finding(case, kind, found)
@@ -180,6 +180,16 @@ def _finding(case: Case, kind: str, found: list[Death]) -> Finding:
         remedies=_remedies(kind, first),
         covers=(*actors.all_events(found), *ends),
     )
+
+
+def _is_serves_own(case: Case, death: Death) -> bool:
+    """Serve kills replicas that it replaces, and its controller and proxies when it shuts down.
+
+    The former is the matter of Serve's own rules; the latter matters where a program minded.
+    """
+    if death.name.startswith("SERVE_REPLICA::"):
+        return True
+    return death.name.startswith("SERVE_") and not case.about(death.entity, "driver.exception")
 
 
 def _is_unsure(case: Case, kind: str) -> bool:

@@ -27,7 +27,7 @@ The program expects the name to be missing and catches the error: that is how on
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy
@@ -91,8 +91,7 @@ def _freed(at: str) -> dict[str, str]:
     return {"logs/gcs_server.out": line, "logs/raylet.out": ""}
 
 
-@dataclass(frozen=True, slots=True)
-class _Fate:
+class _Fate(NamedTuple):
     """What became of actors with a name."""
 
     says: str

@@ -30,7 +30,7 @@ a driver its actors end too: that is tidying up and not listed, unless another d
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from raydoctor import ids
 from raydoctor.case import Case
@@ -123,8 +123,7 @@ def _call(at: str, owner: str, cause: str) -> str:
 _SECOND_LOG = f"logs/python-core-driver-02000000{'f' * 48}_399.log"
 
 
-@dataclass(frozen=True, slots=True)
-class _Orphan:
+class _Orphan(NamedTuple):
     """An actor that went with its owner, and why that is known."""
 
     death: Death

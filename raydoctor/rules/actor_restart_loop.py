@@ -28,7 +28,7 @@ is not tried again (`actor-init-failed`).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from raydoctor import ids
 from raydoctor.case import Case
@@ -96,8 +96,7 @@ _DRIVER_DIED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Loop:
+class _Loop(NamedTuple):
     """An actor and those of its deaths that were alike."""
 
     actor: ActorInfo

@@ -28,6 +28,7 @@ import re
 from collections.abc import Iterator
 
 from raydoctor import ids
+from raydoctor._pattern import pattern
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
 from raydoctor.rule import Example, rule
@@ -35,13 +36,13 @@ from raydoctor.rules import _evidence as evidence
 from raydoctor.signals import ACTOR_FAILED, RAY_EXCEPTION, TASK_ATTEMPT_FAILED, WORKER_EXIT
 
 _A = "b1806ac952ef89a14d88127801000000"
-_ACTOR = re.compile(r"The actor (?P<actor>[0-9a-f]{32}) is unavailable: (?P<why>.*?)(?:\. The task may|$)", re.DOTALL)  # fmt: skip
-_RPC = re.compile(r"RPC [Ee]rror(?: message)?: (?P<words>.*?)(?: rpc_code|; RPC|$)", re.DOTALL)
+_ACTOR = pattern(r"The actor (?P<actor>[0-9a-f]{32}) is unavailable: (?P<why>.*?)(?:\. The task may|$)", re.DOTALL)  # fmt: skip
+_RPC = pattern(r"RPC [Ee]rror(?: message)?: (?P<words>.*?)(?: rpc_code|; RPC|$)", re.DOTALL)
 _ERROR = (
     f"ray.exceptions.ActorUnavailableError: The actor {_A} is unavailable: The actor is temporarily unavailable: RpcError: RPC "
     "error: keepalive watchdog timeout rpc_code: 14. The task may or may not have been executed on the actor.\n"
 )
-_WITHOUT_CAUSE = re.compile(
+_WITHOUT_CAUSE = pattern(
     r"^The actor died unexpectedly before finishing this task\.\n\tclass_name: *\n\tactor_id: (?P<actor>[0-9a-f]{32})\s*$"
 )
 _OLD_ERROR = f"ray.exceptions.RayActorError: The actor died unexpectedly before finishing this task.\n\tclass_name: \n\tactor_id: {_A}\n\n"

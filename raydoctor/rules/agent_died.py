@@ -27,7 +27,7 @@ agents itself (`ray-stopped`).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Gap, Link, Remedy, Subject
@@ -88,8 +88,7 @@ _PORT = (
 _LOST = "ray.exceptions.LocalRayletDiedError: The task's local raylet died. Check raylet.out for more information.\n"
 
 
-@dataclass(frozen=True, slots=True)
-class _Agent:
+class _Agent(NamedTuple):
     """The agent that took its raylet down, and what is known of its end."""
 
     name: str
@@ -206,13 +205,19 @@ def _finding(case: Case, raylet: DeadRaylet, agent: _Agent) -> Finding:
             *cluster.lost_jobs(case, raylet),
             *cluster.crashed_owners(errors),
         ),
-        caused_by=(Entity("gcs", "gcs"),),
+        caused_by=_without_gcs(case),
         subjects=(Subject("raylet", raylet.node, "raylet", raylet.pid, raylet.node),),
         severity="critical" if local else "error",
         remedies=_remedies(agent),
         covers=(*raylet.said, *raylet.seen, *agent.abnormal, *errors, *_echoes(case)),
         gaps=_gaps(case, agent, raylet.ip),
     )
+
+
+def _without_gcs(case: Case) -> tuple[Entity, ...]:
+    """Agents end when they lose the GCS: its end, or that it could not be reached (from any node)."""
+    nodes = dict.fromkeys((*case.ledger.node_ips, ""))
+    return (Entity("gcs", "gcs"), *(Entity("gcs-lost", node) for node in nodes))
 
 
 def _told(case: Case, told: list[Event]) -> Finding:
@@ -228,6 +233,7 @@ def _told(case: Case, told: list[Event]) -> Finding:
             *cluster.dead_node(case, told[0]["ip"]),
             *cluster.crashed_owners(errors),
         ),
+        caused_by=_without_gcs(case),
         subjects=(Subject("raylet", None, "raylet", told[0].pid),),
         severity="critical" if errors else "error",
         remedies=_remedies(agent),

@@ -28,10 +28,10 @@ The actor is not async, and waits for another actor (`actor-deadlock`) or for ta
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
+from raydoctor._pattern import pattern
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
 from raydoctor.rule import Example, Signal, rule
@@ -59,7 +59,7 @@ SLOW_STEP = Signal(
 )  # fmt: skip
 """asyncio's own, with PYTHONASYNCIODEBUG=1."""
 
-_SELECTS = re.compile(r"(?:^|\.)(?:select|_run_once|run_forever|_run|poll)$")
+_SELECTS = pattern(r"(?:^|\.)(?:select|_run_once|run_forever|_run|poll)$")
 _LONG_STEP = 5.0
 """Seconds: a shorter step is a slow one, no hang."""
 _DOC = "https://docs.ray.io/en/latest/ray-core/actors/async_api.html"
@@ -159,8 +159,7 @@ def async_actor_blocked(case: Case) -> Iterator[Finding]:
         yield _finding(case, blocked, workers.get(blocked.pid))
 
 
-@dataclass(frozen=True, slots=True)
-class _Blocked:
+class _Blocked(NamedTuple):
     """A process whose event loop stands, and what shows it."""
 
     pid: int
@@ -184,7 +183,7 @@ def _blocked(case: Case) -> list[_Blocked]:
     for dump in stacks.dumps(case):
         if told := _in_loop(dump):
             links = found[dump.pid].links if dump.pid in found else ()
-            found[dump.pid] = replace(told, links=(*links, *told.links))
+            found[dump.pid] = told._replace(links=(*links, *told.links))
     return list(found.values())
 
 
@@ -193,11 +192,10 @@ def _more(seen: _Blocked, event: Event) -> _Blocked:
         return seen
     if event.kind == "async.blocking_get":
         link = Link(event, "Ray says that a blocking ray.get stands in the event loop")
-        return replace(seen, what="waits in ray.get", links=(link, *seen.links))
+        return seen._replace(what="waits in ray.get", links=(link, *seen.links))
     seconds = float(event["seconds"])
     link = Link(event, f"asyncio says that one step took {seconds:.1f} s")
-    return replace(
-        seen,
+    return seen._replace(
         what=seen.what or "ran one step",
         seconds=max(seen.seconds, seconds),
         links=(*seen.links, link),

@@ -29,7 +29,7 @@ counted as dead is `node-died`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
@@ -165,8 +165,7 @@ def clock_skew(case: Case) -> Iterator[Finding]:
             yield _of_pause(case, node, checks)
 
 
-@dataclass(frozen=True, slots=True)
-class _Skew:
+class _Skew(NamedTuple):
     """By how much a node's clock is ahead of the head's, at least, and the two records that show it."""
 
     seconds: float

@@ -25,10 +25,10 @@ The node's own memory ran out (`ray-oom-kill`, `kernel-oom-kill`).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from raydoctor._pattern import pattern
 from raydoctor.case import Case
 from raydoctor.facts import WorkerExit
 from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
@@ -41,17 +41,17 @@ from raydoctor.signals import WORKER_EXIT
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/accelerators.html"
 _TORCH_DOC = "https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-alloc-conf"
-_OUT = re.compile(
+_OUT = pattern(
     r"CUDA out of memory|CUDA error: out of memory|CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED|cudaErrorMemoryAllocation"
 )
-_TRIED = re.compile(r"Tried to allocate (?P<size>[\d.]+ \w+)")
-_GPU = re.compile(
+_TRIED = pattern(r"Tried to allocate (?P<size>[\d.]+ \w+)")
+_GPU = pattern(
     r"GPU (?P<gpu>\d+)(?: has a total capaci?ty of (?P<total>[\d.]+ \w+) of which (?P<free>[\d.]+ \w+) is free"
     r"|; (?P<old_total>[\d.]+ \w+) total capacity;.*?(?P<old_free>[\d.]+ \w+) free)"
 )
-_OTHER = re.compile(r"Process (?P<pid>\d+) has (?P<size>[\d.]+ \w+) memory in use")
-_RESERVED = re.compile(r"(?P<size>[\d.]+ \w+) is reserved by PyTorch but unallocated")
-_ACTOR = re.compile(r"\bactor_id=([0-9a-f]{32})")
+_OTHER = pattern(r"Process (?P<pid>\d+) has (?P<size>[\d.]+ \w+) memory in use")
+_RESERVED = pattern(r"(?P<size>[\d.]+ \w+) is reserved by PyTorch but unallocated")
+_ACTOR = pattern(r"\bactor_id=([0-9a-f]{32})")
 _UNITS = {"bytes": 1.0, "KiB": 1024.0, "MiB": 1024.0**2, "GiB": 1024.0**3, "TiB": 1024.0**4}
 _PARTS = 2
 

@@ -32,6 +32,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from raydoctor._pattern import pattern
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy, Severity, Subject
 from raydoctor.rule import Example, rule
@@ -41,7 +42,7 @@ from raydoctor.signals import WORKER_EXIT
 
 _DOC = "https://docs.ray.io/en/latest/data/execution-configurations.html"
 _TIPS = "https://docs.ray.io/en/latest/data/performance-tips.html"
-_RUNNING = re.compile(
+_RUNNING = pattern(
     r"^  - (?P<operator>.+?): (?P<active>\d+) active task\(s\), (?P<finished>\d+) finished, ",
     re.MULTILINE,
 )

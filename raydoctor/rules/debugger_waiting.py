@@ -25,7 +25,7 @@ A client connected: then somebody is at work there.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
@@ -129,8 +129,7 @@ def debugger_waiting(case: Case) -> Iterator[Finding]:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Wait:
+class _Wait(NamedTuple):
     """A process that waits for a debugger's client."""
 
     pid: int

@@ -28,7 +28,7 @@ never over the threshold and spilling is switched off (`object-store-full`).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
@@ -124,8 +124,7 @@ def _store_overflowed(case: Case) -> bool:
     return bool(case.of("store.fallback_failed", "object.out_of_disk", "spill.failed"))
 
 
-@dataclass(frozen=True, slots=True)
-class _Disk:
+class _Disk(NamedTuple):
     """What the file-system monitor said, in bytes."""
 
     directory: str

@@ -24,10 +24,10 @@ The task failed: then `ray.get` raises that error, not this one.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
+from raydoctor._pattern import pattern
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy
 from raydoctor.rule import Example, Signal, rule
@@ -64,10 +64,10 @@ _SLACK = 5.0
 _FRAMES = 60
 """Lines of a traceback between that frame and the exception: Ray's own frames, three lines each."""
 
-_SECONDS = re.compile(r"timeout(?:_seconds)?=(?P<seconds>\d[\d_]*(?:\.\d+)?)")
-_TOLD = re.compile(r"within the timeout of (?P<ms>\d+)ms")
+_SECONDS = pattern(r"timeout(?:_seconds)?=(?P<seconds>\d[\d_]*(?:\.\d+)?)")
+_TOLD = pattern(r"within the timeout of (?P<ms>\d+)ms")
 """Ray 2.51 and later say it where objects could not be fetched (`_raylet.so` of 2.60)."""
-_CALLED = re.compile(r"(?P<function>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*?)\.remote\(")
+_CALLED = pattern(r"(?P<function>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*?)\.remote\(")
 
 
 @rule(
@@ -111,8 +111,7 @@ def get_timeout(case: Case) -> Iterator[Finding]:
         yield _finding(case, wait, events, nested)
 
 
-@dataclass(frozen=True, slots=True)
-class _Wait:
+class _Wait(NamedTuple):
     """For what a program waited, as far as its traceback is left."""
 
     function: str = ""

@@ -28,9 +28,9 @@ is `large-closure`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
+from raydoctor._pattern import pattern
 from raydoctor.case import Case
 from raydoctor.facts import WorkerExit
 from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
@@ -53,9 +53,7 @@ _W = "3fa2185144e3788c517e217f74cfab0f81ab74486cb0aaabaecaead4"
 _N = "eb7f4ca8aaaa54b51cc4bd1ea9b7ef447d180e345d90e2ced6af11db"
 _TASK = "c8ef45ccd0112571ffffffffffffffffffffffff01000000"
 _TEXT = "Sent message larger than max (4502277 vs. 2000000)"
-_SIZES = re.compile(
-    r"(?:Sent|Received) message larger than max \((?P<size>\d+) vs\. (?P<limit>\d+)\)"
-)
+_SIZES = pattern(r"(?:Sent|Received) message larger than max \((?P<size>\d+) vs\. (?P<limit>\d+)\)")
 
 TOO_LARGE = Signal(
     "message.too_large", " message larger than max (",

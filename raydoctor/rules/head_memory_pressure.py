@@ -25,10 +25,10 @@ Workers hold most of it (`ray-oom-kill`), or the kernel's OOM killer was first (
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
+from raydoctor._pattern import pattern
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
 from raydoctor.rule import Example, Signal, rule
@@ -56,14 +56,14 @@ NONE_LEFT = (
 )
 
 _DAEMONS = {
-    "the GCS": re.compile(r"/gcs_server\b"),
-    "the raylet": re.compile(r"/raylet/raylet\b"),
-    "a dashboard agent": re.compile(r"^ray::DashboardAgent|/dashboard/agent\.py"),
-    "a runtime environment agent": re.compile(r"^ray::RuntimeEnvAgent|/runtime_env/agent/main\.py"),
-    "the dashboard": re.compile(r"^ray-dashboard-|/dashboard/dashboard\.py"),
-    "the log monitor": re.compile(r"/log_monitor\.py"),
-    "the autoscaler's monitor": re.compile(r"/autoscaler/_private/monitor\.py"),
-    "a Ray Client server": re.compile(r"ray\.util\.client\.server"),
+    "the GCS": pattern(r"/gcs_server\b"),
+    "the raylet": pattern(r"/raylet/raylet\b"),
+    "a dashboard agent": pattern(r"^ray::DashboardAgent|/dashboard/agent\.py"),
+    "a runtime environment agent": pattern(r"^ray::RuntimeEnvAgent|/runtime_env/agent/main\.py"),
+    "the dashboard": pattern(r"^ray-dashboard-|/dashboard/dashboard\.py"),
+    "the log monitor": pattern(r"/log_monitor\.py"),
+    "the autoscaler's monitor": pattern(r"/autoscaler/_private/monitor\.py"),
+    "a Ray Client server": pattern(r"ray\.util\.client\.server"),
 }
 """Command lines of Ray 2.9 to 2.60."""
 _SHARE = 0.4
@@ -158,8 +158,7 @@ def head_memory_pressure(case: Case) -> Iterator[Finding]:
             yield _nothing_to_kill(case, node, events)
 
 
-@dataclass(frozen=True, slots=True)
-class _Hog:
+class _Hog(NamedTuple):
     """The process that held the memory."""
 
     who: str

@@ -27,12 +27,12 @@ its way up.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 
 from raydoctor import ids
+from raydoctor._pattern import pattern
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
 from raydoctor.rule import Example, rule
@@ -309,7 +309,7 @@ def _kind(report: Event) -> str:
     return "A task" if ids.job_of_driver(submitter) else "A task or actor"
 
 
-_ASKED = re.compile(r"Resources: \{(?P<needs>[^}]*)\}")
+_ASKED = pattern(r"Resources: \{(?P<needs>[^}]*)\}")
 
 
 def _asked(message: str) -> frozenset[tuple[str, float]]:

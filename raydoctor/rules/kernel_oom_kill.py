@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from raydoctor.case import Case
 from raydoctor.facts import WorkerExit
@@ -175,8 +175,7 @@ def _together(before: Event, event: Event) -> bool:
 # ---------------------------------------------------------------- whom it killed
 
 
-@dataclass(frozen=True, slots=True)
-class _Victim:
+class _Victim(NamedTuple):
     """A kernel record joined to one of Ray's processes."""
 
     kill: Kill

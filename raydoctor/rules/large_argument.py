@@ -31,6 +31,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from raydoctor._pattern import pattern
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Gap, Link, Remedy, Subject
 from raydoctor.rule import Example, Signal, rule
@@ -144,9 +145,7 @@ def large_argument(case: Case) -> Iterator[Finding]:
         yield _client(warned)
 
 
-_CALL = re.compile(
-    r"(?P<call>(?P<name>[\w.]+)(?:\.options\([^()]*\))?\.remote\((?P<args>[^()]*)\)?)"
-)
+_CALL = pattern(r"(?P<call>(?P<name>[\w.]+)(?:\.options\([^()]*\))?\.remote\((?P<args>[^()]*)\)?)")
 
 
 def _call(frames: str) -> str:
@@ -210,9 +209,7 @@ def _alike(group: tuple[int, int], size: int) -> bool:
     return abs(group[1] / group[0] - size) <= max(_MB, _ALIKE * size) if size else False
 
 
-_CREATED = re.compile(
-    r"^- objects created by worker: (\d+)\n- bytes created by worker: (\d+)", re.M
-)
+_CREATED = pattern(r"^- objects created by worker: (\d+)\n- bytes created by worker: (\d+)", re.M)
 
 
 def _created(text: str) -> tuple[int, int] | None:

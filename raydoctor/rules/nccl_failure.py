@@ -29,7 +29,7 @@ diagnosis stands above this one. Without a recorded end of a worker such a line 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from raydoctor.case import Case
 from raydoctor.facts import WorkerExit
@@ -82,8 +82,7 @@ _RAISED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Report:
+class _Report(NamedTuple):
     """A rank that waited in vain."""
 
     rank: int

@@ -26,6 +26,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from raydoctor._pattern import pattern
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy
 from raydoctor.rule import Example, rule
@@ -36,19 +37,19 @@ from raydoctor.rules import _waiting as waiting
 _LONGEST = 160
 _ADVICE = (
     (
-        re.compile(r"limit|quota", re.IGNORECASE),
+        pattern(r"limit|quota", re.IGNORECASE),
         "Raise the account's quota for that instance type, or let the type start fewer (max_workers)",
     ),
     (
-        re.compile(r"capacity|exhausted|stockout", re.IGNORECASE),
+        pattern(r"capacity|exhausted|stockout", re.IGNORECASE),
         "Let the type use another zone or instance type: the provider has none free where it asks",
     ),
     (
-        re.compile(r"unauthori[sz]ed|forbidden|denied|credential", re.IGNORECASE),
+        pattern(r"unauthori[sz]ed|forbidden|denied|credential", re.IGNORECASE),
         "Give the head's role or service account the right to start machines",
     ),
     (
-        re.compile(r"image|ami\b|notfound|not found", re.IGNORECASE),
+        pattern(r"image|ami\b|notfound|not found", re.IGNORECASE),
         "Correct the image (or subnet, key, group) that the type names",
     ),
 )
@@ -132,8 +133,8 @@ def _finding(case: Case, name: str, shown: list[Event], told: list[Event]) -> Fi
 
 
 def _remedies(name: str, why: str) -> Iterator[Remedy]:
-    for pattern, advice in _ADVICE:
-        if pattern.search(why):
+    for words, advice in _ADVICE:
+        if words.search(why):
             yield Remedy(advice, doc=autoscaler.AUTOSCALING_DOC)
             break
     yield Remedy(

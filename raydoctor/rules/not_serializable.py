@@ -26,10 +26,10 @@ A line of your own program stands right above `cannot pickle`: then your code pi
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
+from raydoctor._pattern import pattern
 from raydoctor.case import Case
 from raydoctor.facts import WorkerExit
 from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
@@ -127,8 +127,7 @@ def not_serializable(case: Case) -> Iterator[Finding]:
         yield _finding(case, refusals)
 
 
-@dataclass(frozen=True, slots=True)
-class _Refusal:
+class _Refusal(NamedTuple):
     """One thing that could not be pickled, or not rebuilt."""
 
     thing: str
@@ -192,8 +191,8 @@ def _thing(event: Event) -> tuple[str, str]:
     return what, f"the {what} {name}".strip()
 
 
-_OBJECT = re.compile(r"<(?:\w+ )?(?P<type>[\w.]+) object\b")
-_FUNCTION = re.compile(r"<function (?P<name>.+?)>?$")
+_OBJECT = pattern(r"<(?:\w+ )?(?P<type>[\w.]+) object\b")
+_FUNCTION = pattern(r"<function (?P<name>.+?)>?$")
 
 
 def _class_of(text: str) -> str:

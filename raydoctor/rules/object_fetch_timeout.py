@@ -26,9 +26,9 @@ ended (`owner-died`). A `ray.get` with a `timeout` that passed before the object
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
+from raydoctor._pattern import pattern
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Gap, Link, Remedy, Subject
 from raydoctor.rule import Example, Signal, rule
@@ -111,7 +111,7 @@ def object_fetch_timeout(case: Case) -> Iterator[Finding]:
             return
 
 
-_DEADLINE = re.compile(r"within the timeout of (?P<ms>\d+)ms")
+_DEADLINE = pattern(r"within the timeout of (?P<ms>\d+)ms")
 _NEAR = 2
 """Seconds: the wait is told once a second, and the wait for the object may begin before."""
 

@@ -27,7 +27,7 @@ OwnerDiedError on a raylet's graceful shutdown while the owner is well (ray issu
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from raydoctor import ids
 from raydoctor.case import Case
@@ -68,8 +68,7 @@ _OOM = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Loss:
+class _Loss(NamedTuple):
     event: Event
     object: str
     owner: str

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
@@ -184,8 +184,7 @@ def package_too_large(case: Case) -> Iterator[Finding]:
             yield _finding(case, [event], _refusal_of_upload(case, event))
 
 
-@dataclass(frozen=True, slots=True)
-class _Refusal:
+class _Refusal(NamedTuple):
     """Who refused what, in MiB."""
 
     told: Event

@@ -27,7 +27,7 @@ tasks that ask for more than its bundles hold.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
@@ -151,8 +151,7 @@ def placement_group_pending(case: Case) -> Iterator[Finding]:
         yield from _told_by_autoscaler(case)
 
 
-@dataclass(frozen=True, slots=True)
-class _Group:
+class _Group(NamedTuple):
     """A placement group's life in the GCS's log."""
 
     id: str
@@ -262,8 +261,7 @@ def _told_by_autoscaler(case: Case) -> Iterator[Finding]:
 # ---------------------------------------------------------------- what is missing
 
 
-@dataclass(frozen=True, slots=True)
-class _Lack:
+class _Lack(NamedTuple):
     """Why a group cannot be placed."""
 
     words: str

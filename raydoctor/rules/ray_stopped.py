@@ -101,6 +101,9 @@ def _from_outside(case: Case, event: Event) -> bool:
     return case.stopped_at(case.node_of(event.source)) <= event.at
 
 
+_LOST_ITS_NODE = ("node has died", "node dying", "dead or unavailable", "local raylet")
+
+
 def _drivers_own_end(case: Case, at: float) -> bool:
     """The driver itself shut Ray down: it said goodbye around then and complained of nothing."""
     goodbye = [e for e in case.of("driver.goodbye") if e.at is not None and abs(e.at - at) < 10]
@@ -115,7 +118,7 @@ def _was_felt(case: Case) -> bool:
     """
     whole = "gcs" in case.ledger.stops
     silent = not case.roles & {"driver", "job-driver", "core-driver"}
-    lost = any(" node " in e.message or "raylet" in e.message for e in lost_driver_errors(case))
+    lost = any(w in e.message for e in lost_driver_errors(case) for w in _LOST_ITS_NODE)
     return not whole or silent or lost or bool(_complaints(case))
 
 

@@ -127,7 +127,7 @@ def _finding(case: Case, node: str, events: list[Event], actors: list[str]) -> F
         explains=(Entity("serve-proxy", node), *killed),
         subjects=(Subject("node", node, None),),
         count=tries,
-        severity="error" if seen else "warning",
+        severity="error" if seen else "info",  # else the next one was in time for everybody
         remedies=_remedies(),
         covers=(*events, *seen),
     )

@@ -25,10 +25,10 @@ slowly (`spill-heavy`).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
+from raydoctor._pattern import pattern
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy, Severity, Subject
 from raydoctor.rule import Example, Signal, rule
@@ -177,8 +177,7 @@ def _tracebacks(case: Case, error: str) -> Iterator[Event]:
 # ---------------------------------------------------------------- set-up
 
 
-@dataclass(frozen=True, slots=True)
-class _Setup:
+class _Setup(NamedTuple):
     """Where it failed: in the driver, before Ray starts, or in starting IO workers."""
 
     event: Event
@@ -287,7 +286,7 @@ _KEEP_FILES = Remedy(
     ),
     doc=_DOC,
 )
-_QUOTED = re.compile(r"'(?P<directory>/[^']*?)(?:/ray_spilled_objects[^']*)?'")
+_QUOTED = pattern(r"'(?P<directory>/[^']*?)(?:/ray_spilled_objects[^']*)?'")
 
 
 def _writable(error: str) -> Remedy:

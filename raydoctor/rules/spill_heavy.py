@@ -25,7 +25,7 @@ full (`disk-full`), or nothing more can be spilled (`object-store-full`).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
@@ -100,8 +100,7 @@ def spill_heavy(case: Case) -> Iterator[Finding]:
             yield _finding(case, node, told, volume)
 
 
-@dataclass(frozen=True, slots=True)
-class _Volume:
+class _Volume(NamedTuple):
     """What a node spilled in all."""
 
     bytes: int

@@ -27,10 +27,10 @@ An exception in an actor's constructor is `actor-init-failed`; something that ca
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from raydoctor._pattern import pattern
 from raydoctor.case import Case
 from raydoctor.model import Event, Finding, Link, Remedy, Subject
 from raydoctor.rule import Example, rule
@@ -82,7 +82,7 @@ _DEBUGGER_DOC = "https://docs.ray.io/en/latest/ray-observability/ray-distributed
 _DEPENDENCIES_DOC = "https://docs.ray.io/en/latest/ray-core/handling-dependencies.html"
 _EXCEPTIONS_DOC = "https://docs.ray.io/en/latest/ray-core/objects/serialization.html#custom-serializers-for-exceptions"
 _LONGEST = 160
-_MODULE = re.compile(r"No module named '(?P<module>[\w.]+)'")
+_MODULE = pattern(r"No module named '(?P<module>[\w.]+)'")
 _PASSING = (
     "ConnectionError", "ConnectionResetError", "ConnectionRefusedError", "TimeoutError", "HTTPError", "URLError",
     "ReadTimeout", "ConnectTimeout", "BrokenPipeError", "ClientError", "EndpointConnectionError", "SSLError",

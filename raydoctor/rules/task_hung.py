@@ -31,7 +31,7 @@ The worker waits for others itself (`nested-get-deadlock`, `actor-deadlock`), st
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from raydoctor.case import Case
 from raydoctor.model import Entity, Finding, Gap, Link, Remedy, Subject
@@ -155,8 +155,7 @@ def task_hung(case: Case) -> Iterator[Finding]:
         yield _finding(sorted(hung.values(), key=lambda h: (-h.lasted, h.pid)))
 
 
-@dataclass(frozen=True, slots=True)
-class _Hung:
+class _Hung(NamedTuple):
     """A task that does not end, and how that shows."""
 
     name: str

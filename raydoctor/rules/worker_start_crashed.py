@@ -28,9 +28,9 @@ The process is `still alive` (`worker-start-slow`), the environment could not ev
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
+from raydoctor._pattern import pattern
 from raydoctor.case import Case
 from raydoctor.model import Entity, Finding, Link, Remedy, Subject
 from raydoctor.rule import Example, rule
@@ -40,10 +40,10 @@ from raydoctor.rules._traceback import Raised
 from raydoctor.rules._worker_start import Starts
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/handling-dependencies.html"
-_HIDDEN = re.compile(
+_HIDDEN = pattern(
     r"module '(?P<module>\w+)' has no attribute|cannot import name '\w+' from (?:partially initialized module )?'(?P<package>\w+)'"
 )
-_MISSING = re.compile(r"No module named '(?P<module>[\w.]+)'")
+_MISSING = pattern(r"No module named '(?P<module>[\w.]+)'")
 
 _TRACEBACK = (
     f"Traceback (most recent call last):\n{worker_start.TRACEBACK.sample.partition(chr(10))[0]}\n    import ray\n"
@@ -143,6 +143,7 @@ def _finding(case: Case, one: Starts) -> Finding:
         _headline(one, raised, names),
         tuple(_links(one, raised)),
         explains=(Entity("start-crashed", one.node), *one.entities),
+        caused_by=(Entity("ports", one.node), Entity("ports", "")),
         subjects=(
             Subject("node", one.node or None, one.ip or None),
             *(Subject("task", None, n) for n in names[:9]),

@@ -25,9 +25,9 @@ The address is another name or interface of the same head, or the program starts
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
+from raydoctor._pattern import pattern
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy
 from raydoctor.rule import Example, Signal, rule
@@ -55,7 +55,7 @@ _NONE = Signal(
 _JOB_DOC = (
     "https://docs.ray.io/en/latest/cluster/running-applications/job-submission/quickstart.html"
 )
-_NUMERIC = re.compile(r"\d+\.\d+\.\d+\.\d+")
+_NUMERIC = pattern(r"\d+\.\d+\.\d+\.\d+")
 _LOOPBACK = ("127.", "0.0.0.0")
 
 _STAMP = "2026-11-21 10:51:13,506\tINFO worker.py:1841 -- "
