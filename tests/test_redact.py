@@ -677,6 +677,7 @@ HOSTILE = {
     "curls": "curl " * 40_000,
     "keys": ("-----BEGIN PRIVATE K" + "EY-----") * 5_000,
     "web tokens": ("ey" + "J") * 70_000,
+    "hyphens": "sk-" * 70_000,
     "env_vars": 'env_vars: {"a": ' * 12_000,
     "pairs": '{"name": "x_token", ' * 10_000,
     "colons": "a:" * 100_000,

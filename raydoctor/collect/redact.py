@@ -4,9 +4,9 @@ A secret is recognised by its *shape* (`AKIA…`, a JSON web token, a private ke
 assigned to (`--token X`, `"password": "X"`, `HF_KEY=X`, a header, a cookie, `env_vars` of a runtime
 environment), by its *place* in a URL, or because the caller says so. A bare random string is none of these
 and stays: Ray's ids, session names, hashes of wheels and of commits are random strings too, and are what
-evidence is made of. That is why nothing here measures entropy, and why this is not `detect-secrets`: it
-leans on entropy, tells which line is suspect, and does not know the surroundings met here (dumps of
-environments, command lines, JSON in a string).
+evidence is made of. That is why nothing here measures entropy, and why this is not `detect-secrets` (1.5):
+of 300 kB of Ray's logs its line scanner calls 23,000 strings secrets of high entropy, at 0.14 MB/s, and of a
+private key it finds the first line.
 
 Speed comes from looking for reasons to look: some literals (`bytes.find`), and runs of 20 characters that
 may be a token, which are found in a translated copy, where such a run is a literal too. Only lines that give
@@ -73,7 +73,7 @@ _SHAPES: Mapping[str, str] = {
     "gitlab": r"gl(?:pat|ptt|dt|rt|cbt|agent|soat|ft|imt|oas|ffct)-[\w-]{20,}",
     "huggingface": r"(?:hf_|api_org_)[A-Za-z0-9]{20,}",
     "anthropic": r"sk-ant-[\w-]{20,}",
-    "openai": r"(?:sk|sess)-(?=[\w-]*\d)[\w-]{20,}",
+    "openai": r"(?:sk|sess)-(?=[\w-]{0,200}\d)[\w-]{20,}",
     "slack": r"(?:xox[a-z](?:\.xox[a-z])?|xapp)-[A-Za-z0-9-]{10,}",
     "slack_webhook": r"(?<=hooks\.slack\.com/)(?:services|workflows|triggers)/[\w/+-]{20,}",
     "stripe": r"(?:[sr]k_(?:live|test|prod)|whsec)_[A-Za-z0-9]{16,}",
@@ -83,7 +83,7 @@ _SHAPES: Mapping[str, str] = {
     "pypi": r"pypi-[\w-]{30,}",
     "databricks": r"dapi[0-9a-f]{32}(?:-\d+)?",
     "wandb": r"wandb_v1_\w{20,}",
-    "jwt": r"eyJ[\w-]{8,}(?:\.[\w-]{8,}){1,4}(?:\.[\w-]*)?",
+    "jwt": r"eyJ[\w-]{8,1000}(?:\.[\w-]{8,}){1,4}(?:\.[\w-]*)?",
     "vault": r"hv[sbr]\.[\w-]{20,}",
     "doppler": r"dp\.(?:st|pt|ct|sa|scim|audit)\.(?:[\w-]+\.)?[A-Za-z0-9]{30,}",
     "age_key": r"AGE-(?:SECRET-KEY|PLUGIN-[A-Z]+)-[0-9A-Z]{40,}",
@@ -153,8 +153,8 @@ _KEY_LAST = re.compile(
 # ---------------------------------------------------------------- places
 
 _URL = re.compile(
-    rb"[A-Za-z][A-Za-z0-9+.-]{0,40}:(?:\\?/){2}(?P<user>[^\s/:@\"'<>?#]*)"
-    rb"(?::(?P<password>[^\s\"'<>/?#]*|(?!\d{1,5}/)[^\s\"'<>@]*))?@(?=[\w\[.$%-])"
+    rb"[A-Za-z][A-Za-z0-9+.-]{0,40}:(?:\\?/){2}(?P<user>[^\s/:@\"'<>?#]{0,500})"
+    rb"(?::(?P<password>[^\s\"'<>/?#]{0,500}|(?!\d{1,5}/)[^\s\"'<>@]{0,500}))?@(?=[\w\[.$%-])"
 )
 _PLACES = tuple(
     (kind, word, re.compile(place))
@@ -176,7 +176,7 @@ _PLACES = tuple(
         (
             "password",
             b"curl",
-            rb"\bcurl\b.*?\s(?:-u|--user|--proxy-user)[\s=]*\\*[\"']?[^\s:\"']{1,200}:(?P<s>[^\s<\"']+)",
+            rb"\bcurl\b.{0,500}?\s(?:-u|--user|--proxy-user)[\s=]*\\*[\"']?[^\s:\"']{1,200}:(?P<s>[^\s<\"']+)",
         ),
         (
             "password",
@@ -750,7 +750,7 @@ class Redactor:
         named = str(value.get("name") or value.get("key") or "") if "value" in value else ""
         result = {}
         for key, inner in value.items():
-            name = named if key == "value" and _kind_of_name(named)[1] else str(key)
+            name = named if key == "value" and _kind_of_name(named)[0] else str(key)
             shown = self.redact(key) if isinstance(key, str) else key
             result[shown] = self._under(name, inner)
         return result
