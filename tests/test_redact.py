@@ -543,7 +543,7 @@ KEPT = [
     "Missing authorization header in request! Rejecting the request; it must have a token.",
     "object store 1.5 GiB, 1073741824 bytes, used 12345678901", "public_key=ab12cd34ef56ab12", "next_token=abc123def456abc",
     "    @     0x7f1234567890  (unknown)", "PYTHONPATH=/home/user:/home/user/lib", "SKLEARN_TASK_DISK", "disk-usage-of-the-object-store-1",
-    "author: somebody", "authority=10.0.0.1:6379", "node:10.0.0.7 : 1.0", "compass: north", "bypass=1",
+    "author: somebody", "authority=10.0.0.1:6379", "node:10.0.0.7 : 1.0", "compass: north", "secret: my-secret-name not found", "bypass=1",
 ]  # fmt: skip
 
 

@@ -261,7 +261,7 @@ _CERTAIN = (
                 ),
                 *("client", "sas", "fernet", "write", "instrumentation"),
             )
-            for ending in ("", "s", "id", "base64")
+            for ending in ("", "s", "id", "base", "base64")
         ),
     ),
 )
@@ -515,6 +515,8 @@ def _is_said(match: re.Match[bytes], line: bytes, name: str, value: bytes) -> bo
     before = line[: match.start()]
     if name.lower() == "token" and before.endswith((b" ID ", b" id ")):
         return False
+    if name.lower().endswith("secret"):
+        value = value.replace(b"-", b"")  # the name of one, as Kubernetes gives it
     is_word = value.isalpha() and (value[1:].islower() or value.isupper()) and len(value) < 20
     if not is_word or name.lower().endswith("authorization"):
         return True
