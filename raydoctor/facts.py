@@ -189,10 +189,10 @@ def _nodes(ledger: Ledger, by_kind: Mapping[str, list[Event]]) -> None:
         ledger.node_ips.setdefault(event["node"], event["ip"])
         ledger.raylet_files[event.source.path] = event["node"]
     _rotated_raylets(ledger, by_kind)
-    itself = {(e.source.path, e.pid) for e in by_kind.get("raylet.ends_itself", ())}
+    itself = {(e.source.node, e.pid) for e in by_kind.get("raylet.ends_itself", ())}
     for event in by_kind.get("raylet.sigterm", ()):
         node = node_of_file(ledger, event.source.path)
-        if event.at is not None and (event.source.path, event.pid) not in itself:
+        if event.at is not None and (event.source.node, event.pid) not in itself:
             ledger.stops.setdefault(node, event.at)
     for event in by_kind.get("gcs.sigterm", ()):
         if event.at is not None:

@@ -180,6 +180,8 @@ def task_exception(case: Case) -> Iterator[Finding]:
         failure = seen.failure
         if failure.is_rays_own or is_about_pickling(failure.raised) or _is_of_another_rule(failure):
             continue
+        if failure.raised is None and not seen.event["inner"]:
+            continue  # cut off before it says what was raised: it may be anybody's end
         kind, place = kind_and_place(seen)
         groups.setdefault((failure.function, kind, str(place or "")), _Group()).add(seen)
     for (function, kind, _), group in groups.items():

@@ -143,7 +143,10 @@ def _finding(case: Case, one: Starts) -> Finding:
         _headline(one, raised, names),
         tuple(_links(one, raised)),
         explains=(Entity("start-crashed", one.node), *one.entities),
-        caused_by=(Entity("ports", one.node), Entity("ports", "")),
+        caused_by=tuple(
+            Entity("ports", node)
+            for node in ((one.node, "") if one.node else (*case.ledger.node_ips, ""))
+        ),
         subjects=(
             Subject("node", one.node or None, one.ip or None),
             *(Subject("task", None, n) for n in names[:9]),
