@@ -117,9 +117,9 @@ def _accounted(candidates: Iterable[_Candidate]) -> dict[int, tuple[Entity, ...]
     """Identity of an event -> what the findings explain that have it among their evidence."""
     found: dict[int, tuple[Entity, ...]] = {}
     for candidate in candidates:
-        finding = candidate.finding
-        for event in (*(link.event for link in finding.chain), *finding.covers):
-            found[id(event)] = (*found.get(id(event), ()), *sorted(candidate.held))
+        finding, held = candidate.finding, tuple(sorted(candidate.held))
+        for event in {id(e) for e in (*(link.event for link in finding.chain), *finding.covers)}:
+            found[event] = (*found[event], *held) if event in found else held
     return found
 
 

@@ -317,6 +317,22 @@ RAY_EXCEPTION = Signal(
     fold=("type", "inner"),
 )
 
+TRACEBACK = Signal(
+    "log.traceback",
+    "Traceback (most recent call last):",
+    r"^Traceback \(most recent call last\):",
+    (
+        *DRIVER,
+        *("worker-err", "io-worker", "client-server", "serve", "data", "train"),
+        *("dashboard", "dashboard-agent", "runtime-env-agent", "monitor", "log-monitor"),
+    ),
+    "Traceback (most recent call last):",
+    extent="traceback",
+    symptom=True,
+)
+"""The one signal of this literal: a second would make a storm of tracebacks several times as slow. What rules
+want of tracebacks they find in the event's message."""
+
 FACTS: tuple[Signal, ...] = (
     *RAY_VERSION,
     RAYLET_STARTED,

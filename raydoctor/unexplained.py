@@ -19,6 +19,7 @@ from raydoctor._pattern import pattern
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Unexplained
 from raydoctor.rule import Signal
+from raydoctor.signals import TRACEBACK
 
 _TEXT = 300
 _TEMPLATE = 160
@@ -35,7 +36,6 @@ _PYTHON = (
     *("dashboard", "dashboard-agent", "runtime-env-agent", "monitor", "log-monitor"),
     *("client-server", "serve", "data", "train"),
 )
-_MAY_RAISE = ("worker-err", "io-worker", "driver", "job-driver", "client-server", *_PYTHON)
 _OBSERVERS = frozenset(
     (*_PYTHON, "core-driver", "core-worker", "core-io", "worker-err", "io-worker")
 )
@@ -45,7 +45,6 @@ _KINDS = {"log.critical": 0, "log.traceback": 2, "log.error": 3}
 """Kinds of what no rule asked for, by gravity; 1 is a symptom that a rule knows and cannot explain."""
 _SYMPTOM = 1
 _BESIDE_S = 2.0
-_CONTEXT = frozenset({*_KINDS, "driver.traceback"})
 """Events that do not mean that somebody recognised the record."""
 _NOT_ERRORS = (
     ":info_message:",  # advice for the driver, of level E so that it is streamed
@@ -61,7 +60,7 @@ def signals(roles: Iterable[str]) -> list[Signal]:
     """What to look for in a capture that has files of these roles."""
     present = frozenset(roles)
     cpp = tuple(err if err in present else out for err, out in _TWINS)
-    return [*_cpp((*cpp, "core-driver")), *_python(), _traceback()]
+    return [*_cpp((*cpp, "core-driver")), *_python(), TRACEBACK]
 
 
 def _cpp(roles: tuple[str, ...]) -> Iterator[Signal]:
@@ -114,18 +113,6 @@ def _python() -> Iterator[Signal]:
             fold=("place",),
             with_header=True,
         )
-
-
-def _traceback() -> Signal:
-    return Signal(
-        "log.traceback",
-        "Traceback (most recent call last):",
-        r"^Traceback \(most recent call last\):",
-        _MAY_RAISE,
-        "Traceback (most recent call last):",
-        extent="traceback",
-        symptom=True,
-    )
 
 
 # ---------------------------------------------------------------- accounting
@@ -261,7 +248,7 @@ class _Recognised:
         self._lines: dict[str, list[tuple[int, int]]] = {}
         self._words: set[tuple[object, ...]] = set()
         for event in events:
-            if event.kind in _CONTEXT:
+            if event.kind in _KINDS:
                 if event.kind != "log.traceback" and event.kind in _KINDS:
                     self._hold(event, inner_only=True)
                 continue

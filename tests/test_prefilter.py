@@ -130,6 +130,7 @@ def test_several_rg_share_the_literals_of_a_large_file(content: bytes) -> None:
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
         patch.setattr(prefilter, "LARGE", 0)
         patch.setattr(prefilter, "LITERALS_PER_PASS", 4)
+        patch.setattr(prefilter, "_SHARED_FROM", 4)
         patch.setattr(prefilter, "_READ", 64)
         file = os.path.join(folder, "raylet.out")
         data = content * 5

@@ -14,7 +14,7 @@ from raydoctor.model import Event, Severity
 from raydoctor.rule import Signal
 from raydoctor.rules import _evidence as evidence
 from raydoctor.rules import _resources as resources
-from raydoctor.signals import CORE, DRIVER, DRIVER_GONE, RAYLET, WORKER_DISCONNECTED
+from raydoctor.signals import CORE, DRIVER, DRIVER_GONE, RAYLET, TRACEBACK, WORKER_DISCONNECTED
 
 _WHO = r"(?:actor or task with ID (?P<task>[0-9a-f]{48})|lease with ID (?P<lease>[0-9a-f]{64}))"
 _TASK = "ffffffffffffffffc49f0dc5b78fa1b30dbe726e01000000"
@@ -120,10 +120,6 @@ CLIENT_GONE = Signal(
     "NodeManager::DisconnectClient, disconnect_type=3, has creation task exception = false",
 )  # fmt: skip
 """2.9.3 to 2.40, without an id; a driver's own record follows on the next line."""
-TRACEBACK = Signal(
-    "driver.traceback", "Traceback (most recent call last):", r"^Traceback \(most recent call last\):", DRIVER,
-    "Traceback (most recent call last):",
-)  # fmt: skip
 INTERRUPTED = Signal(
     "driver.interrupted", "KeyboardInterrupt", r"^KeyboardInterrupt\b", DRIVER, "KeyboardInterrupt"
 )
@@ -296,7 +292,8 @@ def severity(case: Case) -> Severity:
     """
     seen = case.roles & set(DRIVER)
     content = _ended_in_order(case)
-    raised = case.of("driver.exception", "driver.traceback", "driver.interrupted")
+    raised = case.of("driver.exception", "driver.interrupted")
+    raised += [e for e in case.of(TRACEBACK.kind) if e.source.role in DRIVER]
     open_jobs = any(job.ended is None for job in case.ledger.jobs.values())
     return "warning" if seen and content and not raised and not open_jobs else "error"
 

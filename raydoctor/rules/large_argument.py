@@ -37,7 +37,7 @@ from raydoctor.model import Entity, Event, Finding, Gap, Link, Remedy, Subject
 from raydoctor.rule import Example, Signal, rule
 from raydoctor.rules import _evidence as evidence
 from raydoctor.rules import _store as store
-from raydoctor.signals import DRIVER, RAY_EXCEPTION
+from raydoctor.signals import DRIVER, RAY_EXCEPTION, TRACEBACK
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/patterns/pass-large-arg-by-value.html"
 _ALIKE = 0.1
@@ -60,10 +60,9 @@ _FRAMES = (
     "The object cannot be created because the local object store is full and the local disk's utilization is over capacity "
     "(95% by default).Tip: Use `df` on this node to check disk usage and `ray memory` to check object store memory usage.\n"
 )
-REFUSED = Signal(
-    "argument.refused", "Traceback (most recent call last):",
+_REFUSED = pattern(
     r"^Traceback \(most recent call last\):\n(?P<frames>(?:(?!Traceback ).)*?) in ray\._raylet\.prepare_args_internal\n"
-    r"  File [^\n]* in ray\._raylet\.CoreWorker\.put_serialized_object_and_increment_local_ref", DRIVER, _FRAMES, extent="record",
+    r"  File [^\n]* in ray\._raylet\.CoreWorker\.put_serialized_object_and_increment_local_ref", re.DOTALL,
 )  # fmt: skip
 """`_raylet.pyx`: this function puts arguments above `max_direct_call_object_size`; it has that name from 2.9.3 to 2.60."""
 CLIENT = Signal(
@@ -103,7 +102,7 @@ _OWN_PUT = _FRAMES.replace("prepare_args_internal", "CoreWorker.put_object").rep
     severity="error",
     rank=64,
     looks_for=(
-        REFUSED, CLIENT, store.OUT_OF_DISK, *store.DISK_OVER, *store.FALLBACK_FAILED, store.SPILLED, store.STORE_SIZE, RAY_EXCEPTION,
+        TRACEBACK, CLIENT, store.OUT_OF_DISK, *store.DISK_OVER, *store.FALLBACK_FAILED, store.SPILLED, store.STORE_SIZE, RAY_EXCEPTION,
     ),
     examples=(
         Example(
@@ -136,9 +135,10 @@ _OWN_PUT = _FRAMES.replace("prepare_args_internal", "CoreWorker.put_object").rep
 def large_argument(case: Case) -> Iterator[Finding]:
     """One finding per calling line that was refused, and Ray Client's warning."""
     calls: dict[str, list[tuple[Event, Event]]] = {}
-    for event in case.of("argument.refused"):
-        if error := _error_of(case, event):
-            calls.setdefault(_call(event["frames"]), []).append((event, error))
+    for event in case.of(TRACEBACK.kind):
+        found = _REFUSED.search(event.message) if event.source.role in DRIVER else None
+        if found and (error := _error_of(case, event)):
+            calls.setdefault(_call(found["frames"]), []).append((event, error))
     for call, refused in calls.items():
         yield _refused(case, call, refused)
     if warned := case.of("client.large_messages"):

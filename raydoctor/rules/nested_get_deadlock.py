@@ -40,7 +40,7 @@ from raydoctor.rules import _calls as calls
 from raydoctor.rules import _evidence as evidence
 from raydoctor.rules import _resources as resources
 from raydoctor.rules import _waiting as waiting
-from raydoctor.signals import DRIVER, RAY_EXCEPTION
+from raydoctor.signals import DRIVER, RAY_EXCEPTION, TRACEBACK
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/patterns/nested-tasks.html"
 _ERROR = "ray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n"
@@ -94,7 +94,7 @@ def _logs(leases: int, calling: int = 0) -> dict[str, str]:
     tier="root",
     severity="error",
     rank=75,
-    looks_for=(waiting.STARVED, *waiting.CALLER_GONE, waiting.INTERRUPTED, waiting.TRACEBACK, RAY_EXCEPTION),
+    looks_for=(waiting.STARVED, *waiting.CALLER_GONE, waiting.INTERRUPTED, TRACEBACK, RAY_EXCEPTION),
     examples=(
         Example(
             "two tasks hold both licences and wait for children that need one each",
