@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from raydoctor import diagnosis
+from raydoctor import diagnosis, rules
 from raydoctor.capture.open import open_capture
 from raydoctor.model import Report, Unexplained
 from raydoctor.render.json import render
@@ -36,6 +36,25 @@ HARMLESS = [
 
 def expected(fixture: Path) -> dict[str, Any]:
     return tomllib.loads((fixture / "fixture.toml").read_text())
+
+
+NOT_PROVOKED = {
+    "cuda-oom": "needs a GPU",
+    "nccl-failure": "needs GPUs",
+    "ray-check-failed": "a defect of Ray's own",
+    "serve-proxy-unready": "Ray 2.9 on a busy machine; no capture of it is small",
+    "task-queue-backlog": "needs more than a thousand actors",
+}
+"""Rules without a fixture, and why; their examples have the words of Ray's sources."""
+
+
+def test_every_other_rule_has_a_fixture() -> None:
+    found = {
+        told["rule"]
+        for fixture in ALL
+        for told in json.loads((fixture / "report.json").read_text())["diagnoses"]
+    }
+    assert set(rules.names()) - found == set(NOT_PROVOKED)
 
 
 def report_of(fixture: Path) -> Report:
