@@ -152,8 +152,8 @@ SKIPPED_FOLDERS = frozenset(
         "nsight",
     )
 )
-SKIPPED_PREFIXES = ("ray_spilled_objects_",)
 """Parts of a session that hold no log: virtual environments, spilled objects, dashboards' settings."""
+SKIPPED_PREFIXES = ("ray_spilled_objects_",)
 
 
 ARCHIVE_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.zst", ".tar.bz2", ".zip")

@@ -287,18 +287,17 @@ def _remedies(crash: Crash) -> tuple[Remedy, ...]:
 
 def _reproduce(crash: Crash) -> Remedy:
     place = crash.place
+    run = "python -X faulthandler your_script.py   # "
     if place is None or not place.is_user_code or not place.function.isidentifier():
-        steps: tuple[str, ...] = (
-            "python -X faulthandler your_script.py   # the same call, without Ray",
+        return Remedy(
+            "Make it crash without Ray", (f"{run}the same call, without Ray",), doc=_DEBUG
         )
-        return Remedy("Make it crash without Ray", steps, doc=_DEBUG)
-    module = place.file.rpartition("/")[2].removesuffix(".py")
-    call = (
-        f'python -X faulthandler -c "from {module} import {place.function}; {place.function}(...)"'
-    )
+    # No import of the function is advised: it may be a method, and `@ray.remote` hides what can be called.
     return Remedy(
         f"Make {place.function} crash without Ray, with the same input",
-        (f"{call}   # {place.file}:{place.line}",),
+        (
+            f"{run}what {place.function} does at {place.file}:{place.line}, outside of tasks and actors",
+        ),
         doc=_DEBUG,
     )
 
