@@ -126,6 +126,8 @@ SHAPES: tuple[_Shape, ...] = (
     _shape("train-app", r"ray-train-app.*\.log", f"ray-train-app-worker-{_W}.log"),
     _shape("train", r"ray-train.*\.log", f"ray-train-sys-worker-{_W}.log"),
     _shape("pip-packages", r"pip_packages\.txt", "pip_packages.txt"),
+    _shape("live", r"live-[a-z-]+\.json", "live-tasks.json"),
+    _shape("manifest", r"raydoctor\.json", "raydoctor.json"),
 )
 
 _INITIALS = {"kernel": "dkj", "serve": "cpr", "stack": "rps"}
@@ -139,6 +141,8 @@ for _each in SHAPES:
         _BY_INITIAL.setdefault(_letter, []).append(_each)
 
 SUBFOLDERS_OF_LOGS = frozenset({"old", "events", "export_events", "ray-data", "train", "serve"})
+SIBLINGS_OF_LOGS = frozenset({"logs", "live"})
+"""Folders of a node: what Ray wrote, and what a live collection did."""
 
 SKIPPED_FOLDERS = frozenset(
     (
@@ -206,7 +210,7 @@ def node_label(folder: str) -> str:
     parts = [p for p in folder.split("/") if p]
     while parts and parts[-1] in SUBFOLDERS_OF_LOGS:
         parts.pop()
-    if parts and parts[-1] == "logs":
+    if parts and parts[-1] in SIBLINGS_OF_LOGS:
         parts.pop()
     if parts and (parts[-1].startswith("session_")):
         parts.pop()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from raydoctor.capture.open import Capture
 from raydoctor.case import Case, order
 from raydoctor.model import Event, Gap, Source
-from raydoctor.read import dumps, ending, foreign, stacks, structured
+from raydoctor.read import dumps, ending, foreign, live, stacks, structured
 from raydoctor.read.clock import Clock
 from raydoctor.read.keep import Draft
 from raydoctor.read.scan import finish, scan
@@ -52,6 +52,7 @@ def read(capture: Capture, signals: Iterable[Signal]) -> Reading:
     events = merge_twins(finish(result.drafts, result.clock))
     events += structured.read(capture.files, result.gaps)
     events += stacks.read(capture.files, result.gaps)
+    events += live.read(capture.files, result.gaps)
     events += dumps.read(capture.files, events, result.clock, result.gaps)
     events, elsewhere = foreign.without_foreign(sorted(events, key=order), capture.sources)
     names = _names_of_dead(capture.files, events)

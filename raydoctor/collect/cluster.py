@@ -1,0 +1,63 @@
+"""Which cluster is looked at: where it is, and how to ask it.
+
+A value that discovery makes and collectors read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Token(NamedTuple):
+    """The auth token that this user would send; never written, never shown."""
+
+    value: str
+    origin: str
+    """Where it is from, for gaps and `check`: `RAY_AUTH_TOKEN`, a path."""
+
+    def __repr__(self) -> str:
+        """Without the value: a traceback or a log may print it."""
+        return f"Token(origin={self.origin!r})"
+
+
+class Daemon(NamedTuple):
+    """A process of Ray's own, by identity."""
+
+    kind: str
+    """`raylet`, `gcs_server`, `dashboard`, `monitor`, `log_monitor`, `agent`, `runtime_env_agent`, `client_server`."""
+    pid: int
+    started_at: float
+    """Epoch seconds: pid and this identify a process."""
+    state: str
+    """One letter of `/proc/PID/stat`: `T` is stopped, `Z` defunct, `D` waits for the disk."""
+    session_dir: str = ""
+    node_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """One cluster, as the processes and files of this machine show it."""
+
+    session_dir: str = ""
+    """Empty: it lives elsewhere, only its address is known."""
+    gcs_address: str = ""
+    dashboard_address: str = ""
+    """`host:port`; empty where none is known."""
+    node_ids: tuple[str, ...] = ()
+    """Nodes whose raylet runs (or ran) on this machine: their logs and processes are here."""
+    daemons: tuple[Daemon, ...] = ()
+    token: Token | None = None
+    token_mode: bool | None = None
+    """Whether the cluster was started to demand a token, where a process of it says so."""
+    ray_folder: str = ""
+    """Ray's package folder that its processes run from, for its gRPC stubs; empty where it cannot be read."""
+
+    def of(self, kind: str) -> tuple[Daemon, ...]:
+        """Its daemons of one kind on this machine."""
+        return tuple(d for d in self.daemons if d.kind == kind)
+
+    @property
+    def is_up(self) -> bool:
+        """Whether anything of it runs here, or it is elsewhere and has an address."""
+        return any(d.state != "Z" for d in self.daemons) or not self.session_dir

@@ -1,0 +1,107 @@
+"""Tables that a live collection wrote (`live/live-<name>.json`) -> events, one a row.
+
+The event's kind is `live.<name>`; its fields are the row's: scalars as text (`None` is empty, truth is
+`true` or `false`), lists and objects as JSON. `rules/_live.py` turns them back. Each table also gives one
+event `live.table` with its name, source, total and number of rows: "no row" and "not looked" differ.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from raydoctor.model import Event, Gap, Source
+from raydoctor.read.entities import in_fields
+
+_LIMIT = 256 << 20
+_SHOWN = 300
+
+
+def read(files: dict[Source, str], gaps: list[Gap]) -> list[Event]:
+    """Events of every table; a table that cannot be read is a gap, a damaged row is passed over."""
+    events: list[Event] = []
+    for source, file in files.items():
+        if source.role != "live":
+            continue
+        try:
+            with open(file, "rb") as stream:
+                events += _table(source, stream.read(_LIMIT))
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or "damaged"
+            gaps.append(Gap(source.path, f"could not be read: {why}"))
+    return events
+
+
+def _table(source: Source, data: bytes) -> Iterator[Event]:
+    head_line, _, rest = data.partition(b"\n")
+    head: Any = json.loads(head_line + b"]}")
+    if not isinstance(head, dict) or not isinstance(head.get("table"), str):
+        raise ValueError(head_line[:80])
+    at = float(head["at"])
+    rows = 0
+    offset = len(head_line) + 1
+    for number, raw in enumerate(rest.split(b"\n"), 2):
+        line = raw.removesuffix(b",")
+        if line.startswith(b"{") and (row := _row(line)) is not None:
+            rows += 1
+            place = _Place(source, number, offset)
+            yield _event(f"live.{head['table']}", place, row, at)
+        offset += len(raw) + 1
+    told = {
+        "name": head["table"],
+        "from": head.get("from"),
+        "total": head.get("total"),
+        "rows": rows,
+    }
+    yield _event("live.table", _Place(source, 1, 0), told, at)
+
+
+def _row(line: bytes) -> dict[str, Any] | None:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return row if isinstance(row, dict) else None
+
+
+class _Place(NamedTuple):
+    source: Source
+    line: int
+    offset: int
+
+
+def _event(kind: str, place: _Place, row: dict[str, Any], at: float) -> Event:
+    fields = {name: _as_text(value) for name, value in row.items()}
+    pid = fields.get("worker_pid") or fields.get("pid") or ""
+    return Event(
+        kind,
+        *place,
+        _shown(row),
+        fields.get("message", ""),
+        at,
+        pid=int(pid) if pid.isdigit() and pid.isascii() and len(pid) < 11 else None,
+        fields=fields,
+        entities=in_fields(fields),
+    )
+
+
+def _as_text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _shown(row: dict[str, Any]) -> str:
+    """The row as a line for people: `name=train state=RUNNING worker_pid=812 …`."""
+    told = []
+    for name, value in row.items():
+        if value in (None, "", [], {}) or (
+            isinstance(value, (list, dict)) and len(str(value)) > 80
+        ):
+            continue
+        told.append(f"{name}={_as_text(value)}")
+    line = " ".join(told)
+    return line if len(line) <= _SHOWN else f"{line[:_SHOWN]} …"
