@@ -152,9 +152,7 @@ class RealRay:
                     self._note(each)
         for process in psutil.process_iter():
             with suppress(psutil.Error, OSError):
-                if any(str(self.folder) in word for word in process.cmdline()):
-                    self._note(process)
-                elif process.environ().get("RAYDOCTOR_TEST") == str(self.folder):
+                if any(str(self.folder) in word for word in process.cmdline()) or process.environ().get("RAYDOCTOR_TEST") == str(self.folder):
                     self._note(process)
 
     def _note(self, process: psutil.Process) -> None:
