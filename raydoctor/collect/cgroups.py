@@ -1,0 +1,156 @@
+"""The memory cgroup of a process, of either version: its limit, what it uses, how often its limit was hit.
+
+Facts: Documentation/admin-guide/cgroup-v1/memory.rst and cgroup-v2.rst of Linux. A process's cgroup is
+named in `/proc/PID/cgroup`, relative to a root that `/proc/self/mountinfo` tells: in a container both may
+begin with the container's own path, or not, so the mount's root is taken off.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator
+from typing import NamedTuple
+
+UNLIMITED = 1 << 60
+"""Version 1 writes "no limit" as the largest number of pages, in bytes."""
+
+
+class Cgroup(NamedTuple):
+    """One memory cgroup."""
+
+    folder: str
+    version: int
+    top: str
+    """Where its hierarchy is mounted: no cgroup above that can be seen."""
+
+
+class Usage(NamedTuple):
+    """What a memory cgroup says of itself, in bytes; None where it does not say."""
+
+    limit: int | None
+    used: int | None
+    """Without the page cache that the kernel would give up first (`inactive_file`)."""
+    swap: int | None
+    events: dict[str, int]
+    """`oom_kill`: processes of it that the kernel killed; `max`: how often it was at its limit; …"""
+
+
+class _Mount(NamedTuple):
+    folder: str
+    root: str
+    version: int
+
+
+def of_process(pid: int | str) -> Cgroup | None:
+    """The memory cgroup of a process (`self` is this one); None where there is none or it cannot be seen."""
+    mounts = _mounts()
+    for line in _lines(f"/proc/{pid}/cgroup"):
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        is_v1 = "memory" in controllers.split(",")
+        if not is_v1 and number != "0":
+            continue
+        mount = mounts.get(1 if is_v1 else 2)
+        folder = _below(mount, path) if mount else ""
+        if mount and folder and _has_memory(folder, mount):
+            return Cgroup(folder, mount.version, mount.folder)
+    return None
+
+
+def _mounts() -> dict[int, _Mount]:
+    """The mounted memory hierarchies, by version."""
+    found: dict[int, _Mount] = {}
+    for line in _lines("/proc/self/mountinfo"):
+        place, _, kind = line.partition(" - ")
+        words, told = place.split(), kind.split()
+        if len(words) < 5 or len(told) < 3:
+            continue
+        if told[0] == "cgroup2":
+            found.setdefault(2, _Mount(words[4], words[3], 2))
+        elif told[0] == "cgroup" and "memory" in told[2].split(","):
+            found.setdefault(1, _Mount(words[4], words[3], 1))
+    return found
+
+
+def _below(mount: _Mount, path: str) -> str:
+    """The folder of a cgroup. One outside what is mounted (`/../…`) cannot be seen."""
+    if path.startswith("/.."):
+        return ""
+    inside = posixpath.relpath(path, mount.root) if mount.root != "/" else path.lstrip("/")
+    if inside.startswith(".."):
+        # The path is relative to a cgroup namespace already.
+        inside = path.lstrip("/")
+    return posixpath.normpath(posixpath.join(mount.folder, inside))
+
+
+def _has_memory(folder: str, mount: _Mount) -> bool:
+    if mount.version == 1:
+        return _number(f"{folder}/memory.usage_in_bytes") is not None
+    # The root of version 2 has no limit and no `memory.current`; it says nothing that the host does not.
+    return _number(f"{folder}/memory.current") is not None
+
+
+def above(cgroup: Cgroup) -> Iterator[Cgroup]:
+    """The cgroups that hold it, the nearest first."""
+    folder = cgroup.folder
+    while folder != cgroup.top and folder.startswith(f"{cgroup.top}/"):
+        folder = posixpath.dirname(folder)
+        yield cgroup._replace(folder=folder)
+
+
+def usage(cgroup: Cgroup) -> Usage:
+    """What it says now."""
+    return _usage_v1(cgroup.folder) if cgroup.version == 1 else _usage_v2(cgroup.folder)
+
+
+def _usage_v1(folder: str) -> Usage:
+    cache = _pairs(f"{folder}/memory.stat").get("total_inactive_file", 0)
+    memory = _number(f"{folder}/memory.usage_in_bytes")
+    both = _number(f"{folder}/memory.memsw.usage_in_bytes")
+    limit = _number(f"{folder}/memory.limit_in_bytes")
+    events = _pairs(f"{folder}/memory.oom_control")
+    events["max"] = _number(f"{folder}/memory.failcnt") or 0
+    return Usage(
+        limit if limit is not None and limit < UNLIMITED else None,
+        None if memory is None else max(0, memory - cache),
+        None if both is None or memory is None else max(0, both - memory),
+        {name: count for name, count in events.items() if name in _EVENTS},
+    )
+
+
+def _usage_v2(folder: str) -> Usage:
+    cache = _pairs(f"{folder}/memory.stat").get("inactive_file", 0)
+    memory = _number(f"{folder}/memory.current")
+    events = _pairs(f"{folder}/memory.events")
+    return Usage(
+        _number(f"{folder}/memory.max"),
+        None if memory is None else max(0, memory - cache),
+        _number(f"{folder}/memory.swap.current"),
+        {name: count for name, count in events.items() if name in _EVENTS},
+    )
+
+
+_EVENTS = ("oom", "oom_kill", "max", "high")
+
+
+def _number(path: str) -> int | None:
+    """The number in a file; None for `max`, and where there is no such file."""
+    told = next(iter(_lines(path)), "")
+    return int(told) if told.isdigit() else None
+
+
+def _pairs(path: str) -> dict[str, int]:
+    found = {}
+    for line in _lines(path):
+        name, _, number = line.partition(" ")
+        if number.isdigit():
+            found[name] = int(number)
+    return found
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as stream:
+            return stream.read().splitlines()
+    except OSError:
+        return []
