@@ -1,0 +1,234 @@
+"""The processes of this machine, as the system shows them: `/proc` on Linux, psutil elsewhere.
+
+Reading one process never fails: it may be gone or another user's, and then there is nothing to tell (None,
+or an empty tuple). Nothing of an environment is returned but the names that were asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import psutil
+
+LINUX = sys.platform.startswith("linux")
+_KERNEL_THREAD = 0x00200000
+"""PF_KTHREAD in the flags of `/proc/PID/stat` (linux/sched.h)."""
+
+
+class Process(NamedTuple):
+    """One process; its pid and `started_at` together are its identity."""
+
+    pid: int
+    name: str
+    """At most 15 bytes on Linux: `ray::train_step`, `raylet`, `python3.11`."""
+    state: str
+    """`R S D T Z …`; `Z` has ended and its parent has not asked for its exit status."""
+    ppid: int
+    pgid: int
+    sid: int
+    started_at: float
+    """Epoch seconds, as `psutil.Process.create_time()` counts them."""
+    cpu_seconds: float
+    rss: int
+
+
+def table() -> dict[int, Process]:
+    """Every process but the kernel's own threads, by pid."""
+    found = _linux() if LINUX else _elsewhere()
+    return {process.pid: process for process in found}
+
+
+def read(pid: int) -> Process | None:
+    """One process, or None where it is gone."""
+    if LINUX:
+        return _stat(pid, _boot_time())
+    return next((p for p in _elsewhere() if p.pid == pid), None)
+
+
+def command(pid: int) -> tuple[str, ...]:
+    """Its command line; empty for a defunct process and for one that may not be read.
+
+    A process that renamed itself (setproctitle: Ray's workers) fills the rest with NULs; they are dropped.
+    """
+    if LINUX:
+        words = _bytes(pid, "cmdline").split(b"\0")
+        return tuple(word.decode("utf-8", "replace") for word in words if word)
+    with _quietly():
+        return tuple(_psutil(pid).cmdline())
+    return ()
+
+
+def environment(pid: int, names: Iterable[str]) -> dict[str, str] | None:
+    """Those of these variables that it was started with; None where its environment may not be read."""
+    wanted = frozenset(names)
+    if not LINUX:
+        with _quietly():
+            return {k: v for k, v in _psutil(pid).environ().items() if k in wanted}
+        return None
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as stream:
+            data = stream.read()
+    except OSError:
+        return None
+    found = {}
+    for item in data.split(b"\0"):
+        name, is_set, value = item.partition(b"=")
+        if is_set and (key := name.decode("utf-8", "replace")) in wanted:
+            found[key] = value.decode("utf-8", "replace")
+    return found
+
+
+def files(pid: int) -> tuple[str, ...]:
+    """Paths of the files that it has open (also of deleted ones); empty where that may not be read."""
+    if not LINUX:
+        with _quietly():
+            return tuple(file.path for file in _psutil(pid).open_files())
+        return ()
+    folder = f"/proc/{pid}/fd"
+    found = []
+    with suppress(OSError):
+        for name in os.listdir(folder):
+            with suppress(OSError):
+                path = os.readlink(f"{folder}/{name}")
+                if path.startswith("/"):
+                    found.append(path.removesuffix(" (deleted)"))
+    return tuple(dict.fromkeys(found))
+
+
+def output(pid: int) -> tuple[str, ...]:
+    """Paths of its standard output and standard error, where these are files (Linux only)."""
+    found = []
+    for number in (1, 2):
+        with suppress(OSError):
+            path = os.readlink(f"/proc/{pid}/fd/{number}")
+            if path.startswith("/"):
+                found.append(path.removesuffix(" (deleted)"))
+    return tuple(dict.fromkeys(found))
+
+
+def owner(pid: int) -> int | None:
+    """The user id that it runs as."""
+    if not LINUX:
+        with _quietly():
+            return int(_psutil(pid).uids().effective)
+        return None
+    try:
+        return os.stat(f"/proc/{pid}").st_uid
+    except OSError:
+        return None
+
+
+@cache
+def user(uid: int) -> str:
+    """The name of a user, or the number where it has none (containers)."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+# ------------------------------------------------------------------ Linux
+
+
+def _linux() -> Iterator[Process]:
+    boot = _boot_time()
+    for name in os.listdir("/proc"):
+        if name.isdigit() and (process := _stat(int(name), boot)) is not None:
+            yield process
+
+
+def _stat(pid: int, boot: float) -> Process | None:
+    # Fields of proc(5), counted from the state, which follows the name in parentheses.
+    head, _, rest = _bytes(pid, "stat", most=4096).rpartition(b")")
+    fields = rest.split()
+    if len(fields) < 22 or int(fields[6]) & _KERNEL_THREAD:
+        return None
+    ticks, page = _units()
+    return Process(
+        pid,
+        head.partition(b"(")[2].decode("utf-8", "replace"),
+        fields[0].decode(),
+        int(fields[1]),
+        int(fields[2]),
+        int(fields[3]),
+        boot + int(fields[19]) / ticks,
+        (int(fields[11]) + int(fields[12])) / ticks,
+        int(fields[21]) * page,
+    )
+
+
+def _bytes(pid: int, name: str, most: int = 1 << 20) -> bytes:
+    try:
+        # The plain system calls: a file object costs three times as much, and there are many files.
+        file = os.open(f"/proc/{pid}/{name}", os.O_RDONLY)
+        try:
+            return os.read(file, most)
+        finally:
+            os.close(file)
+    except OSError:
+        return b""
+
+
+@cache
+def _units() -> tuple[int, int]:
+    return os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
+
+
+@cache
+def _boot_time() -> float:
+    # As psutil reads it, so that both name a process by the same second.
+    with open("/proc/stat", "rb") as stream:
+        for line in stream:
+            if line.startswith(b"btime"):
+                return float(line.split()[1])
+    return 0.0
+
+
+# ------------------------------------------------------------------ elsewhere
+
+_STATES = {
+    "running": "R",
+    "sleeping": "S",
+    "idle": "S",
+    "disk-sleep": "D",
+    "stopped": "T",
+    "zombie": "Z",
+}
+
+
+def _elsewhere() -> Iterator[Process]:
+    import psutil
+
+    for process in psutil.process_iter():
+        with _quietly(), process.oneshot():
+            yield Process(
+                process.pid,
+                process.name(),
+                _STATES.get(str(process.status()), "S"),
+                process.ppid(),
+                os.getpgid(process.pid),
+                os.getsid(process.pid),
+                process.create_time(),
+                float(sum(process.cpu_times()[:2])),
+                process.memory_info().rss,
+            )
+
+
+def _psutil(pid: int) -> psutil.Process:
+    import psutil
+
+    return psutil.Process(pid)
+
+
+def _quietly() -> suppress:
+    import psutil
+
+    return suppress(psutil.Error, OSError)
