@@ -34,6 +34,7 @@ from raydoctor.model import (
 from raydoctor.plugins import Catalogue
 from raydoctor.read import build
 from raydoctor.rule import Rule, Signal
+from raydoctor.scrub import scrub
 
 
 @dataclass(slots=True, eq=False)
@@ -89,7 +90,8 @@ def run(
     findings = [candidate.finding for candidate in candidates]
     left = unexplained.account(case, kinds, findings, since, until)
     stats = Stats(time.monotonic() - began, reading.hits, len(case.events), len(rules))
-    return Report(_info(capture, case), diagnoses, left, tuple(dict.fromkeys(gaps)), stats)
+    report = Report(_info(capture, case), diagnoses, left, tuple(dict.fromkeys(gaps)), stats)
+    return scrub(report, capture.secrets)
 
 
 # ---------------------------------------------------------------- findings

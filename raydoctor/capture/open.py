@@ -31,6 +31,8 @@ from raydoctor.model import Gap, Source
 
 STREAM_LIMIT = 8 << 30
 """Bytes of standard input or a pipe: they are written to a temporary file, and may never end."""
+_MOST_HELD = 200
+"""Files without a name at once: each takes a descriptor, and a process may have as few as 1,024."""
 _LOOKED_FOR = (
     "Looked for a session folder (…/session_*/), its logs/, a tree with such folders, an archive "
     "of them, or one log file. To see a real failure explained: raydoctor demo"
@@ -48,7 +50,11 @@ class Capture:
     gaps: list[Gap] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     """For stderr: what was chosen and how to choose otherwise."""
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+    """What no report may show: the token of the cluster that was asked."""
     _temporary: Path | None = None
+    _held: list[int] = field(default_factory=list)
+    """Descriptors of files that have no name."""
 
     @property
     def sources(self) -> tuple[Source, ...]:
@@ -67,8 +73,28 @@ class Capture:
                 ) from None
         return self._temporary
 
+    def add(self, path: str, data: bytes) -> None:
+        """Add a file that a collector brought, if it is one that a diagnosis reads."""
+        if source := identify(path, len(data)):
+            self.files[source] = self._hold(data)
+
+    def _hold(self, data: bytes) -> str:
+        """Keep bytes where they can be read by path: in memory, which a full disk does not hinder."""
+        if sys.platform == "linux" and len(self._held) < _MOST_HELD:
+            number = os.memfd_create("raydoctor")
+            self._held.append(number)
+            with open(number, "wb", closefd=False) as out:
+                out.write(data)
+            return f"/proc/{os.getpid()}/fd/{number}"
+        handle, name = tempfile.mkstemp(dir=self.temporary())
+        with open(handle, "wb") as out:
+            out.write(data)
+        return name
+
     def close(self) -> None:
         """Remove the private folder."""
+        while self._held:
+            os.close(self._held.pop())
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
             self._temporary = None

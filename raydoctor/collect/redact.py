@@ -26,6 +26,8 @@ from functools import cache, lru_cache
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from raydoctor._pattern import pattern
+
 _CHUNK = 1 << 20
 _LONG = 1 << 20
 """A line longer than this is not waited for: it is redacted window by window."""
@@ -36,7 +38,7 @@ _SHORT = 8
 _TINY = 4
 
 _HELD = rb"<secret:[a-z0-9-]+-\d+>"
-_PLACEHOLDER = re.compile(_HELD)
+_PLACEHOLDER = pattern(_HELD)
 
 
 class _Span(NamedTuple):
@@ -138,13 +140,13 @@ _KEY_BEGIN = rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
 _KEY_END = rb"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
 _KEY_LINES = 20
 """After so many lines of others, a key that began and did not go on is over."""
-_PRIVATE_KEY = re.compile(
+_PRIVATE_KEY = pattern(
     _KEY_BEGIN + rb"(?:(?P<body>.*?)(?P<end>" + _KEY_END + rb")|(?P<cut>[\w+/=\\:,\s-]*))",
     re.DOTALL,
 )
-_KEY_ENDS = re.compile(_KEY_END)
-_KEY_RUN = re.compile(rb"(?P<s>[A-Za-z0-9+/=]{40,})")
-_KEY_LAST = re.compile(
+_KEY_ENDS = pattern(_KEY_END)
+_KEY_RUN = pattern(rb"(?P<s>[A-Za-z0-9+/=]{40,})")
+_KEY_LAST = pattern(
     # The short last line of a body: alone on its line, or no word and behind a prefix that others write.
     rb"(?:[\s\"']*|.*[\])|m:]\s+(?=\S*[=\d]|\S*[a-z][A-Z]))"
     rb"(?P<s>[A-Za-z0-9+/]{2,76}={0,2})(?:\\[nr])*\\*[\"',]*\s*$"
@@ -152,12 +154,12 @@ _KEY_LAST = re.compile(
 
 # ---------------------------------------------------------------- places
 
-_URL = re.compile(
+_URL = pattern(
     rb"[A-Za-z][A-Za-z0-9+.-]{0,40}:(?:\\?/){2}(?P<user>[^\s/:@\"'<>?#]{0,500})"
     rb"(?::(?P<password>[^\s\"'<>/?#]{0,500}|(?!\d{1,5}/)[^\s\"'<>@]{0,500}))?@(?=[\w\[.$%-])"
 )
 _PLACES = tuple(
-    (kind, word, re.compile(place))
+    (kind, word, pattern(place))
     for kind, word, place in (
         (
             "token",
@@ -207,32 +209,32 @@ _VALUE = (
     rb"(?:[bBrRuUfF]{0,2}(?P<vq>" + _QUOTE + rb")" + _SCHEME + rb"(?P<quoted>.*?)"
     rb"(?:(?<!\\)(?P=vq)|$)|" + _SCHEME + rb"(?P<bare>" + _HELD + rb"|" + _BARE + rb"))"
 )
-_ASSIGNED = re.compile(
+_ASSIGNED = pattern(
     rb"(?<![\w.-])(?P<name>[\w-][\w.-]{0,199})(?![\w.-])(?P<nq>" + _QUOTE + rb")?(?:"
     rb"\]?\s*(?P<sep>:\s*(?:str|bytes|Optional\[str\]|str \| None|SecretStr)\s*=|:=|=>|!?={1,3}|:)\s*"
     rb"|(?P<encoded>%3[DdAa])"
     rb"|(?P<pair>\s*,\s*)(?=[bru]?" + _QUOTE + rb")"
     rb"|(?P<blank>\s+|\0)(?!-))" + _VALUE
 )
-_HINT = re.compile(
+_HINT = pattern(
     rb"(?:token|secret|pass|pwd|credential|key|auth|cookie|sig|bearer|pat|jwt|dsn|sas|string)[\w.-]*"
     rb"(?:" + _QUOTE + rb")?\]?\s*(?:[=:,!%\0]|" + _QUOTE + rb")|-\w[\w.-]*[\s\0]"
 )
 """What a line in lower case holds if `_ASSIGNED` may find a secret's name in it."""
-_NAMED_PAIR = re.compile(
+_NAMED_PAIR = pattern(
     rb"(?i)(?<![\w-])(?:name|key)" + _QUOTE + rb"?\s*[:=]\s*(?:" + _QUOTE + rb")?(?P<name>[\w.-]{1,200})"
     rb"(?:" + _QUOTE + rb")?\s*,?\s*(?:(?P<next>$)|(?:" + _QUOTE + rb")?value" + _QUOTE + rb"?\s*[:=]\s*"
     + _VALUE + rb")"
 )  # fmt: skip
-_NEXT_VALUE = re.compile(rb"(?i)^\s*(?:" + _QUOTE + rb")?value" + _QUOTE + rb"?\s*:\s*" + _VALUE)
-_BLOCK_SCALAR = re.compile(rb"^\s*(?:- )?(?P<name>[\w.-]{1,200}):\s*(?P<next>[|>][+-]?)\s*$")
-_INDENTED = re.compile(rb"^\s+(?P<bare>\S.*?)\s*$")
-_COOKIE = re.compile(
+_NEXT_VALUE = pattern(rb"(?i)^\s*(?:" + _QUOTE + rb")?value" + _QUOTE + rb"?\s*:\s*" + _VALUE)
+_BLOCK_SCALAR = pattern(rb"^\s*(?:- )?(?P<name>[\w.-]{1,200}):\s*(?P<next>[|>][+-]?)\s*$")
+_INDENTED = pattern(rb"^\s+(?P<bare>\S.*?)\s*$")
+_COOKIE = pattern(
     rb"(?i)(?<![\w-])(?:set-)?cookies?" + _QUOTE + rb"?\s*[:=]\s*(?:" + _QUOTE + rb")?"
     rb"(?P<s>[^\s\"'\0<{=]+=[^\"'\0\r\\]+)"
 )
-_ENV_VARS = re.compile(rb"env_vars" + _QUOTE + rb"?\s*[=:]\s*\{")
-_ENV_PAIR = re.compile(
+_ENV_VARS = pattern(rb"env_vars" + _QUOTE + rb"?\s*[=:]\s*\{")
+_ENV_PAIR = pattern(
     rb"[\s,]*" + _QUOTE + rb"[^\"'\\]*" + _QUOTE + rb"\s*:\s*"
     rb"(?:(?P<vq>" + _QUOTE + rb")(?P<quoted>.*?)(?:(?<!\\)(?P=vq)|$)|(?P<bare>[^\s,}\"']+))"
 )
@@ -266,14 +268,14 @@ _CERTAIN = (
     ),
 )
 """Endings of names, lower-case and without punctuation, that hold a secret whatever its shape."""
-_LIKELY = re.compile(
+_LIKELY = pattern(
     r"(?:^|[_.\-])(?:pass|pat|sig|auth|key|apikeys?|dsn|sas)$|signature$|sessionid$|tokens$",
     re.IGNORECASE,
 )
 """Names that also hold other things, so that the value has to look like a secret."""
-_LOUD_KEY = re.compile(r"[A-Z][A-Z0-9_]*_(?:KEY|KEYS|PASS|AUTH|PAT)$|^-.*-key$")
+_LOUD_KEY = pattern(r"[A-Z][A-Z0-9_]*_(?:KEY|KEYS|PASS|AUTH|PAT)$|^-.*-key$")
 """How an environment and an option name a secret."""
-_NOT_SECRET = re.compile(
+_NOT_SECRET = pattern(
     # What a model or a parser calls a token, and what pages through a list.
     r"(?:pad|eos|bos|unk|cls|sep|mask|image|video|audio|num|max|min|next|continuation|page|start|end|stop|"
     r"special|per|cancellation|cluster|prompt|first|last|output|input|draft|new|generated|this|each|"
@@ -281,19 +283,19 @@ _NOT_SECRET = re.compile(
     r"|^(?:unexpected|invalid|missing|expired|unknown|bad|wrong|nosuch|no|public|foreign|primary|partition|sort)"
     r"|(?:bypass|compass)$"
 )
-_PLAIN = re.compile(
+_PLAIN = pattern(
     rb"(?i:none|null|nil|nan|true|false|yes|no|on|off|undefined|str|string|bytes|int|bool|unset|empty|required|"
     rb"enabled|disabled|missing|incorrect|invalid|token|hidden|masked|x+|\*+|\.+|-+|optional\[.*|"
     rb"\[?\W?(?:redacted|filtered|removed)\W?\]?)"
     rb"|\$(?:[A-Z_][A-Z0-9_]*|[{(].*)|%\(\w+\)s|%s|\{\w*\}?|<[^<>]*>|\d{1,6}"
 )
-_CODE = re.compile(rb"(?:self|os|cls|args|config|settings|kwargs)\.[a-z_.]+.*|[a-z_][a-z_.]*\(.*")
-_PATH = re.compile(
+_CODE = pattern(rb"(?:self|os|cls|args|config|settings|kwargs)\.[a-z_.]+.*|[a-z_][a-z_.]*\(.*")
+_PATH = pattern(
     rb"(?:~|\.{1,2})?/(?:tmp|home|root|etc|var|opt|usr|mnt|run|secrets?|data|dev|Users)(?:/.*)?"
     rb"|(?:~|\.{1,2})?(?:/?[\w.-]+/)*[\w-]+\.(?:pem|json|key|crt|cer|ya?ml|txt|toml|ini|cfg|py)(?::\d+)?|~/.*"
 )
-_RANDOM = re.compile(rb"(?=\D*\d)(?=[^A-Za-z]*[A-Za-z])[\w+/=.~%-]{12,}")
-_ORDINARY = re.compile(
+_RANDOM = pattern(rb"(?=\D*\d)(?=[^A-Za-z]*[A-Za-z])[\w+/=.~%-]{12,}")
+_ORDINARY = pattern(
     rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|(?:[0-9a-f]{4})+|session_[\d_-]+|[\w.-]*:\d+|[\d.:TZ+-]+"
     rb"|/.*|[a-z_.]+\d{0,4}"
 )
@@ -353,7 +355,7 @@ _WORDS = tuple(
 """In lower case; each line that holds one is looked at."""
 _RUN = b"a" * 20
 _RUNS = bytes(97 if (c < 128 and chr(c).isalnum()) or c in b"_-" else 32 for c in range(256))
-_ONLY_ID = re.compile(
+_ONLY_ID = pattern(
     # Ids, snake_case, UPPER_CASE and settings (RAY_memory_usage_threshold), CamelCase, dashboard threads.
     rb"(?:(?:worker-|session_|node_|(?:CPU|bundle)_group_)?[0-9a-f_-]{20,}|[a-z_-]{20,}|(?:[A-Z]{2,}_)+[A-Za-z_]+"
     rb"|(?:t?ray-dashboard-)?(?:[A-Z]{1,3}[a-z]{2,})+[A-Z]{0,3}(?:-\d+)?)(?![\w-])"
@@ -533,8 +535,8 @@ def _next_line_spans(line: bytes, state: _State) -> Iterator[_Span]:
     state.kind = ""
     if b":" not in line:
         return
-    for pattern, value in ((_BLOCK_SCALAR, _INDENTED), (_NAMED_PAIR, _NEXT_VALUE)):
-        found = pattern.search(line)
+    for shape, value in ((_BLOCK_SCALAR, _INDENTED), (_NAMED_PAIR, _NEXT_VALUE)):
+        found = shape.search(line)
         if found and found["next"] is not None:
             kind, certain = _kind_of_name(found["name"].decode("ascii", "replace"))
             state.kind, state.certain, state.value = kind, certain, value
@@ -558,13 +560,13 @@ def _env_spans(line: bytes, at: int) -> Iterator[_Span]:
 
 # ---------------------------------------------------------------- addresses
 
-_IPV4 = re.compile(rb"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w-]|\.\d)")
-_IPV4_DASHED = re.compile(rb"(?<![\w.-])ip-\d{1,3}(?:-\d{1,3}){3}(?:\.[a-z][\w.-]*[a-z])?(?![\w-])")
-_IPV6 = re.compile(
+_IPV4 = pattern(rb"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w-]|\.\d)")
+_IPV4_DASHED = pattern(rb"(?<![\w.-])ip-\d{1,3}(?:-\d{1,3}){3}(?:\.[a-z][\w.-]*[a-z])?(?![\w-])")
+_IPV6 = pattern(
     rb"(?<![\w:.)>])(?=[0-9A-Fa-f]*:)(?:[0-9A-Fa-f]{0,4}:){2,7}"
     rb"(?:[0-9A-Fa-f]{1,4}|(?:\d{1,3}\.){3}\d{1,3})?(?![\w:])"
 )
-_VERSION_BEFORE = re.compile(rb"(?i)(?:[=<>~!]=|[<>]|version[\"'\s:=]{0,4}|\bv|\bray |[a-z0-9]-)$")
+_VERSION_BEFORE = pattern(rb"(?i)(?:[=<>~!]=|[<>]|version[\"'\s:=]{0,4}|\bv|\bray |[a-z0-9]-)$")
 
 
 def _address_spans(block: bytes, hosts: re.Pattern[bytes] | None) -> Iterator[_Span]:
@@ -576,8 +578,8 @@ def _address_spans(block: bytes, hosts: re.Pattern[bytes] | None) -> Iterator[_S
     for match in _IPV6.finditer(block):
         if any(digit in match[0] for digit in b"0123456789") and _is_someones(match[0]):
             yield _Span(*match.span(), "ip")
-    for pattern in (_IPV4_DASHED, hosts):
-        for match in pattern.finditer(block) if pattern else ():
+    for shape in (_IPV4_DASHED, hosts):
+        for match in shape.finditer(block) if shape else ():
             yield _Span(*match.span(), "host")
 
 
