@@ -127,6 +127,7 @@ SHAPES: tuple[_Shape, ...] = (
     _shape("train", r"ray-train.*\.log", f"ray-train-sys-worker-{_W}.log"),
     _shape("pip-packages", r"pip_packages\.txt", "pip_packages.txt"),
     _shape("live", r"live-[a-z-]+\.json", "live-tasks.json"),
+    _shape("reading", r"live-events\.jsonl", "live-events.jsonl"),
     _shape("manifest", r"raydoctor\.json", "raydoctor.json"),
 )
 

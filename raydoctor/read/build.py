@@ -1,16 +1,22 @@
-"""A capture -> a case: the scan, clocks, twins, and what dead workers had been running."""
+"""A capture -> a case: the scan, clocks, twins, and what dead workers had been running.
+
+A capture may hold files (those of this machine, say) and other nodes' readings of theirs. Files are read
+here; what is known only from all nodes together (who died, who waited, whose errors are not of this
+cluster) is settled once everybody's events are there.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from raydoctor.capture.open import Capture
 from raydoctor.case import Case, order
 from raydoctor.model import Event, Gap, Source
-from raydoctor.read import dumps, ending, foreign, live, stacks, structured
+from raydoctor.read import dumps, ending, foreign, live, portable, stacks, structured
 from raydoctor.read.clock import Clock
 from raydoctor.read.keep import Draft
+from raydoctor.read.portable import NodeReading
 from raydoctor.read.scan import finish, scan
 from raydoctor.rule import Signal
 
@@ -44,21 +50,63 @@ class Reading:
     hits: int
 
 
+@dataclass(slots=True)
+class _Read:
+    """What the files themselves told."""
+
+    events: list[Event]
+    clock: Clock
+    hits: int
+    gaps: list[Gap] = field(default_factory=list)
+
+
 def read(capture: Capture, signals: Iterable[Signal]) -> Reading:
     """Read a capture once."""
-    signals = list(signals)
-    result = scan(_searched(capture.files, signals), signals)
+    files = capture.files
+    own = _read(files, list(signals))
+    others = portable.read(files, own.gaps)
+    events = own.events + [event for other in others for event in other.events]
+    events += dumps.read(files, events, own.clock, own.gaps)
+    sources = (*capture.sources, *(source for other in others for source in other.sources))
+    events, elsewhere = foreign.without_foreign(sorted(events, key=order), sources)
+    dead = _dead(events)
+    names = {worker: ran for other in others for worker, ran in other.names.items()}
+    names = {worker: ran for worker, ran in names.items() if worker in dead}
+    names.update(_names(_outputs(files, dead)))
+    endings = ending.read(files, own.gaps) + [e for other in others for e in other.endings]
+    gaps = [*own.gaps, *(gap for other in others for gap in other.gaps), *elsewhere]
+    gaps += _missing_logs(sources, events)
+    hits = own.hits + sum(other.hits for other in others)
+    return Reading(Case(events, sources, names, endings), tuple(gaps), hits)
+
+
+def read_node(capture: Capture, signals: Iterable[Signal]) -> NodeReading:
+    """Read one node's files for somebody who puts several nodes together.
+
+    Who died is told by the GCS, which is on another node, so the names of all workers are given.
+    """
+    files = capture.files
+    own = _read(files, list(signals))
+    own.events += dumps.read(files, own.events, own.clock, own.gaps)
+    endings = ending.read(files, own.gaps)
+    return NodeReading(
+        tuple(sorted(own.events, key=order)),
+        capture.sources,
+        _names(_outputs(files)),
+        tuple(endings),
+        (*capture.gaps, *own.gaps),
+        own.hits,
+    )
+
+
+def _read(files: dict[Source, str], signals: list[Signal]) -> _Read:
+    result = scan(_searched(files, signals), signals)
     _learn_clock(result.drafts, result.clock)
     events = merge_twins(finish(result.drafts, result.clock))
-    events += structured.read(capture.files, result.gaps)
-    events += stacks.read(capture.files, result.gaps)
-    events += live.read(capture.files, result.gaps)
-    events += dumps.read(capture.files, events, result.clock, result.gaps)
-    events, elsewhere = foreign.without_foreign(sorted(events, key=order), capture.sources)
-    names = _names_of_dead(capture.files, events)
-    endings = ending.read(capture.files, result.gaps)
-    gaps = [*result.gaps, *elsewhere, *_missing_logs(capture.sources, events)]
-    return Reading(Case(events, capture.sources, names, endings), tuple(gaps), result.hits)
+    events += structured.read(files, result.gaps)
+    events += stacks.read(files, result.gaps)
+    events += live.read(files, result.gaps)
+    return _Read(events, result.clock, result.hits, result.gaps)
 
 
 def _searched(files: dict[Source, str], signals: list[Signal]) -> dict[Source, str]:
@@ -116,23 +164,37 @@ def _prefer_out(event: Event) -> tuple[bool, str, int]:
     return (event.source.role.endswith("-err"), event.source.path, event.line)
 
 
-def _names_of_dead(files: dict[Source, str], events: list[Event]) -> dict[str, tuple[str, ...]]:
-    """What each worker that ended badly had been running, from its own `.out` (magic lines)."""
-    dead = {
+def _dead(events: Iterable[Event]) -> set[str]:
+    """Workers of whom it matters what they ran."""
+    return {
         e.value
         for event in events
         if event.kind in _NAMED
         for e in event.entities
         if e.kind == "worker"
     }
+
+
+def _outputs(
+    files: Mapping[Source, str], workers: set[str] | None = None
+) -> Iterator[tuple[str, str]]:
+    """(worker, file) for the `.out` of these workers, or of any."""
     outputs = [
         (len(source.path), source.path, source.entities[0].value, file)
         for source, file in files.items()
-        if source.role == "worker-out" and source.entities and source.entities[0].value in dead
+        if source.role == "worker-out"
+        and source.entities
+        and (workers is None or source.entities[0].value in workers)
     ]
-    names: dict[str, tuple[str, ...]] = {}
     # The shorter path first: the live file before its rotations and before `old/`.
     for _, _, worker, file in sorted(outputs):
+        yield worker, file
+
+
+def _names(outputs: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
+    """What each worker had been running, from its own `.out` (magic lines)."""
+    names: dict[str, tuple[str, ...]] = {}
+    for worker, file in outputs:
         if worker not in names and (found := _magic_names(file)):
             names[worker] = found
     return names
