@@ -1,0 +1,163 @@
+"""`raydoctor diff`: what is new, gone, worse and better between two captures or reports."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from raydoctor.cli import _options as options
+
+if TYPE_CHECKING:
+    from raydoctor.diffing import Difference, Side
+
+FOUND = 1
+_REPORT_LIMIT = 256 << 20
+
+_HELP = """Say what is new, gone, worse and better from A to B.
+
+A and B are captures, as `raydoctor diagnose` takes them, or reports that
+`raydoctor diagnose --format json` wrote; - reads a report from standard input.
+Diagnoses are told apart by their rule and by what they are about; ids, pids,
+addresses and times may differ.
+
+\b
+Examples:
+  raydoctor diff yesterday.tar.gz today.tar.gz
+  raydoctor diff good.json logs/ --fail-on warning
+  raydoctor diff before/ after/ --format markdown > comment.md
+  raydoctor diagnose --format json | raydoctor diff good.json -
+
+\b
+Exit code:
+  0  nothing is new or worse
+  1  something is, at or above --fail-on
+  2  could not run
+"""
+
+
+@click.command(
+    "diff", help=_HELP, short_help="What is new, gone, worse, better.", **options.SETTINGS
+)
+@click.argument("a")
+@click.argument("b")
+@options.format_option("text", "json", "markdown")
+@click.option(
+    "--fail-on",
+    type=click.Choice(["critical", "error", "warning", "info", "never"]),
+    default="error",
+    show_default=True,
+    help="Exit with 1 from this severity on.",
+)
+@options.rules_option
+@options.verbose_option
+def command(  # noqa: PLR0913 - one parameter per option
+    *, a: str, b: str, form: str, fail_on: str, folder: str | None, verbose: bool
+) -> int:
+    """Compare two captures or reports."""
+    from raydoctor import diffing
+
+    if a == b == "-":
+        raise click.UsageError("only one of the two can come from standard input")
+    difference = diffing.compare(_side(a, folder), _side(b, folder))
+    _print(difference, form, verbose)
+    return exit_code(difference, fail_on)
+
+
+def exit_code(difference: Difference, fail_on: str) -> int:
+    """The contract's exit code."""
+    from raydoctor.model import SEVERITIES
+
+    failing = SEVERITIES[: SEVERITIES.index(fail_on) + 1] if fail_on in SEVERITIES else ()
+    return FOUND if any(severity in failing for severity in difference.grave) else 0
+
+
+def _print(difference: Difference, form: str, verbose: bool) -> None:
+    from raydoctor.render import diff, terminal
+
+    if form == "json":
+        options.print_text(diff.to_json(difference))
+    elif form == "markdown":
+        options.print_text(diff.to_markdown(difference))
+    else:
+        options.print_page(diff.render(difference, terminal.width_of(sys.stdout), verbose))
+
+
+def _side(path: str, folder: str | None) -> Side:
+    """A capture or a report as something to compare."""
+    from raydoctor import diffing
+
+    data = _report(path)
+    if data is None:
+        document, shown = _diagnosed(path, folder), path
+    else:
+        shown = "standard input" if path == "-" else path
+        document = _parsed(data, shown)
+    side = diffing.side(document, shown, _renamed(document))
+    return side._replace(path=shown)
+
+
+def _report(path: str) -> bytes | None:
+    """The bytes of a report, or None where the path is that of a capture."""
+    if path == "-":
+        return sys.stdin.buffer.read(_REPORT_LIMIT)
+    try:
+        mode = os.stat(path).st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):
+            return None
+        with open(path, "rb") as stream:
+            head = stream.peek(4096)[:4096]
+            is_report = path.endswith(".json") or stat.S_ISFIFO(mode)
+            if not is_report and not (head.lstrip().startswith(b"{") and b'"schema"' in head):
+                return None
+            return stream.read(_REPORT_LIMIT)
+    except (OSError, ValueError):
+        return None  # opening the capture says why, in better words
+
+
+def _parsed(data: bytes, path: str) -> Any:
+    from raydoctor.errors import RaydoctorError
+
+    try:
+        return json.loads(data, parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
+        why = str(error) if isinstance(error, ValueError) else "nested too deeply"
+        raise RaydoctorError(
+            f"{path} is no JSON: {why}",
+            "Give a capture, or what `raydoctor diagnose --format json` printed.",
+        ) from None
+
+
+def _no_number(name: str) -> None:
+    """JSON knows no `NaN` and no `Infinity`, and reports hold none."""
+    raise ValueError(f"{name} is no number")
+
+
+def _diagnosed(path: str, folder: str | None) -> Any:
+    """The report of a capture, as its JSON says it."""
+    from raydoctor import plugins
+    from raydoctor.cli._progress import patience
+    from raydoctor.diagnosis import run
+    from raydoctor.render.json import render
+
+    catalogue = plugins.catalogue(folder)
+    with options.opened(path, None) as capture, patience("reading the logs"):
+        return json.loads(render(run(capture, catalogue=catalogue)))
+
+
+def _renamed(document: Any) -> dict[str, str]:
+    """Former names of rules in the report -> their present ones."""
+    from raydoctor import rules
+
+    told = document.get("diagnoses") if isinstance(document, dict) else None
+    used = (
+        {str(d.get("rule")) for d in told if isinstance(d, dict)}
+        if isinstance(told, list)
+        else set()
+    )
+    unknown = sorted(used - set(rules.names()))
+    return {name: rule.name for name in unknown if (rule := rules.find(name))}
