@@ -191,7 +191,7 @@ def _joined(seen: Seen, processes: Mapping[int, Process], told: Mapping[int, See
 
 
 def _session_of_files(pid: int) -> str:
-    sessions = (session_of(path) for path in proc.files(pid))
+    sessions = (session_of(path) for path in proc.files(pid).values())
     return next((session for session in sessions if session), "")
 
 

@@ -20,6 +20,9 @@ LINUX = sys.platform.startswith("linux")
 _KERNEL_THREAD = 0x00200000
 """PF_KTHREAD in the flags of `/proc/PID/stat` (linux/sched.h)."""
 
+_FILES = 4096
+"""Open files looked at in one process: a server may have a million connections."""
+
 
 class Process(NamedTuple):
     """One process; its pid and `started_at` together are its identity."""
@@ -84,32 +87,31 @@ def environment(pid: int, names: Iterable[str]) -> dict[str, str] | None:
     return found
 
 
-def files(pid: int) -> tuple[str, ...]:
-    """Paths of the files that it has open (also of deleted ones); empty where that may not be read."""
+def files(pid: int) -> dict[int, str]:
+    """Paths of the files that it has open (deleted ones too), by descriptor; empty where unreadable."""
     if not LINUX:
         with _quietly():
-            return tuple(file.path for file in _psutil(pid).open_files())
-        return ()
+            return {file.fd: file.path for file in _psutil(pid).open_files()}
+        return {}
     folder = f"/proc/{pid}/fd"
-    found = []
+    found = {}
     with suppress(OSError):
-        for name in os.listdir(folder):
+        for name in os.listdir(folder)[:_FILES]:
             with suppress(OSError):
                 path = os.readlink(f"{folder}/{name}")
                 if path.startswith("/"):
-                    found.append(path.removesuffix(" (deleted)"))
-    return tuple(dict.fromkeys(found))
+                    found[int(name)] = path.removesuffix(" (deleted)")
+    return found
 
 
-def output(pid: int) -> tuple[str, ...]:
-    """Paths of its standard output and standard error, where these are files (Linux only)."""
-    found = []
-    for number in (1, 2):
-        with suppress(OSError):
-            path = os.readlink(f"/proc/{pid}/fd/{number}")
-            if path.startswith("/"):
-                found.append(path.removesuffix(" (deleted)"))
-    return tuple(dict.fromkeys(found))
+def same_pids(pid: int) -> bool:
+    """Whether the pids that it knows are those that we see; in a container they are others."""
+    if not LINUX:
+        return True
+    try:
+        return os.readlink(f"/proc/{pid}/ns/pid") == os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return False
 
 
 def owner(pid: int) -> int | None:

@@ -1,0 +1,249 @@
+"""Whose each process of this machine is: Ray's daemons, workers, drivers, what they started, what is left.
+
+It is read off what a process cannot lose (measured with Ray 2.9.3, 2.40 and 2.60): a worker or driver has its
+own log open (`python-core-worker-<worker id>_<pid>.log`; a fork of it has its parent's), a worker is a child
+of its raylet, and what a task starts inherits `RAY_RAYLET_PID` and `RAY_JOB_ID`, mostly also the worker's
+output files. Only these two variables are read, of nothing but possible orphans and their possible origins.
+
+A process is said to have *outlived* its raylet, worker or task only where that follows: what detached itself
+may belong to any busy worker of that raylet that is older than itself, and then nothing is said.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from raydoctor._pattern import pattern
+from raydoctor.collect import discover, proc
+from raydoctor.collect.cluster import Daemon
+from raydoctor.collect.proc import Process
+
+_CORE_LOG = r"python-core-(worker|driver)-([0-9a-f]+)_(\d+)\.log"
+_OUTPUT = r"worker-([0-9a-f]+)-([0-9a-f]+)-(\d+)\.(?:out|err)"
+_VARIABLES = ("RAY_RAYLET_PID", "RAY_JOB_ID")
+_IDLE = "ray::IDLE"
+
+
+class Log(NamedTuple):
+    """What an open log says about the process that wrote it."""
+
+    session: str
+    kind: str
+    """`worker` or `driver`; empty where only the output of a worker is open."""
+    worker: str
+    job: str
+    pid: int
+
+
+@dataclass(slots=True)
+class Machine:
+    """The process table, and what is known of each process in it."""
+
+    processes: dict[int, Process]
+    daemons: dict[int, Daemon]
+    log: dict[int, Log] = field(default_factory=dict)
+    """Worker's or driver's log that it has open."""
+    output: dict[int, Log] = field(default_factory=dict)
+    """Worker whose output files its standard output or error is."""
+    children: dict[int, list[int]] = field(default_factory=dict)
+    kinds: dict[int, str] = field(default_factory=dict)
+    """`daemon`, `worker`, `driver` or `child`; what is not Ray's has none."""
+    orphans: list[int] = field(default_factory=list)
+    outlived: dict[int, str] = field(default_factory=dict)
+    """`raylet`, `worker` or `task`."""
+    variables: dict[int, dict[str, str] | None] = field(default_factory=dict)
+
+    def environment(self, pid: int) -> dict[str, str] | None:
+        """The two variables of a process, read once; None where they may not be read."""
+        if pid not in self.variables:
+            self.variables[pid] = proc.environment(pid, _VARIABLES)
+        return self.variables[pid]
+
+    def variable(self, pid: int, name: str) -> str:
+        """One of the two, where it has been read."""
+        return (self.variables.get(pid) or {}).get(name, "")
+
+    def below(self, pid: int) -> Iterator[int]:
+        """Descendants, parents first."""
+        waiting = list(self.children.get(pid, ()))
+        while waiting:
+            child = waiting.pop()
+            yield child
+            waiting += self.children.get(child, ())
+
+    def line(self, pid: int) -> Iterator[int]:
+        """A process and its ancestors, up to the daemon, worker, driver or orphan that it came from."""
+        seen: set[int] = set()
+        while pid in self.kinds and pid not in seen:
+            seen.add(pid)
+            yield pid
+            if pid in self.daemons or self.kinds[pid] in ("worker", "driver"):
+                return
+            pid = self.processes[pid].ppid
+
+    def is_raylet(self, pid: int) -> bool:
+        """Whether a raylet runs under this pid."""
+        daemon = self.daemons.get(pid)
+        return daemon is not None and daemon.kind == "raylet" and daemon.state != "Z"
+
+
+def look() -> Machine:
+    """The process table of now."""
+    processes = proc.table()
+    machine = Machine(processes, {s.daemon.pid: s.daemon for s in discover.daemons(processes)})
+    for process in processes.values():
+        machine.children.setdefault(process.ppid, []).append(process.pid)
+    for pid in processes.keys() - machine.daemons.keys():
+        _read_files(machine, pid)
+    _classify(machine)
+    _find_orphans(machine)
+    _find_outlived(machine)
+    return machine
+
+
+# ------------------------------------------------------------------ what files say
+
+
+def _read_files(machine: Machine, pid: int) -> None:
+    for number, path in proc.files(pid).items():
+        session = discover.session_of(path)
+        if not session:
+            continue
+        name = posixpath.basename(path)
+        if core := pattern(_CORE_LOG).fullmatch(name):
+            kind, worker, writer = core.groups()
+            # A driver's id begins with that of its job: `01000000ffff…`.
+            job = worker[:8] if kind == "driver" else ""
+            machine.log[pid] = Log(session, kind, worker, job, int(writer))
+        elif number in (1, 2) and (out := pattern(_OUTPUT).fullmatch(name)):
+            worker, job, writer = out.groups()
+            machine.output[pid] = Log(session, "", worker, job, int(writer))
+
+
+# ------------------------------------------------------------------ who is what
+
+
+def _classify(machine: Machine) -> None:
+    kinds = machine.kinds
+    for pid, daemon in machine.daemons.items():
+        kinds[pid] = "daemon"
+        if daemon.kind == "dashboard":
+            kinds.update(dict.fromkeys(machine.below(pid), "daemon"))
+    for pid, process in machine.processes.items():
+        if pid not in kinds:
+            if machine.is_raylet(process.ppid):
+                kinds[pid] = "worker"
+            elif (log := machine.log.get(pid)) and _is_own(machine, process, log):
+                kinds[pid] = log.kind
+    for pid in list(kinds):
+        _claim_below(machine, pid)
+
+
+def _is_own(machine: Machine, process: Process, log: Log) -> bool:
+    """Whether a process writes this log itself, and has not inherited it by a fork."""
+    if log.pid == process.pid:
+        return True
+    # A container's pids are its own: there the first that has it open is the one.
+    return machine.log.get(process.ppid) != log and not proc.same_pids(process.pid)
+
+
+def _claim_below(machine: Machine, pid: int) -> None:
+    """What a known process started is its child, down to what is known itself."""
+    waiting = list(machine.children.get(pid, ()))
+    while waiting:
+        child = waiting.pop()
+        if child not in machine.kinds:
+            machine.kinds[child] = "child"
+            waiting += machine.children.get(child, ())
+
+
+def _find_orphans(machine: Machine) -> None:
+    """Children of Ray's whose parent is gone; they now belong to init or to a subreaper right below it."""
+    top = {0, 1}
+    top |= {p.pid for p in machine.processes.values() if p.ppid in top}
+    for pid, process in machine.processes.items():
+        if pid in machine.kinds or process.ppid not in top or process.state == "Z":
+            continue
+        if not proc.same_pids(pid):
+            continue
+        if pid in machine.output or "RAY_RAYLET_PID" in (machine.environment(pid) or ()):
+            machine.kinds[pid] = "child"
+            machine.orphans.append(pid)
+            _claim_below(machine, pid)
+
+
+# ------------------------------------------------------------------ who outlived whom
+
+
+def _find_outlived(machine: Machine) -> None:
+    for pid in machine.orphans:
+        _mark(machine, pid, _outlived(machine, machine.processes[pid]))
+    for pid, kind in list(machine.kinds.items()):
+        process = machine.processes[pid]
+        if kind != "worker" or process.state == "Z":
+            continue
+        if machine.is_raylet(process.ppid):
+            if _is_idle(machine, pid):
+                for child in machine.children.get(pid, ()):
+                    _mark(machine, child, "task")
+        elif proc.same_pids(pid) and machine.environment(pid) and not _has_raylet(machine, process):
+            _mark(machine, pid, "raylet")
+
+
+def _mark(machine: Machine, pid: int, whom: str) -> None:
+    if whom:
+        machine.outlived[pid] = whom
+        for below in machine.below(pid):
+            if machine.kinds.get(below) == "child":
+                machine.outlived[below] = whom
+
+
+def _outlived(machine: Machine, orphan: Process) -> str:
+    """`raylet`, `worker` or `task`, where it follows; else empty."""
+    if not _has_raylet(machine, orphan):
+        return "raylet"
+    origins = _possible_origins(machine, orphan)
+    if not origins:
+        return "worker"
+    return "" if any(not _is_idle(machine, pid) for pid in origins) else "task"
+
+
+def _has_raylet(machine: Machine, process: Process) -> bool:
+    """Whether the raylet that it came from runs."""
+    machine.environment(process.pid)
+    told = machine.variable(process.pid, "RAY_RAYLET_PID")
+    if not told.isdigit():
+        log = machine.output.get(process.pid) or machine.log.get(process.pid)
+        sessions = {d.session_dir for d in machine.daemons.values() if machine.is_raylet(d.pid)}
+        return log is None or log.session in sessions
+    # A younger raylet has the pid anew; a second of slack, as the kernel's start times are rounded.
+    raylet = machine.daemons.get(int(told))
+    return machine.is_raylet(int(told)) and (
+        raylet is not None and raylet.started_at <= process.started_at + 1.0
+    )
+
+
+def _possible_origins(machine: Machine, orphan: Process) -> list[int]:
+    """Living workers and drivers that may have started it; one, where its files or its group tell."""
+    if log := machine.output.get(orphan.pid):
+        writer = machine.log.get(log.pid)
+        lives = machine.kinds.get(log.pid) == "worker" and writer and writer.worker == log.worker
+        return [log.pid] if lives else []
+    if machine.kinds.get(orphan.pgid) in ("worker", "driver"):
+        return [orphan.pgid]
+    return [
+        pid
+        for pid, kind in machine.kinds.items()
+        if kind in ("worker", "driver")
+        and machine.processes[pid].started_at <= orphan.started_at
+        # Who cannot be read may have been it.
+        and machine.environment(pid) in (None, machine.environment(orphan.pid))
+    ]
+
+
+def _is_idle(machine: Machine, pid: int) -> bool:
+    """Whether a worker runs no task and is no actor: it then calls itself so."""
+    return machine.kinds.get(pid) == "worker" and machine.processes[pid].name.startswith(_IDLE)
