@@ -375,7 +375,7 @@ def test_progress_is_for_terminals_and_long_waits(
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     with _progress.patience("reading"):
         time.sleep(0.05)
-    assert capsys.readouterr().err == "\rreading … 0 s \r\x1b[K"
+    assert capsys.readouterr().err == "\r\x1b[Kreading … 0 s \r\x1b[K"
     monkeypatch.setattr(_progress, "PATIENCE", 10)
     with _progress.patience("reading"):
         pass

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
-from raydoctor.capture import session
+from raydoctor.capture import manifest, session
 from raydoctor.capture.layout import (
     SKIPPED_FOLDERS,
     SKIPPED_PREFIXES,
@@ -121,7 +121,7 @@ def open_capture(path: str | None = None, driver_log: str | None = None) -> Capt
     capture = Capture(driver_log or "", "driver", {}) if driver_alone else _open(path)
     try:
         if driver_log is not None:
-            _add_driver_log(capture, driver_log)
+            add_driver_log(capture, driver_log)
         _expand_gz(capture)
     except BaseException:
         capture.close()
@@ -230,6 +230,9 @@ def _walk(root: Path, capture: Capture) -> None:
                 found.append((path, entry.path, source_of(name, path, label, size)))
     found.sort()
     capture.files.update((source, file) for _, file, source in found)
+    for _, file, source in found:
+        if source.role == "manifest":
+            capture.gaps += manifest.gaps_of(file)
 
 
 def _one_session(
@@ -262,7 +265,8 @@ def _size(entry: os.DirEntry[str], path: str, gaps: list[Gap]) -> int:
     return -1
 
 
-def _add_driver_log(capture: Capture, name: str) -> None:
+def add_driver_log(capture: Capture, name: str) -> None:
+    """Add a file (`-`: standard input) as driver output. Raises RaydoctorError where it cannot be read."""
     if name == "-":
         capture.files[_spooled(capture, "<stdin>", sys.stdin.buffer)] = str(_spool(capture))
         return
