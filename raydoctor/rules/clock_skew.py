@@ -15,6 +15,7 @@ moved or saved, SIGSTOP), swapped, or had no CPU left for its raylet.
 
 ## Confirm
 - `chronyc tracking` or `timedatectl timesync-status` on both nodes; `date -u` on both at once.
+- For a process that is stopped: `ps -eo pid,stat,args | grep -E 'raylet|gcs_server'` shows `T`.
 - For a pause: the node's `dmesg -T`, the hypervisor's events, gaps in the times of its `raylet.out`.
 
 ## Fix
@@ -36,6 +37,7 @@ from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
 from raydoctor.rule import Example, rule
 from raydoctor.rules import _evidence as evidence
 from raydoctor.rules._cluster import FAULT_TOLERANCE_DOC, node_of_death
+from raydoctor.rules._live_daemons import stopped
 from raydoctor.signals import (
     ACTOR_PLACED,
     NODE_DEAD,
@@ -55,6 +57,9 @@ _CHECKS = 2
 """Health checks in a row that nobody answered: one may be lost under load."""
 _BEFORE = 30.0
 """Seconds: a check gives up after 10, and others wait longer."""
+
+_STAND_STILL = ("gcs_server", "raylet", "agent", "runtime_env_agent")
+"""Daemons without which a node, or the cluster, stands still."""
 
 _N, _H = "fd875f52489dc9a2f53c85a6f87fba13611a3340ab1d20bc262561bf", "a" * 56
 _W = "cd09fc46897e18918275a6d03cc3a6abc2becabe5e0fd27a533d35a7"
@@ -87,6 +92,17 @@ def _check(at: str, remaining: int, why: str = "Deadline Exceeded") -> str:
         f"[2026-11-21 {at} W 13 13] (gcs_server) gcs_health_check_manager.cc:209: Health check failed for node {_N}, remaining "
         f"checks {remaining}, status 4, response status 0, status message {why}, status details \n"
     )
+
+
+def _daemons(state: str) -> str:
+    """The process table: this cluster's raylet in that state, and a stopped one of another."""
+    head = '{"table": "daemons", "at": 1795246900.0, "from": "proc", "total": 3, "rows": [\n'
+    rows = (
+        f'{{"kind":"raylet","pid":304,"state":"{state}","node_id":"{_N}","ip":"10.0.0.3","is_this":true}},\n'
+        '{"kind":"gcs_server","pid":13,"state":"S","node_id":"","ip":"10.0.0.3","is_this":true},\n'
+        '{"kind":"raylet","pid":900,"state":"T","node_id":"","ip":"10.0.0.3","is_this":false}\n'
+    )
+    return f"{head}{rows}]}}\n"
 
 
 def _two(gcs: str, worker: str) -> dict[str, str]:
@@ -144,6 +160,24 @@ def _two(gcs: str, worker: str) -> dict[str, str]:
             says=("10.0.0.3", "26 s", "3 health checks", "--num-cpus"),
         ),
         Example(
+            "a raylet that is stopped by SIGSTOP, now",
+            {
+                "logs/gcs_server.out": _registered(_N, "10.0.0.3", "07:40:10,000") + _check("07:41:24,000", 4),
+                "logs/raylet.out": _started(_N, "10.0.0.3", "07:40:10,010"),
+                "live/live-daemons.json": _daemons("T"),
+            },
+            roots=("clock-skew",),
+            says=("raylet of node 10.0.0.3 (pid 304)", "SIGSTOP", "kill -CONT 304"),
+        ),
+        Example(
+            "a raylet that runs, and one of another cluster that is stopped",
+            {
+                "logs/gcs_server.out": _registered(_N, "10.0.0.3", "07:40:10,000"),
+                "logs/raylet.out": _started(_N, "10.0.0.3", "07:40:10,010"),
+                "live/live-daemons.json": _daemons("S"),
+            },
+        ),
+        Example(
             "one that was lost is none",
             _two(_check("07:41:24,000", 4), _started(_N, "10.0.0.3", "07:40:10,010")),
         ),
@@ -159,10 +193,48 @@ def clock_skew(case: Case) -> Iterator[Finding]:
     for event in case.of("node.health_failed"):
         if "Deadline" in event["status"] and not case.torn_down(event):
             by_node.setdefault(event["node"], []).append(event)
-    dead = {node_of_death(e) for e in case.of("node.dead")}
+    still = list(stopped(case, *_STAND_STILL))
+    for row in still:
+        yield _of_stopped(case, row, by_node.get(row["node_id"], []))
+    dead = {node_of_death(e) for e in case.of("node.dead")} | {row["node_id"] for row in still}
     for node, checks in by_node.items():
         if node not in dead and evidence.total(checks) >= _CHECKS:
             yield _of_pause(case, node, checks)
+
+
+def _of_stopped(case: Case, row: Event, checks: list[Event]) -> Finding:
+    """A daemon that the process table shows as stopped, now."""
+    kind, pid, node = row["kind"], row.pid, row["node_id"]
+    ip = case.ledger.node_ips.get(node, row["ip"])
+    is_gcs = kind == "gcs_server"
+    what = {"gcs_server": "The GCS", "raylet": "The raylet"}.get(kind, f"The {kind}")
+    follows = {
+        "gcs_server": "every `ray` command and every new task waits, and after 60 s raylets, workers and drivers give it up",
+        "raylet": "nothing starts or ends on that node, and after 5 health checks without an answer (about 65 s) it counts as dead",
+    }.get(kind, "what it serves on that node waits")  # fmt: skip
+    by = "a debugger" if row["state"] == "t" else "a signal (SIGSTOP)"
+    return Finding(
+        f"{what} of node {ip or evidence.short(node)} (pid {pid}) stands still, stopped by {by}: {follows}",
+        (
+            Link(row, f"the process table shows {kind} {pid} as stopped (state {row['state']})"),
+            *(Link(e, f"health check without an answer, {e['remaining']} left") for e in checks[-1:]),
+        ),
+        explains=(
+            Entity("pause", f"{node}/{kind}"),
+            *((Entity("pause", node), Entity("raylet", node)) if kind == "raylet" else ()),
+            *((Entity("gcs", "gcs"),) if is_gcs else ()),
+        ),
+        subjects=(Subject("gcs" if is_gcs else "node", node or None, kind, pid, node or None),),
+        severity="critical" if is_gcs else "error",
+        remedies=(
+            Remedy(
+                f"Let it go on, once it is known who stopped it{' (detach the debugger)' if row['state'] == 't' else ''}",
+                (f"kill -CONT {pid}   # on {ip or 'that node'}", f"ps -o pid,stat,wchan,etime,args -p {pid}"),
+                doc=FAULT_TOLERANCE_DOC,
+            ),
+        ),
+        covers=(*checks, *(_observers(case, checks) if checks else ())),
+    )  # fmt: skip
 
 
 class _Skew(NamedTuple):

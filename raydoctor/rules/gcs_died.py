@@ -24,11 +24,13 @@ It was told to stop (`ray-stopped`), or its log goes on, and only somebody could
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Gap, Link, Remedy, Subject
 from raydoctor.rule import Example, rule
 from raydoctor.rules import _evidence as evidence
+from raydoctor.rules import _live_daemons as live
 from raydoctor.rules._cluster import (
     CHECK_FAILED,
     DAEMON_CRASH,
@@ -38,6 +40,7 @@ from raydoctor.rules._cluster import (
     gcs_lived_on,
     lost_driver_errors,
 )
+from raydoctor.rules._live_daemons import Missing
 from raydoctor.signals import GCS_SIGTERM, NODE_REGISTERED, RAY_VERSION
 
 _LOST = (
@@ -46,6 +49,19 @@ _LOST = (
 )
 _GCS_LOG = "[2026-11-21 07:40:00,000 I 13 13] (gcs_server) gcs_server_main.cc:98: Ray cluster metadata ray_version=2.60.0 ray_commit=b7f\n"
 _GCS_STOPPED = "[2026-11-21 07:40:50,000 I 13 13] (gcs_server) gcs_server_main.cc:266: GCS server received SIGTERM, shutting down...\n"
+
+
+def _live(*kinds: str) -> dict[str, str]:
+    """Tables of a live collection: these daemons run, and nobody answers at the GCS's address."""
+    head = '{"table": "%s", "at": 1795246851.0, "from": "proc", "total": 1, "rows": [\n'
+    rows = ",\n".join(
+        f'{{"kind":"{kind}","pid":304,"state":"S","node_id":"","is_this":true}}' for kind in kinds
+    )
+    probe = '{"name":"gcs","address":"10.0.0.2:6379","outcome":"timeout","seconds":0.5,"detail":""}'
+    return {
+        "live/live-daemons.json": f"{head % 'daemons'}{rows}\n]}}\n",
+        "live/live-probes.json": f"{head % 'probes'}{probe}\n]}}\n",
+    }
 
 
 @rule(
@@ -69,6 +85,20 @@ _GCS_STOPPED = "[2026-11-21 07:40:50,000 I 13 13] (gcs_server) gcs_server_main.c
             says=("60 s",),
         ),
         Example(
+            "killed a moment ago: nobody has missed it yet, but its process is gone",
+            {"logs/gcs_server.out": _GCS_LOG, "logs/raylet.out": "", **_live("raylet")},
+            roots=("gcs-died",),
+            says=("raylet 304 still runs",),
+        ),
+        Example(
+            "busy: it does not answer in time, and its process is there",
+            {
+                "logs/gcs_server.out": _GCS_LOG,
+                "logs/raylet.out": "",
+                **_live("raylet", "gcs_server"),
+            },
+        ),
+        Example(
             "told to stop, with nothing running",
             {"logs/gcs_server.out": _GCS_LOG + _GCS_STOPPED, "logs/raylet.out": _LOST},
         ),
@@ -79,23 +109,25 @@ def gcs_died(case: Case) -> Iterator[Finding]:
     lost = case.of("gcs.lost")
     said = _last_words(case)
     redis = case.of("gcs.redis_failed")
-    if not (lost or redis or said):
+    missing = live.gcs_gone(case)
+    if not (lost or redis or said or missing):
         return
-    if not (said or redis) and gcs_lived_on(case, lost):
-        return  # `gcs-unreachable`
+    if not (said or redis or missing) and (
+        gcs_lived_on(case, lost) or live.daemons(case, "gcs_server")
+    ):
+        return  # `gcs-unreachable`, or it stands still
     first_loss = lost[0].at if lost else None
     if "gcs" in case.ledger.stops or (first_loss is not None and case.stopped_at() <= first_loss):
         return  # told to stop: `ray-stopped`, or nothing at all
     here = "gcs-out" in case.roles
-    first = lost[0] if lost else (said or redis)[0]
-    waited = float(first["seconds"] or 60)
-    died = None if first.at is None else first.at - waited
+    waited = float((lost[0]["seconds"] if lost else "") or 60)
+    died = _died_at([*lost, *said, *redis], waited)
     exits = [e for e in case.exits if died is None or e.at is None or e.at >= died - 2]
     nodes = tuple(case.ledger.node_ips)
     exceptions = lost_driver_errors(case)
     yield Finding(
-        _headline(here, said, redis, waited),
-        _chain(said, redis, lost, here, case),
+        _headline(_Told(said, redis, missing), here, waited),
+        (*_chain(said, redis, lost, here, case), *_now(missing)),
         explains=(
             Entity("gcs", "gcs"),
             *(Entity(kind, node) for node in nodes for kind in ("raylet", "node")),
@@ -124,16 +156,43 @@ def _last_words(case: Case) -> list[Event]:
     ]
 
 
-def _headline(here: bool, said: list[Event], redis: list[Event], waited: float) -> str:
-    if said:
-        why = f"crashed: {said[0]['signal'] or said[0]['expression'][:80]}"
-    elif redis:
+def _died_at(told: list[Event], waited: float) -> float | None:
+    """When it went, at the earliest: who lost it had waited."""
+    return told[0].at - waited if told and told[0].at is not None else None
+
+
+class _Told(NamedTuple):
+    """What is known of its end."""
+
+    said: list[Event]
+    redis: list[Event]
+    missing: Missing | None
+
+
+def _headline(told: _Told, here: bool, waited: float) -> str:
+    if told.said:
+        why = f"crashed: {told.said[0]['signal'] or told.said[0]['expression'][:80]}"
+    elif told.redis:
         why = "shut down: its Redis storage failed"
     elif here:
         why = "was killed: its log ends without a shutdown"
     else:
         return f"The GCS was gone or out of reach for {waited:.0f} s; its own log is not in the capture"
-    return f"The GCS (head node) {why}; after {waited:.0f} s without it, raylets, workers and drivers exit"
+    now = f"; raylet {told.missing.left.pid} still runs, for now" if told.missing else ""
+    return f"The GCS (head node) {why}{now}; after {waited:.0f} s without it, raylets, workers and drivers exit"
+
+
+def _now(missing: Missing | None) -> Iterator[Link]:
+    """What the live collection adds."""
+    if missing:
+        where = missing.asked["address"]
+        yield Link(
+            missing.asked, f"nobody answers at its address{f' {where}' if where else ''} now"
+        )
+        yield Link(
+            missing.left,
+            f"of its machine's daemons this {missing.left['kind']} still runs, and no gcs_server",
+        )
 
 
 def _chain(

@@ -29,8 +29,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case
-from raydoctor.model import Entity, Finding, Gap, Link, Remedy, Subject
+from raydoctor.model import Entity, Event, Finding, Gap, Link, Remedy, Subject
 from raydoctor.rule import Example, rule
+from raydoctor.rules import _live_daemons as live
 from raydoctor.rules._cluster import (
     AGENT_FAILED,
     CHECK_FAILED,
@@ -73,6 +74,16 @@ _AGENT = (
 )
 
 
+def _daemons(*running: tuple[str, int]) -> dict[str, str]:
+    """The process table of the machine, with these daemons of the cluster."""
+    rows = ",\n".join(
+        f'{{"kind":"{kind}","pid":{pid},"state":"S","node_id":"","is_this":true}}'
+        for kind, pid in running
+    )
+    head = '{"table": "daemons", "at": 1795247060.0, "from": "proc", "total": 1, "rows": ['
+    return {"live/live-daemons.json": f"{head}\n{rows}\n]}}\n"}
+
+
 @rule(
     tier="root",
     severity="error",
@@ -93,6 +104,20 @@ _AGENT = (
             {"logs/raylet.out": _STARTED + _STOPPED, _CORE: _SEEN, "logs/gcs_server.out": "", "logs/dashboard_agent.log": _AGENT},
         ),
         Example(
+            "killed a moment ago: the process table of its machine has the GCS, and no raylet",
+            {"logs/raylet.out": _STARTED, "logs/gcs_server.out": "", **_daemons(("gcs_server", 13))},
+            roots=("raylet-died",),
+            says=("pid 305", "10.0.0.2"),
+        ),
+        Example(
+            "alive, as the process table shows",
+            {"logs/raylet.out": _STARTED, "logs/gcs_server.out": "", **_daemons(("gcs_server", 13), ("raylet", 305))},
+        ),
+        Example(
+            "told to stop, and gone",
+            {"logs/raylet.out": _STARTED + _STOPPED, "logs/gcs_server.out": "", **_daemons(("gcs_server", 13))},
+        ),
+        Example(
             "the driver's output alone",
             {"driver.log": "ray.exceptions.LocalRayletDiedError: The task's local raylet died. Check raylet.out for more information.\n"},
             roots=("raylet-died",),
@@ -101,10 +126,14 @@ _AGENT = (
 )  # fmt: skip
 def raylet_died(case: Case) -> Iterator[Finding]:
     """One finding per raylet; one for a driver that saw its raylet die where no log of it is left."""
-    dead = dead_raylets(case)
+    still = {e["node_id"] for e in live.stopped(case, "raylet")}
+    dead = [raylet for raylet in dead_raylets(case) if raylet.node not in still]
     for raylet in dead:
         if not any(e.kind in TOLD_BY_OTHERS for e in raylet.said):
             yield _finding(case, raylet)
+    for started, left in _gone_now(case, {raylet.node for raylet in dead}):
+        ip = case.ledger.node_ips.get(started["node"], started["ip"])
+        yield _finding(case, DeadRaylet(started["node"], ip, started.pid, started, (), ()), left)
     told = lost_driver_errors(case, ("LocalRayletDiedError",))
     if told and not dead and not case.ledger.stops:
         yield Finding(
@@ -126,7 +155,19 @@ def raylet_died(case: Case) -> Iterator[Finding]:
         )
 
 
-def _finding(case: Case, raylet: DeadRaylet) -> Finding:
+def _gone_now(case: Case, known: set[str]) -> Iterator[tuple[Event, Event]]:
+    """(its start, a daemon that outlived it) of raylets that are gone, and whom no log has missed yet."""
+    for started in case.of("raylet.started"):
+        told_to_stop = case.stopped_at(started["node"]) < float("inf")
+        if (
+            started["node"] not in known
+            and not told_to_stop
+            and (left := live.raylet_gone(case, started))
+        ):
+            yield started, left
+
+
+def _finding(case: Case, raylet: DeadRaylet, left: Event | None = None) -> Finding:
     local = is_drivers(case, raylet.node)
     links = [Link(e, _words(e.kind, e["signal"], e["expression"])) for e in raylet.said[:1]]
     if not raylet.said and raylet.started:
@@ -134,6 +175,13 @@ def _finding(case: Case, raylet: DeadRaylet) -> Finding:
             0, Link(raylet.started, "its log holds neither SIGTERM nor shutdown: it simply ends")
         )
     links += witnesses(raylet)
+    if left:
+        links.append(
+            Link(
+                left,
+                f"{left['kind']} {left.pid} still runs beside it, and no raylet of pid {raylet.pid}",
+            )
+        )
     errors = lost_driver_errors(
         case, ("LocalRayletDiedError", "RaySystemError") if local else ("LocalRayletDiedError",)
     )
