@@ -16,6 +16,7 @@ cache to the disk.
 - `df -h /dev/shm` on the node, or in the container.
 - raylet.out: `Starting object store with directory /tmp/ray` (it should be /dev/shm).
 - `ray memory --stats-only`; files named `plasma…` below the session directory.
+- Live, the headline has the numbers of `df` and the raylet's `--object_store_memory`.
 
 ## Fix
 `docker run --shm-size=…`, in Kubernetes an `emptyDir` with `medium: Memory` mounted at /dev/shm, or a smaller
@@ -30,11 +31,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import ceil
+from typing import Any
 
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
 from raydoctor.rule import Example, Signal, rule
+from raydoctor.rules import _disks
 from raydoctor.rules import _evidence as evidence
+from raydoctor.rules import _live as live
 from raydoctor.rules import _store as store
 from raydoctor.signals import DRIVER
 
@@ -78,6 +82,17 @@ def _raylet(second: int, text: str) -> str:
 _START = _raylet(6, "Allowing the Plasma store to use up to 0.104858GB of memory.")
 _OVERFLOW = "".join(_raylet(8 + n, store.FALLBACK.sample) for n in range(6))
 _HEADS = {"logs/gcs_server.out": ""}
+_LIVE = "live/live-disks.json"
+
+
+def _place(
+    use: str, path: str, filesystem: str, capacity: int, held: int = 104_857_600
+) -> dict[str, Any]:
+    """A row of the table `disks`: a folder for the store, or /dev/shm."""
+    return {
+        "path": path, "use": use, "mount": path, "filesystem": filesystem, "capacity": capacity, "free": capacity, "used_fraction": 0.0,
+        "store_bytes": held or None, "node_id": "",
+    }  # fmt: skip
 
 
 @rule(
@@ -113,6 +128,22 @@ _HEADS = {"logs/gcs_server.out": ""}
                 "driver.log": f"(check pid=12) {NOT_IN_SHM.sample}\n",
             },
         ),
+        Example(
+            "live: the store's folder is on a disk",
+            {**_HEADS, "logs/raylet.out": _START, _LIVE: _disks.example("disks", (_place("store", "/tmp/ray", "ext4", 252 << 30), _place("shm", "/dev/shm", "tmpfs", 64 << 20, 0)))},
+            roots=("object-store-on-disk",),
+            says=("/tmp/ray", "/dev/shm has only 64.0 MB", "--shm-size=0.12gb"),
+        ),
+        Example(
+            "live: the store is in /dev/shm and larger than that is",
+            {**_HEADS, "logs/raylet.out": _START, _LIVE: _disks.example("disks", (_place("shm", "/dev/shm", "tmpfs", 64 << 20),))},
+            roots=("object-store-on-disk",),
+            says=("100 MB", "/dev/shm has 64.0 MB", "SIGBUS", "--shm-size=0.12gb"),
+        ),
+        Example(
+            "live: the store is in memory elsewhere, and /dev/shm is small but not used",
+            {**_HEADS, "logs/raylet.out": _START, _LIVE: _disks.example("disks", (_place("store", "/mnt/huge", "hugetlbfs", 8 << 30), _place("shm", "/dev/shm", "tmpfs", 64 << 20, 0)))},
+        ),
     ),
 )  # fmt: skip
 def object_store_on_disk(case: Case) -> Iterator[Finding]:
@@ -121,6 +152,7 @@ def object_store_on_disk(case: Case) -> Iterator[Finding]:
         yield _refused(case, event)
     if found := _outside(case):
         yield found
+    yield from _overcommitted(case)
     for node, told in store.by_node(case, case.of("store.fallback")).items():
         size = sum(int(e["bytes"]) * e.count for e in told)
         capacity = store.capacity_of(case, node)
@@ -150,26 +182,77 @@ def _refused(case: Case, event: Event) -> Finding:
 
 def _outside(case: Case) -> Finding | None:
     warned, placed = case.of("store.not_in_shm"), case.of("store.in_temp_dir")
-    chosen = [
-        e for e in placed if e["fallback"].startswith(e["dir"])
-    ]  # Ray's choice, nobody else's
-    if not warned and not chosen:
+    # Ray's choice, nobody else's.
+    chosen = [e for e in placed if e["fallback"].startswith(e["dir"])]
+    seen = [e for e in live.rows(case, "disks") if _is_store_on_disk(e)]
+    if not warned and not chosen and not seen:
         return None
-    directory = (warned or chosen)[0]["dir"]
+    directory = warned[0]["dir"] if warned else chosen[0]["dir"] if chosen else seen[0]["path"]
     shm = evidence.size(int(warned[0]["shm"])) if warned else ""
-    because = f": /dev/shm has only {shm}" if shm else ", because /dev/shm was too small for it"
     capacity = max((float(e["gb"]) * 1e9 for e in case.of("store.size")), default=0.0)
+    capacity = capacity or max((live.number(e, "store_bytes") or 0.0 for e in seen), default=0.0)
     of = f" ({evidence.size(capacity)})" if capacity else ""
     return Finding(
-        f"The object store{of} lies on the disk, in {directory}, instead of in shared memory{because}",
+        f"The object store{of} lies on the disk, in {directory}, instead of in shared memory{_because(case, shm, bool(chosen))}",
         (
             *(Link(e, f"Ray finds {shm} in /dev/shm, too little for the store") for e in warned[:1]),
             *(Link(e, f"the raylet puts the store into {e['dir']}") for e in chosen[:1]),
+            *(Link(e, f"the store's folder is on {e['filesystem']}, mounted at {e['mount']}") for e in seen[:1]),
         ),
         explains=(Entity("store", "place"),),
         remedies=_larger_shm(_wanted(warned, capacity)),
         covers=(*warned, *chosen),
     )  # fmt: skip
+
+
+def _because(case: Case, shm: str, is_rays_choice: bool) -> str:
+    """What Ray found when it started; else, looked at live, what /dev/shm has; else what must have been."""
+    if not shm:
+        now = next((e for e in live.rows(case, "disks") if e["use"] == "shm"), None)
+        shm = evidence.size(live.number(now, "capacity") or 0) if now else ""
+    if shm:
+        return f": /dev/shm has only {shm}"
+    return ", because /dev/shm was too small for it" if is_rays_choice else ""
+
+
+_IN_MEMORY = ("tmpfs", "ramfs", "hugetlbfs", "devtmpfs", "")
+"""File systems that are memory; where the kind is not known, nothing is said."""
+
+
+def _is_store_on_disk(row: Event) -> bool:
+    return row["use"] == "store" and row["filesystem"] not in _IN_MEMORY
+
+
+def _overcommitted(case: Case) -> Iterator[Finding]:
+    """Stores in a /dev/shm that cannot hold them beside what others have there: looked at live, one per machine."""
+    for row in live.rows(case, "disks"):
+        size, capacity = (live.number(row, name) or 0.0 for name in ("store_bytes", "capacity"))
+        if row["use"] != "shm" or not size or not capacity:
+            continue
+        others = _others(case, row)
+        taken = (live.number(others, "bytes") or 0.0) if others else 0.0
+        if size + taken <= capacity:
+            continue
+        beside = f", of which other files take {evidence.size(taken)}" if taken else ""
+        where = store.where(case, row["node_id"])
+        yield Finding(
+            f"The object store{where} may grow to {evidence.size(size)}, but /dev/shm has {evidence.size(capacity)}{beside}: "
+            "whoever writes to it when that is used up dies of SIGBUS (Bus error)",
+            (
+                Link(row, f"/dev/shm: {evidence.size(capacity)}, the store's limit: {evidence.size(size)}"),
+                *([Link(others, f"files in /dev/shm that are not the store's: {evidence.size(taken)}")] if others and taken else []),
+            ),
+            explains=(Entity("store", f"shm:{row.source.node}"),),
+            remedies=_larger_shm(f"{(size + taken) * 1.1 / 1e9:.2f}gb"),
+        )  # fmt: skip
+
+
+def _others(case: Case, shm: Event) -> Event | None:
+    """Files in /dev/shm that have a name: the store's own is unlinked as soon as it is open."""
+    used = live.rows(case, "disk-usage")
+    return next(
+        (e for e in used if e["path"] == shm["path"] and e.source.node == shm.source.node), None
+    )
 
 
 def _wanted(warned: list[Event], capacity: float) -> str:
