@@ -151,9 +151,8 @@ def _options(argv: Iterable[str]) -> dict[str, str]:
     found = {}
     for word in argv:
         if word.startswith("--"):
-            name, is_set, value = word[2:].partition("=")
-            if is_set:
-                found[name.replace("-", "_")] = value
+            name, _, value = word[2:].partition("=")
+            found[name.replace("-", "_")] = value
     return found
 
 
@@ -300,7 +299,13 @@ def _first_line(path: str) -> str:
 
 
 def _dashboard_address(seen: Sequence[Seen]) -> str:
-    """What the raylet tells its workers; it knows the port that the dashboard got, not only asked for."""
+    """What the raylet tells its workers; it knows the port that the dashboard got, not only asked for.
+
+    Without a dashboard (`--include-dashboard=false`, or an installation without `ray[default]`) its process
+    runs all the same, for usage statistics alone, and serves nothing (`dashboard/head.py`, 2.9 to 2.60).
+    """
+    if any("disable_frontend" in s.options or "minimal" in s.options for s in seen):
+        return ""
     for each in seen:
         for word in each.options.get("python_worker_command", "").split():
             if word.startswith("--webui=") and (address := word.partition("=")[2]) not in _NIL:
