@@ -75,6 +75,13 @@ def describe(needs: Needs) -> str:
     )
 
 
+def share(name: str, part: float, whole: float) -> str:
+    """`2 of 4 CPU`, `1.5 GB of 2.0 GB memory`."""
+    if name in _BYTES:
+        return f"{evidence.size(part)} of {evidence.size(whole)} {name}"
+    return f"{part:g} of {whole:g} {name}"
+
+
 def ten_thousandths(text: str) -> Needs:
     """Amounts in the units of the raylets' dumps."""
     items = [item.rpartition(": ") for item in text.split(", ") if ": " in item]

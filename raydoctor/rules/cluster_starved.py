@@ -15,6 +15,7 @@ custom resources.
 - `ray status`: everything used, and `Pending Demands`.
 - `ray list actors --filter state=ALIVE --detail`: who lives, and since when; actors of another job count.
 - `Resource usage {` in debug_state.txt, and in raylet.out right after the message: who holds how much.
+- On a live cluster: `ray list tasks --detail --filter state=PENDING_NODE_ASSIGNMENT` (who waits, for what).
 
 ## Fix
 Fewer actors, smaller ones (`num_cpus=0.5`; `num_cpus=0` for those that only coordinate), or end them when
@@ -22,7 +23,8 @@ they are done; or more nodes. Keep something free for the tasks that actors wait
 
 ## Not this when
 No node could ever hold it (`infeasible-request`); the tasks ahead in the queue are still working: a queue
-is no failure; a placement group waits (`placement-group-pending`).
+is no failure; a placement group waits (`placement-group-pending`); those who hold it wait for these very
+tasks (`nested-get-deadlock`). Actors that work are reported after a minute only, as a warning.
 """
 
 from __future__ import annotations
@@ -33,12 +35,17 @@ from raydoctor import ids
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
 from raydoctor.rule import Example, rule
+from raydoctor.rules import _autoscaler as autoscaler
 from raydoctor.rules import _evidence as evidence
+from raydoctor.rules import _live_examples as sample
+from raydoctor.rules import _live_starved as starving
+from raydoctor.rules import _live_waiting as now
 from raydoctor.rules import _resources as resources
 from raydoctor.rules import _waiting as waiting
 from raydoctor.signals import ACTOR_PLACED, RAY_EXCEPTION
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/resources.html"
+_GROUPS = "https://docs.ray.io/en/latest/ray-core/scheduling/placement-group.html"
 _NESTED = "https://docs.ray.io/en/latest/ray-core/patterns/nested-tasks.html"
 
 _TIMEOUT = "ray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n"
@@ -61,6 +68,9 @@ _OLD_STATE = (
     "    - (language=PYTHON actor_or_task=outer pid=245): {GPU: 10000}\n    - (language=PYTHON actor_or_task=outer pid=246): "
     "{GPU: 10000}\n}\n"
 )
+_TWO = sample.node({"CPU": 2})
+_SIM, _SIM2 = sample.actor(1, "Simulator", {"CPU": 1}), sample.actor(2, "Simulator", {"CPU": 1})
+_WAIT = [sample.task(1, "train", {"CPU": 1}), sample.task(2, "train", {"CPU": 1})]
 _OLD_REPORT = _REPORT.replace("{CPU: 1}", "{GPU: 10000}").replace("CPU: 20000", "GPU: 20000")
 
 
@@ -70,7 +80,7 @@ _OLD_REPORT = _REPORT.replace("{CPU: 1}", "{GPU: 10000}").replace("CPU: 20000", 
     rank=76,
     looks_for=(
         waiting.STARVED, waiting.CLAIMED, *waiting.CALLER_GONE, waiting.GC_SENT, *waiting.DRIVER_END, RAY_EXCEPTION,
-        *ACTOR_PLACED,
+        *ACTOR_PLACED, autoscaler.CONFIG, autoscaler.ADDING,
     ),
     examples=(
         Example(
@@ -100,6 +110,42 @@ _OLD_REPORT = _REPORT.replace("{CPU: 1}", "{GPU: 10000}").replace("CPU: 20000", 
             consequences=("get-timeout",),
         ),
         Example(
+            "live: an actor that runs nothing holds what two tasks wait for, before any log says so",
+            sample.tables(nodes=[_TWO], tasks=_WAIT, actors=[_SIM, _SIM2]),
+            roots=("cluster-starved",),
+            says=("2 train tasks wait for 1 CPU", "2 Simulator actors hold 2 of 2 CPU, and run nothing", "range(1)"),
+        ),
+        Example(
+            "live, and the raylet said so before: one incident",
+            {"logs/raylet.out": _REPORT, "logs/gcs_server.out": "", **sample.tables(nodes=[_TWO], tasks=_WAIT, actors=[_SIM, _SIM2])},
+            roots=("cluster-starved",),
+        ),
+        Example(
+            "live: a placement group that nobody uses keeps the GPU",
+            sample.tables(
+                nodes=[sample.node({"CPU": 2, "GPU": 1})], tasks=[sample.task(1, "train", {"GPU": 1})],
+                placement_groups=[{"placement_group_id": "a" * 36, "name": "old", "state": "CREATED",
+                                   "bundles": [{"node_id": sample.NODE, "unit_resources": {"GPU": 1}}]}],
+            ),
+            roots=("cluster-starved",),
+            says=("1 old placement group holds 1 of 1 GPU", "remove_placement_group"),
+        ),
+        Example(
+            "live: the actors work; the tasks may be meant for later",
+            sample.tables(nodes=[_TWO], tasks=[*_WAIT, sample.call(7, "Simulator.step", _SIM), sample.call(8, "Simulator.step", _SIM2)], actors=[_SIM, _SIM2]),
+        ),
+        Example(
+            "live: tasks that work hold the rest: a queue",
+            sample.tables(nodes=[_TWO], tasks=[*_WAIT, sample.running(7, "train", {"CPU": 1})], actors=[_SIM]),
+        ),
+        Example(
+            "live: actors with calls queued, and nobody else waits",
+            sample.tables(
+                nodes=[_TWO], actors=[_SIM, _SIM2],
+                tasks=[sample.call(7, "Simulator.step", _SIM), sample.call(8, "Simulator.step", _SIM, state="PENDING_NODE_ASSIGNMENT")],
+            ),
+        ),
+        Example(
             "the actors ended and the tasks ran",
             {
                 "logs/raylet.out": _REPORT,
@@ -111,26 +157,33 @@ _OLD_REPORT = _REPORT.replace("{CPU: 1}", "{GPU: 10000}").replace("CPU: 20000", 
     ),
 )  # fmt: skip
 def cluster_starved(case: Case) -> Iterator[Finding]:
-    """One finding per shape of resources that waited in vain."""
+    """One finding per shape of resources that waited in vain; live, per set of holders."""
+    seen = now.picture(case)
     reports = [e for e in case.of("request.starved") if not case.torn_down(e)]
     by_needs: dict[frozenset[tuple[str, float]], list[Event]] = {}
     for event in reports:
         by_needs.setdefault(resources.key(resources.amounts(event["needs"])), []).append(event)
+    for one in starving.starved(case, seen):
+        shapes = {resources.key(needs) for r in one.requests for needs in (r.needs, r.plain)}
+        told = [e for shape in sorted(shapes, key=sorted) for e in by_needs.pop(shape, [])]
+        if not one.parents and (not one.at_work or one.age >= now.QUEUE):
+            yield _live_finding(case, one, told)
     for told in by_needs.values():
-        if lasting := _lasting(case, told):
+        if lasting := _lasting(case, told, live=seen is not None):
             yield _finding(case, resources.amounts(told[0]["needs"]), told, lasting)
     gave_up = waiting.gave_up(case)
     if not reports and gave_up:
         yield from _told_by_autoscaler(case, gave_up)
 
 
-def _lasting(case: Case, told: list[Event]) -> list[Event]:
+def _lasting(case: Case, told: list[Event], *, live: bool) -> list[Event]:
     """What shows that they waited to the end; Ray says the same of a wait that passes.
 
     A raylet may name a task's request when its driver ends (2.9.3 to 2.60, not always), and tries to free
-    something as long as it is starved. A driver that gave up did so for this wait only if that went on.
+    something as long as it is starved. A driver that gave up did so for this wait only if that went on. Where
+    the cluster itself was asked, a raylet's last dump is older than its answer.
     """
-    proofs = [*waiting.abandoned(case), *waiting.queued_at_the_end(case)]
+    proofs = [*waiting.abandoned(case), *([] if live else waiting.queued_at_the_end(case))]
     gave_up = waiting.gave_up(case)
     if proofs or not gave_up:
         return proofs
@@ -175,6 +228,53 @@ def _finding(
         remedies=_remedies(holders, needs, total),
         covers=(*told, *claimed, *waiting.abandoned(case)),
     )  # fmt: skip
+
+
+def _live_finding(case: Case, one: starving.Starved, told: list[Event]) -> Finding:
+    return Finding(
+        f"{one.wait}, which would fit, but {one.hold}",
+        (
+            *(Link(h.event, f"{h.label} holds {resources.describe(now.plain(h.held))} and {h.does}") for h in one.holders[:2]),
+            *(Link(r.waiters[0], f"{now.name_of(r.waiters[0])} has waited {r.age or 0.0:.0f} s for {r.asked}") for r in one.requests[:2]),
+            *(Link(e, "the raylet says so, too: nobody has it free") for e in told[:1]),
+        ),
+        explains=(
+            *(Entity("starved", r.asked) for r in one.requests), Entity("waiting", "cluster"),
+            *(entity for r in one.requests for entity in r.entities), *_ids(told),
+        ),
+        caused_by=(Entity("autoscaler", "launch"),),
+        subjects=tuple(h.subject for h in one.holders[:10]),
+        count=len(one.waiters),
+        severity="warning" if one.at_work else "error",
+        remedies=(*_groups(one), *_remedies(_as_dumped(one), one.needs, one.total)),
+        covers=(*told, *case.of("request.claimed")),
+    )  # fmt: skip
+
+
+def _as_dumped(one: starving.Starved) -> list[waiting.Holder]:
+    """The holders as a raylet's dump would list them."""
+    return [
+        waiting.Holder(
+            f"{h.name}.__init__" if h.kind == "actor" else h.name, h.pid or 0, now.plain(h.held)
+        )
+        for h in one.holders
+        if h.kind != "placement group"
+    ]
+
+
+def _groups(one: starving.Starved) -> Iterator[Remedy]:
+    """Placement groups keep what is reserved until they are removed, used or not."""
+    names = {h.id: h.name for h in one.holders if h.kind == "placement group"}
+    if names:
+        yield Remedy(
+            f"Remove what placement groups reserve and nobody needs: {evidence.join_names(names.values())}",
+            (
+                "ray list placement-groups --detail --filter state=CREATED",
+                "ray.util.remove_placement_group(pg)     # ends its tasks and actors, too",
+            ),
+            risk="destructive",
+            doc=_GROUPS,
+        )
 
 
 def _who(told: list[Event]) -> str:

@@ -1,0 +1,384 @@
+"""Who waits for resources and who holds them at this moment, by the tables of a live collection.
+
+The state API (Ray 2.9 to 2.60) gives a task's state with its times, what it asks for, its parent; an actor's
+resources; a node's total. Resources of a placement group have its id in their name (`CPU_group_<id>`), for
+those who ask and on the nodes that have them, so that they compare like any others. Read on clusters of 2.60:
+an actor keeps what it asked for as long as it lives; a task in `ray.get` gives back its CPUs only; the state
+API calls it RUNNING all the same, the metrics port (`ray-get`) says that it waits.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from raydoctor._pattern import pattern
+from raydoctor.case import Case
+from raydoctor.model import Entity, Event, Subject
+from raydoctor.rules import _autoscaler as autoscaler
+from raydoctor.rules import _evidence as evidence
+from raydoctor.rules import _live as live
+from raydoctor.rules import _resources as resources
+
+AGE = 5.0
+"""Seconds that a request must have waited before it is worth a word: what fits is granted within one."""
+QUEUE = 60.0
+"""Seconds after which a wait for actors that work is worth one, too."""
+LAUNCH = 600.0
+"""Seconds that an autoscaler may take to start a node that fits."""
+_TOLERANCE = 1e-6
+_PENDING = "PENDING_NODE_ASSIGNMENT"
+UNDER_WAY = ("RUNNING", "SUBMITTED_TO_WORKER")
+
+
+class Node(NamedTuple):
+    """A node that is alive."""
+
+    id: str
+    total: resources.Needs
+    labels: Mapping[str, str]
+    event: Event
+
+
+class Holder(NamedTuple):
+    """Who keeps resources from others: an actor that lives, a task in `ray.get`, a placement group."""
+
+    kind: Literal["actor", "task", "placement group"]
+    id: str
+    name: str
+    pid: int | None
+    node: str
+    held: resources.Needs
+    busy: bool
+    """It runs something."""
+    waits: bool
+    """All that it runs waits in `ray.get` or `ray.wait`."""
+    event: Event
+
+    @property
+    def label(self) -> str:
+        """`Simulator (pid 812)`, `placement group ranks`."""
+        if self.kind == "placement group":
+            return f"placement group {self.name}"
+        return f"{self.name} (pid {self.pid})" if self.pid else self.name
+
+    @property
+    def does(self) -> str:
+        """What it does with what it holds."""
+        return "waits in ray.get" if self.waits else "is at work" if self.busy else "runs nothing"
+
+    @property
+    def subject(self) -> Subject:
+        """For reports."""
+        kind = "pg" if self.kind == "placement group" else self.kind
+        return Subject(kind, self.id, self.name or None, self.pid, self.node or None)
+
+
+class Request(NamedTuple):
+    """Tasks and actors that wait for the same."""
+
+    needs: resources.Needs
+    selectors: tuple[Mapping[str, str], ...]
+    """Labels that a node must bear, in order of preference."""
+    group: str
+    """The placement group that they are to run in."""
+    waiters: tuple[Event, ...]
+    """Rows of tasks (an actor's is its creation task), or of actors, the oldest first."""
+    age: float | None
+    """Seconds since the first of them was ready to be placed."""
+
+    @property
+    def plain(self) -> resources.Needs:
+        """What they ask for, without a placement group's names."""
+        return plain(self.needs)
+
+    @property
+    def asked(self) -> str:
+        """`1 GPU and 4 CPU`."""
+        return resources.describe(self.plain)
+
+    @property
+    def who(self) -> str:
+        """`3 train tasks and 1 Evaluator actor`."""
+        return who(self.waiters)
+
+    @property
+    def entities(self) -> Iterator[Entity]:
+        """All who wait."""
+        for event in self.waiters:
+            if event["task_id"]:
+                yield Entity("task", event["task_id"])
+            if event["actor_id"]:
+                yield Entity("actor", event["actor_id"])
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A cluster as its tables show it."""
+
+    at: float
+    nodes: tuple[Node, ...]
+    holders: tuple[Holder, ...]
+    requests: tuple[Request, ...]
+    tasks: tuple[Event, ...]
+
+
+def picture(case: Case) -> Picture | None:
+    """What was collected, or None where this is no live case or the tables are missing."""
+    looked = live.looked(case, "tasks") or live.looked(case, "actors")
+    nodes = _nodes(case)
+    if looked is None or looked.at is None or not nodes:
+        return None
+    tasks = tuple(live.rows(case, "tasks"))
+    requests = tuple(_requests(case, tasks, looked.at))
+    holders = tuple(_holders(case, tasks))
+    return Picture(looked.at, tuple(nodes), holders, requests, tasks)
+
+
+# ---------------------------------------------------------------- nodes
+
+
+def _nodes(case: Case) -> list[Node]:
+    """Nodes that are alive; their totals from `resources`, which knows those of placement groups."""
+    measured = {e["node_id"]: e for e in live.rows(case, "resources") if e["state"] != "DEAD"}
+    listed = {e["node_id"]: e for e in live.rows(case, "nodes")}
+    alive = {i: e for i, e in listed.items() if e["state"] == "ALIVE"} if listed else measured
+    found = []
+    for node, event in alive.items():
+        more = measured.get(node)
+        total = amounts(more, "total") if more else amounts(event, "resources_total")
+        labels = live.mapping(event, "labels") or (live.mapping(more, "labels") if more else {})
+        found.append(Node(node, total, {k: str(v) for k, v in labels.items()}, event))
+    return found
+
+
+def amounts(event: Event, name: str) -> resources.Needs:
+    """A field that maps resources to amounts."""
+    return _amounts(live.mapping(event, name))
+
+
+def _amounts(told: Mapping[str, object]) -> resources.Needs:
+    return {name: float(v) for name, v in told.items() if isinstance(v, (int, float)) and v}
+
+
+def fits(total: resources.Needs, needs: resources.Needs) -> bool:
+    """Whether there is enough; amounts have been added and taken away."""
+    return all(total.get(name, 0.0) >= amount - _TOLERANCE for name, amount in needs.items())
+
+
+_IN = pattern(r"(?P<no>!)?in\((?P<values>.*)\)")
+
+
+def bears(node: Node, selectors: tuple[Mapping[str, str], ...]) -> bool:
+    """Whether a node's labels are as one of the selectors demands (`x`, `!x`, `in(x,y)`, `!in(x,y)`)."""
+    return not selectors or any(
+        all(_is(node.labels.get(name), wanted) for name, wanted in selector.items())
+        for selector in selectors
+    )
+
+
+def _is(value: str | None, wanted: str) -> bool:
+    if found := _IN.fullmatch(wanted):
+        within = value in [v.strip() for v in found["values"].split(",")]
+        return within != bool(found["no"])
+    return value != wanted[1:] if wanted.startswith("!") else value == wanted
+
+
+# ---------------------------------------------------------------- who waits
+
+
+def _requests(case: Case, tasks: Iterable[Event], at: float) -> Iterator[Request]:
+    """Pending tasks and actors by what they ask for, the oldest first."""
+    by_shape: dict[tuple[str, str, str], list[tuple[float | None, Event]]] = {}
+    seen: set[str] = set()
+    for event in tasks:
+        if event["type"] == "ACTOR_CREATION_TASK":
+            seen.add(event["actor_id"])
+        if event["state"] == _PENDING and event["type"] in ("NORMAL_TASK", "ACTOR_CREATION_TASK"):
+            by_shape.setdefault(_shape(event), []).append((_since(event), event))
+    for event in live.rows(case, "actors"):
+        pending = event["state"] in ("PENDING_CREATION", "RESTARTING") and not live.whole(
+            event, "pid"
+        )
+        if pending and event["actor_id"] not in seen:
+            by_shape.setdefault(_shape(event), []).append((None, event))
+    found = [_request(shape, waiters, at) for shape, waiters in by_shape.items()]
+    yield from sorted(
+        (request for request in found if request.needs or request.selectors),
+        key=lambda r: (r.age is None, -(r.age or 0.0)),
+    )
+
+
+def _shape(event: Event) -> tuple[str, str, str]:
+    selectors = event["label_selector"] + "\n" + event["fallback_strategy"]
+    needs = json.dumps(sorted(amounts(event, "required_resources").items()))
+    return needs, selectors, event["placement_group_id"]
+
+
+def _request(
+    shape: tuple[str, str, str], waiters: list[tuple[float | None, Event]], at: float
+) -> Request:
+    needs, _, group = shape
+    waiters = sorted(waiters, key=lambda w: (w[0] is None, w[0] or 0.0, w[1].line))
+    since, first = waiters[0]
+    return Request(
+        dict(json.loads(needs)),
+        _selectors(first),
+        group,
+        tuple(event for _, event in waiters),
+        None if since is None else max(at - since, 0.0),
+    )
+
+
+def _selectors(event: Event) -> tuple[Mapping[str, str], ...]:
+    """The labels asked for, then the alternatives; none where any node will do."""
+    own = live.mapping(event, "label_selector")
+    if not own:
+        return ()
+    others = live.mapping(event, "fallback_strategy").get("options")
+    more = [o.get("label_selector") for o in others or () if isinstance(o, dict)]
+    return tuple({k: str(v) for k, v in s.items()} for s in (own, *more) if isinstance(s, dict))
+
+
+_CREATED = pattern(rf'"{_PENDING}","created_ms":(\d+)')
+
+
+def _since(event: Event) -> float | None:
+    """When a task became ready to be placed."""
+    times = _CREATED.findall(event["events"])
+    return int(times[-1]) / 1000 if times else None
+
+
+def plain(needs: resources.Needs) -> resources.Needs:
+    """Amounts without a placement group's names: `CPU_group_0_<id>` is CPU, `bundle_group_<id>` nothing."""
+    found: dict[str, float] = {}
+    for name, amount in needs.items():
+        word = name.partition("_group_")[0]
+        if word != "bundle" or word == name:
+            found[word] = max(found.get(word, 0.0), amount)
+    return found
+
+
+def who(waiters: Iterable[Event]) -> str:
+    """`3 train tasks and 1 Evaluator actor`."""
+    counts: dict[tuple[str, str], int] = {}
+    for event in waiters:
+        is_actor = not event["task_id"] or event["type"] == "ACTOR_CREATION_TASK"
+        key = (name_of(event), "actor" if is_actor else "task")
+        counts[key] = counts.get(key, 0) + 1
+    return _listed(counts)
+
+
+def name_of(event: Event) -> str:
+    """A task's function, an actor's class."""
+    name = event["class_name"] or event["func_or_class_name"] or event["name"]
+    return name.removesuffix(".__init__")
+
+
+def held_by(holders: Iterable[Holder]) -> str:
+    """`2 Simulator actors and 1 plan task`."""
+    counts: dict[tuple[str, str], int] = {}
+    for key in {(h.kind, h.id): (h.name, h.kind) for h in holders}.values():
+        counts[key] = counts.get(key, 0) + 1
+    return _listed(counts)
+
+
+def _listed(counts: Mapping[tuple[str, str], int], most: int = 3) -> str:
+    items = sorted(counts.items(), key=lambda item: -item[1])
+    words = [evidence.many(n, f"{name} {kind}".strip()) for (name, kind), n in items[:most]]
+    rest = sum(n for _, n in items[most:])
+    words += [f"{rest} more"] if rest else []
+    return " and ".join(part for part in (", ".join(words[:-1]), *words[-1:]) if part)
+
+
+# ---------------------------------------------------------------- who holds
+
+
+def _holders(case: Case, tasks: tuple[Event, ...]) -> Iterator[Holder]:
+    """Actors that live, placement groups, and tasks in `ray.get`.
+
+    A task that works is none of them: it ends, and gives back what it holds.
+    """
+    running = [e for e in tasks if e["state"] == "RUNNING"]
+    waiting = in_ray_get(case, running)
+    busy = {
+        e["actor_id"]
+        for e in live.rows(case, "worker-stats")
+        if live.sequence(e, "running_task_ids")
+    }
+    busy |= {e["actor_id"] for e in running}
+    at_work = {e["actor_id"] for e in running if e["task_id"] not in waiting}
+    active = {e["placement_group_id"] for e in running}
+    for event in live.rows(case, "actors"):
+        if event["state"] == "ALIVE" and (held := amounts(event, "required_resources")):
+            actor = event["actor_id"]
+            calls = actor in busy
+            waits = calls and actor not in at_work and any(e["actor_id"] == actor for e in running)
+            if calls:
+                active.add(event["placement_group_id"])
+            yield Holder(
+                "actor", actor, event["class_name"], event.pid, event["node_id"], held, calls, waits, event
+            )  # fmt: skip
+    for event in running:
+        held = amounts(event, "required_resources")
+        held = {n: v for n, v in held.items() if n.partition("_group_")[0] != "CPU"}
+        if event["task_id"] in waiting and event["type"] == "NORMAL_TASK" and held:
+            yield Holder(
+                "task", event["task_id"], name_of(event), event.pid, event["node_id"], held, True, True, event
+            )  # fmt: skip
+    yield from _groups(case, active)
+
+
+def _groups(case: Case, active: set[str]) -> Iterator[Holder]:
+    """What each group keeps on each node; what its members hold has other names."""
+    for event in live.rows(case, "placement-groups"):
+        kept: dict[str, dict[str, float]] = {}
+        for bundle in live.sequence(event, "bundles"):
+            if node := bundle.get("node_id"):
+                of_node = kept.setdefault(node, {})
+                for name, amount in _amounts(bundle.get("unit_resources") or {}).items():
+                    of_node[name] = of_node.get(name, 0.0) + amount
+        if event["state"] == "CREATED":
+            group = event["placement_group_id"]
+            name = event["name"] or evidence.short(group)
+            for node, held in kept.items():
+                yield Holder(
+                    "placement group", group, name, None, node, held, group in active, False, event
+                )  # fmt: skip
+
+
+_WAITS = ("RUNNING_IN_RAY_GET", "RUNNING_IN_RAY_WAIT")
+
+
+def in_ray_get(case: Case, running: Iterable[Event]) -> set[str]:
+    """Ids of the running tasks that all, function by function, wait in `ray.get` or `ray.wait`.
+
+    The metrics count by function; where only some of a function's tasks wait, nobody knows which.
+    """
+    counts: dict[tuple[str, str], int] = {}
+    for event in live.rows(case, "ray-get"):
+        if event["state"] in _WAITS:
+            key = (event["job_id"], event["name"])
+            counts[key] = counts.get(key, 0) + (live.whole(event, "count") or 0)
+    by_function: dict[tuple[str, str], list[str]] = {}
+    for event in running if counts else ():
+        names = (event["func_or_class_name"], event["name"])
+        told = next((n for n in names if (event["job_id"], n) in counts), "")
+        by_function.setdefault((event["job_id"], told), []).append(event["task_id"])
+    return {t for key, ids in by_function.items() if counts.get(key, 0) >= len(ids) for t in ids}
+
+
+# ---------------------------------------------------------------- what may still come
+
+
+def expected(case: Case, needs: resources.Needs, age: float) -> bool:
+    """Whether an autoscaler is about to start a node that fits: it has a type for it, or has said so."""
+    if age >= LAUNCH:
+        return False
+    if any(fits(each.holds, needs) for each in autoscaler.node_types(case)):
+        return True
+    at = max((e.at for e in case.of("live.table") if e.at is not None), default=None)
+    added = [e for e in case.of("autoscaler.adding") if e.at is not None and at is not None]
+    return any(at - e.at < age + AGE for e in added if e.at is not None and at is not None)
