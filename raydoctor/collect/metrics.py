@@ -1,0 +1,96 @@
+"""How many tasks of each name are in which state, from the nodes' metrics ports.
+
+The state API calls a task RUNNING that sits in `ray.get`; the gauge `ray_tasks` tells (Ray 2.9 to 2.60;
+owner and executor report differences of the same count, so that only their sum means something). It counts
+finished tasks, too, costs 5 to 30 ms a node whatever their number, and asks for no token. It is some
+seconds old: workers report every `metrics_report_interval_ms`, 10 s by default.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from raydoctor._pattern import pattern
+from raydoctor.collect.dashboard import Answer, get
+from raydoctor.collect.parallel import parallel
+
+BLOCKED = ("RUNNING_IN_RAY_GET", "RUNNING_IN_RAY_WAIT", "GETTING_AND_PINNING_ARGS")
+_NODES = 200
+"""Nodes that are asked: a node's metrics are up to 1 MB."""
+_LABEL = pattern(rb'(\w+)="((?:[^"\\]|\\.)*)"')
+_TIMEOUT = 1.0
+
+
+class Count(NamedTuple):
+    """Tasks of one name in one state, of one job, on one node."""
+
+    name: str
+    state: str
+    job_id: str
+    node_id: str
+
+
+def counts(nodes: Sequence[dict[str, Any]]) -> tuple[Counter[Count], list[str]]:
+    """What the nodes count, and the addresses that did not answer; `nodes` are rows of `metrics`."""
+    addresses = {
+        f"[{node['ip']}]:{node['port']}"
+        if ":" in node["ip"]
+        else f"{node['ip']}:{node['port']}": node
+        for node in nodes[:_NODES]
+        if node["port"]
+    }
+    calls = {
+        address: lambda address=address: get(address, "/metrics", _TIMEOUT) for address in addresses
+    }
+    total: Counter[Count] = Counter()
+    silent = dict.fromkeys(addresses)
+    for address, answer in parallel(calls, _TIMEOUT + 0.1):
+        if isinstance(answer, Answer) and answer.outcome == "ok":
+            del silent[address]
+            for count, amount in _tasks(answer.body, str(addresses[address]["node_id"])):
+                total[count] += amount
+    return total, [*silent, *(str(node["ip"]) for node in nodes[_NODES:])]
+
+
+def blocked(total: Counter[Count]) -> list[dict[str, Any]]:
+    """Rows of `ray-get`: where tasks wait inside a call of Ray's."""
+    return [
+        {**count._asdict(), "count": amount}
+        for count, amount in sorted(total.items())
+        if amount > 0 and count.state in BLOCKED
+    ]
+
+
+def by_state(total: Counter[Count]) -> list[dict[str, Any]]:
+    """Rows of `task-counts`: all tasks that Ray has counted, finished ones too."""
+    sums: Counter[tuple[str, str]] = Counter()
+    for count, amount in total.items():
+        sums[count.state, count.name] += amount
+    return [
+        {"state": state, "name": name, "count": amount}
+        for (state, name), amount in sorted(sums.items())
+        if amount > 0
+    ]
+
+
+def _tasks(body: bytes, node_id: str) -> Iterator[tuple[Count, int]]:
+    for line in body.split(b"\n"):
+        if not line.startswith(b"ray_tasks{"):
+            continue
+        labels, _, amount = line.rpartition(b"} ")
+        told = {name.decode(): _text(value) for name, value in _LABEL.findall(labels)}
+        try:
+            number = int(float(amount.split()[0]))
+        except (ValueError, IndexError, OverflowError):
+            continue
+        yield (
+            Count(told.get("Name", ""), told.get("State", ""), told.get("JobId", ""), node_id),
+            number,
+        )
+
+
+def _text(value: bytes) -> str:
+    plain = value.replace(b"\\n", b"\n").replace(b'\\"', b'"').replace(b"\\\\", b"\\")
+    return plain.decode("utf-8", "replace")

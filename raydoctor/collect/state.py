@@ -1,0 +1,234 @@
+"""What the cluster says of itself: tasks, actors, workers, nodes, jobs, placement groups, objects, demands.
+
+Two ways lead there, and both are tried at once. The dashboard is asked for what it has ready, while a child
+process loads gRPC; the child then asks GCS and workers for what only they know (demands, what workers run)
+or know better (tasks: the state API takes the first 10,000 by id and calls them all), and at last for
+whatever the dashboard did not give, because it is absent, dead, hangs, refuses, or cuts its list.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from raydoctor.collect import dashboard, metrics
+from raydoctor.collect.cluster import Cluster
+from raydoctor.collect.gcs import Child, Probe, Told
+from raydoctor.collect.parallel import parallel
+from raydoctor.collect.run import Collector
+from raydoctor.collect.table import Piece, table
+from raydoctor.model import Gap
+
+WHAT = "the cluster's state"
+_OF_DASHBOARD = tuple(name for name in dashboard.TABLES if name != "tasks")
+_OF_GCS = ("metrics", "resources", "demands", "worker-stats", "tasks")
+"""What the child is asked for in any case, what takes longest last."""
+_ALL = (*dashboard.TABLES, "resources", "demands", "worker-stats")
+_OPTIONAL = ("objects",)
+_MARGIN = 0.9
+"""Of the time that a collector has: what was found must be told before it is over."""
+_PATIENCE = 0.3
+"""Seconds for the dashboard to say whether a token is needed before the GCS is asked with it."""
+_ENDPOINT = 0.3
+"""Of the time, for one endpoint of the dashboard: the rest is for the other way."""
+
+
+def collectors(cluster: Cluster, timeout: float) -> list[Collector]:
+    """What asks the cluster itself."""
+    return [Collector(WHAT, lambda: tables(cluster, timeout))]
+
+
+def tables(cluster: Cluster, timeout: float) -> Iterator[Piece | Gap]:
+    """Its tables, in less than `timeout` seconds, whatever of it is dead or hangs."""
+    child = Child(cluster.ray_folder) if cluster.gcs_address else None
+    try:
+        yield from _Inquiry(cluster, child, timeout * _MARGIN).items()
+    finally:
+        if child is not None:
+            child.end()
+
+
+@dataclass(slots=True)
+class _Inquiry:
+    """One cluster, asked once."""
+
+    cluster: Cluster
+    child: Child | None
+    timeout: float
+    deadline: float = 0.0
+    door: dashboard.Door = field(default_factory=lambda: dashboard.Door(()))
+    door_known: threading.Event = field(default_factory=threading.Event)
+    found: dict[str, Told] = field(default_factory=dict)
+    why: dict[str, str] = field(default_factory=dict)
+    """Table -> why it is missing, or not all of it is there."""
+
+    def items(self) -> Iterator[Piece | Gap]:
+        self.deadline = time.monotonic() + self.timeout
+        ways: dict[str, Callable[[], None]] = {"dashboard": self._by_dashboard, "gcs": self._by_gcs}
+        for _ in parallel(ways, self._left()):
+            pass
+        if not self._refusal():
+            self._second_way()
+        yield from self._pieces()
+        yield from self._gaps()
+
+    def _left(self) -> float:
+        return max(0.05, self.deadline - time.monotonic())
+
+    def _token(self) -> str | None:
+        """What to send: nothing to a cluster that asks for nothing."""
+        needed = (
+            self.door.token_mode if self.door.token_mode is not None else self.cluster.token_mode
+        )
+        return None if self.cluster.token is None or needed is False else self.cluster.token.value
+
+    def _by_dashboard(self) -> None:
+        address = self.cluster.dashboard_address
+        if address:
+            token = self.cluster.token.value if self.cluster.token else None
+            self.door = dashboard.knock(address, token)
+        self.door_known.set()
+        if self.door.is_open:
+            patience = min(self._left(), self.timeout * _ENDPOINT)
+            self._keep(dashboard.tables(address, self._token(), _OF_DASHBOARD, patience))
+
+    def _by_gcs(self) -> None:
+        self.door_known.wait(_PATIENCE)
+        # Whom the dashboard refused, the GCS refuses: it is asked only to say so itself.
+        self._ask_gcs(() if self.door.refusal else _OF_GCS)
+        nodes = self.found.pop("metrics", None)
+        self.why.pop("metrics", None)
+        if nodes is not None:
+            self._count(nodes)
+
+    def _ask_gcs(self, names: Sequence[str]) -> None:
+        if self.child is None:
+            self.why.update(
+                {name: self.why.get(name, "the GCS's address is not known") for name in names}
+            )
+            return
+        address = self.cluster.gcs_address
+        self._keep(self.child.ask(address, self._token(), names, self._left()))
+
+    def _count(self, nodes: Told) -> None:
+        """The metrics of the nodes."""
+        total, silent = metrics.counts(nodes.rows)
+        now = time.time()
+        for name, rows in (
+            ("ray-get", metrics.blocked(total)),
+            ("task-counts", metrics.by_state(total)),
+        ):
+            if len(silent) < len(nodes.rows):
+                self.found[name] = Told(name, rows, len(rows), at=now, source="metrics")
+            if silent:
+                self.why[name] = (
+                    f"no metrics from {', '.join(silent[:3])}{' …' * (len(silent) > 3)}"
+                )
+
+    def _second_way(self) -> None:
+        """Each table that the one did not give, asked of the other."""
+        missing = [name for name in dashboard.TABLES if name in self.why or name not in self.found]
+        if self._gcs_answers():
+            self._ask_gcs([name for name in missing if name not in _OF_GCS])
+        elif self.door.is_open and "tasks" in missing:
+            address = self.cluster.dashboard_address
+            self._keep(dashboard.tables(address, self._token(), ("tasks",), self._left()))
+
+    def _gcs_answers(self) -> bool:
+        probe = self.child.probe if self.child is not None else None
+        return probe is not None and probe.outcome == "ok"
+
+    def _keep(self, answers: Iterator[Told]) -> None:
+        for told in answers:
+            if not told.why:
+                self.found[told.name] = told
+                self.why.pop(told.name, None)
+                continue
+            before = self.why.get(told.name)
+            self.why[told.name] = f"{before}; {told.why}" if before else told.why
+            if told.rows and told.name not in self.found:
+                self.found[told.name] = told
+
+    def _pieces(self) -> Iterator[Piece]:
+        yield table("probes", [probe._asdict() for probe in self._probes()], source="raydoctor")
+        for name, told in sorted(self.found.items()):
+            yield table(name, told.rows, source=told.source, total=told.total, at=told.at or None)
+
+    def _probes(self) -> list[Probe]:
+        probes = list(self.door.probes)
+        gcs = self._gcs_probe()
+        if gcs is None:
+            return probes
+        known = any(probe.name == "auth" for probe in probes)
+        return [*probes, gcs] if known else [*probes, gcs, *self._auth_of(gcs)]
+
+    def _gcs_probe(self) -> Probe | None:
+        if self.child is None:
+            return None
+        if self.child.probe is not None:
+            return self.child.probe
+        outcome, why = ("error", self.child.problem) if self.child.problem else ("timeout", "")
+        return Probe("gcs", self.cluster.gcs_address, outcome, 0.0, why)
+
+    def _auth_of(self, gcs: Probe) -> Iterator[Probe]:
+        """What the GCS's answer says of the token, where no dashboard does."""
+        if gcs.outcome == "unauthenticated":
+            detail = "token: wrong" if self._token() else "token: missing"
+            yield gcs._replace(name="auth", detail=detail)
+        elif gcs.outcome == "ok":
+            # Sent to a cluster that takes any, it was not needed, either way it is not the problem.
+            yield gcs._replace(
+                name="auth", detail="token: ok" if self._token() else "token: not needed"
+            )
+
+    def _refusal(self) -> str:
+        for probe in self._probes():
+            if probe.name == "auth" and probe.outcome == "unauthenticated":
+                return probe.detail.removeprefix("token: ")
+        return ""
+
+    def _gaps(self) -> Iterator[Gap]:
+        if refusal := self._refusal():
+            yield _about_token(self.cluster, refusal)
+            return
+        why = {
+            name: self.why.get(name, "was not answered in time")
+            for name in _ALL
+            if name not in self.found
+        }
+        why |= {name: told for name, told in self.why.items() if name in self.found}
+        why |= {name: told for name, told in self.why.items() if name in ("ray-get", "task-counts")}
+        names: dict[str, list[str]] = {}
+        for name, told in why.items():
+            names.setdefault(told, []).append(name)
+        for told, group in names.items():
+            what = WHAT if len(group) == len(_ALL) else f"{WHAT}: {', '.join(group)}"
+            yield Gap(what, told, optional=set(group) <= {*_OPTIONAL, "ray-get", "task-counts"})
+
+
+def _about_token(cluster: Cluster, refusal: str) -> Gap:
+    """What to do where the cluster does not take the token; its value is not told."""
+    where = "on its head node, `ray get-auth-token` prints the right one"
+    if refusal == "missing" or cluster.token is None:
+        return Gap(
+            WHAT,
+            "the cluster demands a token, and there is none in RAY_AUTH_TOKEN, in the file that "
+            "RAY_AUTH_TOKEN_PATH names, or else in ~/.ray/auth_token",
+            f"put the cluster's token into one of them: {where}",
+        )
+    return Gap(
+        WHAT,
+        f"the cluster refused the token of {cluster.token.origin}",
+        f"replace it: {where}",
+    )
+
+
+def rows_of(piece: Piece) -> list[dict[str, Any]]:
+    """The rows of a table as a file, for what goes on from one."""
+    import json
+
+    found = json.loads(piece.data)["rows"]
+    return found if isinstance(found, list) else []
