@@ -1,4 +1,4 @@
-"""The driver joined or started another Ray than the one that was meant.
+"""The driver joined or started another Ray than the one that was meant, or would.
 
 ## What you see
 "Submitted, but nothing happens": no task appears in the dashboard. A job's log says `Started a local Ray
@@ -11,13 +11,18 @@ local one. A submitted job gets `RAY_ADDRESS`; it is lost by `ray.init(address="
 environment variables that replaces all others, and in a container or nested shell that does not pass them on. The program then
 runs on one machine's resources, and everything it logs is in that other session.
 
+The Ray that started last is the one whose address stands in `/tmp/ray/ray_current_cluster`. Nobody removes that file when
+a cluster dies: `ray.init()` and every `ray` command then wait 40 s for an address where nobody answers, though another
+Ray runs on the machine (`Timed out while waiting for GCS to become available`; measured with Ray 2.60).
+
 ## Confirm
 - The `Connecting to …` or `Started a local …` line of the driver, against `ray status` on the head you meant.
+- `echo $RAY_ADDRESS; cat /tmp/ray/ray_current_cluster`, against the address that `ps -eo args | grep gcs-address` shows.
 - `ls -d /tmp/ray/session_2*` on the driver's machine: more than one live session.
 - `ray list jobs` on the cluster you meant: the job is not there.
 
 ## Fix
-Take the address out of the program and set `RAY_ADDRESS` where it runs, or submit it as a job.
+Take the address out of the program and set `RAY_ADDRESS` where it runs, or submit it as a job. A stale file: remove it.
 
 ## Not this when
 The address is another name or interface of the same head, or the program starts a local Ray on purpose (a test).
@@ -32,6 +37,7 @@ from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy
 from raydoctor.rule import Example, Signal, rule
 from raydoctor.rules import _evidence as evidence
+from raydoctor.rules import _live_addresses as addresses
 from raydoctor.rules._connect import CONNECTING, INIT_DOC, STARTED_LOCAL, is_this_cluster
 from raydoctor.signals import DRIVER, JOB_STARTED, NODE_REGISTERED
 
@@ -68,6 +74,17 @@ _JOB = "[2026-11-21 10:51:13,600 I 17 17] (gcs_server) gcs_job_manager.cc:115: R
 _ENTRYPOINT = "Running entrypoint for job raysubmit_grZVwcH86PK5tgyy: python job.py\n"
 _RAYLET = {"logs/raylet.out": ""}
 _TRACEBACK = 'Traceback (most recent call last):\n  File "/app/train.py", line 24, in <module>\n    ray.init("auto")\n'
+_FILE = "/tmp/ray/ray_current_cluster"
+
+
+def _addresses(origin: str, address: str, answers: str, is_this: str = "false") -> dict[str, str]:
+    """What this shell goes by, and the raylet that runs here."""
+    head = '{"table": "addresses", "at": 1795258300.0, "from": "environment", "total": 2, "rows": ['
+    used = f'{{"origin":"{origin}","address":"{address}","answers":{answers},"is_this":{is_this},"used":true}}'
+    here = (
+        '{"origin":"raylet","address":"10.0.0.2:6379","answers":true,"is_this":true,"used":false}'
+    )
+    return {"live/live-addresses.json": f"{head}\n{used},\n{here}\n]}}\n"}
 
 
 @rule(
@@ -108,6 +125,26 @@ _TRACEBACK = 'Traceback (most recent call last):\n  File "/app/train.py", line 2
             says=("10.0.0.2",),
         ),
         Example(
+            "a file of a cluster that is gone stands before the one that runs",
+            {"logs/gcs_server.out": _GCS, **_RAYLET, **_addresses(_FILE, "10.0.0.9:6379", "false")},
+            roots=("wrong-cluster",),
+            says=("40 s", "rm /tmp/ray/ray_current_cluster", "export RAY_ADDRESS=10.0.0.2:6379"),
+        ),
+        Example(
+            "RAY_ADDRESS names another live cluster",
+            {"logs/gcs_server.out": _GCS, **_RAYLET, **_addresses("RAY_ADDRESS", "10.0.0.9:6379", "true")},
+            roots=("wrong-cluster",),
+            says=("another live cluster, 10.0.0.9:6379", "unset RAY_ADDRESS"),
+        ),
+        Example(
+            "RAY_ADDRESS is no address of a GCS",
+            {"logs/gcs_server.out": _GCS, **_RAYLET, **_addresses("RAY_ADDRESS", "ray://10.0.0.9:10001", "null")},
+        ),
+        Example(
+            "the file of the cluster that runs",
+            {"logs/gcs_server.out": _GCS, **_RAYLET, **_addresses(_FILE, "10.0.0.2:6379", "true", "true")},
+        ),
+        Example(
             "another name of the same head: its GCS knows the job",
             {"driver.log": _JOINED, "logs/gcs_server.out": _GCS + _JOB, **_RAYLET},
         ),
@@ -137,6 +174,8 @@ def wrong_cluster(case: Case) -> Iterator[Finding]:
         yield _of_several(case, several)
     if none := case.of("driver.no_ray"):
         yield _of_none(case, none)
+    if found := addresses.astray(case):
+        yield found
 
 
 def _local_jobs(case: Case) -> list[Event]:

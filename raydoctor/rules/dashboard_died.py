@@ -1,0 +1,330 @@
+"""The dashboard, the head's HTTP server, is gone or does not answer, while the cluster works.
+
+## What you see
+`ray job submit` and `ray list …` fail (`Failed to connect to API server`), the page at port 8265 does not load;
+`ray status` and running jobs go on. In `dashboard.log`: `The dashboard on node … failed with the following error`. Under
+`ray start --block` (KubeRay starts heads so) a dashboard that is killed takes the whole head with it.
+
+## Why
+`dashboard.py` serves the page, the job API and the state API, since Ray 2.49 at the latest with a process for each module
+beside it. It ends by itself where a module does not start within 30 s (`Module … failed to start. Timeout after 30.0
+seconds.`: too little CPU on the head; `RAY_DASHBOARD_SUBPROCESS_MODULE_WAIT_READY_TIMEOUT` gives more time) or a package
+is missing or too new. It is the largest process of a head, and the first that the kernel's OOM killer takes. Nothing
+starts it again.
+
+## Confirm
+- The end of `dashboard.log` and `dashboard.err`; `Parent process … died. Exiting...` in `dashboard_JobHead.log`.
+- `ps -eo pid,stat,args | grep dashboard/dashboard.py` on the head; `dmesg -T | grep -i 'killed process'`.
+
+## Fix
+Start the head again; before that, leave it CPU and memory. Until then `ray status`, `ray memory` and this diagnosis work
+without the dashboard.
+
+## Not this when
+It was started with `--include-dashboard=false`, or Ray was installed without `ray[default]`: then it serves nothing. The
+GCS is gone, too (`gcs-died`), or the cluster was shut down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from raydoctor.case import Case
+from raydoctor.model import Entity, Event, Finding, Gap, Link, Remedy, Subject
+from raydoctor.rule import Example, Signal, rule
+from raydoctor.rules import _evidence as evidence
+from raydoctor.rules import _live_daemons as live
+from raydoctor.rules._traceback import parse
+from raydoctor.signals import GCS, JOB_FINISHED, JOB_STARTED, WORKER_EXIT
+
+_DASHBOARD = ("dashboard",)
+_DOC = "https://docs.ray.io/en/latest/ray-observability/getting-started.html"
+_LIVED_ON = 30.0
+"""Seconds by which the GCS must outlive the dashboard: at a shutdown they end within some seconds."""
+
+SERVES = Signal(
+    "dashboard.serves", "http server initialized at ", r"^http server initialized at (?P<address>\S+)", _DASHBOARD,
+    "http server initialized at 127.0.0.1:8265",
+)  # fmt: skip
+"""`dashboard/head.py`, 2.9 to 2.60; without a front end it says `http server disabled.`"""
+FAILED = Signal(
+    "dashboard.failed", "The dashboard on node ",
+    r"^The dashboard on node (?P<host>\S+) failed with the following error:\n(?P<what>.*)", _DASHBOARD,
+    "The dashboard on node head failed with the following error:\nTraceback (most recent call last):\nRuntimeError: Module "
+    "MetricsHead failed to start. Timeout after 30.0 seconds.", extent="record",
+)  # fmt: skip
+"""`dashboard/dashboard.py`, 2.9 to 2.60."""
+ORPHANED = Signal(
+    "dashboard.orphaned", " died. Exiting...", r"^Parent process (?P<dashboard_pid>\d+) died\. Exiting\.\.\.", _DASHBOARD,
+    "Parent process 13572 died. Exiting...",
+)  # fmt: skip
+"""Each module, within a second (`dashboard/subprocesses/module.py`, 2.49 to 2.60); after any end of the dashboard."""
+SIGTERM = Signal(
+    "dashboard.sigterm", "Exiting with SIGTERM immediately...", r"^Exiting with SIGTERM immediately\.\.\.", _DASHBOARD,
+    "Exiting with SIGTERM immediately...",
+)  # fmt: skip
+
+
+def _log(second: int, level: str, text: str) -> str:
+    return f"2026-11-21 13:54:{second:02d},952\t{level} module.py:83 -- {text}\n"
+
+
+_UP = _log(1, "INFO", SERVES.sample)
+_TRACEBACK = (
+    "The dashboard on node head failed with the following error:\nTraceback (most recent call last):\n"
+    '  File "/home/user/venv/lib/python3.11/site-packages/ray/dashboard/dashboard.py", line 315, in <module>\n'
+    "    loop.run_until_complete(dashboard.run())\n"
+    '  File "/home/user/venv/lib/python3.11/site-packages/ray/dashboard/subprocesses/handle.py", line 186, in wait_for_module_ready\n'
+    "    raise RuntimeError(\nRuntimeError: Module MetricsHead failed to start. Timeout after 30.0 seconds.\n"
+)  # fmt: skip
+_ORPHANS = {
+    f"logs/dashboard_{module}.log": _log(8, "WARNING", ORPHANED.sample) for module in ("JobHead", "NodeHead")
+}  # fmt: skip
+
+
+def _gcs(time: str, text: str = JOB_STARTED[0].sample) -> str:
+    return f"[2026-11-21 {time},000 I 13 13] (gcs_server) gcs_job_manager.cc:115: {text}\n"
+
+
+def _live(outcome: str, *running: tuple[str, str]) -> dict[str, str]:
+    """Tables of a live collection: the daemons that run, with their states, and how the dashboard answered."""
+    head = '{"table": "%s", "at": 1795269300.0, "from": "proc", "total": 1, "rows": [\n'
+    rows = ",\n".join(
+        f'{{"kind":"{kind}","pid":{pid},"state":"{state}","node_id":"","is_this":true}}'
+        for pid, (kind, state) in enumerate(running, 700)
+    )
+    probe = f'{{"name":"dashboard","address":"127.0.0.1:8265","outcome":"{outcome}","seconds":1.5,"detail":""}}'
+    return {
+        "live/live-daemons.json": f"{head % 'daemons'}{rows}\n]}}\n",
+        "live/live-probes.json": f"{head % 'probes'}{probe}\n]}}\n",
+    }
+
+
+_HEAD = {"logs/gcs_server.out": _gcs("13:54:02"), "logs/raylet.out": ""}
+
+
+@rule(
+    tier="root",
+    severity="warning",
+    rank=93,
+    looks_for=(SERVES, FAILED, ORPHANED, SIGTERM, *JOB_STARTED, *JOB_FINISHED, WORKER_EXIT),
+    examples=(
+        Example(
+            "a module was not ready in time",
+            {**_HEAD, "logs/dashboard.log": _log(1, "ERROR", _TRACEBACK)},
+            roots=("dashboard-died",),
+            says=("MetricsHead failed to start. Timeout after 30.0 seconds.", "ray job submit"),
+        ),
+        Example(
+            "killed: its modules saw it go, and the GCS went on for minutes",
+            {"logs/gcs_server.out": _gcs("13:58:02"), "logs/raylet.out": "", "logs/dashboard.log": _UP, **_ORPHANS},
+            roots=("dashboard-died",),
+            says=("pid 13572",),
+        ),
+        Example(
+            "killed with everything else",
+            {**_HEAD, "logs/dashboard.log": _UP, **_ORPHANS},
+        ),
+        Example(
+            "told to stop",
+            {
+                "logs/gcs_server.out": _gcs("13:58:02"),
+                "logs/raylet.out": "",
+                "logs/dashboard.log": _UP + _log(7, "WARNING", SIGTERM.sample),
+                **_ORPHANS,
+            },
+        ),
+        Example(
+            "gone, now: nobody answers, and its process is not there",
+            {**_HEAD, "logs/dashboard.log": _UP, **_live("refused", ("gcs_server", "S"), ("raylet", "S"))},
+            roots=("dashboard-died",),
+            says=("127.0.0.1:8265",),
+        ),
+        Example(
+            "it hangs",
+            {**_HEAD, "logs/dashboard.log": _UP, **_live("timeout", ("dashboard", "S"), ("gcs_server", "S"))},
+            roots=("dashboard-died",),
+            says=("pid 700", "does not answer"),
+        ),
+        Example(
+            "somebody stopped it",
+            {**_HEAD, "logs/dashboard.log": _UP, **_live("timeout", ("dashboard", "T"), ("gcs_server", "S"))},
+            roots=("dashboard-died",),
+            says=("kill -CONT 700",),
+        ),
+        Example(
+            "started without a front end",
+            {
+                **_HEAD,
+                "logs/dashboard.log": _log(1, "INFO", "http server disabled."),
+                **_live("refused", ("dashboard", "S"), ("gcs_server", "S")),
+            },
+        ),
+        Example(
+            "it answers, with an error of its own in its log",
+            {
+                **_HEAD,
+                "logs/dashboard.log": _UP,
+                **_live("ok", ("dashboard", "S"), ("gcs_server", "S"), ("raylet", "S")),
+            },
+        ),
+    ),
+)  # fmt: skip
+def dashboard_died(case: Case) -> Iterator[Finding]:
+    """At most one finding: how the dashboard ended, as its logs or the process table tell."""
+    found = _failed(case) or _gone(case) or _silent(case)
+    if found is None:
+        return
+    yield Finding(
+        f"{found.what}: `ray job submit`, `ray list` and the web page fail, while the cluster itself works",
+        (*found.chain, *_echo(case, found)),
+        explains=(Entity("dashboard", "head"),),
+        caused_by=(Entity("gcs", "gcs"), Entity("daemon", "dashboard")),
+        subjects=(Subject("dashboard", None, "dashboard", found.pid),),
+        remedies=found.remedies,
+        covers=(*case.of(FAILED.kind), *_said_of_it(case)),
+        gaps=found.gaps,
+    )
+
+
+class _End(NamedTuple):
+    """How it ended, or why it does not answer."""
+
+    what: str
+    chain: tuple[Link, ...]
+    pid: int | None
+    remedies: tuple[Remedy, ...]
+    gaps: tuple[Gap, ...] = ()
+
+
+def _failed(case: Case) -> _End | None:
+    """Its own words; without its web page alone it goes on (`FrontendNotFoundError`)."""
+    told = [
+        e
+        for e in case.of(FAILED.kind)
+        if "FrontendNotFoundError" not in e["what"] and not case.torn_down(e)
+    ]
+    if not told:
+        return None
+    raised = parse(told[-1]["what"])
+    why = str(raised) if raised else evidence.last_line(told[-1]["what"])
+    return _End(
+        f"The dashboard failed: {why}",
+        (Link(told[-1], "the dashboard gives up"),),
+        told[-1].pid,
+        _start_again("It timed out because the head was too busy, or a package does not fit: see to that, and start the head again"),
+    )  # fmt: skip
+
+
+def _gone(case: Case) -> _End | None:
+    """It ended without a word: its process is not there now, or the GCS long outlived it."""
+    missing = live.dashboard_gone(case) if case.of(SERVES.kind) else None
+    orphaned = [] if case.of(SIGTERM.kind) else case.of(ORPHANED.kind)
+    outlived = _outlived(case, orphaned[0]) if orphaned else None
+    if missing is None and outlived is None:
+        return None
+    links = [Link(orphaned[0], "a module of the dashboard sees it gone")] if orphaned else []
+    links += [Link(outlived, "the GCS is at work long after")] if outlived else []
+    if missing:
+        links.append(Link(missing.asked, "nobody answers at its address now"))
+        links.append(
+            Link(
+                missing.left,
+                f"{missing.left['kind']} {missing.left.pid} runs beside it, and no dashboard",
+            )
+        )
+    pid = int(orphaned[0]["dashboard_pid"]) if orphaned else None
+    who = f" (pid {pid})" if pid else ""
+    where = f" at {missing.asked['address']}" if missing and missing.asked["address"] else ""
+    return _End(
+        f"The dashboard{who}{where} is gone: it was killed, or ended without a word",
+        tuple(links),
+        pid,
+        _start_again("Find out what ended it, and start the head again"),
+        () if "kernel" in case.roles else (_KERNEL,),
+    )
+
+
+def _outlived(case: Case, orphaned: Event) -> Event | None:
+    """A record of the GCS from long after the dashboard's end."""
+    after = (orphaned.at or 0) + _LIVED_ON
+    return next((e for e in case.events if e.source.role in GCS and (e.at or 0) > after), None)
+
+
+def _silent(case: Case) -> _End | None:
+    """Its process is there, and does not answer though it once served."""
+    asked = live.is_silent(case, "dashboard")
+    running = live.daemons(case, "dashboard")
+    if asked is None or not running or not case.of(SERVES.kind) or live.is_silent(case, "gcs"):
+        return None
+    process, stopped = running[0], live.stopped(case, "dashboard")
+    pid, where = process.pid, f" at {asked['address']}" if asked["address"] else ""
+    timed_out = asked["outcome"] == "timeout"
+    how = (
+        f"no answer within {asked['seconds']} s"
+        if timed_out
+        else f"it was asked: {asked['outcome']}"
+    )
+    chain = (Link(asked, how), Link(process, f"its process is there, in state {process['state']}"))
+    if stopped:
+        what = f"The dashboard{where} (pid {pid}) is stopped by a signal (SIGSTOP)"
+        return _End(what, chain, pid, (_go_on(pid),))
+    remedies = (_look(pid), *_start_again("Else start the head again"))
+    return _End(f"The dashboard{where} (pid {pid}) runs and does not answer", chain, pid, remedies)
+
+
+def _echo(case: Case, found: _End) -> Iterator[Link]:
+    """That nobody answers now, where its own words told the end."""
+    asked = live.is_silent(case, "dashboard")
+    if asked is not None and all(link.event is not asked for link in found.chain):
+        yield Link(asked, "nobody answers at its address now")
+
+
+def _said_of_it(case: Case) -> Iterator[Event]:
+    """Tracebacks of the same failure in `dashboard.err` and `dashboard.log`."""
+    for event in case.of(FAILED.kind):
+        for other in case.of("log.traceback", "log.error"):
+            if other.source.role == "dashboard" and evidence.last_line(
+                other.text
+            ) == evidence.last_line(event["what"]):
+                yield other
+
+
+_KERNEL = Gap(
+    "kernel log of the head",
+    "not in the capture: it would tell whether the kernel's OOM killer ended the dashboard",
+    "On the head: dmesg -T > dmesg.txt, and put it beside the logs.",
+)
+
+
+def _go_on(pid: int | None) -> Remedy:
+    steps = (f"kill -CONT {pid}   # on the head",)
+    return Remedy("Let it go on, once it is known who stopped it", steps, doc=_DOC)
+
+
+def _look(pid: int | None) -> Remedy:
+    steps = (
+        f"py-spy dump --pid {pid}   # on the head",
+        f"top -p {pid}",
+        "tail -50 logs/dashboard*.log",
+    )
+    return Remedy("See what it does", steps, doc=_DOC)
+
+
+def _start_again(title: str) -> tuple[Remedy, ...]:
+    return (
+        Remedy(
+            title,
+            (
+                "tail -50 logs/dashboard.log logs/dashboard.err; dmesg -T | grep -i 'killed process'",
+                "ray stop && ray start --head --num-cpus=0 …   # no tasks on the head: CPU and memory for its own processes",
+            ),
+            risk="destructive",
+            doc=_DOC,
+        ),
+        Remedy(
+            "Until then: what works without the dashboard",
+            ("ray status; ray memory; raydoctor diagnose",),
+        ),
+    )
