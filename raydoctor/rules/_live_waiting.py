@@ -124,6 +124,12 @@ class Picture:
     requests: tuple[Request, ...]
     tasks: tuple[Event, ...]
 
+    @property
+    def newest(self) -> float:
+        """Seconds since the last node joined: others may still be on their way."""
+        joined = [ms for n in self.nodes if (ms := live.number(n.event, "start_time_ms"))]
+        return self.at - max(joined) / 1000 if joined else LAUNCH
+
 
 def picture(case: Case) -> Picture | None:
     """What was collected, or None where this is no live case or the tables are missing."""

@@ -8,12 +8,12 @@ driver: `(autoscaler …) Error: No available node types can fulfill resource re
 ## Why
 Ray never fails a request for being too large: a node that fits might still join. It compares names and
 amounts: a misspelt custom resource, a GPU that `CUDA_VISIBLE_DEVICES` hides, `num_cpus` larger than any one
-node, or the node that had it being gone all look like this.
+node, the node that had it being gone, or a `label_selector` that no node meets all look like this.
 
 ## Confirm
 - `ray status`: `Total Usage` is what there is, `Pending Demands` what is asked for.
 - `ray list nodes --detail`: what each single node has; a request must fit on one of them.
-- `ray list tasks --detail --filter state=PENDING_NODE_ASSIGNMENT`: `required_resources`.
+- `ray list tasks --detail --filter state=PENDING_NODE_ASSIGNMENT`: `required_resources`, `label_selector`.
 
 ## Fix
 Ask for less, correct the name, or start a node that has it. `RAY_enable_infeasible_task_early_exit=true` (Ray
@@ -36,7 +36,10 @@ from raydoctor._pattern import pattern
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
 from raydoctor.rule import Example, rule
+from raydoctor.rules import _autoscaler as autoscaler
 from raydoctor.rules import _evidence as evidence
+from raydoctor.rules import _live_examples as sample
+from raydoctor.rules import _live_waiting as now
 from raydoctor.rules import _resources as resources
 from raydoctor.rules import _waiting as waiting
 from raydoctor.signals import (
@@ -47,6 +50,8 @@ from raydoctor.signals import (
 )
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/resources.html"
+_LABELS = "https://docs.ray.io/en/latest/ray-core/scheduling/labels.html"
+_LABELS_OF = "@ray.remote(label_selector={…})          # with one of them, or without"
 _APART = 20.0
 """Seconds between two reports that make one request last; the autoscaler repeats it every 30 s."""
 
@@ -89,13 +94,17 @@ def _state(more: str) -> str:
     )
 
 
+_NODE_ROW = sample.node({"CPU": 2, "memory": 23562608384.0})
+_NEEDS = {"CPU": 1, "GPU": 1}
+
+
 @rule(
     tier="root",
     severity="error",
     rank=74,
     looks_for=(
         waiting.INFEASIBLE, *waiting.NO_NODE_TYPE, waiting.GROUP_PENDING, waiting.RESUBMITTED, waiting.RESIZED, *waiting.DRIVER_END, *NODE_REGISTERED, *NODE_DEAD,
-        TASK_FAILED, RAY_EXCEPTION,
+        TASK_FAILED, RAY_EXCEPTION, autoscaler.CONFIG, autoscaler.ADDING,
     ),
     examples=(
         Example(
@@ -146,6 +155,50 @@ def _state(more: str) -> str:
             says=("4 GPU",),
         ),
         Example(
+            "live: tasks that ask for a GPU, before any log says so",
+            sample.tables(nodes=[_NODE_ROW], tasks=[sample.task(1, "train", _NEEDS), sample.task(2, "train", _NEEDS)]),
+            roots=("infeasible-request",),
+            says=("2 train tasks ask for 1 GPU and 1 CPU", "no node has any GPU", "they wait for ever", "--num-gpus"),
+        ),
+        Example(
+            "live, and the raylet said so before: one incident",
+            {
+                "logs/raylet.out": _GPU, "logs/gcs_server.out": _REGISTERED,
+                **sample.tables(nodes=[_NODE_ROW], tasks=[sample.task(1, "train", _NEEDS)]),
+            },
+            roots=("infeasible-request",),
+            says=("1 train task asks for 1 GPU",),
+        ),
+        Example(
+            "live: an actor asks for a label that no node bears",
+            sample.tables(nodes=[_NODE_ROW], tasks=[sample.task(
+                1, "Trainer.__init__", {"CPU": 1}, type="ACTOR_CREATION_TASK", label_selector={"ray.io/accelerator-type": "A100"},
+            )]),
+            roots=("infeasible-request",),
+            says=("1 Trainer actor asks for 1 CPU", "ray.io/accelerator-type=A100", "--labels"),
+        ),
+        Example(
+            "live: there are no task events; an actor's row is all there is",
+            sample.tables(nodes=[_NODE_ROW], tasks=[], actors=[sample.actor(1, "Trainer", {"GPU": 2}, state="PENDING_CREATION", pid=0)]),
+            roots=("infeasible-request",),
+            says=("1 Trainer actor asks for 2 GPU",),
+        ),
+        Example(
+            "live: it fits, by resources and by labels, and is only new",
+            sample.tables(
+                nodes=[sample.node({"CPU": 2, "GPU": 1}, labels={"zone": "c"})],
+                tasks=[sample.task(1, "train", _NEEDS, label_selector={"zone": "!in(a,b)"})],
+            ),
+        ),
+        Example(
+            "live: an autoscaler starts a node that fits",
+            {
+                "logs/monitor.log": "2026-11-21 13:48:56,805\tINFO autoscaler.py:408 -- :event_summary:Adding 1 node(s) of type gpu.\n",
+                "logs/raylet.out": "[2026-11-21 13:48:49,044 I 287 287] (raylet) main.cc:985: x\n",
+                **sample.tables(nodes=[_NODE_ROW], tasks=[sample.task(1, "train", _NEEDS)]),
+            },
+        ),
+        Example(
             "a node that fits joins later",
             {
                 "logs/raylet.out": _GPU,
@@ -161,7 +214,11 @@ def _state(more: str) -> str:
 )  # fmt: skip
 def infeasible_request(case: Case) -> Iterator[Finding]:
     """One finding per request (its resources) that was never met."""
-    for request in _requests(case):
+    seen = now.picture(case)
+    for request in _requests(case, seen):
+        if request.live and seen:
+            yield _finding(case, request, [node.total for node in seen.nodes])
+            continue
         nodes = waiting.totals(case, request.shown[0].at)
         fits = any(resources.fits(total, request.needs) for total in nodes)
         if not fits and _lasts(case, request):
@@ -175,13 +232,15 @@ class _Request:
     needs: resources.Needs
     raylets: list[Event] = field(default_factory=list)
     autoscaler: list[Event] = field(default_factory=list)
+    live: now.Request | None = None
+    """Who waits for it at this moment."""
 
     @property
     def shown(self) -> list[Event]:
         return self.raylets or waiting.one_role(self.autoscaler)
 
 
-def _requests(case: Case) -> list[_Request]:
+def _requests(case: Case, seen: now.Picture | None) -> list[_Request]:
     found: dict[frozenset[tuple[str, float]], _Request] = {}
     for event in case.of("request.infeasible"):
         if not case.torn_down(event):
@@ -194,7 +253,29 @@ def _requests(case: Case) -> list[_Request]:
         for needs in resources.python_amounts(event["asked"]):
             if resources.key(needs) in found or resources.key(needs) not in groups:
                 found.setdefault(resources.key(needs), _Request(needs)).autoscaler.append(event)
-    return list(found.values())
+    by_labels = []
+    for request in _unmet(case, seen) if seen else ():
+        if request.selectors:
+            by_labels.append(_Request(request.needs, live=request))
+        else:
+            found.setdefault(resources.key(request.needs), _Request(request.needs)).live = request
+    return [*found.values(), *by_labels]
+
+
+def _unmet(case: Case, seen: now.Picture) -> Iterator[now.Request]:
+    """Requests that no node of a live cluster could ever meet, and no node is about to come.
+
+    Where only an actor's row tells of it, nobody knows since when; what asks for a placement group's
+    resources is checked by Ray when it is submitted.
+    """
+    for request in seen.requests:
+        age = now.AGE if request.age is None else request.age
+        fits = any(
+            now.fits(n.total, request.needs) and now.bears(n, request.selectors) for n in seen.nodes
+        )
+        late = age >= now.AGE and seen.newest >= now.AGE
+        if not fits and late and not request.group and not now.expected(case, request.needs, age):
+            yield request
 
 
 # ---------------------------------------------------------------- whether it lasted
@@ -238,12 +319,20 @@ def _finding(case: Case, request: _Request, nodes: list[resources.Needs]) -> Fin
     short = resources.short_of(nodes, request.needs) if nodes else []
     telling = waiting.one_role(request.autoscaler)
     told = [*request.raylets[:1], *telling[:1]]
-    count = max(len(request.raylets), 1)
-    severity = waiting.severity(case)
-    fate = "it waits for ever" if severity == "error" else "it was never scheduled"
+    now_waiting = request.live.waiters if request.live else ()
+    count = len(now_waiting) or max(len(request.raylets), 1)
+    severity = "error" if request.live else waiting.severity(case)
+    many = len(now_waiting) > 1
+    fate = (
+        f"{'they wait' if many else 'it waits'} for ever"
+        if severity == "error"
+        else "it was never scheduled"
+    )
+    lack = _lack(request, nodes, short)
     return Finding(
-        f"{who} asks for {resources.describe(request.needs)}, and {_lack(request.needs, nodes, short)}: {fate}",
+        f"{who} ask{'' if many else 's'} for {resources.describe(request.needs)}, and {lack}: {fate}",
         (
+            *(Link(e, f"{now.name_of(e)} waits for {resources.describe(request.needs)}{_since(request)}") for e in now_waiting[:1]),
             *(Link(e, f"{e['function']} ran before, and is to be run again") for e in waiting.retries(case, request.needs)[:1]),
             *(Link(e, _shows(e, request.needs)) for e in told),
             *(Link(e, "still asked for later") for e in telling[-1:] if len(telling) > 1),
@@ -251,22 +340,28 @@ def _finding(case: Case, request: _Request, nodes: list[resources.Needs]) -> Fin
         ),
         explains=(*_entities(request), Entity("waiting", "cluster")),
         caused_by=(*_lost_nodes(case, request), *_not_provided(request)),
-        subjects=_subjects(cancelled),
+        subjects=_subjects([*now_waiting, *cancelled]),
         count=count,
         severity=severity,
-        remedies=_remedies(request.needs, nodes, short),
+        remedies=_remedies(request, nodes, short),
         covers=(*request.raylets, *request.autoscaler, *cancelled),
     )  # fmt: skip
 
 
-def _subjects(cancelled: list[Event]) -> tuple[Subject, ...]:
+def _since(request: _Request) -> str:
+    age = request.live.age if request.live else None
+    return "" if age is None else f", for {age:.0f} s so far"
+
+
+def _subjects(told: list[Event]) -> tuple[Subject, ...]:
+    """Who waits (rows of a live collection), or was cancelled while it waited."""
     return tuple(
         Subject(
-            "actor" if e["class_name"] else "task",
-            ids.actor_of_task(e["task"]) or e["task"],
-            e["name"],
+            "actor" if e["actor_id"] or e["class_name"] else "task",
+            e["actor_id"] or e["task_id"] or ids.actor_of_task(e["task"]) or e["task"],
+            now.name_of(e) if e["task_id"] or e["actor_id"] else e["name"],
         )
-        for e in cancelled[:10]
+        for e in told[:10]
     )
 
 
@@ -281,11 +376,15 @@ def _entities(request: _Request) -> Iterator[Entity]:
         for kind in ("lease", "task"):
             if event[kind]:
                 yield Entity(kind, event[kind])
+    if request.live:
+        yield from request.live.entities
 
 
 def _who(case: Case, request: _Request) -> tuple[str, list[Event]]:
     """The actor (or task) that asked: its submitter names it when the wait is cancelled."""
     wanted = resources.key(request.needs)
+    if request.live:
+        return request.live.who, []
     cancelled = [
         e
         for e in case.of("task.failed")
@@ -317,7 +416,10 @@ def _asked(message: str) -> frozenset[tuple[str, float]]:
     return resources.key(resources.amounts_of_spec(found["needs"] if found else ""))
 
 
-def _lack(needs: resources.Needs, nodes: list[resources.Needs], short: list[str]) -> str:
+def _lack(request: _Request, nodes: list[resources.Needs], short: list[str]) -> str:
+    needs = request.needs
+    if request.live and request.live.selectors and any(now.fits(t, needs) for t in nodes):
+        return f"no node that has it bears {_labels(request.live)}"
     if not nodes:
         return "no node of the cluster has that"
     if not short:
@@ -327,6 +429,14 @@ def _lack(needs: resources.Needs, nodes: list[resources.Needs], short: list[str]
     if missing:
         return f"no node has any {' or '.join(missing)} (the largest has {largest})"
     return f"the largest node has {largest}"
+
+
+def _labels(request: now.Request) -> str:
+    """`zone=a and ray.io/accelerator-type=A100`."""
+    return " or ".join(
+        " and ".join(f"{name}={value}" for name, value in selector.items())
+        for selector in request.selectors
+    )
 
 
 def _largest(nodes: list[resources.Needs], needs: resources.Needs) -> resources.Needs:
@@ -351,7 +461,7 @@ def _not_provided(request: _Request) -> tuple[Entity, ...]:
 
 def _lost_nodes(case: Case, request: _Request) -> tuple[Entity, ...]:
     """Nodes that died before: a cause if such a request had been met (its retry shows it) or they had what it asks."""
-    first = request.shown[0].at
+    first = request.shown[0].at if request.shown else _began(request)
     if first is None:
         return ()
     met = bool(waiting.retries(case, request.needs))
@@ -364,12 +474,22 @@ def _lost_nodes(case: Case, request: _Request) -> tuple[Entity, ...]:
     )
 
 
+def _began(request: _Request) -> float | None:
+    """When the oldest of those who wait now began to."""
+    live = request.live
+    at = live.waiters[0].at if live else None
+    return None if at is None or live is None else at - (live.age or 0.0)
+
+
 # ---------------------------------------------------------------- remedies
 
 
 def _remedies(
-    needs: resources.Needs, nodes: list[resources.Needs], short: list[str]
+    request: _Request, nodes: list[resources.Needs], short: list[str]
 ) -> tuple[Remedy, ...]:
+    needs = request.needs
+    if request.live and request.live.selectors and not short:
+        return _label_remedies(request.live)
     missing = short or list(needs)
     return (
         *_spelling(missing, nodes, needs),
@@ -383,6 +503,25 @@ def _remedies(
             "Let such requests fail instead of waiting",
             ("RAY_enable_infeasible_task_early_exit=true ray start --head …",),
             since=(2, 44),
+        ),
+    )
+
+
+def _label_remedies(request: now.Request) -> tuple[Remedy, ...]:
+    """A node that has what is asked for lacks the label, or the label is a slip."""
+    exact = {n: v for n, v in request.selectors[0].items() if not v.startswith(("!", "in("))}
+    labels = ",".join(f"{name}={value}" for name, value in exact.items())
+    return (
+        Remedy(
+            "Compare the labels asked for with those that nodes bear",
+            ("ray list nodes --detail                  # labels", _LABELS_OF),
+            doc=_LABELS,
+        ),
+        Remedy(
+            "Or start a node that bears them",
+            (f'ray start --address=<head>:6379 --labels="{labels or "<name>=<value>"}"',),
+            risk="disruptive",
+            doc=_LABELS,
         ),
     )
 
