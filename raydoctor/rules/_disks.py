@@ -10,6 +10,7 @@ from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Link
 from raydoctor.rules import _evidence as evidence
 from raydoctor.rules import _live as live
+from raydoctor.rules._kernel import nodes_beside
 
 DEFAULT_THRESHOLD = 0.95
 _WORTH_TELLING = 0.01
@@ -120,9 +121,7 @@ def _disk(case: Case, rows: list[Event], is_default: bool) -> Disk:
 
 def _only_node(case: Case, event: Event) -> str:
     """The node whose raylet's log lies in the same node's folder, if there is one alone."""
-    labels = {source.path: source.node for source in case.sources}
-    files = case.ledger.raylet_files.items()
-    found = {node for path, node in files if labels.get(path) == event.source.node}
+    found = nodes_beside(case, event)
     return found.pop() if len(found) == 1 else ""
 
 

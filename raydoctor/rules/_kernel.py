@@ -14,6 +14,7 @@ from typing import NamedTuple
 from raydoctor.case import Case
 from raydoctor.model import Event
 from raydoctor.rule import Signal
+from raydoctor.rules import _live as live
 
 _KB = 1024
 _PAGE = 4 * _KB
@@ -130,3 +131,34 @@ def is_named(comm: str, name: str) -> bool:
     """Whether a worker that runs `name` (a function, or an actor's class) would bear this `comm`."""
     title = f"ray::{name}"
     return comm == title[:COMM] or re.match(rf"{re.escape(title)}\.", comm) is not None
+
+
+def is_program(comm: str) -> bool:
+    """Whether a Python, Java or C++ program of Ray's may bear this `comm`.
+
+    A pid alone does not tell: in a container Ray's pids are not the kernel's, and the kernel's pid 379 is somebody
+    else's. `ray::` names are Ray's; other frameworks in its workers name themselves alike (`VLLM::EngineCore`).
+    """
+    return "::" in comm or comm.startswith(("python", "pypy", "java", "default_worker"))
+
+
+def nodes_beside(case: Case, event: Event) -> set[str]:
+    """Nodes whose raylet's log lies in the same node's folder as this event's file."""
+    labels = {source.path: source.node for source in case.sources}
+    files = case.ledger.raylet_files.items()
+    return {node for path, node in files if labels.get(path) == event.source.node}
+
+
+def outlived(case: Case, kill: Kill, kind: str, pid: int | None = None) -> bool:
+    """Whether a live look shows this cluster's process of that kind as alive since before the kill.
+
+    `kind` is a daemon's (table `daemons`) or `driver` (table `processes`), on the machine of the kernel log.
+    """
+    for row in live.rows(case, "processes" if kind == "driver" else "daemons"):
+        here = live.truth(row, "is_this") and row.source.node == kill.event.source.node
+        if not here or row["kind"] != kind or row["state"] == "Z" or pid not in (None, row.pid):
+            continue
+        started = live.number(row, "started_at")
+        if started is not None and kill.event.at is not None and started <= kill.event.at:
+            return True
+    return False

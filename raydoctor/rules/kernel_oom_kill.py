@@ -29,14 +29,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from raydoctor.case import Case
-from raydoctor.facts import WorkerExit
+from raydoctor.facts import Job, WorkerExit
 from raydoctor.model import Entity, Event, Finding, Link, Remedy, Severity, Subject
 from raydoctor.rule import Example, Signal, rule
+from raydoctor.rules import _disks
 from raydoctor.rules import _evidence as evidence
-from raydoctor.rules._kernel import OOM_SIGNALS, Kill, is_named, kills
+from raydoctor.rules._kernel import (
+    OOM_SIGNALS,
+    Kill,
+    is_named,
+    is_program,
+    kills,
+    nodes_beside,
+    outlived,
+)
 from raydoctor.rules._oom import MONITOR_STARTED
 from raydoctor.signals import JOB_STARTED, RAYLET, RAYLET_STARTED, WORKER_EXIT
 
@@ -51,6 +60,8 @@ MONITOR_OFF = Signal(
 _BY_PID, _BY_NAME = 60.0, 15.0
 """Seconds between the kernel's record and the recorded exit: a large process takes long to end, and a
 name alone needs a closer fit than a pid."""
+_HEAD_FIRST = 60.0
+"""Seconds by which a GCS may be older than the first raylet."""
 _EPISODE = 300.0
 _HEADROOM = 1.15
 """A killed process was still growing: what it held is a lower bound."""
@@ -72,6 +83,23 @@ def _kernel(pid: int, comm: str) -> str:
         f"{stamp} Memory cgroup out of memory: Killed process {pid} ({comm}) total-vm:4596960kB, anon-rss:2477592kB, "
         "file-rss:42684kB, shmem-rss:0kB, UID:0 pgtables:5168kB oom_score_adj:1000\n"
     )
+
+
+def _iso(log: str, stamp: str) -> str:
+    """As a live collection writes it."""
+    return log.replace("[Sat Nov 21 07:43:56 2026]", f"{stamp} host kernel:")
+
+
+def _alive(kind: str, pid: int) -> dict[str, Any]:
+    """A row of the table `daemons`: started some seconds before the kill."""
+    return {
+        "kind": kind,
+        "pid": pid,
+        "started_at": 1795246000.0,
+        "state": "S",
+        "is_this": True,
+        "node_id": "",
+    }
 
 
 _EXIT = (
@@ -140,6 +168,46 @@ _LOGS = {
             roots=("worker-vanished",),
         ),
         Example(
+            "in a container: the kernel's pid 379 is another program's",
+            {**_LOGS, "dmesg.txt": _kernel(379, "mysqld")},
+            roots=("worker-vanished",),
+        ),
+        Example(
+            "live: the raylet and the GCS of another cluster, hours ago and just now; this cluster's live on",
+            {
+                "logs/raylet.out": f"[2026-11-21 07:43:30,993 I 305 305] (raylet) main.cc:355: {RAYLET_STARTED.sample}\n",
+                "logs/gcs_server.out": "",
+                "live/dmesg.txt": "".join(
+                    _iso(_kernel(pid, comm), stamp)
+                    for stamp in (
+                        "2026-11-21T02:10:00.123456+00:00",
+                        "2026-11-21T07:43:56.123456+00:00",
+                    )
+                    for pid, comm in (
+                        (305, "raylet"),
+                        (22082, "raylet"),
+                        (301, "gcs_server"),
+                        (16, "postgres"),
+                    )
+                ),
+                "live/live-daemons.json": _disks.example(
+                    "daemons",
+                    (_alive("raylet", 305), _alive("gcs_server", 301)),
+                ),
+            },
+        ),
+        Example(
+            "live: the raylet is gone",
+            {
+                "logs/raylet.out": f"[2026-11-21 07:43:30,993 I 305 305] (raylet) main.cc:355: {RAYLET_STARTED.sample}\n",
+                "logs/gcs_server.out": "",
+                "live/dmesg.txt": _iso(_kernel(305, "raylet"), "2026-11-21T07:43:56.123456+00:00"),
+                "live/live-daemons.json": _disks.example("daemons", (_alive("gcs_server", 301),)),
+            },
+            roots=("kernel-oom-kill",),
+            says=("the raylet of node 127.0.0.1",),
+        ),
+        Example(
             "a task prints the kernel's words",
             {
                 **_LOGS,
@@ -191,7 +259,10 @@ def _victim(case: Case, kill: Kill, taken: set[int]) -> _Victim | None:
     by_pid = [
         e
         for e in case.exits
-        if e.pid == kill.pid and _near(e, kill, _BY_PID) and _here(case, e, kill)
+        if e.pid == kill.pid
+        and is_program(kill.comm)
+        and _near(e, kill, _BY_PID)
+        and _here(case, e, kill)
     ]
     if by_pid:
         taken.add(id(by_pid[0]))
@@ -231,15 +302,8 @@ def _near(exit_: WorkerExit, kill: Kill, seconds: float) -> bool:
 
 def _here(case: Case, exit_: WorkerExit, kill: Kill) -> bool:
     """Whether the worker's node may be the one whose kernel log this is."""
-    nodes = _nodes_of(case, kill)
+    nodes = nodes_beside(case, kill.event)
     return not nodes or not exit_.node or exit_.node in nodes
-
-
-def _nodes_of(case: Case, kill: Kill) -> set[str]:
-    """Nodes whose raylet's log lies beside the kernel log."""
-    labels = {source.path: source.node for source in case.sources}
-    files = case.ledger.raylet_files.items()
-    return {node for path, node in files if labels.get(path) == kill.event.source.node}
 
 
 _AGENTS = ("ray::DashboardA", "ray::RuntimeEnv")
@@ -247,36 +311,69 @@ _AGENTS = ("ray::DashboardA", "ray::RuntimeEnv")
 
 
 def _daemon(case: Case, kill: Kill) -> _Victim | None:
-    """A raylet (or its agent), the GCS or a driver, by pid; a pid of the host's by name."""
-    for started in case.of("raylet.started"):
-        if started["node"] not in _nodes_of(case, kill) or not _after(started, kill):
-            continue
-        if kill.pid == started.pid or kill.comm in ("raylet", *_AGENTS):
-            ip = case.ledger.node_ips.get(started["node"], started["ip"])
-            entity = Entity("daemon", f"{ip}/{started.pid}")
-            who = "an agent of the raylet" if kill.comm in _AGENTS else "the raylet"
-            how = "the same pid" if kill.pid == started.pid else f"its name is {kill.comm}"
-            return _Victim(kill, f"{who} of node {ip}", how, None, (entity,))
+    """A raylet (or its agent), the GCS or a driver: by its name, the time, and that it does not live on."""
+    if kill.comm in ("raylet", *_AGENTS):
+        return _raylet(case, kill)
     if kill.comm == "gcs_server":
-        entity = Entity("daemon", "gcs_server")
-        return _Victim(kill, "the GCS", "its name is gcs_server", None, (entity,), "critical")
-    for job in case.ledger.jobs.values():
-        known = job.started is not None and kill.event.at is not None
-        if (
-            job.driver_pid == kill.pid
-            and known
-            and (kill.event.at or 0.0) >= (job.started or 0.0) - 5
-        ):
-            label = f"the driver of job {job.id} (pid {kill.pid})"
-            process = Entity("daemon", f"driver/{job.driver_pid}")
-            owned = (Entity("job", job.id), process)
-            return _Victim(kill, label, "the same pid", None, owned, "critical")
+        return _gcs(case, kill)
+    return _driver(case, kill)
+
+
+def _raylet(case: Case, kill: Kill) -> _Victim | None:
+    for started in case.of("raylet.started"):
+        node = started["node"]
+        if node not in nodes_beside(case, kill.event) or not _during(case, started, kill):
+            continue
+        # Its agent's end is its own as well.
+        if outlived(case, kill, "raylet"):
+            continue
+        ip = case.ledger.node_ips.get(node, started["ip"])
+        entity = Entity("daemon", f"{ip}/{started.pid}")
+        who = "an agent of the raylet" if kill.comm in _AGENTS else "the raylet"
+        how = "the same pid" if kill.pid == started.pid else f"its name is {kill.comm}"
+        return _Victim(kill, f"{who} of node {ip}", how, None, (entity,))
     return None
 
 
-def _after(started: Event, kill: Kill) -> bool:
-    """Whether the kill falls into this session: a pid or a name of before it means nothing."""
-    return started.at is not None and kill.event.at is not None and kill.event.at >= started.at - 5
+def _gcs(case: Case, kill: Kill) -> _Victim | None:
+    begun = min((e.at for e in case.of("raylet.started") if e.at), default=None)
+    at = kill.event.at
+    if begun and at and not begun - _HEAD_FIRST <= at <= case.ledger.stops.get("gcs", math.inf):
+        return None
+    if outlived(case, kill, "gcs_server"):
+        return None
+    entity = Entity("daemon", "gcs_server")
+    return _Victim(kill, "the GCS", "its name is gcs_server", None, (entity,), "critical")
+
+
+def _driver(case: Case, kill: Kill) -> _Victim | None:
+    for job in case.ledger.jobs.values():
+        if job.driver_pid != kill.pid or not _ended_with(job, kill):
+            continue
+        if outlived(case, kill, "driver", kill.pid):
+            continue
+        label = f"the driver of job {job.id} (pid {kill.pid})"
+        process = Entity("daemon", f"driver/{job.driver_pid}")
+        owned = (Entity("job", job.id), process)
+        return _Victim(kill, label, "the same pid", None, owned, "critical")
+    return None
+
+
+def _ended_with(job: Job, kill: Kill) -> bool:
+    """Whether this driver may be the process that was killed: it ran, and bears such a name or ended just then."""
+    at = kill.event.at
+    if at is None or job.started is None or at < job.started - 5:
+        return False
+    if job.ended is None:
+        return is_program(kill.comm)
+    return abs(job.ended - at) <= _BY_PID + kill.event.slack
+
+
+def _during(case: Case, started: Event, kill: Kill) -> bool:
+    """Whether the kill falls into this raylet's life: a name or a pid of before or after it means nothing."""
+    if started.at is None or kill.event.at is None:
+        return False
+    return started.at - 5 <= kill.event.at <= case.stopped_at(started["node"]) + _BY_PID
 
 
 # ---------------------------------------------------------------- findings
