@@ -31,6 +31,7 @@ from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy
 from raydoctor.rule import Example, Signal, rule
 from raydoctor.rules import _evidence as evidence
+from raydoctor.rules import _live as live
 from raydoctor.rules._connect import CONNECTING, connected_to
 from raydoctor.signals import CORE, DRIVER, GCS, RAY_EXCEPTION, RAYLET, RAYLET_STARTED
 
@@ -83,6 +84,13 @@ _RAYLET = (
 _NOISE = "[2026-11-21 10:57:09,919 W 13 13] (gcs_server) server_call.h:220: Missing authorization header in request!\n"
 
 
+def _probed(outcome: str, detail: str) -> dict[str, str]:
+    """How the GCS answered the live collection."""
+    head = '{"table": "probes", "at": 1795258700.0, "from": "tcp", "total": 1, "rows": ['
+    row = f'{{"name":"gcs","address":"10.0.0.2:6379","outcome":"{outcome}","seconds":0.01,"detail":"{detail}"}}'
+    return {"live/live-probes.json": f"{head}\n{row}\n]}}\n"}
+
+
 @rule(
     tier="root",
     severity="critical",
@@ -117,6 +125,22 @@ _NOISE = "[2026-11-21 10:57:09,919 W 13 13] (gcs_server) server_call.h:220: Miss
             says=("10.0.0.3",),
         ),
         Example(
+            "the shell of the diagnosis has no token",
+            {"logs/gcs_server.out": _NOISE, "logs/raylet.out": "", **_probed("unauthenticated", "token: missing")},
+            roots=("auth-token",),
+            says=("10.0.0.2:6379", "this shell has none", "export RAY_AUTH_MODE=token"),
+        ),
+        Example(
+            "the shell of the diagnosis has another cluster's token",
+            {"logs/gcs_server.out": _NOISE, "logs/raylet.out": "", **_probed("unauthenticated", "token: wrong")},
+            roots=("auth-token",),
+            says=("has another one", "sha256sum"),
+        ),
+        Example(
+            "a token lies around, and the cluster asks for none",
+            {"logs/gcs_server.out": "", "logs/raylet.out": "", **_probed("ok", "token: not needed")},
+        ),
+        Example(
             "what a healthy cluster writes each minute",
             {"logs/gcs_server.out": _NOISE * 9, "logs/raylet.out": "", "driver.log": "done\n"},
         ),
@@ -141,10 +165,47 @@ def auth_token(case: Case) -> Iterator[Finding]:
         yield _of_driver(case, without, missing=True)
     elif refused:
         yield _of_driver(case, refused, missing=False)
+    asked = _asked(case)
+    if asked and not (without or refused):
+        yield _of_shell(asked)
     nodes = case.of("auth.raylet_refused", "auth.node_refused")
     nodes += [e for e in case.of("auth.none_found", "auth.refused") if not _is_drivers(e)]
     if nodes:
         yield _of_nodes(case, nodes)
+
+
+def _asked(case: Case) -> list[Event]:
+    """Services of the cluster that turned the live collection away, with what this shell has for a token."""
+    return [e for e in live.rows(case, "probes") if e["outcome"] == "unauthenticated"]
+
+
+def _of_shell(asked: list[Event]) -> Finding:
+    """Drivers that this shell starts send what the live collection sent."""
+    first = asked[0]
+    missing = any("missing" in e["detail"] for e in asked)
+    where = f" at {first['address']}" if first["address"] else ""
+    has = "has none" if missing else "has another one than the cluster's"
+    who = evidence.join_names(
+        f"the {'GCS' if e['name'] == 'gcs' else e['name']}" for e in asked if e["name"] != "auth"
+    )
+    by = f" (refused by {who})" if who else ""
+    mode = Remedy(
+        "Turn tokens on in this shell, too: an explicit address and the `ray` commands do not do it by themselves",
+        ("export RAY_AUTH_MODE=token",),
+        since=(2, 52),
+        doc=_DOC,
+    )
+    return Finding(
+        f"The cluster{where} asks for an authentication token, and this shell {has}{by}: its drivers and `ray` commands are turned away",
+        tuple(Link(e, f"{e['name']}: {e['detail'] or 'turned away'}") for e in asked[:3]),
+        explains=(Entity("auth", "shell"),),
+        severity="error",
+        remedies=(
+            *_remedies("this shell", missing)[:1],
+            mode,
+            *_remedies("this shell", missing)[1:],
+        ),
+    )
 
 
 def _is_drivers(event: Event) -> bool:
