@@ -1,0 +1,230 @@
+"""Asks every node for what its logs tell: one small Ray task a node. A program; it runs as a child.
+
+A driver of its own, because Ray's hangs and crashes must not be ours: the parent ends this process when its
+time is up, and `signal.alarm` does where there is no parent any more. The tasks need no CPU, no memory and
+no object store, so they run while everything is taken; they are pinned, are not retried, and leave nothing
+behind but a finished job and their (almost empty) log files.
+
+Standard input: one JSON object. Standard output: frames, each a JSON line and as many bytes as it says:
+
+    {"nodes": [{"id": "…", "ip": "10.0.0.7", "alive": true}, …]}
+    {"node": "…", "bytes": 21034, "events": 812, …}    then 21,034 bytes: a compressed reading
+    {"node": "…", "problem": "…"}
+    {"problem": "…"}                                   nothing could be asked
+
+It imports nothing of raydoctor: what it sends to the nodes is a function that imports it there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+import zlib
+from collections import deque
+from contextlib import suppress
+from functools import cache
+from typing import IO, Any, NamedTuple
+
+NAMESPACE = "_raydoctor"
+TASK = "raydoctor: what this node's logs tell"
+CHUNKS, CHUNK_BYTES = 24, 90_000
+"""Returns of each task: one larger than 100 kB (`max_direct_call_object_size`) would go through the object
+store, all together may have 10 MB (`task_rpc_inlined_bytes_limit`)."""
+_GRACE_S = 2
+
+
+def look(request: bytes, version: str, chunks: int, chunk_bytes: int) -> tuple[bytes, ...]:
+    """The task: pickled by value, so that it can say that raydoctor is not there."""
+    import importlib
+    import json
+    import sys
+
+    try:
+        found = importlib.import_module("raydoctor").__version__
+        if found != version:
+            raise ImportError(f"raydoctor there is {found}, here {version}")
+        program = importlib.import_module("raydoctor.collect.programs.on_node")
+        told: tuple[bytes, ...] = program.respond(request, chunks, chunk_bytes)
+    except Exception as error:
+        missing = isinstance(error, ImportError)
+        about = {
+            "problem": f"{type(error).__name__}: {error}"[:500],
+            "missing": missing,
+            "python": sys.executable,
+        }
+        return (json.dumps(about).encode() + b"\n", *[b""] * (chunks - 1))
+    return told
+
+
+class _Out:
+    """Where frames go: what Ray itself prints to standard output must not get between them."""
+
+    def __init__(self) -> None:
+        self._stream: IO[bytes] = os.fdopen(os.dup(1), "wb")
+        os.dup2(2, 1)
+
+    def put(self, told: dict[str, Any], data: bytes = b"") -> None:
+        """Send a frame."""
+        frame = {**told, "bytes": len(data)} if data else told
+        self._stream.write(json.dumps(frame).encode() + b"\n" + data)
+        self._stream.flush()
+
+
+class _Asked(NamedTuple):
+    """A node that has a task."""
+
+    node: str
+    returns: list[Any]
+    deadline: float
+
+
+def main() -> int:
+    """Read the request, ask, answer."""
+    request = json.load(sys.stdin.buffer)
+    signal.alarm(int(request["seconds"]) + _GRACE_S)
+    # Ray would put this folder on the path of every worker, where our modules hide others' names.
+    here = os.path.dirname(os.path.realpath(__file__))
+    sys.path[:] = [place for place in sys.path if os.path.realpath(place or ".") != here]
+    _authenticate(str(request["token"]))
+    out = _Out()
+    deadline = time.monotonic() + float(request["seconds"])
+    try:
+        _connect(str(request["address"]), str(request["version"]))
+        _ask_all(out, _tell_nodes(out, request["nodes"]), request, deadline)
+    except Exception as error:
+        out.put({"problem": _brief(error)})
+        return 1
+    finally:
+        _disconnect()
+    return 0
+
+
+def _brief(error: Exception) -> str:
+    """An error in a line."""
+    told = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {told[0][:300]}" if told else type(error).__name__
+
+
+def _authenticate(token: str) -> None:
+    """Ray reads these when it is imported; whoever lists this process's environment does not see them."""
+    if token:
+        os.environ.update({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token})
+
+
+def _connect(address: str, version: str) -> None:
+    import logging
+
+    import ray
+    from ray.job_config import JobConfig
+
+    ray.init(
+        address=address,
+        namespace=NAMESPACE,
+        job_config=JobConfig(metadata={"raydoctor": version}),
+        log_to_driver=False,
+        configure_logging=False,
+        logging_level=logging.CRITICAL,
+    )
+
+
+def _disconnect() -> None:
+    """End the job: as long as its driver lives, its workers do."""
+    if "ray" in sys.modules:
+        import ray
+
+        with suppress(Exception):
+            ray.shutdown()
+
+
+def _tell_nodes(out: _Out, wanted: list[str]) -> list[str]:
+    """Tell which nodes there are; those that can be asked come back."""
+    import ray
+
+    known: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    nodes = [
+        {"id": n["NodeID"], "ip": n.get("NodeManagerAddress", ""), "alive": bool(n["Alive"])}
+        for n in known
+        if n["NodeID"] in wanted
+    ]
+    out.put({"nodes": nodes})
+    return [str(n["id"]) for n in nodes if n["alive"]]
+
+
+def _ask_all(out: _Out, nodes: list[str], request: dict[str, Any], deadline: float) -> None:
+    """Ask some nodes at a time, until all have answered or were given up."""
+    import ray
+
+    packed = zlib.compress(json.dumps(request["ask"]).encode())
+    waiting, asked = deque(nodes), dict[Any, _Asked]()
+    while (waiting or asked) and time.monotonic() < deadline:
+        while waiting and len(asked) < int(request["at_once"]):
+            node = waiting.popleft()
+            returns = _task(node).remote(packed, request["version"], CHUNKS, CHUNK_BYTES)
+            patience = time.monotonic() + float(request["each"])
+            asked[returns[0]] = _Asked(node, returns, min(patience, deadline))
+        left = max(0.0, min(one.deadline for one in asked.values()) - time.monotonic())
+        ready, _ = ray.wait(list(asked), num_returns=1, timeout=left, fetch_local=False)
+        for first in ready:
+            _hand_over(out, asked.pop(first))
+        for first in [f for f, one in asked.items() if one.deadline <= time.monotonic()]:
+            _give_up(out, asked.pop(first), float(request["each"]))
+    for one in asked.values():
+        _give_up(out, one, float(request["each"]))
+    for node in waiting:
+        out.put({"node": node, "problem": "there was no time left to ask it", "late": True})
+
+
+def _task(node: str) -> Any:
+    """The task, pinned to a node; it shows in no list of tasks, where Ray (2.10 or later) can do that."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    options = {
+        "num_cpus": 0,
+        "max_retries": 0,
+        "num_returns": CHUNKS,
+        "name": TASK,
+        "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False),
+    }
+    remote: Any = _remote()
+    try:
+        return remote.options(**options, enable_task_events=False)
+    except (TypeError, ValueError):
+        return remote.options(**options)
+
+
+@cache
+def _remote() -> Any:
+    import ray
+
+    return ray.remote(look)
+
+
+def _hand_over(out: _Out, one: _Asked) -> None:
+    import ray
+
+    try:
+        whole = b"".join(ray.get(one.returns, timeout=1))
+    except Exception as error:
+        out.put({"node": one.node, "problem": _brief(error)})
+        return
+    about, _, data = whole.partition(b"\n")
+    out.put({**json.loads(about), "node": one.node}, data)
+
+
+def _give_up(out: _Out, one: _Asked, seconds: float) -> None:
+    import ray
+
+    with suppress(Exception):
+        ray.cancel(one.returns[0], force=True)
+    why = f"its raylet ran no task within {seconds:g} s"
+    out.put({"node": one.node, "problem": why, "late": True})
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stderr.flush()
+    # Ray's threads may still be at work; nothing here has to be tidied up by them.
+    os._exit(code)
