@@ -1,0 +1,185 @@
+"""A worker is gone, its cgroup counts processes killed for memory, and the kernel log cannot be read.
+
+## What you see
+`WorkerCrashedError` or `ActorDiedError` with `connection error code 2. End of file`, as after any SIGKILL, in a container
+(or as a user) that may not read the kernel log. No line anywhere names the process.
+
+## Why
+A process asked for memory that its cgroup, or the machine, no longer had, and the kernel killed it. The record of it is in
+the kernel log; but the cgroup also counts such kills, and that counter can be read by everybody.
+
+## Confirm
+- `cat /sys/fs/cgroup/memory.events` in the container (cgroup v2: `oom_kill`), or `memory.oom_control` (v1).
+- Kubernetes: `kubectl describe pod`, `OOMKilled`; on the host: `dmesg -T | grep -i 'killed process'`.
+- The counter goes back to the container's start and tells no time: watch whether it grows when the next worker ends.
+
+## Fix
+As for any lack of memory: run fewer of the hungry function at once (`memory=`), make its batches smaller, raise the limit;
+and let Ray's memory monitor act first (`RAY_memory_usage_threshold`).
+
+## Not this when
+The kernel log is at hand: then it alone decides (`kernel-oom-kill`). Ray's memory monitor, a crash, or an owner's end
+explains the worker. Nothing ended: that a container once lost a process is no diagnosis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from raydoctor.case import Case
+from raydoctor.facts import WorkerExit
+from raydoctor.model import Event, Finding, Gap, Link, Remedy
+from raydoctor.rule import Example, rule
+from raydoctor.rules import _disks
+from raydoctor.rules import _evidence as evidence
+from raydoctor.rules import _jobs as jobs
+from raydoctor.rules import _live as live
+from raydoctor.rules._kernel import nodes_beside
+from raydoctor.signals import WORKER_DIED, WORKER_EXIT
+
+_DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/ray-oom-prevention.html"
+_LOG = Gap(
+    "kernel log",
+    "may not be read here: it alone tells which process was killed, and when",
+    "On the host: dmesg -T | grep -i 'killed process'",
+    optional=True,
+)
+
+_LOGS = {
+    "logs/gcs_server.out": f"[2026-11-21 07:34:50,741 W 8 8] (gcs_server) gcs_worker_manager.cc:70: {WORKER_EXIT.sample}\n",
+    "logs/raylet.out": "",
+}
+_LIVE = "live/live-memory.json"
+
+
+def _cgroup(
+    kills: int, pids: tuple[int, ...] = (290, 379), limit: int | None = 3 << 30
+) -> dict[str, Any]:
+    """A row of the table `memory`."""
+    return {
+        "kind": "cgroup", "path": "/sys/fs/cgroup", "limit": limit, "used": 2 << 30, "events": {"oom_kill": kills, "max": 9 * kills},
+        "version": 2, "pids": list(pids),
+    }  # fmt: skip
+
+
+@rule(
+    tier="root",
+    severity="error",
+    rank=89,
+    fallback=True,
+    looks_for=(WORKER_EXIT, WORKER_DIED, *jobs.SIGNALS),
+    examples=(
+        Example(
+            "a worker is gone, and its container counts one kill",
+            {**_LOGS, _LIVE: _disks.example("memory", (_cgroup(1),))},
+            roots=("cgroup-oom-kill",),
+            says=("most likely", "1 process", "3.0 GB", "docker run --memory=4g"),
+        ),
+        Example(
+            "no kill is counted",
+            {**_LOGS, _LIVE: _disks.example("memory", (_cgroup(0),))},
+            roots=("worker-vanished",),
+        ),
+        Example(
+            "a cgroup that none of this cluster's processes is in",
+            {**_LOGS, _LIVE: _disks.example("memory", (_cgroup(4, ()),))},
+            roots=("worker-vanished",),
+        ),
+        Example(
+            "the kernel log could be read, and knows of no kill of this worker",
+            {
+                **_LOGS,
+                _LIVE: _disks.example("memory", (_cgroup(1),)),
+                "live/dmesg.txt": "2026-11-21T05:00:00.000000+00:00 host kernel: Out of memory: Killed process 4711 (mysqld) "
+                "total-vm:9000000kB, anon-rss:8000000kB, file-rss:0kB, shmem-rss:0kB, UID:0\n",
+            },
+            roots=("worker-vanished",),
+        ),
+        Example(
+            "a container that once lost a process, and a cluster in good health",
+            {"logs/gcs_server.out": "", "logs/raylet.out": "", _LIVE: _disks.example("memory", (_cgroup(2),))},
+        ),
+    ),
+)  # fmt: skip
+def cgroup_oom_kill(case: Case) -> Iterator[Finding]:
+    """One finding per cgroup that counts kills: the ends on its node that nothing else explains."""
+    taken: set[int] = set()
+    for row in live.rows(case, "memory"):
+        kills = live.mapping(row, "events").get("oom_kill")
+        is_ours = row["kind"] == "cgroup" and live.sequence(row, "pids")
+        if not is_ours or not isinstance(kills, int) or kills < 1 or _has_kernel_log(case, row):
+            continue
+        exits = [e for e in _left(case, row) if id(e) not in taken]
+        taken |= {id(e) for e in exits}
+        if exits:
+            yield _finding(case, row, exits, kills)
+
+
+def _has_kernel_log(case: Case, row: Event) -> bool:
+    return any(s.role == "kernel" and s.node == row.source.node for s in case.sources)
+
+
+def _left(case: Case, row: Event) -> Iterator[WorkerExit]:
+    """Sudden ends on the node of this cgroup that no other rule accounts for."""
+    nodes = nodes_beside(case, row)
+    for exit_ in case.exits:
+        is_here = not nodes or not exit_.node or exit_.node in nodes
+        is_sudden = exit_.exit_type == "SYSTEM_ERROR" and not jobs.ended_with(case, exit_.worker)
+        if is_here and is_sudden and not case.is_explained(*exit_.entities):
+            yield exit_
+
+
+def _finding(case: Case, row: Event, exits: list[WorkerExit], kills: int) -> Finding:
+    limit = live.whole(row, "limit")
+    room = (
+        f", limit {evidence.size(limit)}" if limit else ", which has no limit: the machine ran out"
+    )
+    count = evidence.deaths(exits)
+    who = evidence.join_names(e.label for e in exits)
+    whom = who if count == 1 else f"up to {min(kills, count)} of {count} workers ({who})"
+    return Finding(
+        f"The kernel's OOM killer most likely ended {whom}: the cgroup of this Ray{room}, counts "
+        f"{evidence.many(kills, 'process', 'processes')} that it killed for memory",
+        (
+            Link(
+                row, f"{row['path']}: {evidence.many(kills, 'kill')} for memory since it was made"
+            ),
+            *(link for e in exits[:3] for link in evidence.exit_links(e, most=1)),
+        ),
+        explains=evidence.exit_entities(exits),
+        subjects=tuple(evidence.exit_subject(e) for e in exits[:10]),
+        count=count,
+        severity=evidence.severity(case, exits),
+        remedies=tuple(_remedies(exits, row, limit)),
+        covers=(*evidence.exit_events(exits), *evidence.attempts_covered(case, exits)),
+        gaps=(_LOG,),
+    )
+
+
+def _remedies(exits: list[WorkerExit], row: Event, limit: int | None) -> Iterator[Remedy]:
+    name = next((e.names[-1] for e in exits if e.names), "the function that grows")
+    share = f"{limit / evidence.GB / 2:.1f}" if limit else "<GB that one of them needs>"
+    yield Remedy(
+        f"Run fewer of {name} at once: reserve the memory that one needs",
+        (f"@ray.remote(memory={share} * 1024**3)   # {name}; here: no more than two at once",)
+        if limit
+        else (f"@ray.remote(memory={share} * 1024**3)   # {name}",),
+        doc=_DOC,
+    )
+    if limit:
+        need = max(1, -(-limit * 5 // (4 * evidence.GB)))
+        yield Remedy(
+            f"Raise the cgroup's limit: {evidence.size(limit)} was too little",
+            (
+                f"resources: {{limits: {{memory: {need}Gi}}}}   # Kubernetes; docker run --memory={need}g",
+                f"grep -H . {row['path']}/memory.{'events' if row['version'] == '2' else 'oom_control'}   # does it grow?",
+            ),
+            risk="disruptive",
+        )
+    yield Remedy(
+        "Let Ray's memory monitor act earlier than the kernel",
+        ("RAY_memory_usage_threshold=0.85 ray start …   # default 0.95; on every node",),
+        risk="disruptive",
+        doc=_DOC,
+    )
