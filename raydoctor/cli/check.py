@@ -1,0 +1,56 @@
+"""`raydoctor check`: is this machine, and the cluster that runs on it, fit for Ray?"""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from raydoctor.cli import _options as options
+
+FAILED = 1
+
+_HELP = """Look over this machine, and the cluster that runs on it, before trouble starts.
+
+Versions, ports, shared memory, disk, memory and its cgroup, limits, tools for
+stacks and debuggers, clocks, stale addresses, the auth token: one line each,
+and the fix. Takes less than a second and changes nothing.
+
+\b
+Examples:
+  raydoctor check
+  raydoctor check --format json
+  ssh node-7 raydoctor check
+
+\b
+Exit code:
+  0  nothing fails; there may be warnings
+  1  something fails
+  2  could not run
+"""
+
+
+@click.command("check", help=_HELP, short_help="Is this machine fit for Ray?", **options.SETTINGS)
+@options.format_option("text", "json")
+@options.verbose_option
+def command(*, form: str, verbose: bool) -> int:
+    """Check this machine."""
+    from raydoctor.collect import preflight, preflight_probes
+    from raydoctor.render import check, terminal
+
+    checks = preflight_probes.check(_scanner())
+    if form == "json":
+        options.print_text(check.to_json(checks))
+    else:
+        options.print_page(check.render(checks, terminal.width_of(sys.stdout)))
+    return FAILED if preflight.worst(checks) == "fail" else 0
+
+
+def _scanner() -> str | None:
+    from raydoctor.errors import RaydoctorError
+    from raydoctor.read.prefilter import find_rg
+
+    try:
+        return find_rg()
+    except RaydoctorError:
+        return None

@@ -1,0 +1,648 @@
+"""Brings what `raydoctor check` judges: thin probes, all at once, each with a hard limit in time.
+
+Nothing here changes anything; the only things sent anywhere are TCP connections and three GET requests to
+the dashboard of the cluster that runs on this machine.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from raydoctor.collect import addresses, cgroups, discover, preflight, proc, storage, token
+from raydoctor.collect.cluster import Cluster
+from raydoctor.collect.preflight import Check
+from raydoctor.collect.run import Collector, run
+from raydoctor.collect.table import Piece
+from raydoctor.model import Gap
+
+TIMEOUT = 0.8
+"""Seconds for each probe: the whole command is to take less than one."""
+_REQUEST = 0.3
+"""Seconds for an answer of the dashboard: it takes 1 to 16 ms when it is well."""
+_STALE_S = 30.0
+"""A node's agent tells its time every few seconds: what is older may be a clock that is behind."""
+_ANSWER_LIMIT = 8 << 20
+_CAP_SYS_PTRACE = 1 << 19
+_STA_UNSYNC = 0x0040
+_TCP_LISTEN = "0A"
+ORDER = (
+    *("cluster", "address", "token", "ray", "python", "rg", "py-spy", "debugpy", "gdb", "ptrace"),
+    *("ports", "temp folder", "disk", "shared memory", "memory", "swap", "open files"),
+    *("processes", "init", "clock"),
+)
+"""All checks, in the order in which they are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What several probes need to know."""
+
+    environ: Mapping[str, str]
+    rg: str | None
+    clusters: tuple[Cluster, ...] = ()
+    """Those that run on this machine; the one that this shell's RAY_ADDRESS means first."""
+    target: Cluster = field(default_factory=Cluster)
+    """The one that this shell would talk to, here or elsewhere."""
+    processes: Mapping[int, proc.Process] | None = None
+
+    @property
+    def cluster(self) -> Cluster:
+        """The one that runs here; an empty one where none does."""
+        return self.clusters[0] if self.clusters else Cluster()
+
+    @property
+    def ray_pids(self) -> frozenset[int]:
+        """Processes of Ray's own on this machine."""
+        return frozenset(d.pid for c in self.clusters for d in c.daemons)
+
+
+class _Item(NamedTuple):
+    """Some checks that one probe feeds."""
+
+    names: tuple[str, ...]
+    look: Callable[[Surroundings], Iterable[Check]]
+
+
+def check(
+    rg: str | None, timeout: float = TIMEOUT, environ: Mapping[str, str] | None = None
+) -> list[Check]:
+    """All checks of this machine, in their order. `rg`: where the scanner is, `environ`: this shell's."""
+    around = Surroundings(os.environ if environ is None else environ, rg)
+    seen: list[Surroundings] = []
+    run([Collector("processes", lambda: _note(seen, _look_around(around)))], timeout)
+    around = seen[0] if seen else around
+    found: dict[tuple[str, ...], tuple[Check, ...]] = {}
+    collectors = [
+        Collector(", ".join(item.names), partial(_keep, item, around, found)) for item in _ITEMS
+    ]
+    gaps = {gap.what: gap.why for gap in run(collectors, timeout).gaps}
+    checks = [
+        each
+        for item, collector in zip(_ITEMS, collectors, strict=True)
+        for each in found.get(item.names) or _unknown(item.names, gaps.get(collector.what, ""))
+    ]
+    return sorted(checks, key=lambda c: ORDER.index(c.name))
+
+
+def _note(seen: list[Surroundings], around: Surroundings) -> Iterable[Piece | Gap]:
+    seen.append(around)
+    return ()
+
+
+def _keep(
+    item: _Item, around: Surroundings, found: dict[tuple[str, ...], tuple[Check, ...]]
+) -> Iterable[Piece | Gap]:
+    found[item.names] = tuple(item.look(around))
+    return ()
+
+
+def _unknown(names: Iterable[str], why: str) -> Iterator[Check]:
+    """What could not be looked at in time is no clean bill."""
+    for name in names:
+        yield Check(name, "n/a", f"could not look: {why or 'did not answer'}")
+
+
+def _look_around(around: Surroundings) -> Surroundings:
+    found = discover.clusters()
+    target = discover.choose(found, around.environ.get("RAY_ADDRESS")) or Cluster()
+    found.sort(key=lambda cluster: cluster is not target)
+    processes = proc.table() if proc.LINUX else None
+    return replace(around, clusters=tuple(found), target=target, processes=processes)
+
+
+# ---------------------------------------------------------------- the cluster
+
+
+def _addresses(around: Surroundings) -> Iterator[Check]:
+    from raydoctor.collect.redact import Redactor
+
+    rows = _rows(addresses.tables(around.cluster, around.environ))
+    answers = next((row["answers"] for row in rows if row["origin"] == "raylet"), None)
+    yield preflight.cluster(_running(around, answers))
+    judged = preflight.address(rows, around.cluster.gcs_address)
+    # An address may hold a password.
+    yield judged._replace(found=Redactor().redact(judged.found))
+
+
+def _rows(items: Iterable[Piece | Gap]) -> list[dict[str, Any]]:
+    import json
+
+    for item in items:
+        if isinstance(item, Piece):
+            rows: list[dict[str, Any]] = json.loads(item.data)["rows"]
+            return rows
+    return []
+
+
+def _running(around: Surroundings, answers: bool | None) -> preflight.Running | None:
+    if not around.clusters:
+        return None
+    here = around.cluster
+    # Of several raylets here, the one in the worst state tells.
+    worst = sorted(here.daemons, key=lambda d: d.state in "TtZ")
+    return preflight.Running(
+        here.session_dir,
+        here.gcs_address,
+        {d.kind: d.state for d in worst},
+        {d.kind: d.pid for d in worst},
+        answers,
+        len(around.clusters) - 1,
+    )
+
+
+class _Answers(NamedTuple):
+    """What the dashboard says."""
+
+    demanded: bool | None = None
+    accepted: bool | None = None
+    version: str | None = None
+
+
+def _versions_and_token(around: Surroundings) -> Iterator[Check]:
+    here, folder = _ray_here()
+    cluster = around.target
+    sent = token.find(cluster, around.environ)
+    answers = _ask(cluster.dashboard_address, sent.value if sent else "")
+    there = answers.version or _version_of(_visible(cluster))
+    yield preflight.ray(here, there)
+    requires = _metadata("ray").get("Requires-Python", "") if here else ""
+    is_ours = bool(folder) and os.path.realpath(folder) == os.path.realpath(cluster.ray_folder)
+    version = sys.version_info[:3]
+    yield preflight.python(version, version if is_ours else _python_of(_visible(cluster)), requires)
+    demanded = cluster.token_mode if answers.demanded is None else answers.demanded
+    yield preflight.token(
+        preflight.Auth(
+            demanded, around.environ.get("RAY_AUTH_MODE"), sent and sent.origin, answers.accepted
+        )
+    )
+
+
+def _ask(address: str, secret: str) -> _Answers:
+    """Mode and version. Without a dashboard nothing is known, and that is no failure here."""
+    mode = _get(address, "/api/authentication_mode", "")
+    if mode is None:
+        return _Answers()
+    # A dashboard older than 2.52 has no such page, and asks for no token.
+    demanded = mode.status == 200 and mode.document.get("authentication_mode") == "token"
+    told = _get(address, "/api/version", secret if demanded else "")
+    if told is None:
+        return _Answers(demanded)
+    accepted = told.status not in (401, 403) if demanded and secret else None
+    version = told.document.get("ray_version")
+    return _Answers(demanded, accepted, version if isinstance(version, str) else None)
+
+
+class _Reply(NamedTuple):
+    status: int
+    document: dict[str, Any]
+    date: str
+
+
+def _get(address: str, path: str, secret: str, seconds: float = _REQUEST) -> _Reply | None:
+    """A page of the dashboard, or None where nobody answers in time."""
+    if not address:
+        return None
+    import json
+    from http.client import HTTPConnection, HTTPException
+
+    headers = {"Authorization": f"Bearer {secret}"} if secret else {}
+    with suppress(OSError, HTTPException, ValueError):
+        connection = HTTPConnection(address, timeout=seconds)
+        try:
+            connection.request("GET", path, headers=headers)
+            reply = connection.getresponse()
+            data = reply.read(_ANSWER_LIMIT)
+        finally:
+            connection.close()
+        document: Any = None
+        with suppress(ValueError, RecursionError):
+            document = json.loads(data)
+        kept = document if isinstance(document, dict) else {}
+        return _Reply(reply.status, kept, reply.getheader("Date") or "")
+    return None
+
+
+# ---------------------------------------------------------------- versions
+
+
+def _ray_here() -> tuple[str | None, str]:
+    """Version and folder of the Ray beside raydoctor; it is found, not imported."""
+    from importlib.util import find_spec
+
+    with suppress(ImportError, ValueError):
+        spec = find_spec("ray")
+        for folder in (spec.submodule_search_locations or []) if spec else []:
+            if version := _version_of(folder):
+                return version, folder
+    return None, ""
+
+
+def _version_of(folder: str) -> str | None:
+    """`version = "2.60.0"` in `ray/_version.py`."""
+    if not folder:
+        return None
+    with suppress(OSError):
+        told = Path(folder, "_version.py").read_text(encoding="utf-8", errors="replace")
+        if found := re.search(r"^version = [\"']([\w.+-]+)", told, re.MULTILINE):
+            return found[1]
+    return None
+
+
+def _visible(cluster: Cluster) -> str:
+    """The cluster's package folder as this process sees it: it may run in a container of its own."""
+    folder = cluster.ray_folder
+    if not folder or os.path.isdir(folder):
+        return folder
+    inside = (f"/proc/{d.pid}/root{folder}" for d in cluster.daemons)
+    return next((path for path in inside if os.path.isdir(path)), folder)
+
+
+def _python_of(folder: str) -> tuple[int, ...] | None:
+    """`…/lib/python3.11/site-packages/ray` -> 3.11, and the patch where a virtual environment says it."""
+    found = re.search(r"(.*)/lib(?:64)?/python(\d+)\.(\d+)/", folder)
+    if found is None:
+        return None
+    with suppress(OSError):
+        config = Path(found[1], "pyvenv.cfg").read_text(encoding="utf-8", errors="replace")
+        if told := re.search(r"^version(?:_info)? *= *(\d+)\.(\d+)\.(\d+)", config, re.MULTILINE):
+            return (int(told[1]), int(told[2]), int(told[3]))
+    return (int(found[2]), int(found[3]))
+
+
+def _metadata(package: str) -> Mapping[str, str]:
+    """What an installed package says of itself; empty where it is not installed."""
+    from importlib import metadata
+
+    try:
+        told = metadata.metadata(package)
+    except metadata.PackageNotFoundError:
+        return {}
+    return {name: told[name] for name in ("Version", "Requires-Python") if name in told}
+
+
+# ---------------------------------------------------------------- tools
+
+
+def _tools(around: Surroundings) -> Iterator[Check]:
+    yield preflight.ripgrep(around.rg)
+    yield preflight.py_spy(_metadata("py-spy").get("Version"))
+    yield preflight.debugpy(_metadata("debugpy").get("Version"))
+    yield preflight.gdb(shutil.which("gdb"), sys.version_info[:2])
+
+
+def _ptrace(around: Surroundings) -> Iterator[Check]:
+    if not proc.LINUX:
+        yield preflight.ptrace(None)
+        return
+    scope = _number("/proc/sys/kernel/yama/ptrace_scope")
+    told = re.search(r"^CapEff:\s*([0-9a-f]+)", _text_of("/proc/self/status"), re.MULTILINE)
+    capable = bool(told and int(told[1], 16) & _CAP_SYS_PTRACE)
+    yield preflight.ptrace(preflight.Ptrace(scope, capable))
+
+
+# ---------------------------------------------------------------- ports
+
+
+def _ports(around: Surroundings) -> Iterator[Check]:
+    if proc.LINUX:
+        yield preflight.ports(_listeners(around))
+        return
+    taken = {port for port in preflight.PORTS if not _can_bind(port)}
+    owner = preflight.Owner(None, "", bool(around.clusters))
+    yield preflight.ports({port: owner for port in preflight.PORTS if port in taken})
+
+
+def _listeners(around: Surroundings) -> dict[int, preflight.Owner]:
+    """Ports of ours that somebody listens at, and who: its socket is among his open files (proc(5))."""
+    inodes: dict[str, int] = {}
+    for name in ("tcp", "tcp6"):
+        for line in _text_of(f"/proc/net/{name}").splitlines()[1:]:
+            words = line.split()
+            port = int(words[1].rpartition(":")[2], 16)
+            if words[3] == _TCP_LISTEN and port in preflight.PORTS:
+                inodes[words[9]] = port
+    owners = dict(_owners(inodes, around)) if inodes else {}
+    unknown = preflight.Owner(None, "", False)
+    return {port: owners.get(port, unknown) for port in preflight.PORTS if port in inodes.values()}
+
+
+def _owners(
+    inodes: Mapping[str, int], around: Surroundings
+) -> Iterator[tuple[int, preflight.Owner]]:
+    left = dict(inodes)
+    processes = around.processes or {}
+    ours = around.ray_pids
+    for pid in sorted(processes, key=lambda pid: pid not in ours):
+        for link in _links(f"/proc/{pid}/fd"):
+            port = left.pop(link[8:-1], None) if link.startswith("socket:[") else None
+            if port is not None:
+                name = processes[pid].name
+                yield port, preflight.Owner(pid, name, pid in ours or name.startswith("ray::"))
+        if not left:
+            return
+
+
+def _links(folder: str) -> Iterator[str]:
+    with suppress(OSError):
+        for name in os.listdir(folder):
+            with suppress(OSError):
+                yield os.readlink(f"{folder}/{name}")
+
+
+def _can_bind(port: int) -> bool:
+    import socket
+
+    with socket.socket() as probe, suppress(OSError):
+        probe.bind(("127.0.0.1", port))
+        return True
+    return False
+
+
+# ---------------------------------------------------------------- disk and memory
+
+
+def _disk(around: Surroundings) -> Iterator[Check]:
+    stores = storage.of_cluster(around.cluster)
+    said = around.environ.get("RAY_local_fs_capacity_threshold", "")
+    threshold = stores[0].threshold if stores else _fraction(said, storage.THRESHOLD)
+    session = around.cluster.session_dir
+    folder = os.path.dirname(session) or str(addresses.default_folder(around.environ))
+    path = _existing(folder)
+    told = os.statvfs(path)
+    yield preflight.disk(
+        preflight.Disk(
+            path,
+            told.f_blocks * told.f_frsize,
+            told.f_bavail * told.f_frsize,
+            told.f_files,
+            told.f_favail,
+            threshold,
+        )
+    )
+
+
+def _temporary(around: Surroundings) -> Iterator[Check]:
+    folder = str(addresses.default_folder(around.environ))
+    origin = next((name for name in ("RAY_TMPDIR", "TMPDIR") if around.environ.get(name)), "")
+    yield preflight.temporary(
+        preflight.Temporary(
+            folder,
+            origin,
+            os.access(_existing(folder), os.W_OK | os.X_OK),
+            sys.platform == "darwin",
+            len(str(_number("/proc/sys/kernel/pid_max") or 99_999)),
+        )
+    )
+
+
+def _existing(path: str) -> str:
+    """The folder, or the nearest above it that exists: Ray makes the rest."""
+    found = Path(path)
+    while not found.is_dir() and found != found.parent:
+        found = found.parent
+    return str(found)
+
+
+def _memory(around: Surroundings) -> Iterator[Check]:
+    told = _meminfo()
+    if not told:
+        yield preflight.shared_memory(None)
+        yield preflight.memory(None)
+        yield preflight.swap(None, 0)
+        return
+    total = told["MemTotal"]
+    seen = min(total, _cgroup_that_ray_sees() or total)
+    stores = [(s.store, s.store_bytes) for s in storage.of_cluster(around.cluster) if s.store]
+    yield preflight.shared_memory(_shared(seen, tuple(stores)))
+    limit, used = _tightest()
+    threshold = _fraction(around.environ.get("RAY_memory_usage_threshold", ""), 0.95)
+    if limit is None or limit >= total:
+        limit, used = None, total - told.get("MemAvailable", total)
+    yield preflight.memory(preflight.Memory(total, used, seen, limit, threshold))
+    swap = told.get("SwapTotal", 0)
+    yield preflight.swap(swap, swap - told.get("SwapFree", swap))
+
+
+def _meminfo() -> dict[str, int]:
+    """Bytes by name; empty where there is no /proc."""
+    found = {}
+    for line in _text_of("/proc/meminfo").splitlines():
+        name, _, rest = line.partition(":")
+        words = rest.split()
+        if words and words[0].isdigit():
+            found[name] = int(words[0]) << 10
+    return found if "MemTotal" in found else {}
+
+
+def _cgroup_that_ray_sees() -> int | None:
+    """The files that `ray._common.utils.get_system_memory` reads: the root's of what is mounted."""
+    v1 = _number("/sys/fs/cgroup/memory/memory.limit_in_bytes")
+    return v1 if v1 is not None else _number("/sys/fs/cgroup/memory.max")
+
+
+def _tightest() -> tuple[int | None, int]:
+    """The lowest limit of the cgroups that this process is in, and what is used of it."""
+    own = cgroups.of_process("self")
+    if own is None:
+        return None, 0
+    told = [cgroups.usage(each) for each in (own, *cgroups.above(own))]
+    limited = [(u.limit, u.used or 0) for u in told if u.limit is not None]
+    return min(limited, default=(None, 0), key=lambda pair: pair[0] or 0)
+
+
+def _shared(seen: int, stores: tuple[tuple[str, int], ...]) -> preflight.SharedMemory | None:
+    if not os.path.isdir("/dev/shm"):
+        return None
+    told = os.statvfs("/dev/shm")
+    capacity, free = told.f_blocks * told.f_frsize, told.f_bavail * told.f_frsize
+    return preflight.SharedMemory(capacity, free, seen, stores)
+
+
+# ---------------------------------------------------------------- limits
+
+
+def _limits(around: Surroundings) -> Iterator[Check]:
+    try:
+        import resource
+    except ImportError:
+        yield Check("open files", "n/a", "not known on this system")
+    else:
+        soft, hard = map(_finite, resource.getrlimit(resource.RLIMIT_NOFILE))
+        yield preflight.open_files(preflight.Files(soft, hard, _of_raylet(around.cluster)))
+    yield preflight.processes(_threads(around) if proc.LINUX else None)
+
+
+def _finite(limit: int) -> int | None:
+    return limit if 0 <= limit < 1 << 60 else None
+
+
+def _of_raylet(cluster: Cluster) -> tuple[int | None, int | None] | None:
+    """Limit and use of the raylet's open files, as far as this user may look."""
+    for raylet in cluster.of("raylet"):
+        told = _text_of(f"/proc/{raylet.pid}/limits")
+        if found := re.search(r"^Max open files +(\d+|unlimited)", told, re.MULTILINE):
+            with suppress(OSError):
+                limit = int(found[1]) if found[1].isdigit() else None
+                return limit, len(os.listdir(f"/proc/{raylet.pid}/fd"))
+    return None
+
+
+def _threads(around: Surroundings) -> preflight.Threads:
+    """The limit that leaves the least room."""
+    found = []
+    everybody = int(_text_of("/proc/loadavg").split()[3].partition("/")[2])
+    for name in ("threads-max", "pid_max"):
+        limit = _number(f"/proc/sys/kernel/{name}")
+        found += [(limit, f"kernel.{name}", everybody)] if limit else []
+    found += [(limit, "pids.max", used) for limit, used in _pids_cgroups()]
+    if os.geteuid() != 0:  # root may exceed it
+        import resource
+
+        limit = _finite(resource.getrlimit(resource.RLIMIT_NPROC)[0])
+        if limit is not None:
+            found.append((limit, "ulimit -u", _own_threads(around)))
+    cpus = len(os.sched_getaffinity(0))
+    if not found:
+        return preflight.Threads(cpus, None, "", 0)
+    return preflight.Threads(cpus, *min(found, key=lambda each: each[0] - each[2]))
+
+
+def _pids_cgroups() -> Iterator[tuple[int, int]]:
+    """`pids.max` and `pids.current` of the cgroups that this process is in, of either version."""
+    for line in _text_of("/proc/self/cgroup").splitlines():
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if controllers and "pids" not in controllers.split(","):
+            continue
+        top = Path("/sys/fs/cgroup/pids" if controllers else "/sys/fs/cgroup")
+        folder = top / path.lstrip("/")
+        for each in (folder, *folder.parents):
+            if each != top and top not in each.parents:
+                break
+            if (limit := _number(f"{each}/pids.max")) is not None:
+                yield limit, _number(f"{each}/pids.current") or 0
+
+
+def _own_threads(around: Surroundings) -> int:
+    mine = [pid for pid in around.processes or () if proc.owner(pid) == os.geteuid()]
+    count = 0
+    for pid in mine:
+        with suppress(OSError):
+            count += len(os.listdir(f"/proc/{pid}/task"))
+    return count
+
+
+# ---------------------------------------------------------------- the machine
+
+
+def _init(around: Surroundings) -> Iterator[Check]:
+    processes = around.processes
+    if processes is None or 1 not in processes:
+        yield preflight.init(None)
+        return
+    now = time.time()
+    defunct = [
+        p for p in processes.values() if p.ppid == 1 and p.state == "Z" and p.started_at < now - 2
+    ]
+    yield preflight.init(preflight.Init(processes[1].name, len(defunct)))
+
+
+def _clock(around: Surroundings) -> Iterator[Check]:
+    synchronised, error = _kernel_clock()
+    secret = token.find(around.target, around.environ)
+    offsets = _offsets(around.target.dashboard_address, secret.value if secret else "")
+    yield preflight.clock(preflight.Clock(synchronised, error, tuple(offsets)))
+
+
+def _kernel_clock() -> tuple[bool | None, float]:
+    """What `adjtimex(2)` says, asked without changing anything: whether, and the largest error."""
+    if not proc.LINUX:
+        return None, 0.0
+    import ctypes
+
+    class Timex(ctypes.Structure):
+        """The begin of `struct timex`, and room for the rest."""
+
+        _fields_ = (
+            ("modes", ctypes.c_uint),
+            ("offset", ctypes.c_long),
+            ("frequency", ctypes.c_long),
+            ("largest_error", ctypes.c_long),
+            ("estimated_error", ctypes.c_long),
+            ("status", ctypes.c_int),
+            ("rest", ctypes.c_char * 256),
+        )
+
+    told = Timex()
+    try:
+        state = ctypes.CDLL(None).adjtimex(ctypes.byref(told))
+    except (OSError, AttributeError):
+        return None, 0.0
+    if state < 0:
+        return None, 0.0
+    return not told.status & _STA_UNSYNC, told.largest_error / 1e6
+
+
+def _offsets(address: str, secret: str) -> Iterator[tuple[str, float]]:
+    """Node -> seconds that its clock is surely ahead (or behind): its agent's last report has its time."""
+    began = time.time()
+    reply = _get(address, "/nodes?view=summary", "", TIMEOUT)
+    if reply and reply.status in (401, 403) and secret:  # sent to who asks for it only
+        reply = _get(address, "/nodes?view=summary", secret, TIMEOUT)
+    ended = time.time()
+    data = reply.document.get("data") if reply else None
+    summary = data.get("summary") if isinstance(data, dict) else None
+    for node in summary if isinstance(summary, list) else ():
+        now, raylet = node.get("now"), node.get("raylet") or {}
+        if isinstance(now, (int, float)) and raylet.get("state", "ALIVE") == "ALIVE":
+            ahead, behind = now - ended, began - now
+            sure = ahead if ahead > 0 else -behind if behind > _STALE_S else 0.0
+            yield str(node.get("ip") or node.get("hostname") or "?"), round(sure, 3)
+
+
+# ---------------------------------------------------------------- files of the kernel
+
+
+def _text_of(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as stream:
+            return stream.read()
+    except OSError:
+        return ""
+
+
+def _number(path: str) -> int | None:
+    told = _text_of(path).strip()
+    return int(told) if told.isdigit() else None
+
+
+def _fraction(told: str, default: float) -> float:
+    with suppress(ValueError):
+        if 0 < float(told) <= 1:
+            return float(told)
+    return default
+
+
+_ITEMS = (
+    _Item(("cluster", "address"), _addresses),
+    _Item(("ray", "python", "token"), _versions_and_token),
+    _Item(("rg", "py-spy", "debugpy", "gdb"), _tools),
+    _Item(("ptrace",), _ptrace),
+    _Item(("ports",), _ports),
+    _Item(("temp folder",), _temporary),
+    _Item(("disk",), _disk),
+    _Item(("shared memory", "memory", "swap"), _memory),
+    _Item(("open files", "processes"), _limits),
+    _Item(("init",), _init),
+    _Item(("clock",), _clock),
+)

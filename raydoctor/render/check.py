@@ -1,0 +1,62 @@
+"""Checks of a machine -> page or JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from raydoctor import __version__, _text
+from raydoctor.collect.preflight import Check
+from raydoctor.render.json import dumps
+from raydoctor.render.page import MAX_WIDTH, Page, line, paragraph
+
+SCHEMA = "raydoctor/check/1"
+_STYLES = {"ok": "ok", "warn": "warning", "fail": "error", "n/a": "dim"}
+
+
+def render(checks: Sequence[Check], width: int = MAX_WIDTH) -> Page:
+    """A line for each check, and the fix below it where there is something to do."""
+    room = max((_text.cells(check.name) for check in checks), default=0)
+    indent = 4 + 2 + room + 2
+    page: Page = []
+    for check in checks:
+        left = line(
+            (f"{check.outcome:4}  ", _STYLES[check.outcome]), (f"{check.name:{room}}  ", "")
+        )
+        told = paragraph(check.found, width - indent)
+        page.append((*left, *told[0]) if told else left)
+        page += [(*line(" " * indent), *more) for more in told[1:]]
+        page += _fix(check.fix, width, indent) if check.fix else []
+    return [*page, (), line((_verdict(checks), "strong"))]
+
+
+def _fix(fix: str, width: int, indent: int) -> Page:
+    """What to paste stays whole, however long; prose is wrapped."""
+    if _text.is_code(fix):
+        return [line((fix, "code"), indent=indent)]
+    return paragraph(fix, width, indent=indent)
+
+
+def _verdict(checks: Sequence[Check]) -> str:
+    """`20 checks: 17 ok, 1 warning, 2 not applicable`."""
+    counts = {outcome: sum(c.outcome == outcome for c in checks) for outcome in _STYLES}
+    told = [
+        _text.plural(counts["fail"], "failure") if counts["fail"] else "",
+        _text.plural(counts["warn"], "warning") if counts["warn"] else "",
+        f"{counts['ok']} ok" if counts["ok"] else "",
+        f"{counts['n/a']} not applicable" if counts["n/a"] else "",
+    ]
+    return f"{_text.plural(len(checks), 'check')}: {', '.join(filter(None, told))}"
+
+
+def to_json(checks: Sequence[Check]) -> str:
+    """The checks as one JSON object. Keys are added, never renamed."""
+    return dumps(
+        {
+            "schema": SCHEMA,
+            "version": __version__,
+            "checks": [
+                {"name": c.name, "outcome": c.outcome, "found": c.found, "fix": c.fix}
+                for c in checks
+            ],
+        }
+    )
