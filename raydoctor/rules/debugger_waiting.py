@@ -31,6 +31,7 @@ from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
 from raydoctor.rule import Example, Signal, rule
 from raydoctor.rules import _evidence as evidence
+from raydoctor.rules import _live as live
 from raydoctor.rules import _stacks as stacks
 from raydoctor.rules import _waiting as waiting
 from raydoctor.signals import RAY_EXCEPTION
@@ -68,6 +69,22 @@ _LEGACY_DOC = (
 )
 _ERROR = "ray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n"
 _LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
+_W = "7f8a94bb4c5d65c0b14b5172c804b8ed21fbec4162ecaa5b179bd46d"
+_TABLE = '{"table": "%s", "at": 1795260600.0, "from": "dashboard", "total": %d, "rows": [\n%s\n]}\n'
+_TASKS = _TABLE % (
+    "tasks",
+    1,
+    f'{{"task_id":"{"1" * 48}","name":"clean","state":"RUNNING","worker_id":"{_W}","worker_pid":401}}',
+)
+
+
+def _workers(paused: int) -> str:
+    """A worker as the state API has it, and one that has ended."""
+    rows = (
+        f'{{"worker_id":"{_W}","is_alive":true,"pid":401,"ip":"10.0.0.2","debugger_port":57419,"num_paused_threads":{paused}}},\n'
+        f'{{"worker_id":"{"b" * 56}","is_alive":false,"pid":399,"ip":"10.0.0.2","debugger_port":null,"num_paused_threads":null}}'
+    )
+    return _TABLE % ("workers", 2, rows)
 
 
 @rule(
@@ -93,6 +110,21 @@ _LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
             roots=("debugger-waiting",),
             consequences=("get-timeout",),
             says=("10.0.0.2:38111",),
+        ),
+        Example(
+            "the cluster says so now; a worker of before has ended",
+            {
+                **_LOGS,
+                "driver.log": f"(transform pid=399) {LEGACY_OPEN.sample}\n",
+                "live/live-workers.json": _workers(paused=1),
+                "live/live-tasks.json": _TASKS,
+            },
+            roots=("debugger-waiting",),
+            says=("clean (pid 401)", "10.0.0.2:57419"),
+        ),
+        Example(
+            "the cluster says that nobody waits",
+            {**_LOGS, "live/live-workers.json": _workers(paused=0), "live/live-tasks.json": _TASKS},
         ),
         Example(
             "somebody attached",
@@ -158,7 +190,43 @@ def _waits(case: Case) -> list[_Wait]:
     for dump in stacks.dumps(case):
         if any(t.doing[0] == "debugger" for t in dump.threads) and dump.pid not in found:
             found[dump.pid] = _Wait(dump.pid, dump.name, "", False, dump.event)
-    return list(found.values())
+    return _with_live(case, found, connected)
+
+
+def _with_live(case: Case, found: dict[int, _Wait], connected: set[int | None]) -> list[_Wait]:
+    """What the cluster says of its workers now: who waits, where, and who has ended meanwhile."""
+    workers = [
+        e for e in live.rows(case, "workers") if live.truth(e, "is_alive") and e.pid is not None
+    ]
+    for row in workers:
+        pid = row.pid or 0
+        if pid in connected or not live.number(row, "num_paused_threads"):
+            continue
+        port, ip = live.whole(row, "debugger_port"), row["ip"]
+        address = f"{ip}:{port}" if port else ""
+        seen = found.get(pid)
+        if seen is None:
+            found[pid] = _Wait(pid, _task_of(case, row), address, False, row)
+        else:
+            found[pid] = seen._replace(
+                name=seen.name or _task_of(case, row), address=seen.address or address
+            )
+    head = live.looked(case, "workers")
+    if head is None or head["rows"] != head["total"]:
+        return list(found.values())
+    alive = {e.pid for e in workers}
+    return [wait for pid, wait in found.items() if pid in alive]
+
+
+def _task_of(case: Case, worker: Event) -> str:
+    """What the worker runs: Ray marks no task as paused (`is_debugger_paused` stays empty, 2.60)."""
+    same = (
+        e
+        for e in live.rows(case, "tasks")
+        if e.pid == worker.pid and e["worker_id"] == worker["worker_id"] and e["state"] == "RUNNING"
+    )
+    names = [*case.names.get(worker["worker_id"], ()), *(e["name"] for e in same)]
+    return names[-1] if names else ""
 
 
 def _name(case: Case, event: Event) -> str:

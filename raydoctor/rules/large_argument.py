@@ -12,6 +12,7 @@ sends each copy over the network besides.
 
 ## Confirm
 - The line of the traceback that is yours: is the same variable passed at every turn?
+- Without it, while the program runs: many rows of `ray memory` with one size and `USED_BY_PENDING_TASK`.
 - `RAY_record_ref_creation_sites=1 python your_script.py`, then `ray memory --group-by STACK_TRACE` while it runs: copies of
   arguments stand behind `(task call)`, under `Used by task`, with the line that calls; a `ray.put` of your own is `(put
   object)` (read with Ray 2.60).
@@ -37,6 +38,7 @@ from raydoctor.model import Entity, Event, Finding, Gap, Link, Remedy, Subject
 from raydoctor.rule import Example, Signal, rule
 from raydoctor.rules import _evidence as evidence
 from raydoctor.rules import _store as store
+from raydoctor.rules._live_objects import Held, waiting_arguments
 from raydoctor.signals import DRIVER, RAY_EXCEPTION, TRACEBACK
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/patterns/pass-large-arg-by-value.html"
@@ -97,6 +99,29 @@ _OWN_PUT = _FRAMES.replace("prepare_args_internal", "CoreWorker.put_object").rep
 )
 
 
+def _objects(
+    count: int,
+    *,
+    use: str = "USED_BY_PENDING_TASK",
+    site: str = "disabled",
+    reader: str = "__main__.score",
+    step: int = 0,
+) -> str:
+    """The object table: so many put by a driver, the first of them read by a task."""
+    put = "00ffffffffffffffffffffffffffffffffffffff01000000"
+    rows = [
+        f'{{"object_id":"{put}{(100_000_001 + n).to_bytes(4, "little").hex()}","object_size":{4_000_251 + n * step},'
+        f'"task_status":"FINISHED","reference_type":"{use}","call_site":"{site}","type":"DRIVER","pid":812}}'
+        for n in range(count)
+    ]
+    rows.append(
+        f'{{"object_id":"{put}01e1f505","object_size":4000245,"task_status":"NIL","reference_type":"PINNED_IN_MEMORY",'
+        f'"call_site":"(deserialize task arg) {reader}","type":"WORKER","pid":840}}'
+    )
+    head = f'{{"table": "objects", "at": 1795258700.0, "from": "dashboard", "total": {len(rows)}, "rows": ['
+    return head + "\n" + ",\n".join(rows) + "\n]}\n"
+
+
 @rule(
     tier="root",
     severity="error",
@@ -126,6 +151,38 @@ _OWN_PUT = _FRAMES.replace("prepare_args_internal", "CoreWorker.put_object").rep
             says=("10 MB", "Ray Client", "ray.put"),
         ),
         Example(
+            "twenty objects of one size to the byte wait for their tasks, now",
+            {**_HEADS, "logs/raylet.out": _STORE, "live/live-objects.json": _objects(20)},
+            roots=("large-argument",),
+            says=("score.remote(…)", "20 objects of 3.8 MB", "76.3 MB", "ray.put(value)"),
+        ),
+        Example(
+            "with creation sites: the call itself made them",
+            {**_HEADS, "logs/raylet.out": _STORE, "live/live-objects.json": _objects(20, site="(task call)  | train.py:main:14")},
+            roots=("large-argument",),
+            says=("passed by value, at train.py:main:14",),
+        ),
+        Example(
+            "a value that was put once, for twenty tasks",
+            {**_HEADS, "logs/raylet.out": _STORE, "live/live-objects.json": _objects(1)},
+        ),
+        Example(
+            "blocks of one size that the program holds",
+            {**_HEADS, "logs/raylet.out": _STORE, "live/live-objects.json": _objects(20, use="LOCAL_REFERENCE")},
+        ),
+        Example(
+            "blocks of a dataset",
+            {
+                **_HEADS,
+                "logs/raylet.out": _STORE,
+                "live/live-objects.json": _objects(20, reader="ray.data._internal.execution.operators.map_operator._map_task"),
+            },
+        ),
+        Example(
+            "arguments of many sizes",
+            {**_HEADS, "logs/raylet.out": _STORE, "live/live-objects.json": _objects(20, step=8)},
+        ),
+        Example(
             "a ray.put of the program's own found no room; a task prints the warning",
             {**_HEADS, "logs/raylet.out": _STORE + _NO_ROOM + _full(13, 20_971_774), "driver.log": f"(check pid=12) {CLIENT.sample}\n{_OWN_PUT}"},
             roots=("object-store-full",),
@@ -143,6 +200,8 @@ def large_argument(case: Case) -> Iterator[Finding]:
         yield _refused(case, call, refused)
     if warned := case.of("client.large_messages"):
         yield _client(warned)
+    for held in waiting_arguments(case):
+        yield _held(held)
 
 
 _CALL = pattern(r"(?P<call>(?P<name>[\w.]+)(?:\.options\([^()]*\))?\.remote\((?P<args>[^()]*)\)?)")
@@ -282,6 +341,35 @@ def _client(warned: list[Event]) -> Finding:
         ),
         covers=tuple(warned),
     )
+
+
+# ---------------------------------------------------------------- in the object table, now
+
+
+def _held(held: Held) -> Finding:
+    """Arguments that wait for their tasks: the same size to the byte, one object a call."""
+    who = f"{held.function}.remote(…)" if held.function else "The calls of tasks"
+    each = evidence.size(held.bytes)
+    by_value = "by value" if held.by_value else "by value, or by a ray.put for each call"
+    at = f", at {held.line}" if held.line else ""
+    gap = Gap(
+        "whether these arguments are one value",
+        "the object table has their sizes, not their contents; Ray notes who made an object only when it is told to",
+        "RAY_record_ref_creation_sites=1 python <your script>, then diagnose again: arguments passed by value are (task call)",
+        optional=True,
+    )
+    return Finding(
+        f"{who} stores its argument anew at every call: {held.copies} objects of {each}, equal in size to the byte, wait for their "
+        f"tasks, {evidence.size(held.copies * held.bytes)} in all, passed {by_value}{at}",
+        tuple(Link(e, f"one of {held.copies}: {evidence.size(held.bytes)}, used by a pending task only") for e in held.rows[:2])
+        + tuple(Link(e, f"and this is who reads it: {held.function}") for e in held.readers[:1]),
+        explains=(Entity("arguments", f"held by {held.function or held.owner}"),),
+        severity="warning",
+        count=held.copies,
+        subjects=(Subject("function", None, held.function),) if held.function else (),
+        remedies=(_put_once(f"{held.function}.remote(value)" if held.function else ""), _IN_FLIGHT),
+        gaps=() if held.by_value else (gap,),
+    )  # fmt: skip
 
 
 # ---------------------------------------------------------------- remedies

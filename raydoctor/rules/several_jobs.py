@@ -26,15 +26,17 @@ from collections.abc import Iterator
 from raydoctor import ids
 from raydoctor.case import Case
 from raydoctor.facts import Job
-from raydoctor.model import Finding, Link, Remedy, Subject
+from raydoctor.model import Event, Finding, Link, Remedy, Subject
 from raydoctor.rule import Example, rule
 from raydoctor.rules import _evidence as evidence
 from raydoctor.rules import _jobs as jobs
+from raydoctor.rules import _live as live
 from raydoctor.signals import DRIVER_GONE, JOB_FINISHED, JOB_STARTED
 
 _DOC = "https://docs.ray.io/en/latest/cluster/key-concepts.html"
 _BRIEF = 20.0
 """Seconds that two drivers may overlap: one ends while the next begins, or a program starts another."""
+_OURS = "raydoctor"
 
 
 def _gcs(second: int, text: str) -> str:
@@ -48,6 +50,17 @@ _SECOND = _gcs(10, "Registering job. job_id=02000000 driver_pid=8")
 _FIRST_ENDS = "Marking job as finished. job_id=01000000"
 _SECOND_ENDS = _gcs(50, "Marking job as finished. job_id=02000000")
 _MANAGER = '{"source_type": "JOBS", "source_pid": 7, "message": "Started a ray job raysubmit_x1.", "timestamp": "1795260001", "severity": "INFO"}\n'
+
+
+def _jobs(*running: tuple[str, int, str]) -> dict[str, str]:
+    """What the state API says of jobs that run (id, pid, metadata), ten minutes after they began."""
+    head = '{"table": "jobs", "at": 1795260600.0, "from": "dashboard", "total": 2, "rows": ['
+    rows = ",\n".join(
+        f'{{"type":"DRIVER","job_id":"{job}","driver_info":{{"id":"{job}","pid":"{pid}"}},"status":"RUNNING",'
+        f'"entrypoint":"python a.py","start_time":1795260000000,"metadata":{{"{metadata}":"0"}}}}'
+        for job, pid, metadata in running
+    )
+    return {"live/live-jobs.json": f"{head}\n{rows}\n]}}\n"}
 
 
 @rule(
@@ -64,6 +77,16 @@ _MANAGER = '{"source_type": "JOBS", "source_pid": 7, "message": "Started a ray j
             },
             roots=("several-jobs",),
             says=("2 jobs", "30 s", "job 1 (driver pid 7)"),
+        ),
+        Example(
+            "two run now, and the log of the GCS is on another machine",
+            {"logs/raylet.out": "", **_jobs(("01000000", 7, ""), ("02000000", 8, ""))},
+            roots=("several-jobs",),
+            says=("2 jobs run", "job 2 (driver pid 8)"),
+        ),
+        Example(
+            "the second is the diagnosis itself",
+            {"logs/raylet.out": "", **_jobs(("01000000", 7, ""), ("02000000", 8, _OURS))},
         ),
         Example(
             "one after the other",
@@ -86,7 +109,15 @@ _MANAGER = '{"source_type": "JOBS", "source_pid": 7, "message": "Started a ray j
 def several_jobs(case: Case) -> Iterator[Finding]:
     """At most one finding: the jobs that overlapped with another."""
     managers = {e.pid for e in case.of("submission.started")}
-    ours = [j for j in case.ledger.jobs.values() if j.driver_pid not in managers and j.started]
+    now = _running(case)
+    known = {
+        **case.ledger.jobs,
+        **{id_: _job(e) for id_, e in now.items() if id_ not in case.ledger.jobs},
+    }
+    own = _own(case)
+    ours = [
+        j for j in known.values() if j.driver_pid not in managers and j.started and j.id not in own
+    ]
     last = max((e.at for e in case.events if e.at is not None), default=0.0)
     together = {
         job.id: job
@@ -94,7 +125,28 @@ def several_jobs(case: Case) -> Iterator[Finding]:
         if any(_overlap(job, other, last) > _BRIEF for other in ours if other is not job)
     }
     if together:
-        yield _finding(case, list(together.values()), last)
+        yield _finding(case, list(together.values()), last, now)
+
+
+def _running(case: Case) -> dict[str, Event]:
+    """JobID -> what the live collection has of a job that runs now, and has a driver."""
+    return {
+        e["job_id"]: e
+        for e in live.rows(case, "jobs")
+        if e["job_id"] and e["status"] == "RUNNING" and live.mapping(e, "driver_info")
+    }
+
+
+def _own(case: Case) -> set[str]:
+    """Jobs of ours, by the metadata that they bear: a collection from all nodes is a job of a few seconds."""
+    return {e["job_id"] for e in live.rows(case, "jobs") if _OURS in live.mapping(e, "metadata")}
+
+
+def _job(row: Event) -> Job:
+    pid = str(live.mapping(row, "driver_info").get("pid") or "")
+    milliseconds = live.number(row, "start_time")
+    started = milliseconds / 1000 if milliseconds else None
+    return Job(row["job_id"], int(pid) if pid.isdecimal() else None, started)
 
 
 def _overlap(one: Job, other: Job, last: float) -> float:
@@ -102,16 +154,25 @@ def _overlap(one: Job, other: Job, last: float) -> float:
     return min(one.ended or last, other.ended or last) - begin
 
 
-def _finding(case: Case, together: list[Job], last: float) -> Finding:
+def _finding(case: Case, together: list[Job], last: float, now: dict[str, Event]) -> Finding:
     seconds = max(_overlap(a, b, last) for a in together for b in together if a is not b)
     who = evidence.join_names(
         f"job {ids.job_number(j.id)} (driver pid {j.driver_pid})" for j in together
     )
     wanted = {job.id for job in together}
     started = [e for e in case.of("job.started") if e["job"] in wanted]
+    running = [e for id_, e in now.items() if id_ in wanted]
+    run = (
+        "run on this cluster now, together for"
+        if len(running) > 1
+        else "ran on this cluster at the same time, up to"
+    )
     return Finding(
-        f"{len(together)} jobs ran on this cluster at the same time, up to {seconds:.0f} s: {who}; nothing keeps them apart",
-        tuple(Link(e, f"job {ids.job_number(e['job'])} begins") for e in started[:3]),
+        f"{len(together)} jobs {run} {seconds:.0f} s: {who}; nothing keeps them apart",
+        (
+            *(Link(e, f"job {ids.job_number(e['job'])} begins") for e in started[:3]),
+            *(Link(e, f"job {ids.job_number(e['job_id'])} runs now") for e in running[:3]),
+        ),
         subjects=tuple(Subject("job", j.id, None, j.driver_pid) for j in together[:10]),
         count=len(together),
         remedies=(

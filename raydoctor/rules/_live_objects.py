@@ -1,0 +1,99 @@
+"""Large arguments in the object table of a running cluster: one value stored again at each call.
+
+What `ray memory` shows of `f.remote(value)` with a value of more than 100 KB (measured with Ray 2.60, 20 calls): 20
+objects with ids that `ray.put` gives, all of one size to the byte, each `USED_BY_PENDING_TASK` in the caller; and for
+each task that has begun a row of the worker, `(deserialize task arg) module.function`. A value that was put once
+is one such object; blocks that nobody was given yet are `LOCAL_REFERENCE`. A `ray.put` for each call looks the same;
+only creation sites tell them apart (`(task call)`, `(put object)`), and only the bytes, which nobody sees, would
+prove that it is one value.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from raydoctor import ids
+from raydoctor._pattern import pattern
+from raydoctor.case import Case
+from raydoctor.model import Event
+from raydoctor.rules import _live as live
+
+_LARGE = 1 << 20
+"""Bytes of one argument."""
+_MANY = 10
+_TOGETHER = 32 << 20
+"""Bytes of all of them: below that it hurts nobody."""
+_WAITS = "USED_BY_PENDING_TASK"
+_READER = pattern(r"^\(deserialize (?:actor )?task arg\) (?P<function>\S+)")
+_MADE = pattern(r"^\((?P<how>task call|actor call|put object)\) *\|? *(?P<line>[^|]*)")
+_OF_LIBRARIES = ("ray.",)
+"""Ray Data, Train and Tune pass blocks of one size on purpose, and hold them no longer than they must."""
+
+
+class Held(NamedTuple):
+    """Objects of one size that one process made, and that only its pending tasks use."""
+
+    owner: str
+    """`DRIVER pid 812`."""
+    function: str
+    """Who reads them, as far as one of them has begun; empty where none has."""
+    bytes: int
+    """Of each."""
+    rows: list[Event]
+    readers: list[Event]
+    by_value: bool
+    """Creation sites say that a call made them, not a `ray.put`."""
+    line: str
+    """Where, if creation sites are recorded."""
+
+    @property
+    def copies(self) -> int:
+        """How many there are."""
+        return len(self.rows)
+
+
+def waiting_arguments(case: Case) -> Iterator[Held]:
+    """Groups of arguments that look like one value, the largest first."""
+    groups: dict[tuple[str, int, str], list[Event]] = {}
+    readers: dict[str, Event] = {}
+    for row in live.rows(case, "objects"):
+        size = live.whole(row, "object_size") or 0
+        if _READER.search(row["call_site"]):
+            readers.setdefault(row["object_id"], row)
+        elif size >= _LARGE and row["reference_type"] == _WAITS and _is_put(row["object_id"]):
+            owner = f"{row['type']} pid {row['pid']}"
+            groups.setdefault((owner, size, row["call_site"]), []).append(row)
+    for (owner, size, site), rows in sorted(groups.items(), key=lambda g: -len(g[1]) * g[0][1]):
+        if len(rows) >= _MANY and len(rows) * size >= _TOGETHER:
+            read = [readers[r["object_id"]] for r in rows if r["object_id"] in readers]
+            held = _held(owner, size, site, rows, read)
+            if not _by_library(case, held):
+                yield held
+
+
+def _held(owner: str, size: int, site: str, rows: list[Event], read: list[Event]) -> Held:
+    names = Counter(m["function"] for e in read if (m := _READER.search(e["call_site"])))
+    function = names.most_common(1)[0][0].removeprefix("__main__.") if names else ""
+    made = _MADE.search(site)
+    by_value = made is not None and made["how"] != "put object"
+    return Held(owner, function, size, rows, read, by_value, made["line"].strip() if made else "")
+
+
+def _is_put(object_id: str) -> bool:
+    parts = ids.parse_object_id(object_id)
+    return parts is not None and parts.put
+
+
+def _by_library(case: Case, held: Held) -> bool:
+    """Whether a library of Ray's passes them; where no task has begun, the tasks that wait tell."""
+    if held.function:
+        return held.function.startswith(_OF_LIBRARIES)
+    if held.line:
+        return "/ray/" in held.line
+    waiting = live.rows(case, "tasks")
+    return any(
+        e["func_or_class_name"].startswith(("_map_task", "ray.data", *_OF_LIBRARIES))
+        for e in waiting
+    )
