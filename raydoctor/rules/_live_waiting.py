@@ -162,11 +162,13 @@ def _nodes(case: Case) -> list[Node]:
 
 def amounts(event: Event, name: str) -> resources.Needs:
     """A field that maps resources to amounts."""
-    return _amounts(live.mapping(event, name))
+    return amounts_of(live.mapping(event, name))
 
 
-def _amounts(told: Mapping[str, object]) -> resources.Needs:
-    return {name: float(v) for name, v in told.items() if isinstance(v, (int, float)) and v}
+def amounts_of(told: object) -> resources.Needs:
+    """An object of a row that maps resources to amounts."""
+    items = told.items() if isinstance(told, dict) else ()
+    return {name: float(v) for name, v in items if isinstance(v, (int, float)) and v}
 
 
 def fits(total: resources.Needs, needs: resources.Needs) -> bool:
@@ -245,7 +247,21 @@ def _selectors(event: Event) -> tuple[Mapping[str, str], ...]:
         return ()
     others = live.mapping(event, "fallback_strategy").get("options")
     more = [o.get("label_selector") for o in others or () if isinstance(o, dict)]
-    return tuple({k: str(v) for k, v in s.items()} for s in (own, *more) if isinstance(s, dict))
+    return tuple(_selector(s) for s in (own, *more) if isinstance(s, dict))
+
+
+def _selector(told: Mapping[str, object]) -> Mapping[str, str]:
+    """One selector as a program writes it; alternatives come as lists of constraints."""
+    constraints = told.get("label_constraints")
+    if not isinstance(constraints, list):
+        return {name: str(value) for name, value in told.items()}
+    return {
+        c[
+            "label_key"
+        ]: f"{'!' if 'NOT_IN' in c['operator'] else ''}in({','.join(c['label_values'])})"
+        for c in constraints
+        if isinstance(c, dict) and {"label_key", "operator", "label_values"} <= c.keys()
+    }
 
 
 _CREATED = pattern(rf'"{_PENDING}","created_ms":(\d+)')
@@ -344,7 +360,7 @@ def _groups(case: Case, active: set[str]) -> Iterator[Holder]:
         for bundle in live.sequence(event, "bundles"):
             if node := bundle.get("node_id"):
                 of_node = kept.setdefault(node, {})
-                for name, amount in _amounts(bundle.get("unit_resources") or {}).items():
+                for name, amount in amounts_of(bundle.get("unit_resources")).items():
                     of_node[name] = of_node.get(name, 0.0) + amount
         if event["state"] == "CREATED":
             group = event["placement_group_id"]

@@ -17,6 +17,7 @@ counts blocked ones as granted.)
   `parent_task_id` is a task that is `RUNNING`.
 - `ray stack` on the node: the parents stand in `get_objects (ray/_private/worker.py)`.
 - `ray status`: nothing of that resource is left.
+- The metrics port of a node: `ray_tasks{…State="RUNNING_IN_RAY_GET"}` counts, by function, who waits in `ray.get`.
 
 ## Fix
 Let the parent return the children's references and have the caller `ray.get` them; or ask for the scarce
@@ -36,8 +37,13 @@ from raydoctor import ids
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
 from raydoctor.rule import Example, rule
+from raydoctor.rules import _autoscaler as autoscaler
 from raydoctor.rules import _calls as calls
 from raydoctor.rules import _evidence as evidence
+from raydoctor.rules import _live as live
+from raydoctor.rules import _live_examples as sample
+from raydoctor.rules import _live_starved as starving
+from raydoctor.rules import _live_waiting as now
 from raydoctor.rules import _resources as resources
 from raydoctor.rules import _waiting as waiting
 from raydoctor.signals import DRIVER, RAY_EXCEPTION, TRACEBACK
@@ -90,11 +96,23 @@ def _logs(leases: int, calling: int = 0) -> dict[str, str]:
     }
 
 
+_TWO = sample.node({"CPU": 4, "licence": 2})
+_PLANS = [sample.running(n, "plan", {"CPU": 1, "licence": 1}) for n in (1, 2)]
+_PARTS = [
+    sample.task(n + 2, "part", {"CPU": 1, "licence": 1}, parent_task_id=sample.task_id(n))
+    for n in (1, 2)
+]
+_COORDINATOR = sample.actor(1, "Coordinator", {"CPU": 1})
+_RUN = sample.call(1, "Coordinator.run", _COORDINATOR)
+
+
 @rule(
     tier="root",
     severity="error",
     rank=75,
-    looks_for=(waiting.STARVED, *waiting.CALLER_GONE, waiting.INTERRUPTED, TRACEBACK, RAY_EXCEPTION),
+    looks_for=(
+        waiting.STARVED, *waiting.CALLER_GONE, waiting.INTERRUPTED, TRACEBACK, RAY_EXCEPTION, autoscaler.CONFIG, autoscaler.ADDING,
+    ),
     examples=(
         Example(
             "two tasks hold both licences and wait for children that need one each",
@@ -102,6 +120,33 @@ def _logs(leases: int, calling: int = 0) -> dict[str, str]:
             roots=("nested-get-deadlock",),
             consequences=("get-timeout",),
             says=("2 plan tasks hold 2 of 2 licence", "7 requests", "at most 1 plan"),
+        ),
+        Example(
+            "live: two tasks in ray.get hold both licences that their children wait for",
+            sample.tables(nodes=[_TWO], tasks=[*_PLANS, *_PARTS], ray_get=[sample.in_ray_get("plan", 2)]),
+            roots=("nested-get-deadlock",),
+            says=("2 plan tasks hold 2 of 2 licence", "2 part tasks", "at most 1 plan"),
+        ),
+        Example(
+            "live: an actor's method waits for a task that needs the CPU which the actor keeps",
+            sample.tables(
+                nodes=[sample.node({"CPU": 1})], actors=[_COORDINATOR], ray_get=[sample.in_ray_get("Coordinator.run", 1)],
+                tasks=[_RUN, sample.task(3, "part", {"CPU": 1}, parent_task_id=sample.task_id(1))],
+            ),
+            roots=("nested-get-deadlock",),
+            says=("1 Coordinator actor holds 1 of 1 CPU", "1 part task", "num_cpus=0"),
+        ),
+        Example(
+            "live: one parent has a child at work",
+            sample.tables(
+                nodes=[_TWO], ray_get=[sample.in_ray_get("plan", 2)],
+                tasks=[*_PLANS, *_PARTS, sample.running(9, "fetch", {}, parent_task_id=sample.task_id(1))],
+            ),
+            roots=("cluster-starved",),
+        ),
+        Example(
+            "live: parents that work and have handed in tasks for later",
+            sample.tables(nodes=[_TWO], tasks=[*_PLANS, *_PARTS], ray_get=[sample.in_ray_get("plan", 1)]),
         ),
         Example(
             "one of them still works: the queue may go on",
@@ -126,7 +171,14 @@ def _logs(leases: int, calling: int = 0) -> dict[str, str]:
     ),
 )  # fmt: skip
 def nested_get_deadlock(case: Case) -> Iterator[Finding]:
-    """One finding per raylet whose resources are held by those who wait for its queue."""
+    """One finding per raylet whose resources are held by those who wait for its queue; live, per set of holders."""
+    found = [one for one in starving.starved(case, now.picture(case)) if one.parents]
+    yield from (_live_finding(case, one) for one in found)
+    if not found:
+        yield from _by_logs(case)
+
+
+def _by_logs(case: Case) -> Iterator[Finding]:
     shown = waiting.gave_up(case) or waiting.abandoned(case) or waiting.queued_at_the_end(case)
     if not shown and case.roles & set(DRIVER):
         return
@@ -259,6 +311,72 @@ def _finding(case: Case, dump: Event, held: _Holders, workers: list[calls.Worker
         remedies=_remedies(held),
         covers=(*told, *case.of("request.claimed"), *waiting.abandoned(case)),
     )  # fmt: skip
+
+
+def _live_finding(case: Case, one: starving.Starved) -> Finding:
+    """Parents and children by name; what a raylet said of the same requests belongs to it."""
+    held = _held_live(one)
+    kind = "actor" if held.actors else "task"
+    many = held.count > 1
+    shares = resources.share(held.resource, held.held, held.total)
+    needs = {resources.key(r.plain) for r in one.requests}
+    told = [
+        e
+        for e in case.of("request.starved")
+        if resources.key(resources.amounts(e["needs"])) in needs
+    ]
+    return Finding(
+        f"{evidence.many(held.count, f'{evidence.join_names(held.names)} {kind}')} hold{'' if many else 's'} {shares} and "
+        f"wait{'' if many else 's'} for tasks of their own that can never start: {one.wait}",
+        (
+            *(Link(h.event, f"{h.label} holds {resources.describe(now.plain(h.held))} and {h.does}") for h in one.holders[:2] if h.waits),
+            *(Link(e, f"by the metrics of its node, {e['count']} {e['name']} in ray.get or ray.wait") for e in _gets(case, one)[:1]),
+            *(Link(e, f"{now.name_of(e)} waits for {_awaited(e, one)}; its parent is {_parent(e, one)}") for e in one.children[:2]),
+            *(Link(e, "requests that would fit, and nobody to give way") for e in told[:1]),
+        ),
+        explains=(
+            Entity("waiting", "cluster"), *(Entity("starved", r.asked) for r in one.requests), *_starved(told),
+            *(entity for r in one.requests for entity in r.entities),
+            *(Entity("task", parent["task_id"]) for parent in one.parents),
+        ),
+        subjects=tuple(h.subject for h in one.holders[:10] if h.waits),
+        count=len(one.waiters),
+        severity="error",
+        remedies=_remedies(held),
+        covers=(*told, *case.of("request.claimed")),
+    )  # fmt: skip
+
+
+def _held_live(one: starving.Starved) -> _Holders:
+    """Of what is short, the resource that those who wait hold most of."""
+    found = [h for h in one.holders if h.waits]
+    held = {n: [now.plain(h.held).get(n, 0.0) for h in found] for n in one.short}
+    name = max(held, key=lambda n: sum(held[n]) / one.total[n] if one.total.get(n) else 0.0)
+    return _Holders(
+        tuple(dict.fromkeys(h.name for h in found)),
+        len(found),
+        found[0].kind == "actor",
+        tuple(h.pid for h in found if h.pid),
+        name,
+        sum(held[name]),
+        one.total.get(name, 0.0),
+        max(held[name]) or 1.0,
+    )
+
+
+def _gets(case: Case, one: starving.Starved) -> list[Event]:
+    """What the metrics say of the parents."""
+    names = {e[key] for e in one.parents for key in ("name", "func_or_class_name")}
+    return [e for e in live.rows(case, "ray-get") if e["name"] in names]
+
+
+def _awaited(child: Event, one: starving.Starved) -> str:
+    return next((r.asked for r in one.requests if child in r.waiters), "room")
+
+
+def _parent(child: Event, one: starving.Starved) -> str:
+    parent = next(e for e in one.parents if e["task_id"] == child["parent_task_id"])
+    return f"{parent['name'] or parent['func_or_class_name']} (pid {parent.pid}), which runs"
 
 
 def _stands(held: _Holders) -> str:

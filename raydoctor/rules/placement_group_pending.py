@@ -21,7 +21,8 @@ with a deadline (`pg.wait(60)`) and remove the group when it passes.
 
 ## Not this when
 A task outside any group asks for too much (`infeasible-request`), or the group was created and is used by
-tasks that ask for more than its bundles hold.
+tasks that ask for more than its bundles hold. A group that waits for actors that work stands in a queue: that
+is said after a minute, for information.
 """
 
 from __future__ import annotations
@@ -32,7 +33,11 @@ from typing import NamedTuple
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
 from raydoctor.rule import Example, Signal, rule
+from raydoctor.rules import _autoscaler as autoscaler
 from raydoctor.rules import _evidence as evidence
+from raydoctor.rules import _live_examples as sample
+from raydoctor.rules import _live_groups as live_groups
+from raydoctor.rules import _live_waiting as now
 from raydoctor.rules import _resources as resources
 from raydoctor.rules import _waiting as waiting
 from raydoctor.signals import GCS, JOB_FINISHED, RAY_EXCEPTION
@@ -92,12 +97,28 @@ _NODES = (
 )
 
 
+def _group(pg: str, name: str, bundles: int, seconds: int = 15, **more: object) -> sample.Row:
+    """A row of `placement-groups`."""
+    return {
+        "placement_group_id": pg, "name": name, "state": "PENDING", "bundles": [{"unit_resources": {"CPU": 1}, "node_id": ""}] * bundles,
+        "stats": {"creation_request_received_ns": str(int(sample.AT - seconds) * 10**9), "scheduling_state": "INFEASIBLE"}, **more,
+    }  # fmt: skip
+
+
+_ONE = sample.node({"CPU": 4, "memory": 27061665800.0})
+_HOLDER = sample.actor(1, "Holder", {"CPU": 1})
+_RANK = sample.task(
+    1, "rank", {f"CPU_group_{_PG}": 1, f"bundle_group_{_PG}": 0.001}, placement_group_id=_PG
+)
+
+
 @rule(
     tier="root",
     severity="error",
     rank=75,
     looks_for=(
         REGISTERED, CREATED, *REMOVED, NEVER_READY, *JOB_FINISHED, waiting.GROUP_PENDING, *waiting.NO_NODE_TYPE, *waiting.DRIVER_END, RAY_EXCEPTION,
+        autoscaler.CONFIG, autoscaler.ADDING,
     ),
     examples=(
         Example(
@@ -132,6 +153,35 @@ _NODES = (
             says=("8 CPU on one node",),
         ),
         Example(
+            "live: three nodes wanted and one there, before any log says so",
+            sample.tables(nodes=[_ONE], placement_groups=[_group(_PG, "ranks", 3, strategy="STRICT_SPREAD")], tasks=[_RANK]),
+            roots=("placement-group-pending",),
+            says=("ranks (STRICT_SPREAD, 3 x 1 CPU)", "it needs 3 nodes", 'strategy="SPREAD"', "1 rank task waits for it"),
+        ),
+        Example(
+            "live, and its registration in the GCS's log: one incident; an actor that runs nothing is in the way",
+            {
+                "logs/gcs_server.out": _gcs(11, REGISTERED.sample.replace("strategy = 2", "strategy = 0")), "logs/raylet.out": "",
+                **sample.tables(nodes=[_ONE], placement_groups=[_group(_PG, "ranks", 4)], actors=[_HOLDER]),
+            },
+            roots=("placement-group-pending",),
+            says=("ranks (PACK, 4 x 1 CPU)", "1 of 4 bundles finds no room: 1 Holder actor holds 1 of 4 CPU, and runs nothing"),
+        ),
+        Example(
+            "live: what it waits for belongs to tasks that work, or it is new",
+            sample.tables(
+                nodes=[_ONE], tasks=[sample.running(1, "train", {"CPU": 4})],
+                placement_groups=[_group(_PG, "ranks", 4, strategy="PACK"), _group("c" * 36, "new", 9, seconds=1)],
+            ),
+        ),
+        Example(
+            "live: a tuner's next trial waits for one that works",
+            sample.tables(
+                nodes=[_ONE], actors=[_HOLDER], tasks=[sample.call(1, "Holder.train", _HOLDER)],
+                placement_groups=[_group(_PG, "trial", 4, strategy="PACK")],
+            ),
+        ),
+        Example(
             "a group that waited and was created; one that was removed at once",
             {
                 "logs/gcs_server.out": _gcs(11, REGISTERED.sample) + _gcs(24, CREATED.sample) + _gcs(25, REMOVED[0].sample)
@@ -144,10 +194,17 @@ _NODES = (
 )  # fmt: skip
 def placement_group_pending(case: Case) -> Iterator[Finding]:
     """One finding per group that nobody ever got."""
-    groups = [g for g in _groups(case) if _lasts(case, g)]
+    seen = now.picture(case)
+    logged = {group.id: group for group in _groups(case)}
+    strategies = {group.id: group.strategy for group in logged.values()}
+    pending = live_groups.of(case, seen, strategies) if seen else {}
+    for found in pending.values():
+        if seen and found and (not found.at_work or found.age >= now.QUEUE):
+            yield _live_finding(case, seen, found, logged.get(found.id))
+    groups = [g for g in logged.values() if g.id not in pending and _lasts(case, g)]
     for group in groups:
         yield _finding(case, group)
-    if not groups and not case.of("pg.registered"):
+    if not groups and not pending and not case.of("pg.registered"):
         yield from _told_by_autoscaler(case)
 
 
@@ -219,9 +276,56 @@ def _finding(case: Case, group: _Group) -> Finding:
         explains=(Entity("pg", group.id), Entity("waiting", "cluster")),
         subjects=(Subject("pg", group.id, group.name or None),),
         severity=waiting.severity(case),
-        remedies=_remedies(group.strategy, lack, demand),
+        remedies=_remedies(group.strategy, lack, _bundles(demand)),
         covers=(*group.waiters, *(e for e in case.of("request.no_node_type") if e["combined"] or e["gang"])),
     )  # fmt: skip
+
+
+def _live_finding(
+    case: Case, seen: now.Picture, found: live_groups.Pending, logged: _Group | None
+) -> Finding:
+    """A group that waits at this moment; the GCS's log may add its strategy and when it was asked for."""
+    shape = live_groups.shape(found.bundles)
+    told = ", ".join(part for part in (found.strategy, shape) if part)
+    lack = _Lack(_live_lack(seen, found), infeasible=found.infeasible)
+    many = len(found.waiters) > 1
+    awaited = (
+        f"; {now.who(found.waiters)} wait{'' if many else 's'} for it" if found.waiters else ""
+    )
+    merged = [e for e in case.of("request.no_node_type") if e["combined"] or e["gang"]]
+    return Finding(
+        f"Placement group {found.name or evidence.short(found.id)} ({told}) waits: {lack.words}{awaited}",
+        (
+            *(Link(logged.registered, "the GCS registers it, and never reports it as created") for _ in (1,) if logged),
+            *(Link(h.event, f"{h.label} holds {resources.describe(now.plain(h.held))} and {h.does}") for h in found.holders[:2]),
+            Link(found.event, f"{found.event['state']} for {found.age:.0f} s{f', by the GCS: {found.says}' if found.says else ''}"),
+            *(Link(e, f"{now.name_of(e)} is to run in it, and waits") for e in found.waiters[:1]),
+        ),
+        explains=(Entity("pg", found.id), Entity("waiting", "cluster"), *_waiters(found)),
+        caused_by=(Entity("autoscaler", "launch"),),
+        subjects=(Subject("pg", found.id, found.name or None),),
+        severity="info" if found.at_work else "error",
+        remedies=_remedies(found.strategy, lack, shape),
+        covers=tuple(merged),
+    )  # fmt: skip
+
+
+def _live_lack(seen: now.Picture, found: live_groups.Pending) -> str:
+    if not found.infeasible:
+        return live_groups.held(seen, found)
+    needs = [bundle.needs for bundle in found.bundles]
+    lack = _misfit(found.strategy, needs, [node.total for node in seen.nodes])
+    homeless = live_groups.shape(found.homeless)
+    if not found.strategy and not lack:
+        return "the GCS calls it infeasible on these nodes, and what was collected does not say why"
+    return lack or f"no node could take {homeless} beside the rest, or bears the labels asked for"
+
+
+def _waiters(found: live_groups.Pending) -> Iterator[Entity]:
+    for event in found.waiters:
+        for kind in ("task", "actor"):
+            if event[f"{kind}_id"]:
+                yield Entity(kind, event[f"{kind}_id"])
 
 
 def _bundles(demand: waiting.Group | None) -> str:
@@ -253,7 +357,7 @@ def _told_by_autoscaler(case: Case) -> Iterator[Finding]:
             tuple(Link(e, "the autoscaler finds no node for it") for e in events[:1]),
             explains=(Entity("pg", shape), Entity("waiting", "cluster")),
             count=1,
-            remedies=_remedies("STRICT_PACK" if packed else "", lack, None),
+            remedies=_remedies("STRICT_PACK" if packed else "", lack, ""),
             covers=tuple(e for e in case.of("request.no_node_type") if e["asked"] == shape),
         )
 
@@ -319,7 +423,7 @@ def _sum(parts: Sequence[resources.Needs]) -> dict[str, float]:
 # ---------------------------------------------------------------- remedies
 
 
-def _remedies(strategy: str, lack: _Lack, demand: waiting.Group | None) -> tuple[Remedy, ...]:
+def _remedies(strategy: str, lack: _Lack, bundles: str) -> tuple[Remedy, ...]:
     looser = strategy.removeprefix("STRICT_")
     less_strict = Remedy(
         f"{looser} instead of {strategy}: as close as possible, but not at any price",
@@ -329,7 +433,7 @@ def _remedies(strategy: str, lack: _Lack, demand: waiting.Group | None) -> tuple
     smaller = Remedy(
         "Smaller or fewer bundles, or nodes that hold them",
         (
-            f"placement_group([…])                    # now: {_bundles(demand) or 'see ray list placement-groups --detail'}",
+            f"placement_group([…])                    # now: {bundles or 'see ray list placement-groups --detail'}",
             "ray start --address=<head>:6379         # on a further machine",
         ),
         doc=_DOC,
@@ -353,6 +457,6 @@ def _remedies(strategy: str, lack: _Lack, demand: waiting.Group | None) -> tuple
     strict = (less_strict,) if strategy.startswith("STRICT_") and lack.infeasible else ()
     return (
         *strict,
-        *((smaller,) if lack.infeasible or demand is None else (free, smaller)),
+        *((smaller,) if lack.infeasible or not bundles else (free, smaller)),
         deadline,
     )
