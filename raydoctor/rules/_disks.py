@@ -30,10 +30,11 @@ class Use(NamedTuple):
 
     @property
     def told(self) -> str:
-        """`31 old sessions hold 12.0 GB`."""
+        """`31 old sessions in /tmp/ray: 12.0 GB`."""
         least = "at least " if self.truncated else ""
-        many = f"{self.number} " if self.what == "old sessions" else ""
-        return f"{many}{self.what} below {self.path}: {least}{evidence.size(self.bytes)}"
+        is_many = self.what == "old sessions"
+        what = evidence.many(self.number, "old session") if is_many else self.what
+        return f"{what} in {self.path}: {least}{evidence.size(self.bytes)}"
 
 
 class Disk(NamedTuple):
