@@ -186,13 +186,14 @@ def _likeness(one: Told, other: Told) -> float:
         return 0.0
     if one.words == other.words and one.names == other.names:
         return 3.0
-    if one.raised and other.raised and not one.raised & other.raised:
+    shared = one.names & other.names
+    is_named = bool(one.names and other.names)
+    if (is_named and not shared) or (one.raised and other.raised and not one.raised & other.raised):
         return 0.0
     common = (Counter(one.words) & Counter(other.words)).total()
     alike = 2 * common / max(len(one.words) + len(other.words), 1)
-    if one.names and other.names:
-        shared = len(one.names & other.names) / len(one.names | other.names)
-        return 1.0 + (shared + alike) / 2 if shared else 0.0
+    if is_named:
+        return 1.0 + (len(shared) / len(one.names | other.names) + alike) / 2
     # Without names a sentence with another word in it may be about another thing; one that says more is not.
     says_more = common == min(len(one.words), len(other.words))
     return alike if says_more and alike >= _ALIKE and _things(one) == _things(other) else 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -129,8 +130,16 @@ def _more(total: int, rows: int | None) -> Page:
 def _same(changes: Sequence[Change], width: int) -> Page:
     if not changes:
         return []
-    names = ", ".join(f"{c.rule}{_times(count(c.after))}" for c in changes)
+    names = ", ".join(_unchanged(changes))
     return [*paragraph(f"Unchanged: {names}", width, hang=2, style="dim"), ()]
+
+
+def _unchanged(changes: Iterable[Change]) -> list[str]:
+    """Rules, and how often each found the same as before."""
+    times: Counter[str] = Counter()
+    for change in changes:
+        times[change.rule] += count(change.after)
+    return [f"{rule}{_times(number)}" for rule, number in times.items()]
 
 
 def _unexplained(difference: Difference, width: int, verbose: bool) -> Page:
@@ -239,7 +248,7 @@ def to_markdown(difference: Difference) -> str:
     parts += _list("Worse", map(_changed, difference.worse))
     parts += _list("Better", map(_changed, difference.better))
     parts += _list("Gone", map(_item, difference.gone))
-    parts += _list("Unchanged", (code(c.rule) for c in difference.same))
+    parts += _list("Unchanged", map(inline, _unchanged(difference.same)))
     parts += _list("New errors that no rule explains", map(_quoted, difference.new_unexplained))
     parts += _list("Gone errors that no rule explains", map(_quoted, difference.gone_unexplained))
     parts += _list("Can no longer be seen", map(_missing, difference.new_gaps))
