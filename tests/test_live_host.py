@@ -38,6 +38,7 @@ ROOT = hasattr(os, "geteuid") and os.geteuid() == 0
 pytestmark = pytest.mark.skipif(not LINUX, reason="/proc")
 needs_root = pytest.mark.skipif(not ROOT, reason="needs root")
 SPILL = "spill-here"
+LIMIT = 256 << 20
 
 
 def tables(items: Iterable[Piece | Gap]) -> dict[str, list[dict[str, Any]]]:
@@ -261,7 +262,7 @@ def test_the_log_is_cut_at_its_beginning() -> None:
 
 @pytest.fixture
 def small_cgroup() -> Iterator[Path]:
-    """A memory cgroup of 64 MB, beside this process's own."""
+    """A memory cgroup of 256 MB, beside this process's own."""
     own = cgroups.of_process("self")
     if own is None:
         pytest.skip("no memory cgroup")
@@ -271,22 +272,28 @@ def small_cgroup() -> Iterator[Path]:
     except OSError:
         pytest.skip("no right to make a cgroup")
     limit = folder / ("memory.limit_in_bytes" if own.version == 1 else "memory.max")
-    if not limit.exists():
-        folder.rmdir()
-        pytest.skip("the memory controller is not handed on")
-    limit.write_text(str(64 << 20))
     try:
+        if not limit.exists():
+            pytest.skip("the memory controller is not handed on")
+        limit.write_text(str(LIMIT))
         yield folder
     finally:
-        deadline = time.monotonic() + 5
-        while folder.exists() and time.monotonic() < deadline:
-            try:
-                folder.rmdir()
-            except OSError:  # its last process is not yet gone
-                time.sleep(0.05)
+        _remove(folder)
 
 
-_HOG = "import time\nopen('/proc/self/comm', 'w').write('ray::hog')\ntime.sleep(0.2)\nx = b'x' * (200 << 20)\n"
+def _remove(folder: Path) -> None:
+    """Move its processes one up; remove it as soon as the last is gone."""
+    deadline = time.monotonic() + 5
+    while folder.exists() and time.monotonic() < deadline:
+        try:
+            for pid in (folder / "cgroup.procs").read_text().split():
+                (folder.parent / "cgroup.procs").write_text(pid)
+            folder.rmdir()
+        except OSError:
+            time.sleep(0.05)
+
+
+_HOG = "import time\nopen('/proc/self/comm', 'w').write('ray::hog')\ntime.sleep(0.2)\nx = b'x' * (600 << 20)\n"
 
 
 def inside(folder: Path, program: str) -> subprocess.Popen[bytes]:
@@ -304,17 +311,56 @@ def test_a_kill_of_the_kernels_is_seen_in_both_places(small_cgroup: Path) -> Non
         daemon = Daemon("raylet", stays.pid, time.time(), "S")
         memory = tables(host.tables(Cluster(daemons=(daemon,))))["memory"]
         row = next(row for row in memory if row["path"] == str(small_cgroup))
-        assert row["limit"] == 64 << 20
+        assert row["limit"] == LIMIT
         assert row["pids"] == [stays.pid]
         assert row["events"]["oom_kill"] == 1
         assert row["events"]["max"] > 0
-        assert 0 < row["used"] <= 64 << 20
+        assert 0 < row["used"] <= LIMIT
         assert row["used"] + row["available"] == row["limit"]
         log = "\n".join(lines(kernel.tables(Cluster(), since=began)))
         assert f"Memory cgroup out of memory: Killed process {hog.pid} (ray::hog)" in log
     finally:
         stays.kill()
         stays.wait()
+
+
+_HUNGRY = """
+import ray
+ray.init(log_to_driver=False)
+@ray.remote(max_retries=0)
+def hungry():
+    open(PROCS, "w").write("0")
+    return len(b"x" * (600 << 20))
+try:
+    ray.get(hungry.remote())
+except ray.exceptions.WorkerCrashedError as error:
+    print("crashed", flush=True)
+"""
+
+
+@needs_root
+@pytest.mark.ray
+def test_the_kernel_kills_a_worker_with_and_without_its_log(
+    ray: RealRay, small_cgroup: Path, tmp_path: Path
+) -> None:
+    procs = small_cgroup / "cgroup.procs"
+    began = time.time() - 1
+    procs.write_text(str(known(ray).of("raylet")[0].pid))
+    ray.run(_HUNGRY.replace("PROCS", repr(str(procs))))
+    ray.wait_for("crashed")
+    cluster = known(ray)
+    time.sleep(0.3)  # until the GCS has written of it
+    shutil.copytree(ray.session / "logs", tmp_path / "logs")
+    keep(host.tables(cluster), tmp_path)
+    (without,) = diagnosis.run(open_capture(tmp_path), strict=True).roots
+    assert without.rule == "cgroup-oom-kill"
+    assert "most likely ended hungry" in without.headline
+    assert "limit 256 MB, counts 1 process" in without.headline
+    keep(kernel.tables(cluster, began), tmp_path)
+    (known_by_log,) = diagnosis.run(open_capture(tmp_path), strict=True).roots
+    assert known_by_log.rule == "kernel-oom-kill"
+    assert "ended hungry (pid " in known_by_log.headline
+    assert "its cgroup's limit is 256 MB" in known_by_log.headline
 
 
 def test_version_2(tmp_path: Path) -> None:
