@@ -353,12 +353,15 @@ def _canonical(place: str) -> tuple[str, str]:
 def _row(seen: Seen, cluster: Cluster) -> dict[str, object]:
     daemon = seen.daemon
     now = proc.read(daemon.pid)
+    parent = proc.read(now.ppid) if now else None
     return {
         "kind": daemon.kind,
         "pid": daemon.pid,
         "started_at": daemon.started_at,
         "state": now.state if now else daemon.state,
         "ppid": now.ppid if now else None,
+        "parent": parent.name if parent else "",
+        "parent_state": parent.state if parent else "",
         "session_dir": daemon.session_dir,
         "node_id": daemon.node_id,
         "ip": seen.ip,

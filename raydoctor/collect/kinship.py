@@ -104,6 +104,14 @@ def look() -> Machine:
     return machine
 
 
+def sessions(machine: Machine) -> set[str]:
+    """Folders of the sessions that anything runs of."""
+    logs = (*machine.log.values(), *machine.output.values())
+    return {log.session for log in logs} | {
+        d.session_dir for d in machine.daemons.values() if d.state != "Z" and d.session_dir
+    }
+
+
 # ------------------------------------------------------------------ what files say
 
 

@@ -54,6 +54,14 @@ def read(pid: int) -> Process | None:
     return next((p for p in _elsewhere() if p.pid == pid), None)
 
 
+def private_memory(pid: int) -> int | None:
+    """Bytes that would be free without it: no shared memory (Ray's object store), no mapped files."""
+    if not LINUX:
+        return None
+    fields = _bytes(pid, "statm", most=4096).split()
+    return (int(fields[1]) - int(fields[2])) * _units()[1] if len(fields) > 2 else None
+
+
 def command(pid: int) -> tuple[str, ...]:
     """Its command line; empty for a defunct process and for one that may not be read.
 

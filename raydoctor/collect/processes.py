@@ -21,6 +21,8 @@ _NO_JOB = ("", "ffffffff")
 _TITLE = 200
 _SETTLE = 0.5
 """Seconds that Ray takes to end what a dead worker started (0.2 s measured): later ones are left over."""
+_SETTLE_DEFUNCT = 2.0
+"""The same where a raylet is defunct: `ray start --block` looks after it once a second, and ends the rest."""
 
 
 def tables(cluster: Cluster) -> Iterable[Piece | Gap]:
@@ -28,7 +30,8 @@ def tables(cluster: Cluster) -> Iterable[Piece | Gap]:
     at = time.time()
     machine = kinship.look()
     if machine.outlived:
-        time.sleep(_SETTLE)
+        defunct = any(d.kind == "raylet" and d.state == "Z" for d in machine.daemons.values())
+        time.sleep(_SETTLE_DEFUNCT if defunct else _SETTLE)
         _forget_ended(machine)
     rows = [_row(machine, pid, cluster) for pid in sorted(machine.kinds)]
     yield table("processes", rows, source="proc", at=at)
@@ -63,6 +66,7 @@ def _row(machine: Machine, pid: int, cluster: Cluster) -> dict[str, object]:
         "uid": uid,
         "user": None if uid is None else proc.user(uid),
         "rss": process.rss,
+        "private": proc.private_memory(pid),
         "cpu_seconds": round(process.cpu_seconds, 2),
         "title": _title(process),
         "kind": machine.kinds[pid],

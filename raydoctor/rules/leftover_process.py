@@ -1,0 +1,254 @@
+"""Processes outlived the worker, the raylet or the task that started them, and hold memory or a GPU.
+
+## What you see
+GPU memory that `nvidia-smi` shows and no task of `ray list tasks` has; ports that are taken; memory that does not
+come back after a job. `ps` shows the processes as children of PID 1, or a `ray::` worker without a raylet.
+
+## Why
+Ray ends what a worker has started together with the worker: its process group, and its direct children. What
+left that group outlives it: a child with `start_new_session=True` when the worker is killed, a daemon that
+forked twice always (measured with Ray 2.60); with a killed raylet also grandchildren. `ray stop --force` leaves
+all of them. An idle worker keeps what its last task allocated, a GPU's memory too, until it is used again or ended.
+
+## Confirm
+- `ps -o pid,ppid,user,lstart,rss,args -p PID`: the parent is 1, or a worker whose task has ended.
+- `tr '\\0' '\\n' < /proc/PID/environ | grep RAY_`: `RAY_RAYLET_PID`, `RAY_JOB_ID`: whose it was.
+- `nvidia-smi`: what it holds of a GPU.
+
+## Fix
+End it, after a look at what it does: nobody else will. Then start such helpers so that they end with their worker:
+without `start_new_session` and double forks, with a `finally:` that ends them, or with a parent-death signal. A
+task that leaves memory on a GPU: `max_calls=1`, so that its process ends with it.
+
+## Not this when
+Its worker runs a task or is an actor: then it is in use. What a detached process belongs to cannot be told while
+any worker of that raylet that is older is busy; nothing is said then. A service that a job started on purpose to
+outlive it is in its place, too: leave it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from raydoctor.case import Case
+from raydoctor.model import Entity, Finding, Link, Remedy, Subject
+from raydoctor.rule import Example, rule
+from raydoctor.rules import _evidence as evidence
+from raydoctor.rules import _live_processes as live
+from raydoctor.rules._live_processes import Process
+from raydoctor.signals import WORKER_EXIT
+
+_MUCH = 0.10
+"""Of the machine's memory."""
+_CONTEXT = 1 << 30
+"""Bytes of a GPU: a CUDA context alone takes 0.3 to 0.5 GB, and an idle worker may keep it for the next task."""
+_GPU = 1 << 30
+
+
+def _gpu(pid: int, title: str, size: int) -> dict[str, str]:
+    return live.example("gpu-processes", [{"pid": pid, "gpu": 0, "memory": size, "title": title}])
+
+
+_LEFT = live.process(
+    3003, "child", "sleep 3003", outlived="worker", worker_pid=88, worker_id="ab" * 28
+)
+_BUSY = live.process(88, "worker", "ray::train", ppid=40, parent_kind="daemon")
+_SERVER = "python -m my_server --port 8000"
+
+
+@rule(
+    tier="root",
+    severity="warning",
+    rank=96,
+    looks_for=(WORKER_EXIT,),
+    examples=(
+        Example(
+            "a child in a session of its own, after its worker was killed",
+            live.machine(_LEFT),
+            roots=("leftover-process",),
+            says=("1 process outlived", "pid 3003 (`sleep 3003`)", "kill 3003", "10.0 MB"),
+        ),
+        Example(
+            "a detached server on a GPU, after the raylet",
+            {
+                **live.machine(
+                    live.process(500, "child", _SERVER, outlived="raylet", raylet_pid=40)
+                ),
+                **_gpu(500, _SERVER, 12 * _GPU),
+            },
+            roots=("leftover-process",),
+            says=("12.0 GB of GPU 0", "raylet"),
+        ),
+        Example(
+            "an idle worker that keeps 20 GB of a GPU",
+            {
+                **live.machine(
+                    live.process(90, "worker", "ray::IDLE", ppid=40, parent_kind="daemon")
+                ),
+                **_gpu(90, "ray::IDLE", 20 * _GPU),
+            },
+            roots=("leftover-process",),
+            says=("idle worker", "20.0 GB of GPU 0", "max_calls=1"),
+        ),
+        Example(
+            "children of a running task, of a driver, of a detached helper of a busy worker, an idle worker",
+            live.machine(
+                _BUSY,
+                live.process(3001, "child", "sleep 3001", ppid=88, parent_kind="worker"),
+                live.process(3002, "child", "sleep 3002", raylet_pid=40),
+                live.process(70, "driver", "python train.py", parent_kind="other"),
+                live.process(71, "child", "tensorboard", ppid=70, parent_kind="driver"),
+                live.process(90, "worker", "ray::IDLE", ppid=40, parent_kind="daemon"),
+            ),
+        ),
+        Example(
+            "a helper of an idle worker is small: pools of processes are kept for the next task",
+            live.machine(
+                live.process(90, "worker", "ray::IDLE", ppid=40, parent_kind="daemon"),
+                live.process(91, "child", "loky", ppid=90, parent_kind="worker", outlived="task"),
+            ),
+        ),
+        Example(
+            "another process has the pid on the GPU's host",
+            {
+                **live.machine(
+                    live.process(90, "worker", "ray::IDLE", ppid=40, parent_kind="daemon")
+                ),
+                **_gpu(90, "/usr/bin/python3", 20 * _GPU),
+            },
+        ),
+        Example("it has ended since", live.machine({**_LEFT, "state": "Z"})),
+    ),
+)
+def leftover_process(case: Case) -> Iterator[Finding]:
+    """One finding per machine for what outlived its starter, one for idle workers that hold much."""
+    counted_elsewhere = {
+        (d.event.source.node, worker.pid)
+        for d in live.defunct_raylets(case)
+        for worker in d.workers
+    }
+    for label, here in live.processes(case).items():
+        memory = live.machine_memory(case, label)
+        workers = {
+            p.pid for p in here if p.kind == "worker" and (label, p.pid) not in counted_elsewhere
+        }
+        left = [
+            p
+            for p in here
+            if p.outlived
+            and (label, p.pid) not in counted_elsewhere
+            and (p.outlived != "task" or p.ppid not in workers or _holds_much(p, memory))
+        ]
+        if left:
+            yield _finding(case, label, left, memory)
+        idle = [p for p in here if p.is_idle and not p.outlived and _holds_much(p, memory)]
+        if idle:
+            yield _idle_finding(label, idle)
+
+
+def _holds_much(process: Process, memory: float) -> bool:
+    return process.gpu_bytes >= _CONTEXT or bool(memory and process.memory > _MUCH * memory)
+
+
+def _finding(case: Case, label: str, left: Sequence[Process], memory: float) -> Finding:
+    by_size = sorted(left, key=lambda p: (-p.gpu_bytes, -p.memory, p.pid))
+    whom = " or ".join(dict.fromkeys(p.outlived for p in by_size))
+    much = any(p.gpus for p in left) or bool(
+        memory and sum(p.memory for p in left) > _MUCH * memory
+    )
+    them = "it" if len(left) == 1 else "them"
+    holds = "holds" if len(left) == 1 else "hold"
+    who = evidence.join_names(f"{p.named}, running for {p.age}" for p in by_size)
+    return Finding(
+        f"{evidence.many(len(left), 'process', 'processes')} outlived the {whom} that started {them}, "
+        f"and still {holds} {_holdings(by_size)}: {who}",
+        tuple(link for p in by_size[:3] for link in _links(case, p)),
+        explains=tuple(Entity("process", f"{label}/{p.pid}") for p in left),
+        subjects=tuple(
+            Subject("process", None, p.title, p.pid, label or None) for p in by_size[:10]
+        ),
+        count=len(left),
+        severity="error" if much else "warning",
+        covers=tuple(p.event for p in left),
+        remedies=_remedies([p.pid for p in by_size]),
+    )
+
+
+def _holdings(those: Sequence[Process]) -> str:
+    shares = [share.told for p in those for share in p.gpus]
+    memory = evidence.size(sum(p.memory for p in those))
+    return " and ".join([*shares[:3], f"{memory} of memory"])
+
+
+def _links(case: Case, process: Process) -> Iterator[Link]:
+    row = process.event
+    if row["worker_pid"] and process.outlived == "worker":
+        whose = f"worker pid {row['worker_pid']}, whose output it has open, is gone"
+    elif process.outlived == "worker":
+        whose = f"no worker of raylet pid {row['raylet_pid']} is left that is as old as it"
+    elif process.outlived == "raylet":
+        whose = (
+            f"its raylet{' (pid ' + row['raylet_pid'] + ')' if row['raylet_pid'] else ''} is gone"
+        )
+    else:
+        whose = "every worker that may have started it is idle: the task has ended"
+    yield Link(row, f"{process.named} of user {row['user']} runs; {whose}")
+    for share in process.gpus:
+        yield Link(share.event, f"it holds {share.told}")
+    exit_ = case.exit_of(row["worker_id"]) if row["worker_id"] else None
+    if exit_ and process.kind == "child":
+        yield from evidence.exit_links(exit_, most=1)
+
+
+def _remedies(pids: Sequence[int]) -> tuple[Remedy, ...]:
+    named = " ".join(str(pid) for pid in pids[:20])
+    return (
+        Remedy(
+            f"Look at {'it' if len(pids) == 1 else 'them'}, and end what nobody needs",
+            (f"ps -o pid,ppid,user,lstart,rss,args -p {named.replace(' ', ',')}", f"kill {named}"),
+            risk="destructive",
+        ),
+        Remedy(
+            "Start helpers so that they end with their worker",
+            (
+                "helper = subprocess.Popen(command)   # without start_new_session=True, no `&`, no nohup",
+                "try: ...",
+                "finally: helper.terminate()",
+            ),
+        ),
+    )
+
+
+def _idle_finding(label: str, idle: Sequence[Process]) -> Finding:
+    by_size = sorted(idle, key=lambda p: (-p.gpu_bytes, -p.memory, p.pid))
+    pids = " ".join(str(p.pid) for p in by_size[:20])
+    who = evidence.join_names(f"pid {p.pid}" for p in by_size)
+    return Finding(
+        f"{evidence.many(len(idle), 'idle worker')} still {'holds' if len(idle) == 1 else 'hold'} "
+        f"{_holdings(by_size)} although the task has ended: {who}",
+        tuple(
+            link
+            for p in by_size[:3]
+            for link in (
+                Link(
+                    p.event,
+                    f"pid {p.pid} calls itself ray::IDLE, and has {evidence.size(p.memory)} of its own",
+                ),
+                *(Link(share.event, f"it holds {share.told}") for share in p.gpus),
+            )
+        ),
+        explains=tuple(Entity("process", f"{label}/{p.pid}") for p in idle),
+        subjects=tuple(
+            Subject("worker", None, p.title, p.pid, label or None) for p in by_size[:10]
+        ),
+        count=len(idle),
+        covers=tuple(p.event for p in idle),
+        remedies=(
+            Remedy("End a task's process with the task", ("@ray.remote(max_calls=1)",)),
+            Remedy(
+                "Or end it now: it runs no task; but what its tasks stored with ray.put goes with it",
+                (f"kill {pids}",),
+                risk="destructive",
+            ),
+        ),
+    )

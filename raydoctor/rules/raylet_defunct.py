@@ -1,0 +1,183 @@
+"""A raylet has ended but is still in the process table, so that its workers take it for alive and live on.
+
+## What you see
+`ps` shows `[raylet] <defunct>`. Tasks and actors of the node hang or go on for ever without a cluster; the memory, the GPUs
+and the ports of the node stay taken; a new `ray start` there finds them so.
+
+## Why
+A process that has ended stays in the table until its parent asks for its exit status. The parent here never does: in a
+container, PID 1 is the program itself instead of an init, and orphans become its children; or whoever started
+the raylet is stopped or does not look after it. Workers find out that their raylet is gone by looking for its pid, and that
+is still there (measured with Ray 2.60: with an init they end 0.4 s after the raylet, without one they were alive
+after 60 s).
+
+## Confirm
+- `ps -eo pid,ppid,stat,comm | grep 'Z.*raylet'`, and `cat /proc/1/comm`.
+- `ps -eo pid,ppid,stat,args | grep 'ray::'`: workers whose parent is 1.
+
+## Fix
+Give the container an init that reaps (`docker run --init`, `tini`; Kubernetes: `tini` in the image, or
+`shareProcessNamespace: true`). For now: end those workers by pid, and start the node anew.
+
+## Not this when
+The raylet ended a second ago and its parent has not looked yet: its workers are then gone, or going. Another defunct
+process, a worker's child for instance, harms nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from raydoctor.case import Case
+from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.rule import Example, rule
+from raydoctor.rules import _evidence as evidence
+from raydoctor.rules import _live as rows
+from raydoctor.rules import _live_processes as live
+from raydoctor.rules._live_processes import Defunct
+from raydoctor.signals import RAYLET_STARTED
+
+_DOC = "https://docs.docker.com/reference/cli/docker/container/run/#init"
+_STOPPED = ("T", "t")
+_N = "fd875f52489dc9a2f53c85a6f87fba13611a3340ab1d20bc262561bf"
+_STARTED = (
+    f"[2026-11-21 13:00:03,993 I 40 40] (raylet) node_manager.cc:355: Raylet of id, {_N} started. Raylet consists of "
+    "node_manager and object_manager. node_manager address: 10.0.0.2:0 object_manager address: 10.0.0.2:46637 hostname: n\n"
+)
+_STOPS = "[2026-11-21 13:10:10,000 I 40 40] (raylet) main.cc:1174: received SIGTERM. Existing local drain request = None\n"
+
+
+def _daemon(kind: str, pid: int, state: str, **more: object) -> dict[str, Any]:
+    row = {"kind": kind, "pid": pid, "state": state, "ppid": 1, "parent": "python", "node_id": ""}
+    return {**row, "is_this": True, **more}
+
+
+_GCS = _daemon("gcs_server", 13, "S")
+_WORKERS = (
+    live.process(88, "worker", "ray::train", outlived="raylet", raylet_pid=40),
+    live.process(89, "worker", "ray::Server.run", outlived="raylet", raylet_pid=40),
+)
+_LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": _STARTED}
+
+
+@rule(
+    tier="root",
+    severity="error",
+    rank=10,
+    looks_for=(RAYLET_STARTED,),
+    examples=(
+        Example(
+            "PID 1 of the container is no init, the raylet was killed",
+            {
+                **_LOGS,
+                **live.machine(*_WORKERS),
+                **live.example("daemons", [_GCS, _daemon("raylet", 40, "Z")]),
+            },
+            roots=("raylet-died",),
+            consequences=("raylet-defunct",),
+            says=("2 workers", "PID 1 (`python`)", "kill 88 89", "--init"),
+        ),
+        Example(
+            "it was told to stop; whoever started it is stopped itself",
+            {
+                "logs/gcs_server.out": "",
+                "logs/raylet.out": _STARTED + _STOPS,
+                **live.machine(_WORKERS[0]),
+                **live.example("daemons", [_daemon("raylet", 40, "Z", ppid=7, parent="ray", parent_state="T")]),
+            },
+            roots=("raylet-defunct",),
+            says=("1 worker", "pid 7 (`ray`)", "kill -CONT 7"),
+        ),
+        Example(
+            "defunct, but its workers have ended too",
+            {
+                "logs/gcs_server.out": "",
+                "logs/raylet.out": _STARTED + _STOPS,
+                **live.machine({**_WORKERS[0], "state": "Z"}),
+                **live.example("daemons", [_GCS, _daemon("raylet", 40, "Z")]),
+            },
+        ),
+        Example(
+            "another raylet runs, with workers of its own; a defunct dashboard",
+            {
+                **_LOGS,
+                **live.machine(live.process(88, "worker", "ray::train", ppid=40, parent_kind="daemon", raylet_pid=40)),
+                **live.example("daemons", [_daemon("raylet", 40, "S"), _GCS, _daemon("dashboard", 15, "Z")]),
+            },
+        ),
+    ),
+)  # fmt: skip
+def raylet_defunct(case: Case) -> Iterator[Finding]:
+    """One finding per defunct raylet whose workers live on; below the raylet's own end where that is known."""
+    for defunct in live.defunct_raylets(case):
+        started = _started(case, defunct)
+        node = defunct.event["node_id"] or (started["node"] if started else "")
+        pids = [worker.pid for worker in defunct.workers]
+        memory = evidence.size(sum(worker.memory for worker in defunct.workers))
+        who = evidence.join_names(worker.named for worker in defunct.workers)
+        alive = "worker takes" if len(pids) == 1 else "workers take"
+        yield Finding(
+            f"Raylet (pid {defunct.pid}) has ended, but {_parent(defunct.event)} does not reap it: "
+            f"{len(pids)} {alive} it for alive and {'holds' if len(pids) == 1 else 'hold'} {memory}: {who}",
+            tuple(_links(defunct, started)),
+            explains=tuple(Entity("process", f"{defunct.event.source.node}/{pid}") for pid in pids),
+            caused_by=(Entity("raylet", node),) if node else (),
+            subjects=(Subject("raylet", node or None, "raylet", defunct.pid, node or None),),
+            count=len(pids),
+            covers=tuple(worker.event for worker in defunct.workers),
+            remedies=_remedies(defunct, pids),
+        )
+
+
+def _started(case: Case, defunct: Defunct) -> Event | None:
+    """Its own first words, on the machine whose process table it is in."""
+    label = defunct.event.source.node
+    found = [
+        e for e in case.of("raylet.started") if e.pid == defunct.pid and e.source.node == label
+    ]
+    return found[-1] if found else None
+
+
+def _parent(row: Event) -> str:
+    name = f" (`{row['parent']}`)" if row["parent"] else ""
+    return f"PID 1{name}" if row["ppid"] == "1" else f"its parent pid {row['ppid']}{name}"
+
+
+def _links(defunct: Defunct, started: Event | None) -> Iterator[Link]:
+    if started:
+        yield Link(started, f"raylet pid {defunct.pid} started")
+    yield Link(
+        defunct.event,
+        f"it is defunct (state Z), a child of {_parent(defunct.event).removeprefix('its parent ')}",
+    )
+    for worker in defunct.workers[:3]:
+        yield Link(worker.event, f"{worker.named} runs, and its raylet was pid {defunct.pid}")
+
+
+def _remedies(defunct: Defunct, pids: list[int]) -> tuple[Remedy, ...]:
+    ppid = defunct.event["ppid"]
+    named = " ".join(str(pid) for pid in pids[:20])
+    end = Remedy(
+        f"End {'the worker' if len(pids) == 1 else 'the workers'} of the dead raylet, then start the node anew",
+        (f"kill {named}", "ray start ..."),
+        risk="destructive",
+    )
+    if ppid == "1":
+        init = Remedy(
+            "Run the container with an init that reaps, so that this cannot happen again",
+            (
+                "docker run --init ...",
+                'ENTRYPOINT ["tini", "--"]      # in the image',
+                "shareProcessNamespace: true    # Kubernetes: in the pod's spec",
+            ),
+            doc=_DOC,
+        )
+        return init, end
+    if rows.number(defunct.event, "ppid") and defunct.event["parent_state"] in _STOPPED:
+        return Remedy("Let its parent go on: it is stopped", (f"kill -CONT {ppid}",)), end
+    look = Remedy(
+        f"Ask why pid {ppid} does not wait for its child: when it ends, the raylet goes too",
+        (f"ps -o pid,ppid,stat,lstart,args -p {ppid}",),
+    )
+    return look, end
