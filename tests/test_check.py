@@ -60,7 +60,9 @@ GCS = preflight.Owner(7, "gcs_server", True)
         (preflight.cluster(running(gcs_server="S", raylet="S", others=2)), "ok", "2 others, too"),
         (preflight.cluster(running(gcs_server="S", raylet="T")), "fail", "kill -CONT 101"),
         (preflight.cluster(running(gcs_server="Z")), "fail", "not collected it"),
+        (preflight.cluster(running(gcs_server="S", dashboard="S")), "fail", "its raylet is gone"),
         (preflight.cluster(running(log_monitor="S", dashboard="S")), "fail", "dashboard, log_monitor"),
+        (preflight.cluster(running(log_monitor="S", dashboard="S")), "fail", "kill 100 101"),
         (preflight.cluster(running(raylet="S", answers=False)), "fail", "10.0.0.2:6379 does not answer"),
         (preflight.cluster(running(raylet="S", answers=None)), "ok", "10.0.0.2:6379"),
         # Versions.
@@ -269,6 +271,21 @@ def test_a_probe_that_hangs_or_breaks_is_told_and_holds_up_nobody(
     assert "the disk is gone" in checks["disk"].found
     assert {checks[name].outcome for name in ("ray", "token", "disk")} == {"n/a"}
     assert checks["rg"].outcome == "ok"
+
+
+@pytest.mark.usefixtures("alone")
+def test_processes_that_cannot_be_read_are_not_called_absent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(preflight_probes.discover, "clusters", lambda: time.sleep(5))
+    checks = {c.name: c for c in preflight_probes.check("rg", timeout=0.5)}
+    assert set(checks) == set(preflight_probes.ORDER)
+    for name in ("cluster", "address", "token", "ports", "init"):
+        assert (checks[name].outcome, checks[name].found) == (
+            "n/a",
+            "could not look: did not answer within 0.5 s",
+        )
+    assert checks["disk"].outcome != "n/a"
 
 
 def test_a_stale_address_file_fails(alone: Path) -> None:

@@ -49,34 +49,40 @@ class Running(NamedTuple):
     """Further clusters of this machine."""
 
 
+_WHY = "raydoctor diagnose   # says what became of it"
+
+
 def cluster(running: Running | None) -> Check:
     """Whether a cluster runs here, whole."""
     name = "cluster"
     if running is None:
         return Check(name, "n/a", "none runs on this machine")
+    if ill := _not_running(running):
+        return ill
+    if not {"raylet", "gcs_server"} & set(running.kinds):
+        left = ", ".join(sorted(running.kinds))
+        # Not `ray stop`: it ends every Ray of this machine.
+        fix = f"kill {' '.join(str(pid) for pid in sorted(running.pids.values()))}"
+        return Check(name, "fail", f"dead: only {left} runs still", fix)
+    if "raylet" not in running.kinds:
+        told = "its GCS runs here, its raylet is gone: ray's commands find no cluster"
+        return Check(name, "fail", told, _WHY)
+    if running.answers is False:
+        return Check(name, "fail", f"its GCS at {running.address} does not answer", _WHY)
+    also = f"; {_text.plural(running.others, 'other')}, too" if running.others else ""
+    return Check(name, "ok", f"{running.address or running.session} runs here{also}")
+
+
+def _not_running(running: Running) -> Check | None:
+    """A daemon that is stopped, or has ended and still has a pid."""
     for kind in ("gcs_server", "raylet"):
         state, pid = running.kinds.get(kind), running.pids.get(kind, 0)
         if state in ("T", "t"):
-            return Check(name, "fail", f"{kind} (pid {pid}) is stopped", f"kill -CONT {pid}")
+            return Check("cluster", "fail", f"{kind} (pid {pid}) is stopped", f"kill -CONT {pid}")
         if state == "Z":
-            return Check(
-                name,
-                "fail",
-                f"{kind} (pid {pid}) has ended, and its parent has not collected it",
-                "ray stop --force   # and see the check `init`",
-            )
-    if not {"raylet", "gcs_server"} & set(running.kinds):
-        left = ", ".join(sorted(running.kinds))
-        return Check(name, "fail", f"dead: only {left} runs still", "ray stop")
-    if running.answers is False:
-        return Check(
-            name,
-            "fail",
-            f"its GCS at {running.address} does not answer",
-            "raydoctor diagnose   # says what became of it",
-        )
-    also = f"; {_text.plural(running.others, 'other')}, too" if running.others else ""
-    return Check(name, "ok", f"{running.address or running.session} runs here{also}")
+            told = f"{kind} (pid {pid}) has ended, and its parent has not collected it"
+            return Check("cluster", "fail", told, "docker run --init   # then start the node again")
+    return None
 
 
 # ---------------------------------------------------------------- versions
