@@ -34,6 +34,7 @@ from raydoctor.facts import WorkerExit
 from raydoctor.model import Entity, Event, Finding, Gap, Link, Remedy, Severity, Subject
 from raydoctor.rule import Example, Signal, rule
 from raydoctor.rules import _evidence as evidence
+from raydoctor.rules import _live as live
 from raydoctor.rules._cluster import FAULT_TOLERANCE_DOC, is_expected, node_of_death, refused
 from raydoctor.signals import DRIVER, NODE_DEAD, NODE_HEALTH_FAILED, NODE_REGISTERED
 
@@ -75,6 +76,14 @@ _STOPPED = (
 )
 
 
+def _nodes(message: str) -> str:
+    """Two nodes as the state API has them: the head, and one that is dead."""
+    head = '{"table": "nodes", "at": 1795247200.0, "from": "dashboard", "total": 2, "rows": ['
+    alive = f'{{"node_id":"{"a" * 56}","node_ip":"10.0.0.2","state":"ALIVE","state_message":null,"end_time_ms":0}}'
+    dead = f'{{"node_id":"{_N}","node_ip":"10.0.0.3","state":"DEAD","state_message":"{message}","end_time_ms":1795247100000}}'
+    return f"{head}\n{alive},\n{dead}\n]}}\n"
+
+
 @dataclass(slots=True)
 class _Death:
     node: str
@@ -84,11 +93,12 @@ class _Death:
 
     @property
     def at(self) -> float | None:
-        return min((e.at for e in self.told if e.at is not None), default=None)
+        return min((at for e in self.told if (at := _when(e)) is not None), default=None)
 
     @property
     def reason(self) -> str:
-        return next((e["reason"] for e in self.told if e["reason"]), "")
+        worded = (_UNWANTED.get(e["state_message"].partition(":")[0], "") for e in self.told)
+        return next((r for r in (*(e["reason"] for e in self.told), *worded) if r), "")
 
 
 @rule(
@@ -109,6 +119,16 @@ class _Death:
             roots=("node-died",),
             says=("RAY_health_check_failure_threshold",),
         ),
+        Example(
+            "the state API alone: the GCS's log is on another machine",
+            {"logs/raylet.out": "", "live/live-nodes.json": _nodes("Unexpected termination: health check failed")},
+            roots=("node-died",),
+            says=("10.0.0.3", "max_retries"),
+        ),
+        Example(
+            "the state API lists a node that was stopped on purpose",
+            {"logs/raylet.out": "", "live/live-nodes.json": _nodes("Expected termination: received SIGTERM")},
+        ),
         Example("a node that was told to stop", {"logs/gcs_server.out": _REGISTERED + _STOPPED, "logs/raylet.out": ""}),
     ),
 )  # fmt: skip
@@ -125,8 +145,34 @@ def node_died(case: Case) -> Iterator[Finding]:
         node = node_of_death(event)
         if node in deaths and event not in deaths[node].told:
             deaths[node].told.append(event)
+    for row in _dead_now(case):
+        deaths.setdefault(row["node_id"], _Death(row["node_id"])).told.append(row)
     for death in deaths.values():
         yield _finding(case, death)
+
+
+_UNWANTED = {
+    "Unexpected termination": "UNEXPECTED_TERMINATION",
+    "Terminated due to preemption": "AUTOSCALER_DRAIN_PREEMPTED",
+}
+"""How the state API words the reasons of a node's end (`dashboard/utils.py`, `compose_state_message`, 2.60)."""
+
+
+def _dead_now(case: Case) -> list[Event]:
+    """Nodes that the GCS lists as dead, unexpectedly: where its log is on another machine, nothing else tells."""
+    return [
+        e
+        for e in live.rows(case, "nodes")
+        if e["state"] == "DEAD"
+        and e["node_id"]
+        and e["state_message"].partition(":")[0] in _UNWANTED
+    ]
+
+
+def _when(event: Event) -> float | None:
+    """A record's own time; a live row is of now, and says when the node ended."""
+    ended = live.number(event, "end_time_ms")
+    return ended / 1000 if ended else event.at
 
 
 def _finding(case: Case, death: _Death) -> Finding:
@@ -142,7 +188,7 @@ def _finding(case: Case, death: _Death) -> Finding:
         if e["inner"] == "NodeDiedError" or e["type"] == "NodeDiedError" or death.node in e["what"]
     ]
     ip = case.ledger.node_ips.get(death.node) or next(
-        (e["ip"] for e in (*death.told, *death.echoes) if e["ip"]), ""
+        (ip for e in (*death.told, *death.echoes) if (ip := e["ip"] or e["node_ip"])), ""
     )
     with_it = [evidence.many(evidence.deaths(exits), "worker")] if exits else []
     with_it += [f"{lost} task or actor call{'s' if lost != 1 else ''}"] if lost else []
