@@ -123,14 +123,14 @@ def _is_shown(name: str) -> bool:
 
 def _drivers(cluster: Cluster) -> list[int]:
     """Pids of the newest drivers of the session that still live."""
-    logs = Path(cluster.session_dir, "logs")
+    logs = Path(os.path.realpath(cluster.session_dir), "logs")
     found = {}
     with suppress(OSError):
         for name in os.listdir(logs):
             if match := _DRIVER_LOG.fullmatch(name):
                 found[int(match["pid"])] = str(logs / name)
     # Pids are used again; an open log is not.
-    alive = [pid for pid, log in sorted(found.items()) if log in proc.files(pid)]
+    alive = [pid for pid, log in sorted(found.items()) if log in proc.files(pid).values()]
     return alive[-_DRIVERS:]
 
 
