@@ -79,10 +79,11 @@ def get(address: str, path: str, timeout: float, token: str | None = None) -> An
         peer = (host.strip("[]"), int(port))
         with closing(http.client.HTTPConnection(*peer, timeout=min(_CONNECT, timeout))) as link:
             link.connect()
-            link.sock.settimeout(max(0.01, deadline - time.monotonic()))
+            sock = link.sock  # http.client forgets it where the server closes after its answer
+            sock.settimeout(max(0.01, deadline - time.monotonic()))
             link.request("GET", path, headers={"Authorization": f"Bearer {token}"} if token else {})
             reply = link.getresponse()
-            body = _body(reply, link.sock, deadline)
+            body = _body(reply, sock, deadline)
     except TimeoutError:
         return Answer("timeout", detail=f"no answer within {timeout:g} s")
     except ConnectionRefusedError:

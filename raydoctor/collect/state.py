@@ -17,23 +17,25 @@ from typing import Any
 from raydoctor.collect import dashboard, metrics
 from raydoctor.collect.cluster import Cluster
 from raydoctor.collect.gcs import Child, Probe, Told
-from raydoctor.collect.parallel import parallel
 from raydoctor.collect.run import Collector
 from raydoctor.collect.table import Piece, table
 from raydoctor.model import Gap
 
 WHAT = "the cluster's state"
 _OF_DASHBOARD = tuple(name for name in dashboard.TABLES if name != "tasks")
-_OF_GCS = ("metrics", "resources", "demands", "worker-stats", "tasks")
-"""What the child is asked for in any case, what takes longest last."""
+_QUICK = ("metrics", "resources", "demands", "worker-stats")
+"""What the child is asked for in any case; and, after that, for the tasks, which may take a second."""
 _ALL = (*dashboard.TABLES, "resources", "demands", "worker-stats")
+_OF_METRICS = ("ray-get", "task-counts")
 _OPTIONAL = ("objects",)
 _MARGIN = 0.9
 """Of the time that a collector has: what was found must be told before it is over."""
 _PATIENCE = 0.3
 """Seconds for the dashboard to say whether a token is needed before the GCS is asked with it."""
 _ENDPOINT = 0.3
-"""Of the time, for one endpoint of the dashboard: the rest is for the other way."""
+"""Of the time, for one endpoint of the dashboard."""
+_SECOND = 0.35
+"""Of the time, for what the dashboard does not give: it is not waited for longer."""
 
 
 def collectors(cluster: Cluster, timeout: float) -> list[Collector]:
@@ -64,16 +66,29 @@ class _Inquiry:
     found: dict[str, Told] = field(default_factory=dict)
     why: dict[str, str] = field(default_factory=dict)
     """Table -> why it is missing, or not all of it is there."""
+    broken: list[Gap] = field(default_factory=list)
 
     def items(self) -> Iterator[Piece | Gap]:
         self.deadline = time.monotonic() + self.timeout
-        ways: dict[str, Callable[[], None]] = {"dashboard": self._by_dashboard, "gcs": self._by_gcs}
-        for _ in parallel(ways, self._left()):
-            pass
-        if not self._refusal():
+        board = self._start("the dashboard", self._by_dashboard)
+        gcs = self._start("the GCS", self._by_gcs)
+        gcs.join(self._left())
+        board.join(max(0.0, self._left() - self.timeout * _SECOND))
+        if not gcs.is_alive() and not self._refusal():
             self._second_way()
         yield from self._pieces()
         yield from self._gaps()
+
+    def _start(self, whom: str, ask: Callable[[], None]) -> threading.Thread:
+        def guarded() -> None:
+            try:
+                ask()
+            except Exception as error:
+                self.broken.append(Gap(f"{WHAT}: {whom}", f"failed: {error!r}"[:300]))
+
+        thread = threading.Thread(target=guarded, name=whom, daemon=True)
+        thread.start()
+        return thread
 
     def _left(self) -> float:
         return max(0.05, self.deadline - time.monotonic())
@@ -98,11 +113,14 @@ class _Inquiry:
     def _by_gcs(self) -> None:
         self.door_known.wait(_PATIENCE)
         # Whom the dashboard refused, the GCS refuses: it is asked only to say so itself.
-        self._ask_gcs(() if self.door.refusal else _OF_GCS)
+        self._ask_gcs(() if self.door.refusal else _QUICK)
         nodes = self.found.pop("metrics", None)
         self.why.pop("metrics", None)
-        if nodes is not None:
-            self._count(nodes)
+        counting = self._start("the metrics", lambda: self._count(nodes.rows)) if nodes else None
+        if not self.door.refusal:
+            self._ask_gcs(("tasks",))
+        if counting is not None:
+            counting.join(self._left())
 
     def _ask_gcs(self, names: Sequence[str]) -> None:
         if self.child is None:
@@ -113,26 +131,25 @@ class _Inquiry:
         address = self.cluster.gcs_address
         self._keep(self.child.ask(address, self._token(), names, self._left()))
 
-    def _count(self, nodes: Told) -> None:
+    def _count(self, nodes: list[dict[str, Any]]) -> None:
         """The metrics of the nodes."""
-        total, silent = metrics.counts(nodes.rows)
+        total, silent = metrics.counts(nodes)
         now = time.time()
         for name, rows in (
             ("ray-get", metrics.blocked(total)),
             ("task-counts", metrics.by_state(total)),
         ):
-            if len(silent) < len(nodes.rows):
+            if len(silent) < len(nodes):
                 self.found[name] = Told(name, rows, len(rows), at=now, source="metrics")
             if silent:
-                self.why[name] = (
-                    f"no metrics from {', '.join(silent[:3])}{' …' * (len(silent) > 3)}"
-                )
+                more = " …" if len(silent) > 3 else ""
+                self.why[name] = f"no metrics from {', '.join(silent[:3])}{more}"
 
     def _second_way(self) -> None:
         """Each table that the one did not give, asked of the other."""
         missing = [name for name in dashboard.TABLES if name in self.why or name not in self.found]
         if self._gcs_answers():
-            self._ask_gcs([name for name in missing if name not in _OF_GCS])
+            self._ask_gcs([name for name in missing if name != "tasks"])
         elif self.door.is_open and "tasks" in missing:
             address = self.cluster.dashboard_address
             self._keep(dashboard.tables(address, self._token(), ("tasks",), self._left()))
@@ -154,7 +171,7 @@ class _Inquiry:
 
     def _pieces(self) -> Iterator[Piece]:
         yield table("probes", [probe._asdict() for probe in self._probes()], source="raydoctor")
-        for name, told in sorted(self.found.items()):
+        for name, told in sorted(dict(self.found).items()):
             yield table(name, told.rows, source=told.source, total=told.total, at=told.at or None)
 
     def _probes(self) -> list[Probe]:
@@ -191,22 +208,36 @@ class _Inquiry:
         return ""
 
     def _gaps(self) -> Iterator[Gap]:
+        yield from self.broken
         if refusal := self._refusal():
             yield _about_token(self.cluster, refusal)
             return
-        why = {
-            name: self.why.get(name, "was not answered in time")
-            for name in _ALL
-            if name not in self.found
-        }
-        why |= {name: told for name, told in self.why.items() if name in self.found}
-        why |= {name: told for name, told in self.why.items() if name in ("ray-get", "task-counts")}
+        found = dict(self.found)
+        why = {name: self._reason(name) for name in _ALL if name not in found}
+        why |= {name: told for name, told in self.why.items() if name in (*found, *_OF_METRICS)}
         names: dict[str, list[str]] = {}
         for name, told in why.items():
             names.setdefault(told, []).append(name)
         for told, group in names.items():
             what = WHAT if len(group) == len(_ALL) else f"{WHAT}: {', '.join(group)}"
-            yield Gap(what, told, optional=set(group) <= {*_OPTIONAL, "ray-get", "task-counts"})
+            yield Gap(what, told, optional=set(group) <= {*_OPTIONAL, *_OF_METRICS})
+
+    def _reason(self, name: str) -> str:
+        """Why a table is missing; where one of the two ways is closed, that is the reason."""
+        told = self.why.get(name, "was not answered in time")
+        board = next((p for p in self.door.probes if p.outcome != "ok"), None)
+        gcs = None if self._gcs_answers() else self._gcs_probe()
+        if gcs is None:
+            return told
+        ways = [_phrase("dashboard", board)] if board is not None else []
+        if board is None and self.door.is_open and name in dashboard.TABLES:
+            ways = [told]
+        return "; ".join([*ways, _phrase("GCS", gcs)])
+
+
+def _phrase(whom: str, probe: Probe) -> str:
+    how = {"refused": "refused the connection", "timeout": "did not answer"}
+    return f"the {whom} at {probe.address} {how.get(probe.outcome) or f'failed: {probe.detail}'}"
 
 
 def _about_token(cluster: Cluster, refusal: str) -> Gap:
@@ -224,11 +255,3 @@ def _about_token(cluster: Cluster, refusal: str) -> Gap:
         f"the cluster refused the token of {cluster.token.origin}",
         f"replace it: {where}",
     )
-
-
-def rows_of(piece: Piece) -> list[dict[str, Any]]:
-    """The rows of a table as a file, for what goes on from one."""
-    import json
-
-    found = json.loads(piece.data)["rows"]
-    return found if isinstance(found, list) else []

@@ -224,11 +224,12 @@ class Gcs:
     def _start_stats(self, worker: Any, of_tasks: bool) -> Any:
         address = worker.worker_address
         of = self.of.worker
+        memory = "objects" in self.wanted
         request = of.GetCoreWorkerStatsRequest(
             intended_worker_id=address.worker_id,
-            include_memory_info="objects" in self.wanted,
-            include_task_info=of_tasks,
-            limit=LIMIT,
+            include_memory_info=memory,
+            include_task_info=True,  # without it, no word on what runs
+            limit=LIMIT if memory or of_tasks else 0,  # of objects, and of tasks that it owns
         )
         path = "/ray.rpc.CoreWorkerService/GetCoreWorkerStats"
         call = Call(path, request, of.GetCoreWorkerStatsReply)
@@ -340,10 +341,7 @@ def _submissions(gcs: Gcs) -> Iterator[tuple[str, bytes]]:
 
 def tasks(gcs: Gcs) -> Table:
     """Tasks that are not finished, the last that failed, and those that run unknown to the GCS."""
-    reply = gcs.ask(_task_call(gcs, LIMIT_AT_ONCE, others=("FINISHED",)))
-    replies = [reply]
-    if reply.num_truncated > 0:  # 100,000 that wait must not hide the one that runs
-        replies = [result(each) for each in [gcs.start(call) for call in _calls_by_state(gcs)]]
+    replies = _task_replies(gcs)
     names = gcs.of.common.TaskStatus
     rows: dict[tuple[str, int], Row] = {}
     for event in (event for each in replies for event in each.events_by_task):
@@ -386,11 +384,22 @@ def _task_call(gcs: Gcs, limit: int, state: str = "", others: tuple[str, ...] = 
     return gcs.call("TaskInfoGcsService", "GetTaskEvents", limit=limit, filters=filters(**fields))
 
 
-def _calls_by_state(gcs: Gcs) -> Iterator[Call]:
-    limits = {"RUNNING": LIMIT, "FAILED": LIMIT_FAILED, **dict.fromkeys(_WAITING, LIMIT_WAITING)}
-    for state, limit in limits.items():
-        yield _task_call(gcs, limit, state)
-    yield _task_call(gcs, LIMIT, others=("FINISHED", *limits))
+def _task_replies(gcs: Gcs) -> list[Any]:
+    """As few calls as tell of all: 100,000 that wait must not hide the one that runs."""
+
+    def ask(limits: dict[str, int]) -> list[Any]:
+        calls = [_task_call(gcs, limit, state) for state, limit in limits.items()]
+        others = ("FINISHED", "FAILED", "RUNNING", *limits)
+        calls.append(_task_call(gcs, LIMIT_AT_ONCE, others=others))
+        return [result(each) for each in [gcs.start(call) for call in calls]]
+
+    whole = gcs.ask(_task_call(gcs, LIMIT_AT_ONCE, others=("FINISHED",)))
+    if whole.num_truncated <= 0:
+        return [whole]
+    running, failed, waiting = ask({"RUNNING": LIMIT, "FAILED": LIMIT_FAILED})
+    if waiting.num_truncated <= 0:
+        return [running, failed, waiting]
+    return [running, failed, *ask(dict.fromkeys(_WAITING, LIMIT_WAITING))]
 
 
 def _lost(gcs: Gcs, known: set[str]) -> list[Row]:
