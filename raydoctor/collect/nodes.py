@@ -45,6 +45,8 @@ _CONNECT_S = 4.0
 _READING_S = 1.5
 """Seconds of a node's time that starting a worker and the way back take."""
 _FETCH_AT_ONCE = 4
+_LEAVING_S = 3.0
+"""Seconds for the child to leave the cluster in good order; it takes 0.3."""
 _LAST_S = 0.3
 """Seconds before the end when fetching stops, so that what has come is kept."""
 _LINE = 1 << 20
@@ -194,6 +196,9 @@ def _asking(request: dict[str, Any], bounds: Limits, news: _News) -> Iterator[No
             child.stdin.write(json.dumps(request).encode())
             child.stdin.close()
         yield
+        # A driver that is killed looks like one that crashed, to everybody who reads the logs later.
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(timeout=_LEAVING_S)
     finally:
         _end(child)
 

@@ -145,7 +145,7 @@ def load(data: bytes, folder: str = "") -> NodeReading:
     if loader.damaged:
         gaps = [
             *gaps,
-            Gap(folder or "a node's events", f"{loader.damaged:,} damaged rows left out"),
+            Gap(folder or "a node's events", f"damaged rows left out: {loader.damaged:,}"),
         ]
     hits = head.get("hits")
     return NodeReading(
@@ -173,6 +173,12 @@ def read(files: Mapping[Source, str], gaps: list[Gap]) -> list[NodeReading]:
     return readings
 
 
+_DAMAGED = (
+    *(ValueError, TypeError, AttributeError, LookupError),  # not of the kind that it should be
+    *(OverflowError, RecursionError),
+)
+
+
 class _Loader:
     """Rows -> values; a row that is not what it should be is counted."""
 
@@ -192,7 +198,7 @@ class _Loader:
             if row is None:
                 raise ValueError("no object")
             self._take(row)
-        except (ValueError, TypeError, KeyError, IndexError, RecursionError):
+        except _DAMAGED:
             self.damaged += 1
 
     def _take(self, row: dict[str, Any]) -> None:
