@@ -19,9 +19,12 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from real_ray import RealRay, real_ray
 
+from raydoctor import diagnosis
+from raydoctor.capture.open import open_capture
 from raydoctor.collect import discover, proc, processes
 from raydoctor.collect.cluster import Cluster, Daemon
 from raydoctor.collect.table import Piece
+from raydoctor.model import Diagnosis
 
 linux = pytest.mark.skipif(not proc.LINUX, reason="/proc")
 
@@ -52,6 +55,18 @@ def rows(name: str, cluster: Cluster) -> list[dict[str, Any]]:
     pieces = [p for p in discover.tables(cluster) if isinstance(p, Piece)]
     (data,) = [p.data for p in pieces if p.path == f"live/live-{name}.json"]
     return [json.loads(line.rstrip(b",")) for line in data.splitlines()[1:-1]]
+
+
+def diagnosed(rule: str, cluster: Cluster, table: Piece, folder: Path) -> list[Diagnosis]:
+    """What a rule says of the daemons and of this table, with all others at work."""
+    for piece in (table, *discover.tables(cluster)):
+        assert isinstance(piece, Piece)
+        path = folder / piece.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(piece.data)
+    with open_capture(str(folder)) as capture:
+        report = diagnosis.run(capture, strict=True)
+    return [d for d in report.diagnoses if d.rule == rule]
 
 
 # ------------------------------------------------------------------ real ones
@@ -124,7 +139,7 @@ def test_it_is_quick(two: tuple[RealRay, RealRay]) -> None:
 
 @linux
 @pytest.mark.ray
-def test_defunct_raylet(two: tuple[RealRay, RealRay]) -> None:
+def test_defunct_raylet(two: tuple[RealRay, RealRay], tmp_path: Path) -> None:
     """Its parent does not ask for its end, as a PID 1 that is no init: it stays, and so do its workers."""
     one, _ = two
     actor = int((one.folder / "driver-0.txt").read_text().split("ACTOR ")[1].split()[0])
@@ -146,6 +161,10 @@ def test_defunct_raylet(two: tuple[RealRay, RealRay]) -> None:
     (worker,) = [r for r in told if r["pid"] == actor]
     assert (worker["outlived"], worker["raylet_pid"]) == ("raylet", raylet.pid)
     assert worker["is_this"]
+    (said,) = diagnosed("raylet-defunct", after, table, tmp_path)
+    assert f"Raylet (pid {raylet.pid}) has ended" in said.headline
+    assert f"pid {actor} (`ray::Alive`)" in said.headline
+    assert f"kill -CONT {one.nodes[0].pid}" in [step for r in said.remedies for step in r.steps]
 
 
 # ------------------------------------------------------------------ older Ray, by its command lines

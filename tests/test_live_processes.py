@@ -17,14 +17,19 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from real_ray import RealRay, real_ray
 
-from raydoctor.collect import discover, proc, processes
-from raydoctor.collect.cluster import Cluster
+from raydoctor import diagnosis
+from raydoctor.capture.open import open_capture
+from raydoctor.collect import discover, kinship, proc, processes, sessions
+from raydoctor.collect.cluster import Cluster, Daemon
+from raydoctor.collect.kinship import Log, Machine
+from raydoctor.collect.proc import Process
 from raydoctor.collect.table import Piece
+from raydoctor.model import Diagnosis
 
 linux = pytest.mark.skipif(not proc.LINUX, reason="/proc")
 
 DRIVER = """
-import os, subprocess, sys, time
+import os, subprocess, time
 import ray
 ray.init()
 
@@ -62,10 +67,6 @@ busy, doomed = Busy.remote(), Doomed.remote()
 print("BUSY", ray.get(busy.start.remote()), ray.get(busy.detach.remote()))
 print("DOOMED", ray.get(doomed.start.remote()))
 print("READY")
-for line in iter(lambda: os.path.exists(sys.argv[1]), True):
-    time.sleep(0.1)
-ray.kill(busy)
-print("KILLED")
 time.sleep(600)
 """
 
@@ -83,9 +84,22 @@ def rows(ray: RealRay) -> dict[str, dict[str, Any]]:
 def cluster() -> Iterator[RealRay]:
     with real_ray() as ray:
         ray.start(dashboard=False)
-        ray.run(DRIVER, str(ray.folder / "go"))
+        ray.run(DRIVER)
         ray.wait_for("READY")
         yield ray
+
+
+def leftovers(ray: RealRay, folder: Path) -> list[Diagnosis]:
+    """What all rules together say of processes that are left over."""
+    cluster = Cluster(str(ray.session))
+    for piece in processes.tables(cluster):
+        assert isinstance(piece, Piece)
+        path = folder / piece.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(piece.data)
+    with open_capture(str(folder)) as capture:
+        report = diagnosis.run(capture, strict=True)
+    return [d for d in report.diagnoses if d.rule == "leftover-process"]
 
 
 @linux
@@ -114,6 +128,12 @@ def test_table_of_a_healthy_cluster(cluster: RealRay) -> None:
 
 @linux
 @pytest.mark.ray
+def test_a_healthy_cluster_has_nothing_left_over(cluster: RealRay, tmp_path: Path) -> None:
+    assert [d.headline for d in leftovers(cluster, tmp_path) if "sleep 300" in d.headline] == []
+
+
+@linux
+@pytest.mark.ray
 def test_detached_process_of_a_busy_actor_is_in_its_place(cluster: RealRay) -> None:
     """Nothing says whose it is but the raylet's pid; the actor that started it lives."""
     detached = rows(cluster)["sleep 3002"]
@@ -124,7 +144,7 @@ def test_detached_process_of_a_busy_actor_is_in_its_place(cluster: RealRay) -> N
 
 @linux
 @pytest.mark.ray
-def test_killed_worker_leaves_a_process_behind(cluster: RealRay) -> None:
+def test_killed_worker_leaves_a_process_behind(cluster: RealRay, tmp_path: Path) -> None:
     said = (cluster.folder / "driver-0.txt").read_text()
     doomed = int(said.split("DOOMED ")[1].split()[0])
     before = rows(cluster)["sleep 3003"]
@@ -136,6 +156,14 @@ def test_killed_worker_leaves_a_process_behind(cluster: RealRay) -> None:
     assert left["outlived"] == "worker"
     assert (left["pid"], left["started_at"]) == (before["pid"], before["started_at"])
     assert (left["worker_pid"], left["worker_id"]) == (doomed, before["worker_id"])
+    told = [
+        d for d in leftovers(cluster, tmp_path) if any(s.pid == left["pid"] for s in d.subjects)
+    ]
+    assert [d.severity for d in told] == ["warning"]
+    assert f"worker pid {doomed}, whose output it has open, is gone" in "\n".join(
+        link.shows for link in told[0].chain
+    )
+    assert not {"sleep 3001", "sleep 3002", "sleep 3004"} & {s.name for s in told[0].subjects}
 
 
 @linux
@@ -165,3 +193,119 @@ def test_dead_raylet_leaves_a_process_behind(cluster: RealRay) -> None:
     assert found["sleep 3002"]["outlived"] == "raylet"
     assert found["sleep 3002"]["raylet_pid"] == raylet.pid
     assert psutil.pid_exists(found["sleep 3002"]["pid"])
+
+
+# ------------------------------------------------------------------ what follows, and what does not
+
+RAYLET, WORKER, OTHER, ORPHAN = 40, 88, 90, 300
+INHERITED = {"RAY_RAYLET_PID": str(RAYLET), "RAY_JOB_ID": "01000000"}
+
+
+def process(pid: int, name: str, ppid: int, begun: float) -> Process:
+    return Process(pid, name, "S", ppid, pid, pid, begun, 0.0, 1)
+
+
+def machine(worker: str = "ray::train", raylet_begun: float = 1.0) -> Machine:
+    """A raylet, a worker that is so called, and a process that detached itself from who started it."""
+    found = {
+        RAYLET: process(RAYLET, "raylet", 1, raylet_begun),
+        WORKER: process(WORKER, worker, RAYLET, 10.0),
+        ORPHAN: process(ORPHAN, "server", 1, 20.0),
+    }
+    return Machine(
+        found,
+        {RAYLET: Daemon("raylet", RAYLET, raylet_begun, "S", "/t/session_2", "n")},
+        kinds={RAYLET: "daemon", WORKER: "worker", ORPHAN: "child"},
+        variables={WORKER: INHERITED, ORPHAN: INHERITED},
+    )
+
+
+def whom(machine: Machine) -> str:
+    return kinship.whom_it_outlived(machine, machine.processes[ORPHAN])
+
+
+def test_a_busy_worker_may_have_started_it() -> None:
+    assert whom(machine("ray::train")) == ""
+
+
+def test_who_may_have_started_it_is_idle() -> None:
+    assert whom(machine("ray::IDLE")) == "task"
+
+
+def test_every_worker_is_younger() -> None:
+    known = machine()
+    known.processes[WORKER] = process(WORKER, "ray::train", RAYLET, 30.0)
+    assert whom(known) == "worker"
+
+
+def test_the_worker_is_of_another_raylet() -> None:
+    known = machine()
+    known.variables[WORKER] = {**INHERITED, "RAY_RAYLET_PID": "41"}
+    assert whom(known) == "worker"
+
+
+def test_a_worker_that_may_not_be_read_may_have_started_it() -> None:
+    known = machine()
+    known.variables[WORKER] = None
+    assert whom(known) == ""
+
+
+def test_the_raylet_s_pid_belongs_to_a_younger_raylet() -> None:
+    assert whom(machine(raylet_begun=25.0)) == "raylet"
+
+
+def test_its_output_names_the_worker() -> None:
+    known = machine("ray::train")
+    log = Log("/t/session_2", "", "ab" * 28, "01000000", OTHER)
+    known.output[ORPHAN] = log
+    assert whom(known) == "worker", "the busy one is not the one whose output it has"
+    known.kinds[OTHER] = "worker"
+    known.processes[OTHER] = process(OTHER, "ray::serve", RAYLET, 15.0)
+    known.log[OTHER] = log._replace(kind="worker", worker="cd" * 28)
+    assert whom(known) == "worker", "the pid is another worker's by now"
+    known.log[OTHER] = log._replace(kind="worker")
+    assert whom(known) == ""
+
+
+# ------------------------------------------------------------------ sessions
+
+
+def test_sessions_beside_the_one_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / "base"))
+    mine = tmp_path / "session_2026-02-02_00-00-00_000000_2"
+    old = tmp_path / "session_2026-01-01_00-00-00_000000_1"
+    elsewhere = tmp_path / "base" / "ray" / "session_2025-01-01_00-00-00_000000_3"
+    for session in (mine, old, elsewhere):
+        (session / "logs").mkdir(parents=True)
+    (tmp_path / "session_latest").symlink_to(mine)
+    (tmp_path / "other").mkdir()
+    (old / "logs" / "raylet.out").write_bytes(b"x" * 100_000)
+    os.link(old / "logs" / "raylet.out", old / "twice")
+    for path in (*old.rglob("*"), old):
+        os.utime(path, (1.0, time.time() - 5000))
+    with (mine / "logs" / "python-core-driver-01ff_1.log").open("w"):
+        (piece,) = sessions.tables(Cluster(str(mine)))
+        assert isinstance(piece, Piece)
+    told = [json.loads(line.rstrip(b",")) for line in piece.data.splitlines()[1:-1]]
+    found = {row["path"]: row for row in told if row["path"].startswith(str(tmp_path))}
+    assert list(found) == [str(mine), str(old), str(elsewhere)]
+    assert [row["is_this"] for row in found.values()] == [True, False, False]
+    assert 100_000 <= found[str(old)]["bytes"] < 200_000, "a file with two names counts once"
+    assert 4990 < found[str(old)]["age_s"] < 5100
+    assert found[str(mine)]["age_s"] < 60
+    assert found[str(old)]["files"] == 3
+    if proc.LINUX:
+        # By the log that this test has open, as a driver of it would.
+        assert [row["alive"] for row in found.values()] == [True, False, False]
+
+
+def test_a_walk_that_is_cut_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = tmp_path / "session_2026-02-02_00-00-00_000000_2"
+    for number in range(20):
+        (session / f"f{number}" / "g").mkdir(parents=True)
+    monkeypatch.setattr(sessions, "ENTRIES", 5)
+    monkeypatch.delenv("RAY_TMPDIR", raising=False)
+    (piece,) = sessions.tables(Cluster(str(session)))
+    assert isinstance(piece, Piece)
+    rows = [json.loads(line.rstrip(b",")) for line in piece.data.splitlines()[1:-1]]
+    assert [r["truncated"] for r in rows if r["path"] == str(session)] == [True]

@@ -188,7 +188,7 @@ def _find_orphans(machine: Machine) -> None:
 
 def _find_outlived(machine: Machine) -> None:
     for pid in machine.orphans:
-        _mark(machine, pid, _outlived(machine, machine.processes[pid]))
+        _mark(machine, pid, whom_it_outlived(machine, machine.processes[pid]))
     for pid, kind in list(machine.kinds.items()):
         process = machine.processes[pid]
         if kind != "worker" or process.state == "Z":
@@ -209,7 +209,7 @@ def _mark(machine: Machine, pid: int, whom: str) -> None:
                 machine.outlived[below] = whom
 
 
-def _outlived(machine: Machine, orphan: Process) -> str:
+def whom_it_outlived(machine: Machine, orphan: Process) -> str:
     """`raylet`, `worker` or `task`, where it follows; else empty."""
     if not _has_raylet(machine, orphan):
         return "raylet"
