@@ -197,8 +197,9 @@ def held(seen: now.Picture, pending: Pending) -> str:
     homeless, bundles = len(pending.homeless), evidence.many(len(pending.bundles), "bundle")
     finds = "find" if homeless > 1 else "finds"
     hold = "hold" if many else "holds"
+    which = f"{homeless} of {bundles} {finds}" if len(pending.bundles) > 1 else "it finds"
     return (
-        f"{homeless} of {bundles} {finds} no room: {now.held_by(pending.holders)} {hold} "
+        f"{which} no room: {now.held_by(pending.holders)} {hold} "
         f"{' and '.join(shares)}{_does(pending, many=many)}"
     )
 

@@ -85,9 +85,11 @@ class Request(NamedTuple):
     group: str
     """The placement group that they are to run in."""
     waiters: tuple[Event, ...]
-    """Rows of tasks (an actor's is its creation task), or of actors, the oldest first."""
+    """Rows of tasks (an actor's is its creation task), of actors, or of demands, the oldest first."""
     age: float | None
-    """Seconds since the first of them was ready to be placed."""
+    """Seconds since the first of them was ready to be placed; None where nobody knows."""
+    cut: bool = False
+    """There may be more: not all tasks were collected."""
 
     @property
     def plain(self) -> resources.Needs:
@@ -102,7 +104,12 @@ class Request(NamedTuple):
     @property
     def who(self) -> str:
         """`3 train tasks and 1 Evaluator actor`."""
-        return who(self.waiters)
+        return f"{'at least ' if self.cut else ''}{who(self.waiters)}"
+
+    @property
+    def number(self) -> int:
+        """How many wait, as far as they were collected."""
+        return sum(live.whole(event, "count") or 1 for event in self.waiters)
 
     @property
     def entities(self) -> Iterator[Entity]:
@@ -133,7 +140,9 @@ class Picture:
 
 def picture(case: Case) -> Picture | None:
     """What was collected, or None where this is no live case or the tables are missing."""
-    looked = live.looked(case, "tasks") or live.looked(case, "actors")
+    looked = (
+        live.looked(case, "tasks") or live.looked(case, "actors") or live.looked(case, "demands")
+    )
     nodes = _nodes(case)
     if looked is None or looked.at is None or not nodes:
         return None
@@ -212,11 +221,30 @@ def _requests(case: Case, tasks: Iterable[Event], at: float) -> Iterator[Request
         )
         if pending and event["actor_id"] not in seen:
             by_shape.setdefault(_shape(event), []).append((None, event))
-    found = [_request(shape, waiters, at) for shape, waiters in by_shape.items()]
+    cut = _is_cut(case)
+    found = [_request(shape, waiters, at, cut=cut) for shape, waiters in by_shape.items()]
+    if cut or live.looked(case, "tasks") is None:
+        known = {resources.key(request.needs) for request in found}
+        found += [r for r in _demands(case) if resources.key(r.needs) not in known]
     yield from sorted(
         (request for request in found if request.needs or request.selectors),
         key=lambda r: (r.age is None, -(r.age or 0.0)),
     )
+
+
+def _is_cut(case: Case) -> bool:
+    """Whether there are more tasks than were collected."""
+    head = live.looked(case, "tasks")
+    return head is not None and (live.whole(head, "total") or 0) > (live.whole(head, "rows") or 0)
+
+
+def _demands(case: Case) -> Iterator[Request]:
+    """What raylets say is asked for, by shape and without names: nothing of it is cut off."""
+    for event in live.rows(case, "demands"):
+        needs = amounts(event, "shape")
+        if event["kind"] == "task-or-actor" and not any("_group_" in name for name in needs):
+            told = [_selector(s) for s in live.sequence(event, "label_selectors") if s]
+            yield Request(needs, tuple(s for s in told if s), "", (event,), None)
 
 
 def _shape(event: Event) -> tuple[str, str, str]:
@@ -226,7 +254,7 @@ def _shape(event: Event) -> tuple[str, str, str]:
 
 
 def _request(
-    shape: tuple[str, str, str], waiters: list[tuple[float | None, Event]], at: float
+    shape: tuple[str, str, str], waiters: list[tuple[float | None, Event]], at: float, *, cut: bool
 ) -> Request:
     needs, _, group = shape
     waiters = sorted(waiters, key=lambda w: (w[0] is None, w[0] or 0.0, w[1].line))
@@ -237,6 +265,7 @@ def _request(
         group,
         tuple(event for _, event in waiters),
         None if since is None else max(at - since, 0.0),
+        cut,
     )
 
 
@@ -269,7 +298,9 @@ _CREATED = pattern(rf'"{_PENDING}","created_ms":(\d+)')
 
 def _since(event: Event) -> float | None:
     """When a task became ready to be placed."""
-    times = _CREATED.findall(event["events"])
+    times = _CREATED.findall(
+        event["events"]
+    )  # a thousand rows: parsing each would take ten times as long
     return int(times[-1]) / 1000 if times else None
 
 
@@ -288,13 +319,17 @@ def who(waiters: Iterable[Event]) -> str:
     counts: dict[tuple[str, str], int] = {}
     for event in waiters:
         is_actor = not event["task_id"] or event["type"] == "ACTOR_CREATION_TASK"
-        key = (name_of(event), "actor" if is_actor else "task")
-        counts[key] = counts.get(key, 0) + 1
+        key = (_named(event), "request" if event["shape"] else "actor" if is_actor else "task")
+        counts[key] = counts.get(key, 0) + (live.whole(event, "count") or 1)
     return _listed(counts)
 
 
 def name_of(event: Event) -> str:
-    """A task's function, an actor's class."""
+    """A task's function, an actor's class; a demand has no name."""
+    return _named(event) or "a request"
+
+
+def _named(event: Event) -> str:
     name = event["class_name"] or event["func_or_class_name"] or event["name"]
     return name.removesuffix(".__init__")
 

@@ -175,13 +175,19 @@ _NEEDS = {"CPU": 1, "GPU": 1}
                 1, "Trainer.__init__", {"CPU": 1}, type="ACTOR_CREATION_TASK", label_selector={"ray.io/accelerator-type": "A100"},
             )]),
             roots=("infeasible-request",),
-            says=("1 Trainer actor asks for 1 CPU", "ray.io/accelerator-type=A100", "--labels"),
+            says=("1 Trainer actor asks for 1 CPU on a node with ray.io/accelerator-type=A100, and no node that has it", "--labels"),
         ),
         Example(
             "live: there are no task events; an actor's row is all there is",
             sample.tables(nodes=[_NODE_ROW], tasks=[], actors=[sample.actor(1, "Trainer", {"GPU": 2}, state="PENDING_CREATION", pid=0)]),
             roots=("infeasible-request",),
             says=("1 Trainer actor asks for 2 GPU",),
+        ),
+        Example(
+            "live: tasks were not collected; the raylets' demands tell",
+            sample.tables(nodes=[_NODE_ROW], demands=[{"kind": "task-or-actor", "shape": {"GPU": 2}, "count": 5}]),
+            roots=("infeasible-request",),
+            says=("5 requests ask for 2 GPU",),
         ),
         Example(
             "live: it fits, by resources and by labels, and is only new",
@@ -320,9 +326,9 @@ def _finding(case: Case, request: _Request, nodes: list[resources.Needs]) -> Fin
     telling = waiting.one_role(request.autoscaler)
     told = [*request.raylets[:1], *telling[:1]]
     now_waiting = request.live.waiters if request.live else ()
-    count = len(now_waiting) or max(len(request.raylets), 1)
+    count = request.live.number if request.live else max(len(request.raylets), 1)
     severity = "error" if request.live else waiting.severity(case)
-    many = len(now_waiting) > 1
+    many = count > 1 and request.live is not None
     fate = (
         f"{'they wait' if many else 'it waits'} for ever"
         if severity == "error"
@@ -330,9 +336,9 @@ def _finding(case: Case, request: _Request, nodes: list[resources.Needs]) -> Fin
     )
     lack = _lack(request, nodes, short)
     return Finding(
-        f"{who} ask{'' if many else 's'} for {resources.describe(request.needs)}, and {lack}: {fate}",
+        f"{who} ask{'' if many else 's'} for {_what(request)}, and {lack}: {fate}",
         (
-            *(Link(e, f"{now.name_of(e)} waits for {resources.describe(request.needs)}{_since(request)}") for e in now_waiting[:1]),
+            *(Link(e, f"{now.name_of(e)} waits for {_what(request)}{_since(request)}") for e in now_waiting[:1]),
             *(Link(e, f"{e['function']} ran before, and is to be run again") for e in waiting.retries(case, request.needs)[:1]),
             *(Link(e, _shows(e, request.needs)) for e in told),
             *(Link(e, "still asked for later") for e in telling[-1:] if len(telling) > 1),
@@ -355,13 +361,14 @@ def _since(request: _Request) -> str:
 
 def _subjects(told: list[Event]) -> tuple[Subject, ...]:
     """Who waits (rows of a live collection), or was cancelled while it waited."""
+    known = [e for e in told if e["actor_id"] or e["task_id"] or e["task"]]
     return tuple(
         Subject(
             "actor" if e["actor_id"] or e["class_name"] else "task",
             e["actor_id"] or e["task_id"] or ids.actor_of_task(e["task"]) or e["task"],
             now.name_of(e) if e["task_id"] or e["actor_id"] else e["name"],
         )
-        for e in told[:10]
+        for e in known[:10]
     )
 
 
@@ -419,7 +426,7 @@ def _asked(message: str) -> frozenset[tuple[str, float]]:
 def _lack(request: _Request, nodes: list[resources.Needs], short: list[str]) -> str:
     needs = request.needs
     if request.live and request.live.selectors and any(now.fits(t, needs) for t in nodes):
-        return f"no node that has it bears {_labels(request.live)}"
+        return "no node that has it bears such labels" if needs else "no node bears such labels"
     if not nodes:
         return "no node of the cluster has that"
     if not short:
@@ -431,12 +438,16 @@ def _lack(request: _Request, nodes: list[resources.Needs], short: list[str]) -> 
     return f"the largest node has {largest}"
 
 
-def _labels(request: now.Request) -> str:
-    """`zone=a and ray.io/accelerator-type=A100`."""
-    return " or ".join(
+def _what(request: _Request) -> str:
+    """`1 GPU on a node with zone=a or zone=b`."""
+    asked = resources.describe(request.needs)
+    if request.live is None or not request.live.selectors:
+        return asked
+    labels = " or ".join(
         " and ".join(f"{name}={value}" for name, value in selector.items())
-        for selector in request.selectors
+        for selector in request.live.selectors
     )
+    return f"{f'{asked} on ' if request.needs else ''}a node with {labels}"
 
 
 def _largest(nodes: list[resources.Needs], needs: resources.Needs) -> resources.Needs:
