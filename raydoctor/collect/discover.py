@@ -98,7 +98,7 @@ def daemons(processes: Mapping[int, Process] | None = None) -> list[Seen]:
     processes = proc.table() if processes is None else processes
     told = [s for p in processes.values() if (s := _seen(p)) is not None]
     by_pid = {s.daemon.pid: s for s in told}
-    joined = [_joined(s, processes, by_pid) for s in told]
+    joined = _by_address([_joined(s, processes, by_pid) for s in told])
     nodes = _nodes_of_agents(joined, processes)
     return [_with_node(s, nodes) for s in joined]
 
@@ -187,6 +187,20 @@ def _joined(seen: Seen, processes: Mapping[int, Process], told: Mapping[int, See
             session = _session_of_defunct(daemon, processes, told)
         daemon = daemon._replace(session_dir=session)
     return seen._replace(daemon=daemon)
+
+
+def _by_address(seen: Sequence[Seen]) -> list[Seen]:
+    """With the session of a client server, another user's, that names nothing but the GCS."""
+    sessions = {s.options["gcs_address"]: s.daemon for s in seen if "gcs_address" in s.options}
+    found = []
+    for each in seen:
+        daemon = sessions.get(each.options.get("address", ""))
+        if daemon and not each.daemon.session_dir and each.daemon.kind == "client_server":
+            joined = each.daemon._replace(session_dir=daemon.session_dir)
+            found.append(each._replace(daemon=joined))
+        else:
+            found.append(each)
+    return found
 
 
 def _session_of_files(pid: int) -> str:

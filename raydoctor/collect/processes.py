@@ -6,8 +6,9 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from raydoctor.collect import kinship, proc
 from raydoctor.collect.cluster import Cluster
@@ -35,10 +36,26 @@ def tables(cluster: Cluster) -> Iterable[Piece | Gap]:
         _forget_ended(machine)
     rows = [_row(machine, pid, cluster) for pid in sorted(machine.kinds)]
     yield table("processes", rows, source="proc", at=at)
+    yield from _unseen(cluster)
+
+
+def _unseen(cluster: Cluster) -> Iterator[Gap]:
+    """What could not be looked at."""
     if not proc.LINUX:
         yield Gap(
             "leftover processes",
-            "this system does not show what processes of others inherited",
+            "this system does not tell what a process inherited",
+            optional=True,
+        )
+        return
+    owners = {uid for d in cluster.daemons if (uid := proc.owner(d.pid)) is not None}
+    others = owners - {os.geteuid()}
+    if others and os.geteuid() != 0:
+        names = ", ".join(sorted(proc.user(uid) for uid in others))
+        yield Gap(
+            "drivers and leftover processes",
+            f"the cluster is {names}'s: what their processes have open and inherited may not be read",
+            f"Run it as {names}, or with sudo.",
             optional=True,
         )
 

@@ -111,6 +111,8 @@ class Defunct(NamedTuple):
     event: Event
     pid: int
     workers: tuple[Process, ...]
+    others: tuple[Process, ...]
+    """What these workers started."""
 
 
 def defunct_raylets(case: Case) -> list[Defunct]:
@@ -119,15 +121,15 @@ def defunct_raylets(case: Case) -> list[Defunct]:
     here = processes(case)
     for row in live.rows(case, "daemons"):
         if row["kind"] == "raylet" and row["state"] == "Z":
-            workers = tuple(
+            its = [
                 p
                 for p in here.get(row.source.node, ())
-                if p.kind == "worker"
-                and p.outlived == "raylet"
-                and p.event["raylet_pid"] == row["pid"]
-            )
+                if p.outlived == "raylet" and p.event["raylet_pid"] == row["pid"]
+            ]
+            workers = tuple(p for p in its if p.kind == "worker")
+            others = tuple(p for p in its if p.kind != "worker")
             if workers:
-                found.append(Defunct(row, live.whole(row, "pid") or 0, workers))
+                found.append(Defunct(row, live.whole(row, "pid") or 0, workers, others))
     return found
 
 

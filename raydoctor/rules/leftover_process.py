@@ -118,25 +118,34 @@ _SERVER = "python -m my_server --port 8000"
             },
         ),
         Example("it has ended since", live.machine({**_LEFT, "state": "Z"})),
+        Example(
+            "workers of a defunct raylet and their children are what that explains",
+            {
+                **live.machine(
+                    live.process(88, "worker", "ray::train", outlived="raylet", raylet_pid=40),
+                    live.process(300, "child", "sleep", ppid=88, outlived="raylet", raylet_pid=40),
+                ),
+                **live.example("daemons", [{"kind": "raylet", "pid": 40, "state": "Z", "ppid": 1}]),
+            },
+            roots=("raylet-defunct",),
+        ),
     ),
 )
 def leftover_process(case: Case) -> Iterator[Finding]:
     """One finding per machine for what outlived its starter, one for idle workers that hold much."""
-    counted_elsewhere = {
-        (d.event.source.node, worker.pid)
+    counted = {
+        (d.event.source.node, p.pid)
         for d in live.defunct_raylets(case)
-        for worker in d.workers
+        for p in (*d.workers, *d.others)
     }
-    for label, here in live.processes(case).items():
+    for label, everything in live.processes(case).items():
+        here = [p for p in everything if (label, p.pid) not in counted]
         memory = live.machine_memory(case, label)
-        workers = {
-            p.pid for p in here if p.kind == "worker" and (label, p.pid) not in counted_elsewhere
-        }
+        workers = {p.pid for p in here if p.kind == "worker"}
         left = [
             p
             for p in here
             if p.outlived
-            and (label, p.pid) not in counted_elsewhere
             and (p.outlived != "task" or p.ppid not in workers or _holds_much(p, memory))
         ]
         if left:
@@ -165,7 +174,8 @@ def _finding(case: Case, label: str, left: Sequence[Process], memory: float) -> 
         tuple(link for p in by_size[:3] for link in _links(case, p)),
         explains=tuple(Entity("process", f"{label}/{p.pid}") for p in left),
         subjects=tuple(
-            Subject("process", None, p.title, p.pid, label or None) for p in by_size[:10]
+            Subject("process", None, p.title, p.pid, p.event["node_id"] or None)
+            for p in by_size[:10]
         ),
         count=len(left),
         severity="error" if much else "warning",
@@ -239,7 +249,8 @@ def _idle_finding(label: str, idle: Sequence[Process]) -> Finding:
         ),
         explains=tuple(Entity("process", f"{label}/{p.pid}") for p in idle),
         subjects=tuple(
-            Subject("worker", None, p.title, p.pid, label or None) for p in by_size[:10]
+            Subject("worker", None, p.title, p.pid, p.event["node_id"] or None)
+            for p in by_size[:10]
         ),
         count=len(idle),
         covers=tuple(p.event for p in idle),

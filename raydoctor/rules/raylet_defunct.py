@@ -113,20 +113,24 @@ def raylet_defunct(case: Case) -> Iterator[Finding]:
     for defunct in live.defunct_raylets(case):
         started = _started(case, defunct)
         node = defunct.event["node_id"] or (started["node"] if started else "")
-        pids = [worker.pid for worker in defunct.workers]
-        memory = evidence.size(sum(worker.memory for worker in defunct.workers))
-        who = evidence.join_names(worker.named for worker in defunct.workers)
-        alive = "worker takes" if len(pids) == 1 else "workers take"
+        workers = defunct.workers
+        those = (*workers, *defunct.others)
+        memory = evidence.size(sum(p.memory for p in those))
+        who = evidence.join_names(worker.named for worker in workers)
+        alive = "1 worker takes" if len(workers) == 1 else f"{len(workers)} workers take"
+        holds = "holds" if len(workers) == 1 else "hold"
         yield Finding(
             f"Raylet (pid {defunct.pid}) has ended, but {_parent(defunct.event)} does not reap it: "
-            f"{len(pids)} {alive} it for alive and {'holds' if len(pids) == 1 else 'hold'} {memory}: {who}",
+            f"{alive} it for alive and {holds} {memory}: {who}",
             tuple(_links(defunct, started)),
-            explains=tuple(Entity("process", f"{defunct.event.source.node}/{pid}") for pid in pids),
+            explains=tuple(
+                Entity("process", f"{defunct.event.source.node}/{p.pid}") for p in those
+            ),
             caused_by=(Entity("raylet", node),) if node else (),
             subjects=(Subject("raylet", node or None, "raylet", defunct.pid, node or None),),
-            count=len(pids),
-            covers=tuple(worker.event for worker in defunct.workers),
-            remedies=_remedies(defunct, pids),
+            count=len(workers),
+            covers=tuple(p.event for p in those),
+            remedies=_remedies(defunct, [p.pid for p in those]),
         )
 
 
@@ -159,7 +163,7 @@ def _remedies(defunct: Defunct, pids: list[int]) -> tuple[Remedy, ...]:
     ppid = defunct.event["ppid"]
     named = " ".join(str(pid) for pid in pids[:20])
     end = Remedy(
-        f"End {'the worker' if len(pids) == 1 else 'the workers'} of the dead raylet, then start the node anew",
+        "End what is left of the dead raylet's workers, then start the node anew",
         (f"kill {named}", "ray start ..."),
         risk="destructive",
     )
