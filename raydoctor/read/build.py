@@ -9,16 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from raydoctor.capture.open import Capture
 from raydoctor.case import Case, order
 from raydoctor.model import Event, Gap, Source
-from raydoctor.read import dumps, ending, foreign, live, portable, stacks, structured
+from raydoctor.read import dumps, ending, foreign, live, stacks, structured
 from raydoctor.read.clock import Clock
 from raydoctor.read.keep import Draft
-from raydoctor.read.portable import NodeReading
 from raydoctor.read.scan import finish, scan
 from raydoctor.rule import Signal
+
+if TYPE_CHECKING:
+    from raydoctor.read.portable import NodeReading
 
 _NAME_LINES = (":task_name:", ":actor_name:")
 _NAMES_HEAD = 4096
@@ -64,7 +67,7 @@ def read(capture: Capture, signals: Iterable[Signal]) -> Reading:
     """Read a capture once."""
     files = capture.files
     own = _read(files, list(signals))
-    others = portable.read(files, own.gaps)
+    others = _readings(files, own.gaps)
     events = own.events + [event for other in others for event in other.events]
     events += dumps.read(files, events, own.clock, own.gaps)
     sources = (*capture.sources, *(source for other in others for source in other.sources))
@@ -85,6 +88,8 @@ def read_node(capture: Capture, signals: Iterable[Signal]) -> NodeReading:
 
     Who died is told by the GCS, which is on another node, so the names of all workers are given.
     """
+    from raydoctor.read.portable import NodeReading
+
     files = capture.files
     own = _read(files, list(signals))
     own.events += dumps.read(files, own.events, own.clock, own.gaps)
@@ -97,6 +102,15 @@ def read_node(capture: Capture, signals: Iterable[Signal]) -> NodeReading:
         (*capture.gaps, *own.gaps),
         own.hits,
     )
+
+
+def _readings(files: Mapping[Source, str], gaps: list[Gap]) -> list[NodeReading]:
+    """What other nodes read of theirs; few captures hold such a thing."""
+    if all(source.role != "reading" for source in files):
+        return []
+    from raydoctor.read import portable
+
+    return portable.read(files, gaps)
 
 
 def _read(files: dict[Source, str], signals: list[Signal]) -> _Read:
