@@ -479,6 +479,22 @@ def test_a_server_that_drips_has_a_deadline_too() -> None:
         assert time.monotonic() - began < 1
 
 
+def test_every_request_says_who_asks() -> None:
+    """Ray <= 2.50 answers HTTP 500 to a request without `User-Agent`; only who needs one gets the token."""
+    requests = []
+
+    def note(peer: socket.socket, request: bytes) -> None:
+        requests.append(request)
+        peer.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+
+    with server(note) as address:
+        door = dashboard.knock(address, SECRET)
+    assert (door.is_open, door.token_mode) == (True, False)
+    assert len(requests) == 2
+    assert all(b"\r\nUser-Agent: raydoctor\r\n" in request for request in requests)
+    assert SECRET.encode() not in b"".join(requests)
+
+
 def test_without_grpc_the_gap_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "grpc.py").write_text("raise ImportError('no module named grpc')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))

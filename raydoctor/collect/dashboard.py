@@ -27,6 +27,8 @@ _HEALTH = 1.5
 """A dashboard whose GCS is dead says so after one second."""
 _LIMIT = 10_000
 """The most that the state API gives; it refuses to be asked for more."""
+_LEAST = 2
+"""Seconds that Ray <= 2.40 can be given to answer: of one it makes none, and fails."""
 _BYTES = 256 << 20
 _PATHS = {
     "nodes": "/api/v0/nodes",
@@ -81,7 +83,7 @@ def get(address: str, path: str, timeout: float, token: str | None = None) -> An
             link.connect()
             sock = link.sock  # http.client forgets it where the server closes after its answer
             sock.settimeout(max(0.01, deadline - time.monotonic()))
-            link.request("GET", path, headers={"Authorization": f"Bearer {token}"} if token else {})
+            link.request("GET", path, headers=_headers(token))
             reply = link.getresponse()
             body = _body(reply, sock, deadline)
     except TimeoutError:
@@ -96,6 +98,12 @@ def get(address: str, path: str, timeout: float, token: str | None = None) -> An
         detail = f"HTTP {reply.status}: {body[:200].decode('utf-8', 'replace')}"
         return Answer("error", reply.status, body, detail)
     return Answer("ok", reply.status, body)
+
+
+def _headers(token: str | None) -> dict[str, str]:
+    # Ray <= 2.50 answers HTTP 500 to who does not say who asks (`is_browser_request`).
+    named = {"User-Agent": "raydoctor"}
+    return {**named, "Authorization": f"Bearer {token}"} if token else named
 
 
 def _body(reply: Any, sock: socket.socket, deadline: float) -> bytes:
@@ -161,7 +169,12 @@ def tables(address: str, token: str | None, names: Sequence[str], timeout: float
 
 def _table(address: str, token: str | None, name: str, timeout: float) -> Told:
     query = urlencode(
-        {"detail": 1, "limit": _LIMIT, "timeout": max(1, int(timeout)), **_FILTERS.get(name, {})}
+        {
+            "detail": 1,
+            "limit": _LIMIT,
+            "timeout": max(_LEAST, int(timeout)),
+            **_FILTERS.get(name, {}),
+        }
     )
     answer = get(address, f"{_PATHS[name]}?{query}", timeout, token)
     if answer.outcome != "ok":
