@@ -34,7 +34,8 @@ def diagnose(
     """Diagnose a capture and return what was found; nothing is printed, nothing is changed.
 
     `path` is any layout that the command line takes: a session folder, its `logs/`, a tree of
-    several nodes, an archive, or one log file; None is this machine's latest session. `driver_log`
+    several nodes, an archive, or one log file; None is the cluster that runs on this machine, live
+    (its latest session, if none runs), or the driver's output alone. `driver_log`
     adds a file with the driver's output. `since` and `until` (epoch seconds) keep the incidents
     that touch that span. `rules` is a folder with further rules, one a file.
 
@@ -42,11 +43,17 @@ def diagnose(
     that folder cannot be loaded.
     """
     from raydoctor.capture.open import open_capture
-    from raydoctor.diagnosis import run
+    from raydoctor.diagnosis import run, signals_of
     from raydoctor.plugins import catalogue
 
     known = catalogue(rules)
-    with open_capture(path, driver_log) as capture:
+    if path is None and driver_log is None:
+        from raydoctor.collect.live import Wishes, collect
+
+        capture = collect(Wishes(since=since, signals=lambda: signals_of(known))).capture()
+    else:
+        capture = open_capture(path, driver_log)
+    with capture:
         return run(capture, since=since, until=until, catalogue=known)
 
 

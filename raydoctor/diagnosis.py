@@ -78,8 +78,7 @@ def run(
     began = time.monotonic()
     catalogue = catalogue or plugins.catalogue()
     rules = catalogue.rules
-    looked_for: list[Signal] = [*signals.FACTS, *(s for r in rules for s in r.looks_for)]
-    looked_for += unexplained.signals(source.role for source in capture.sources)
+    looked_for = [*signals_of(catalogue), *unexplained.signals(s.role for s in capture.sources)]
     reading = build.read(capture, looked_for)
     case, gaps = reading.case, [*capture.gaps, *reading.gaps, *catalogue.gaps]
     candidates = judge(case, rules, gaps, strict)
@@ -92,6 +91,11 @@ def run(
     stats = Stats(time.monotonic() - began, reading.hits, len(case.events), len(rules))
     report = Report(_info(capture, case), diagnoses, left, tuple(dict.fromkeys(gaps)), stats)
     return scrub(report, capture.secrets)
+
+
+def signals_of(catalogue: Catalogue) -> list[Signal]:
+    """What is looked for in logs for these rules, whatever files there are."""
+    return [*signals.FACTS, *(s for rule in catalogue.rules for s in rule.looks_for)]
 
 
 # ---------------------------------------------------------------- findings

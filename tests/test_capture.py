@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -107,30 +108,30 @@ def test_driver_output_from_standard_input() -> None:
 
 
 def test_no_path_means_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "_sessions_of_raylets", list)
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     newest = session_at(tmp_path / "ray")
     (tmp_path / "ray" / "session_latest").symlink_to(newest)
     assert found(None) == ["worker-vanished"]
 
 
-def test_several_running_sessions_say_how_to_choose(
+def test_the_temporary_folder_of_the_shell_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, two = session_at(tmp_path / "a"), session_at(tmp_path / "b")
-    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / "none"))
-    monkeypatch.setattr(session, "_sessions_of_raylets", lambda: [one, two])
-    monkeypatch.setattr(session, "latest_in", lambda root: None)
-    choice = session.this_machine()
-    assert choice.path == one
-    assert str(two) in choice.note
-    assert "raydoctor diagnose PATH" in choice.note
+    monkeypatch.delenv("RAY_TMPDIR", raising=False)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    newest = session_at(tmp_path / "ray")
+    assert session.this_machine().path == newest
+
+
+def test_when_a_session_began() -> None:
+    stamp = time.mktime((2026, 11, 21, 13, 41, 8, 0, 0, -1))
+    assert session.began("/tmp/ray/session_2026-11-21_13-41-08_673983_16224") == stamp
+    assert session.began("/tmp/ray/session_latest") is None
 
 
 def test_nothing_here_says_what_was_looked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "_sessions_of_raylets", list)
     monkeypatch.setattr(session, "latest_in", lambda root: None)
     with pytest.raises(RaydoctorError, match="session_latest") as refused:
         session.this_machine()

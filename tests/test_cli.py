@@ -91,9 +91,10 @@ def test_nothing_given_and_nothing_there_offers_the_demo(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from raydoctor.capture import session
+    from raydoctor.collect import discover
 
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
-    monkeypatch.setattr(session, "_sessions_of_raylets", list)
+    monkeypatch.setattr(discover, "clusters", list)
     monkeypatch.setattr(session, "latest_in", lambda root: None)
     code, out, err = say(capsys)
     assert (code, out) == (2, "")

@@ -1,12 +1,14 @@
 """Which session of this machine is meant when no path is given.
 
-Ray keeps sessions below `<temp>/ray`, where `<temp>` is RAY_TMPDIR, else /tmp
-(`ray/_common/utils.py`, 2.3 to 2.60), or where a raylet's own `--session_dir` says.
+Ray keeps sessions below `<temp>/ray`, where `<temp>` is RAY_TMPDIR, else TMPDIR, else /tmp
+(`get_default_system_temp_dir` in `ray/_common/utils.py`, 2.9 to 2.60, Linux). Whether one of them is alive
+is for `collect/discover.py` to say.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,20 +23,13 @@ class Choice(NamedTuple):
 
 
 def this_machine() -> Choice:
-    """The session of this machine: of a running raylet, else `session_latest`.
+    """The newest session of this machine, running or not.
 
     Raises RaydoctorError, saying what was looked for, if there is none.
     """
-    running = _sessions_of_raylets()
-    roots = [Path(base) / "ray" for base in (os.environ.get("RAY_TMPDIR"), "/tmp") if base]
-    latest = next((found for root in roots if (found := latest_in(root))), None)
-    if running:
-        chosen = latest.path if latest and latest.path in running else running[0]
-        others = [str(p) for p in running if p != chosen]
-        return Choice(chosen, _note(chosen, others, "of the running raylets") if others else "")
-    if latest:
-        return latest
-    looked = " and ".join(str(root / "session_latest") for root in roots)
+    if choice := latest():
+        return choice
+    looked = " and ".join(str(root / "session_latest") for root in _roots())
     raise RaydoctorError(
         f"no Ray session on this machine: no raylet is running, and there is no {looked}",
         "Give the folder or archive with the logs: raydoctor diagnose PATH. "
@@ -42,9 +37,28 @@ def this_machine() -> Choice:
     )
 
 
+def latest() -> Choice | None:
+    """The newest session where Ray would put one for this user, else in /tmp/ray; None if there is none."""
+    return next((found for root in _roots() if (found := latest_in(root))), None)
+
+
+def _roots() -> list[Path]:
+    bases = (os.environ.get("RAY_TMPDIR"), os.environ.get("TMPDIR"), "/tmp")
+    return list(dict.fromkeys(Path(base) / "ray" for base in bases if base))
+
+
 def is_session(folder: str) -> bool:
     """Whether a folder is named as Ray names sessions: `session_<date>_…`, not `session_latest`."""
     return folder.startswith("session_2")
+
+
+def began(folder: str) -> float | None:
+    """When a session began, by its name (local time, Ray 2.3 to 2.60); None where the name says none."""
+    stamp = Path(folder).name.removeprefix("session_")[:19]
+    try:
+        return time.mktime(time.strptime(stamp, "%Y-%m-%d_%H-%M-%S"))
+    except (ValueError, OverflowError):
+        return None
 
 
 def latest_in(root: Path) -> Choice | None:
@@ -70,19 +84,3 @@ def _note(chosen: Path, others: list[str], where: str) -> str:
         f"reading {chosen}, the newest session {where}; to read another, name it: "
         f"raydoctor diagnose PATH ({shown})"
     )
-
-
-def _sessions_of_raylets() -> list[Path]:
-    """Session folders of the raylets that run on this machine, newest process first."""
-    import psutil  # only here: costs 20 ms that the offline path does not pay
-
-    found: dict[Path, float] = {}
-    for process in psutil.process_iter(["name", "cmdline", "create_time"]):
-        if process.info["name"] != "raylet":
-            continue
-        for arg in process.info["cmdline"] or ():
-            if arg.startswith("--session_dir="):
-                path = Path(arg.partition("=")[2])
-                if path.is_dir():
-                    found[path.resolve()] = process.info["create_time"] or 0.0
-    return sorted(found, key=lambda p: -found[p])

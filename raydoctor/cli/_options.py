@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 if TYPE_CHECKING:
     from raydoctor.capture.open import Capture
+    from raydoctor.collect.live import Wishes
     from raydoctor.render.page import Page
+    from raydoctor.rule import Signal
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -62,14 +64,103 @@ def verbose_option(command: _Command) -> _Command:
     )(command)
 
 
+def live_options(command: _Command) -> _Command:
+    """`--address`, `--timeout`, `--all-nodes/--this-node`."""
+    for option in (
+        click.option(
+            "--all-nodes/--this-node",
+            "all_nodes",
+            default=True,
+            help="Read the logs of the cluster's other nodes, too.  [default: all nodes]",
+        ),
+        click.option(
+            "--timeout",
+            type=click.FloatRange(0.1, 600),
+            default=5.0,
+            show_default=True,
+            metavar="SECONDS",
+            help="For each thing that is asked or read of a live cluster.",
+        ),
+        click.option(
+            "--address",
+            metavar="ADDRESS",
+            help="The cluster to look at, if several run here: auto, or its GCS's host:port.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def time_option(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> float | None:
+    """A point in time that a user names (`2h`, ISO) as epoch seconds."""
+    from raydoctor.cli._time import parse_time
+
+    if value is None:
+        return None
+    try:
+        return parse_time(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def is_live(path: str | None, given: Mapping[str, Any]) -> bool:
+    """Whether a live cluster is meant: no path, and no driver's output alone.
+
+    Raises click.UsageError where a path and a cluster are named.
+    """
+    if path is not None and given["address"] is not None:
+        raise click.UsageError("PATH is a capture, --address a live cluster: give one of them")
+    return path is None and (given["driver_log"] is None or given["address"] is not None)
+
+
+def opened_live(signals: Callable[[], Iterable[Signal]] = tuple, **given: Any) -> Capture:
+    """What can be seen of a live cluster; what was chosen for the user is said on standard error.
+
+    `signals` are what the cluster's other nodes are to look for; called when there is time.
+    """
+    from raydoctor.capture.open import add_driver_log
+    from raydoctor.cli._progress import Progress
+    from raydoctor.collect import live
+
+    with Progress("looking for a cluster") as progress:
+        capture = live.collect(wishes(signals, **given), progress.say).capture()
+        if given["driver_log"] is not None:
+            add_driver_log(capture, given["driver_log"])
+    for each in capture.notes:
+        note(each)
+    return capture
+
+
+def wishes(signals: Callable[[], Iterable[Signal]] = tuple, **given: Any) -> Wishes:
+    """What the user asked of a live cluster."""
+    from raydoctor.collect.live import Wishes
+
+    return Wishes(
+        given["address"],
+        given["timeout"],
+        given["all_nodes"],
+        given.get("since"),
+        signals,
+        given.get("anonymize", False),
+    )
+
+
 def opened(path: str | None, driver_log: str | None) -> Capture:
     """The capture that the user names; what was chosen for them is said on standard error."""
     from raydoctor.capture.open import open_capture
     from raydoctor.cli._progress import patience
 
+    notes: list[str] = []
+    if path is None and driver_log is None:
+        from raydoctor.collect import live
+
+        cluster, notes = live.find()
+        path = cluster.session_dir or None
     with patience("opening the capture"):
         capture = open_capture(path, driver_log)
-    for each in capture.notes:
+    for each in (*notes, *capture.notes):
         note(each)
     return capture
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,7 +11,10 @@ import click
 from raydoctor.cli import _options as options
 
 if TYPE_CHECKING:
+    from raydoctor.capture.open import Capture
     from raydoctor.model import Report
+    from raydoctor.plugins import Catalogue
+    from raydoctor.rule import Signal
 
 FOUND, INCOMPLETE = 1, 3
 
@@ -18,7 +22,8 @@ _HELP = """Say what broke in a Ray session, why, and what to do about it.
 
 PATH is a session folder, its logs/, a tree with the logs of several nodes, an
 archive of these (.tar.gz, .tar.zst, .zip, …), or one log file. Without PATH:
-this machine's latest session.
+the cluster that runs on this machine, live: its logs, its state, its processes,
+this machine and the cluster's other nodes; or, if none runs, its latest session.
 
 \b
 Examples:
@@ -27,6 +32,7 @@ Examples:
   raydoctor diagnose logs.tar.gz --since 2h
   raydoctor diagnose logs/ --format markdown -o issue.md
   raydoctor diagnose logs/ --format json --fail-on critical
+  raydoctor diagnose --address 127.0.0.1:6379 --this-node
   kubectl logs head | raydoctor diagnose --driver-log -
 
 \b
@@ -38,25 +44,21 @@ Exit code:
 """
 
 
-def _time(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
-    from raydoctor.cli._time import parse_time
-
-    if value is None:
-        return None
-    try:
-        return parse_time(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
-
-
 @click.command(
     "diagnose", help=_HELP, short_help="What broke, why, and what to do.", **options.SETTINGS
 )
 @options.path_argument
 @options.driver_log_option
 @options.format_option("text", "json", "markdown")
-@click.option("--since", metavar="TIME", callback=_time, help="Only incidents since then: 2h, ISO.")
-@click.option("--until", metavar="TIME", callback=_time, help="Only incidents until then.")
+@click.option(
+    "--since",
+    metavar="TIME",
+    callback=options.time_option,
+    help="Only incidents since then: 2h, ISO.",
+)
+@click.option(
+    "--until", metavar="TIME", callback=options.time_option, help="Only incidents until then."
+)
 @click.option(
     "--fail-on",
     type=click.Choice(["critical", "error", "warning", "info", "never"]),
@@ -65,23 +67,46 @@ def _time(context: click.Context, parameter: click.Parameter, value: str | None)
     help="Exit with 1 from this severity on.",
 )
 @click.option("-o", "--output", metavar="FILE", help="Write the report there.")
+@options.live_options
 @options.rules_option
 @options.verbose_option
 def command(
     path: str | None, since: float | None, until: float | None, fail_on: str, **rest: Any
 ) -> int:
-    """Diagnose a capture."""
+    """Diagnose a cluster or a capture."""
+    if since is not None and until is not None and since > until:
+        raise click.UsageError("--since is later than --until")
+    if options.is_live(path, rest):
+        # The rules are loaded while the cluster is asked.
+        capture = options.opened_live(lambda: _looked_for(rest["folder"]), since=since, **rest)
+    else:
+        capture = options.opened(path, rest["driver_log"])
+    report = _report(capture, since, until, rest["folder"])
+    emit(report, rest["form"], rest["output"], verbose=rest["verbose"])
+    return exit_code(report, fail_on)
+
+
+@cache
+def _catalogue(folder: str | None) -> Catalogue:
     from raydoctor import plugins
+
+    return plugins.catalogue(folder)
+
+
+def _looked_for(folder: str | None) -> list[Signal]:
+    from raydoctor.diagnosis import signals_of
+
+    return signals_of(_catalogue(folder))
+
+
+def _report(
+    capture: Capture, since: float | None, until: float | None, folder: str | None
+) -> Report:
     from raydoctor.cli._progress import patience
     from raydoctor.diagnosis import run
 
-    if since is not None and until is not None and since > until:
-        raise click.UsageError("--since is later than --until")
-    catalogue = plugins.catalogue(rest["folder"])
-    with options.opened(path, rest["driver_log"]) as capture, patience("reading the logs"):
-        report = run(capture, since=since, until=until, catalogue=catalogue)
-    emit(report, rest["form"], rest["output"], verbose=rest["verbose"])
-    return exit_code(report, fail_on)
+    with capture, patience("reading the logs"):
+        return run(capture, since=since, until=until, catalogue=_catalogue(folder))
 
 
 def exit_code(report: Report, fail_on: str) -> int:

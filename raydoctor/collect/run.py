@@ -54,16 +54,25 @@ class _Done(NamedTuple):
     error: BaseException | None
 
 
-def run(collectors: Sequence[Collector], timeout: float = TIMEOUT) -> Collection:
-    """Run them all at once; back after `timeout` seconds at the latest."""
+def run(
+    collectors: Sequence[Collector],
+    timeout: float = TIMEOUT,
+    meanwhile: Callable[[], object] = lambda: None,
+) -> Collection:
+    """Run them all at once; back after `timeout` seconds at the latest.
+
+    `meanwhile` is work of the caller's own that need not wait for them.
+    """
     news: queue.SimpleQueue[tuple[int, Piece | Gap | _Done]] = queue.SimpleQueue()
     for number, collector in enumerate(collectors):
         threading.Thread(
             target=_work, args=(number, collector.gather, news), name=collector.what, daemon=True
         ).start()
+    began = time.monotonic()
+    meanwhile()
     brought: dict[int, list[Piece | Gap]] = {number: [] for number in range(len(collectors))}
     running = set(brought)
-    for number, item in _until(news, running, time.monotonic() + timeout):
+    for number, item in _until(news, running, began + timeout):
         if isinstance(item, _Done):
             running.discard(number)
             if item.error is not None:
@@ -98,7 +107,8 @@ def _until(
 ) -> Iterator[tuple[int, Piece | Gap | _Done]]:
     while running:
         try:
-            yield news.get(timeout=max(0.0, deadline - time.monotonic()))
+            # What is there already is taken, however late it is.
+            yield news.get(timeout=max(0.001, deadline - time.monotonic()))
         except queue.Empty:
             return
 

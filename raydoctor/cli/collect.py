@@ -1,0 +1,105 @@
+"""`raydoctor collect`: a running cluster's logs and state in one archive, without its secrets."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from raydoctor.cli import _options as options
+
+if TYPE_CHECKING:
+    from raydoctor.rule import Signal
+
+_HELP = """Write what a running cluster's logs, its state and its machines say into one archive.
+
+Secrets are replaced on the way (`<secret:aws-key-1>`); the archive can be read by
+its owner alone. What could not be had is in it too, in raydoctor.json. Nothing
+of the cluster is changed; the nodes' part runs as tasks that take no CPU.
+
+\b
+Examples:
+  raydoctor collect
+  raydoctor collect -o issue.tar.zst --since 2h --anonymize
+  raydoctor collect --address 127.0.0.1:6379 --this-node
+  kubectl exec HEAD -- raydoctor collect -o - > head.tar.gz
+  raydoctor diagnose raydoctor-20261121-140300.tar.gz
+
+\b
+Exit code:
+  0  written, and everything could be had
+  2  could not run, or not write
+  3  written, with gaps
+"""
+INCOMPLETE = 3
+
+
+@click.command(
+    "collect",
+    help=_HELP,
+    short_help="A cluster's logs and state as one archive.",
+    **options.SETTINGS,
+)
+@click.option("-o", "--output", metavar="FILE", help="The archive; - is standard output (.tar.gz).")
+@options.live_options
+@click.option(
+    "--since", metavar="TIME", callback=options.time_option, help="Leave out older files: 2h, ISO."
+)
+@click.option("--anonymize", is_flag=True, help="Replace IP addresses and this host's name, too.")
+@options.verbose_option
+def command(output: str | None, since: float | None, anonymize: bool, **rest: Any) -> int:
+    """Collect."""
+    import time
+
+    from raydoctor.cli._progress import Progress
+    from raydoctor.collect import bundle, live
+
+    target = output or bundle.default_name(time.time())
+    if target != "-":
+        bundle.kind_of(target)
+    wishes = options.wishes(_looked_for, since=since, anonymize=anonymize, **rest)
+    with Progress("asking the cluster") as progress:
+        found = live.collect(wishes, progress.say)
+        with found.capture() as capture:
+            for each in capture.notes:
+                options.note(each)
+            content = live.bundle_of(found, capture, since)
+            written = _write(target, content, found.redactor, progress)
+    _tell(target, written, content.gaps)
+    return 0 if all(gap.optional for gap in content.gaps) else INCOMPLETE
+
+
+def _looked_for() -> list[Signal]:
+    from raydoctor import plugins
+    from raydoctor.diagnosis import signals_of
+
+    return signals_of(plugins.catalogue())
+
+
+def _write(target: str, content: Any, redactor: Any, progress: Any) -> Any:
+    from raydoctor.collect import bundle
+
+    def told(done: int, total: int) -> None:
+        progress.say(f"writing {done >> 20} of {total >> 20} MB")
+
+    if target == "-":
+        return bundle.write_to(sys.stdout.buffer, ".tar.gz", content, redactor, told)
+    return bundle.write(target, content, redactor, told)
+
+
+def _tell(target: str, written: Any, gaps: Any) -> None:
+    from raydoctor._text import one_line
+
+    size = (
+        f"{written.bytes / (1 << 20):.1f} MB"
+        if written.bytes >= 1 << 20
+        else f"{written.bytes >> 10} KB"
+    )
+    gone = sum(written.redactions.values())
+    options.note(f"{written.files} files, {size}, {gone} secrets replaced")
+    for gap in [g for g in gaps if not g.optional][:6]:
+        options.note(one_line(f"not in it: {gap.what}: {gap.why}"))
+    if target != "-":
+        click.echo(target)
+        options.note(f"read it with: raydoctor diagnose {target}")

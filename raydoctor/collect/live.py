@@ -1,0 +1,270 @@
+"""A running (or half-dead) cluster -> a capture: its logs where they lie, and beside them what no log says.
+
+Finds the cluster, runs all collectors at once, redacts what they bring. A live diagnosis reads the capture
+that this makes; `raydoctor collect` writes the same capture to a file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from raydoctor.capture import session
+from raydoctor.capture.open import Capture, open_capture
+from raydoctor.collect import (
+    addresses,
+    discover,
+    disks,
+    gpus,
+    host,
+    kernel,
+    processes,
+    sessions,
+    settings,
+    state,
+    token,
+)
+from raydoctor.collect.cluster import Cluster
+from raydoctor.collect.redact import Redactor
+from raydoctor.collect.run import TIMEOUT, Collection, Collector, run
+from raydoctor.collect.table import Piece
+from raydoctor.errors import RaydoctorError
+from raydoctor.model import Gap
+from raydoctor.rule import Signal
+
+if TYPE_CHECKING:
+    from raydoctor.collect.bundle import Bundle
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the user asked for."""
+
+    address: str | None = None
+    """Of the GCS, as Ray's own tools take it (`auto` is this machine's); None: what runs here, if any."""
+    timeout: float = TIMEOUT
+    """Seconds for each collector."""
+    all_nodes: bool = True
+    since: float | None = None
+    signals: Callable[[], Iterable[Signal]] = tuple
+    """What other nodes are to look for in their logs; called while the collectors wait for answers."""
+    anonymize: bool = False
+
+
+@dataclass(slots=True)
+class Live:
+    """What was collected of one cluster."""
+
+    cluster: Cluster
+    collection: Collection
+    redactor: Redactor
+    notes: list[str] = field(default_factory=list)
+
+    def capture(self) -> Capture:
+        """The session's logs where they lie, and what was collected."""
+        capture = _logs(self.cluster)
+        capture.kind = "live" if self.cluster.is_up else capture.kind
+        capture.notes += self.notes
+        for path, data in self.collection.pieces.items():
+            capture.add(path, data)
+        capture.gaps += self.collection.gaps
+        if self.cluster.token:
+            capture.secrets = (self.cluster.token.value,)
+        return capture
+
+
+def collect(wishes: Wishes, tell: Tell = lambda doing: None) -> Live:
+    """Look at a cluster. Raises RaydoctorError where there is neither a cluster nor a session here."""
+    cluster, notes = find(wishes.address)
+    redactor = _redactor(cluster, wishes)
+    tell("asking the cluster")
+    signals: list[Signal] = []
+    collection = run(
+        _collectors(cluster, wishes), wishes.timeout, lambda: signals.extend(wishes.signals())
+    )
+    if wishes.all_nodes:
+        _other_nodes(cluster, wishes, signals, collection, tell)
+    pieces = collection.pieces
+    collection.pieces = {path: _redacted(path, pieces[path], redactor) for path in pieces}
+    return Live(cluster, collection, redactor, notes)
+
+
+def find(address: str | None = None) -> tuple[Cluster, list[str]]:
+    """The cluster that is meant, and what to tell the user of the choice.
+
+    Raises RaydoctorError where none runs here and there is no session of one either.
+    """
+    found = discover.clusters()
+    wanted = address or (None if found else os.environ.get("RAY_ADDRESS"))
+    latest = None if wanted else session.latest()
+    # Of several clusters, the one whose session is where this user's Ray puts them.
+    own = latest and discover.choose(found, None, str(latest.path))
+    cluster, notes = own or discover.choose(found, wanted), []
+    if cluster is None:
+        choice = session.this_machine()
+        cluster = Cluster(session_dir=str(choice.path))
+        notes = [choice.note] if choice.note else []
+    elif not wanted and len(found) > 1:
+        notes = [_choice(cluster, [c for c in found if c is not cluster])]
+    return replace(cluster, token=token.find(cluster)), notes
+
+
+def _choice(cluster: Cluster, others: list[Cluster]) -> str:
+    named = [c.gcs_address or c.session_dir for c in others]
+    more = f" and {len(named) - 3} more" if len(named) > 3 else ""
+    return (
+        f"looking at the cluster {cluster.gcs_address or cluster.session_dir}; {len(named)} more on this "
+        f"machine ({', '.join(named[:3])}{more}): choose with --address"
+    )
+
+
+def _redactor(cluster: Cluster, wishes: Wishes) -> Redactor:
+    secrets = [cluster.token.value] if cluster.token else []
+    hosts = {os.uname().nodename, os.uname().nodename.partition(".")[0]} - {"", "localhost"}
+    return Redactor(secrets, wishes.anonymize, sorted(hosts, key=len, reverse=True))
+
+
+def _collectors(cluster: Cluster, wishes: Wishes) -> list[Collector]:
+    """All there is to look at, the cluster itself first: its answers take longest."""
+    # What the kernel said before there was this cluster is another's story.
+    since = wishes.since or session.began(cluster.session_dir)
+    own: list[tuple[str, Callable[[], Iterable[Piece | Gap]], bool]] = [
+        ("the daemons of Ray", lambda: discover.tables(cluster), False),
+        ("the process table", lambda: processes.tables(cluster), False),
+        ("where drivers connect", lambda: addresses.tables(cluster), True),
+        ("Ray's settings", lambda: settings.tables(cluster), True),
+        ("this machine's memory and limits", lambda: host.tables(cluster), True),
+        ("the kernel log", lambda: kernel.tables(cluster, since), True),
+        ("the GPUs", lambda: gpus.tables(cluster), True),
+        ("sessions on this machine", lambda: sessions.tables(cluster), True),
+    ]
+    return [
+        *(state.collectors(cluster, wishes.timeout) if cluster.is_up else ()),
+        *disks.collectors(cluster),
+        *(Collector(what, gather, optional) for what, gather, optional in own),
+    ]
+
+
+def _other_nodes(
+    cluster: Cluster,
+    wishes: Wishes,
+    signals: Iterable[Signal],
+    collection: Collection,
+    tell: Tell,
+) -> None:
+    """What the logs of nodes say that are not on this machine."""
+    elsewhere = [n for n in _alive_nodes(collection) if n not in cluster.node_ids]
+    if not elsewhere:
+        return
+    from raydoctor.collect import nodes
+
+    def told(done: int, total: int) -> None:
+        tell(f"reading the logs of {total} more nodes: {done} done")
+
+    for item in nodes.collect(cluster, elsewhere, wishes.timeout, signals, told):
+        collection.add(item)
+
+
+def _alive_nodes(collection: Collection) -> list[str]:
+    data = collection.pieces.get("live/live-nodes.json")
+    rows = json.loads(data)["rows"] if data else []
+    return [row["node_id"] for row in rows if row.get("state") == "ALIVE"]
+
+
+def _redacted(path: str, data: bytes, redactor: Redactor) -> bytes:
+    """A piece without secrets. What is JSON stays JSON: a placeholder may have eaten a quote."""
+    cleaned = redactor.redact_bytes(data)
+    if cleaned == data or not path.endswith((".json", ".jsonl")):
+        return cleaned
+    lines = zip(data.split(b"\n"), cleaned.split(b"\n"), strict=True)
+    return b"\n".join(_sound(before, after, redactor) for before, after in lines)
+
+
+def _sound(before: bytes, after: bytes, redactor: Redactor) -> bytes:
+    """A redacted line that still is a row, if it was one."""
+    comma = b"," if before.endswith(b",") else b""
+    if before == after or not before.startswith(b"{") or _is_json(after.removesuffix(b",")):
+        return after
+    try:
+        row = json.loads(before.removesuffix(b","))
+    except ValueError:
+        return after
+    return json.dumps(redactor.redact_json(row), separators=(",", ":")).encode() + comma
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except ValueError:
+        return False
+    return True
+
+
+def bundle_of(live: Live, capture: Capture, since: float | None = None) -> Bundle:
+    """What an archive of this collection holds; log files that end before `since` are left out."""
+    from raydoctor.collect.bundle import Bundle  # tarfile, zipfile: a diagnosis writes none
+
+    gaps = list(capture.gaps)
+    files, left_out = {}, 0
+    for source, file in capture.files.items():
+        if source.path in live.collection.pieces:
+            continue
+        if since is not None and _changed(file) < since:
+            left_out += 1
+        else:
+            files[source] = file
+    if left_out:
+        why = f"{left_out} files had not changed since then and were left out"
+        gaps.append(Gap("older logs", why, "Collect without --since.", optional=True))
+    return Bundle(files, live.collection.pieces, tuple(gaps), _about(live, since))
+
+
+def _changed(file: str) -> float:
+    try:
+        return os.stat(file).st_mtime
+    except OSError:
+        return 0.0
+
+
+def _about(live: Live, since: float | None) -> dict[str, Any]:
+    """Who took it, when, and of what: the manifest's first keys."""
+    import platform
+
+    cluster = live.cluster
+    return {
+        "at": time.time(),
+        "since": since,
+        "by": {"user": _user(), "host": os.uname().nodename, "python": platform.python_version()},
+        "cluster": {
+            "session": cluster.session_dir,
+            "gcs_address": cluster.gcs_address,
+            "dashboard_address": cluster.dashboard_address,
+            "nodes_of_this_machine": list(cluster.node_ids),
+        },
+    }
+
+
+def _user() -> str:
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):  # a container's uid without a name
+        return str(os.geteuid())
+
+
+def _logs(cluster: Cluster) -> Capture:
+    """The session's logs on this machine; empty where the cluster is elsewhere."""
+    if not cluster.session_dir:
+        return Capture(cluster.gcs_address or cluster.dashboard_address, "live", {})
+    try:
+        return open_capture(cluster.session_dir)
+    except RaydoctorError as error:
+        gap = Gap("the session's logs", error.message, "Run raydoctor as the user who runs Ray.")
+        return Capture(cluster.session_dir, "live", {}, gaps=[gap])
