@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -208,6 +209,57 @@ def test_a_field_does_not_keep_what_its_record_lost() -> None:
     clean = on_node.without_secrets(reading, Redactor())
     assert b"hunter2abc" not in portable.dump(clean)
     assert clean.events[0]["who"] == "bob"
+
+
+def wanted(
+    folder: Path, seconds: float = 30, packed: int = 1 << 20, tag: str = ""
+) -> on_node.Wanted:
+    """What a node with that session is asked."""
+    return on_node.Wanted(tuple(known()), seconds, 20_000, packed, "", str(folder), tag)
+
+
+def session(folder: Path, **files: str) -> Path:
+    """A session with these logs (`.` for `__`)."""
+    for name, content in files.items():
+        file = folder / "logs" / name.replace("__", ".")
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(content)
+    return folder
+
+
+STAMP = "[2026-11-21 07:34:50,739 E 1 1] (raylet) a.cc:1: "
+
+
+def test_placeholders_of_two_nodes_differ(tmp_path: Path) -> None:
+    folder = session(tmp_path, raylet__out=f"{STAMP}Cannot use password=hunter2abc\n")
+    for tag in ("abc123", "def456"):
+        rows = zlib.decompress(on_node.answer(wanted(folder, tag=tag)).data)
+        assert b"hunter2abc" not in rows
+        assert f"<secret:password-{tag}-1>".encode() in rows
+
+
+def test_what_is_sent_is_bounded(tmp_path: Path) -> None:
+    lines = (f"{STAMP}trouble {n:x}{n * 7919:x}{n * n:x}\n" for n in range(2000))
+    folder = session(tmp_path, raylet__out="".join(lines))
+    answer = on_node.answer(wanted(folder, packed=10_000))
+    assert len(answer.data) <= 10_000
+    back = portable.load(zlib.decompress(answer.data))
+    assert sum(event.count for event in back.events) == 2000
+    assert "were only counted" in back.gaps[-1].why
+
+
+def test_a_search_that_takes_too_long_is_ended(tmp_path: Path) -> None:
+    folder = session(tmp_path, raylet__out=f"{STAMP}trouble\n" + "nothing of note\n" * (4 << 20))
+    for number in range(1, 40):  # more than two gigabytes to read, 64 MB on disk
+        os.link(folder / "logs" / "raylet.out", folder / "logs" / f"raylet.{number}.out")
+    began = time.monotonic()
+    answer = on_node.answer(wanted(folder, seconds=0.2))
+    assert time.monotonic() - began < 5
+    back = portable.load(zlib.decompress(answer.data))
+    assert [gap.why for gap in back.gaps] == [
+        "the search of this node's logs was ended after 0.2 s"
+    ]
+    assert not [c for c in psutil.Process().children() if c.name() == "rg"]
 
 
 # ---------------------------------------------------------------- real nodes

@@ -41,7 +41,7 @@ _FEWEST = 500
 _MOST_BYTES = 64 << 20
 """Of one reading, unpacked: no node of ours sends as much."""
 _CONNECT_S = 4.0
-"""Seconds until the cluster must have taken the driver: it takes one at most, where it takes any."""
+"""Seconds that a cluster may take to accept the driver, or the user's `--timeout`: mostly it takes one."""
 _READING_S = 1.5
 """Seconds of a node's time that starting a worker and the way back take."""
 _FETCH_AT_ONCE = 4
@@ -67,6 +67,8 @@ Tell = Callable[[int, int], None]
 class Limits(NamedTuple):
     """Seconds."""
 
+    connecting: float
+    """Until the cluster has accepted the driver."""
     each: float
     """For a node's task, from asking to answer."""
     asking: float
@@ -77,8 +79,9 @@ class Limits(NamedTuple):
 
 def limits(timeout: float, nodes: int) -> Limits:
     """What a user's `--timeout` means for so many nodes: sixteen a second are asked, or more."""
-    asking = _CONNECT_S + timeout + nodes / 16
-    return Limits(timeout, asking, asking + timeout)
+    connecting = max(_CONNECT_S, timeout)
+    asking = connecting + timeout + nodes / 16
+    return Limits(connecting, timeout, asking, asking + timeout)
 
 
 def label(node_id: str) -> str:
@@ -215,12 +218,12 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 def _listen(child: subprocess.Popen[bytes], bounds: Limits, news: _News) -> None:
     """In a thread: the child's frames, and at the end why there are no more."""
     assert child.stdout is not None
-    connecting = threading.Timer(_CONNECT_S, _end, args=(child,))
+    connecting = threading.Timer(bounds.connecting, _end, args=(child,))
     asking = threading.Timer(bounds.asking + 1, _end, args=(child,))
     for alarm in (connecting, asking):
         alarm.daemon = True
         alarm.start()
-    why = "the cluster took no driver"
+    why = f"the cluster accepted no driver within {bounds.connecting:g} s"
     with suppress(OSError, ValueError), child.stdout as stream:
         while line := stream.readline(_LINE):
             connecting.cancel()

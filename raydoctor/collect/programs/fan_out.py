@@ -219,7 +219,7 @@ def _give_up(out: _Out, one: _Asked, seconds: float) -> None:
 
     with suppress(Exception):
         ray.cancel(one.returns[0], force=True)
-    why = f"its raylet ran no task within {seconds:g} s"
+    why = f"its raylet ran no task within {seconds:g} s: it is frozen, or far too busy"
     out.put({"node": one.node, "problem": why, "late": True})
 
 

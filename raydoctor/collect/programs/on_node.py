@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from raydoctor import __version__
+from raydoctor._pattern import pattern
 from raydoctor.capture.open import Capture, open_capture
 from raydoctor.collect import token
 from raydoctor.collect.nodes import place_of
@@ -29,8 +30,9 @@ from raydoctor.rule import Signal
 
 MOST_BYTES = 8 << 20
 """Of one node's events, before compression."""
-_HIDDEN = "<secret:in-the-record>"
+_HIDDEN = "<secret:record-0>"
 """For a field that a record's context, not its own looks, gives away."""
+_PLACEHOLDER = pattern(rb"<secret:([a-z0-9-]+)-(\d+)>")
 _AGAIN_S = 0.1
 """Seconds between two looks of the watchdog for searches that were started since."""
 
@@ -46,8 +48,10 @@ class Wanted(NamedTuple):
     """Bytes that the answer may have."""
     known_folder: str
     """Where the logs lie that the asker has already (`place_of`)."""
-    session: str = ""
-    """A session's folder, for tests; empty: that of the worker which this runs in."""
+    session: str
+    """The session's folder."""
+    tag: str = ""
+    """Tells this node's placeholders for secrets from those of other nodes, which count for themselves."""
 
 
 class Answer(NamedTuple):
@@ -74,13 +78,12 @@ def unpack(packed: Sequence[Sequence[Any]]) -> tuple[Signal, ...]:
 def answer(wanted: Wanted) -> Answer:
     """Read this node's logs. What goes wrong is told in `about["problem"]`."""
     began = time.monotonic()
-    folder = wanted.session or session_folder()
-    place = place_of(folder)
+    place = place_of(wanted.session)
     about: dict[str, Any] = {"place": place, "raydoctor": __version__}
     if place and place == wanted.known_folder:
         return Answer({**about, "same": True})
     try:
-        with open_capture(folder) as capture, _watchdog(wanted.seconds) as late:
+        with open_capture(wanted.session) as capture, _watchdog(wanted.seconds) as late:
             reading = _read(capture, wanted.signals)
     except RaydoctorError as error:
         return Answer({**about, "problem": error.message, "hint": error.hint})
@@ -104,21 +107,23 @@ def _read(capture: Capture, signals: Sequence[Signal]) -> NodeReading:
 def _packed(reading: NodeReading, wanted: Wanted) -> tuple[bytes, int]:
     """The reading compressed, with as many events as fit; and how many those are."""
     most = min(wanted.most_events, max(1, len(reading.events)))
+    own = rb"<secret:\1-%s-\2>" % wanted.tag.encode() if wanted.tag else rb"\g<0>"
     while True:
         trimmed = portable.trim(reading, most)
-        data = portable.dump(trimmed, __version__)
+        data = _PLACEHOLDER.sub(own, portable.dump(trimmed, __version__))
         packed = zlib.compress(data, 6)
         if most < 2 or (len(data) <= MOST_BYTES and len(packed) <= wanted.most_packed):
             return packed, len(trimmed.events)
         most //= 2
 
 
-def session_folder() -> str:
-    """The session's folder of the raylet whose worker this is."""
+def _own_place() -> tuple[str, str]:
+    """The session's folder of the raylet whose worker this is, and the beginning of its node's id."""
+    import ray
     from ray._private import worker
 
     node: Any = worker._global_node
-    return str(node.get_session_dir_path())
+    return str(node.get_session_dir_path()), str(ray.get_runtime_context().get_node_id())[:6]
 
 
 # ---------------------------------------------------------------- bounded in time
@@ -223,6 +228,7 @@ def respond(request: bytes, chunks: int, chunk_bytes: int) -> tuple[bytes, ...]:
         int(told["most_events"]),
         chunks * chunk_bytes - 4096,
         str(told["known_folder"]),
+        *_own_place(),
     )
     given = answer(wanted)
     whole = json.dumps(given.about).encode() + b"\n" + given.data
