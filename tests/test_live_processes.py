@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -193,6 +194,57 @@ def test_dead_raylet_leaves_a_process_behind(cluster: RealRay) -> None:
     assert found["sleep 3002"]["outlived"] == "raylet"
     assert found["sleep 3002"]["raylet_pid"] == raylet.pid
     assert psutil.pid_exists(found["sleep 3002"]["pid"])
+
+
+# ------------------------------------------------------------------ the process table itself
+
+
+@linux
+def test_both_ways_to_read_a_process_agree(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """`/proc`, and psutil, which is the way on macOS."""
+    with (tmp_path / "out").open("w") as out:
+        child = subprocess.Popen(["sleep", "60"], stdout=out, env={"SEEN": "1", "HIDDEN": "2"})
+    try:
+        read = proc.read(child.pid)
+        told = (
+            proc.command(child.pid),
+            proc.environment(child.pid, ["SEEN"]),
+            proc.owner(child.pid),
+        )
+        assert proc.files(child.pid)[1] == str(tmp_path / "out")
+        monkeypatch.setattr(proc, "LINUX", False)
+        other = proc.table()[child.pid]
+        assert read is not None
+        assert abs(read.started_at - other.started_at) < 1.1
+        assert (read.name, read.ppid) == (other.name, other.ppid) == ("sleep", os.getpid())
+        assert (read.pgid, read.sid) == (other.pgid, other.sid) == (os.getpgid(0), os.getsid(0))
+        assert told == (("sleep", "60"), {"SEEN": "1"}, os.geteuid())
+        assert told == (
+            proc.command(child.pid),
+            proc.environment(child.pid, ["SEEN"]),
+            proc.owner(child.pid),
+        )
+        assert str(tmp_path / "out") in proc.files(child.pid).values()
+    finally:
+        child.kill()
+        child.wait()
+
+
+@linux
+def test_a_process_that_is_gone_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    child = subprocess.Popen(["true"])
+    deadline = time.monotonic() + 5
+    while proc.read(child.pid).state != "Z" and time.monotonic() < deadline:  # type: ignore[union-attr]
+        time.sleep(0.01)
+    assert proc.command(child.pid) == ()
+    child.wait()
+    for is_linux in (True, False):
+        monkeypatch.setattr(proc, "LINUX", is_linux)
+        assert proc.read(child.pid) is None
+        assert proc.command(child.pid) == ()
+        assert proc.environment(child.pid, ["PATH"]) is None
+        assert proc.files(child.pid) == {}
+        assert proc.owner(child.pid) is None
 
 
 # ------------------------------------------------------------------ what follows, and what does not
