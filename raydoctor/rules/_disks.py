@@ -51,6 +51,9 @@ class Disk(NamedTuple):
     used: float
     """The share in use, as Ray counts: what a normal user cannot have."""
     threshold: float
+    inodes: float
+    """How many files it can hold; 0 where it has no such limit (btrfs), or does not say."""
+    inodes_free: float
     takes_objects: bool
     """Whether Ray spills objects to it, so that its threshold holds."""
     paths: tuple[str, ...]
@@ -114,6 +117,8 @@ def _disk(case: Case, rows: list[Event], is_default: bool) -> Disk:
         capacity=live.number(first, "capacity") or 0.0,
         used=live.number(first, "used_fraction") or 0.0,
         threshold=DEFAULT_THRESHOLD if threshold is None else threshold,
+        inodes=live.number(first, "inodes") or 0.0,
+        inodes_free=live.number(first, "inodes_free") or 0.0,
         takes_objects=is_default or first["use"] == "spill",
         paths=tuple(dict.fromkeys(row["path"] for row in rows)),
         uses=tuple(_uses(case, first)),

@@ -3,7 +3,8 @@
 ## What you see
 `ray.exceptions.OutOfDiskError: Local disk is full`, and every ten seconds `… is over 95% full, available
 space: …; capacity: …. Object creation will fail if spilling is required.` Before that, nothing: a live
-diagnosis tells from 90 % on, where less than 100 GB are left until Ray's threshold.
+diagnosis tells from 90 % on, where less than 100 GB are left until Ray's threshold, and where no more
+files can be made (`df -i`).
 
 ## Why
 An object that does not fit into the object store makes Ray spill others to disk. Ray refuses to once
@@ -47,6 +48,8 @@ _ROOMY = 20 * evidence.GB
 """Free space from which the threshold, not the disk, is what to change."""
 _SOON, _FAR = 0.9, 100 * evidence.GB
 """Where to warn: this share in use, and no more than this many bytes until Ray's threshold."""
+_FEW_INODES = 0.001
+"""Share of them that is left, from which on a disk counts as full of files."""
 _MUCH = 0.05
 """Of what is in use: a share worth a remedy of its own."""
 
@@ -179,6 +182,12 @@ _QUIET = {"logs/raylet.out": _raylet(1, "I", "Starting"), "logs/gcs_server.out":
             says=("99.0% full", "logs, packages and sockets"),
         ),
         Example(
+            "live: room for bytes, none for files",
+            {**_QUIET, _LIVE_DISKS: _disks.example("disks", ({**_live(0.4), "inodes": 16777216, "inodes_free": 0},))},
+            roots=("disk-full",),
+            says=("0 inodes of 16777216 left", "600 GB are free", "find / -xdev"),
+        ),
+        Example(
             "live: disks with room, and a full one that is none of Ray's",
             {
                 **_QUIET,
@@ -203,6 +212,8 @@ def disk_full(case: Case) -> Iterator[Finding]:
             refused = failed.get(disk.node, []) if disk.node else []
             yield _finding(case, _Incident(disk.node, [], refused, errors, disk))
             errors = []
+        elif disk.inodes and disk.inodes_free <= _FEW_INODES * disk.inodes:
+            yield _no_files(case, disk)
         elif disk.used >= _SOON and disk.room <= _FAR:
             yield _soon(case, disk)
     if errors and not over and not _store_overflowed(case):
@@ -373,6 +384,22 @@ def _soon(case: Case, disk: Disk) -> Finding:
         severity="warning",
         remedies=_remedies(room, disk),
     )
+
+
+def _no_files(case: Case, disk: Disk) -> Finding:
+    """Room for bytes, none for files: every new log, spilled object and package fails as on a full disk."""
+    left = evidence.many(int(disk.inodes_free), "inode")
+    where = store.where(case, disk.node)
+    count = f"find {disk.mount} -xdev -type f | cut -d/ -f1-5 | sort | uniq -c | sort -n | tail -20"
+    return Finding(
+        f"The disk of {disk.path}{where} has {left} of {disk.inodes:.0f} left: no more files can be made, although "
+        f"{evidence.size(disk.free)} are free",
+        (Link(disk.event, f"{left} of {disk.inodes:.0f} left"), *disk.links()),
+        explains=(disk.entity, Entity("disk", disk.node or disk.path)),
+        subjects=(Subject("node", disk.node, node=disk.node),) if disk.node else (),
+        severity="warning" if disk.inodes_free else "error",
+        remedies=(Remedy("Find the many small files, and remove those that nobody needs", (count,)), *_ELSEWHERE),
+    )  # fmt: skip
 
 
 # ---------------------------------------------------------------- remedies
