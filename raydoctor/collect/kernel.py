@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
+from functools import lru_cache
 from typing import NamedTuple
 
 from raydoctor._pattern import pattern
@@ -140,9 +141,18 @@ def _stamped(records: Iterable[_Record], since: float | None) -> list[str]:
     lines = []
     for at, words in records:
         if since is None or at >= since:
-            stamp = datetime.fromtimestamp(at).astimezone().isoformat(timespec="microseconds")
-            lines.append(f"{stamp} {host} kernel: {words}\n")
+            second, fraction = divmod(at, 1)
+            day_and_time, zone = _local(int(second))
+            micros = int(fraction * 1e6)
+            lines.append(f"{day_and_time}.{micros:06d}{zone} {host} kernel: {words}\n")
     return lines
+
+
+@lru_cache(maxsize=1)
+def _local(second: int) -> tuple[str, str]:
+    """`2026-11-21T11:56:12` and `+00:00`; many lines bear the same second."""
+    stamp = datetime.fromtimestamp(second).astimezone().isoformat(timespec="seconds")
+    return stamp[:19], stamp[19:]
 
 
 # ------------------------------------------------------------------ the journal
