@@ -107,7 +107,7 @@ def collect(
     round_ = _Round(cluster, wanted, time.monotonic() + bounds.whole)
     request = _request(cluster, wanted, bounds, list(signals))
     tell(0, len(wanted))
-    with _asking(request, bounds, round_.news):
+    with _asking(cluster, request, bounds, round_.news):
         while round_.open and (news := round_.next()):
             yield from round_.take(news)
             tell(len(wanted) - len(round_.open), len(wanted))
@@ -176,20 +176,13 @@ _News: TypeAlias = "queue.SimpleQueue[_Frame | _Files]"
 
 
 @contextmanager
-def _asking(request: dict[str, Any], bounds: Limits, news: _News) -> Iterator[None]:
+def _asking(
+    cluster: Cluster, request: dict[str, Any], bounds: Limits, news: _News
+) -> Iterator[None]:
     """The child at work, its frames put into `news`; at the end it and what it started are gone."""
-    try:
-        child = subprocess.Popen(
-            [sys.executable, str(_PROGRAM)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=_environment(),
-            cwd="/",  # Ray puts a driver's folder on the path of its workers
-            start_new_session=True,
-        )
-    except OSError as error:
-        news.put(_Frame({"problem": f"Python cannot be started: {error.strerror}"}))
+    child = _start(cluster)
+    if isinstance(child, str):
+        news.put(_Frame({"problem": child}))
         yield
         return
     threading.Thread(target=_listen, args=(child, bounds, news), daemon=True).start()
@@ -204,6 +197,26 @@ def _asking(request: dict[str, Any], bounds: Limits, news: _News) -> Iterator[No
             child.wait(timeout=_LEAVING_S)
     finally:
         _end(child)
+
+
+def _start(cluster: Cluster) -> subprocess.Popen[bytes] | str:
+    """The child, or why it is none."""
+    if not cluster.gcs_address:
+        return "the address of its GCS is not known"
+    if cluster.token_mode and cluster.token is None:
+        return "the cluster demands a token, and this user has none"
+    try:
+        return subprocess.Popen(
+            [sys.executable, str(_PROGRAM)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=_environment(),
+            cwd="/",  # Ray puts a driver's folder on the path of its workers
+            start_new_session=True,
+        )
+    except OSError as error:
+        return f"Python cannot be started: {error.strerror}"
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
