@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import time
@@ -85,12 +86,30 @@ taken = placement_group([{"seat": 1}], name="taken")
 waits = [train.remote() for _ in range(3)] + [plan.remote() for _ in range(2)] + [render.remote(), far.remote()]
 waits += [rank.options(scheduling_strategy=In(placement_group=spread)).remote()]
 typist = Typist.remote()
+
+@ray.remote(**free)
+class Book:
+    def know(self, other): self.other = other
+    def buy(self): return ray.get(self.other.check.remote())
+    def price(self): return 1
+
+@ray.remote(**free)
+class Risk:
+    def know(self, other): self.other = other
+    def check(self): return ray.get(self.other.price.remote())
+
+book, risk = Book.remote(), Risk.remote()
+ray.get([book.know.remote(risk), risk.know.remote(book)])
+waits.append(book.buy.remote())
 print("stuck", flush=True)
 time.sleep(9999)
 """
 
 
-RULES = ("infeasible-request", "nested-get-deadlock", "placement-group-pending", "cluster-starved")
+RULES = (
+    *("infeasible-request", "nested-get-deadlock", "placement-group-pending", "cluster-starved"),
+    "actor-deadlock",
+)
 SEATS = "2 Simulator actors hold 2 of 2 seat, and run nothing"
 
 
@@ -188,9 +207,19 @@ def test_nested_get(clinic: Clinic) -> None:
 
 
 @pytest.mark.ray
+def test_actors_in_a_circle(clinic: Clinic) -> None:
+    (headline,) = clinic.headlines("actor-deadlock")
+    names = re.sub(r" \(pid \d+\)", "", headline)
+    assert re.match("(Book → Risk → Book|Risk → Book → Risk): they wait for each other", names)
+    (found,) = clinic.of("actor-deadlock")
+    assert row(found, "tasks", "has stood queued")["name"] == "Book.price"
+
+
+@pytest.mark.ray
 def test_nothing_else(clinic: Clinic) -> None:
     """One finding each: none is told twice, and the busy program beside them is none."""
-    assert sorted(d.rule for d in clinic.stuck.roots) == sorted([*RULES, *RULES[:1] * 2, RULES[2]])
+    twice = ["infeasible-request", "infeasible-request", "placement-group-pending"]
+    assert sorted(d.rule for d in clinic.stuck.roots) == sorted([*RULES, *twice])
 
 
 def row(found: Diagnosis, table: str, words: str) -> Event:

@@ -18,7 +18,7 @@ nobody else who works, and do not change from one table to the next are a deadlo
 
 ## Confirm
 - `ray stack` on the nodes: each actor stands in `get_objects (ray/_private/worker.py)`, below its own method.
-- `ray list tasks --detail --filter state!=FINISHED`: methods that are `RUNNING`, and others of the same actors
+- `ray list tasks --detail --filter state!=FINISHED` (`parent_task_id` says who called): methods that are `RUNNING`, and others of the same actors
   that are `PENDING_ACTOR_TASK_…` or `SUBMITTED_TO_WORKER`.
 
 ## Fix
@@ -33,13 +33,16 @@ blocks its own event loop is `async-actor-blocked`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from raydoctor.case import Case
 from raydoctor.model import Entity, Finding, Link, Remedy
 from raydoctor.rule import Example, rule
 from raydoctor.rules import _calls as calls
 from raydoctor.rules import _evidence as evidence
+from raydoctor.rules import _live_calls as live_calls
+from raydoctor.rules import _live_examples as sample
+from raydoctor.rules import _live_waiting as now
 from raydoctor.rules import _waiting as waiting
 from raydoctor.signals import ACTOR_PLACED, RAY_EXCEPTION
 
@@ -89,6 +92,18 @@ def _files(book: tuple[int, int], desk: tuple[int, int]) -> dict[str, str]:
     }
 
 
+_BOOK_ROW, _DESK_ROW = sample.actor(1, "OrderBook", {}), sample.actor(2, "RiskDesk", {})
+_BUY = sample.call(1, "OrderBook.buy", _BOOK_ROW)
+
+
+def _live(*calls: sample.Row) -> dict[str, str]:
+    """An order book that waits for a risk desk, which waits as well; and further calls."""
+    check = sample.call(2, "RiskDesk.check", _DESK_ROW, parent_task_id=sample.task_id(1))
+    gets = [sample.in_ray_get(name, 1) for name in ("OrderBook.buy", "RiskDesk.check")]
+    nodes = [sample.node({"CPU": 2})]
+    return sample.tables(nodes=nodes, ray_get=gets, tasks=[_BUY, check, *calls])
+
+
 @rule(
     tier="root",
     severity="error",
@@ -108,6 +123,35 @@ def _files(book: tuple[int, int], desk: tuple[int, int]) -> dict[str, str]:
             roots=("get-timeout",),
         ),
         Example(
+            "live: an order book asks a risk desk, which asks the order book",
+            _live(sample.call(3, "OrderBook.price", _BOOK_ROW, state="SUBMITTED_TO_WORKER", parent_task_id=sample.task_id(2))),
+            roots=("actor-deadlock",),
+            says=("OrderBook (pid 801) → RiskDesk (pid 802) → OrderBook (pid 801)", "1 call queued"),
+        ),
+        Example(
+            "live: an actor calls itself and waits",
+            sample.tables(
+                nodes=[sample.node({"CPU": 2})], ray_get=[sample.in_ray_get("OrderBook.buy", 1)],
+                tasks=[_BUY, sample.call(3, "OrderBook.price", _BOOK_ROW, state="SUBMITTED_TO_WORKER", parent_task_id=sample.task_id(1))],
+            ),
+            roots=("actor-deadlock",),
+            says=("it calls itself and waits",),
+        ),
+        Example(
+            "live: the risk desk has another call at work, which may free it",
+            _live(
+                sample.call(3, "OrderBook.price", _BOOK_ROW, state="SUBMITTED_TO_WORKER", parent_task_id=sample.task_id(2)),
+                sample.call(4, "Ledger.sum", sample.actor(9, "Ledger", {}), parent_task_id=sample.task_id(2)),
+            ),
+        ),
+        Example(
+            "live: both wait, the second for a call that has only just been made",
+            _live(sample.call(
+                3, "OrderBook.price", _BOOK_ROW, state="SUBMITTED_TO_WORKER", parent_task_id=sample.task_id(2),
+                events=[{"state": "SUBMITTED_TO_WORKER", "created_ms": int(sample.AT) * 1000}],
+            )),
+        ),
+        Example(
             "both wait, but nothing is queued behind them: they wait for tasks elsewhere",
             _files((1, 1), (1, 1)),
             roots=("get-timeout",),
@@ -116,7 +160,11 @@ def _files(book: tuple[int, int], desk: tuple[int, int]) -> dict[str, str]:
 )  # fmt: skip
 def actor_deadlock(case: Case) -> Iterator[Finding]:
     """One finding per group of actors that wait for each other."""
-    workers = {w.actor: w for w in calls.busy(case) if w.actor}
+    seen = live_calls.stuck(case)
+    for ring in _rings(seen):
+        if min(s.age for s in ring) >= now.AGE:
+            yield _live_finding(ring, seen)
+    workers = {w.actor: w for w in calls.busy(case) if w.actor and w.actor not in seen}
     stuck = _stuck(workers, _idle_actors(case, workers))
     while stuck:
         circle = _circle(workers, stuck)
@@ -194,9 +242,55 @@ def _finding(case: Case, circle: list[calls.Worker], group: list[calls.Worker]) 
         explains=(Entity("waiting", "cluster"), *(Entity("waiting-actor", w.actor) for w in group)),
         subjects=tuple(w.subject for w in group[:10]),
         count=1,
-        remedies=_remedies(circle),
+        remedies=_remedies([w.name for w in circle]),
         covers=tuple(w.event for w in group),
     )  # fmt: skip
+
+
+def _rings(seen: Mapping[str, live_calls.Stuck]) -> Iterator[list[live_calls.Stuck]]:
+    """Each circle once: from any of its actors one comes back to it."""
+    told: set[str] = set()
+    for start in seen:
+        path = [start]
+        while (step := seen[path[-1]].awaits) not in (*path, *told):
+            path.append(step)
+        if step in path:
+            yield [seen[a] for a in path[path.index(step) :]]
+        told |= set(path)
+
+
+def _live_finding(ring: list[live_calls.Stuck], seen: Mapping[str, live_calls.Stuck]) -> Finding:
+    """A circle, call by call, and how many more wait behind it."""
+    names = [s.label for s in ring]
+    queue = sum(s.queued for s in ring)
+    inside = {s.actor for s in ring}
+    behind = [s for s in seen.values() if s.actor not in inside and s.awaits in inside]
+    others = f"; {evidence.many(len(behind), 'more actor')} wait for them" if behind else ""
+    alone = "it calls itself and waits" if len(ring) == 1 else "they wait for each other"
+    lasted = min(s.age for s in ring)
+    return Finding(
+        f"{' → '.join([*names, names[0]])}: {alone}, and nothing has moved for {lasted:.0f} s, "
+        f"{evidence.many(queue, 'call')} queued{others}",
+        tuple(link for s in ring[:3] for link in _calls(s)),
+        explains=(
+            Entity("waiting", "cluster"),
+            *(Entity("waiting-actor", s.actor) for s in (*ring, *behind)),
+            *(Entity("task", e["task_id"]) for s in (*ring, *behind) for e in (s.method, s.call)),
+        ),
+        subjects=tuple(s.subject for s in ring[:10]),
+        remedies=_remedies([s.name for s in ring]),
+    )
+
+
+def _calls(stuck: live_calls.Stuck) -> Iterator[Link]:
+    method, call = stuck.method["name"], stuck.call["name"]
+    runs = f"{method} (pid {stuck.pid}) runs, and waits in ray.get by its node's metrics"
+    if stuck.call["state"] in live_calls.QUEUED:
+        yield Link(stuck.method, runs)
+        shows = f"{call}, which it has called, has stood queued for {stuck.age:.0f} s"
+        yield Link(stuck.call, shows)
+    else:
+        yield Link(stuck.method, f"{runs}; it has called {call}")
 
 
 def _shows(worker: calls.Worker) -> str:
@@ -207,8 +301,7 @@ def _shows(worker: calls.Worker) -> str:
     )
 
 
-def _remedies(circle: Iterable[calls.Worker]) -> tuple[Remedy, ...]:
-    names = list(dict.fromkeys(w.name for w in circle))
+def _remedies(names: Sequence[str]) -> tuple[Remedy, ...]:
     first, last = names[0], names[-1]
     return (
         _untie(first, last),
