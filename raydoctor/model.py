@@ -181,7 +181,7 @@ class CaptureInfo:
 
     path: str
     kind: str
-    """`session`, `logs`, `tree`, `archive`, `file` or `driver`."""
+    """`live`, `session`, `logs`, `tree`, `archive`, `file` or `driver`."""
     ray_versions: tuple[str, ...] = ()
     nodes: tuple[NodeInfo, ...] = ()
     begin: float | None = None

@@ -33,6 +33,10 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+class NotStartedError(AssertionError):
+    """A node did not come up."""
+
+
 @dataclass(slots=True)
 class RealRay:
     """A cluster of this test's own."""
@@ -68,6 +72,22 @@ class RealRay:
         dashboard: bool = True,
     ) -> subprocess.Popen[bytes]:
         """Start a node: the first is the head, others join it. Returns when it is up."""
+        try:
+            return self._start(options, cpus, env, dashboard)
+        except NotStartedError:
+            # Another process may have taken a port between our look and Ray's.
+            if len(self.nodes) == 1:
+                self._end_all()
+                self.nodes.clear()
+            return self._start(options, cpus, env, dashboard)
+
+    def _start(
+        self,
+        options: Sequence[str],
+        cpus: int,
+        env: Mapping[str, str] | None,
+        dashboard: bool,
+    ) -> subprocess.Popen[bytes]:
         is_head = not self.nodes
         if is_head:
             self.port, self.dashboard_port = free_port(), free_port()
@@ -104,7 +124,7 @@ class RealRay:
             if node.poll() is not None:
                 break
             time.sleep(0.1)
-        raise AssertionError(f"Ray did not start:\n{said.read_text(errors='replace')[-3000:]}")
+        raise NotStartedError(f"Ray did not start:\n{said.read_text(errors='replace')[-3000:]}")
 
     def run(
         self, program: str, *arguments: str, env: Mapping[str, str] | None = None, log: str = ""
@@ -152,7 +172,9 @@ class RealRay:
                     self._note(each)
         for process in psutil.process_iter():
             with suppress(psutil.Error, OSError):
-                if any(str(self.folder) in word for word in process.cmdline()) or process.environ().get("RAYDOCTOR_TEST") == str(self.folder):
+                if any(
+                    str(self.folder) in word for word in process.cmdline()
+                ) or process.environ().get("RAYDOCTOR_TEST") == str(self.folder):
                     self._note(process)
 
     def _note(self, process: psutil.Process) -> None:
@@ -170,6 +192,10 @@ class RealRay:
 
     def end(self) -> None:
         """End everything of it, by identity."""
+        self._end_all()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _end_all(self) -> None:
         for _ in range(4):
             self.remember()
             alive = self._alive()
@@ -180,7 +206,6 @@ class RealRay:
             for started in (*self.nodes, *self.drivers):
                 with suppress(subprocess.TimeoutExpired):
                     started.wait(timeout=5)
-        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 @contextmanager

@@ -32,9 +32,11 @@ LONGEST = 15.0
 _PR_CAPBSET_DROP, _CAP_SYS_ADMIN, _CAP_SYSLOG = 24, 21, 34
 """linux/prctl.h, linux/capability.h"""
 
-IDLE = """
+PASSWORD, KEY = "pass4711wörd-of-mine", "hf_" + "qRsTuVwXyZ" * 3 + "4711"
+IDLE = f"""
+# started with --hub-token {KEY}
 import ray, time
-ray.init(log_to_driver=False)
+ray.init(log_to_driver=False, runtime_env={{"env_vars": {{"DB_PASSWORD": "{PASSWORD}"}}}})
 @ray.remote(num_cpus=0)
 def quick(i): return i
 ray.get([quick.remote(i) for i in range(20)])
@@ -177,6 +179,25 @@ def test_collect_writes_what_diagnose_reads(idle: RealRay, tmp_path: Path) -> No
         [RAYDOCTOR, "diagnose", str(tmp_path / "x.tar.gz")], capture_output=True, text=True, check=False
     )  # fmt: skip
     assert again.returncode == 0, again.stdout + again.stderr
+
+
+def forms(secret: str) -> set[bytes]:
+    """How Python, JSON and C++ may write it."""
+    return {secret.encode(), secret.encode("unicode_escape"), json.dumps(secret)[1:-1].encode()}
+
+
+def test_secrets_stay_behind(idle: RealRay, tmp_path: Path) -> None:
+    """Ray writes a runtime environment to its logs, and a driver's command to the list of jobs."""
+    written = b"".join(p.read_bytes() for p in idle.session.rglob("logs/*") if p.is_file())
+    assert any(form in written for form in forms(PASSWORD))
+    target = tmp_path / "x.tar"
+    subprocess.run(
+        [RAYDOCTOR, "collect", "--address", idle.address, "-o", str(target), "--anonymize"],
+        env=idle.environment, capture_output=True, check=True, timeout=60,
+    )  # fmt: skip
+    data = target.read_bytes()
+    assert [form for form in forms(PASSWORD) | forms(KEY) if form in data] == []
+    assert b"<secret:" in data
 
 
 def test_collect_to_a_pipe(idle: RealRay) -> None:

@@ -35,10 +35,10 @@ def read(files: dict[Source, str], gaps: list[Gap]) -> list[Event]:
 
 def _table(source: Source, data: bytes) -> Iterator[Event]:
     head_line, _, rest = data.partition(b"\n")
-    head: Any = json.loads(head_line + b"]}")
+    head: Any = _row(head_line + b"]}")
     if not isinstance(head, dict) or not isinstance(head.get("table"), str):
         raise ValueError(head_line[:80])
-    at = float(head["at"])
+    at = float(head.get("at") or "nothing")
     rows = 0
     offset = len(head_line) + 1
     for number, raw in enumerate(rest.split(b"\n"), 2):

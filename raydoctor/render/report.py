@@ -404,7 +404,8 @@ def _what_was_read(view: _View) -> str:
         parts.insert(1, _text.plural(len(info.nodes), "node"))
     if info.begin is not None and info.end is not None:
         parts.append(f"{_text.moment(info.begin)} to {_span_end(info.begin, info.end)}")
-    read = f"Read {info.path}: {', '.join(parts)}; {_text.duration(stats.seconds)}."
+    live = " and its cluster, live" if info.kind == "live" else ""
+    read = f"Read {info.path}{live}: {', '.join(parts)}; {_text.duration(stats.seconds)}."
     if view.verbose:
         read += f" {stats.hits:,} hits, {stats.events:,} events, {stats.rules} rules."
     return read
@@ -426,4 +427,6 @@ def _next(report: Report) -> list[str]:
     if subject:
         who = _text.short_id(subject.id) if subject.id else f"pid:{subject.pid}"
         commands.append(f"raydoctor story {who} {shlex.quote(report.capture.path)}")
+    if report.capture.kind == "live":
+        commands.append("raydoctor collect   # keeps what was seen: files named live/…, too")
     return commands
