@@ -72,6 +72,12 @@ _AGENT = (
     "2026-11-21 07:44:10,600\tERROR process_watcher.py:115 -- Raylet is terminated. Termination is unexpected. Possible reasons "
     "include: (1) SIGKILL by the user or system OOM killer\n"
 )
+_GIVEN_UP = (
+    f"[2026-11-21 07:45:24,439 W 13 13] (gcs_server) gcs_health_check_manager.cc:209: Health check failed for node {_N}, remaining "
+    "checks 0, status 4, response status 0, status message Deadline Exceeded, status details \n"
+    f"[2026-11-21 07:45:24,440 W 13 13] (gcs_server) gcs_health_check_manager.cc:88: Node is dead because the health check failed. "
+    f"node_id={_N}\n"
+)
 
 
 def _daemons(*running: tuple[str, int]) -> dict[str, str]:
@@ -118,6 +124,11 @@ def _daemons(*running: tuple[str, int]) -> dict[str, str]:
             {"logs/raylet.out": _STARTED + _STOPPED, "logs/gcs_server.out": "", **_daemons(("gcs_server", 13))},
         ),
         Example(
+            "its node was given up because it did not answer in time: nothing says that it was killed",
+            {"logs/raylet.out": _STARTED, "logs/gcs_server.out": _GIVEN_UP},
+            roots=("node-died",),
+        ),
+        Example(
             "the driver's output alone",
             {"driver.log": "ray.exceptions.LocalRayletDiedError: The task's local raylet died. Check raylet.out for more information.\n"},
             roots=("raylet-died",),
@@ -127,7 +138,7 @@ def _daemons(*running: tuple[str, int]) -> dict[str, str]:
 def raylet_died(case: Case) -> Iterator[Finding]:
     """One finding per raylet; one for a driver that saw its raylet die where no log of it is left."""
     still = {e["node_id"] for e in live.stopped(case, "raylet")}
-    dead = [raylet for raylet in dead_raylets(case) if raylet.node not in still]
+    dead = [r for r in dead_raylets(case) if r.node not in still and not _stood_still(case, r)]
     for raylet in dead:
         if not any(e.kind in TOLD_BY_OTHERS for e in raylet.said):
             yield _finding(case, raylet)
@@ -153,6 +164,16 @@ def raylet_died(case: Case) -> Iterator[Finding]:
                 ),
             ),
         )
+
+
+def _stood_still(case: Case, raylet: DeadRaylet) -> bool:
+    """Whether only health checks missed it, and got no answer in time: nobody saw its process end (`node-died`)."""
+    checks = [e for e in case.of("node.health_failed") if e["node"] == raylet.node]
+    in_time = [e for e in checks if "Deadline" in e["status"]]
+    seen = {e.kind for e in raylet.seen}
+    return (
+        bool(in_time) and len(in_time) == len(checks) and not raylet.said and seen <= {"node.dead"}
+    )
 
 
 def _gone_now(case: Case, known: set[str]) -> Iterator[tuple[Event, Event]]:
