@@ -193,20 +193,8 @@ def held(seen: now.Picture, pending: Pending) -> str:
     found = total(h.held for h in pending.holders)
     whole = total(n.total for n in seen.nodes)
     shares = [resources.share(n, found[n], whole.get(n, 0.0)) for n in wanted if found.get(n)]
-    many = len({h.id for h in pending.holders}) > 1
     homeless, bundles = len(pending.homeless), evidence.many(len(pending.bundles), "bundle")
     finds = "find" if homeless > 1 else "finds"
-    hold = "hold" if many else "holds"
     which = f"{homeless} of {bundles} {finds}" if len(pending.bundles) > 1 else "it finds"
-    return (
-        f"{which} no room: {now.held_by(pending.holders)} {hold} "
-        f"{' and '.join(shares)}{_does(pending, many=many)}"
-    )
-
-
-def _does(pending: Pending, *, many: bool) -> str:
-    if pending.at_work:
-        return f", and {'are' if many else 'is'} at work"
-    if any(h.busy for h in pending.holders):
-        return ""
-    return f", and {'run' if many else 'runs'} nothing"
+    hold = now.hold(pending.holders, shares, [pending.event], at_work=pending.at_work)
+    return f"{which} no room: {hold}"

@@ -62,16 +62,9 @@ class Starved(NamedTuple):
     @property
     def hold(self) -> str:
         """`2 Simulator actors hold 2 of 2 CPU and run nothing`."""
-        many = len({h.id for h in self.holders}) > 1
         held = {n: sum(now.plain(h.held).get(n, 0.0) for h in self.holders) for n in self.short}
         shares = [resources.share(n, held[n], self.total.get(n, 0.0)) for n in self.short]
-        does = ""
-        if self.at_work:
-            does = f", and {'are' if many else 'is'} at work"
-        elif not any(h.busy for h in self.holders):
-            does = f", and {'run' if many else 'runs'} nothing"
-        hold = "hold" if many else "holds"
-        return f"{now.held_by(self.holders)} {hold} {' and '.join(shares)}{does}"
+        return now.hold(self.holders, shares, self.waiters, at_work=self.at_work)
 
 
 def left(node: now.Node, holders: Iterable[now.Holder]) -> dict[str, float]:

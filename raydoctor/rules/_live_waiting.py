@@ -2,7 +2,7 @@
 
 The state API (Ray 2.9 to 2.60) gives a task's state with its times, what it asks for, its parent; an actor's
 resources; a node's total. Resources of a placement group have its id in their name (`CPU_group_<id>`), for
-those who ask and on the nodes that have them, so that they compare like any others. Read on clusters of 2.60:
+those who ask and on the nodes that have them, so that they compare like any others. Read on clusters of 2.9.3, 2.40 and 2.60:
 an actor keeps what it asked for as long as it lives; a task in `ray.get` gives back its CPUs only; the state
 API calls it RUNNING all the same, the metrics port (`ray-get`) says that it waits.
 """
@@ -10,10 +10,11 @@ API calls it RUNNING all the same, the metrics port (`ray-get`) says that it wai
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from raydoctor import ids
 from raydoctor._pattern import pattern
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Subject
@@ -340,6 +341,27 @@ def held_by(holders: Iterable[Holder]) -> str:
     for key in {(h.kind, h.id): (h.name, h.kind) for h in holders}.values():
         counts[key] = counts.get(key, 0) + 1
     return _listed(counts)
+
+
+def hold(
+    holders: Sequence[Holder], shares: Iterable[str], waiters: Iterable[Event], *, at_work: bool
+) -> str:
+    """`2 Simulator actors of job 1 hold 2 of 2 CPU, and run nothing`; whose they are, if not the waiters'."""
+    many = len({h.id for h in holders}) > 1
+    does = ""
+    if at_work:
+        does = f", and {'are' if many else 'is'} at work"
+    elif not any(h.busy for h in holders):
+        does = f", and {'run' if many else 'runs'} nothing"
+    jobs, own = {_job(h.event) for h in holders} - {""}, {_job(e) for e in waiters} - {""}
+    whose = ""
+    if jobs and own and not jobs & own:
+        whose = f" of job {ids.job_number(min(jobs))}" if len(jobs) == 1 else " of other jobs"
+    return f"{held_by(holders)}{whose} {'hold' if many else 'holds'} {' and '.join(shares)}{does}"
+
+
+def _job(event: Event) -> str:
+    return event["job_id"] or event["creator_job_id"]
 
 
 def _listed(counts: Mapping[tuple[str, str], int], most: int = 3) -> str:

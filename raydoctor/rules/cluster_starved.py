@@ -135,6 +135,18 @@ _OLD_REPORT = _REPORT.replace("{CPU: 1}", "{GPU: 10000}").replace("CPU: 20000", 
             sample.tables(nodes=[_TWO], tasks=[*_WAIT, sample.call(7, "Simulator.step", _SIM), sample.call(8, "Simulator.step", _SIM2)], actors=[_SIM, _SIM2]),
         ),
         Example(
+            "live: after a minute it is worth a warning, whose actors they are too",
+            sample.tables(
+                nodes=[_TWO], actors=[sample.actor(1, "Simulator", {"CPU": 2}, job_id="02000000")],
+                tasks=[
+                    sample.task(1, "train", {"CPU": 1}, events=[{"state": "PENDING_NODE_ASSIGNMENT", "created_ms": int(sample.AT - 90) * 1000}]),
+                    sample.call(7, "Simulator.step", _SIM),
+                ],
+            ),
+            roots=("cluster-starved",),
+            says=("1 train task waits for 1 CPU", "1 Simulator actor of job 2 holds 2 of 2 CPU, and is at work"),
+        ),
+        Example(
             "live: tasks that work hold the rest: a queue",
             sample.tables(nodes=[_TWO], tasks=[*_WAIT, sample.running(7, "train", {"CPU": 1})], actors=[_SIM]),
         ),

@@ -182,6 +182,15 @@ _RANK = sample.task(
             ),
         ),
         Example(
+            "live: the same after a minute, for information",
+            sample.tables(
+                nodes=[_ONE], actors=[_HOLDER], tasks=[sample.call(1, "Holder.train", _HOLDER)],
+                placement_groups=[_group(_PG, "trial", 4, seconds=90, strategy="PACK")],
+            ),
+            roots=("placement-group-pending",),
+            says=("1 Holder actor holds 1 of 4 CPU, and is at work",),
+        ),
+        Example(
             "a group that waited and was created; one that was removed at once",
             {
                 "logs/gcs_server.out": _gcs(11, REGISTERED.sample) + _gcs(24, CREATED.sample) + _gcs(25, REMOVED[0].sample)
