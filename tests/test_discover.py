@@ -21,7 +21,7 @@ from real_ray import RealRay, real_ray
 
 from raydoctor import diagnosis
 from raydoctor.capture.open import open_capture
-from raydoctor.collect import discover, proc, processes
+from raydoctor.collect import daemons, discover, proc, processes
 from raydoctor.collect.cluster import Cluster, Daemon
 from raydoctor.collect.table import Piece
 from raydoctor.model import Diagnosis
@@ -111,11 +111,11 @@ def test_two_clusters_at_once(two: tuple[RealRay, RealRay]) -> None:
 @pytest.mark.ray
 def test_tables_tell_this_cluster_from_the_other(two: tuple[RealRay, RealRay]) -> None:
     one, other = two
-    daemons = rows("daemons", find(one.session))
-    mine = {r["session_dir"] for r in daemons if r["is_this"]}
+    told = rows("daemons", find(one.session))
+    mine = {r["session_dir"] for r in told if r["is_this"]}
     assert mine == {str(one.session)}
-    assert str(other.session) in {r["session_dir"] for r in daemons if not r["is_this"]}
-    (agent,) = [r for r in daemons if r["is_this"] and r["kind"] == "agent"]
+    assert str(other.session) in {r["session_dir"] for r in told if not r["is_this"]}
+    (agent,) = [r for r in told if r["is_this"] and r["kind"] == "agent"]
     assert agent["node_id"] == find(one.session).node_ids[0]
     assert agent["rss"] > 1 << 20
     clusters = {r["session_dir"]: r for r in rows("clusters", find(one.session))}
@@ -161,7 +161,8 @@ def test_defunct_raylet(two: tuple[RealRay, RealRay], tmp_path: Path) -> None:
     (worker,) = [r for r in told if r["pid"] == actor]
     assert (worker["outlived"], worker["raylet_pid"]) == ("raylet", raylet.pid)
     assert worker["is_this"]
-    (said,) = diagnosed("raylet-defunct", after, table, tmp_path)
+    every = diagnosed("raylet-defunct", after, table, tmp_path)
+    (said,) = [d for d in every if d.subjects[0].pid == raylet.pid]
     assert f"Raylet (pid {raylet.pid}) has ended" in said.headline
     assert f"pid {actor} (`ray::Alive`)" in said.headline
     assert f"kill -CONT {one.nodes[0].pid}" in [step for r in said.remedies for step in r.steps]
@@ -262,12 +263,12 @@ def test_what_only_looks_like_ray(tmp_path: Path) -> None:
     with acting_as(
         "my_dashboard.py", tmp_path, [f"--session-dir={tmp_path}/session_2x"], {}
     ) as pid:
-        assert pid not in {s.daemon.pid for s in discover.daemons()}
+        assert pid not in {s.daemon.pid for s in daemons.find()}
 
 
 # ------------------------------------------------------------------ which is meant
 
-OLD = Cluster("/tmp/ray/session_2026-01-01_a", "10.0.0.5:6379", "127.0.0.1:8265", daemons=(Daemon("raylet", 1, 1.0, "S"),))  # fmt: skip
+OLD = Cluster("/tmp/ray/session_2026-01-01_a", "10.0.0.5:6379", "127.0.0.1:8265", daemons=(Daemon("gcs_server", 1, 1.0, "S"),))  # fmt: skip
 NEW = Cluster("/tmp/ray/session_2026-02-02_b", "127.0.0.1:6380", "127.0.0.1:8266")
 
 
@@ -277,12 +278,15 @@ NEW = Cluster("/tmp/ray/session_2026-02-02_b", "127.0.0.1:6380", "127.0.0.1:8266
         (None, None, NEW),
         ("auto", None, NEW),
         ("10.0.0.5:6379", None, OLD),
+        ("127.0.0.1:6379", None, OLD),
         ("localhost:6380", None, NEW),
         ("http://localhost:8265/", None, OLD),
         (None, "/tmp/ray/session_2026-01-01_a/", OLD),
         (None, "session_2026-01-01_a", OLD),
         (None, "session_2026-03-03_c", None),
         ("10.9.9.9:6379", None, Cluster(gcs_address="10.9.9.9:6379")),
+        ("ray://127.0.0.1:10001", None, NEW),
+        ("ray://10.9.9.9:10001", None, None),
         ("http://10.9.9.9:8265", None, Cluster(dashboard_address="10.9.9.9:8265")),
     ],
 )

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from raydoctor._pattern import pattern
-from raydoctor.collect import discover, proc
+from raydoctor.collect import daemons, proc
 from raydoctor.collect.cluster import Daemon
 from raydoctor.collect.proc import Process
 
@@ -93,7 +93,7 @@ class Machine:
 def look() -> Machine:
     """The process table of now."""
     processes = proc.table()
-    machine = Machine(processes, {s.daemon.pid: s.daemon for s in discover.daemons(processes)})
+    machine = Machine(processes, {s.daemon.pid: s.daemon for s in daemons.find(processes)})
     for process in processes.values():
         machine.children.setdefault(process.ppid, []).append(process.pid)
     for pid in processes.keys() - machine.daemons.keys():
@@ -117,7 +117,7 @@ def sessions(machine: Machine) -> set[str]:
 
 def _read_files(machine: Machine, pid: int) -> None:
     for number, path in proc.files(pid).items():
-        session = discover.session_of(path)
+        session = daemons.session_of(path)
         if not session:
             continue
         name = posixpath.basename(path)

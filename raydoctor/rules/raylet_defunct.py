@@ -129,6 +129,7 @@ def raylet_defunct(case: Case) -> Iterator[Finding]:
             caused_by=(Entity("raylet", node),) if node else (),
             subjects=(Subject("raylet", node or None, "raylet", defunct.pid, node or None),),
             count=len(workers),
+            severity="error" if rows.truth(defunct.event, "is_this") else "warning",
             covers=tuple(p.event for p in those),
             remedies=_remedies(defunct, [p.pid for p in those]),
         )

@@ -1,0 +1,219 @@
+"""Ray's own processes on this machine, of all clusters and users, each with its session and node.
+
+A daemon is told by its command line: a raylet names session, node and GCS; the GCS, the dashboard, the
+monitors and the agents name the session or its log folder (measured with Ray 2.9.3, 2.40 and 2.60;
+`_private/services.py` starts them). What a process does not name is joined: an agent that renamed itself by its parent or its open
+log, a defunct raylet by the workers that it started or by its own log.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from raydoctor.collect import proc
+from raydoctor.collect.cluster import Daemon
+from raydoctor.collect.proc import Process
+
+_SCRIPTS = {
+    "/ray/dashboard/dashboard.py": "dashboard",
+    "/ray/dashboard/agent.py": "agent",
+    "/ray/_private/runtime_env/agent/main.py": "runtime_env_agent",
+    "/ray/_private/log_monitor.py": "log_monitor",
+    "/ray/autoscaler/_private/monitor.py": "monitor",
+    "/ray/autoscaler/v2/monitor.py": "monitor",
+}
+BINARIES = ("raylet", "gcs_server")
+_RENAMED = {"ray::DashboardAgent": "agent", "ray::RuntimeEnvAgent": "runtime_env_agent"}
+"""setproctitle in `dashboard/agent.py` and `runtime_env/agent/main.py`, Ray 2.60; older ones keep theirs."""
+_CLIENT_SERVER = "ray.util.client.server"
+_FIRST_WORDS = 12
+"""A script stands among an interpreter's first words; what follows are its own arguments."""
+_LOG_HEAD = 4096
+
+
+class Seen(NamedTuple):
+    """A daemon, with what its command line says."""
+
+    daemon: Daemon
+    options: Mapping[str, str]
+    """Names with `_` for `-`: raylet has `--session_dir`, the others have `--session-dir`."""
+    program: str
+    """Path of its binary or script."""
+
+    @property
+    def ip(self) -> str:
+        """The node's address."""
+        return self.options.get("node_ip_address", "")
+
+
+def find(processes: Mapping[int, Process] | None = None) -> list[Seen]:
+    """Ray's own processes on this machine, of all clusters; the session is empty where none can be told."""
+    processes = proc.table() if processes is None else processes
+    told = [s for p in processes.values() if (s := _seen(p)) is not None]
+    by_pid = {s.daemon.pid: s for s in told}
+    joined = _by_address([_joined(s, processes, by_pid) for s in told])
+    nodes = _nodes_of_agents(joined, processes)
+    return [_with_node(s, nodes) for s in joined]
+
+
+# ------------------------------------------------------------------ one process
+
+
+def _seen(process: Process) -> Seen | None:
+    name = process.name
+    if name in BINARIES:
+        argv = proc.command(process.pid)
+        return _told(process, name, argv, argv[0] if argv else "")
+    if name.startswith(("ray::DashboardA", "ray::RuntimeEnv")):
+        kind = _RENAMED.get((proc.command(process.pid) or ("",))[0])
+        return _told(process, kind, (), "") if kind else None
+    if "py" in name.lower():
+        argv = proc.command(process.pid)
+        kind, program = _script(argv)
+        return _told(process, kind, argv, program) if kind else None
+    return None
+
+
+def _script(argv: Sequence[str]) -> tuple[str, str]:
+    words = argv[:_FIRST_WORDS]
+    for word in words:
+        if word == _CLIENT_SERVER:
+            # In the mode `specific-server` it is a client's driver, no daemon.
+            return ("client_server" if "--mode=proxy" in argv else ""), ""
+        if word.endswith(".py"):
+            for end, kind in _SCRIPTS.items():
+                if word.endswith(end):
+                    return kind, word
+    return "", ""
+
+
+def _told(process: Process, kind: str, argv: Sequence[str], program: str) -> Seen:
+    options = _options(argv)
+    daemon = Daemon(
+        kind,
+        process.pid,
+        process.started_at,
+        process.state,
+        _session_of_options(options),
+        options.get("node_id", ""),
+    )
+    return Seen(daemon, options, program)
+
+
+def _options(argv: Iterable[str]) -> dict[str, str]:
+    found = {}
+    for word in argv:
+        if word.startswith("--"):
+            name, _, value = word[2:].partition("=")
+            found[name.replace("-", "_")] = value
+    return found
+
+
+def _session_of_options(options: Mapping[str, str]) -> str:
+    if session := options.get("session_dir"):
+        return session.rstrip("/")
+    logs = options.get("log_dir") or options.get("logs_dir") or ""
+    return session_of(f"{logs}/")
+
+
+def session_of(path: str) -> str:
+    """The session's folder that a path of a log lies in, or empty: Ray names it `session_<date>_…`."""
+    session, found, _ = path.partition("/logs/")
+    return session if found and posixpath.basename(session).startswith("session_2") else ""
+
+
+# ------------------------------------------------------------------ joins
+
+
+def _joined(seen: Seen, processes: Mapping[int, Process], told: Mapping[int, Seen]) -> Seen:
+    """With the session and the node that its own command line does not name."""
+    daemon = seen.daemon
+    parent = told.get(processes[daemon.pid].ppid)
+    if parent is not None and parent.daemon.kind == "raylet":
+        daemon = daemon._replace(
+            session_dir=daemon.session_dir or parent.daemon.session_dir,
+            node_id=daemon.node_id or parent.daemon.node_id,
+        )
+    if not daemon.session_dir:
+        session = _session_of_files(daemon.pid)
+        if not session and daemon.state == "Z":
+            session = _session_of_defunct(daemon, processes, told)
+        daemon = daemon._replace(session_dir=session)
+    return seen._replace(daemon=daemon)
+
+
+def _by_address(seen: Sequence[Seen]) -> list[Seen]:
+    """With the session of a client server, another user's, that names nothing but the GCS."""
+    sessions = {s.options["gcs_address"]: s.daemon for s in seen if "gcs_address" in s.options}
+    found = []
+    for each in seen:
+        daemon = sessions.get(each.options.get("address", ""))
+        if daemon and not each.daemon.session_dir and each.daemon.kind == "client_server":
+            joined = each.daemon._replace(session_dir=daemon.session_dir)
+            found.append(each._replace(daemon=joined))
+        else:
+            found.append(each)
+    return found
+
+
+def _session_of_files(pid: int) -> str:
+    sessions = (session_of(path) for path in proc.files(pid).values())
+    return next((session for session in sessions if session), "")
+
+
+def _session_of_defunct(
+    daemon: Daemon, processes: Mapping[int, Process], told: Mapping[int, Seen]
+) -> str:
+    """The session of a process that has ended and keeps nothing but its name.
+
+    Its workers, which now belong to another parent, still name its pid; else its log does, in each header.
+    """
+    for process in processes.values():
+        if process.name.startswith("ray::") and process.state != "Z":
+            named = proc.environment(process.pid, ("RAY_RAYLET_PID",)) or {}
+            is_its = named.get("RAY_RAYLET_PID") == str(daemon.pid)
+            if is_its and (session := _session_of_files(process.pid)):
+                return session
+    known = dict.fromkeys(s.daemon.session_dir for s in told.values())
+    return next((s for s in known if s and _wrote(daemon, s)), "")
+
+
+def _wrote(daemon: Daemon, session: str) -> bool:
+    """Whether a session's log was written by this process: `[… I 812 812] (raylet) …`."""
+    mark = f" {daemon.pid} {daemon.pid}] ({daemon.kind})".encode()
+    with suppress(OSError):
+        for name in os.listdir(f"{session}/logs"):
+            if name.startswith(daemon.kind) and name.endswith(".out"):
+                with open(f"{session}/logs/{name}", "rb") as stream:
+                    if mark in stream.read(_LOG_HEAD):
+                        return True
+    return False
+
+
+def _nodes_of_agents(seen: Sequence[Seen], processes: Mapping[int, Process]) -> dict[int, str]:
+    """Raylet's pid -> its node, as its agents' environments say it: no raylet before 2.4x names its node."""
+    nameless = {s.daemon.pid for s in seen if s.daemon.kind == "raylet" and not s.daemon.node_id}
+    found = {}
+    for each in seen:
+        raylet = processes[each.daemon.pid].ppid
+        if raylet in nameless and raylet not in found:
+            told = proc.environment(each.daemon.pid, ("RAY_NODE_ID",)) or {}
+            found[raylet] = told.get("RAY_NODE_ID", "")
+    return {
+        **found,
+        **{
+            s.daemon.pid: found[ppid]
+            for s in seen
+            if (ppid := processes[s.daemon.pid].ppid) in found
+        },
+    }
+
+
+def _with_node(seen: Seen, nodes: Mapping[int, str]) -> Seen:
+    daemon = seen.daemon
+    node = daemon.node_id or nodes.get(daemon.pid, "")
+    return seen._replace(daemon=daemon._replace(node_id=node))
