@@ -2,8 +2,8 @@
 
 A daemon is told by its command line: a raylet names session, node and GCS; the GCS, the dashboard, the
 monitors and the agents name the session or its log folder (measured with Ray 2.9.3, 2.40 and 2.60;
-`_private/services.py` starts them). What a process does not name is joined: an agent that renamed itself by its parent or its open
-log, a defunct raylet by the workers that it started or by its own log.
+`_private/services.py` starts them). What a process does not name is joined: an agent that renamed itself by
+its parent or its open log, a defunct raylet by the workers that it started or by its own log.
 """
 
 from __future__ import annotations
