@@ -27,10 +27,12 @@ _HELP = """Turn a broken Ray job into its cause, the evidence and the fix.
 
 \b
 Examples:
-  raydoctor                                  this machine's latest session
+  raydoctor                                  the cluster that runs here, live
   raydoctor /tmp/ray/session_latest          a session, or its logs/
   raydoctor logs.tar.gz --format markdown    an archive, for a GitHub issue
   ray job logs JOB | raydoctor --driver-log -
+  raydoctor collect                          all of it as one archive, redacted
+  raydoctor check                            before a run: is this machine fit?
   raydoctor demo                             break a real Ray, and see
 
 `raydoctor PATH` is short for `raydoctor diagnose PATH`; its options are in
