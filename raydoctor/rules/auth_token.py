@@ -87,8 +87,17 @@ _NOISE = "[2026-11-21 10:57:09,919 W 13 13] (gcs_server) server_call.h:220: Miss
 def _probed(outcome: str, detail: str) -> dict[str, str]:
     """How the GCS answered the live collection."""
     head = '{"table": "probes", "at": 1795258700.0, "from": "tcp", "total": 1, "rows": ['
-    row = f'{{"name":"gcs","address":"10.0.0.2:6379","outcome":"{outcome}","seconds":0.01,"detail":"{detail}"}}'
-    return {"live/live-probes.json": f"{head}\n{row}\n]}}\n"}
+    refused = (
+        "InvalidAuthToken: Authentication token is missing or incorrect" if outcome != "ok" else ""
+    )
+    rows = ",\n".join(
+        f'{{"name":"{name}","address":"{address}","outcome":"{outcome}","seconds":0.01,"detail":"{told}"}}'
+        for name, address, told in (
+            ("auth", "10.0.0.2:8265", detail),
+            ("gcs", "10.0.0.2:6379", refused),
+        )
+    )
+    return {"live/live-probes.json": f"{head}\n{rows}\n]}}\n"}
 
 
 @rule(
@@ -181,9 +190,9 @@ def _asked(case: Case) -> list[Event]:
 
 def _of_shell(asked: list[Event]) -> Finding:
     """Drivers that this shell starts send what the live collection sent."""
-    first = asked[0]
-    missing = any("missing" in e["detail"] for e in asked)
-    where = f" at {first['address']}" if first["address"] else ""
+    missing = any(e["detail"] == "token: missing" for e in asked)
+    gcs = min(asked, key=lambda e: (e["name"] != "gcs", e["name"]))
+    where = f" at {gcs['address']}" if gcs["address"] else ""
     has = "has none" if missing else "has another one than the cluster's"
     who = evidence.join_names(
         f"the {'GCS' if e['name'] == 'gcs' else e['name']}" for e in asked if e["name"] != "auth"

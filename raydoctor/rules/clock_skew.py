@@ -193,28 +193,25 @@ def clock_skew(case: Case) -> Iterator[Finding]:
     for event in case.of("node.health_failed"):
         if "Deadline" in event["status"] and not case.torn_down(event):
             by_node.setdefault(event["node"], []).append(event)
-    still = list(stopped(case, *_STAND_STILL))
-    for row in still:
-        yield _of_stopped(case, row, by_node.get(row["node_id"], []))
-    dead = {node_of_death(e) for e in case.of("node.dead")} | {row["node_id"] for row in still}
+    dead = {node_of_death(e) for e in case.of("node.dead")}
+    still = set()
+    for row in stopped(case, *_STAND_STILL):
+        node = row["node_id"] if row["kind"] == "raylet" else ""
+        still.add(node)
+        yield _of_stopped(case, row, by_node.get(node, []), node in dead)
     for node, checks in by_node.items():
-        if node not in dead and evidence.total(checks) >= _CHECKS:
+        if node not in dead | still and evidence.total(checks) >= _CHECKS:
             yield _of_pause(case, node, checks)
 
 
-def _of_stopped(case: Case, row: Event, checks: list[Event]) -> Finding:
+def _of_stopped(case: Case, row: Event, checks: list[Event], is_dead: bool) -> Finding:
     """A daemon that the process table shows as stopped, now."""
     kind, pid, node = row["kind"], row.pid, row["node_id"]
     ip = case.ledger.node_ips.get(node, row["ip"])
-    is_gcs = kind == "gcs_server"
     what = {"gcs_server": "The GCS", "raylet": "The raylet"}.get(kind, f"The {kind}")
-    follows = {
-        "gcs_server": "every `ray` command and every new task waits, and after 60 s raylets, workers and drivers give it up",
-        "raylet": "nothing starts or ends on that node, and after 5 health checks without an answer (about 65 s) it counts as dead",
-    }.get(kind, "what it serves on that node waits")  # fmt: skip
     by = "a debugger" if row["state"] == "t" else "a signal (SIGSTOP)"
     return Finding(
-        f"{what} of node {ip or evidence.short(node)} (pid {pid}) stands still, stopped by {by}: {follows}",
+        f"{what} of node {ip or evidence.short(node)} (pid {pid}) stands still, stopped by {by}: {_follows(kind, is_dead)}",
         (
             Link(row, f"the process table shows {kind} {pid} as stopped (state {row['state']})"),
             *(Link(e, f"health check without an answer, {e['remaining']} left") for e in checks[-1:]),
@@ -222,19 +219,39 @@ def _of_stopped(case: Case, row: Event, checks: list[Event]) -> Finding:
         explains=(
             Entity("pause", f"{node}/{kind}"),
             *((Entity("pause", node), Entity("raylet", node)) if kind == "raylet" else ()),
-            *((Entity("gcs", "gcs"),) if is_gcs else ()),
+            *((Entity("gcs", "gcs"),) if kind == "gcs_server" else ()),
         ),
-        subjects=(Subject("gcs" if is_gcs else "node", node or None, kind, pid, node or None),),
-        severity="critical" if is_gcs else "error",
-        remedies=(
-            Remedy(
-                f"Let it go on, once it is known who stopped it{' (detach the debugger)' if row['state'] == 't' else ''}",
-                (f"kill -CONT {pid}   # on {ip or 'that node'}", f"ps -o pid,stat,wchan,etime,args -p {pid}"),
-                doc=FAULT_TOLERANCE_DOC,
-            ),
-        ),
+        subjects=(Subject("node", node or None, kind, pid, node or None),),
+        severity="critical" if kind == "gcs_server" else "error",
+        remedies=(_go_on(row, ip, is_dead),),
         covers=(*checks, *(_observers(case, checks) if checks else ())),
     )  # fmt: skip
+
+
+def _follows(kind: str, is_dead: bool) -> str:
+    if kind == "gcs_server":
+        return "every `ray` command and every new task waits, and after 60 s raylets, workers and drivers give it up"
+    if kind != "raylet":
+        return "what it serves on that node waits"
+    if is_dead:
+        return "the GCS counts the node as dead by now, and what ran there as lost"
+    return "nothing starts or ends there, and after 5 health checks without an answer (about 65 s) the node counts as dead"
+
+
+def _go_on(row: Event, ip: str, is_dead: bool) -> Remedy:
+    held = " (detach the debugger)" if row["state"] == "t" else ""
+    again = (
+        "ray start …   # it ends itself once it learns that it counts as dead: start the node anew",
+    )
+    return Remedy(
+        f"Let it go on, once it is known who stopped it{held}",
+        (
+            f"ps -o pid,stat,wchan,etime,args -p {row.pid}   # on {ip or 'that node'}",
+            f"kill -CONT {row.pid}",
+            *(again if is_dead else ()),
+        ),
+        doc=FAULT_TOLERANCE_DOC,
+    )
 
 
 class _Skew(NamedTuple):
