@@ -55,11 +55,17 @@ class Missing(NamedTuple):
 
 
 def gcs_gone(case: Case) -> Missing | None:
-    """The head's GCS is no process any more, and nobody answers at its address; it was not told to stop."""
+    """The head's GCS is no process any more, and nobody answers at its address; it was not told to stop.
+
+    Seen from another node, where its log is not: nobody answers, and a raylet lives that needs it.
+    """
     asked = is_silent(case, "gcs")
     if asked is None or "gcs" in case.ledger.stops:
         return None
-    return _missing(case, "gcs_server", "gcs-out", asked)
+    if "gcs-out" in case.roles:
+        return _missing(case, "gcs_server", "gcs-out", asked)
+    raylets = [] if daemons(case, "gcs_server") else daemons(case, "raylet")
+    return Missing(raylets[0], asked) if raylets else None
 
 
 def dashboard_gone(case: Case) -> Missing | None:

@@ -49,6 +49,10 @@ _LOST = (
 )
 _GCS_LOG = "[2026-11-21 07:40:00,000 I 13 13] (gcs_server) gcs_server_main.cc:98: Ray cluster metadata ray_version=2.60.0 ray_commit=b7f\n"
 _GCS_STOPPED = "[2026-11-21 07:40:50,000 I 13 13] (gcs_server) gcs_server_main.cc:266: GCS server received SIGTERM, shutting down...\n"
+_NODE_LOST = (
+    "[2026-11-21 07:40:20,000 I 13 13] (gcs_server) gcs_node_manager.cc:734: , death reason = UNEXPECTED_TERMINATION, death message "
+    f"= health check failed due to missing too many heartbeats node_id={'b' * 56} node_name=10.0.0.3\n"
+)
 
 
 def _live(*kinds: str) -> dict[str, str]:
@@ -91,6 +95,21 @@ def _live(*kinds: str) -> dict[str, str]:
             says=("raylet 304 still runs",),
         ),
         Example(
+            "killed a moment ago; a raylet that was killed before is another story",
+            {
+                "logs/gcs_server.out": _GCS_LOG + _NODE_LOST,
+                "logs/raylet.out": "",
+                **_live("raylet"),
+            },
+            roots=("gcs-died", "node-died"),
+        ),
+        Example(
+            "seen from another node: nobody answers at the head",
+            {"logs/raylet.out": "", **_live("raylet")},
+            roots=("gcs-died",),
+            says=("10.0.0.2:6379", "out of reach", "raylet 304"),
+        ),
+        Example(
             "busy: it does not answer in time, and its process is there",
             {
                 "logs/gcs_server.out": _GCS_LOG,
@@ -121,9 +140,11 @@ def gcs_died(case: Case) -> Iterator[Finding]:
         return  # told to stop: `ray-stopped`, or nothing at all
     here = "gcs-out" in case.roles
     waited = float((lost[0]["seconds"] if lost else "") or 60)
-    died = _died_at([*lost, *said, *redis], waited)
+    told = [*lost, *said, *redis]
+    died = _died_at(case, told, missing, waited)
     exits = [e for e in case.exits if died is None or e.at is None or e.at >= died - 2]
-    nodes = tuple(case.ledger.node_ips)
+    # Until its raylets have missed it, nothing that happened to them is its doing.
+    nodes = tuple(case.ledger.node_ips) if told else ()
     exceptions = lost_driver_errors(case)
     yield Finding(
         _headline(_Told(said, redis, missing), here, waited),
@@ -143,7 +164,11 @@ def gcs_died(case: Case) -> Iterator[Finding]:
             *redis,
             *exceptions,
             *evidence.exit_events(exits),
-            *case.of("raylet.seen_dead", "node.health_failed", "raylet.agent_failed"),
+            *(
+                case.of("raylet.seen_dead", "node.health_failed", "raylet.agent_failed")
+                if told
+                else ()
+            ),
         ),
         gaps=_gaps(case, here, bool(said or redis)),
     )
@@ -156,9 +181,12 @@ def _last_words(case: Case) -> list[Event]:
     ]
 
 
-def _died_at(told: list[Event], waited: float) -> float | None:
-    """When it went, at the earliest: who lost it had waited."""
-    return told[0].at - waited if told and told[0].at is not None else None
+def _died_at(case: Case, told: list[Event], missing: Missing | None, waited: float) -> float | None:
+    """When it went, at the earliest: who lost it had waited; else it lived when it wrote last."""
+    if told or missing is None:
+        return told[0].at - waited if told and told[0].at is not None else None
+    wrote = [e.at for e in case.events if e.source.role == "gcs-out" and e.at is not None]
+    return max(wrote, default=(missing.asked.at or 0.0) - waited)
 
 
 class _Told(NamedTuple):
@@ -176,10 +204,20 @@ def _headline(told: _Told, here: bool, waited: float) -> str:
         why = "shut down: its Redis storage failed"
     elif here:
         why = "was killed: its log ends without a shutdown"
+    elif told.missing:
+        return _out_of_reach(told.missing, waited)
     else:
         return f"The GCS was gone or out of reach for {waited:.0f} s; its own log is not in the capture"
     now = f"; raylet {told.missing.left.pid} still runs, for now" if told.missing else ""
     return f"The GCS (head node) {why}{now}; after {waited:.0f} s without it, raylets, workers and drivers exit"
+
+
+def _out_of_reach(missing: Missing, waited: float) -> str:
+    where = f" at {missing.asked['address']}" if missing.asked["address"] else ""
+    return (
+        f"The GCS{where} is gone or out of reach: nobody answers there, and raylet {missing.left.pid} of this node ends after "
+        f"{waited:.0f} s without it; its own log is on the head"
+    )
 
 
 def _now(missing: Missing | None) -> Iterator[Link]:
