@@ -95,13 +95,14 @@ def _live(*kinds: str) -> dict[str, str]:
             says=("raylet 304 still runs",),
         ),
         Example(
-            "killed a moment ago; a raylet that was killed before is another story",
+            "killed a moment ago; a node that was lost before is told as well",
             {
                 "logs/gcs_server.out": _GCS_LOG + _NODE_LOST,
                 "logs/raylet.out": "",
                 **_live("raylet"),
             },
-            roots=("gcs-died", "node-died"),
+            roots=("gcs-died",),
+            consequences=("node-died",),
         ),
         Example(
             "seen from another node: nobody answers at the head",
