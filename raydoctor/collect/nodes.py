@@ -152,7 +152,9 @@ def place_of(session_dir: str) -> str:
 
 def _environment() -> dict[str, str]:
     """Of the child: a driver's, that takes nothing from the job or shell which this may run in."""
-    return {name: value for name, value in os.environ.items() if name not in _NOT_FOR_DRIVERS}
+    kept = {name: value for name, value in os.environ.items() if name not in _NOT_FOR_DRIVERS}
+    # Below `uv run`, Ray (2.49 to 2.60, not 2.40) would pack the working folder and send it to every node.
+    return {**kept, "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}
 
 
 # ---------------------------------------------------------------- the child
