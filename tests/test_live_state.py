@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import socket
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import psutil
 import pytest
@@ -27,6 +29,7 @@ from raydoctor.model import Gap
 
 SECRET = "5f0e4b1d9a7c4e36a1f28d7b60c3e952"
 LOCK = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": SECRET}
+HASTE = {"RAY_metrics_report_interval_ms": "1000"}
 TABLES = {*dashboard.TABLES, "resources", "demands", "worker-stats"}
 MIX = """
 import os, ray, time
@@ -129,7 +132,7 @@ class Seen:
 @pytest.fixture(scope="module")
 def ray() -> Iterator[RealRay]:
     """A cluster in token mode with everything in it."""
-    with real_ray(LOCK) as ray:
+    with real_ray({**LOCK, **HASTE}) as ray:
         ray.start()
         ray.run(MIX, log="mix.txt")
         ray.wait_for("ready", "mix.txt")
@@ -166,8 +169,9 @@ def by_key(rows: list[dict[str, Any]], *keys: str) -> dict[tuple[Any, ...], dict
 def end(process: psutil.Process) -> None:
     """Its parent may be stopped, so that it is not reaped."""
     process.kill()
-    while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
-        time.sleep(0.02)
+    with suppress(psutil.NoSuchProcess):
+        while process.status() != psutil.STATUS_ZOMBIE:
+            time.sleep(0.02)
 
 
 @contextmanager
@@ -229,50 +233,81 @@ def test_long_lists_are_cut_and_say_so(ray: RealRay) -> None:
     waiting = [row for row in tasks["rows"] if row["name"] == "never"]
     assert (len(failed), len(waiting)) == (200, 1000)
     assert tasks["total"] >= 1500
-    # The last that failed.
-    (whole,) = dashboard.tables(ray.dashboard, SECRET, ("tasks",), 20.0)
-    kept = {row["task_id"] for row in failed}
-    ended = {row["task_id"]: row["end_time_ms"] for row in whole.rows if row["state"] == "FAILED"}
-    assert len(ended) > 300
-    assert min(ended[each] for each in kept) >= max(
-        at for each, at in ended.items() if each not in kept
-    )
+    # The last that failed: the numbers rise, one runs at a time.
+    numbers = {int(found[1]) for row in failed if (found := re.search(r"number (\d+)", row["error_message"]))}  # fmt: skip
+    assert numbers >= set(range(110, 300))
+
+
+def submit(ray: RealRay) -> None:
+    """A job that runs and is no driver."""
+    url = f"http://{ray.dashboard}/api/jobs/"
+    head = {"Authorization": f"Bearer {SECRET}", "Content-Type": "application/json"}
+    asked = {"entrypoint": "sleep 9999", "submission_id": "asleep", "metadata": {"for": "a test"}}
+    urlopen(Request(url, json.dumps(asked).encode(), head), timeout=30).close()
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        with urlopen(Request(f"{url}asleep", headers=head), timeout=30) as reply:
+            if json.load(reply)["status"] == "RUNNING":
+                return
+        time.sleep(0.1)
+    raise AssertionError("the job does not run")
+
+
+KEYS = {
+    "nodes": ("node_id",),
+    "actors": ("actor_id",),
+    "workers": ("worker_id",),
+    "jobs": ("job_id", "submission_id"),
+    "placement-groups": ("placement_group_id",),
+    "objects": ("object_id", "pid"),
+    "tasks": ("task_id", "attempt_number"),
+}
 
 
 @pytest.mark.ray
 def test_both_ways_tell_the_same(ray: RealRay) -> None:
     """Field by field, for every key that both know."""
-    keys = {
-        "nodes": ("node_id",),
-        "actors": ("actor_id",),
-        "workers": ("worker_id",),
-        "jobs": ("job_id", "submission_id"),
-        "placement-groups": ("placement_group_id",),
-        "objects": ("object_id", "pid"),
-        "tasks": ("task_id", "attempt_number"),
-    }
+    submit(ray)
     child = gcs.Child()
     try:
-        one = {t.name: t for t in dashboard.tables(ray.dashboard, SECRET, tuple(keys), 20.0)}
-        other = {t.name: t for t in child.ask(ray.address, SECRET, tuple(keys), 20.0)}
+        for _ in range(10):  # it lives: what differs must differ every time
+            differences = compare(
+                {t.name: t for t in dashboard.tables(ray.dashboard, SECRET, tuple(KEYS), 20.0)},
+                {t.name: t for t in child.ask(ray.address, SECRET, tuple(KEYS), 20.0)},
+            )
+            if not differences:
+                break
+            time.sleep(0.3)
     finally:
         child.end()
-    for name, key in keys.items():
+    assert differences == []
+
+
+def compare(one: dict[str, gcs.Told], other: dict[str, gcs.Told]) -> list[Any]:
+    differences: list[Any] = []
+    for name, key in KEYS.items():
         assert not one[name].why + other[name].why
+        assert one[name].rows
         left, right = by_key(one[name].rows, *key), by_key(other[name].rows, *key)
-        if name == "tasks":  # of those that wait or failed, some
-            assert len(right) > 1000
-            left = {each: row for each, row in left.items() if each in right}
-        assert left.keys() == right.keys()
-        for each, row in left.items():
-            shared = row.keys() & right[each].keys()
+        both = left.keys() & right.keys()
+        if name == "tasks":  # of those that wait, one way gives some
+            assert len(both) > 1200
+        else:
+            differences += [(name, each) for each in left.keys() ^ right.keys()]
+        for each in both:
+            shared = left[each].keys() & right[each].keys()
             assert len(shared) > 8
-            assert {k: row[k] for k in shared} == {k: right[each][k] for k in shared}
+            differences += [
+                (name, key, left[each][key], right[each][key])
+                for key in shared
+                if left[each][key] != right[each][key]
+            ]
+    return differences
 
 
 @pytest.mark.ray
 def test_what_waits_in_ray_get(ray: RealRay) -> None:
-    """The state API calls it RUNNING. Workers report their metrics every 10 s."""
+    """The state API calls it RUNNING. Workers report their metrics every 10 s, here every second."""
     for _ in range(60):
         seen = Seen(cluster_of(ray))
         if seen.rows("ray-get"):
@@ -439,17 +474,19 @@ def test_a_gcs_that_died_under_its_dashboard() -> None:
 
 
 def test_an_address_where_nobody_answers() -> None:
-    with silent_server() as board, silent_server() as server:
-        cluster = Cluster(dashboard_address=board, gcs_address=server)
-        seen = Seen(cluster, 3.0)
-        assert seen.seconds < 3
-        assert seen.probes == {"dashboard": "timeout", "gcs": "timeout"}
-        (gap,) = seen.gaps
-        assert "did not answer" in gap.why
+    with silent_server() as board, silent_server() as gcs_server:
+        cluster = Cluster(dashboard_address=board, gcs_address=gcs_server)
         began = time.monotonic()
-        collection = run(state.collectors(cluster, 3.0), 3.0)
-        assert time.monotonic() - began < 3.2
+        collection = run(state.collectors(cluster, 2.0), 2.0)
+        assert time.monotonic() - began < 1.95  # its own limit, not the runner's
     assert list(collection.pieces) == ["live/live-probes.json"]
+    probes = json.loads(collection.pieces["live/live-probes.json"])["rows"]
+    assert {row["name"]: row["outcome"] for row in probes} == {
+        "dashboard": "timeout",
+        "gcs": "timeout",
+    }
+    (gap,) = collection.gaps
+    assert f"the GCS at {gcs_server} did not answer" in gap.why
 
 
 def test_the_child_is_gone_at_the_end() -> None:

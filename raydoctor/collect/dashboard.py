@@ -29,6 +29,8 @@ _LIMIT = 10_000
 """The most that the state API gives; it refuses to be asked for more."""
 _LEAST = 2
 """Seconds that Ray <= 2.40 can be given to answer: of one it makes none, and fails."""
+_FAILED = 200
+"""Tasks that failed: the last."""
 _BYTES = 256 << 20
 _PATHS = {
     "nodes": "/api/v0/nodes",
@@ -188,12 +190,20 @@ def _table(address: str, token: str | None, name: str, timeout: float) -> Told:
     if result.get("partial_failure_warning"):
         return Told(name, rows, total, f"incomplete: {result['partial_failure_warning']}"[:300])
     why = f"the dashboard gives {reached:,} of {total:,}" if _is_cut(name, reached, total) else ""
-    return Told(name, rows, total if why else len(rows), why, time.time(), "dashboard")
+    total = total if why else len(rows)
+    kept = _without_old_failures(rows) if name == "tasks" else rows
+    return Told(name, kept, total, why, time.time(), "dashboard")
 
 
 def _is_cut(name: str, reached: int, total: int) -> bool:
     """Whether the ceiling hides rows. Of tasks, `total` also counts events that Ray dropped long ago."""
     return reached >= _LIMIT if name == "tasks" else total > reached
+
+
+def _without_old_failures(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    failed = [row for row in rows if row.get("state") == "FAILED"]
+    failed.sort(key=lambda row: row.get("end_time_ms") or 0)
+    return [row for row in rows if row.get("state") != "FAILED"] + failed[-_FAILED:]
 
 
 def _without_big(row: dict[str, Any]) -> dict[str, Any]:

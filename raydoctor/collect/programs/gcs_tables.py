@@ -415,6 +415,7 @@ def _lost(gcs: Gcs, known: set[str]) -> list[Row]:
     return [
         {
             **owned.get(identifier, {"task_id": identifier, "job_id": stats.job_id.hex()}),
+            "attempt_number": None,
             "state": "RUNNING",
             "worker_id": worker.worker_address.worker_id.hex(),
             "worker_pid": worker.pid,
