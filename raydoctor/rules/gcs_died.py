@@ -126,30 +126,60 @@ def _live(*kinds: str) -> dict[str, str]:
 )
 def gcs_died(case: Case) -> Iterator[Finding]:
     """At most one finding: the head's GCS is gone, or this node could not reach it."""
-    lost = case.of("gcs.lost")
-    said = _last_words(case)
-    redis = case.of("gcs.redis_failed")
-    missing = live.gcs_gone(case)
-    if not (lost or redis or said or missing):
-        return
-    if not (said or redis or missing) and (
-        gcs_lived_on(case, lost) or live.daemons(case, "gcs_server")
+    told = _Told(
+        case.of("gcs.lost"), _last_words(case), case.of("gcs.redis_failed"), live.gcs_gone(case)
+    )
+    if (told.logged or told.missing) and not _is_another_story(case, told):
+        yield _finding(case, told)
+
+
+class _Told(NamedTuple):
+    """What is known of its end."""
+
+    lost: list[Event]
+    """Who gave it up."""
+    said: list[Event]
+    """Its own last words."""
+    redis: list[Event]
+    missing: Missing | None
+    """What the process table and the probes of a live collection say."""
+
+    @property
+    def logged(self) -> list[Event]:
+        return [*self.lost, *self.said, *self.redis]
+
+    @property
+    def waited(self) -> float:
+        """Seconds until others give it up."""
+        return float((self.lost[0]["seconds"] if self.lost else "") or 60)
+
+
+def _is_another_story(case: Case, told: _Told) -> bool:
+    """It lived on (`gcs-unreachable`), stands still (`clock-skew`), or was told to stop (`ray-stopped`, or nothing)."""
+    if not (told.said or told.redis or told.missing) and (
+        gcs_lived_on(case, told.lost) or live.daemons(case, "gcs_server")
     ):
-        return  # `gcs-unreachable`, or it stands still
-    first_loss = lost[0].at if lost else None
-    if "gcs" in case.ledger.stops or (first_loss is not None and case.stopped_at() <= first_loss):
-        return  # told to stop: `ray-stopped`, or nothing at all
+        return True
+    first_loss = told.lost[0].at if told.lost else None
+    return "gcs" in case.ledger.stops or (
+        first_loss is not None and case.stopped_at() <= first_loss
+    )
+
+
+def _finding(case: Case, told: _Told) -> Finding:
     here = "gcs-out" in case.roles
-    waited = float((lost[0]["seconds"] if lost else "") or 60)
-    told = [*lost, *said, *redis]
-    died = _died_at(case, told, missing, waited)
+    died = _died_at(case, told)
     exits = [e for e in case.exits if died is None or e.at is None or e.at >= died - 2]
     # Until its raylets have missed it, nothing that happened to them is its doing.
-    nodes = tuple(case.ledger.node_ips) if told else ()
-    exceptions = lost_driver_errors(case)
-    yield Finding(
-        _headline(_Told(said, redis, missing), here, waited),
-        (*_chain(said, redis, lost, here, case), *_now(missing)),
+    nodes = tuple(case.ledger.node_ips) if told.logged else ()
+    seen = (
+        case.of("raylet.seen_dead", "node.health_failed", "raylet.agent_failed")
+        if told.logged
+        else []
+    )
+    return Finding(
+        _headline(told, here),
+        (*_chain(told, here, case), *_now(told.missing)),
         explains=(
             Entity("gcs", "gcs"),
             *(Entity(kind, node) for node in nodes for kind in ("raylet", "node")),
@@ -159,19 +189,8 @@ def gcs_died(case: Case) -> Iterator[Finding]:
         caused_by=(Entity("daemon", "gcs_server"),),
         subjects=(Subject("gcs", None, "gcs_server"),),
         remedies=_remedies(),
-        covers=(
-            *lost,
-            *said,
-            *redis,
-            *exceptions,
-            *evidence.exit_events(exits),
-            *(
-                case.of("raylet.seen_dead", "node.health_failed", "raylet.agent_failed")
-                if told
-                else ()
-            ),
-        ),
-        gaps=_gaps(case, here, bool(said or redis)),
+        covers=(*told.logged, *lost_driver_errors(case), *evidence.exit_events(exits), *seen),
+        gaps=_gaps(case, here, bool(told.said or told.redis)),
     )
 
 
@@ -182,23 +201,16 @@ def _last_words(case: Case) -> list[Event]:
     ]
 
 
-def _died_at(case: Case, told: list[Event], missing: Missing | None, waited: float) -> float | None:
+def _died_at(case: Case, told: _Told) -> float | None:
     """When it went, at the earliest: who lost it had waited; else it lived when it wrote last."""
-    if told or missing is None:
-        return told[0].at - waited if told and told[0].at is not None else None
+    if told.logged or told.missing is None:
+        first = told.logged[0].at if told.logged else None
+        return None if first is None else first - told.waited
     wrote = [e.at for e in case.events if e.source.role == "gcs-out" and e.at is not None]
-    return max(wrote, default=(missing.asked.at or 0.0) - waited)
+    return max(wrote, default=(told.missing.asked.at or 0.0) - told.waited)
 
 
-class _Told(NamedTuple):
-    """What is known of its end."""
-
-    said: list[Event]
-    redis: list[Event]
-    missing: Missing | None
-
-
-def _headline(told: _Told, here: bool, waited: float) -> str:
+def _headline(told: _Told, here: bool) -> str:
     if told.said:
         why = f"crashed: {told.said[0]['signal'] or told.said[0]['expression'][:80]}"
     elif told.redis:
@@ -206,11 +218,11 @@ def _headline(told: _Told, here: bool, waited: float) -> str:
     elif here:
         why = "was killed: its log ends without a shutdown"
     elif told.missing:
-        return _out_of_reach(told.missing, waited)
+        return _out_of_reach(told.missing, told.waited)
     else:
-        return f"The GCS was gone or out of reach for {waited:.0f} s; its own log is not in the capture"
+        return f"The GCS was gone or out of reach for {told.waited:.0f} s; its own log is not in the capture"
     now = f"; raylet {told.missing.left.pid} still runs, for now" if told.missing else ""
-    return f"The GCS (head node) {why}{now}; after {waited:.0f} s without it, raylets, workers and drivers exit"
+    return f"The GCS (head node) {why}{now}; after {told.waited:.0f} s without it, raylets, workers and drivers exit"
 
 
 def _out_of_reach(missing: Missing, waited: float) -> str:
@@ -234,11 +246,9 @@ def _now(missing: Missing | None) -> Iterator[Link]:
         )
 
 
-def _chain(
-    said: list[Event], redis: list[Event], lost: list[Event], here: bool, case: Case
-) -> tuple[Link, ...]:
-    links = [Link(e, "the GCS's own last words") for e in said[:1]]
-    links += [Link(e, "the GCS lost its storage") for e in redis[:1]]
+def _chain(told: _Told, here: bool, case: Case) -> tuple[Link, ...]:
+    links = [Link(e, "the GCS's own last words") for e in told.said[:1]]
+    links += [Link(e, "the GCS lost its storage") for e in told.redis[:1]]
     if here and not links and (last := [e for e in case.events if e.source.role == "gcs-out"]):
         links.append(
             Link(
@@ -246,7 +256,7 @@ def _chain(
             )
         )
     by_role: dict[str, Event] = {}
-    for event in lost:
+    for event in told.lost:
         by_role.setdefault(event.source.role, event)
     whom = {
         "raylet-out": "a raylet",
