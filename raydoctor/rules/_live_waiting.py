@@ -209,19 +209,14 @@ def _is(value: str | None, wanted: str) -> bool:
 
 def _requests(case: Case, tasks: Iterable[Event], at: float) -> Iterator[Request]:
     """Pending tasks and actors by what they ask for, the oldest first."""
-    by_shape: dict[tuple[str, str, str], list[tuple[float | None, Event]]] = {}
-    seen: set[str] = set()
-    for event in tasks:
-        if event["type"] == "ACTOR_CREATION_TASK":
-            seen.add(event["actor_id"])
-        if event["state"] == _PENDING and event["type"] in ("NORMAL_TASK", "ACTOR_CREATION_TASK"):
-            by_shape.setdefault(_shape(event), []).append((_since(event), event))
-    for event in live.rows(case, "actors"):
-        pending = event["state"] in ("PENDING_CREATION", "RESTARTING") and not live.whole(
-            event, "pid"
-        )
-        if pending and event["actor_id"] not in seen:
-            by_shape.setdefault(_shape(event), []).append((None, event))
+    as_written: dict[tuple[str, ...], list[tuple[float | None, Event]]] = {}
+    for event in _waiters(case, tasks):
+        key = tuple(event[name] for name in _SHAPE)
+        as_written.setdefault(key, []).append((_since(event), event))
+    by_shape: dict[tuple[str, ...], list[tuple[float | None, Event]]] = {}
+    for (written, *more), waiters in as_written.items():
+        needs = json.dumps(sorted(amounts(waiters[0][1], _SHAPE[0]).items())) if written else "[]"
+        by_shape.setdefault((needs, *more), []).extend(waiters)
     cut = _is_cut(case)
     found = [_request(shape, waiters, at, cut=cut) for shape, waiters in by_shape.items()]
     if cut or live.looked(case, "tasks") is None:
@@ -231,6 +226,23 @@ def _requests(case: Case, tasks: Iterable[Event], at: float) -> Iterator[Request
         (request for request in found if request.needs or request.selectors),
         key=lambda r: (r.age is None, -(r.age or 0.0)),
     )
+
+
+_SHAPE = ("required_resources", "label_selector", "fallback_strategy", "placement_group_id")
+
+
+def _waiters(case: Case, tasks: Iterable[Event]) -> Iterator[Event]:
+    """Tasks that wait for a node, actors' creation among them; actors of which there is only their own row."""
+    seen: set[str] = set()
+    for event in tasks:
+        if event["type"] == "ACTOR_CREATION_TASK":
+            seen.add(event["actor_id"])
+        if event["state"] == _PENDING and event["type"] in ("NORMAL_TASK", "ACTOR_CREATION_TASK"):
+            yield event
+    for event in live.rows(case, "actors"):
+        pending = event["state"] in ("PENDING_CREATION", "RESTARTING")
+        if pending and event["actor_id"] not in seen and not live.whole(event, "pid"):
+            yield event
 
 
 def _is_cut(case: Case) -> bool:
@@ -248,16 +260,10 @@ def _demands(case: Case) -> Iterator[Request]:
             yield Request(needs, tuple(s for s in told if s), "", (event,), None)
 
 
-def _shape(event: Event) -> tuple[str, str, str]:
-    selectors = event["label_selector"] + "\n" + event["fallback_strategy"]
-    needs = json.dumps(sorted(amounts(event, "required_resources").items()))
-    return needs, selectors, event["placement_group_id"]
-
-
 def _request(
-    shape: tuple[str, str, str], waiters: list[tuple[float | None, Event]], at: float, *, cut: bool
+    shape: tuple[str, ...], waiters: list[tuple[float | None, Event]], at: float, *, cut: bool
 ) -> Request:
-    needs, _, group = shape
+    needs, *_, group = shape
     waiters = sorted(waiters, key=lambda w: (w[0] is None, w[0] or 0.0, w[1].line))
     since, first = waiters[0]
     return Request(
@@ -299,9 +305,8 @@ _CREATED = pattern(rf'"{_PENDING}","created_ms":(\d+)')
 
 def _since(event: Event) -> float | None:
     """When a task became ready to be placed."""
-    times = _CREATED.findall(
-        event["events"]
-    )  # a thousand rows: parsing each would take ten times as long
+    # Of a thousand rows, as text: parsing each would take ten times as long.
+    times = _CREATED.findall(event["events"])
     return int(times[-1]) / 1000 if times else None
 
 
