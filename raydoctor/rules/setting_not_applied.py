@@ -98,6 +98,11 @@ class _Idle(NamedTuple):
         return "GCS" if self.setting.reader == "gcs" else "raylet"
 
     @property
+    def is_overruled(self) -> bool:
+        """The head was given it as system config, by a person: Ray makes one of its own of the spilling settings."""
+        return live.truth(self.row, "system_config") and "object_spilling" not in self.name
+
+    @property
     def in_effect(self) -> str:
         """What counts instead."""
         return self.has or f"{self.setting.default} (the default)"
@@ -225,16 +230,18 @@ def _remedies(idle: list[_Idle]) -> tuple[Remedy, ...]:
     assigned = " ".join(f"RAY_{i.name}={shlex.quote(i.wanted)}" for i in idle)
     where = "on the head" if all(i.setting.reader == "gcs" for i in idle) else "on every node"
     config = shlex.quote(json.dumps({i.name: _value(i.wanted) for i in idle}))
+    at_head = f"ray start --head --system-config={config} …"
+    if any(i.is_overruled for i in idle):
+        title = "Change it where the head is started: what is given there as system config beats any environment"
+        steps: tuple[str, ...] = (f"ray stop; {at_head}",)
+    else:
+        title = f"Set it where Ray is started, {where}, and start Ray anew"
+        steps = (
+            f"ray stop; {assigned} ray start --head …   # KubeRay: env of the Ray containers",
+            f"{at_head}   # or once, at the head: it hands it to all",
+        )
     return (
-        Remedy(
-            f"Set it where Ray is started, {where}, and start Ray anew",
-            (
-                f"ray stop; {assigned} ray start --head …   # KubeRay: env of the Ray containers",
-                f"ray start --head --system-config={config} …   # or once, at the head: it hands it to all",
-            ),
-            risk="disruptive",
-            doc=_DOC,
-        ),
+        Remedy(title, steps, risk="disruptive", doc=_DOC),
         Remedy(
             "Or take it out of the driver's environment, so that nobody relies on it",
             (f"unset {' '.join(f'RAY_{i.name}' for i in idle)}",),
