@@ -246,6 +246,9 @@ def test_what_is_sent_is_bounded(tmp_path: Path) -> None:
     back = portable.load(zlib.decompress(answer.data))
     assert sum(event.count for event in back.events) == 2000
     assert "were only counted" in back.gaps[-1].why
+    back = portable.load(zlib.decompress(on_node.answer(wanted(folder, packed=10)).data))
+    assert back.events == ()
+    assert "more than may be sent" in back.gaps[0].why
 
 
 def test_a_search_that_takes_too_long_is_ended(tmp_path: Path) -> None:

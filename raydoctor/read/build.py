@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from raydoctor.capture.open import Capture
@@ -27,6 +28,8 @@ _NAME_LINES = (":task_name:", ":actor_name:")
 _NAMES_HEAD = 4096
 _NAMES_TAIL = 64 << 10
 _KEPT_NAMES = 20
+_MOST_NAMES = 5000
+"""Workers whose names a node gives without knowing whether they died."""
 _NAMED = frozenset(
     (
         "worker.exit",
@@ -86,7 +89,8 @@ def read(capture: Capture, signals: Iterable[Signal]) -> Reading:
 def read_node(capture: Capture, signals: Iterable[Signal]) -> NodeReading:
     """Read one node's files for somebody who puts several nodes together.
 
-    Who died is told by the GCS, which is on another node, so the names of all workers are given.
+    Who died is told by the GCS, which is on another node, so the names of workers are given that nobody
+    here misses.
     """
     from raydoctor.read.portable import NodeReading
 
@@ -94,10 +98,12 @@ def read_node(capture: Capture, signals: Iterable[Signal]) -> NodeReading:
     own = _read(files, list(signals))
     own.events += dumps.read(files, own.events, own.clock, own.gaps)
     endings = ending.read(files, own.gaps)
+    names = _names(_outputs(files, _dead(own.events)))
+    names.update(_names(islice(_outputs(files), _MOST_NAMES)))
     return NodeReading(
         tuple(sorted(own.events, key=order)),
         capture.sources,
-        _names(_outputs(files)),
+        names,
         tuple(endings),
         (*capture.gaps, *own.gaps),
         own.hits,

@@ -26,7 +26,8 @@ _LIMIT = 256 << 20
 _NESTED = 8
 """Sightings within sightings that are read."""
 _IDLE_SOURCES = 4000
-"""Files of which no event tells: more than a node has, unless it has lived for months."""
+"""Workers' files of which no event tells: more than a node has, unless it has lived for months."""
+_OF_WORKERS = ("worker-out", "worker-err", "core-worker", "core-io", "io-worker")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class NodeReading:
 def dump(reading: NodeReading, version: str = "") -> bytes:
     """A reading as JSON lines; `version`: that of the raydoctor that read."""
     told = {id(e.source) for e in _all(reading.events)} | {id(e.source) for e in reading.endings}
-    idle = [s for s in reading.sources if id(s) not in told]
+    idle = [s for s in reading.sources if s.role in _OF_WORKERS and id(s) not in told]
     dropped = {id(s) for s in idle[_IDLE_SOURCES:]}
     sources = [s for s in reading.sources if id(s) not in dropped]
     numbers = {id(source): number for number, source in enumerate(sources)}

@@ -108,13 +108,16 @@ def _packed(reading: NodeReading, wanted: Wanted) -> tuple[bytes, int]:
     """The reading compressed, with as many events as fit; and how many those are."""
     most = min(wanted.most_events, max(1, len(reading.events)))
     own = rb"<secret:\1-%s-\2>" % wanted.tag.encode() if wanted.tag else rb"\g<0>"
-    while True:
+    while most:
         trimmed = portable.trim(reading, most)
         data = _PLACEHOLDER.sub(own, portable.dump(trimmed, __version__))
         packed = zlib.compress(data, 6)
-        if most < 2 or (len(data) <= MOST_BYTES and len(packed) <= wanted.most_packed):
+        if len(data) <= MOST_BYTES and len(packed) <= wanted.most_packed:
             return packed, len(trimmed.events)
         most //= 2
+    why = "even one event of each kind is more than may be sent"
+    empty = NodeReading((), (), gaps=(Gap("", why, "Copy that node's logs."),))
+    return zlib.compress(portable.dump(empty, __version__)), 0
 
 
 def _own_place() -> tuple[str, str]:
