@@ -178,7 +178,7 @@ def _ask_all(out: _Out, nodes: list[str], request: dict[str, Any], deadline: flo
 
 
 def _task(node: str) -> Any:
-    """The task, pinned to a node; it shows in no list of tasks, where Ray can do that (2.40 can, 2.9 cannot)."""
+    """The task, pinned to a node; it is in no list of tasks, where Ray can do that (2.40 can, 2.9 not)."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     options = {
