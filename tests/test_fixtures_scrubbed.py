@@ -31,6 +31,9 @@ SEEDS = {
     "bearer": ("Authorization: Bearer " + "aB3-" * 12, "Authorization: Bearer <token>"),
     "token": ('{"auth_token": "' + "f0" * 32 + '"}', '{"auth_token": "<token>"}'),
     "run directory": ("/var/tmp/ray-fixture-ab12_x/tmp", "/home/user/.cache/tmp"),
+    "user of a process": ('{"uid":0,"user":"root","rss":1}', '{"uid":1000,"user":"user","rss":1}'),
+    "user of a cluster": ('{"user":"root","up":true}', '{"user":"user","up":true}'),
+    "disk": ('{"device":"/dev/mapper/vg0-a","free":1}', '{"device":"/dev/sda1","free":1}'),
     "cgroup": (
         "task_memcg=/machine/6a5b/ray-fixture-ab12_x,task=ray::train",
         "task_memcg=/ray-fixture,task=ray::train",
