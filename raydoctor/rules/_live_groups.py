@@ -7,17 +7,18 @@ attempt is repeated before a node joins) or NO_RESOURCES (one a second).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from raydoctor.case import Case
-from raydoctor.model import Event
+from raydoctor.model import Event, Remedy
 from raydoctor.rules import _evidence as evidence
 from raydoctor.rules import _live as live
 from raydoctor.rules import _live_starved as starving
 from raydoctor.rules import _live_waiting as now
 from raydoctor.rules import _resources as resources
 
+DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/placement-group.html"
 _WAITS = ("PENDING", "RESCHEDULING")
 _STRATEGIES = ("STRICT_SPREAD", "STRICT_PACK", "SPREAD", "PACK")
 
@@ -175,7 +176,31 @@ def total(parts: Iterable[resources.Needs]) -> resources.Needs:
     return found
 
 
+def missed(seen: now.Picture, pending: Pending) -> list[now.Node]:
+    """Lost nodes with which there would be room."""
+    nodes = (*seen.nodes, *seen.lost)
+    if not pending.infeasible or not seen.lost:
+        return []
+    rooms = [_Room(node, starving.left(node, ())) for node in nodes]
+    return [] if _unplaced(pending.strategy, pending.bundles, rooms) else list(seen.lost)
+
+
 # ---------------------------------------------------------------- words
+
+
+def remove(holders: Iterable[now.Holder]) -> Iterator[Remedy]:
+    """Placement groups keep what is reserved until they are removed, used or not."""
+    names = {h.id: h.name for h in holders if h.kind == "placement group"}
+    if names:
+        yield Remedy(
+            f"Remove what placement groups reserve and nobody needs: {evidence.join_names(names.values())}",
+            (
+                "ray list placement-groups --detail --filter state=CREATED",
+                "ray.util.remove_placement_group(pg)     # ends its tasks and actors, too",
+            ),
+            risk="destructive",
+            doc=DOC,
+        )
 
 
 def shape(bundles: Iterable[Bundle]) -> str:

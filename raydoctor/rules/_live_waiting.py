@@ -35,7 +35,7 @@ UNDER_WAY = ("RUNNING", "SUBMITTED_TO_WORKER")
 
 
 class Node(NamedTuple):
-    """A node that is alive."""
+    """A node, alive or lost."""
 
     id: str
     total: resources.Needs
@@ -128,6 +128,8 @@ class Picture:
 
     at: float
     nodes: tuple[Node, ...]
+    lost: tuple[Node, ...]
+    """Nodes that are no longer alive."""
     holders: tuple[Holder, ...]
     requests: tuple[Request, ...]
     tasks: tuple[Event, ...]
@@ -144,25 +146,27 @@ def picture(case: Case) -> Picture | None:
     looked = (
         live.looked(case, "tasks") or live.looked(case, "actors") or live.looked(case, "demands")
     )
-    nodes = _nodes(case)
+    nodes = _nodes(case, alive=True)
     if looked is None or looked.at is None or not nodes:
         return None
     tasks = tuple(live.rows(case, "tasks"))
     requests = tuple(_requests(case, tasks, looked.at))
     holders = tuple(_holders(case, tasks))
-    return Picture(looked.at, tuple(nodes), holders, requests, tasks)
+    lost = tuple(_nodes(case, alive=False))
+    return Picture(looked.at, tuple(nodes), lost, holders, requests, tasks)
 
 
 # ---------------------------------------------------------------- nodes
 
 
-def _nodes(case: Case) -> list[Node]:
-    """Nodes that are alive; their totals from `resources`, which knows those of placement groups."""
-    measured = {e["node_id"]: e for e in live.rows(case, "resources") if e["state"] != "DEAD"}
-    listed = {e["node_id"]: e for e in live.rows(case, "nodes")}
-    alive = {i: e for i, e in listed.items() if e["state"] == "ALIVE"} if listed else measured
+def _nodes(case: Case, *, alive: bool) -> list[Node]:
+    """Nodes that are alive, or those that no longer are; totals from `resources`, which knows placement groups'."""
+    measured = {e["node_id"]: e for e in live.rows(case, "resources")}
+    listed = {e["node_id"]: e for e in live.rows(case, "nodes")} or measured
     found = []
-    for node, event in alive.items():
+    for node, event in listed.items():
+        if (event["state"] == "DEAD") == alive:
+            continue
         more = measured.get(node)
         total = amounts(more, "total") if more else amounts(event, "resources_total")
         labels = live.mapping(event, "labels") or (live.mapping(more, "labels") if more else {})
@@ -338,6 +342,17 @@ def name_of(event: Event) -> str:
 def _named(event: Event) -> str:
     name = event["class_name"] or event["func_or_class_name"] or event["name"]
     return name.removesuffix(".__init__")
+
+
+def each_once(holders: Iterable[Holder]) -> list[Holder]:
+    """A placement group holds something on several nodes: with all of it."""
+    found: dict[str, Holder] = {}
+    for holder in holders:
+        held = dict(found[holder.id].held) if holder.id in found else {}
+        for name, amount in holder.held.items():
+            held[name] = held.get(name, 0.0) + amount
+        found[holder.id] = holder._replace(held=held)
+    return list(found.values())
 
 
 def held_by(holders: Iterable[Holder]) -> str:

@@ -38,6 +38,7 @@ from raydoctor.rule import Example, rule
 from raydoctor.rules import _autoscaler as autoscaler
 from raydoctor.rules import _evidence as evidence
 from raydoctor.rules import _live_examples as sample
+from raydoctor.rules import _live_groups as live_groups
 from raydoctor.rules import _live_starved as starving
 from raydoctor.rules import _live_waiting as now
 from raydoctor.rules import _resources as resources
@@ -45,7 +46,6 @@ from raydoctor.rules import _waiting as waiting
 from raydoctor.signals import ACTOR_PLACED, RAY_EXCEPTION
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/resources.html"
-_GROUPS = "https://docs.ray.io/en/latest/ray-core/scheduling/placement-group.html"
 _NESTED = "https://docs.ray.io/en/latest/ray-core/patterns/nested-tasks.html"
 
 _TIMEOUT = "ray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n"
@@ -246,7 +246,7 @@ def _live_finding(case: Case, one: starving.Starved, told: list[Event]) -> Findi
     return Finding(
         f"{one.wait}, which would fit, but {one.hold}",
         (
-            *(Link(h.event, f"{h.label} holds {resources.describe(now.plain(h.held))} and {h.does}") for h in one.holders[:2]),
+            *(Link(h.event, f"{h.label} holds {resources.describe(now.plain(h.held))} and {h.does}") for h in now.each_once(one.holders)[:2]),
             *(Link(r.waiters[0], f"{now.name_of(r.waiters[0])} has waited {r.age or 0.0:.0f} s for {r.asked}") for r in one.requests[:2]),
             *(Link(e, "the raylet says so, too: nobody has it free") for e in told[:1]),
         ),
@@ -255,10 +255,10 @@ def _live_finding(case: Case, one: starving.Starved, told: list[Event]) -> Findi
             *(entity for r in one.requests for entity in r.entities), *_ids(told),
         ),
         caused_by=(Entity("autoscaler", "launch"),),
-        subjects=tuple(h.subject for h in one.holders[:10]),
+        subjects=tuple(h.subject for h in now.each_once(one.holders)[:10]),
         count=len(one.waiters),
         severity="warning" if one.at_work else "error",
-        remedies=(*_groups(one), *_remedies(_as_dumped(one), one.needs, one.total)),
+        remedies=(*live_groups.remove(one.holders), *_remedies(_as_dumped(one), one.needs, one.total)),
         covers=(*told, *case.of("request.claimed")),
     )  # fmt: skip
 
@@ -272,21 +272,6 @@ def _as_dumped(one: starving.Starved) -> list[waiting.Holder]:
         for h in one.holders
         if h.kind != "placement group"
     ]
-
-
-def _groups(one: starving.Starved) -> Iterator[Remedy]:
-    """Placement groups keep what is reserved until they are removed, used or not."""
-    names = {h.id: h.name for h in one.holders if h.kind == "placement group"}
-    if names:
-        yield Remedy(
-            f"Remove what placement groups reserve and nobody needs: {evidence.join_names(names.values())}",
-            (
-                "ray list placement-groups --detail --filter state=CREATED",
-                "ray.util.remove_placement_group(pg)     # ends its tasks and actors, too",
-            ),
-            risk="destructive",
-            doc=_GROUPS,
-        )
 
 
 def _who(told: list[Event]) -> str:
@@ -386,10 +371,11 @@ def _fewer(
         room = max(int((total[resource] - others - amount) / each), 0)
         option = {"CPU": "num_cpus", "GPU": "num_gpus"}.get(resource)
         less = f"{each / 2:g}"
+        at_most = f"Start at most {room} of {len(same)} {name} actors, or let" if room else "Let"
         yield Remedy(
-            f"Start at most {room} of {len(same)} {name} actors, or let each hold less than {each:g} {resource}",
+            f"{at_most} each{'' if room else f' {name}'} hold less than {each:g} {resource}",
             (
-                f"actors = [{name}.remote() for _ in range({room})]",
+                *((f"actors = [{name}.remote() for _ in range({room})]",) if room else ()),
                 f"@ray.remote({option}={less})" if option else f'@ray.remote(resources={{"{resource}": {less}}})',
                 *(("@ray.remote(num_cpus=0)          # for actors that only coordinate or wait",) if option == "num_cpus" else ()),
             ),

@@ -27,7 +27,7 @@ its way up.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 
@@ -155,6 +155,19 @@ _NEEDS = {"CPU": 1, "GPU": 1}
             says=("4 GPU",),
         ),
         Example(
+            "live: the only node with a GPU has died",
+            {
+                "logs/gcs_server.out": _REGISTERED + _gcs(2, f"Registering new node. {_NODE.format(_N2)}")
+                + _gcs(40, f"Node is dead because the health check failed. node_id={_N2}"),
+                "logs/raylet.out": "",
+                **sample.tables(
+                    nodes=[_NODE_ROW, sample.node(_NEEDS, _N2, state="DEAD")], tasks=[sample.task(1, "train", _NEEDS)],
+                ),
+            },
+            roots=("node-died",),
+            consequences=("infeasible-request",),
+        ),
+        Example(
             "live: tasks that ask for a GPU, before any log says so",
             sample.tables(nodes=[_NODE_ROW], tasks=[sample.task(1, "train", _NEEDS), sample.task(2, "train", _NEEDS)]),
             roots=("infeasible-request",),
@@ -223,7 +236,7 @@ def infeasible_request(case: Case) -> Iterator[Finding]:
     seen = now.picture(case)
     for request in _requests(case, seen):
         if request.live and seen:
-            yield _finding(case, request, [node.total for node in seen.nodes])
+            yield _finding(case, request, [node.total for node in seen.nodes], seen.lost)
             continue
         nodes = waiting.totals(case, request.shown[0].at)
         fits = any(resources.fits(total, request.needs) for total in nodes)
@@ -320,7 +333,13 @@ def _repeated(case: Case, request: _Request) -> bool:
 # ---------------------------------------------------------------- findings
 
 
-def _finding(case: Case, request: _Request, nodes: list[resources.Needs]) -> Finding:
+def _finding(
+    case: Case,
+    request: _Request,
+    nodes: list[resources.Needs],
+    lost: Sequence[now.Node] = (),
+) -> Finding:
+    """`lost`: nodes that a live cluster no longer has."""
     who, cancelled = _who(case, request)
     short = resources.short_of(nodes, request.needs) if nodes else []
     telling = waiting.one_role(request.autoscaler)
@@ -338,14 +357,14 @@ def _finding(case: Case, request: _Request, nodes: list[resources.Needs]) -> Fin
     return Finding(
         f"{who} ask{'' if many else 's'} for {_what(request)}, and {lack}: {fate}",
         (
-            *(Link(e, f"{now.name_of(e)} waits for {_what(request)}{_since(request)}") for e in now_waiting[:1]),
             *(Link(e, f"{e['function']} ran before, and is to be run again") for e in waiting.retries(case, request.needs)[:1]),
             *(Link(e, _shows(e, request.needs)) for e in told),
             *(Link(e, "still asked for later") for e in telling[-1:] if len(telling) > 1),
+            *(Link(e, f"{now.name_of(e)} waits for {_what(request)}{_since(request)}") for e in now_waiting[:1]),
             *(Link(e, f"never created: {e['name']} was cancelled while it waited") for e in cancelled[:1]),
         ),
         explains=(*_entities(request), Entity("waiting", "cluster")),
-        caused_by=(*_lost_nodes(case, request), *_not_provided(request)),
+        caused_by=(*_lost_nodes(case, request, lost), *_not_provided(request)),
         subjects=_subjects([*now_waiting, *cancelled]),
         count=count,
         severity=severity,
@@ -470,9 +489,12 @@ def _not_provided(request: _Request) -> tuple[Entity, ...]:
     return (Entity("autoscaler", "launch"),)
 
 
-def _lost_nodes(case: Case, request: _Request) -> tuple[Entity, ...]:
+def _lost_nodes(case: Case, request: _Request, lost: Sequence[now.Node]) -> tuple[Entity, ...]:
     """Nodes that died before: a cause if such a request had been met (its retry shows it) or they had what it asks."""
-    first = request.shown[0].at if request.shown else _began(request)
+    if request.live:
+        fitting = [n for n in lost if now.fits(n.total, request.needs)]
+        return tuple(Entity("node", n.id) for n in fitting if now.bears(n, request.live.selectors))
+    first = request.shown[0].at
     if first is None:
         return ()
     met = bool(waiting.retries(case, request.needs))
@@ -483,13 +505,6 @@ def _lost_nodes(case: Case, request: _Request) -> tuple[Entity, ...]:
             if at <= first and (met or waiting.had(case, node, request.needs))
         )
     )
-
-
-def _began(request: _Request) -> float | None:
-    """When the oldest of those who wait now began to."""
-    live = request.live
-    at = live.waiters[0].at if live else None
-    return None if at is None or live is None else at - (live.age or 0.0)
 
 
 # ---------------------------------------------------------------- remedies

@@ -42,7 +42,7 @@ from raydoctor.rules import _resources as resources
 from raydoctor.rules import _waiting as waiting
 from raydoctor.signals import GCS, JOB_FINISHED, RAY_EXCEPTION
 
-_DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/placement-group.html"
+_DOC = live_groups.DOC
 _LONG = 10.0
 """Seconds; a group that fits was created within one in every Ray from 2.9.3 to 2.60."""
 _STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
@@ -306,17 +306,21 @@ def _live_finding(
         f"Placement group {found.name or evidence.short(found.id)} ({told}) waits: {lack.words}{awaited}",
         (
             *(Link(logged.registered, "the GCS registers it, and never reports it as created") for _ in (1,) if logged),
-            *(Link(h.event, f"{h.label} holds {resources.describe(now.plain(h.held))} and {h.does}") for h in found.holders[:2]),
+            *(Link(h.event, f"{h.label} holds {resources.describe(now.plain(h.held))} and {h.does}") for h in now.each_once(found.holders)[:2]),
             Link(found.event, f"{found.event['state']} for {found.age:.0f} s{f', by the GCS: {found.says}' if found.says else ''}"),
             *(Link(e, f"{now.name_of(e)} is to run in it, and waits") for e in found.waiters[:1]),
         ),
         explains=(Entity("pg", found.id), Entity("waiting", "cluster"), *_waiters(found)),
-        caused_by=(Entity("autoscaler", "launch"),),
+        caused_by=(*(Entity("node", n.id) for n in live_groups.missed(seen, found)), Entity("autoscaler", "launch")),
         subjects=(Subject("pg", found.id, found.name or None),),
         severity="info" if found.at_work else "error",
-        remedies=_remedies(found.strategy, lack, shape),
+        remedies=(*live_groups.remove(found.holders), *_remedies(found.strategy, lack, shape, actors=_actors(found))),
         covers=tuple(merged),
     )  # fmt: skip
+
+
+def _actors(found: live_groups.Pending) -> bool:
+    return any(h.kind == "actor" for h in found.holders)
 
 
 def _live_lack(seen: now.Picture, found: live_groups.Pending) -> str:
@@ -432,7 +436,9 @@ def _sum(parts: Sequence[resources.Needs]) -> dict[str, float]:
 # ---------------------------------------------------------------- remedies
 
 
-def _remedies(strategy: str, lack: _Lack, bundles: str) -> tuple[Remedy, ...]:
+def _remedies(
+    strategy: str, lack: _Lack, bundles: str, *, actors: bool = True
+) -> tuple[Remedy, ...]:
     looser = strategy.removeprefix("STRICT_")
     less_strict = Remedy(
         f"{looser} instead of {strategy}: as close as possible, but not at any price",
@@ -466,6 +472,7 @@ def _remedies(strategy: str, lack: _Lack, bundles: str) -> tuple[Remedy, ...]:
     strict = (less_strict,) if strategy.startswith("STRICT_") and lack.infeasible else ()
     return (
         *strict,
-        *((smaller,) if lack.infeasible or not bundles else (free, smaller)),
+        *((free,) if actors and bundles and not lack.infeasible else ()),
+        smaller,
         deadline,
     )
