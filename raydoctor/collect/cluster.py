@@ -25,7 +25,8 @@ class Daemon(NamedTuple):
     """A process of Ray's own, by identity."""
 
     kind: str
-    """`raylet`, `gcs_server`, `dashboard`, `monitor`, `log_monitor`, `agent`, `runtime_env_agent`, `client_server`."""
+    """`raylet`, `gcs_server`, `dashboard`, `monitor`, `log_monitor`, `agent`, `runtime_env_agent` or
+    `client_server`."""
     pid: int
     started_at: float
     """Epoch seconds: pid and this identify a process."""
