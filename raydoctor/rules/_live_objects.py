@@ -28,8 +28,26 @@ _TOGETHER = 32 << 20
 _WAITS = "USED_BY_PENDING_TASK"
 _READER = pattern(r"^\(deserialize (?:actor )?task arg\) (?P<function>\S+)")
 _MADE = pattern(r"^\((?P<how>task call|actor call|put object)\) *\|? *(?P<line>[^|]*)")
-_OF_LIBRARIES = ("ray.",)
+_OF_LIBRARIES = (
+    "ray.",
+    "_map_task",
+    "_MapWorker",
+    "MapWorker",
+    "_RayTrainWorker",
+    "RayTrainWorker",
+)
 """Ray Data, Train and Tune pass blocks of one size on purpose, and hold them no longer than they must."""
+
+
+_BEGUN = ("RUNNING", "FINISHED", "FAILED")
+
+
+class _Group(NamedTuple):
+    """What makes objects look like one value."""
+
+    owner: str
+    size: int
+    site: str
 
 
 class Held(NamedTuple):
@@ -38,7 +56,7 @@ class Held(NamedTuple):
     owner: str
     """`DRIVER pid 812`."""
     function: str
-    """Who reads them, as far as one of them has begun; empty where none has."""
+    """Who reads them; empty where that is not clear."""
     bytes: int
     """Of each."""
     rows: list[Event]
@@ -56,29 +74,43 @@ class Held(NamedTuple):
 
 def waiting_arguments(case: Case) -> Iterator[Held]:
     """Groups of arguments that look like one value, the largest first."""
-    groups: dict[tuple[str, int, str], list[Event]] = {}
+    groups: dict[_Group, list[Event]] = {}
     readers: dict[str, Event] = {}
     for row in live.rows(case, "objects"):
         size = live.whole(row, "object_size") or 0
         if _READER.search(row["call_site"]):
             readers.setdefault(row["object_id"], row)
         elif size >= _LARGE and row["reference_type"] == _WAITS and _is_put(row["object_id"]):
-            owner = f"{row['type']} pid {row['pid']}"
-            groups.setdefault((owner, size, row["call_site"]), []).append(row)
-    for (owner, size, site), rows in sorted(groups.items(), key=lambda g: -len(g[1]) * g[0][1]):
-        if len(rows) >= _MANY and len(rows) * size >= _TOGETHER:
+            group = _Group(f"{row['type']} pid {row['pid']}", size, row["call_site"])
+            groups.setdefault(group, []).append(row)
+    for group, rows in sorted(groups.items(), key=lambda g: -len(g[1]) * g[0].size):
+        if len(rows) >= _MANY and len(rows) * group.size >= _TOGETHER:
             read = [readers[r["object_id"]] for r in rows if r["object_id"] in readers]
-            held = _held(owner, size, site, rows, read)
+            held = _held(case, group, rows, read)
             if not _by_library(case, held):
                 yield held
 
 
-def _held(owner: str, size: int, site: str, rows: list[Event], read: list[Event]) -> Held:
+def _held(case: Case, group: _Group, rows: list[Event], read: list[Event]) -> Held:
     names = Counter(m["function"] for e in read if (m := _READER.search(e["call_site"])))
-    function = names.most_common(1)[0][0].removeprefix("__main__.") if names else ""
-    made = _MADE.search(site)
+    function = (
+        names.most_common(1)[0][0].removeprefix("__main__.") if names else _waiting_for(case, rows)
+    )
+    made = _MADE.search(group.site)
     by_value = made is not None and made["how"] != "put object"
-    return Held(owner, function, size, rows, read, by_value, made["line"].strip() if made else "")
+    line = made["line"].strip() if made else ""
+    return Held(group.owner, function, group.size, rows, read, by_value, line)
+
+
+def _waiting_for(case: Case, rows: list[Event]) -> str:
+    """What the job's tasks that have not begun call, where it is one thing, and there is a task for each object."""
+    parts = ids.parse_object_id(rows[0]["object_id"])
+    job = parts.job if parts else ""
+    waiting = [
+        e for e in live.rows(case, "tasks") if e["job_id"] == job and e["state"] not in _BEGUN
+    ]
+    names = {e["func_or_class_name"] for e in waiting}
+    return names.pop() if len(names) == 1 and len(waiting) >= len(rows) else ""
 
 
 def _is_put(object_id: str) -> bool:
@@ -93,7 +125,4 @@ def _by_library(case: Case, held: Held) -> bool:
     if held.line:
         return "/ray/" in held.line
     waiting = live.rows(case, "tasks")
-    return any(
-        e["func_or_class_name"].startswith(("_map_task", "ray.data", *_OF_LIBRARIES))
-        for e in waiting
-    )
+    return any(e["func_or_class_name"].startswith(_OF_LIBRARIES) for e in waiting)

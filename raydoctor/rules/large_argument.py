@@ -114,11 +114,25 @@ def _objects(
         f'"task_status":"FINISHED","reference_type":"{use}","call_site":"{site}","type":"DRIVER","pid":812}}'
         for n in range(count)
     ]
-    rows.append(
-        f'{{"object_id":"{put}01e1f505","object_size":4000245,"task_status":"NIL","reference_type":"PINNED_IN_MEMORY",'
-        f'"call_site":"(deserialize task arg) {reader}","type":"WORKER","pid":840}}'
-    )
+    if reader:
+        rows.append(
+            f'{{"object_id":"{put}01e1f505","object_size":4000245,"task_status":"NIL","reference_type":"PINNED_IN_MEMORY",'
+            f'"call_site":"(deserialize task arg) {reader}","type":"WORKER","pid":840}}'
+        )
     head = f'{{"table": "objects", "at": 1795258700.0, "from": "dashboard", "total": {len(rows)}, "rows": ['
+    return head + "\n" + ",\n".join(rows) + "\n]}\n"
+
+
+def _tasks(count: int, function: str = "score") -> str:
+    """So many calls of one function that wait for a CPU."""
+    rows = [
+        f'{{"task_id":"{n:016x}{"f" * 24}01000000","job_id":"01000000","name":"{function}","func_or_class_name":"{function}",'
+        f'"state":"PENDING_NODE_ASSIGNMENT"}}'
+        for n in range(count)
+    ]
+    head = (
+        f'{{"table": "tasks", "at": 1795258700.0, "from": "dashboard", "total": {count}, "rows": ['
+    )
     return head + "\n" + ",\n".join(rows) + "\n]}\n"
 
 
@@ -157,6 +171,17 @@ def _objects(
             says=("score.remote(…)", "20 objects of 3.8 MB", "76.3 MB", "ray.put(value)"),
         ),
         Example(
+            "none of the tasks has begun: those that wait tell the function",
+            {
+                **_HEADS,
+                "logs/raylet.out": _STORE,
+                "live/live-objects.json": _objects(20, reader=""),
+                "live/live-tasks.json": _tasks(20),
+            },
+            roots=("large-argument",),
+            says=("score.remote(…)", "20 objects"),
+        ),
+        Example(
             "with creation sites: the call itself made them",
             {**_HEADS, "logs/raylet.out": _STORE, "live/live-objects.json": _objects(20, site="(task call)  | train.py:main:14")},
             roots=("large-argument",),
@@ -176,6 +201,15 @@ def _objects(
                 **_HEADS,
                 "logs/raylet.out": _STORE,
                 "live/live-objects.json": _objects(20, reader="ray.data._internal.execution.operators.map_operator._map_task"),
+            },
+        ),
+        Example(
+            "blocks of a dataset, before the first task has begun",
+            {
+                **_HEADS,
+                "logs/raylet.out": _STORE,
+                "live/live-objects.json": _objects(20, reader=""),
+                "live/live-tasks.json": _tasks(20, "_map_task"),
             },
         ),
         Example(
@@ -348,7 +382,7 @@ def _client(warned: list[Event]) -> Finding:
 
 def _held(held: Held) -> Finding:
     """Arguments that wait for their tasks: the same size to the byte, one object a call."""
-    who = f"{held.function}.remote(…)" if held.function else "The calls of tasks"
+    who = f"{held.function}.remote(…) stores its" if held.function else "A call stores its"
     each = evidence.size(held.bytes)
     by_value = "by value" if held.by_value else "by value, or by a ray.put for each call"
     at = f", at {held.line}" if held.line else ""
@@ -359,7 +393,7 @@ def _held(held: Held) -> Finding:
         optional=True,
     )
     return Finding(
-        f"{who} stores its argument anew at every call: {held.copies} objects of {each}, equal in size to the byte, wait for their "
+        f"{who} argument anew every time: {held.copies} objects of {each}, equal in size to the byte, wait for their "
         f"tasks, {evidence.size(held.copies * held.bytes)} in all, passed {by_value}{at}",
         tuple(Link(e, f"one of {held.copies}: {evidence.size(held.bytes)}, used by a pending task only") for e in held.rows[:2])
         + tuple(Link(e, f"and this is who reads it: {held.function}") for e in held.readers[:1]),
