@@ -18,8 +18,8 @@ from contextlib import closing
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
-from raydoctor.collect.gcs import Probe, Told
 from raydoctor.collect.parallel import parallel
+from raydoctor.collect.told import Probe, Told
 
 _CONNECT = 0.5
 _OPEN = 1.0

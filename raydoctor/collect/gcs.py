@@ -16,36 +16,15 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+
+from raydoctor.collect.told import Probe, Told
 
 _PROGRAM = Path(__file__).with_name("programs") / "gcs_tables.py"
 _LINE = 256 << 20
 """A table of 10,000 rows with their errors is 20 MB."""
 _SECRETS = ("RAY_AUTH_TOKEN",)
 """Not in the child's environment: others of this user could read it there."""
-
-
-class Told(NamedTuple):
-    """A table that was asked for, or why it did not come."""
-
-    name: str
-    rows: list[dict[str, Any]]
-    total: int = 0
-    why: str = ""
-    """Empty where it came."""
-    at: float = 0.0
-    source: str = "gcs"
-
-
-class Probe(NamedTuple):
-    """Whether an address answered: a row of `probes`."""
-
-    name: str
-    address: str
-    outcome: str
-    """`ok`, `refused`, `timeout`, `error`, `unauthenticated`."""
-    seconds: float
-    detail: str = ""
 
 
 class Child:
@@ -55,6 +34,8 @@ class Child:
         self.problem = ""
         """Why it can tell nothing at all; empty while it can."""
         self.probe: Probe | None = None
+        self.is_late = False
+        """Whether a request ran out of time."""
         self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._process: subprocess.Popen[bytes] | None = None
         folder = _folder(ray_folder)
@@ -78,7 +59,10 @@ class Child:
     def ask(
         self, address: str, token: str | None, tables: Sequence[str], timeout: float
     ) -> Iterator[Told]:
-        """Each table as it comes; those that do not come in time are told at the end, with the reason."""
+        """Each table as it comes; those that do not come in time are told at the end, with the reason.
+
+        One that let a request run out of time is not asked again: its answers would be mixed up.
+        """
         missing = dict.fromkeys(tables)
         request = {"address": address, "token": token, "timeout": timeout, "tables": list(tables)}
         if not self.problem and self._send(request):
@@ -87,8 +71,7 @@ class Child:
                 if told is not None:
                     missing.pop(told.name, None)
                     yield told
-        why = self.problem or f"the GCS at {address} did not answer within {timeout:g} s"
-        yield from (Told(name, [], why=why) for name in missing)
+        yield from (Told(name, [], why=self.problem or "was not told") for name in missing)
 
     def end(self) -> None:
         """End it, whatever it does."""
@@ -128,6 +111,8 @@ class Child:
             try:
                 line = self._lines.get(timeout=max(0.0, deadline - time.monotonic()))
             except queue.Empty:
+                self.is_late = True
+                self.problem = self.problem or "the GCS did not answer in time"
                 return
             if not line:
                 self.problem = self.problem or "the process that asks the GCS ended"

@@ -34,24 +34,23 @@ class Count(NamedTuple):
 
 def counts(nodes: Sequence[dict[str, Any]]) -> tuple[Counter[Count], list[str]]:
     """What the nodes count, and the addresses that did not answer; `nodes` are rows of `metrics`."""
-    addresses = {
-        f"[{node['ip']}]:{node['port']}"
-        if ":" in node["ip"]
-        else f"{node['ip']}:{node['port']}": node
-        for node in nodes[:_NODES]
-        if node["port"]
-    }
+    asked = {_address(node): node for node in nodes[:_NODES] if node["port"]}
     calls = {
-        address: lambda address=address: get(address, "/metrics", _TIMEOUT) for address in addresses
+        address: lambda address=address: get(address, "/metrics", _TIMEOUT) for address in asked
     }
     total: Counter[Count] = Counter()
-    silent = dict.fromkeys(addresses)
+    heard = set()
     for address, answer in parallel(calls, _TIMEOUT + 0.1):
         if isinstance(answer, Answer) and answer.outcome == "ok":
-            del silent[address]
-            for count, amount in _tasks(answer.body, str(addresses[address]["node_id"])):
+            heard.add(address)
+            for count, amount in _tasks(answer.body, str(asked[address]["node_id"])):
                 total[count] += amount
-    return total, [*silent, *(str(node["ip"]) for node in nodes[_NODES:])]
+    return total, [address for address in map(_address, nodes) if address not in heard]
+
+
+def _address(node: dict[str, Any]) -> str:
+    ip = str(node["ip"])
+    return f"[{ip}]:{node['port']}" if ":" in ip else f"{ip}:{node['port']}"
 
 
 def blocked(total: Counter[Count]) -> list[dict[str, Any]]:

@@ -16,9 +16,10 @@ from typing import Any
 
 from raydoctor.collect import dashboard, metrics
 from raydoctor.collect.cluster import Cluster
-from raydoctor.collect.gcs import Child, Probe, Told
+from raydoctor.collect.gcs import Child
 from raydoctor.collect.run import Collector
 from raydoctor.collect.table import Piece, table
+from raydoctor.collect.told import Probe, Told
 from raydoctor.model import Gap
 
 WHAT = "the cluster's state"
@@ -118,6 +119,8 @@ class _Inquiry:
         self.why.pop("metrics", None)
         counting = self._start("the metrics", lambda: self._count(nodes.rows)) if nodes else None
         if not self.door.refusal:
+            if self.door_known.is_set() and not self.door.is_open:
+                self._ask_gcs(_OF_DASHBOARD)
             self._ask_gcs(("tasks",))
         if counting is not None:
             counting.join(self._left())
@@ -187,8 +190,8 @@ class _Inquiry:
             return None
         if self.child.probe is not None:
             return self.child.probe
-        outcome, why = ("error", self.child.problem) if self.child.problem else ("timeout", "")
-        return Probe("gcs", self.cluster.gcs_address, outcome, 0.0, why)
+        outcome = "timeout" if self.child.is_late or not self.child.problem else "error"
+        return Probe("gcs", self.cluster.gcs_address, outcome, 0.0, self.child.problem)
 
     def _auth_of(self, gcs: Probe) -> Iterator[Probe]:
         """What the GCS's answer says of the token, where no dashboard does."""

@@ -150,6 +150,7 @@ class Gcs:
         self._nodes: Any = None
         self._workers: Any = None
         self._stats: dict[bool, list[tuple[Any, Any, str]]] = {}
+        self._silent: dict[bytes, str] = {}
         self.wanted: frozenset[str] = frozenset()
 
     def call(self, service: str, method: str, **fields: Any) -> Call:
@@ -213,12 +214,16 @@ class Gcs:
     def stats(self, of_tasks: bool = False) -> list[tuple[Any, Any, str]]:
         """Each live worker, its own answer or None, and why there is none."""
         if of_tasks not in self._stats:
-            if of_tasks:  # who was silent is not waited for again
-                asked = [each for each, reply, _ in self.stats() if reply is not None]
-            else:
-                asked = [each for each in self.workers() if each.is_alive][:_WORKERS]
+            alive = [each for each in self.workers() if each.is_alive][:_WORKERS]
+            asked = [each for each in alive if _id(each) not in self._silent]
             started = [(each, self._start_stats(each, of_tasks)) for each in asked]
-            self._stats[of_tasks] = [(each, *_answer(future)) for each, future in started]
+            told = {_id(each): _answer(future) for each, future in started}
+            # Who was silent once is not waited for again.
+            self._silent |= {name: told[name][1] for name in told if told[name][0] is None}
+            self._stats[of_tasks] = [
+                (each, *told.get(_id(each), (None, self._silent.get(_id(each), ""))))
+                for each in alive
+            ]
         return self._stats[of_tasks]
 
     def _start_stats(self, worker: Any, of_tasks: bool) -> Any:
@@ -240,6 +245,10 @@ class Gcs:
         if "objects" in tables and "objects" not in self.wanted:
             self._stats.clear()
         self.wanted = frozenset(tables)
+
+
+def _id(worker: Any) -> bytes:
+    return bytes(worker.worker_address.worker_id)
 
 
 def _answer(started: Any) -> tuple[Any, str]:
