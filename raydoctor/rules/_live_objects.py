@@ -3,9 +3,9 @@
 What `ray memory` shows of `f.remote(value)` with a value of more than 100 KB (measured with Ray 2.60, 20 calls): 20
 objects with ids that `ray.put` gives, all of one size to the byte, each `USED_BY_PENDING_TASK` in the caller; and for
 each task that has begun a row of the worker, `(deserialize task arg) module.function`. A value that was put once
-is one such object; blocks that nobody was given yet are `LOCAL_REFERENCE`. A `ray.put` for each call looks the same;
-only creation sites tell them apart (`(task call)`, `(put object)`), and only the bytes, which nobody sees, would
-prove that it is one value.
+is one such object; blocks that nobody was given yet are `LOCAL_REFERENCE`, and those of Ray Data are returns of
+tasks. A `ray.put` for each call looks the same; only creation sites tell them apart (`(task call)`, `(put
+object)`), and only the bytes, which nobody sees, would prove that it is one value.
 """
 
 from __future__ import annotations
