@@ -101,6 +101,7 @@ class Risk:
 book, risk = Book.remote(), Risk.remote()
 ray.get([book.know.remote(risk), risk.know.remote(book)])
 waits.append(book.buy.remote())
+while ray.available_resources().get("licence"): time.sleep(0.1)
 print("stuck", flush=True)
 time.sleep(9999)
 """
@@ -219,7 +220,8 @@ def test_actors_in_a_circle(clinic: Clinic) -> None:
 def test_nothing_else(clinic: Clinic) -> None:
     """One finding each: none is told twice, and the busy program beside them is none."""
     twice = ["infeasible-request", "infeasible-request", "placement-group-pending"]
-    assert sorted(d.rule for d in clinic.stuck.roots) == sorted([*RULES, *twice])
+    errors = [d.rule for d in clinic.stuck.roots if d.severity == "error"]
+    assert sorted(errors) == sorted([*RULES, *twice])
 
 
 def row(found: Diagnosis, table: str, words: str) -> Event:
