@@ -63,22 +63,25 @@ def gcs_gone(case: Case) -> Missing | None:
     if asked is None or "gcs" in case.ledger.stops:
         return None
     if "gcs-out" in case.roles:
-        return _missing(case, "gcs_server", "gcs-out", asked)
+        return _missing(case, "gcs_server", asked)
     raylets = [] if daemons(case, "gcs_server") else daemons(case, "raylet")
     return Missing(raylets[0], asked) if raylets else None
 
 
 def dashboard_gone(case: Case) -> Missing | None:
-    """The dashboard's process is gone while the GCS beside it lives and answers."""
+    """The dashboard's process is gone while the GCS beside it lives and answers.
+
+    It was asked, so its address is known: of a raylet that was told so, and then it has served once.
+    """
     asked = is_silent(case, "dashboard")
-    if asked is None or is_silent(case, "gcs") is not None:
+    if asked is None or not asked["address"] or is_silent(case, "gcs") is not None:
         return None
-    return _missing(case, "dashboard", "dashboard", asked)
+    return _missing(case, "dashboard", asked)
 
 
-def _missing(case: Case, kind: str, role: str, asked: Event) -> Missing | None:
-    """A daemon whose log is here and whose process is not, where raylet or GCS of its machine live on."""
-    places = {source.node for source in case.sources if source.role == role}
+def _missing(case: Case, kind: str, asked: Event) -> Missing | None:
+    """A daemon of the head whose process is gone, where raylet or GCS live on beside the GCS's log."""
+    places = {source.node for source in case.sources if source.role == "gcs-out"}
     there = [e for e in daemons(case) if e.source.node in places]
     left = [e for e in there if e["kind"] in ("gcs_server", "raylet")]
     if not left or any(e["kind"] == kind for e in there):

@@ -223,7 +223,7 @@ def _failed(case: Case) -> _End | None:
 
 def _gone(case: Case) -> _End | None:
     """It ended without a word: its process is not there now, or the GCS long outlived it."""
-    missing = live.dashboard_gone(case) if case.of(SERVES.kind) else None
+    missing = live.dashboard_gone(case)
     orphaned = [] if case.of(SIGTERM.kind) else case.of(ORPHANED.kind)
     outlived = _outlived(case, orphaned[0]) if orphaned else None
     if missing is None and outlived is None:
@@ -241,8 +241,13 @@ def _gone(case: Case) -> _End | None:
     pid = int(orphaned[0]["dashboard_pid"]) if orphaned else None
     who = f" (pid {pid})" if pid else ""
     where = f" at {missing.asked['address']}" if missing and missing.asked["address"] else ""
+    how = (
+        "it was told to stop (SIGTERM)"
+        if case.of(SIGTERM.kind)
+        else "it was killed, or ended without a word"
+    )
     return _End(
-        f"The dashboard{who}{where} is gone: it was killed, or ended without a word",
+        f"The dashboard{who}{where} is gone: {how}",
         tuple(links),
         pid,
         _start_again("Find out what ended it, and start the head again"),
@@ -260,19 +265,17 @@ def _silent(case: Case) -> _End | None:
     """Its process is there, and does not answer though it once served."""
     asked = live.is_silent(case, "dashboard")
     running = live.daemons(case, "dashboard")
-    if asked is None or not running or not case.of(SERVES.kind) or live.is_silent(case, "gcs"):
+    stopped = live.stopped(case, "dashboard")
+    if asked is None or not running or live.is_silent(case, "gcs"):
         return None
-    if asked["outcome"] == "error":
-        return None  # it answered, if only that its GCS is slow
-    process, stopped = running[0], live.stopped(case, "dashboard")
+    if not stopped and (asked["outcome"] == "error" or not case.of(SERVES.kind)):
+        return None  # it answered, if only that its GCS is slow; or it serves nothing
+    process = running[0]
     pid, where = process.pid, f" at {asked['address']}" if asked["address"] else ""
-    timed_out = asked["outcome"] == "timeout"
-    how = (
-        f"no answer within {asked['seconds']} s"
-        if timed_out
-        else f"it was asked: {asked['outcome']}"
+    chain = (
+        Link(asked, f"it was asked, for {asked['seconds']} s: {asked['outcome']}"),
+        Link(process, f"its process is there, in state {process['state']}"),
     )
-    chain = (Link(asked, how), Link(process, f"its process is there, in state {process['state']}"))
     if stopped:
         what = f"The dashboard{where} (pid {pid}) is stopped by a signal (SIGSTOP)"
         return _End(what, chain, pid, (_go_on(pid),))
