@@ -156,6 +156,11 @@ def picture(case: Case) -> Picture | None:
     return Picture(looked.at, tuple(nodes), lost, holders, requests, tasks)
 
 
+def tasks_known(case: Case) -> bool:
+    """Whether the cluster was asked for its tasks: who is not among them waits no more."""
+    return live.looked(case, "tasks") is not None
+
+
 # ---------------------------------------------------------------- nodes
 
 
@@ -223,7 +228,7 @@ def _requests(case: Case, tasks: Iterable[Event], at: float) -> Iterator[Request
         by_shape.setdefault((needs, *more), []).extend(waiters)
     cut = _is_cut(case)
     found = [_request(shape, waiters, at, cut=cut) for shape, waiters in by_shape.items()]
-    if cut or live.looked(case, "tasks") is None:
+    if cut or not tasks_known(case):
         known = {resources.key(request.needs) for request in found}
         found += [r for r in _demands(case) if resources.key(r.needs) not in known]
     yield from sorted(

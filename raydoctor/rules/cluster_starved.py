@@ -181,7 +181,7 @@ def cluster_starved(case: Case) -> Iterator[Finding]:
         if not one.parents and (not one.at_work or one.age >= now.QUEUE):
             yield _live_finding(case, one, told)
     for told in by_needs.values():
-        if lasting := _lasting(case, told, live=seen is not None):
+        if lasting := _lasting(case, told, live=now.tasks_known(case)):
             yield _finding(case, resources.amounts(told[0]["needs"]), told, lasting)
     gave_up = waiting.gave_up(case)
     if not reports and gave_up:

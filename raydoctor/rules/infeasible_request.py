@@ -203,6 +203,28 @@ _NEEDS = {"CPU": 1, "GPU": 1}
             says=("5 requests ask for 2 GPU",),
         ),
         Example(
+            "live: there are more tasks than were collected; the raylets' demands name the rest",
+            {
+                **sample.tables(
+                    nodes=[_NODE_ROW], tasks=[sample.running(1, "train", {"CPU": 2})],
+                    demands=[{"kind": "task-or-actor", "shape": {"CPU": 2}, "count": 9000}, {"kind": "task-or-actor", "shape": {"GPU": 2}, "count": 1}],
+                ),
+                "live/live-tasks.json": sample.table("tasks", [sample.task(1, "train", {"CPU": 2})]).replace('"total": 1', '"total": 9001'),
+            },
+            roots=("infeasible-request",),
+            says=("1 request asks for 2 GPU",),
+        ),
+        Example(
+            "live: who asked for it has given up and gone",
+            {
+                "logs/raylet.out": _GPU, "logs/gcs_server.out": _REGISTERED, "logs/debug_state.txt": _state(""), "driver.log": _TIMEOUT,
+                **sample.tables(nodes=[_NODE_ROW], tasks=[]),
+            },
+            roots=("infeasible-request",),
+            consequences=("get-timeout",),
+            says=("no node has any GPU (the largest has 2 CPU and 25.2 GB memory): it was never scheduled",),
+        ),
+        Example(
             "live: it fits, by resources and by labels, and is only new",
             sample.tables(
                 nodes=[sample.node({"CPU": 2, "GPU": 1}, labels={"zone": "c"})],
@@ -212,8 +234,9 @@ _NEEDS = {"CPU": 1, "GPU": 1}
         Example(
             "live: an autoscaler starts a node that fits",
             {
+                "logs/gcs_server.out": _REGISTERED.replace("07:42", "13:48"),
                 "logs/monitor.log": "2026-11-21 13:48:56,805\tINFO autoscaler.py:408 -- :event_summary:Adding 1 node(s) of type gpu.\n",
-                "logs/raylet.out": "[2026-11-21 13:48:49,044 I 287 287] (raylet) main.cc:985: x\n",
+                "logs/raylet.out": _GPU.replace("07:42", "13:48"),
                 **sample.tables(nodes=[_NODE_ROW], tasks=[sample.task(1, "train", _NEEDS)]),
             },
         ),
@@ -234,14 +257,16 @@ _NEEDS = {"CPU": 1, "GPU": 1}
 def infeasible_request(case: Case) -> Iterator[Finding]:
     """One finding per request (its resources) that was never met."""
     seen = now.picture(case)
+    waiting_now = {resources.key(r.needs) for r in seen.requests} if seen else set()
     for request in _requests(case, seen):
         if request.live and seen:
             yield _finding(case, request, [node.total for node in seen.nodes], seen.lost)
-            continue
+        if resources.key(request.needs) in waiting_now:
+            continue  # the cluster's own word is newer than that of its logs
         nodes = waiting.totals(case, request.shown[0].at)
         fits = any(resources.fits(total, request.needs) for total in nodes)
         if not fits and _lasts(case, request):
-            yield _finding(case, request, nodes)
+            yield _finding(case, request, nodes, over=now.tasks_known(case))
 
 
 @dataclass(slots=True)
@@ -338,8 +363,10 @@ def _finding(
     request: _Request,
     nodes: list[resources.Needs],
     lost: Sequence[now.Node] = (),
+    *,
+    over: bool = False,
 ) -> Finding:
-    """`lost`: nodes that a live cluster no longer has."""
+    """`lost`: nodes that a live cluster no longer has; `over`: in it, nobody waits for this any more."""
     who, cancelled = _who(case, request)
     short = resources.short_of(nodes, request.needs) if nodes else []
     telling = waiting.one_role(request.autoscaler)
@@ -350,7 +377,7 @@ def _finding(
     many = count > 1 and request.live is not None
     fate = (
         f"{'they wait' if many else 'it waits'} for ever"
-        if severity == "error"
+        if severity == "error" and not over
         else "it was never scheduled"
     )
     lack = _lack(request, nodes, short)
