@@ -156,8 +156,13 @@ def _is_home(target: _HostPort, answer: _Answer, home: _Home) -> bool:
         return False
     if target.host == home.target.host:
         return True
-    peers = (answer.peer, home.answer.peer if home.answer else "")
-    return peers[0] == peers[1] != "" or all(_is_local(peer) for peer in peers)
+    if home.answer is None or not answer.peer:
+        return False
+    if answer.peer == home.answer.peer:
+        return True
+    # Two addresses of this machine: one GCS listens on all of them, or only on its own.
+    both = answer.answers and home.answer.answers
+    return both and _is_local(answer.peer) and _is_local(home.answer.peer)
 
 
 def _host_port(address: str) -> _HostPort | None:
