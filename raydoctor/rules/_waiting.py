@@ -285,11 +285,14 @@ def gave_up(case: Case) -> list[Event]:
     return [*timeouts, *case.of("driver.interrupted")]
 
 
-def severity(case: Case) -> Severity:
+def severity(case: Case, *, over: bool = False) -> Severity:
     """An error, unless the driver's own output is there, holds no exception, and the driver ended in good order.
 
-    A program may leave something unscheduled behind and still be content.
+    A program may leave something unscheduled behind and still be content. On a live cluster, where nobody
+    waits for it any more (`over`), what waits now comes first, unless a program failed for it.
     """
+    if over and not gave_up(case):
+        return "warning"
     seen = case.roles & set(DRIVER)
     content = _ended_in_order(case)
     raised = case.of("driver.exception", "driver.interrupted")

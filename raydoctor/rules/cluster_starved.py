@@ -182,7 +182,8 @@ def cluster_starved(case: Case) -> Iterator[Finding]:
             yield _live_finding(case, one, told)
     for told in by_needs.values():
         if lasting := _lasting(case, told, live=now.tasks_known(case)):
-            yield _finding(case, resources.amounts(told[0]["needs"]), told, lasting)
+            over = now.tasks_known(case)
+            yield _finding(case, resources.amounts(told[0]["needs"]), told, lasting, over=over)
     gave_up = waiting.gave_up(case)
     if not reports and gave_up:
         yield from _told_by_autoscaler(case, gave_up)
@@ -213,11 +214,11 @@ def _told_by_autoscaler(case: Case, gave_up: list[Event]) -> Iterator[Finding]:
     for event in waiting.one_role(case.of("request.claimed")):
         by_shape.setdefault(event["asked"], []).append(event)
     for shape, told in by_shape.items():
-        yield _finding(case, resources.python_amounts(shape)[0], told, gave_up)
+        yield _finding(case, resources.python_amounts(shape)[0], told, gave_up, over=False)
 
 
 def _finding(
-    case: Case, needs: resources.Needs, told: list[Event], lasting: list[Event]
+    case: Case, needs: resources.Needs, told: list[Event], lasting: list[Event], *, over: bool
 ) -> Finding:
     holders, dump = waiting.holders(case)
     holders = [h for h in holders if any(h.held.get(n) for n in needs)]
@@ -236,7 +237,7 @@ def _finding(
         caused_by=(Entity("autoscaler", "launch"),),
         subjects=tuple(Subject("actor" if h.is_actor else "task", None, h.name, h.pid) for h in holders[:10]),
         count=max(_waiters(told), 1),
-        severity=waiting.severity(case),
+        severity=waiting.severity(case, over=over),
         remedies=_remedies(holders, needs, total),
         covers=(*told, *claimed, *waiting.abandoned(case)),
     )  # fmt: skip

@@ -373,7 +373,7 @@ def _finding(
     told = [*request.raylets[:1], *telling[:1]]
     now_waiting = request.live.waiters if request.live else ()
     count = request.live.number if request.live else max(len(request.raylets), 1)
-    severity = "error" if request.live else waiting.severity(case)
+    severity = "error" if request.live else waiting.severity(case, over=over)
     many = count > 1 and request.live is not None
     fate = (
         f"{'they wait' if many else 'it waits'} for ever"

@@ -212,7 +212,7 @@ def placement_group_pending(case: Case) -> Iterator[Finding]:
             yield _live_finding(case, seen, found, logged.get(found.id))
     groups = [g for g in logged.values() if g.id not in pending and _lasts(case, g)]
     for group in groups:
-        yield _finding(case, group)
+        yield _finding(case, group, over=now.tasks_known(case))
     if not groups and not pending and not case.of("pg.registered"):
         yield from _told_by_autoscaler(case)
 
@@ -266,7 +266,7 @@ def _end(case: Case, group: _Group) -> float | None:
 # ---------------------------------------------------------------- findings
 
 
-def _finding(case: Case, group: _Group) -> Finding:
+def _finding(case: Case, group: _Group, *, over: bool) -> Finding:
     demands = [d for d in waiting.pending_groups(case) if d.strategy == group.strategy]
     demand = demands[0] if len(demands) == 1 else None
     lack = _Lack.of(case, group, demand)
@@ -284,7 +284,7 @@ def _finding(case: Case, group: _Group) -> Finding:
         ),
         explains=(Entity("pg", group.id), Entity("waiting", "cluster")),
         subjects=(Subject("pg", group.id, group.name or None),),
-        severity=waiting.severity(case),
+        severity=waiting.severity(case, over=over),
         remedies=_remedies(group.strategy, lack, _bundles(demand)),
         covers=(*group.waiters, *(e for e in case.of("request.no_node_type") if e["combined"] or e["gang"])),
     )  # fmt: skip
