@@ -310,7 +310,12 @@ def _live_finding(
             Link(found.event, f"{found.event['state']} for {found.age:.0f} s{f', by the GCS: {found.says}' if found.says else ''}"),
             *(Link(e, f"{now.name_of(e)} is to run in it, and waits") for e in found.waiters[:1]),
         ),
-        explains=(Entity("pg", found.id), Entity("waiting", "cluster"), *_waiters(found)),
+        # A group in a queue is not what others wait for.
+        explains=(
+            Entity("pg", found.id),
+            *_waiters(found),
+            *(() if found.at_work else (Entity("waiting", "cluster"),)),
+        ),
         caused_by=(*(Entity("node", n.id) for n in live_groups.missed(seen, found)), Entity("autoscaler", "launch")),
         subjects=(Subject("pg", found.id, found.name or None),),
         severity="info" if found.at_work else "error",
