@@ -1,0 +1,118 @@
+"""The tasks of a cluster, as its GCS, its workers and their owners know them: part of `gcs_tables`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from raydoctor.collect.programs import gcs_rows
+    from raydoctor.collect.programs.gcs_client import LIMIT, Gcs, Row, Table, first
+    from raydoctor.collect.programs.gcs_wire import Call, result
+else:  # a program finds what is beside it
+    import gcs_rows
+    from gcs_client import LIMIT, Gcs, Row, Table, first
+    from gcs_wire import Call, result
+
+
+LIMIT_WAITING = 1_000
+"""Tasks that wait, of each state: they are alike."""
+LIMIT_FAILED = 200
+LIMIT_AT_ONCE = 5_000
+"""Tasks that are not finished: more are asked for state by state."""
+_WAITING = ("PENDING_ARGS_AVAIL", "PENDING_NODE_ASSIGNMENT", "SUBMITTED_TO_WORKER")
+_EQUAL, _NOT_EQUAL = 0, 1
+
+
+def tasks(gcs: Gcs) -> Table:
+    """Tasks that are not finished, the last that failed, and those that run unknown to the GCS."""
+    replies = _task_replies(gcs)
+    names = gcs.of.common.TaskStatus
+    rows: dict[tuple[str, int], Row] = {}
+    for event in (event for each in replies for event in each.events_by_task):
+        if gcs_rows.is_finished(event, names):
+            continue
+        row = gcs_rows.task(event, names)
+        if row["type"] != "DRIVER_TASK":
+            rows[row["task_id"], row["attempt_number"]] = row
+    kept = _kept(list(rows.values())) + _lost(gcs, {row["task_id"] for row in rows.values()})
+    return Table(kept, max(len(kept), len(rows) + sum(max(0, r.num_truncated) for r in replies)))
+
+
+def _kept(rows: list[Row]) -> list[Row]:
+    by_state: dict[str, list[Row]] = {}
+    for row in sorted(rows, key=lambda row: row["creation_time_ms"] or 0):
+        by_state.setdefault(row["state"], []).append(row)
+    failed = sorted(by_state.pop("FAILED", []), key=lambda row: row["end_time_ms"] or 0)
+    limits = {"RUNNING": LIMIT}
+    return [
+        row
+        for state, group in by_state.items()
+        for row in group[: limits.get(state, LIMIT_WAITING)]
+    ] + failed[-LIMIT_FAILED:]
+
+
+def _task_call(gcs: Gcs, limit: int, state: str = "", others: tuple[str, ...] = ()) -> Call:
+    """Tasks in `state`, or in none of `others`, as far as this version can tell them apart.
+
+    A call costs 0.6 s where the GCS holds its 100,000 tasks, whatever it is asked for (2.60.0): it
+    copies them all, and then takes the last first.
+    """
+    filters = gcs.of.gcs.GetTaskEventsRequest.Filters
+    known = filters.DESCRIPTOR.fields_by_name
+    fields: dict[str, Any] = {"exclude_driver": True}
+    if "state_filters" in known:
+        wanted = [(_EQUAL, state)] if state else [(_NOT_EQUAL, other) for other in others]
+        fields["state_filters"] = [{"predicate": how, "state": name} for how, name in wanted]
+    else:  # Ray <= 2.40 cannot: all of them come, and are chosen from here
+        limit = -1
+    return gcs.call("TaskInfoGcsService", "GetTaskEvents", limit=limit, filters=filters(**fields))
+
+
+def _task_replies(gcs: Gcs) -> list[Any]:
+    """As few calls as tell of all: 100,000 that wait must not hide the one that runs."""
+
+    def ask(limits: dict[str, int]) -> list[Any]:
+        calls = [_task_call(gcs, limit, state) for state, limit in limits.items()]
+        others = ("FINISHED", "FAILED", "RUNNING", *limits)
+        calls.append(_task_call(gcs, LIMIT_AT_ONCE, others=others))
+        return [result(each) for each in [gcs.start(call) for call in calls]]
+
+    whole = gcs.ask(_task_call(gcs, LIMIT_AT_ONCE, others=("FINISHED",)))
+    if whole.num_truncated <= 0:
+        return [whole]
+    running, failed, waiting = ask({"RUNNING": LIMIT, "FAILED": LIMIT_FAILED})
+    if waiting.num_truncated <= 0:
+        return [running, failed, waiting]
+    return [running, failed, *ask(dict.fromkeys(_WAITING, LIMIT_WAITING))]
+
+
+def _lost(gcs: Gcs, known: set[str]) -> list[Row]:
+    """Tasks that a worker says it runs and the GCS does not know: events come late, and may be dropped."""
+    running = {}
+    for worker, reply, _ in gcs.stats():
+        for identifier in reply.running_task_ids if reply is not None else ():
+            if identifier.hex() not in known:
+                running[identifier.hex()] = (worker, reply.core_worker_stats)
+    if not running:
+        return []
+    owned = {row["task_id"]: row for row in owned_tasks(gcs).rows}
+    return [
+        {
+            **owned.get(identifier, {"task_id": identifier, "job_id": stats.job_id.hex()}),
+            "attempt_number": None,
+            "state": "RUNNING",
+            "worker_id": worker.worker_address.worker_id.hex(),
+            "worker_pid": worker.pid,
+            "node_id": gcs_rows.node_of(worker.worker_address),
+            "told_by": "worker",
+        }
+        for identifier, (worker, stats) in running.items()
+    ]
+
+
+def owned_tasks(gcs: Gcs) -> Table:
+    """What owners say of their tasks, as far as they are not finished."""
+    replies = [reply for _, reply, _ in gcs.stats(of_tasks=True) if reply is not None]
+    found = [each for reply in replies for each in reply.owned_task_info_entries]
+    rows = [gcs_rows.owned_task(each) for each in found]
+    return first([row for row in rows if row["state"] != "FINISHED"])
