@@ -414,8 +414,11 @@ def _holders(case: Case, tasks: tuple[Event, ...]) -> Iterator[Holder]:
     }
     busy |= {e["actor_id"] for e in running}
     at_work = {e["actor_id"] for e in running if e["task_id"] not in waiting}
-    active = {e["placement_group_id"] for e in running}
+    # A group whose members wait for their turn or are being started is in use.
+    active = {e["placement_group_id"] for e in tasks if e["state"] not in ("FINISHED", "FAILED")}
     for event in live.rows(case, "actors"):
+        if event["state"] in ("DEPENDENCIES_UNREADY", "PENDING_CREATION", "RESTARTING"):
+            active.add(event["placement_group_id"])
         if event["state"] == "ALIVE" and (held := amounts(event, "required_resources")):
             actor = event["actor_id"]
             calls = actor in busy

@@ -131,6 +131,15 @@ _OLD_REPORT = _REPORT.replace("{CPU: 1}", "{GPU: 10000}").replace("CPU: 20000", 
             says=("1 old placement group holds 1 of 1 GPU", "remove_placement_group"),
         ),
         Example(
+            "live: a placement group whose actors are being started keeps the GPU",
+            sample.tables(
+                nodes=[sample.node({"CPU": 2, "GPU": 1})], tasks=[sample.task(1, "train", {"GPU": 1})],
+                actors=[sample.actor(1, "Rank", {f"GPU_group_{'a' * 36}": 1}, state="PENDING_CREATION", placement_group_id="a" * 36)],
+                placement_groups=[{"placement_group_id": "a" * 36, "name": "ranks", "state": "CREATED",
+                                   "bundles": [{"node_id": sample.NODE, "unit_resources": {"GPU": 1}}]}],
+            ),
+        ),
+        Example(
             "live: the actors work; the tasks may be meant for later",
             sample.tables(nodes=[_TWO], tasks=[*_WAIT, sample.call(7, "Simulator.step", _SIM), sample.call(8, "Simulator.step", _SIM2)], actors=[_SIM, _SIM2]),
         ),
