@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from raydoctor import __version__
 from raydoctor.collect import agents_logs
-from raydoctor.collect.cluster import Cluster
+from raydoctor.collect.cluster import Cluster, Daemon
 from raydoctor.collect.table import FOLDER, Piece
 from raydoctor.model import Gap
 from raydoctor.rule import Signal
@@ -96,11 +96,11 @@ def collect(
     signals: Iterable[Signal] = (),
     tell: Tell = lambda done, total: None,
 ) -> Iterator[Piece | Gap]:
-    """Readings, files or gaps of these nodes (ids); those whose raylet runs here are left out.
+    """Readings, files or gaps of these nodes (ids); those whose logs are here are left out.
 
     `signals`: what is looked for there. Paths of pieces begin with the node's folder (`label`).
     """
-    wanted = [n for n in dict.fromkeys(nodes) if n not in cluster.node_ids]
+    wanted = elsewhere(cluster, nodes)
     if not wanted:
         return
     bounds = limits(timeout, len(wanted))
@@ -112,6 +112,33 @@ def collect(
             yield from round_.take(news)
             tell(len(wanted) - len(round_.open), len(wanted))
     yield from round_.unanswered()
+
+
+def elsewhere(cluster: Cluster, nodes: Iterable[str]) -> list[str]:
+    """Those of the nodes whose logs are not in the session's folder of this machine.
+
+    A raylet may run on this machine and write elsewhere: in a container it has files of its own.
+    """
+    apart = {
+        raylet.node_id
+        for raylet in cluster.of("raylet")
+        if not _is_same_place(cluster.session_dir, raylet)
+    }
+    here = {node for node in cluster.node_ids if node not in apart}
+    return [node for node in dict.fromkeys(nodes) if node not in here]
+
+
+def _is_same_place(session_dir: str, raylet: Daemon) -> bool:
+    """Whether a raylet's logs are those of the session's folder, as far as this user may know."""
+    theirs = raylet.session_dir or session_dir
+    try:
+        seen_there = os.stat(f"/proc/{raylet.pid}/root{theirs}/logs")
+    except OSError:
+        return True
+    try:
+        return os.path.samestat(seen_there, os.stat(f"{session_dir}/logs"))
+    except OSError:
+        return False
 
 
 def _request(
