@@ -14,7 +14,8 @@ from raydoctor import ids
 from raydoctor.case import Case
 from raydoctor.model import Event, Subject
 from raydoctor.rules import _live as live
-from raydoctor.rules import _live_waiting as now
+from raydoctor.rules import _live_holders as holding
+from raydoctor.rules import _live_rows as live_rows
 
 QUEUED = (
     "SUBMITTED_TO_WORKER",
@@ -63,7 +64,7 @@ def stuck(case: Case) -> dict[str, Stuck]:
     """Actors that wait for nobody but each other, by id."""
     tasks = live.rows(case, "tasks")
     running = [e for e in tasks if e["state"] == "RUNNING"]
-    waiting = now.in_ray_get(case, running)
+    waiting = holding.in_ray_get(case, running)
     found = _waiting_actors(running, waiting)
     children: dict[str, list[Event]] = {}
     for event in tasks:
@@ -85,7 +86,7 @@ def stuck(case: Case) -> dict[str, Stuck]:
     return {
         actor: Stuck(
             actor,
-            now.name_of(method).partition(".")[0],
+            live_rows.name_of(method).partition(".")[0],
             method.pid,
             method,
             children[method["task_id"]][0],

@@ -14,6 +14,8 @@ from raydoctor.case import Case
 from raydoctor.model import Event, Remedy
 from raydoctor.rules import _evidence as evidence
 from raydoctor.rules import _live as live
+from raydoctor.rules import _live_holders as holding
+from raydoctor.rules import _live_rows as live_rows
 from raydoctor.rules import _live_starved as starving
 from raydoctor.rules import _live_waiting as now
 from raydoctor.rules import _resources as resources
@@ -46,7 +48,7 @@ class Pending(NamedTuple):
     """There is no room even in an empty cluster."""
     homeless: tuple[Bundle, ...]
     """Bundles that find no room beside the holders (or at all, where it is infeasible)."""
-    holders: tuple[now.Holder, ...]
+    holders: tuple[holding.Holder, ...]
     at_work: bool
     """There would be no room either if those ended that run nothing."""
 
@@ -70,7 +72,7 @@ def of(case: Case, seen: now.Picture, logged: Mapping[str, str]) -> dict[str, Pe
 
 def _pending(case: Case, seen: now.Picture, event: Event, logged: str) -> Pending | None:
     bundles = [
-        Bundle(now.amounts_of(b.get("unit_resources")), _selectors(b))
+        Bundle(live_rows.amounts_of(b.get("unit_resources")), _selectors(b))
         for b in live.sequence(event, "bundles")
         if isinstance(b, dict) and not b.get("node_id")
     ]
@@ -164,7 +166,7 @@ def _unplaced(strategy: str, bundles: Sequence[Bundle], rooms: Sequence[_Room]) 
 
 
 def _takes(room: _Room, bundle: Bundle) -> bool:
-    return now.fits(room.left, bundle.needs) and now.bears(room.node, bundle.selectors)
+    return live_rows.fits(room.left, bundle.needs) and now.bears(room.node, bundle.selectors)
 
 
 def total(parts: Iterable[resources.Needs]) -> resources.Needs:
@@ -188,7 +190,7 @@ def missed(seen: now.Picture, pending: Pending) -> list[now.Node]:
 # ---------------------------------------------------------------- words
 
 
-def remove(holders: Iterable[now.Holder]) -> Iterator[Remedy]:
+def remove(holders: Iterable[holding.Holder]) -> Iterator[Remedy]:
     """Placement groups keep what is reserved until they are removed, used or not."""
     names = {h.id: h.name for h in holders if h.kind == "placement group"}
     if names:
@@ -221,5 +223,5 @@ def held(seen: now.Picture, pending: Pending) -> str:
     homeless, bundles = len(pending.homeless), evidence.many(len(pending.bundles), "bundle")
     finds = "find" if homeless > 1 else "finds"
     which = f"{homeless} of {bundles} {finds}" if len(pending.bundles) > 1 else "it finds"
-    hold = now.hold(pending.holders, shares, [pending.event], at_work=pending.at_work)
+    hold = holding.hold(pending.holders, shares, [pending.event], at_work=pending.at_work)
     return f"{which} no room: {hold}"

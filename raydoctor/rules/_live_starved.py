@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 from raydoctor.case import Case
 from raydoctor.model import Event
+from raydoctor.rules import _live_holders as holding
+from raydoctor.rules import _live_rows as live_rows
 from raydoctor.rules import _live_waiting as now
 from raydoctor.rules import _resources as resources
 
@@ -19,7 +21,7 @@ class Starved(NamedTuple):
     """Requests that wait for the same holders."""
 
     requests: tuple[now.Request, ...]
-    holders: tuple[now.Holder, ...]
+    holders: tuple[holding.Holder, ...]
     short: tuple[str, ...]
     """Resources of which there is not enough left."""
     total: resources.Needs
@@ -43,7 +45,7 @@ class Starved(NamedTuple):
     @property
     def needs(self) -> resources.Needs:
         """What the first ask for, without a placement group's names."""
-        return now.plain(self.requests[0].needs)
+        return live_rows.plain(self.requests[0].needs)
 
     @property
     def children(self) -> tuple[Event, ...]:
@@ -62,12 +64,14 @@ class Starved(NamedTuple):
     @property
     def hold(self) -> str:
         """`2 Simulator actors hold 2 of 2 CPU and run nothing`."""
-        held = {n: sum(now.plain(h.held).get(n, 0.0) for h in self.holders) for n in self.short}
+        held = {
+            n: sum(live_rows.plain(h.held).get(n, 0.0) for h in self.holders) for n in self.short
+        }
         shares = [resources.share(n, held[n], self.total.get(n, 0.0)) for n in self.short]
-        return now.hold(self.holders, shares, self.waiters, at_work=self.at_work)
+        return holding.hold(self.holders, shares, self.waiters, at_work=self.at_work)
 
 
-def left(node: now.Node, holders: Iterable[now.Holder]) -> dict[str, float]:
+def left(node: now.Node, holders: Iterable[holding.Holder]) -> dict[str, float]:
     """What a node has beside what these hold."""
     amounts = dict(node.total)
     for holder in holders:
@@ -94,10 +98,10 @@ def _starved(seen: now.Picture, request: now.Request) -> Starved | None:
     homes = [
         n
         for n in seen.nodes
-        if now.fits(n.total, request.needs) and now.bears(n, request.selectors)
+        if live_rows.fits(n.total, request.needs) and now.bears(n, request.selectors)
     ]
     rest = [left(n, seen.holders) for n in homes]
-    if not homes or any(now.fits(each, request.needs) for each in rest):
+    if not homes or any(live_rows.fits(each, request.needs) for each in rest):
         return None
     names = [
         n for n, amount in request.needs.items() if any(each.get(n, 0.0) < amount for each in rest)
@@ -107,8 +111,8 @@ def _starved(seen: now.Picture, request: now.Request) -> Starved | None:
         h for h in seen.holders if h.node in ids and any(h.held.get(name) for name in names)
     )
     at_work = [h for h in holders if h.busy and not h.waits]
-    needed = any(now.fits(left(n, at_work), request.needs) for n in homes)
-    plain = now.plain({name: request.needs[name] for name in names})
+    needed = any(live_rows.fits(left(n, at_work), request.needs) for n in homes)
+    plain = live_rows.plain({name: request.needs[name] for name in names})
     total = _in_group(homes, names) if request.group else _sum(homes, plain)
     return Starved((request,), holders, tuple(plain), total, not needed)
 
@@ -121,7 +125,7 @@ def _in_group(homes: list[now.Node], names: list[str]) -> resources.Needs:
     """What a placement group has of it."""
     found: dict[str, float] = {}
     for name in names:
-        for word in now.plain({name: 1.0}):
+        for word in live_rows.plain({name: 1.0}):
             found[word] = found.get(word, 0.0) + sum(n.total.get(name, 0.0) for n in homes)
     return found
 
@@ -156,7 +160,7 @@ def _parents(seen: now.Picture, one: Starved) -> tuple[Event, ...]:
     parents = {t: waiting[t] for e in one.waiters if (t := e["parent_task_id"]) in waiting}
     rest = [h for h in seen.holders if h.id not in stuck]
     needs = one.requests[0].needs
-    freed = any(now.fits(left(node, rest), needs) for node in seen.nodes)
+    freed = any(live_rows.fits(left(node, rest), needs) for node in seen.nodes)
     helped = any(
         e["state"] in now.UNDER_WAY
         and e["parent_task_id"] in parents

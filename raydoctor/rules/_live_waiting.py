@@ -1,26 +1,25 @@
-"""Who waits for resources and who holds them at this moment, by the tables of a live collection.
+"""Who waits for resources at this moment, and what there is, by the tables of a live collection.
 
 The state API (Ray 2.9 to 2.60) gives a task's state with its times, what it asks for, its parent; an actor's
 resources; a node's total. Resources of a placement group have its id in their name (`CPU_group_<id>`), for
-those who ask and on the nodes that have them, so that they compare like any others. Read on clusters of 2.9.3, 2.40 and 2.60:
-an actor keeps what it asked for as long as it lives; a task in `ray.get` gives back its CPUs only; the state
-API calls it RUNNING all the same, the metrics port (`ray-get`) says that it waits.
+those who ask and on the nodes that have them, so that they compare like any others. Read on clusters of
+2.9.3, 2.40 and 2.60.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from raydoctor import ids
 from raydoctor._pattern import pattern
 from raydoctor.case import Case
-from raydoctor.model import Entity, Event, Subject
+from raydoctor.model import Entity, Event
 from raydoctor.rules import _autoscaler as autoscaler
-from raydoctor.rules import _evidence as evidence
 from raydoctor.rules import _live as live
+from raydoctor.rules import _live_holders as holding
+from raydoctor.rules import _live_rows as rows
 from raydoctor.rules import _resources as resources
 
 AGE = 5.0
@@ -29,7 +28,6 @@ QUEUE = 60.0
 """Seconds after which a wait for actors that work is worth one, too."""
 LAUNCH = 600.0
 """Seconds that an autoscaler may take to start a node that fits."""
-_TOLERANCE = 1e-6
 _PENDING = "PENDING_NODE_ASSIGNMENT"
 UNDER_WAY = ("RUNNING", "SUBMITTED_TO_WORKER")
 
@@ -41,40 +39,6 @@ class Node(NamedTuple):
     total: resources.Needs
     labels: Mapping[str, str]
     event: Event
-
-
-class Holder(NamedTuple):
-    """Who keeps resources from others: an actor that lives, a task in `ray.get`, a placement group."""
-
-    kind: Literal["actor", "task", "placement group"]
-    id: str
-    name: str
-    pid: int | None
-    node: str
-    held: resources.Needs
-    busy: bool
-    """It runs something."""
-    waits: bool
-    """All that it runs waits in `ray.get` or `ray.wait`."""
-    event: Event
-
-    @property
-    def label(self) -> str:
-        """`Simulator (pid 812)`, `placement group ranks`."""
-        if self.kind == "placement group":
-            return f"placement group {self.name}"
-        return f"{self.name} (pid {self.pid})" if self.pid else self.name
-
-    @property
-    def does(self) -> str:
-        """What it does with what it holds."""
-        return "waits in ray.get" if self.waits else "is at work" if self.busy else "runs nothing"
-
-    @property
-    def subject(self) -> Subject:
-        """For reports."""
-        kind = "pg" if self.kind == "placement group" else self.kind
-        return Subject(kind, self.id, self.name or None, self.pid, self.node or None)
 
 
 class Request(NamedTuple):
@@ -95,7 +59,7 @@ class Request(NamedTuple):
     @property
     def plain(self) -> resources.Needs:
         """What they ask for, without a placement group's names."""
-        return plain(self.needs)
+        return rows.plain(self.needs)
 
     @property
     def asked(self) -> str:
@@ -130,7 +94,7 @@ class Picture:
     nodes: tuple[Node, ...]
     lost: tuple[Node, ...]
     """Nodes that are no longer alive."""
-    holders: tuple[Holder, ...]
+    holders: tuple[holding.Holder, ...]
     requests: tuple[Request, ...]
     tasks: tuple[Event, ...]
 
@@ -151,7 +115,7 @@ def picture(case: Case) -> Picture | None:
         return None
     tasks = tuple(live.rows(case, "tasks"))
     requests = tuple(_requests(case, tasks, looked.at))
-    holders = tuple(_holders(case, tasks))
+    holders = tuple(holding.holders(case, tasks))
     lost = tuple(_nodes(case, alive=False))
     return Picture(looked.at, tuple(nodes), lost, holders, requests, tasks)
 
@@ -173,26 +137,10 @@ def _nodes(case: Case, *, alive: bool) -> list[Node]:
         if (event["state"] == "DEAD") == alive:
             continue
         more = measured.get(node)
-        total = amounts(more, "total") if more else amounts(event, "resources_total")
+        total = rows.amounts(more, "total") if more else rows.amounts(event, "resources_total")
         labels = live.mapping(event, "labels") or (live.mapping(more, "labels") if more else {})
         found.append(Node(node, total, {k: str(v) for k, v in labels.items()}, event))
     return found
-
-
-def amounts(event: Event, name: str) -> resources.Needs:
-    """A field that maps resources to amounts."""
-    return amounts_of(live.mapping(event, name))
-
-
-def amounts_of(told: object) -> resources.Needs:
-    """An object of a row that maps resources to amounts."""
-    items = told.items() if isinstance(told, dict) else ()
-    return {name: float(v) for name, v in items if isinstance(v, (int, float)) and v}
-
-
-def fits(total: resources.Needs, needs: resources.Needs) -> bool:
-    """Whether there is enough; amounts have been added and taken away."""
-    return all(total.get(name, 0.0) >= amount - _TOLERANCE for name, amount in needs.items())
 
 
 _IN = pattern(r"(?P<no>!)?in\((?P<values>.*)\)")
@@ -224,7 +172,9 @@ def _requests(case: Case, tasks: Iterable[Event], at: float) -> Iterator[Request
         as_written.setdefault(key, []).append((_since(event), event))
     by_shape: dict[tuple[str, ...], list[tuple[float | None, Event]]] = {}
     for (written, *more), waiters in as_written.items():
-        needs = json.dumps(sorted(amounts(waiters[0][1], _SHAPE[0]).items())) if written else "[]"
+        needs = (
+            json.dumps(sorted(rows.amounts(waiters[0][1], _SHAPE[0]).items())) if written else "[]"
+        )
         by_shape.setdefault((needs, *more), []).extend(waiters)
     cut = _is_cut(case)
     found = [_request(shape, waiters, at, cut=cut) for shape, waiters in by_shape.items()]
@@ -263,7 +213,7 @@ def _is_cut(case: Case) -> bool:
 def _demands(case: Case) -> Iterator[Request]:
     """What raylets say is asked for, by shape and without names: nothing of it is cut off."""
     for event in live.rows(case, "demands"):
-        needs = amounts(event, "shape")
+        needs = rows.amounts(event, "shape")
         if event["kind"] == "task-or-actor" and not any("_group_" in name for name in needs):
             told = [_selector(s) for s in live.sequence(event, "label_selectors") if s]
             yield Request(needs, tuple(s for s in told if s), "", (event,), None)
@@ -319,162 +269,14 @@ def _since(event: Event) -> float | None:
     return int(times[-1]) / 1000 if times else None
 
 
-def plain(needs: resources.Needs) -> resources.Needs:
-    """Amounts without a placement group's names: `CPU_group_0_<id>` is CPU, `bundle_group_<id>` nothing."""
-    found: dict[str, float] = {}
-    for name, amount in needs.items():
-        word = name.partition("_group_")[0]
-        if word != "bundle" or word == name:
-            found[word] = max(found.get(word, 0.0), amount)
-    return found
-
-
 def who(waiters: Iterable[Event]) -> str:
     """`3 train tasks and 1 Evaluator actor`."""
     counts: dict[tuple[str, str], int] = {}
     for event in waiters:
         is_actor = not event["task_id"] or event["type"] == "ACTOR_CREATION_TASK"
-        key = (_named(event), "request" if event["shape"] else "actor" if is_actor else "task")
+        key = (rows.named(event), "request" if event["shape"] else "actor" if is_actor else "task")
         counts[key] = counts.get(key, 0) + (live.whole(event, "count") or 1)
-    return _listed(counts)
-
-
-def name_of(event: Event) -> str:
-    """A task's function, an actor's class; a demand has no name."""
-    return _named(event) or "a request"
-
-
-def _named(event: Event) -> str:
-    name = event["class_name"] or event["func_or_class_name"] or event["name"]
-    return name.removesuffix(".__init__")
-
-
-def each_once(holders: Iterable[Holder]) -> list[Holder]:
-    """A placement group holds something on several nodes: with all of it."""
-    found: dict[str, Holder] = {}
-    for holder in holders:
-        held = dict(found[holder.id].held) if holder.id in found else {}
-        for name, amount in holder.held.items():
-            held[name] = held.get(name, 0.0) + amount
-        found[holder.id] = holder._replace(held=held)
-    return list(found.values())
-
-
-def held_by(holders: Iterable[Holder]) -> str:
-    """`2 Simulator actors and 1 plan task`."""
-    counts: dict[tuple[str, str], int] = {}
-    for key in {(h.kind, h.id): (h.name, h.kind) for h in holders}.values():
-        counts[key] = counts.get(key, 0) + 1
-    return _listed(counts)
-
-
-def hold(
-    holders: Sequence[Holder], shares: Iterable[str], waiters: Iterable[Event], *, at_work: bool
-) -> str:
-    """`2 Simulator actors of job 1 hold 2 of 2 CPU, and run nothing`; whose they are, if not the waiters'."""
-    many = len({h.id for h in holders}) > 1
-    does = ""
-    if at_work:
-        does = f", and {'are' if many else 'is'} at work"
-    elif not any(h.busy for h in holders):
-        does = f", and {'run' if many else 'runs'} nothing"
-    jobs, own = {_job(h.event) for h in holders} - {""}, {_job(e) for e in waiters} - {""}
-    whose = ""
-    if jobs and own and not jobs & own:
-        whose = f" of job {ids.job_number(min(jobs))}" if len(jobs) == 1 else " of other jobs"
-    return f"{held_by(holders)}{whose} {'hold' if many else 'holds'} {' and '.join(shares)}{does}"
-
-
-def _job(event: Event) -> str:
-    return event["job_id"] or event["creator_job_id"]
-
-
-def _listed(counts: Mapping[tuple[str, str], int], most: int = 3) -> str:
-    items = sorted(counts.items(), key=lambda item: -item[1])
-    words = [evidence.many(n, f"{name} {kind}".strip()) for (name, kind), n in items[:most]]
-    rest = sum(n for _, n in items[most:])
-    words += [f"{rest} more"] if rest else []
-    return " and ".join(part for part in (", ".join(words[:-1]), *words[-1:]) if part)
-
-
-# ---------------------------------------------------------------- who holds
-
-
-def _holders(case: Case, tasks: tuple[Event, ...]) -> Iterator[Holder]:
-    """Actors that live, placement groups, and tasks in `ray.get`.
-
-    A task that works is none of them: it ends, and gives back what it holds.
-    """
-    running = [e for e in tasks if e["state"] == "RUNNING"]
-    waiting = in_ray_get(case, running)
-    busy = {
-        e["actor_id"]
-        for e in live.rows(case, "worker-stats")
-        if live.sequence(e, "running_task_ids")
-    }
-    busy |= {e["actor_id"] for e in running}
-    at_work = {e["actor_id"] for e in running if e["task_id"] not in waiting}
-    # A group whose members wait for their turn or are being started is in use.
-    active = {e["placement_group_id"] for e in tasks if e["state"] not in ("FINISHED", "FAILED")}
-    for event in live.rows(case, "actors"):
-        if event["state"] in ("DEPENDENCIES_UNREADY", "PENDING_CREATION", "RESTARTING"):
-            active.add(event["placement_group_id"])
-        if event["state"] == "ALIVE" and (held := amounts(event, "required_resources")):
-            actor = event["actor_id"]
-            calls = actor in busy
-            waits = calls and actor not in at_work and any(e["actor_id"] == actor for e in running)
-            if calls:
-                active.add(event["placement_group_id"])
-            yield Holder(
-                "actor", actor, event["class_name"], event.pid, event["node_id"], held, calls, waits, event
-            )  # fmt: skip
-    for event in running:
-        held = amounts(event, "required_resources")
-        held = {n: v for n, v in held.items() if n.partition("_group_")[0] != "CPU"}
-        if event["task_id"] in waiting and event["type"] == "NORMAL_TASK" and held:
-            yield Holder(
-                "task", event["task_id"], name_of(event), event.pid, event["node_id"], held, True, True, event
-            )  # fmt: skip
-    yield from _groups(case, active)
-
-
-def _groups(case: Case, active: set[str]) -> Iterator[Holder]:
-    """What each group keeps on each node; what its members hold has other names."""
-    for event in live.rows(case, "placement-groups"):
-        kept: dict[str, dict[str, float]] = {}
-        for bundle in live.sequence(event, "bundles"):
-            if node := bundle.get("node_id"):
-                of_node = kept.setdefault(node, {})
-                for name, amount in amounts_of(bundle.get("unit_resources")).items():
-                    of_node[name] = of_node.get(name, 0.0) + amount
-        if event["state"] == "CREATED":
-            group = event["placement_group_id"]
-            name = event["name"] or evidence.short(group)
-            for node, held in kept.items():
-                yield Holder(
-                    "placement group", group, name, None, node, held, group in active, False, event
-                )  # fmt: skip
-
-
-_WAITS = ("RUNNING_IN_RAY_GET", "RUNNING_IN_RAY_WAIT")
-
-
-def in_ray_get(case: Case, running: Iterable[Event]) -> set[str]:
-    """Ids of the running tasks that all, function by function, wait in `ray.get` or `ray.wait`.
-
-    The metrics count by function; where only some of a function's tasks wait, nobody knows which.
-    """
-    counts: dict[tuple[str, str], int] = {}
-    for event in live.rows(case, "ray-get"):
-        if event["state"] in _WAITS:
-            key = (event["job_id"], event["name"])
-            counts[key] = counts.get(key, 0) + (live.whole(event, "count") or 0)
-    by_function: dict[tuple[str, str], list[str]] = {}
-    for event in running if counts else ():
-        names = (event["func_or_class_name"], event["name"])
-        told = next((n for n in names if (event["job_id"], n) in counts), "")
-        by_function.setdefault((event["job_id"], told), []).append(event["task_id"])
-    return {t for key, ids in by_function.items() if counts.get(key, 0) >= len(ids) for t in ids}
+    return rows.listed(counts)
 
 
 # ---------------------------------------------------------------- what may still come
@@ -484,7 +286,7 @@ def expected(case: Case, needs: resources.Needs, age: float) -> bool:
     """Whether an autoscaler is about to start a node that fits: it has a type for it, or has said so."""
     if age >= LAUNCH:
         return False
-    if any(fits(each.holds, needs) for each in autoscaler.node_types(case)):
+    if any(rows.fits(each.holds, needs) for each in autoscaler.node_types(case)):
         return True
     at = max((e.at for e in case.of("live.table") if e.at is not None), default=None)
     added = [e for e in case.of("autoscaler.adding") if e.at is not None and at is not None]

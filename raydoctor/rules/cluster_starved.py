@@ -39,6 +39,8 @@ from raydoctor.rules import _autoscaler as autoscaler
 from raydoctor.rules import _evidence as evidence
 from raydoctor.rules import _live_examples as sample
 from raydoctor.rules import _live_groups as live_groups
+from raydoctor.rules import _live_holders as holding
+from raydoctor.rules import _live_rows as live_rows
 from raydoctor.rules import _live_starved as starving
 from raydoctor.rules import _live_waiting as now
 from raydoctor.rules import _resources as resources
@@ -256,8 +258,8 @@ def _live_finding(case: Case, one: starving.Starved, told: list[Event]) -> Findi
     return Finding(
         f"{one.wait}, which would fit, but {one.hold}",
         (
-            *(Link(h.event, f"{h.label} holds {resources.describe(now.plain(h.held))} and {h.does}") for h in now.each_once(one.holders)[:2]),
-            *(Link(r.waiters[0], f"{now.name_of(r.waiters[0])} has waited {r.age or 0.0:.0f} s for {r.asked}") for r in one.requests[:2]),
+            *(Link(h.event, f"{h.label} holds {resources.describe(live_rows.plain(h.held))} and {h.does}") for h in holding.each_once(one.holders)[:2]),
+            *(Link(r.waiters[0], f"{live_rows.name_of(r.waiters[0])} has waited {r.age or 0.0:.0f} s for {r.asked}") for r in one.requests[:2]),
             *(Link(e, "the raylet says so, too: nobody has it free") for e in told[:1]),
         ),
         explains=(
@@ -265,7 +267,7 @@ def _live_finding(case: Case, one: starving.Starved, told: list[Event]) -> Findi
             *(entity for r in one.requests for entity in r.entities), *_ids(told),
         ),
         caused_by=(Entity("autoscaler", "launch"),),
-        subjects=tuple(h.subject for h in now.each_once(one.holders)[:10]),
+        subjects=tuple(h.subject for h in holding.each_once(one.holders)[:10]),
         count=len(one.waiters),
         severity="warning" if one.at_work else "error",
         remedies=(*live_groups.remove(one.holders), *_remedies(_as_dumped(one), one.needs, one.total)),
@@ -277,7 +279,9 @@ def _as_dumped(one: starving.Starved) -> list[waiting.Holder]:
     """The holders as a raylet's dump would list them."""
     return [
         waiting.Holder(
-            f"{h.name}.__init__" if h.kind == "actor" else h.name, h.pid or 0, now.plain(h.held)
+            f"{h.name}.__init__" if h.kind == "actor" else h.name,
+            h.pid or 0,
+            live_rows.plain(h.held),
         )
         for h in one.holders
         if h.kind != "placement group"

@@ -39,6 +39,7 @@ from raydoctor.rule import Example, rule
 from raydoctor.rules import _autoscaler as autoscaler
 from raydoctor.rules import _evidence as evidence
 from raydoctor.rules import _live_examples as sample
+from raydoctor.rules import _live_rows as live_rows
 from raydoctor.rules import _live_waiting as now
 from raydoctor.rules import _resources as resources
 from raydoctor.rules import _waiting as waiting
@@ -315,7 +316,8 @@ def _unmet(case: Case, seen: now.Picture) -> Iterator[now.Request]:
     for request in seen.requests:
         age = now.AGE if request.age is None else request.age
         fits = any(
-            now.fits(n.total, request.needs) and now.bears(n, request.selectors) for n in seen.nodes
+            live_rows.fits(n.total, request.needs) and now.bears(n, request.selectors)
+            for n in seen.nodes
         )
         late = age >= now.AGE and seen.newest >= now.AGE
         if not fits and late and not request.group and not now.expected(case, request.needs, age):
@@ -387,7 +389,7 @@ def _finding(
             *(Link(e, f"{e['function']} ran before, and is to be run again") for e in waiting.retries(case, request.needs)[:1]),
             *(Link(e, _shows(e, request.needs)) for e in told),
             *(Link(e, "still asked for later") for e in telling[-1:] if len(telling) > 1),
-            *(Link(e, f"{now.name_of(e)} waits for {_what(request)}{_since(request)}") for e in now_waiting[:1]),
+            *(Link(e, f"{live_rows.name_of(e)} waits for {_what(request)}{_since(request)}") for e in now_waiting[:1]),
             *(Link(e, f"never created: {e['name']} was cancelled while it waited") for e in cancelled[:1]),
         ),
         explains=(*_entities(request), Entity("waiting", "cluster")),
@@ -412,7 +414,7 @@ def _subjects(told: list[Event]) -> tuple[Subject, ...]:
         Subject(
             "actor" if e["actor_id"] or e["class_name"] else "task",
             e["actor_id"] or e["task_id"] or ids.actor_of_task(e["task"]) or e["task"],
-            now.name_of(e) if e["task_id"] or e["actor_id"] else e["name"],
+            live_rows.name_of(e) if e["task_id"] or e["actor_id"] else e["name"],
         )
         for e in known[:10]
     )
@@ -471,7 +473,7 @@ def _asked(message: str) -> frozenset[tuple[str, float]]:
 
 def _lack(request: _Request, nodes: list[resources.Needs], short: list[str]) -> str:
     needs = request.needs
-    if request.live and request.live.selectors and any(now.fits(t, needs) for t in nodes):
+    if request.live and request.live.selectors and any(live_rows.fits(t, needs) for t in nodes):
         return "no node that has it bears such labels" if needs else "no node bears such labels"
     if not nodes:
         return "no node of the cluster has that"
@@ -519,7 +521,7 @@ def _not_provided(request: _Request) -> tuple[Entity, ...]:
 def _lost_nodes(case: Case, request: _Request, lost: Sequence[now.Node]) -> tuple[Entity, ...]:
     """Nodes that died before: a cause if such a request had been met (its retry shows it) or they had what it asks."""
     if request.live:
-        fitting = [n for n in lost if now.fits(n.total, request.needs)]
+        fitting = [n for n in lost if live_rows.fits(n.total, request.needs)]
         return tuple(Entity("node", n.id) for n in fitting if now.bears(n, request.live.selectors))
     first = request.shown[0].at
     if first is None:

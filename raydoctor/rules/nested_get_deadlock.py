@@ -42,6 +42,7 @@ from raydoctor.rules import _calls as calls
 from raydoctor.rules import _evidence as evidence
 from raydoctor.rules import _live as live
 from raydoctor.rules import _live_examples as sample
+from raydoctor.rules import _live_rows as live_rows
 from raydoctor.rules import _live_starved as starving
 from raydoctor.rules import _live_waiting as now
 from raydoctor.rules import _resources as resources
@@ -329,9 +330,9 @@ def _live_finding(case: Case, one: starving.Starved) -> Finding:
         f"{evidence.many(held.count, f'{evidence.join_names(held.names)} {kind}')} hold{'' if many else 's'} {shares} and "
         f"wait{'' if many else 's'} for tasks of their own that can never start: {one.wait}",
         (
-            *(Link(h.event, f"{h.label} holds {resources.describe(now.plain(h.held))} and {h.does}") for h in one.holders[:2] if h.waits),
+            *(Link(h.event, f"{h.label} holds {resources.describe(live_rows.plain(h.held))} and {h.does}") for h in one.holders[:2] if h.waits),
             *(Link(e, f"by the metrics of its node, {e['count']} {e['name']} in ray.get or ray.wait") for e in _gets(case, one)[:1]),
-            *(Link(e, f"{now.name_of(e)} waits for {_awaited(e, one)}; its parent is {_parent(e, one)}") for e in one.children[:2]),
+            *(Link(e, f"{live_rows.name_of(e)} waits for {_awaited(e, one)}; its parent is {_parent(e, one)}") for e in one.children[:2]),
             *(Link(e, "requests that would fit, and nobody to give way") for e in told[:1]),
         ),
         explains=(
@@ -350,7 +351,7 @@ def _live_finding(case: Case, one: starving.Starved) -> Finding:
 def _held_live(one: starving.Starved) -> _Holders:
     """Of what is short, the resource that those who wait hold most of."""
     found = [h for h in one.holders if h.waits]
-    held = {n: [now.plain(h.held).get(n, 0.0) for h in found] for n in one.short}
+    held = {n: [live_rows.plain(h.held).get(n, 0.0) for h in found] for n in one.short}
     name = max(held, key=lambda n: sum(held[n]) / one.total[n] if one.total.get(n) else 0.0)
     return _Holders(
         tuple(dict.fromkeys(h.name for h in found)),

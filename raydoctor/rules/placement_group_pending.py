@@ -37,6 +37,8 @@ from raydoctor.rules import _autoscaler as autoscaler
 from raydoctor.rules import _evidence as evidence
 from raydoctor.rules import _live_examples as sample
 from raydoctor.rules import _live_groups as live_groups
+from raydoctor.rules import _live_holders as holding
+from raydoctor.rules import _live_rows as live_rows
 from raydoctor.rules import _live_waiting as now
 from raydoctor.rules import _resources as resources
 from raydoctor.rules import _waiting as waiting
@@ -306,9 +308,9 @@ def _live_finding(
         f"Placement group {found.name or evidence.short(found.id)} ({told}) waits: {lack.words}{awaited}",
         (
             *(Link(logged.registered, "the GCS registers it, and never reports it as created") for _ in (1,) if logged),
-            *(Link(h.event, f"{h.label} holds {resources.describe(now.plain(h.held))} and {h.does}") for h in now.each_once(found.holders)[:2]),
+            *(Link(h.event, f"{h.label} holds {resources.describe(live_rows.plain(h.held))} and {h.does}") for h in holding.each_once(found.holders)[:2]),
             Link(found.event, f"{found.event['state']} for {found.age:.0f} s{f', by the GCS: {found.says}' if found.says else ''}"),
-            *(Link(e, f"{now.name_of(e)} is to run in it, and waits") for e in found.waiters[:1]),
+            *(Link(e, f"{live_rows.name_of(e)} is to run in it, and waits") for e in found.waiters[:1]),
         ),
         # A group in a queue is not what others wait for.
         explains=(
