@@ -52,6 +52,8 @@ _NOT_ERRORS = (
     "    @ ",
     "*** SIGTERM received",  # a driver that was told to end
     "Actor with class name: '",  # may restart though its arguments are large: Data and Train do it
+    # A second cluster on the machine, both in good health (2.60).
+    "An exception occurred while starting the metrics server.",
     "Report event failed: ",  # an agent (2.50) that knows the dashboard's address too late
 )
 

@@ -115,6 +115,7 @@ SHAPES: tuple[_Shape, ...] = (
         "dashboard", rf"dashboard(?:_[A-Za-z]+)?{_ROT}\.(?:log|out|err)", "dashboard_JobHead.log"
     ),
     _shape("log-monitor", rf"log_monitor{_ROT}\.(?:log|out|err)", "log_monitor.err"),
+    _shape("start-block", rf"ray_process_exit{_ROT}\.log", "ray_process_exit.log"),
     _shape("monitor", rf"monitor{_ROT}\.(?:log|out|err)", "monitor.log"),
     _shape(
         "client-server",

@@ -1,0 +1,206 @@
+"""`ray start --block` ended a whole node, because one of the node's daemons had ended.
+
+## What you see
+A node, often the head and with it the cluster, is gone in a second: raylet and GCS end without a word in their
+logs. In `ray_process_exit.log` (Ray 2.54 and later), and on the output of `ray start --block` (`kubectl logs`, KubeRay
+starts every node so; all versions): `Some Ray subprocesses exited unexpectedly:`, and which.
+
+## Why
+`ray start --block` looks at its processes once a second. Where one has ended with a code that is neither 0 nor
+SIGTERM's, it kills all others with SIGKILL and exits with 1 (`scripts/scripts.py`, 2.9 to 2.60), so that whatever
+started it (Kubernetes, systemd) starts the node anew. The daemon that ended first is the story: a dashboard that the
+kernel's OOM killer took ends a head this way.
+
+## Confirm
+- `cat /tmp/ray/session_latest/logs/ray_process_exit.log`; `kubectl logs --previous POD`.
+- The last lines of that daemon's own log; `dmesg -T | grep -i 'killed process'`.
+
+## Fix
+Keep that daemon alive: memory for it (`ray start --head --num-cpus=0`, so that no task runs on the head), and what its own
+log says. The restart itself is as it should be.
+
+## Not this when
+The daemon was the raylet or the GCS itself (`raylet-died`, `gcs-died`): then the others would have ended anyway. The node
+was stopped by SIGTERM (`ray-stopped`).
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from raydoctor._pattern import pattern
+from raydoctor.case import Case
+from raydoctor.model import Entity, Event, Finding, Link, Remedy, Severity, Subject
+from raydoctor.rule import Example, Signal, rule
+from raydoctor.rules import _evidence as evidence
+from raydoctor.signals import LOCAL_RAYLET_FAILED, NODE_REGISTERED, RAYLET_STARTED
+
+_DOC = "https://docs.ray.io/en/latest/cluster/kubernetes/user-guides/config.html"
+_CENTRAL = ("raylet", "gcs_server")
+_DAEMONS = r"(?:gcs_server|raylet|dashboard|log_monitor|monitor|ray_client_server|reporter|reaper|redis_server|\w*agent\w*)"
+
+EXITED = (
+    Signal(
+        "block.exited", "Some Ray subprocesses exited unexpectedly:",
+        r"Some Ray subprocesses exited unexpectedly:\n(?P<daemons>.*)", ("start-block",),
+        "Some Ray subprocesses exited unexpectedly:\n  dashboard [exit code=-9 (signal 9)]", extent="record",
+    ),
+    Signal(
+        "block.exited", " [exit code=", rf"^(?:\S+ \S+ ERR scripts\.py:\d+ -- )?\s*(?P<daemons>{_DAEMONS} \[exit code=-?\d+\])",
+        ("driver",), "2026-11-21 14:49:15,419 ERR scripts.py:87 -- dashboard [exit code=-9]", with_header=True,
+    ),
+)  # fmt: skip
+"""The file since Ray 2.54, the output of `ray start --block` since 2.9."""
+
+_DAEMON = pattern(r"(?P<name>\w+) \[exit code=(?P<code>-?\d+|None)")
+
+_HEADER = "2026-11-21 14:49:15,419\tERROR scripts.py:100 -- "
+_TOLD = f"{_HEADER}{EXITED[0].sample}\n"
+_RAYLET = f"[2026-11-21 14:48:54,100 I 305 305] (raylet) main.cc:1: {RAYLET_STARTED.sample}\n"
+_GCS = f"[2026-11-21 14:48:54,200 I 13 25] (gcs_server) gcs_node_manager.cc:1: {NODE_REGISTERED[0].sample}\n"
+_SEEN = f"[2026-11-21 14:49:15,300 C 379 379] core_worker.cc:1: {LOCAL_RAYLET_FAILED.sample}\n"
+_CONSOLE = (
+    "2026-11-21 14:49:15,419\tERR scripts.py:1307 -- Some Ray subprocesses exited unexpectedly:\n"
+    f"{EXITED[1].sample}\n2026-11-21 14:49:15,420\tERR scripts.py:1315 -- Remaining processes will be killed.\n"
+)
+
+
+class _Daemon(NamedTuple):
+    name: str
+    code: int
+
+    @property
+    def end(self) -> str:
+        """`was killed by SIGKILL`."""
+        if self.code >= 0:
+            return f"exited with code {self.code}"
+        try:
+            return f"was killed by {signal.Signals(-self.code).name}"
+        except ValueError:
+            return f"was killed by signal {-self.code}"
+
+
+@rule(
+    tier="root",
+    severity="critical",
+    rank=8,
+    looks_for=(*EXITED, RAYLET_STARTED, *NODE_REGISTERED, LOCAL_RAYLET_FAILED),
+    examples=(
+        Example(
+            "the dashboard of a head is killed",
+            {"logs/ray_process_exit.log": _TOLD, "logs/raylet.out": _RAYLET, "logs/gcs_server.out": _GCS},
+            roots=("block-ended-node",),
+            says=("dashboard", "was killed by SIGKILL", "ended the head"),
+        ),
+        Example(
+            "only the output of `ray start --block` is left",
+            {"driver.log": _CONSOLE},
+            roots=("block-ended-node",),
+            says=("dashboard", "was killed by SIGKILL"),
+        ),
+        Example(
+            "the raylet itself ended first",
+            {
+                "logs/ray_process_exit.log": _TOLD.replace("dashboard", "raylet"),
+                "logs/raylet.out": _RAYLET,
+                "logs/gcs_server.out": _GCS,
+                f"logs/python-core-worker-{'cd09fc46' * 7}_379.log": _SEEN,
+            },
+            roots=("raylet-died",),
+        ),
+        Example(
+            "a user's program reports exit codes of its own",
+            {"driver.log": "dashboard [exit code=0]\nstep train [exit code=-9]\nexporter [exit code=1]\n"},
+        ),
+    ),
+)  # fmt: skip
+def block_ended_node(case: Case) -> Iterator[Finding]:
+    """One finding per node that ended this way."""
+    told: dict[str, Event] = {}
+    for event in case.of("block.exited"):
+        daemons = _daemons(event)
+        if daemons and not any(d.name in _CENTRAL for d in daemons):
+            told.setdefault(event.source.node, event)
+    for event in told.values():
+        yield _finding(case, event, _daemons(event))
+
+
+def _daemons(event: Event) -> list[_Daemon]:
+    """Who had ended, with a code that is neither 0 nor that of SIGTERM, as `ray start` counts."""
+    found = [
+        _Daemon(match["name"], int(match["code"]))
+        for match in _DAEMON.finditer(event["daemons"])
+        if match["code"] != "None"
+    ]
+    return [
+        d for d in found if d.code not in (0, signal.SIGTERM, -signal.SIGTERM, 128 + signal.SIGTERM)
+    ]
+
+
+def _finding(case: Case, event: Event, daemons: list[_Daemon]) -> Finding:
+    nodes = _nodes(case, event)
+    is_head = _is_head(case, event)
+    ends = " and ".join(f"its {d.name} {d.end}" for d in daemons)
+    where = evidence.join_names(case.ledger.node_ips.get(n, "") for n in nodes)
+    what = (
+        "the head, and with it the cluster" if is_head else f"node {where}" if where else "a node"
+    )
+    severity: Severity = "critical" if is_head or not nodes else "error"
+    return Finding(
+        f"`ray start --block` ended {what}: {ends}, and Ray then kills all other processes of the node",
+        (Link(event, f"{daemons[0].name} {daemons[0].end}; the rest was killed"), *_seen_by_others(case, event)),
+        explains=(
+            Entity("block", event.source.node or event.source.path),
+            *(Entity(kind, node) for node in nodes for kind in ("raylet", "node")),
+            *((Entity("raylet", "local"),) if not nodes else ()),
+            *((Entity("gcs", "gcs"),) if is_head else ()),
+            *(Entity("job", j.id) for j in case.ledger.jobs.values() if is_head and j.ended is None),
+            *((Entity("dashboard", "head"),) if any(d.name == "dashboard" for d in daemons) else ()),
+        ),
+        caused_by=tuple(Entity("daemon", d.name) for d in daemons),
+        subjects=tuple(Subject("daemon", None, d.name) for d in daemons),
+        severity=severity,
+        remedies=_remedies(daemons),
+        covers=tuple(case.of("block.exited")),
+    )  # fmt: skip
+
+
+def _nodes(case: Case, event: Event) -> list[str]:
+    """The nodes whose raylet wrote its log beside this file."""
+    return [e["node"] for e in case.of("raylet.started") if e.source.node == event.source.node]
+
+
+def _is_head(case: Case, event: Event) -> bool:
+    return any(s.role == "gcs-out" and s.node == event.source.node for s in case.sources)
+
+
+def _seen_by_others(case: Case, event: Event) -> Iterator[Link]:
+    """A process that saw its raylet go, at that moment."""
+    for seen in case.near(event, "raylet.seen_dead", "gcs.lost", before=3, after=30)[:1]:
+        yield Link(seen, "another process of the cluster sees it go")
+
+
+def _remedies(daemons: list[_Daemon]) -> tuple[Remedy, ...]:
+    name = daemons[0].name
+    log = {"gcs_server": "gcs_server.out", "ray_client_server": "ray_client_server.err"}.get(
+        name, f"{name}.log"
+    )
+    return (
+        Remedy(
+            f"Find out what ended the {name}",
+            (
+                f"tail -50 /tmp/ray/session_latest/logs/{log}",
+                f"dmesg -T | grep -iE 'killed process|{name}'   # SIGKILL: the kernel's OOM killer, most often",
+            ),
+        ),
+        Remedy(
+            "Keep tasks off the head, so that its daemons have their memory",
+            (
+                'ray start --head --num-cpus=0 --block …   # KubeRay: rayStartParams: {num-cpus: "0"}',
+            ),
+            risk="disruptive",
+            doc=_DOC,
+        ),
+    )
