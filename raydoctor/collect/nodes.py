@@ -261,7 +261,7 @@ def _listen(child: subprocess.Popen[bytes], bounds: Limits, news: _News) -> None
     """In a thread: the child's frames, and at the end why there are no more."""
     assert child.stdout is not None
     connecting = threading.Timer(bounds.connecting, _end, args=(child,))
-    asking = threading.Timer(bounds.asking + 1, _end, args=(child,))
+    asking = threading.Timer(bounds.asking + _LEAVING_S, _end, args=(child,))
     for alarm in (connecting, asking):
         alarm.daemon = True
         alarm.start()
@@ -336,8 +336,7 @@ class _Round:
         if node not in self.open:
             return
         if "problem" in told:
-            missing = bool(told.get("missing"))
-            self._refused(node, _Reason(str(told["problem"]), str(told.get("python", "")), missing))
+            self._refused(node, _Reason(str(told["problem"]), _advice(told)))
             return
         self._settle(node)
         place = str(told.get("place", ""))
@@ -401,21 +400,18 @@ class _Round:
 
 
 class _Reason(NamedTuple):
-    """Why a node could not be asked."""
+    """Why a node could not be asked, and what to do."""
 
     why: str
-    python: str = ""
-    """The interpreter of its workers."""
-    missing: bool = False
-    """This raydoctor is not installed there."""
+    hint: str = _COPY
 
-    @property
-    def hint(self) -> str:
-        """What to do."""
-        if not self.missing:
-            return _COPY
-        install = f"{self.python or 'python'} -m pip install raydoctor=={__version__}"
+
+def _advice(told: Mapping[str, Any]) -> str:
+    """What to do about a node that could not read its logs."""
+    if told.get("missing"):
+        install = f"{told.get('python') or 'python'} -m pip install raydoctor=={__version__}"
         return f"Install it there: {install}. Or copy its logs, and run: raydoctor diagnose PATH"
+    return f"There: {told['hint']}" if told.get("hint") else _COPY
 
 
 def _unpacked(data: bytes) -> bytes:

@@ -33,7 +33,8 @@ TASK = "raydoctor: what this node's logs tell"
 CHUNKS, CHUNK_BYTES = 24, 90_000
 """Returns of each task: one larger than 100 kB (`max_direct_call_object_size`) would go through the object
 store, all together may have 10 MB (`task_rpc_inlined_bytes_limit`)."""
-_GRACE_S = 2
+_GRACE_S = 4
+"""Seconds to leave the cluster in good order."""
 
 
 def look(request: bytes, version: str, chunks: int, chunk_bytes: int) -> tuple[bytes, ...]:
@@ -174,7 +175,7 @@ def _ask_all(out: _Out, nodes: list[str], request: dict[str, Any], deadline: flo
     for one in asked.values():
         _give_up(out, one, float(request["each"]))
     for node in waiting:
-        out.put({"node": node, "problem": "there was no time left to ask it", "late": True})
+        out.put({"node": node, "problem": "there was no time left to ask it"})
 
 
 def _task(node: str) -> Any:
@@ -220,7 +221,7 @@ def _give_up(out: _Out, one: _Asked, seconds: float) -> None:
     with suppress(Exception):
         ray.cancel(one.returns[0], force=True)
     why = f"its raylet ran no task within {seconds:g} s: it is frozen, or far too busy"
-    out.put({"node": one.node, "problem": why, "late": True})
+    out.put({"node": one.node, "problem": why})
 
 
 if __name__ == "__main__":
