@@ -97,7 +97,9 @@ def diagnose(ray: RealRay, *options: str, env: Mapping[str, str] | None = None) 
     began = time.monotonic()
     done = subprocess.run(
         [RAYDOCTOR, "diagnose", "--address", ray.address, "--format", "json", *options],
-        env={**ray.environment, **(env or {})}, capture_output=True, text=True, check=False, timeout=60,
+        # An address file of this machine's own is another story.
+        env={**ray.environment, "RAY_TMPDIR": str(ray.folder / "none"), **(env or {})},
+        capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip
     seconds = time.monotonic() - began
     assert done.returncode in (0, 1, 3), done.stderr
