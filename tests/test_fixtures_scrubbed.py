@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import platform
 import re
 import sys
@@ -196,3 +197,20 @@ def test_every_capture_says_how_it_was_made() -> None:
         assert scenario, description
         assert (FIXTURES / scenario[1]).exists(), description
         assert (description.parent / "capture/driver.log").exists(), description
+
+
+TABLES = sorted(FIXTURES.glob("*/capture/live/live-*.json"))
+
+
+@pytest.mark.parametrize(
+    "fixture", sorted({path.parents[2] for path in TABLES}), ids=lambda f: f.name
+)
+def test_tables_of_live_captures_are_whole(fixture: Path) -> None:
+    """One row a line, as they were collected: a diagnosis names the line."""
+    for path in sorted((fixture / "capture/live").iterdir()):
+        text = path.read_text(encoding="utf-8")
+        table = json.loads(text)
+        assert f"live-{table['table']}.json" == path.name
+        lines = text.splitlines()[1:-1] if table["rows"] else []
+        assert [json.loads(line.removesuffix(",")) for line in lines] == table["rows"]
+    assert json.loads((fixture / "capture/raydoctor.json").read_text())["gaps"]
