@@ -7,24 +7,29 @@ output files. Only these two variables are read, of nothing but possible orphans
 
 A process is said to have *outlived* its raylet, worker or task only where that follows: what detached itself
 may belong to any busy worker of that raylet that is older than itself, and then nothing is said.
+
+A thorough look also finds what has lost its environment and its output (`traces.py`), and who is in the
+session (setsid) of an orphan, as only what that one started can be.
 """
 
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from raydoctor._pattern import pattern
-from raydoctor.collect import daemons, proc
+from raydoctor.collect import daemons, proc, traces
 from raydoctor.collect.cluster import Daemon
 from raydoctor.collect.proc import Process
+from raydoctor.collect.traces import Trace
 
 _CORE_LOG = r"python-core-(worker|driver)-([0-9a-f]+)_(\d+)\.log"
 _OUTPUT = r"worker-([0-9a-f]+)-([0-9a-f]+)-(\d+)\.(?:out|err)"
 _VARIABLES = ("RAY_RAYLET_PID", "RAY_JOB_ID")
 _IDLE = "ray::IDLE"
+_NO_JOB = "ffffffff"
 
 
 class Log(NamedTuple):
@@ -52,6 +57,10 @@ class Machine:
     kinds: dict[int, str] = field(default_factory=dict)
     """`daemon`, `worker`, `driver` or `child`; what is not Ray's has none."""
     orphans: list[int] = field(default_factory=list)
+    traces: dict[int, Trace] = field(default_factory=dict)
+    """What ties an orphan to Ray that has neither its variables nor a worker's files; thorough looks only."""
+    leaders: dict[int, int] = field(default_factory=dict)
+    """Orphan that is known by nothing but its session -> the orphan that leads it; thorough looks only."""
     outlived: dict[int, str] = field(default_factory=dict)
     """`raylet`, `worker` or `task`."""
     variables: dict[int, dict[str, str] | None] = field(default_factory=dict)
@@ -90,8 +99,8 @@ class Machine:
         return daemon is not None and daemon.kind == "raylet" and daemon.state != "Z"
 
 
-def look() -> Machine:
-    """The process table of now."""
+def look(thorough: bool = False, folders: Iterable[str] = ()) -> Machine:
+    """The process table of now. `folders` are sessions whose workers a thorough look knows by their logs."""
     processes = proc.table()
     machine = Machine(processes, {s.daemon.pid: s.daemon for s in daemons.find(processes)})
     for process in processes.values():
@@ -100,6 +109,9 @@ def look() -> Machine:
         _read_files(machine, pid)
     _classify(machine)
     _find_orphans(machine)
+    if thorough:
+        _find_traces(machine, {*folders, *sessions(machine)})
+        _find_members(machine)
     _find_outlived(machine)
     return machine
 
@@ -170,17 +182,59 @@ def _claim_below(machine: Machine, pid: int) -> None:
 
 def _find_orphans(machine: Machine) -> None:
     """Children of Ray's whose parent is gone; they now belong to init or to a subreaper right below it."""
+    for pid in _detached(machine):
+        log = machine.log.get(pid)
+        if (
+            pid in machine.output
+            or (log and log.kind == "worker")  # a fork of one
+            or "RAY_RAYLET_PID" in (machine.environment(pid) or ())
+        ):
+            _adopt(machine, pid)
+
+
+def _detached(machine: Machine) -> list[int]:
+    """What is known as nothing yet, and belongs to init or to what init started."""
     top = {0, 1}
     top |= {p.pid for p in machine.processes.values() if p.ppid in top}
-    for pid, process in machine.processes.items():
-        if pid in machine.kinds or process.ppid not in top or process.state == "Z":
-            continue
-        if not proc.same_pids(pid):
-            continue
-        if pid in machine.output or "RAY_RAYLET_PID" in (machine.environment(pid) or ()):
-            machine.kinds[pid] = "child"
-            machine.orphans.append(pid)
-            _claim_below(machine, pid)
+    return [
+        p.pid
+        for p in machine.processes.values()
+        if p.pid not in machine.kinds
+        and p.ppid in top
+        and p.pid != 1
+        and p.state != "Z"
+        and proc.same_pids(p.pid)
+    ]
+
+
+def _adopt(machine: Machine, pid: int) -> None:
+    if pid not in machine.kinds:
+        machine.kinds[pid] = "child"
+        machine.orphans.append(pid)
+        _claim_below(machine, pid)
+
+
+def _find_traces(machine: Machine, folders: Iterable[str]) -> None:
+    """Orphans that have lost both their environment and their files."""
+    detached = _detached(machine)
+    known = traces.stores(pid for pid in machine.daemons if machine.is_raylet(pid))
+    groups = traces.worker_groups(
+        {machine.processes[pid].pgid for pid in detached} - machine.processes.keys(), folders
+    )
+    for pid in detached:
+        if trace := traces.find(machine.processes[pid], known, groups):
+            machine.traces[pid] = trace
+            _adopt(machine, pid)
+
+
+def _find_members(machine: Machine) -> None:
+    """Orphans in the session of another one: a session is nothing but what its leader started."""
+    leading = {pid for pid in machine.orphans if machine.processes[pid].sid == pid}
+    for pid in _detached(machine):
+        leader = machine.processes[pid].sid
+        if leader in leading:
+            machine.leaders[pid] = leader
+            _adopt(machine, pid)
 
 
 # ------------------------------------------------------------------ who outlived whom
@@ -188,7 +242,10 @@ def _find_orphans(machine: Machine) -> None:
 
 def _find_outlived(machine: Machine) -> None:
     for pid in machine.orphans:
-        _mark(machine, pid, whom_it_outlived(machine, machine.processes[pid]))
+        if pid not in machine.leaders:
+            _mark(machine, pid, whom_it_outlived(machine, machine.processes[pid]))
+    for pid, leader in machine.leaders.items():
+        _mark(machine, pid, machine.outlived.get(leader, ""))
     for pid, kind in list(machine.kinds.items()):
         process = machine.processes[pid]
         if kind != "worker" or process.state == "Z":
@@ -223,10 +280,13 @@ def _has_raylet(machine: Machine, process: Process) -> bool:
     """Whether the raylet that it came from runs."""
     machine.environment(process.pid)
     told = machine.variable(process.pid, "RAY_RAYLET_PID")
+    if trace := machine.traces.get(process.pid):
+        if not trace.session:
+            return trace.raylet != 0
+        return trace.session in sessions_of_raylets(machine)
     if not told.isdigit():
         log = machine.output.get(process.pid) or machine.log.get(process.pid)
-        sessions = {d.session_dir for d in machine.daemons.values() if machine.is_raylet(d.pid)}
-        return log is None or log.session in sessions
+        return log is None or log.session in sessions_of_raylets(machine)
     # A younger raylet has the pid anew; a second of slack, as the kernel's start times are rounded.
     raylet = machine.daemons.get(int(told))
     return machine.is_raylet(int(told)) and (
@@ -234,22 +294,40 @@ def _has_raylet(machine: Machine, process: Process) -> bool:
     )
 
 
+def sessions_of_raylets(machine: Machine) -> set[str]:
+    """Folders of the sessions that a raylet of this machine runs for."""
+    return {d.session_dir for d in machine.daemons.values() if machine.is_raylet(d.pid)}
+
+
 def _possible_origins(machine: Machine, orphan: Process) -> list[int]:
     """Living workers and drivers that may have started it; one, where its files or its group tell."""
-    if log := machine.output.get(orphan.pid):
+    if log := machine.output.get(orphan.pid) or machine.log.get(orphan.pid):
         writer = machine.log.get(log.pid)
         lives = machine.kinds.get(log.pid) == "worker" and writer and writer.worker == log.worker
         return [log.pid] if lives else []
     if machine.kinds.get(orphan.pgid) in ("worker", "driver"):
         return [orphan.pgid]
+    if (trace := machine.traces.get(orphan.pid)) and trace.worker:
+        return []
     return [
         pid
         for pid, kind in machine.kinds.items()
         if kind in ("worker", "driver")
         and machine.processes[pid].started_at <= orphan.started_at
-        # Who cannot be read may have been it.
-        and machine.environment(pid) in (None, machine.environment(orphan.pid))
+        and _may_have_started(machine, pid, orphan)
     ]
+
+
+def _may_have_started(machine: Machine, pid: int, orphan: Process) -> bool:
+    """Whether what the orphan inherited, if anything, can be this worker's or driver's."""
+    inherited, told = machine.environment(orphan.pid), machine.environment(pid)
+    if orphan.pid in machine.traces or told is None or not inherited:
+        return True  # who cannot be read may have been it
+    if inherited.get("RAY_RAYLET_PID") != told.get("RAY_RAYLET_PID"):
+        return False
+    jobs = {inherited.get("RAY_JOB_ID", _NO_JOB), told.get("RAY_JOB_ID", _NO_JOB)}
+    # A worker that was started before any job asked for one has no job in what it was started with.
+    return len(jobs) == 1 or _NO_JOB in jobs
 
 
 def _is_idle(machine: Machine, pid: int) -> bool:

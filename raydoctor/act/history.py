@@ -1,0 +1,72 @@
+"""Which sessions this machine has had, and under which pids their raylets ran: from the folders they left."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from raydoctor._pattern import pattern
+from raydoctor.capture.session import began, is_session
+
+_HEAD = 4096
+_RAYLET_LINE = pattern(rb"\[[^\]]* (\d+) \1\] \(raylet\)")
+"""`[2026-11-21 14:03:00,123 I 812 812] (raylet) main.cc:…`, in each line of its log, Ray 2.9 to 2.60."""
+_MOST = 300
+"""Sessions looked into, the newest first."""
+
+
+def session_folders(known: Iterable[str] = ()) -> list[str]:
+    """Folders of sessions: where Ray puts them by default, and beside known ones; the newest first."""
+    bases = (os.environ.get("RAY_TMPDIR"), os.environ.get("TMPDIR"), "/tmp")
+    roots = [f"{base.rstrip('/')}/ray" for base in bases if base]
+    roots += [os.path.dirname(session) for session in known if session]
+    found: dict[str, str] = {}
+    for root in dict.fromkeys(roots):
+        with suppress(OSError):
+            for name in os.listdir(root):
+                path = f"{root}/{name}"
+                if is_session(name) and not os.path.islink(path) and os.path.isdir(path):
+                    found.setdefault(os.path.realpath(path), path)
+    return sorted(found.values(), key=os.path.basename, reverse=True)
+
+
+@dataclass(slots=True)
+class Raylets:
+    """The raylets of these sessions, read from their logs when they are first asked for."""
+
+    folders: Sequence[str]
+    _by_session: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def of(self, session: str) -> tuple[int, ...]:
+        """Pids of the raylets that have written into a session's folder on this machine."""
+        if session not in self._by_session:
+            self._by_session[session] = tuple(dict.fromkeys(_pids(session)))
+        return self._by_session[session]
+
+    def session(self, pid: int, before: float) -> str:
+        """The session whose raylet had this pid, of those that began before; empty where none is known."""
+        for folder in self.folders[:_MOST]:
+            begun = began(folder)
+            if begun is not None and begun <= before + 1.0 and pid in self.of(folder):
+                return folder
+        return ""
+
+
+def _pids(session: str) -> Iterator[int]:
+    for path in _logs(session):
+        with suppress(OSError), open(path, "rb") as stream:
+            for line in stream.read(_HEAD).splitlines():
+                if match := _RAYLET_LINE.match(line):
+                    yield int(match[1])
+                    break
+
+
+def _logs(session: str) -> list[str]:
+    with suppress(OSError):
+        names = sorted(os.listdir(f"{session}/logs"))
+        return [
+            f"{session}/logs/{n}" for n in names if n.startswith("raylet") and n.endswith(".out")
+        ]
+    return []
