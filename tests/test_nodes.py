@@ -8,14 +8,17 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, ClassVar
+from urllib.parse import parse_qs, urlsplit
 
 import psutil
 import pytest
@@ -28,7 +31,7 @@ from real_ray import RealRay, free_port, real_ray
 
 from raydoctor import diagnosis, plugins, signals, unexplained
 from raydoctor.capture.open import open_capture
-from raydoctor.collect import discover, nodes
+from raydoctor.collect import agents_logs, discover, nodes
 from raydoctor.collect.cluster import Cluster
 from raydoctor.collect.programs import on_node
 from raydoctor.collect.redact import Redactor
@@ -513,6 +516,65 @@ def test_a_dead_and_a_frozen_node_are_named_and_the_others_complete(four: Nodes)
     assert "ran no task within 6 s" in why[frozen[:12]]
     log = pieces[f"{nodes.label(frozen)}/logs/raylet.out"]
     assert b"(raylet)" in log, "its agent still gives its logs"
+
+
+# ---------------------------------------------------------------- an older dashboard
+
+DEAD, ALIVE = "d" * 55 + "1", "a" * 55 + "1"
+
+
+class OlderDashboard(BaseHTTPRequestHandler):
+    """The log API as Ray 2.9 and 2.40 have it: a 1 for success before what a file holds."""
+
+    FILES: ClassVar = {
+        "raylet.out": f"[2026-11-21 07:34:50,739 I 1 1] (raylet) worker {DEAD} went away\n",
+        f"worker-{ALIVE}-01000000-7.err": "nothing\n",
+        f"worker-{DEAD}-01000000-8.err": "why\n",
+        "dashboard.log": "of no use\n",
+        "gcs_server.out": "",
+    }
+
+    def do_GET(self) -> None:
+        asked = urlsplit(self.path)
+        name = parse_qs(asked.query).get("filename", [""])[0]
+        if asked.path == "/api/v0/logs":
+            names = [*self.FILES, "old/", "raylet.err"]
+            body = json.dumps({"result": True, "data": {"result": {"internal": names}}})
+        else:
+            body = f"1{self.FILES[name]}" if name in self.FILES else ""
+        self.send_response(200 if body else 500)
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    def log_message(self, *said: object) -> None:
+        pass
+
+
+@pytest.fixture
+def older_dashboard() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), OlderDashboard) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_files_come_the_most_telling_first_and_without_marks(older_dashboard: str) -> None:
+    fetched = agents_logs.fetch(older_dashboard, None, "ab" * 28, "node-ab", time.monotonic() + 5)
+    assert [piece.path.removeprefix("node-ab/logs/") for piece in fetched.pieces] == [
+        "raylet.out",
+        "gcs_server.out",
+        f"worker-{DEAD}-01000000-8.err",
+        f"worker-{ALIVE}-01000000-7.err",
+    ]
+    assert fetched.pieces[0].data.startswith(b"[2026")
+    assert fetched.pieces[2].data == b"why\n"
+    assert (fetched.problem, fetched.left) == ("", 1), "raylet.err was named and could not be had"
+
+
+def test_a_dashboard_that_is_not_there_is_told() -> None:
+    nobody = f"127.0.0.1:{free_port()}"
+    fetched = agents_logs.fetch(nobody, None, "ab" * 28, "node-ab", time.monotonic() + 5)
+    assert fetched == agents_logs.Fetched([], "nothing listens there")
 
 
 # ---------------------------------------------------------------- no cluster to ask
