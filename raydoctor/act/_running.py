@@ -1,0 +1,238 @@
+"""Which tasks of a job run, since when and where: asked of the GCS, or of the workers themselves.
+
+Workers tell the GCS about their tasks once a second (`task_events_report_interval_ms`), with the time of each
+state, so a look is late and exact: what has begun since `LAG` may be missing. Where they tell nothing (that
+interval may be 0), each worker is asked: its C++ thread says what it runs, even while native code holds the
+GIL, but not since when. Once such a worker was sent a cancel it says nothing more, as that thread waits for
+the GIL, too (2.60.0): whoever wants to know has to ask before.
+
+Methods and messages: Ray 2.9.3, 2.40.0 and 2.60.0; before 2.40 the GCS cannot be asked for running tasks
+alone. A start is the worker's clock. It is taken as no earlier than the owner sent the task, and no later
+than it was first seen running: a node whose clock is off cannot make a task look old.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+LAG = 1.2
+"""Seconds by which the GCS may be behind."""
+_DEADLINE = 5.0
+_WORKER_DEADLINE = 1.0
+_WORKERS = 1_000
+"""More are not asked one by one: each is a connection."""
+_EQUAL = 0
+_ENDED = ("FINISHED", "FAILED")
+_OPTIONS = (
+    ("grpc.max_receive_message_length", -1),  # 4 MB otherwise: 4,000 tasks
+    ("grpc.enable_http_proxy", 0),  # as Ray does
+)
+
+
+class Run(NamedTuple):
+    """A task that runs."""
+
+    task: bytes
+    attempt: int
+    name: str
+    is_method: bool
+    """Of an actor."""
+    started_at: float
+    """On our `time.monotonic`."""
+    worker: bytes
+    pid: int
+    node: str
+
+
+class Source(Protocol):
+    """Who knows what runs."""
+
+    def running(self, wanted: Callable[[bytes], bool]) -> list[Run]:
+        """What runs of the wanted tasks. Raises whatever the wire raises."""
+
+    def is_running(self, run: Run) -> bool | None:
+        """Whether its worker itself says so, now; None where it does not answer."""
+
+    def close(self) -> None:
+        """Ask no more."""
+
+
+@dataclass(slots=True)
+class Wire:
+    """Ray's messages, and how Ray itself opens a channel (with its token and its TLS)."""
+
+    gcs_messages: Any
+    worker_messages: Any
+    common_messages: Any
+    open_channel: Callable[..., Any]
+    address: str
+    """The GCS's."""
+    _channel: Any = None
+
+    def ask_gcs(self, method: str, request: Any, reply: Any) -> Any:
+        """Call the GCS and wait for its answer."""
+        if self._channel is None:
+            self._channel = self.open_channel(self.address, _OPTIONS)
+        return self._call(self._channel, method, request, reply, _DEADLINE).result()
+
+    def ask_workers(self, workers: Sequence[Any]) -> list[Any]:
+        """What each worker runs, a list of task ids; None for one that does not answer.
+
+        Channels are not kept: gRPC writes to our standard error when a worker goes.
+        """
+        messages, method = self.worker_messages, "CoreWorkerService/GetCoreWorkerStats"
+        channels, calls = [], []
+        for worker in workers:
+            where = worker.worker_address
+            request = messages.GetCoreWorkerStatsRequest(
+                intended_worker_id=where.worker_id, include_task_info=True, limit=0
+            )
+            channels.append(self.open_channel(f"{where.ip_address}:{where.port}", _OPTIONS))
+            reply = messages.GetCoreWorkerStatsReply
+            calls.append(self._call(channels[-1], method, request, reply, _WORKER_DEADLINE))
+        told = [None if c.exception() else list(c.result().running_task_ids) for c in calls]
+        for channel in channels:
+            channel.close()
+        return told
+
+    @staticmethod
+    def _call(channel: Any, method: str, request: Any, reply: Any, timeout: float) -> Any:
+        call = channel.unary_unary(
+            f"/ray.rpc.{method}", type(request).SerializeToString, reply.FromString
+        )
+        return call.future(request, timeout=timeout)
+
+    def close(self) -> None:
+        """Close the channel."""
+        if self._channel is not None:
+            self._channel.close()
+
+
+@dataclass(slots=True)
+class Cluster:
+    """What runs of one job, as the cluster tells it."""
+
+    wire: Wire
+    job: bytes
+    _first_seen: dict[tuple[bytes, int], float] = field(default_factory=dict)
+    """Start of what runs, on our monotonic clock: told once, so that it never moves."""
+    _known: dict[bytes, Any] = field(default_factory=dict)
+    """Workers that lived when they were last asked for, by id."""
+
+    def running(self, wanted: Callable[[bytes], bool]) -> list[Run]:
+        """What runs of the wanted tasks; the workers are asked where the GCS knows of none."""
+        found = list(self._of_gcs(wanted)) or list(self._of_workers(wanted))
+        now = {(run.task, run.attempt) for run in found}
+        self._first_seen = {key: at for key, at in self._first_seen.items() if key in now}
+        return found
+
+    def is_running(self, run: Run) -> bool | None:
+        """Whether its worker says so; None where it does not answer, False where it is gone."""
+        if run.worker not in self._known:
+            self._workers()
+        worker = self._known.get(run.worker)
+        if worker is None:
+            return False
+        [tasks] = self.wire.ask_workers([worker])
+        return None if tasks is None else run.task in tasks
+
+    def close(self) -> None:
+        """Ask no more."""
+        self.wire.close()
+
+    # -------------------------------------------------------------- the GCS
+
+    def _of_gcs(self, wanted: Callable[[bytes], bool]) -> Iterable[Run]:
+        messages = self.wire.gcs_messages
+        request = messages.GetTaskEventsRequest(limit=-1, filters=self._filters())
+        reply = self.wire.ask_gcs(
+            "TaskInfoGcsService/GetTaskEvents", request, messages.GetTaskEventsReply
+        )
+        names = self.wire.common_messages.TaskStatus
+        for event in reply.events_by_task:
+            if wanted(event.task_id):
+                times = _times(event.state_updates, names)
+                if "RUNNING" in times and not any(state in times for state in _ENDED):
+                    yield self._run(event, times)
+
+    def _filters(self) -> Any:
+        kind = self.wire.gcs_messages.GetTaskEventsRequest.Filters
+        known = kind.DESCRIPTOR.fields_by_name
+        if "state_filters" in known:
+            return kind(
+                exclude_driver=True,
+                job_filters=[{"predicate": _EQUAL, "job_id": self.job}],
+                state_filters=[{"predicate": _EQUAL, "state": "RUNNING"}],
+            )
+        state = {"state": "RUNNING"} if "state" in known else {}
+        return kind(exclude_driver=True, job_id=self.job, **state)
+
+    def _run(self, event: Any, times: dict[str, float]) -> Run:
+        now, clock = time.monotonic(), time.time()
+        began = max(times["RUNNING"], times.get("SUBMITTED_TO_WORKER", 0.0))
+        key = (event.task_id, event.attempt_number)
+        started_at = self._first_seen.setdefault(key, now - max(0.0, clock - began))
+        where = event.state_updates
+        return Run(
+            task=event.task_id,
+            attempt=event.attempt_number,
+            name=event.task_info.name or event.task_info.func_or_class_name,
+            is_method=event.task_info.type
+            == self.wire.common_messages.TaskType.Value("ACTOR_TASK"),
+            started_at=started_at,
+            worker=where.worker_id,
+            pid=where.worker_pid,
+            node=where.node_id.hex(),
+        )
+
+    # -------------------------------------------------------------- the workers
+
+    def _of_workers(self, wanted: Callable[[bytes], bool]) -> Iterable[Run]:
+        now = time.monotonic()
+        workers = self._workers()
+        if len(workers) > _WORKERS:
+            return
+        told = zip(workers, self.wire.ask_workers(workers), strict=True)
+        for task, worker in ((task, worker) for worker, tasks in told for task in tasks or ()):
+            if wanted(task):
+                where = worker.worker_address
+                yield Run(
+                    task=task,
+                    attempt=-1,
+                    name="",
+                    is_method=_is_method(task),
+                    started_at=self._first_seen.setdefault((task, -1), now),
+                    worker=where.worker_id,
+                    pid=worker.pid,
+                    node=(where.node_id if hasattr(where, "node_id") else where.raylet_id).hex(),
+                )
+
+    def _workers(self) -> list[Any]:
+        messages = self.wire.gcs_messages
+        reply = self.wire.ask_gcs(
+            "WorkerInfoGcsService/GetAllWorkerInfo",
+            messages.GetAllWorkerInfoRequest(),
+            messages.GetAllWorkerInfoReply,
+        )
+        alive = [each for each in reply.worker_table_data if each.is_alive]
+        self._known = {each.worker_address.worker_id: each for each in alive}
+        return alive
+
+
+def _times(states: Any, names: Any) -> dict[str, float]:
+    """When each state began, in epoch seconds."""
+    if "state_ts_ns" in states.DESCRIPTOR.fields_by_name:
+        return {names.Name(state): ns / 1e9 for state, ns in states.state_ts_ns.items()}
+    return {  # Ray <= 2.9: a field for each
+        field.name.removesuffix("_ts").upper(): value / 1e9
+        for field, value in states.ListFields()
+        if field.name.endswith("_ts")
+    }
+
+
+def _is_method(task: bytes) -> bool:
+    """Whether a task's id names an actor: 8 bytes of its own, 12 of the actor (ones: none), 4 of the job."""
+    return task[8:20] != b"\xff" * 12
