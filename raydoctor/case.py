@@ -6,6 +6,7 @@ A rule never touches the disk, the clock or the network; all it knows comes from
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 
 from raydoctor import facts
 from raydoctor.facts import ActorInfo, Job, Ledger, WorkerExit
@@ -109,12 +110,15 @@ class Case:
         """NodeID of the raylet that wrote this source (or the only node there is), else empty."""
         if source.role.startswith("raylet"):
             return facts.node_of_file(self.ledger, source.path)
-        here = {
-            node
-            for path, node in self.ledger.raylet_files.items()
-            if _folder(path) == _folder(source.path)
-        }
-        return here.pop() if len(here) == 1 else ""
+        here = self._nodes_of_folders.get(_folder(source.path), set())
+        return next(iter(here)) if len(here) == 1 else ""
+
+    @cached_property
+    def _nodes_of_folders(self) -> dict[str, set[str]]:
+        found: dict[str, set[str]] = {}
+        for path, node in self.ledger.raylet_files.items():
+            found.setdefault(_folder(path), set()).add(node)
+        return found
 
     def stopped_at(self, node: str = "") -> float:
         """When a node (or, without one, the first raylet or GCS) was told to stop; infinity if never."""

@@ -265,6 +265,6 @@ def _info(capture: Capture, case: Case) -> CaptureInfo:
         nodes=nodes,
         begin=min(times, default=None),
         end=max(times, default=None),
-        files=len(capture.files),
-        bytes=sum(source.size for source in capture.sources),
+        files=len(case.sources),
+        bytes=sum(source.size for source in case.sources),
     )

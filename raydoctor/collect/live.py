@@ -159,10 +159,14 @@ def _other_nodes(
     tell: Tell,
 ) -> None:
     """What the logs of nodes say that are not on this machine."""
-    elsewhere = [n for n in _alive_nodes(collection) if n not in cluster.node_ids]
-    if not elsewhere:
+    alive = _alive_nodes(collection)
+    if not set(alive) - set(cluster.node_ids[:1]):
         return
     from raydoctor.collect import nodes
+
+    elsewhere = nodes.elsewhere(cluster, alive)
+    if not elsewhere:
+        return
 
     def told(done: int, total: int) -> None:
         tell(f"reading the logs of {total} more nodes: {done} done")

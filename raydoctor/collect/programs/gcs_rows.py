@@ -127,6 +127,13 @@ def is_finished(message: Any, states: Any) -> bool:
     return done is not None and failed is None
 
 
+def is_waiting(message: Any, states: Any) -> bool:
+    """Whether a `TaskEvents` is of a task that has not begun, nor failed."""
+    updates = message.state_updates
+    begun = (_since(updates, name, states.Value(name)) for name in ("RUNNING", "FAILED"))
+    return all(since is None for since in begun)
+
+
 def owned_task(message: Any) -> Row:
     """A row of `tasks` from a `TaskInfoEntry`, which its owner keeps until it has the result."""
     return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,8 +15,10 @@ else:  # a program finds what is beside it
     from gcs_wire import Call, result
 
 
-LIMIT_WAITING = 1_000
-"""Tasks that wait, of each state: they are alike."""
+LIMIT_WAITING = 10_000
+"""Tasks that wait, of each state: asked for."""
+KEPT_ALIKE = 500
+"""Of tasks that wait, have one function and ask for the same: the oldest and the newest are kept."""
 LIMIT_FAILED = 200
 LIMIT_AT_ONCE = 5_000
 """Tasks that are not finished: more are asked for state by state."""
@@ -27,15 +30,37 @@ def tasks(gcs: Gcs) -> Table:
     """Tasks that are not finished, the last that failed, and those that run unknown to the GCS."""
     replies = _task_replies(gcs)
     names = gcs.of.common.TaskStatus
-    rows: dict[tuple[str, int], Row] = {}
-    for event in (event for each in replies for event in each.events_by_task):
-        if gcs_rows.is_finished(event, names):
-            continue
-        row = gcs_rows.task(event, names)
-        if row["type"] != "DRIVER_TASK":
-            rows[row["task_id"], row["attempt_number"]] = row
-    kept = _kept(list(rows.values())) + _lost(gcs, {row["task_id"] for row in rows.values()})
-    return Table(kept, max(len(kept), len(rows) + sum(max(0, r.num_truncated) for r in replies)))
+    events = {
+        (event.task_id, event.attempt_number): event
+        for each in replies
+        for event in each.events_by_task
+        if not gcs_rows.is_finished(event, names)
+    }
+    shown = [gcs_rows.task(event, names) for event in _unlike(events.values(), names)]
+    rows = [row for row in shown if row["type"] != "DRIVER_TASK"]
+    kept = _kept(rows) + _lost(gcs, {task.hex() for task, _ in events})
+    untold = len(events) - len(shown) + sum(max(0, reply.num_truncated) for reply in replies)
+    return Table(kept, max(len(kept), len(rows) + untold))
+
+
+def _unlike(events: Collection[Any], names: Any) -> list[Any]:
+    """Those that differ, and enough of those that are alike: making a row takes 50 µs, a queue is long."""
+    if len(events) <= KEPT_ALIKE:
+        return list(events)
+    chosen: list[Any] = []
+    queues: dict[Any, list[Any]] = {}
+    for event in events:
+        if gcs_rows.is_waiting(event, names):
+            info = event.task_info
+            asked = tuple(sorted(info.required_resources.items()))
+            queues.setdefault((event.job_id, info.name, asked), []).append(event)
+        else:
+            chosen.append(event)
+    half = KEPT_ALIKE // 2
+    for queue in queues.values():
+        # The GCS gives the last first.
+        chosen += queue if len(queue) <= KEPT_ALIKE else queue[:half] + queue[-half:]
+    return chosen
 
 
 def _kept(rows: list[Row]) -> list[Row]:
@@ -43,12 +68,7 @@ def _kept(rows: list[Row]) -> list[Row]:
     for row in sorted(rows, key=lambda row: row["creation_time_ms"] or 0):
         by_state.setdefault(row["state"], []).append(row)
     failed = sorted(by_state.pop("FAILED", []), key=lambda row: row["end_time_ms"] or 0)
-    limits = {"RUNNING": LIMIT}
-    return [
-        row
-        for state, group in by_state.items()
-        for row in group[: limits.get(state, LIMIT_WAITING)]
-    ] + failed[-LIMIT_FAILED:]
+    return [row for group in by_state.values() for row in group[:LIMIT]] + failed[-LIMIT_FAILED:]
 
 
 def _task_call(gcs: Gcs, limit: int, state: str = "", others: tuple[str, ...] = ()) -> Call:
