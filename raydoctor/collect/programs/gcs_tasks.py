@@ -17,7 +17,7 @@ else:  # a program finds what is beside it
 
 LIMIT_WAITING = 10_000
 """Tasks that wait, of each state: asked for."""
-KEPT_ALIKE = 500
+KEPT_ALIKE = 1_000
 """Of tasks that wait, have one function and ask for the same: the oldest and the newest are kept."""
 LIMIT_FAILED = 200
 LIMIT_AT_ONCE = 5_000
