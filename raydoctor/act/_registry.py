@@ -1,0 +1,178 @@
+"""What tracked tasks have started, on disk: one small file per worker, so that it survives the worker.
+
+`/tmp/raydoctor-UID/WORKER_PID-START`, a line per fact, appended whole by whoever knows it first: the worker,
+the watcher (`programs/reaper.py`), or a forked child of the task. A file whose worker is gone and whose
+watcher is too is still evidence of what that worker's tasks started: `remembered`.
+
+No lock: a line is one `write` to a file opened for appending. Standard library only, and little of it: the
+watcher has to stay small.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import NamedTuple
+
+MARK = "RAYDOCTOR_TASK"
+"""Environment variable of what a tracked task starts: `TASK_ID:WORKER_PID:WORKER_START:NUMBER`."""
+SESSION, GROUP = "s", "g"
+_SAME = 0.005
+"""Seconds: start times are counted in ticks of 0.01 s."""
+
+
+class Seen(NamedTuple):
+    """A process that a task has started, at whatever remove."""
+
+    pid: int
+    started_at: float
+    leads: str = ""
+    """`s` where it leads a session, `g` where it leads a process group."""
+
+    def is_same(self, pid: int, started_at: float) -> bool:
+        """Whether that is this process."""
+        return self.pid == pid and abs(self.started_at - started_at) < _SAME
+
+
+def _key(seen: Seen) -> tuple[int, float]:
+    return seen.pid, round(seen.started_at, 2)
+
+
+class Task(NamedTuple):
+    """A tracked piece of work that has not ended."""
+
+    number: int
+    """Counts them within a worker."""
+    task: str
+    grace: float
+    """Seconds between SIGTERM and SIGKILL."""
+    seen: dict[tuple[int, float], Seen]
+
+    def mark(self, worker: Seen) -> str:
+        """Value of `MARK` in the environment of what it starts."""
+        return f"{self.task}:{worker.pid}:{worker.started_at:.2f}:{self.number}"
+
+    def shut(self, seen: Seen) -> None:
+        """Its session and its group are empty: whoever leads one of that number now is another."""
+        self.seen[_key(seen)] = seen._replace(leads="")
+
+    def add(self, seen: Seen) -> bool:
+        """Keep a process, with all that it was ever seen to lead; whether that was news."""
+        key = _key(seen)
+        before = self.seen.get(key)
+        leads = "".join(sorted({*seen.leads, *(before.leads if before else "")}))
+        self.seen[key] = seen._replace(leads=leads)
+        return before is None or before.leads != leads
+
+
+class Remembered(NamedTuple):
+    """What one worker's file says."""
+
+    worker: Seen
+    tasks: dict[int, Task]
+
+
+def folder() -> str:
+    """Where the files of this user are."""
+    return f"/tmp/raydoctor-{os.geteuid()}"
+
+
+def path_of(worker: Seen) -> str:
+    """Of a worker's file; its folder is there, and ours alone.
+
+    Raises OSError where it cannot be.
+    """
+    where = folder()
+    with suppress(FileExistsError):
+        os.mkdir(where, 0o700)
+    status = os.lstat(where)
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
+        raise PermissionError(f"{where} is not a folder of this user alone")
+    return f"{where}/{worker.pid}-{worker.started_at:.2f}"
+
+
+def append(path: str, lines: Iterable[str], create: bool = False) -> None:
+    """Add lines. Raises FileNotFoundError where there is no file and none is to be made."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+    file = os.open(path, flags | (os.O_CREAT if create else 0), 0o600)
+    try:
+        os.write(file, "".join(f"{line}\n" for line in lines).encode("ascii"))
+    finally:
+        os.close(file)
+
+
+def replace(path: str, lines: Iterable[str]) -> None:
+    """Write the file anew, whole or not at all."""
+    fresh = f"{path}.new"
+    with suppress(FileNotFoundError):
+        os.unlink(fresh)
+    append(fresh, lines, create=True)
+    os.replace(fresh, path)
+
+
+def begin_line(task: Task) -> str:
+    """A tracked piece of work has started its first process."""
+    return f"begin {task.number} {task.task} {task.grace:g}"
+
+
+def seen_line(number: int, seen: Seen) -> str:
+    """It has started this one."""
+    return f"saw {number} {seen.pid} {seen.started_at:.2f} {seen.leads or '-'}"
+
+
+def shut_line(number: int, seen: Seen) -> str:
+    """It has ended, and so have all of the session and the group that it led."""
+    return f"shut {number} {seen.pid} {seen.started_at:.2f}"
+
+
+def end_line(number: int) -> str:
+    """It has ended; what it started is nobody's business any more."""
+    return f"end {number}"
+
+
+def lines_of(tasks: Iterable[Task]) -> Iterator[str]:
+    """A file's text, for these."""
+    for task in tasks:
+        yield begin_line(task)
+        for seen in list(task.seen.values()):  # another thread may add to it
+            yield seen_line(task.number, seen)
+
+
+def read(path: str) -> dict[int, Task]:
+    """The tasks of a file that have not ended; none where it cannot be read."""
+    tasks: dict[int, Task] = {}
+    try:
+        with open(path, encoding="ascii", errors="replace") as stream:
+            lines = stream.read().splitlines()
+    except OSError:
+        return tasks
+    for line in lines:
+        with suppress(ValueError, KeyError):  # a line that was cut short
+            _take(line.split(" "), tasks)
+    return tasks
+
+
+def _take(words: list[str], tasks: dict[int, Task]) -> None:
+    what, number = words[0], int(words[1])
+    if what == "begin":
+        tasks.setdefault(number, Task(number, words[2], float(words[3]), {}))
+    elif what == "saw":
+        tasks[number].add(Seen(int(words[2]), float(words[3]), words[4].replace("-", "")))
+    elif what == "shut":
+        tasks[number].shut(Seen(int(words[2]), float(words[3])))
+    elif what == "end":
+        tasks.pop(number, None)
+
+
+def remembered() -> list[Remembered]:
+    """All files of this user, whoever of their workers still lives."""
+    found = []
+    with suppress(OSError):
+        for name in sorted(os.listdir(folder())):
+            pid, _, started_at = name.partition("-")
+            with suppress(ValueError):
+                worker = Seen(int(pid), float(started_at))
+                found.append(Remembered(worker, read(f"{folder()}/{name}")))
+    return found

@@ -1,0 +1,77 @@
+"""Starts and wakes the process that ends a worker's tracked tasks if the worker vanishes.
+
+It is no child of the worker (Ray ends those when a worker exits: Ray 2.4 and later), leads no group that
+Ray knows, and has nothing of the worker's environment, so that nothing takes it for a part of the task.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from contextlib import suppress
+from contextvars import copy_context
+from pathlib import Path
+
+from raydoctor.act._registry import Seen
+from raydoctor.act._spawns import NOBODY, current
+
+_PROGRAM = Path(__file__).with_name("programs") / "reaper.py"
+_SHELL = ("/bin/sh", "-c", 'exec 3<&0; "$@" <&3 3<&- &', "sh")
+"""Starts a program that is then nobody's child; without `<&3` it would read from nowhere."""
+_KEPT = ("HOME", "XDG_STATE_HOME", "LD_LIBRARY_PATH")
+"""Of the environment: where the audit is, and what Python may need to start."""
+
+
+class Watcher:
+    """The watcher of one worker, as the worker knows it."""
+
+    __slots__ = ("_path", "_pipe", "_worker")
+
+    def __init__(self, path: str, worker: Seen) -> None:
+        self._path, self._worker = path, worker
+        self._pipe = -1
+
+    def wake(self) -> None:
+        """See that it runs and looks at the registry soon. Raises OSError where it cannot be started."""
+        try:
+            if self._pipe < 0:
+                self._start()
+            os.write(self._pipe, b".")
+        except BlockingIOError:
+            pass  # it is about to look
+        except BrokenPipeError:  # somebody has ended it
+            self._close()
+            self._start()
+            os.write(self._pipe, b".")
+
+    def _close(self) -> None:
+        pipe, self._pipe = self._pipe, -1
+        with suppress(OSError):
+            os.close(pipe)
+
+    def _start(self) -> None:
+        readable, self._pipe = os.pipe()
+        os.set_blocking(self._pipe, False)
+        try:
+            copy_context().run(self._launch, readable)
+        except BaseException:
+            self._close()
+            raise
+        finally:
+            os.close(readable)
+
+    def _launch(self, readable: int) -> None:
+        current.set(NOBODY)  # it is not the task's
+        home = str(Path(__file__).parents[2])
+        worker = (str(self._worker.pid), f"{self._worker.started_at:.2f}")
+        subprocess.run(
+            [*_SHELL, sys.executable, "-I", "-S", str(_PROGRAM), home, self._path, *worker],
+            stdin=readable,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            env={name: os.environ[name] for name in _KEPT if name in os.environ},
+            start_new_session=True,
+            check=False,
+        )
