@@ -50,6 +50,10 @@ class Run(NamedTuple):
 class Source(Protocol):
     """Who knows what runs."""
 
+    @property
+    def cost(self) -> float:
+        """Seconds that the GCS took for its last answer."""
+
     def running(self, wanted: Callable[[bytes], bool]) -> list[Run]:
         """What runs of the wanted tasks. Raises whatever the wire raises."""
 
@@ -121,6 +125,7 @@ class Cluster:
     """Start of what runs, on our monotonic clock: told once, so that it never moves."""
     _known: dict[bytes, Any] = field(default_factory=dict)
     """Workers that lived when they were last asked for, by id."""
+    cost: float = 0.0
 
     def running(self, wanted: Callable[[bytes], bool]) -> list[Run]:
         """What runs of the wanted tasks; the workers are asked where the GCS knows of none."""
@@ -148,9 +153,11 @@ class Cluster:
     def _of_gcs(self, wanted: Callable[[bytes], bool]) -> Iterable[Run]:
         messages = self.wire.gcs_messages
         request = messages.GetTaskEventsRequest(limit=-1, filters=self._filters())
+        asked = time.monotonic()
         reply = self.wire.ask_gcs(
             "TaskInfoGcsService/GetTaskEvents", request, messages.GetTaskEventsReply
         )
+        self.cost = time.monotonic() - asked
         names = self.wire.common_messages.TaskStatus
         for event in reply.events_by_task:
             if wanted(event.task_id):
