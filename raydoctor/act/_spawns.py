@@ -3,8 +3,8 @@
 `_posixsubprocess.fork_exec` (subprocess and all its wrappers, asyncio, multiprocessing's spawn), `os.fork`,
 `os.forkpty`, `os.posix_spawn`, `os.system`, `multiprocessing.Process.start` (a fork server's children are not
 ours) and, for what they start in turn before they become another program, a hook that runs in forked
-children. Checked with CPython 3.10 to 3.13. Not `sys.addaudithook`: it cannot add to an environment, is never told a pid, and
-slows down every import and every open for the rest of the process.
+children. Checked with CPython 3.10 to 3.13. Not `sys.addaudithook`: it cannot add to an environment, is never
+told a pid, and slows down every import and every open for the rest of the process.
 
 Which task it is follows the context (`contextvars`), and is handed on to threads and to the work given to
 thread pools, so that tasks of one worker are never mixed up. Outside a tracked task nothing is told and
@@ -117,7 +117,7 @@ def _install_processes() -> None:
     os.forkpty = _forkpty(os.forkpty)
     os.posix_spawn = _posix_spawn(os.posix_spawn)
     os.posix_spawnp = _posix_spawn(os.posix_spawnp)
-    os.system = _system(os.system)
+    os.system = _system(os.system)  # type: ignore[assignment]
     BaseProcess.start = _start_process(BaseProcess.start)  # type: ignore[method-assign, assignment]
 
 
