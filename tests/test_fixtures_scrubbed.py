@@ -15,6 +15,7 @@ import pytest
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
 MAX_BYTES = 15_000_000
+MODULES = ("scrub", "trim", "scenario")
 WORKER = "9c7e56b20e92a788680b8e63a739e774a92bcbd3e71ca05ce03bdfaa"
 
 ROOT_HOME = "/" + "root"
@@ -56,7 +57,7 @@ def _runner() -> Iterator[dict[str, ModuleType]]:
     """The modules of the fixtures' generator, which is no part of the package."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(FIXTURES))
-        yield {name: importlib.import_module(f"_runner.{name}") for name in ("scrub", "trim")}
+        yield {name: importlib.import_module(f"_runner.{name}") for name in MODULES}
         for name in [name for name in sys.modules if name.split(".")[0] == "_runner"]:
             del sys.modules[name]
 
@@ -214,3 +215,18 @@ def test_tables_of_live_captures_are_whole(fixture: Path) -> None:
         lines = text.splitlines()[1:-1] if table["rows"] else []
         assert [json.loads(line.removesuffix(",")) for line in lines] == table["rows"]
     assert json.loads((fixture / "capture/raydoctor.json").read_text())["gaps"]
+
+
+def test_live_scenarios_keep_away_from_the_kernel_log(
+    runner: dict[str, ModuleType], tmp_path: Path
+) -> None:
+    """It is the machine's, and so are the processes that it names."""
+    scenario = runner["scenario"]
+    head = "'title': '', 'roots': [], 'start': 'head', 'topology': '1-node', 'live': {}"
+    path = tmp_path / "x.py"
+    path.write_text(f"SCENARIO = {{{head.format(3)}, 'driver_env': {{'A': 1}}}}")
+    read = scenario.read_scenario(path)
+    assert (read.live, read.driver_env, read.reaps) == (3, {"A": "1"}, True)
+    path.write_text(f"SCENARIO = {{{head.format(True)}, 'kernel_log': True}}")
+    with pytest.raises(scenario.ScenarioError):
+        scenario.read_scenario(path)
