@@ -1,0 +1,227 @@
+"""Cancelling one task, from anywhere: step by step, each only if the last had no effect, each verified.
+
+`cancel` is for code that launches tasks; `raydoctor cancel` does the same. Both ask the cluster over gRPC, so
+any task can be cancelled by its id, whoever submitted it; `ray.cancel` needs its submitter's own reference.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple
+
+from raydoctor.act._cancel_processes import Survivor, alive, end_survivors, started_by
+from raydoctor.act._cancel_steps import Hands, Step, Wishes, plan
+from raydoctor.act._cancel_target import (
+    Target,
+    children,
+    find,
+    has_ended,
+    refreshed,
+    settled,
+)
+from raydoctor.act.audit import Audit
+from raydoctor.act.owner import Owners, Row, connected
+from raydoctor.act.process import GRACE, Identity
+from raydoctor.collect.cluster import Cluster
+from raydoctor.errors import RaydoctorError
+
+Effect = Literal["ended", "no-effect", "retried", "skipped"]
+_LOOK = 0.05
+_TIMEOUT = 3.0
+"""Seconds for each question."""
+_ROUNDS = 2
+"""A task that was retried is cancelled once more."""
+_CHILDREN = 100
+_BEGINNING = 1.5
+"""Seconds until the GCS knows when a task started: what it started itself is told by that."""
+
+
+class Taken(NamedTuple):
+    """A step that was taken, or could not be."""
+
+    step: str
+    outcome: Effect
+    seconds: float
+    why: str = ""
+    """Why it was skipped."""
+    task: str = ""
+    """The task that it was for: a child of the target, too."""
+
+
+@dataclass(slots=True)
+class Cancellation:
+    """What was done, what came of it, and what is left."""
+
+    target: Target
+    """As it was before."""
+    steps: list[Taken] = field(default_factory=list)
+    ended: bool = False
+    was_accepted: bool = False
+    """Whether its owner took the cancel: then it is not retried."""
+    survivors: list[Survivor] = field(default_factory=list)
+    """Processes that outlived it, and what became of them."""
+    children: list[Target] = field(default_factory=list)
+    """Tasks that it submitted and that still run or wait."""
+    last: Row = field(default_factory=dict)
+    """Its last attempt, as the GCS has it afterwards."""
+
+    @property
+    def by(self) -> str:
+        """The step that ended it; empty where none did."""
+        own = (each for each in self.steps if each.task == self.target.task)
+        return next((each.step for each in own if each.outcome == "ended"), "")
+
+
+Tell = Callable[[str], None]
+
+
+def cancel(
+    what: Any, grace: float = GRACE, *, recursive: bool = True, kill_actor: bool = False
+) -> Cancellation:
+    """Cancel the task of this reference, or of this id or name, with the processes that it started.
+
+    From the gentlest step to the hardest, `grace` seconds each: the owner's cancel, KeyboardInterrupt in the
+    worker's main thread, cancel with force, SIGKILL of the worker. An actor's method is not ended by the
+    last two, which would end the actor: `kill_actor` does, and its state is lost. `recursive`: also the
+    tasks that it submitted.
+
+    `ended` of what is returned says whether it worked. Raises RaydoctorError where the cluster cannot be
+    asked, and where no task, or more than one, is meant.
+    """
+    wishes = Wishes(grace, recursive, kill_actor)
+    cluster = _cluster()
+    with connected(cluster, _TIMEOUT) as owners:
+        found = find(owners, _words(what))
+        if len(found) > 1:
+            raise RaydoctorError(f"{len(found)} tasks are called {what}", "Name one by its id.")
+        return run(hands_of(owners, cluster, wishes, found[0]), found[0])
+
+
+def hands_of(owners: Owners, cluster: Cluster, wishes: Wishes, target: Target) -> Hands:
+    """What a cancel of this task acts with."""
+    return Hands(owners, cluster, wishes, Audit(f"cancel {target.task}"))
+
+
+def run(hands: Hands, target: Target, tell: Tell = lambda doing: None) -> Cancellation:
+    """Cancel it, and see what came of it."""
+    made = Cancellation(target)
+    target = _with_start(hands, target)
+    seen: set[Identity] = set()
+    made.ended = _climb(hands, target, made.steps, seen, tell)
+    made.was_accepted = target.task in hands.accepted
+    if made.ended:
+        tell("looking for what it left behind")
+        made.survivors = end_survivors(seen, hands.audit)
+    if hands.wishes.recursive and made.ended:
+        _cancel_children(hands, target, made, tell)
+    else:
+        made.children = children(hands.owners, target)
+    if made.steps:
+        made.last = settled(hands.owners, target)
+    return made
+
+
+def _with_start(hands: Hands, target: Target) -> Target:
+    deadline = time.monotonic() + _BEGINNING
+    while target.runs and target.started_at is None and time.monotonic() < deadline:
+        time.sleep(2 * _LOOK)
+        target = refreshed(hands.owners, target)
+    return target
+
+
+# ------------------------------------------------------------------ the ladder
+
+
+def _climb(
+    hands: Hands, target: Target, taken: list[Taken], seen: set[Identity], tell: Tell
+) -> bool:
+    """Take step after step; `seen` gets what the task was seen to have started. Whether it has ended."""
+    for _ in range(_ROUNDS):
+        was_retried = False
+        done: set[str] = set()
+        while step := _next(hands, target, done):
+            done.add(step.name)
+            tell(f"{step.name} {target.name}")
+            seen.update(started_by(target, with_actor=step.name == "kill-actor"))
+            made = _take(hands, step, target)
+            taken.append(made)
+            if made.outcome == "ended":
+                return True
+            was_retried |= made.outcome == "retried"
+            target = replace(refreshed(hands.owners, target), started_at=target.started_at)
+            if target.state == "ended":
+                return True
+        if not was_retried:
+            break
+    return has_ended(hands.owners, target)
+
+
+def _next(hands: Hands, target: Target, done: Iterable[str]) -> Step | None:
+    """The first step that fits now and was not taken: what waited may have begun."""
+    if target.state == "ended":
+        return None
+    return next((step for step in plan(hands, target) if step.name not in done), None)
+
+
+def _take(hands: Hands, step: Step, target: Target) -> Taken:
+    began = time.monotonic()
+    why = step.take(hands, target)
+    outcome: Effect = "skipped" if why else _effect(hands, target)
+    return Taken(step.name, outcome, round(time.monotonic() - began, 2), why, target.task)
+
+
+def _effect(hands: Hands, target: Target) -> Effect:
+    deadline = time.monotonic() + hands.wishes.grace
+    while True:
+        if has_ended(hands.owners, target):
+            return "ended"
+        if time.monotonic() > deadline:
+            break
+        time.sleep(_LOOK)
+    now = refreshed(hands.owners, target)
+    return "retried" if target.worker and now.worker != target.worker else "no-effect"
+
+
+def _cancel_children(hands: Hands, target: Target, made: Cancellation, tell: Tell) -> None:
+    """Tasks that it submitted, and theirs, that its own cancel has not ended."""
+    waiting, known = [target], {target.task}
+    while waiting and len(known) <= _CHILDREN:
+        for child in children(hands.owners, waiting.pop()):
+            if child.task in known or has_ended(hands.owners, child):
+                continue
+            known.add(child.task)
+            waiting.append(child)
+            seen: set[Identity] = set()
+            if _climb(hands, _with_start(hands, child), made.steps, seen, tell):
+                made.survivors += end_survivors(alive(seen), hands.audit)
+            else:
+                made.children.append(child)
+
+
+# ------------------------------------------------------------------ for code
+
+
+def _words(what: Any) -> str:
+    if isinstance(what, str):
+        return what
+    if isinstance(what, bytes):
+        return what.hex()
+    reference = getattr(what, "_generator_ref", what)  # a generator's first reference stands for it
+    if not callable(getattr(reference, "hex", None)):
+        raise TypeError(f"a reference, an id or a name of a task, not {type(what).__name__}")
+    return str(reference.hex())
+
+
+def _cluster() -> Cluster:
+    """The cluster that this program is connected to, else the one that runs here."""
+    from raydoctor.collect import live
+
+    ray = sys.modules.get("ray")
+    if ray is None or not ray.is_initialized():
+        return live.find()[0]
+    address = str(ray.get_runtime_context().gcs_address)
+    return replace(live.find(address)[0], ray_folder=os.path.dirname(str(ray.__file__)))
