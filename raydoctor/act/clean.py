@@ -162,9 +162,9 @@ def _bound() -> list[str]:
 
 
 def _sessions(seen: _Used) -> list[Stale]:
-    roots = {os.path.dirname(s) for s in (*seen.sessions, *history.session_folders()) if s}
     found: dict[str, Stale] = {}
-    for root in sorted(roots):
+    idle = [s for s in history.session_folders(seen.sessions) if not seen.uses(s)]
+    for root in sorted({os.path.dirname(session) for session in idle}):
         # The collector looks beside the session that it is given.
         for piece in sessions.tables(Cluster(session_dir=f"{root}/session")):
             rows = json.loads(piece.data)["rows"] if isinstance(piece, Piece) else ()
@@ -175,7 +175,7 @@ def _sessions(seen: _Used) -> list[Stale]:
                         row["path"], "session", row["bytes"], row["age_s"], row["truncated"]
                     )
                     found.setdefault(row["path"], what)
-    return [each for each in found.values() if not seen.uses(each.path)]
+    return [each for each in found.values() if each.path in idle]
 
 
 # ------------------------------------------------------------------ objects

@@ -27,6 +27,7 @@ from raydoctor.act.audit import Audit
 from raydoctor.act.marks import Kind, Mark, Seen
 from raydoctor.act.process import GRACE, Identity, Outcome, System, end
 from raydoctor.collect import cgroups, proc
+from raydoctor.collect.proc import Process
 
 KINDS: tuple[Kind, ...] = ("orphan", "stale-daemon", "leaked-child", "idle-holder", "defunct")
 _SETTLE = 0.5
@@ -165,13 +166,17 @@ def spared(leftover: Leftover, wishes: Wishes) -> str:
         return "it is a live worker of a live session"
     if leftover.kind == "leaked-child" and not wishes.leaked:
         return "its worker lives: --leaked ends it, too"
+    return _spared_user(leftover.uid, wishes)
+
+
+def _spared_user(uid: int | None, wishes: Wishes) -> str:
     mine = os.geteuid()
-    if leftover.uid != mine:
-        if mine != 0:
-            return f"it is {leftover.user or 'another user'}'s"
-        if not wishes.all_users:
-            return f"it is {leftover.user or 'another user'}'s: --all-users ends it, too"
-    return ""
+    if uid == mine:
+        return ""
+    whose = "another user's" if uid is None else f"{proc.user(uid)}'s"
+    if mine != 0:
+        return f"it is {whose}"
+    return "" if wishes.all_users else f"it is {whose}: --all-users ends it, too"
 
 
 def clear(
@@ -201,7 +206,8 @@ def clear(
     def more() -> Iterable[Identity]:
         seen = marks.see()
         marked = [p for p, m in seen.marks.items() if m.kind in kinds and m.session in sessions]
-        return [seen.identity(pid) for pid in (*marked, *_members(seen, leading))]
+        new = (*marked, *_members(seen, leading))
+        return [seen.identity(pid) for pid in new if not _spared_user(proc.owner(pid), wishes)]
 
     targets = [each for each in meant if still.get(each) == meant[each].kind]
     outcomes = end(
@@ -230,7 +236,7 @@ def _members(seen: Seen, leading: set[Identity]) -> list[int]:
     Linux gives no number anew that a session or group still has, so these are what that leader started.
     """
     machine = seen.machine
-    leaders = {each.pid for each in leading if machine.processes.get(each.pid) is None}
+    leaders = {each.pid for each in leading if _has_ended(machine.processes.get(each.pid), each)}
     return [
         process.pid
         for process in machine.processes.values()
@@ -238,6 +244,11 @@ def _members(seen: Seen, leading: set[Identity]) -> list[int]:
         and process.state != "Z"
         and process.pid not in machine.kinds
     ]
+
+
+def _has_ended(now: Process | None, leader: Identity) -> bool:
+    """Whether nobody, or the defunct leader itself, has its pid."""
+    return now is None or (now.state == "Z" and now.started_at == leader.started_at)
 
 
 def _unplanned(identity: Identity) -> Outcome:

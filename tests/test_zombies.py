@@ -1,0 +1,459 @@
+"""`raydoctor zombies`: finds and ends what outlived its worker, raylet or session, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from real_ray import real_ray
+
+from raydoctor import cli
+from raydoctor.act import clean, holdings, leftovers, marks
+from raydoctor.act.audit import Audit
+from raydoctor.act.history import Raylets, session_folders
+from raydoctor.act.leftovers import Leftover, Wishes
+from raydoctor.act.process import Identity, Outcome
+from raydoctor.cli import zombies as command
+from raydoctor.collect import proc
+from raydoctor.render import zombies as render
+from raydoctor.render.page import plain
+
+linux = pytest.mark.skipif(not proc.LINUX, reason="/proc")
+ROUNDS = Path(__file__).parent / "_leftover_rounds.py"
+
+
+@pytest.fixture(autouse=True)
+def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The audit is this test's own."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state" / "raydoctor" / "audit.jsonl"
+
+
+# ------------------------------------------------------------------ rounds among the living
+
+
+@linux
+def test_two_hundred_rounds_among_the_living() -> None:
+    """Leftovers of nine kinds of evidence are all ended; 30 living processes and what is added never are."""
+    inside = ["unshare", "--pid", "--mount", "--fork", "--mount-proc", "--kill-child"]
+    if os.geteuid() != 0 or subprocess.call([*inside, "true"], stderr=subprocess.DEVNULL):
+        pytest.skip("needs a pid namespace of its own")
+    # Its own /tmp: sessions of others are not looked at, and what it writes is gone with it.
+    script = 'mount -t tmpfs tmpfs /tmp && exec "$0" "$@"'
+    told = [sys.executable, str(ROUNDS), "200", "20261121"]
+    done = subprocess.run(
+        [*inside, "bash", "-c", script, *told],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=400,
+    )
+    assert done.returncode == 0, done.stderr
+    counts = json.loads(done.stdout)
+    assert counts["rounds"] == 200
+    assert counts["left"] > 400
+    assert counts["living"] > 30
+    assert counts["slowest"] < 3.0
+
+
+# ------------------------------------------------------------------ real clusters
+
+DRIVER = """
+import multiprocessing, os, subprocess, sys, time
+import ray
+ray.init(log_to_driver=False)
+
+@ray.remote(max_retries=0, num_cpus=1)
+def eight(base):
+    sleep = lambda n: ["sleep", str(base + n)]
+    subprocess.Popen(sleep(1))
+    subprocess.Popen(sleep(2), start_new_session=True)
+    subprocess.Popen(["sh", "-c", f"sleep {base + 3} & exec sleep {base + 4}"])
+    for n, kind in ((5, "fork"), (6, "spawn")):
+        multiprocessing.get_context(kind).Process(target=os.execvp, args=("sleep", sleep(n))).start()
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.closerange(0, 64)
+            os.execvp("sleep", sleep(7))
+        os._exit(0)
+    null = subprocess.DEVNULL
+    subprocess.Popen(
+        sleep(8), env={"PATH": os.environ["PATH"]}, stdin=null, stdout=null, stderr=null, start_new_session=True
+    )
+    time.sleep(1.5)
+    open(sys.argv[1], "w").write(str(os.getpid()))
+    time.sleep(1000)
+
+@ray.remote(num_cpus=0)
+class Standing:
+    def start(self, base):
+        subprocess.Popen(["sleep", str(base + 11)])
+        subprocess.Popen(["sleep", str(base + 12)], start_new_session=True)
+        return os.getpid()
+
+base = int(sys.argv[2])
+subprocess.Popen(["sleep", str(base + 13)])
+if sys.argv[3] == "stand":
+    standing = Standing.remote()
+    print("STANDING", ray.get(standing.start.remote(base)), flush=True)
+else:
+    ref = eight.remote(base)
+time.sleep(1000)
+"""
+_SCRUBBED = 8
+"""Has neither environment, files, group nor session of its worker's: nobody can know it afterwards."""
+
+
+def sleeping(base: int) -> dict[int, psutil.Process]:
+    """Which of the driver's sleepers run."""
+    found = {}
+    for process in psutil.process_iter():
+        try:
+            words = process.cmdline()
+        except psutil.Error:
+            continue
+        if len(words) == 2 and words[0] == "sleep" and words[1].isdigit():
+            number = int(words[1]) - base
+            if 0 < number < 20 and process.status() != psutil.STATUS_ZOMBIE:
+                found[number] = process
+    return found
+
+
+def wait_until(true: Callable[[], object], seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "it did not come true"
+        time.sleep(0.1)
+
+
+@linux
+@pytest.mark.ray
+def test_what_a_dead_worker_and_a_dead_raylet_left_beside_a_living_cluster() -> None:
+    with real_ray() as standing, real_ray() as ray:
+        standing.start(dashboard=False)
+        ray.start(dashboard=False)
+        standing.run(DRIVER, "-", "7100100", "stand")
+        standing.wait_for("STANDING")
+        wishes = Wishes(session=str(ray.session))
+        living = {
+            (p.pid, p.create_time()) for p in (*standing._alive(), *sleeping(7100100).values())
+        }
+        for base, whom in ((7100200, "worker"), (7100300, "raylet")):
+            mark = ray.folder / whom
+            ray.run(DRIVER, str(mark), str(base), "eight")
+            wait_until(lambda mark=mark: mark.exists() and mark.read_text())  # type: ignore[misc]
+            before = leftovers.find(wishes, settle=False)
+            assert [f for f in before if not leftovers.spared(f, wishes)] == []
+            victim = int(mark.read_text()) if whom == "worker" else ray.processes("raylet")[0].pid
+            os.kill(victim, signal.SIGKILL)
+            time.sleep(2.5)
+            _clear_and_look(base, wishes)
+        assert {i for i in living if not _lives(i)} == set()
+
+
+def _clear_and_look(base: int, wishes: Wishes) -> None:
+    """All that can be known is found, told with its worker or raylet, and gone within three seconds."""
+    left = {n: p for n, p in sleeping(base).items() if n not in (_SCRUBBED, 13)}
+    assert left, "something has survived"
+    found = {f.pid: f for f in leftovers.find(wishes)}
+    assert {p.pid for p in left.values()} <= found.keys()
+    assert all(
+        " is gone" in found[p.pid].why or " is idle" in found[p.pid].why for p in left.values()
+    )
+    leaked = Wishes(wishes.session, leaked=True)
+    begun = time.monotonic()
+    outcomes = leftovers.clear(list(found.values()), leaked, 1.0, audit=Audit("test"))
+    assert time.monotonic() - begun < 3.0 + 1.0
+    assert {o.outcome for o in outcomes.values()} == {"gone"}
+    assert sleeping(base).keys() <= {_SCRUBBED, 13}
+    assert leftovers.find(leaked, settle=False) == []
+
+
+def _lives(identity: tuple[int, float]) -> bool:
+    try:
+        process = psutil.Process(identity[0])
+        return process.create_time() == identity[1] and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
+# ------------------------------------------------------------------ one leftover of a made-up session
+
+
+@pytest.fixture
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A dead session of this test's own; its raylet had a pid that nobody has."""
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    path = tmp_path / "ray" / "session_2026-11-01_09-00-00_000000_7"
+    (path / "logs").mkdir(parents=True)
+    (path / "logs" / "raylet.out").write_text(
+        "[2026-11-01 09:00:00,000 I 4999999 4999999] (raylet) main.cc:1: node_id=abcdef01\n"
+    )
+    return path
+
+
+@pytest.fixture
+def orphan(session: Path) -> Iterator[psutil.Process]:
+    """A process that init has, and that inherited the dead raylet's pid."""
+    printed = subprocess.run(
+        ["sh", "-c", "setsid sleep 300 >/dev/null 2>&1 & echo $!"], check=True, capture_output=True,
+        env={**os.environ, "RAY_RAYLET_PID": "4999999", "RAY_JOB_ID": "01000000"},
+    )  # fmt: skip
+    process = psutil.Process(int(printed.stdout))
+    wait_until(lambda: process.cmdline()[:1] == ["sleep"], 5)
+    yield process
+    if process.is_running():
+        process.kill()
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
+    code = cli.run(["zombies", *arguments])
+    return code, capsys.readouterr().out
+
+
+@linux
+def test_dry_run_then_kill(
+    orphan: psutil.Process, session: Path, own_state: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out = told(capsys, "--json", "--session", session.name)
+    assert code == 1
+    document = json.loads(out)
+    assert document["schema"] == "raydoctor/zombies/1"
+    (row,) = document["leftovers"]
+    assert row["pid"] == orphan.pid
+    assert row["started_at"] == orphan.create_time()
+    assert (row["kind"], row["action"], row["outcome"]) == ("orphan", "none", "running")
+    assert row["session"] == str(session), "by the log of the raylet that had this pid"
+    assert row["why"] == "raylet pid 4999999 is gone (it inherited RAY_RAYLET_PID=4999999)"
+    assert orphan.is_running()
+    assert not own_state.exists()
+    assert told(capsys, "--kill", "--dry-run", "--session", session.name)[0] == 1
+    assert orphan.is_running()
+    code, out = told(capsys, "--kill", "--yes", "--json", "--session", str(session))
+    assert code == 0
+    (row,) = json.loads(out)["leftovers"]
+    assert (row["action"], row["outcome"]) == ("term", "gone")
+    assert not orphan.is_running() or orphan.status() == psutil.STATUS_ZOMBIE
+    line = json.loads(own_state.read_text())
+    assert (line["pid"], line["signal"], line["session"]) == (orphan.pid, "SIGTERM", str(session))
+    assert told(capsys, "--session", session.name)[1] == "Nothing is left over on this machine.\n"
+
+
+@linux
+def test_nobody_is_asked_without_a_terminal(
+    orphan: psutil.Process,
+    session: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: False, raising=False)
+    assert cli.run(["zombies", "--kill", "--session", session.name]) == 2
+    captured = capsys.readouterr()
+    assert f"pid {orphan.pid}" in captured.out, "the plan"
+    assert "--yes" in captured.err
+    assert orphan.is_running()
+
+
+@linux
+@pytest.mark.parametrize(("answer", "lives"), [(False, True), (True, False)])
+def test_the_answer_counts(
+    answer: bool, lives: bool, orphan: psutil.Process, session: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    asked = []
+
+    def confirm(text: str, abort: bool, err: bool) -> None:
+        asked.append(text)
+        if not answer:
+            raise command.click.Abort
+
+    monkeypatch.setattr(command.click, "confirm", confirm)
+    assert cli.run(["zombies", "--kill", "--session", session.name]) == (0 if answer else 130)
+    assert asked == ["End 1 process?"]
+    assert (orphan.is_running() and orphan.status() != psutil.STATUS_ZOMBIE) == lives
+
+
+@linux
+def test_what_is_no_leftover_any_more_is_left_alone(orphan: psutil.Process, session: Path) -> None:
+    """Between the plan and the answer time passes."""
+    (found,) = leftovers.find(Wishes(session.name), settle=False)
+    (session / "logs" / "raylet.out").unlink()
+    child = subprocess.Popen(["sleep", "300"])
+    try:
+        began = proc.read(child.pid)
+        assert began is not None
+        other = found._replace(identity=Identity(child.pid, began.started_at))
+        outcomes = leftovers.clear([other], Wishes(), 0.1, audit=Audit("test"))
+        assert [(o.outcome, o.reason) for o in outcomes.values()] == [
+            ("refused", "it is no leftover any more")
+        ]
+        assert child.poll() is None
+        assert orphan.is_running()
+    finally:
+        child.kill()
+        child.wait()
+
+
+# ------------------------------------------------------------------ evidence
+
+
+@linux
+def test_who_is_connected_to_a_server() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        me = os.getpid()
+        assert holdings.ports(me).count(port) == 1
+        assert holdings.clients(me, [me]) == set()
+        script = f"import socket, time; s = socket.create_connection(('127.0.0.1', {port})); print('up', flush=True); time.sleep(60)"
+        client = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE)
+        try:
+            assert client.stdout is not None
+            client.stdout.readline()
+            connection, _ = server.accept()
+            with connection:
+                assert holdings.clients(me, [me, client.pid]) == {client.pid}
+                assert holdings.clients(me, [me]) is None, "somebody who is not seen"
+        finally:
+            client.kill()
+            client.communicate()
+
+
+def test_sessions_and_the_pids_of_their_raylets(session: Path) -> None:
+    assert str(session) in session_folders()
+    raylets = Raylets([str(session)])
+    assert raylets.of(str(session)) == (4999999,)
+    assert raylets.session(4999999, time.time()) == str(session)
+    assert raylets.session(4999999, 1000.0) == "", "it began later than that process"
+    assert raylets.session(12, time.time()) == ""
+
+
+# ------------------------------------------------------------------ what dead sessions keep
+
+
+def age(path: Path, seconds: float) -> None:
+    for each in (*path.rglob("*"), path):
+        os.utime(each, (1.0, time.time() - seconds), follow_symlinks=False)
+
+
+@linux
+def test_clean_removes_what_is_dead_and_quiet(
+    session: Path, own_state: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outside = tmp_path / "precious"
+    outside.write_text("precious")
+    (session / "logs" / "worker.out").write_bytes(b"x" * 100_000)
+    (session / "ray_spilled_objects_ab").mkdir()
+    (session / "link").symlink_to(outside)
+    wishes = Wishes(session.name)
+    assert clean.find(wishes) == [], "written a moment ago"
+    age(session, 5000)
+    with (session / "logs" / "worker.out").open():
+        assert clean.find(wishes) == [], "somebody reads in it"
+    (found,) = clean.find(wishes)
+    assert (found.path, found.what, found.reason) == (str(session), "session", "")
+    assert found.bytes > 100_000
+    code, out = told(capsys, "--clean", "--yes", "--json", "--session", session.name)
+    assert code == 0
+    (row,) = json.loads(out)["stale_sessions"]
+    assert row["removed"] is True
+    assert not session.exists()
+    assert outside.read_text() == "precious"
+    line = json.loads(own_state.read_text())
+    assert (line["what"], line["path"], line["result"]) == ("remove", str(session), "removed")
+
+
+@linux
+def test_a_session_that_lives_again_is_kept(session: Path) -> None:
+    age(session, 5000)
+    wishes = Wishes(session.name)
+    plan = clean.find(wishes)
+    (session / "logs" / "gcs_server.out").write_text("up again")
+    (kept,) = clean.remove(plan, wishes, Audit("test"))
+    assert (kept.removed, kept.reason) == (False, "it is in use by now")
+    assert session.exists()
+
+
+@linux
+def test_others_sessions_are_kept(session: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    age(session, 5000)
+    monkeypatch.setattr(clean.os, "geteuid", lambda: os.getuid() + 12345)
+    (found,) = clean.find(Wishes(session.name))
+    assert found.reason == "it is another user's"
+
+
+@linux
+def test_shared_memory_that_nobody_has_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("plasmaAbC123", "plasma_of_mine.bin", "sem.objxyz", "torch_1_2"):
+        (tmp_path / name).write_bytes(b"x" * 5000)
+    monkeypatch.setattr(clean, "_SHARED", str(tmp_path))
+    monkeypatch.setattr(clean, "QUIET", -1.0)
+    assert [Path(s.path).name for s in clean._shared()] == ["plasmaAbC123", "sem.objxyz"]
+    with (tmp_path / "plasmaAbC123").open("rb") as held:
+        import mmap
+
+        with mmap.mmap(held.fileno(), 0, access=mmap.ACCESS_READ):
+            assert [Path(s.path).name for s in clean._shared()] == ["sem.objxyz"]
+    monkeypatch.setattr(clean, "QUIET", 600.0)
+    assert list(clean._shared()) == []
+
+
+# ------------------------------------------------------------------ the page
+
+
+def leftover(pid: int, kind: marks.Kind, **told: object) -> Leftover:
+    made = Leftover(
+        Identity(pid, 1000.0), kind, "its raylet is gone", "raylet pid 1 (gone)", f"sleep {pid}",
+        "/tmp/ray/session_2026", "ray", os.getuid(), 10_000_000,
+    )  # fmt: skip
+    return made._replace(**told)
+
+
+def test_page_says_what_would_be_done_and_what_was() -> None:
+    these = [
+        leftover(5, "orphan", ports=(8000,), gpu_memory=2_000_000_000),
+        leftover(6, "leaked-child"),
+    ]
+    spared = {f.identity: why for f in these if (why := leftovers.spared(f, Wishes()))}
+    stale = [clean.Stale("/tmp/ray/session_1", "session", 3_000_000, 86400.0)]
+    before = plain(render.render(render.View(these, spared, stale, {}), 100, now=1600.0))
+    assert "pid 5 · 10 min 0 s · ray · 10.0 MB · 2.0 GB GPU · port 8000" in before
+    assert "not ended: its worker lives: --leaked ends it, too" in before
+    assert "2 leftovers; --kill would end 1; --clean would remove 3.0 MB." in before
+    outcomes = {
+        these[0].identity: Outcome(these[0].identity, "kill", "gone"),
+        these[1].identity: Outcome(these[1].identity, "kill", "running", "not gone 5 s after KILL"),
+    }
+    after = plain(render.render(render.View(these, {}, [], outcomes), 100, now=1600.0))
+    assert "ended by SIGKILL" in after
+    assert "still runs: not gone 5 s after KILL" in after
+    assert "2 leftovers; 1 gone; 1 running." in after
+
+
+@pytest.mark.parametrize("hostile", ["evil\x1b[2Jname", "line\nbreak"])
+def test_commands_cannot_reach_the_terminal_raw(hostile: str) -> None:
+    view = render.View([leftover(5, "orphan", command=hostile)], {}, [], {})
+    page = plain(render.render(view, 100, now=1600.0))
+    assert "\x1b" not in page
+    assert "line\nbreak" not in page
+    assert json.loads(render.to_json(view))["leftovers"][0]["command"] == hostile
+
+
+@pytest.mark.parametrize("kind", ["defunct", "idle-holder", "leaked-child"])
+def test_what_is_never_ended_by_default(kind: marks.Kind) -> None:
+    assert leftovers.spared(leftover(5, kind), Wishes(all_users=True)) != ""
+    ended = leftovers.spared(leftover(5, kind), Wishes(leaked=True)) == ""
+    assert ended == (kind == "leaked-child")
