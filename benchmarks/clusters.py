@@ -7,18 +7,15 @@ python benchmarks/clusters.py stuck       # 100,000 finished tasks and 5 stuck o
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from measure import alternate
-from run import RAY, RAYDOCTOR, say
+from measure import RAY, RAYDOCTOR, alternate, say
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from real_ray import RealRay, real_ray
@@ -26,9 +23,9 @@ from real_ray import RealRay, real_ray
 _THOUSAND = """
 import ray, time
 ray.init()
-@ray.remote(num_cpus=0.001)
+@ray.remote
 def quick(i): return i
-@ray.remote(num_cpus=0.001)
+@ray.remote(num_cpus=0)
 def slow(i): time.sleep(3600)
 ray.get([quick.remote(i) for i in range(1000)])
 waiting = [slow.remote(i) for i in range(4)]
@@ -39,9 +36,9 @@ time.sleep(3600)
 _STUCK = """
 import ray, sys, threading, time
 ray.init()
-@ray.remote(num_cpus=0.001)
+@ray.remote
 def quick(): pass
-@ray.remote(num_cpus=0.001)
+@ray.remote(num_cpus=0)
 def stuck(i): threading.Event().wait()
 waiting = [stuck.remote(i) for i in range(5)]
 for _ in range(100):
@@ -51,7 +48,7 @@ time.sleep(3600)
 """
 
 
-def thousand(scale: float) -> bool:
+def thousand(folder: Path, scale: float) -> bool:
     """1,000 tasks: faster than `ray memory`, and than the three commands that people type."""
     with real_ray() as ray:
         ray.start()
@@ -68,7 +65,7 @@ def thousand(scale: float) -> bool:
     return met & say(name, own, listed, "status + lists: faster", faster)
 
 
-def stuck(scale: float) -> bool:
+def stuck(folder: Path, scale: float) -> bool:
     """100,000 finished tasks, 5 stuck: those are found, in five seconds."""
     total = int(100_000 * scale)
     with real_ray() as ray:
@@ -94,22 +91,3 @@ def running(ray: RealRay) -> int:
         member = tar.extractfile("live/live-tasks.json")
         rows = json.load(member)["rows"] if member else []
     return sum(row["name"] == "stuck" and row["state"] == "RUNNING" for row in rows)
-
-
-CASES: dict[str, Callable[[float], bool]] = {"thousand": thousand, "stuck": stuck}
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Run the cases named, or all; 1 if a target was missed."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("cases", nargs="*", choices=[*CASES, []], help="default: all")
-    parser.add_argument("--scale", type=float, default=1.0, help="share of the number of tasks")
-    options = parser.parse_args(arguments)
-    results = [CASES[name](options.scale) for name in options.cases or CASES]
-    return 0 if all(results) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

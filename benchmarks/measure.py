@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sysconfig
 import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
+
+MB, GB = 1 << 20, 1 << 30
+SCRIPTS = Path(sysconfig.get_path("scripts"))
+RAYDOCTOR, RAY, RG = (str(SCRIPTS / name) for name in ("raydoctor", "ray", "rg"))
 
 
 class Cost(NamedTuple):
@@ -80,3 +85,16 @@ def _resident(pid: int) -> int:
         return 0
     lines = (line for line in status.splitlines() if line.startswith("VmRSS"))
     return sum(int(line.split()[1]) << 10 for line in lines)
+
+
+def say(what: str, cost: Cost, base: Cost, target: str, met: bool) -> bool:
+    """One line of the table; `target` is `base: what it must reach`."""
+    ratio = cost.seconds / base.seconds
+    base_name, _, wanted = target.partition(": ")
+    print(
+        f"{what:<32} {cost.seconds:7.3f} s {cost.peak_bytes / MB:5.0f} MB | "
+        f"{base_name:>13} {base.seconds:7.3f} s | x {ratio:5.2f} | "
+        f"{wanted:<30} {'met' if met else 'MISSED'}",
+        flush=True,
+    )
+    return met

@@ -5,7 +5,8 @@
     python benchmarks/run.py --scale 0.2 quiet storm
 
 Each case runs its commands in turn, so that a busy moment hits both, and prints medians, the ratio, the
-target and whether it is met. Inputs are made of the real lines in `lines/`.
+target and whether it is met. Inputs are made of the real lines in `lines/`; `live` and `stuck` start a
+real Ray.
 """
 
 from __future__ import annotations
@@ -15,30 +16,13 @@ import json
 import shutil
 import subprocess
 import sys
-import sysconfig
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import clusters
 import inputs
-from measure import Cost, alternate
-
-MB, GB = 1 << 20, 1 << 30
-SCRIPTS = Path(sysconfig.get_path("scripts"))
-RAYDOCTOR, RAY, RG = (str(SCRIPTS / name) for name in ("raydoctor", "ray", "rg"))
-
-
-def say(what: str, cost: Cost, base: Cost, target: str, met: bool) -> bool:
-    """One line of the table; `target` is `base: what it must reach`."""
-    ratio = cost.seconds / base.seconds
-    base_name, _, wanted = target.partition(": ")
-    print(
-        f"{what:<32} {cost.seconds:7.3f} s {cost.peak_bytes / MB:5.0f} MB | "
-        f"{base_name:>13} {base.seconds:7.3f} s | x {ratio:5.2f} | "
-        f"{wanted:<30} {'met' if met else 'MISSED'}",
-        flush=True,
-    )
-    return met
+from measure import GB, MB, RAY, RAYDOCTOR, RG, alternate, say
 
 
 def literals(folder: Path) -> Path:
@@ -143,6 +127,8 @@ CASES: dict[str, Callable[[Path, float], bool]] = {
     "quiet": quiet,
     "storm": storm,
     "many": many,
+    "live": clusters.thousand,
+    "stuck": clusters.stuck,
 }
 
 
