@@ -26,6 +26,10 @@ _MANY = 20
 """More are listed as the GCS has them: each costs two questions."""
 
 
+class UnknownTaskError(RaydoctorError):
+    """Nobody knows the task."""
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """A task, as it was when it was last looked at."""
@@ -61,7 +65,7 @@ class Target:
 def find(owners: Owners, wanted: str) -> list[Target]:
     """The tasks that are meant by an id, the first digits of one, or a name; none ended but by its whole id.
 
-    Raises RaydoctorError where there is none.
+    Raises UnknownTaskError where there is none.
     """
     name = named(wanted)
     if len(name) == 48 and not name.strip("0123456789abcdef"):
@@ -78,7 +82,7 @@ def find(owners: Owners, wanted: str) -> list[Target]:
     targets = [_target(owners, row) for row in found]
     left = [each for each in targets if each.state != "ended"]
     if not left:
-        raise RaydoctorError(
+        raise UnknownTaskError(
             f"no task that waits or runs is called {wanted}",
             "Those there are: ray list tasks --filter state=RUNNING",
         )
@@ -94,11 +98,11 @@ def named(wanted: str) -> str:
 
 
 def by_id(owners: Owners, task: str) -> Target:
-    """The task of this id. Raises RaydoctorError where nobody knows it."""
+    """The task of this id. Raises UnknownTaskError where nobody knows it."""
     told = owners.look(task)
     rows = [*owners.attempts(task), *_of_kind(told, "owns"), *_of_kind(told, "runs")]
     if not rows:
-        raise RaydoctorError(
+        raise UnknownTaskError(
             f"no task has the id {task}",
             "The GCS forgets ended tasks after a while. Those there are: ray list tasks",
         )
@@ -116,7 +120,7 @@ def refreshed(owners: Owners, target: Target) -> Target:
         return replace(target, state="ended", said="FINISHED")
     try:
         return by_id(owners, target.task)
-    except RaydoctorError:  # it ended before the GCS was told of it
+    except UnknownTaskError:  # it ended before the GCS was told of it
         return replace(target, state="ended", said="FINISHED")
 
 

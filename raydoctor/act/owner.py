@@ -26,13 +26,12 @@ _SLACK = 3.0
 """Seconds beside what a call may take: for a child that starts on a busy machine."""
 
 
-class AskError(Exception):
+class AskError(RaydoctorError):
     """A request that was not answered; `code` is gRPC's where it is of the wire."""
 
     def __init__(self, code: str, detail: str) -> None:
         super().__init__(f"{code}: {detail}" if detail else code)
         self.code = code
-        self.detail = detail
 
 
 class Owners:

@@ -1,0 +1,71 @@
+"""What happens after a cancel, in words: retry, restart, what `ray.get` raises, and what is left to do.
+
+As Ray 2.60.0 does it: what its owner has cancelled is not retried, whatever ends it afterwards. A worker that
+dies without that is a crash, which is retried up to `max_retries` times (3 unless said otherwise).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from raydoctor.act.cancel import Cancellation
+
+_RAISES = "ray.get raises TaskCancelledError; it is not retried."
+
+
+def outlook(made: Cancellation) -> list[str]:
+    """Sentences, what matters most first."""
+    if made.ended and not made.steps:
+        return ["It has ended already: there is nothing to cancel."]
+    return list(_ended(made) if made.ended else _not_ended(made))
+
+
+def _ended(made: Cancellation) -> Iterator[str]:
+    by = made.by
+    if by == "kill-actor":
+        yield "Its actor has ended, with its state, and is not started again: ray.get raises ActorDiedError."
+    elif by == "job-stop":
+        yield "Its job has ended."
+    elif made.was_accepted or by == "interrupt":
+        yield _RAISES[0].upper() + _RAISES[1:]
+    else:
+        yield (
+            "Its owner has not taken the cancel and sees a crash: it is retried as often as max_retries "
+            "says (3 times unless set)."
+        )
+    if by == "interrupt":
+        lives = (
+            "Its actor lives on with its state." if made.target.actor else "Its worker lives on."
+        )
+        yield lives
+    elif by in ("force", "kill"):
+        yield "Its worker has ended; Ray starts another one when it needs it."
+
+
+def _not_ended(made: Cancellation) -> Iterator[str]:
+    target = made.target
+    if target.kind == "creation":
+        yield "The creation of an actor cannot be cancelled. --kill-actor ends the actor."
+    elif target.kind == "method":
+        yield from _method(made)
+    else:
+        if any(step.outcome == "retried" for step in made.steps):
+            yield "It was ended and was retried. Cancel it once more, or stop its job."
+        yield "It has not ended. --job-stop stops its whole job."
+
+
+def _method(made: Cancellation) -> Iterator[str]:
+    if not made.target.runs:
+        if made.was_accepted:
+            yield (
+                "It waits for its turn in its actor. Its owner has taken the cancel: it ends when its turn "
+                "comes, without being run."
+            )
+        yield "What its actor runs now: ray list tasks --filter state=RUNNING"
+    else:
+        yield (
+            "Nothing can end this method from outside but its actor's end. One that asks "
+            "ray.get_runtime_context().is_canceled() in its loop, and returns (Ray >= 2.54; in a coroutine: "
+            "awaits something), ends when it is cancelled."
+        )
+    yield f"--kill-actor ends the actor {made.target.actor}; its state is lost."

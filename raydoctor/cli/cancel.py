@@ -1,0 +1,185 @@
+"""`raydoctor cancel`: end one task, by the gentlest step that can."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from raydoctor.cli import _options as options
+
+if TYPE_CHECKING:
+    from raydoctor.act._cancel_steps import Hands
+    from raydoctor.act._cancel_target import Target
+    from raydoctor.act.owner import Owners
+
+NOT_ENDED = 1
+SEVERAL = 2
+_TIMEOUT = 5.0
+
+_HELP = """Cancel one task of a live cluster, whoever submitted it, step by step.
+
+TASK is a task's id (of `ray list tasks`, or in an ObjectRef), six or more of its
+first digits, or its name. Each step is taken only if the last one has not ended
+it within --grace, and is verified:
+
+\b
+  cancel      its owner cancels it, as ray.cancel does
+  interrupt   KeyboardInterrupt in its main thread, also in a sleep, a lock, a
+              socket; its worker lives on, an actor keeps its state
+  force       its owner cancels it by force: Ray ends its worker
+  kill        SIGKILL of its worker, for native code that holds the GIL
+  kill-actor  only with --kill-actor: ends the actor of a method, and its state
+  job-stop    only with --job-stop: ends its whole job
+
+What the task had started itself is ended with it, in sessions of their own, too.
+It is not retried. Interrupt and kill work on the node of its worker.
+
+\b
+Examples:
+  raydoctor cancel c8ef45ccd0112571ffffffffffffffffffffffff01000000
+  raydoctor cancel mesh_part --dry-run
+  raydoctor cancel c8ef45cc --yes --grace 1
+  raydoctor cancel Trainer.step --kill-actor
+
+\b
+Exit code:
+  0  it has ended
+  1  it has not
+  2  could not run; no task, or several, are called so
+"""
+
+
+@click.command(
+    "cancel", help=_HELP, short_help="End one task, as gently as it lets.", **options.SETTINGS
+)
+@click.argument("task", metavar="TASK")
+@click.option(
+    "--grace",
+    type=click.FloatRange(0, 600),
+    default=5.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="What a step has before the next one is taken.",
+)
+@click.option(
+    "--recursive/--no-recursive",
+    default=True,
+    show_default=True,
+    help="Cancel the tasks that it submitted, too.",
+)
+@click.option("--kill-actor", is_flag=True, help="End its actor if nothing else ends the method.")
+@click.option("--job-stop", is_flag=True, help="Stop its whole job if nothing else ends it.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option(
+    "--address",
+    metavar="ADDRESS",
+    help="The cluster, if several run here: auto, or its GCS's host:port.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@options.verbose_option
+def command(  # noqa: PLR0913 - one parameter per option
+    *,
+    task: str,
+    grace: float,
+    recursive: bool,
+    kill_actor: bool,
+    job_stop: bool,
+    dry_run: bool,
+    yes: bool,
+    address: str | None,
+    as_json: bool,
+    verbose: bool,
+) -> int:
+    """Cancel a task."""
+    del verbose
+    from raydoctor.act._cancel_steps import Wishes
+    from raydoctor.act.cancel import hands_of
+    from raydoctor.act.owner import connected
+    from raydoctor.cli._progress import patience
+    from raydoctor.collect import live
+
+    wishes = Wishes(grace, recursive, kill_actor, job_stop)
+    with patience("looking for the cluster"):
+        cluster, notes = live.find(address)
+    for each in notes:
+        options.note(each)
+    with connected(cluster, _TIMEOUT) as owners:
+        targets = _targets(owners, task)
+        if len(targets) > 1:
+            return _tell_several(targets, task, as_json)
+        hands = hands_of(owners, cluster, wishes, targets[0])
+        return _cancel(hands, targets[0], dry_run, yes, as_json)
+
+
+def _targets(owners: Owners, task: str) -> list[Target]:
+    from raydoctor.act._cancel_target import find
+    from raydoctor.cli._progress import patience
+
+    with patience("looking for the task"):
+        return find(owners, task)
+
+
+def _tell_several(targets: list[Target], task: str, as_json: bool) -> int:
+    from raydoctor.render import cancel as render
+
+    if as_json:
+        options.print_text(render.several_to_json(targets, task))
+    else:
+        options.print_page(render.several(targets, task))
+    return SEVERAL
+
+
+def _cancel(hands: Hands, target: Target, dry_run: bool, yes: bool, as_json: bool) -> int:
+    if dry_run:
+        _show_plan(hands, target, as_json)
+        return NOT_ENDED if target.state != "ended" else 0
+    if target.state != "ended" and not yes:
+        _ask(hands, target)
+    return _run(hands, target, as_json)
+
+
+def _show_plan(hands: Hands, target: Target, as_json: bool, to_stderr: bool = False) -> None:
+    from raydoctor.act._cancel_steps import plan
+    from raydoctor.render import cancel as render
+    from raydoctor.render import terminal
+
+    steps = plan(hands, target)
+    if as_json:
+        options.print_text(render.plan_to_json(target, steps))
+        return
+    stream = sys.stderr if to_stderr else sys.stdout
+    page = render.plan(target, steps, hands.wishes.grace, terminal.width_of(stream))
+    terminal.show(page, stream)
+
+
+def _ask(hands: Hands, target: Target) -> None:
+    """Raises click.Abort where the answer is no, RaydoctorError where nobody can be asked."""
+    from raydoctor.errors import RaydoctorError
+
+    _show_plan(hands, target, as_json=False, to_stderr=True)
+    if not sys.stdin.isatty():
+        raise RaydoctorError(
+            "nothing was done: nobody can be asked whether to cancel it",
+            "Add --yes to do it without a question.",
+        )
+    click.confirm("Cancel it?", abort=True, err=True)
+
+
+def _run(hands: Hands, target: Target, as_json: bool) -> int:
+    from raydoctor.act import cancel as act
+    from raydoctor.cli._progress import Progress
+    from raydoctor.render import cancel as render
+    from raydoctor.render import terminal
+
+    with Progress(f"cancelling {target.name}") as progress:
+        made = act.run(hands, target, progress.say)
+    if hands.audit.problem:
+        options.note(f"the audit could not be written: {hands.audit.problem}")
+    if as_json:
+        options.print_text(render.to_json(made))
+    else:
+        options.print_page(render.render(made, terminal.width_of(sys.stdout)))
+    return 0 if made.ended else NOT_ENDED

@@ -1,0 +1,176 @@
+"""A task that is to be cancelled, what was done to that end, and what comes next -> page or JSON."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from raydoctor import __version__, _text
+from raydoctor.act._cancel_outlook import outlook
+from raydoctor.act._cancel_steps import Step
+from raydoctor.act._cancel_target import Target
+from raydoctor.act.cancel import Cancellation, Taken
+from raydoctor.render.json import dumps
+from raydoctor.render.page import MAX_WIDTH, Page, columns, line, paragraph
+
+SCHEMA = "raydoctor/cancel/1"
+_KINDS = {"task": "task", "method": "actor method", "creation": "actor creation"}
+_OUTCOMES = {
+    "ended": ("ended it", "ok"),
+    "no-effect": ("no effect", "warning"),
+    "retried": ("ended it, but it was retried", "warning"),
+    "skipped": ("not possible", "dim"),
+}
+_LISTED = 20
+
+
+def plan(target: Target, steps: Sequence[Step], grace: float, width: int = MAX_WIDTH) -> Page:
+    """What would be done."""
+    page = _head(target)
+    if target.state == "ended":
+        return [*page, line("It has ended already: there is nothing to cancel.")]
+    if not steps:
+        return [*page, *paragraph("No step fits: the actor can be ended with --kill-actor.", width)]
+    page += columns(
+        [(f"{n}", (step.name, "strong"), step.does) for n, step in enumerate(steps, 1)], 2
+    )
+    if len(steps) > 1:
+        told = f"Each only if the one before has not ended it within {grace:g} s."
+        page += paragraph(told, width, indent=2, style="dim")
+    return page
+
+
+def several(targets: Sequence[Target], wanted: str) -> Page:
+    """Tasks of which one is to be chosen."""
+    rows = [(each.task, each.name, each.said, *_where(each)) for each in targets[:_LISTED]]
+    page = [
+        line((f"{_text.plural(len(targets), 'task')} called {wanted}", "strong")),
+        *columns(rows, 2),
+    ]
+    if len(targets) > _LISTED:
+        page.append(line((f"… and {len(targets) - _LISTED:,} more", "dim"), indent=2))
+    return [*page, line("Name one by its id.")]
+
+
+def render(made: Cancellation, width: int = MAX_WIDTH) -> Page:
+    """What was done, what came of it, and what comes next."""
+    page = _head(made.target)
+    page += columns([_row(step, made.target) for step in made.steps], indent=2)
+    for step in made.steps:
+        if step.why:
+            page += paragraph(f"{step.step}: {step.why}", width, indent=4, style="dim")
+    page += _left_behind(made, width)
+    verdict = ("Ended.", "ok") if made.ended else ("Not ended.", "error")
+    page.append(line(verdict))
+    for sentence in outlook(made):
+        page += paragraph(sentence, width, indent=2)
+    return page
+
+
+def _head(target: Target) -> Page:
+    parts = [_KINDS[target.kind], target.said, *_where(target)]
+    if target.started_at is not None:
+        parts.insert(2, f"for {_text.duration(max(0.0, time.time() - target.started_at))}")
+    if target.attempt:
+        parts.append(f"attempt {target.attempt}")
+    if target.owner_pid:
+        parts.append(f"owner pid {target.owner_pid}")
+    return [
+        line((target.name, "strong"), f"  {target.task}"),
+        line((" · ".join(parts), "path"), indent=2),
+    ]
+
+
+def _where(target: Target) -> list[str]:
+    return [f"pid {target.pid} on {target.ip}"] if target.pid else []
+
+
+def _row(step: Taken, target: Target) -> tuple[str | tuple[str, str], ...]:
+    words, style = _OUTCOMES[step.outcome]
+    whose = "" if step.task == target.task else f"of its task {_text.short_id(step.task)}"
+    return (step.step, (words, style), (_text.duration(step.seconds), "dim"), whose)
+
+
+def _left_behind(made: Cancellation, width: int) -> Page:
+    page: Page = []
+    for each in made.survivors:
+        what = f"pid {each.identity.pid} outlived it: {each.command}"
+        page.append(line((_text.cut(_text.one_line(what), width - 2), "code"), indent=2))
+        if each.outcome == "gone":
+            page.append(line(("ended", "ok"), indent=4))
+        else:
+            page += paragraph(f"{each.outcome}: {each.reason}", width, indent=4, style="error")
+    for child in made.children:
+        told = f"a task that it submitted goes on: {child.name} {child.task}"
+        page += paragraph(told, width, indent=2, style="warning")
+    return page
+
+
+# ------------------------------------------------------------------ JSON
+
+
+def to_json(made: Cancellation) -> str:
+    """One JSON object. Keys are added, never renamed."""
+    return dumps(
+        {
+            "schema": SCHEMA,
+            "version": __version__,
+            "target": _target(made.target),
+            "steps": [step._asdict() for step in made.steps],
+            "ended": made.ended,
+            "ended_by": made.by or None,
+            "accepted": made.was_accepted,
+            "leftovers": [*_processes(made, gone=False), *map(_target, made.children)],
+            "subprocesses": _processes(made, gone=True),
+            "state": made.last.get("state"),
+            "error_type": made.last.get("error_type"),
+            "next": outlook(made),
+        }
+    )
+
+
+def plan_to_json(target: Target, steps: Sequence[Step]) -> str:
+    """The same before anything was done."""
+    planned = [{"step": step.name, "does": step.does} for step in steps]
+    return _nothing_done(_target(target), target.state == "ended", plan=planned)
+
+
+def several_to_json(targets: Sequence[Target], wanted: str) -> str:
+    """Tasks of which one is to be chosen."""
+    return _nothing_done(None, False, wanted=wanted, candidates=[_target(each) for each in targets])
+
+
+def _nothing_done(target: object, ended: bool, **more: object) -> str:
+    plain = {"schema": SCHEMA, "version": __version__, "target": target, "ended": ended}
+    return dumps({**plain, "steps": [], "leftovers": [], **more})
+
+
+def _target(target: Target) -> dict[str, object]:
+    return {
+        "kind": target.kind,
+        "id": target.task,
+        "name": target.name,
+        "state": target.said,
+        "attempt": target.attempt,
+        "pid": target.pid or None,
+        "ip": target.ip or None,
+        "worker_id": target.worker or None,
+        "owner_id": target.owner or None,
+        "job_id": target.job,
+        "actor_id": target.actor or None,
+    }
+
+
+def _processes(made: Cancellation, gone: bool) -> list[dict[str, object]]:
+    return [
+        {
+            "kind": "process",
+            "pid": each.identity.pid,
+            "started_at": each.identity.started_at,
+            "command": each.command,
+            "outcome": each.outcome,
+            "reason": each.reason,
+        }
+        for each in made.survivors
+        if (each.outcome == "gone") == gone
+    ]
