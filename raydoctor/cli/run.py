@@ -1,0 +1,285 @@
+"""`raydoctor run`: a driver, and a diagnosis if it fails."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import sys
+import time
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from raydoctor.cli import _options as options
+
+if TYPE_CHECKING:
+    from raydoctor.act.drive import Driver, Event
+    from raydoctor.act.process import Outcome
+    from raydoctor.capture.open import Capture
+    from raydoctor.plugins import Catalogue
+
+_HELP = """Run a driver, and say what broke if it fails.
+
+The driver's output is shown as it comes, and kept. When it fails, is interrupted
+or runs out of time, its cluster is looked at on the spot (before it is ended, if
+it still runs), and the diagnosis goes to standard error. Nothing that the driver
+started outlives it: no subprocess, no daemon, no cluster of its own. A cluster
+that it only joined is left alone.
+
+\b
+Examples:
+  raydoctor run -- python train.py --epochs 3
+  raydoctor run --timeout 2h -- python train.py
+  raydoctor run --format markdown -o report.md -- python train.py
+
+\b
+Exit code: the driver's own; and
+  128+n  signal n ended it
+  124    it ran out of time
+  126    it could not be run
+  127    there is no such program
+"""
+
+
+def _seconds(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
+    """`90`, `90s`, `10m`, `2h` as seconds."""
+    if value is None:
+        return None
+    units = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+    number, unit = (value[:-1], units[value[-1]]) if value[-1:] in units else (value, 1.0)
+    try:
+        seconds = float(number) * unit
+    except ValueError:
+        seconds = -1.0
+    if not 0.0 <= seconds < float("inf"):
+        raise click.BadParameter(f"not a time: {value!r}; write it like 90, 10m or 2h")
+    return seconds
+
+
+class _Wishes(NamedTuple):
+    """What the user asked for."""
+
+    words: tuple[str, ...]
+    path: str
+    """Of the driver's output."""
+    timeout: float | None
+    grace: float
+    form: str
+    output: str | None
+    address: str | None
+    all_nodes: bool
+    folder: str | None
+    verbose: bool
+
+
+@click.command(
+    "run",
+    help=_HELP,
+    short_help="Run a driver; a diagnosis if it fails.",
+    context_settings={**options.SETTINGS["context_settings"], "allow_interspersed_args": False},
+)
+@click.argument("words", metavar="-- COMMAND…", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.option(
+    "--timeout", metavar="TIME", callback=_seconds, help="End it after that: 90 (seconds), 10m, 2h."
+)
+@click.option(
+    "--grace",
+    metavar="TIME",
+    callback=_seconds,
+    default="5",
+    show_default=True,
+    help="Between SIGTERM and SIGKILL.",
+)
+@click.option("--log", metavar="FILE", help="Keep the driver's output there.")
+@options.format_option("text", "json", "markdown")
+@click.option("-o", "--output", metavar="FILE", help="Write the report there.")
+@click.option(
+    "--address", metavar="ADDRESS", help="The cluster to look at, if the driver's own is not known."
+)
+@click.option(
+    "--all-nodes/--this-node",
+    "all_nodes",
+    default=True,
+    help="Read the logs of the cluster's other nodes, too.  [default: all nodes]",
+)
+@options.rules_option
+@options.verbose_option
+def command(words: tuple[str, ...], log: str | None, **rest: Any) -> int:
+    """Run a driver."""
+    from raydoctor.act import _runs
+
+    path = log or _runs.new_log()
+    code, is_well = _run(_Wishes(words, path, **rest))
+    if is_well and log is None:
+        _runs.forget(path)
+    return code
+
+
+def _run(wishes: _Wishes) -> tuple[int, bool]:
+    """The exit code, and whether there is nothing to tell."""
+    from raydoctor.act import drive
+
+    with _opened(wishes.path) as stream:
+        try:
+            with drive.driver(wishes.words, stream) as driver:
+                event = driver.wait(wishes.timeout)
+                if event.why == "ended" and not driver.code:
+                    _tell_left(driver, driver.clear(wishes.grace))
+                    return 0, True
+                capture = _failed(driver, event, wishes)
+        except OSError as error:
+            is_missing = isinstance(error, FileNotFoundError)
+            options.note(f"cannot run {wishes.words[0]}: {error.strerror or error}")
+            return (drive.NOT_FOUND if is_missing else drive.NOT_STARTED), True
+    code = drive.TIMED_OUT if event.why == "timeout" else driver.code
+    if capture is not None:
+        _report(capture, driver.started_at, wishes)
+    return code, False
+
+
+def _opened(log: str) -> Any:
+    from raydoctor.errors import RaydoctorError
+
+    try:
+        file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        return open(file, "wb", buffering=0)
+    except OSError as error:
+        raise RaydoctorError(f"cannot write {log}: {error.strerror or error}") from None
+
+
+def _failed(driver: Driver, event: Event, wishes: _Wishes) -> Capture | None:
+    """Look at what is there to see, and end what is left."""
+    ran = time.time() - driver.started_at
+    if event.why == "ended":
+        options.note(f"{_name(wishes.words)} failed after {ran:.0f} s: {_code(driver)}")
+        # A cluster of its own is on its way out: it is read when it has gone.
+        own = _own_cluster(driver)
+        if own:
+            _tell_left(driver, driver.clear(wishes.grace))
+        capture = driver.meanwhile(lambda: _look(driver, wishes))
+    else:
+        what = "has no time left" if event.why == "timeout" else "is interrupted"
+        options.note(f"{_name(wishes.words)} {what} after {ran:.0f} s: looking at what it does")
+        capture = driver.meanwhile(lambda: _look(driver, wishes))
+        driver.stop(event.number or signal.SIGTERM, wishes.grace)
+        options.note(f"it has ended: {_code(driver)}")
+    _tell_left(driver, driver.clear(wishes.grace))
+    options.note(f"its output is in {wishes.path}")
+    if not driver.sessions and wishes.address is None:
+        options.note("it was in no Ray session that could be seen, so its output alone is read")
+    if capture is None:
+        session = next(reversed(driver.sessions), "")
+        place = f"{shlex.quote(session)} --driver-log" if session else "--driver-log"
+        options.note(
+            f"not diagnosed; for that: raydoctor diagnose {place} {shlex.quote(wishes.path)}"
+        )
+    return capture
+
+
+def _name(words: tuple[str, ...]) -> str:
+    name = shlex.join(words)
+    return name if len(name) <= 60 else f"{name[:59]}…"
+
+
+def _code(driver: Driver) -> str:
+    number = -driver.child.returncode
+    if number > 0:
+        try:
+            return signal.Signals(number).name
+        except ValueError:
+            return f"signal {number}"
+    return f"exit code {driver.child.returncode}"
+
+
+def _tell_left(driver: Driver, left: list[Outcome]) -> None:
+    ended = [o for o in left if o.action != "none" and o.outcome == "gone"]
+    if ended:
+        names = [f"{o.identity.pid} ({_short(driver.names.get(o.identity, ''))})" for o in ended]
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        options.note(f"ended what it left: {', '.join(names[:3])}{more}")
+    for each in left:
+        if each.outcome != "gone":
+            options.note(f"still there: {each.identity.pid}, {each.reason}")
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 40 else f"{name[:39]}…"
+
+
+# ------------------------------------------------------------------ the diagnosis
+
+
+def _own_cluster(driver: Driver) -> bool:
+    """Whether it started the cluster that it is in."""
+    from raydoctor.collect import discover
+
+    clusters = discover.clusters()
+    found = [discover.choose(clusters, None, session) for session in driver.sessions]
+    return driver.is_own(d.pid for cluster in found if cluster for d in cluster.daemons)
+
+
+@cache
+def _catalogue(folder: str | None) -> Catalogue:
+    from raydoctor import plugins
+
+    return plugins.catalogue(folder)
+
+
+def _look(driver: Driver, wishes: _Wishes) -> Capture:
+    """What can be seen of the driver's cluster, or the driver's output alone if it is in none."""
+    from raydoctor.capture.open import Capture, open_capture
+    from raydoctor.collect import discover, live
+    from raydoctor.diagnosis import signals_of
+
+    def seen(address: str | None) -> Capture:
+        asked = live.Wishes(
+            address=address,
+            all_nodes=wishes.all_nodes,
+            since=driver.started_at,
+            signals=lambda: signals_of(_catalogue(wishes.folder)),
+        )
+        return live.collect(asked).capture()
+
+    session = next(reversed(driver.sessions), "")
+    if not session:
+        return seen(wishes.address) if wishes.address else Capture(wishes.path, "driver", {})
+    cluster = discover.choose(discover.clusters(), None, session)
+    for address in (cluster.gcs_address if cluster else None, None):
+        if _is_at(address, session):
+            return seen(address)
+    return open_capture(session)
+
+
+def _is_at(address: str | None, session: str) -> bool:
+    """Whether a look at this address (None: at this machine) is one at this session."""
+    from raydoctor.collect import live
+    from raydoctor.errors import RaydoctorError
+
+    try:
+        found, _ = live.find(address)
+    except RaydoctorError:
+        return False
+    return os.path.realpath(found.session_dir) == os.path.realpath(session)
+
+
+def _report(capture: Capture, since: float, wishes: _Wishes) -> None:
+    """Diagnose, and print it to standard error: standard output is the driver's."""
+    from raydoctor.capture.open import add_driver_log
+    from raydoctor.cli import diagnose
+    from raydoctor.cli._progress import patience
+    from raydoctor.diagnosis import run
+    from raydoctor.render import terminal
+    from raydoctor.render.report import render
+
+    with capture, patience("reading the logs"):
+        add_driver_log(capture, wishes.path)
+        report = run(capture, since=since, catalogue=_catalogue(wishes.folder))
+    if wishes.output is not None:
+        diagnose.emit(report, wishes.form, wishes.output, verbose=wishes.verbose)
+    elif wishes.form == "text":
+        terminal.show(render(report, terminal.width_of(sys.stderr), wishes.verbose), sys.stderr)
+    else:
+        text = diagnose.as_text(report, wishes.form, wishes.verbose)
+        sys.stderr.write(terminal.encodable(text, sys.stderr))
