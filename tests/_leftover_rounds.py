@@ -16,7 +16,8 @@ import sys
 import time
 from pathlib import Path
 
-from raydoctor.act import leftovers, marks
+from raydoctor.act import _registry, leftovers, marks
+from raydoctor.act._registry import Seen, Task
 from raydoctor.act.audit import Audit
 from raydoctor.act.leftovers import Wishes
 from raydoctor.collect import proc
@@ -219,7 +220,25 @@ class Round:
             )
         )
 
+    def remembered(self) -> None:
+        """It has nothing of its worker's; a tracked task had noted it, and that worker is gone."""
+        pid = self.ground.run("server", HOLD, detached=True)
+        self.left.append(pid)
+        self.note(Seen(self.gone(), 1.0), pid)
+
+    def note(self, worker: Seen, pid: int) -> None:
+        begun = proc.table()[pid].started_at
+        task = Task(1, "ab" * 24, 1.0, {(pid, begun): Seen(pid, begun, "s")})
+        _registry.append(_registry.path_of(worker), _registry.lines_of([task]), create=True)
+
     # -------------------------------------------------------------- the living
+
+    def remembered_of_a_living_worker(self) -> None:
+        cluster = self.dice.choice(self.clusters)
+        worker = proc.table()[cluster.workers["ray::train"]]
+        pid = self.ground.run("server", HOLD, detached=True)
+        self.alive.append(pid)
+        self.note(Seen(worker.pid, worker.started_at), pid)
 
     def helper_of_a_busy_actor(self) -> None:
         cluster = self.dice.choice(self.clusters)
@@ -269,7 +288,7 @@ class Round:
         return len(leaves) == starts and all(c[2:3] == (HOLD,) for c in leaves)
 
 
-LEFT = ("dead_raylet", "output_of_a_dead_session", "dead_worker_of_a_living_raylet", "fork_of_a_dead_worker", "program_of_a_runtime_environment", "tree_that_ignores_term", "forks_when_it_ends", "worker_without_its_raylet", "daemon_of_a_dead_session")  # fmt: skip
+LEFT = ("dead_raylet", "output_of_a_dead_session", "dead_worker_of_a_living_raylet", "fork_of_a_dead_worker", "program_of_a_runtime_environment", "tree_that_ignores_term", "forks_when_it_ends", "worker_without_its_raylet", "daemon_of_a_dead_session", "remembered")  # fmt: skip
 ALIVE = (
     "helper_of_a_busy_actor",
     "output_of_a_busy_worker",

@@ -45,8 +45,8 @@ def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @linux
 def test_two_hundred_rounds_among_the_living() -> None:
-    """Leftovers of nine kinds of evidence are all ended; 30 living processes and what is added never are."""
-    inside = ["unshare", "--pid", "--mount", "--fork", "--mount-proc", "--kill-child"]
+    """Leftovers of ten kinds of evidence are all ended; 30 living processes and what is added never are."""
+    inside = ["unshare", "--pid", "--net", "--mount", "--fork", "--mount-proc", "--kill-child"]
     if os.geteuid() != 0 or subprocess.call([*inside, "true"], stderr=subprocess.DEVNULL):
         pytest.skip("needs a pid namespace of its own")
     # Its own /tmp: sessions of others are not looked at, and what it writes is gone with it.

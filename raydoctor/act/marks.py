@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from raydoctor.act import history, holdings
+from raydoctor.act import _family, _registry, history, holdings
 from raydoctor.act.history import Raylets
 from raydoctor.act.process import Identity
-from raydoctor.collect import daemons, kinship, proc
+from raydoctor.collect import daemons, kinship, proc, traces
 from raydoctor.collect.cluster import Daemon
 from raydoctor.collect.kinship import Machine
 
@@ -60,6 +60,7 @@ def see() -> Seen:
     folders = history.session_folders(kinship.sessions(machine))
     seen = Seen(machine, Raylets(folders))
     _mark_outlived(seen)
+    _mark_remembered(seen)
     _mark_daemons(seen)
     _mark_lost_drivers(seen)
     _mark_defunct(seen)
@@ -156,6 +157,29 @@ def _session(seen: Seen, pid: int, raylet: int) -> str:
     if raylet in machine.daemons:
         return machine.daemons[raylet].session_dir
     return seen.raylets.session(raylet, machine.processes[pid].started_at) if raylet else ""
+
+
+def _mark_remembered(seen: Seen) -> None:
+    """What tracked tasks have started (`act/tracking.py`) whose worker vanished while they ran.
+
+    Nothing of a process need say so: it was seen while it still had its parents.
+    """
+    machine = seen.machine
+    for worker, tasks in _registry.remembered():
+        now = machine.processes.get(worker.pid)
+        if now is not None and now.state != "Z" and worker.is_same(now.pid, now.started_at):
+            continue
+        session, _ = traces.worker_groups([worker.pid], seen.raylets.folders).get(
+            worker.pid, ("", 0.0)
+        )
+        for task in tasks.values():
+            owner = f"worker pid {worker.pid} (gone)"
+            why = f"worker pid {worker.pid} is gone, whose task {task.task} was tracked and had started it"
+            for each in _family.members(task.seen.values(), [task.mark(worker)]):
+                seen_too = machine.processes.get(each.pid)
+                same = seen_too is not None and each.is_same(each.pid, seen_too.started_at)
+                if same and machine.kinds.get(each.pid, "child") == "child":
+                    seen.marks.setdefault(each.pid, Mark("orphan", why, owner, session))
 
 
 # ------------------------------------------------------------------ daemons

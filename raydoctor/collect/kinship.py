@@ -3,7 +3,7 @@
 It is read off what a process cannot lose (measured with Ray 2.9.3, 2.40 and 2.60): a worker or driver has its
 own log open (`python-core-worker-<worker id>_<pid>.log`; a fork of it has its parent's), a worker is a child
 of its raylet, and what a task starts inherits `RAY_RAYLET_PID` and `RAY_JOB_ID`, mostly also the worker's
-output files. Only these two variables are read, of nothing but possible orphans and their possible origins.
+output files. Only these variables are read, of nothing but possible orphans and their possible origins.
 
 A process is said to have *outlived* its raylet, worker or task only where that follows: what detached itself
 may belong to any busy worker of that raylet that is older than itself, and then nothing is said.
@@ -25,9 +25,11 @@ from raydoctor.collect.cluster import Daemon
 from raydoctor.collect.proc import Process
 from raydoctor.collect.traces import Trace
 
-_CORE_LOG = r"python-core-(worker|driver)-([0-9a-f]+)_(\d+)\.log"
-_OUTPUT = r"worker-([0-9a-f]+)-([0-9a-f]+)-(\d+)\.(?:out|err)"
-_VARIABLES = ("RAY_RAYLET_PID", "RAY_JOB_ID")
+_CORE_LOG = pattern(r"python-core-(worker|driver)-([0-9a-f]+)_(\d+)\.log")
+_OUTPUT = pattern(r"worker-([0-9a-f]+)-([0-9a-f]+)-(\d+)\.(?:out|err)")
+_MARK = "RAYDOCTOR_TASK"
+"""What a task under `raydoctor.tracked` gives to what it starts: `TASK_ID:WORKER_PID:WORKER_START:NUMBER`."""
+_VARIABLES = ("RAY_RAYLET_PID", "RAY_JOB_ID", _MARK)
 _IDLE = "ray::IDLE"
 _NO_JOB = "ffffffff"
 
@@ -66,13 +68,13 @@ class Machine:
     variables: dict[int, dict[str, str] | None] = field(default_factory=dict)
 
     def environment(self, pid: int) -> dict[str, str] | None:
-        """The two variables of a process, read once; None where they may not be read."""
+        """These variables of a process, read once; None where they may not be read."""
         if pid not in self.variables:
             self.variables[pid] = proc.environment(pid, _VARIABLES)
         return self.variables[pid]
 
     def variable(self, pid: int, name: str) -> str:
-        """One of the two, where it has been read."""
+        """One of them, where it has been read."""
         return (self.variables.get(pid) or {}).get(name, "")
 
     def below(self, pid: int) -> Iterator[int]:
@@ -133,12 +135,12 @@ def _read_files(machine: Machine, pid: int) -> None:
         if not session:
             continue
         name = posixpath.basename(path)
-        if core := pattern(_CORE_LOG).fullmatch(name):
+        if core := _CORE_LOG.fullmatch(name):
             kind, worker, writer = core.groups()
             # A driver's id begins with that of its job: `01000000ffff…`.
             job = worker[:8] if kind == "driver" else ""
             machine.log[pid] = Log(session, kind, worker, job, int(writer))
-        elif number in (1, 2) and (out := pattern(_OUTPUT).fullmatch(name)):
+        elif number in (1, 2) and (out := _OUTPUT.fullmatch(name)):
             worker, job, writer = out.groups()
             machine.output[pid] = Log(session, "", worker, job, int(writer))
 
@@ -187,7 +189,7 @@ def _find_orphans(machine: Machine) -> None:
         if (
             pid in machine.output
             or (log and log.kind == "worker")  # a fork of one
-            or "RAY_RAYLET_PID" in (machine.environment(pid) or ())
+            or {"RAY_RAYLET_PID", _MARK} & (machine.environment(pid) or {}).keys()
         ):
             _adopt(machine, pid)
 
@@ -305,6 +307,8 @@ def _possible_origins(machine: Machine, orphan: Process) -> list[int]:
         writer = machine.log.get(log.pid)
         lives = machine.kinds.get(log.pid) == "worker" and writer and writer.worker == log.worker
         return [log.pid] if lives else []
+    if mark := machine.variable(orphan.pid, _MARK):
+        return _marked(machine, mark)
     if machine.kinds.get(orphan.pgid) in ("worker", "driver"):
         return [orphan.pgid]
     if (trace := machine.traces.get(orphan.pid)) and trace.worker:
@@ -316,6 +320,14 @@ def _possible_origins(machine: Machine, orphan: Process) -> list[int]:
         and machine.processes[pid].started_at <= orphan.started_at
         and _may_have_started(machine, pid, orphan)
     ]
+
+
+def _marked(machine: Machine, mark: str) -> list[int]:
+    """The worker of this identity, if it lives."""
+    pid, begun = [*mark.split(":"), "", ""][1:3]
+    process = machine.processes.get(int(pid)) if pid.isdigit() else None
+    lives = process is not None and process.state != "Z" and f"{process.started_at:.2f}" == begun
+    return [process.pid] if process is not None and lives else []
 
 
 def _may_have_started(machine: Machine, pid: int, orphan: Process) -> bool:
