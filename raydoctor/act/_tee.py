@@ -2,12 +2,13 @@
 
 Where we print to a terminal, the program does too (a pseudo terminal in between), so that its colours and
 progress bars stay; else it gets a pipe. Standard output and error stay apart, as far as they are with us, and
-are one text in the file, in the order in which they came.
+are one text in the file, in the order in which they came, as far as two pipes can tell.
 """
 
 from __future__ import annotations
 
 import os
+import select
 import sys
 import threading
 from contextlib import suppress
@@ -21,44 +22,43 @@ class Tee:
 
     def __init__(self, log: BinaryIO) -> None:
         self._log = log
-        self._lock = threading.Lock()
-        self._readers: list[tuple[int, int]] = []
+        self._shown_on: dict[int, int] = {}
+        """What comes from a descriptor is shown on one of ours; -1 where nobody takes it any more."""
         self.stdout = self._channel(1)
         same = os.isatty(1) and os.isatty(2)
         self.stderr = self.stdout if same else self._channel(2)
-        self._threads: list[threading.Thread] = []
+        self._thread = threading.Thread(target=self._pass_on, name="tee", daemon=True)
 
     def _channel(self, shown_on: int) -> int:
         """A descriptor to write to, of which what comes is shown on one of ours."""
         reading, writing = _terminal(shown_on) if os.isatty(shown_on) else os.pipe()
-        self._readers.append((reading, shown_on))
+        self._shown_on[reading] = shown_on
         return writing
 
     def begin(self) -> None:
         """The program has its ends now."""
         for end in {self.stdout, self.stderr}:
             os.close(end)
-        for reading, shown_on in self._readers:
-            thread = threading.Thread(target=self._pass_on, args=(reading, shown_on), daemon=True)
-            thread.start()
-            self._threads.append(thread)
+        self._thread.start()
 
     def finish(self, seconds: float) -> None:
         """Wait until all has come, but not for ever: whoever still holds the other end may never close it."""
-        for thread in self._threads:
-            thread.join(seconds)
-        with self._lock:
-            self._log.flush()
+        self._thread.join(seconds)
 
-    def _pass_on(self, reading: int, shown_on: int) -> None:
-        is_shown = True
-        while data := _read(reading):
-            with self._lock:
-                self._log.write(data)
-                self._log.flush()  # a diagnosis may read it at any time
-            if is_shown:
-                is_shown = _write(shown_on, data)
-        os.close(reading)
+    def _pass_on(self) -> None:
+        poll = select.poll()
+        for reading in self._shown_on:
+            poll.register(reading, select.POLLIN)
+        while self._shown_on:
+            for reading, _ in poll.poll():
+                data = _read(reading)
+                self._log.write(data)  # unbuffered: a diagnosis may read it at any time
+                if not data:
+                    poll.unregister(reading)
+                    os.close(reading)
+                    del self._shown_on[reading]
+                elif not _write(self._shown_on[reading], data):
+                    self._shown_on[reading] = -1
 
 
 def _read(file: int) -> bytes:
@@ -69,7 +69,7 @@ def _read(file: int) -> bytes:
 
 
 def _write(file: int, data: bytes) -> bool:
-    """Whether anybody still takes it."""
+    """Show it; whether anybody still takes it."""
     try:
         while data:
             data = data[os.write(file, data) :]
