@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from raydoctor._text import plural
 from raydoctor.act.cancel import Cancellation
-
-_RAISES = "ray.get raises TaskCancelledError; it is not retried."
 
 
 def outlook(made: Cancellation) -> list[str]:
@@ -27,12 +26,9 @@ def _ended(made: Cancellation) -> Iterator[str]:
     elif by == "job-stop":
         yield "Its job has ended."
     elif made.was_accepted or by == "interrupt":
-        yield _RAISES[0].upper() + _RAISES[1:]
+        yield "It is not retried: ray.get raises TaskCancelledError."
     else:
-        yield (
-            "Its owner has not taken the cancel and sees a crash: it is retried as often as max_retries "
-            "says (3 times unless set)."
-        )
+        yield "It is not retried any more: it was ended as often as max_retries had it started again."
     if by == "interrupt":
         lives = (
             "Its actor lives on with its state." if made.target.actor else "Its worker lives on."
@@ -49,9 +45,9 @@ def _not_ended(made: Cancellation) -> Iterator[str]:
     elif target.kind == "method":
         yield from _method(made)
     else:
-        if any(step.outcome == "retried" for step in made.steps):
-            yield "It was ended and was retried. Cancel it once more, or stop its job."
-        yield "It has not ended. --job-stop stops its whole job."
+        if times := sum(step.outcome == "retried" for step in made.steps):
+            yield f"It was started again {plural(times, 'time')}: max_retries says how often it may be."
+        yield "--job-stop stops its whole job."
 
 
 def _method(made: Cancellation) -> Iterator[str]:

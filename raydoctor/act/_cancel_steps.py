@@ -50,6 +50,8 @@ class Hands:
     audit: Audit
     accepted: set[str] = field(default_factory=set)
     """Tasks whose owner took a cancel: these are not retried."""
+    ended: set[str] = field(default_factory=set)
+    """Tasks that have ended, and whose children are to end, too."""
 
 
 class Step(NamedTuple):
@@ -78,12 +80,21 @@ def _by_owner(hands: Hands, target: Target, force: bool) -> str:
     if not target.owner:
         return "its owner could not be found"
     try:
-        hands.owners.cancel(target.task, target.owner, force, hands.wishes.recursive)
+        if target.parent in hands.ended:
+            hands.owners.cancel_children(target.parent, target.owner, force)
+        else:
+            hands.owners.cancel(target.task, target.owner, force, hands.wishes.recursive)
     except AskError as error:
         if error.code != "DEADLINE_EXCEEDED":  # then it has it, and is busy with it
-            return f"its owner (pid {target.owner_pid}) refused: {error}"
+            return f"its owner (pid {target.owner_pid}) {_refusal(error)}"
     hands.accepted.add(target.task)
     return ""
+
+
+def _refusal(error: AskError) -> str:
+    if error.code == "ABORTED":  # "No owner found for object" (2.60.0)
+        return f"keeps no reference to its result, and cannot cancel it without ({error})"
+    return f"did not take it ({error})"
 
 
 def _interrupt(hands: Hands, target: Target) -> str:

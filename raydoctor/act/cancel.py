@@ -33,8 +33,8 @@ Effect = Literal["ended", "no-effect", "retried", "skipped"]
 _LOOK = 0.05
 _TIMEOUT = 3.0
 """Seconds for each question."""
-_ROUNDS = 2
-"""A task that was retried is cancelled once more."""
+_ROUNDS = 5
+"""A task that was retried is ended again, until its retries are used up: 3 of them unless set."""
 _CHILDREN = 100
 _BEGINNING = 1.5
 """Seconds until the GCS knows when a task started: what it started itself is told by that."""
@@ -140,10 +140,10 @@ def _climb(
     hands: Hands, target: Target, taken: list[Taken], seen: set[Identity], tell: Tell
 ) -> bool:
     """Take step after step; `seen` gets what the task was seen to have started. Whether it has ended."""
+    futile: set[str] = set()
     for _ in range(_ROUNDS):
-        was_retried = False
         done: set[str] = set()
-        while step := _next(hands, target, done):
+        while step := _next(hands, target, done | futile):
             done.add(step.name)
             tell(f"{step.name} {target.name}")
             seen.update(started_by(target, with_actor=step.name == "kill-actor"))
@@ -151,13 +151,19 @@ def _climb(
             taken.append(made)
             if made.outcome == "ended":
                 return True
-            was_retried |= made.outcome == "retried"
-            target = replace(refreshed(hands.owners, target), started_at=target.started_at)
-            if target.state == "ended":
-                return True
-        if not was_retried:
+            target = _now(hands, target)
+            if made.outcome == "retried":
+                break
+            futile.add(step.name)
+        else:
             break
     return has_ended(hands.owners, target)
+
+
+def _now(hands: Hands, target: Target) -> Target:
+    """The same task; its start is told a second late."""
+    now = refreshed(hands.owners, target)
+    return replace(now, started_at=target.started_at) if now.worker == target.worker else now
 
 
 def _next(hands: Hands, target: Target, done: Iterable[str]) -> Step | None:
@@ -189,6 +195,7 @@ def _effect(hands: Hands, target: Target) -> Effect:
 def _cancel_children(hands: Hands, target: Target, made: Cancellation, tell: Tell) -> None:
     """Tasks that it submitted, and theirs, that its own cancel has not ended."""
     waiting, known = [target], {target.task}
+    hands.ended.add(target.task)
     while waiting and len(known) <= _CHILDREN:
         for child in children(hands.owners, waiting.pop()):
             if child.task in known or has_ended(hands.owners, child):
@@ -197,6 +204,7 @@ def _cancel_children(hands: Hands, target: Target, made: Cancellation, tell: Tel
             waiting.append(child)
             seen: set[Identity] = set()
             if _climb(hands, _with_start(hands, child), made.steps, seen, tell):
+                hands.ended.add(child.task)
                 made.survivors += end_survivors(alive(seen), hands.audit)
             else:
                 made.children.append(child)

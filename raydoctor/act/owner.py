@@ -73,6 +73,10 @@ class Owners:
         """Have the owner cancel it."""
         self._ask("cancel", task=task, owner=owner, force=force, recursive=recursive)
 
+    def cancel_children(self, parent: str, owner: str, force: bool) -> None:
+        """Have the worker that ran a task, which has ended, cancel all that this one submitted."""
+        self._ask("cancel-children", parent=parent, owner=owner, force=force)
+
     def kill_actor(self, actor: str) -> None:
         """End the actor."""
         self._ask("kill-actor", actor=actor)

@@ -171,6 +171,28 @@ def cancel(cluster: Cluster, request: Row) -> list[Row]:
     return []
 
 
+def cancel_children(cluster: Cluster, request: Row) -> list[Row]:
+    """Have a worker cancel what a task of its own, that has ended, submitted: with or without references.
+
+    `CancelTask` ends what runs under this id there, which is nothing any more, and its children.
+    """
+    parent = bytes.fromhex(request["parent"])
+    told = cluster.ask_worker(
+        request["owner"], "GetCoreWorkerStats", _WORKER_DEADLINE, include_task_info=True, limit=0
+    )
+    if parent in told.running_task_ids:
+        raise CallError("FAILED_PRECONDITION", "their parent still runs")
+    cluster.ask_worker(
+        request["owner"],
+        "CancelTask",
+        cluster.timeout,
+        intended_task_id=parent,
+        force_kill=request["force"],
+        recursive=True,
+    )
+    return []
+
+
 def kill_actor(cluster: Cluster, request: Row) -> list[Row]:
     """End an actor as `ray.kill` does: it is not started again."""
     gcs = cluster.gcs()
@@ -197,6 +219,7 @@ CALLS: dict[str, Callable[[Cluster, Row], list[Row]]] = {
     "jobs": known_jobs,
     "actor": actor,
     "cancel": cancel,
+    "cancel-children": cancel_children,
     "kill-actor": kill_actor,
 }
 
