@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -75,7 +76,7 @@ import ray
 ray.init(log_to_driver=False)
 
 @ray.remote(max_retries=0, num_cpus=1)
-def eight(base):
+def eight(base, mark):
     sleep = lambda n: ["sleep", str(base + n)]
     subprocess.Popen(sleep(1))
     subprocess.Popen(sleep(2), start_new_session=True)
@@ -92,8 +93,8 @@ def eight(base):
     subprocess.Popen(
         sleep(8), env={"PATH": os.environ["PATH"]}, stdin=null, stdout=null, stderr=null, start_new_session=True
     )
-    time.sleep(1.5)
-    open(sys.argv[1], "w").write(str(os.getpid()))
+    time.sleep(0.8)
+    open(mark, "w").write(str(os.getpid()))
     time.sleep(1000)
 
 @ray.remote(num_cpus=0)
@@ -109,7 +110,7 @@ if sys.argv[3] == "stand":
     standing = Standing.remote()
     print("STANDING", ray.get(standing.start.remote(base)), flush=True)
 else:
-    ref = eight.remote(base)
+    ref = eight.remote(base, sys.argv[1])
 time.sleep(1000)
 """
 _SCRUBBED = 8
@@ -142,8 +143,9 @@ def wait_until(true: Callable[[], object], seconds: float = 60.0) -> None:
 @pytest.mark.ray
 def test_what_a_dead_worker_and_a_dead_raylet_left_beside_a_living_cluster() -> None:
     with real_ray() as standing, real_ray() as ray:
-        standing.start(dashboard=False)
-        ray.start(dashboard=False)
+        with ThreadPoolExecutor(2) as pool:
+            for _ in pool.map(lambda each: each.start(dashboard=False), (standing, ray)):
+                pass
         standing.run(DRIVER, "-", "7100100", "stand")
         standing.wait_for("STANDING")
         wishes = Wishes(session=str(ray.session))
@@ -158,7 +160,7 @@ def test_what_a_dead_worker_and_a_dead_raylet_left_beside_a_living_cluster() -> 
             assert [f for f in before if not leftovers.spared(f, wishes)] == []
             victim = int(mark.read_text()) if whom == "worker" else ray.processes("raylet")[0].pid
             os.kill(victim, signal.SIGKILL)
-            time.sleep(2.5)
+            time.sleep(1.5)
             _clear_and_look(base, wishes)
         assert {i for i in living if not _lives(i)} == set()
 
