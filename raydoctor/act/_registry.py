@@ -149,7 +149,7 @@ def read(path: str) -> dict[int, Task]:
     except OSError:
         return tasks
     for line in lines:
-        with suppress(ValueError, KeyError):  # a line that was cut short
+        with suppress(ValueError, LookupError):  # a line that was cut short
             _take(line.split(" "), tasks)
     return tasks
 

@@ -36,11 +36,12 @@ _RAYS_OWN = 0.5
 
 def main(path: str, worker: Seen) -> None:
     """Wait, and end what is left."""
+    memory: dict[int, Task] = {}
     gone = _pidfd(worker.pid)
     now = _family.look(worker.pid)
     if gone is not None and now is not None and worker.is_same(now.pid, now.started_at):
-        _wait(path, gone)
-    _end(path, worker)
+        _wait(path, memory, gone)
+    _end(path, memory, worker)
 
 
 def _pidfd(pid: int) -> int | None:
@@ -54,7 +55,7 @@ def _pidfd(pid: int) -> int | None:
     return Pidfds().hold(pid)
 
 
-def _wait(path: str, gone: int) -> None:
+def _wait(path: str, memory: dict[int, Task], gone: int) -> None:
     poll = select.poll()
     poll.register(gone, select.POLLIN)
     poll.register(0, select.POLLIN)
@@ -70,15 +71,28 @@ def _wait(path: str, gone: int) -> None:
                 poll.unregister(0)
             pause, due = _FIRST, min(due, now + _FIRST)
         if now >= due:
-            is_news, is_needed = look(path)
+            is_news, is_needed = look(path, memory)
             pause = _FIRST if is_news else min(_LAST, 2 * pause)
             due = time.monotonic() + pause if is_needed else _NEVER
 
 
-def look(path: str) -> tuple[bool, bool]:
+def _read(path: str, memory: dict[int, Task]) -> dict[int, Task]:
+    """The unfinished tasks, with what was known of them before: somebody may have removed the file."""
+    if os.path.exists(path):
+        tasks = _registry.read(path)
+        for number, task in tasks.items():
+            for seen in memory[number].seen.values() if number in memory else ():
+                if (seen.pid, round(seen.started_at, 2)) not in task.seen:
+                    task.add(seen)
+        memory.clear()
+        memory.update(tasks)
+    return memory
+
+
+def look(path: str, memory: dict[int, Task]) -> tuple[bool, bool]:
     """Write down what is new; whether anything was, and whether there is anything to look at again."""
     lines, alive = [], 0
-    tasks = _registry.read(path)
+    tasks = _read(path, memory)
     for task in tasks.values():
         known = {s.pid: s for s in task.seen.values() if _lives(s)}
         alive += len(known)
@@ -123,15 +137,16 @@ def _emptied(task: Task, known: dict[int, Seen]) -> list[Seen]:
     return [s for s in dead if s.pid not in inhabited]
 
 
-def _end(path: str, worker: Seen) -> None:
+def _end(path: str, memory: dict[int, Task], worker: Seen) -> None:
     """End what the unfinished tasks have started, then forget the worker."""
-    tasks = list(_registry.read(path).values())
+    tasks = list(_read(path, memory).values())
     if tasks:
         from raydoctor.act import process
         from raydoctor.act.audit import Audit
 
         def left() -> list[process.Identity]:
-            seen = [s for task in _registry.read(path).values() for s in task.seen.values()]
+            known = _read(path, memory).values()
+            seen = [s for task in known for s in task.seen.values()]
             marks = [task.mark(worker) for task in tasks]
             return [process.Identity(m.pid, m.started_at) for m in _family.members(seen, marks)]
 
