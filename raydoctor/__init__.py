@@ -8,8 +8,17 @@ The same from Python as on the command line:
     for diagnosis in report.roots:
         print(diagnosis.rule, diagnosis.headline)
 
-Importing this package loads nothing but itself; `diagnose` and `Report` load what they need when
-they are first used, and never Ray.
+And for the code that launches tasks (each has its page: `help(raydoctor.poll)`):
+
+    for result in raydoctor.poll(refs, timeout=100): ...   # no task runs longer
+    raydoctor.cancel(ref)                                  # with what it started
+
+    @ray.remote
+    @raydoctor.tracked                                     # its subprocesses end with it
+    def mesh(path): ...
+
+Importing this package loads nothing but itself; what it offers loads what it needs when it is first used.
+`diagnose` never loads Ray.
 """
 
 from __future__ import annotations
@@ -17,10 +26,33 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from raydoctor.act.cancel import cancel as cancel
+    from raydoctor.act.poll import as_completed as as_completed
+    from raydoctor.act.poll import poll as poll
+    from raydoctor.act.tracking import tracked as tracked
+    from raydoctor.act.tracking import tracking as tracking
     from raydoctor.model import Report as Report
 
 __version__ = "0.1.0"
-__all__ = ["Report", "__version__", "diagnose"]
+__all__ = [
+    "Report",
+    "__version__",
+    "as_completed",
+    "cancel",
+    "diagnose",
+    "poll",
+    "tracked",
+    "tracking",
+]
+_LATER = {
+    "Report": "raydoctor.model",
+    "as_completed": "raydoctor.act.poll",
+    "cancel": "raydoctor.act.cancel",
+    "poll": "raydoctor.act.poll",
+    "tracked": "raydoctor.act.tracking",
+    "tracking": "raydoctor.act.tracking",
+}
+"""What is loaded when it is asked for, and where it is."""
 
 
 def diagnose(
@@ -58,9 +90,11 @@ def diagnose(
 
 
 def __getattr__(name: str) -> object:
-    """Load `Report` when it is asked for (PEP 562)."""
-    if name == "Report":
-        from raydoctor.model import Report
+    """Load what is offered when it is asked for (PEP 562)."""
+    if module := _LATER.get(name):
+        from importlib import import_module
 
-        return Report
+        found = getattr(import_module(module), name)
+        globals()[name] = found
+        return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
