@@ -26,7 +26,7 @@ from raydoctor.act.history import Raylets, session_folders
 from raydoctor.act.leftovers import Leftover, Wishes
 from raydoctor.act.process import Identity, Outcome
 from raydoctor.cli import zombies as command
-from raydoctor.collect import proc
+from raydoctor.collect import proc, traces
 from raydoctor.render import zombies as render
 from raydoctor.render.page import plain
 
@@ -459,3 +459,27 @@ def test_what_is_never_ended_by_default(kind: marks.Kind) -> None:
     assert leftovers.spared(leftover(5, kind), Wishes(all_users=True)) != ""
     ended = leftovers.spared(leftover(5, kind), Wishes(leaked=True)) == ""
     assert ended == (kind == "leaked-child")
+
+
+@pytest.mark.parametrize(
+    ("line", "job"),
+    [
+        ("core_worker.cc:2716: Creating actor: 6a01ab9474ae83ef4645ec5a01000000", "01000000"),
+        (
+            "core_worker.cc:3247: Creating actor actor_id=1b53c2df8dd1c90345f261f902000000",
+            "02000000",
+        ),
+        (
+            "gcs_actor_manager.cc:1: Creating actor via GCS actor id = : 1b53c2df8dd1c90345f261f9",
+            "",
+        ),
+        ("core_worker.cc:1: nothing of an actor", ""),
+    ],
+)
+def test_job_of_an_actor_in_its_workers_log(line: str, job: str, session: Path) -> None:
+    log = session / "logs" / f"python-core-worker-{'ab' * 28}_88.log"
+    log.write_text(f"[2026-11-21 15:23:11,221 I 88 88] {line}\n")
+    assert traces.job_of_actor(str(session), "ab" * 28, 88) == job
+    assert traces.job_of_actor(str(session), "cd" * 28, 88) == ""
+    written = log.stat().st_mtime
+    assert traces.worker_groups([88, 89], [str(session)]) == {88: (str(session), written)}

@@ -337,9 +337,22 @@ def _may_have_started(machine: Machine, pid: int, orphan: Process) -> bool:
         return True  # who cannot be read may have been it
     if inherited.get("RAY_RAYLET_PID") != told.get("RAY_RAYLET_PID"):
         return False
-    jobs = {inherited.get("RAY_JOB_ID", _NO_JOB), told.get("RAY_JOB_ID", _NO_JOB)}
-    # A worker that was started before any job asked for one has no job in what it was started with.
-    return len(jobs) == 1 or _NO_JOB in jobs
+    job = inherited.get("RAY_JOB_ID", _NO_JOB)
+    return job == _NO_JOB or _job(machine, pid) in (_NO_JOB, job)
+
+
+def _job(machine: Machine, pid: int) -> str:
+    """The one job that a worker has worked for, where it is told.
+
+    One that was started before any job asked for a worker has none in what it was started with; but in what
+    it gave to its children, and an actor's in its log.
+    """
+    children = (machine.environment(child) or {} for child in machine.below(pid))
+    told = [(machine.environment(pid) or {}).get("RAY_JOB_ID", _NO_JOB)]
+    told += [each.get("RAY_JOB_ID", _NO_JOB) for each in children]
+    job = next((each for each in told if each != _NO_JOB), "")
+    log = machine.log.get(pid)
+    return job or (traces.job_of_actor(log.session, log.worker, log.pid) if log else "") or _NO_JOB
 
 
 def _is_idle(machine: Machine, pid: int) -> bool:

@@ -24,7 +24,9 @@ from raydoctor.collect.proc import Process
 _PLASMA = b"/dev/shm/plasma"
 _MAPS = 8 << 20
 _ENVIRONMENTS = "/runtime_resources/"
-_WORKER_LOG = r"python-core-worker-[0-9a-f]+_(\d+)\.log"
+_WORKER_LOG = pattern(r"python-core-worker-[0-9a-f]+_(\d+)\.log")
+_CREATING = pattern(rb"Creating actor\S*:? *(?:actor_id[=:] ?)?[0-9a-f]{24}([0-9a-f]{8})\b")
+_HEAD = 1 << 17
 
 
 class Trace(NamedTuple):
@@ -76,11 +78,26 @@ def worker_groups(pgids: Iterable[int], sessions: Iterable[str]) -> dict[int, tu
     for session in sessions if wanted else ():
         with suppress(OSError), os.scandir(f"{session}/logs") as entries:
             for entry in entries:
-                match = pattern(_WORKER_LOG).fullmatch(entry.name)
+                match = _WORKER_LOG.fullmatch(entry.name)
                 if match and (pid := int(match[1])) in wanted:
                     written = entry.stat(follow_symlinks=False).st_mtime
                     found[pid] = max(found.get(pid, ("", 0.0)), (session, written), key=_last)
     return found
+
+
+def job_of_actor(session: str, worker: str, pid: int) -> str:
+    """The job of the actor that a worker holds, by its log; empty where there is none.
+
+    `core_worker.cc:3247: Creating actor actor_id=1b53c2df8dd1c90345f261f901000000`: an actor's id ends with
+    its job's (Ray 2.9 to 2.60).
+    """
+    with (
+        suppress(OSError),
+        open(f"{session}/logs/python-core-worker-{worker}_{pid}.log", "rb") as stream,
+    ):
+        if match := _CREATING.search(stream.read(_HEAD)):
+            return match[1].decode()
+    return ""
 
 
 def _last(found: tuple[str, float]) -> float:
