@@ -21,7 +21,6 @@ from raydoctor.act._cancel_target import (
     find,
     has_ended,
     refreshed,
-    settled,
 )
 from raydoctor.act.audit import Audit
 from raydoctor.act.owner import Owners, Row, connected
@@ -67,7 +66,7 @@ class Cancellation:
     children: list[Target] = field(default_factory=list)
     """Tasks that it submitted and that still run or wait."""
     last: Row = field(default_factory=dict)
-    """Its last attempt, as the GCS has it afterwards."""
+    """Its last attempt, as the GCS has it afterwards; for who waits for that."""
 
     @property
     def by(self) -> str:
@@ -120,8 +119,6 @@ def run(hands: Hands, target: Target, tell: Tell = lambda doing: None) -> Cancel
         _cancel_children(hands, target, made, tell)
     else:
         made.children = children(hands.owners, target)
-    if made.steps:
-        made.last = settled(hands.owners, target)
     return made
 
 

@@ -170,12 +170,15 @@ def _ask(hands: Hands, target: Target) -> None:
 
 def _run(hands: Hands, target: Target, as_json: bool) -> int:
     from raydoctor.act import cancel as act
+    from raydoctor.act._cancel_target import settled
     from raydoctor.cli._progress import Progress
     from raydoctor.render import cancel as render
     from raydoctor.render import terminal
 
     with Progress(f"cancelling {target.name}") as progress:
         made = act.run(hands, target, progress.say)
+        if made.ended:
+            made.last = settled(hands.owners, target)
     if hands.audit.problem:
         options.note(f"the audit could not be written: {hands.audit.problem}")
     if as_json:
