@@ -308,6 +308,68 @@ def test_what_is_no_leftover_any_more_is_left_alone(orphan: psutil.Process, sess
         child.wait()
 
 
+CGROUP = """
+import os, subprocess, sys, time
+from raydoctor.act import cgroup
+from raydoctor.act.audit import Audit
+from raydoctor.collect import proc
+
+def start(*folders):
+    child = subprocess.Popen(["sleep", "300"])
+    for folder in folders:
+        with open(folder + "/cgroup.procs", "w") as file:
+            file.write(str(child.pid))
+    return child
+
+top = sys.argv[1]
+os.mkdir(top)
+os.mkdir(top + "/below")
+first, second, stranger = start(top), start(top + "/below"), start()
+table = proc.table()
+both = {first.pid, second.pid}
+def owned(pids, table):
+    # The hierarchy may be mounted elsewhere, too.
+    return sorted(folder.partition("raydoctor-test-")[2].partition("/")[2] for folder in cgroup.owned(pids, table))
+assert owned(both, table) == ["", "below"], cgroup.owned(both, table)
+assert owned({first.pid}, table) == [], "another process is in one below it"
+assert owned({second.pid}, table) == ["below"]
+assert owned({stranger.pid}, table) == [], "the root is nobody's"
+time.sleep(0.02)
+young = start(top)
+assert owned(both, table) == ["", "below"], "started since: by one of them"
+assert owned(both, proc.table()) == ["below"]
+with open(top + "/below/cgroup.procs", "w") as file:
+    file.write(str(os.getpid()))
+assert owned({*both, young.pid, os.getpid()}, proc.table()) == [], "we are in it"
+with open("/tmp/c/cgroup.procs", "w") as file:
+    file.write(str(os.getpid()))
+assert cgroup.kill(top, Audit("test", path="/tmp/audit"))
+assert [p.wait(5) for p in (first, second, young)] == [-9, -9, -9]
+assert stranger.poll() is None
+assert '"cgroup.kill"' in open("/tmp/audit").read()
+os.rmdir(top + "/below"), os.rmdir(top)
+print("done")
+"""
+
+
+@linux
+def test_a_cgroup_is_killed_only_where_it_holds_nothing_else() -> None:
+    inside = ["unshare", "--pid", "--net", "--mount", "--fork", "--mount-proc", "--kill-child"]
+    ground = "mount -t tmpfs tmpfs /tmp && mkdir /tmp/c && mount -t cgroup2 none /tmp/c"
+    probe = [*inside, "bash", "-c", f"{ground} && test -w /tmp/c/cgroup.procs"]
+    if os.geteuid() != 0 or subprocess.call(probe, stderr=subprocess.DEVNULL):
+        pytest.skip("needs namespaces and cgroups of its own")
+    name = f"/tmp/c/raydoctor-test-{os.getpid()}"
+    told = [sys.executable, "-c", CGROUP, name]
+    done = subprocess.run(
+        [*inside, "bash", "-c", f'{ground} && "$0" "$@"', *told],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == "done\n", done.stderr
+
+
 # ------------------------------------------------------------------ evidence
 
 

@@ -18,14 +18,14 @@ from __future__ import annotations
 import os
 import posixpath
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from raydoctor.act import holdings, marks
+from raydoctor.act import cgroup, holdings, marks
 from raydoctor.act.audit import Audit
 from raydoctor.act.marks import Kind, Mark, Seen
-from raydoctor.act.process import GRACE, Identity, Outcome, System, end
+from raydoctor.act.process import GRACE, Action, Identity, Outcome, System, end
 from raydoctor.collect import cgroups, proc
 from raydoctor.collect.proc import Process
 
@@ -203,21 +203,53 @@ def clear(
         for identity, each in meant.items()
     }
 
-    def more() -> Iterable[Identity]:
+    def look() -> list[Identity]:
         seen = marks.see()
         marked = [p for p, m in seen.marks.items() if m.kind in kinds and m.session in sessions]
         new = (*marked, *_members(seen, leading))
         return [seen.identity(pid) for pid in new if not _spared_user(proc.owner(pid), wishes)]
+
+    def more() -> list[Identity]:
+        # A look takes some milliseconds: what forks and ends in that time may be missed once.
+        return look() or look()
 
     targets = [each for each in meant if still.get(each) == meant[each].kind]
     outcomes = end(
         targets, grace, more=more, all_users=wishes.all_users, audit=audit, system=system
     )
     found = {each.identity: each for each in outcomes}
+    if any(each.outcome == "running" for each in outcomes):
+        table = proc.table()  # first: what is younger than that was started by what is found next
+        found.update(_by_cgroup(table, more(), found, audit))
     for identity in meant:
         if identity not in found:
-            found[identity] = _unplanned(identity)
+            found[identity] = _now(identity, "none")
     return found
+
+
+def _by_cgroup(
+    table: Mapping[int, Process],
+    rest: Iterable[Identity],
+    found: Mapping[Identity, Outcome],
+    audit: Audit,
+) -> dict[Identity, Outcome]:
+    """Outcomes that change as cgroups are killed that hold nothing but what is left."""
+    pids = {each.pid for each in rest}
+    killed = [folder for folder in cgroup.owned(pids, table) if cgroup.kill(folder, audit)]
+    if not killed:
+        return {}
+    time.sleep(_SETTLE)
+    running = [each for each, outcome in found.items() if outcome.outcome == "running"]
+    changed = {each: _now(each, "kill") for each in (*running, *rest)}
+    return {each: outcome for each, outcome in changed.items() if outcome.outcome == "gone"}
+
+
+def _now(identity: Identity, action: Action) -> Outcome:
+    """What is to be said of it after all was done."""
+    process = proc.read(identity.pid)
+    if process is None or process.started_at != identity.started_at or process.state == "Z":
+        return Outcome(identity, action, "gone", "" if action != "none" else "it had ended before")
+    return Outcome(identity, action, "refused", "it is no leftover any more")
 
 
 def _leading(seen: Seen, meant: Iterable[Identity]) -> set[Identity]:
@@ -249,10 +281,3 @@ def _members(seen: Seen, leading: set[Identity]) -> list[int]:
 def _has_ended(now: Process | None, leader: Identity) -> bool:
     """Whether nobody, or the defunct leader itself, has its pid."""
     return now is None or (now.state == "Z" and now.started_at == leader.started_at)
-
-
-def _unplanned(identity: Identity) -> Outcome:
-    process = proc.read(identity.pid)
-    if process is None or process.started_at != identity.started_at or process.state == "Z":
-        return Outcome(identity, "none", "gone", "it had ended before")
-    return Outcome(identity, "none", "refused", "it is no leftover any more")
