@@ -42,6 +42,7 @@ KINDS = {
     14: "multiprocessing fork server",
     15: "asyncio",
     16: "from a thread pool",
+    17: "deaf to SIGTERM",
 }
 HOW = (
     "returns",
@@ -63,7 +64,7 @@ from raydoctor.act.tracking import tracked, tracking
 
 QUIET = dict(stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 HOW = sys.argv[1].split(",")
-KINDS = {*range(1, 17)} - {6, 14}
+KINDS = {*range(1, 18)} - {6, 14}
 FOLDER = sys.argv[2]
 
 def sleep(base, kind):
@@ -86,6 +87,7 @@ def start_all(base, is_slow):
     popen(2, start_new_session=True)
     shell(f"sleep {base + 3} & wait")
     shell(f"exec sleep {base + 4}")
+    shell(f"trap '' TERM; exec sleep {base + 17}")
     process("fork", 5)
     pid = os.fork()
     if pid == 0:
@@ -156,10 +158,11 @@ def work(base, how):
     if how == "lost watcher":
         for pid in watchers(os.getpid()):
             os.kill(pid, signal.SIGKILL)
-        subprocess.Popen(sleep(base, 17), start_new_session=True, **QUIET)
+        until(lambda: not watchers(os.getpid()))
+        subprocess.Popen(sleep(base, 18), start_new_session=True, **QUIET)
     if how == "lost registry":
         os.unlink(f"{_registry.folder()}/{os.getpid()}-{registry(os.getpid()).worker.started_at:.2f}")
-        subprocess.Popen(sleep(base, 17), start_new_session=True, **QUIET)
+        subprocess.Popen(sleep(base, 18), start_new_session=True, **QUIET)
     if how != "returns":
         open(f"{FOLDER}/{base}.ready", "w")
         while True:
@@ -222,6 +225,24 @@ def forked_child():
     time.sleep(0.3)
     return sorted(alive(990500))
 
+@ray.remote(max_retries=0)
+@tracked
+def only_system(base):
+    os.system(f"sleep {base + 1} & setsid sleep {base + 2}")
+
+@ray.remote(max_retries=0)
+@tracked
+def only_daemon(base):
+    pid = os.fork()
+    if pid == 0:
+        os.setsid()
+        if os.fork():
+            os._exit(0)
+        os.execve("/bin/sleep", sleep(base, 1), {})
+    os.waitpid(pid, 0)
+    until(lambda: len(alive(base)) == 1)
+    raise ValueError("of the task")
+
 @ray.remote
 @tracked
 def stream():
@@ -252,6 +273,23 @@ def trial(number, how):
         os.kill(pid, signal.SIGKILL)
     return {"left": sorted(left), "seconds": seconds}
 
+def killed_in_system(base):
+    ref = only_system.remote(base)
+    until(lambda: len(alive(base)) == 2)
+    for pid in alive(base).values():
+        mark = open(f"/proc/{pid}/environ").read().split(_registry.MARK + "=")[1].split("\0")[0]
+    until(lambda: watchers(mark.split(":")[1]))
+    os.kill(int(mark.split(":")[1]), signal.SIGKILL)
+    until(lambda: not alive(base), 8)
+    return sorted(alive(base))
+
+def failed_with_daemon(base):
+    try:
+        ray.get(only_daemon.remote(base))
+    except ValueError:
+        pass
+    return sorted(alive(base))
+
 def mixed(actor, base, cancels):
     bad, good = actor.run.remote(base, 40, False), actor.run.remote(base, 42, True)
     if cancels:
@@ -275,6 +313,8 @@ answers = {
     "threads": mixed(Threads.remote(), 980000, False),
     "async": mixed(Async.remote(), 981000, True),
     "cost": ray.get(cost.remote()),
+    "killed in system": killed_in_system(982000),
+    "only a daemon": failed_with_daemon(983000),
     "forked child": ray.get(forked_child.remote()),
     "stream": len({ray.get(r) for r in stream.options(num_returns="streaming").remote()}),
 }
@@ -326,6 +366,16 @@ def test_it_costs_little(told: dict[str, Any]) -> None:
 @pytest.mark.ray
 def test_a_forked_child_that_fails_ends_nothing(told: dict[str, Any]) -> None:
     assert told["forked child"] == [1]
+
+
+@pytest.mark.ray
+def test_what_native_code_starts_is_known_by_its_mark(told: dict[str, Any]) -> None:
+    assert told["killed in system"] == []
+
+
+@pytest.mark.ray
+def test_a_daemon_is_known_that_is_the_first_thing_a_task_starts(told: dict[str, Any]) -> None:
+    assert told["only a daemon"] == []
 
 
 @pytest.mark.ray
@@ -383,9 +433,14 @@ def test_what_it_wraps_stays_what_it_was() -> None:
     assert asyncio.run(first()) == 3
 
 
-def test_a_class_is_refused() -> None:
+def test_what_it_cannot_wrap_is_refused() -> None:
+    def remote() -> None: ...
+
+    remote.remote = remote  # type: ignore[attr-defined]
     with pytest.raises(TypeError, match="not on a class"):
         tracked(dict)
+    with pytest.raises(TypeError, match=r"below ray\.remote"):
+        tracked(remote)
 
 
 def test_an_error_passes_through() -> None:

@@ -38,11 +38,12 @@ def members(
     seen: Iterable[Seen],
     marks: Collection[str],
     sure: Callable[[Mapping[int, Process]], Iterable[int]] = lambda table: (),
+    since: float = 0.0,
 ) -> list[Seen]:
     """All that live of a task now, parents first.
 
     `marks` are the values of `MARK` that are the task's; `sure` names further processes of the table
-    that are known to be.
+    that are known to be; none is older than `since`.
     """
     table = {pid: p for pid, p in proc.table().items() if p.state != "Z"}
     known = list(seen)
@@ -51,8 +52,7 @@ def members(
     leaders = [s for s in known if s.leads]
     leaders += [Seen(pid, table[pid].started_at, leads(table[pid])) for pid in own]
     own |= _in_groups(table, leaders)
-    earliest = min((s.started_at for s in known), default=0.0)
-    own |= _marked(table.values(), marks, earliest)
+    own |= _marked(table.values(), marks, since)
     own.discard(os.getpid())
     found = [table[pid] for pid in _with_descendants(table, own)]
     return [Seen(p.pid, p.started_at, leads(p)) for p in found]
@@ -77,7 +77,7 @@ def _in_groups(table: Mapping[int, Process], leaders: Iterable[Seen]) -> set[int
 
 
 def _marked(processes: Iterable[Process], marks: Collection[str], since: float) -> set[int]:
-    """Who carries one of the marks; read of nothing that is older than the task's first."""
+    """Who carries one of the marks; environments of older processes are not read."""
     found = set()
     for process in processes if marks else ():
         if process.started_at > since - _SLACK:

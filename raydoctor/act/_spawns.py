@@ -45,6 +45,9 @@ class Listener(Protocol):
     def is_here(self) -> bool:
         """Whether this process runs it; a forked child of it does not."""
 
+    def announce(self) -> None:
+        """It is about to start what it will not be told of. Never raises."""
+
     def started(self, pid: int) -> None:
         """It has started a child. Never raises."""
 
@@ -69,6 +72,9 @@ class _Nobody:
     mark = ""
     is_open = False
     is_here = False
+
+    def announce(self) -> None:
+        """Not told."""
 
     def started(self, pid: int) -> None:
         """Not told."""
@@ -99,7 +105,7 @@ def install(only: Callable[[], Listener | None]) -> None:
     _state.is_installed = True
     _install_processes()
     _install_threads()
-    os.register_at_fork(after_in_child=_in_child)
+    os.register_at_fork(before=_before_fork, after_in_child=_in_child)
 
 
 def _install_processes() -> None:
@@ -152,6 +158,12 @@ def _run_for(task: Listener, fn: Callable[..., Any], /, *args: Any, **kwargs: An
         return fn(*args, **kwargs)
     finally:
         current.set(before)
+
+
+def _before_fork() -> None:
+    task = listener()
+    if task is not None:
+        task.announce()
 
 
 def _in_child() -> None:
@@ -236,6 +248,7 @@ def _system(original: Callable[[Any], int]) -> Callable[[Any], int]:
         task = listener()
         if task is None:
             return original(command)
+        task.announce()
         return original(os.fsencode(f"export {MARK}={task.mark}\n") + os.fsencode(command))
 
     return system

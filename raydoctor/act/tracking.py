@@ -78,6 +78,8 @@ def tracked(
 def _wrapped(function: Callable[..., Any], grace: float) -> Callable[..., Any]:
     if isinstance(function, type) or not callable(function):
         raise TypeError("raydoctor.tracked goes on a function or a method, not on a class")
+    if hasattr(function, "remote"):
+        raise TypeError("raydoctor.tracked goes below ray.remote: @ray.remote, then @tracked")
 
     @functools.wraps(function)
     def plain(*args: Any, **kwargs: Any) -> Any:
@@ -242,7 +244,7 @@ def _only() -> _Scope | None:
     worker = _Here.worker
     if worker is None or worker.is_actor or not worker.scopes:
         return None
-    first = next(iter(worker.scopes.values()), None)
+    first = next(iter(list(worker.scopes.values())), None)
     return None if first is None or threading.get_ident() in first.threads else first
 
 
@@ -262,12 +264,15 @@ class _Worker:
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     written: int = 0
     watcher: Watcher | None = None
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    lock: threading.RLock = field(default_factory=threading.RLock)
 
-    def write(self, lines: list[str]) -> None:
-        """Add facts to the registry, and have the watcher look. Never raises."""
+    def write(self, scope: _Scope, lines: list[str]) -> None:
+        """Add facts of a task to the registry, and have the watcher look. Never raises."""
         try:
             with self.lock:
+                if not scope.has_started:
+                    scope.has_started = True
+                    lines = [_registry.begin_line(scope.record), *lines]
                 self._write(lines)
         except OSError as error:
             if not self.problem:
@@ -293,11 +298,11 @@ class _Worker:
 
     def _rewrite(self) -> None:
         """Write what is known of the tasks that run, without what has ended."""
-        kept = [scope.record for scope in self.scopes.values() if scope.has_started]
+        kept = [scope.record for scope in list(self.scopes.values()) if scope.has_started]
         known = _registry.read(self.path)
         for record in kept:
-            for seen in known[record.number].seen.values() if record.number in known else ():
-                record.add(seen)
+            if record.number in known:  # the watcher and forked children know more
+                record.seen.update(known[record.number].seen)
             for key, seen in list(record.seen.items()):
                 if not seen.leads and not _lives(seen):
                     del record.seen[key]
@@ -314,13 +319,25 @@ def _lives(seen: Seen) -> bool:
 class _Scope:
     """One tracked task, or a part of one (`_spawns.Listener`)."""
 
-    __slots__ = ("_marks", "_outer", "_worker", "begun", "is_open", "mark", "record", "threads")
+    __slots__ = (
+        "_marks",
+        "_outer",
+        "_worker",
+        "begun",
+        "has_started",
+        "is_open",
+        "mark",
+        "record",
+        "threads",
+    )
 
     def __init__(self, worker: _Worker, task: str, grace: float, outer: _Scope | None) -> None:
         self._worker, self._outer = worker, outer
         self.record = Task(next(worker.numbers), task, grace, {})
         self.mark = self.record.mark(worker.identity)
         self._marks = {self.mark}
+        self.has_started = False
+        """Whether any process was started, and the registry told."""
         self.is_open = True
         self.begun = _family.now()
         self.threads = frozenset(t.ident for t in threading.enumerate()) - {threading.get_ident()}
@@ -335,10 +352,10 @@ class _Scope:
         """Whether this process is the worker, and no fork of it."""
         return self._worker.identity.pid == os.getpid()
 
-    @property
-    def has_started(self) -> bool:
-        """Whether any process was started."""
-        return bool(self.record.seen)
+    def announce(self) -> None:
+        """Have the registry and the watcher know of this task."""
+        if self.is_here and not self.has_started:
+            self._worker.write(self, [])
 
     def started(self, pid: int) -> None:
         """A child of this process belongs to the task."""
@@ -348,10 +365,8 @@ class _Scope:
         if not self.is_here:
             self._tell(seen)
             return
-        is_first = not self.has_started
         if self.record.add(seen):
-            begin = [_registry.begin_line(self.record)] if is_first else []
-            self._worker.write([*begin, _registry.seen_line(self.number, seen)])
+            self._worker.write(self, [_registry.seen_line(self.number, seen)])
 
     def forked(self) -> None:
         """This process is a fork of the worker or of what it started, and belongs to the task."""
@@ -375,7 +390,7 @@ class _Scope:
             self._worker.scopes.pop(self.number, None)
             if self.has_started:
                 self._hand_on()
-                self._worker.write([_registry.end_line(self.number)])
+                self._worker.write(self, [_registry.end_line(self.number)])
 
     def _hand_on(self) -> None:
         """What a part of a task has left is still the task's."""
@@ -385,7 +400,7 @@ class _Scope:
         outer._marks |= self._marks
         for seen in self._known():
             outer.record.add(seen)
-        self._worker.write(list(_registry.lines_of([outer.record])))
+        self._worker.write(outer, list(_registry.lines_of([outer.record])))
 
     def _known(self) -> list[Seen]:
         """What the file says, which the watcher and forked children add to, and what we know ourselves."""
@@ -402,7 +417,7 @@ class _Scope:
         from raydoctor.act.audit import Audit
 
         def left() -> list[Identity]:
-            found = _family.members(self._known(), self._marks, self._sure)
+            found = _family.members(self._known(), self._marks, self._sure, self.begun)
             return [process.Identity(m.pid, m.started_at) for m in found]
 
         audit = Audit(f"tracked {self.record.task}")

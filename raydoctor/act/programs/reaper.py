@@ -148,7 +148,8 @@ def _end(path: str, memory: dict[int, Task], worker: Seen) -> None:
             known = _read(path, memory).values()
             seen = [s for task in known for s in task.seen.values()]
             marks = [task.mark(worker) for task in tasks]
-            return [process.Identity(m.pid, m.started_at) for m in _family.members(seen, marks)]
+            found = _family.members(seen, marks, since=worker.started_at)
+            return [process.Identity(m.pid, m.started_at) for m in found]
 
         names = " ".join(task.task for task in tasks)
         grace = max(task.grace for task in tasks)
