@@ -30,7 +30,7 @@ LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /
 def say(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     """Exit code, standard output, standard error."""
     capsys.readouterr()
-    code = cli.run(["check", *arguments])
+    code = cli.execute(["check", *arguments])
     out, err = capsys.readouterr()
     return code, out, err
 

@@ -53,7 +53,7 @@ def _plain(monkeypatch: pytest.MonkeyPatch) -> None:
 def say(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
     """Exit code, standard output, standard error."""
     capsys.readouterr()
-    code = cli.run([str(a) for a in arguments])
+    code = cli.execute([str(a) for a in arguments])
     out, err = capsys.readouterr()
     return code, out, err
 

@@ -226,7 +226,7 @@ def test_an_interrupted_demo_leaves_nothing(tmp_path: Path, number: int) -> None
 
 
 def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run(["demo", "--list"]) == 0
+    assert cli.execute(["demo", "--list"]) == 0
     out = capsys.readouterr().out
     assert all(s.name in out and s.title in out for s in scenarios.SCENARIOS)
 
@@ -235,7 +235,7 @@ def test_without_ray_it_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert cli.run(["demo"]) == 2
+    assert cli.execute(["demo"]) == 2
     assert "pip install 'ray[default]'" in capsys.readouterr().err
 
 
@@ -247,7 +247,7 @@ def test_a_ray_that_does_not_start_is_said(
     )
     monkeypatch.setattr(scenarios, "find", lambda name: broken)
     monkeypatch.setattr(command, "_check_ray", lambda: None)
-    assert cli.run(["demo"]) == 2
+    assert cli.execute(["demo"]) == 2
     assert "Ray did not start" in capsys.readouterr().err
 
 

@@ -28,7 +28,7 @@ def capture(name: str) -> str:
 def say(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
     """Exit code, standard output, standard error."""
     capsys.readouterr()
-    code = cli.run(["diff", *map(str, arguments)])
+    code = cli.execute(["diff", *map(str, arguments)])
     out, err = capsys.readouterr()
     return code, out, err
 
@@ -122,7 +122,7 @@ def test_a_report_stands_for_its_capture(
 ) -> None:
     broken = capture("two-incidents--ray-2.60.0--1-node")
     kept = tmp_path / "kept"
-    cli.run(["diagnose", broken, "--format", "json", "-o", str(kept)])
+    cli.execute(["diagnose", broken, "--format", "json", "-o", str(kept)])
     code, parts = compared(capsys, kept, broken)
     assert (code, set(parts)) == (0, {"same"})
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(kept.read_bytes())))

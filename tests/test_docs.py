@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from raydoctor import __version__, rules
-from raydoctor.cli import names, run
+from raydoctor.cli import execute, names
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -19,7 +19,7 @@ def between(start: str, end: str, text: str) -> str:
 
 
 def output(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    assert run(list(arguments)) == 0
+    assert execute(list(arguments)) == 0
     return capsys.readouterr().out
 
 

@@ -80,7 +80,7 @@ def _logs(tmp_path: Path) -> Path:
 
 def say(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
     capsys.readouterr()
-    code = cli.run([str(a) for a in arguments])
+    code = cli.execute([str(a) for a in arguments])
     return code, *capsys.readouterr()
 
 

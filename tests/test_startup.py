@@ -26,8 +26,8 @@ EXIT = (
 )
 PROBE = """
 import json, sys
-from raydoctor.cli import run
-code = run(json.loads(sys.argv[1]))
+from raydoctor.cli import execute
+code = execute(json.loads(sys.argv[1]))
 print(json.dumps([code, sorted(sys.modules)]), file=sys.stderr)
 """
 

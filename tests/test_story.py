@@ -237,7 +237,7 @@ def test_times_go_by_the_zone_that_the_logs_show(tmp_path: Path) -> None:
 
 def say(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
     capsys.readouterr()
-    code = cli.run(["story", *map(str, arguments)])
+    code = cli.execute(["story", *map(str, arguments)])
     out, err = capsys.readouterr()
     return code, out, err
 

@@ -221,7 +221,7 @@ def orphan(session: Path) -> Iterator[psutil.Process]:
 
 
 def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
-    code = cli.run(["zombies", *arguments])
+    code = cli.execute(["zombies", *arguments])
     return code, capsys.readouterr().out
 
 
@@ -261,7 +261,7 @@ def test_nobody_is_asked_without_a_terminal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sys.stdin, "isatty", lambda: False, raising=False)
-    assert cli.run(["zombies", "--kill", "--session", session.name]) == 2
+    assert cli.execute(["zombies", "--kill", "--session", session.name]) == 2
     captured = capsys.readouterr()
     assert f"pid {orphan.pid}" in captured.out, "the plan"
     assert "--yes" in captured.err
@@ -282,7 +282,7 @@ def test_the_answer_counts(
             raise command.click.Abort
 
     monkeypatch.setattr(command.click, "confirm", confirm)
-    assert cli.run(["zombies", "--kill", "--session", session.name]) == (0 if answer else 130)
+    assert cli.execute(["zombies", "--kill", "--session", session.name]) == (0 if answer else 130)
     assert asked == ["End 1 process?"]
     assert (orphan.is_running() and orphan.status() != psutil.STATUS_ZOMBIE) == lives
 

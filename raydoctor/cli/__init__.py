@@ -44,10 +44,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit."""
     # A diagnosis makes many small values, few cycles, and ends: looking for cycles took a third of its time.
     gc.disable()
-    sys.exit(run(list(sys.argv[1:] if arguments is None else arguments)))
+    sys.exit(execute(list(sys.argv[1:] if arguments is None else arguments)))
 
 
-def run(arguments: list[str]) -> int:
+def execute(arguments: list[str]) -> int:
     """Run the command line; the exit code. What goes wrong reaches the user as a message."""
     try:
         code = _finish(arguments)

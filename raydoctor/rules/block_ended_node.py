@@ -48,8 +48,8 @@ EXITED = (
         "Some Ray subprocesses exited unexpectedly:\n  dashboard [exit code=-9 (signal 9)]", extent="record",
     ),
     Signal(
-        "block.exited", " [exit code=", rf"^(?:\S+ \S+ ERR scripts\.py:\d+ -- )?\s*(?P<daemons>{_DAEMONS} \[exit code=-?\d+\])",
-        ("driver",), "2026-11-21 14:49:15,419 ERR scripts.py:87 -- dashboard [exit code=-9]", with_header=True,
+        "block.exited", " [exit code=", rf"^(?:\S+ \S+\s+ERR scripts\.py:\d+ -- )?\s*(?P<daemons>{_DAEMONS} \[exit code=-?\d+\])",
+        ("driver",), "2026-11-21 14:49:15,419\tERR scripts.py:87 -- dashboard [exit code=-9]",
     ),
 )  # fmt: skip
 """The file since Ray 2.54, the output of `ray start --block` since 2.9."""
@@ -155,7 +155,7 @@ def _finding(case: Case, event: Event, daemons: list[_Daemon]) -> Finding:
             Entity("block", event.source.node or event.source.path),
             *(Entity(kind, node) for node in nodes for kind in ("raylet", "node")),
             *((Entity("raylet", "local"),) if not nodes else ()),
-            *((Entity("gcs", "gcs"),) if is_head else ()),
+            *((Entity("gcs", "gcs"), Entity("daemon", "gcs_server")) if is_head else ()),
             *(Entity("job", j.id) for j in case.ledger.jobs.values() if is_head and j.ended is None),
             *((Entity("dashboard", "head"),) if any(d.name == "dashboard" for d in daemons) else ()),
         ),
