@@ -165,14 +165,17 @@ def _mark_remembered(seen: Seen) -> None:
     Nothing of a process need say so: it was seen while it still had its parents.
     """
     machine = seen.machine
+    numbers = {n for p in machine.processes.values() for n in (p.pid, p.pgid, p.sid)}
     for worker, tasks in _registry.remembered():
         now = machine.processes.get(worker.pid)
         if now is not None and now.state != "Z" and worker.is_same(now.pid, now.started_at):
             continue
-        session, _ = traces.worker_groups([worker.pid], seen.raylets.folders).get(
-            worker.pid, ("", 0.0)
-        )
-        for task in tasks.values():
+        here = [t for t in tasks.values() if any(each.pid in numbers for each in t.seen.values())]
+        if not here:
+            continue
+        groups = traces.worker_groups([worker.pid], seen.raylets.folders)
+        session, _ = groups.get(worker.pid, ("", 0.0))
+        for task in here:
             owner = f"worker pid {worker.pid} (gone)"
             why = f"worker pid {worker.pid} is gone, whose task {task.task} was tracked and had started it"
             for each in _family.members(task.seen.values(), [task.mark(worker)]):
