@@ -19,6 +19,14 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from real_ray import RealRay, real_ray
 
+QUICK = """
+import os, signal, sys
+session, pid = sys.argv[1], os.getpid()
+os.makedirs(f"{session}/logs")
+open(f"{session}/logs/python-core-driver-0a{pid:054d}_{pid}.log", "w").close()
+open(f"{session}/logs/raylet.out", "w").close()
+sys.exit(9)
+"""
 HANGS = """
 import ray, time, subprocess
 ray.init()
@@ -180,6 +188,17 @@ def test_a_second_interrupt_has_less_patience(home: dict[str, str]) -> None:
     child.send_signal(signal.SIGINT)
     child.communicate(timeout=30)
     assert child.returncode == 143  # SIGTERM ends it
+
+
+def test_a_driver_that_was_too_quick_for_a_look_is_known_by_its_log(
+    home: dict[str, str], tmp_path: Path
+) -> None:
+    session = tmp_path / "ray" / "session_2026-11-21_15-14-42_727416_26468"
+    report = tmp_path / "report.json"
+    env, options = {**home, "RAY_TMPDIR": str(tmp_path)}, ("--format", "json", "-o", str(report))
+    result = run(*python(QUICK, str(session)), env=env, options=options)
+    assert result.returncode == 9
+    assert json.loads(report.read_text())["capture"]["path"] == str(session)
 
 
 # ------------------------------------------------------------------ with Ray

@@ -41,7 +41,7 @@ _LOOKS = 0.5, 5.0
 _BY_ITSELF = 3.0
 """Seconds that a cluster takes to go when its driver has ended."""
 _ENDED = os.WEXITED | os.WNOHANG | os.WNOWAIT
-_DRIVER_LOG = r"^(.*/session_[^/]+)/logs/python-core-driver-"
+_DRIVER_LOG = r"^(.*/session_[^/]+)/logs/python-core-driver-[0-9a-f]+_(\d+)\.log$"
 
 _T = TypeVar("_T")
 Why = Literal["ended", "timeout", "signal"]
@@ -95,6 +95,18 @@ class Driver:
             # A child's end wakes us as a signal does.
             self.signals.sleep(min(self._pause(), (until or now + 60.0) - now))
             self._reap()
+
+    def find_sessions(self) -> None:
+        """See which sessions it was in, by the logs that it left: it may have been too quick for a look."""
+        from raydoctor.act.history import session_folders
+        from raydoctor.collect import discover
+
+        pids = {self.child.pid, *self.seen}
+        for folder in session_folders(c.session_dir for c in discover.clusters()):
+            for path in _changed_since(f"{folder}/logs", self.started_at):
+                found = pattern(_DRIVER_LOG).match(path)
+                if found and int(found[2]) in pids:
+                    self.sessions[folder] = None
 
     def is_own(self, pids: Iterable[int]) -> bool:
         """Whether any of these is of its tree."""
@@ -177,6 +189,14 @@ class Driver:
                 if ended.si_pid == self.child.pid:
                     return
                 os.waitpid(ended.si_pid, 0)
+
+
+def _changed_since(folder: str, at: float) -> list[str]:
+    """Files of a folder, if any have been added to it since."""
+    with suppress(OSError):
+        if os.stat(folder).st_mtime > at - 1.0:
+            return [f"{folder}/{name}" for name in os.listdir(folder)]
+    return []
 
 
 def _is(found: proc.Process | None, identity: Identity) -> bool:

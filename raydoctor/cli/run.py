@@ -152,6 +152,8 @@ def _opened(log: str) -> Any:
 def _failed(driver: Driver, event: Event, wishes: _Wishes) -> Capture | None:
     """Look at what is there to see, and end what is left."""
     ran = time.time() - driver.started_at
+    if not driver.sessions:
+        driver.find_sessions()
     if event.why == "ended":
         options.note(f"{_name(wishes.words)} failed after {ran:.0f} s: {_code(driver)}")
         # A cluster of its own is on its way out: it is read when it has gone.
