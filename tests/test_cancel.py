@@ -166,7 +166,7 @@ class Case(NamedTuple):
     raises: str = "RayTaskError(TaskCancelledError)"
 
 
-SHORT, LONG = 2.0, 15.0
+SHORTER, SHORT, LONG = 0.8, 2.0, 15.0
 KINDS = {
     "loop": Case("cancel", LONG),
     "get": Case("cancel", LONG),
@@ -180,9 +180,9 @@ KINDS = {
     "child": Case("interrupt", SHORT),
     "regex": Case("interrupt", SHORT),
     "method": Case("interrupt", SHORT, "TaskCancelledError"),
-    "native": Case("force", SHORT, "TaskCancelledError"),
-    "swallow": Case("force", SHORT, "TaskCancelledError"),
-    "gil": Case("kill", SHORT, "TaskCancelledError"),
+    "native": Case("force", SHORTER, "TaskCancelledError"),
+    "swallow": Case("force", SHORTER, "TaskCancelledError"),
+    "gil": Case("kill", SHORTER, "TaskCancelledError"),
 }
 
 
@@ -462,7 +462,9 @@ def test_the_interrupt_spares_what_has_gone_on(
 
 
 @pytest.mark.skipif(not LINUX, reason="ptrace")
-def test_the_interrupt_ends_nothing_that_does_not_handle_it(tmp_path: Path) -> None:
+def test_the_interrupt_ends_nothing_that_does_not_handle_it(
+    sleeper: subprocess.Popen[str], tmp_path: Path
+) -> None:
     audit = Audit("test", path=str(tmp_path / "audit.jsonl"))
     with subprocess.Popen(["sleep", "1000"]) as plain_sleep:
         target = identity_of(plain_sleep.pid)
@@ -470,6 +472,12 @@ def test_the_interrupt_ends_nothing_that_does_not_handle_it(tmp_path: Path) -> N
         assert interrupt.interrupt(target, lambda: True, audit) == "it does not handle SIGINT"
         assert plain_sleep.poll() is None
         plain_sleep.kill()
+    sleeper.send_signal(signal.SIGSTOP)
+    stopped = identity_of(sleeper.pid)
+    assert stopped is not None
+    while psutil.Process(sleeper.pid).status() != psutil.STATUS_STOPPED:
+        time.sleep(0.01)
+    assert "it is stopped" in interrupt.interrupt(stopped, lambda: True, audit)
     own = identity_of(os.getpid())
     assert own is not None
     assert "raydoctor itself" in interrupt.interrupt(own, lambda: True, audit)

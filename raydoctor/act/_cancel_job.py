@@ -19,7 +19,7 @@ from raydoctor.collect.cluster import Cluster
 _TIMEOUT = 10.0
 
 
-def stop(owners: Owners, cluster: Cluster, job: str, audit: Audit) -> str:
+def stop(owners: Owners, cluster: Cluster, job: str, audit: Audit, all_users: bool = False) -> str:
     """Empty where the job was told to stop, else why it could not be."""
     try:
         found = owners.job(job)
@@ -29,7 +29,7 @@ def stop(owners: Owners, cluster: Cluster, job: str, audit: Audit) -> str:
         return f"nobody knows the job {job}"
     if found["submission_id"]:
         return _stop_submitted(cluster, found["submission_id"], audit)
-    return _end_driver(job, int(found["driver_info"]["pid"]), audit)
+    return _end_driver(job, int(found["driver_info"]["pid"]), audit, all_users)
 
 
 def _stop_submitted(cluster: Cluster, submission: str, audit: Audit) -> str:
@@ -53,10 +53,10 @@ def _stop_submitted(cluster: Cluster, submission: str, audit: Audit) -> str:
     )
 
 
-def _end_driver(job: str, pid: int, audit: Audit) -> str:
+def _end_driver(job: str, pid: int, audit: Audit, all_users: bool) -> str:
     driver = identity_of(pid)
     worker = ids.driver_of_job(job)
     if driver is None or not any(worker in path for path in proc.files(pid).values()):
         return f"its driver (pid {pid}) is not on this machine"
-    (outcome,) = end([driver], audit=audit)
+    (outcome,) = end([driver], all_users=all_users, audit=audit)
     return "" if outcome.outcome == "gone" else outcome.reason

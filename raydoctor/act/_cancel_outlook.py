@@ -1,7 +1,7 @@
 """What happens after a cancel, in words: retry, restart, what `ray.get` raises, and what is left to do.
 
-As Ray 2.60.0 does it: what its owner has cancelled is not retried, whatever ends it afterwards. A worker that
-dies without that is a crash, which is retried up to `max_retries` times (3 unless said otherwise).
+What its owner has cancelled is not retried, whatever ends it afterwards (2.9.3, 2.40.0, 2.60.0). A worker
+that dies without that is a crash, which is retried up to `max_retries` times, 3 unless said otherwise.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ def outlook(made: Cancellation) -> list[str]:
 def _ended(made: Cancellation) -> Iterator[str]:
     by = made.by
     if by == "kill-actor":
-        yield "Its actor has ended, with its state, and is not started again: ray.get raises ActorDiedError."
+        yield "Its actor has ended, with its state, and is not started again: calls to it fail."
     elif by == "job-stop":
         yield "Its job has ended."
     elif made.was_accepted or by == "interrupt":
-        yield "It is not retried: ray.get raises TaskCancelledError."
+        older = " (WorkerCrashedError with Ray 2.40 and older)" if by in ("force", "kill") else ""
+        yield f"It is not retried: ray.get raises TaskCancelledError{older}."
     else:
         yield "It is not retried any more: it was ended as often as max_retries had it started again."
     if by == "interrupt":

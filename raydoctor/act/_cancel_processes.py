@@ -60,7 +60,9 @@ def _detached(target: Target) -> list[Identity]:
     return found
 
 
-def end_survivors(seen: Iterable[Identity], audit: Audit) -> list[Survivor]:
+def end_survivors(
+    seen: Iterable[Identity], audit: Audit, all_users: bool = False
+) -> list[Survivor]:
     """End what still runs of them after the moment that Ray needs to do so itself."""
     deadline = time.monotonic() + _SETTLE
     left = alive(seen)
@@ -76,7 +78,7 @@ def end_survivors(seen: Iterable[Identity], audit: Audit) -> list[Survivor]:
 
     return [
         Survivor(each.identity, commands.get(each.identity, ""), each.outcome, each.reason)
-        for each in end([*left, *more()], _GRACE, more=more, audit=audit)
+        for each in end([*left, *more()], _GRACE, more=more, all_users=all_users, audit=audit)
     ]
 
 

@@ -20,12 +20,15 @@ from typing import NamedTuple
 
 from raydoctor.act import _cancel_job, interrupt
 from raydoctor.act._cancel_target import Target, may_run
-from raydoctor.act._worker import end_worker
+from raydoctor.act._worker import tree
 from raydoctor.act.audit import Audit
 from raydoctor.act.owner import AskError, Owners
-from raydoctor.act.process import GRACE, Identity, identity_of
+from raydoctor.act.process import GRACE, Identity, end, identity_of
 from raydoctor.collect import proc
 from raydoctor.collect.cluster import Cluster
+
+_AFTER_TERM = 0.2
+"""Seconds between SIGTERM and SIGKILL: its worker has had its time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,8 @@ class Wishes:
     """Tasks that it submitted, too."""
     kill_actor: bool = False
     job_stop: bool = False
+    all_users: bool = False
+    """As root: also where its worker is another user's."""
 
 
 @dataclass(slots=True)
@@ -109,14 +114,26 @@ def _interrupt(hands: Hands, target: Target) -> str:
             return (
                 "it runs in another thread, or is a coroutine: only main threads can be interrupted"
             )
-    return interrupt.interrupt(found, lambda: may_run(hands.owners, target), hands.audit)
+    return interrupt.interrupt(
+        found,
+        lambda: may_run(hands.owners, target),
+        hands.audit,
+        all_users=hands.wishes.all_users,
+    )
 
 
 def _kill(hands: Hands, target: Target) -> str:
     found = worker_here(target)
     if isinstance(found, str):
         return found
-    return end_worker(target.pid, target.worker, hands.audit.purpose)
+    outcomes = end(
+        tree(target.pid),
+        _AFTER_TERM,
+        more=lambda: tree(target.pid) if identity_of(target.pid) == found else (),
+        all_users=hands.wishes.all_users,
+        audit=hands.audit,
+    )
+    return next((each.reason for each in outcomes if each.outcome != "gone"), "")
 
 
 def _kill_actor(hands: Hands, target: Target) -> str:
@@ -128,7 +145,9 @@ def _kill_actor(hands: Hands, target: Target) -> str:
 
 
 def _job_stop(hands: Hands, target: Target) -> str:
-    return _cancel_job.stop(hands.owners, hands.cluster, target.job, hands.audit)
+    return _cancel_job.stop(
+        hands.owners, hands.cluster, target.job, hands.audit, hands.wishes.all_users
+    )
 
 
 def worker_here(target: Target) -> Identity | str:

@@ -114,7 +114,7 @@ def run(hands: Hands, target: Target, tell: Tell = lambda doing: None) -> Cancel
     made.was_accepted = target.task in hands.accepted
     if made.ended:
         tell("looking for what it left behind")
-        made.survivors = end_survivors(seen, hands.audit)
+        made.survivors = end_survivors(seen, hands.audit, hands.wishes.all_users)
     if hands.wishes.recursive and made.ended:
         _cancel_children(hands, target, made, tell)
     else:
@@ -180,13 +180,16 @@ def _take(hands: Hands, step: Step, target: Target) -> Taken:
 def _effect(hands: Hands, target: Target) -> Effect:
     deadline = time.monotonic() + hands.wishes.grace
     while True:
+        asked = time.monotonic()
         if has_ended(hands.owners, target):
             return "ended"
-        if time.monotonic() > deadline:
+        now = time.monotonic()
+        if now > deadline:
             break
-        time.sleep(_LOOK)
-    now = refreshed(hands.owners, target)
-    return "retried" if target.worker and now.worker != target.worker else "no-effect"
+        # An owner of 10,000 tasks tells them all: it is to have time for other things.
+        time.sleep(max(_LOOK, 2 * (now - asked)))
+    later = refreshed(hands.owners, target)
+    return "retried" if target.worker and later.worker != target.worker else "no-effect"
 
 
 def _cancel_children(hands: Hands, target: Target, made: Cancellation, tell: Tell) -> None:
@@ -202,7 +205,7 @@ def _cancel_children(hands: Hands, target: Target, made: Cancellation, tell: Tel
             seen: set[Identity] = set()
             if _climb(hands, _with_start(hands, child), made.steps, seen, tell):
                 hands.ended.add(child.task)
-                made.survivors += end_survivors(alive(seen), hands.audit)
+                made.survivors += end_survivors(alive(seen), hands.audit, hands.wishes.all_users)
             else:
                 made.children.append(child)
 

@@ -36,9 +36,11 @@ _IDLE = "main_loop"
 _BIT = 1 << (signal.SIGINT - 1)
 
 
-def interrupt(target: Identity, still: Callable[[], bool], audit: Audit) -> str:
+def interrupt(
+    target: Identity, still: Callable[[], bool], audit: Audit, *, all_users: bool = False
+) -> str:
     """Interrupt its main thread if `still` says so while that one stands still. Empty, or why not."""
-    if why := _obstacle(target):
+    if why := _obstacle(target, all_users):
         return why
     child = subprocess.Popen(
         [sys.executable, "-I", "-S", str(_PROGRAM), str(target.pid)],
@@ -55,12 +57,15 @@ def interrupt(target: Identity, still: Callable[[], bool], audit: Audit) -> str:
         _end(child)
 
 
-def _obstacle(target: Identity) -> str:
+def _obstacle(target: Identity, all_users: bool) -> str:
     """Why it cannot be interrupted, as far as that can be told before."""
     if not proc.LINUX:
         return "only Linux can"
-    if why := send(target, 0):
+    if why := send(target, 0, all_users=all_users):
         return why
+    process = proc.read(target.pid)
+    if process is not None and process.state in "Tt":
+        return "it is stopped: kill -CONT lets it go on"
     handled = _handled(target.pid)
     if handled is not None and not handled & _BIT:
         return "it does not handle SIGINT"

@@ -71,6 +71,7 @@ Exit code:
 )
 @click.option("--kill-actor", is_flag=True, help="End its actor if nothing else ends the method.")
 @click.option("--job-stop", is_flag=True, help="Stop its whole job if nothing else ends it.")
+@click.option("--all-users", is_flag=True, help="Another user's, too: as root.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.option(
@@ -87,6 +88,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     recursive: bool,
     kill_actor: bool,
     job_stop: bool,
+    all_users: bool,
     dry_run: bool,
     yes: bool,
     address: str | None,
@@ -101,7 +103,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     from raydoctor.cli._progress import patience
     from raydoctor.collect import live
 
-    wishes = Wishes(grace, recursive, kill_actor, job_stop)
+    wishes = Wishes(grace, recursive, kill_actor, job_stop, all_users)
     with patience("looking for the cluster"):
         cluster, notes = live.find(address)
     for each in notes:
