@@ -34,6 +34,7 @@ ALWAYS = {
     "RAY_JOB_START_TIMEOUT_SECONDS",
     "RAY_OBJECT_STORE_ALLOW_SLOW_STORAGE",
     "RAY_REDIS_ADDRESS",
+    "RAY_ROTATION_MAX_BYTES",
     "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S",
     "RAY_automatic_object_spilling_enabled",
     "RAY_fetch_fail_timeout_milliseconds",

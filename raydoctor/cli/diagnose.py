@@ -11,7 +11,6 @@ import click
 from raydoctor.cli import _options as options
 
 if TYPE_CHECKING:
-    from raydoctor.capture.open import Capture
     from raydoctor.model import Report
     from raydoctor.plugins import Catalogue
     from raydoctor.rule import Signal
@@ -74,39 +73,35 @@ def command(
     path: str | None, since: float | None, until: float | None, fail_on: str, **rest: Any
 ) -> int:
     """Diagnose a cluster or a capture."""
+    from raydoctor.cli._progress import patience
+
     if since is not None and until is not None and since > until:
         raise click.UsageError("--since is later than --until")
+    catalogue = cache(lambda: _catalogue(rest["folder"]))
     if options.is_live(path, rest):
         # The rules are loaded while the cluster is asked.
-        capture = options.opened_live(lambda: _looked_for(rest["folder"]), since=since, **rest)
+        capture = options.opened_live(lambda: _looked_for(catalogue()), since=since, **rest)
     else:
+        catalogue()  # what is wrong with DIR is said before anything is read
         capture = options.opened(path, rest["driver_log"])
-    report = _report(capture, since, until, rest["folder"])
+    from raydoctor.diagnosis import run
+
+    with capture, patience("reading the logs"):
+        report = run(capture, since=since, until=until, catalogue=catalogue())
     emit(report, rest["form"], rest["output"], verbose=rest["verbose"])
     return exit_code(report, fail_on)
 
 
-@cache
 def _catalogue(folder: str | None) -> Catalogue:
     from raydoctor import plugins
 
     return plugins.catalogue(folder)
 
 
-def _looked_for(folder: str | None) -> list[Signal]:
+def _looked_for(catalogue: Catalogue) -> list[Signal]:
     from raydoctor.diagnosis import signals_of
 
-    return signals_of(_catalogue(folder))
-
-
-def _report(
-    capture: Capture, since: float | None, until: float | None, folder: str | None
-) -> Report:
-    from raydoctor.cli._progress import patience
-    from raydoctor.diagnosis import run
-
-    with capture, patience("reading the logs"):
-        return run(capture, since=since, until=until, catalogue=_catalogue(folder))
+    return signals_of(catalogue)
 
 
 def exit_code(report: Report, fail_on: str) -> int:
