@@ -378,7 +378,7 @@ def test_who_is_connected_to_a_server() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         me = os.getpid()
-        assert holdings.ports(me).count(port) == 1
+        assert holdings.ports([me])[me].count(port) == 1
         assert holdings.clients(me, [me]) == set()
         script = f"import socket, time; s = socket.create_connection(('127.0.0.1', {port})); print('up', flush=True); time.sleep(60)"
         client = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE)

@@ -99,7 +99,8 @@ def find(wishes: Wishes = Wishes(), settle: bool = True) -> list[Leftover]:
                 del seen.marks[pid]
     held = holdings.gpu_memory()
     _mark_idle_holders(seen, held)
-    found = [_leftover(seen, pid, held) for pid in seen.marks]
+    listening = holdings.ports(pid for pid, mark in seen.marks.items() if mark.kind != "defunct")
+    found = [_leftover(seen, pid, held.get(pid, 0), listening.get(pid, ())) for pid in seen.marks]
     meant = [each for each in found if wishes.means(each.session)]
     return sorted(meant, key=lambda each: (KINDS.index(each.kind), each.session, each.pid))
 
@@ -136,10 +137,9 @@ def _memory(pid: int, rss: int) -> int:
     return rss if private is None else private
 
 
-def _leftover(seen: Seen, pid: int, held: dict[int, int]) -> Leftover:
+def _leftover(seen: Seen, pid: int, gpu_memory: int, ports: tuple[int, ...]) -> Leftover:
     process, mark = seen.machine.processes[pid], seen.marks[pid]
     uid = proc.owner(pid)
-    is_alive = mark.kind != "defunct"
     return Leftover(
         seen.identity(pid),
         mark.kind,
@@ -149,9 +149,9 @@ def _leftover(seen: Seen, pid: int, held: dict[int, int]) -> Leftover:
         mark.session,
         "" if uid is None else proc.user(uid),
         uid,
-        _memory(pid, process.rss) if is_alive else 0,
-        held.get(pid, 0),
-        holdings.ports(pid) if is_alive else (),
+        _memory(pid, process.rss) if mark.kind != "defunct" else 0,
+        gpu_memory,
+        ports,
     )
 
 
