@@ -166,7 +166,7 @@ class Case(NamedTuple):
     raises: str = "RayTaskError(TaskCancelledError)"
 
 
-SHORTER, SHORT, LONG = 0.8, 2.0, 15.0
+SHORTER, SHORT, LONG = 0.8, 4.0, 15.0
 KINDS = {
     "loop": Case("cancel", LONG),
     "get": Case("cancel", LONG),
@@ -375,7 +375,7 @@ class Slow:
 ref = hang.remote()
 twins = [hang.options(name="twin", resources={"none": 1}).remote() for _ in range(2)]
 while not os.path.exists("hangs"): time.sleep(0.1)
-made = cancel(ref, grace=2.0)
+made = cancel(ref, grace=4.0)
 print("BY", made.by, made.steps, flush=True)
 slow = Slow.remote()
 while not os.path.exists("begun"): time.sleep(0.1)
