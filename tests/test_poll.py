@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from real_ray import RealRay, real_ray
 
 from raydoctor.act import _limits
+from raydoctor.act._bar import bar
 from raydoctor.act._limits import LADDERS, Guard
 from raydoctor.act._results import Result, Summary
 from raydoctor.act._running import Cluster, Run
@@ -46,7 +48,7 @@ def work(number):
 def slot():
     time.sleep(0.3)
 
-results = list(polling := poll([work.options(max_retries=3).remote(n) for n in range(100)], timeout=3))
+results = list(polling := poll([work.options(max_retries=3).remote(n) for n in range(100)], timeout=5))
 began = time.monotonic()
 ray.get([slot.remote() for _ in range(4)])
 print("told", json.dumps({
@@ -97,14 +99,14 @@ class Counter:
     count = 0
     def slow(self):
         self.count += 1
-        time.sleep(4)
+        time.sleep(2.5)
     def add(self):
         self.count += 1
         return self.count
 
 @ray.remote(num_cpus=0)
 def nested():
-    return [(r.status, r.value) for r in poll([(loop, ()), (value, (1,))], timeout=1).results()]
+    return [(r.status, r.value) for r in poll([(loop, ()), (value, (1,))], timeout=2).results()]
 
 def told(name, **of):
     print(name, json.dumps(of), flush=True)
@@ -142,18 +144,18 @@ def order():
     told("order", indices=indices)
 
 def queued():
-    polling = poll([value.remote(n, 0.5) for n in range(28)], timeout=3)
+    polling = poll([value.remote(n, 0.5) for n in range(24)], timeout=2.5)
     told("queued", statuses=[r.status for r in polling], seconds=polling.summary.seconds)
 
 def gentle():
-    tasks = [value.remote(1, 20), loop.remote()]
+    tasks = [value.remote(1, 1000), loop.remote()]
     polling = poll(tasks, timeout=1, on_timeout="cancel")
     results = list(polling)
     told("gentle", rows=rows(results), errors=[str(r.error) for r in results],
          later=len(ray.wait([tasks[0]], timeout=0)[0]), summary=str(polling.summary))
 
 def reported():
-    task = value.remote(1, 3)
+    task = value.remote(1, 2)
     told("reported", rows=rows(poll([task], timeout=1, on_timeout="report")), later=ray.get(task))
 
 def again():
@@ -180,8 +182,8 @@ def actor():
 
 def interrupted():
     tasks = [(value, (1,)), (loop, ()), (value, (2, 1000)), *[(value, (3, 1000))] * 6]
-    polling = poll(tasks, timeout=100, grace=0.5)
-    threading.Timer(1.0, _thread.interrupt_main).start()
+    later = threading.Timer(0.5, _thread.interrupt_main)
+    polling = poll(tasks, timeout=100, grace=0.5, on_result=lambda r: r.ok and later.start())
     began = time.monotonic()
     try:
         polling.results()
@@ -197,6 +199,18 @@ def left():
         first = next(polling)
     told("left", first=first.value, rows=rows(polling))
 
+def dropped():
+    refs = [loop.remote()]
+    def submit():
+        refs.append(loop.remote())
+        return refs[-1]
+    polling = poll([refs[0], submit, (value, (1,))])
+    next(polling)
+    del polling
+    ended, _ = ray.wait(refs, num_returns=2, timeout=2)
+    told("dropped", ended=[refs.index(ref) for ref in ended])
+    ray.cancel(refs[0])
+
 def refused():
     errors = []
     for tasks, options in (([value.remote(1)], {"retries": 1}), ([3], {}), ([lambda: 3], {})):
@@ -209,12 +223,20 @@ def refused():
 def inside():
     told("inside", rows=ray.get(nested.remote()))
 
-scenarios = (forms, order, queued, gentle, reported, again, pressed, actor, interrupted, left, refused, inside)
+scenarios = (forms, order, queued, gentle, reported, again, pressed, actor, interrupted, left, dropped, refused,
+             inside)
 for scenario in scenarios:
     scenario()
 print("DONE", flush=True)
 time.sleep(1000)
 """
+
+
+DRIVERS = (
+    (HUNG, "hung.txt"),
+    (OTHERS, "others.txt"),
+)
+"""They run at the same time: what hangs waits."""
 
 
 @dataclass(slots=True)
@@ -229,13 +251,13 @@ class Told:
 def told() -> Iterator[Told]:
     with real_ray() as ray:
         ray.start('--resources={"apart": 4}', cpus=4, dashboard=False)
-        for program, log in ((HUNG, "hung.txt"), (OTHERS, "others.txt")):
+        for program, log in DRIVERS:
             ray.run(program, log=log, env={"XDG_STATE_HOME": str(ray.folder / "state")})
-        for log in ("others.txt", "hung.txt"):
+        for _, log in DRIVERS:
             ray.wait_for("DONE", log=log, seconds=90)
         lines = [
             line.split(" ", 1)
-            for log in ("hung.txt", "others.txt")
+            for _, log in DRIVERS
             for line in (ray.folder / log).read_text().splitlines()
             if " {" in line
         ]
@@ -244,14 +266,17 @@ def told() -> Iterator[Told]:
 
 @pytest.mark.ray
 def test_what_hangs_in_native_code_is_ended_and_nothing_else(told: Told) -> None:
-    """7 of 100 tasks hold the GIL for ever: neither cancel nor force reaches them."""
+    """7 of 100 tasks hold the GIL for ever: neither cancel nor force reaches them.
+
+    Five seconds, as a task counts as running while a new worker loads its function: long on a busy machine.
+    """
     of = told.of["told"]
-    assert of["right"] == 93
+    assert of["right"] == 93, of["errors"]
     assert of["timeouts"] == [3, 17, 31, 45, 59, 73, 87]
     assert of["running"] == []
     assert of["slots"] < 5
     assert "93 ok, 7 timeouts in" in of["summary"]
-    assert all("longer than its 3 s: ended by cancel" in error for error in of["errors"])
+    assert all("longer than its 5 s: ended by cancel" in error for error in of["errors"])
     started = list(told.ray.folder.glob("hung-*"))
     assert len(started) == 7, "Ray must not try a killed one again"
     assert not any(is_alive(int(path.name.rpartition("-")[2])) for path in started)
@@ -277,8 +302,8 @@ def test_results_come_in_the_order_in_which_tasks_end(told: Told) -> None:
 @pytest.mark.ray
 def test_waiting_for_a_cpu_does_not_count(told: Told) -> None:
     of = told.of["queued"]
-    assert of["statuses"] == ["ok"] * 28
-    assert of["seconds"] > 3, "else nothing was queued for longer than the limit"
+    assert of["statuses"] == ["ok"] * 24
+    assert of["seconds"] > 2.5, "else nothing was queued for longer than the limit"
 
 
 @pytest.mark.ray
@@ -334,7 +359,13 @@ def test_an_interrupt_ends_what_is_under_way_and_keeps_what_is_there(told: Told)
 def test_leaving_the_block_ends_what_is_under_way(told: Told) -> None:
     of = told.of["left"]
     assert of["first"] == 1
-    assert of["rows"] == [[1, "cancelled", None, "TaskCancelledError", False, 1]]
+    [[index, status, *_, still_running, _]] = of["rows"]
+    assert (index, status, still_running) == (1, "cancelled", False)
+
+
+@pytest.mark.ray
+def test_letting_go_ends_only_what_it_has_submitted_itself(told: Told) -> None:
+    assert told.of["dropped"]["ended"] == [1]
 
 
 @pytest.mark.ray
@@ -419,8 +450,9 @@ class Machine:
             raise OSError("gone")
         return [run for run in self.runs if wanted(run.task)]
 
-    def is_running(self, run: Run) -> bool | None:
-        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+    def confirm(self, runs: Sequence[Run]) -> list[bool | None]:
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        return [answer] * len(runs)
 
     def close(self) -> None:
         self.done.append("close")
@@ -518,6 +550,38 @@ def test_a_cluster_that_does_not_answer_is_asked_again(
     guard.close()
     assert guard.problem == ""
     assert len(caplog.records) == 1
+
+
+def test_all_can_be_ended_though_nobody_knows_what_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The GCS is gone: Ctrl-C must not wait for it."""
+    machine = Machine([running_for(1)], [True], failures=1000)
+    guard, until = guarded(machine, monkeypatch)
+    guard.watch(RUN.task, "ref")
+    guard.end_all(LADDERS["force"])
+    given_up: list[Any] = []
+    until(lambda: given_up.extend(guard.given_up()) or given_up)
+    guard.close()
+    assert given_up[0].reason == "cancelled"
+    assert given_up[0].how == "cancel, then force, then kill (not seen running)"
+    assert "kill" not in machine.done
+
+
+def test_a_bar_is_drawn_on_a_terminal_and_nowhere_else(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert bar(3) is None
+    ours, theirs = os.openpty()
+    with open(theirs, "w") as terminal, monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", terminal)
+        shown = bar(3)
+        assert shown is not None
+        shown.show(2, 1)
+        shown.close()
+    drawn = os.read(ours, 100_000).decode()
+    os.close(ours)
+    assert "2/3" in drawn
+    assert "1 in flight" in drawn
+    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize("skew", [-3600.0, 3600.0])

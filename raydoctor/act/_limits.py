@@ -37,6 +37,7 @@ _SHORTEST = 0.25
 """Seconds between two looks, at least."""
 _PATIENCE = 10
 """So many times what the last answer took the GCS (0.6 s where it holds 100,000 tasks), up to the limit."""
+_AFTER_FAILURE = 1.0
 _FIRST = 1.0
 """Most batches of small tasks are done before anything has to be looked at."""
 _log = logging.getLogger("raydoctor")
@@ -165,16 +166,16 @@ class Guard:
         while not self._is_closed:
             try:
                 wait = self._step()
-            except Exception as error:  # a cluster that goes away must not end what others wait for
-                self._tell(_words(error))
-                wait = 1.0
-                self._look_at = time.monotonic() + wait
+            except Exception as error:  # what others wait for goes on
+                self._tell(error)
+                wait = _SHORTEST
             self._changed.wait(wait)
             self._changed.clear()
         if self._source is not None:
             self._source.close()
 
-    def _tell(self, problem: str) -> None:
+    def _tell(self, error: Exception) -> None:
+        problem = _words(error)
         if not self.problem:
             _log.warning("time limits cannot be kept for now: %s", problem)
         self.problem = problem
@@ -182,12 +183,13 @@ class Guard:
     def _step(self) -> float:
         """Do what is due; the seconds until something is."""
         now = time.monotonic()
-        if now < min([self._look_at, *self._dues()]):
-            return min([self._look_at, *self._dues()]) - now
+        soonest = min([self._look_at, *self._dues()])
+        if now < soonest:
+            return soonest - now
         if self._source is None or self._hands is None:
             self._source, self._hands = self._connect()
         if now >= self._look_at:
-            self._look(self._source)
+            self._try_to_look(self._source)
         self._escalate(self._hands, self._source)
         return min([self._look_at, *self._dues()]) - time.monotonic()
 
@@ -195,14 +197,24 @@ class Guard:
         with self._lock:
             return [each.due for each in self._ending.values()]
 
+    def _try_to_look(self, source: Source) -> None:
+        """Look; where that fails, what is being ended goes on without."""
+        try:
+            self._look(source)
+        except Exception as error:  # gRPC's, and a cluster's that goes away
+            self._tell(error)
+            self._look_at = time.monotonic() + _AFTER_FAILURE
+        else:
+            self.problem = ""
+
     def _look(self, source: Source) -> None:
         """Find what has run for too long, and when to look again."""
         asked = time.monotonic()
         watched = self._watched
         runs = source.running(watched.__contains__) if watched else []
-        self.problem = ""
         limit = math.inf if self._limit is None else self._limit
         soonest = asked - LAG + limit
+        overdue = []
         for run in runs:
             with self._lock:
                 ending = self._ending.get(run.task)
@@ -210,8 +222,10 @@ class Guard:
                 ending.run = run
             elif time.monotonic() - run.started_at < limit:
                 soonest = min(soonest, run.started_at + limit)
-            elif source.is_running(run) is not False:
-                self._overdue(run)
+            else:
+                overdue.append(run)
+        for run in _confirmed(source, overdue):
+            self._overdue(run)
         rest = max(_SHORTEST, min(_PATIENCE * source.cost, limit))
         with self._lock:
             self._look_at = max(time.monotonic() + rest, soonest)
@@ -257,28 +271,32 @@ class Guard:
 
     def _kill(self, hands: Hands, source: Source, all_due: list[Ended]) -> None:
         if any(each.run is None for each in all_due):
-            self._look(source)
-        runs = []
-        for each in all_due:
-            each.due = time.monotonic() + self._grace
-            if each.run is None:
-                each.said.append("kill (not seen running)")
-            elif source.is_running(each.run) is False:
-                each.said.append("kill (its worker does not run it)")
-            else:
-                runs.append(each.run)
+            self._try_to_look(source)
+        seen = {each.task: each.run for each in all_due if each.run is not None}
+        runs = _confirmed(source, list(seen.values()))
         told = hands.kill(runs) if runs else {}
         for each in all_due:
-            if each.task in told:
-                why = told[each.task]
-                each.said.append(f"kill ({why})" if why else "kill")
-                each.due = time.monotonic() + self._grace
+            each.due = time.monotonic() + self._grace
+            why = "its worker does not run it" if each.run else "not seen running"
+            why = told.get(each.task, why)
+            each.said.append(f"kill ({why})" if why else "kill")
 
     def _give_up(self, each: Ended) -> None:
         with self._lock:
             if self._ending.pop(each.task, None) is not None:
                 self._watched.pop(each.task, None)
                 self._given_up.append(each)
+
+
+def _confirmed(source: Source, runs: list[Run]) -> list[Run]:
+    """Those of which no worker says that it does not run them: one that cannot be asked has not gone on."""
+    if not runs:
+        return []
+    try:
+        told = source.confirm(runs)
+    except Exception:  # gRPC's: the GCS has to say where a worker is
+        return runs
+    return [run for run, is_running in zip(runs, told, strict=True) if is_running is not False]
 
 
 def _words(error: Exception) -> str:

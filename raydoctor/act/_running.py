@@ -57,11 +57,28 @@ class Source(Protocol):
     def running(self, wanted: Callable[[bytes], bool]) -> list[Run]:
         """What runs of the wanted tasks. Raises whatever the wire raises."""
 
-    def is_running(self, run: Run) -> bool | None:
-        """Whether its worker itself says so, now; None where it does not answer."""
+    def confirm(self, runs: Sequence[Run]) -> list[bool | None]:
+        """Whether its worker itself says that it runs, now, for each; None where it does not answer."""
 
     def close(self) -> None:
         """Ask no more."""
+
+
+class Nobody:
+    """Where nobody can be asked (Ray Client): nothing is known to run."""
+
+    cost = 0.0
+
+    def running(self, wanted: Callable[[bytes], bool]) -> list[Run]:
+        """Nothing."""
+        return []
+
+    def confirm(self, runs: Sequence[Run]) -> list[bool | None]:
+        """Not known."""
+        return [None] * len(runs)
+
+    def close(self) -> None:
+        """Nothing to close."""
 
 
 @dataclass(slots=True)
@@ -82,7 +99,7 @@ class Wire:
             self._channel = self.open_channel(self.address, _OPTIONS)
         return self._call(self._channel, method, request, reply, _DEADLINE).result()
 
-    def ask_workers(self, workers: Sequence[Any]) -> list[Any]:
+    def ask_workers(self, workers: Sequence[Any]) -> list[list[bytes] | None]:
         """What each worker runs, a list of task ids; None for one that does not answer.
 
         Channels are not kept: gRPC writes to our standard error when a worker goes.
@@ -134,15 +151,14 @@ class Cluster:
         self._first_seen = {key: at for key, at in self._first_seen.items() if key in now}
         return found
 
-    def is_running(self, run: Run) -> bool | None:
-        """Whether its worker says so; None where it does not answer, False where it is gone."""
-        if run.worker not in self._known:
+    def confirm(self, runs: Sequence[Run]) -> list[bool | None]:
+        """Whether its worker says that it runs; None where it does not answer, False where it is gone."""
+        if any(run.worker not in self._known for run in runs):
             self._workers()
-        worker = self._known.get(run.worker)
-        if worker is None:
-            return False
-        [tasks] = self.wire.ask_workers([worker])
-        return None if tasks is None else run.task in tasks
+        alive = list({run.worker for run in runs} & self._known.keys())
+        told = self.wire.ask_workers([self._known[worker] for worker in alive])
+        tasks = dict(zip(alive, told, strict=True))
+        return [_is_among(run.task, tasks.get(run.worker, [])) for run in runs]
 
     def close(self) -> None:
         """Ask no more."""
@@ -227,6 +243,10 @@ class Cluster:
         alive = [each for each in reply.worker_table_data if each.is_alive]
         self._known = {each.worker_address.worker_id: each for each in alive}
         return alive
+
+
+def _is_among(task: bytes, tasks: list[bytes] | None) -> bool | None:
+    return None if tasks is None else task in tasks
 
 
 def _times(states: Any, names: Any) -> dict[str, float]:

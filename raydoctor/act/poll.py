@@ -30,7 +30,8 @@ ran into their limit can be tried again:
 
 Ctrl-C while it waits ends what is under way and is raised; the results that are there, and one of status
 `cancelled` for each other task, come from going on with the same object, or from `results()`. As a context
-manager it does that wherever in the block an exception is raised.
+manager it ends what is under way whenever the block is left, by an exception in it, too. Let go of without
+that (a `break`), it leaves refs that it was given alone, and cancels what it has submitted itself.
 
     with raydoctor.poll(jobs, timeout=100) as polling:
         for result in polling: ...
@@ -50,8 +51,9 @@ from typing import Any, Literal, NamedTuple
 from raydoctor.act._bar import Bar, bar
 from raydoctor.act._limits import LADDERS, Ended, Guard, Hands
 from raydoctor.act._results import Result, Status, Summary, TaskTimeoutError, kinds
-from raydoctor.act._running import Cluster, Source, Wire
+from raydoctor.act._running import Cluster, Nobody, Source, Wire
 from raydoctor.act._submit import Flight, Queue
+from raydoctor.act._worker import RayHands
 from raydoctor.errors import RaydoctorError
 
 OnTimeout = Literal["cancel", "force", "report"]
@@ -151,8 +153,7 @@ class Polling:
         self._began = time.monotonic()
         self._seconds = math.nan
         self._is_ending = False
-        connect = _connector(self._ray) if self._needs_cluster() else _nowhere
-        ladder = LADDERS[options.on_timeout]
+        ladder, connect = LADDERS[options.on_timeout], _connector(self._ray, options.timeout)
         self._guard = Guard(options.timeout, ladder, options.grace, connect)
         self._bar: Bar | None = None
         if options.progress:
@@ -161,16 +162,6 @@ class Polling:
             self, _abandon, self._ray, self._guard, self._pending, self._bar
         )
         self._finalizer.atexit = False
-
-    def _needs_cluster(self) -> bool:
-        if not self._ray.util.client.ray.is_connected():
-            return True
-        if self._options.timeout is not None:
-            raise RaydoctorError(
-                "poll(timeout=...) cannot see what runs from a Ray Client (ray://)",
-                "run the driver on the cluster: `ray job submit`, or a task that polls",
-            )
-        return False
 
     # -------------------------------------------------------------- what callers use
 
@@ -385,15 +376,20 @@ def _ray() -> Any:
     return ray
 
 
-def _connector(ray: Any) -> Callable[[], tuple[Source, Hands]]:
+def _connector(ray: Any, timeout: float | None) -> Callable[[], tuple[Source, Hands]]:
     """How the guard reaches the cluster, once it has to; the context is read here, in the caller's thread."""
+    if ray.util.client.ray.is_connected():
+        if timeout is not None:
+            raise RaydoctorError(
+                "poll(timeout=...) cannot see what runs from a Ray Client (ray://)",
+                "run the driver on the cluster: `ray job submit`, or a task that polls",
+            )
+        return lambda: (Nobody(), RayHands(ray, ""))
     context = ray.get_runtime_context()
     address, job, node = context.gcs_address, context.get_job_id(), context.get_node_id()
 
     def connect() -> tuple[Source, Hands]:
         from ray.core.generated import common_pb2, core_worker_pb2, gcs_service_pb2
-
-        from raydoctor.act._worker import RayHands
 
         messages = gcs_service_pb2, core_worker_pb2, common_pb2
         wire = Wire(*messages, _channels(), address)
@@ -411,10 +407,6 @@ def _channels() -> Any:
 
         return utils.init_grpc_channel  # type: ignore[attr-defined, unused-ignore]
     return init_grpc_channel
-
-
-def _nowhere() -> tuple[Source, Hands]:
-    raise RaydoctorError("a Ray Client (ray://) cannot see what runs")
 
 
 def _abandon(ray: Any, guard: Guard, pending: Mapping[Any, Flight], shown: Bar | None) -> None:
