@@ -138,7 +138,9 @@ class Driver:
     def stop(self, number: int, grace: float) -> None:
         """Pass a signal on to it; end it where that has not after `grace` seconds, or at a second signal."""
         audit = Audit("run")
-        for member in self._group():
+        # An interrupt is for all, as at a terminal, and Ray's daemons do not hear it. Another signal they
+        # would hear, and be gone before the driver has left them.
+        for member in self._group() if number == signal.SIGINT else [self.identity]:
             process.send(member, number, audit=audit)
         if self.wait(grace).why != "ended":
             process.end([self.identity], grace, audit=audit)
