@@ -182,8 +182,14 @@ class Threads:
             raise ValueError("of the method")
         return sorted(alive(base))
 
+    def plain(self, base):
+        subprocess.Popen(sleep(base, 44), start_new_session=True, **QUIET)
+
 @ray.remote
 class Async:
+    async def plain(self, base):
+        subprocess.Popen(sleep(base, 44), start_new_session=True, **QUIET)
+
     @tracked(grace=1)
     async def run(self, base, kind, is_well):
         await asyncio.get_running_loop().run_in_executor(
@@ -291,9 +297,10 @@ def failed_with_daemon(base):
     return sorted(alive(base))
 
 def mixed(actor, base, cancels):
+    ray.get(actor.plain.remote(base))
     bad, good = actor.run.remote(base, 40, False), actor.run.remote(base, 42, True)
     if cancels:
-        until(lambda: len(alive(base)) == 4)
+        until(lambda: len(alive(base)) == 5)
         ray.cancel(bad)
     try:
         ray.get(bad)
@@ -305,19 +312,26 @@ def mixed(actor, base, cancels):
         os.kill(pid, signal.SIGKILL)
     return told
 
+bystander = subprocess.Popen(sleep(970000, 1), start_new_session=True, **QUIET)
 ray.init(logging_level="ERROR", log_to_driver=False)
-with ThreadPoolExecutor(2) as pool:
-    trials = dict(zip(HOW, pool.map(trial, range(len(HOW)), HOW)))
-answers = {
-    "trials": trials,
-    "threads": mixed(Threads.remote(), 980000, False),
-    "async": mixed(Async.remote(), 981000, True),
-    "cost": ray.get(cost.remote()),
-    "killed in system": killed_in_system(982000),
-    "only a daemon": failed_with_daemon(983000),
-    "forked child": ray.get(forked_child.remote()),
-    "stream": len({ray.get(r) for r in stream.options(num_returns="streaming").remote()}),
-}
+def of_stream():
+    return len({ray.get(ref) for ref in stream.options(num_returns="streaming").remote()})
+
+with ThreadPoolExecutor(4) as pool:
+    trials = [pool.submit(trial, number, how) for number, how in enumerate(HOW)]
+    others = {
+        "threads": pool.submit(mixed, Threads.remote(), 980000, False),
+        "async": pool.submit(mixed, Async.remote(), 981000, True),
+        "killed in system": pool.submit(killed_in_system, 982000),
+        "only a daemon": pool.submit(failed_with_daemon, 983000),
+        "forked child": pool.submit(lambda: ray.get(forked_child.remote())),
+        "stream": pool.submit(of_stream),
+    }
+answers = {what: answer.result() for what, answer in others.items()}
+answers["trials"] = {how: each.result() for how, each in zip(HOW, trials)}
+answers["cost"] = ray.get(cost.remote())
+answers["bystander"] = bystander.poll()
+bystander.kill()
 print(json.dumps(answers))
 print("all done")
 """
@@ -352,8 +366,13 @@ def test_tasks_of_one_worker_leave_each_others_processes_alone(
     kind: str, told: dict[str, Any]
 ) -> None:
     assert told[kind]["bad"] != "well"
-    assert told[kind]["seen by the good"] == [42, 43]
-    assert told[kind]["left"] == [42, 43]
+    assert told[kind]["seen by the good"] == [42, 43, 44]  # 44 is of a method that is not tracked
+    assert told[kind]["left"] == [42, 43, 44]
+
+
+@pytest.mark.ray
+def test_who_stands_by_is_not_touched(told: dict[str, Any]) -> None:
+    assert told["bystander"] is None
 
 
 @pytest.mark.ray
