@@ -8,15 +8,18 @@ leftovers and further living ones at random, has them found, ended, and looks at
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import random
 import signal
+import socket
+import struct
 import sys
 import time
 from pathlib import Path
 
-from raydoctor.act import _registry, leftovers, marks
+from raydoctor.act import _registry, holdings, leftovers, marks
 from raydoctor.act._registry import Seen, Task
 from raydoctor.act.audit import Audit
 from raydoctor.act.leftovers import Wishes
@@ -32,7 +35,8 @@ class Ground:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        (folder / "bin").mkdir()
+        (folder / "bin" / "listens").mkdir(parents=True)
+        (folder / "bin" / "listens" / "gcs_server").symlink_to(os.path.realpath(sys.executable))
         for name in (
             "raylet",
             "gcs_server",
@@ -288,6 +292,46 @@ class Round:
         return len(leaves) == starts and all(c[2:3] == (HOLD,) for c in leaves)
 
 
+SERVER = """
+import socket, sys, time
+with socket.create_server(("127.0.0.1", int(sys.argv[-1]))) as server:
+    held = server.accept()
+    time.sleep(10000)
+"""
+CLIENT = """
+import socket, sys, time
+while True:
+    try:
+        held = socket.create_connection(("127.0.0.1", int(sys.argv[-1])))
+    except OSError:
+        time.sleep(0.01)
+    else:
+        print("connected", flush=True)
+        time.sleep(10000)
+"""
+
+
+def servers_of_dead_sessions(ground: Ground) -> tuple[int, int]:
+    """Two GCSs whose raylets are gone: nobody is connected to the first, something is to the second."""
+    with socket.socket() as any_socket:  # a network of our own has its loopback down
+        fcntl.ioctl(any_socket, 0x8914, struct.pack("16sh", b"lo", 1))  # SIOCSIFFLAGS, IFF_UP
+    pids = []
+    for port in (7001, 7002):
+        session = ground.session(f"08-00-00_000000_{port}")
+        (session / "logs" / "raylet.out").write_text(
+            "[2026-11-21 08:00:00,000 I 19998 19998] (raylet) main.cc:1: up\n"
+        )
+        program = str(ground.folder / "bin" / "listens" / "gcs_server")
+        pids.append(
+            ground.run(program, SERVER, f"--session-dir={session}", str(port), detached=True)
+        )
+    out = ground.folder / "connected"
+    ground.run(sys.executable, CLIENT, "7002", out=out)
+    while not out.exists() or not out.read_text() or not holdings.ports(pids).keys() >= set(pids):
+        time.sleep(0.02)
+    return pids[0], pids[1]
+
+
 LEFT = ("dead_raylet", "output_of_a_dead_session", "dead_worker_of_a_living_raylet", "fork_of_a_dead_worker", "program_of_a_runtime_environment", "tree_that_ignores_term", "forks_when_it_ends", "worker_without_its_raylet", "daemon_of_a_dead_session", "remembered")  # fmt: skip
 ALIVE = (
     "helper_of_a_busy_actor",
@@ -345,6 +389,15 @@ def main(rounds: int, seed: int) -> None:
     found_at_first = leftovers.find(settle=False)
     assert not found_at_first, found_at_first
     audit = Audit("test", path=str(folder / "audit.jsonl"))
+    unused, _ = servers_of_dead_sessions(ground)
+    found_now = leftovers.find(settle=False)
+    assert [(f.pid, f.kind, f.ports) for f in found_now] == [(unused, "stale-daemon", (7001,))], (
+        found_now
+    )
+    assert [o.outcome for o in leftovers.clear(found_now, Wishes(), 1.0, audit=audit).values()] == [
+        "gone"
+    ]
+    reap()
     told = {"rounds": 0, "left": 0, "ended": 0, "living": 0, "slowest": 0.0}
     standing = identities(set(proc.table()) - {os.getpid()})
     assert len(standing) > 25, standing

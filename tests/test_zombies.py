@@ -254,6 +254,16 @@ def test_dry_run_then_kill(
 
 
 @linux
+def test_what_cannot_be_looked_at_is_said(
+    session: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert leftovers.unseen() == "" or os.geteuid() != 0
+    monkeypatch.setattr(leftovers, "unseen", lambda: "what ann runs of Ray's may not be read")
+    assert cli.execute(["zombies", "--session", session.name]) == 3
+    assert "what ann runs of Ray's may not be read" in capsys.readouterr().err
+
+
+@linux
 def test_nobody_is_asked_without_a_terminal(
     orphan: psutil.Process,
     session: Path,
@@ -481,7 +491,7 @@ def test_shared_memory_that_nobody_has_open(
 def leftover(pid: int, kind: marks.Kind, **told: object) -> Leftover:
     made = Leftover(
         Identity(pid, 1000.0), kind, "its raylet is gone", "raylet pid 1 (gone)", f"sleep {pid}",
-        "/tmp/ray/session_2026", "ray", os.getuid(), 10_000_000,
+        "/tmp/ray/session_2026", "ray", os.getuid(), 30_000_000, 10_000_000,
     )  # fmt: skip
     return made._replace(**told)
 

@@ -26,7 +26,7 @@ from raydoctor.act import cgroup, holdings, marks
 from raydoctor.act.audit import Audit
 from raydoctor.act.marks import Kind, Mark, Seen
 from raydoctor.act.process import GRACE, Action, Identity, Outcome, System, end
-from raydoctor.collect import cgroups, proc
+from raydoctor.collect import cgroups, daemons, proc
 from raydoctor.collect.proc import Process
 
 KINDS: tuple[Kind, ...] = ("orphan", "stale-daemon", "leaked-child", "idle-holder", "defunct")
@@ -54,8 +54,9 @@ class Leftover(NamedTuple):
     """Folder of its session; empty where it cannot be told."""
     user: str
     uid: int | None
+    rss: int
     memory: int
-    """Bytes of its own, as far as the system tells; else what it has resident."""
+    """Bytes that end with it: without what it shares (Ray's object store), as far as the system tells."""
     gpu_memory: int = 0
     ports: tuple[int, ...] = ()
 
@@ -105,6 +106,18 @@ def find(wishes: Wishes = Wishes(), settle: bool = True) -> list[Leftover]:
     return sorted(meant, key=lambda each: (KINDS.index(each.kind), each.session, each.pid))
 
 
+def unseen() -> str:
+    """What could not be looked at, and how it could; empty where nothing of Ray's was out of sight."""
+    if not proc.LINUX:
+        return "this system does not tell what processes inherited or have mapped: only Linux does"
+    mine = os.geteuid()
+    owners = {proc.owner(d.daemon.pid) for d in daemons.find()} - {mine, None}
+    if mine == 0 or not owners:
+        return ""
+    names = ", ".join(sorted(proc.user(uid) for uid in owners if uid is not None))
+    return f"what {names} runs of Ray's may not be read: run it as {names}, or with sudo"
+
+
 def _mark_idle_holders(seen: Seen, held: dict[int, int]) -> None:
     machine, much = seen.machine, _MUCH * _machine_memory()
     for pid, kind in machine.kinds.items():
@@ -149,6 +162,7 @@ def _leftover(seen: Seen, pid: int, gpu_memory: int, ports: tuple[int, ...]) -> 
         mark.session,
         "" if uid is None else proc.user(uid),
         uid,
+        process.rss,
         _memory(pid, process.rss) if mark.kind != "defunct" else 0,
         gpu_memory,
         ports,

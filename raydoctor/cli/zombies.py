@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from raydoctor.render.zombies import View
 
 FOUND = 1
+OUT_OF_SIGHT = 3
 
 _HELP = """Find the processes that outlived their Ray worker, raylet or session; --kill ends them.
 
@@ -44,6 +45,7 @@ Exit code:
   0  nothing is left over, or nothing any more
   1  something is left over
   2  could not run
+  3  nothing is left over, but some processes could not be looked at
 """
 
 
@@ -86,21 +88,24 @@ def command(  # noqa: PLR0913 - one parameter per option
 ) -> int:
     """Find, and end."""
     del verbose
-    from raydoctor.act.leftovers import Wishes
+    from raydoctor.act import leftovers
 
-    wishes = Wishes(session, leaked, all_users)
+    wishes = leftovers.Wishes(session, leaked, all_users)
     is_dry = dry_run or not (kill or clean)
     view = _look(wishes, with_disk=is_dry or clean or not yes)
+    if hidden := leftovers.unseen():
+        options.note(hidden)
+    nothing = OUT_OF_SIGHT if hidden else 0
     if is_dry:
         _show(view, as_json)
-        return FOUND if view.leftovers else 0
+        return FOUND if view.leftovers else nothing
     ending, removing = _plan(view, kill, clean)
     if (ending or removing) and not yes:
         _show(view, as_json=False, to_stderr=as_json)
         _ask(ending, removing)
     done = _act(view, wishes, grace, ending, removing)
     _show(done, as_json)
-    return FOUND if _is_left(done) else 0
+    return FOUND if _is_left(done) else nothing
 
 
 def _look(wishes: Wishes, with_disk: bool) -> View:
