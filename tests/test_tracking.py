@@ -503,6 +503,31 @@ def test_a_folder_that_others_can_write_to_is_refused(
         _registry.path_of(Seen(5, 1.0))
 
 
+def test_what_nobody_needs_is_removed() -> None:
+    gone = [Seen(4194304 + number, 1.0) for number in range(4)]  # above any pid
+    child = subprocess.Popen(["sleep", "60"])
+    living = _family.look(child.pid)
+    assert living is not None
+    paths = [_registry.path_of(seen) for seen in gone]
+    tasks = [Task(1, "aa", 5.0, {}) for _ in gone]
+    tasks[2].add(living)
+    for path, task in zip(paths, tasks, strict=True):
+        _registry.replace(path, _registry.lines_of([task]))
+    for path in paths[1:3]:
+        os.utime(path, (1.0, 1.0))
+    program = Path(_family.__file__).parent / "programs" / "reaper.py"
+    words = (str(program.parents[3]), paths[3], str(gone[3].pid), "1.00")
+    try:
+        subprocess.run([sys.executable, "-I", "-S", str(program), *words], check=True)
+        # A young one, one of which something lives (its worker is gone), and the two that are of no use.
+        assert [os.path.exists(path) for path in paths] == [True, False, True, False]
+    finally:
+        for path in paths:
+            Path(path).unlink(missing_ok=True)
+        child.kill()
+        child.wait()
+
+
 # ------------------------------------------------------------------ whose is it
 
 

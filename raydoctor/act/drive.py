@@ -40,7 +40,6 @@ _LOOKS = 0.5, 5.0
 """Seconds between two looks at its tree: in its first minute, and then."""
 _BY_ITSELF = 3.0
 """Seconds that a cluster takes to go when its driver has ended."""
-_ENDED = os.WEXITED | os.WNOHANG | os.WNOWAIT
 _DRIVER_LOG = r"^(.*/session_[^/]+)/logs/python-core-driver-[0-9a-f]+_(\d+)\.log$"
 
 _T = TypeVar("_T")
@@ -185,9 +184,12 @@ class Driver:
 
     def _reap(self) -> None:
         """Let go of orphans that have ended. Only while nothing else here waits for a child."""
+        if self._is_shared or not sys.platform.startswith("linux"):
+            return  # where orphans are not ours, there are none
+        ended_only = os.WEXITED | os.WNOHANG | os.WNOWAIT
         with suppress(ChildProcessError):
             # Looks first: the driver's own status is not to be lost.
-            while not self._is_shared and (ended := os.waitid(os.P_ALL, 0, _ENDED)) is not None:
+            while (ended := os.waitid(os.P_ALL, 0, ended_only)) is not None:
                 if ended.si_pid == self.child.pid:
                     return
                 os.waitpid(ended.si_pid, 0)

@@ -30,6 +30,8 @@ else:
 _FIRST, _LAST = 0.1, 8.0
 """Seconds between looks: after something was started, and when nothing has changed for long."""
 _NEVER = float("inf")
+_OLD = 3600.0
+"""Seconds after which a registry of which nothing lives is of no use to `raydoctor zombies` either."""
 _RAYS_OWN = 0.5
 """Seconds that a raylet has to end its worker's group (200 ms in Ray 2.60) before what is left is chased."""
 
@@ -161,6 +163,18 @@ def _end(path: str, memory: dict[int, Task], worker: Seen) -> None:
         process.end(left(), 0.0, more=left, all_users=True, audit=audit)
     with suppress(OSError):
         os.unlink(path)
+    _forget_old()
+
+
+def _forget_old() -> None:
+    """Remove files that nobody else will: of what they name, worker and all, nothing is there."""
+    for worker, tasks in _registry.remembered():
+        named = [worker, *(s for task in tasks.values() for s in task.seen.values())]
+        path = _registry.path_of(worker)
+        with suppress(OSError):
+            is_old = time.time() - os.stat(path).st_mtime > _OLD
+            if is_old and not any(map(_lives, named)):
+                os.unlink(path)
 
 
 if __name__ == "__main__":
