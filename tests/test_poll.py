@@ -48,7 +48,9 @@ def work(number):
 def slot():
     time.sleep(0.3)
 
-results = list(polling := poll([work.options(max_retries=3).remote(n) for n in range(100)], timeout=5))
+ray.get([slot.remote() for _ in range(4)])
+print("warm", flush=True)
+results = list(polling := poll([work.options(max_retries=3).remote(n) for n in range(100)], timeout=4, grace=0.5))
 began = time.monotonic()
 ray.get([slot.remote() for _ in range(4)])
 print("told", json.dumps({
@@ -253,6 +255,8 @@ def told() -> Iterator[Told]:
         ray.start('--resources={"apart": 4}', cpus=4, dashboard=False)
         for program, log in DRIVERS:
             ray.run(program, log=log, env={"XDG_STATE_HOME": str(ray.folder / "state")})
+            if program == HUNG:
+                ray.wait_for("warm", log=log)
         for _, log in DRIVERS:
             ray.wait_for("DONE", log=log, seconds=90)
         lines = [
@@ -268,7 +272,8 @@ def told() -> Iterator[Told]:
 def test_what_hangs_in_native_code_is_ended_and_nothing_else(told: Told) -> None:
     """7 of 100 tasks hold the GIL for ever: neither cancel nor force reaches them.
 
-    Five seconds, as a task counts as running while a new worker loads its function: long on a busy machine.
+    Four seconds, as a new worker's first task counts as running while that still imports Ray's serializers
+    (pydantic, 2.60.0): seconds, where two cores start eight workers.
     """
     of = told.of["told"]
     assert of["right"] == 93, of["errors"]
@@ -276,7 +281,7 @@ def test_what_hangs_in_native_code_is_ended_and_nothing_else(told: Told) -> None
     assert of["running"] == []
     assert of["slots"] < 5
     assert "93 ok, 7 timeouts in" in of["summary"]
-    assert all("longer than its 5 s: ended by cancel" in error for error in of["errors"])
+    assert all("longer than its 4 s: ended by cancel" in error for error in of["errors"])
     started = list(told.ray.folder.glob("hung-*"))
     assert len(started) == 7, "Ray must not try a killed one again"
     assert not any(is_alive(int(path.name.rpartition("-")[2])) for path in started)
@@ -430,7 +435,8 @@ def test_a_result_gives_its_value_or_raises() -> None:
         Result(0, "error", None, error=KeyError("x")).get()
 
 
-RUN = Run(b"task", 0, "work", False, 0.0, b"worker", 17, "node")
+TASK = b"8 bytes." + b"\xff" * 12 + b"job."
+RUN = Run(TASK, 0, "work", 0.0, b"worker", 17, "node")
 
 
 @dataclass(slots=True)
@@ -473,10 +479,13 @@ class Machine:
 
 
 def guarded(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch, on_timeout: str = "force"
+    machine: Machine,
+    monkeypatch: pytest.MonkeyPatch,
+    on_timeout: str = "force",
+    limit: float | None = 0.05,
 ) -> tuple[Guard, Callable[[Callable[[], object]], None]]:
     monkeypatch.setattr(_limits, "_SHORTEST", 0.01)
-    guard = Guard(0.05, LADDERS[on_timeout], 0.02, lambda: (machine, machine))
+    guard = Guard(limit, LADDERS[on_timeout], 0.02, lambda: (machine, machine))
 
     def until(condition: Callable[[], object]) -> None:
         deadline = time.monotonic() + 5
@@ -566,6 +575,20 @@ def test_all_can_be_ended_though_nobody_knows_what_runs(monkeypatch: pytest.Monk
     assert "kill" not in machine.done
 
 
+def test_all_can_be_ended_where_there_was_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine([running_for(1)], [True])
+    guard, until = guarded(machine, monkeypatch, limit=None)
+    guard.watch(RUN.task, "ref")
+    assert guard._thread is None, "nothing is to be seen to"
+    guard.end_all(LADDERS["cancel"])
+    until(lambda: machine.done == ["cancel"])
+    guard.done(RUN.task)
+    time.sleep(0.1)
+    assert guard._thread.is_alive(), "it may be asked again"
+    guard.close()
+    until(lambda: machine.done[-1] == "close")
+
+
 def test_a_bar_is_drawn_on_a_terminal_and_nowhere_else(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -577,7 +600,10 @@ def test_a_bar_is_drawn_on_a_terminal_and_nowhere_else(
         assert shown is not None
         shown.show(2, 1)
         shown.close()
-    drawn = os.read(ours, 100_000).decode()
+    drawn = ""
+    with suppress(OSError):  # EIO: nobody writes any more
+        while piece := os.read(ours, 10_000):
+            drawn += piece.decode(errors="replace")
     os.close(ours)
     assert "2/3" in drawn
     assert "1 in flight" in drawn
@@ -587,12 +613,12 @@ def test_a_bar_is_drawn_on_a_terminal_and_nowhere_else(
 @pytest.mark.parametrize("skew", [-3600.0, 3600.0])
 def test_a_clock_that_is_off_does_not_make_a_task_old(skew: float) -> None:
     """The owner, whose clock is ours, sent it two seconds ago."""
-    names = SimpleNamespace(Value=lambda name: 2)
-    cluster = Cluster(SimpleNamespace(common_messages=SimpleNamespace(TaskType=names)), b"job")
+    wire: Any = None
+    cluster = Cluster(wire, b"job")
     event = SimpleNamespace(
         task_id=b"task",
         attempt_number=0,
-        task_info=SimpleNamespace(name="work", func_or_class_name="", type=0),
+        task_info=SimpleNamespace(name="work", func_or_class_name=""),
         state_updates=SimpleNamespace(worker_id=b"w", worker_pid=17, node_id=b"\x01"),
     )
     now = time.time()

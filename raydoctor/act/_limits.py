@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from raydoctor.act._running import LAG, Run, Source
+from raydoctor.act._running import LAG, Run, Source, is_method
 
 Step = Literal["cancel", "force", "kill"]
 Reason = Literal["timeout", "cancelled"]
@@ -38,6 +38,7 @@ _SHORTEST = 0.25
 _PATIENCE = 10
 """So many times what the last answer took the GCS (0.6 s where it holds 100,000 tasks), up to the limit."""
 _AFTER_FAILURE = 1.0
+_IDLE = 60.0
 _FIRST = 1.0
 """Most batches of small tasks are done before anything has to be looked at."""
 _log = logging.getLogger("raydoctor")
@@ -169,7 +170,7 @@ class Guard:
             except Exception as error:  # what others wait for goes on
                 self._tell(error)
                 wait = _SHORTEST
-            self._changed.wait(wait)
+            self._changed.wait(min(wait, _IDLE))
             self._changed.clear()
         if self._source is not None:
             self._source.close()
@@ -258,8 +259,7 @@ class Guard:
     def _next(self, each: Ended) -> Step | None:
         """Its next step, as far as one fits: an actor is not ended for one of its methods."""
         step, each.ladder = (each.ladder[0], each.ladder[1:]) if each.ladder else (None, ())
-        is_method = each.run.is_method if each.run else False
-        return None if step != "cancel" and is_method else step
+        return None if step != "cancel" and is_method(each.task) else step
 
     def _cancel(self, hands: Hands, each: Ended, force: bool) -> None:
         if force and each.run is not None:

@@ -38,13 +38,16 @@ class Run(NamedTuple):
     task: bytes
     attempt: int
     name: str
-    is_method: bool
-    """Of an actor."""
     started_at: float
     """On our `time.monotonic`."""
     worker: bytes
     pid: int
     node: str
+
+
+def is_method(task: bytes) -> bool:
+    """Whether a task's id names an actor: 8 bytes of its own, 12 of the actor (ones: none), 4 of the job."""
+    return task[8:20] != b"\xff" * 12
 
 
 class Source(Protocol):
@@ -203,8 +206,6 @@ class Cluster:
             task=event.task_id,
             attempt=event.attempt_number,
             name=event.task_info.name or event.task_info.func_or_class_name,
-            is_method=event.task_info.type
-            == self.wire.common_messages.TaskType.Value("ACTOR_TASK"),
             started_at=started_at,
             worker=where.worker_id,
             pid=where.worker_pid,
@@ -226,7 +227,6 @@ class Cluster:
                     task=task,
                     attempt=-1,
                     name="",
-                    is_method=_is_method(task),
                     started_at=self._first_seen.setdefault((task, -1), now),
                     worker=where.worker_id,
                     pid=worker.pid,
@@ -258,8 +258,3 @@ def _times(states: Any, names: Any) -> dict[str, float]:
         for field, value in states.ListFields()
         if field.name.endswith("_ts")
     }
-
-
-def _is_method(task: bytes) -> bool:
-    """Whether a task's id names an actor: 8 bytes of its own, 12 of the actor (ones: none), 4 of the job."""
-    return task[8:20] != b"\xff" * 12

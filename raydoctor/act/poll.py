@@ -9,7 +9,8 @@
             print(paths[result.index], result.status, result.error)
 
 `timeout` is each task's own, and counts from when it starts to *run*: a task that waits for a free CPU waits
-as long as it has to. One that runs longer is ended, and only that one; `on_timeout` says how:
+as long as it has to. (Ray's `RUNNING` includes what a new worker imports for its first task: up to a second,
+several on a busy machine.) One that runs longer is ended, and only that one; `on_timeout` says how:
 
 * `"force"` (the default): Ray's cancel; where that has no effect within `grace` seconds, the end of its
   worker, and of what that had started. Nothing is retried by Ray, and its CPU is free again. Of an actor's
