@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from raydoctor.collect.bundle import Bundle
 
 Tell = Callable[[str], None]
+_REACH = 1.0
+"""Seconds for another machine to take a connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +104,10 @@ def find(address: str | None = None) -> tuple[Cluster, list[str]]:
     Raises RaydoctorError where none runs here and there is no session of one either.
     """
     found = discover.clusters()
-    wanted = address or (None if found else os.environ.get("RAY_ADDRESS"))
-    latest = None if wanted else session.latest()
+    latest = session.latest()
+    wanted = address or (None if found else _elsewhere(latest is not None))
     # Of several clusters, the one whose session is where this user's Ray puts them.
-    own = latest and discover.choose(found, None, str(latest.path))
+    own = None if wanted or not latest else discover.choose(found, None, str(latest.path))
     cluster, notes = own or discover.choose(found, wanted), []
     if cluster is None:
         choice = session.this_machine()
@@ -113,6 +116,19 @@ def find(address: str | None = None) -> tuple[Cluster, list[str]]:
     elif not wanted and len(found) > 1:
         notes = [_choice(cluster, [c for c in found if c is not cluster])]
     return replace(cluster, token=token.find(cluster)), notes
+
+
+def _elsewhere(is_a_session_here: bool) -> str | None:
+    """Where this shell's drivers go, if no cluster runs here: a dead head's own address leads nowhere."""
+    address = os.environ.get("RAY_ADDRESS")
+    host, _, port = (address or "").rpartition("://")[2].rpartition(":")
+    if not is_a_session_here or not port.isdecimal():
+        return address
+    try:
+        socket.create_connection((host, int(port)), _REACH).close()
+    except (OSError, OverflowError):
+        return None
+    return address
 
 
 def _choice(cluster: Cluster, others: list[Cluster]) -> str:

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, TypeAlias
 from raydoctor import __version__
 from raydoctor.collect import agents_logs
 from raydoctor.collect.cluster import Cluster, Daemon
-from raydoctor.collect.table import FOLDER, Piece
+from raydoctor.collect.table import FOLDER, Piece, table
 from raydoctor.model import Gap
 from raydoctor.rule import Signal
 
@@ -107,7 +107,10 @@ def collect(
     round_ = _Round(cluster, wanted, time.monotonic() + bounds.whole)
     request = _request(cluster, wanted, bounds, list(signals))
     tell(0, len(wanted))
-    with _asking(cluster, request, bounds, round_.news):
+    with _asking(cluster, request, bounds, round_.news) as driver:
+        # The job that it is stands in the cluster's logs like any other.
+        if driver:
+            yield table("own-drivers", [{"pid": driver}], source="raydoctor")
         while round_.open and (news := round_.next()):
             yield from round_.take(news)
             tell(len(wanted) - len(round_.open), len(wanted))
@@ -207,12 +210,12 @@ _News: TypeAlias = "queue.SimpleQueue[_Frame | _Files]"
 @contextmanager
 def _asking(
     cluster: Cluster, request: dict[str, Any], bounds: Limits, news: _News
-) -> Iterator[None]:
-    """The child at work, its frames put into `news`; at the end it and what it started are gone."""
+) -> Iterator[int | None]:
+    """The child at work (its pid), its frames put into `news`; at the end it and what it started are gone."""
     child = _start(cluster)
     if isinstance(child, str):
         news.put(_Frame({"problem": child}))
-        yield
+        yield None
         return
     threading.Thread(target=_listen, args=(child, bounds, news), daemon=True).start()
     try:
@@ -220,7 +223,7 @@ def _asking(
             assert child.stdin is not None
             child.stdin.write(json.dumps(request).encode())
             child.stdin.close()
-        yield
+        yield child.pid
         # A driver that is killed looks like one that crashed, to everybody who reads the logs later.
         with suppress(subprocess.TimeoutExpired):
             child.wait(timeout=_LEAVING_S)

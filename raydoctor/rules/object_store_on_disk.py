@@ -192,24 +192,38 @@ def _outside(case: Case) -> Finding | None:
     capacity = max((float(e["gb"]) * 1e9 for e in case.of("store.size")), default=0.0)
     capacity = capacity or max((live.number(e, "store_bytes") or 0.0 for e in seen), default=0.0)
     of = f" ({evidence.size(capacity)})" if capacity else ""
+    room = _room(case) if not warned else 0.0
+    is_set = bool(capacity) and room > capacity
+    because = (
+        f", although /dev/shm has {evidence.size(room)}: its folder was set"
+        if is_set
+        else _because(case, shm, bool(chosen))
+    )
     return Finding(
-        f"The object store{of} lies on the disk, in {directory}, instead of in shared memory{_because(case, shm, bool(chosen))}",
+        f"The object store{of} lies on the disk, in {directory}, instead of in shared memory{because}",
         (
             *(Link(e, f"Ray finds {shm} in /dev/shm, too little for the store") for e in warned[:1]),
             *(Link(e, f"the raylet puts the store into {e['dir']}") for e in chosen[:1]),
             *(Link(e, f"the store's folder is on {e['filesystem']}, mounted at {e['mount']}") for e in seen[:1]),
         ),
         explains=(Entity("store", "place"),),
-        remedies=_larger_shm(_wanted(warned, capacity)),
+        remedies=_IN_SHM if is_set else _larger_shm(_wanted(warned, capacity)),
         covers=(*warned, *chosen),
     )  # fmt: skip
 
 
+def _room(case: Case) -> float:
+    """What /dev/shm has, looked at live; 0 where it was not."""
+    sizes = [
+        live.number(e, "capacity") or 0.0 for e in live.rows(case, "disks") if e["use"] == "shm"
+    ]
+    return max(sizes, default=0.0)
+
+
 def _because(case: Case, shm: str, is_rays_choice: bool) -> str:
     """What Ray found when it started; else, looked at live, what /dev/shm has; else what must have been."""
-    if not shm:
-        now = next((e for e in live.rows(case, "disks") if e["use"] == "shm"), None)
-        shm = evidence.size(live.number(now, "capacity") or 0) if now else ""
+    room = _room(case)
+    shm = shm or (evidence.size(room) if room else "")
     if shm:
         return f": /dev/shm has only {shm}"
     return ", because /dev/shm was too small for it" if is_rays_choice else ""
@@ -259,6 +273,19 @@ def _wanted(warned: list[Event], capacity: float) -> str:
     """The size that Ray asks for, or computed as Ray does."""
     told = next((e["wanted"] for e in warned if e["wanted"]), "")
     return f"{told or f'{capacity * 1.1 / 1e9:.2f}'}gb" if told or capacity else "…gb"
+
+
+_IN_SHM = (
+    Remedy(
+        "Let Ray put it into /dev/shm, where there is room",
+        (
+            "ray start …              # without --plasma-directory",
+            "ray.init(…)              # without _plasma_directory",
+        ),
+        risk="disruptive",
+        doc="https://docs.ray.io/en/latest/ray-core/starting-ray.html",
+    ),
+)
 
 
 def _larger_shm(size: str) -> tuple[Remedy, ...]:

@@ -109,6 +109,7 @@ def _jobs(*running: tuple[str, int, str]) -> dict[str, str]:
 def several_jobs(case: Case) -> Iterator[Finding]:
     """At most one finding: the jobs that overlapped with another."""
     managers = {e.pid for e in case.of("submission.started")}
+    managers |= {live.whole(e, "pid") for e in live.rows(case, "own-drivers")}
     now = _running(case)
     known = {
         **case.ledger.jobs,
