@@ -141,6 +141,14 @@ def test_a_driver_that_does_well_leaves_no_log_and_no_words(home: dict[str, str]
     assert not logs(home)
 
 
+def test_a_report_that_cannot_be_written_does_not_change_the_exit_code(
+    home: dict[str, str], tmp_path: Path
+) -> None:
+    result = run(*python("exit(5)"), env=home, options=("-o", str(tmp_path / "no" / "report")))
+    assert result.returncode == 5
+    assert "report" in result.stderr
+
+
 def test_a_terminal_stays_one_for_the_driver(home: dict[str, str]) -> None:
     ours, theirs = pty.openpty()
     code = "import sys; print('tty', sys.stdout.isatty(), sys.stderr.isatty())"

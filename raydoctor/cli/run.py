@@ -7,11 +7,13 @@ import shlex
 import signal
 import sys
 import time
+from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
+from raydoctor._text import printable
 from raydoctor.cli import _options as options
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from raydoctor.capture.open import Capture
     from raydoctor.plugins import Catalogue
 
+_T = TypeVar("_T")
 _HELP = """Run a driver, and say what broke if it fails.
 
 The driver's output is shown as it comes, and kept. When it fails, is interrupted
@@ -135,7 +138,7 @@ def _run(wishes: _Wishes) -> tuple[int, bool]:
             return (drive.NOT_FOUND if is_missing else drive.NOT_STARTED), True
     code = drive.TIMED_OUT if event.why == "timeout" else driver.code
     if capture is not None:
-        _report(capture, driver.started_at, wishes)
+        _tried(lambda: _report(capture, driver.started_at, wishes), wishes)
     return code, False
 
 
@@ -160,11 +163,11 @@ def _failed(driver: Driver, event: Event, wishes: _Wishes) -> Capture | None:
         own = _own_cluster(driver)
         if own:
             _tell_left(driver, driver.clear(wishes.grace))
-        capture = driver.meanwhile(lambda: _look(driver, wishes))
+        capture = driver.meanwhile(lambda: _tried(lambda: _look(driver, wishes), wishes))
     else:
         what = "has no time left" if event.why == "timeout" else "is interrupted"
         options.note(f"{_name(wishes.words)} {what} after {ran:.0f} s: looking at what it does")
-        capture = driver.meanwhile(lambda: _look(driver, wishes))
+        capture = driver.meanwhile(lambda: _tried(lambda: _look(driver, wishes), wishes))
         driver.stop(event.number or signal.SIGTERM, wishes.grace)
         options.note(f"it has ended: {_code(driver)}")
     _tell_left(driver, driver.clear(wishes.grace))
@@ -178,6 +181,23 @@ def _failed(driver: Driver, event: Event, wishes: _Wishes) -> Capture | None:
             f"not diagnosed; for that: raydoctor diagnose {place} {shlex.quote(wishes.path)}"
         )
     return capture
+
+
+def _tried(work: Callable[[], _T], wishes: _Wishes) -> _T | None:
+    """Do it; where it fails, say so, as the exit code is the driver's all the same."""
+    from raydoctor.errors import RaydoctorError
+
+    try:
+        return work()
+    except RaydoctorError as error:
+        options.note(error.message)
+    except Exception as error:
+        options.note(f"internal error: {type(error).__name__}: {error}")
+        if wishes.verbose:
+            from traceback import format_exc
+
+            click.echo(printable(format_exc()), err=True, nl=False)
+    return None
 
 
 def _name(words: tuple[str, ...]) -> str:
