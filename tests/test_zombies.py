@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -195,15 +197,18 @@ def _lives(identity: tuple[int, float]) -> bool:
 
 
 @pytest.fixture
-def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def session(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A dead session of this test's own; its raylet had a pid that nobody has."""
-    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
-    path = tmp_path / "ray" / "session_2026-11-01_09-00-00_000000_7"
+    base = Path(tempfile.mkdtemp(prefix="z-", dir="/tmp"))  # paths of sockets are short
+    monkeypatch.setenv("RAY_TMPDIR", str(base))
+    path = base / "ray" / "session_2026-11-01_09-00-00_000000_7"
     (path / "logs").mkdir(parents=True)
+    (path / "sockets").mkdir()
     (path / "logs" / "raylet.out").write_text(
         "[2026-11-01 09:00:00,000 I 4999999 4999999] (raylet) main.cc:1: node_id=abcdef01\n"
     )
-    return path
+    yield path
+    shutil.rmtree(base)
 
 
 @pytest.fixture
@@ -411,6 +416,49 @@ def test_sessions_and_the_pids_of_their_raylets(session: Path) -> None:
     assert raylets.session(4999999, time.time()) == str(session)
     assert raylets.session(4999999, 1000.0) == "", "it began later than that process"
     assert raylets.session(12, time.time()) == ""
+
+
+@linux
+def test_a_raylet_in_another_container_lives(orphan: psutil.Process, session: Path) -> None:
+    """It is not among the processes, but it listens in the session's folder."""
+    wishes = Wishes(session.name)
+    assert [f.pid for f in leftovers.find(wishes, settle=False)] == [orphan.pid]
+    with socket.socket(socket.AF_UNIX) as raylet:
+        raylet.bind(str(session / "sockets" / "raylet"))
+        assert leftovers.find(wishes, settle=False) == []
+    assert [f.pid for f in leftovers.find(wishes, settle=False)] == [orphan.pid]
+
+
+MAPS = """
+import mmap, sys, time
+with open(sys.argv[1], "rb") as file:
+    held = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    time.sleep(300)
+"""
+
+
+@linux
+@pytest.mark.parametrize("by", ["program", "library"])
+def test_what_only_runs_in_a_runtime_environment(by: str, session: Path) -> None:
+    """It has no environment, file or group of Ray's."""
+    folder = session / "runtime_resources" / "pip" / "abc"
+    folder.mkdir(parents=True)
+    (folder / "python").symlink_to(os.path.realpath(sys.executable))
+    (folder / "_x.so").write_bytes(b"x" * 4096)
+    program = str(folder / "python") if by == "program" else os.path.realpath(sys.executable)
+    mapped = str(folder / "_x.so") if by == "library" else "/bin/true"
+    printed = subprocess.run(
+        ["sh", "-c", 'setsid "$@" >/dev/null 2>&1 & echo $!', "sh", program, "-S", "-c", MAPS, mapped],
+        check=True, capture_output=True, env={"PATH": os.environ["PATH"]},
+    )  # fmt: skip
+    process = psutil.Process(int(printed.stdout))
+    try:
+        wait_until(lambda: leftovers.find(Wishes(session.name), settle=False), 20)
+        (found,) = leftovers.find(Wishes(session.name), settle=False)
+        assert (found.pid, found.kind) == (process.pid, "orphan")
+        assert f"a {by} of a runtime environment of {session}" in found.why
+    finally:
+        process.kill()
 
 
 # ------------------------------------------------------------------ what dead sessions keep

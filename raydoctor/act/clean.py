@@ -137,7 +137,9 @@ class _Used:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.sessions = kinship.sessions(machine) | {t.session for t in machine.traces.values()}
-        self.paths = set(_bound()) | {path for pid in machine.processes for path in _places(pid)}
+        self.paths = set(history.bound_sockets()) | {
+            path for pid in machine.processes for path in _places(pid)
+        }
 
     def uses(self, folder: str) -> bool:
         """Whether anything of it is open, bound, or somebody's working directory or program."""
@@ -152,13 +154,6 @@ def _places(pid: int) -> Iterator[str]:
     for name in ("cwd", "exe", "root"):
         with suppress(OSError):
             yield os.readlink(f"/proc/{pid}/{name}")
-
-
-def _bound() -> list[str]:
-    """Paths of Unix sockets that somebody has bound: a dead process's are not among them."""
-    with suppress(OSError), open("/proc/net/unix", encoding="utf-8", errors="replace") as stream:
-        return [line.split(maxsplit=7)[7].strip() for line in stream if line.count(" /")]
-    return []
 
 
 def _sessions(seen: _Used) -> list[Stale]:

@@ -1,4 +1,4 @@
-"""Which sessions this machine has had, and under which pids their raylets ran: from the folders they left."""
+"""Which sessions this machine has had, and which raylets they had: from what they left, and have bound."""
 
 from __future__ import annotations
 
@@ -30,6 +30,13 @@ def session_folders(known: Iterable[str] = ()) -> list[str]:
                 if is_session(name) and not os.path.islink(path) and os.path.isdir(path):
                     found.setdefault(os.path.realpath(path), path)
     return sorted(found.values(), key=os.path.basename, reverse=True)
+
+
+def bound_sockets() -> list[str]:
+    """Paths of Unix sockets that somebody in this network namespace has bound; a dead process's are not."""
+    with suppress(OSError), open("/proc/net/unix", encoding="utf-8", errors="replace") as stream:
+        return [line.split(maxsplit=7)[7].strip() for line in stream if line.count(" /")]
+    return []
 
 
 @dataclass(slots=True)

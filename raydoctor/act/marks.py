@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from raydoctor._pattern import pattern
 from raydoctor.act import _family, _registry, history, holdings
 from raydoctor.act.history import Raylets
 from raydoctor.act.process import Identity
@@ -22,6 +24,7 @@ from raydoctor.collect.kinship import Machine
 Kind = Literal["defunct", "orphan", "stale-daemon", "leaked-child", "idle-holder"]
 _STARTING = 60.0
 """Seconds that a session without a trace of a raylet may be starting up."""
+_RAYLET_SOCKET = pattern(r"/sockets/raylet(?:\.\d+)?$")
 _AGENTS = ("agent", "runtime_env_agent")
 _CLIENT_DRIVER = "ray.util.client.server"
 
@@ -41,6 +44,8 @@ class Seen:
 
     machine: Machine
     raylets: Raylets
+    hidden: set[str] = field(default_factory=set)
+    """Sessions that a raylet runs for which is not among the processes that we see."""
     marks: dict[int, Mark] = field(default_factory=dict)
 
     def identity(self, pid: int) -> Identity:
@@ -58,13 +63,33 @@ def see() -> Seen:
     """Look at the machine now."""
     machine = kinship.look(thorough=True, folders=history.session_folders())
     folders = history.session_folders(kinship.sessions(machine))
-    seen = Seen(machine, Raylets(folders))
+    seen = Seen(machine, Raylets(folders), _with_hidden_raylets(machine))
     _mark_outlived(seen)
     _mark_remembered(seen)
     _mark_daemons(seen)
     _mark_lost_drivers(seen)
     _mark_defunct(seen)
     return seen
+
+
+def _with_hidden_raylets(machine: Machine) -> set[str]:
+    """Sessions that have more raylets than we see: in another container that shares folder and network.
+
+    Each listens on a socket of its own in the session's folder (`sockets/raylet`, `raylet.1`, Ray 2.9 to
+    2.60); the kernel lists those that somebody has bound, and none of a process that is dead.
+    """
+    listening = Counter(
+        path.partition("/sockets/")[0]
+        for path in set(history.bound_sockets())
+        if _RAYLET_SOCKET.search(path)
+    )
+    visible = Counter(
+        os.path.realpath(d.session_dir)
+        for d in machine.daemons.values()
+        if machine.is_raylet(d.pid)
+    )
+    hidden = {s for s, count in listening.items() if count > visible[os.path.realpath(s)]}
+    return hidden | {os.path.realpath(session) for session in hidden}
 
 
 # ------------------------------------------------------------------ workers and what they started
@@ -78,6 +103,8 @@ def _mark_outlived(seen: Seen) -> None:
             kind: Kind = "leaked-child" if whom == "task" else "orphan"
             owner = _owner(seen, whom, worker, raylet)
             session = _session(seen, pid, raylet)
+            if whom == "raylet" and session in seen.hidden:
+                continue
             seen.marks[pid] = Mark(kind, _why(seen, pid, whom, owner), owner, session)
 
 
@@ -92,7 +119,7 @@ def _origin(seen: Seen, pid: int) -> tuple[int, int]:
         worker = worker or (log.pid if log else 0) or (trace.worker if trace else 0)
         worker = worker or (group if machine.kinds.get(group) == "worker" else 0)
         told = machine.variable(each, "RAY_RAYLET_PID")
-        raylet = raylet or (int(told) if told.isdigit() else 0) or (trace.raylet if trace else 0)
+        raylet = raylet or (int(told) if told.isdigit() else 0)
     if not worker and pid in machine.leaders:
         return _origin(seen, machine.leaders[pid])
     return worker, raylet
@@ -194,7 +221,7 @@ def _is_defunct_raylet(daemon: Daemon) -> bool:
 
 def _mark_daemons(seen: Seen) -> None:
     machine = seen.machine
-    living = kinship.sessions_of_raylets(machine)
+    living = kinship.sessions_of_raylets(machine) | seen.hidden
     by_session: dict[str, list[Daemon]] = {}
     for daemon in machine.daemons.values():
         if daemon.state != "Z" and daemon.session_dir and proc.same_pids(daemon.pid):
@@ -297,7 +324,7 @@ def _has_lost_worker(seen: Seen, pid: int) -> bool:
 
 def _mark_lost_drivers(seen: Seen) -> None:
     machine = seen.machine
-    living = kinship.sessions_of_raylets(machine)
+    living = kinship.sessions_of_raylets(machine) | seen.hidden
     for pid, kind in machine.kinds.items():
         log = machine.log.get(pid)
         if kind != "driver" or log is None or log.session in living or not proc.same_pids(pid):

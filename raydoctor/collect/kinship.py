@@ -219,12 +219,11 @@ def _adopt(machine: Machine, pid: int) -> None:
 def _find_traces(machine: Machine, folders: Iterable[str]) -> None:
     """Orphans that have lost both their environment and their files."""
     detached = _detached(machine)
-    known = traces.stores(pid for pid in machine.daemons if machine.is_raylet(pid))
     groups = traces.worker_groups(
         {machine.processes[pid].pgid for pid in detached} - machine.processes.keys(), folders
     )
     for pid in detached:
-        if trace := traces.find(machine.processes[pid], known, groups):
+        if trace := traces.find(machine.processes[pid], groups):
             machine.traces[pid] = trace
             _adopt(machine, pid)
 
@@ -283,8 +282,6 @@ def _has_raylet(machine: Machine, process: Process) -> bool:
     machine.environment(process.pid)
     told = machine.variable(process.pid, "RAY_RAYLET_PID")
     if trace := machine.traces.get(process.pid):
-        if not trace.session:
-            return trace.raylet != 0
         return trace.session in sessions_of_raylets(machine)
     if not told.isdigit():
         log = machine.output.get(process.pid) or machine.log.get(process.pid)

@@ -1,11 +1,12 @@
-"""What still ties a process to Ray when its environment and output do not: for a thorough look.
+"""What still ties a process to Ray when its environment and its output do not: for a thorough look.
 
-Three things that a descendant of a worker does not lose by itself (measured with Ray 2.60):
-- what it maps of Ray's object store: files `plasma…`, deleted as soon as they are made, of the raylet that
-  maps the same ones;
+Two things that a descendant of a worker does not lose by itself (measured with Ray 2.60):
 - its process group: Ray makes each worker the leader of one (2.57 and later), and Linux gives no number
   anew that a group still has;
-- the session's runtime environment that its program lies in (`runtime_resources`).
+- the session's runtime environment that its program lies in, or that it maps libraries of
+  (`runtime_resources`).
+
+That it maps an object store (`/dev/shm/plasma…`) says less: drivers do, too, and so does what they start.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ from raydoctor.capture.session import is_session
 from raydoctor.collect import proc
 from raydoctor.collect.proc import Process
 
-_PLASMA = b"/dev/shm/plasma"
 _MAPS = 8 << 20
 _ENVIRONMENTS = "/runtime_resources/"
 _WORKER_LOG = pattern(r"python-core-worker-[0-9a-f]+_(\d+)\.log")
@@ -35,40 +35,28 @@ class Trace(NamedTuple):
     why: str
     """What it does, as a clause that follows its name."""
     session: str = ""
-    raylet: int = 0
-    """Pid of the raylet whose object store it maps; 0 where none that runs does, or none is told."""
     worker: int = 0
     """Pid of the worker whose process group it is in."""
 
 
-def stores(raylets: Iterable[int]) -> dict[bytes, int]:
-    """Device and inode of the object stores' files -> the raylet that maps them."""
-    return {store: pid for pid in raylets for store in _mapped(pid)}
-
-
-def find(
-    process: Process, known: Mapping[bytes, int], groups: Mapping[int, tuple[str, float]]
-) -> Trace | None:
-    """What ties this process to Ray; None where nothing does.
-
-    `known`: what `stores` found; `groups`: what `worker_groups` found.
-    """
-    if store := _mapped(process.pid):
-        raylet = next((known[s] for s in store if s in known), 0)
-        return Trace("maps Ray's object store", raylet=raylet)
-    program = next(iter(proc.command(process.pid)), "")
-    session, found, _ = program.partition(_ENVIRONMENTS)
-    if found and is_session(posixpath.basename(session)):
+def find(process: Process, groups: Mapping[int, tuple[str, float]]) -> Trace | None:
+    """What ties this process to Ray; None where nothing does. `groups`: what `worker_groups` found."""
+    if session := _session_of(next(iter(proc.command(process.pid)), "")):
         return Trace(f"runs a program of a runtime environment of {session}", session)
     session, written = groups.get(process.pgid, ("", 0.0))
     # What started after the worker's last word may be of another group that got the number.
     if session and process.started_at <= written:
-        return Trace(
-            f"is in the process group of worker pid {process.pgid}",
-            session,
-            worker=process.pgid,
-        )
+        why = f"is in the process group of worker pid {process.pgid}"
+        return Trace(why, session, process.pgid)
+    if session := _session_of(_mapped(process.pid)):
+        return Trace(f"maps a library of a runtime environment of {session}", session)
     return None
+
+
+def _session_of(path: str) -> str:
+    """The session in whose runtime environments a path lies, or empty."""
+    session, found, _ = path.partition(_ENVIRONMENTS)
+    return session if found and is_session(posixpath.basename(session)) else ""
 
 
 def worker_groups(pgids: Iterable[int], sessions: Iterable[str]) -> dict[int, tuple[str, float]]:
@@ -104,15 +92,16 @@ def _last(found: tuple[str, float]) -> float:
     return found[1]
 
 
-def _mapped(pid: int) -> set[bytes]:
-    """Device and inode of each file of an object store that it maps."""
+def _mapped(pid: int) -> str:
+    """A file in a runtime environment that it maps; empty where there is none."""
     if not proc.LINUX:
-        return set()
+        return ""
     try:
         with open(f"/proc/{pid}/maps", "rb") as stream:
-            lines = stream.read(_MAPS).splitlines()
+            text = stream.read(_MAPS)
     except OSError:
-        return set()
-    # `7f10…-7f20… rw-s 00000000 00:1a 4242   /dev/shm/plasmaXyz123 (deleted)`
-    words = (line.split(maxsplit=5) for line in lines if _PLASMA in line)
-    return {w[3] + b" " + w[4] for w in words if len(w) > 5 and w[5].startswith(_PLASMA)}
+        return ""
+    # `7f10…-7f20… r-xp 00000000 fe:00 4242   /tmp/ray/session_2026…/runtime_resources/pip/…/_x.so`
+    line = next((line for line in text.splitlines() if _ENVIRONMENTS.encode() in line), b"")
+    words = line.split(maxsplit=5)
+    return words[5].decode("utf-8", "replace") if len(words) > 5 else ""
