@@ -117,8 +117,8 @@ def as_completed(
 ) -> Iterator[Any]:
     """The values of tasks in the order in which they end, as Ray's own `ray.util.as_completed`.
 
-    Raises the first error, a `TaskTimeoutError` for a task that ran longer than `timeout`; the others go on.
-    Takes what `poll` takes.
+    Raises the first error, a `TaskTimeoutError` for a task that ran longer than `timeout`. Of the others,
+    refs go on; what this has submitted itself is cancelled. Takes what `poll` takes.
     """
     options = Options(timeout, on_timeout, max_in_flight=max_in_flight, progress=progress)
     polling = Polling(tasks, _checked(options))
