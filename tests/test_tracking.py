@@ -528,6 +528,33 @@ def test_what_nobody_needs_is_removed() -> None:
         child.wait()
 
 
+def test_without_pidfds_the_watcher_waits_all_the_same(tmp_path: Path) -> None:
+    worker, started = subprocess.Popen(["sleep", "60"]), subprocess.Popen(["sleep", "60"])
+    seen, path = _family.look(worker.pid), str(tmp_path / "file")
+    child = _family.look(started.pid)
+    assert seen is not None
+    assert child is not None
+    task = Task(1, "aa", 1.0, {})
+    task.add(child)
+    _registry.replace(path, _registry.lines_of([task]))
+    program = Path(_family.__file__).parent / "programs" / "reaper.py"
+    refuse = "import errno, os\ndef no(pid): raise OSError(errno.ENOSYS, '')\nos.pidfd_open = no\n"
+    code = f"{refuse}import runpy; runpy.run_path({str(program)!r}, run_name='__main__')"
+    words = [str(program.parents[3]), path, str(seen.pid), f"{seen.started_at:.2f}"]
+    watcher = subprocess.Popen([sys.executable, "-c", code, *words], cwd=tmp_path)
+    try:
+        time.sleep(1.0)
+        assert started.poll() is None
+        worker.kill()
+        worker.wait()
+        assert watcher.wait(10) == 0
+        assert started.wait(5) == -15
+    finally:
+        for each in (worker, started, watcher):
+            each.kill()
+            each.wait()
+
+
 # ------------------------------------------------------------------ whose is it
 
 

@@ -13,6 +13,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
+from functools import cache
 
 from raydoctor.act._registry import GROUP, MARK, SESSION, Seen
 from raydoctor.collect import proc
@@ -124,9 +125,13 @@ def children(pid: int) -> list[int] | None:
 
 def now() -> float:
     """The present on the clock that processes' starts are told on, which is not exactly the time of day."""
+    return _booted() + time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+@cache
+def _booted() -> float:
     with open("/proc/self/stat", "rb") as stream:
         ticks = int(stream.read().rpartition(b")")[2].split()[19])
     own = proc.read(os.getpid())
     since_boot = ticks / os.sysconf("SC_CLK_TCK")
-    booted = (own.started_at if own else since_boot) - since_boot
-    return booted + time.clock_gettime(time.CLOCK_BOOTTIME)
+    return (own.started_at if own else since_boot) - since_boot

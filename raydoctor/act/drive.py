@@ -40,6 +40,8 @@ _LOOKS = 0.5, 5.0
 """Seconds between two looks at its tree: in its first minute, and then."""
 _BY_ITSELF = 3.0
 """Seconds that a cluster takes to go when its driver has ended."""
+_IMPATIENT = 1.0
+"""Seconds that it has after a second signal for us."""
 _DRIVER_LOG = r"^(.*/session_[^/]+)/logs/python-core-driver-[0-9a-f]+_(\d+)\.log$"
 
 _T = TypeVar("_T")
@@ -77,6 +79,8 @@ class Driver:
     def code(self) -> int:
         """Its exit code as a shell tells it: 128 + n where signal n ended it."""
         code = self.child.returncode
+        if code is None:
+            return 128 + signal.SIGKILL
         return 128 - code if code < 0 else code
 
     def wait(self, seconds: float | None) -> Event:
@@ -141,9 +145,14 @@ class Driver:
         # would hear, and be gone before the driver has left them.
         for member in self._group() if number == signal.SIGINT else [self.identity]:
             process.send(member, number, audit=audit)
-        if self.wait(grace).why != "ended":
-            process.end([self.identity], grace, audit=audit)
-            self.child.wait()
+        why = self.wait(grace).why
+        if why == "ended":
+            return
+        # It was asked to end already, or somebody is losing patience.
+        more = 0.0 if number == signal.SIGTERM else _IMPATIENT if why == "signal" else grace
+        process.end([self.identity], more, audit=audit)
+        with suppress(subprocess.TimeoutExpired):  # one that waits for a disk is not to be ended
+            self.child.wait(1.0)
 
     def clear(self, grace: float) -> list[Outcome]:
         """End all that it has left, once it had the time to go by itself; what came of that."""

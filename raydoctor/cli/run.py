@@ -206,6 +206,8 @@ def _name(words: tuple[str, ...]) -> str:
 
 
 def _code(driver: Driver) -> str:
+    if driver.child.returncode is None:
+        return "not even by SIGKILL"
     number = -driver.child.returncode
     if number > 0:
         try:

@@ -22,13 +22,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from raydoctor.act import _family, _registry
     from raydoctor.act._registry import Seen, Task
+    from raydoctor.collect import proc
 else:
     sys.path.insert(0, sys.argv[1])
     from raydoctor.act import _family, _registry
     from raydoctor.act._registry import Seen, Task
+    from raydoctor.collect import proc
 
 _FIRST, _LAST = 0.1, 8.0
 """Seconds between looks: after something was started, and when nothing has changed for long."""
+_WITHOUT_PIDFD = 0.5
 _NEVER = float("inf")
 _OLD = 3600.0
 """Seconds after which a registry of which nothing lives is of no use to `raydoctor zombies` either."""
@@ -39,22 +42,31 @@ _RAYS_OWN = 0.5
 def main(path: str, worker: Seen) -> None:
     """Wait, and end what is left."""
     memory: dict[int, Task] = {}
-    gone = _pidfd(worker.pid)
-    now = _family.look(worker.pid)
-    if gone is not None and now is not None and worker.is_same(now.pid, now.started_at):
-        _wait(path, memory, gone)
+    while _runs(worker):
+        gone = _pidfd(worker.pid)
+        if gone is None:  # a kernel or a sandbox without
+            look(path, memory)
+            time.sleep(_WITHOUT_PIDFD)
+        elif _runs(worker):  # what is held is the worker
+            _wait(path, memory, gone)
+            break
     _end(path, memory, worker)
 
 
-def _pidfd(pid: int) -> int | None:
-    """Readable when the process has ended; None where it has."""
-    if hasattr(os, "pidfd_open"):
-        with suppress(ProcessLookupError):
-            return os.pidfd_open(pid)
-        return None
-    from raydoctor.act.system import Pidfds  # a Python that was built with old headers
+def _runs(worker: Seen) -> bool:
+    now = proc.read(worker.pid)
+    return now is not None and worker.is_same(now.pid, now.started_at) and now.state != "Z"
 
-    return Pidfds().hold(pid)
+
+def _pidfd(pid: int) -> int | None:
+    """Readable when the process has ended; None where there is none to be had."""
+    with suppress(OSError):
+        if hasattr(os, "pidfd_open"):
+            return os.pidfd_open(pid)
+        from raydoctor.act.system import Pidfds  # a Python that was built with old headers
+
+        return Pidfds().hold(pid)
+    return None
 
 
 def _wait(path: str, memory: dict[int, Task], gone: int) -> None:
@@ -132,8 +144,6 @@ def _emptied(task: Task, known: dict[int, Seen]) -> list[Seen]:
     dead = [s for s in task.seen.values() if s.leads and s.pid not in known]
     if not dead:
         return []
-    from raydoctor.collect import proc
-
     table = proc.table().values()
     inhabited = {p.sid for p in table} | {p.pgid for p in table}
     return [s for s in dead if s.pid not in inhabited]
