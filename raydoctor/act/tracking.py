@@ -383,7 +383,7 @@ class _Scope:
     def finish(self, is_well: bool) -> None:
         """The task is over."""
         try:
-            if not is_well:
+            if not is_well and self._may_have_started():
                 self._end_all()
         finally:
             self.is_open = False
@@ -391,6 +391,12 @@ class _Scope:
             if self.has_started:
                 self._hand_on()
                 self._worker.write(self, [_registry.end_line(self.number)])
+
+    def _may_have_started(self) -> bool:
+        """Whether there is anything to end; native code starts processes without a word."""
+        if self.has_started or self._worker.is_actor:
+            return self.has_started
+        return _family.children(os.getpid()) != []
 
     def _hand_on(self) -> None:
         """What a part of a task has left is still the task's."""
