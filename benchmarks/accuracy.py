@@ -24,11 +24,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from perturb import Files, Perturbation, perturbations
+from perturb import Files, Perturbation, keeping_tables, perturbations
 
 from raydoctor import diagnosis
 from raydoctor.capture.open import open_capture
-from raydoctor.model import Diagnosis, Report
+from raydoctor.model import Diagnosis, Event, Report
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -118,16 +118,21 @@ def judge(case: Case, report: Report | None, files: Files) -> str:
     if roots and roots[0].rule in right:
         return "right"
     causes = [d for d in plain.roots if d.rule in right]
-    return "missed" if any(_still_there(cause, files) for cause in causes) else "less"
+    missed = any(_still_there(cause, case.files, files) for cause in causes)
+    return "missed" if missed else "less"
 
 
-def _still_there(cause: Diagnosis, files: Files) -> bool:
+def _still_there(cause: Diagnosis, before: Files, files: Files) -> bool:
     """Whether every line of a diagnosis's chain still stands in the capture."""
     whole = b"\n".join(files.values())
-    return all(
-        link.event.text.partition("\n")[0].encode("utf-8", "replace")[-120:] in whole
-        for link in cause.chain
-    )
+    return all(_line_of(link.event, before) in whole for link in cause.chain)
+
+
+def _line_of(event: Event, files: Files) -> bytes:
+    """The end of an event's first line; a row of a table is told in other words than it is written."""
+    if event.source.role == "live":
+        return files[event.source.path].split(b"\n")[event.line - 1]
+    return event.text.partition("\n")[0].encode("utf-8", "replace")[-120:]
 
 
 def runs_of(fixture: Path, chosen: Iterable[Perturbation], seeds: int) -> Iterator[Run]:
@@ -140,7 +145,8 @@ def runs_of(fixture: Path, chosen: Iterable[Perturbation], seeds: int) -> Iterat
     yield _run(case, "as it is", plain, files)
     for seed in range(seeds):
         for perturbation in chosen:
-            changed = perturbation.change(files, random.Random(f"{fixture.name} {seed}"))
+            rng = random.Random(f"{fixture.name} {seed}")
+            changed = keeping_tables(perturbation).change(files, rng)
             yield _run(case, perturbation.name, report_on(changed), changed)
 
 

@@ -153,6 +153,23 @@ def only(*roles: str) -> Change:
     return change
 
 
+def keeping_tables(perturbation: Perturbation) -> Perturbation:
+    """The same, done to the logs alone: what a live collection wrote is whole, or is not there."""
+
+    def change(files: Files, rng: random.Random) -> dict[str, bytes]:
+        tables = {p: d for p, d in files.items() if role(p) in ("live", "reading", "manifest")}
+        logs = {p: d for p, d in files.items() if p not in tables}
+        if not tables:
+            return perturbation.change(files, rng)
+        kept = {} if perturbation.name in _ALONE else tables
+        return {**(perturbation.change(logs, rng) if logs else {}), **kept}
+
+    return perturbation._replace(change=change)
+
+
+_ALONE = ("driver output alone",)
+
+
 def perturbations(healthy: Files) -> tuple[Perturbation, ...]:
     """All of them; `healthy` is a capture in which nothing failed."""
     return (
