@@ -29,7 +29,7 @@ counted as dead is `node-died`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from raydoctor.case import Case
@@ -224,7 +224,7 @@ def _of_stopped(case: Case, row: Event, checks: list[Event], is_dead: bool) -> F
         subjects=(Subject("node", node or None, kind, pid, node or None),),
         severity="critical" if kind == "gcs_server" else "error",
         remedies=(_go_on(row, ip, is_dead),),
-        covers=(*checks, *(_observers(case, checks) if checks else ())),
+        covers=(*checks, *_complaints(case.of("log.error"))),
     )  # fmt: skip
 
 
@@ -362,9 +362,13 @@ def _observers(case: Case, checks: list[Event]) -> list[Event]:
     """What the dashboard and its agent say of a raylet that does not answer."""
     first, last = checks[0], checks[-1]
     span = (last.at or 0) - (first.at or 0)
+    return _complaints(case.near(first, "log.error", before=_BEFORE, after=span + _BEFORE))
+
+
+def _complaints(errors: Iterable[Event]) -> list[Event]:
     return [
         e
-        for e in case.near(first, "log.error", before=_BEFORE, after=span + _BEFORE)
+        for e in errors
         if e.source.role in ("dashboard", "dashboard-agent")
         and ("from raylet" in e.message or "Cannot reach the node" in e.message)
     ]
