@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from real_ray import RealRay, real_ray
 
+from raydoctor.act import _cancel_elsewhere as elsewhere
 from raydoctor.act import cancel as act
 from raydoctor.act import interrupt
 from raydoctor.act._cancel_outlook import outlook
@@ -66,6 +67,10 @@ def child():
         out.write(" ".join(map(str, [*others, waited.pid])))
     waited.wait()
 
+def away():
+    subprocess.Popen(["sleep", "1004"], start_new_session=True, stdout=subprocess.DEVNULL)
+    time.sleep(1000)
+
 def swallow():
     while True:
         try:
@@ -84,6 +89,7 @@ BODIES = {
     "lock": lock,
     "socket": lambda: [each.recv(1) for each in socket.socketpair()],
     "child": child,
+    "away": away,
     "regex": lambda: re.match(r"(a+)+$", "a" * 48 + "b"),
     "native": lambda: hashlib.pbkdf2_hmac("sha256", b"x", b"y", 2**31 - 1),
     "gil": gil,
@@ -131,7 +137,8 @@ class Async:
 plain = ray.remote(**few)(Plain).remote()
 threaded = ray.remote(max_concurrency=2, **few)(Plain).remote()
 waits = Async.remote()
-refs = {kind: hang.options(name=f"hang_{kind}").remote(kind) for kind in BODIES}
+refs = {kind: hang.options(name=f"hang_{kind}").remote(kind) for kind in BODIES if kind != "away"}
+refs["away"] = hang.remote("away")
 refs["never"] = hang.options(resources={"none": 1}).remote("never")
 refs["get"] = get.remote([refs["never"]])
 refs["parent"] = parent.remote()
@@ -197,6 +204,7 @@ class Hung:
             line.split()[1:] for line in self.said().splitlines() if line.startswith("ID")
         )
         self.made: dict[str, Future[act.Cancellation]] = {}
+        self.away: Future[tuple[act.Cancellation | str, int]]
 
     def said(self) -> str:
         return (self.ray.folder / "driver-0.txt").read_text()
@@ -214,10 +222,24 @@ class Hung:
 
     def cancel(self, kind: str, grace: float, **wishes: bool) -> act.Cancellation:
         self.wait_until_it_runs("sleep" if kind == "never" else kind)
+        if kind == "parent":  # a child that waits ends with it at once
+            self.wait_until_it_runs("kid")
         if kind == "never":  # what waits for it is to be cancelled while it waits
             self.made["get"].result(60)
         with connected(self.cluster, 3.0) as owners:
             return cancelled(owners, self, self.ids[kind], act.Wishes(grace, **wishes))
+
+    def cancel_away(self) -> tuple[act.Cancellation | str, int]:
+        """By a task on its node; the pid that it was seen to run under."""
+        self.wait_until_it_runs("away")
+        with connected(self.cluster, 3.0) as owners:
+            (found,) = act.find(owners, self.ids["away"])
+        return elsewhere.there(self.cluster, found, act.Wishes(SHORT)), found.pid
+
+    def rest(self) -> None:
+        """Until no other cancel is under way: a worker, at nice 15, is slow on a busy machine."""
+        for each in (*self.made.values(), self.away):
+            each.result(90)
 
     def outcome(self, kind: str) -> str:
         """What `ray.get` said."""
@@ -233,8 +255,10 @@ def cancelled(owners: Owners, hung: Hung, name: str, wishes: act.Wishes) -> act.
 
 @pytest.fixture(scope="module")
 def hung(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hung]:
-    with pytest.MonkeyPatch.context() as patch, real_ray() as ray, ThreadPoolExecutor(16) as pool:
+    with pytest.MonkeyPatch.context() as patch, real_ray() as ray, ThreadPoolExecutor(17) as pool:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        # A driver that we start has to look for the cluster on loopback, too (see `real_ray`).
+        patch.setenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
         ray.start(cpus=8, dashboard=False)
         ray.run(PROGRAM)
         library = ray.run(LIBRARY, log="library.txt")
@@ -242,6 +266,7 @@ def hung(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hung]:
         found = Hung(ray, library)
         for kind, case in KINDS.items():
             found.made[kind] = pool.submit(found.cancel, kind, case.grace)
+        found.away = pool.submit(found.cancel_away)
         yield found
 
 
@@ -352,13 +377,25 @@ def test_the_command(hung: Hung) -> None:
 
 @pytest.mark.ray
 def test_nobody_and_several(hung: Hung) -> None:
-    hung.ray.wait_for("BY", "library.txt")
+    hung.ray.wait_for("HANGS", "library.txt")
     with connected(hung.cluster, 3.0) as owners:
         with pytest.raises(RaydoctorError, match="no task that waits or runs is called nonesuch"):
             act.find(owners, "nonesuch")
         with pytest.raises(RaydoctorError, match="no task has the id"):
             act.find(owners, "12" * 24)
         assert [each.name for each in act.find(owners, "twin")] == ["twin", "twin"]
+
+
+@pytest.mark.ray
+@pytest.mark.skipif(not LINUX, reason="interrupts need ptrace")
+def test_by_a_task_on_its_node(hung: Hung) -> None:
+    made, pid = hung.away.result(90)
+    assert isinstance(made, act.Cancellation), made
+    assert (made.by, made.target.pid, made.ended) == ("interrupt", pid, True)
+    assert [each.outcome for each in made.survivors] == ["gone"]
+    assert hung.outcome("away") == "RayTaskError(TaskCancelledError)"
+    lost = elsewhere.there(hung.cluster, target(node="d" * 56), act.Wishes(0.1))
+    assert isinstance(lost, str)
 
 
 LIBRARY = """
@@ -374,8 +411,9 @@ class Slow:
     def __init__(self): open("begun", "w"); time.sleep(1000)
 ref = hang.remote()
 twins = [hang.options(name="twin", resources={"none": 1}).remote() for _ in range(2)]
-while not os.path.exists("hangs"): time.sleep(0.1)
-made = cancel(ref, grace=4.0)
+print("HANGS", flush=True)
+while not (os.path.exists("hangs") and os.path.exists("go")): time.sleep(0.1)
+made = cancel(ref)
 print("BY", made.by, made.steps, flush=True)
 slow = Slow.remote()
 while not os.path.exists("begun"): time.sleep(0.1)
@@ -387,6 +425,8 @@ time.sleep(1000)
 @pytest.mark.ray
 @pytest.mark.skipif(not LINUX, reason="interrupts need ptrace")
 def test_in_a_driver_and_a_whole_job(hung: Hung) -> None:
+    hung.rest()
+    (hung.ray.folder / "go").touch()
     hung.ray.wait_for("READY", "library.txt")
     said = (hung.ray.folder / "library.txt").read_text()
     assert "BY interrupt" in said, said
@@ -502,7 +542,7 @@ def test_names_of_tasks(wanted: str, name: str) -> None:
 def target(**changes: object) -> Target:
     given: dict[str, object] = {
         "task": TASK, "name": "mesh", "kind": "task", "state": "running", "said": "RUNNING", "attempt": 0,
-        "started_at": None, "worker": "a" * 56, "pid": 7, "ip": "10.0.0.1", "owner": "b" * 56,
+        "started_at": None, "worker": "a" * 56, "pid": 7, "ip": "10.0.0.1", "node": "c" * 56, "owner": "b" * 56,
         "owner_pid": 6, "job": "01000000", "actor": "", "parent": "",
     }  # fmt: skip
     return Target(**{**given, **changes})  # type: ignore[arg-type]

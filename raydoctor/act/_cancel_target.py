@@ -49,6 +49,8 @@ class Target:
     """The worker that runs it; empty where none does."""
     pid: int
     ip: str
+    node: str
+    """Its worker's, by id."""
     owner: str
     """The worker or driver that submitted it; empty where it lives no more."""
     owner_pid: int
@@ -228,6 +230,7 @@ def _of(row: Row, running: list[Row], owner: list[Row]) -> Target:
         where.get("worker_id", ""),
         int(where.get("worker_pid", 0)),
         where.get("worker_ip", ""),
+        where.get("worker_node", ""),
         whose.get("worker_id", ""),
         int(whose.get("worker_pid", 0)),
         ids.job_of_task(task),

@@ -30,7 +30,7 @@ from raydoctor.errors import RaydoctorError
 
 Effect = Literal["ended", "no-effect", "retried", "skipped"]
 _LOOK = 0.05
-_TIMEOUT = 3.0
+TIMEOUT = 3.0
 """Seconds for each question."""
 _ROUNDS = 5
 """A task that was retried is ended again, until its retries are used up: 3 of them unless set."""
@@ -68,6 +68,9 @@ class Cancellation:
     last: Row = field(default_factory=dict)
     """Its last attempt, as the GCS has it afterwards; for who waits for that."""
 
+    problem: str = ""
+    """Why not all could be tried that may be."""
+
     @property
     def by(self) -> str:
         """The step that ended it; empty where none did."""
@@ -91,13 +94,15 @@ def cancel(
     `ended` of what is returned says whether it worked. Raises RaydoctorError where the cluster cannot be
     asked, and where no task, or more than one, is meant.
     """
+    from raydoctor.act._cancel_elsewhere import run_where_it_runs
+
     wishes = Wishes(grace, recursive, kill_actor)
     cluster = _cluster()
-    with connected(cluster, _TIMEOUT) as owners:
+    with connected(cluster, TIMEOUT) as owners:
         found = find(owners, _words(what))
         if len(found) > 1:
             raise RaydoctorError(f"{len(found)} tasks are called {what}", "Name one by its id.")
-        return run(hands_of(owners, cluster, wishes, found[0]), found[0])
+        return run_where_it_runs(hands_of(owners, cluster, wishes, found[0]), found[0])
 
 
 def hands_of(owners: Owners, cluster: Cluster, wishes: Wishes, target: Target) -> Hands:

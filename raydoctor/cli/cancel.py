@@ -34,7 +34,7 @@ it within --grace, and is verified:
   job-stop    only with --job-stop: ends its whole job
 
 What the task had started itself is ended with it, in sessions of their own, too.
-It is not retried. Interrupt and kill work on the node of its worker.
+It is not retried. What has to be done on another node is done there, by a small task.
 
 \b
 Examples:
@@ -171,14 +171,14 @@ def _ask(hands: Hands, target: Target) -> None:
 
 
 def _run(hands: Hands, target: Target, as_json: bool) -> int:
-    from raydoctor.act import cancel as act
+    from raydoctor.act._cancel_elsewhere import run_where_it_runs
     from raydoctor.act._cancel_target import settled
     from raydoctor.cli._progress import Progress
     from raydoctor.render import cancel as render
     from raydoctor.render import terminal
 
     with Progress(f"cancelling {target.name}") as progress:
-        made = act.run(hands, target, progress.say)
+        made = run_where_it_runs(hands, target, progress.say)
         if made.ended:
             made.last = settled(hands.owners, target)
     if hands.audit.problem:

@@ -59,6 +59,8 @@ def render(made: Cancellation, width: int = MAX_WIDTH) -> Page:
     for step in made.steps:
         if step.why:
             page += paragraph(f"{step.step}: {step.why}", width, indent=4, style="dim")
+    if made.problem:
+        page += paragraph(made.problem, width, indent=4, style="warning")
     page += _left_behind(made, width)
     verdict = ("Ended.", "ok") if made.ended else ("Not ended.", "error")
     page.append(line(verdict))
@@ -124,6 +126,7 @@ def to_json(made: Cancellation) -> str:
             "subprocesses": _processes(made, gone=True),
             "state": made.last.get("state"),
             "error_type": made.last.get("error_type"),
+            "problem": made.problem or None,
             "next": outlook(made),
         }
     )
@@ -154,6 +157,7 @@ def _target(target: Target) -> dict[str, object]:
         "attempt": target.attempt,
         "pid": target.pid or None,
         "ip": target.ip or None,
+        "node_id": target.node or None,
         "worker_id": target.worker or None,
         "owner_id": target.owner or None,
         "job_id": target.job,
