@@ -169,13 +169,13 @@ def test_what_a_dead_worker_and_a_dead_raylet_left_beside_a_living_cluster() -> 
 
 def _clear_and_look(base: int, wishes: Wishes) -> None:
     """All that can be known is found, told with its worker or raylet, and gone within three seconds."""
-    left = {n: p for n, p in sleeping(base).items() if n not in (_SCRUBBED, 13)}
-    assert left, "something has survived"
+    before = sleeping(base)
     found = {f.pid: f for f in leftovers.find(wishes)}
-    assert {p.pid for p in left.values()} <= found.keys()
-    assert all(
-        " is gone" in found[p.pid].why or " is idle" in found[p.pid].why for p in left.values()
-    )
+    # On a busy machine Ray is still ending some of them.
+    left = {n: p for n, p in sleeping(base).items() if n in before and n not in (_SCRUBBED, 13)}
+    assert left, "something has survived"
+    assert [n for n, p in left.items() if p.pid not in found] == []
+    assert all(" is gone" in found[p.pid].why or "idle" in found[p.pid].why for p in left.values())
     leaked = Wishes(wishes.session, leaked=True)
     begun = time.monotonic()
     outcomes = leftovers.clear(list(found.values()), leaked, 1.0, audit=Audit("test"))

@@ -141,7 +141,12 @@ def _why(seen: Seen, pid: int, whom: str, owner: str) -> str:
     machine = seen.machine
     by = _evidence(machine, pid)
     if whom == "task":
-        return f"the task that started it has ended, and its worker is idle ({by})"
+        its = (
+            "its worker is idle"
+            if owner.startswith("worker")
+            else "every worker that may have is idle"
+        )
+        return f"the task that started it has ended: {its} ({by})"
     return f"{owner.replace(' (', ' is ').rstrip(')')} ({by})"
 
 
