@@ -126,6 +126,15 @@ def refreshed(owners: Owners, target: Target) -> Target:
         return replace(target, state="ended", said="FINISHED")
 
 
+def with_start(owners: Owners, target: Target) -> Target:
+    """The same, with what the GCS knows by now of the start of its last attempt."""
+    rows = owners.attempts(target.task)
+    last = rows[-1] if rows else {}
+    if not last.get("start_time_ms") or last["worker_id"] != target.worker:
+        return target
+    return replace(target, started_at=last["start_time_ms"] / 1000, attempt=last["attempt_number"])
+
+
 def settled(owners: Owners, target: Target) -> Row:
     """Its last attempt once the GCS has been told of its end; what it has after a while where it has not."""
     deadline = time.monotonic() + _LAG

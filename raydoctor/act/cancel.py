@@ -21,6 +21,7 @@ from raydoctor.act._cancel_target import (
     find,
     has_ended,
     refreshed,
+    with_start,
 )
 from raydoctor.act.audit import Audit
 from raydoctor.act.owner import Owners, Row, connected
@@ -128,10 +129,11 @@ def run(hands: Hands, target: Target, tell: Tell = lambda doing: None) -> Cancel
 
 
 def _with_start(hands: Hands, target: Target) -> Target:
+    """The same, once the GCS knows when it started."""
     deadline = time.monotonic() + _BEGINNING
     while target.runs and target.started_at is None and time.monotonic() < deadline:
         time.sleep(2 * _LOOK)
-        target = refreshed(hands.owners, target)
+        target = with_start(hands.owners, target)
     return target
 
 
@@ -155,6 +157,7 @@ def _climb(
                 return True
             target = _now(hands, target)
             if made.outcome == "retried":
+                target = _with_start(hands, target)
                 break
             futile.add(step.name)
         else:
