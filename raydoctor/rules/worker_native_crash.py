@@ -88,7 +88,12 @@ _MEANING = {
             "a task's worker crashes in a library that numpy called",
             {_ERR: _REPORT, "logs/gcs_server.out": _EXIT + _GUESSES, "logs/raylet.out": ""},
             roots=("worker-native-crash",),
-            says=("SIGSEGV", "brightness (frames.py:32)", "numpy", "python -X faulthandler your_script.py"),
+            says=(
+                "SIGSEGV",
+                "brightness (frames.py:32)",
+                "numpy",
+                "python -X faulthandler your_script.py",
+            ),
         ),
         Example(
             "the driver itself crashes",
