@@ -134,7 +134,7 @@ def test_settings(ray: RealRay) -> None:
     assert table[driver.pid, "RAY_max_io_workers"]["raylet"] == "3"
     found = diagnoses(ray)["setting-not-applied"]
     driver.send_signal(signal.SIGINT)  # a driver that is killed would be a finding of its own
-    driver.wait()
+    driver.wait(30)
     assert "RAY_memory_usage_threshold=0.8" in found["headline"]
     assert str(driver.pid) in found["headline"]
     assert "0.95 (the default)" in found["headline"]
