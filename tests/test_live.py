@@ -174,7 +174,9 @@ def test_collect_writes_what_diagnose_reads(idle: RealRay, tmp_path: Path) -> No
     with tarfile.open(tmp_path / "x.tar.gz") as tar:
         names = tar.getnames()
         about = json.load(tar.extractfile("raydoctor.json"))  # type: ignore[arg-type]
+        clocks = json.load(tar.extractfile("live/live-clocks.json"))["rows"]  # type: ignore[arg-type]
     assert {"logs/raylet.out", "live/live-nodes.json", "live/live-daemons.json"} <= set(names)
+    assert [row["ahead_s"] for row in clocks if row["kind"] == "node"] == [0.0]
     assert about["schema"] == "raydoctor/capture/1"
     assert about["cluster"]["gcs_address"] == idle.address
     again = subprocess.run(

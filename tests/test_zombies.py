@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -45,6 +46,12 @@ def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 # ------------------------------------------------------------------ rounds among the living
 
+PRIVATE_TMP = (
+    "mount -t tmpfs tmpfs /mnt && mkdir /mnt/1 /mnt/2 && mount --bind {0} /mnt/1 && mount --bind {1} /mnt/2 "
+    "&& mount -t tmpfs tmpfs /tmp && mkdir -p {0} {1} && mount --bind /mnt/1 {0} && mount --bind /mnt/2 {1}"
+).format(shlex.quote(sys.prefix), shlex.quote(str(Path(__file__).parent)))
+"""A `/tmp` of its own, in which the interpreter and the tests still are where they were."""
+
 
 @linux
 def test_two_hundred_rounds_among_the_living() -> None:
@@ -53,7 +60,7 @@ def test_two_hundred_rounds_among_the_living() -> None:
     if os.geteuid() != 0 or subprocess.call([*inside, "true"], stderr=subprocess.DEVNULL):
         pytest.skip("needs a pid namespace of its own")
     # Its own /tmp: sessions of others are not looked at, and what it writes is gone with it.
-    script = 'mount -t tmpfs tmpfs /tmp && exec "$0" "$@"'
+    script = f'{PRIVATE_TMP} && exec "$0" "$@"'
     told = [sys.executable, str(ROUNDS), "200", "20261121"]
     done = subprocess.run(
         [*inside, "bash", "-c", script, *told],
@@ -370,7 +377,7 @@ print("done")
 @linux
 def test_a_cgroup_is_killed_only_where_it_holds_nothing_else() -> None:
     inside = ["unshare", "--pid", "--net", "--mount", "--fork", "--mount-proc", "--kill-child"]
-    ground = "mount -t tmpfs tmpfs /tmp && mkdir /tmp/c && mount -t cgroup2 none /tmp/c"
+    ground = f"{PRIVATE_TMP} && mkdir /tmp/c && mount -t cgroup2 none /tmp/c"
     probe = [*inside, "bash", "-c", f"{ground} && test -w /tmp/c/cgroup.procs"]
     if os.geteuid() != 0 or subprocess.call(probe, stderr=subprocess.DEVNULL):
         pytest.skip("needs namespaces and cgroups of its own")

@@ -18,6 +18,7 @@ from raydoctor.capture import session
 from raydoctor.capture.open import Capture, open_capture
 from raydoctor.collect import (
     addresses,
+    clocks,
     discover,
     disks,
     gpus,
@@ -156,6 +157,7 @@ def _collectors(cluster: Cluster, wishes: Wishes) -> list[Collector]:
         ("where drivers connect", lambda: addresses.tables(cluster), True),
         ("Ray's settings", lambda: settings.tables(cluster), True),
         ("this machine's memory and limits", lambda: host.tables(cluster), True),
+        ("the clocks", lambda: clocks.tables(cluster), True),
         ("the kernel log", lambda: kernel.tables(cluster, since), True),
         ("the GPUs", lambda: gpus.tables(cluster), True),
         ("sessions on this machine", lambda: sessions.tables(cluster), True),

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from raydoctor.collect import addresses, cgroups, discover, preflight, proc, storage, token
+from raydoctor.collect import addresses, cgroups, clocks, discover, preflight, proc, storage, token
 from raydoctor.collect.cluster import Cluster
 from raydoctor.collect.preflight import Check
 from raydoctor.collect.run import Collector, run
@@ -29,11 +29,8 @@ TIMEOUT = 1.2
 """Seconds for each probe: all of them take 0.15 s where nothing hangs; a name server that does, 1.0."""
 _REQUEST = 0.3
 """Seconds for an answer of the dashboard: it takes 1 to 16 ms when it is well."""
-_STALE_S = 30.0
-"""A node's agent tells its time every few seconds: what is older may be a clock that is behind."""
 _ANSWER_LIMIT = 8 << 20
 _CAP_SYS_PTRACE = 1 << 19
-_STA_UNSYNC = 0x0040
 _TCP_LISTEN = "0A"
 ORDER = (
     *("cluster", "address", "token", "ray", "python", "rg", "py-spy", "debugpy", "gdb", "ptrace"),
@@ -563,56 +560,11 @@ def _init(around: Surroundings) -> Iterator[Check]:
 
 
 def _clock(around: Surroundings) -> Iterator[Check]:
-    synchronised, error = _kernel_clock()
+    synchronised, error = clocks.kernel()
     secret = token.find(around.target, around.environ)
-    offsets = _offsets(around.target.dashboard_address, secret.value if secret else "")
+    address = around.target.dashboard_address
+    offsets = clocks.offsets(address, secret.value if secret else None, TIMEOUT)
     yield preflight.clock(preflight.Clock(synchronised, error, tuple(offsets)))
-
-
-def _kernel_clock() -> tuple[bool | None, float]:
-    """What `adjtimex(2)` says, asked without changing anything: whether, and the largest error."""
-    if not proc.LINUX:
-        return None, 0.0
-    import ctypes
-
-    class Timex(ctypes.Structure):
-        """The begin of `struct timex`, and room for the rest."""
-
-        _fields_ = (
-            ("modes", ctypes.c_uint),
-            ("offset", ctypes.c_long),
-            ("frequency", ctypes.c_long),
-            ("largest_error", ctypes.c_long),
-            ("estimated_error", ctypes.c_long),
-            ("status", ctypes.c_int),
-            ("rest", ctypes.c_char * 256),
-        )
-
-    told = Timex()
-    try:
-        state = ctypes.CDLL(None).adjtimex(ctypes.byref(told))
-    except (OSError, AttributeError):
-        return None, 0.0
-    if state < 0:
-        return None, 0.0
-    return not told.status & _STA_UNSYNC, told.largest_error / 1e6
-
-
-def _offsets(address: str, secret: str) -> Iterator[tuple[str, float]]:
-    """Node -> seconds that its clock is surely ahead (or behind): its agent's last report has its time."""
-    began = time.time()
-    reply = _get(address, "/nodes?view=summary", "", TIMEOUT)
-    if reply and reply.status in (401, 403) and secret:  # sent to who asks for it only
-        reply = _get(address, "/nodes?view=summary", secret, TIMEOUT)
-    ended = time.time()
-    data = reply.document.get("data") if reply else None
-    summary = data.get("summary") if isinstance(data, dict) else None
-    for node in summary if isinstance(summary, list) else ():
-        now, raylet = node.get("now"), node.get("raylet") or {}
-        if isinstance(now, (int, float)) and raylet.get("state", "ALIVE") == "ALIVE":
-            ahead, behind = now - ended, began - now
-            sure = ahead if ahead > 0 else -behind if behind > _STALE_S else 0.0
-            yield str(node.get("ip") or node.get("hostname") or "?"), round(sure, 3)
 
 
 # ---------------------------------------------------------------- files of the kernel
