@@ -197,7 +197,7 @@ class Hung:
     """A cluster whose tasks hang, each to be cancelled once, all at the same time."""
 
     def __init__(self, ray: RealRay, library: subprocess.Popen[bytes]) -> None:
-        self.library = library
+        self.second = library
         self.ray = ray
         self.cluster = live.find(ray.address)[0]
         self.ids = dict(
@@ -433,7 +433,7 @@ def test_in_a_driver_and_a_whole_job(hung: Hung) -> None:
     with connected(hung.cluster, 3.0) as owners:
         made = cancelled(owners, hung, "Slow.__init__", act.Wishes(SHORT, job_stop=True))
     assert (made.by, made.ended) == ("job-stop", True)
-    hung.library.wait(10)
+    hung.second.wait(10)
 
 
 # ------------------------------------------------------------------ without Ray

@@ -144,7 +144,7 @@ GCS = preflight.Owner(7, "gcs_server", True)
         (preflight.temporary(preflight.Temporary("/tmp/ray", "", True)), "ok", "72 of 107"),
         (preflight.temporary(preflight.Temporary("/scratch/" + "x" * 40, "TMPDIR", True)), "fail", "(TMPDIR): socket paths"),
         (preflight.temporary(preflight.Temporary("/s" + "x" * 41, "", True, mac=True)), "fail", "103"),
-        (preflight.temporary(preflight.Temporary("/root/ray", "RAY_TMPDIR", False)), "fail", "cannot be written"),
+        (preflight.temporary(preflight.Temporary("/srv/ray", "RAY_TMPDIR", False)), "fail", "cannot be written"),
         # Where drivers go.
         (preflight.address([], ""), "n/a", "neither"),
         (preflight.address([row("RAY_ADDRESS", False)], ""), "fail", "unset RAY_ADDRESS"),
