@@ -24,6 +24,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+from captures import capture_of
 from perturb import Files, Perturbation, keeping_tables, perturbations
 
 from raydoctor import diagnosis
@@ -36,7 +38,7 @@ else:
     import tomli as tomllib
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
-HEALTHY = FIXTURES / "healthy--ray-2.60.0--1-node" / "capture"
+HEALTHY = capture_of(FIXTURES / "healthy--ray-2.60.0--1-node")
 OUTCOMES = ("right", "less", "missed", "wrong")
 SERIOUS = ("critical", "error")
 SYMPTOMS = frozenset(
@@ -138,7 +140,7 @@ def _line_of(event: Event, files: Files) -> bytes:
 def runs_of(fixture: Path, chosen: Iterable[Perturbation], seeds: int) -> Iterator[Run]:
     """All runs of one fixture, the first as it is."""
     wanted = tomllib.loads((fixture / "fixture.toml").read_text())
-    files = read_files(fixture / "capture")
+    files = read_files(capture_of(fixture))
     plain = report_on(files)
     assert plain is not None
     case = Case(fixture.name, wanted, files, plain)

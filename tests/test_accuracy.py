@@ -16,8 +16,10 @@ import pytest
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
+sys.path.insert(0, str(Path(__file__).parent))
 import accuracy  # noqa: E402
 import perturb  # noqa: E402
+from captures import capture_of  # noqa: E402
 
 if TYPE_CHECKING:
     from perturb import Files, Perturbation
@@ -47,7 +49,7 @@ def test_perturbed_logs_give_no_wrong_root(fixture: Path) -> None:
 
 @pytest.fixture(name="files")
 def _files() -> Files:
-    return accuracy.read_files(accuracy.FIXTURES / "owner-died-oom--ray-2.60.0--1-node" / "capture")
+    return accuracy.read_files(capture_of(accuracy.FIXTURES / "owner-died-oom--ray-2.60.0--1-node"))
 
 
 @pytest.mark.parametrize("perturbation", all_perturbations(), ids=lambda p: p.name)

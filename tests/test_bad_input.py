@@ -17,6 +17,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+sys.path.insert(0, str(Path(__file__).parent))
+from captures import capture_of
+
 from raydoctor import diagnosis
 from raydoctor.capture import open as opening
 from raydoctor.capture.open import Capture, open_capture
@@ -27,8 +30,8 @@ from raydoctor.signals import WORKER_EXIT
 EXIT = (
     f"[2026-11-21 07:34:50,741 W 8 8] (gcs_server) gcs_worker_manager.cc:70: {WORKER_EXIT.sample}\n"
 )
-FIXTURE = (
-    Path(__file__).parent.parent / "fixtures" / "worker-sigkill--ray-2.60.0--1-node" / "capture"
+FIXTURE = capture_of(
+    Path(__file__).parent.parent / "fixtures" / "worker-sigkill--ray-2.60.0--1-node"
 )
 
 

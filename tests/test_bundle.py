@@ -7,10 +7,14 @@ import io
 import json
 import os
 import stat
+import sys
 import tarfile
 from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from captures import capture_of
 
 from raydoctor.capture import manifest
 from raydoctor.capture.open import Capture, open_capture
@@ -23,7 +27,7 @@ from raydoctor.errors import RaydoctorError
 from raydoctor.model import Gap
 from raydoctor.render import json as as_json
 
-FIXTURE = Path(__file__).parent.parent / "fixtures/owner-died-oom--ray-2.60.0--1-node/capture"
+FIXTURE = capture_of(Path(__file__).parent.parent / "fixtures/owner-died-oom--ray-2.60.0--1-node")
 SECRET = "hf_" + "AbCdEfGhIjKlMnOpQrStUvWxYz012345"
 
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import re
 import shutil
+import sys
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent))
+from captures import all_captures
+
 from raydoctor import diagnosis
 from raydoctor.capture.open import open_capture
 from raydoctor.model import Report
 
-FIXTURES = sorted(
-    (Path(__file__).parent.parent / "fixtures").glob("raylet-killed-worker-node--*/capture")
-)
+FIXTURES = [c for c in all_captures() if c.parent.name.startswith("raylet-killed-worker-node--")]
 NODE = "ray-node-2"
 _STAMP = re.compile(r"^(\[?)(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),(\d{3})", re.MULTILINE)
 

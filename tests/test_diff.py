@@ -14,6 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+sys.path.insert(0, str(Path(__file__).parent))
+from captures import capture_of
+
 from raydoctor import cli, diffing
 from raydoctor.render import diff as render
 from raydoctor.render.page import plain
@@ -22,7 +25,7 @@ FIXTURES = Path(__file__).parent.parent / "fixtures"
 
 
 def capture(name: str) -> str:
-    return str(FIXTURES / name / "capture")
+    return str(capture_of(FIXTURES / name))
 
 
 def say(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:

@@ -13,6 +13,9 @@ from typing import Any
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent))
+from captures import capture_of
+
 from raydoctor import diagnosis, rules
 from raydoctor.capture.open import open_capture
 from raydoctor.model import Event, Report, Unexplained
@@ -58,7 +61,7 @@ def test_every_other_rule_has_a_fixture() -> None:
 
 
 def report_of(fixture: Path) -> Report:
-    with open_capture(str(fixture / "capture")) as capture:
+    with open_capture(str(capture_of(fixture))) as capture:
         return diagnosis.run(capture, strict=True)
 
 
@@ -101,7 +104,7 @@ def test_every_link_names_a_line(fixture: Path) -> None:
     for diagnosis_ in report_of(fixture).diagnoses:
         assert diagnosis_.chain
         for link in diagnosis_.chain:
-            lines = (fixture / "capture" / link.event.source.path).read_bytes().split(b"\n")
+            lines = (capture_of(fixture) / link.event.source.path).read_bytes().split(b"\n")
             told = lines[link.event.line - 1].decode("utf-8", "replace")
             assert is_told(link.event, told)
 

@@ -27,6 +27,7 @@ from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from captures import all_captures
 from real_ray import RealRay, free_port, real_ray
 
 from raydoctor import diagnosis, plugins, signals, unexplained
@@ -43,7 +44,7 @@ from raydoctor.render.json import render
 from raydoctor.rule import Signal
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
-CAPTURES = sorted(path.parent / "capture" for path in FIXTURES.glob("*/fixture.toml"))
+CAPTURES = all_captures()
 SOME = CAPTURES[::8]
 """All give the same (some 40 s)."""
 OF_NODES = [c for c in CAPTURES if len({p.parent for p in c.glob("*/logs")}) > 1]

@@ -13,6 +13,7 @@ import random
 import re
 import shutil
 import string
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +23,9 @@ from urllib.parse import quote
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+sys.path.insert(0, str(Path(__file__).parent))
+from captures import all_captures, capture_of
 
 from raydoctor import diagnosis
 from raydoctor.capture.open import open_capture
@@ -554,9 +558,9 @@ def test_what_a_diagnosis_needs_stays(text: str) -> None:
 
 
 def copied(fixture: Path, target: Path, redactor: Redactor) -> None:
-    for path in sorted((fixture / "capture").rglob("*")):
+    for path in sorted(capture_of(fixture).rglob("*")):
         if path.is_file():
-            copy = target / path.relative_to(fixture / "capture")
+            copy = target / path.relative_to(capture_of(fixture))
             copy.parent.mkdir(parents=True, exist_ok=True)
             if path.suffix == ".gz":
                 shutil.copy(path, copy)
@@ -586,7 +590,7 @@ def verdict(folder: Path) -> list[tuple[str, str, str]]:
 def test_redaction_leaves_the_diagnosis(name: str, tmp_path: Path) -> None:
     fixture = FIXTURES / name
     copied(fixture, tmp_path / "capture", Redactor())
-    assert verdict(tmp_path / "capture") == verdict(fixture / "capture")
+    assert verdict(tmp_path / "capture") == verdict(capture_of(fixture))
 
 
 @pytest.mark.parametrize("name", VARIED[::4])
@@ -594,13 +598,13 @@ def test_anonymous_captures_have_the_same_diagnosis(name: str, tmp_path: Path) -
     fixture = FIXTURES / name
     copied(fixture, tmp_path / "capture", Redactor(anonymize=True, hosts=["ray-node"]))
     assert [v[:2] for v in verdict(tmp_path / "capture")] == [
-        v[:2] for v in verdict(fixture / "capture")
+        v[:2] for v in verdict(capture_of(fixture))
     ]
 
 
 def test_fixtures_hold_nothing_to_redact() -> None:
     redactor = Redactor()
-    for path in sorted(FIXTURES.glob("*/capture/**/*")):
+    for path in (path for capture in all_captures() for path in capture.rglob("*")):
         if path.is_file() and path.suffix != ".gz":
             redactor.redact_bytes(path.read_bytes())
     # They are scrubbed when they are made: whatever is replaced here is a mistake.

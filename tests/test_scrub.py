@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+from captures import capture_of
 
 from raydoctor.capture.open import open_capture
 from raydoctor.diagnosis import run
@@ -36,7 +40,7 @@ def test_no_format_shows_a_secret(tmp_path: Path) -> None:
 
 
 def test_advice_keeps_the_settings_that_it_names() -> None:
-    fixture = Path(__file__).parent.parent / "fixtures/thread-limit--ray-2.60.0--1-node/capture"
-    with open_capture(str(fixture)) as capture:
+    fixture = Path(__file__).parent.parent / "fixtures/thread-limit--ray-2.60.0--1-node"
+    with open_capture(str(capture_of(fixture))) as capture:
         steps = [s for d in run(capture).diagnoses for r in d.remedies for s in r.steps]
     assert any('"OMP_NUM_THREADS": "' in step and "<secret" not in step for step in steps)

@@ -14,6 +14,9 @@ from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent))
+from captures import capture_of
+
 from raydoctor import diagnosis
 from raydoctor.capture.open import open_capture
 
@@ -88,7 +91,7 @@ def known_since(setting: str) -> tuple[int, int]:
 def test_settings_exist_in_the_capture_s_ray(fixture: Path) -> None:
     version = tomllib.loads((fixture / "fixture.toml").read_text())["ray"]
     ray = tuple(int(part) for part in version.split(".")[:2])
-    with open_capture(str(fixture / "capture")) as capture:
+    with open_capture(str(capture_of(fixture))) as capture:
         report = diagnosis.run(capture, strict=True)
     for found in report.diagnoses:
         for remedy in found.remedies:

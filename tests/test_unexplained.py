@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from captures import capture_of
 
 from raydoctor import diagnosis, unexplained
 from raydoctor.capture.open import open_capture
@@ -123,7 +127,7 @@ def test_what_is_no_error(tmp_path: Path, file: str, text: str) -> None:
 def test_observers_of_a_dead_gcs_add_nothing(tmp_path: Path) -> None:
     """What dashboards and drivers say once the GCS is gone follows from that."""
     fixture = Path(__file__).parent.parent / "fixtures" / "gcs-killed--ray-2.60.0--1-node"
-    with open_capture(str(fixture / "capture")) as capture:
+    with open_capture(str(capture_of(fixture))) as capture:
         found = diagnosis.run(capture, strict=True)
     assert [d.rule for d in found.roots] == ["gcs-died"]
     assert found.unexplained == ()

@@ -1,0 +1,42 @@
+"""Fixtures' captures as folders: large ones are kept as archives, and unpacked where a test wants them."""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import tarfile
+import tempfile
+from functools import cache
+from pathlib import Path
+
+FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
+
+
+@cache
+def _ground() -> Path:
+    """A folder of this process, gone with it."""
+    folder = Path(tempfile.mkdtemp(prefix="raydoctor-captures-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+@cache
+def capture_of(fixture: Path) -> Path:
+    """The capture of a fixture, as a folder."""
+    archive = fixture / "capture.tar.gz"
+    if not archive.exists():
+        return fixture / "capture"
+    folder = _ground() / fixture.name / "capture"
+    with tarfile.open(archive) as tar:
+        for member in tar:
+            content = tar.extractfile(member)
+            assert content is not None, f"{member.name}: files alone are kept"
+            file = folder / member.name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content.read())
+    return folder
+
+
+def all_captures() -> list[Path]:
+    """Those of all fixtures, by name."""
+    return [capture_of(path.parent) for path in sorted(FIXTURES.glob("*/fixture.toml"))]
