@@ -16,7 +16,7 @@ LAYERS = (
     ("capture",),
     ("collect",),
     ("read",),
-    ("rules",),
+    ("rules", "waits"),
     ("plugins",),
     ("unexplained", "scrub"),
     ("diagnosis", "diffing"),
@@ -65,7 +65,11 @@ def test_imports_point_down(path: Path) -> None:
             assert HEIGHT[parts[1]] <= own, f"{path.name} imports {name}"
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "rules").glob("*.py")), ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "path",
+    sorted([*(ROOT / "rules").glob("*.py"), *(ROOT / "waits").glob("*.py")]),
+    ids=lambda p: p.name,
+)
 def test_rules_are_pure(path: Path) -> None:
     if path.name == "__init__.py":
         return
