@@ -4,6 +4,9 @@
 the watcher (`programs/reaper.py`), or a forked child of the task. A file whose worker is gone and whose
 watcher is too is still evidence of what that worker's tasks started: `remembered`.
 
+`WORKER_PID-START.seen` is written by others that only looked (`remember.py`): what was seen below the worker,
+of whichever task. It has one task, of number 0, which names the worker's job.
+
 No lock: a line is one `write` to a file opened for appending. Standard library only, and little of it: the
 watcher has to stay small.
 """
@@ -19,6 +22,8 @@ from typing import NamedTuple
 MARK = "RAYDOCTOR_TASK"
 """Environment variable of what a tracked task starts: `TASK_ID:WORKER_PID:WORKER_START:NUMBER`."""
 SESSION, GROUP = "s", "g"
+_LOOKED = ".seen"
+"""End of the name of a file whose writer only looked."""
 _SAME = 0.005
 """Seconds: start times are counted in ticks of 0.01 s."""
 
@@ -72,6 +77,9 @@ class Remembered(NamedTuple):
 
     worker: Seen
     tasks: dict[int, Task]
+    path: str
+    is_tracked: bool = True
+    """Whether the worker's tasks were tracked; else what is below the worker was seen from outside."""
 
 
 def folder() -> str:
@@ -79,7 +87,7 @@ def folder() -> str:
     return f"/tmp/raydoctor-{os.geteuid()}"
 
 
-def path_of(worker: Seen) -> str:
+def path_of(worker: Seen, is_tracked: bool = True) -> str:
     """Of a worker's file; its folder is there, and ours alone.
 
     Raises OSError where it cannot be.
@@ -90,7 +98,7 @@ def path_of(worker: Seen) -> str:
     status = os.lstat(where)
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
         raise PermissionError(f"{where} is not a folder of this user alone")
-    return f"{where}/{worker.pid}-{worker.started_at:.2f}"
+    return f"{where}/{worker.pid}-{worker.started_at:.2f}{'' if is_tracked else _LOOKED}"
 
 
 def append(path: str, lines: Iterable[str], create: bool = False) -> None:
@@ -171,8 +179,9 @@ def remembered() -> list[Remembered]:
     found = []
     with suppress(OSError):
         for name in sorted(os.listdir(folder())):
-            pid, _, started_at = name.partition("-")
+            pid, _, started_at = name.removesuffix(_LOOKED).partition("-")
+            path = f"{folder()}/{name}"
             with suppress(ValueError):
                 worker = Seen(int(pid), float(started_at))
-                found.append(Remembered(worker, read(f"{folder()}/{name}")))
+                found.append(Remembered(worker, read(path), path, not name.endswith(_LOOKED)))
     return found

@@ -15,12 +15,19 @@ from pathlib import Path
 
 from raydoctor.act._registry import Seen
 from raydoctor.act._spawns import NOBODY, current
+from raydoctor.collect import proc
 
 _PROGRAM = Path(__file__).with_name("programs") / "reaper.py"
+_WATCHER = "/raydoctor/act/programs/reaper.py"
 _SHELL = ("/bin/sh", "-c", 'exec 3<&0; "$@" <&3 3<&- &', "sh")
 """Starts a program that is then nobody's child; without `<&3` it would read from nowhere."""
 _KEPT = ("HOME", "XDG_STATE_HOME", "LD_LIBRARY_PATH")
 """Of the environment: where the audit is, and what Python may need to start."""
+
+
+def is_one(pid: int) -> bool:
+    """Whether a process is a watcher, or about to become one: it is not what a task started."""
+    return any(word.endswith(_WATCHER) for word in proc.command(pid))
 
 
 class Watcher:

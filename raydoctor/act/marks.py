@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 
 from raydoctor._pattern import pattern
 from raydoctor.act import _family, _registry, history, holdings
+from raydoctor.act._registry import Remembered, Task
 from raydoctor.act.history import Raylets
 from raydoctor.act.process import Identity
 from raydoctor.collect import daemons, kinship, proc, traces
@@ -192,29 +193,61 @@ def _session(seen: Seen, pid: int, raylet: int) -> str:
 
 
 def _mark_remembered(seen: Seen) -> None:
-    """What tracked tasks have started (`act/tracking.py`) whose worker vanished while they ran.
+    """What tasks have started whose worker vanished while they ran: tracked ones, or seen from outside.
 
-    Nothing of a process need say so: it was seen while it still had its parents.
+    Nothing of a process need say so (`act/tracking.py`, `act/remember.py`): it was seen while it still had
+    its parents.
     """
     machine = seen.machine
     numbers = {n for p in machine.processes.values() for n in (p.pid, p.pgid, p.sid)}
-    for worker, tasks in _registry.remembered():
+    for known in _registry.remembered():
+        worker = known.worker
         now = machine.processes.get(worker.pid)
-        if now is not None and now.state != "Z" and worker.is_same(now.pid, now.started_at):
+        lives = now is not None and now.state != "Z" and worker.is_same(worker.pid, now.started_at)
+        if lives and (known.is_tracked or not kinship.is_idle(machine, worker.pid)):
             continue
-        here = [t for t in tasks.values() if any(each.pid in numbers for each in t.seen.values())]
-        if not here:
-            continue
-        groups = traces.worker_groups([worker.pid], seen.raylets.folders)
+        here = [t for t in known.tasks.values() if any(s.pid in numbers for s in t.seen.values())]
+        groups = traces.worker_groups([worker.pid], seen.raylets.folders) if here else {}
         session, _ = groups.get(worker.pid, ("", 0.0))
         for task in here:
-            owner = f"worker pid {worker.pid} (gone)"
-            why = f"worker pid {worker.pid} is gone, whose task {task.task} was tracked and had started it"
-            for each in _family.members(task.seen.values(), [task.mark(worker)]):
-                seen_too = machine.processes.get(each.pid)
-                same = seen_too is not None and each.is_same(each.pid, seen_too.started_at)
-                if same and machine.kinds.get(each.pid, "child") == "child":
-                    seen.marks.setdefault(each.pid, Mark("orphan", why, owner, session))
+            mark = _remembered(known, task, lives, session)
+            for each in _family.members(_still(machine, task), [task.mark(worker)]):
+                if _is_nobodys(machine, each):
+                    seen.marks.setdefault(each.pid, mark)
+
+
+def _remembered(known: Remembered, task: Task, lives: bool, session: str) -> Mark:
+    pid = known.worker.pid
+    owner = f"worker pid {pid} ({'idle' if lives else 'gone'})"
+    if known.is_tracked:
+        why = f"worker pid {pid} is gone, whose task {task.task} was tracked and had started it"
+    elif lives:
+        why = (
+            f"the task that started it has ended: its worker is idle (it was seen below pid {pid})"
+        )
+    else:
+        why = f"worker pid {pid} is gone (it was seen below that one)"
+    return Mark("leaked-child" if lives else "orphan", why, owner, session)
+
+
+def _still(machine: Machine, task: Task) -> list[_registry.Seen]:
+    """What was seen, without what has become a driver or a daemon: what those started is theirs."""
+    kinds, processes = machine.kinds, machine.processes
+    return [
+        each
+        for each in task.seen.values()
+        if kinds.get(each.pid, "child") == "child"
+        or not each.is_same(each.pid, processes[each.pid].started_at)
+    ]
+
+
+def _is_nobodys(machine: Machine, each: _registry.Seen) -> bool:
+    """Whether it is the one that was seen, and no living worker, driver or daemon has started it."""
+    now = machine.processes.get(each.pid)
+    if now is None or not each.is_same(now.pid, now.started_at):
+        return False
+    *_, last = machine.line(each.pid) if each.pid in machine.kinds else (each.pid,)
+    return machine.kinds.get(last, "child") == "child"
 
 
 # ------------------------------------------------------------------ daemons

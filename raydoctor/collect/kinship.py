@@ -145,6 +145,12 @@ def _read_files(machine: Machine, pid: int) -> None:
             machine.output[pid] = Log(session, "", worker, job, int(writer))
 
 
+def is_driver(pid: int) -> bool:
+    """Whether it has a driver's log open: it is one, or a fork of one."""
+    names = (posixpath.basename(path) for path in proc.files(pid).values())
+    return any((core := _CORE_LOG.fullmatch(name)) and core[1] == "driver" for name in names)
+
+
 # ------------------------------------------------------------------ who is what
 
 
@@ -252,7 +258,7 @@ def _find_outlived(machine: Machine) -> None:
         if kind != "worker" or process.state == "Z":
             continue
         if machine.is_raylet(process.ppid):
-            if _is_idle(machine, pid):
+            if is_idle(machine, pid):
                 for child in machine.children.get(pid, ()):
                     _mark(machine, child, "task")
         elif proc.same_pids(pid) and machine.environment(pid) and not _has_raylet(machine, process):
@@ -274,7 +280,7 @@ def whom_it_outlived(machine: Machine, orphan: Process) -> str:
     origins = _possible_origins(machine, orphan)
     if not origins:
         return "worker"
-    return "" if any(not _is_idle(machine, pid) for pid in origins) else "task"
+    return "" if any(not is_idle(machine, pid) for pid in origins) else "task"
 
 
 def _has_raylet(machine: Machine, process: Process) -> bool:
@@ -352,6 +358,6 @@ def _job(machine: Machine, pid: int) -> str:
     return job or (traces.job_of_actor(log.session, log.worker, log.pid) if log else "") or _NO_JOB
 
 
-def _is_idle(machine: Machine, pid: int) -> bool:
+def is_idle(machine: Machine, pid: int) -> bool:
     """Whether a worker runs no task and is no actor: it then calls itself so."""
     return machine.kinds.get(pid) == "worker" and machine.processes[pid].name.startswith(_IDLE)

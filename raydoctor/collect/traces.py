@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
@@ -26,6 +27,7 @@ _MAPS = 8 << 20
 _ENVIRONMENTS = "/runtime_resources/"
 _WORKER_LOG = pattern(r"python-core-worker-[0-9a-f]+_(\d+)\.log")
 _CREATING = pattern(rb"Creating actor\S*:? *(?:actor_id[=:] ?)?[0-9a-f]{24}([0-9a-f]{8})\b")
+_JOB = pattern(rb"^:job_id:([0-9a-f]{8})$", re.M)
 _HEAD = 1 << 17
 
 
@@ -84,6 +86,18 @@ def job_of_actor(session: str, worker: str, pid: int) -> str:
         open(f"{session}/logs/python-core-worker-{worker}_{pid}.log", "rb") as stream,
     ):
         if match := _CREATING.search(stream.read(_HEAD)):
+            return match[1].decode()
+    return ""
+
+
+def job_of_worker(pid: int) -> str:
+    """The job that a worker works for, by the output that it has open; empty where it does not say.
+
+    `:job_id:01000000`: the first line that a worker prints for its first task (Ray 2.9 to 2.60, for the log
+    monitor). A worker works for one job only.
+    """
+    with suppress(OSError), open(proc.files(pid).get(1, ""), "rb") as stream:
+        if match := _JOB.search(stream.read(_HEAD)):
             return match[1].decode()
     return ""
 

@@ -178,13 +178,12 @@ def _end(path: str, memory: dict[int, Task], worker: Seen) -> None:
 
 def _forget_old() -> None:
     """Remove files that nobody else will: of what they name, worker and all, nothing is there."""
-    for worker, tasks in _registry.remembered():
-        named = [worker, *(s for task in tasks.values() for s in task.seen.values())]
-        path = _registry.path_of(worker)
+    for known in _registry.remembered():
+        named = [known.worker, *(s for task in known.tasks.values() for s in task.seen.values())]
         with suppress(OSError):
-            is_old = time.time() - os.stat(path).st_mtime > _OLD
+            is_old = time.time() - os.stat(known.path).st_mtime > _OLD
             if is_old and not any(map(_lives, named)):
-                os.unlink(path)
+                os.unlink(known.path)
 
 
 if __name__ == "__main__":
