@@ -1,0 +1,210 @@
+"""What has not ended: tasks, actors' methods and drivers, for how long each has stood so,
+and whether that is too long.
+
+A task is compared with its peers: the last finished ones of its function (table `finished`). Without peers
+nothing but its own stack can tell a hang from work, and only after some time. What runs is what workers say
+that they run (`worker-stats`): the GCS's own list lags a second behind and may keep what has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Literal, NamedTuple
+
+from raydoctor import ids
+from raydoctor._text import duration
+from raydoctor.case import Case
+from raydoctor.model import Event, Subject
+from raydoctor.rules import _live as live
+from raydoctor.rules import _live_rows as live_rows
+from raydoctor.waits.values import Process
+
+MIN_AGE = 60.0
+"""Seconds after which something without peers may be called hung."""
+SETTLED = 5.0
+"""Seconds after which a wait is no passing one: tables are taken one after the other, not at one moment."""
+_FEW = 3
+"""As many peers prove something."""
+_TIMES, _TIMES_P95 = 10.0, 3.0
+_ENDED = ("FINISHED", "FAILED")
+
+
+class Peers(NamedTuple):
+    """How long the last finished tasks of a function took."""
+
+    number: int
+    median: float
+    p95: float
+    longest: float
+    event: Event
+
+    @property
+    def limit(self) -> float:
+        """Seconds beyond which a task of this function does not merely take long."""
+        return max(_TIMES * self.median, _TIMES_P95 * self.p95, SETTLED)
+
+    @property
+    def told(self) -> str:
+        """`24 before it took 0.5 s, 1.2 s at most`."""
+        most = f", {duration(self.longest)} at most" if self.longest > 1.5 * self.median else ""
+        return f"{self.number:,} before it took {duration(self.median)}{most}"
+
+
+class Work(NamedTuple):
+    """A task, a method or a driver that has not ended."""
+
+    id: str
+    """Of the task; of a driver the id that stands for it as a parent."""
+    name: str
+    kind: Literal["task", "method", "creation", "driver"]
+    state: str
+    """`RUNNING`, or what it waits for in Ray's words."""
+    age: float
+    """Seconds in this state; 0 where nobody knows."""
+    event: Event
+    pid: int | None = None
+    node: str = ""
+    worker: str = ""
+    actor: str = ""
+    class_name: str = ""
+    parent: str = ""
+    peers: Peers | None = None
+    process: Process | None = None
+    """Its process, if that was looked at."""
+
+    @property
+    def runs(self) -> bool:
+        """Whether its code runs (or stands)."""
+        return self.state == "RUNNING"
+
+    @property
+    def label(self) -> str:
+        """`loader (pid 812)`."""
+        return f"{self.name} (pid {self.pid})" if self.pid else self.name
+
+    @property
+    def job(self) -> str:
+        """Its job's id."""
+        return ids.job_of_task(self.id)
+
+    @property
+    def subject(self) -> Subject:
+        """For reports."""
+        if self.kind == "driver":
+            return Subject("job", self.job, self.name, self.pid, self.node or None)
+        return Subject("task", self.id, self.name, self.pid, self.node or None)
+
+
+def works(case: Case, looked_at: Mapping[tuple[str, int], Process]) -> dict[str, Work]:
+    """All that has not ended, by id. `looked_at`: processes by node and pid."""
+    peers = dict(_peers(case))
+    running = _running(case)
+    stats = live.rows(case, "worker-stats")
+    answering = {e["worker_id"] for e in stats if live.truth(e, "answers")}
+    classes = {e["actor_id"]: e["class_name"] for e in live.rows(case, "actors")}
+    found = {}
+    for event in live.rows(case, "tasks"):
+        if event["state"] in _ENDED or event["type"] == "DRIVER_TASK":
+            continue
+        if event["worker_id"] in answering and _is_over(event, running):
+            continue
+        work = _work(event, running.get(event["task_id"]), classes)
+        key = event["func_or_class_name"]
+        process = looked_at.get((work.node, work.pid or 0))
+        found[work.id] = work._replace(peers=peers.get(key), process=process)
+    for work in _drivers(case):
+        process = looked_at.get((work.node, work.pid or 0))
+        found[work.id] = work._replace(process=process)
+    return found
+
+
+def too_long(work: Work, *, still: bool, min_age: float) -> str:
+    """Why what runs is called hung; empty where it is not.
+
+    `still`: looked at several times it stood at one place and used no processor. Without peers, what
+    moves is at work, however long it takes; with peers it must have taken longer than any of them.
+    """
+    peers = work.peers if work.peers and work.peers.number >= _FEW else None
+    if peers is None:
+        return f"stands still after {duration(work.age)}" if still and work.age >= min_age else ""
+    limit = peers.limit if still else max(peers.limit, 2 * peers.longest)
+    return f"has run for {duration(work.age)}; {peers.told}" if work.age > limit else ""
+
+
+# ---------------------------------------------------------------- rows
+
+
+def _work(event: Event, worker: Event | None, classes: Mapping[str, str]) -> Work:
+    task, actor = event["task_id"], event["actor_id"] or ids.actor_of_task(event["task_id"])
+    kind: Literal["task", "method", "creation"] = (
+        "creation" if ids.is_creation_task(task) else "method" if actor else "task"
+    )
+    name = event["name"] if kind != "creation" else event["func_or_class_name"]
+    runs = worker is not None or event["state"] == "RUNNING"
+    whose = worker if worker is not None else event
+    return Work(
+        task,
+        name or live_rows.name_of(event),
+        kind,
+        "RUNNING" if runs else event["state"],
+        _age(event),
+        event,
+        whose.pid if runs else None,
+        whose["node_id"] if runs else "",
+        whose["worker_id"] if runs else "",
+        actor,
+        classes.get(actor) or (event["func_or_class_name"].partition(".")[0] if actor else ""),
+        event["parent_task_id"],
+    )
+
+
+def _age(event: Event) -> float:
+    """Seconds since it came into its state, at the moment when the table was taken."""
+    last = live.sequence(event, "events")[-1:]
+    since = last[0].get("created_ms") if last and isinstance(last[0], dict) else None
+    since = since or live.number(event, "start_time_ms") or live.number(event, "creation_time_ms")
+    return max(0.0, (event.at or 0.0) - since / 1000) if since else 0.0
+
+
+def _running(case: Case) -> dict[str, Event]:
+    """Task -> the row of the worker that says it runs it."""
+    return {
+        task: event
+        for event in live.rows(case, "worker-stats")
+        for task in live.sequence(event, "running_task_ids")
+    }
+
+
+def _is_over(event: Event, running: Mapping[str, Event]) -> bool:
+    """Whether its worker, which answers, does not run it any more: the GCS was not told of its end."""
+    known = event["state"] == "RUNNING" and event["task_id"] not in running
+    return known and _age(event) >= SETTLED
+
+
+def _peers(case: Case) -> Iterator[tuple[str, Peers]]:
+    for event in live.rows(case, "finished"):
+        median, p95, longest = (
+            live.number(event, key) or 0.0 for key in ("median_s", "p95_s", "max_s")
+        )
+        yield event["name"], Peers(live.whole(event, "count") or 0, median, p95, longest, event)
+
+
+def _drivers(case: Case) -> Iterator[Work]:
+    """Drivers that live. Since when they stand where they stand, nobody knows."""
+    told = live.rows(case, "worker-stats") or live.rows(case, "workers")
+    for event in told:
+        if event["worker_type"] != "DRIVER" or event["is_alive"] == "false":
+            continue
+        job = ids.job_of_driver(event["worker_id"]) or event["job_id"]
+        task = f"{'f' * 40}{job}"
+        name = f"driver of job {ids.job_number(job)}"
+        yield Work(task, name, "driver", "RUNNING", _since_start(case, job, event), event,
+                   event.pid, event["node_id"], event["worker_id"])  # fmt: skip
+
+
+def _since_start(case: Case, job: str, event: Event) -> float:
+    """Seconds that a driver has run, at most."""
+    for row in live.rows(case, "jobs"):
+        if row["job_id"] == job and (started := live.number(row, "start_time")):
+            return max(0.0, (event.at or 0.0) - started / 1000)
+    return 0.0

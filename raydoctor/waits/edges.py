@@ -1,0 +1,296 @@
+"""Whom each waits for: by the objects that its process awaits, and by the queue of an actor.
+
+The first 48 digits of an awaited object's id are the task that makes it. Where a process's memory could not
+be read, the references that it holds and the tasks that it has submitted are all that is known: then it
+waits for one of them, nobody knows which, and the wait is not exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
+
+from raydoctor import ids
+from raydoctor._text import duration
+from raydoctor.case import Case
+from raydoctor.model import Event, Link
+from raydoctor.rules import _evidence as evidence
+from raydoctor.rules import _live as live
+from raydoctor.rules import _live_calls as live_calls
+from raydoctor.rules import _live_holders as holding
+from raydoctor.waits.candidates import Work, works
+from raydoctor.waits.graph import Wait
+from raydoctor.waits.values import Awaited, Kind, Process, processes
+
+_Key = TypeVar("_Key", str, tuple[str, int])
+_NAMED = 3
+_CALLS = {"get": "ray.get", "wait": "ray.wait", "await": "await"}
+
+
+class Target(NamedTuple):
+    """Whom or what one waits for, as reports name it."""
+
+    kind: str
+    """`task`, `actor`, `job`, `object`, `placement-group`, `resources`, `address`, `process` …"""
+    id: str | None
+    name: str
+
+
+class Waiting(NamedTuple):
+    """One who waits, and for whom."""
+
+    kind: Kind
+    words: str
+    """`waits in ray.get for load (pid 812)`."""
+    targets: tuple[Target, ...]
+    wait: Wait | None
+    """The others that it waits for; None where they are not tasks, or nobody knows."""
+    links: tuple[Link, ...] = ()
+    exact: bool = True
+    stands: bool = False
+    """Nobody of those who work could help it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A cluster's unfinished work, its processes, and who is in them."""
+
+    case: Case
+    works: Mapping[str, Work]
+    processes: Sequence[Process]
+    in_get: frozenset[str]
+    """Those that the metrics of their nodes see in `ray.get` or `ray.wait`."""
+    of_actor: Mapping[str, list[Work]] = field(default_factory=dict)
+    """Actor -> what it runs."""
+    of_process: Mapping[tuple[str, int], list[Work]] = field(default_factory=dict)
+    """(node, pid) -> what it runs."""
+    children: Mapping[str, list[Work]] = field(default_factory=dict)
+    silent: Mapping[str, Event] = field(default_factory=dict)
+    """Worker -> the row that says that it does not answer."""
+
+
+def scene(case: Case) -> Scene:
+    """All that is known of who has not ended."""
+    seen = processes(case)
+    found = works(case, {(p.node, p.pid): p for p in seen})
+    running = [w for w in found.values() if w.runs]
+    in_get = holding.in_ray_get(case, [w.event for w in running if w.kind != "driver"])
+    stats = live.rows(case, "worker-stats")
+    return Scene(
+        case,
+        found,
+        seen,
+        frozenset(in_get),
+        _grouped((w.actor, w) for w in running if w.actor),
+        _grouped(((w.node, w.pid or 0), w) for w in running if w.pid),
+        _grouped((w.parent, w) for w in found.values() if w.parent),
+        {e["worker_id"]: e for e in stats if e["answers"] == "false"},
+    )
+
+
+def _grouped(pairs: Iterable[tuple[_Key, Work]]) -> dict[_Key, list[Work]]:
+    found: dict[_Key, list[Work]] = {}
+    for key, work in sorted(pairs, key=lambda pair: pair[1].id):
+        found.setdefault(key, []).append(work)
+    return found
+
+
+# ---------------------------------------------------------------- in ray.get
+
+
+def awaited(seen: Scene, work: Work) -> Waiting | None:
+    """What a running task or a driver awaits; None where it is not seen to await anything."""
+    mine = list(_own_awaits(seen, work))
+    told = [each for each in mine if each.exact and each.objects]
+    if told:
+        return _of_objects(seen, work, told)
+    if mine or work.id in seen.in_get:
+        return _of_references(seen, work, mine[0].call if mine else "get")
+    return None
+
+
+def _own_awaits(seen: Scene, work: Work) -> Iterator[Awaited]:
+    """What of a process's waits is this one's: an actor may run several methods, each in a thread."""
+    process = work.process
+    if process is None:
+        return
+    beside = seen.of_process.get((work.node, work.pid or 0), [work])
+    for each in process.awaits:
+        names = _functions(process, each.tid)
+        same = [w for w in beside if _function(w) in names]
+        if len(beside) == 1 or same == [work]:
+            yield each
+        elif work in same:
+            yield each._replace(exact=False)
+
+
+def _function(work: Work) -> str:
+    return work.name.rpartition(".")[2]
+
+
+def _functions(process: Process, tid: int) -> set[str]:
+    threads = (t for t in process.last.threads if t.tid == tid)
+    return {frame.function.rpartition(".")[2] for t in threads for frame in t.frames}
+
+
+def _of_objects(seen: Scene, work: Work, told: list[Awaited]) -> Waiting:
+    objects = list(dict.fromkeys(o for each in told for o in each.objects))
+    makers = {o: o[:48] for o in objects}
+    needs = list(dict.fromkeys(t for t in makers.values() if t in seen.works))
+    call = _CALLS.get(told[0].call, told[0].call)
+    untold = sum(each.untold for each in told)
+    either = told[0].call == "wait"
+    first = _name_all([seen.works[t] for t in needs])
+    shows = f"{work.label} waits in {call} for object {objects[0][:16]}…"
+    if not needs:
+        words = (
+            f"waits in {call} for {evidence.many(len(objects), 'object')} whose tasks have ended"
+        )
+        links = (_look(work, f"{shows}, which no unfinished task makes; read from its memory"),)
+        targets = tuple(Target("object", o, _maker(o)) for o in objects)
+        return Waiting("ray-get", words, targets, None, links)
+    made = next(o for o, task in makers.items() if task == needs[0])
+    whose = seen.works[needs[0]].name
+    shows = f"{work.label} waits in {call} for object {made[:16]}…, which {whose} is to make"
+    more = f" and {evidence.many(untold, 'more object')}" if untold else ""
+    return Waiting(
+        "ray-get",
+        f"waits in {call} for {first}{more}",
+        tuple(target(seen.works[t]) for t in needs),
+        None if either and untold else Wait(frozenset(needs), "any" if either else "all"),
+        (_look(work, f"{shows}; its id was read from the process's memory"),),
+    )
+
+
+def _maker(identifier: str) -> str:
+    parts = ids.parse_object_id(identifier)
+    return "ray.put" if parts and parts.put else ""
+
+
+def _of_references(seen: Scene, work: Work, call: str) -> Waiting:
+    """Its unfinished calls, and the references that it holds to others' results."""
+    held = [
+        e["object_id"][:48]
+        for e in live.rows(seen.case, "objects")
+        if e.pid == work.pid and e["reference_type"] == "LOCAL_REFERENCE"
+    ]
+    own = [w.id for w in seen.children.get(work.id, ()) if w.kind != "creation"]
+    needs = list(dict.fromkeys(t for t in (*own, *held) if t in seen.works and t != work.id))
+    how = _CALLS.get(call, call)
+    told = next(iter(_metric(seen, work)), work.event)
+    if not needs:
+        link = Link(told, f"{work.label} is in {how}")
+        return Waiting("ray-get", f"waits in {how}", (), None, (link,), exact=False)
+    which = _name_all([seen.works[t] for t in needs])
+    one_of = "one of " if len(needs) > 1 else ""
+    known = "these are the unfinished calls and references that it holds"
+    shows = f"{work.label} is in {how}; its memory was not read, {known}"
+    return Waiting(
+        "ray-get",
+        f"waits in {how} for {one_of}{which}",
+        tuple(target(seen.works[t]) for t in needs),
+        Wait(frozenset(needs), "any"),
+        (Link(told, shows),),
+        exact=False,
+    )
+
+
+def _metric(seen: Scene, work: Work) -> Iterator[Event]:
+    names = {work.event["name"], work.event["func_or_class_name"]} - {""}
+    yield from (e for e in live.rows(seen.case, "ray-get") if e["name"] in names)
+
+
+def _look(work: Work, shows: str) -> Link:
+    return Link(work.process.last.event if work.process else work.event, shows)
+
+
+# ---------------------------------------------------------------- queues of actors, arguments
+
+
+def queued(seen: Scene, work: Work) -> Waiting | None:
+    """What a call that has not begun waits for, if that is its actor or an argument."""
+    if silent := seen.silent.get(work.event["worker_id"]):
+        return _unanswered(work, silent)
+    if work.state in live_calls.QUEUED and work.actor:
+        return _behind(seen, work, seen.of_actor.get(work.actor, []))
+    if work.state in ("PENDING_ARGS_AVAIL", "GETTING_AND_PINNING_ARGS"):
+        creation = seen.works.get("f" * 16 + work.actor) if work.kind == "method" else None
+        return _behind(seen, work, [creation]) if creation else _argument(seen, work)
+    return None
+
+
+def _unanswered(work: Work, silent: Event) -> Waiting:
+    who = f"pid {silent.pid}"
+    return Waiting(
+        "actor-queue" if work.actor else "stopped",
+        f"was sent to {who}, which does not answer: it is stopped, or hangs in the kernel",
+        (Target("process", None, who),),
+        None,
+        (Link(silent, f"{who} took a connection and did not answer"),),
+        stands=True,
+    )
+
+
+def _behind(seen: Scene, work: Work, running: list[Work]) -> Waiting | None:
+    """Calls of one actor run one after the other, unless it has threads or coroutines."""
+    if not running:
+        return None
+    first = running[0]
+    doing = "is created" if first.kind == "creation" else f"runs {first.name}"
+    shows = f"{work.name} has stood queued for {duration(work.age)}; its actor {doing}"
+    more = f" and {len(running) - 1} more" if len(running) > 1 else ""
+    return Waiting(
+        "actor-queue",
+        f"is queued behind {first.label}{more}, of the same actor",
+        tuple(target(w) for w in running),
+        Wait(frozenset(w.id for w in running), "any"),
+        (Link(work.event, shows),),
+    )
+
+
+def _argument(seen: Scene, work: Work) -> Waiting | None:
+    """The results that its owner keeps for calls that have not begun: one of them is its argument."""
+    owner = seen.works.get(work.parent)
+    rows = [
+        e
+        for e in live.rows(seen.case, "objects")
+        if e["reference_type"] == "USED_BY_PENDING_TASK"
+        and (owner is None or e.pid == owner.pid)
+        and e["object_id"][:48] in seen.works
+        and e["object_id"][:48] != work.id
+    ]
+    needs = list(dict.fromkeys(e["object_id"][:48] for e in rows))
+    own = Link(work.event, f"{work.name} waits for an argument")
+    if not needs:
+        return Waiting("arguments", "waits for an argument", (), None, (own,))
+    which = _name_all([seen.works[t] for t in needs])
+    one_of = "one of " if len(needs) > 1 else ""
+    return Waiting(
+        "arguments",
+        f"waits for its argument, the result of {one_of}{which}",
+        tuple(target(seen.works[t]) for t in needs),
+        Wait(frozenset(needs), "any"),
+        (Link(rows[0], "kept by its owner for a call that has not begun"), own),
+        exact=len(needs) == 1,
+    )
+
+
+# ---------------------------------------------------------------- words
+
+
+def target(work: Work) -> Target:
+    """A task as whom one waits for."""
+    if work.kind == "driver":
+        return Target("job", work.job, work.name)
+    return Target("task", work.id, work.name)
+
+
+def _name_all(those: Sequence[Work]) -> str:
+    """`load (pid 812)`, `8 train`, `load, plan and 3 more`."""
+    names = list(dict.fromkeys(w.name for w in those))
+    if len(those) == 1:
+        return those[0].label
+    if len(names) == 1:
+        return f"{len(those)} {names[0]}"
+    return evidence.join_names(names, _NAMED)

@@ -1,0 +1,200 @@
+"""Whom those wait for who are to be placed on a node: resources, a placement group, a worker that starts.
+
+The judgement is that of the rules about waiting (`rules/_live_waiting.py`, `_live_starved.py`,
+`_live_groups.py`); here it becomes part of the graph: a request waits for the tasks that hold what it
+needs, or for nobody who could help it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from raydoctor.model import Event, Link
+from raydoctor.rules import _live as live
+from raydoctor.rules import _live_groups as grouping
+from raydoctor.rules import _live_rows as live_rows
+from raydoctor.rules import _live_starved as starving
+from raydoctor.rules import _live_waiting as now
+from raydoctor.rules import _resources as resources
+from raydoctor.waits.candidates import SETTLED, Work
+from raydoctor.waits.edges import Scene, Target, Waiting, target
+from raydoctor.waits.graph import Wait
+
+_LATELY = 2 * SETTLED
+
+
+def unplaced(seen: Scene) -> dict[str, Waiting]:
+    """Task -> what it waits for before it can be placed; without those about whom nothing is known."""
+    picture = now.picture(seen.case)
+    if picture is None:
+        return {}
+    groups = grouping.of(seen.case, picture, {})
+    starved = starving.starved(seen.case, picture)
+    found = {}
+    for request in picture.requests:
+        waiting = (
+            _in_group(seen, request, groups.get(request.group))
+            or _infeasible(seen, picture, request)
+            or _starved(seen, request, starved)
+            or _taken(seen, picture, request)
+        )
+        for event in request.waiters if waiting else ():
+            task = event["task_id"] or "f" * 16 + event["actor_id"]
+            if waiting and task in seen.works:
+                found[task] = waiting._replace(links=(*waiting.links, _itself(event, request)))
+    return found
+
+
+def _itself(event: Event, request: now.Request) -> Link:
+    return Link(event, f"{live_rows.name_of(event)} waits for {request.asked}")
+
+
+def _in_group(
+    seen: Scene, request: now.Request, pending: grouping.Pending | None
+) -> Waiting | None:
+    """A placement group that is not placed itself."""
+    if pending is None:
+        return None
+    name = pending.name or pending.id[:12]
+    why = (
+        f"no room even in an empty cluster for {grouping.shape(pending.homeless)}"
+        if pending.infeasible
+        else f"no room for {grouping.shape(pending.homeless)}"
+    )
+    busy = _at_work(seen, [h.id for h in pending.holders]) if pending.at_work else []
+    return Waiting(
+        "placement-group",
+        f"waits for placement group {name}: {why}",
+        (Target("placement-group", pending.id, name), *map(target, busy)),
+        Wait(frozenset(w.id for w in busy), "any") if busy else None,
+        (Link(pending.event, f"placement group {name} is {pending.event['state']}"),),
+        stands=not busy,
+    )
+
+
+def _infeasible(seen: Scene, picture: now.Picture, request: now.Request) -> Waiting | None:
+    """What no node has."""
+    fits = any(
+        live_rows.fits(n.total, request.needs) and now.bears(n, request.selectors)
+        for n in picture.nodes
+    )
+    if fits or request.group or now.expected(seen.case, request.needs, request.age or now.AGE):
+        return None
+    largest = max(picture.nodes, key=lambda n: sum(map(bool, _had(n, request))))
+    return Waiting(
+        "resources",
+        f"waits for {request.asked}, which no node has",
+        (Target("resources", None, request.asked),),
+        None,
+        (Link(largest.event, f"no node has {request.asked}"),),
+        stands=True,
+    )
+
+
+def _had(node: now.Node, request: now.Request) -> Iterator[bool]:
+    for name, amount in request.needs.items():
+        yield node.total.get(name, 0.0) >= amount
+
+
+def _starved(seen: Scene, request: now.Request, starved: list[starving.Starved]) -> Waiting | None:
+    """What those keep who run nothing, or who wait for this very request."""
+    for one in starved:
+        if not any(own is request or own == request for own in one.requests):
+            continue
+        parents = [seen.works[p["task_id"]] for p in one.parents if p["task_id"] in seen.works]
+        busy = _at_work(seen, [h.id for h in one.holders]) if one.at_work else []
+        needs = parents or busy
+        return Waiting(
+            "resources",
+            f"waits for {request.asked}: {one.hold}",
+            tuple(map(target, needs))
+            or tuple(Target(h.kind.replace(" ", "-"), h.id, h.name) for h in one.holders),
+            Wait(frozenset(w.id for w in needs), "any") if needs else None,
+            tuple(
+                Link(h.event, f"{h.label} holds {_held(h.held)} and {h.does}")
+                for h in one.holders[:3]
+            ),
+            stands=not needs,
+        )
+    return None
+
+
+def _held(needs: resources.Needs) -> str:
+    return resources.describe(live_rows.plain(needs))
+
+
+def _at_work(seen: Scene, holders: list[str]) -> list[Work]:
+    """What those run who hold something: tasks themselves, actors' methods."""
+    found = [seen.works[h] for h in holders if h in seen.works and seen.works[h].runs]
+    return found + [w for h in holders for w in seen.of_actor.get(h, ())]
+
+
+def _taken(seen: Scene, picture: now.Picture, request: now.Request) -> Waiting | None:
+    """Tasks that run hold what it needs: it waits for one of them. Or there is room, and a worker lacks."""
+    homes = {
+        n.id
+        for n in picture.nodes
+        if live_rows.fits(n.total, request.needs) and now.bears(n, request.selectors)
+    }
+    free = {
+        e["node_id"]: live_rows.amounts(e, "available") for e in live.rows(seen.case, "resources")
+    }
+    if any(node in free and live_rows.fits(free[node], request.needs) for node in homes):
+        return None if _moves(seen, homes) else _no_worker(seen, request)
+    holders = [
+        w
+        for w in seen.works.values()
+        if w.runs and w.node in homes and w.kind == "task" and _holds(w, request)
+    ]
+    if not holders:
+        return None
+    who = now.who([w.event for w in holders])
+    return Waiting(
+        "resources",
+        f"waits for {request.asked}, held by {who}",
+        tuple(map(target, holders)),
+        Wait(frozenset(w.id for w in holders), "any"),
+        tuple(
+            Link(
+                w.event,
+                f"{w.label} holds {_held(live_rows.amounts(w.event, 'required_resources'))}",
+            )
+            for w in holders[:3]
+        ),
+    )
+
+
+def _moves(seen: Scene, homes: set[str]) -> bool:
+    """Whether tasks begin there: then it merely has not been its turn yet."""
+    return any(w.runs and w.node in homes and w.age < _LATELY for w in seen.works.values())
+
+
+def _holds(work: Work, request: now.Request) -> bool:
+    held = live_rows.amounts(work.event, "required_resources")
+    return any(held.get(name) for name in request.needs)
+
+
+def _no_worker(seen: Scene, request: now.Request) -> Waiting:
+    """There is room, and it does not begin: its environment is being made, or its worker does not start."""
+    making = [
+        e
+        for e in live.rows(seen.case, "processes")
+        if "/runtime_resources/" in e["title"] and e["kind"] != "worker" and e["state"] != "Z"
+    ]
+    if making:
+        title = making[0]["title"][:80]
+        return Waiting(
+            "runtime-env",
+            f"waits for its runtime environment: pid {making[0].pid} runs `{title}`",
+            (Target("process", None, title),),
+            None,
+            (Link(making[0], "the node's agent makes a runtime environment"),),
+            stands=True,
+        )
+    return Waiting(
+        "worker-start",
+        f"waits for a worker to start, though {request.asked} can be had",
+        (),
+        None,
+        stands=True,
+    )
