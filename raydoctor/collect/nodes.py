@@ -8,31 +8,26 @@ says why and what to do. Everything ends within `limits(timeout, nodes).whole` s
 
 from __future__ import annotations
 
-import json
 import os
 import queue
-import signal
-import subprocess
-import sys
 import threading
 import time
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from raydoctor import __version__
-from raydoctor.collect import agents_logs
+from raydoctor.collect import agents_logs, fan_out
 from raydoctor.collect.cluster import Cluster, Daemon
+from raydoctor.collect.fan_out import Frame
 from raydoctor.collect.table import FOLDER, Piece, table
 from raydoctor.model import Gap
 from raydoctor.rule import Signal
 
 FILE = f"{FOLDER}/live-events.jsonl"
-AT_ONCE = 64
-"""Nodes that have a task of ours at one time: what bounds memory here, and the load on the cluster."""
 MOST_EVENTS = 20_000
 """Of one node."""
 _MOST_IN_ALL = 400_000
@@ -45,19 +40,9 @@ _CONNECT_S = 4.0
 _READING_S = 1.5
 """Seconds of a node's time that starting a worker and the way back take."""
 _FETCH_AT_ONCE = 4
-_LEAVING_S = 3.0
-"""Seconds for the child to leave the cluster in good order; it takes 0.3."""
 _LAST_S = 0.3
 """Seconds before the end when fetching stops, so that what has come is kept."""
-_LINE = 1 << 20
-_PROGRAM = Path(__file__).parent / "programs" / "fan_out.py"
-_NOT_FOR_DRIVERS = (
-    # What a job, a hook or another cluster's user put there.
-    *("RAY_ADDRESS", "RAY_NAMESPACE", "RAY_JOB_CONFIG_JSON_ENV_VAR", "RAY_RUNTIME_ENV_HOOK"),
-    *("RAY_OVERRIDE_JOB_RUNTIME_ENV", "RAY_RUNTIME_ENV", "RAY_LOG_TO_STDERR", "RAY_PROFILING"),
-    # The child is told through a pipe: others of this user could read its environment.
-    *("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"),
-)
+_TASK = "raydoctor: what this node's logs tell"
 _COPY = "Copy /tmp/ray/session_latest/logs from that node, and run: raydoctor diagnose PATH"
 
 Tell = Callable[[int, int], None]
@@ -107,7 +92,7 @@ def collect(
     round_ = _Round(cluster, wanted, time.monotonic() + bounds.whole)
     request = _request(cluster, wanted, bounds, list(signals))
     tell(0, len(wanted))
-    with _asking(cluster, request, bounds, round_.news) as driver:
+    with fan_out.asking(cluster, request, bounds.connecting, round_.news.put) as driver:
         # The job that it is stands in the cluster's logs like any other.
         if driver:
             yield table("own-drivers", [{"pid": driver}], source="raydoctor")
@@ -149,13 +134,13 @@ def _request(
 ) -> dict[str, Any]:
     share = max(_FEWEST, min(MOST_EVENTS, _MOST_IN_ALL // len(nodes)))
     return {
-        "address": cluster.gcs_address,
-        "token": cluster.token.value if cluster.token and cluster.token_mode is not False else "",
         "version": __version__,
+        "task": _TASK,
+        "function": "raydoctor.collect.programs.on_node:respond",
         "nodes": list(nodes),
         "each": bounds.each,
         "seconds": bounds.asking,
-        "at_once": AT_ONCE,
+        "at_once": fan_out.AT_ONCE,
         "ask": {
             "signals": [
                 [s.kind, s.find, s.pattern, s.roles, s.extent, s.symptom, s.fold, s.with_header]
@@ -180,21 +165,7 @@ def place_of(session_dir: str) -> str:
     return f"{boot}:{status.st_dev}:{status.st_ino}"
 
 
-def _environment() -> dict[str, str]:
-    """Of the child: a driver's, that takes nothing from the job or shell which this may run in."""
-    kept = {name: value for name, value in os.environ.items() if name not in _NOT_FOR_DRIVERS}
-    # Below `uv run`, Ray (2.49 to 2.60, not 2.40) would pack the working folder and send it to every node.
-    return {**kept, "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}
-
-
-# ---------------------------------------------------------------- the child
-
-
-class _Frame(NamedTuple):
-    """What the child said."""
-
-    told: Mapping[str, Any]
-    data: bytes = b""
+# ---------------------------------------------------------------- what comes back
 
 
 class _Files(NamedTuple):
@@ -204,83 +175,7 @@ class _Files(NamedTuple):
     fetched: agents_logs.Fetched
 
 
-_News: TypeAlias = "queue.SimpleQueue[_Frame | _Files]"
-
-
-@contextmanager
-def _asking(
-    cluster: Cluster, request: dict[str, Any], bounds: Limits, news: _News
-) -> Iterator[int | None]:
-    """The child at work (its pid), its frames put into `news`; at the end it and what it started are gone."""
-    child = _start(cluster)
-    if isinstance(child, str):
-        news.put(_Frame({"problem": child}))
-        yield None
-        return
-    threading.Thread(target=_listen, args=(child, bounds, news), daemon=True).start()
-    try:
-        with suppress(OSError):
-            assert child.stdin is not None
-            child.stdin.write(json.dumps(request).encode())
-            child.stdin.close()
-        yield child.pid
-        # A driver that is killed looks like one that crashed, to everybody who reads the logs later.
-        with suppress(subprocess.TimeoutExpired):
-            child.wait(timeout=_LEAVING_S)
-    finally:
-        _end(child)
-
-
-def _start(cluster: Cluster) -> subprocess.Popen[bytes] | str:
-    """The child, or why it is none."""
-    if not cluster.gcs_address:
-        return "the address of its GCS is not known"
-    if cluster.token_mode and cluster.token is None:
-        return "the cluster demands a token, and this user has none"
-    try:
-        return subprocess.Popen(
-            [sys.executable, str(_PROGRAM)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=_environment(),
-            cwd="/",  # Ray puts a driver's folder on the path of its workers
-            start_new_session=True,
-        )
-    except OSError as error:
-        return f"Python cannot be started: {error.strerror}"
-
-
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """End the child and what it started. Once it has ended by itself, its number may be another's."""
-    if child.poll() is None:
-        with suppress(OSError):
-            os.killpg(child.pid, signal.SIGKILL)
-        with suppress(subprocess.TimeoutExpired):
-            child.wait(timeout=1)
-
-
-def _listen(child: subprocess.Popen[bytes], bounds: Limits, news: _News) -> None:
-    """In a thread: the child's frames, and at the end why there are no more."""
-    assert child.stdout is not None
-    connecting = threading.Timer(bounds.connecting, _end, args=(child,))
-    asking = threading.Timer(bounds.asking + _LEAVING_S, _end, args=(child,))
-    for alarm in (connecting, asking):
-        alarm.daemon = True
-        alarm.start()
-    why = f"the cluster accepted no driver within {bounds.connecting:g} s"
-    with suppress(OSError, ValueError), child.stdout as stream:
-        while line := stream.readline(_LINE):
-            connecting.cancel()
-            why = "the process that asks the nodes ended"
-            told = json.loads(line)
-            news.put(_Frame(told, stream.read(int(told.get("bytes", 0)))))
-    for alarm in (connecting, asking):
-        alarm.cancel()
-    news.put(_Frame({"problem": why}))
-
-
-# ---------------------------------------------------------------- what comes back
+_News: TypeAlias = "queue.SimpleQueue[Frame | _Files]"
 
 
 class _Round:
@@ -299,13 +194,13 @@ class _Round:
         self._waiting: deque[str] = deque()
         self._fetching = 0
 
-    def next(self) -> _Frame | _Files | None:
+    def next(self) -> Frame | _Files | None:
         """What comes next; None where the time is up."""
         with suppress(queue.Empty):
             return self.news.get(timeout=max(0.0, self._deadline - time.monotonic()))
         return None
 
-    def take(self, news: _Frame | _Files) -> Iterator[Piece | Gap]:
+    def take(self, news: Frame | _Files) -> Iterator[Piece | Gap]:
         """What a frame or a node's files come to."""
         if isinstance(news, _Files):
             self._fetching -= 1
@@ -334,7 +229,7 @@ class _Round:
                 self._settle(node)
                 yield self._gap(node, "it is dead, so that nobody there can be asked")
 
-    def _answered(self, frame: _Frame) -> Iterator[Piece | Gap]:
+    def _answered(self, frame: Frame) -> Iterator[Piece | Gap]:
         told, node = frame.told, str(frame.told["node"])
         if node not in self.open:
             return

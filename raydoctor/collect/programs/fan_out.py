@@ -1,14 +1,23 @@
-"""Asks every node for what its logs tell: one small Ray task a node. A program; it runs as a child.
+"""Has a function run on every node that is asked: one small Ray task a node. A program; it runs as a child.
 
 A driver of its own, because Ray's hangs and crashes must not be ours: the parent ends this process when its
 time is up, and `signal.alarm` does where there is no parent any more. The tasks need no CPU, no memory and
 no object store, so they run while everything is taken; they are pinned, are not retried, and leave nothing
 behind but a finished job and their (almost empty) log files.
 
-Standard input: one JSON object. Standard output: frames, each a JSON line and as many bytes as it says:
+Standard input: one JSON object:
+
+    {"address", "token", "version",        how to connect, and which raydoctor must be there
+     "task": "raydoctor: …",               the name of the tasks
+     "function": "MODULE:FUNCTION",        called there with the packed request and the room for its answer
+     "nodes": […], "ask": …, "own": {…},   what is asked: all the same, or each node (id) its own
+     "reach", "each", "seconds",           for a node to run any task (0: no matter), for its answer, for all
+     "at_once"}
+
+Standard output: frames, each a JSON line and as many bytes as it says:
 
     {"nodes": [{"id": "…", "ip": "10.0.0.7", "alive": true}, …]}
-    {"node": "…", "bytes": 21034, "events": 812, …}    then 21,034 bytes: a compressed reading
+    {"node": "…", "bytes": 21034, "events": 812, …}    then 21,034 bytes: what the function returned
     {"node": "…", "problem": "…"}
     {"problem": "…"}                                   nothing could be asked
 
@@ -29,7 +38,6 @@ from functools import cache
 from typing import IO, Any, NamedTuple
 
 NAMESPACE = "_raydoctor"
-TASK = "raydoctor: what this node's logs tell"
 CHUNKS, CHUNK_BYTES = 24, 90_000
 """Returns of each task: one larger than 100 kB (`max_direct_call_object_size`) would go through the object
 store, all together may have 10 MB (`task_rpc_inlined_bytes_limit`)."""
@@ -37,8 +45,10 @@ _GRACE_S = 4
 """Seconds to leave the cluster in good order."""
 
 
-def look(request: bytes, version: str, chunks: int, chunk_bytes: int) -> tuple[bytes, ...]:
-    """The task: pickled by value, so that it can say that raydoctor is not there."""
+def look(
+    request: bytes, version: str, function: str, chunks: int, chunk_bytes: int
+) -> tuple[bytes, ...]:
+    """The task: pickled by value, so that it can say that raydoctor is not there. No request: only that."""
     import importlib
     import json
     import sys
@@ -47,8 +57,11 @@ def look(request: bytes, version: str, chunks: int, chunk_bytes: int) -> tuple[b
         found = importlib.import_module("raydoctor").__version__
         if found != version:
             raise ImportError(f"raydoctor there is {found}, here {version}")
-        program = importlib.import_module("raydoctor.collect.programs.on_node")
-        told: tuple[bytes, ...] = program.respond(request, chunks, chunk_bytes)
+        module, _, name = function.partition(":")
+        respond = getattr(importlib.import_module(module), name)
+        told: tuple[bytes, ...] = (b"{}\n", *[b""] * (chunks - 1))
+        if request:
+            told = respond(request, chunks, chunk_bytes)
     except Exception as error:
         missing = isinstance(error, ImportError)
         about = {
@@ -80,6 +93,8 @@ class _Asked(NamedTuple):
     node: str
     returns: list[Any]
     deadline: float
+    is_reached: bool
+    """Whether the task is the one that does it, not the one that sees whether the node runs tasks."""
 
 
 def main() -> int:
@@ -105,8 +120,8 @@ def main() -> int:
 
 def _brief(error: Exception) -> str:
     """An error in a line."""
-    told = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {told[0][:300]}" if told else type(error).__name__
+    told = " ".join(str(error).split())
+    return f"{type(error).__name__}: {told[:300]}" if told else type(error).__name__
 
 
 def _authenticate(token: str) -> None:
@@ -158,27 +173,55 @@ def _ask_all(out: _Out, nodes: list[str], request: dict[str, Any], deadline: flo
     """Ask some nodes at a time, until all have answered or were given up."""
     import ray
 
-    packed = zlib.compress(json.dumps(request["ask"]).encode())
+    tasks = _Tasks(request, deadline)
     waiting, asked = deque(nodes), dict[Any, _Asked]()
+
+    def begin(node: str, *, is_reached: bool) -> None:
+        one = tasks.begin(node, is_reached)
+        asked[one.returns[0]] = one
+
     while (waiting or asked) and time.monotonic() < deadline:
         while waiting and len(asked) < int(request["at_once"]):
-            node = waiting.popleft()
-            returns = _task(node).remote(packed, request["version"], CHUNKS, CHUNK_BYTES)
-            patience = time.monotonic() + float(request["each"])
-            asked[returns[0]] = _Asked(node, returns, min(patience, deadline))
+            begin(waiting.popleft(), is_reached=not request.get("reach"))
         left = max(0.0, min(one.deadline for one in asked.values()) - time.monotonic())
         ready, _ = ray.wait(list(asked), num_returns=1, timeout=left, fetch_local=False)
         for first in ready:
-            _hand_over(out, asked.pop(first))
+            one = asked.pop(first)
+            if _hand_over(out, one):
+                begin(one.node, is_reached=True)
         for first in [f for f, one in asked.items() if one.deadline <= time.monotonic()]:
-            _give_up(out, asked.pop(first), float(request["each"]))
+            _give_up(out, asked.pop(first), request)
     for one in asked.values():
-        _give_up(out, one, float(request["each"]))
+        _give_up(out, one, request)
     for node in waiting:
         out.put({"node": node, "problem": "there was no time left to ask it"})
 
 
-def _task(node: str) -> Any:
+class _Tasks:
+    """How the tasks are made."""
+
+    def __init__(self, request: dict[str, Any], deadline: float) -> None:
+        self._request = request
+        self._own: dict[str, Any] = request.get("own") or {}
+        self._common = _packed(request.get("ask"))
+        self._deadline = deadline
+
+    def begin(self, node: str, is_reached: bool) -> _Asked:
+        """Ask a node, or see first whether it runs tasks: the same worker then does both."""
+        packed = _packed(self._own[node]) if node in self._own else self._common
+        how = (self._request["version"], self._request["function"], CHUNKS, CHUNK_BYTES)
+        task = _task(node, str(self._request["task"]))
+        returns = task.remote(packed if is_reached else b"", *how)
+        seconds = float(self._request["each" if is_reached else "reach"])
+        until = min(time.monotonic() + seconds, self._deadline)
+        return _Asked(node, returns, until, is_reached)
+
+
+def _packed(ask: Any) -> bytes:
+    return zlib.compress(json.dumps(ask).encode())
+
+
+def _task(node: str, name: str) -> Any:
     """The task, pinned to a node; it is in no list of tasks, where Ray can do that (2.40 can, 2.9 not)."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -186,7 +229,7 @@ def _task(node: str) -> Any:
         "num_cpus": 0,
         "max_retries": 0,
         "num_returns": CHUNKS,
-        "name": TASK,
+        "name": name,
         "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False),
     }
     remote: Any = _remote()
@@ -203,24 +246,33 @@ def _remote() -> Any:
     return ray.remote(look)
 
 
-def _hand_over(out: _Out, one: _Asked) -> None:
+def _hand_over(out: _Out, one: _Asked) -> bool:
+    """Tell what came back; whether the node runs tasks and is yet to be asked."""
     import ray
 
     try:
         whole = b"".join(ray.get(one.returns, timeout=1))
     except Exception as error:
         out.put({"node": one.node, "problem": _brief(error)})
-        return
+        return False
     about, _, data = whole.partition(b"\n")
-    out.put({**json.loads(about), "node": one.node}, data)
+    told = json.loads(about)
+    if not one.is_reached and "problem" not in told:
+        return True
+    out.put({**told, "node": one.node}, data)
+    return False
 
 
-def _give_up(out: _Out, one: _Asked, seconds: float) -> None:
+def _give_up(out: _Out, one: _Asked, request: dict[str, Any]) -> None:
     import ray
 
     with suppress(Exception):
         ray.cancel(one.returns[0], force=True)
-    why = f"its raylet ran no task within {seconds:g} s: it is frozen, or far too busy"
+    reach = request.get("reach")
+    why = f"it runs tasks, but gave no answer within {float(request['each']):g} s"
+    if not (reach and one.is_reached):
+        seconds = float(reach or request["each"])
+        why = f"its raylet ran no task within {seconds:g} s: it is frozen, or far too busy"
     out.put({"node": one.node, "problem": why})
 
 

@@ -1,0 +1,161 @@
+"""A function of raydoctor runs on the nodes that are asked, as a task that is in nobody's way."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import far_node
+from real_ray import RealRay, free_port, real_ray
+
+from raydoctor.collect import fan_out, live, there
+from raydoctor.collect.cluster import Cluster
+from raydoctor.collect.programs import there as on_node
+from raydoctor.errors import RaydoctorError
+
+PROGRAM = """
+import ray, time
+ray.init(log_to_driver=False)
+@ray.remote
+def hold():
+    time.sleep(600)
+held = [hold.remote() for _ in range(20)]
+while ray.available_resources().get("CPU", 0):
+    time.sleep(0.1)
+print("all taken", flush=True)
+for node in ray.nodes():
+    print("NODE", node["NodeID"], node["Resources"].get("far", 0), flush=True)
+print("told", flush=True)
+time.sleep(600)
+"""
+NOBODY = "ab" * 28
+NAMESPACES = pytest.mark.skipif(not far_node.may_be_had(), reason="needs namespaces, as root")
+
+
+@dataclass
+class Two:
+    """A cluster of this machine and another."""
+
+    ray: RealRay
+    raylet: psutil.Process
+    """The far one's."""
+    near: str
+    far: str
+    """Ids of the nodes."""
+
+    def ask(self, function: str, request: Any, seconds: float) -> dict[str, there.Answer]:
+        """What both say, and one that is none."""
+        cluster = live.find(self.ray.address)[0]
+        asks = dict.fromkeys((self.near, self.far, NOBODY), request)
+        steps: list[tuple[int, int]] = []
+        told = there.ask(cluster, asks, function, seconds, lambda *at: steps.append(at))
+        found = {answer.node: answer for answer in told}
+        assert steps == [(0, 3), (1, 3), (2, 3), (3, 3)]
+        return found
+
+
+@pytest.fixture(scope="module")
+def two() -> Iterator[Two]:
+    with pytest.MonkeyPatch.context() as patch, real_ray(far_node.MULTI_NODE) as ray:
+        for name, value in far_node.MULTI_NODE.items():
+            patch.setenv(name, value)
+        ray.start(cpus=1, dashboard=False)
+        node = far_node.join(ray)
+        ray.run(PROGRAM)
+        ray.wait_for("told")
+        said = (ray.folder / "driver-0.txt").read_text().splitlines()
+        rows = [line.split()[1:] for line in said if line.startswith("NODE")]
+        ids = {bool(float(far)): node_id for node_id, far in rows}
+        yield Two(ray, far_node.raylet(node), ids[False], ids[True])
+
+
+@NAMESPACES
+@pytest.mark.ray
+def test_json_goes_there_and_comes_back_while_all_cpus_are_taken(two: Two) -> None:
+    found = two.ask("json:dumps", {"a": [1, "ü"]}, 15)
+    for node in (two.near, two.far):
+        assert found[node] == there.Answer(node, '{"a": [1, "\\u00fc"]}')
+    assert found[NOBODY].problem == "the cluster knows no such node"
+    assert two.ray.processes("ray::raydoctor") == []
+
+
+@NAMESPACES
+@pytest.mark.ray
+def test_a_node_that_is_frozen_and_one_that_takes_too_long_are_told_apart(two: Two) -> None:
+    two.raylet.suspend()
+    try:
+        began = time.monotonic()
+        found = two.ask("time:sleep", 60, 4)
+        assert time.monotonic() - began < there.CONNECT_S + 8
+    finally:
+        two.raylet.resume()
+    assert "ran no task within 4 s: it is frozen" in found[two.far].problem
+    assert found[two.near].problem == "it runs tasks, but gave no answer within 4 s"
+
+
+@NAMESPACES
+@pytest.mark.ray
+def test_another_raydoctor_is_told(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(there, "__version__", "9.9.9")
+    answer = two.ask("json:dumps", 1, 15)[two.near]
+    assert "here 9.9.9" in answer.problem
+    assert "-m pip install raydoctor==9.9.9" in answer.hint
+
+
+def responded(function: str, request: Any, room: int = 2000) -> tuple[dict[str, Any], bytes]:
+    """What a task returns: what is said beside the answer, and that."""
+    packed = zlib.compress(json.dumps({"function": function, "ask": request}).encode())
+    about, _, data = b"".join(on_node.respond(packed, 2, room // 2)).partition(b"\n")
+    return json.loads(about), data
+
+
+def test_what_is_too_large_is_told_and_not_cut() -> None:
+    about, data = responded("json:loads", json.dumps("x" * 100_000))
+    assert (about, json.loads(zlib.decompress(data))) == ({}, "x" * 100_000)
+    about, data = responded("json:loads", json.dumps(list(range(1000))), 1100)
+    assert "bytes, 76 can be sent" in about["problem"]
+    assert data == b""
+
+
+def test_what_the_user_can_mend_keeps_its_hint(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: Any) -> None:
+        raise RaydoctorError("no", "Do this.")
+
+    monkeypatch.setattr(on_node, "refuse", refuse, raising=False)
+    about, _ = responded(f"{on_node.__name__}:refuse", 1)
+    assert about == {"problem": "no", "hint": "Do this."}
+
+
+def test_a_cluster_that_is_not_there_is_told_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(there, "CONNECT_S", 1.0)
+    nobody = Cluster(gcs_address=f"127.0.0.1:{free_port()}")
+    began = time.monotonic()
+    (answer,) = there.ask(nobody, {NOBODY: 1}, "json:dumps", 5)
+    assert answer.problem == "the cluster accepted no driver within 1 s"
+    assert time.monotonic() - began < 4
+    locked = Cluster(gcs_address="127.0.0.1:1", token_mode=True)
+    (answer,) = there.ask(locked, {NOBODY: 1}, "json:dumps", 5)
+    assert "demands a token" in answer.problem
+    assert list(there.ask(nobody, {}, "json:dumps", 5)) == []
+
+
+def test_a_child_takes_nothing_of_the_job_that_this_may_run_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = {"RAY_ADDRESS", "RAY_JOB_ID", "RAY_RAYLET_PID", "RAY_AUTH_TOKEN"}
+    for name in names:
+        monkeypatch.setenv(name, "1")
+    child = fan_out._environment()
+    assert not names & set(child)
+    assert child["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] == "0"
