@@ -28,7 +28,11 @@ _QUICK = ("metrics", "resources", "demands", "worker-stats")
 """What the child is asked for in any case; and, after that, for the tasks, which may take a second."""
 _ALL = (*dashboard.TABLES, "resources", "demands", "worker-stats")
 _OF_METRICS = ("ray-get", "task-counts")
-_OPTIONAL = ("objects",)
+_PEERS = ("finished",)
+"""How long functions took before: asked only for a task that has run for long."""
+_OPTIONAL = ("objects", *_PEERS)
+PEERS_AFTER = 60.0
+"""Seconds after which a task has: the question costs 0.6 s where the GCS holds its 100,000 tasks."""
 _MARGIN = 0.9
 """Of the time that a collector has: what was found must be told before it is over."""
 _PATIENCE = 0.3
@@ -39,16 +43,23 @@ _SECOND = 0.35
 """Of the time, for what the dashboard does not give: it is not waited for longer."""
 
 
-def collectors(cluster: Cluster, timeout: float) -> list[Collector]:
+def collectors(
+    cluster: Cluster, timeout: float, peers_after: float = PEERS_AFTER
+) -> list[Collector]:
     """What asks the cluster itself."""
-    return [Collector(WHAT, lambda: tables(cluster, timeout))]
+    return [Collector(WHAT, lambda: tables(cluster, timeout, peers_after))]
 
 
-def tables(cluster: Cluster, timeout: float) -> Iterator[Piece | Gap]:
-    """Its tables, in less than `timeout` seconds, whatever of it is dead or hangs."""
+def tables(
+    cluster: Cluster, timeout: float, peers_after: float = PEERS_AFTER
+) -> Iterator[Piece | Gap]:
+    """Its tables, in less than `timeout` seconds, whatever of it is dead or hangs.
+
+    `peers_after`: seconds after which a running task is compared with finished ones of its function.
+    """
     child = Child(cluster.ray_folder) if cluster.gcs_address else None
     try:
-        yield from _Inquiry(cluster, child, timeout * _MARGIN).items()
+        yield from _Inquiry(cluster, child, timeout * _MARGIN, peers_after).items()
     finally:
         if child is not None:
             child.end()
@@ -61,6 +72,7 @@ class _Inquiry:
     cluster: Cluster
     child: Child | None
     timeout: float
+    peers_after: float = PEERS_AFTER
     deadline: float = 0.0
     door: dashboard.Door = field(default_factory=lambda: dashboard.Door(()))
     door_known: threading.Event = field(default_factory=threading.Event)
@@ -122,8 +134,17 @@ class _Inquiry:
             if self.door_known.is_set() and not self.door.is_open:
                 self._ask_gcs(_OF_DASHBOARD)
             self._ask_gcs(("tasks",))
+            if self._is_something_old():
+                self._ask_gcs(_PEERS)
         if counting is not None:
             counting.join(self._left())
+
+    def _is_something_old(self) -> bool:
+        """Whether a task has run for so long that its peers matter."""
+        told = self.found.get("tasks")
+        before = 1000 * (time.time() - self.peers_after)
+        running = (row for row in told.rows if row["state"] == "RUNNING") if told else ()
+        return any(started < before for row in running if (started := row.get("start_time_ms")))
 
     def _ask_gcs(self, names: Sequence[str]) -> None:
         if self.child is None:
@@ -217,7 +238,9 @@ class _Inquiry:
             return
         found = dict(self.found)
         why = {name: self._reason(name) for name in _ALL if name not in found}
-        why |= {name: told for name, told in self.why.items() if name in (*found, *_OF_METRICS)}
+        why |= {
+            name: told for name, told in self.why.items() if name in (*found, *_OF_METRICS, *_PEERS)
+        }
         names: dict[str, list[str]] = {}
         for name, told in why.items():
             names.setdefault(told, []).append(name)

@@ -40,6 +40,8 @@ class Gcs:
         self._stats: dict[bool, list[tuple[Any, Any, str]]] = {}
         self._silent: dict[bytes, str] = {}
         self.wanted: frozenset[str] = frozenset()
+        self.running: frozenset[str] = frozenset()
+        """Functions that ran when the tasks were asked for."""
 
     def call(self, service: str, method: str, **fields: Any) -> Call:
         """A method of the GCS; fields that this version has not are left out."""

@@ -134,6 +134,13 @@ def is_waiting(message: Any, states: Any) -> bool:
     return all(since is None for since in begun)
 
 
+def took(message: Any, states: Any) -> float | None:
+    """Seconds that the code of a `TaskEvents` ran; None of one that has not finished."""
+    updates = message.state_updates
+    begun, done = (_since(updates, name, states.Value(name)) for name in ("RUNNING", "FINISHED"))
+    return None if begun is None or done is None else max(0.0, (done - begun) / 1e9)
+
+
 def owned_task(message: Any) -> Row:
     """A row of `tasks` from a `TaskInfoEntry`, which its owner keeps until it has the result."""
     return {

@@ -27,12 +27,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from raydoctor.collect.programs import gcs_rows
     from raydoctor.collect.programs.gcs_client import LIMIT, Gcs, Row, Table, first
-    from raydoctor.collect.programs.gcs_tasks import owned_tasks, tasks
+    from raydoctor.collect.programs.gcs_tasks import finished, owned_tasks, tasks
     from raydoctor.collect.programs.gcs_wire import CallError, Wire, messages
 else:  # a program finds what is beside it
     import gcs_rows
     from gcs_client import LIMIT, Gcs, Row, Table, first
-    from gcs_tasks import owned_tasks, tasks
+    from gcs_tasks import finished, owned_tasks, tasks
     from gcs_wire import CallError, Wire, messages
 
 _JOB_PREFIX = b"_ray_internal_job_info_"
@@ -190,6 +190,7 @@ TABLES: dict[str, Callable[[Gcs], Table]] = {
     "tasks": tasks,
     "objects": objects,
     "owned-tasks": owned_tasks,
+    "finished": finished,
     "metrics": metrics,
 }
 

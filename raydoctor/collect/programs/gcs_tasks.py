@@ -20,6 +20,14 @@ LIMIT_WAITING = 10_000
 KEPT_ALIKE = 1_000
 """Of tasks that wait, have one function and ask for the same: the oldest and the newest are kept."""
 LIMIT_FAILED = 200
+LIMIT_FINISHED = 5_000
+"""Tasks that finished, of all functions: asked for at once, the last ones."""
+LIMIT_PEERS = 1_000
+"""Of one function."""
+_RARE = 5
+"""A function of which fewer are among the last ones is asked for by name."""
+_MOST_RARE = 3
+"""Functions: each question costs up to 0.6 s."""
 LIMIT_AT_ONCE = 5_000
 """Tasks that are not finished: more are asked for state by state."""
 _WAITING = ("PENDING_ARGS_AVAIL", "PENDING_NODE_ASSIGNMENT", "SUBMITTED_TO_WORKER")
@@ -39,6 +47,11 @@ def tasks(gcs: Gcs) -> Table:
     shown = [gcs_rows.task(event, names) for event in _unlike(events.values(), names)]
     rows = [row for row in shown if row["type"] != "DRIVER_TASK"]
     kept = _kept(rows) + _lost(gcs, {task.hex() for task, _ in events})
+    gcs.running = frozenset(
+        name
+        for row in kept
+        if row["state"] == "RUNNING" and (name := row.get("func_or_class_name"))
+    )
     untold = len(events) - len(shown) + sum(max(0, reply.num_truncated) for reply in replies)
     return Table(kept, max(len(kept), len(rows) + untold))
 
@@ -136,3 +149,59 @@ def owned_tasks(gcs: Gcs) -> Table:
     found = [each for reply in replies for each in reply.owned_task_info_entries]
     rows = [gcs_rows.owned_task(each) for each in found]
     return first([row for row in rows if row["state"] != "FINISHED"])
+
+
+def finished(gcs: Gcs) -> Table:
+    """How long the functions that run now took before: each one's last finished tasks, as far as known.
+
+    Asked after the tasks, which tell what runs.
+    """
+    if not gcs.running:
+        return first([])
+    names = gcs.of.common.TaskStatus
+    last = gcs.ask(_finished_call(gcs, LIMIT_FINISHED))
+    found = _by_function(last.events_by_task, names, gcs.running)
+    rare = sorted(name for name in gcs.running if len(found.get(name, ())) < _RARE)
+    if last.num_truncated > 0:
+        asked = [gcs.start(_finished_call(gcs, LIMIT_PEERS, name)) for name in rare[:_MOST_RARE]]
+        for each in asked:
+            found |= _by_function(result(each).events_by_task, names, rare)
+    return first([_peers(name, found[name][:LIMIT_PEERS]) for name in sorted(found)])
+
+
+def _finished_call(gcs: Gcs, limit: int, name: str = "") -> Call:
+    """Tasks that finished, the last first; of one name, as far as this version can tell them apart."""
+    filters = gcs.of.gcs.GetTaskEventsRequest.Filters
+    known = filters.DESCRIPTOR.fields_by_name
+    fields: dict[str, Any] = {"exclude_driver": True}
+    if "state_filters" in known:
+        fields["state_filters"] = [{"predicate": _EQUAL, "state": "FINISHED"}]
+    if name and "task_name_filters" in known:
+        fields["task_name_filters"] = [{"predicate": _EQUAL, "task_name": name}]
+    elif name and "name" in known:
+        fields["name"] = name
+    return gcs.call("TaskInfoGcsService", "GetTaskEvents", limit=limit, filters=filters(**fields))
+
+
+def _by_function(
+    events: Collection[Any], names: Any, wanted: Collection[str]
+) -> dict[str, list[float]]:
+    """Function -> how long each of its tasks took, the last first."""
+    found: dict[str, list[float]] = {}
+    for event in events:
+        name = event.task_info.func_or_class_name
+        seconds = gcs_rows.took(event, names) if name in wanted else None
+        if seconds is not None:
+            found.setdefault(name, []).append(seconds)
+    return found
+
+
+def _peers(name: str, seconds: list[float]) -> Row:
+    ordered = sorted(seconds)
+    return {
+        "name": name,
+        "count": len(ordered),
+        "median_s": round(ordered[len(ordered) // 2], 4),
+        "p95_s": round(ordered[min(len(ordered) - 1, int(len(ordered) * 0.95))], 4),
+        "max_s": round(ordered[-1], 4),
+    }
