@@ -19,6 +19,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from real_ray import RealRay, real_ray
 
+from raydoctor.act import _registry, leftovers
+from raydoctor.act.audit import Audit
+from raydoctor.act.leftovers import Wishes
+
 QUICK = """
 import os, signal, sys
 session, pid = sys.argv[1], os.getpid()
@@ -36,6 +40,18 @@ def step():
     print("hangs now", flush=True)
     time.sleep(1000)
 ray.get(step.remote())
+"""
+LEAVES = """
+import ray, time, subprocess
+ray.init()
+@ray.remote(max_retries=0)
+def step():
+    # A session of its own, no environment, no file of the worker's.
+    hidden = "env -i setsid sleep 86124 </dev/null >/dev/null 2>&1 3<&- & wait"
+    subprocess.Popen(["sh", "-c", hidden])
+    time.sleep(1000)
+running = step.remote()
+time.sleep(1000)
 """
 FAILS = """
 import ray, subprocess, sys
@@ -251,3 +267,39 @@ def test_a_driver_that_hangs_is_looked_at_before_it_is_ended(
     assert "KeyboardInterrupt" in err
     assert json.loads(report.read_text())["capture"]["kind"] == "live"
     assert len(cluster.processes("raylet")) == 1
+
+
+@pytest.mark.ray
+def test_what_a_worker_started_without_a_trace_is_remembered(
+    cluster: RealRay, home: dict[str, str], tmp_path: Path
+) -> None:
+    alone = cluster.run(LEAVES)
+    until(lambda: len(sleepers("86124")) == 1, 60)
+    kept = sleepers("86124")
+    child = start(*python(LEAVES), env=environment(cluster, home), options=("--format", "json"))
+    until(lambda: len(sleepers("86124")) == 2, 60)
+    (seen,) = set(sleepers("86124")) - set(kept)
+    until(lambda: is_remembered(seen) and is_remembered(kept[0]))
+    (driver,) = psutil.Process(child.pid).children()
+    driver.kill()
+    _, err = child.communicate(timeout=60)
+    assert child.returncode == 137
+    assert f"ended what it left: {seen} (sleep 86124)" in err
+    assert sleepers("86124") == kept  # another driver's, which lives
+    assert not found(kept[0])
+    alone.kill()
+    until(lambda: found(kept[0]))
+    plan = found(kept[0])
+    assert plan[0].session == str(cluster.session)
+    leftovers.clear(plan, Wishes(), audit=Audit("test", path=str(tmp_path / "audit")))
+    assert not sleepers("86124")
+
+
+def is_remembered(pid: int) -> bool:
+    begun = psutil.Process(pid).create_time()
+    tasks = [task for known in _registry.remembered() for task in known.tasks.values()]
+    return any(seen.is_same(pid, begun) for task in tasks for seen in task.seen.values())
+
+
+def found(pid: int) -> list[leftovers.Leftover]:
+    return [each for each in leftovers.find(settle=False) if each.pid == pid]

@@ -2,8 +2,9 @@
 
 What it starts, at whatever remove and in whatever session, is ours (Linux: we are the reaper of its orphans,
 PR_SET_CHILD_SUBREAPER), so what it leaves is known for certain: daemons, and the cluster that it started.
-Elsewhere what is seen of its tree while it lives is remembered. Which Ray sessions it takes part in is read
-off its open files: the driver's own log is among them (Ray 2.9.3 to 2.60.0).
+Elsewhere what is seen of its tree while it lives is remembered; so is what workers start of a cluster that it
+only joined (`remember.py`). Which Ray sessions it takes part in is read off its open files: the driver's own
+log is among them (Ray 2.9.3 to 2.60.0).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from raydoctor.act import process
 from raydoctor.act._tee import Tee, flush_own
 from raydoctor.act.audit import Audit
 from raydoctor.act.process import Identity, Outcome
+from raydoctor.act.remember import Joined
 from raydoctor.collect import proc
 
 TIMED_OUT = 124
@@ -36,13 +38,16 @@ _SIGNALS = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 )
 _PR_SET_CHILD_SUBREAPER = 36
-_LOOKS = 0.5, 5.0
-"""Seconds between two looks at its tree: in its first minute, and then."""
+_LOOKS = 0.5, 30.0
+"""Seconds between two looks at processes: no less, and no more."""
+_SHARE = 0.008
+"""Of a core, which the looks may take: a machine with many processes is looked at less often."""
 _BY_ITSELF = 3.0
 """Seconds that a cluster takes to go when its driver has ended."""
 _IMPATIENT = 1.0
 """Seconds that it has after a second signal for us."""
-_DRIVER_LOG = r"^(.*/session_[^/]+)/logs/python-core-driver-[0-9a-f]+_(\d+)\.log$"
+_DRIVER_LOG = r"^(.*/session_[^/]+)/logs/python-core-driver-([0-9a-f]{8})[0-9a-f]*_(\d+)\.log$"
+"""Session, job and pid: a driver's id begins with its job's, `01000000ffff…`."""
 
 _T = TypeVar("_T")
 Why = Literal["ended", "timeout", "signal"]
@@ -70,8 +75,10 @@ class Driver:
     """Folders of the Ray sessions that it took part in, in order."""
     seen: dict[int, Identity] = field(default_factory=dict)
     """Its tree, while it lived."""
+    joined: Joined = field(default_factory=Joined)
     names: dict[Identity, str] = field(default_factory=dict)
-    _looked: float = 0.0
+    _due: float = 0.0
+    """When to look at processes again."""
     _is_shared: bool = False
     """Whether other threads may wait for children of their own."""
 
@@ -88,6 +95,7 @@ class Driver:
         until = None if seconds is None else time.monotonic() + seconds
         while True:
             if self.child.poll() is not None:
+                self.joined.look()  # its workers go within moments
                 return Event("ended")
             if number := self.signals.take():
                 return Event("signal", number)
@@ -96,7 +104,7 @@ class Driver:
                 return Event("timeout")
             self._look(now)
             # A child's end wakes us as a signal does.
-            self.signals.sleep(min(self._pause(), (until or now + 60.0) - now))
+            self.signals.sleep(min(self._due, until or self._due) - time.monotonic())
             self._reap()
 
     def find_sessions(self) -> None:
@@ -108,12 +116,12 @@ class Driver:
         for folder in session_folders(c.session_dir for c in discover.clusters()):
             for path in _changed_since(f"{folder}/logs", self.started_at):
                 found = pattern(_DRIVER_LOG).match(path)
-                if found and int(found[2]) in pids:
+                if found and int(found[3]) in pids:
                     self.sessions[folder] = None
 
     def is_own(self, pids: Iterable[int]) -> bool:
         """Whether any of these is of its tree."""
-        tree = {target.pid for target in self._left()}
+        tree = {target.pid for target in self._tree(proc.table())}
         return not tree.isdisjoint(pids)
 
     def meanwhile(self, work: Callable[[], _T]) -> _T | None:
@@ -141,6 +149,7 @@ class Driver:
     def stop(self, number: int, grace: float) -> None:
         """Pass a signal on to it; end it where that has not after `grace` seconds, or at a second signal."""
         audit = Audit("run")
+        self.joined.look()
         # An interrupt is for all, as at a terminal, and Ray's daemons do not hear it. Another signal they
         # would hear, and be gone before the driver has left them.
         for member in self._group() if number == signal.SIGINT else [self.identity]:
@@ -157,8 +166,9 @@ class Driver:
     def clear(self, grace: float) -> list[Outcome]:
         """End all that it has left, once it had the time to go by itself; what came of that."""
         patience = time.monotonic() + min(_BY_ITSELF if self.sessions else 0.0, grace)
-        while (left := self._left()) and time.monotonic() < patience and not self.signals.take():
+        while self._is_going() and time.monotonic() < patience and not self.signals.take():
             time.sleep(0.05)
+        left = self._left()
         self.names = {t: _name(t.pid) for t in left}
         outcomes = process.end(left, grace, more=self._left, audit=Audit("run")) if left else []
         self.tee.finish(1.0)
@@ -172,24 +182,34 @@ class Driver:
         return [Identity(p.pid, p.started_at) for p in table if p.pgid == self.identity.pid]
 
     def _left(self) -> list[Identity]:
-        """What lives of its tree."""
-        table = {pid: p for pid, p in proc.table().items() if p.state != "Z"}
-        known = {pid for pid, i in self.seen.items() if _is(table.get(pid), i)}
-        return [Identity(pid, table[pid].started_at) for pid in _below(table, known)]
+        """What lives of its tree, and of what workers have started that worked for it and are gone."""
+        return list(dict.fromkeys([*self._tree(proc.table()), *self.joined.left()]))
 
-    def _pause(self) -> float:
-        return _LOOKS[0] if time.time() - self.started_at < 60.0 else _LOOKS[1]
+    def _is_going(self) -> bool:
+        """Whether anything of it lives, which may yet end by itself."""
+        return bool(self._tree(proc.table())) or self.joined.is_awaited()
+
+    def _tree(self, table: dict[int, proc.Process]) -> list[Identity]:
+        """What lives of its tree."""
+        alive = {pid: p for pid, p in table.items() if p.state != "Z"}
+        known = {pid for pid, i in self.seen.items() if _is(alive.get(pid), i)}
+        return [Identity(pid, alive[pid].started_at) for pid in _below(alive, known)]
 
     def _look(self, now: float) -> None:
-        """Remember its tree, and the sessions that are open in it."""
-        if now < self._looked + self._pause():
+        """Remember its tree, the sessions that are open in it, and what workers there start."""
+        if now < self._due:
             return
-        self._looked = now
-        for target in self._left():
+        began = time.thread_time()
+        table = proc.table()
+        for target in self._tree(table):
             self.seen[target.pid] = target
             for path in proc.files(target.pid).values():
                 if found := pattern(_DRIVER_LOG).match(path):
                     self.sessions[found[1]] = None
+                    self.joined.add(found[1], found[2])
+        self.joined.look(table)
+        pause = (time.thread_time() - began) / _SHARE
+        self._due = now + min(max(pause, _LOOKS[0]), _LOOKS[1])
 
     def _reap(self) -> None:
         """Let go of orphans that have ended. Only while nothing else here waits for a child."""

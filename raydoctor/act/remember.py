@@ -88,11 +88,11 @@ class Memory:
 
     def left(self, jobs: Collection[str]) -> list[Identity]:
         """What lives of what workers of these jobs have started that are gone, parents first."""
-        table = proc.table()
-        gone = [t for t in self._trees.values() if t.task.task in jobs]
+        trees = [t for t in self._trees.values() if t.task.task in jobs]
+        table = proc.table() if trees else {}
         seen = [
             each
-            for tree in gone
+            for tree in trees
             if not _is(table, tree.worker)
             for each in tree.living(table).values()
             if not self._is_rays(table[each.pid])
@@ -101,9 +101,10 @@ class Memory:
         return [Identity(each.pid, each.started_at) for each in found]
 
     def is_awaited(self, jobs: Collection[str]) -> bool:
-        """Whether anything lives that workers of these jobs have started, gone or not."""
-        table = proc.table()
-        return any(t.living(table) for t in self._trees.values() if t.task.task in jobs)
+        """Whether workers of these jobs live, with something that they have started."""
+        trees = [t for t in self._trees.values() if t.task.task in jobs]
+        table = proc.table() if trees else {}
+        return any(_is(table, tree.worker) and tree.living(table) for tree in trees)
 
     # -------------------------------------------------------------- who is whose
 
@@ -153,6 +154,34 @@ class Memory:
         if is_driver:
             self._drivers.add(_key(process))
         return is_driver
+
+
+@dataclass(slots=True)
+class Joined:
+    """The clusters that a driver takes part in, and its jobs there."""
+
+    _memories: dict[str, Memory] = field(default_factory=dict)
+    _jobs: dict[str, set[str]] = field(default_factory=dict)
+
+    def add(self, session: str, job: str) -> None:
+        """It has this job in the cluster of this session."""
+        self._memories.setdefault(session, Memory(Cluster(session_dir=session)))
+        self._jobs.setdefault(session, set()).add(job)
+
+    def look(self, table: Table | None = None) -> None:
+        """Note what is below the workers of all of them."""
+        if self._memories:
+            table = proc.table() if table is None else table
+            for memory in self._memories.values():
+                memory.look(table)
+
+    def left(self) -> list[Identity]:
+        """What lives of what its workers that are gone have started."""
+        return [i for session, m in self._memories.items() for i in m.left(self._jobs[session])]
+
+    def is_awaited(self) -> bool:
+        """Whether workers of its jobs live, with something that they have started."""
+        return any(m.is_awaited(self._jobs[session]) for session, m in self._memories.items())
 
 
 def _tree(worker: Process) -> _Tree:
