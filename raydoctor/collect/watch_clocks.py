@@ -1,0 +1,91 @@
+"""Since when each task runs, from look to look: pure.
+
+A clock belongs to one attempt on one worker. It starts when the task is first seen there, so it is late by a
+round at most and never early; what the GCS says of the start makes it exact as far as that is possible: by
+the clock of the worker's machine, which may be wrong, a task cannot have begun before the last look that did
+not see it. A retry is a new attempt, and gets a new clock on the same worker, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from raydoctor.collect.watching import Run, Seen, Told
+
+_AGAIN = 1.0
+"""Seconds after it was first seen from which a start is that of a later attempt."""
+
+
+class Running(NamedTuple):
+    """A task that runs, and its clock."""
+
+    run: Run
+    began: float
+    """Epoch seconds."""
+    seen: float
+    """When it was first seen."""
+    unseen: float
+    """The last look before that: it did not run there then. 0 if there was none."""
+    told: Told | None = None
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """Its attempt: the task, its worker, and which attempt as far as that is known."""
+        return self.run.task, self.run.worker, self.told.attempt if self.told else 0
+
+    def age(self, now: float) -> float:
+        """Seconds that it has run."""
+        return max(0.0, now - self.began)
+
+
+class Clocks:
+    """All that run, oldest first."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], Running] = {}
+        self._last = 0.0
+
+    def see(self, seen: Seen) -> list[Running]:
+        """Those that run now. What a worker that does not answer ran, it still runs."""
+        now: dict[tuple[str, str], Running] = {}
+        for run in seen.running:
+            key = (run.task, run.worker)
+            now[key] = self._known.get(key) or Running(run, seen.at, seen.at, self._last)
+        for key, running in self._known.items():
+            if running.run.worker in seen.silent:
+                now.setdefault(key, running)
+        self._known, self._last = now, seen.at
+        return self.running()
+
+    def learn(self, told: Iterable[Told]) -> None:
+        """What the GCS says of them."""
+        for each in told:
+            running = self._known.get((each.task, each.worker))
+            if running is not None:
+                self._known[each.task, each.worker] = _corrected(running, each, self._last)
+
+    def running(self) -> list[Running]:
+        """Those of the last look."""
+        return sorted(self._known.values(), key=lambda each: (each.began, each.run.task))
+
+    def untold(self, now: float, age: float) -> list[str]:
+        """Those that have run so long and of which nothing has been learnt, oldest first."""
+        return [
+            each.run.task
+            for each in self.running()
+            if each.told is None and each.age(now) >= age and now - each.seen >= age
+        ]
+
+
+def _corrected(running: Running, told: Told, last: float) -> Running:
+    start = told.started_at
+    if start is None:
+        return running._replace(told=running.told or told)
+    is_later = running.told is not None and told.attempt > running.told.attempt
+    if is_later or (running.told is None and start > running.seen + _AGAIN):
+        # A clock of another machine that is behind must not make the new attempt old.
+        return running._replace(told=told, began=start if start > running.seen else last)
+    if running.told is not None:
+        return running
+    return running._replace(told=told, began=min(running.began, max(start, running.unseen)))

@@ -1,0 +1,214 @@
+"""How full memory and disks of a cluster's nodes are, against the limits at which Ray acts on its own.
+
+This machine is read where Ray reads it: `/proc/meminfo` or the cgroup of the raylet, whichever has less
+(`memory_monitor.cc`), and the file systems that it writes to. Of the other nodes their metrics tell, which
+are some seconds old and say nothing of their thresholds: this node's are taken for them. The same metrics
+count tasks by state. A node takes 50 ms to tell them (Ray 2.60.0): they are asked for rarely.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Literal, NamedTuple
+
+from raydoctor._pattern import pattern
+from raydoctor.collect import cgroups, disks, proc, storage
+from raydoctor.collect.cluster import Cluster
+from raydoctor.collect.dashboard import Answer, get
+from raydoctor.collect.parallel import parallel
+from raydoctor.collect.proc import Process
+from raydoctor.collect.table import Piece
+from raydoctor.collect.watching import Node
+
+MEMORY_THRESHOLD = 0.95
+"""Ray's default for `memory_usage_threshold` (`ray_config_def.h`, Ray 2.9 to 2.60)."""
+NEAR = 0.9
+"""Of its threshold: from here on it is worth a word."""
+_MEMORY = "memory_usage_threshold"
+_TOP = 3
+_READ = 8
+"""Processes whose own memory is read: those that seem largest with what they share."""
+_TIMEOUT = 1.0
+_NODES = 100
+_LINE = pattern(rb"^(ray_\w+)\{(.*)\} ([-+0-9.eE]+)")
+_LABEL = pattern(rb'(\w+)="((?:[^"\\]|\\.)*)"')
+_WANTED = (
+    *(b"ray_tasks{", b"ray_node_mem_used{", b"ray_node_mem_total{"),
+    *(b"ray_node_disk_usage{", b"ray_node_disk_free{"),
+)
+
+
+class User(NamedTuple):
+    """A process that uses much."""
+
+    pid: int
+    name: str
+    bytes: int
+
+
+class Gauge(NamedTuple):
+    """One memory or one file system of one node."""
+
+    node: str
+    ip: str
+    what: Literal["memory", "disk"]
+    path: str
+    """Of a disk: where it is mounted, as far as that is known."""
+    used: int
+    limit: int
+    threshold: float
+    """The share from which Ray kills workers, or stores nothing any more."""
+    users: tuple[User, ...] = ()
+
+    @property
+    def share(self) -> float:
+        """Used of the limit."""
+        return self.used / self.limit if self.limit else 0.0
+
+    @property
+    def level(self) -> Literal["ok", "near", "over"]:
+        """How far it is from where Ray acts."""
+        if self.share >= self.threshold:
+            return "over"
+        return "near" if self.share >= self.threshold * NEAR else "ok"
+
+
+class Metrics(NamedTuple):
+    """What the nodes' metrics tell."""
+
+    tasks: Counter[tuple[str, str]]
+    """State and name -> how many, finished ones too."""
+    gauges: tuple[Gauge, ...]
+    """Of other nodes."""
+
+
+# ------------------------------------------------------------------ this machine
+
+
+def memory_threshold(cluster: Cluster) -> float:
+    """From where on Ray's memory monitor kills workers on this machine; its default where nobody says."""
+    told: dict[str, object] = {}
+    for raylet in cluster.of("raylet"):
+        told |= {
+            name.removeprefix("RAY_"): value
+            for name, value in (proc.environment(raylet.pid, [f"RAY_{_MEMORY}"]) or {}).items()
+        }
+    told |= storage._system_config(cluster)
+    with suppress(TypeError, ValueError):
+        value = float(str(told[_MEMORY])) if _MEMORY in told else MEMORY_THRESHOLD
+        if 0 < value <= 1:
+            return value
+    return MEMORY_THRESHOLD
+
+
+def memory(cluster: Cluster, table: Mapping[int, Process], threshold: float) -> list[Gauge]:
+    """The memory of this machine, as the raylet sees it; nothing where none runs here."""
+    raylet = next((d for d in cluster.of("raylet") if d.state != "Z"), None)
+    told = _host()
+    if raylet is None or told is None:
+        return []
+    used, limit = told
+    cgroup = cgroups.of_process(raylet.pid)
+    for each in (cgroup, *cgroups.above(cgroup)) if cgroup else ():
+        usage = cgroups.usage(each)
+        if usage.limit is not None and usage.used is not None and usage.limit < limit:
+            used, limit = usage.used, usage.limit
+    users = tuple(_largest(table))
+    return [Gauge(raylet.node_id, "", "memory", "", used, limit, threshold, users)]
+
+
+def _host() -> tuple[int, int] | None:
+    """Used and total; None on other systems than Linux."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as stream:
+            words = [line.split() for line in stream]
+    except OSError:
+        return None
+    told = {each[0]: int(each[1]) * 1024 for each in words if len(each) > 1}
+    total, available = told.get("MemTotal:"), told.get("MemAvailable:")
+    return None if total is None or available is None else (total - available, total)
+
+
+def _largest(table: Mapping[int, Process]) -> list[User]:
+    """Who would free most, if it ended."""
+    seeming = sorted(table.values(), key=lambda each: -each.rss)[:_READ]
+    users = [
+        User(each.pid, _title(each), proc.private_memory(each.pid) or each.rss) for each in seeming
+    ]
+    return sorted(users, key=lambda each: -each.bytes)[:_TOP]
+
+
+def _title(process: Process) -> str:
+    words = proc.command(process.pid)
+    return words[0] if words and words[0].startswith("ray::") else process.name
+
+
+def disks_here(cluster: Cluster) -> list[Gauge]:
+    """The file systems of this machine that the cluster writes to, each once, the fullest first."""
+    found: dict[str, Gauge] = {}
+    for row in _rows(cluster):
+        if row["use"] == "shm" and not row["store_bytes"]:
+            continue  # no object store lies there
+        capacity = int(str(row["capacity"]))
+        node, mount = str(row["node_id"] or ""), str(row["mount"] or row["path"])
+        used = capacity - int(str(row["free"]))
+        # A store takes what it was given: the folder of one is full when the store is.
+        threshold = 1.0 if row["store_bytes"] else float(str(row["threshold"]))
+        found.setdefault(mount, Gauge(node, "", "disk", mount, used, capacity, threshold))
+    return sorted(found.values(), key=lambda each: -each.share / each.threshold)
+
+
+def _rows(cluster: Cluster) -> Iterator[dict[str, object]]:
+    for item in disks.tables(cluster):
+        if isinstance(item, Piece):
+            yield from json.loads(item.data)["rows"]
+
+
+# ------------------------------------------------------------------ metrics
+
+
+def metrics(nodes: Sequence[Node], here: Sequence[str], threshold: float) -> Metrics:
+    """What all nodes tell: their tasks, and, of those not `here`, memory and disk."""
+    asked = {each.metrics: each for each in nodes[:_NODES] if each.metrics}
+    calls = {
+        address: lambda address=address: get(address, "/metrics", _TIMEOUT) for address in asked
+    }
+    tasks: Counter[tuple[str, str]] = Counter()
+    gauges: list[Gauge] = []
+    for address, answer in parallel(calls, _TIMEOUT + 0.1):
+        if not isinstance(answer, Answer) or answer.outcome != "ok":
+            continue
+        values: Counter[str] = Counter()
+        for name, labels, amount in _readings(answer.body):
+            if name == "ray_tasks":
+                tasks[labels.get("State", ""), labels.get("Name", "")] += int(amount)
+            else:
+                values[name] += int(amount)
+        if asked[address].node not in here:
+            gauges += _gauges(asked[address], values, threshold)
+    return Metrics(tasks, tuple(gauges))
+
+
+def _readings(body: bytes) -> Iterator[tuple[str, dict[str, str], float]]:
+    for line in body.split(b"\n"):
+        if not line.startswith(_WANTED):
+            continue
+        if match := _LINE.match(line):
+            labels = {
+                name.decode(): value.decode("utf-8", "replace")
+                for name, value in _LABEL.findall(match[2])
+            }
+            with suppress(ValueError, OverflowError):
+                yield match[1].decode(), labels, float(match[3])
+
+
+def _gauges(node: Node, values: Mapping[str, int], threshold: float) -> Iterator[Gauge]:
+    if total := values.get("ray_node_mem_total", 0):
+        used = values.get("ray_node_mem_used", 0)
+        yield Gauge(node.node, node.ip, "memory", "", used, total, threshold)
+    used, free = values.get("ray_node_disk_usage", 0), values.get("ray_node_disk_free", 0)
+    if used + free:
+        yield Gauge(node.node, node.ip, "disk", "", used, used + free, storage.THRESHOLD)

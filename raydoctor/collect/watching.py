@@ -1,0 +1,374 @@
+"""A running cluster at a glance, again and again: what runs where, since when, what waits, which nodes live.
+
+One look is a call to the GCS for each of workers, nodes and demands, and one to each worker that is not
+idle: 0.5 ms of a processor here and about as much there for each, whatever the number of tasks that are
+finished or wait (Ray 2.60.0 measured). What would cost by the number of tasks is not asked in a look:
+`GetTaskEvents` takes the GCS 0.6 s where it holds its 100,000 tasks, unless it is asked for one task by its
+id (0.1 ms).
+
+gRPC is used in this very process, without Ray and without a child: a child that stays costs 43 MB. Ray's
+name is given back as soon as its messages are loaded, so that others here find the package of that name.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from raydoctor import ids
+from raydoctor.collect.cluster import Cluster
+from raydoctor.errors import RaydoctorError
+
+_CALL = 3.0
+"""Seconds for a question to the GCS."""
+_WORKER_CALL = 1.0
+"""Its C++ thread answers within milliseconds, even while native code holds the GIL; a stopped one never."""
+_WORKERS = 2_000
+_IDLE = b"ray::IDLE"
+_EQUAL = 0
+_PEERS = 200
+"""Finished attempts of a function that its usual time is taken from."""
+_REPLY = 200
+"""Tasks told of in one breath: each is a question."""
+
+
+class LookError(RaydoctorError):
+    """A cluster that did not tell; `code` is gRPC's."""
+
+    def __init__(self, code: str, detail: str) -> None:
+        super().__init__(f"{code}: {detail}" if detail else code)
+        self.code = code
+
+    @property
+    def is_refusal(self) -> bool:
+        """Whether it is the token that is missing or wrong."""
+        return self.code in ("UNAUTHENTICATED", "PERMISSION_DENIED")
+
+
+class Node(NamedTuple):
+    """A node that lives."""
+
+    node: str
+    ip: str
+    is_head: bool
+    metrics: str
+    """Where it tells its metrics, `host:port`; empty where nowhere."""
+
+
+class Run(NamedTuple):
+    """A task that a worker says it runs."""
+
+    task: str
+    worker: str
+    pid: int
+    ip: str
+    node: str
+
+
+class Demand(NamedTuple):
+    """Tasks and actors that wait for the same resources."""
+
+    resources: tuple[tuple[str, float], ...]
+    number: int
+
+
+class Seen(NamedTuple):
+    """One look."""
+
+    at: float
+    """Epoch seconds."""
+    session: str
+    """The cluster's own name for itself: another one is another cluster. Empty where it does not say."""
+    nodes: tuple[Node, ...]
+    running: tuple[Run, ...]
+    unfinished: int
+    """Tasks that owners wait for, those that run included."""
+    demands: tuple[Demand, ...]
+    workers: int
+    drivers: int
+    silent: tuple[str, ...]
+    """Workers that did not answer: their tasks, if any, are not in `running`."""
+
+    @property
+    def waiting(self) -> int:
+        """Tasks that do not run yet."""
+        return max(0, self.unfinished - len(self.running))
+
+
+class Told(NamedTuple):
+    """What the GCS knows of the last attempt of a task: a second late."""
+
+    task: str
+    name: str
+    function: str
+    attempt: int
+    state: str
+    worker: str
+    actor: str
+    started_at: float | None
+    """Epoch seconds of the clock of its worker's machine."""
+
+
+class Peers(NamedTuple):
+    """How long a function's last attempts took that finished."""
+
+    finished: int
+    median: float
+    """Seconds."""
+
+
+class Watcher:
+    """One cluster, over connections that stay open."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._of, self._wire = _connected(cluster)
+        self._here = frozenset(cluster.node_ids)
+
+    def close(self) -> None:
+        """Let the connections go."""
+        for channel in self._wire._channels.values():
+            channel.close()
+
+    def look(self) -> Seen:
+        """Raises LookError where the GCS does not answer."""
+        at = time.time()
+        filters = self._filters("GetAllWorkerInfo", is_alive=True)
+        workers, nodes, status = (
+            self._start("WorkerInfoGcsService", "GetAllWorkerInfo", **filters),
+            self._start("NodeInfoGcsService", "GetAllNodeInfo"),
+            self._start("autoscaler.AutoscalerStateService", "GetClusterStatus"),
+        )
+        alive = [each for each in _result(workers).worker_table_data if each.is_alive]
+        busy = [each for each in alive[:_WORKERS] if not self._is_idle(each)]
+        asked = [(each, self._start_stats(each)) for each in busy]
+        living = tuple(_nodes(_result(nodes).node_info_list))
+        state = _result(status).cluster_resource_state
+        told = [(each, _answer(future)) for each, future in asked]
+        answered = [(each, reply) for each, reply in told if reply is not None]
+        drivers = sum(_is_driver(each) for each in alive)
+        return Seen(
+            at,
+            getattr(state, "cluster_session_name", ""),
+            living,
+            tuple(run for each, reply in answered for run in _runs(each, reply)),
+            sum(reply.core_worker_stats.num_pending_tasks for _, reply in answered),
+            tuple(_demands(state.pending_resource_requests)),
+            len(alive) - drivers,
+            drivers,
+            tuple(_worker_id(each) for each, reply in told if reply is None),
+        )
+
+    def running(self) -> list[Told]:
+        """All tasks that run, as the GCS knows them. Costs by the number of tasks that it holds: ask once."""
+        known = self._of.gcs.GetTaskEventsRequest.Filters.DESCRIPTOR.fields_by_name
+        if "state_filters" not in known:  # Ray <= 2.40 would tell all tasks, finished ones too
+            return []
+        states = [{"predicate": _EQUAL, "state": "RUNNING"}]
+        return self._attempts(self._start_tasks(exclude_driver=True, state_filters=states))
+
+    def told(self, tasks: Sequence[str]) -> dict[str, Told]:
+        """The last attempt of each task that the GCS knows."""
+        found: dict[str, Told] = {}
+        for each in self._asked_for(tasks[:_REPLY]):
+            for row in self._attempts(each):
+                if row.task not in found or row.attempt >= found[row.task].attempt:
+                    found[row.task] = row
+        return found
+
+    def peers(self, function: str) -> Peers | None:
+        """How long its last finished attempts took. Costs by the number of tasks that the GCS holds."""
+        known = self._of.gcs.GetTaskEventsRequest.Filters.DESCRIPTOR.fields_by_name
+        if not {"task_name_filters", "state_filters"} <= set(known):
+            return None
+        named = [{"predicate": _EQUAL, "task_name": function}]
+        done = [{"predicate": _EQUAL, "state": "FINISHED"}]
+        call = self._start_tasks(
+            exclude_driver=True, limit=_PEERS, task_name_filters=named, state_filters=done
+        )
+        took = sorted(_durations(_result(call).events_by_task, self._of.common.TaskStatus))
+        return Peers(len(took), took[len(took) // 2]) if took else None
+
+    # -------------------------------------------------------------- calls
+
+    def _start(self, service: str, method: str, **fields: Any) -> Any:
+        """Begin a call to the GCS; fields that this version of Ray has not are left out."""
+        from raydoctor.collect.programs.gcs_wire import Call
+
+        of = self._of.autoscaler if service.startswith("autoscaler.") else self._of.gcs
+        request = getattr(of, f"{method}Request")
+        known = request.DESCRIPTOR.fields_by_name
+        kept = {name: value for name, value in fields.items() if name in known}
+        path = f"/ray.rpc.{service}/{method}"
+        call = Call(path, request(**kept), getattr(of, f"{method}Reply"))
+        return self._wire.start(self._cluster.gcs_address, call, _CALL)
+
+    def _filters(self, method: str, **fields: Any) -> dict[str, Any]:
+        """`filters` of a request, as far as this version of Ray knows them."""
+        request = getattr(self._of.gcs, f"{method}Request")
+        filters = getattr(request, "Filters", None)
+        known = filters.DESCRIPTOR.fields_by_name if filters else ()
+        kept = {name: value for name, value in fields.items() if name in known}
+        return {"filters": filters(**kept)} if filters and kept else {}
+
+    def _start_tasks(self, limit: int = -1, **fields: Any) -> Any:
+        filters = self._filters("GetTaskEvents", **fields)
+        return self._start("TaskInfoGcsService", "GetTaskEvents", limit=limit, **filters)
+
+    def _asked_for(self, tasks: Sequence[str]) -> list[Any]:
+        """Questions about tasks by their ids: several ids in one mean "all of them" since Ray 2.4x."""
+        known = self._of.gcs.GetTaskEventsRequest.Filters.DESCRIPTOR.fields_by_name
+        keys = [bytes.fromhex(each) for each in tasks]
+        if "task_filters" not in known:
+            return [self._start_tasks(task_ids=keys)] if keys else []
+        only = [[{"predicate": _EQUAL, "task_id": key}] for key in keys]
+        return [self._start_tasks(task_filters=each) for each in only]
+
+    def _attempts(self, call: Any) -> list[Told]:
+        states = self._of.common.TaskStatus
+        return [_told(event, states) for event in _result(call).events_by_task]
+
+    def _is_idle(self, worker: Any) -> bool:
+        """Whether its title says that it runs nothing, where that can be read: it need not be asked."""
+        if _node_id(worker) not in self._here or _is_driver(worker):
+            return False
+        try:
+            file = os.open(f"/proc/{worker.pid}/cmdline", os.O_RDONLY)
+        except OSError:
+            return False
+        try:
+            return os.read(file, len(_IDLE)) == _IDLE
+        except OSError:
+            return False
+        finally:
+            os.close(file)
+
+    def _start_stats(self, worker: Any) -> Any:
+        from raydoctor.collect.programs.gcs_wire import Call
+
+        where = worker.worker_address
+        request = self._of.worker.GetCoreWorkerStatsRequest(
+            intended_worker_id=where.worker_id,
+            include_memory_info=False,
+            # What runs is told with the tasks that it owns only: of these none, to a driver neither.
+            include_task_info=not _is_driver(worker),
+            limit=0,
+        )
+        path = "/ray.rpc.CoreWorkerService/GetCoreWorkerStats"
+        call = Call(path, request, self._of.worker.GetCoreWorkerStatsReply)
+        ip = f"[{where.ip_address}]" if ":" in where.ip_address else where.ip_address
+        return self._wire.start(f"{ip}:{where.port}", call, _WORKER_CALL)
+
+
+# ------------------------------------------------------------------ the wire
+
+
+def _connected(cluster: Cluster) -> tuple[Any, Any]:
+    """Ray's messages, and the connections with the token where the cluster wants it."""
+    from raydoctor.collect import gcs
+    from raydoctor.collect.programs import gcs_wire
+
+    if not cluster.gcs_address:
+        raise RaydoctorError(
+            "no cluster runs on this machine", "Name one: --address HOST:PORT of its GCS."
+        )
+    folder = gcs._folder(cluster.ray_folder)
+    if not folder:
+        raise RaydoctorError("Ray's gRPC messages are not installed for this Python")
+    # gRPC logs what its calls return already; its fork handlers cost and are not needed.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+    of = gcs_wire.messages(folder)
+    for name in ("ray", "ray.core", "ray.core.generated"):
+        sys.modules.pop(name, None)
+    needed = cluster.token is not None and cluster.token_mode is not False
+    return of, gcs_wire.Wire(cluster.token.value if cluster.token and needed else None)
+
+
+def _result(call: Any) -> Any:
+    from raydoctor.collect.programs.gcs_wire import CallError, result
+
+    try:
+        return result(call)
+    except CallError as failed:
+        raise LookError(failed.code, failed.detail) from failed
+
+
+def _answer(call: Any) -> Any:
+    """A worker's answer, or None: it may have ended meanwhile."""
+    try:
+        return _result(call)
+    except LookError as failed:
+        if failed.is_refusal:
+            raise
+        return None
+
+
+# ------------------------------------------------------------------ messages
+
+
+def _nodes(messages: Iterable[Any]) -> Iterator[Node]:
+    from raydoctor.collect.programs import gcs_rows
+
+    for each in messages:
+        if gcs_rows.enum(each, "state") == "ALIVE":
+            ip, port = each.node_manager_address, each.metrics_export_port
+            host = f"[{ip}]" if ":" in ip else ip
+            yield Node(each.node_id.hex(), ip, each.is_head_node, f"{host}:{port}" if port else "")
+
+
+def _runs(worker: Any, reply: Any) -> Iterator[Run]:
+    where = worker.worker_address
+    for task in reply.running_task_ids:
+        name = task.hex()
+        if not ids.is_driver_task(name):
+            yield Run(name, _worker_id(worker), worker.pid, where.ip_address, _node_id(worker))
+
+
+def _demands(requests: Iterable[Any]) -> Iterator[Demand]:
+    for each in requests:
+        resources = tuple(sorted(each.request.resources_bundle.items()))
+        yield Demand(resources, int(each.count))
+
+
+def _told(event: Any, states: Any) -> Told:
+    from raydoctor.collect.programs import gcs_rows
+
+    row = gcs_rows.task(event, states)
+    started = row["start_time_ms"]
+    return Told(
+        row["task_id"],
+        row["name"] or "",
+        row["func_or_class_name"] or row["name"] or "",
+        row["attempt_number"],
+        row["state"],
+        row["worker_id"] or "",
+        row["actor_id"] or ids.actor_of_task(row["task_id"]),
+        started / 1000 if started else None,
+    )
+
+
+def _durations(events: Iterable[Any], states: Any) -> Iterator[float]:
+    from raydoctor.collect.programs import gcs_rows
+
+    for event in events:
+        row = gcs_rows.task(event, states)
+        if row["start_time_ms"] and row["end_time_ms"]:
+            yield max(0.0, row["end_time_ms"] - row["start_time_ms"]) / 1000
+
+
+def _is_driver(worker: Any) -> bool:
+    return bool(ids.job_of_driver(_worker_id(worker)))
+
+
+def _worker_id(worker: Any) -> str:
+    return str(worker.worker_address.worker_id.hex())
+
+
+def _node_id(worker: Any) -> str:
+    from raydoctor.collect.programs import gcs_rows
+
+    return gcs_rows.node_of(worker.worker_address)
