@@ -29,6 +29,7 @@ _DEBUGGERS = tuple(
     os.path.join(*each)
     for each in (("_pydevd_bundle", "pydevd_daemon_thread.py"), ("pydevd", "pydevd.py"))
 )
+_HANDLER = os.path.join("raydoctor", "act", "arm.py")
 _MOST_FRAMES = 200
 _MOST_STACKS = 500
 _MOST_VARIABLES = 200
@@ -99,8 +100,8 @@ def _outwards(innermost: FrameType) -> list[FrameType]:
     frame: FrameType | None = innermost
     found: list[FrameType] = []
     while frame is not None and len(found) < _MOST_FRAMES:
-        # Ours: the handler that let a halted thread notice, and debugpy's below it.
-        if found or not frame.f_code.co_name.startswith("_raydoctor"):
+        # The handler that wakes a thread that is to halt is no part of what it does.
+        if found or not frame.f_code.co_filename.endswith(_HANDLER):
             found.append(frame)
         frame = frame.f_back
     return found
