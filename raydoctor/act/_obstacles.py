@@ -1,0 +1,165 @@
+"""What stands in the way of a debugger, found before the process is touched.
+
+Facts: ptrace(2), "Ptrace access mode checking"; namespaces(7); proc(5). `/proc/PID/mem` may be opened by
+whoever may attach, and nothing happens to the process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from importlib.util import find_spec
+from typing import NamedTuple
+
+from raydoctor._pattern import pattern
+from raydoctor.act import arm
+from raydoctor.collect import proc
+from raydoctor.collect.stacks import fix
+
+_OLDEST, _NEWEST = (3, 8), (3, 13)
+"""Versions of Python whose workers Ray has had since 2.9, and that debugpy and the payload work with."""
+_NAMESPACES = {"pid": "processes", "mnt": "files", "net": "network"}
+_INTERRUPT = 0x4207
+
+
+class Obstacle(NamedTuple):
+    """One thing in the way."""
+
+    what: str
+    """`stopped`, `traced`, `ptrace`, `user`, `namespace`, `python`, `debugpy`, `system`, `gone`."""
+    why: str
+    fix: str = ""
+    only_injection: bool = False
+    """Whether an armed process can be entered all the same."""
+
+
+def obstacle(pid: int) -> list[Obstacle]:
+    """What stands in the way; empty: nothing that can be told beforehand."""
+    return list(_found(pid))
+
+
+def is_armed(pid: int) -> bool:
+    """Whether `raydoctor.arm()` was called in it."""
+    user = proc.owner(pid)
+    with suppress(OSError, IndexError):
+        marked = arm.path_of("armed", pid, arm.folder_of(-1 if user is None else user))
+        return handles(pid) and os.stat(marked).st_uid == user
+    return False
+
+
+def handles(pid: int) -> bool:
+    """Whether it has a handler of the signal that wakes it."""
+    return bool(arm.SIGNAL and int(status(pid).get("SigCgt", "0"), 16) & 1 << (arm.SIGNAL - 1))
+
+
+def status(pid: int) -> dict[str, str]:
+    """`/proc/PID/status`; empty where it has ended."""
+    with suppress(OSError), open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
+        return {key: value.strip() for key, _, value in (line.partition(":") for line in file)}
+    return {}
+
+
+def _found(pid: int) -> Iterator[Obstacle]:
+    if not proc.LINUX:
+        yield Obstacle("system", "only Linux can be asked to enter a process that runs")
+        return
+    now = status(pid)
+    state = now.get("State", "")[:1]
+    if not now or state in "ZX":
+        yield Obstacle("gone", f"pid {pid} has ended")
+        return
+    if foreign := _foreign(pid):
+        yield foreign
+    yield from _user(pid)
+    if now.get("TracerPid", "0") != "0":
+        tracer = " ".join(proc.command(int(now["TracerPid"])))[:60] or "another process"
+        yield Obstacle(
+            "traced",
+            f"pid {pid} is under a debugger already: {tracer} (pid {now['TracerPid']})",
+            "End that one first.",
+            only_injection=state != "t",
+        )
+    elif state == "T":
+        yield Obstacle(
+            "stopped", f"pid {pid} is stopped (SIGSTOP)", f"Let it go on: kill -CONT {pid}"
+        )
+    yield from _python(pid)
+    if find_spec("debugpy") is None:
+        yield Obstacle(
+            "debugpy",
+            "debugpy is not installed for the Python that runs raydoctor",
+            "pip install debugpy",
+            only_injection=True,
+        )
+    if refused := _refused(pid):
+        yield refused
+
+
+def _foreign(pid: int) -> Obstacle | None:
+    """Whether it lives in a container of its own."""
+    for name, what in _NAMESPACES.items():
+        try:
+            if os.readlink(f"/proc/{pid}/ns/{name}") == os.readlink(f"/proc/self/ns/{name}"):
+                continue
+        except OSError:
+            continue  # it may not be looked at: that is told of its own
+        return Obstacle(
+            "namespace",
+            f"pid {pid} lives in a container, with {what} of its own",
+            f"Run raydoctor in there: docker exec, kubectl exec, or sudo nsenter -t {pid} -a raydoctor …",
+        )
+    return None
+
+
+def _user(pid: int) -> Iterator[Obstacle]:
+    user = proc.owner(pid)
+    if user is not None and user != os.geteuid() and os.geteuid() != 0:
+        yield Obstacle(
+            "user",
+            f"pid {pid} is a process of {proc.user(user)}, and this is {proc.user(os.geteuid())}",
+            f"Run it as {proc.user(user)}, or with sudo.",
+        )
+
+
+def _python(pid: int) -> Iterator[Obstacle]:
+    found = version(pid)
+    if found is None:
+        if os.access(f"/proc/{pid}/maps", os.R_OK):
+            yield Obstacle(
+                "python", f"pid {pid} is no Python process", only_injection=not is_armed(pid)
+            )
+    elif not _OLDEST <= found <= _NEWEST:
+        said = ".".join(map(str, found))
+        yield Obstacle("python", f"pid {pid} runs Python {said}; 3.8 to 3.13 are known to work")
+
+
+def version(pid: int) -> tuple[int, int] | None:
+    """Of the Python that it runs, by the names of the files that it has mapped; None: none, or unreadable."""
+    with suppress(OSError), open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as maps:
+        for line in maps:
+            if found := pattern(r"/(?:lib)?python(\d)\.(\d+)").search(line):
+                return int(found[1]), int(found[2])
+    return None
+
+
+def _refused(pid: int) -> Obstacle | None:
+    """Whether ptrace(2) is denied."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    # Nobody of that kind is traced by us: a system that allows the call says so, one that does not says that.
+    libc.ptrace(_INTERRUPT, pid, 0, 0)
+    forbidden = ctypes.get_errno() in (errno.EPERM, errno.ENOSYS)
+    try:
+        os.close(os.open(f"/proc/{pid}/mem", os.O_RDONLY))
+    except PermissionError:
+        forbidden = True
+    except OSError:
+        return None
+    if not forbidden:
+        return None
+    how = fix("permission denied", pid)
+    ahead = "Or arm workers ahead: runtime_env={'worker_process_setup_hook': 'raydoctor.arm'}"
+    why = f"the system does not let us enter pid {pid} (ptrace)"
+    return Obstacle("ptrace", why, f"{how} {ahead}", only_injection=True)

@@ -1,0 +1,120 @@
+"""Machine code that a thread can be sent through: it calls a function and is where it was.
+
+A debugger that calls a function in another process (gdb, hypno) stops it again at the end, to put its
+registers back. Whoever kills the debugger meanwhile leaves the thread in the middle of nowhere: of 28
+processes whose hypno was killed 6 died (1.1.0 measured). This code puts everything back itself: a thread
+has either been sent, and comes back, or it has not, and whoever sent it is not needed.
+
+x86-64, as the System V ABI for AMD64 has it: the stack is a multiple of 16 at a call, a function may change
+rax, rcx, rdx, rsi, rdi, r8-r11, all vector registers and `errno`, and 128 bytes below the stack pointer
+belong to the code that was interrupted.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+
+BELOW = 256
+"""How far below the stack pointer of the interrupted code ours begins: where it is to go on lies there."""
+MACHINE = "x86_64"
+
+_PUSH = bytes.fromhex(
+    "9c"  # pushfq
+    "505152535556574150415141524153415441554156"  # rax rcx rdx rbx rbp rsi rdi r8 .. r14
+    "4157"  # push r15
+    "4889e5"  # mov rbp, rsp
+    "fc"  # cld
+    "4881ec00400000"  # sub rsp, 0x4000: more than any processor's vector state (11 KB with AMX)
+    "4883e4c0"  # and rsp, -64
+    "31c0"  # xor eax, eax
+)
+_HEADER = b"".join(
+    bytes.fromhex("48898424") + struct.pack("<I", 512 + 8 * word)  # mov [rsp + 512 + 8 n], rax
+    for word in range(8)
+)
+"""XSAVE wants its header, 64 bytes, to be zero."""
+_ALL_PARTS = bytes.fromhex("83c8ff89c2")  # or eax, -1; mov edx, eax
+_SAVE = _ALL_PARTS + bytes.fromhex("480fae2424")  # xsave64 [rsp]
+_RESTORE = _ALL_PARTS + bytes.fromhex("480fae2c24")  # xrstor64 [rsp]
+_KEEP_ERRNO = bytes.fromhex("4989c4458b2c24")  # mov r12, rax; mov r13d, [r12]
+_PUT_ERRNO = bytes.fromhex("45892c24")  # mov [r12], r13d
+_POP = bytes.fromhex(
+    "4889ec"  # mov rsp, rbp
+    "415f415e415d415c415b415a41594158"  # pop r15 .. r8
+    "5f5e5d5b5a5958"  # rdi rsi rbp rbx rdx rcx rax
+    "9d"  # popfq
+)
+_LEAVE = b"\xc2" + struct.pack(
+    "<H", BELOW - 8
+)  # ret: to the word at its stack's begin, and drop the rest
+
+
+FUNCTIONS = (
+    *("PyGILState_Ensure", "PyGILState_Release", "PyRun_SimpleString", "Py_AddPendingCall"),
+    "__errno_location",
+)
+"""Of libpython (or the program itself) and the C library."""
+
+
+def calling(functions: Mapping[str, int], at: int, text: bytes) -> bytes:
+    """Code for that address that has Python execute the text in this thread, as soon as it gets the GIL."""
+
+    def body(where: int) -> bytes:
+        return (
+            _call(functions["PyGILState_Ensure"])
+            + b"\x89\xc3"  # mov ebx, eax
+            + _into(_RDI, where)
+            + _call(functions["PyRun_SimpleString"])
+            + b"\x89\xdf"  # mov edi, ebx
+            + _call(functions["PyGILState_Release"])
+        )
+
+    return _whole(functions, at, text, body)
+
+
+def queueing(functions: Mapping[str, int], at: int, text: bytes) -> bytes:
+    """Code for that address that has Python execute the text once its main thread is between two steps.
+
+    It needs no GIL, and no state that makes sense: a thread that runs may be in the middle of an allocation.
+    """
+
+    def body(where: int) -> bytes:
+        return (
+            _into(_RDI, functions["PyRun_SimpleString"])
+            + _into(_RSI, where)
+            + _call(functions["Py_AddPendingCall"])
+        )
+
+    return _whole(functions, at, text, body)
+
+
+def _whole(
+    functions: Mapping[str, int], at: int, text: bytes, body: Callable[[int], bytes]
+) -> bytes:
+    def code(where: int) -> bytes:
+        return (
+            _PUSH
+            + _HEADER
+            + _SAVE
+            + _call(functions["__errno_location"])
+            + _KEEP_ERRNO
+            + body(where)
+            + _PUT_ERRNO
+            + _RESTORE
+            + _POP
+            + _LEAVE
+        )
+
+    return code(at + len(code(0))) + text + b"\0"
+
+
+_RAX, _RSI, _RDI = b"\x48\xb8", b"\x48\xbe", b"\x48\xbf"
+
+
+def _into(register: bytes, value: int) -> bytes:
+    return register + struct.pack("<Q", value)
+
+
+def _call(address: int) -> bytes:
+    return _into(_RAX, address) + b"\xff\xd0"  # call rax

@@ -1,0 +1,244 @@
+"""What runs inside a process that a debugger is to enter: a signal's handler, and one thread.
+
+Two ways lead here. `raydoctor.arm()`, called ahead (Ray's `worker_process_setup_hook`), leaves a handler of
+SIGURG and nothing else, for machines where nobody may use ptrace(2). And `raydoctor attach` has a process
+that nobody prepared execute this very file, which is why it needs no other part of raydoctor.
+
+The main thread, which may be anywhere when it gets here, does next to nothing: it takes a request (a
+file of the same user) and starts a thread. Only that thread imports debugpy: an import takes long, and
+may fork. (A whole import in the main thread under ptrace(2) broke 5 of 7 workers, Ray 2.60.0.)
+
+The handler stays as long as the debugger does: a thread that waits in C code (a lock, a socket) gives a
+debugger no chance to stop it, and a signal makes it run Python code for a moment.
+"""
+
+from __future__ import annotations
+
+import _thread
+import os
+import signal
+import sys
+import threading
+import time
+from contextlib import suppress
+from typing import Any
+
+SIGNAL = int(getattr(signal, "SIGURG", 0))
+"""Ignored where nobody handles it, and next to nobody does (signal(7))."""
+_PAUSE = 0.05
+"""Seconds until the import begins: whoever brought us here is gone by then."""
+
+_YIELD = 0.5
+"""Seconds that this thread lets the import go on when it is woken meanwhile."""
+
+_starting = _thread.allocate_lock()
+"""Held while debugpy is on its way."""
+_previous: Any = None
+"""The handler that was there before."""
+_has_failed = False
+
+
+def arm() -> None:
+    """Let `raydoctor attach` into this process later on, without ptrace(2) and gdb.
+
+    Pass it to Ray, as a function or by its name:
+
+        ray.init(runtime_env={"worker_process_setup_hook": "raydoctor.arm"})
+
+    It costs nothing until it is used: one handler of SIGURG, which only this user and root can send.
+    """
+    folder = folder_of(os.geteuid())
+    if not _handle():
+        _warn("raydoctor.arm: SIGURG cannot be handled here, this process is not armed")
+        return
+    try:
+        make(folder)
+        _forget_the_dead(folder)
+        write(path_of("armed", os.getpid(), folder), {})
+    except OSError as error:
+        signal.signal(SIGNAL, _previous)
+        _warn(f"raydoctor.arm: {error}: this process is not armed")
+
+
+def wake(number: int, frame: Any) -> None:
+    """Handle the signal. A debugger that wants this thread to stop has it stop in here."""
+    if _has_failed:
+        signal.signal(SIGNAL, _previous)
+    if _starting.locked() and _starting.acquire(timeout=_YIELD):
+        # Native code in this thread may hold the GIL, and looks for signals (`re`): now others get it.
+        _starting.release()
+    with suppress(OSError):
+        _take(path_of("request", os.getpid(), folder_of(os.geteuid())))
+
+
+# ------------------------------------------------------------------ the folder where both sides meet
+
+
+def folder_of(user: int) -> str:
+    """Where a user's processes and `raydoctor attach` leave each other files."""
+    # Not the folder of TMPDIR: a job may set that, and both sides have to name the same.
+    return f"/tmp/raydoctor-{user}"
+
+
+def make(folder: str, user: int | None = None) -> None:
+    """Create that folder if need be. Raises OSError where it is not that user's alone."""
+    owner = os.geteuid() if user is None else user
+    try:
+        os.mkdir(folder, 0o700)
+        if owner != os.geteuid():
+            os.chown(folder, owner, -1)
+    except FileExistsError:
+        pass
+    found = os.lstat(folder)
+    if found.st_uid != owner or found.st_mode & 0o170077 != 0o040000:
+        raise PermissionError(f"{folder} is not a folder of user {owner} alone")
+
+
+def path_of(what: str, pid: int, folder: str) -> str:
+    """The file `what` of a process: `request`, `answer`, `armed`. Of a pid and its start there is but one."""
+    with open(f"/proc/{pid}/stat", "rb") as stream:
+        start = stream.read().rpartition(b")")[2].split()[19].decode()
+    return os.path.join(folder, f"{what}-{pid}-{start}")
+
+
+def write(path: str, told: dict[str, Any], user: int | None = None) -> None:
+    """Write a file that only that user can read, at once as a whole."""
+    import json
+
+    fresh = f"{path}.{os.getpid()}.new"
+    # O_EXCL follows no link: we may be root in a folder of somebody else.
+    file = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    try:
+        os.write(file, json.dumps(told).encode())
+        if user is not None and user != os.geteuid():
+            os.fchown(file, user, -1)
+    finally:
+        os.close(file)
+    os.rename(fresh, path)
+
+
+def _forget_the_dead(folder: str) -> None:
+    for name in os.listdir(folder)[:1000]:
+        pid = name.split("-")[1] if name.count("-") == 2 else ""
+        if pid.isdigit() and not os.path.exists(f"/proc/{pid}"):
+            with suppress(OSError):  # another worker did
+                os.unlink(os.path.join(folder, name))
+
+
+# ------------------------------------------------------------------ in the main thread
+
+
+def _handle() -> bool:
+    """Take the signal, unless somebody else has."""
+    global _previous  # noqa: PLW0603 - a signal's handler is the process's, and so is what it replaced
+    if not SIGNAL or threading.current_thread() is not threading.main_thread():
+        return False
+    before = signal.getsignal(SIGNAL)
+    if before not in (signal.SIG_DFL, signal.SIG_IGN):
+        return getattr(before, "__name__", "") == "wake"  # ours, of an earlier call
+    _previous = before
+    signal.signal(SIGNAL, wake)
+    return True
+
+
+def _take(path: str) -> None:
+    """Take that request, if it is there; whoever made it takes it back by deleting it."""
+    try:
+        os.rename(path, path + ".taken")
+    except OSError:
+        return
+    # Not Thread.start(): this thread may hold the lock that it needs.
+    _thread.start_new_thread(_in_a_thread_of_its_own, (path,))
+
+
+def attached(path: str) -> None:
+    """What `raydoctor attach` has a process execute: nothing if the request is gone by now."""
+    if os.path.exists(path):
+        _handle()
+        _take(path)
+
+
+# ------------------------------------------------------------------ in a thread
+
+
+def _in_a_thread_of_its_own(path: str) -> None:
+    # Whoever asks in a thread that `threading` did not start who it is adds an entry that stays for ever.
+    threading.Thread(target=_listen, args=(path,), daemon=True, name="raydoctor-attach").start()
+
+
+def _listen(path: str) -> None:
+    """Listen as the request says, and tell where."""
+    import json
+
+    answer: dict[str, Any] = {}
+    with open(path + ".taken", encoding="utf-8") as stream:
+        request = json.load(stream)
+    os.unlink(path + ".taken")
+    if time.time() > request["until"]:  # whoever asked was killed
+        _give_back()
+        return
+    time.sleep(_PAUSE)
+    with _starting:
+        try:
+            answer = _started(request)
+        except BaseException as error:  # the process must not end of it, whatever it is
+            answer = {"problem": f"{type(error).__name__}: {error}"[:500]}
+            _give_back()
+    write(request["answer"], answer)
+
+
+def _started(request: dict[str, Any]) -> dict[str, Any]:
+    # It warns on stderr of modules that are frozen into Python: users would see that in the driver's log.
+    quiet = "PYDEVD_DISABLE_FILE_VALIDATION"
+    was_set = quiet in os.environ
+    os.environ.setdefault(quiet, "1")
+    try:
+        debugpy = _debugpy(request["debugpy"])
+        port = request["port"] or _free_port(request["host"])
+        debugpy.listen((request["host"], port), in_process_debug_adapter=True)
+    finally:
+        if not was_set:
+            os.environ.pop(quiet, None)
+    return {"host": request["host"], "port": port, "debugpy": debugpy.__version__}
+
+
+def _debugpy(folder: str) -> Any:
+    """This process's own debugpy, else the one of that folder, which has nothing else in it."""
+    try:
+        import debugpy
+    except ImportError:
+        if not folder:
+            raise
+        sys.path.insert(0, folder)
+        try:
+            import debugpy
+        finally:
+            sys.path.remove(folder)
+    return debugpy
+
+
+def _free_port(host: str) -> int:
+    """A port that nobody has: most versions of debugpy do not tell which one they were given."""
+    import socket
+
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
+
+
+def _give_back() -> None:
+    """Have the main thread put the handler back that was there; one that was armed ahead stays."""
+    global _has_failed  # noqa: PLW0603 - as above
+    if __name__ == "raydoctor_attached" and _previous is not None:
+        _has_failed = True
+        signal.pthread_kill(threading.main_thread().ident or 0, SIGNAL)
+
+
+def _warn(words: str) -> None:
+    import warnings
+
+    warnings.warn(words, RuntimeWarning, stacklevel=3)
+
+
+if __name__ == "raydoctor_attached":
+    attached(globals()["REQUEST"])

@@ -1,0 +1,362 @@
+"""A debugger (debugpy) inside a process that runs, a worker or a driver; nobody has to have prepared it.
+
+The ways, in this order, each only where the one before cannot be had:
+
+1. It listens already: somebody attached before, or Ray's own `breakpoint()` waits in it.
+2. It is armed (`raydoctor.arm()`): a signal is enough.
+3. Its main thread is sent through a few lines (`_inject.py`) that leave a signal's handler and start a
+   thread; that thread imports debugpy and listens.
+4. gdb sends it through the same lines, where our own code and hypno cannot.
+
+The thread of the process that is sent stands still for less than a millisecond each time. What did not lead
+to a debugger leaves nothing behind, and that is verified: `Undone` says what is left where something is.
+Ray declares a worker dead that is stopped for seven minutes (2.60.0); nothing here holds one for a second.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import signal
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+from raydoctor.act import _gil, _inject, arm, holdings
+from raydoctor.act._gil import Look
+from raydoctor.act._meeting import Meeting, meeting, read
+from raydoctor.act._obstacles import Obstacle, handles, is_armed, obstacle, status
+from raydoctor.act.audit import Audit
+from raydoctor.act.process import Identity, identity_of
+from raydoctor.collect import proc
+from raydoctor.errors import RaydoctorError
+
+__all__ = [
+    "Attached",
+    "Listening",
+    "NotAttachedError",
+    "Obstacle",
+    "Wanted",
+    "attach",
+    "listening",
+    "obstacle",
+    "release",
+    "respond",
+    "wake",
+]
+LOOPBACK = "127.0.0.1"
+GRACE = 10.0
+"""Seconds until it listens: half of one on an idle machine; debugpy is imported by a process that works."""
+_PULSE = 0.25
+"""Seconds between two signals to a thread in native code that looks for signals now and then (`re`)."""
+_NEXT_STEP = 0.6
+"""Seconds in which a thread that runs Python code gets between two steps, on a busy machine too."""
+_SETTLES = 1.0
+_SAME_START = 0.02
+"""Seconds: start times are rounded on their way through JSON."""
+_TGKILL = {"x86_64": 234, "aarch64": 131}
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The process that is meant."""
+
+    pid: int
+    started_at: float = 0.0
+    """With the pid its identity; 0: whoever has the pid now."""
+    worker_id: str = ""
+    node: str = ""
+    debugger_port: int = 0
+    """Of Ray's own debugger, as the worker's row has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """Where a debugger can connect to."""
+
+    pid: int
+    host: str
+    port: int
+    method: str
+    """`listening`, `ray-breakpoint`, `armed`, `injected`, `gdb`."""
+    notes: tuple[str, ...] = ()
+    """What whoever debugs should know."""
+
+
+class Listening(NamedTuple):
+    """A debugger's server that is in a process already."""
+
+    host: str
+    port: int
+    method: str
+    """`listening` or `ray-breakpoint`."""
+    wakes: bool
+    """Whether its main thread can be woken for a debugger's pause."""
+
+
+class NotAttachedError(RaydoctorError):
+    """It could not be entered; `why` is a word of `Obstacle.what`, `gil` or `late`."""
+
+    def __init__(self, why: str, message: str, hint: str = "") -> None:
+        super().__init__(message, hint)
+        self.why = why
+
+
+def attach(  # noqa: PLR0913 - one more than usual, each with a default that is safe
+    target: Wanted,
+    *,
+    port: int | None = None,
+    host: str = LOOPBACK,
+    grace: float = GRACE,
+    tell: Tell = lambda doing: None,
+    audit: Audit | None = None,
+) -> Attached:
+    """Have that process listen for a debugger, and return once it does.
+
+    Raises NotAttachedError where it cannot be; it is as it was then, or the message says what is left.
+    """
+    identity = _identified(target)
+    if there := listening(target.pid, target.debugger_port):
+        return Attached(target.pid, there.host, there.port, there.method, _notes(there, port, host))
+    is_prepared = is_armed(target.pid)
+    for each in obstacle(target.pid):
+        if not (is_prepared and each.only_injection):
+            raise NotAttachedError(each.what, each.why, each.fix)
+    entry = _Entry(identity, meeting(target.pid), grace, tell, audit or Audit("attach"))
+    try:
+        entry.meeting.ask(host, port or 0, grace + _SETTLES)
+        method = entry.by_signal() if is_prepared else entry.by_injection()
+        return entry.finished(method)
+    except OSError as error:
+        raise NotAttachedError(
+            "system", f"pid {target.pid} cannot be asked: {error.strerror or error}"
+        ) from error
+    finally:
+        entry.meeting.withdraw()
+
+
+def listening(pid: int, debugger_port: int = 0) -> Listening | None:
+    """Whether a debugger can connect to it as it is. `debugger_port` is what Ray says of its own."""
+    if not proc.LINUX:
+        return None
+    mine = holdings.ports([pid]).get(pid, ())
+    with suppress(OSError, IndexError, ValueError):
+        place = meeting(pid)
+        told = read(place.answer, place.user)
+        port = int(told.get("port", 0))
+        if port and (port in mine or (not mine and _is_open(port))):
+            return Listening(str(told["host"]), port, "listening", handles(pid))
+    if debugger_port and debugger_port in mine:
+        return Listening(
+            _host_of(pid, debugger_port), debugger_port, "ray-breakpoint", handles(pid)
+        )
+    return None
+
+
+def wake(pid: int) -> bool:
+    """Have its main thread run Python code for a moment, for a debugger's pause; whether it was told to.
+
+    A process that does not handle the signal ignores it (signal(7)), so that it harms nobody.
+    """
+    if not handles(pid):
+        return False
+    # To the main thread by its number: right after a debugger's hold, another may get what is for all.
+    libc = ctypes.CDLL(None, use_errno=True)
+    if hasattr(libc, "tgkill"):  # glibc >= 2.30
+        return bool(libc.tgkill(pid, pid, arm.SIGNAL) == 0)
+    return bool(libc.syscall(_TGKILL[platform.machine()], pid, pid, arm.SIGNAL) == 0)
+
+
+def release(pid: int) -> None:
+    """Forget a process that has ended: remove the files that were left for it."""
+    if os.path.exists(f"/proc/{pid}"):
+        return
+    with suppress(OSError):
+        folder = arm.folder_of(os.geteuid())
+        for name in os.listdir(folder):
+            if name.split("-")[1:2] == [str(pid)]:
+                os.unlink(os.path.join(folder, name))
+
+
+def respond(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """On the node of the process (`collect/there.py`): attach, and tell what came of it, as JSON."""
+    try:
+        made = attach(
+            Wanted(**asked["target"]),
+            port=asked.get("port"),
+            host=asked.get("host", LOOPBACK),
+            grace=asked.get("grace", GRACE),
+        )
+    except NotAttachedError as error:
+        return {"why": error.why, "message": error.message, "hint": error.hint}
+    return {"attached": {**asdict(made), "notes": list(made.notes)}}
+
+
+# ------------------------------------------------------------------ one entry
+
+
+@dataclass(slots=True)
+class _Entry:
+    """One attempt to enter one process."""
+
+    identity: Identity
+    meeting: Meeting
+    grace: float
+    tell: Tell
+    audit: Audit
+    pulses: bool = False
+    """Whether its main thread holds the GIL: a signal has it let the import go on (`arm.wake`)."""
+
+    def by_signal(self) -> str:
+        """The way of an armed process."""
+        self.tell("asking the process, which is armed")
+        self.pulses = _gil.look(self.identity.pid).main_holds_gil
+        wake(self.identity.pid)
+        self._write("signal", signal.Signals(arm.SIGNAL).name)
+        return "armed"
+
+    def by_injection(self) -> str:
+        """The way of a process that nobody prepared."""
+        pid = self.identity.pid
+        look = _gil.look(pid)
+        if look.is_stuck:
+            raise NotAttachedError("gil", f"pid {pid} cannot be entered: {look.says}", _STACK)
+        self.tell("sending its main thread through a few lines")
+        self.pulses = look.main_holds_gil
+        made = self._inject(now=False, look=look)
+        if made.did == "queued" and not self._is_taken(_NEXT_STEP):
+            # Nothing but the end of a native call brings it to a next step.
+            look = _gil.look(pid)
+            self.pulses = look.main_holds_gil
+            self._inject(now=True, look=look)
+        elif not made.did:
+            raise NotAttachedError(
+                "ptrace", f"pid {pid} could not be entered: {made.problem}", _STACK
+            )
+        return "injected"
+
+    def finished(self, method: str) -> Attached:
+        """Wait until it listens."""
+        self.tell("waiting until debugpy listens in it")
+        deadline = time.monotonic() + self.grace
+        told: dict[str, Any] = {}
+        while not told and time.monotonic() < deadline:
+            if self.pulses:
+                wake(self.identity.pid)
+            told = self.meeting.answered(min(_PULSE, deadline - time.monotonic()))
+            if status(self.identity.pid).get("State", "Z")[0] in "ZX":
+                raise NotAttachedError("gone", f"pid {self.identity.pid} has ended meanwhile")
+        if "port" in told:
+            found = Listening(
+                str(told["host"]), int(told["port"]), method, handles(self.identity.pid)
+            )
+            return Attached(self.identity.pid, found.host, found.port, method, _notes(found))
+        raise self._failure(str(told.get("problem", "")))
+
+    def _failure(self, problem: str) -> NotAttachedError:
+        was_not_taken = self.meeting.withdraw()
+        left = self._left()
+        if problem:
+            return NotAttachedError(
+                "debugpy",
+                f"debugpy does not start in pid {self.identity.pid}: {problem}.{left}",
+                _DEBUGPY,
+            )
+        if was_not_taken:
+            says = _gil.look(self.identity.pid).says or "its main thread runs no Python code"
+            return NotAttachedError(
+                "gil",
+                f"pid {self.identity.pid} did not come to it within {self.grace:g} s: {says}",
+                _STACK,
+            )
+        return NotAttachedError(
+            "late",
+            f"debugpy is still on its way in pid {self.identity.pid} after {self.grace:g} s.{left}",
+            "Attach again in a moment: it finds what was begun. Or give it more --grace.",
+        )
+
+    def _left(self) -> str:
+        """What is left of us in the process, as far as that can be seen; verified, not supposed."""
+        deadline = time.monotonic() + _SETTLES
+        while handles(self.identity.pid) and not is_armed(self.identity.pid):
+            if time.monotonic() > deadline:
+                return " A handler of SIGURG, which does nothing, is left in it."
+            time.sleep(0.05)
+        return ""
+
+    def _inject(self, *, now: bool, look: Look) -> _inject.Injection:
+        pid = self.identity.pid
+        start = self.meeting.request.rpartition("-")[2]
+        text = self.meeting.text()
+        made = _inject.inject(pid, start, text, now=now, holds_gil=look.main_holds_gil)
+        self._write("inject", made.did or made.problem)
+        held = status(pid)
+        if held.get("TracerPid", "0") != "0":  # our child has ended: nobody of ours holds it
+            self.tell(f"pid {pid} is held by pid {held['TracerPid']}, which is none of ours")
+        return made
+
+    def _is_taken(self, seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        while not self.meeting.is_taken:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.02)
+        return True
+
+    def _write(self, what: str, result: str) -> None:
+        pid, started_at = self.identity
+        self.audit.write(what, pid=pid, started_at=started_at, result=result)
+
+
+_STACK = "Its stack can be had all the same: raydoctor stack --native PID"
+_DEBUGPY = "Install debugpy for that Python, or in the job's runtime_env: {'pip': ['debugpy']}"
+
+
+def _identified(target: Wanted) -> Identity:
+    found = identity_of(target.pid)
+    if found is None:
+        raise NotAttachedError("gone", f"pid {target.pid} has ended")
+    if target.started_at and abs(found.started_at - target.started_at) > _SAME_START:
+        raise NotAttachedError("gone", f"pid {target.pid} is another process's by now")
+    return found
+
+
+def _notes(there: Listening, port: int | None = None, host: str = LOOPBACK) -> tuple[str, ...]:
+    notes = []
+    if port and port != there.port:
+        notes.append(f"It listens on {there.port} already, and cannot on {port} as well.")
+    if host not in (LOOPBACK, there.host):
+        notes.append(f"It listens on {there.host} already, and cannot on {host} as well.")
+    if there.method == "ray-breakpoint" and there.host != LOOPBACK:
+        notes.append(
+            f"Ray has bound {there.host}:{there.port} without a password: whoever reaches it can run code."
+        )
+    elif there.host not in (LOOPBACK, "::1"):
+        notes.append(
+            f"Whoever reaches {there.host}:{there.port} can run code in it: there is no password."
+        )
+    if not there.wakes:
+        notes.append(
+            "A thread that waits in native code cannot be paused: it does not handle SIGURG."
+        )
+    return tuple(notes)
+
+
+def _is_open(port: int) -> bool:
+    """Whether anybody listens there: where the sockets of the process itself may not be read."""
+    return any(s.port == port and s.state == "0A" for s in holdings._sockets(os.getpid()))
+
+
+def _host_of(pid: int, port: int) -> str:
+    """The address that it bound."""
+    import socket
+
+    for each in holdings._sockets(pid):
+        if each.port == port and each.state == "0A" and len(each.local) == 13:
+            return socket.inet_ntoa(bytes.fromhex(each.local[:8])[::-1])
+    return LOOPBACK

@@ -1,0 +1,113 @@
+"""One thread of another process, under ptrace(2): stopped, read, written, let go.
+
+It is seized, not attached to: it gets no signal of ours, and if we end, the system lets it go on by itself.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import struct
+import time
+from typing import NamedTuple
+
+_SEIZE, _INTERRUPT = 0x4206, 0x4207
+_POKE, _CONT, _GETREGS, _SETREGS, _DETACH = 5, 7, 12, 13, 17
+_WALL = 0x40000000
+
+
+class Registers(NamedTuple):
+    """`struct user_regs_struct` of x86-64 (sys/user.h)."""
+
+    r15: int
+    r14: int
+    r13: int
+    r12: int
+    rbp: int
+    rbx: int
+    r11: int
+    r10: int
+    r9: int
+    r8: int
+    rax: int
+    rcx: int
+    rdx: int
+    rsi: int
+    rdi: int
+    orig_rax: int
+    """The number of the system call that it is in; negative where it is in none."""
+    rip: int
+    cs: int
+    eflags: int
+    rsp: int
+    ss: int
+    fs_base: int
+    gs_base: int
+    ds: int
+    es: int
+    fs: int
+    gs: int
+
+
+_LAYOUT = struct.Struct("<27q")
+
+
+class Tracee:
+    """A thread that we trace."""
+
+    def __init__(self, tid: int) -> None:
+        self.tid = tid
+        libc = ctypes.CDLL(None, use_errno=True)
+        self._ptrace = libc.ptrace
+        self._ptrace.restype = ctypes.c_long
+        self._ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+        self._trace(_SEIZE)
+
+    def stop(self, seconds: float) -> None:
+        """Make it stand still. Raises TimeoutError where it does not: one that waits for a disk."""
+        self._trace(_INTERRUPT)
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            pid, status = os.waitpid(self.tid, _WALL | os.WNOHANG)
+            if not pid:
+                time.sleep(0.0002)
+            elif not os.WIFSTOPPED(status):
+                raise ProcessLookupError(errno.ESRCH, "it has ended")
+            elif status >> 16:
+                return
+            else:  # it was about to be given a signal: that is its own affair, and goes first
+                self.go_on(os.WSTOPSIG(status))
+        raise TimeoutError(errno.ETIMEDOUT, "its main thread does not stop")
+
+    def go_on(self, number: int = 0) -> None:
+        """Until its next stop; with that signal."""
+        self._trace(_CONT, data=number)
+
+    def let_go(self) -> None:
+        """Trace it no more."""
+        self._trace(_DETACH)
+
+    @property
+    def registers(self) -> Registers:
+        """Of a thread that stands still."""
+        room = ctypes.create_string_buffer(_LAYOUT.size)
+        self._trace(_GETREGS, data=ctypes.addressof(room))
+        return Registers(*_LAYOUT.unpack(room.raw))
+
+    @registers.setter
+    def registers(self, wanted: Registers) -> None:
+        room = ctypes.create_string_buffer(_LAYOUT.pack(*wanted), _LAYOUT.size)
+        self._trace(_SETREGS, data=ctypes.addressof(room))
+
+    def write(self, address: int, data: bytes) -> None:
+        """Into its memory, also where it may not write itself; in words of 8 bytes."""
+        padded = data + b"\0" * (-len(data) % 8)
+        for at in range(0, len(padded), 8):
+            (word,) = struct.unpack_from("<Q", padded, at)
+            self._trace(_POKE, address + at, word)
+
+    def _trace(self, request: int, address: int = 0, data: int = 0) -> None:
+        if self._ptrace(request, self.tid, address, data) < 0:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code))
