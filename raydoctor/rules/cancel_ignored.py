@@ -2,7 +2,7 @@
 
 ## What you see
 `ray.cancel(ref)` returns at once, as always; `ray.get(ref)` still waits, the worker still holds its CPU. In the
-worker's core log: `Cancelling a running task`, and no end behind it.
+worker's core log: `Cancelling a running task` or `Cancel an actor task`, and no end behind it.
 
 ## Why
 Without `force=True` Ray raises `KeyboardInterrupt` in the worker's main thread. It is noticed only between
@@ -15,10 +15,11 @@ swallows it. Actor methods that are no coroutines are not interrupted at all.
 - `py-spy dump --pid PID` on its node: where it stands.
 
 ## Fix
-`ray.cancel(ref, force=True)` for a plain task: its worker is killed, whatever it does, and
-a cancelled task is not tried again. In the task: catch `Exception`, not
-`BaseException`; wait in small steps; ask `ray.get_runtime_context().is_canceled()` in loops (2.54 has it,
-2.50 does not).
+`raydoctor cancel TASK_ID` while it still runs: a real interrupt, which also ends a sleep or a lock, then its
+worker if need be, and never a retry. `ray.cancel(ref, force=True)` kills the worker at once. A method that is a
+coroutine or runs in one of several threads ends only with its actor and that one's state:
+`raydoctor cancel TASK_ID --kill-actor`. In the task: catch `Exception`, not `BaseException`; wait in small steps;
+ask `ray.get_runtime_context().is_canceled()` in loops (2.54 has it, 2.50 does not).
 
 ## Not this when
 The task ended a little later: native calls end when they end. `TaskCancelledError` says that it worked.
@@ -36,6 +37,7 @@ from raydoctor.rules import _evidence as evidence
 from raydoctor.signals import RAY_EXCEPTION
 
 _T = "c8ef45ccd0112571ffffffffffffffffffffffff01000000"
+_M = "80e22aed7718a1257d9363d83b7976ea253c4c2601000000"
 _W = "a" * 56
 
 CANCELLING = Signal(
@@ -44,6 +46,12 @@ CANCELLING = Signal(
     f"Cancelling a running task task_id={_T}",
 )  # fmt: skip
 """The executor's record: `with id: <task>` in 2.9.3, `task_id=<task>` from 2.40 on."""
+CANCELLING_METHOD = Signal(
+    "task.cancel_running", "Cancel an actor task",
+    r"^Cancel an actor task (?:task_id=)?(?P<task>[0-9a-f]{48})", ("core-worker",),
+    f"Cancel an actor task task_id={_M} actor_id={_M[16:]}",
+)  # fmt: skip
+"""Of an actor's method: `<task> for an actor <actor>` in 2.9.3, `task_id=<task> actor_id=<actor>` in 2.60."""
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/tasks.html#cancelling-tasks"
 _ERROR = "ray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n"
@@ -57,6 +65,12 @@ def _table(at: str, active: int) -> str:
     )
 
 
+_CANCEL_METHOD = f"[2026-11-21 10:43:02,073 I 401 421] core_worker.cc:4488: Cancel an actor task task_id={_M} actor_id={_M[16:]}\n"
+_COROUTINES = "[2026-11-21 10:42:40,100 I 401 401] core_worker.cc:3310: Setting actor as asyncio with max_concurrency=1000\n"
+_CREATED = (
+    f"[2026-11-21 10:42:40,101 I 401 401] task_receiver.cc:150: Actor creation task finished, task_id: {_T}, "
+    f"actor_id: {_M[16:]}, actor_repr_name: \n"
+)
 _CANCEL = f"[2026-11-21 10:43:02,073 I 401 421] core_worker.cc:4523: {CANCELLING.sample}\n"
 
 
@@ -74,13 +88,25 @@ def _files(core: str) -> dict[str, str]:
     tier="cause",
     severity="error",
     rank=73,
-    looks_for=(CANCELLING, RAY_EXCEPTION),
+    looks_for=(CANCELLING, CANCELLING_METHOD, RAY_EXCEPTION),
     examples=(
         Example(
             "a minute later the task is still there",
             _files(_table("10:42:54", 1) + _CANCEL + _table("10:43:54", 1)),
             roots=("cancel-ignored",),
-            says=("poll (pid 401) was cancelled", "at least 52 s", "force=True"),
+            says=("poll (pid 401) was cancelled", "at least 52 s", "force=True", f"raydoctor cancel {_T}"),
+        ),
+        Example(
+            "a coroutine that goes on: only the end of its actor ends it",
+            _files(_COROUTINES + _CREATED + _table("10:42:54", 1) + _CANCEL_METHOD + _table("10:43:54", 1)),
+            roots=("cancel-ignored",),
+            says=("ray.kill(actor)", f"raydoctor cancel {_M} --kill-actor"),
+        ),
+        Example(
+            "a method of a plain actor: an interrupt ends it, and the actor lives on",
+            _files(_CREATED + _table("10:42:54", 1) + _CANCEL_METHOD + _table("10:43:54", 1)),
+            roots=("cancel-ignored",),
+            says=("ends only coroutines", f"raydoctor cancel {_M}      # poll lives on"),
         ),
         Example(
             "the task ended, as it should",
@@ -125,8 +151,8 @@ def _finding(case: Case, ignored: list[tuple[Event, calls.Worker]]) -> Finding:
         links.append(Link(cancel, f"ray.cancel reached {worker.label} while it ran"))
         links.append(Link(worker.event, f"{worker.label} still served that call later"))
     return Finding(
-        f"{labels} {'were' if many else 'was'} cancelled while running and went on for at least {lasted:.0f} s: the "
-        f"KeyboardInterrupt that ray.cancel raises was caught or never noticed",
+        f"{labels} {'were' if many else 'was'} cancelled while running and went on for at least {lasted:.0f} s: "
+        f"{_reason(ignored)}",
         tuple(links),
         explains=(
             *(Entity("task", cancel["task"]) for cancel, _ in ignored),
@@ -135,9 +161,15 @@ def _finding(case: Case, ignored: list[tuple[Event, calls.Worker]]) -> Finding:
         subjects=tuple(w.subject for _, w in ignored[:10]),
         count=len(ignored),
         severity="error" if case.of("driver.exception") else "warning",
-        remedies=_remedies(ignored[0][1]),
+        remedies=_remedies([(cancel["task"], worker) for cancel, worker in ignored]),
         covers=tuple(cancel for cancel, _ in ignored),
     )  # fmt: skip
+
+
+def _reason(ignored: list[tuple[Event, calls.Worker]]) -> str:
+    if all(worker.actor for _, worker in ignored):
+        return "of an actor's methods ray.cancel ends only coroutines, where they await"
+    return "the KeyboardInterrupt that ray.cancel raises was caught or never noticed"
 
 
 def _all_cancelled(case: Case, ignored: list[tuple[Event, calls.Worker]]) -> bool:
@@ -145,25 +177,54 @@ def _all_cancelled(case: Case, ignored: list[tuple[Event, calls.Worker]]) -> boo
     return {w.id for w in calls.busy(case)} <= {w.id for _, w in ignored}
 
 
-def _remedies(worker: calls.Worker) -> tuple[Remedy, ...]:
-    if worker.actor:
-        return (
-            Remedy(
-                f"Make methods of {worker.name} that are cancelled coroutines, or end the actor",
-                ("async def method(self): ...      # await is where a cancel takes effect", "ray.kill(actor)"),
-                risk="disruptive",
-                doc="https://docs.ray.io/en/latest/ray-core/actors.html#cancelling-actor-tasks",
-            ),
-        )  # fmt: skip
+def _remedies(ignored: list[tuple[str, calls.Worker]]) -> tuple[Remedy, ...]:
+    methods = [(task, worker) for task, worker in ignored if worker.actor]
+    plain = [(task, worker) for task, worker in ignored if not worker.actor]
+    return (*(_for_tasks(plain) if plain else ()), *(_for_methods(methods) if methods else ()))
+
+
+_SHOWN = 3
+
+
+def _names(ignored: list[tuple[str, calls.Worker]]) -> str:
+    return evidence.join_names(dict.fromkeys(worker.name for _, worker in ignored))
+
+
+def _for_methods(ignored: list[tuple[str, calls.Worker]]) -> tuple[Remedy, ...]:
+    lines = [
+        f"raydoctor cancel {task} --kill-actor      # {worker.name} is lost with its state"
+        if worker.is_async
+        else f"raydoctor cancel {task}      # {worker.name} lives on; if it has several threads: --kill-actor"
+        for task, worker in ignored[:_SHOWN]
+    ]
     return (
         Remedy(
-            f"Cancel {worker.name} with force: its worker is killed, whatever it does",
-            ("ray.cancel(ref, force=True)", f"kill -9 {worker.pid}      # on its node, if even that has no effect"),
+            f"End what {_names(ignored)} still does, with the actor only where nothing else can",
+            (*lines, "ray.kill(actor)      # from your code: always with its state"),
+            risk="disruptive",
+        ),
+        Remedy(
+            f"Make methods of {_names(ignored)} that are cancelled coroutines",
+            ("async def method(self): ...      # await is where a cancel takes effect",),
+            doc="https://docs.ray.io/en/latest/ray-core/actors.html#cancelling-actor-tasks",
+        ),
+    )  # fmt: skip
+
+
+def _for_tasks(ignored: list[tuple[str, calls.Worker]]) -> tuple[Remedy, ...]:
+    names = _names(ignored)
+    return (
+        Remedy(
+            f"End {names} all the same: by an interrupt, else with its worker, and never by a retry",
+            (
+                *(f"raydoctor cancel {task}      # {worker.name}" for task, worker in ignored[:_SHOWN]),
+                "ray.cancel(ref, force=True)      # from your code: its worker is killed at once",
+            ),
             risk="disruptive",
             doc=_DOC,
         ),
         Remedy(
-            f"Let {worker.name} notice it: catch less, wait in small steps",
+            f"Let {names} notice it: catch less, wait in small steps",
             (
                 "except Exception:                 # not BaseException, not a bare except",
                 "for _ in range(600): time.sleep(1)   # instead of time.sleep(600); and a timeout for every socket and lock",
@@ -171,7 +232,7 @@ def _remedies(worker: calls.Worker) -> tuple[Remedy, ...]:
             doc=_DOC,
         ),
         Remedy(
-            f"Or ask in {worker.name}'s own loop",
+            f"Or ask in loops of {names}",
             ("if ray.get_runtime_context().is_canceled(): return",),
             since=_IS_CANCELED,
             doc=_DOC,
