@@ -1,0 +1,313 @@
+"""`raydoctor attach`: a debugger in a worker that runs, or a look inside without one."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from raydoctor.cli import _options as options
+
+if TYPE_CHECKING:
+    from raydoctor.act._attach_target import Found
+    from raydoctor.collect.cluster import Cluster
+    from raydoctor.render.attach import Made
+
+NOT_DONE = 1
+SEVERAL = 2
+_LOOPBACK = "127.0.0.1"
+_NEAR = ("127.0.0.1", "::1", "localhost")
+
+_HELP = """Attach a debugger to a task, an actor or a driver that runs, without a change to its code.
+
+WHAT is a task's id, its first digits or its name; an actor's id, class or name; or
+a pid. Without it: what waits at a breakpoint of Ray's own debugger.
+
+Its process listens on loopback from then on, for VS Code, PyCharm or any other DAP
+client; it is not halted, and a second call finds it listening. On another node of
+the cluster all of this is done there, by a small task.
+
+\b
+Without an IDE:
+  --stack, --locals, --eval   read, and halt nothing; also coroutines that wait
+  --exec                      runs a statement in the thread, halted meanwhile
+Each ends with the debugger detached and the process running on.
+
+\b
+Examples:
+  raydoctor attach resample --vscode
+  raydoctor attach c8ef45cc --stack --locals
+  raydoctor attach Trainer --eval 'self.step' --frame train
+  raydoctor attach resample --exec 'stop = True'
+
+\b
+Exit code:
+  0  done
+  1  not done: the reason is told, and the stack where it can be seen
+  2  could not run; nothing, or several, are called so
+"""
+
+
+@click.command(
+    "attach", help=_HELP, short_help="A debugger in a task that runs.", **options.SETTINGS
+)
+@click.argument("what", metavar="[WHAT]", required=False)
+@click.option("--stack", is_flag=True, help="Show all its threads and coroutines.")
+@click.option(
+    "--locals",
+    "variables",
+    is_flag=False,
+    flag_value="",
+    metavar="[FRAME]",
+    help="Show the variables of a frame: a number, a function, or the innermost of yours.",
+)
+@click.option("--eval", "evaluate", metavar="EXPR", default="", help="Evaluate it in the frame.")
+@click.option(
+    "--exec", "execute", metavar="STATEMENT", default="", help="Run it in the frame; asks first."
+)
+@click.option("--frame", metavar="FRAME", default="", help="The frame that is meant.")
+@click.option(
+    "--thread", metavar="NAME", default="", help="The thread that is meant, by name or kernel's id."
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0.1, 600),
+    default=10.0,
+    show_default=True,
+    help="For what is evaluated or run.",
+)
+@click.option("--port", type=click.IntRange(1, 65535), help="Listen there, not on any free port.")
+@click.option(
+    "--listen", metavar="HOST", default=_LOOPBACK, help="Listen on another address than loopback."
+)
+@click.option("--vscode", is_flag=True, help="Write the entry into .vscode/launch.json.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option(
+    "--address",
+    metavar="ADDRESS",
+    help="The cluster, if several run here: auto, or its GCS's host:port.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@options.verbose_option
+def command(
+    *, what: str | None, address: str | None, as_json: bool, verbose: bool, **wishes: Any
+) -> int:
+    """Attach to a process."""
+    del verbose
+    is_pid = what is not None and what.isdecimal()
+    cluster = _cluster_of(int(what or 0)) if is_pid and not address else _cluster(address)
+    if what is None:
+        return _tell_waiting(cluster, as_json)
+    found = _found(cluster, what)
+    if len(found) > 1:
+        return _tell_several(found, what, as_json)
+    return _Call(cluster, found[0], wishes, as_json).run()
+
+
+def _cluster(address: str | None) -> Cluster:
+    from raydoctor.cli._progress import patience
+    from raydoctor.collect import live
+
+    with patience("looking for the cluster"):
+        cluster, notes = live.find(address)
+    for each in notes:
+        options.note(each)
+    return cluster
+
+
+def _cluster_of(pid: int) -> Cluster | None:
+    """The cluster whose logs a process writes; None where it is none of Ray's."""
+    from raydoctor.collect import discover, live, proc
+
+    files = list(proc.files(pid).values())
+    for each in discover.clusters():
+        if each.gcs_address and any(path.startswith(each.session_dir + "/") for path in files):
+            return live.find(each.gcs_address)[0]
+    return None
+
+
+def _found(cluster: Cluster | None, what: str) -> list[Found]:
+    from raydoctor.act._attach_target import find
+    from raydoctor.cli._progress import patience
+
+    with patience(f"looking for {what}"):
+        return find(cluster, what)
+
+
+def _tell_waiting(cluster: Cluster | None, as_json: bool) -> int:
+    from raydoctor.act._attach_target import paused
+    from raydoctor.render import attach as render
+    from raydoctor.render import terminal
+
+    if cluster is None or not cluster.gcs_address:
+        raise click.UsageError("no cluster runs here: name a process by its pid")
+    found = paused(cluster)
+    if as_json:
+        options.print_text(render.waiting_to_json(found))
+    else:
+        options.print_page(render.waiting(found, terminal.width_of(sys.stdout)))
+    return 0
+
+
+def _tell_several(found: list[Found], what: str, as_json: bool) -> int:
+    from raydoctor.render import attach as render
+
+    if as_json:
+        options.print_text(render.several_to_json(found, what))
+    else:
+        options.print_page(render.several(found, what))
+    return SEVERAL
+
+
+class _Call:
+    """One process, and what the user wants of it."""
+
+    def __init__(
+        self, cluster: Cluster | None, found: Found, wishes: dict[str, Any], as_json: bool
+    ) -> None:
+        from raydoctor.act._attach_target import is_here
+
+        self.cluster, self.found, self.wishes, self.as_json = cluster, found, wishes, as_json
+        self.is_here = is_here(cluster, found)
+
+    def run(self) -> int:
+        """Do it, and print what came of it."""
+        wishes = self.wishes
+        if wishes["listen"] not in _NEAR:
+            options.note(
+                f"whoever reaches {wishes['listen']} can run code in the process: "
+                "a debugger asks for no password"
+            )
+        if not wishes["yes"] and (wishes["execute"] or self._goes_on()):
+            self._ask()
+        made = self._made(self._inside())
+        self._print(made)
+        told = made.told
+        errors = [row for row in (told.get("seen") or {}).values() if isinstance(row, dict)]
+        bad = "failed" in told or any("error" in row for row in errors)
+        return NOT_DONE if bad else 0
+
+    def _inside(self) -> dict[str, Any]:
+        wishes = self.wishes
+        frame = wishes["frame"] or wishes["variables"] or ""
+        return {
+            "stack": wishes["stack"],
+            "variables": wishes["variables"] is not None,
+            "evaluate": wishes["evaluate"],
+            "execute": wishes["execute"],
+            "thread": wishes["thread"],
+            "frame": frame,
+            "seconds": wishes["seconds"],
+        }
+
+    def _goes_on(self) -> bool:
+        """Whether a look inside ends a wait at a breakpoint."""
+        wishes = self.wishes
+        looks = wishes["stack"] or wishes["variables"] is not None or wishes["evaluate"]
+        return bool(self.found.debugger and looks)
+
+    def _ask(self) -> None:
+        """Raises click.Abort where the answer is no, RaydoctorError where nobody can be asked."""
+        from raydoctor.errors import RaydoctorError
+        from raydoctor.render import attach as render
+        from raydoctor.render import terminal
+
+        if not sys.stdin.isatty():
+            raise RaydoctorError(
+                "nothing was done: nobody can be asked whether to do it",
+                "Add --yes to do it without a question.",
+            )
+        if self._goes_on():
+            click.confirm(
+                "It stands at a breakpoint, and goes on from there after this. Do it?",
+                abort=True,
+                err=True,
+            )
+            return
+        choice = {"choose": True, **{k: self._inside()[k] for k in ("thread", "frame", "seconds")}}
+        told = self._told(choice)
+        chosen = (told.get("seen") or {}).get("chosen") or {}
+        if "failed" in told or "error" in chosen:
+            raise RaydoctorError(told.get("failed") or chosen["error"], told.get("hint", ""))
+        page = render.intent(chosen, self.wishes["execute"], terminal.width_of(sys.stderr))
+        terminal.show(page, sys.stderr)
+        click.confirm("Run it?", abort=True, err=True)
+
+    def _made(self, inside: dict[str, Any]) -> Made:
+        from raydoctor.act import _launch
+        from raydoctor.render.attach import Made
+
+        told = self._told(inside)
+        found, attached = self.found, told.get("attached")
+        if not attached:
+            return Made(found, told, {})
+        is_near = attached["host"] in _NEAR
+        mappings = _launch.mappings_of(told.get("folder", ""), self.is_here)
+        name = found.name if found.what != "process" else f"pid {found.pid}"
+        launch = _launch.entry(name, attached["host"], attached["port"], mappings)
+        port = attached["port"]
+        tunnel = f"ssh -N -L {port}:127.0.0.1:{port} {found.ip}"
+        written = ""
+        if self.wishes["vscode"]:
+            path = Path(".vscode", "launch.json")
+            written = f"{_launch.write(path, launch)} ({launch['name']})"
+        return Made(
+            found,
+            told,
+            launch,
+            tunnel if is_near and not self.is_here else "",
+            written,
+        )
+
+    def _told(self, inside: dict[str, Any]) -> dict[str, Any]:
+        from raydoctor.act import debug_there
+        from raydoctor.cli._progress import Progress
+
+        found = self.found
+        request = {
+            "pid": found.pid,
+            "ip": found.ip,
+            "worker": found.worker,
+            "node": found.node,
+            "title": found.name,
+            "debugger": found.debugger,
+            "host": self.wishes["listen"],
+            "port": self.wishes["port"] or 0,
+            "wishes": inside,
+        }
+        with Progress(f"attaching to {found.name}") as progress:
+            told = (
+                debug_there.run(request, progress.say) if self.is_here else self._elsewhere(request)
+            )
+        if problem := told.get("audit_problem"):
+            options.note(f"the audit could not be written: {problem}")
+        return told
+
+    def _elsewhere(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The same on the process's node."""
+        from raydoctor.collect import there
+
+        assert self.cluster is not None
+        node, seconds = self.found.node, 30.0 + self.wishes["seconds"]
+        answers = there.ask(
+            self.cluster, {node: request}, "raydoctor.act.debug_there:respond", seconds
+        )
+        for answer in answers:
+            if answer.problem:
+                return {"failed": f"{self.found.ip}: {answer.problem}", "hint": answer.hint}
+            if isinstance(answer.told, dict):
+                return answer.told
+        return {"failed": f"{self.found.ip} did not answer"}
+
+    def _print(self, made: Made) -> None:
+        from raydoctor.render import attach as render
+        from raydoctor.render import terminal
+
+        if self.as_json:
+            options.print_text(render.to_json(made))
+            return
+        inside = self._inside()
+        only_inside = any(inside[k] for k in ("stack", "variables", "evaluate", "execute"))
+        options.print_page(render.render(made, terminal.width_of(sys.stdout), only_inside))

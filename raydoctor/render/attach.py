@@ -1,0 +1,329 @@
+"""A process that a debugger is attached to, how an IDE gets there, what was seen inside -> page or JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from raydoctor import __version__, _text
+from raydoctor.act._attach_target import Found
+from raydoctor.render.json import dumps
+from raydoctor.render.page import MAX_WIDTH, Page, columns, line, paragraph
+
+SCHEMA = "raydoctor/attach/1"
+Row = dict[str, Any]
+_KINDS = {"method": "actor method", "creation": "actor creation"}
+_LISTED = 20
+_FRAMES = 30
+_METHODS = {
+    "listening": "it listened already",
+    "armed": "armed ahead",
+    "injected": "injected",
+    "gdb": "by gdb",
+    "ray-breakpoint": "Ray's own debugger",
+}
+
+
+class Made(NamedTuple):
+    """What came of one call."""
+
+    found: Found
+    told: Row
+    """What `debug_there` answered."""
+    launch: Row
+    """The entry for VS Code; empty where nothing listens."""
+    tunnel: str = ""
+    """The command that brings the port here, where the process is on another node."""
+    written: str = ""
+    """What was done to `launch.json`."""
+
+
+# ------------------------------------------------------------------ pages
+
+
+def several(found: Sequence[Found], wanted: str) -> Page:
+    """Processes of which one is to be chosen."""
+    page = [
+        line((f"{len(found)} processes run what is called {wanted}", "strong")),
+        *columns([_row(each) for each in found[:_LISTED]], 2),
+    ]
+    if len(found) > _LISTED:
+        page.append(line((f"… and {len(found) - _LISTED:,} more", "dim"), indent=2))
+    return [*page, line("Name one by its id.")]
+
+
+def waiting(found: Sequence[Found], width: int = MAX_WIDTH) -> Page:
+    """Processes that stand at a breakpoint."""
+    if not found:
+        return paragraph("Nothing of the cluster waits at a breakpoint for a debugger.", width)
+    count = _text.plural(len(found), "process waits", "processes wait")
+    page = [line((f"{count} at a breakpoint for a debugger", "strong"))]
+    for each in found[:_LISTED]:
+        where = f"{each.ip}:{each.debugger}"
+        page += columns([(*_row(each), (where, "path"))], 2)
+        page.append(line((f"raydoctor attach {each.id or each.pid}", "code"), indent=4))
+    if any(not each.ip.startswith("127.") for each in found):
+        page += paragraph(_OPEN, width, style="warning")
+    return page
+
+
+_OPEN = (
+    "Ray's debugger listens on the node's address, not on loopback, and asks for no password: "
+    "whoever reaches the port can run code in the worker."
+)
+
+
+def _row(each: Found) -> tuple[str, ...]:
+    who = each.id or f"pid {each.pid}"
+    return (who, each.name, each.state, f"pid {each.pid} on {each.ip or 'this machine'}")
+
+
+def render(made: Made, width: int = MAX_WIDTH, inside: bool = False) -> Page:
+    """What was done, and where to go on; `inside`: what was seen inside is what was asked for."""
+    page = _head(made.found)
+    page += _doing(made.told.get("doing") or [])
+    if "failed" in made.told and not made.launch:
+        return [*page, *_refused(made, width)]
+    page += _attached(made, width)
+    if "failed" in made.told:
+        return [*page, *_refused(made, width)]
+    page += _seen(made.told.get("seen") or {}, width)
+    if not inside:
+        page += _ways(made, width)
+    if made.written:
+        page += paragraph(f"launch.json: {made.written}.", width, style="ok")
+    return page
+
+
+def _head(found: Found) -> Page:
+    parts = [_KINDS.get(found.what, found.what)]
+    if found.state:
+        parts.append(found.state)
+    parts.append(f"pid {found.pid} on {found.ip}" if found.ip else f"pid {found.pid}")
+    return [
+        line((_text.cut(_text.one_line(found.name), 80), "strong"), f"  {found.id}"),
+        line((" · ".join(parts), "path"), indent=2),
+    ]
+
+
+def _doing(threads: list[Row]) -> Page:
+    """The innermost frames of the thread that runs the user's code."""
+    thread = next((t for t in threads if any(map(_is_user, t["frames"]))), None)
+    if thread is None:
+        return []
+    own = next(f for f in thread["frames"] if _is_user(f))
+    top = thread["frames"][0]
+    what = f"now in {_place(own)}" + ("" if top is own else f", {_place(top)}")
+    return [line((what, ""), indent=2)]
+
+
+def _is_user(frame: Row) -> bool:
+    return bool(frame.get("whose") == "user" or frame.get("user"))
+
+
+def _place(frame: Row) -> str:
+    where = (
+        f"{frame['file'].rpartition('/')[2]}:{frame['line']}" if frame["line"] else frame["file"]
+    )
+    return f"{frame['function']} ({where})"
+
+
+def _refused(made: Made, width: int) -> Page:
+    page = paragraph(f"Not done: {made.told['failed']}", width, style="error")
+    if made.told.get("hint"):
+        page += paragraph(made.told["hint"], width, indent=2)
+    threads = made.told.get("doing") or []
+    if threads and not made.launch:
+        page.append(line("What py-spy shows of it:"))
+        page += _stacks([t for t in threads if t["frames"]], width)
+    return page
+
+
+def _attached(made: Made, width: int) -> Page:
+    attached = made.told["attached"]
+    method = _METHODS.get(attached["method"], attached["method"])
+    where = f"{attached['host']}:{attached['port']}"
+    page = [
+        line(
+            ("listening on ", "ok"), (where, "strong"), f" ({method}, {attached['seconds']:.1f} s)"
+        )
+    ]
+    for note in attached["notes"]:
+        page += paragraph(note, width, indent=2, style="dim")
+    if attached["method"] in ("armed", "injected", "gdb"):
+        page += paragraph(_CHANGED, width, indent=2, style="dim")
+    return page
+
+
+_CHANGED = "In the process now, until it ends: a few threads of debugpy, and a handler of SIGURG."
+
+
+def _ways(made: Made, width: int) -> Page:
+    """How to get there from an IDE."""
+    host, port = made.launch["connect"]["host"], made.launch["connect"]["port"]
+    page: Page = []
+    if made.tunnel:
+        page += [line("First, where the IDE runs:"), line((made.tunnel, "code"), indent=2)]
+    page.append(line("VS Code: an entry of .vscode/launch.json (--vscode writes it)"))
+    page += [
+        line((each, "code"), indent=2) for each in json.dumps(made.launch, indent=2).splitlines()
+    ]
+    page += paragraph(
+        f"PyCharm 2025.3+: Run > Edit Configurations > + > Attach to DAP, remote address {host}:{port}",
+        width,
+    )
+    nvim = (
+        "require('dap').run({type='python', request='attach', justMyCode=false, "
+        f"connect={{host='{host}', port={port}}}}})"
+    )
+    return [*page, line("nvim-dap:"), line((f":lua {nvim}", "code"), indent=2)]
+
+
+# ------------------------------------------------------------------ what was seen inside
+
+
+def _seen(seen: Row, width: int) -> Page:
+    page: Page = []
+    if seen.get("stacks"):
+        page += _stacks(seen["stacks"], width)
+    if seen.get("variables"):
+        page += _variables(seen["variables"], width)
+    for name in ("evaluated", "executed"):
+        if seen.get(name):
+            page += _value(seen[name], width)
+    for note in seen.get("notes", ()):
+        page += paragraph(note, width, style="warning")
+    return page
+
+
+def _stacks(stacks: Sequence[Row], width: int) -> Page:
+    page: Page = []
+    for stack in stacks:
+        tid = f"  {stack['tid']}" if stack.get("tid") else ""
+        waits = f"  awaits {stack['awaits']}" if stack.get("awaits") else ""
+        page.append(line((_text.cut(f"{stack['name']}{tid}{waits}", width), "strong")))
+        for number, frame in enumerate(stack["frames"][:_FRAMES]):
+            style = "code" if _is_user(frame) else "dim"
+            where = f"{frame['file']}:{frame['line']}" if frame["line"] else frame["file"]
+            page.append(line(f"{number:>4}  ", (frame["function"], style), (f"  {where}", "dim")))
+        if (more := len(stack["frames"]) - _FRAMES) > 0:
+            page.append(line((f"      … and {more} more", "dim")))
+    return page
+
+
+def _where(row: Row) -> Page:
+    where = row.get("where")
+    if not where:
+        return []
+    place = f"in {where['function']} ({where['file']}:{where['line']})"
+    return [line((f"{place}, frame {where['number']} of {where['thread']}", "path"))]
+
+
+def _variables(row: Row, width: int) -> Page:
+    page = _where(row)
+    if "error" in row:
+        return [*page, *paragraph(row["error"], width, style="error")]
+    for each in row["variables"]:
+        page.append(
+            line(
+                (each["name"], "strong"),
+                (f": {each['type']}", "dim"),
+                f" = {each['value']}",
+                indent=2,
+            )
+        )
+    if not row["variables"]:
+        page.append(line(("no variables", "dim"), indent=2))
+    if row.get("more"):
+        page.append(line((f"… and {row['more']} more", "dim"), indent=2))
+    return page
+
+
+def _value(row: Row, width: int) -> Page:
+    page = _where(row)
+    if "error" in row:
+        told = str(row["error"]).rstrip().splitlines() or [""]
+        return [*page, *(line((each, "error"), indent=2) for each in told)]
+    value = str(row.get("value") or "")
+    if value:
+        page.append(line(value, indent=2))
+    if row.get("how") == "beside":
+        page += paragraph(
+            "Its thread stands in native code, or waits, and could not be halted: the statement ran "
+            "in another thread of the process.", width, indent=2, style="dim",
+        )  # fmt: skip
+    elif row.get("how") == "halted" and value in ("", "None"):
+        page.append(line(("done; the thread runs on", "ok"), indent=2))
+    if row.get("lost"):
+        page += paragraph(row["lost"], width, indent=2, style="error")
+    return page
+
+
+def intent(row: Row, statement: str, width: int = MAX_WIDTH) -> Page:
+    """What `--exec` is about to do."""
+    return [
+        line(("This runs in the process, in the thread and the frame named here:", "strong")),
+        *_where(row),
+        *(line((each, "code"), indent=4) for each in statement.splitlines()),
+        *paragraph(
+            "The thread is halted for it where it can be, and runs on afterwards.", width, 2
+        ),
+    ]
+
+
+# ------------------------------------------------------------------ JSON
+
+
+def to_json(made: Made) -> str:
+    """One JSON object. Keys are added, never renamed."""
+    found, told = made.found, made.told
+    attached, seen = told.get("attached") or {}, told.get("seen") or {}
+    return _dumped(
+        **_process(found),
+        host=attached.get("host"),
+        port=attached.get("port"),
+        method=attached.get("method"),
+        seconds=attached.get("seconds"),
+        notes=[*attached.get("notes", ()), *seen.get("notes", ())],
+        launch=made.launch or None,
+        tunnel=made.tunnel or None,
+        doing=told.get("doing") or [],
+        stacks=seen.get("stacks") or [],
+        variables=seen.get("variables") or None,
+        evaluated=seen.get("evaluated") or None,
+        executed=seen.get("executed") or None,
+        problem=told.get("failed"),
+        hint=told.get("hint"),
+    )
+
+
+def several_to_json(found: Sequence[Found], wanted: str) -> str:
+    """Processes of which one is to be chosen."""
+    return _dumped(wanted=wanted, candidates=[_process(each) for each in found])
+
+
+def waiting_to_json(found: Sequence[Found]) -> str:
+    """Processes that stand at a breakpoint."""
+    return _dumped(waiting=[{**_process(e), "host": e.ip, "port": e.debugger} for e in found])
+
+
+def _dumped(**told: Any) -> str:
+    empty = dict.fromkeys(("pid", "node", "host", "port", "method", "task", "launch"))
+    return dumps({"schema": SCHEMA, "version": __version__, **empty, **told})
+
+
+def _process(found: Found) -> Row:
+    is_task = found.what in ("task", "method", "creation")
+    return {
+        "pid": found.pid,
+        "node": found.node or None,
+        "ip": found.ip or None,
+        "kind": found.what,
+        "task": {"id": found.id, "name": found.name} if is_task else None,
+        "actor": {"id": found.actor, "class": found.name} if found.what == "actor" else None,
+        "actor_id": found.actor or None,
+        "worker_id": found.worker or None,
+        "name": found.name,
+        "state": found.state or None,
+    }
