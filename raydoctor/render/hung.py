@@ -1,0 +1,247 @@
+"""What hangs, who waits for it, its stack, and what helps -> page or JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from raydoctor import __version__, _text
+from raydoctor.model import Gap, Remedy
+from raydoctor.render import json as plain_json
+from raydoctor.render.page import MAX_WIDTH, Line, Page, columns, line, paragraph
+from raydoctor.waits import remedies
+from raydoctor.waits.edges import target
+from raydoctor.waits.hung import Found, Group, Hung
+from raydoctor.waits.values import Frame, Process, Thread
+
+SCHEMA = "raydoctor/hung/1"
+_ROWS = 12
+_GROUPS = 10
+_FRAMES = 24
+
+
+class View(NamedTuple):
+    """All that is shown."""
+
+    found: Found
+    gaps: Sequence[Gap] = ()
+    looked_at: int = 0
+    """Processes."""
+    verbose: bool = False
+
+
+def render(view: View, width: int = MAX_WIDTH) -> Page:
+    """Group by group: who it comes down to, who waits, where that one stands, what helps."""
+    page: Page = []
+    for group in view.found.groups[:_GROUPS]:
+        page += [*_headline(group, width), *_table(group), *_stack(group, view.verbose)]
+        for number, remedy in enumerate(remedies.remedies(group), 1):
+            page += _remedy(remedy, number, width)
+        page.append(())
+    if len(view.found.groups) > _GROUPS:
+        page.append(line((f"… and {len(view.found.groups) - _GROUPS} more, see --json", "dim")))
+    return [*page, *_missing(view, width), line((verdict(view), "strong"))]
+
+
+def headline(group: Group) -> str:
+    """`37 tasks wait for loader (pid 812), which waits for 10.0.0.9:5432 …`."""
+    first = group.first
+    if group.circle:
+        told = " → ".join([h.work.label for h in (*group.circle, first)])
+        behind = (
+            f"; {_text.plural(len(group.behind), 'more')} wait for them" if group.behind else ""
+        )
+        guess = "" if group.exact else " (by what they hold: their memory could not be read)"
+        alone = "waits for itself" if len(group.culprits) == 1 else "wait for each other"
+        return f"{told}: {alone}, a deadlock{guess}{behind.replace(' mores', ' more')}"
+    more = len(group.culprits) - 1
+    others = f" and {more} more like it" if more else ""
+    if not group.behind:
+        return f"{first.work.label}{others} {first.words}"
+    count = len(group.behind)
+    who = "1 task waits" if count == 1 else f"{count:,} tasks wait"
+    if all(h.work.kind == "driver" for h in group.behind):
+        who = "the driver waits" if count == 1 else f"{count} drivers wait"
+    return f"{who} for {first.work.label}{others}, which {first.words}"
+
+
+def verdict(view: View) -> str:
+    """`38 of 412 unfinished tasks hang.`."""
+    hanging = sum(h.work.kind != "driver" for group in view.found.groups for h in group.all)
+    if view.found.groups:
+        hang = "hangs" if hanging == 1 else "hang"
+        return f"{hanging:,} of {_text.plural(view.found.unfinished, 'unfinished task')} {hang}."
+    if not view.found.unfinished:
+        return "Nothing runs or waits: nothing hangs."
+    count = _text.plural(view.found.unfinished, "unfinished task")
+    return f"Nothing hangs: {count}, all at work or in a queue that moves."
+
+
+def _headline(group: Group, width: int) -> Page:
+    page = paragraph(headline(group), width, hang=2, style="error")
+    return [*page, *paragraph(group.first.why, width, indent=2, style="dim")]
+
+
+def _table(group: Group) -> Page:
+    """The culprits and the circle one by one, the others by what they do."""
+    shown = group.circle or group.culprits
+    rows = [_row(each) for each in shown[:_ROWS]]
+    rows += _counted([*shown[_ROWS:], *group.behind], max(3, _ROWS - len(rows)))
+    return columns(rows, indent=2) if len(rows) > 1 else _row_alone(group.first)
+
+
+def _row(hung: Hung) -> list[str | tuple[str, str]]:
+    work = hung.work
+    where = f"pid {work.pid}" if work.pid else work.state
+    return [
+        (hung.kind, "warning"), (work.name, "strong"), work.id[:16], where,
+        _text.duration(work.age) if work.age else "", hung.words,
+    ]  # fmt: skip
+
+
+def _row_alone(hung: Hung) -> Page:
+    work = hung.work
+    parts = [hung.kind, f"pid {work.pid}" if work.pid else work.state]
+    parts += [f"node {work.node[:8]}"] if work.node else []
+    parts += [f"task {work.id}"] if work.kind != "driver" else []
+    return [line((" · ".join(parts), "path"), indent=2)]
+
+
+def _counted(those: Sequence[Hung], most: int) -> list[list[str | tuple[str, str]]]:
+    alike: dict[tuple[str, str, str], list[Hung]] = {}
+    for each in those:
+        alike.setdefault((each.kind, each.work.name, each.words), []).append(each)
+    rows = []
+    for (kind, name, words), members in sorted(alike.items(), key=lambda i: -len(i[1]))[:most]:
+        if len(members) == 1:
+            rows.append(_row(members[0]))
+            continue
+        ages = [h.work.age for h in members]
+        age = f"{_text.duration(min(ages))} to {_text.duration(max(ages))}"
+        rows.append([(kind, "warning"), (f"{len(members)} × {name}", "strong"), "", "", age, words])
+    left = len(alike) - most
+    if left > 0:
+        rows.append([("…", "dim"), f"{left} more kinds"])
+    return rows
+
+
+def _stack(group: Group, verbose: bool) -> Page:
+    """Where the culprits stand, the user's own frames highlighted."""
+    page: Page = []
+    for hung in (group.circle or group.culprits)[: 3 if group.circle else 1]:
+        thread = hung.verdict.thread if hung.verdict else None
+        if thread is None or not thread.frames:
+            continue
+        page.append(line((f"stack of {hung.work.label}, {thread.name}:", "dim"), indent=2))
+        page += _frames(thread, verbose)
+    return page
+
+
+def _frames(thread: Thread, verbose: bool) -> Page:
+    """Innermost first; what is below the user's outermost frame is Ray's own and left out."""
+    frames = thread.frames
+    if not verbose:
+        last = max(
+            (n for n, f in enumerate(frames) if f.whose in ("user", "")), default=len(frames)
+        )
+        frames = frames[: min(last + 1, _FRAMES)]
+    left = len(thread.frames) - len(frames)
+    told: list[Line] = [line((f.place, _style(f)), indent=4) for f in frames]
+    return [*told, *([line((f"… {left} of Ray's own below", "dim"), indent=4)] if left else [])]
+
+
+def _style(frame: Frame) -> str:
+    return "strong" if frame.whose == "user" else "dim"
+
+
+def _remedy(remedy: Remedy, number: int, width: int) -> Page:
+    lead = f"{number}. "
+    risk = "" if remedy.risk == "safe" else f" [{remedy.risk}]"
+    page = paragraph(f"{lead}{remedy.title}{risk}", width, indent=2, hang=len(lead))
+    return [*page, *(line((step, "code"), indent=4 + len(lead)) for step in remedy.steps)]
+
+
+def _missing(view: View, width: int) -> Page:
+    """What could not be looked at, and how it can."""
+    page: Page = []
+    for gap in gaps(view):
+        text = f"not seen: {gap.what}: {gap.why}"
+        page += paragraph(text, width, hang=2, style="warning")
+        page += paragraph(gap.hint, width, indent=2) if gap.hint else []
+    return page
+
+
+def gaps(view: View) -> list[Gap]:
+    """What was not seen, with those that run for long and were not looked at."""
+    told = list(view.gaps)
+    if unseen := view.found.unseen:
+        names = ", ".join(dict.fromkeys(w.label for w in unseen[:3]))
+        more = f" and {len(unseen) - 3} more" if len(unseen) > 3 else ""
+        why = f"{names}{more} ran for long; without their stacks nobody knows whether they hang"
+        hint = "Run raydoctor on their nodes as the user who runs Ray (or as root), with py-spy installed."
+        told.append(Gap(f"the stacks of {_text.plural(len(unseen), 'task')}", why, hint))
+    return told
+
+
+# ------------------------------------------------------------------ JSON
+
+
+def to_json(view: View) -> str:
+    """One JSON object. Keys are added, never renamed."""
+    found = view.found
+    return plain_json.dumps(
+        {
+            "schema": SCHEMA,
+            "version": __version__,
+            "hung": [_hung(h, number) for number, g in enumerate(found.groups) for h in g.all],
+            "cycles": [
+                [target(h.work)._asdict() for h in g.circle] for g in found.groups if g.circle
+            ],
+            "groups": [_group(g) for g in found.groups],
+            "unfinished": found.unfinished,
+            "looked_at": view.looked_at,
+            "gaps": [plain_json.gap(gap) for gap in gaps(view)],
+        }
+    )
+
+
+def _group(group: Group) -> dict[str, Any]:
+    return {
+        "headline": headline(group),
+        "culprits": [h.work.id for h in group.culprits],
+        "waiting": [h.work.id for h in group.behind],
+        "exact": group.exact,
+        "remedies": [plain_json.remedy(r) for r in remedies.remedies(group)],
+    }
+
+
+def _hung(hung: Hung, group: int) -> dict[str, Any]:
+    work, process = hung.work, hung.work.process
+    share = process.cpu_share if process else None
+    return {
+        "kind": hung.kind,
+        "task": {"id": work.id, "name": work.name},
+        "actor": {"id": work.actor, "class": work.class_name} if work.actor else None,
+        "pid": work.pid,
+        "node": work.node or None,
+        "age_s": round(work.age, 3),
+        "state": work.state,
+        "cpu_percent": None if share is None else round(100 * share, 1),
+        "waits_for": [each._asdict() for each in hung.targets],
+        "stack": list(_threads(process)) if process else [],
+        "evidence": list(hung.tells),
+        "words": hung.words,
+        "why": hung.why,
+        "place": hung.place._asdict() if hung.place else None,
+        "exact": hung.waiting.exact if hung.waiting else True,
+        "group": group,
+    }
+
+
+def _threads(process: Process) -> Iterable[dict[str, Any]]:
+    for thread in process.last.threads:
+        if thread.frames:
+            frames = [
+                {"function": f.function, "file": f.file, "line": f.line} for f in thread.frames
+            ]
+            yield {"thread": thread.name, "tid": thread.tid, "frames": frames}

@@ -1,0 +1,303 @@
+"""Who hangs, in what, and for whom all the others wait: what `raydoctor hung` prints and rules tell.
+
+A task hangs that stands still far longer than its peers took, or waits for one that hangs, or in a circle
+of such as wait for each other. What uses a processor is at work, unless its peers prove otherwise; who
+waits for work that goes on does not hang, however long he waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from raydoctor._text import duration
+from raydoctor.case import Case
+from raydoctor.model import Link
+from raydoctor.waits import edges, graph, kind, pending
+from raydoctor.waits.candidates import MIN_AGE, SETTLED, Work, too_long
+from raydoctor.waits.edges import Scene, Target, Waiting, target
+from raydoctor.waits.graph import Wait
+from raydoctor.waits.kind import Verdict
+from raydoctor.waits.values import Frame, Kind, Process, Thread
+
+_STATES: Mapping[str, Kind] = {
+    "PENDING_ARGS_AVAIL": "arguments",
+    "GETTING_AND_PINNING_ARGS": "arguments",
+    "PENDING_ACTOR_TASK_ARGS_FETCH": "arguments",
+    "PENDING_ACTOR_TASK_ORDERING_OR_CONCURRENCY": "actor-queue",
+    "PENDING_NODE_ASSIGNMENT": "resources",
+}
+
+
+class Hung(NamedTuple):
+    """One that hangs."""
+
+    work: Work
+    kind: Kind
+    words: str
+    """What it does: `waits for a socket, 10.0.0.9:5432, in load (etl.py:31)`."""
+    why: str
+    """Why that is a hang: `has run for 86 s; 7 before it took 0.5 s`."""
+    verdict: Verdict | None
+    """What its stack says; None of what does not run, or was not looked at."""
+    waiting: Waiting | None
+    """For whom it waits; None of one who waits for nobody of these."""
+    links: tuple[Link, ...]
+
+    @property
+    def place(self) -> Frame | None:
+        """The user's own frame that it stands in."""
+        return self.verdict.user if self.verdict else None
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """Whom or what it waits for."""
+        return self.waiting.targets if self.waiting else ()
+
+    @property
+    def tells(self) -> tuple[str, ...]:
+        """The evidence in words."""
+        told = [link.shows for link in self.links]
+        return (*told, *(self.verdict.evidence if self.verdict else ()))
+
+
+class Group(NamedTuple):
+    """Those that hang for one reason."""
+
+    culprits: tuple[Hung, ...]
+    """Who waits for nobody else: usually one; several that hang at the same place; or a circle's members."""
+    circle: tuple[Hung, ...]
+    """Each before the one that it waits for, and the last for the first; empty where there is none."""
+    behind: tuple[Hung, ...]
+    """Who waits for them."""
+
+    @property
+    def all(self) -> tuple[Hung, ...]:
+        """Everybody."""
+        return (*self.culprits, *self.behind)
+
+    @property
+    def first(self) -> Hung:
+        """The one to look at first: the circle's oldest, or the oldest culprit."""
+        return (self.circle or self.culprits)[0]
+
+    @property
+    def exact(self) -> bool:
+        """Whether nothing of its circle is a guess."""
+        return all(h.waiting is None or h.waiting.exact for h in self.circle)
+
+
+class Found(NamedTuple):
+    """All that hangs."""
+
+    groups: tuple[Group, ...]
+    """The one with most members first."""
+    unfinished: int
+    """Tasks and methods that have not ended."""
+    unseen: tuple[Work, ...]
+    """What has run for long and could not be looked at: nobody knows whether it hangs."""
+
+
+def hung(case: Case, min_age: float = MIN_AGE) -> Found:
+    """Who hangs, as the tables of a collection show it."""
+    seen = edges.scene(case)
+    unplaced = pending.unplaced(seen)
+    verdicts = _verdicts(seen)
+    blockers = _blockers(seen, verdicts)
+    told = {}
+    for work in seen.works.values():
+        blocker = blockers.get((work.node, work.pid or 0))
+        other = blocker if blocker is not None and blocker.id != work.id else None
+        told[work.id] = (
+            _of_running(seen, work, verdicts.get(work.id), other, min_age)
+            if work.runs
+            else _of_pending(seen, work, min_age, unplaced.get(work.id))
+        )
+    standing = {name for name, each in told.items() if each.standing}
+    waits = {
+        name: each.waiting.wait
+        for name, each in told.items()
+        if each.waiting and each.waiting.wait and _is_lasting(each.work)
+    }
+    found = [_group(each, told) for each in graph.groups(standing, waits)]
+    unseen = [each.work for each in told.values() if each.unseen]
+    tasks = sum(work.kind != "driver" for work in seen.works.values())
+    return Found(tuple(_merged(found)), tasks, tuple(sorted(unseen, key=lambda w: -w.age)))
+
+
+class _Told(NamedTuple):
+    """What is known of one piece of work."""
+
+    work: Work
+    verdict: Verdict | None
+    waiting: Waiting | None
+    standing: str = ""
+    """Why it hangs by itself; empty where it does not."""
+    unseen: bool = False
+
+
+def _is_lasting(work: Work) -> bool:
+    """Whether its wait is no passing one."""
+    return work.age >= SETTLED or work.kind == "driver"
+
+
+# ---------------------------------------------------------------- what runs
+
+
+def _of_running(
+    seen: Scene, work: Work, verdict: Verdict | None, blocker: Work | None, min_age: float
+) -> _Told:
+    """`blocker`: another method, which holds up the event loop that this one needs."""
+    if blocker is not None:
+        return _Told(work, None, _beside(work, blocker))
+    waiting = edges.awaited(seen, work) if _may_await(verdict) else None
+    lasts = waiting is not None and waiting.wait is not None
+    if lasts or work.kind == "driver":  # nobody knows since when a driver stands where it stands
+        return _Told(work, verdict, waiting)
+    standing = too_long(work, still=_is_still(work, verdict), min_age=min_age)
+    unseen = not standing and work.age >= min_age and not work.peers and not _is_seen(verdict)
+    return _Told(work, verdict, waiting, standing, unseen and not _awaits(work, verdict))
+
+
+def _may_await(verdict: Verdict | None) -> bool:
+    return verdict is None or verdict.kind in ("ray-get", "async-blocked", "unknown")
+
+
+def _is_seen(verdict: Verdict | None) -> bool:
+    """Whether its stack was read: the kernel alone seldom tells enough."""
+    has_stack = verdict is not None and verdict.thread is not None and verdict.thread.frames
+    return bool(has_stack) or (verdict is not None and verdict.kind != "unknown")
+
+
+def _is_still(work: Work, verdict: Verdict | None) -> bool:
+    """Whether it stood at one place; once is not enough, but for waits that Ray itself keeps."""
+    looks = len(work.process.samples) if work.process else 0
+    return verdict is not None and not verdict.moves and _is_seen(verdict) and looks > 1
+
+
+def _awaits(work: Work, verdict: Verdict | None) -> bool:
+    """A coroutine that awaits: its process was looked at, and it has no stack while it waits."""
+    return verdict is None and work.process is not None
+
+
+def _verdicts(seen: Scene) -> dict[str, Verdict | None]:
+    """What the stack of each that runs says; of several methods, that of the threads in its function."""
+    found = {}
+    for beside in seen.of_process.values():
+        for work in beside:
+            process = work.process
+            if process is not None and len(beside) > 1:
+                process = _part(process, work)
+            found[work.id] = kind.kind_of(process) if process is not None else None
+    return found
+
+
+def _part(process: Process, work: Work) -> Process:
+    """Of a process, the threads in a method's function, and the main one: that shows a stopped process."""
+    name = work.name.rpartition(".")[2]
+
+    def is_its(thread: Thread) -> bool:
+        return thread.tid == process.pid or any(
+            f.function.rpartition(".")[2] == name for f in thread.frames
+        )
+
+    looks = [
+        sample._replace(threads=tuple(t for t in sample.threads if is_its(t)))
+        for sample in process.samples
+    ]
+    return process._replace(samples=tuple(looks))
+
+
+def _blockers(seen: Scene, verdicts: Mapping[str, Verdict | None]) -> dict[tuple[str, int], Work]:
+    """(node, pid) of an async actor whose event loop stands -> the method that holds it up."""
+    return {
+        key: work
+        for key, beside in seen.of_process.items()
+        for work in reversed(beside)
+        if (verdict := verdicts.get(work.id)) and verdict.kind == "async-blocked"
+    }
+
+
+def _beside(work: Work, blocker: Work) -> Waiting:
+    shows = f"{blocker.label} blocks the event loop that {work.name} needs, too"
+    event = work.process.last.event if work.process else work.event
+    return Waiting(
+        "async-blocked",
+        f"cannot go on: {blocker.name} blocks its actor's event loop",
+        (target(blocker),),
+        Wait(frozenset({blocker.id})),
+        (Link(event, shows),),
+    )
+
+
+# ---------------------------------------------------------------- what waits for its turn
+
+
+def _of_pending(seen: Scene, work: Work, min_age: float, placed: Waiting | None) -> _Told:
+    waiting = edges.queued(seen, work) or placed
+    stands = waiting is not None and waiting.stands and work.age >= min_age
+    why = f"has waited for {duration(work.age)}" if stands else ""
+    return _Told(work, None, waiting, why)
+
+
+# ---------------------------------------------------------------- groups
+
+
+def _group(found: graph.Group, told: Mapping[str, _Told]) -> Group:
+    culprits = _oldest_first(_hung(told[name]) for name in found.ends)
+    behind = _oldest_first(_hung(told[name]) for name in found.behind)
+    return Group(culprits, _turned([_hung(told[name]) for name in found.circle]), behind)
+
+
+def _oldest_first(those: Iterable[Hung]) -> tuple[Hung, ...]:
+    return tuple(sorted(those, key=lambda h: (-h.work.age, h.work.id)))
+
+
+def _turned(circle: list[Hung]) -> tuple[Hung, ...]:
+    """A circle from the oldest that runs on."""
+    if not circle:
+        return ()
+    first = min(circle, key=lambda h: (not h.work.runs, -h.work.age, h.work.id))
+    start = circle.index(first)
+    return (*circle[start:], *circle[:start])
+
+
+def _hung(told: _Told) -> Hung:
+    work, verdict, waiting = told.work, told.verdict, told.waiting
+    links = (*(waiting.links if waiting else ()), *_links(told))
+    why = told.standing or f"has waited for {duration(work.age)}"
+    if verdict is not None and (waiting is None or verdict.kind == "async-blocked"):
+        words = verdict.told if waiting is None else f"{verdict.told}, and {waiting.words}"
+        return Hung(work, verdict.kind, words, why, verdict, waiting, links)
+    if waiting is not None:
+        return Hung(work, waiting.kind, waiting.words, why, verdict, waiting, links)
+    awaits = "awaits something: a coroutine has no stack while it waits"
+    words = (awaits if work.process else "runs") if work.runs else f"is {work.state}"
+    return Hung(work, _STATES.get(work.state, "unknown"), words, why, verdict, waiting, links)
+
+
+def _links(told: _Told) -> Iterator[Link]:
+    work = told.work
+    if told.standing and work.runs:
+        yield Link(work.event, f"{work.label} has run for {duration(work.age)}")
+        if work.peers:
+            yield Link(work.peers.event, f"{work.name}: {work.peers.told}")
+    if told.verdict is not None and work.process is not None and told.waiting is None:
+        looks = len(work.process.samples)
+        when = f"in {looks} looks" if looks > 1 else "in one look"
+        yield Link(work.process.last.event, f"its stack, {when}: {told.verdict.told}")
+
+
+def _merged(groups: list[Group]) -> list[Group]:
+    """Those of one function that hang at one place are one group: eight ranks, one collective."""
+    alike: dict[tuple[object, ...], Group] = {}
+    for group in groups:
+        first = group.first
+        key: tuple[object, ...] = (first.work.name, first.kind, first.place, first.targets)
+        if group.circle or not (first.place or first.targets):
+            key = (first.work.id,)
+        if before := alike.get(key):
+            culprits = _oldest_first((*before.culprits, *group.culprits))
+            group = Group(culprits, (), _oldest_first((*before.behind, *group.behind)))  # noqa: PLW2901
+        alike[key] = group
+    return sorted(alike.values(), key=lambda g: (-len(g.all), g.first.work.id))
