@@ -14,8 +14,11 @@ an exception. Ray stops there until a client connects; there is no time limit. T
   `Debugger client is connected`.
 - `ray list workers --detail`: `num_paused_threads` above 0.
 
+- `raydoctor attach` without an argument lists those that wait now.
+
 ## Fix
-Attach: `ray debug` for RemotePdb; any debugpy client (VS Code's Ray Distributed Debugger) for the other; and continue.
+Attach: `ray debug` for RemotePdb; `raydoctor attach TASK` or any debugpy client (VS Code) for the other; and continue.
+Whoever reaches the port can run code in the worker: Ray binds it to the node's address, and asks for no password.
 Or remove the breakpoint, unset `RAY_DEBUG_POST_MORTEM`, and cancel the task with force.
 
 ## Not this when
@@ -120,7 +123,7 @@ def _workers(paused: int) -> str:
                 "live/live-tasks.json": _TASKS,
             },
             roots=("debugger-waiting",),
-            says=("clean (pid 401)", "10.0.0.2:57419"),
+            says=("clean (pid 401)", "10.0.0.2:57419", "raydoctor attach clean", "1 thread of it stands"),
         ),
         Example(
             "the cluster says that nobody waits",
@@ -148,16 +151,17 @@ def debugger_waiting(case: Case) -> Iterator[Finding]:
     where = f" at {first.address}" if first.address else ""
     yield Finding(
         f"{first.label} stands at a breakpoint and waits for a debugger{where}{more}: nobody attached",
-        tuple(Link(w.event, f"{w.label} opened a debugger and waits") for w in waits[:3]),
+        tuple(link for wait in waits[:3] for link in _links(wait)),
         explains=(
             *(Entity("debugger", str(w.pid)) for w in waits),
             *((Entity("waiting", "cluster"),) if waiting.gave_up(case) else ()),
         ),
         subjects=tuple(Subject("task", None, w.name or None, w.pid) for w in waits[:10]),
         count=len(waits),
-        severity="error" if waiting.gave_up(case) else "warning",
+        # What the cluster says now is sure: it never goes on by itself. A log's words may be old.
+        severity="error" if waiting.gave_up(case) or any(w.row for w in waits) else "warning",
         remedies=_remedies(first),
-        covers=tuple(w.event for w in waits),
+        covers=tuple(event for w in waits for event in (w.event, w.row) if event),
     )
 
 
@@ -169,6 +173,8 @@ class _Wait(NamedTuple):
     address: str
     legacy: bool
     event: Event
+    row: Event | None = None
+    """What the cluster says of its worker now."""
 
     @property
     def label(self) -> str:
@@ -206,10 +212,10 @@ def _with_live(case: Case, found: dict[int, _Wait], connected: set[int | None]) 
         address = f"{ip}:{port}" if port else ""
         seen = found.get(pid)
         if seen is None:
-            found[pid] = _Wait(pid, _task_of(case, row), address, False, row)
+            found[pid] = _Wait(pid, _task_of(case, row), address, False, row, row)
         else:
             found[pid] = seen._replace(
-                name=seen.name or _task_of(case, row), address=seen.address or address
+                name=seen.name or _task_of(case, row), address=seen.address or address, row=row
             )
     head = live.looked(case, "workers")
     if head is None or head["rows"] != head["total"]:
@@ -244,15 +250,7 @@ def _remedies(wait: _Wait) -> tuple[Remedy, ...]:
             doc=_LEGACY_DOC,
         )
         if wait.legacy
-        else Remedy(
-            f"Attach and continue: {wait.address}" if wait.address else "Attach and continue",
-            (
-                "VS Code: the extension 'Ray Distributed Debugger', or a launch configuration:",
-                f'{{"type": "debugpy", "request": "attach", "connect": {{"host": "{wait.address.rpartition(":")[0]}", '
-                f'"port": {wait.address.rpartition(":")[2] or 0}}}}}',
-            ),
-            doc=_DOC,
-        )
+        else _by_debugpy(wait)
     )
     return (
         attach,
@@ -266,3 +264,31 @@ def _remedies(wait: _Wait) -> tuple[Remedy, ...]:
             doc=_DOC,
         ),
     )
+
+
+def _by_debugpy(wait: _Wait) -> Remedy:
+    host, _, port = wait.address.rpartition(":")
+    launch = f'{{"type": "debugpy", "request": "attach", "connect": {{"host": "{host}", "port": {port or 0}}}}}'
+    steps = (
+        f"raydoctor attach {wait.name or wait.pid}      # and for VS Code, a launch configuration:",
+        launch,
+    )
+    is_open = bool(host) and not host.startswith("127.")
+    warning = (
+        "# Whoever reaches that port can run code in the worker: Ray asks for no password there."
+    )
+    return Remedy(
+        f"Attach and continue: {wait.address}" if wait.address else "Attach and continue",
+        (*steps, *((warning,) if is_open else ())),
+        doc=_DOC,
+    )
+
+
+def _links(wait: _Wait) -> Iterator[Link]:
+    """What its log says, and what the cluster says now."""
+    if wait.event is not wait.row:
+        yield Link(wait.event, f"{wait.label} opened a debugger and waits")
+    if wait.row:
+        threads = live.whole(wait.row, "num_paused_threads") or 1
+        many = evidence.many(threads, "thread of it stands", "threads of it stand")
+        yield Link(wait.row, f"{wait.label}: {many} at a breakpoint now")
