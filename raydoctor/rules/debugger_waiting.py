@@ -123,7 +123,7 @@ def _workers(paused: int) -> str:
                 "live/live-tasks.json": _TASKS,
             },
             roots=("debugger-waiting",),
-            says=("clean (pid 401)", "10.0.0.2:57419", "raydoctor attach clean", "1 thread of it stands"),
+            says=("clean (pid 401)", "10.0.0.2:57419", "raydoctor attach clean"),
         ),
         Example(
             "the cluster says that nobody waits",
