@@ -38,7 +38,8 @@ class _Lock(NamedTuple):
     type: str
     owner: int
     """As Python tells threads apart (`threading.get_ident`); 0 where nobody holds it, or it is not kept."""
-    count: int
+    depth: int
+    """How often that one took it."""
 
 
 def may_wait(thread: dict[str, Any]) -> bool:
@@ -84,7 +85,7 @@ def _row(tid: int, lock: _Lock, look: Look) -> Row:
         "address": f"{lock.address:#x}",
         "holder_tid": holder.get("os_thread_id"),
         "holder": holder.get("thread_name") or "",
-        "count": lock.count,
+        "count": lock.depth,
         "seen_in": [{"tid": other, **place} for other, place in seen.items()],
     }
 

@@ -40,10 +40,18 @@ from raydoctor.rule import Signal
 
 if TYPE_CHECKING:
     from raydoctor.collect.bundle import Bundle
+    from raydoctor.collect.suspects import Sampling
 
 Tell = Callable[[str], None]
 _REACH = 1.0
 """Seconds for another machine to take a connection."""
+
+
+def _some() -> Sampling:
+    """Few looks, at what has run for a minute: nothing at all mostly."""
+    from raydoctor.collect.suspects import Sampling
+
+    return Sampling()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +67,8 @@ class Wishes:
     signals: Callable[[], Iterable[Signal]] = tuple
     """What other nodes are to look for in their logs; called while the collectors wait for answers."""
     anonymize: bool = False
+    samples: Sampling | None = field(default_factory=_some)
+    """How to look at processes whose tasks have run for long; None: at none."""
 
 
 @dataclass(slots=True)
@@ -92,6 +102,8 @@ def collect(wishes: Wishes, tell: Tell = lambda doing: None) -> Live:
     collection = run(
         _collectors(cluster, wishes), wishes.timeout, lambda: signals.extend(wishes.signals())
     )
+    if wishes.samples is not None:
+        _samples(cluster, wishes, wishes.samples, collection, tell)
     if wishes.all_nodes:
         _other_nodes(cluster, wishes, signals, collection, tell)
     pieces = collection.pieces
@@ -191,6 +203,22 @@ def _other_nodes(
 
     for item in nodes.collect(cluster, elsewhere, wishes.timeout, signals, told):
         collection.add(item)
+
+
+def _samples(
+    cluster: Cluster, wishes: Wishes, sampling: Sampling, collection: Collection, tell: Tell
+) -> None:
+    """What the processes do whose tasks have run for long."""
+    from raydoctor.collect import sampling as looking
+    from raydoctor.collect.suspects import suspects
+
+    found = suspects(collection.pieces, sampling, cluster.node_ids)
+    collectors = looking.collectors(cluster, found, sampling, wishes.timeout, wishes.all_nodes)
+    if collectors:
+        tell(f"looking at {found.total} processes that may hang")
+        brought = run(collectors, looking.seconds(found, sampling, wishes.timeout))
+        collection.pieces.update(brought.pieces)
+        collection.gaps += brought.gaps
 
 
 def _alive_nodes(collection: Collection) -> list[str]:

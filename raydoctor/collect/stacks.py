@@ -13,9 +13,10 @@ A frame's `whose` is `user`, `library` (site-packages), `python` (the standard l
 from __future__ import annotations
 
 import os
+import queue
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -23,6 +24,7 @@ from typing import Any, NamedTuple, TypeVar
 from raydoctor.collect import _clues, _pyspy, _threads, proc
 from raydoctor.collect._pyspy import Look
 from raydoctor.collect._threads import KernelThread
+from raydoctor.collect.parallel import parallel
 from raydoctor.collect.table import Piece, table
 from raydoctor.model import Gap
 
@@ -50,6 +52,8 @@ class Wanted(NamedTuple):
     node_id: str = ""
     title: str = ""
     """`ray::train`; empty: as it calls itself now."""
+    worker_pid: int = 0
+    """The pid that Ray knows it by, where that is another one: in a container."""
 
 
 class Manner(NamedTuple):
@@ -77,11 +81,12 @@ def samples(processes: Sequence[Wanted], manner: Manner = _THOROUGH) -> Iterator
     for number in range(manner.looks):
         if number:
             time.sleep(max(0.0, at + number * manner.every - time.time()))
-        _side_by_side(partial(_Subject.look, manner=manner, is_last=number == last), subjects)
+        look = partial(_Subject.look, manner=manner, is_last=number == last)
+        _side_by_side(look, subjects, manner.timeout)
         rows = [row for each in subjects for row in each.rows]
         yield table("samples", rows, source="py-spy", at=at)
     if manner.clues:
-        found = _side_by_side(partial(_Subject.clues, manner=manner), subjects)
+        found = _side_by_side(partial(_Subject.clues, manner=manner), subjects, manner.timeout)
         yield table("clues", [row for row in found if row], source="proc", at=at)
     yield from _gaps(subjects)
 
@@ -100,15 +105,34 @@ def rows(
         subject.look(manner, is_last=True, variables=variables, native=native)
         return subject.rows
 
-    return [row for rows in _side_by_side(seen, subjects) for row in rows]
+    return [row for rows in _side_by_side(seen, subjects, timeout) for row in rows]
 
 
-def _side_by_side(do: Callable[[_Subject], T], subjects: Sequence[_Subject]) -> list[T]:
-    """In the order of the subjects; py-spy is busy while it looks, so no more at a time than processors."""
-    if not subjects:
-        return []
-    with ThreadPoolExecutor(min(len(subjects), max(2, os.cpu_count() or 1))) as pool:
-        return list(pool.map(do, subjects))
+def _side_by_side(
+    do: Callable[[_Subject], T], subjects: Sequence[_Subject], timeout: float
+) -> list[T]:
+    """What it gives for each, in their order; without those that took too long.
+
+    py-spy is busy while it looks: no more at a time than there are processors.
+    """
+    waiting: queue.SimpleQueue[tuple[int, _Subject]] = queue.SimpleQueue()
+    for item in enumerate(subjects):
+        waiting.put(item)
+    results: dict[int, T] = {}
+
+    def work() -> None:
+        with suppress(queue.Empty):
+            while True:
+                number, subject = waiting.get_nowait()
+                results[number] = do(subject)
+
+    count = min(len(subjects), max(2, os.cpu_count() or 1))
+    calls = dict.fromkeys((f"look-{n}" for n in range(count)), work)
+    rounds = 1 + len(subjects) // max(1, count)
+    for _, outcome in parallel(calls, 2 * timeout * rounds):
+        if isinstance(outcome, Exception):
+            raise outcome
+    return [results[number] for number in sorted(results)]
 
 
 def _identify(wanted: Wanted) -> proc.Process | None:
@@ -151,6 +175,7 @@ class _Subject:
             {
                 "node_id": own.node_id,
                 "pid": own.pid,
+                "worker_pid": own.worker_pid or own.pid,
                 "started_at": before.started_at,
                 "worker_id": own.worker_id,
                 "title": own.title or before.name,
@@ -169,7 +194,13 @@ class _Subject:
             return None
         own = self.wanted
         found = _clues.of(own.pid, self.kernel, self._with_variables(manner), manner.unfinished)
-        return {"node_id": own.node_id, "pid": own.pid, "worker_id": own.worker_id, **found}
+        return {
+            "node_id": own.node_id,
+            "pid": own.pid,
+            "worker_pid": own.worker_pid or own.pid,
+            "worker_id": own.worker_id,
+            **found,
+        }
 
     def _kernel_threads(self) -> dict[int, KernelThread]:
         now = _threads.threads(self.wanted.pid)

@@ -1,0 +1,102 @@
+"""Looks at the suspects of a cluster, on this machine and on the others: the tables `samples` and `clues`.
+
+A node elsewhere is asked by a small Ray task (`there.py`); its tables lie in its own folder of the capture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from raydoctor.collect import nodes, proc, stacks, there
+from raydoctor.collect.cluster import Cluster
+from raydoctor.collect.run import Collector
+from raydoctor.collect.stacks import Manner, Wanted
+from raydoctor.collect.suspects import Sampling, Suspects
+from raydoctor.collect.table import Piece
+from raydoctor.model import Gap
+
+WHAT = "the stacks of workers"
+_FUNCTION = "raydoctor.collect.sampling:respond"
+_FEW = 20
+"""Processes that are looked at in one `timeout`, on a busy machine."""
+
+
+def seconds(found: Suspects, sampling: Sampling, timeout: float) -> float:
+    """How long it may take here."""
+    most = max(map(len, (found.here, *found.elsewhere.values())))
+    return sampling.looks * sampling.every + timeout * (1 + most / _FEW)
+
+
+def collectors(
+    cluster: Cluster, found: Suspects, sampling: Sampling, timeout: float, all_nodes: bool
+) -> list[Collector]:
+    """What looks at them: one for this machine, one for all others."""
+    manner = Manner(
+        sampling.looks, sampling.every, sampling.native, timeout, True, found.unfinished
+    )
+    made = []
+    if found.here:
+        made.append(Collector(WHAT, lambda: stacks.samples(found.here, manner), optional=True))
+    if found.elsewhere and all_nodes and cluster.gcs_address:
+        patience = seconds(found, sampling, timeout)
+        made.append(
+            Collector(
+                f"{WHAT} on other nodes",
+                lambda: _elsewhere(cluster, found.elsewhere, manner, patience),
+                optional=True,
+            )
+        )
+    return made
+
+
+def _elsewhere(
+    cluster: Cluster, others: Mapping[str, Sequence[Wanted]], manner: Manner, patience: float
+) -> Iterator[Piece | Gap]:
+    asks = {node: ask(wanted, manner) for node, wanted in others.items()}
+    for answer in there.ask(cluster, asks, _FUNCTION, patience):
+        if answer.problem:
+            what = f"{WHAT} on node {answer.node[:8]}"
+            yield Gap(what, answer.problem, answer.hint, optional=True)
+            continue
+        yield from unpacked(answer.node, answer.told)
+
+
+def ask(wanted: Sequence[Wanted], manner: Manner) -> dict[str, Any]:
+    """What another node is asked: `respond` takes it."""
+    plain = manner._asdict() | {"unfinished": sorted(manner.unfinished)}
+    return {"wanted": [each._asdict() for each in wanted], "manner": plain}
+
+
+def respond(asked: dict[str, Any]) -> dict[str, Any]:
+    """On that node: look at its processes."""
+    plain = asked["manner"] | {"unfinished": frozenset(asked["manner"]["unfinished"])}
+    pieces, gaps = {}, []
+    for item in stacks.samples(_known([Wanted(**w) for w in asked["wanted"]]), Manner(**plain)):
+        if isinstance(item, Piece):
+            pieces[item.path] = item.data.decode()
+        else:
+            gaps.append([item.what, item.why, item.hint])
+    return {"pieces": pieces, "gaps": gaps}
+
+
+def unpacked(node: str, told: dict[str, Any]) -> Iterator[Piece | Gap]:
+    """What `respond` has told, in the node's folder."""
+    for path, text in told["pieces"].items():
+        yield Piece(f"{nodes.label(node)}/{path}", text.encode())
+    for what, why, hint in told["gaps"]:
+        yield Gap(f"{what} on node {node[:8]}", why, hint, optional=True)
+
+
+def _known(wanted: Sequence[Wanted]) -> list[Wanted]:
+    """Those that are certainly meant: by their start, or else by the log of theirs that they have open.
+
+    Ray tells pids only, and in a container those are others than here.
+    """
+    return [each for each in wanted if each.started_at or _has_log(each)]
+
+
+def _has_log(wanted: Wanted) -> bool:
+    kind = "driver" if wanted.worker_id.endswith("f" * 48) else "worker"
+    name = f"/python-core-{kind}-{wanted.worker_id}_{wanted.pid}.log"
+    return any(path.endswith(name) for path in proc.files(wanted.pid).values())
