@@ -1,10 +1,10 @@
 """A running cluster at a glance, again and again: what runs where, since when, what waits, which nodes live.
 
-One look is a call to the GCS for each of workers, nodes and demands, and one to each worker that is not
-idle: 0.5 ms of a processor here and about as much there for each, whatever the number of tasks that are
-finished or wait (Ray 2.60.0 measured). What would cost by the number of tasks is not asked in a look:
-`GetTaskEvents` takes the GCS 0.6 s where it holds its 100,000 tasks, unless it is asked for one task by its
-id (0.1 ms).
+One look is a call to the GCS for the workers (nodes and demands: every third time), and one to each worker
+that is not idle: 0.5 ms of a processor here and about as much there for each, whatever the number of tasks
+that are finished or wait (Ray 2.60.0 measured). What would cost by the number of tasks is not asked in a
+look: `GetTaskEvents` takes the GCS 0.6 s where it holds its 100,000 tasks, unless it is asked for one task by
+its id.
 
 gRPC is used in this very process, without Ray and without a child: a child that stays costs 43 MB. Ray's
 name is given back as soon as its messages are loaded, so that others here find the package of that name.
@@ -27,6 +27,7 @@ _CALL = 3.0
 _WORKER_CALL = 1.0
 """Its C++ thread answers within milliseconds, even while native code holds the GIL; a stopped one never."""
 _WORKERS = 2_000
+_RARE = 3
 _IDLE = b"ray::IDLE"
 _EQUAL = 0
 _PEERS = 200
@@ -127,6 +128,8 @@ class Watcher:
         self._cluster = cluster
         self._of, self._wire = _connected(cluster)
         self._here = frozenset(cluster.node_ids)
+        self._looks = 0
+        self._rare: tuple[tuple[Node, ...], Any] = ((), None)
 
     def close(self) -> None:
         """Let the connections go."""
@@ -137,16 +140,11 @@ class Watcher:
         """Raises LookError where the GCS does not answer."""
         at = time.time()
         filters = self._filters("GetAllWorkerInfo", is_alive=True)
-        workers, nodes, status = (
-            self._start("WorkerInfoGcsService", "GetAllWorkerInfo", **filters),
-            self._start("NodeInfoGcsService", "GetAllNodeInfo"),
-            self._start("autoscaler.AutoscalerStateService", "GetClusterStatus"),
-        )
+        workers = self._start("WorkerInfoGcsService", "GetAllWorkerInfo", **filters)
+        living, state = self._nodes_and_demands()
         alive = [each for each in _result(workers).worker_table_data if each.is_alive]
         busy = [each for each in alive[:_WORKERS] if not self._is_idle(each)]
         asked = [(each, self._start_stats(each)) for each in busy]
-        living = tuple(_nodes(_result(nodes).node_info_list))
-        state = _result(status).cluster_resource_state
         told = [(each, _answer(future)) for each, future in asked]
         answered = [(each, reply) for each, reply in told if reply is not None]
         drivers = sum(_is_driver(each) for each in alive)
@@ -161,6 +159,16 @@ class Watcher:
             drivers,
             tuple(_worker_id(each) for each, reply in told if reply is None),
         )
+
+    def _nodes_and_demands(self) -> tuple[tuple[Node, ...], Any]:
+        """What changes slowly is asked with every third look."""
+        if self._looks % _RARE == 0:
+            nodes = self._start("NodeInfoGcsService", "GetAllNodeInfo")
+            status = self._start("autoscaler.AutoscalerStateService", "GetClusterStatus")
+            living = tuple(_nodes(_result(nodes).node_info_list))
+            self._rare = living, _result(status).cluster_resource_state
+        self._looks += 1
+        return self._rare
 
     def running(self) -> list[Told]:
         """All tasks that run, as the GCS knows them. Costs by the number of tasks that it holds: ask once."""

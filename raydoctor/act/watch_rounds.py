@@ -1,0 +1,202 @@
+"""Watching a cluster that may die and come back: looks, one after the other, as often as their cost allows.
+
+A cluster that answers no more is told once, and asked again and again. One that comes back as what it was
+(a head that lost its connection, a GCS that was started again) goes on with its story; another session is
+another story. Of several clusters on this machine, only one that takes the first one's place is taken for it.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Literal
+
+from raydoctor.act.watch import Guard, Limits
+from raydoctor.act.watch_event import Event, event
+from raydoctor.act.watch_story import Story, View, Wishes
+from raydoctor.collect import live
+from raydoctor.collect.cluster import Cluster
+from raydoctor.collect.watching import LookError, Seen, Watcher
+from raydoctor.errors import RaydoctorError
+
+State = Literal["up", "lost", "refused"]
+SHARE = 0.005
+"""Of a processor: looks that cost more come more rarely. The rest of a hundredth is for commands beside."""
+_SLOWEST = 30.0
+"""Seconds between two looks at the most."""
+_EVENTS = 200
+_END = 10.0
+"""Seconds that cancels under way have at the end."""
+
+
+@dataclass(slots=True)
+class Watch:
+    """One cluster, watched until it is closed."""
+
+    address: str | None = None
+    every: float = 2.0
+    limits: Limits | None = None
+    wishes: Wishes = field(default_factory=Wishes)
+    state: State = "up"
+    problem: str = ""
+    """Why nothing new is known; empty while all is well."""
+    events: deque[Event] = field(default_factory=lambda: deque(maxlen=_EVENTS))
+    notes: list[str] = field(default_factory=list)
+    """What was chosen for the user."""
+    guard: Guard | None = None
+    _story: Story | None = None
+    _cost: float = 0.0
+    """Seconds of a processor of one round, smoothed."""
+    _clock: float = 0.0
+    _failures: int = 0
+
+    def open(self) -> None:
+        """Find the cluster. Raises RaydoctorError where there is none, or it does not take the token."""
+        if self.limits is not None:
+            self.guard = Guard(self.limits)
+        cluster, self.notes = live.find(self.address)
+        if not cluster.is_up or not cluster.gcs_address:
+            raise RaydoctorError(
+                "no cluster runs on this machine", "Name one: --address HOST:PORT of its GCS."
+            )
+        watcher = Watcher(cluster)
+        try:
+            seen = watcher.look()
+        except LookError as error:
+            raise RaydoctorError(*_in_words(cluster, error)) from error
+        self._begin(cluster, watcher, seen)
+
+    @property
+    def cluster(self) -> Cluster:
+        """The one that is watched."""
+        assert self._story is not None
+        return self._story.cluster
+
+    @property
+    def view(self) -> View:
+        """What was last known."""
+        assert self._story is not None
+        assert self._story.view is not None
+        return self._story.view
+
+    @property
+    def pause(self) -> float:
+        """Seconds until the next round: what is wished, unless a round costs too much or fails."""
+        if self.state != "up":
+            return min(10.0, max(self.every, 1.0) * 2.0 ** min(4, self._failures))
+        most = _SLOWEST if self.limits is None else max(self.every, self.limits.timeout / 4)
+        return max(self.every, min(self._cost / SHARE, _SLOWEST, most))
+
+    @property
+    def cost(self) -> float:
+        """The share of a processor that rounds take."""
+        return self._cost / max(self.pause, 0.001)
+
+    def round(self) -> list[Event]:
+        """Look once more; what happened."""
+        assert self._story is not None
+        try:
+            events = self._look() if self.state == "up" else self._look_again()
+        except LookError as error:
+            events = self._lost(error)
+        self._keep(events)
+        self._count()
+        return events
+
+    def close(self) -> list[Event]:
+        """The end: what became of the cancels that were under way."""
+        events = self.guard.wait(_END) if self.guard is not None else []
+        self._keep(events)
+        if self._story is not None:
+            self._story.close()
+        return events
+
+    def _count(self) -> None:
+        """What a round costs, with what is drawn and asked between two of them."""
+        now = time.process_time()
+        if self._clock:  # the first one has started Python, too
+            spent = now - self._clock
+            self._cost = spent if not self._cost else 0.8 * self._cost + 0.2 * spent
+        self._clock = now
+
+    # -------------------------------------------------------------- one cluster, or the next
+
+    def _begin(self, cluster: Cluster, watcher: Watcher, seen: Seen) -> None:
+        if self._story is not None:
+            self._story.close()
+        self._story = Story(cluster, watcher, self.wishes, self.guard)
+        self._keep(self._story.add(seen))
+
+    def _look(self) -> list[Event]:
+        assert self._story is not None
+        seen = self._story.watcher.look()
+        if self._story.is_same(seen):
+            return self._story.add(seen)
+        return self._look_again()
+
+    def _look_again(self) -> list[Event]:
+        """After it was lost, or was another: find it anew."""
+        assert self._story is not None
+        before = self._story
+        cluster = self._found_again()
+        watcher = Watcher(cluster)
+        try:
+            seen = watcher.look()
+        except LookError:
+            watcher.close()
+            raise
+        was_lost, self.state, self.problem, self._failures = self.state != "up", "up", "", 0
+        if before.is_same(seen):
+            before.watcher.close()
+            before.watcher, before.cluster = watcher, cluster
+            back = [event("cluster-back", "ok", "the cluster answers again")] if was_lost else []
+            return back + before.add(seen)
+        self._begin(cluster, watcher, seen)
+        text = f"a new session: {seen.session or cluster.gcs_address}"
+        return [event("cluster-new", "info", text, session=seen.session)]
+
+    def _found_again(self) -> Cluster:
+        """What now takes the place of the cluster. Raises LookError where nothing does."""
+        before = self.cluster
+        try:
+            found, _ = live.find(self.address)
+        except RaydoctorError as error:
+            raise LookError("NOT_FOUND", error.message) from error
+        is_its = found.gcs_address == before.gcs_address or (
+            posixpath.dirname(found.session_dir) == posixpath.dirname(before.session_dir)
+        )
+        if not found.is_up or not found.gcs_address or not (self.address or is_its):
+            raise LookError("NOT_FOUND", "no cluster runs in its place")
+        return found
+
+    def _lost(self, error: LookError) -> list[Event]:
+        self._failures += 1
+        state: State = "refused" if error.is_refusal else "lost"
+        message, hint = _in_words(self.cluster, error)
+        was, self.state, self.problem = self.state, state, message
+        if was == state:
+            return []
+        if state == "refused":
+            return [event("token-refused", "error", f"{message}. {hint}", code=error.code)]
+        text = f"{message}; it is asked again"
+        return [event("cluster-lost", "error", text, code=error.code)]
+
+    def _keep(self, events: list[Event]) -> None:
+        self.events.extend(events)
+
+
+def _in_words(cluster: Cluster, error: LookError) -> tuple[str, str]:
+    """What is the matter, and what to do."""
+    where = f"the GCS at {cluster.gcs_address}"
+    if error.is_refusal:
+        what = "refused the token" if cluster.token else "demands a token, and none was found"
+        return (
+            f"{where} {what}",
+            "Put the cluster's token into RAY_AUTH_TOKEN or ~/.ray/auth_token: on its head node, "
+            "`ray get-auth-token` prints it.",
+        )
+    detail = {"UNAVAILABLE": "is not reached", "DEADLINE_EXCEEDED": "does not answer"}
+    told = detail.get(error.code) or f"did not tell ({error})"
+    return f"{where} {told}", "What is wrong with it: raydoctor diagnose"

@@ -1,0 +1,151 @@
+"""A terminal that is redrawn in place, and what happens meanwhile: keys, signals, a new size.
+
+The alternate screen is used, so nothing scrolls and what was there before comes back. One select waits for
+keys and signals (`signal.set_wakeup_fd`); between redraws nothing runs.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, TextIO
+
+from raydoctor.render.page import Page, trimmed
+from raydoctor.render.terminal import STYLES, encodable, is_terminal, wants_colour
+
+_ENDING = ("SIGTERM", "SIGHUP", "SIGINT")
+_WIDTH, _HEIGHT = 80, 24
+
+
+class Signals:
+    """Signals as something to wait for; the first that ends is kept."""
+
+    def __init__(self) -> None:
+        self.ended_by = 0
+        """The number of the signal that ends us; 0 while none has come."""
+        self.has_new_size = False
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._write, False)
+        os.set_blocking(self._read, False)
+        self._before: list[tuple[int, Any]] = []
+        self._fd_before = -1
+
+    def __enter__(self) -> Signals:
+        self._fd_before = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        for name in _ENDING:
+            self._take(name, self._end)
+        self._take("SIGWINCH", self._resize)
+        return self
+
+    def _take(self, name: str, handler: Callable[[int, object], None]) -> None:
+        number = getattr(signal, name, None)
+        # What whoever started us ignores (nohup: SIGHUP) stays ignored.
+        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+            self._before.append((number, signal.signal(number, handler)))
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for number, handler in self._before:
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(self._fd_before)
+        os.close(self._read)
+        os.close(self._write)
+
+    def wait(self, seconds: float, keys: int | None = None) -> str:
+        """Until something happens, or the time is over: the keys that were pressed, if any."""
+        watched = [self._read] if keys is None else [self._read, keys]
+        ready, _, _ = select.select(watched, [], [], max(0.0, seconds))
+        if self._read in ready:
+            with suppress(BlockingIOError):
+                os.read(self._read, 512)
+        if keys is not None and keys in ready:
+            pressed = os.read(keys, 64)
+            if not pressed:  # the terminal is gone
+                self.ended_by = self.ended_by or int(getattr(signal, "SIGHUP", signal.SIGTERM))
+            return pressed.decode("utf-8", "replace")
+        return ""
+
+    def _end(self, number: int, frame: object) -> None:
+        self.ended_by = self.ended_by or number
+
+    def _resize(self, number: int, frame: object) -> None:
+        self.has_new_size = True
+
+
+class Screen:
+    """The terminal, ours while the block runs."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._live: Any = None
+        self._keys_before: Any = None
+
+    @property
+    def keys(self) -> int | None:
+        """Where keys come from; None where nobody types."""
+        return sys.stdin.fileno() if self._keys_before is not None else None
+
+    def __enter__(self) -> Screen:
+        from rich.console import Console
+        from rich.live import Live
+
+        console = Console(
+            file=self._stream,
+            force_terminal=True,
+            highlight=False,
+            emoji=False,
+            markup=False,
+            no_color=not wants_colour(self._stream),
+        )
+        self._live = Live(console=console, screen=True, auto_refresh=False)
+        self._live.start()
+        self._listen()
+        return self
+
+    def _listen(self) -> None:
+        """Keys as they are pressed, unseen; Ctrl-C stays a signal."""
+        with suppress(Exception):
+            import termios
+            import tty
+
+            if is_terminal(sys.stdin):
+                self._keys_before = termios.tcgetattr(sys.stdin.fileno())
+                tty.setcbreak(sys.stdin.fileno())
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with suppress(OSError):  # the terminal may be gone
+            self._live.stop()
+        if self._keys_before is not None:
+            with suppress(Exception):
+                import termios
+
+                termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, self._keys_before)
+
+    def draw(self, page: Callable[[int, int], Page]) -> None:
+        """Draw a page made for the size that the terminal has now."""
+        from rich.text import Text
+
+        size = self._live.console.size
+        width, height = size.width or _WIDTH, size.height or _HEIGHT
+        text = Text(no_wrap=True, overflow="crop", end="")
+        lines = page(width, height)
+        for number, spans in enumerate(lines):
+            for span in trimmed(spans):
+                text.append(encodable(span.text, self._stream), STYLES.get(span.style, ""))
+            if number + 1 < len(lines):
+                text.append("\n")
+        self._live.update(text, refresh=True)

@@ -1,0 +1,226 @@
+"""`raydoctor watch`: a cluster while it runs, and what happens in it; with --timeout, its guard."""
+
+from __future__ import annotations
+
+import errno
+import re
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from raydoctor.cli import _options as options
+
+if TYPE_CHECKING:
+    from raydoctor.act.watch import Limits
+    from raydoctor.act.watch_event import Event
+    from raydoctor.act.watch_rounds import Watch
+    from raydoctor.cli._screen import Screen, Signals
+
+_INTERRUPTED = 130
+_GONE = (errno.EIO, errno.ENXIO)
+"""What a terminal that was closed answers."""
+_UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+
+_HELP = """Watch a cluster: tasks by state, the slowest, what hangs, memory and disks against
+Ray's limits, leftovers, new diagnoses.
+
+On a terminal a screen that is redrawn in place (q or Ctrl-C ends); else, or with
+--json, a JSON object a line for each look and for each thing that happens
+(raydoctor/watch/1). It takes less than a hundredth of a processor: where looks cost
+more, they come more rarely.
+
+With --timeout it guards a job that nobody may change: tasks that RUN longer (waiting
+does not count, a retry starts anew) are told, and with --on-timeout ended as
+`raydoctor cancel` does:
+
+\b
+  report  told, nothing is done (the default)
+  cancel  their owner cancels them, then KeyboardInterrupt; workers live on
+  force   and then by force, up to SIGKILL of the worker; actors only with --kill-actor
+
+Drivers, and actors of Ray's own (Serve, submitted jobs), are never touched. What is
+done is noted in ~/.local/state/raydoctor/audit.jsonl.
+
+\b
+Examples:
+  raydoctor watch
+  raydoctor watch --json --for 10m | jq 'select(.event != "round")'
+  raydoctor watch --timeout 100s
+  raydoctor watch --timeout 5m --on-timeout force --name 'mesh_*'
+
+\b
+Exit code:
+  0    ended by q, --for or SIGTERM
+  2    could not run: no cluster, or it does not take the token
+  130  ended by Ctrl-C
+"""
+
+
+def _duration(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> float | None:
+    """`100`, `100s`, `2.5m`, `1h` as seconds, more than none."""
+    if value is None:
+        return None
+    match = re.fullmatch(r"(\d+(?:\.\d+)?|\.\d+)\s*(s|m|min|h|d)?", value.strip())
+    seconds = float(match[1]) * _UNITS[match[2] or ""] if match else 0.0
+    if seconds <= 0:
+        raise click.BadParameter(f"{value!r} is no duration: write it like 100s, 5m or 1h")
+    return seconds
+
+
+@click.command(
+    "watch",
+    help=_HELP,
+    short_help="A cluster while it runs; a guard of its tasks.",
+    **options.SETTINGS,
+)
+@click.option(
+    "--every",
+    callback=_duration,
+    default="2s",
+    show_default=True,
+    metavar="SECONDS",
+    help="Between two looks.",
+)
+@click.option("--for", "span", callback=_duration, metavar="DURATION", help="End after that time.")
+@click.option(
+    "--timeout", callback=_duration, metavar="DURATION", help="What a task may run at most."
+)
+@click.option(
+    "--on-timeout",
+    type=click.Choice(["report", "cancel", "force"]),
+    help="What happens to those that run longer.  [default: report]",
+)
+@click.option(
+    "--name", "names", multiple=True, metavar="GLOB", help="Only functions called so; repeatable."
+)
+@click.option(
+    "--exclude", multiple=True, metavar="GLOB", help="Not functions called so; repeatable."
+)
+@click.option("--kill-actor", is_flag=True, help="With force: end the actor of an overdue method.")
+@click.option("--grace", callback=_duration, default="5s", show_default=True, metavar="SECONDS",
+              help="What a step of a cancel has before the next one is taken.")  # fmt: skip
+@click.option(
+    "--diagnose/--no-diagnose",
+    default=True,
+    show_default=True,
+    help="Diagnose when there is a reason to.",
+)
+@click.option(
+    "--address",
+    metavar="ADDRESS",
+    help="The cluster, if several run here: auto, or its GCS's host:port.",
+)
+@click.option("--json", "as_json", is_flag=True, help="JSON lines, also on a terminal.")
+@options.verbose_option
+def command(
+    *, every: float, span: float | None, address: str | None, as_json: bool, **rest: Any
+) -> int:
+    """Watch."""
+    from raydoctor.act.watch_rounds import Watch
+    from raydoctor.act.watch_story import Wishes
+    from raydoctor.cli import names as commands
+    from raydoctor.cli._progress import patience
+    from raydoctor.cli._screen import Signals
+
+    limits = _limits(**rest)
+    wishes = Wishes(rest["diagnose"], rest["diagnose"] and "hung" in commands())
+    watch = Watch(address, every, limits, wishes)
+    with patience("looking for the cluster"):
+        watch.open()
+    for each in watch.notes:
+        options.note(each)
+    until = None if span is None else time.monotonic() + span
+    with Signals() as signals:
+        try:
+            _show(watch, signals, until, as_json)
+        except OSError as error:
+            if error.errno not in _GONE:
+                raise
+        finally:
+            left = watch.close()
+    if as_json or not sys.stdout.isatty():
+        _print(left)
+    return _INTERRUPTED if signals.ended_by == signal.SIGINT else 0
+
+
+def _limits(
+    *, timeout: float | None, on_timeout: str | None, names: tuple[str, ...], **rest: Any
+) -> Limits | None:
+    """What the guard is to do. Raises click.UsageError where options lack what they go with."""
+    from raydoctor.act.watch import Limits, check_limits
+
+    exclude, kill_actor = rest["exclude"], rest["kill_actor"]
+    if timeout is None:
+        if on_timeout or names or exclude or kill_actor:
+            raise click.UsageError(
+                "--on-timeout, --name, --exclude and --kill-actor go with --timeout"
+            )
+        return None
+    mode: Any = on_timeout or "report"
+    limits = Limits(timeout, mode, names, exclude, kill_actor, rest["grace"])
+    check_limits(limits)
+    return limits
+
+
+def _show(watch: Watch, signals: Signals, until: float | None, as_json: bool) -> None:
+    """Round after round, until somebody or the time ends it."""
+    from raydoctor.render.terminal import is_terminal
+
+    if as_json or not is_terminal(sys.stdout):
+        _print([*watch.events])
+        _lines(watch, signals, until)
+    else:
+        from raydoctor.cli._screen import Screen
+
+        with Screen(sys.stdout) as screen:
+            _screen(watch, signals, screen, until)
+
+
+def _lines(watch: Watch, signals: Signals, until: float | None) -> None:
+    from raydoctor.render import watch as render
+
+    while True:
+        sys.stdout.write(render.round_to_json(watch))
+        sys.stdout.flush()
+        if not _pause(watch, signals, until):
+            return
+        _print(watch.round())
+
+
+def _print(events: list[Event]) -> None:
+    from raydoctor.render import watch as render
+
+    for each in events:
+        sys.stdout.write(render.event_to_json(each))
+    sys.stdout.flush()
+
+
+def _pause(watch: Watch, signals: Signals, until: float | None) -> bool:
+    """Wait for the next round; whether there is one."""
+    next_round = time.monotonic() + watch.pause
+    deadline = next_round if until is None else min(next_round, until)
+    while not signals.ended_by and time.monotonic() < deadline:
+        signals.wait(deadline - time.monotonic())
+    return not signals.ended_by and (until is None or time.monotonic() < until)
+
+
+def _screen(watch: Watch, signals: Signals, screen: Screen, until: float | None) -> None:
+    from raydoctor.render import watch as render
+
+    while True:
+        next_round = time.monotonic() + watch.pause
+        deadline = next_round if until is None else min(next_round, until)
+        while time.monotonic() < deadline and not signals.ended_by:
+            screen.draw(lambda width, height: render.page(watch, width, height))
+            signals.has_new_size = False
+            while time.monotonic() < deadline and not (signals.ended_by or signals.has_new_size):
+                if "q" in signals.wait(deadline - time.monotonic(), screen.keys).lower():
+                    return
+        if signals.ended_by or (until is not None and time.monotonic() >= until):
+            return
+        watch.round()

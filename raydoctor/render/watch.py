@@ -1,0 +1,300 @@
+"""A watched cluster -> one page that fits a terminal, or JSON lines.
+
+JSON (`raydoctor/watch/1`): one object a line, each with `schema`, `event` and `at` (epoch seconds); keys are
+added, never renamed. `event` is `round` for what is known after a look, else what happened:
+
+    round           state (up, lost, refused), problem, session, nodes, workers, drivers, every_s, cost
+                    (share of a processor), tasks {running, waiting, by_state}, waits_for [{resources,
+                    count}], slowest [{task_id, name, attempt, age_s, peers_median_s, hang, pid, ip,
+                    node_id, worker_id, actor_id}], gauges [{node_id, ip, what, path, used, limit,
+                    threshold, level, users}], leftovers, diagnoses [{rule, severity, headline}], hung,
+                    guard {timeout_s, on_timeout, reported, ended, under_way}
+    task-slow       a task runs ten times longer than its peers: as in slowest, median_s
+    task-overdue    it runs longer than --timeout: as in slowest, timeout_s, action, why_not
+    task-ended      the guard ended it: by, seconds, steps, survivors
+    task-not-ended  the same, and why not
+    task-hung       a row of `raydoctor hung --json`
+    tasks-failed    name, count
+    diagnosis       rule, severity, tier, headline; diagnosis-gone: rule
+    gauge           memory or disk came near Ray's threshold, over it, or back: a row of gauges
+    node-joined, node-gone, worker-silent, leftovers, cluster-lost, cluster-back, cluster-new, token-refused
+
+Every event has `level` (ok, info, warning, error) and `text`, one sentence.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from raydoctor import _text
+from raydoctor.act import watch as guards
+from raydoctor.act.watch_changes import gauge_facts
+from raydoctor.act.watch_event import Event
+from raydoctor.act.watch_rounds import Watch
+from raydoctor.act.watch_story import Line as Row
+from raydoctor.act.watch_story import View
+from raydoctor.collect.watch_gauges import Gauge
+from raydoctor.render.page import Line, Page, Part, Span, columns, line
+
+SCHEMA = "raydoctor/watch/1"
+_STYLES = {"ok": "ok", "info": "info", "warning": "warning", "error": "error"}
+_LEVELS = {"ok": "", "near": "warning", "over": "error"}
+_LEAST = 2
+"""Lines that a section gets before another gets more, its title included."""
+_NAME = 30
+_DEMANDS = 3
+_SLOWEST = 10
+"""Told in JSON."""
+
+
+class _Section(NamedTuple):
+    """A part of the page that may be cut from below."""
+
+    title: str
+    rows: Page
+
+
+# ------------------------------------------------------------------ JSON
+
+
+def round_to_json(watch: Watch) -> str:
+    """What is known now, as one line."""
+    view = watch.view
+    return _json("round", view.seen.at, {**_state(watch), **_known(view), "guard": _guard(watch)})
+
+
+def event_to_json(event: Event) -> str:
+    """What happened, as one line."""
+    told = {"level": event.level, "text": _text.one_line(event.text), **event.facts}
+    return _json(event.event, event.at, told)
+
+
+def _json(name: str, at: float, told: dict[str, Any]) -> str:
+    document = {"schema": SCHEMA, "event": name, "at": round(at, 3), **told}
+    return json.dumps(document, separators=(",", ":"), default=str) + "\n"
+
+
+def _state(watch: Watch) -> dict[str, Any]:
+    seen = watch.view.seen
+    return {
+        "state": watch.state,
+        "problem": watch.problem or None,
+        "session": seen.session or None,
+        "nodes": len(seen.nodes),
+        "workers": seen.workers,
+        "drivers": seen.drivers,
+        "every_s": round(watch.pause, 2),
+        "cost": round(watch.cost, 5),
+    }
+
+
+def _known(view: View) -> dict[str, Any]:
+    seen = view.seen
+    states = {name: number for name, number in (view.counts or {}).items() if number}
+    return {
+        "tasks": {"running": len(seen.running), "waiting": seen.waiting, "by_state": states},
+        "waits_for": [{"resources": dict(d.resources), "count": d.number} for d in seen.demands],
+        "slowest": [_row(each, seen.at) for each in view.lines[:_SLOWEST]],
+        "gauges": [gauge_facts(each) for each in view.gauges],
+        "leftovers": view.leftovers,
+        "diagnoses": [
+            {key: each.get(key) for key in ("rule", "severity", "headline")}
+            for each in view.diagnoses
+        ],
+        "hung": view.hung,
+    }
+
+
+def _row(row: Row, now: float) -> dict[str, Any]:
+    median = row.peers.median if row.peers else None
+    facts = guards.facts(row.running, now)
+    return {**facts, "name": row.name, "peers_median_s": median, "hang": row.hang or None}
+
+
+def _guard(watch: Watch) -> dict[str, Any] | None:
+    guard = watch.guard
+    if guard is None:
+        return None
+    return {
+        "timeout_s": guard.limits.timeout,
+        "on_timeout": guard.limits.mode,
+        "reported": guard.reported,
+        "ended": guard.cancelled,
+        "under_way": guard.under_way,
+    }
+
+
+# ------------------------------------------------------------------ page
+
+
+def page(watch: Watch, width: int, height: int) -> Page:
+    """What is known now, in at most `height` lines of at most `width` columns."""
+    view = watch.view
+    head = _head(watch)
+    sections = [
+        _Section("running longest", _running(view)),
+        _Section("hung", _hung(view)),
+        _Section("memory and disks", _gauges(view)),
+        _Section("diagnoses", _diagnoses(view)),
+        _Section("events", _events(watch.events)),
+    ]
+    room = max(0, height - len(head) - 1)
+    body = [each for part in _fitted([s for s in sections if s.rows], room) for each in part]
+    whole = [*head[: height - 1], *body, _foot(watch)]
+    return [_cut(each, width) for each in whole[-height:]]
+
+
+def _head(watch: Watch) -> Page:
+    view, at = watch.view, _text.moment(time.time(), "%H:%M:%S")
+    seen = view.seen
+    where = seen.session or watch.cluster.gcs_address
+    lines = [line(("raydoctor watch", "strong"), f"  {where}  ", (at, "dim"))]
+    if watch.state != "up":
+        since = _text.duration(max(0.0, time.time() - seen.at))
+        lines.append(line((watch.problem, "error"), (f"  (as it was {since} ago)", "dim")))
+    parts = [
+        _text.plural(len(seen.nodes), "node"),
+        _text.plural(seen.workers, "worker"),
+        _text.plural(seen.drivers, "driver"),
+    ]
+    lines.append(line(" · ".join(parts), "  ", *_tasks(view)))
+    if seen.demands:
+        told = [f"{d.number:,} × {_resources(d.resources)}" for d in seen.demands[:_DEMANDS]]
+        more = " …" if len(seen.demands) > _DEMANDS else ""
+        lines.append(line(f"waits for resources: {', '.join(told)}{more}"))
+    return lines
+
+
+def _tasks(view: View) -> list[Part]:
+    seen = view.seen
+    parts: list[Part] = [
+        (f"{len(seen.running):,} running", "strong"),
+        f", {seen.waiting:,} waiting",
+    ]
+    if view.counts is not None:
+        failed = view.counts["FAILED"]
+        parts.append(f", {view.counts['FINISHED']:,} finished, ")
+        parts.append((f"{failed:,} failed", "error" if failed else ""))
+    return parts
+
+
+def _resources(resources: Sequence[tuple[str, float]]) -> str:
+    return "{" + ", ".join(f"{name}: {amount:g}" for name, amount in resources) + "}"
+
+
+def _running(view: View) -> Page:
+    now = view.seen.at
+    rows: list[tuple[Part, ...]] = []
+    for each in view.lines:
+        style = "error" if each.hang else "warning" if each.is_slow(now) else ""
+        peers = f"peers {_text.duration(each.peers.median)}" if each.peers else ""
+        where = f"pid {each.running.run.pid} on {each.running.run.ip}"
+        name = _text.cut(_text.one_line(each.name), _NAME)
+        age = _text.duration(each.running.age(now))
+        rows.append((name, (age, style), peers, where, (each.hang, "error")))
+    return columns(rows, 2)
+
+
+def _hung(view: View) -> Page:
+    rows: list[tuple[Part, ...]] = []
+    for each in view.hung:
+        task = each.get("task") or {}
+        waits = ", ".join(str(w.get("name") or w.get("id")) for w in each.get("waits_for") or ())
+        name = _text.cut(_text.one_line(str(task.get("name") or each.get("pid"))), _NAME)
+        rows.append((name, (str(each.get("kind")), "error"), f"waits for {waits}" if waits else ""))
+    return columns(rows, 2)
+
+
+def _gauges(view: View) -> Page:
+    rows: list[tuple[Part, ...]] = []
+    for each in sorted(view.gauges, key=lambda g: -g.share / g.threshold):
+        name = f"{each.what} {each.path}".strip()
+        share = (f"{each.share:.0%}", _LEVELS[each.level])
+        rows.append((name, each.ip or "here", share, _limit(each), (_users(each), "dim")))
+    if view.leftovers:
+        rows.append(("leftovers", "here", (f"{view.leftovers}", "warning"), "raydoctor zombies"))
+    return columns(rows, 2)
+
+
+def _limit(gauge: Gauge) -> str:
+    return f"of {_text.size(gauge.limit)}, Ray's limit {gauge.threshold:.0%}"
+
+
+def _users(gauge: Gauge) -> str:
+    return ", ".join(f"{each.name} {_text.size(each.bytes)}" for each in gauge.users)
+
+
+def _diagnoses(view: View) -> Page:
+    return [
+        line(
+            (str(each.get("rule")), _style(str(each.get("severity")))),
+            f"  {_text.one_line(str(each.get('headline')))}",
+            indent=2,
+        )
+        for each in view.diagnoses
+    ]
+
+
+def _style(severity: str) -> str:
+    return severity if severity in ("critical", "error", "warning") else "info"
+
+
+def _events(events: Sequence[Event]) -> Page:
+    """The newest first."""
+    return [
+        line(
+            (_text.moment(each.at, "%H:%M:%S"), "dim"),
+            " ",
+            (_text.one_line(each.text), _STYLES[each.level]),
+            indent=2,
+        )
+        for each in reversed(events)
+    ]
+
+
+def _foot(watch: Watch) -> Line:
+    parts = [f"q quits · every {watch.pause:.1f} s · {watch.cost:.1%} of a processor"]
+    if (guard := watch.guard) is not None:
+        limit = _text.duration(guard.limits.timeout)
+        parts.append(f"over {limit}: {guard.limits.mode}, {guard.reported:,} so far")
+        if guard.limits.mode != "report":
+            parts.append(f"{guard.cancelled:,} ended")
+    return line((" · ".join(parts), "dim"))
+
+
+def _fitted(sections: Sequence[_Section], room: int) -> list[Page]:
+    """As much of each section as there is room for: all get a little before one gets much."""
+    wanted = [len(each.rows) + 1 for each in sections]
+    given = [0] * len(sections)
+    for n, want in enumerate(wanted):
+        given[n] = min(want, _LEAST) if sum(given) + min(want, _LEAST) <= room else 0
+    while sum(given) < min(room, sum(wanted)):
+        grew = False
+        for n, want in enumerate(wanted):
+            if given[n] and given[n] < want and sum(given) < room:
+                given[n] += 1
+                grew = True
+        if not grew:
+            break
+    return [
+        [line((each.title, "strong")), *each.rows[: count - 1]]
+        for each, count in zip(sections, given, strict=True)
+        if count
+    ]
+
+
+def _cut(spans: Line, width: int) -> Line:
+    """A line of at most `width` columns."""
+    kept: list[Span] = []
+    room = width
+    for span in spans:
+        if _text.cells(span.text) > room:
+            if room > 0:
+                kept.append(Span(_text.cut(span.text, room), span.style))
+            break
+        kept.append(span)
+        room -= _text.cells(span.text)
+    return tuple(kept)
