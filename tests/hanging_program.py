@@ -202,8 +202,9 @@ import ctypes, sys, time
 libc = ctypes.CDLL(None, use_errno=True)
 libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
 seize, interrupt = 0x4206, 0x4207
-ok = [libc.ptrace(what, int(sys.argv[1]), None, None) for what in (seize, interrupt)]
-print(*ok, flush=True)
+sys.stdin.readline()
+for what in (seize, interrupt):
+    libc.ptrace(what, int(sys.argv[1]), None, None)
 time.sleep(100000)
 """
 
@@ -213,10 +214,10 @@ def traced() -> None:
     """Held by another process, as under gdb."""
     ctypes.CDLL(None).prctl(0x59616D61, ctypes.c_ulong(2**64 - 1), 0, 0, 0)  # PR_SET_PTRACER_ANY
     command = [sys.executable, "-c", TRACER, str(os.getpid())]
-    tracer = subprocess.Popen(command, stdout=subprocess.PIPE)
+    tracer = subprocess.Popen(command, stdin=subprocess.PIPE, text=True, bufsize=1)
     here("traced", tracer.pid)
-    assert tracer.stdout is not None
-    tracer.stdout.readline()
+    assert tracer.stdin is not None
+    tracer.stdin.write("now\n")
     time.sleep(FOREVER)
 
 
