@@ -16,6 +16,8 @@ class Look(NamedTuple):
     main_holds_gil: bool = False
     is_stuck: bool = False
     """Whether a thread that waits, in native code, holds it: no Python code can run anywhere in there."""
+    stays: bool = False
+    """Whether one thread held it in one place in all looks."""
     says: str = ""
     """Which thread, where; empty where nobody holds it for long."""
 
@@ -38,7 +40,8 @@ def look(pid: int) -> Look:
     return Look(
         last.get("os_thread_id") == pid,
         stays and not any(each.get("active") for each in seen),
-        f"native code that {_words(last)} called holds the GIL" if stays else "",
+        stays,
+        f"{_words(last)} holds the GIL" if stays else "",
     )
 
 

@@ -11,6 +11,7 @@ import platform
 import struct
 import subprocess
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -33,14 +34,17 @@ class Injection(NamedTuple):
     problem: str = ""
 
 
-class _Ground(NamedTuple):
-    """What has to be known of a process before it is touched."""
+class _Code(NamedTuple):
+    """What is put into a process: the text, and both pieces of code that have Python execute it.
 
-    functions: dict[str, int]
+    For one text it is always the same, so that one attempt may write over what another left.
+    """
+
     at: int
-    """Where code can be put."""
-    room: int
-    allocators: list[tuple[int, int]]
+    data: bytes
+    calling: int
+    queueing: int
+    """Where each begins."""
 
 
 def inject(pid: int, start: str, text: str, *, now: bool, holds_gil: bool) -> Injection:
@@ -51,22 +55,17 @@ def inject(pid: int, start: str, text: str, *, now: bool, holds_gil: bool) -> In
     if platform.machine() != _trampoline.MACHINE:
         return _by_hypno(pid, text)
     try:
-        ground = _ground(pid)
+        files = _elf.code(pid)
+        code = _placed(pid, files, _functions(pid, files), text.encode())
     except (OSError, struct.error, ValueError, LookupError) as error:
         return Injection("", str(error))
-    plain = text.encode()
-    calling = _trampoline.calling(ground.functions, ground.at, plain)
-    queueing = _trampoline.queueing(ground.functions, ground.at, plain)
-    if max(len(calling), len(queueing)) + 8 > ground.room:
-        return Injection("", "no library of it has room for the code")
     plan = {
         "pid": pid,
         "start": start,
-        "at": ground.at,
-        "calling": calling.hex(),
-        "queueing": queueing.hex(),
+        **code._replace(data=b"")._asdict(),
+        "data": code.data.hex(),
         "below": _trampoline.BELOW,
-        "allocators": ground.allocators,
+        "allocators": [(f.start, f.end) for f in files if _elf.name(f).startswith(_ALLOCATORS)],
         "now": now,
         "gil": holds_gil,
     }
@@ -91,33 +90,51 @@ def _told(plan: str) -> Injection:
     return Injection(str(told.get("did", "")), str(told.get("problem", "")))
 
 
-def _ground(pid: int) -> _Ground:
-    """Raises LookupError where it has not what is needed."""
-    files = _elf.code(pid)
-    # The program first: with Debian's and conda's Python it has Python itself, and no libpython is mapped.
-    candidates = [f for f in files if "python" in _elf.name(f).lower()]
-    functions = _elf.exported(pid, _trampoline.FUNCTIONS, candidates)
+def _functions(pid: int, files: list[_elf.Mapping]) -> dict[str, int]:
+    """Raises LookupError where it has not all that are needed."""
+    # Debian's and conda's program has Python itself; elsewhere a libpython is mapped, too.
+    python = [f for f in files if "python" in _elf.name(f).lower()]
     system = [f for f in files if _elf.name(f).startswith(("libc.", "libc-"))]
-    functions |= _elf.exported(pid, set(_trampoline.FUNCTIONS) - functions.keys(), system)
-    if missing := [name for name in _trampoline.FUNCTIONS if name not in functions]:
+    found = _elf.exported(pid, _trampoline.FUNCTIONS, python + system)
+    if missing := [name for name in _trampoline.FUNCTIONS if name not in found]:
         raise LookupError(f"it exports no {missing[0]}")
-    at, room = _room(pid, files)
-    allocators = [(f.start, f.end) for f in files if _elf.name(f).startswith(_ALLOCATORS)]
-    return _Ground(functions, at, room, allocators)
+    return found
 
 
-def _room(pid: int, files: list[_elf.Mapping]) -> tuple[int, int]:
-    """The largest end of a page of code that is empty."""
-    best = (0, 0)
+def _placed(
+    pid: int, files: list[_elf.Mapping], functions: Mapping[str, int], text: bytes
+) -> _Code:
+    """The code, for the end of a page of code that is empty; for the one that has it already, if any does.
+
+    Raises LookupError where none is large enough.
+    """
+    free = None
     with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
         for mapping in files:
             with suppress(OSError, ValueError, struct.error):
                 at, size = _elf.Library(pid, mapping).unused()
-                if size > best[1]:
-                    memory.seek(at)
-                    if not memory.read(size).strip(b"\0"):
-                        best = at, size
-    return best
+                code = _code(at, functions, text)
+                if size < len(code.data):
+                    continue
+                memory.seek(at)
+                there = memory.read(size)
+                if there.startswith(code.data):
+                    return code
+                if free is None and not there.strip(b"\0"):
+                    free = code
+    if free is None:
+        raise LookupError("no library of it has room for the code")
+    return free
+
+
+def _code(at: int, functions: Mapping[str, int], text: bytes) -> _Code:
+    data = text + b"\0"
+    begins = []
+    for make in (_trampoline.calling, _trampoline.queueing):
+        data += b"\0" * (-len(data) % 16)
+        begins.append(at + len(data))
+        data += make(functions, at)
+    return _Code(at, data + b"\0" * (-len(data) % 8), *begins)
 
 
 def _by_hypno(pid: int, text: str) -> Injection:

@@ -13,7 +13,7 @@ belong to the code that was interrupted.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 BELOW = 256
 """How far below the stack pointer of the interrupted code ours begins: where it is to go on lies there."""
@@ -57,56 +57,45 @@ FUNCTIONS = (
 """Of libpython (or the program itself) and the C library."""
 
 
-def calling(functions: Mapping[str, int], at: int, text: bytes) -> bytes:
-    """Code for that address that has Python execute the text in this thread, as soon as it gets the GIL."""
-
-    def body(where: int) -> bytes:
-        return (
-            _call(functions["PyGILState_Ensure"])
-            + b"\x89\xc3"  # mov ebx, eax
-            + _into(_RDI, where)
-            + _call(functions["PyRun_SimpleString"])
-            + b"\x89\xdf"  # mov edi, ebx
-            + _call(functions["PyGILState_Release"])
-        )
-
-    return _whole(functions, at, text, body)
+def calling(functions: Mapping[str, int], text: int) -> bytes:
+    """Code that has Python execute the text at that address, in this thread, as soon as it gets the GIL."""
+    return _whole(
+        functions,
+        _call(functions["PyGILState_Ensure"])
+        + b"\x89\xc3"  # mov ebx, eax
+        + _into(_RDI, text)
+        + _call(functions["PyRun_SimpleString"])
+        + b"\x89\xdf"  # mov edi, ebx
+        + _call(functions["PyGILState_Release"]),
+    )
 
 
-def queueing(functions: Mapping[str, int], at: int, text: bytes) -> bytes:
-    """Code for that address that has Python execute the text once its main thread is between two steps.
+def queueing(functions: Mapping[str, int], text: int) -> bytes:
+    """Code that has Python execute the text at that address once its main thread is between two steps.
 
     It needs no GIL, and no state that makes sense: a thread that runs may be in the middle of an allocation.
     """
-
-    def body(where: int) -> bytes:
-        return (
-            _into(_RDI, functions["PyRun_SimpleString"])
-            + _into(_RSI, where)
-            + _call(functions["Py_AddPendingCall"])
-        )
-
-    return _whole(functions, at, text, body)
+    return _whole(
+        functions,
+        _into(_RDI, functions["PyRun_SimpleString"])
+        + _into(_RSI, text)
+        + _call(functions["Py_AddPendingCall"]),
+    )
 
 
-def _whole(
-    functions: Mapping[str, int], at: int, text: bytes, body: Callable[[int], bytes]
-) -> bytes:
-    def code(where: int) -> bytes:
-        return (
-            _PUSH
-            + _HEADER
-            + _SAVE
-            + _call(functions["__errno_location"])
-            + _KEEP_ERRNO
-            + body(where)
-            + _PUT_ERRNO
-            + _RESTORE
-            + _POP
-            + _LEAVE
-        )
-
-    return code(at + len(code(0))) + text + b"\0"
+def _whole(functions: Mapping[str, int], body: bytes) -> bytes:
+    return (
+        _PUSH
+        + _HEADER
+        + _SAVE
+        + _call(functions["__errno_location"])
+        + _KEEP_ERRNO
+        + body
+        + _PUT_ERRNO
+        + _RESTORE
+        + _POP
+        + _LEAVE
+    )
 
 
 _RAX, _RSI, _RDI = b"\x48\xb8", b"\x48\xbe", b"\x48\xbf"

@@ -28,8 +28,8 @@ SIGNAL = int(getattr(signal, "SIGURG", 0))
 _PAUSE = 0.05
 """Seconds until the import begins: whoever brought us here is gone by then."""
 
-_YIELD = 0.5
-"""Seconds that this thread lets the import go on when it is woken meanwhile."""
+_YIELD, _SLICE = 0.5, 0.005
+"""Seconds that this thread leaves to others when it is woken: to the import at most so many, then a few."""
 
 _starting = _thread.allocate_lock()
 """Held while debugpy is on its way."""
@@ -64,9 +64,10 @@ def wake(number: int, frame: Any) -> None:
     """Handle the signal. A debugger that wants this thread to stop has it stop in here."""
     if _has_failed:
         signal.signal(SIGNAL, _previous)
+    # Native code in this thread may hold the GIL, and look for signals now and then (`re`).
     if _starting.locked() and _starting.acquire(timeout=_YIELD):
-        # Native code in this thread may hold the GIL, and looks for signals (`re`): now others get it.
         _starting.release()
+    time.sleep(_SLICE)
     with suppress(OSError):
         _take(path_of("request", os.getpid(), folder_of(os.geteuid())))
 

@@ -86,6 +86,8 @@ class Attached:
     """`listening`, `ray-breakpoint`, `armed`, `injected`, `gdb`."""
     notes: tuple[str, ...] = ()
     """What whoever debugs should know."""
+    wants_waking: bool = False
+    """Whether its main thread holds the GIL in native code: the debugger answers as often as it is woken."""
 
 
 class Listening(NamedTuple):
@@ -122,7 +124,10 @@ def attach(  # noqa: PLR0913 - one more than usual, each with a default that is 
     """
     identity = _identified(target)
     if there := listening(target.pid, target.debugger_port):
-        return Attached(target.pid, there.host, there.port, there.method, _notes(there, port, host))
+        return Attached(
+            *(target.pid, there.host, there.port, there.method, _notes(there, port, host)),
+            wants_waking=_wants_waking(target.pid),
+        )
     is_prepared = is_armed(target.pid)
     for each in obstacle(target.pid):
         if not (is_prepared and each.only_injection):
@@ -225,7 +230,9 @@ class _Entry:
         pid = self.identity.pid
         look = _gil.look(pid)
         if look.is_stuck:
-            raise NotAttachedError("gil", f"pid {pid} cannot be entered: {look.says}", _STACK)
+            raise NotAttachedError(
+                "gil", f"pid {pid} cannot be entered: native code in {look.says}, and waits", _STACK
+            )
         self.tell("sending its main thread through a few lines")
         self.pulses = look.main_holds_gil
         made = self._inject(now=False, look=look)
@@ -324,6 +331,11 @@ def _identified(target: Wanted) -> Identity:
     if target.started_at and abs(found.started_at - target.started_at) > _SAME_START:
         raise NotAttachedError("gone", f"pid {target.pid} is another process's by now")
     return found
+
+
+def _wants_waking(pid: int) -> bool:
+    look = _gil.look(pid)
+    return look.main_holds_gil and look.stays
 
 
 def _notes(there: Listening, port: int | None = None, host: str = LOOPBACK) -> tuple[str, ...]:

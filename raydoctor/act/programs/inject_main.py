@@ -3,11 +3,11 @@
 A program, run as a child: what stops another process must end with its time, and then the system lets that
 one go on by itself (ptrace(2), PTRACE_SEIZE).
 
-Standard input has one JSON object: `pid`, `start` (of `/proc/PID/stat`, field 22), `at` (the address where
-the code goes), `calling` and `queueing` (the code, hexadecimal: `act/_trampoline.py`), `below`, `allocators`
-(ranges of addresses), `now` (whether the code may be called where the thread runs, too) and `gil` (whether
-the thread holds it). Standard output gets one: `{"did": "called" | "queued", "in": …}` or
-`{"problem": …}`; then nothing was changed.
+Standard input has one JSON object: `pid`, `start` (of `/proc/PID/stat`, field 22), `at` and `data` (the code,
+hexadecimal, and the address where it goes), `calling` and `queueing` (where it begins: `act/_trampoline.py`),
+`below`, `allocators` (ranges of addresses), `now` (whether the code may be called where the thread runs, too)
+and `gil` (whether the thread holds it). Standard output gets one: `{"did": "called" | "queued", "in": …}`
+or `{"problem": …}`; then nothing was changed.
 
 Everything up to the last step changes nothing that the thread uses. The last step sets its registers; from
 then on it finds its way back alone. So it may be killed at any moment.
@@ -65,26 +65,26 @@ def _sent(plan: dict[str, Any]) -> dict[str, Any]:
         raise ProcessLookupError(errno.ESRCH, "its pid is another process's by now")
     registers = _harmless(thread, plan)
     runs = registers.orig_rax < 0
-    code = "queueing" if runs and not plan["now"] else "calling"
-    thread.write(plan["at"], bytes.fromhex(plan[code]))
-    _send(thread, registers, plan)
+    is_queued = runs and not plan["now"]
+    thread.write(plan["at"], bytes.fromhex(plan["data"]))
+    _send(thread, registers, plan["queueing" if is_queued else "calling"], plan["below"])
     return {
-        "did": "called" if code == "calling" else "queued",
+        "did": "queued" if is_queued else "called",
         "in": "code" if runs else f"system call {registers.orig_rax}",
     }
 
 
-def _send(thread: Tracee, registers: Registers, plan: dict[str, Any]) -> None:
+def _send(thread: Tracee, registers: Registers, code: int, below: int) -> None:
     """Through the code, and then to where it is now."""
     back, result = registers.rip, registers.rax
     if registers.orig_rax >= 0 and result in _RESTARTS:
         back, result = back - 2, registers.orig_rax  # the instruction `syscall` has two bytes
     elif registers.orig_rax >= 0 and result == _RESTART_BLOCK:
         back, result = back - 2, _RESTART
-    stack = registers.rsp - plan["below"]
+    stack = registers.rsp - below
     thread.write(stack, back.to_bytes(8, "little"))
     # Without a call's number the system does not see to its restart: we just did.
-    thread.registers = registers._replace(rip=plan["at"], rsp=stack, rax=result, orig_rax=-1)
+    thread.registers = registers._replace(rip=code, rsp=stack, rax=result, orig_rax=-1)
     thread.let_go()
 
 
