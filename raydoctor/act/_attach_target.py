@@ -7,6 +7,7 @@ a breakpoint (2.60: `is_debugger_paused` stays empty); its worker's row tells po
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -19,6 +20,7 @@ from raydoctor.collect.cluster import Cluster
 from raydoctor.errors import RaydoctorError
 
 Row = dict[str, Any]
+Tables = dict[str, list[Row]]
 What = Literal["task", "method", "creation", "actor", "driver", "worker", "process"]
 TIMEOUT = 5.0
 _PID_DIGITS = 7
@@ -57,13 +59,16 @@ def find(cluster: Cluster | None, wanted: str, timeout: float = TIMEOUT) -> list
             "Name one: --address HOST:PORT of its GCS. A process: its pid.",
         )
     if len(wanted) == _ACTOR_DIGITS and not wanted.strip("0123456789abcdef"):
-        return _actors(cluster, wanted, timeout)
-    try:
-        with connected(cluster, timeout) as owners:
-            tasks = find_tasks(owners, wanted)
-    except UnknownTaskError:
-        return _actors(cluster, wanted, timeout)
-    return _running(cluster, tasks, timeout)
+        return _actors(_tables(cluster, ("actors", "workers"), timeout), wanted)
+    # Two processes ask it, side by side: each takes a while to load gRPC.
+    with ThreadPoolExecutor(1) as pool:
+        tables = pool.submit(_tables, cluster, ("actors", "workers"), timeout)
+        try:
+            with connected(cluster, timeout) as owners:
+                tasks = find_tasks(owners, wanted)
+        except UnknownTaskError:
+            return _actors(tables.result(), wanted)
+        return _running(tables.result(), tasks)
 
 
 def paused(cluster: Cluster, timeout: float = TIMEOUT) -> list[Found]:
@@ -145,7 +150,7 @@ def _of_worker(row: Row, task: Row | None) -> Found:
 # ------------------------------------------------------------------ by name
 
 
-def _running(cluster: Cluster, tasks: Sequence[Target], timeout: float) -> list[Found]:
+def _running(tables: Tables, tasks: Sequence[Target]) -> list[Found]:
     """Those that run, one of each process."""
     running = {(each.node, each.pid): each for each in reversed(tasks) if each.runs}
     if not running:
@@ -154,7 +159,7 @@ def _running(cluster: Cluster, tasks: Sequence[Target], timeout: float) -> list[
             f"{first.name} does not run: {first.said}",
             "Why it waits: raydoctor diagnose" if first.state == "waiting" else "",
         )
-    workers = {row["worker_id"]: row for row in _tables(cluster, ("workers",), timeout)["workers"]}
+    workers = {row["worker_id"]: row for row in tables["workers"]}
     return [
         Found(
             each.kind,
@@ -172,10 +177,9 @@ def _running(cluster: Cluster, tasks: Sequence[Target], timeout: float) -> list[
     ]
 
 
-def _actors(cluster: Cluster, wanted: str, timeout: float) -> list[Found]:
-    rows = _tables(cluster, ("actors", "workers"), timeout)
-    workers = {(r.get("node_id"), r.get("pid")): r for r in rows["workers"] if r.get("is_alive")}
-    meant = [row for row in rows["actors"] if _is_meant(row, wanted)]
+def _actors(tables: Tables, wanted: str) -> list[Found]:
+    workers = {(r.get("node_id"), r.get("pid")): r for r in tables["workers"] if r.get("is_alive")}
+    meant = [row for row in tables["actors"] if _is_meant(row, wanted)]
     alive = [row for row in meant if row.get("state") == "ALIVE" and row.get("pid")]
     if not alive:
         if meant:
@@ -213,7 +217,7 @@ def _is_meant(row: Row, wanted: str) -> bool:
     return is_id or wanted in {full, full.rpartition(".")[2], row.get("name")} - {"", None}
 
 
-def _tables(cluster: Cluster, names: Iterable[str], timeout: float) -> dict[str, list[Row]]:
+def _tables(cluster: Cluster, names: Iterable[str], timeout: float) -> Tables:
     """What the GCS has of these. Raises RaydoctorError where one of them does not come."""
     child = gcs.Child(cluster.ray_folder)
     token = cluster.token.value if cluster.token else None

@@ -54,6 +54,8 @@ class Wishes(NamedTuple):
     execute: str = ""
     thread: str = ""
     """Its name or its kernel's id; empty: the first that runs code of the user's."""
+    function: str = ""
+    """What runs in the thread that is meant, where there are several."""
     frame: str = ""
     """Its number, 0 being the innermost, or its function; empty: the innermost of the user's."""
     seconds: float = 10.0
@@ -126,6 +128,7 @@ class _Inside(NamedTuple):
             "do": what,
             "code": code,
             "thread": wishes.thread,
+            "function": wishes.function,
             "frame": wishes.frame,
             "seconds": wishes.seconds,
         }

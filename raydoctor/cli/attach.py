@@ -198,9 +198,15 @@ class _Call:
             "evaluate": wishes["evaluate"],
             "execute": wishes["execute"],
             "thread": wishes["thread"],
+            "function": self._function(),
             "frame": frame,
             "seconds": wishes["seconds"],
         }
+
+    def _function(self) -> str:
+        """What a task calls; an actor may run several at once."""
+        is_task = self.found.what in ("task", "method")
+        return self.found.name.rpartition(".")[2] if is_task else ""
 
     def _goes_on(self) -> bool:
         """Whether a look inside ends a wait at a breakpoint."""
@@ -226,7 +232,8 @@ class _Call:
                 err=True,
             )
             return
-        choice = {"choose": True, **{k: self._inside()[k] for k in ("thread", "frame", "seconds")}}
+        same = ("thread", "function", "frame", "seconds")
+        choice = {"choose": True, **{name: self._inside()[name] for name in same}}
         told = self._told(choice)
         chosen = (told.get("seen") or {}).get("chosen") or {}
         if "failed" in told or "error" in chosen:

@@ -82,7 +82,7 @@ def _row(each: Found) -> tuple[str, ...]:
 def render(made: Made, width: int = MAX_WIDTH, inside: bool = False) -> Page:
     """What was done, and where to go on; `inside`: what was seen inside is what was asked for."""
     page = _head(made.found)
-    page += _doing(made.told.get("doing") or [])
+    page += _doing(made.told.get("doing") or [], made.found.name.rpartition(".")[2])
     if "failed" in made.told and not made.launch:
         return [*page, *_refused(made, width)]
     page += _attached(made, width)
@@ -107,15 +107,20 @@ def _head(found: Found) -> Page:
     ]
 
 
-def _doing(threads: list[Row]) -> Page:
-    """The innermost frames of the thread that runs the user's code."""
-    thread = next((t for t in threads if any(map(_is_user, t["frames"]))), None)
-    if thread is None:
+def _doing(threads: list[Row], function: str) -> Page:
+    """Where the thread is that runs the user's code; of several, the one with this function."""
+    users = [t for t in threads if any(map(_is_user, t["frames"]))]
+    if not users:
         return []
+    thread = next((t for t in users if any(_runs(f, function) for f in t["frames"])), users[0])
     own = next(f for f in thread["frames"] if _is_user(f))
     top = thread["frames"][0]
     what = f"now in {_place(own)}" + ("" if top is own else f", {_place(top)}")
     return [line((what, ""), indent=2)]
+
+
+def _runs(frame: Row, function: str) -> bool:
+    return str(frame["function"]).rpartition(".")[2] == function
 
 
 def _is_user(frame: Row) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import gc
 import json
 import os
 import reprlib
@@ -30,6 +31,7 @@ _DEBUGGERS = tuple(
     for each in (("_pydevd_bundle", "pydevd_daemon_thread.py"), ("pydevd", "pydevd.py"))
 )
 _HANDLER = os.path.join("raydoctor", "act", "arm.py")
+_WRAPPERS = ("coroutine_wrapper", "async_generator_asend", "async_generator_athrow")
 _MOST_FRAMES = 200
 _MOST_STACKS = 500
 _MOST_VARIABLES = 200
@@ -124,6 +126,7 @@ def _awaiting(waiting: Any) -> tuple[list[FrameType], str]:
     """The frames of a coroutine, and of what it awaits, innermost first; and what the last one awaits."""
     frames: list[FrameType] = []
     while waiting is not None and len(frames) < _MOST_FRAMES:
+        waiting = _unwrapped(waiting)
         kind = next((k for k in ("cr", "gi", "ag") if hasattr(waiting, k + "_frame")), "")
         if not kind:
             break
@@ -134,6 +137,13 @@ def _awaiting(waiting: Any) -> tuple[list[FrameType], str]:
             frames.append(frame)
         waiting = getattr(waiting, "gi_yieldfrom" if kind == "gi" else kind + "_await", None)
     return frames[::-1], "" if waiting is None else _text(waiting)
+
+
+def _unwrapped(waiting: Any) -> Any:
+    """What code in C awaits (Ray's own is) is behind an object that has no attribute for it."""
+    if type(waiting).__name__ in _WRAPPERS:
+        return next(iter(gc.get_referents(waiting)), waiting)
+    return waiting
 
 
 def _frame(frame: FrameType) -> dict[str, Any]:
@@ -165,15 +175,17 @@ _RAY = os.path.dirname(getattr(sys.modules.get("ray"), "__file__", None) or "")
 def _chosen(request: dict[str, Any]) -> tuple[Stack, int]:
     """The stack and the frame that are meant: by what was given, else the user's innermost one."""
     found = list(_stacks())
-    wanted = request.get("thread") or ""
+    wanted, frame = request.get("thread") or "", request.get("frame") or ""
     if wanted:
-        named = [s for s in found if wanted in (s.key, s.name, str(s.tid))]
-        if not named:
+        found = [s for s in found if wanted in (s.key, s.name, str(s.tid))]
+        if not found:
             raise LookupError(f"no thread is called {wanted}")
-        stack = named[0]
-    else:
-        stack = next((s for s in found if any(map(_is_own, s.frames))), found[0])
-    return stack, _chosen_frame(stack, request.get("frame") or "")
+    # Several threads may run the user's code: one of them runs what was asked for.
+    for name in (frame, request.get("function") or ""):
+        if name and not name.isdigit():
+            found = [s for s in found if any(name in _names(f) for f in s.frames)] or found
+    stack = next((s for s in found if any(map(_is_own, s.frames))), found[0])
+    return stack, _chosen_frame(stack, frame)
 
 
 def _chosen_frame(stack: Stack, wanted: str) -> int:
