@@ -72,7 +72,7 @@ def respond(asked: dict[str, Any]) -> dict[str, Any]:
     """On that node: look at its processes."""
     plain = asked["manner"] | {"unfinished": frozenset(asked["manner"]["unfinished"])}
     pieces, gaps = {}, []
-    for item in stacks.samples(_known([Wanted(**w) for w in asked["wanted"]]), Manner(**plain)):
+    for item in stacks.samples(certain([Wanted(**w) for w in asked["wanted"]]), Manner(**plain)):
         if isinstance(item, Piece):
             pieces[item.path] = item.data.decode()
         else:
@@ -88,7 +88,7 @@ def unpacked(node: str, told: dict[str, Any]) -> Iterator[Piece | Gap]:
         yield Gap(f"{what} on node {node[:8]}", why, hint, optional=True)
 
 
-def _known(wanted: Sequence[Wanted]) -> list[Wanted]:
+def certain(wanted: Sequence[Wanted]) -> list[Wanted]:
     """Those that are certainly meant: by their start, or else by the log of theirs that they have open.
 
     Ray tells pids only, and in a container those are others than here.

@@ -90,7 +90,8 @@ def placed(
         row = workers.get(each.worker_id) or drivers.get(each.pid)
         if row is not None and each.node_id in (*nodes_here, row.get("node_id")):
             start = float(row["started_at"])
-            here.append(each._replace(pid=row["pid"], worker_pid=each.pid, started_at=start))
+            title = each.title or row.get("title") or ""
+            here.append(Wanted(row["pid"], start, each.worker_id, each.node_id, title, each.pid))
         elif each.node_id not in nodes_here:
             elsewhere.setdefault(each.node_id, []).append(each)
     return Suspects(here, elsewhere, unfinished)

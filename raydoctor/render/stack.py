@@ -1,0 +1,261 @@
+"""Stacks of workers and drivers -> page or JSON.
+
+Workers that stand at the same place are one block. Of a thread, the user's own frames stand out, and what
+is Ray's or Python's own outside of them is folded; a thread without any code of the user's is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from raydoctor import __version__, _text
+from raydoctor.collect.worker_stacks import Found, Stack
+from raydoctor.render.json import dumps
+from raydoctor.render.page import MAX_WIDTH, Line, Page, Part, line, paragraph
+
+SCHEMA = "raydoctor/stack/1"
+Row = dict[str, Any]
+_OWN = ("user", "library")
+"""Whose frames are told: a library may stand in a thread of its own."""
+_LISTED = 8
+_VALUE = 200
+
+
+class Style(NamedTuple):
+    """How much is shown."""
+
+    width: int = MAX_WIDTH
+    whole: bool = False
+    """Every thread and frame, idle workers, too."""
+
+
+_PLAIN = Style()
+
+
+def render(found: Found, style: Style = _PLAIN) -> Page:
+    """Drivers first, then workers, those of one place together; at last who waits for work."""
+    page: Page = []
+    fold = not style.whole and len(found.stacks) > 1
+    idle = [each for each in found.stacks if each.is_idle] if fold else []
+    shown = [each for each in found.stacks if each not in idle]
+    for group in _groups(shown):
+        page += [*_block(group, found.at, style), ()]
+    if idle:
+        pids = _pids([each.row["pid"] for each in idle])
+        page += [line((_text.plural(len(idle), "idle worker"), "strong"), f"  {pids}"), ()]
+    for gap in found.gaps:
+        page += paragraph(f"{gap.what}: {gap.why}", style.width, style="warning")
+        page += paragraph(gap.hint, style.width, indent=2) if gap.hint else []
+    return page[:-1] if page and not page[-1] else page
+
+
+def _groups(stacks: Sequence[Stack]) -> list[list[Stack]]:
+    groups: dict[object, list[Stack]] = {}
+    order = {"driver": 0, "worker": 1, "process": 2}
+    for each in sorted(stacks, key=lambda each: order[each.kind]):
+        groups.setdefault(_place(each), []).append(each)
+    return list(groups.values())
+
+
+def _place(stack: Stack) -> object:
+    """What stacks share that are shown as one: names, and where their own code stands."""
+    threads = []
+    for thread in stack.row["threads"]:
+        frames = [
+            (f["function"], f["file"], f["line"], str(f.get("locals", "")))
+            for f in thread["frames"]
+            if f["whose"] in _OWN
+        ]
+        threads += [(_generic(thread["name"]), *frames)] if frames else []
+    return (stack.kind, _title(stack), stack.row["problem"], tuple(sorted(threads)))
+
+
+def _generic(name: str) -> str:
+    """A thread's name without its number: `Dummy-1`, `ThreadPoolExecutor-0_3`."""
+    return name.rstrip("0123456789_-")
+
+
+# ------------------------------------------------------------------ a block
+
+
+def _block(group: Sequence[Stack], at: float, style: Style) -> Page:
+    first = group[0]
+    head: list[Part] = [(f"{len(group)} × ", "strong")] if len(group) > 1 else []
+    page = [line(*head, (_text.cut(_title(first), style.width - 10), "strong"))]
+    page += _facts(group, at, style.width)
+    if first.row["problem"]:
+        page += paragraph(first.row["problem"], style.width, indent=2, style="warning")
+    folded = 0
+    for thread in first.row["threads"]:
+        if style.whole or _is_shown(thread):
+            page += _thread(thread, style)
+        else:
+            folded += 1
+    if folded and first.row["how"] != "proc":
+        told = f"and {_text.plural(folded, 'thread')} of Ray's and Python's own"
+        page.append(line((told, "dim"), indent=2))
+    return page
+
+
+def _title(stack: Stack) -> str:
+    """`ray::train`, `driver python train.py`."""
+    title = _text.one_line(str(stack.row["title"]))
+    names = sorted({task["name"] for task in stack.tasks if task.get("name")})
+    if stack.kind == "worker" and names:
+        return f"ray::{', '.join(names[:3])}"
+    return f"driver  {title}" if stack.kind == "driver" else title
+
+
+def _facts(group: Sequence[Stack], at: float, width: int) -> Page:
+    """Pids, node, actor, and the tasks with how long they have run."""
+    first = group[0]
+    parts = [_pids([each.row["pid"] for each in group])]
+    nodes = {each.row["node_id"][:12] for each in group if not each.is_here}
+    parts += [f"node {', '.join(sorted(nodes))}"] if nodes else []
+    if len(group) == 1:
+        parts += [f"actor {_actor(first.actor)}"] if first.actor else []
+        page = [line((" · ".join(parts), "path"), indent=2)]
+        for task in first.tasks[:_LISTED]:
+            told = f"{task['task_id']}{_since(task, at)}"
+            page.append(line((f"task {told}", "path"), indent=2))
+        return page
+    ages = [age for each in group for task in each.tasks if (age := _age(task, at)) is not None]
+    if ages:
+        shortest, longest = _text.duration(min(ages)), _text.duration(max(ages))
+        parts.append(f"for {shortest}" if shortest == longest else f"for {shortest} to {longest}")
+    tasks = [task["task_id"][:16] for each in group for task in each.tasks]
+    page = paragraph(" · ".join(parts), width, indent=2, style="path")
+    if tasks:
+        more = f" and {len(tasks) - _LISTED:,} more" if len(tasks) > _LISTED else ""
+        told = f"{'task' if len(tasks) == 1 else 'tasks'} {', '.join(tasks[:_LISTED])}{more}"
+        page += paragraph(told, width, indent=2, style="path")
+    return page
+
+
+def _pids(pids: Sequence[int]) -> str:
+    more = f" and {len(pids) - _LISTED:,} more" if len(pids) > _LISTED else ""
+    return f"{'pid' if len(pids) == 1 else 'pids'} {', '.join(map(str, pids[:_LISTED]))}{more}"
+
+
+def _actor(actor: Row) -> str:
+    name = f" {actor['name']}" if actor.get("name") else ""
+    return f"{actor.get('class_name') or ''}{name} {actor['actor_id']}"
+
+
+def _since(task: Row, at: float) -> str:
+    age = _age(task, at)
+    return f" for {_text.duration(age)}" if age is not None else ""
+
+
+def _age(task: Row, at: float) -> float | None:
+    started = task.get("start_time_ms")
+    return max(0.0, at - started / 1000) if started else None
+
+
+# ------------------------------------------------------------------ a thread
+
+
+def _is_shown(thread: Row) -> bool:
+    """Whether any code of the user's, or of a library's, is in it."""
+    return any(frame["whose"] in _OWN for frame in thread["frames"])
+
+
+def _thread(thread: Row, style: Style) -> Page:
+    head = line(
+        (thread["name"] or f"thread {thread['tid']}", "info"), f"  {_does(thread)}", indent=2
+    )
+    frames = thread["frames"]
+    page: Page = [head]
+    end = len(frames) if style.whole else _last_own(frames) + 1
+    run: list[Row] = []
+    for frame in frames[:end]:
+        if frame["whose"] in _OWN or style.whole or _is_top(frame, frames):
+            page += _fold(run)
+            run = []
+            page += _frame(frame, style.width)
+        else:
+            run.append(frame)
+    return [*page, *_fold(run)]
+
+
+def _does(thread: Row) -> str:
+    """What the kernel and the interpreter say of it: `runs, holds the GIL`, `waits in futex_do_wait`."""
+    state = thread.get("state", "")
+    if state in ("T", "t"):
+        return "is stopped" if state == "T" else "is stopped by a debugger"
+    words = "runs" if thread["active"] or state == "R" else "waits"
+    if words == "waits" and thread.get("wchan"):
+        words += f" in {thread['wchan']}"
+    return f"{words}, holds the GIL" if thread["gil"] else words
+
+
+def _last_own(frames: Sequence[Row]) -> int:
+    return max((n for n, frame in enumerate(frames) if frame["whose"] in _OWN), default=0)
+
+
+def _is_top(frame: Row, frames: Sequence[Row]) -> bool:
+    """Whether it is the innermost one, which tells what the user's code waits in."""
+    return frame is frames[0]
+
+
+def _fold(run: Sequence[Row]) -> Page:
+    if not run:
+        return []
+    whose = {"ray": "Ray", "python": "Python", "native": "native code"}
+    names = " and ".join(dict.fromkeys(whose.get(f["whose"], "") for f in run))
+    return [line((f"… {_text.plural(len(run), 'frame')} of {names}", "dim"), indent=4)]
+
+
+def _frame(frame: Row, width: int) -> Page:
+    style = {"user": "strong", "library": ""}.get(frame["whose"], "dim")
+    place = f" ({frame['file']}:{frame['line']})" if frame["line"] else f" ({frame['file']})"
+    page = [
+        line((frame["function"], style), (place, "path" if style == "strong" else "dim"), indent=4)
+    ]
+    return [*page, *_locals(frame, width)]
+
+
+def _locals(frame: Row, width: int) -> Iterator[Line]:
+    for name, value in (frame.get("locals") or {}).items():
+        told = _text.one_line(f"{name} = {value}"[:_VALUE])
+        yield line((_text.cut(told, max(20, width - 8)), "code"), indent=8)
+
+
+# ------------------------------------------------------------------ JSON
+
+
+def to_json(found: Found) -> str:
+    """One JSON object. Keys are added, never renamed."""
+    return dumps(
+        {
+            "schema": SCHEMA,
+            "version": __version__,
+            "at": found.at,
+            "processes": [_process(each, found.at) for each in found.stacks],
+            "gaps": [{"what": g.what, "why": g.why, "hint": g.hint} for g in found.gaps],
+        }
+    )
+
+
+def _process(stack: Stack, at: float) -> dict[str, object]:
+    row = stack.row
+    return {
+        "pid": row["pid"],
+        "started_at": row["started_at"],
+        "node_id": row["node_id"] or None,
+        "worker_id": row["worker_id"] or None,
+        "kind": stack.kind,
+        "title": row["title"],
+        "idle": stack.is_idle,
+        "tasks": [
+            {"id": task["task_id"], "name": task.get("name"), "age_s": _age(task, at)}
+            for task in stack.tasks
+        ],
+        "actor": {"id": stack.actor["actor_id"], "class": stack.actor.get("class_name")}
+        if stack.actor
+        else None,
+        "how": row["how"],
+        "problem": row["problem"] or None,
+        "threads": row["threads"],
+    }
