@@ -26,6 +26,6 @@ class Event(NamedTuple):
     """Its figures: keys of the JSON object."""
 
 
-def event(kind: Kind, level: Level, text: str, **facts: Any) -> Event:
+def event(kind: Kind, level: Level, text: str, /, **facts: Any) -> Event:
     """An event of now."""
     return Event(time.time(), kind, level, text, facts)

@@ -10,13 +10,13 @@ from __future__ import annotations
 import posixpath
 import time
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from raydoctor.act.watch import Guard, Limits
 from raydoctor.act.watch_event import Event, event
 from raydoctor.act.watch_story import Story, View, Wishes
-from raydoctor.collect import live
+from raydoctor.collect import discover, live, token
 from raydoctor.collect.cluster import Cluster
 from raydoctor.collect.watching import LookError, Seen, Watcher
 from raydoctor.errors import RaydoctorError
@@ -160,16 +160,16 @@ class Watch:
     def _found_again(self) -> Cluster:
         """What now takes the place of the cluster. Raises LookError where nothing does."""
         before = self.cluster
-        try:
-            found, _ = live.find(self.address)
-        except RaydoctorError as error:
-            raise LookError("NOT_FOUND", error.message) from error
-        is_its = found.gcs_address == before.gcs_address or (
-            posixpath.dirname(found.session_dir) == posixpath.dirname(before.session_dir)
-        )
-        if not found.is_up or not found.gcs_address or not (self.address or is_its):
-            raise LookError("NOT_FOUND", "no cluster runs in its place")
-        return found
+        if not before.session_dir:  # it is on other machines: its address is all that is known
+            return before
+        folder = posixpath.dirname(before.session_dir)
+        for found in discover.clusters():
+            is_its = found.gcs_address == before.gcs_address or (
+                posixpath.dirname(found.session_dir) == folder
+            )
+            if is_its and found.is_up and found.gcs_address:
+                return replace(found, token=token.find(found))
+        raise LookError("NOT_FOUND", "no cluster runs in its place")
 
     def _lost(self, error: LookError) -> list[Event]:
         self._failures += 1

@@ -1,0 +1,422 @@
+"""`raydoctor watch` on a real cluster: what it tells, what its guard ends and leaves alone, and its screen."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import pty
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from real_ray import RealRay, real_ray
+
+from raydoctor import _text
+from raydoctor.act.watch import Ended, Guard, Limits, is_meant
+from raydoctor.act.watch_beside import Pace
+from raydoctor.act.watch_changes import diagnoses, levels
+from raydoctor.act.watch_rounds import Watch
+from raydoctor.act.watch_story import Wishes
+from raydoctor.cli import execute
+from raydoctor.collect.cluster import Cluster
+from raydoctor.collect.watch_clocks import Clocks
+from raydoctor.collect.watch_gauges import Gauge
+from raydoctor.collect.watching import Run, Seen, Told
+from raydoctor.render import watch as render
+from raydoctor.render.page import plain_line
+
+SIZE = (24, 80)
+PROGRAM = """
+import re, time, ray
+ray.init(log_to_driver=False)
+wide = dict(num_cpus=0, max_retries=3)
+
+@ray.remote(**wide)
+def soft(): time.sleep(600)
+
+@ray.remote(**wide)
+def doomed(): re.match("(a+)+$", "a" * 60 + "b")
+
+@ray.remote(**wide)
+def spared(): time.sleep(600)
+
+@ray.remote(**wide)
+def brief(): time.sleep(0.4); return 1
+
+@ray.remote(num_cpus=0)
+class Keeper:
+    def hold(self): time.sleep(600)
+    def well(self): return "well"
+
+@ray.remote(num_cpus=0)
+class Lost:
+    def hold(self):
+        while True:
+            try: time.sleep(600)
+            except KeyboardInterrupt: pass
+
+keeper, lost = Keeper.remote(), Lost.remote()
+refs = {
+    "soft": soft.remote(), "doomed": doomed.remote(), "keeper": keeper.hold.remote(),
+    "lost": lost.hold.remote(),
+}
+assert ray.get(brief.remote()) == 1  # its worker has started
+refs["spared"] = spared.options(name="spared\\x1b[31m\\u202e\\nevil").remote()
+print("ready", flush=True)
+told = set()
+while True:
+    assert ray.get(brief.remote()) == 1
+    for name, ref in refs.items():
+        if name not in told and ray.wait([ref], timeout=0)[0]:
+            told.add(name)
+            try: ray.get(ref); how = "value"
+            except Exception as error: how = type(error).__name__
+            print(f"{name}={how}.", flush=True)
+            if name == "keeper": print("keeper is", ray.get(keeper.well.remote()), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def ray() -> Iterator[RealRay]:
+    with real_ray() as cluster:
+        cluster.start(cpus=4, dashboard=False)
+        cluster.run(PROGRAM)
+        cluster.wait_for("ready")
+        yield cluster
+
+
+def started(ray: RealRay, *options: str) -> subprocess.Popen[str]:
+    """A watch of this cluster that writes JSON lines."""
+    command = [
+        sys.executable,
+        "-m",
+        "raydoctor",
+        "watch",
+        "--address",
+        ray.address,
+        "--every",
+        "0.5",
+        *options,
+    ]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ray.environment, cwd=ray.folder)  # fmt: skip
+
+
+def told(watch: subprocess.Popen[str], code: int = 0) -> list[dict[str, Any]]:
+    """All lines that it has written, once it has ended."""
+    out, err = watch.communicate(timeout=60)
+    assert watch.returncode == code, err
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert all(line["schema"] == "raydoctor/watch/1" and line["at"] for line in lines)
+    return lines
+
+
+def of(lines: list[dict[str, Any]], event: str) -> dict[str, dict[str, Any]]:
+    return {str(line["name"]): line for line in lines if line["event"] == event}
+
+
+@pytest.mark.ray
+def test_the_guard_ends_what_is_meant_and_nothing_else(ray: RealRay) -> None:
+    """All at once: tasks overdue are reported, cancelled, forced; an actor is kept, another one ended."""
+    limit = ("--no-diagnose", "--for", "11s", "--grace", "0.7s", "--timeout", "3s")
+    report = started(ray, *limit)
+    soft = started(ray, *limit, "--on-timeout", "cancel", "--name", "soft", "--name", "Keeper.*")
+    hard = started(ray, *limit, "--on-timeout", "force", "--name", "do*", "--exclude", "x*")
+    actor = started(ray, *limit, "--on-timeout", "force", "--kill-actor", "--name", "Lost.hold")
+    reported, softly, forced, killed = told(report), told(soft), told(hard), told(actor)
+
+    overdue = of(reported, "task-overdue")
+    assert {"soft", "doomed", "Keeper.hold", "Lost.hold"} <= set(overdue)
+    assert "brief" not in overdue, overdue["brief"]
+    assert all(each["action"] == "report" and each["age_s"] > 3 for each in overdue.values())
+    assert not of(reported, "task-ended")
+
+    ended = of(softly, "task-ended")
+    assert set(ended) == {"soft", "Keeper.hold"} == set(of(softly, "task-overdue"))
+    assert all(each["by"] == "interrupt" for each in ended.values()), ended
+    assert set(of(forced, "task-ended")) == {"doomed"}
+    assert of(forced, "task-ended")["doomed"]["by"] in ("force", "kill")
+    assert of(killed, "task-ended")["Lost.hold"]["by"] == "kill-actor"
+
+    for words in ("soft=TaskCancelledError.", "doomed=", "keeper is well", "lost="):
+        ray.wait_for(words, seconds=10)
+    assert "spared=" not in (ray.folder / "driver-0.txt").read_text()
+    assert ray.drivers[0].poll() is None
+    audit = (ray.folder / ".local/state/raydoctor/audit.jsonl").read_text()
+    lines = [json.loads(line) for line in audit.splitlines()]
+    assert {line["name"] for line in lines if line["what"] == "task-overdue"} == {
+        *("soft", "doomed", "Keeper.hold", "Lost.hold"),
+    }
+
+
+@pytest.mark.ray
+def test_rounds_tell_of_tasks_and_memory_and_end_with_the_signal(ray: RealRay) -> None:
+    watches = [started(ray, "--no-diagnose") for _ in range(2)]
+    time.sleep(5)
+    for watch, number in zip(watches, (signal.SIGTERM, signal.SIGINT), strict=True):
+        watch.send_signal(number)
+    lines = told(watches[0])
+    told(watches[1], code=130)
+    rounds = [line for line in lines if line["event"] == "round"]
+    last = rounds[-1]
+    assert last["state"] == "up"
+    assert last["nodes"] == 1
+    assert last["tasks"]["running"] >= 1
+    hostile = next(row for row in last["slowest"] if row["name"].startswith("spared"))
+    assert hostile["age_s"] > 3
+    assert {gauge["what"] for gauge in last["gauges"]} == {"memory", "disk"}
+    assert 0 < last["gauges"][0]["used"] < last["gauges"][0]["limit"]
+
+
+@pytest.mark.ray
+def test_the_screen_fits_and_gives_the_terminal_back(ray: RealRay) -> None:
+    command = [sys.executable, "-m", "raydoctor", "watch", "--address", ray.address, "--every", "0.5", "--no-diagnose"]  # fmt: skip
+    leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", *SIZE, 0, 0))
+    before = termios.tcgetattr(follower)
+    env = {**ray.environment, "TERM": "xterm-256color"}
+    watch = subprocess.Popen(command, stdin=follower, stdout=follower, stderr=follower, env=env, cwd=ray.folder)  # fmt: skip
+    out = read(leader, 3.0)
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 10, 50, 0, 0))
+    watch.send_signal(signal.SIGWINCH)
+    out += read(leader, 0.7)
+    os.write(leader, b"q")
+    out += read(leader, 1.5)
+    assert watch.wait(timeout=20) == 0
+    assert termios.tcgetattr(follower) == before
+    for file in (leader, follower):
+        os.close(file)
+    assert out.startswith(b"\x1b[?1049h")
+    assert b"\x1b[?1049l" in out
+    frames = [frame for frame in out.split(b"\x1b[H") if b"raydoctor watch" in frame]
+    assert len(frames) >= 3
+    assert frames[0].count(b"\n") <= SIZE[0] - 1
+    assert frames[-1].count(b"\n") <= 9  # after the new size
+    assert b"\x1b[31m\xe2" not in out
+    assert "\u202e".encode() not in out
+
+
+def read(file: int, seconds: float) -> bytes:
+    out, end = b"", time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0:
+        if select.select([file], [], [], left)[0]:
+            try:
+                out += os.read(file, 1 << 16)
+            except OSError as error:
+                assert error.errno == errno.EIO  # noqa: PT017 - the other side is closed
+                break
+    return out
+
+
+@pytest.mark.ray
+def test_a_page_is_never_larger_than_asked(ray: RealRay, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(ray.folder))
+    watch = Watch(ray.address, wishes=Wishes(False, False), limits=Limits(1.0))
+    watch.open()
+    try:
+        watch.round()
+        for width, height in ((80, 24), (20, 3), (200, 100), (1, 1)):
+            page = render.page(watch, width, height)
+            assert len(page) <= height
+            assert all(_text.cells(plain_line(line)) <= width for line in page)
+            assert all(plain_line(line).isprintable() for line in page)
+        assert len(render.page(watch, 80, 24)) >= 8
+        render.round_to_json(watch).encode("ascii")
+    finally:
+        watch.close()
+
+
+@pytest.mark.ray
+def test_a_cluster_that_dies_is_told_and_asked_again(ray: RealRay) -> None:
+    """The last one of this cluster: it ends it, and starts another one in its place."""
+    watch = started(ray, "--no-diagnose")
+    assert watch.stdout is not None
+    assert json.loads(watch.stdout.readline())["event"] == "round"
+    ray._end_all()
+    lost = until(watch, "cluster-lost")
+    assert ray.address in lost["text"]
+    ray.nodes.clear()
+    ray.start(dashboard=False)
+    assert until(watch, "cluster-new")["session"]
+    watch.terminate()
+    assert [line for line in told(watch) if line["event"] == "round"][-1]["state"] == "up"
+
+
+def until(watch: subprocess.Popen[str], event: str) -> dict[str, Any]:
+    assert watch.stdout is not None
+    for line in watch.stdout:
+        found: dict[str, Any] = json.loads(line)
+        if found["event"] == event:
+            return found
+    raise AssertionError(f"it ended without {event}")
+
+
+# ------------------------------------------------------------------ without a cluster
+
+
+TASK, WORKER = "c8ef45ccd0112571" + "f" * 24 + "01000000", "ab" * 28
+RUN = Run(TASK, WORKER, 12, "127.0.0.1", "cd" * 28)
+
+
+def seen(at: float, *runs: Run, silent: tuple[str, ...] = ()) -> Seen:
+    return Seen(at, "s", (), runs, len(runs), (), 1, 1, silent)
+
+
+def attempt(number: int, started_at: float | None, name: str = "train.step") -> Told:
+    return Told(TASK, name, name, number, "RUNNING", WORKER, "", started_at)
+
+
+def test_a_clock_starts_when_a_task_is_seen_and_is_set_right() -> None:
+    clocks = Clocks()
+    clocks.see(seen(100.0))
+    (first,) = clocks.see(seen(102.0, RUN))
+    assert first.age(103.0) == 1.0
+    clocks.learn([attempt(0, 101.5)])
+    assert clocks.running()[0].age(103.0) == 1.5
+    # The clock of its machine is an hour behind: it cannot have begun before we last looked.
+    clocks = Clocks()
+    clocks.see(seen(100.0))
+    clocks.see(seen(102.0, RUN))
+    clocks.learn([attempt(0, 102.0 - 3600)])
+    assert clocks.running()[0].began == 100.0
+
+
+def test_what_ran_before_the_first_look_began_when_the_gcs_says() -> None:
+    clocks = Clocks()
+    clocks.see(seen(1000.0, RUN))
+    clocks.learn([attempt(0, 400.0)])
+    assert clocks.running()[0].age(1000.0) == 600.0
+
+
+def test_a_retry_has_a_fresh_clock_on_the_same_worker_and_another() -> None:
+    clocks = Clocks()
+    clocks.see(seen(100.0, RUN))
+    clocks.learn([attempt(0, 50.0)])
+    clocks.see(seen(200.0, RUN))
+    clocks.learn([attempt(1, 190.0)])
+    (running,) = clocks.running()
+    assert (running.age(200.0), running.key[2]) == (10.0, 1)
+    other = RUN._replace(worker="ef" * 28)
+    (running,) = clocks.see(seen(300.0, other))
+    assert running.age(300.0) == 0.0
+
+
+def test_a_worker_that_is_stopped_keeps_its_clocks() -> None:
+    clocks = Clocks()
+    clocks.see(seen(100.0, RUN))
+    (running,) = clocks.see(seen(150.0, silent=(WORKER,)))
+    assert running.age(150.0) == 50.0
+    assert clocks.see(seen(151.0)) == []
+
+
+def guarded(limits: Limits, *attempts: Told) -> tuple[Guard, Clocks, list[str], Any]:
+    """A guard whose deeds are only noted, of a task that has run for 100 s."""
+    done: list[str] = []
+
+    def end(cluster: Cluster, running: Any, limits: Limits) -> Ended:
+        done.append(running.run.task)
+        return Ended(running, True, "cancel", 0.1)
+
+    clocks, answers = Clocks(), list(attempts)
+    clocks.see(seen(100.0, RUN))
+    clocks.learn(answers[:1])
+    return Guard(limits, end), clocks, done, lambda tasks: {TASK: answers[-1]}
+
+
+def test_each_attempt_is_ended_once() -> None:
+    guard, clocks, done, ask = guarded(Limits(10.0, "cancel"), attempt(0, 50.0))
+    for _ in range(3):
+        guard.check(Cluster(), clocks, ask, 100.0)
+        guard.wait(2.0)
+    assert done == [TASK]
+
+
+def test_a_retry_that_nobody_saw_is_not_ended_for_its_elder() -> None:
+    guard, clocks, done, ask = guarded(Limits(10.0, "force"), attempt(0, 50.0), attempt(1, 105.0))
+    clocks.see(seen(106.0, RUN))
+    assert guard.check(Cluster(), clocks, ask, 107.0) == []
+    assert done == []
+
+
+@pytest.mark.parametrize(
+    ("name", "limits", "is_so"),
+    [
+        ("train.step", Limits(1.0), True),
+        ("train.step", Limits(1.0, names=("step",)), True),
+        ("train.step", Limits(1.0, names=("st",)), False),
+        ("train.step", Limits(1.0, exclude=("train.*",)), False),
+        ("JobSupervisor.run", Limits(1.0), False),
+        ("ServeController.listen_for_change", Limits(1.0, names=("*",)), False),
+        ("raydoctor: act.clean:respond", Limits(1.0), False),
+    ],
+)
+def test_who_is_meant(name: str, limits: Limits, is_so: bool) -> None:
+    clocks = Clocks()
+    clocks.see(seen(100.0, RUN))
+    clocks.learn([attempt(0, 50.0, name)])
+    assert is_meant(clocks.running()[0], limits) is is_so
+
+
+def test_a_task_of_which_nobody_knows_the_name_is_only_told() -> None:
+    guard, clocks, done, _ = guarded(Limits(10.0, "force"))
+    clocks.see(seen(120.0, RUN))
+    (event,) = guard.check(Cluster(), clocks, lambda tasks: {}, 120.0)
+    assert event.facts["why_not"]
+    assert done == []
+    guard, clocks, done, _ = guarded(Limits(10.0, "force", names=("x",)))
+    assert guard.check(Cluster(), clocks, lambda tasks: {}, 120.0) == []
+
+
+def test_a_costly_command_runs_seldom_and_soon_where_there_is_a_reason() -> None:
+    pace = Pace(10.0)
+    assert pace.is_due(0.0, False)
+    pace.started(0.0)
+    pace.ended(1.0, True)
+    assert not pace.is_due(60.0, False)
+    assert pace.is_due(10.0, True)
+    pace.ended(1.0, False)
+    assert not pace.is_due(15.0, True)
+    assert pace.is_due(20.0, True)
+    assert pace.is_due(500.0, False)
+
+
+def test_gauges_and_diagnoses_are_told_when_they_change() -> None:
+    ok = Gauge("n", "", "disk", "/", 50, 100, 0.95)
+    near, over = ok._replace(used=90), ok._replace(used=96)
+    assert [e.level for e in levels([], [ok])] == []
+    assert [e.level for e in levels([ok], [near])] == ["warning"]
+    assert [e.level for e in levels([near], [over])] == ["error"]
+    assert [e.level for e in levels([over], [ok])] == ["ok"]
+    row = {"rule": "disk-full", "severity": "error", "headline": "97 %", "subjects": [{"kind": "node", "id": "a"}]}  # fmt: skip
+    (new,) = diagnoses([], {"diagnoses": [row]})
+    assert (new.event, new.facts["rule"]) == ("diagnosis", "disk-full")
+    assert list(diagnoses([row], {"diagnoses": [{**row, "headline": "98 %"}]})) == []
+    assert [e.event for e in diagnoses([row], {"diagnoses": []})] == ["diagnosis-gone"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--timeout", "soon"],
+        ["--timeout", "0"],
+        ["--on-timeout", "force"],
+        ["--timeout", "5s", "--on-timeout", "cancel", "--kill-actor"],
+        ["--address", "127.0.0.1:9"],
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert execute(["watch", "--for", "1s", *arguments]) == 2
+    assert capsys.readouterr().err
