@@ -30,6 +30,8 @@ class Frame(NamedTuple):
     """As short as py-spy makes it: `train.py`, `ray/_private/worker.py`; a library of native ones."""
     line: int
     """0 where it is not known, as in native frames."""
+    whose: str = ""
+    """`user`, `library`, `python`, `ray` or `native`; empty where the look did not tell."""
 
     @property
     def place(self) -> str:
@@ -177,6 +179,7 @@ def _frames(told: object) -> Iterable[Frame]:
                 str(each.get("function") or ""),
                 str(each.get("file") or ""),
                 _whole(each.get("line")),
+                str(each.get("whose") or ""),
             )
 
 

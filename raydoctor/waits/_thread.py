@@ -1,0 +1,240 @@
+"""What one thread does, by all looks at it: it runs, or stands, and where.
+
+py-spy's flags (`active`, `gil`), the kernel's state and call, the processor's time between the looks, and the
+frames each tell a part. Measured on workers of Ray 2.60 that hung in 32 ways (py-spy 0.4.3, Linux 6.18):
+native code that holds the interpreter's lock while it sleeps is the only one that has `gil` without `active`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from raydoctor._pattern import pattern
+from raydoctor.waits import _calls, _frames, _kernel
+from raydoctor.waits.values import Frame, Kind, Thread
+
+_BUSY = 0.5
+"""Processors: a thread that uses as much runs, whatever the single looks say."""
+_LITTLE = 0.05
+"""A thread that uses less stands; Ray's own waits wake up now and then."""
+_POLLS = 1.5
+"""Times a second: who wakes up more often polls. A look itself costs up to two."""
+
+BASE: dict[Kind, str] = {
+    "python-loop": "runs Python code",
+    "native-gil": "waits in native code that holds the interpreter's lock",
+    "native": "runs native code",
+    "collective": "waits in a collective operation",
+    "subprocess": "waits for a subprocess",
+    "socket": "waits for a socket",
+    "lock": "waits for a lock",
+    "sleep": "sleeps",
+    "disk": "waits for a disk",
+    "unknown": "waits in a call (a lock, a sleep, a file or a socket)",
+}
+"""The plainest words for each kind."""
+
+_BY_CALL: dict[_kernel.Call, tuple[Kind, str]] = {
+    "sleep": ("sleep", "sleeps"),
+    "futex": ("lock", "waits for a lock"),
+    "child": ("subprocess", "waits for a subprocess"),
+    "recv": ("socket", "waits for a socket"),
+    "send": ("socket", "waits until a socket takes more"),
+    "connect": ("socket", "connects to a socket"),
+    "accept": ("socket", "waits for somebody to connect"),
+    "poll": ("socket", "waits for sockets or pipes"),
+    "pipe": ("socket", "waits for a pipe"),
+    "terminal": ("socket", "waits for input at a terminal"),
+    "file-lock": ("lock", "waits for a lock on a file"),
+    "semaphore": ("lock", "waits for a semaphore of several processes"),
+    "start-child": ("subprocess", "waits until a process that it starts runs its program"),
+    "device": ("disk", "waits for a disk"),
+    "frozen": ("stopped", "is frozen with its cgroup (docker pause, a freezer)"),
+    "select": ("unknown", "sleeps, or waits for sockets (select)"),
+    "read": ("unknown", "reads or writes a file or a pipe"),
+}
+
+
+class Seen(NamedTuple):
+    """One thread in all looks."""
+
+    looks: tuple[Thread, ...]
+    """Oldest first, at least one."""
+    seconds: float = 0.0
+    """From the first look to the last."""
+    gil_holder: Thread | None = None
+    """Another thread, which had the interpreter's lock in most looks."""
+    is_arm: bool = False
+
+    @property
+    def last(self) -> Thread:
+        """The newest look."""
+        return self.looks[-1]
+
+    @property
+    def share(self) -> float | None:
+        """Processors that it used; None where that is not known."""
+        grown = self.last.cpu_seconds - self.looks[0].cpu_seconds
+        return grown / self.seconds if self.seconds > 0 and self.last.state else None
+
+
+class Doing(NamedTuple):
+    """What a thread does."""
+
+    kind: Kind
+    words: str
+    thread: Thread
+    """In its newest look."""
+    user: Frame | None
+    """The innermost frame of its user's."""
+    moves: bool
+    """Whether it gets on: its stack changes, or it uses a processor."""
+    call: _kernel.Call | None = None
+    """The call that it waits in, where that is known."""
+
+
+def doing(seen: Seen) -> Doing:
+    """What a thread does."""
+    last = seen.last
+    runs = _runs(seen)
+    kind, words = _running(seen) if runs else _standing(seen)
+    call = None if runs else _kernel.call_of(last, _natives(seen), seen.is_arm)
+    moves = runs or _changes(seen) or (seen.share or 0.0) > _LITTLE
+    return Doing(kind, words, last, _frames.user_frame(last.frames), moves, call)
+
+
+def _runs(seen: Seen) -> bool:
+    """Whether it runs or wants to: state R, on a machine however busy."""
+    if seen.last.state in ("T", "t"):
+        return False
+    running = [t.state == "R" if t.state else t.active for t in seen.looks]
+    if seen.share is not None and seen.share >= _BUSY:
+        return True
+    if _calls.waits(_frames.inner(seen.last)) is not None:
+        return all(running) and (seen.share is None or seen.share > _LITTLE)
+    return 2 * sum(running) > len(running)
+
+
+def _changes(seen: Seen) -> bool:
+    return len({_position(thread) for thread in seen.looks if thread.frames}) > 1
+
+
+def _position(thread: Thread) -> tuple[tuple[str, int], ...]:
+    """Where it stands: the lines of its frames of Python."""
+    return tuple((frame.function, frame.line) for frame in _frames.python(thread))
+
+
+def _natives(seen: Seen) -> tuple[Frame, ...]:
+    """The native frames of the newest look that has them, where it stands now."""
+    now = _position(seen.last)
+    for thread in reversed(seen.looks):
+        found = _frames.natives(thread)
+        if found and _position(thread) == now:
+            return found
+    return ()
+
+
+# ------------------------------------------------------------------ it runs
+
+_LONG = pattern(
+    r"_?sre_|_?json_|scanner_|encoder_|_parse_|_Pickler|_Unpickler|save|load_|list_?sort|binarysort|merge_"
+    r"|k_mul|x_mul|x_divrem|k_lopsided|long_(?:pow|to_decimal|format|from)|_?PyLong_(?:Format|From)|deepcopy"
+    r"|unicode_(?:find|count|replace)|fastsearch|stringlib_|two_?way|gc_collect|builtin_(?:sum|sorted|max|min)"
+)
+"""Functions of the interpreter that may take long by themselves, unlike those that every loop calls."""
+_WRAPS = pattern(r"^(?:re/|re\.py|sre_|json/|pickle\.py|copy\.py)")
+"""Modules whose Python functions only hand over to C."""
+
+
+def _running(seen: Seen) -> tuple[Kind, str]:
+    """Python code or native code, by who has the interpreter's lock and by what stands on top."""
+    held = sum(thread.gil for thread in seen.looks)
+    inner = _frames.inner(seen.last)
+    waits = _calls.waits(inner)
+    if waits is not None and waits.kind not in ("lock", "unknown"):
+        return waits.kind, waits.words
+    module = _calls.imported(inner)
+    if module:
+        return "python-loop", f"imports {module}"
+    native = _kernel.telling(_natives(seen))
+    if not held and not _changes(seen):
+        return "native", f"runs native code{_name(native)}"
+    if not _changes(seen) and _is_native_work(seen, native):
+        name = _name(native) or f": {_frames.shape(_frames.python(seen.last)[0])}"
+        return "native-gil", f"runs native code that holds the interpreter's lock{name}"
+    return "python-loop", f"runs Python code{_lines(seen)}"
+
+
+def _is_native_work(seen: Seen, native: Frame | None) -> bool:
+    """Whether what holds the lock is one long call of C, not a loop of Python with short ones."""
+    if native is not None and (_LONG.match(native.function) or not _kernel.is_runtime(native)):
+        return True
+    top = _frames.python(seen.last)
+    return (
+        bool(top)
+        and _frames.whose(top[0]) == "python"
+        and bool(_WRAPS.match(_frames.short(top[0])))
+    )
+
+
+def _lines(seen: Seen) -> str:
+    """The lines of one function that it was seen at."""
+    places = [f for t in seen.looks if (f := _frames.user_frame(t.frames)) is not None]
+    lines = sorted({frame.line for frame in places})
+    if len(lines) < 2 or len({(frame.function, frame.file) for frame in places}) > 1:
+        return ""
+    return f", lines {lines[0]} to {lines[-1]}"
+
+
+# ------------------------------------------------------------------ it stands
+
+
+def _standing(seen: Seen) -> tuple[Kind, str]:
+    """What it waits for, by the frames that tell, then by the kernel."""
+    last, looks = seen.last, len(seen.looks)
+    waits = _calls.waits(_frames.inner(last))
+    if waits is not None and waits.kind == "debugger":
+        return waits.kind, waits.words
+    if 2 * sum(thread.state == "D" for thread in seen.looks) > looks:
+        return _kernel.held(last.wchan)
+    if 2 * sum(thread.gil for thread in seen.looks) > looks and last.state not in ("T", "t"):
+        return "native-gil", BASE["native-gil"]
+    return waits or _by_call(seen)
+
+
+def _by_call(seen: Seen) -> tuple[Kind, str]:
+    """What the kernel's call says, of a stack that ends in its user's own frame."""
+    native = _natives(seen)
+    call = _kernel.call_of(seen.last, native, seen.is_arm)
+    if any(_COLLECTIVE.match(frame.function) for frame in native):
+        return "collective", BASE["collective"]
+    if call in ("futex", None) and (seen.gil_holder is not None or _kernel.takes_gil(native)):
+        return "native-gil", _waits_for_gil(seen.gil_holder)
+    if call in ("futex", None) and native and not _kernel.is_acquire(native):
+        return "native", f"waits in native code{_name(_kernel.telling(native))}"
+    if call == "sleep" and (often := _wakes(seen)) is not None:
+        return "sleep", f"sleeps again and again, {often:.0f} times a second: it polls"
+    if call == "select" and _frames.tells_classes(seen.last):
+        # Before Python 3.11, `time.sleep` is a `select` of nothing; only from there on frames have classes.
+        call = "poll"
+    return _BY_CALL[call] if call is not None else ("unknown", BASE["unknown"])
+
+
+_COLLECTIVE = pattern(r"_*(?:nccl|rccl|gloo::|c10d::|MPI_)")
+
+
+def _name(function: Frame | None) -> str:
+    return f": {function.function} ({function.file})" if function is not None else ""
+
+
+def _waits_for_gil(holder: Thread | None) -> str:
+    whom = f", which thread {holder.name or holder.tid} holds" if holder is not None else ""
+    return f"waits for the interpreter's lock{whom}"
+
+
+def _wakes(seen: Seen) -> float | None:
+    """Times a second that it gave its processor away; None where that is what looking costs."""
+    if seen.seconds <= 0:
+        return None
+    often = (seen.last.voluntary - seen.looks[0].voluntary) / seen.seconds
+    return often if often > _POLLS * (1 + len(seen.looks) / seen.seconds) else None

@@ -1,0 +1,280 @@
+"""In what a process hangs, by a few looks at it: which kind, on what exactly, and whether it gets on.
+
+Of a worker's threads only those count that run what Ray was asked for: its main thread inside a task, the
+threads of an actor with several, an event loop in the middle of a step. All of them are judged, and the one
+that stands is told. A loop that makes progress looks like one without end: a verdict says that it `moves`,
+and how long is too long is for others to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from raydoctor.waits import _frames, _kernel
+from raydoctor.waits._specifics import Specifics, holder_of, process_name, specifics, tracer_of
+from raydoctor.waits._thread import Doing, Seen, doing
+from raydoctor.waits.values import Frame, Kind, Process, Sample, Thread
+
+_WORST: tuple[Kind, ...] = (
+    *(
+        "debugger",
+        "stopped",
+        "async-blocked",
+        "native-gil",
+        "disk",
+        "socket",
+        "subprocess",
+        "collective",
+    ),
+    *("ray-get", "sleep", "lock", "unknown", "native", "python-loop", "worker-start"),
+)
+"""Of several threads the one to tell: who waits for a lock may wait for one that waits for something else."""
+_TOLD = 3
+_CERTAIN = frozenset(
+    {"sleep", "child", "recv", "send", "connect", "accept", "pipe", "file-lock", "device"}
+)
+"""Calls that say enough without a stack; Ray itself waits in the others."""
+
+
+class Verdict(NamedTuple):
+    """In what a process hangs."""
+
+    kind: Kind
+    words: str
+    """What it does, without the place: `waits for a socket: 10.0.0.9:5432`."""
+    thread: Thread | None
+    """The thread that does it, in the newest look."""
+    user: Frame | None
+    """The innermost frame of its user's on that thread."""
+    evidence: tuple[str, ...]
+    """What was seen, one sentence each."""
+    moves: bool = False
+    """Whether it gets on: its stack changes, it uses a processor, or the child it waits for does."""
+    on: str = ""
+    """What it waits on outside of the process: an address, `pid 812 (sleep 100)`, a path."""
+    more: str = ""
+    """What the thread does that it waits for."""
+
+    @property
+    def still(self) -> bool:
+        """Whether it stands: no look differs from another, and nothing works for it."""
+        return not self.moves
+
+    @property
+    def told(self) -> str:
+        """`waits for a lock in load (train.py:31); thread pump sleeps in fill (train.py:9)`."""
+        place = f" in {self.user.place}" if self.user is not None else ""
+        return f"{self.words}{place}{f'; {self.more}' if self.more else ''}"
+
+
+def kind_of(process: Process, is_async: bool = False) -> Verdict | None:
+    """In what it hangs; None where nothing of it does: it is idle, or its coroutines merely await.
+
+    `is_async`: what it runs is a coroutine, though no thread of its event loop could be told.
+    """
+    found = verdicts_of(process, is_async)
+    if not found:
+        return None
+    others = tuple(f"another thread {verdict.told}" for verdict in found[1 : _TOLD + 1])
+    return found[0]._replace(evidence=(*found[0].evidence, *others))
+
+
+def verdicts_of(process: Process, is_async: bool = False) -> tuple[Verdict, ...]:
+    """One for each of its threads that runs what Ray was asked for, the worst first."""
+    if process.title.startswith("ray::IDLE"):
+        return ()
+    whole = _held(process)
+    if whole is None and not any(thread.frames for thread in process.last.threads):
+        whole = _without_stack(process)
+    if whole is not None:
+        return (whole,)
+    seen = _seen(process)
+    known = {each.last.tid: doing(each) for each in seen}
+    found = [_verdict(process, each, known) for each in seen if _counts(process, each, is_async)]
+    return tuple(sorted(found, key=lambda v: (v.moves, _WORST.index(v.kind))))
+
+
+def doing_of(thread: Thread) -> Doing:
+    """What one thread of a single look does, without clues."""
+    return doing(Seen((thread,)))
+
+
+# ------------------------------------------------------------------ the process as a whole
+
+
+def _held(process: Process) -> Verdict | None:
+    """It is stopped, traced or frozen: nothing of it runs, whatever its stack says."""
+    mains = [main for sample in process.samples if (main := _main(process, sample)) is not None]
+    if not mains:
+        return None
+    last = mains[-1]
+    user = _frames.user_frame(last.frames)
+    if all(thread.state == "t" for thread in mains):
+        tracer = tracer_of(process)
+        name = process_name(tracer) if tracer is not None else "another process"
+        evidence = ("state t: held by its tracer", _place(last))
+        return Verdict(
+            "debugger", f"is held by {name}, which traces it", last, user, evidence, on=name
+        )
+    if all(thread.state == "T" for thread in mains):
+        evidence = (f"state T: kill -CONT {process.pid} lets it go on", _place(last))
+        return Verdict("stopped", "is stopped (SIGSTOP)", last, user, evidence)
+    if all(_kernel.held(thread.wchan).kind == "stopped" for thread in mains):
+        words = _kernel.held(last.wchan).words
+        return Verdict("stopped", words, last, user, (f"in {last.wchan}",))
+    return None
+
+
+def _main(process: Process, sample: Sample) -> Thread | None:
+    """The main thread: the kernel's number of it is the pid."""
+    of_pid = (thread for thread in sample.threads if thread.tid == process.pid)
+    named = (thread for thread in sample.threads if thread.name == "MainThread")
+    return next(of_pid, None) or next(named, None)
+
+
+def _without_stack(process: Process) -> Verdict | None:
+    """What the kernel alone tells, where py-spy was not allowed to look."""
+    mains = tuple(m for sample in process.samples if (m := _main(process, sample)) is not None)
+    problem = process.last.problem or "no stack"
+    if not mains:
+        return Verdict("unknown", "could not be looked at", None, None, (problem,))
+    seconds = process.samples[-1].at - process.samples[0].at
+    seen = Seen(mains, seconds, is_arm=_kernel.is_arm(process.last.threads))
+    done = doing(seen)
+    evidence = (problem, *_evidence(process, seen, done))
+    if done.call in _CERTAIN:
+        told = specifics(process, done)
+        return Verdict(
+            told.kind,
+            told.words,
+            done.thread,
+            None,
+            (*evidence, *told.evidence),
+            done.moves,
+            told.on,
+        )
+    share = process.cpu_share
+    if done.moves or (share or 0.0) > 0.5:
+        used = f"{share:.0%} of a processor" if share is not None else "a processor"
+        return Verdict(
+            "unknown", f"uses {used}, nobody knows for what", done.thread, None, evidence, True
+        )
+    where = f" in the kernel ({done.thread.wchan})" if done.thread.wchan else ""
+    return Verdict("unknown", f"waits{where}, nobody knows for what", done.thread, None, evidence)
+
+
+# ------------------------------------------------------------------ its threads
+
+
+def _seen(process: Process) -> list[Seen]:
+    """Each thread of the newest look, with the looks before."""
+    first, last = process.samples[0], process.last
+    is_arm = _kernel.is_arm(last.threads)
+    return [
+        Seen(_looks(process, thread), last.at - first.at, _gil_holder(process, thread), is_arm)
+        for thread in last.threads
+    ]
+
+
+def _looks(process: Process, thread: Thread) -> tuple[Thread, ...]:
+    key = (thread.tid, thread.name)
+    return tuple(t for s in process.samples for t in s.threads if (t.tid, t.name) == key)
+
+
+def _gil_holder(process: Process, thread: Thread) -> Thread | None:
+    """Who else had the interpreter's lock in most looks."""
+    holders = [t for s in process.samples for t in s.threads if t.gil and t.tid != thread.tid]
+    return holders[-1] if 2 * len(holders) > len(process.samples) else None
+
+
+def _counts(process: Process, seen: Seen, is_async: bool) -> bool:
+    """Whether a thread runs what Ray, or its own main program, was asked for."""
+    thread = seen.last
+    if not thread.frames:
+        return False
+    if _frames.is_event_loop(thread):
+        # One look at which it rests proves that its steps end.
+        return not any(_frames.is_resting(look) for look in seen.looks)
+    if thread.tid == process.pid or thread.name == "MainThread":
+        return _is_inside(thread)
+    if _frames.is_started_by_python(thread):
+        is_async = is_async or any(_frames.is_event_loop(t) for t in process.last.threads)
+        return is_async and _frames.is_pool_work(thread)
+    return _frames.user_frame(thread.frames) is not None
+
+
+def _is_inside(main: Thread) -> bool:
+    """Whether the main thread is in a task, or in its own program; a worker that waits for tasks is not."""
+    frames = _frames.python(main)
+    return bool(frames) and not _frames.is_main_loop(frames[0])
+
+
+# ------------------------------------------------------------------ verdicts
+
+
+def _verdict(process: Process, seen: Seen, known: Mapping[int, Doing]) -> Verdict:
+    done = known[seen.last.tid]
+    told = specifics(process, done)
+    more = _more(process, done, known)
+    kind, words = _kind(seen, told)
+    evidence = (*_evidence(process, seen, done), *told.evidence)
+    moves = done.moves or told.works
+    return Verdict(kind, words, done.thread, done.user, evidence, moves, told.on, more)
+
+
+def _kind(seen: Seen, told: Specifics) -> tuple[Kind, str]:
+    thread = seen.last
+    if _frames.is_event_loop(thread) and told.kind != "debugger":
+        return "async-blocked", f"blocks its event loop: {told.words}"
+    if _frames.is_starting(thread):
+        return "worker-start", f"starts, and {told.words}"
+    return told.kind, told.words
+
+
+def _more(process: Process, done: Doing, known: Mapping[int, Doing]) -> str:
+    """What other threads do, where this one waits for one of them."""
+    if done.kind not in ("lock", "native-gil"):
+        return ""
+    tids = holder_of(process, done) or [
+        t for t in known if _is_own(known[t]) and t != done.thread.tid
+    ]
+    told = [_as_thread(known[tid]) for tid in tids if tid in known]
+    return "; ".join(told[:_TOLD])
+
+
+def _is_own(done: Doing) -> bool:
+    """Whether somebody else than Ray, a debugger or Python itself started this thread for some work."""
+    return done.user is not None or _frames.is_bare_target(done.thread)
+
+
+def _as_thread(done: Doing) -> str:
+    place = f" in {done.user.place}" if done.user is not None else ""
+    return f"thread {done.thread.name or done.thread.tid} {done.words}{place}"
+
+
+def _evidence(process: Process, seen: Seen, done: Doing) -> Iterator[str]:
+    """What was seen of a thread."""
+    looks = len(seen.looks)
+    if looks > 1 and done.thread.frames:
+        same = "other lines" if done.moves and _changed(seen) else "the same lines"
+        yield f"{same} of its stack in {looks} looks within {seen.seconds:.1f} s"
+    if seen.share is not None:
+        yield f"used {seen.share:.0%} of a processor"
+    place = _place(done.thread)
+    if place:
+        yield place
+    native = _frames.natives(done.thread)
+    if native:
+        yield f"native code: {native[0].function} ({native[0].file})"
+
+
+def _changed(seen: Seen) -> bool:
+    return len({tuple((f.function, f.line) for f in _frames.python(t)) for t in seen.looks}) > 1
+
+
+def _place(thread: Thread) -> str:
+    """`state S, in futex_do_wait`."""
+    if not thread.state:
+        return ""
+    return f"state {thread.state}{f', in {thread.wchan}' if thread.wchan else ''}"
