@@ -37,6 +37,18 @@ def looks(
     return [_look(of, number, thread) for number in range(looks)]
 
 
+def working(of: Row, *frames: tuple[str, str, int], looks: int = 3) -> list[Row]:
+    """Rows of a process whose Python code runs all the time."""
+    own = [(*frame, _whose(frame[1])) for frame in frames]
+    thread = {
+        **standing(of["worker_pid"], "MainThread", [*own, *_MAIN]),
+        "active": True,
+        "gil": True,
+    }
+    runs = {**thread, "state": "R", "wchan": "0", "syscall": None}
+    return [_look(of, n, {**runs, "cpu_seconds": 0.4 + n}) for n in range(looks)]
+
+
 def getting(of: Row, *frames: tuple[str, str, int]) -> list[Row]:
     """A process whose user's frames call `ray.get`."""
     own = [(*frame, "user") for frame in frames]

@@ -34,17 +34,23 @@ blocks its own event loop is `async-actor-blocked`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from raydoctor.case import Case
 from raydoctor.model import Entity, Finding, Link, Remedy
 from raydoctor.rule import Example, rule
 from raydoctor.rules import _calls as calls
 from raydoctor.rules import _evidence as evidence
+from raydoctor.rules import _hang_examples as looked
+from raydoctor.rules import _hangs as hangs
 from raydoctor.rules import _live_calls as live_calls
 from raydoctor.rules import _live_examples as sample
 from raydoctor.rules import _live_waiting as now
 from raydoctor.rules import _waiting as waiting
 from raydoctor.signals import ACTOR_PLACED, RAY_EXCEPTION
+
+if TYPE_CHECKING:
+    from raydoctor.waits.hung import Group
 
 _BOOK, _DESK = f"{'1' * 24}01000000", f"{'2' * 24}01000000"
 _WORKERS = {_BOOK: "a" * 56, _DESK: "b" * 56}
@@ -104,6 +110,24 @@ def _live(*calls: sample.Row) -> dict[str, str]:
     return sample.tables(nodes=nodes, ray_get=gets, tasks=[_BUY, check, *calls])
 
 
+def _seen(*awaited_by_desk: sample.Row) -> dict[str, str]:
+    """The same, with the objects that both wait for, read from their memory."""
+    buy = sample.call(1, "OrderBook.buy", _BOOK_ROW, **looked.since(90))
+    check = sample.call(2, "RiskDesk.check", _DESK_ROW, **looked.since(90))
+    price = sample.call(
+        3, "OrderBook.price", _BOOK_ROW, worker_pid=None, **looked.since(90, "SUBMITTED_TO_WORKER")
+    )
+    asked = awaited_by_desk or (price,)
+    return sample.tables(
+        nodes=[sample.node({"CPU": 2})],
+        tasks=[buy, check, price, *awaited_by_desk],
+        samples=[
+            *looked.getting(buy, ("OrderBook.buy", "desk.py", 12)), *looked.getting(check, ("RiskDesk.check", "desk.py", 31)),
+        ],
+        clues=[looked.clues(buy, check), looked.clues(check, *asked)],
+    )  # fmt: skip
+
+
 @rule(
     tier="root",
     severity="error",
@@ -127,6 +151,16 @@ def _live(*calls: sample.Row) -> dict[str, str]:
             _live(sample.call(3, "OrderBook.price", _BOOK_ROW, state="SUBMITTED_TO_WORKER", parent_task_id=sample.task_id(2))),
             roots=("actor-deadlock",),
             says=("OrderBook (pid 801) → RiskDesk (pid 802) → OrderBook (pid 801)", "1 call queued"),
+        ),
+        Example(
+            "live: the same, by the objects that they wait for",
+            _seen(),
+            roots=("actor-deadlock",),
+            says=("OrderBook.buy (pid 801) → RiskDesk.check (pid 802) → OrderBook.price → OrderBook.buy (pid 801)", "wait for each other"),
+        ),
+        Example(
+            "live: the risk desk waits for a ledger that works",
+            _seen(sample.call(4, "Ledger.sum", sample.actor(9, "Ledger", {}), **looked.since(90))),
         ),
         Example(
             "live: an actor calls itself and waits",
@@ -160,11 +194,18 @@ def _live(*calls: sample.Row) -> dict[str, str]:
 )  # fmt: skip
 def actor_deadlock(case: Case) -> Iterator[Finding]:
     """One finding per group of actors that wait for each other."""
+    exact = [
+        g
+        for g in hangs.groups(case)
+        if g.circle and not hangs.is_nested(g) and not hangs.blocks_its_loop(g)
+    ]
+    yield from (_exact_finding(group) for group in exact)
+    told = {h.work.actor for group in exact for h in group.all}
     seen = live_calls.stuck(case)
     for ring in _rings(seen):
-        if min(s.age for s in ring) >= now.AGE:
+        if min(s.age for s in ring) >= now.AGE and not told & {s.actor for s in ring}:
             yield _live_finding(ring, seen)
-    workers = {w.actor: w for w in calls.busy(case) if w.actor and w.actor not in seen}
+    workers = {w.actor: w for w in calls.busy(case) if w.actor and w.actor not in {*seen, *told}}
     stuck = _stuck(workers, _idle_actors(case, workers))
     while stuck:
         circle = _circle(workers, stuck)
@@ -257,6 +298,26 @@ def _rings(seen: Mapping[str, live_calls.Stuck]) -> Iterator[list[live_calls.Stu
         if step in path:
             yield [seen[a] for a in path[path.index(step) :]]
         told |= set(path)
+
+
+def _exact_finding(group: Group) -> Finding:
+    """A circle whose every step was seen: by the objects that each waits for, and by its queue."""
+    labels = [h.work.label for h in (*group.circle, group.circle[0])]
+    lasted = min(h.work.age for h in group.circle)
+    guess = "" if group.exact else ", as far as can be told without reading their memory"
+    actors = list(
+        dict.fromkeys(h.work.class_name or h.work.name for h in group.circle if h.work.runs)
+    )
+    alone = (
+        "it calls itself and waits"
+        if len({h.work.actor for h in group.circle}) == 1
+        else "they wait for each other"
+    )
+    return hangs.finding(
+        group,
+        f"{' → '.join(labels)}: {alone}{guess}, and nothing has moved for {lasted:.0f} s{hangs.waiting(group)}",
+        _remedies(actors),
+    )
 
 
 def _live_finding(ring: list[live_calls.Stuck], seen: Mapping[str, live_calls.Stuck]) -> Finding:

@@ -29,7 +29,7 @@ The actor is not async, and waits for another actor (`actor-deadlock`) or for ta
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from raydoctor._pattern import pattern
 from raydoctor.case import Case
@@ -37,9 +37,15 @@ from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
 from raydoctor.rule import Example, Signal, rule
 from raydoctor.rules import _calls as calls
 from raydoctor.rules import _evidence as evidence
+from raydoctor.rules import _hang_examples as looked
+from raydoctor.rules import _hangs as hangs
+from raydoctor.rules import _live_examples as sample
 from raydoctor.rules import _stacks as stacks
 from raydoctor.rules import _waiting as waiting
 from raydoctor.signals import RAY_EXCEPTION
+
+if TYPE_CHECKING:
+    from raydoctor.waits.hung import Group, Hung
 
 _OUTPUT = ("worker-err", "worker-echo")
 
@@ -108,6 +114,21 @@ _STACK = (
 )
 
 
+_CRAWLER = sample.actor(1, "Crawler", {})
+_CRAWL = sample.call(1, "Crawler.crawl", _CRAWLER, **looked.since(300))
+_FETCHES = [
+    sample.call(n, "Crawler.fetch", _CRAWLER, worker_pid=801, **looked.since(200)) for n in (2, 3)
+]
+
+
+def _live(*frames: tuple[str, str, int], looks: int = 3) -> dict[str, str]:
+    """An actor of whose three coroutines one stands at these frames."""
+    samples = looked.blocking(_CRAWL, *frames, looks=looks)
+    return sample.tables(
+        nodes=[sample.node({"CPU": 2})], tasks=[_CRAWL, *_FETCHES], actors=[_CRAWLER], samples=samples, clues=[looked.clues(_CRAWL)],
+    )  # fmt: skip
+
+
 @rule(
     tier="root",
     severity="error",
@@ -136,6 +157,16 @@ _STACK = (
             says=("crawl (crawl.py:31)",),
         ),
         Example(
+            "live: a request without await",
+            _live(("SocketIO.readinto", "socket.py", 706), ("crawl", "crawl.py", 31)),
+            roots=("async-actor-blocked",),
+            says=("Crawler (pid 801)", "crawl (crawl.py:31)", "2 Crawler.fetch tasks wait for it", "asyncio.to_thread"),
+        ),
+        Example(
+            "live: its event loop waits for something to do, however long its coroutines await",
+            _live(("EpollSelector.select", "selectors.py", 468)),
+        ),
+        Example(
             "an event loop that waits for something to do",
             {**_files(core=_core(3, 0)), "ray-stack.txt": _STACK.replace("    crawl (crawl.py:31)\n    async_func (ray/_private/async_compat.py:40)\n", "    EpollSelector.select (selectors.py:468)\n")},
             roots=("get-timeout",),
@@ -154,9 +185,36 @@ _STACK = (
 )  # fmt: skip
 def async_actor_blocked(case: Case) -> Iterator[Finding]:
     """One finding per actor process."""
+    seen = [group for group in hangs.groups(case) if hangs.blocks_its_loop(group)]
+    yield from (_live_finding(group) for group in seen)
+    told = {h.work.pid for group in seen for h in group.culprits}
     workers = {w.pid: w for w in calls.busy(case)}
     for blocked in _blocked(case):
-        yield _finding(case, blocked, workers.get(blocked.pid))
+        if blocked.pid not in told:
+            yield _finding(case, blocked, workers.get(blocked.pid))
+
+
+def _live_finding(group: Group) -> Finding:
+    """What stands in the event loop's thread, and who waits for it."""
+    first = next(h for h in group.culprits if h.kind == "async-blocked" and h.verdict)
+    name = first.work.class_name or first.work.name
+    what = "waits in ray.get" if first.waiting else first.words
+    blocked = _Blocked(first.work.pid or 0, name, what, (), stands=True)
+    return hangs.finding(
+        group,
+        f"{name} (pid {first.work.pid}) {first.words}: none of its other coroutines can run{_behind(group, first)}",
+        _remedies(name, blocked),
+    )
+
+
+def _behind(group: Group, first: Hung) -> str:
+    """Who else is in the circle, where it waits for a call of its own actor; and who waits."""
+    own = [h.work.name for h in group.circle if h is not first]
+    return (
+        f"; it waits for {evidence.join_names(own)}, which would need it"
+        if own
+        else hangs.waiting(group)
+    )
 
 
 class _Blocked(NamedTuple):

@@ -32,6 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from raydoctor import ids
 from raydoctor.case import Case
@@ -40,6 +41,8 @@ from raydoctor.rule import Example, rule
 from raydoctor.rules import _autoscaler as autoscaler
 from raydoctor.rules import _calls as calls
 from raydoctor.rules import _evidence as evidence
+from raydoctor.rules import _hang_examples as looked
+from raydoctor.rules import _hangs as hangs
 from raydoctor.rules import _live as live
 from raydoctor.rules import _live_examples as sample
 from raydoctor.rules import _live_rows as live_rows
@@ -48,6 +51,9 @@ from raydoctor.rules import _live_waiting as now
 from raydoctor.rules import _resources as resources
 from raydoctor.rules import _waiting as waiting
 from raydoctor.signals import DRIVER, RAY_EXCEPTION, TRACEBACK
+
+if TYPE_CHECKING:
+    from raydoctor.waits.hung import Group
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/patterns/nested-tasks.html"
 _ERROR = "ray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n"
@@ -107,6 +113,24 @@ _COORDINATOR = sample.actor(1, "Coordinator", {"CPU": 1})
 _RUN = sample.call(1, "Coordinator.run", _COORDINATOR)
 
 
+def _seen(free: resources.Needs) -> dict[str, str]:
+    """Parents that were looked at, and how much of what their children need is free."""
+    plans = [sample.running(n, "plan", {"licence": 1}, **looked.since(90)) for n in (1, 2)]
+    child = {"CPU": 1} if free else {"licence": 1}
+    parts = [sample.task(n + 2, "part", child, parent_task_id=sample.task_id(n)) for n in (1, 2)]
+    usage = {
+        "node_id": sample.NODE,
+        "state": "ALIVE",
+        "total": {"CPU": 4, "licence": 2},
+        "available": free,
+    }
+    return sample.tables(
+        nodes=[_TWO], tasks=[*plans, *parts], resources=[usage],
+        samples=[row for plan in plans for row in looked.getting(plan, ("plan", "plan.py", 9))],
+        clues=[looked.clues(plan, part) for plan, part in zip(plans, parts, strict=True)],
+    )  # fmt: skip
+
+
 @rule(
     tier="root",
     severity="error",
@@ -136,6 +160,16 @@ _RUN = sample.call(1, "Coordinator.run", _COORDINATOR)
             ),
             roots=("nested-get-deadlock",),
             says=("1 Coordinator actor holds 1 of 1 CPU", "1 part task", "num_cpus=0"),
+        ),
+        Example(
+            "live: the same, by the objects that they wait for, before any metrics tell of it",
+            _seen({}),
+            roots=("nested-get-deadlock",),
+            says=("plan (pid 801) → part", "hand the references on"),
+        ),
+        Example(
+            "live: they wait for children that need nothing of what they hold",
+            _seen({"CPU": 3}),
         ),
         Example(
             "live: one parent has a child at work",
@@ -175,8 +209,25 @@ def nested_get_deadlock(case: Case) -> Iterator[Finding]:
     """One finding per raylet whose resources are held by those who wait for its queue; live, per set of holders."""
     found = [one for one in starving.starved(case, now.picture(case)) if one.parents]
     yield from (_live_finding(case, one) for one in found)
-    if not found:
+    circles = [group for group in hangs.groups(case) if hangs.is_nested(group)] if not found else []
+    yield from (_exact_finding(group) for group in circles)
+    if not found and not circles:
         yield from _by_logs(case)
+
+
+def _exact_finding(group: Group) -> Finding:
+    """A circle of parents and children, seen by the objects that the parents wait for."""
+    from raydoctor.waits.remedies import remedies
+
+    labels = [h.work.label for h in (*group.circle, group.circle[0])]
+    child = next(h for h in group.circle if not h.work.runs)
+    lasted = min(h.work.age for h in group.circle)
+    return hangs.finding(
+        group,
+        f"{' → '.join(labels)}: {child.work.name} {child.words}, and those wait for it; nothing has moved for "
+        f"{lasted:.0f} s{hangs.waiting(group)}",
+        remedies(group),
+    )
 
 
 def _by_logs(case: Case) -> Iterator[Finding]:

@@ -13,7 +13,12 @@ and that it still serves one (`CoreWorkerService.grpc_server.PushTask … active
 Without peers to compare with, a task that still runs is merely slow as far as logs go; then only a stack
 decides, and this diagnosis is made only with one.
 
+Of a live cluster, workers whose task has run for a minute are looked at twice, and a capture keeps what was seen: what
+stood at one place and used no processor hangs, if its peers were done long ago; without any peers it may
+be meant to wait, and is a warning. Whoever waits for it, directly or through others, is counted with it.
+
 ## Confirm
+- `raydoctor hung`, while it hangs: it looks several times, and shows who waits for whom.
 - `ray stack` on its node, or `py-spy dump --pid PID`, twice, ten seconds apart. Put the output beside the logs as
   `ray-stack.txt` (or `stack-PID.txt`) and diagnose again: it says what the task waits for.
 - `faulthandler.dump_traceback_later(600)` at the task's start prints its stack into the worker's `.err`; that is read too.
@@ -31,16 +36,22 @@ The worker waits for others itself (`nested-get-deadlock`, `actor-deadlock`), st
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from raydoctor.case import Case
 from raydoctor.model import Entity, Finding, Gap, Link, Remedy, Subject
 from raydoctor.rule import Example, rule
 from raydoctor.rules import _calls as calls
 from raydoctor.rules import _evidence as evidence
+from raydoctor.rules import _hang_examples as looked
+from raydoctor.rules import _hangs as hangs
+from raydoctor.rules import _live_examples as sample
 from raydoctor.rules import _stacks as stacks
 from raydoctor.rules import _waiting as waiting
 from raydoctor.signals import JOB_FINISHED, RAY_EXCEPTION
+
+if TYPE_CHECKING:
+    from raydoctor.waits.hung import Group
 
 _DOC = "https://docs.ray.io/en/latest/ray-observability/user-guides/debug-apps/debug-hangs.html"
 _LONG, _TIMES = 30.0, 10.0
@@ -77,6 +88,30 @@ _STACK = (
     "    main_loop (ray/_private/worker.py:947)\n    <module> (ray/_private/workers/default_worker.py:320)\n"
     'Thread 482 (idle): "ray_print_logs"\n    wait (threading.py:331)\n'
 )
+
+
+_LOAD = sample.running(1, "load", {}, **looked.since(300))
+_TRAINS = [sample.running(n, "train", {}, **looked.since(290)) for n in (2, 3)]
+_DATABASE = {
+    "fd": 9, "type": "tcp", "local": "10.0.0.2:4242", "peer": "10.0.0.9:5432", "state": "ESTABLISHED", "tids": [801],
+}  # fmt: skip
+
+
+def _live(*peers: sample.Row, works: bool = False) -> dict[str, str]:
+    """A task that stands in a socket (or works), and two that wait for it."""
+    stands = ("SocketIO.readinto", "socket.py", 706), ("load", "etl.py", 31)
+    looks = looked.looks(_LOAD, *stands, syscall=45, wchan="wait_woken")
+    getting = [row for task in _TRAINS for row in looked.getting(task, ("train", "train.py", 12))]
+    return sample.tables(
+        nodes=[sample.node({"CPU": 4})],
+        tasks=[_LOAD, *_TRAINS],
+        samples=[*(looked.working(_LOAD, stands[1]) if works else looks), *getting],
+        clues=[
+            looked.clues(_LOAD, sockets=[_DATABASE]),
+            *(looked.clues(task, _LOAD) for task in _TRAINS),
+        ],
+        finished=list(peers),
+    )
 
 
 @rule(
@@ -135,14 +170,30 @@ _STACK = (
             says=("resample (pid 471)", "waits for a lock in resample (/home/user/project/train.py:31)"),
         ),
         Example(
+            "live: one task waits for a database that does not answer, and two wait for it",
+            _live(looked.took("load", 24, 0.5)),
+            roots=("task-hung",),
+            says=("load (pid 801)", "10.0.0.9:5432", "load (etl.py:31)", "24 before it took 0.50 s", "2 train tasks wait for it", f"raydoctor attach {_LOAD['task_id']}"),
+        ),
+        Example(
+            "live: without peers it may be meant to wait",
+            _live(),
+            roots=("task-hung",),
+            says=("no finished load to compare with",),
+        ),
+        Example("live: its peers took as long", _live(looked.took("load", 24, 120))),
+        Example("live: it uses a processor and has no peers", _live(works=True)),
+        Example(
             "a stack taken while everything works, and nobody gave up",
             {"logs/gcs_server.out": "", "logs/raylet.out": "", "driver.log": "epoch 1\n", "ray-stack.txt": _STACK},
         ),
     ),
 )  # fmt: skip
 def task_hung(case: Case) -> Iterator[Finding]:
-    """One finding for all tasks that hung while somebody waited."""
-    if not waiting.gave_up(case):
+    """One finding for all tasks that hung while somebody waited; live, one for those that hang at one place."""
+    groups = [group for group in hangs.groups(case) if _is_mine(group)]
+    yield from (_live_finding(group) for group in groups)
+    if groups or not waiting.gave_up(case):
         return
     workers = {w.pid: w for w in calls.busy(case)}
     found = [_beside_peers(case, w) for w in workers.values()]
@@ -153,6 +204,42 @@ def task_hung(case: Case) -> Iterator[Finding]:
             hung[dump.pid] = seen
     if hung:
         yield _finding(sorted(hung.values(), key=lambda h: (-h.lasted, h.pid)))
+
+
+_OF_OTHERS = (
+    "debugger",
+    "async-blocked",
+    "actor-queue",
+    "resources",
+    "placement-group",
+    "arguments",
+    "runtime-env",
+    "worker-start",
+)
+
+
+def _is_mine(group: Group) -> bool:
+    return not group.circle and group.first.kind not in _OF_OTHERS
+
+
+def _live_finding(group: Group) -> Finding:
+    """Who stands, in what, where, and who waits for it."""
+    from raydoctor.waits.remedies import remedies
+
+    first = group.first
+    peers = first.work.peers
+    alone = "" if peers else f"; there is no finished {first.work.name} to compare with"
+    more = (
+        f", and {evidence.many(len(group.culprits) - 1, 'more task')} like it"
+        if len(group.culprits) > 1
+        else ""
+    )
+    return hangs.finding(
+        group,
+        f"{first.work.label} {first.words}{more}: {first.why}{alone}{hangs.waiting(group)}",
+        remedies(group),
+        None if peers else "warning",
+    )
 
 
 class _Hung(NamedTuple):

@@ -1,0 +1,327 @@
+"""Who hangs and for whom the others wait: by tables written here, and by those of a real cluster."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from raydoctor.case import Case
+from raydoctor.model import Source
+from raydoctor.read import live
+from raydoctor.render import hung as render
+from raydoctor.rules import _hang_examples as hang
+from raydoctor.rules import _live_examples as sample
+from raydoctor.waits.hung import Found, Group, hung
+
+Read = Callable[..., Found]
+OLD = hang.since(300)
+NODE = sample.node({"CPU": 4})
+DRIVER = {
+    "worker_id": f"01000000{'f' * 48}", "pid": 700, "node_id": sample.NODE, "worker_type": "DRIVER", "answers": True,
+    "job_id": "01000000", "running_task_ids": [],
+}  # fmt: skip
+DRIVER_ROW = {"worker_pid": 700, "name": "driver", "task_id": f"{'f' * 40}01000000"}
+RECV = ("SocketIO.readinto", "socket.py", 706)
+TO_DATABASE = {
+    "fd": 9, "type": "tcp", "local": "10.0.0.2:4242", "peer": "10.0.0.9:5432", "state": "ESTABLISHED", "tids": [801],
+}  # fmt: skip
+
+
+@pytest.fixture
+def read(tmp_path: Path) -> Read:
+    """`read(tasks=[…], samples=[…], …)`: who hangs by these rows."""
+
+    def found(min_age: float = 60.0, **rows: Sequence[sample.Row]) -> Found:
+        return hung(case_of(tmp_path, **rows), min_age)
+
+    return found
+
+
+def case_of(folder: Path, **rows: Sequence[sample.Row]) -> Case:
+    files = {}
+    for path, text in sample.tables(**{"nodes": [NODE], **rows}).items():
+        file = folder / Path(path).name
+        file.write_text(text)
+        files[Source(path, "live")] = str(file)
+    gaps: list[Any] = []
+    case = Case(live.read(files, gaps))
+    assert not gaps
+    return case
+
+
+def names(those: Sequence[Any]) -> list[str]:
+    return sorted(each.work.name for each in those)
+
+
+def in_socket(task: sample.Row) -> dict[str, list[sample.Row]]:
+    return {
+        "samples": hang.looks(task, RECV, ("load", "etl.py", 31), syscall=45, wchan="wait_woken"),
+        "clues": [hang.clues(task, sockets=[TO_DATABASE])],
+    }
+
+
+def together(*parts: Mapping[str, Sequence[sample.Row]]) -> dict[str, list[sample.Row]]:
+    found: dict[str, list[sample.Row]] = {}
+    for part in parts:
+        for name, rows in part.items():
+            found.setdefault(name, []).extend(rows)
+    return found
+
+
+def waits(task: sample.Row, *awaited: sample.Row, **more: Any) -> dict[str, list[sample.Row]]:
+    place = (task["name"].rpartition(".")[2], "train.py", 12)
+    return {"samples": hang.getting(task, place), "clues": [hang.clues(task, *awaited, **more)]}
+
+
+# ------------------------------------------------------------------ chains
+
+
+LOAD = sample.running(1, "load", {"CPU": 1}, **OLD)
+TRAINS = [sample.running(n, "train", {"CPU": 0}, **OLD) for n in range(2, 6)]
+
+
+def chain() -> dict[str, list[sample.Row]]:
+    """A driver waits for four tasks, which wait for one that waits for a database."""
+    return together(
+        {
+            "tasks": [LOAD, *TRAINS],
+            "worker_stats": [DRIVER],
+            "finished": [hang.took("load", 24, 0.5)],
+        },
+        in_socket(LOAD),
+        *(waits(train, LOAD) for train in TRAINS),
+        waits({**DRIVER_ROW, "worker_pid": 700}, *TRAINS),
+    )
+
+
+def test_a_chain_ends_at_the_one_culprit(read: Read) -> None:
+    [group] = read(**chain()).groups
+    assert names(group.culprits) == ["load"]
+    assert names(group.behind) == ["driver of job 1", *["train"] * 4]
+    assert group.first.kind == "socket"
+    assert "10.0.0.9:5432" in render.headline(group)
+    assert "24 before it took 0.50 s" in group.first.why
+
+
+def test_the_page_and_the_json_name_the_culprit_first(read: Read) -> None:
+    view = render.View(read(**chain()), looked_at=6)
+    told = json.loads(render.to_json(view))
+    assert told["schema"] == "raydoctor/hung/1"
+    first, second = told["hung"][:2]
+    assert first["kind"] == "socket"
+    assert first["task"] == {"id": LOAD["task_id"], "name": "load"}
+    assert (first["pid"], first["state"], first["node"]) == (801, "RUNNING", sample.NODE)
+    assert first["stack"][0]["frames"][1] == {"function": "load", "file": "etl.py", "line": 31}
+    waited_for = {"kind": "task", "id": LOAD["task_id"], "name": "load"}
+    assert waited_for in [target for each in told["hung"] for target in each["waits_for"]]
+    assert second["kind"] == "ray-get"
+    assert told["cycles"] == []
+    page = render.render(view)
+    text = "\n".join("".join(span.text for span in line) for line in page)
+    assert f"raydoctor attach {LOAD['task_id']}" in text
+    assert f"raydoctor cancel {LOAD['task_id']}" in text
+    assert [span.style for line in page for span in line if span.text == "load (etl.py:31)"] == [
+        "strong"
+    ]
+
+
+def test_a_long_wait_for_work_that_goes_on_is_no_hang(read: Read) -> None:
+    busy = hang.working(LOAD, ("load", "etl.py", 31))
+    rows = together({"tasks": [LOAD, *TRAINS], "samples": busy}, *(waits(t, LOAD) for t in TRAINS))
+    assert read(**rows).groups == ()
+
+
+def test_work_without_end_is_a_hang_where_its_peers_say_so(read: Read) -> None:
+    busy = hang.working(LOAD, ("load", "etl.py", 31))
+    [group] = read(tasks=[LOAD], samples=busy, finished=[hang.took("load", 24, 0.5)]).groups
+    assert (group.first.kind, group.first.work.name) == ("python-loop", "load")
+
+
+def test_what_stands_as_long_as_its_peers_took_is_no_hang(read: Read) -> None:
+    rows = together({"tasks": [LOAD], "finished": [hang.took("load", 24, 200)]}, in_socket(LOAD))
+    assert read(**rows).groups == ()
+
+
+def test_what_stands_without_peers_hangs_after_the_least_age(read: Read) -> None:
+    rows = together({"tasks": [LOAD]}, in_socket(LOAD))
+    assert len(read(**rows).groups) == 1
+    assert read(min_age=400, **rows).groups == ()
+
+
+def test_what_the_gcs_takes_for_running_and_its_worker_does_not_run(read: Read) -> None:
+    task = {**LOAD, "worker_id": "a" * 56}
+    idle = {**DRIVER, "worker_id": "a" * 56, "worker_type": "WORKER", "pid": 801}
+    rows = together({"tasks": [task], "worker_stats": [idle]}, in_socket(task))
+    assert read(**rows).groups == ()
+
+
+def test_ranks_that_stand_at_one_place_are_one_group(read: Read) -> None:
+    ranks = [sample.running(n, "load", {}, **OLD) for n in range(1, 9)]
+    [group] = read(**together({"tasks": ranks}, *map(in_socket, ranks))).groups
+    assert len(group.culprits) == 8
+    assert "and 7 more like it" in render.headline(group)
+
+
+def test_one_of_several_is_enough_for_ray_wait(read: Read) -> None:
+    busy = sample.running(9, "busy", {}, **OLD)
+    either = waits(TRAINS[0], LOAD, busy, call="wait")
+    both = waits(TRAINS[1], LOAD, busy)
+    rows = together({"tasks": [LOAD, busy, *TRAINS[:2]]}, in_socket(LOAD), either, both)
+    [group] = read(**rows).groups
+    assert [h.work.id for h in group.behind] == [TRAINS[1]["task_id"]]
+
+
+def test_what_ran_for_long_and_was_not_looked_at_is_told(read: Read) -> None:
+    found = read(tasks=[LOAD])
+    assert [work.name for work in found.unseen] == ["load"]
+    [gap] = render.gaps(render.View(found))
+    assert "load (pid 801)" in gap.why
+
+
+def test_requests_wait_for_those_who_hold_everything_and_hang(read: Read) -> None:
+    holders = [sample.running(n, "load", {"CPU": 2}, **OLD) for n in (1, 2)]
+    queue = [sample.task(n, "train", {"CPU": 1}) for n in range(10, 47)]
+    free = {"node_id": sample.NODE, "total": {"CPU": 4}, "available": {"CPU": 0}, "state": "ALIVE"}
+    rows = together({"tasks": [*holders, *queue], "resources": [free]}, *map(in_socket, holders))
+    [group] = read(**rows).groups
+    assert len(group.behind) == 37
+    assert {h.kind for h in group.behind} == {"resources"}
+    assert render.headline(group).startswith("37 tasks wait for load (pid 801) and 1 more like it")
+
+
+def test_a_queue_that_moves_does_not_hang(read: Read) -> None:
+    short = [sample.running(n, "part", {"CPU": 2}, **hang.since(0.2)) for n in (1, 2)]
+    old = hang.since(400, "PENDING_NODE_ASSIGNMENT")
+    queue = [sample.task(n, "part", {"CPU": 1}, **old) for n in range(10, 47)]
+    full = {"node_id": sample.NODE, "total": {"CPU": 4}, "available": {"CPU": 0}, "state": "ALIVE"}
+    room = {**full, "available": {"CPU": 4}}
+    for resources in (full, room):
+        assert read(tasks=[*short, *queue], resources=[resources]).groups == ()
+
+
+@pytest.mark.parametrize(
+    ("needs", "kind"), [({"GPU": 1}, "resources"), ({"CPU": 1}, "worker-start")]
+)
+def test_what_cannot_be_placed(read: Read, needs: dict[str, float], kind: str) -> None:
+    old = hang.since(400, "PENDING_NODE_ASSIGNMENT")
+    free = {"node_id": sample.NODE, "total": {"CPU": 4}, "available": {"CPU": 4}, "state": "ALIVE"}
+    [group] = read(tasks=[sample.task(1, "train", needs, **old)], resources=[free]).groups
+    assert group.first.kind == kind
+
+
+# ------------------------------------------------------------------ deadlocks
+
+
+BOOK, DESK = sample.actor(1, "OrderBook", {}), sample.actor(2, "RiskDesk", {})
+ADD, APPROVE = (
+    sample.call(1, "OrderBook.add", BOOK, **hang.since(20)),
+    sample.call(2, "RiskDesk.approve", DESK, **hang.since(20)),
+)
+EXPOSURE = sample.call(3, "OrderBook.exposure", BOOK, worker_pid=None, **hang.since(20, "SUBMITTED_TO_WORKER"))  # fmt: skip
+
+
+def deadlock() -> dict[str, list[sample.Row]]:
+    base = {"tasks": [ADD, APPROVE, EXPOSURE], "worker_stats": [DRIVER], "actors": [BOOK, DESK]}
+    driver = waits({**DRIVER_ROW}, ADD)
+    return together(base, waits(ADD, APPROVE), waits(APPROVE, EXPOSURE), driver)
+
+
+def test_a_deadlock_of_two_actors_is_exact(read: Read) -> None:
+    [group] = read(**deadlock()).groups
+    circle = [h.work.name for h in group.circle]
+    assert circle == ["OrderBook.add", "RiskDesk.approve", "OrderBook.exposure"]
+    assert group.exact
+    assert names(group.behind) == ["driver of job 1"]
+    assert "its id was read from the process's memory" in " ".join(group.first.tells)
+    told = json.loads(render.to_json(render.View(Found((group,), 3, ()))))
+    assert [each["name"] for each in told["cycles"][0]] == circle
+    assert "the driver waits" not in render.headline(group)
+
+
+def test_a_deadlock_without_memory_says_that_it_is_a_guess(read: Read) -> None:
+    children = [{**APPROVE, "parent_task_id": ADD["task_id"]}, {**EXPOSURE, "parent_task_id": APPROVE["task_id"]}]  # fmt: skip
+    gets = [sample.in_ray_get(name, 1) for name in ("OrderBook.add", "RiskDesk.approve")]
+    [group] = read(tasks=[ADD, *children], ray_get=gets, actors=[BOOK, DESK]).groups
+    assert len(group.circle) == 3
+    assert not group.exact
+    assert "could not be read" in render.headline(group)
+
+
+def test_two_that_wait_while_a_third_works_are_no_deadlock(read: Read) -> None:
+    work = sample.call(4, "Ledger.sum", sample.actor(9, "Ledger", {}), **OLD)
+    rows = together({"tasks": [ADD, APPROVE, work]}, waits(ADD, APPROVE), waits(APPROVE, work))
+    assert read(**rows).groups == ()
+
+
+def test_parents_that_hold_what_their_children_need(read: Read) -> None:
+    plans = [sample.running(n, "plan", {"licence": 1}, **hang.since(20)) for n in (1, 2)]
+    parts = [sample.task(n + 2, "part", {"licence": 1}, parent_task_id=sample.task_id(n)) for n in (1, 2)]  # fmt: skip
+    rows = together(
+        {"nodes": [sample.node({"CPU": 4, "licence": 2})], "tasks": [*plans, *parts], "ray_get": [sample.in_ray_get("plan", 2)]},
+        *(waits(plan, part) for plan, part in zip(plans, parts, strict=True)),
+    )  # fmt: skip
+    [group] = read(**rows).groups
+    assert {h.work.name for h in group.circle} == {"plan", "part"}
+    assert {h.kind for h in group.all} == {"ray-get", "resources"}
+
+
+def test_an_event_loop_that_a_coroutine_blocks(read: Read) -> None:
+    crawler = sample.actor(1, "Crawler", {})
+    crawl = sample.call(1, "Crawler.crawl", crawler, **OLD)
+    others = [sample.call(n, "Crawler.fetch", crawler, worker_pid=801, **OLD) for n in (2, 3)]
+    samples = hang.blocking(crawl, ("crawl", "crawl.py", 31))
+    [group] = read(tasks=[crawl, *others], samples=samples, actors=[crawler]).groups
+    assert (names(group.culprits), group.first.kind) == (["Crawler.crawl"], "async-blocked")
+    assert names(group.behind) == ["Crawler.fetch", "Crawler.fetch"]
+
+
+# ------------------------------------------------------------------ whatever the order
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.randoms(use_true_random=False), st.booleans())
+def test_the_order_of_rows_does_not_matter(
+    tmp_path_factory: pytest.TempPathFactory, order: random.Random, with_deadlock: bool
+) -> None:
+    rows = deadlock() if with_deadlock else chain()
+    shuffled = {name: order.sample(each, len(each)) for name, each in rows.items()}
+    folder = tmp_path_factory.mktemp("rows")
+    told = [
+        [(ids_of(g.culprits), ids_of(g.circle), ids_of(g.behind)) for g in hung(case, 60.0).groups]
+        for case in (case_of(folder, **rows), case_of(folder, **shuffled))
+    ]
+    assert told[0] == told[1]
+
+
+def ids_of(those: Sequence[Any]) -> list[str]:
+    return [each.work.id for each in those]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_every_one_that_hangs_is_in_exactly_one_group(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    tasks = [sample.running(n, f"f{n}", {}, **OLD) for n in range(1, 8)]
+    parts = []
+    for task in tasks:
+        awaited = data.draw(st.lists(st.sampled_from(tasks), max_size=3, unique_by=id))
+        stands = data.draw(st.booleans())
+        parts.append(waits(task, *awaited) if awaited else in_socket(task) if stands else {})
+    case = case_of(tmp_path_factory.mktemp("rows"), **together({"tasks": tasks}, *parts))
+    groups: Sequence[Group] = hung(case, 60.0).groups
+    members = [h.work.id for g in groups for h in g.all]
+    assert len(members) == len(set(members))
+    for group in groups:
+        assert {h.work.id for h in group.circle} <= {h.work.id for h in group.culprits}
+        assert bool(group.circle) != (group.first.waiting is None)
