@@ -101,6 +101,8 @@ class Watch:
             events = self._look() if self.state == "up" else self._look_again()
         except LookError as error:
             events = self._lost(error)
+        except Exception as error:  # a guard that one odd message ends is none
+            events = self._lost(LookError("INTERNAL", repr(error)))
         self._keep(events)
         self._count()
         return events
@@ -118,7 +120,7 @@ class Watch:
         now = time.process_time()
         if self._clock:  # the first one has started Python, too
             spent = now - self._clock
-            self._cost = spent if not self._cost else 0.8 * self._cost + 0.2 * spent
+            self._cost = spent if not self._cost else 0.9 * self._cost + 0.1 * spent
         self._clock = now
 
     # -------------------------------------------------------------- one cluster, or the next

@@ -147,7 +147,7 @@ class Story:
         self.clocks.see(seen)
         if before is None:
             self.clocks.learn(self.watcher.running())
-        elif untold := self.clocks.untold(seen.at, _UNTOLD_AGE)[:_UNTOLD]:
+        elif untold := self.clocks.untold(seen.at, _UNTOLD_AGE, _UNTOLD):
             self.clocks.learn(self.watcher.told(untold).values())
         self._remember()
         self._ask_peers(seen.at)

@@ -75,6 +75,8 @@ class Signals:
         return ""
 
     def _end(self, number: int, frame: object) -> None:
+        if self.ended_by == number == signal.SIGINT:  # pressed again: nothing is waited for
+            raise KeyboardInterrupt
         self.ended_by = self.ended_by or number
 
     def _resize(self, number: int, frame: object) -> None:

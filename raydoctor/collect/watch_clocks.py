@@ -8,11 +8,13 @@ not see it. A retry is a new attempt, and gets a new clock on the same worker, t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from raydoctor.collect.watching import Run, Seen, Told
 
+_ASKS = 3
 _AGAIN = 1.0
 """Seconds after it was first seen from which a start is that of a later attempt."""
 
@@ -45,6 +47,7 @@ class Clocks:
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], Running] = {}
         self._last = 0.0
+        self._asked: Counter[tuple[str, str]] = Counter()
 
     def see(self, seen: Seen) -> list[Running]:
         """Those that run now. What a worker that does not answer ran, it still runs."""
@@ -56,6 +59,7 @@ class Clocks:
             if running.run.worker in seen.silent:
                 now.setdefault(key, running)
         self._known, self._last = now, seen.at
+        self._asked = Counter({key: asks for key, asks in self._asked.items() if key in now})
         return self.running()
 
     def learn(self, told: Iterable[Told]) -> None:
@@ -69,13 +73,22 @@ class Clocks:
         """Those of the last look."""
         return sorted(self._known.values(), key=lambda each: (each.began, each.run.task))
 
-    def untold(self, now: float, age: float) -> list[str]:
-        """Those that have run so long and of which nothing has been learnt, oldest first."""
-        return [
-            each.run.task
+    def untold(self, now: float, age: float, most: int) -> list[str]:
+        """Those seen for so long and of which nothing has been learnt, oldest first: to be asked for now.
+
+        One that the GCS does not know is asked for a few times: it drops what it is told too fast.
+        """
+        found = [
+            each
             for each in self.running()
-            if each.told is None and each.age(now) >= age and now - each.seen >= age
-        ]
+            if each.told is None and now - each.seen >= age and self._asked[_place(each)] < _ASKS
+        ][:most]
+        self._asked.update(map(_place, found))
+        return [each.run.task for each in found]
+
+
+def _place(running: Running) -> tuple[str, str]:
+    return running.run.task, running.run.worker
 
 
 def _corrected(running: Running, told: Told, last: float) -> Running:
