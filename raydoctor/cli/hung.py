@@ -12,6 +12,7 @@ from raydoctor.cli import _options as options
 
 if TYPE_CHECKING:
     from raydoctor.capture.open import Capture
+    from raydoctor.errors import RaydoctorError
     from raydoctor.render.hung import View
 
 FOUND = 1
@@ -135,7 +136,6 @@ def _live(**given: Any) -> Capture:
 
 def _view(capture: Capture, min_age: float, verbose: bool) -> View:
     from raydoctor.case import Case
-    from raydoctor.errors import RaydoctorError
     from raydoctor.read import live
     from raydoctor.render.hung import View
     from raydoctor.waits.hung import hung
@@ -143,14 +143,26 @@ def _view(capture: Capture, min_age: float, verbose: bool) -> View:
     gaps = list(capture.gaps)
     events = live.read(capture.files, gaps)
     tables = {event["name"] for event in events if event.kind == "live.table"}
-    if not tables & {"tasks", "samples"}:
-        raise RaydoctorError(
-            f"{capture.path} does not tell what ran: its tasks were not collected",
-            "Make a capture while it hangs: raydoctor collect. Of logs alone: raydoctor diagnose PATH",
-        )
+    if "tasks" not in tables:
+        raise _untold(capture)
     case = Case(events)
     looked_at = len({(e["node_id"], e.pid) for e in case.of("live.samples")})
     return View(hung(case, min_age), gaps, looked_at, verbose)
+
+
+def _untold(capture: Capture) -> RaydoctorError:
+    """Nobody told what runs: why, and what to do."""
+    from raydoctor.errors import RaydoctorError
+
+    if capture.kind == "live":
+        told = [f"{gap.what}: {gap.why}" for gap in capture.gaps if not gap.optional]
+        why = f" ({told[0]})" if told else ""
+        hint = "Is it only slow? raydoctor hung --timeout 30. Its logs: raydoctor diagnose"
+        return RaydoctorError(f"the cluster did not tell what runs{why}", hint)
+    return RaydoctorError(
+        f"{capture.path} does not tell what ran: its tasks were not collected",
+        "Make a capture while it hangs: raydoctor collect. Of logs alone: raydoctor diagnose PATH",
+    )
 
 
 def _show(view: View, as_json: bool) -> None:

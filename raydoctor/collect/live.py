@@ -174,8 +174,10 @@ def _collectors(cluster: Cluster, wishes: Wishes) -> list[Collector]:
         ("the GPUs", lambda: gpus.tables(cluster), True),
         ("sessions on this machine", lambda: sessions.tables(cluster), True),
     ]
+    # Whoever is looked at is compared with finished tasks of its function.
+    peers_after = wishes.samples.min_age_s if wishes.samples else state.PEERS_AFTER
     return [
-        *(state.collectors(cluster, wishes.timeout) if cluster.is_up else ()),
+        *(state.collectors(cluster, wishes.timeout, peers_after) if cluster.is_up else ()),
         *disks.collectors(cluster),
         *(Collector(what, gather, optional) for what, gather, optional in own),
     ]
