@@ -9,6 +9,7 @@ verified that the program runs on; also where this process is killed meanwhile (
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -32,6 +33,9 @@ _HALT = 0.3
 """Seconds for a thread that runs Python code to notice that it is to halt."""
 _WAKES = 6
 """Times that a thread is woken; each has `_HALT`."""
+_WAITS = 4
+"""The same for a thread that no signal wakes."""
+_LET_GO = 1.0
 _GUARD = 15.0
 
 
@@ -95,7 +99,12 @@ def act(place: Place, wishes: Wishes, wake: Wake, redactor: Redactor | None = No
 
 def _peers(place: Place) -> list[str]:
     """Who is connected to a debugger in the process itself; an adapter beside it says so itself."""
-    rows = _sockets.rows(place.pid, proc.files(place.pid), {})
+    links, folder = {}, f"/proc/{place.pid}/fd"
+    with suppress(OSError):
+        for name in os.listdir(folder):
+            with suppress(OSError):
+                links[int(name)] = os.readlink(f"{folder}/{name}")
+    rows = _sockets.rows(place.pid, links, {})
     ends = f":{place.port}"
     connected = (row for row in rows if row["type"] == "tcp" and row["state"] == "ESTABLISHED")
     return [str(row["peer"]) for row in connected if str(row["local"]).endswith(ends)]
@@ -157,7 +166,7 @@ def _execute(place: Place, asked: _Inside, wake: Wake) -> Row:
         return chosen
     where = chosen["where"]
     thread = _dap_thread(asked.session, where)
-    if thread is not None and _halt(asked.session, thread, place, where, wake):
+    if thread is not None and _halt(asked, thread, place, where, wake):
         return _in_frame(asked, thread, where)
     told = asked("exec", asked.wishes.execute)
     return {**told, "how": "beside"}
@@ -172,17 +181,30 @@ def _dap_thread(session: _dap.Connection, where: Row) -> int | None:
     return same[0] if len(same) == 1 else None
 
 
-def _halt(session: _dap.Connection, thread: int, place: Place, where: Row, wake: Wake) -> bool:
-    """Halt the thread; whether it did."""
+def _halt(asked: _Inside, thread: int, place: Place, where: Row, wake: Wake) -> bool:
+    """Halt the thread; whether it did. debugpy 1.8 halts all others, too, and tells of the first alone."""
+    session = asked.session
     session.request("pause", {"threadId": thread})
     is_main = where["tid"] == place.pid
-    for attempt in range(1 + _WAKES * is_main):
-        if attempt:
+    has_any = False
+    for attempt in range(1 + (_WAKES if is_main else _WAITS)):
+        if attempt and is_main:
             wake(place.pid)
-        if session.event("stopped", _HALT, lambda body: body.get("threadId") == thread):
+        has_any = session.event("stopped", _HALT) is not None or has_any
+        if has_any and _is_halted(asked, where["key"]):
             return True
-    session.request("continue", {"threadId": thread})  # else it would halt when it comes back
+    _let_go(session, thread)  # else it would halt whenever it comes back from native code
     return False
+
+
+def _is_halted(asked: _Inside, key: str) -> bool:
+    return any(row["key"] == key and row["halted"] for row in asked("look").get("stacks", []))
+
+
+def _let_go(session: _dap.Connection, thread: int) -> None:
+    """All threads go on. debugpy answers only once one does that had halted."""
+    with suppress(_dap.DapError):
+        session.request("continue", {"threadId": thread}, _LET_GO)
 
 
 def _in_frame(asked: _Inside, thread: int, where: Row) -> Row:
@@ -199,8 +221,7 @@ def _in_frame(asked: _Inside, thread: int, where: Row) -> Row:
         why = f"it has not ended after {wishes.seconds:g} s, and goes on" if late else error.message
         return {"where": where, "error": why, "late": late}
     finally:
-        with suppress(_dap.DapError):
-            session.request("continue", {"threadId": thread})
+        _let_go(session, thread)
     return {
         "where": where,
         "type": told.get("type") or "",

@@ -254,15 +254,19 @@ def _value(row: Row, width: int) -> Page:
     if value:
         page.append(line(value, indent=2))
     if row.get("how") == "beside":
-        page += paragraph(
-            "Its thread stands in native code, or waits, and could not be halted: the statement ran "
-            "in another thread of the process.", width, indent=2, style="dim",
-        )  # fmt: skip
+        page += paragraph(_BESIDE[row["where"]["kind"]], width, indent=2, style="dim")
     elif row.get("how") == "halted" and value in ("", "None"):
         page.append(line(("done; the thread runs on", "ok"), indent=2))
     if row.get("lost"):
         page += paragraph(row["lost"], width, indent=2, style="error")
     return page
+
+
+_BESIDE = {
+    "thread": "Its thread could not be halted, as it waits in native code: the statement ran in another "
+    "thread of the process.",
+    "coroutine": "It is a coroutine that waits: the statement ran in another thread than its loop's.",
+}
 
 
 def intent(row: Row, statement: str, width: int = MAX_WIDTH) -> Page:

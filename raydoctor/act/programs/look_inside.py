@@ -32,6 +32,8 @@ _DEBUGGERS = tuple(
 )
 _HANDLER = os.path.join("raydoctor", "act", "arm.py")
 _WRAPPERS = ("coroutine_wrapper", "async_generator_asend", "async_generator_athrow")
+_UNDISTURBED = 5.0
+"""Seconds after which another thread may ask for its turn; what is done meanwhile takes none."""
 _MOST_FRAMES = 200
 _MOST_STACKS = 500
 _MOST_VARIABLES = 200
@@ -256,7 +258,7 @@ def _execute(request: dict[str, Any]) -> dict[str, Any]:
     stack, number = _chosen(request)
     frame = stack.frames[number]
     before = {**frame.f_globals, **frame.f_locals}
-    space, step = dict(before), frame.f_lasti
+    space = dict(before)
     value, code = None, request["code"]
     try:
         compiled = compile(code.strip(), _FILE, "eval")
@@ -266,27 +268,33 @@ def _execute(request: dict[str, Any]) -> dict[str, Any]:
         value = eval(compiled, space)
     changed = {n: v for n, v in space.items() if n not in before or before[n] is not v}
     changed.pop("__builtins__", None)
-    lost = _write_back(frame, step, changed)
+    lost = _write_back(stack, frame, changed)
     told = {"where": _where(stack, number), "type": _type(value), "value": _text(value)}
     return {**told, "lost": lost} if lost else told
 
 
-def _write_back(frame: FrameType, step: int, changed: dict[str, Any]) -> str:
-    """Set variables of a frame that stands still; why they could not be set, or nothing."""
+def _write_back(stack: Stack, frame: FrameType, changed: dict[str, Any]) -> str:
+    """Set variables of a frame that may run; why they could not be set, or nothing."""
     code = frame.f_code
     local = code.co_varnames + code.co_cellvars + code.co_freevars
     inner = {name: value for name, value in changed.items() if name in local}
     frame.f_globals.update(
-        {n: v for n, v in changed.items() if n not in local and n in frame.f_globals}
+        {n: changed[n] for n in changed if n not in local and n in frame.f_globals}
     )
     if not inner:
         return ""
-    if step != frame.f_lasti:
-        return f"it had gone on meanwhile: {', '.join(inner)} not set"
-    variables = frame.f_locals
-    variables.update(inner)
-    if sys.version_info < (3, 13):  # later they are written through
-        ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
+    interval = sys.getswitchinterval()
+    # All of them are written: the frame must not go on between their reading and their writing.
+    sys.setswitchinterval(_UNDISTURBED)
+    try:
+        if not any(frame in each.frames for each in _stacks() if each.key == stack.key):
+            return f"it had left the function meanwhile: {', '.join(inner)} not set"
+        variables = frame.f_locals
+        variables.update(inner)
+        if sys.version_info < (3, 13):  # later they are written through
+            ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
+    finally:
+        sys.setswitchinterval(interval)
     return ""
 
 
