@@ -19,14 +19,25 @@ sys.path.insert(0, str(Path(__file__).parent))
 import far_node
 from real_ray import RealRay, free_port, real_ray
 
+from raydoctor import cli
 from raydoctor.collect import fan_out, live, there
 from raydoctor.collect.cluster import Cluster
 from raydoctor.collect.programs import there as on_node
 from raydoctor.errors import RaydoctorError
 
 PROGRAM = """
-import ray, time
+import os, ray, signal, subprocess, time
 ray.init(log_to_driver=False)
+few = dict(num_cpus=0, resources={"far": 1}, max_retries=0)
+@ray.remote(**few)
+def leaver():
+    for seconds in ("7300001", "7300002"):
+        subprocess.Popen(["sleep", seconds], start_new_session=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+@ray.remote(**few)
+def waiter():
+    subprocess.Popen(["sleep", "7300003"], start_new_session=True)
+    time.sleep(1000)
 @ray.remote
 def hold():
     time.sleep(600)
@@ -36,7 +47,15 @@ while ray.available_resources().get("CPU", 0):
 print("all taken", flush=True)
 for node in ray.nodes():
     print("NODE", node["NodeID"], node["Resources"].get("far", 0), flush=True)
-print("told", flush=True)
+waiting, leaving = waiter.remote(), leaver.remote()
+try:
+    ray.get(leaving)
+except ray.exceptions.WorkerCrashedError:
+    print("told", flush=True)
+try:
+    ray.get(waiting)
+except Exception as error:
+    print("DONE", type(error).__name__, flush=True)
 time.sleep(600)
 """
 NOBODY = "ab" * 28
@@ -53,6 +72,13 @@ class Two:
     near: str
     far: str
     """Ids of the nodes."""
+
+    def command(
+        self, capsys: pytest.CaptureFixture[str], *words: str
+    ) -> tuple[int, dict[str, Any]]:
+        """What a command of ours says of it."""
+        code = cli.execute([*words, "--address", self.ray.address, "--json"])
+        return code, json.loads(capsys.readouterr().out)
 
     def ask(self, function: str, request: Any, seconds: float) -> dict[str, there.Answer]:
         """What both say, and one that is none."""
@@ -77,6 +103,7 @@ def two() -> Iterator[Two]:
         said = (ray.folder / "driver-0.txt").read_text().splitlines()
         rows = [line.split()[1:] for line in said if line.startswith("NODE")]
         ids = {bool(float(far)): node_id for node_id, far in rows}
+        patch.setenv("XDG_STATE_HOME", str(ray.folder / "state"))
         yield Two(ray, far_node.raylet(node), ids[False], ids[True])
 
 
@@ -111,6 +138,60 @@ def test_another_raydoctor_is_told(two: Two, monkeypatch: pytest.MonkeyPatch) ->
     answer = two.ask("json:dumps", 1, 15)[two.near]
     assert "here 9.9.9" in answer.problem
     assert "-m pip install raydoctor==9.9.9" in answer.hint
+
+
+def sleeping(first: int = 7300001, last: int = 7300002) -> set[str]:
+    """Which of the program's sleepers run, on whatever node."""
+    found = set()
+    for process in psutil.process_iter(["cmdline", "status"]):
+        words, status = process.info["cmdline"] or [], process.info["status"]
+        if words[:1] == ["sleep"] and len(words) == 2 and status != psutil.STATUS_ZOMBIE:
+            found |= {words[1]} & set(map(str, range(first, last + 1)))
+    return found
+
+
+@NAMESPACES
+@pytest.mark.ray
+def test_leftovers_of_another_node_are_found_and_ended_there(
+    two: Two, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert sleeping() == {"7300001", "7300002"}
+    session = ("zombies", "--session", two.ray.session.name)
+    code, told = two.command(capsys, *session, "--node", two.far[:8])
+    assert code == 1
+    assert {row["node"] for row in told["leftovers"]} == {two.far}
+    assert {row["command"] for row in told["leftovers"]} == {"sleep 7300001", "sleep 7300002"}
+    assert {row["kind"] for row in told["leftovers"]} == {"orphan"}
+    assert sleeping() == {"7300001", "7300002"}, "a dry run"
+    code, told = two.command(capsys, *session, "--all-nodes", "--kill", "--yes", "--grace", "2")
+    assert code == 0
+    ended = [(row["node"], row["action"], row["outcome"]) for row in told["leftovers"]]
+    assert ended == [(two.far, "term", "gone")] * 2
+    assert [(row["node"], row["problem"]) for row in told["nodes"]] == [
+        (two.near, ""),
+        (two.far, ""),
+    ]
+    assert sleeping() == set()
+    assert sleeping(7300003, 7300003), "what a living task has started"
+    assert two.raylet.is_running()
+    code, told = two.command(capsys, *session, "--all-nodes")
+    assert (code, told["leftovers"]) == (0, [])
+
+
+@NAMESPACES
+@pytest.mark.ray
+def test_a_task_on_another_node_is_cancelled_there(
+    two: Two, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, told = two.command(capsys, "cancel", "waiter", "--yes", "--grace", "1")
+    assert code == 0
+    assert told["ended"]
+    assert told["steps"][-1]["outcome"] == "ended"
+    taken = {step["step"]: step["outcome"] for step in told["steps"]}
+    assert taken["interrupt"] != "skipped", "only its own machine can do that"
+    assert [each["outcome"] for each in told["leftovers"]] == ["gone"]
+    two.ray.wait_for("DONE ")
+    assert sleeping(7300003, 7300003) == set()
 
 
 def responded(function: str, request: Any, room: int = 2000) -> tuple[dict[str, Any], bytes]:

@@ -23,11 +23,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 from real_ray import real_ray
 
 from raydoctor import cli
-from raydoctor.act import clean, holdings, leftovers, marks
+from raydoctor.act import clean, holdings, leftovers, marks, sweep
 from raydoctor.act.audit import Audit
 from raydoctor.act.history import Raylets, session_folders
 from raydoctor.act.leftovers import Leftover, Wishes
 from raydoctor.act.process import Identity, Outcome
+from raydoctor.act.sweep import Deed, Node, Place, View
 from raydoctor.cli import zombies as command
 from raydoctor.collect import proc, traces
 from raydoctor.render import zombies as render
@@ -183,13 +184,12 @@ def _clear_and_look(base: int, wishes: Wishes) -> None:
     assert left, "something has survived"
     assert [n for n, p in left.items() if p.pid not in found] == []
     assert all(" is gone" in found[p.pid].why or "idle" in found[p.pid].why for p in left.values())
-    leaked = Wishes(wishes.session, leaked=True)
     begun = time.monotonic()
-    outcomes = leftovers.clear(list(found.values()), leaked, 1.0, audit=Audit("test"))
+    outcomes = leftovers.clear(list(found.values()), wishes, 1.0, audit=Audit("test"))
     assert time.monotonic() - begun < 3.0 + 1.0
     assert {o.outcome for o in outcomes.values()} == {"gone"}
     assert sleeping(base).keys() <= {_SCRUBBED, 13}
-    assert leftovers.find(leaked, settle=False) == []
+    assert leftovers.find(wishes, settle=False) == []
 
 
 def _lives(identity: tuple[int, float]) -> bool:
@@ -218,8 +218,7 @@ def session(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     shutil.rmtree(base)
 
 
-@pytest.fixture
-def orphan(session: Path) -> Iterator[psutil.Process]:
+def leave() -> psutil.Process:
     """A process that init has, and that inherited the dead raylet's pid."""
     printed = subprocess.run(
         ["sh", "-c", "setsid sleep 300 >/dev/null 2>&1 & echo $!"], check=True, capture_output=True,
@@ -227,6 +226,12 @@ def orphan(session: Path) -> Iterator[psutil.Process]:
     )  # fmt: skip
     process = psutil.Process(int(printed.stdout))
     wait_until(lambda: process.cmdline()[:1] == ["sleep"], 5)
+    return process
+
+
+@pytest.fixture
+def orphan(session: Path) -> Iterator[psutil.Process]:
+    process = leave()
     yield process
     if process.is_running():
         process.kill()
@@ -328,6 +333,26 @@ def test_what_is_no_leftover_any_more_is_left_alone(orphan: psutil.Process, sess
     finally:
         child.kill()
         child.wait()
+
+
+@linux
+def test_what_was_there_and_not_shown_is_left_alone(
+    orphan: psutil.Process, session: Path, own_state: Path
+) -> None:
+    """Somebody said yes to a list: what is added to it is only what that forks."""
+    view = sweep.look(Wishes(session.name), with_disk=False)
+    (shown,) = view.leftovers
+    more = leave()
+    try:
+        later = view._replace(youngest=leftovers.youngest() + 0.01)
+        done = sweep.carry_out(later, Deed(Wishes(session.name), 0.5, kill=True, remove=False))
+        assert [(i.pid, o.outcome) for i, o in done.outcomes.items()] == [(orphan.pid, "gone")]
+        assert more.is_running()
+        travelled = sweep.unpacked(json.loads(json.dumps(sweep.packed(done))))
+        assert travelled == done._replace(leftovers=[shown], stale=[], notes=[])
+        assert travelled.leftovers[0].identity in travelled.outcomes
+    finally:
+        more.kill()
 
 
 CGROUP = """
@@ -551,6 +576,10 @@ def leftover(pid: int, kind: marks.Kind, **told: object) -> Leftover:
     return made._replace(**told)
 
 
+def here(view: View) -> Place:
+    return Place(Node(), view, is_here=True)
+
+
 def test_page_says_what_would_be_done_and_what_was() -> None:
     these = [
         leftover(5, "orphan", ports=(8000,), gpu_memory=2_000_000_000),
@@ -558,7 +587,7 @@ def test_page_says_what_would_be_done_and_what_was() -> None:
     ]
     spared = {f.identity: why for f in these if (why := leftovers.spared(f, Wishes()))}
     stale = [clean.Stale("/tmp/ray/session_1", "session", 3_000_000, 86400.0)]
-    before = plain(render.render(render.View(these, spared, stale, {}), 100, now=1600.0))
+    before = plain(render.render([here(View(these, spared, stale, {}))], 100, now=1600.0))
     assert "pid 5 · 10 min 0 s · ray · 10.0 MB · 2.0 GB GPU · port 8000" in before
     assert "not ended: its worker lives: --leaked ends it, too" in before
     assert "2 leftovers; --kill would end 1; --clean would remove 3.0 MB." in before
@@ -566,7 +595,7 @@ def test_page_says_what_would_be_done_and_what_was() -> None:
         these[0].identity: Outcome(these[0].identity, "kill", "gone"),
         these[1].identity: Outcome(these[1].identity, "kill", "running", "not gone 5 s after KILL"),
     }
-    after = plain(render.render(render.View(these, {}, [], outcomes), 100, now=1600.0))
+    after = plain(render.render([here(View(these, {}, [], outcomes))], 100, now=1600.0))
     assert "ended by SIGKILL" in after
     assert "still runs: not gone 5 s after KILL" in after
     assert "2 leftovers; 1 gone; 1 running." in after
@@ -574,11 +603,11 @@ def test_page_says_what_would_be_done_and_what_was() -> None:
 
 @pytest.mark.parametrize("hostile", ["evil\x1b[2Jname", "line\nbreak"])
 def test_commands_cannot_reach_the_terminal_raw(hostile: str) -> None:
-    view = render.View([leftover(5, "orphan", command=hostile)], {}, [], {})
-    page = plain(render.render(view, 100, now=1600.0))
+    places = [here(View([leftover(5, "orphan", command=hostile)], {}, [], {}))]
+    page = plain(render.render(places, 100, now=1600.0))
     assert "\x1b" not in page
     assert "line\nbreak" not in page
-    assert json.loads(render.to_json(view))["leftovers"][0]["command"] == hostile
+    assert json.loads(render.to_json(places))["leftovers"][0]["command"] == hostile
 
 
 @pytest.mark.parametrize("kind", ["defunct", "idle-holder", "leaked-child"])

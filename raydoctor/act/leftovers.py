@@ -25,7 +25,7 @@ from typing import NamedTuple
 from raydoctor.act import cgroup, holdings, marks
 from raydoctor.act.audit import Audit
 from raydoctor.act.marks import Kind, Mark, Seen
-from raydoctor.act.process import GRACE, Action, Identity, Outcome, System, end
+from raydoctor.act.process import GRACE, Action, Identity, Outcome, end
 from raydoctor.collect import cgroups, daemons, proc
 from raydoctor.collect.proc import Process
 
@@ -104,6 +104,11 @@ def find(wishes: Wishes = Wishes(), settle: bool = True) -> list[Leftover]:
     found = [_leftover(seen, pid, held.get(pid, 0), listening.get(pid, ())) for pid in seen.marks]
     meant = [each for each in found if wishes.means(each.session)]
     return sorted(meant, key=lambda each: (KINDS.index(each.kind), each.session, each.pid))
+
+
+def youngest() -> float:
+    """When the youngest process of this machine was started, as of now."""
+    return max((each.started_at for each in proc.table().values()), default=0.0)
 
 
 def unseen() -> str:
@@ -199,12 +204,13 @@ def clear(
     grace: float = GRACE,
     *,
     audit: Audit,
-    system: System | None = None,
+    since: float = 0.0,
 ) -> dict[Identity, Outcome]:
     """End what was planned and is still left over, and what it starts meanwhile, until nothing is left.
 
     Time may have passed since the plan: what is no leftover any more is refused. Others that turn up are
-    ended where they are of a kind and of a session that the plan has.
+    ended where they are of a kind and of a session that the plan has, and were started after it (`since`,
+    `youngest` of that moment): what was there before, and was not shown, is nobody's to end.
     """
     meant = {each.identity: each for each in plan if not spared(each, wishes)}
     kinds = {each.kind for each in meant.values()}
@@ -219,7 +225,13 @@ def clear(
 
     def look() -> list[Identity]:
         seen = marks.see()
-        marked = [p for p, m in seen.marks.items() if m.kind in kinds and m.session in sessions]
+        marked = [
+            pid
+            for pid, mark in seen.marks.items()
+            if mark.kind in kinds
+            and mark.session in sessions
+            and (seen.identity(pid) in meant or seen.identity(pid).started_at >= since)
+        ]
         new = (*marked, *_members(seen, leading))
         return [seen.identity(pid) for pid in new if not _spared_user(proc.owner(pid), wishes)]
 
@@ -228,9 +240,7 @@ def clear(
         return look() or look()
 
     targets = [each for each in meant if still.get(each) == meant[each].kind]
-    outcomes = end(
-        targets, grace, more=more, all_users=wishes.all_users, audit=audit, system=system
-    )
+    outcomes = end(targets, grace, more=more, all_users=wishes.all_users, audit=audit)
     found = {each.identity: each for each in outcomes}
     if any(each.outcome == "running" for each in outcomes):
         table = proc.table()  # first: what is younger than that was started by what is found next

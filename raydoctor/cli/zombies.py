@@ -10,9 +10,10 @@ import click
 from raydoctor.cli import _options as options
 
 if TYPE_CHECKING:
-    from raydoctor.act.clean import Stale
-    from raydoctor.act.leftovers import Leftover, Wishes
-    from raydoctor.render.zombies import View
+    from raydoctor.act.leftovers import Wishes
+    from raydoctor.act.sweep import Deed, Place
+    from raydoctor.act.sweep_nodes import Choice
+    from raydoctor.collect.cluster import Cluster
 
 FOUND = 1
 OUT_OF_SIGHT = 3
@@ -36,16 +37,18 @@ Examples:
   raydoctor zombies --kill --yes --leaked --session session_2026-11-21_14-03-00_000000_812
   raydoctor zombies --clean                  dead sessions' folders and shared memory
   sudo raydoctor zombies --kill --all-users
-  for node in $(cat nodes); do ssh $node raydoctor zombies --kill --yes; done
+  raydoctor zombies --all-nodes --kill
+  raydoctor zombies --node 10.0.0.7 --node 3f2a90c1
 
-This node alone is looked at: run it on each node for all.
+This machine alone is looked at, unless --node or --all-nodes is given: then each of
+those nodes looks at itself, and ends what was shown, by a small task of a live cluster.
 
 \b
 Exit code:
   0  nothing is left over, or nothing any more
   1  something is left over
   2  could not run
-  3  nothing is left over, but some processes could not be looked at
+  3  nothing is left over, but some processes, or nodes, could not be looked at
 """
 
 
@@ -71,6 +74,13 @@ Exit code:
     help="Between SIGTERM and SIGKILL.",
 )
 @click.option("--all-users", is_flag=True, help="Other users' processes, too: as root.")
+@click.option("--node", "nodes", metavar="ID|IP", multiple=True, help="On this node; repeatable.")
+@click.option("--all-nodes", is_flag=True, help="On all nodes of the cluster, and here.")
+@click.option(
+    "--address",
+    metavar="ADDRESS",
+    help="Whose nodes they are, if several clusters run here: auto, or its GCS's host:port.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @options.verbose_option
 def command(  # noqa: PLR0913 - one parameter per option
@@ -83,61 +93,135 @@ def command(  # noqa: PLR0913 - one parameter per option
     session: str,
     grace: float,
     all_users: bool,
+    nodes: tuple[str, ...],
+    all_nodes: bool,
+    address: str | None,
     as_json: bool,
     verbose: bool,
 ) -> int:
     """Find, and end."""
     del verbose
-    from raydoctor.act import leftovers
+    from raydoctor.act.leftovers import Wishes
+    from raydoctor.act.sweep import Deed
 
-    wishes = leftovers.Wishes(session, leaked, all_users)
+    if nodes and all_nodes:
+        raise click.UsageError("--node names some nodes, --all-nodes all: give one of them")
     is_dry = dry_run or not (kill or clean)
-    view = _look(wishes, with_disk=is_dry or clean or not yes)
-    if hidden := leftovers.unseen():
-        options.note(hidden)
-    nothing = OUT_OF_SIGHT if hidden else 0
+    deed = Deed(Wishes(session, leaked, all_users), grace, kill, clean)
+    field = _Field(*_chosen(nodes, address)) if nodes or all_nodes else _Field()
+    places = field.look(deed.wishes, with_disk=is_dry or clean or not yes)
+    nothing = OUT_OF_SIGHT if _is_hidden(places) else 0
     if is_dry:
-        _show(view, as_json)
-        return FOUND if view.leftovers else nothing
-    ending, removing = _plan(view, kill, clean)
-    if (ending or removing) and not yes:
-        _show(view, as_json=False, to_stderr=as_json)
-        _ask(ending, removing)
-    done = _act(view, wishes, grace, ending, removing)
+        _show(places, as_json)
+        return FOUND if any(each.view and each.view.leftovers for each in places) else nothing
+    what = _meant(places, deed)
+    if what and not yes:
+        _show(places, as_json=False, to_stderr=as_json)
+        _ask(what)
+    done = field.carry_out(places, deed)
+    _tell_notes(done)
     _show(done, as_json)
-    return FOUND if _is_left(done) else nothing
+    return FOUND if any(each.view and each.view.is_left for each in done) else nothing
 
 
-def _look(wishes: Wishes, with_disk: bool) -> View:
-    from raydoctor.act import clean, leftovers
+class _Field:
+    """The machines that are meant: this one alone, or nodes of a cluster."""
+
+    def __init__(self, cluster: Cluster | None = None, choice: Choice | None = None) -> None:
+        self._cluster = cluster
+        self._choice = choice
+
+    def look(self, wishes: Wishes, with_disk: bool) -> list[Place]:
+        """What is left over on them; this one first."""
+        from raydoctor.act import sweep, sweep_nodes
+        from raydoctor.cli._progress import Progress
+
+        here = sweep.Node() if self._choice is None else self._choice.here
+        places = []
+        with Progress("looking at the processes") as progress:
+            if here is not None:
+                places.append(sweep.Place(here, sweep.look(wishes, with_disk), is_here=True))
+            if self._cluster is not None and self._choice is not None:
+                places += sweep_nodes.look(
+                    self._cluster,
+                    self._choice.there,
+                    wishes,
+                    with_disk,
+                    lambda done, total: progress.say(f"{done} of {total} other nodes have looked"),
+                )
+                places += self._choice.gone
+        return places
+
+    def carry_out(self, places: list[Place], deed: Deed) -> list[Place]:
+        """End and remove what was shown."""
+        from raydoctor.act import sweep, sweep_nodes
+        from raydoctor.cli._progress import Progress
+
+        with Progress("ending processes") as progress:
+            done = [
+                each._replace(view=sweep.carry_out(each.view, deed))
+                if each.is_here and each.view is not None
+                else each
+                for each in places
+            ]
+            if self._cluster is None:
+                return done
+            there = sweep_nodes.carry_out(
+                self._cluster,
+                [each for each in done if not each.is_here],
+                deed,
+                lambda ended, total: progress.say(f"{ended} of {total} other nodes are done"),
+            )
+        return [*(each for each in done if each.is_here), *there]
+
+
+def _chosen(named: tuple[str, ...], address: str | None) -> tuple[Cluster, Choice]:
+    from raydoctor.act import sweep_nodes
     from raydoctor.cli._progress import patience
-    from raydoctor.render.zombies import View
+    from raydoctor.collect import live
 
-    with patience("looking at the processes"):
-        found = leftovers.find(wishes)
-        stale = clean.find(wishes) if with_disk else []
-    spared = {each.identity: why for each in found if (why := leftovers.spared(each, wishes))}
-    return View(found, spared, stale, {})
-
-
-def _plan(view: View, kill: bool, clean: bool) -> tuple[list[Leftover], list[Stale]]:
-    """What is to be ended, and what is to be removed."""
-    ending = [each for each in view.leftovers if each.identity not in view.spared] if kill else []
-    return ending, [each for each in view.stale if not each.reason] if clean else []
+    with patience("looking for the cluster"):
+        cluster, notes = live.find(address)
+        for each in notes:
+            options.note(each)
+        return cluster, sweep_nodes.choose(cluster, named)
 
 
-def _ask(ending: list[Leftover], removing: list[Stale]) -> None:
-    """Raises click.Abort where the answer is no, RaydoctorError where nobody can be asked."""
+def _is_hidden(places: list[Place]) -> bool:
+    """Whether something could not be looked at; here that is told beside the report."""
+    for each in places:
+        if each.is_here and each.view and each.view.unseen:
+            options.note(each.view.unseen)
+    return any(each.problem or (each.view and each.view.unseen) for each in places)
+
+
+def _tell_notes(places: list[Place]) -> None:
+    for each in places:
+        for note in each.view.notes if each.view else ():
+            options.note(note if each.is_here else f"node {each.node.id[:12]}: {note}")
+
+
+def _meant(places: list[Place], deed: Deed) -> str:
+    """What is to be done, in words; empty where that is nothing."""
     from raydoctor import _text
+    from raydoctor.act import sweep
+
+    plans = [sweep.plan(each.view, deed) for each in places if each.view is not None]
+    count = sum(len(plan.ending) for plan in plans)
+    removing = [stale for plan in plans for stale in plan.removing]
+    size = _text.size(sum(each.bytes for each in removing))
+    parts = (
+        f"end {_text.plural(count, 'process', 'processes')}" if count else "",
+        f"remove {_text.plural(len(removing), 'thing')} ({size})" if removing else "",
+    )
+    where = sum(any(plan) for plan in plans)
+    return " and ".join(filter(None, parts)) + (f" on {where} machines" if where > 1 else "")
+
+
+def _ask(what: str) -> None:
+    """Raises click.Abort where the answer is no, RaydoctorError where nobody can be asked."""
     from raydoctor.errors import RaydoctorError
 
-    parts = [
-        f"end {_text.plural(len(ending), 'process', 'processes')}" if ending else "",
-        f"remove {_text.plural(len(removing), 'thing')} ({_text.size(sum(s.bytes for s in removing))})"
-        if removing
-        else "",
-    ]
-    what = " and ".join(filter(None, parts))
     if not sys.stdin.isatty():
         raise RaydoctorError(
             f"nothing was done: nobody can be asked whether to {what}",
@@ -146,37 +230,11 @@ def _ask(ending: list[Leftover], removing: list[Stale]) -> None:
     click.confirm(f"{what[0].upper()}{what[1:]}?", abort=True, err=True)
 
 
-def _act(
-    view: View, wishes: Wishes, grace: float, ending: list[Leftover], removing: list[Stale]
-) -> View:
-    from raydoctor.act import clean, leftovers
-    from raydoctor.act.audit import Audit
-    from raydoctor.act.system import real_system
-    from raydoctor.cli._progress import patience
-
-    audit = Audit("zombies")
-    if ending and not real_system().is_exact:
-        options.note("this system cannot hold processes: a pid is checked right before each signal")
-    with patience("ending processes"):
-        outcomes = leftovers.clear(ending, wishes, grace, audit=audit) if ending else {}
-        removed = clean.remove(removing, wishes, audit) if removing else []
-    if audit.problem:
-        options.note(f"the audit could not be written: {audit.problem}")
-    kept = [each for each in view.stale if each.path not in {s.path for s in removed}]
-    return view._replace(outcomes=outcomes, stale=[*removed, *kept])
-
-
-def _is_left(view: View) -> bool:
-    """Whether anything that was to go is still there."""
-    ended = all(outcome.outcome == "gone" for outcome in view.outcomes.values())
-    return not ended or any(each.reason and not each.removed for each in view.stale)
-
-
-def _show(view: View, as_json: bool, to_stderr: bool = False) -> None:
+def _show(places: list[Place], as_json: bool, to_stderr: bool = False) -> None:
     from raydoctor.render import terminal, zombies
 
     if as_json:
-        options.print_text(zombies.to_json(view))
+        options.print_text(zombies.to_json(places))
     else:
         stream = sys.stderr if to_stderr else sys.stdout
-        terminal.show(zombies.render(view, terminal.width_of(stream)), stream)
+        terminal.show(zombies.render(places, terminal.width_of(stream)), stream)

@@ -31,6 +31,8 @@ _MARK = "RAYDOCTOR_TASK"
 """What a task under `raydoctor.tracked` gives to what it starts: `TASK_ID:WORKER_PID:WORKER_START:NUMBER`."""
 _VARIABLES = ("RAY_RAYLET_PID", "RAY_JOB_ID", _MARK)
 _IDLE = "ray::IDLE"
+_OURS = "ray::raydoctor:"
+"""A worker that a task of ours has (`there.py`, `nodes.py`), as the kernel names it: 15 characters."""
 _NO_JOB = "ffffffff"
 
 
@@ -321,6 +323,8 @@ def _possible_origins(machine: Machine, orphan: Process) -> list[int]:
         for pid, kind in machine.kinds.items()
         if kind in ("worker", "driver")
         and machine.processes[pid].started_at <= orphan.started_at
+        # Workers are of one job: this one has run nothing but our own task.
+        and not machine.processes[pid].name.startswith(_OURS)
         and _may_have_started(machine, pid, orphan)
     ]
 
@@ -335,6 +339,8 @@ def _marked(machine: Machine, mark: str) -> list[int]:
 
 def _may_have_started(machine: Machine, pid: int, orphan: Process) -> bool:
     """Whether what the orphan inherited, if anything, can be this worker's or driver's."""
+    if is_idle(machine, pid) and pid in machine.output and traces.has_run_nothing(pid):
+        return False
     inherited, told = machine.environment(orphan.pid), machine.environment(pid)
     if orphan.pid in machine.traces or told is None or not inherited:
         return True  # who cannot be read may have been it
@@ -347,11 +353,12 @@ def _may_have_started(machine: Machine, pid: int, orphan: Process) -> bool:
 def _job(machine: Machine, pid: int) -> str:
     """The one job that a worker has worked for, where it is told.
 
-    One that was started before any job asked for a worker has none in what it was started with; but in what
-    it gave to its children, and an actor's in its log.
+    One that was started before any job asked for a worker has none in what it was started with; but in its
+    output, in what it gave to its children, and an actor's in its log.
     """
     children = (machine.environment(child) or {} for child in machine.below(pid))
     told = [(machine.environment(pid) or {}).get("RAY_JOB_ID", _NO_JOB)]
+    told.append(traces.job_of_worker(pid) or _NO_JOB)
     told += [each.get("RAY_JOB_ID", _NO_JOB) for each in children]
     job = next((each for each in told if each != _NO_JOB), "")
     log = machine.log.get(pid)

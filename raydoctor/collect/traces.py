@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
+import stat
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
@@ -100,6 +101,14 @@ def job_of_worker(pid: int) -> str:
         if match := _JOB.search(stream.read(_HEAD)):
             return match[1].decode()
     return ""
+
+
+def has_run_nothing(pid: int) -> bool:
+    """Whether a worker has not had a task yet: its output is a file, and empty (see `job_of_worker`)."""
+    with suppress(OSError):
+        seen = os.stat(f"/proc/{pid}/fd/1")
+        return stat.S_ISREG(seen.st_mode) and seen.st_size == 0
+    return False
 
 
 def _last(found: tuple[str, float]) -> float:

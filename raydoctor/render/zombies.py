@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from raydoctor import __version__, _text
 from raydoctor.act.clean import Stale
 from raydoctor.act.leftovers import KINDS, Leftover
-from raydoctor.act.process import Identity, Outcome
+from raydoctor.act.sweep import Place, View
 from raydoctor.render.json import dumps
 from raydoctor.render.page import MAX_WIDTH, Page, columns, line, paragraph
 
@@ -27,20 +26,37 @@ _TITLES = {
 }
 
 
-class View(NamedTuple):
-    """All that is shown."""
-
-    leftovers: Sequence[Leftover]
-    spared: Mapping[Identity, str]
-    """Why one is not ended; those that are not in it are, or would be."""
-    stale: Sequence[Stale]
-    outcomes: Mapping[Identity, Outcome]
-    """Empty before anything was done."""
-
-
-def render(view: View, width: int = MAX_WIDTH, now: float | None = None) -> Page:
-    """Kind by kind; below each process why it is left over, and what became of it."""
+def render(places: Sequence[Place], width: int = MAX_WIDTH, now: float | None = None) -> Page:
+    """Machine by machine, where there are several; kind by kind."""
     at = time.time() if now is None else now
+    page: Page = []
+    for place in places:
+        if len(places) > 1 or place.view is None:
+            page += _head(place, width)
+        if place.view is not None:
+            page += _machine(place.view, width, at)
+    return [*page, line((_verdict(places), "strong"))]
+
+
+def _head(place: Place, width: int) -> Page:
+    """Which machine it is, and why nothing, or not all, is told of it."""
+    name = f"node {place.node.id[:12]}" if place.node.id else "this machine"
+    ip = f" ({place.node.ip})" if place.node.ip else ""
+    said: Page = [line((f"{name}{ip}", "strong"))]
+    if place.same_as:
+        other = "this one" if place.same_as == "here" else f"that of node {place.same_as[:12]}"
+        said += paragraph(f"its machine is {other}", width, indent=2, style="dim")
+    elif place.problem:
+        said += paragraph(f"not told: {place.problem}", width, indent=2, style="warning")
+        said += paragraph(place.hint, width, indent=2, style="dim") if place.hint else []
+    elif place.view is not None and not (place.view.leftovers or place.view.stale):
+        said.append(line(("nothing is left over", "dim"), indent=2))
+    is_alone = place.view is None or not (place.view.leftovers or place.view.stale)
+    return [*said, ()] if is_alone else said
+
+
+def _machine(view: View, width: int, at: float) -> Page:
+    """Below each process why it is left over, and what became of it."""
     page: Page = []
     for kind in KINDS:
         these = [each for each in view.leftovers if each.kind == kind]
@@ -51,7 +67,7 @@ def render(view: View, width: int = MAX_WIDTH, now: float | None = None) -> Page
             page.append(())
     if view.stale:
         page += _stale(view.stale)
-    return [*page, line((_verdict(view), "strong"))]
+    return page
 
 
 def _rows(these: Sequence[Leftover], view: View, width: int, at: float) -> Page:
@@ -100,47 +116,61 @@ def _stale(stale: Sequence[Stale]) -> Page:
     return [*page, *columns(rows, indent=2), ()]
 
 
-def _verdict(view: View) -> str:
+def _verdict(places: Sequence[Place]) -> str:
     """`7 leftovers: 5 would be ended (--kill)`."""
-    if not view.leftovers and not view.stale:
-        return "Nothing is left over on this machine."
-    told = [_text.plural(len(view.leftovers), "leftover")]
-    if view.outcomes:
-        for state in ("gone", "running", "refused"):
-            count = sum(o.outcome == state for o in view.outcomes.values())
-            told += [f"{count} {state}"] if count else []
+    views = [place.view for place in places if place.view is not None]
+    silent = sum(bool(place.problem) for place in places)
+    unasked = f"{_text.plural(silent, 'node')} did not tell" if silent else ""
+    leftovers = [each for view in views for each in view.leftovers]
+    stale = [each for view in views for each in view.stale]
+    if not leftovers and not stale:
+        is_here = len(places) == 1 and not places[0].node.id
+        where = "on this machine" if is_here else f"on {_text.plural(len(views), 'machine')}"
+        nothing = f"Nothing is left over {where}" if views else "Nothing was looked at"
+        return "; ".join(filter(None, (nothing, unasked))) + "."
+    told = [_text.plural(len(leftovers), "leftover")]
+    outcomes = [o.outcome for view in views for o in view.outcomes.values()]
+    if outcomes:
+        counts = ((state, outcomes.count(state)) for state in ("gone", "running", "refused"))
+        told += [f"{count} {state}" for state, count in counts if count]
     else:
-        count = sum(each.identity not in view.spared for each in view.leftovers)
+        count = sum(each.identity not in view.spared for view in views for each in view.leftovers)
         told += [f"--kill would end {count}"] if count else []
-    if view.stale:
-        size = _text.size(sum(each.bytes for each in view.stale if not each.removed))
-        told.append(
-            f"--clean would remove {size}" if not any(s.removed for s in view.stale) else ""
-        )
-    return "; ".join(filter(None, told)) + "."
+    if stale and not any(each.removed for each in stale):
+        size = _text.size(sum(each.bytes for each in stale))
+        told.append(f"--clean would remove {size}")
+    return "; ".join(filter(None, (*told, unasked))) + "."
 
 
-def to_json(view: View) -> str:
+def to_json(places: Sequence[Place]) -> str:
     """One JSON object. Keys are added, never renamed."""
+    seen = [(place.node.id, place.view) for place in places if place.view is not None]
     return dumps(
         {
             "schema": SCHEMA,
             "version": __version__,
-            "leftovers": [_row(each, view) for each in view.leftovers],
-            "stale_sessions": [
-                {
-                    "path": s.path,
-                    "what": s.what,
-                    "bytes": s.bytes,
-                    "age_s": s.age_s,
-                    "truncated": s.truncated,
-                    "removed": s.removed,
-                    "reason": s.reason,
-                }
-                for s in view.stale
+            "leftovers": [
+                {"node": node, **_row(each, view)} for node, view in seen for each in view.leftovers
             ],
+            "stale_sessions": [
+                {"node": node, **each._asdict()} for node, view in seen for each in view.stale
+            ],
+            "nodes": [_node(place) for place in places],
         }
     )
+
+
+def _node(place: Place) -> dict[str, object]:
+    """A machine, and whether it was looked at."""
+    return {
+        "node": place.node.id,
+        "ip": place.node.ip,
+        "problem": place.problem,
+        "hint": place.hint,
+        "same_as": place.same_as,
+        "unseen": place.view.unseen if place.view else "",
+        "notes": list(place.view.notes) if place.view else [],
+    }
 
 
 def _row(each: Leftover, view: View) -> dict[str, object]:
