@@ -165,6 +165,30 @@ def test_what_the_gcs_takes_for_running_and_its_worker_does_not_run(read: Read) 
     assert read(**rows).groups == ()
 
 
+def test_one_call_after_the_other_at_one_line_is_no_hang(read: Read) -> None:
+    """Between the tables and the looks one call ended, and the next stands where it stood."""
+    task = {**LOAD, "worker_id": "a" * 56}
+    worker = {**DRIVER, "worker_id": "a" * 56, "worker_type": "WORKER", "pid": 801}
+    before, after = ({**worker, "running_task_ids": [sample.task_id(number)]} for number in (1, 77))
+    peers = hang.took("load", 24, 0.5)
+    rows = together(
+        {"tasks": [task], "worker_stats": [before], "finished": [peers]}, in_socket(task)
+    )
+    assert read(**rows, still_running=[after]).groups == ()
+    assert len(read(**rows, still_running=[before]).groups) == 1
+
+
+def test_a_worker_that_was_idle_when_it_was_looked_at(read: Read) -> None:
+    idle = hang.looks(LOAD)
+    assert read(tasks=[LOAD], samples=idle, finished=[hang.took("load", 24, 0.5)]).groups == ()
+
+
+def test_one_peer_that_took_long_before_is_no_excuse_for_ever(read: Read) -> None:
+    rows = together({"tasks": [LOAD], "finished": [{**hang.took("load", 99, 0.5), "max_s": 900}]}, in_socket(LOAD))  # fmt: skip
+    assert len(read(**rows).groups) == 1
+    assert read(min_age=600, **rows).groups == ()
+
+
 def test_ranks_that_stand_at_one_place_are_one_group(read: Read) -> None:
     ranks = [sample.running(n, "load", {}, **OLD) for n in range(1, 9)]
     [group] = read(**together({"tasks": ranks}, *map(in_socket, ranks))).groups

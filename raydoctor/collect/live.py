@@ -212,6 +212,7 @@ def _samples(
 ) -> None:
     """What the processes do whose tasks have run for long."""
     from raydoctor.collect import sampling as looking
+    from raydoctor.collect import still_running
     from raydoctor.collect.suspects import suspects
 
     found = suspects(collection.pieces, sampling, cluster.node_ids)
@@ -219,8 +220,10 @@ def _samples(
     if collectors:
         tell(f"looking at {found.total} processes that may hang")
         brought = run(collectors, looking.seconds(found, sampling, wishes.timeout))
-        collection.pieces.update(brought.pieces)
-        collection.gaps += brought.gaps
+        again = run([still_running.collector(cluster, wishes.timeout)], wishes.timeout)
+        for each in (brought, again):
+            collection.pieces.update(each.pieces)
+            collection.gaps += each.gaps
 
 
 def _alive_nodes(collection: Collection) -> list[str]:

@@ -3,7 +3,8 @@ and whether that is too long.
 
 A task is compared with its peers: the last finished ones of its function (table `finished`). Without peers
 nothing but its own stack can tell a hang from work, and only after some time. What runs is what workers say
-that they run (`worker-stats`): the GCS's own list lags a second behind and may keep what has ended.
+that they run, before they were looked at (`worker-stats`) and after (`still-running`): the GCS's own list
+lags a second behind and may keep what has ended, and a next call may stand where the last one stood.
 """
 
 from __future__ import annotations
@@ -99,16 +100,16 @@ def works(case: Case, looked_at: Mapping[tuple[str, int], Process]) -> dict[str,
     """All that has not ended, by id. `looked_at`: processes by node and pid."""
     peers = dict(_peers(case))
     running = _running(case)
-    stats = live.rows(case, "worker-stats")
-    answering = {e["worker_id"] for e in stats if live.truth(e, "answers")}
+    answering = {e["worker_id"] for e in _last_word(case) if live.truth(e, "answers")}
     classes = {e["actor_id"]: e["class_name"] for e in live.rows(case, "actors")}
     found = {}
     for event in live.rows(case, "tasks"):
         if event["state"] in _ENDED or event["type"] == "DRIVER_TASK":
             continue
-        if event["worker_id"] in answering and _is_over(event, running):
+        worker = running.get(event["task_id"])
+        if event["worker_id"] in answering and worker is None and _has_begun(event):
             continue
-        work = _work(event, running.get(event["task_id"]), classes)
+        work = _work(event, worker, classes)
         key = event["func_or_class_name"]
         process = looked_at.get((work.node, work.pid or 0))
         found[work.id] = work._replace(peers=peers.get(key), process=process)
@@ -127,7 +128,9 @@ def too_long(work: Work, *, still: bool, min_age: float) -> str:
     peers = work.peers if work.peers and work.peers.number >= _FEW else None
     if peers is None:
         return f"stands still after {duration(work.age)}" if still and work.age >= min_age else ""
-    limit = peers.limit if still else max(peers.limit, 2 * peers.longest)
+    limit = max(peers.limit, 2 * peers.longest)
+    if still:  # one that took long before may have hung, too
+        limit = max(peers.limit, min(peers.longest, min_age))
     return f"has run for {duration(work.age)}; {peers.told}" if work.age > limit else ""
 
 
@@ -170,15 +173,28 @@ def _running(case: Case) -> dict[str, Event]:
     """Task -> the row of the worker that says it runs it."""
     return {
         task: event
-        for event in live.rows(case, "worker-stats")
+        for event in _last_word(case)
         for task in live.sequence(event, "running_task_ids")
     }
 
 
-def _is_over(event: Event, running: Mapping[str, Event]) -> bool:
-    """Whether its worker, which answers, does not run it any more: the GCS was not told of its end."""
-    known = event["state"] == "RUNNING" and event["task_id"] not in running
-    return known and _age(event) >= SETTLED
+def _last_word(case: Case) -> list[Event]:
+    """What the workers said last. Who does not answer any more may still run what it ran."""
+    before = live.rows(case, "worker-stats")
+    if live.looked(case, "still-running") is None:
+        return before
+    after = {e["worker_id"]: e for e in live.rows(case, "still-running")}
+    found = []
+    for event in before:
+        now = after.get(event["worker_id"])
+        if now is not None:
+            found.append(now if live.truth(now, "answers") else event)
+    return found
+
+
+def _has_begun(event: Event) -> bool:
+    """Whether the GCS takes it for running, and not since just now: its worker would know it."""
+    return event["state"] == "RUNNING" and _age(event) >= SETTLED
 
 
 def _peers(case: Case) -> Iterator[tuple[str, Peers]]:

@@ -14,6 +14,7 @@ from raydoctor._text import duration
 from raydoctor.case import Case
 from raydoctor.model import Link
 from raydoctor.waits import edges, graph, kind, pending
+from raydoctor.waits._frames import EVENT_LOOP
 from raydoctor.waits.candidates import MIN_AGE, SETTLED, Work, too_long
 from raydoctor.waits.edges import Scene, Target, Waiting, target
 from raydoctor.waits.graph import Wait
@@ -150,6 +151,8 @@ def _of_running(
     """`blocker`: another method, which holds up the event loop that this one needs."""
     if blocker is not None:
         return _Told(work, None, _beside(work, blocker))
+    if verdict is None and work.process is not None and not _is_async(work.process):
+        return _Told(work, None, None)  # idle when it was looked at: it has ended since
     waiting = edges.awaited(seen, work) if _may_await(verdict) else None
     lasts = waiting is not None and waiting.wait is not None
     if lasts or work.kind == "driver":  # nobody knows since when a driver stands where it stands
@@ -157,6 +160,11 @@ def _of_running(
     standing = too_long(work, still=_is_still(work, verdict), min_age=min_age)
     unseen = not standing and work.age >= min_age and not work.peers and not _is_seen(verdict)
     return _Told(work, verdict, waiting, standing, unseen and not _awaits(work, verdict))
+
+
+def _is_async(process: Process) -> bool:
+    """Whether an actor's coroutines run there: those that await are on no stack."""
+    return any(thread.name.startswith(EVENT_LOOP) for thread in process.last.threads)
 
 
 def _may_await(verdict: Verdict | None) -> bool:
