@@ -2,7 +2,7 @@
 
 A thread's header holds its state: `active+gil` runs Python code, `active` runs native code without the
 lock, `idle` waits in a call. Frames are `function (file.py:12)`, innermost first. With `--native` the C
-functions stand above them. (py-spy 0.4, measured on workers of Ray 2.60 that hung in eleven ways.)
+functions stand above them (py-spy 0.4). What they mean is told by `raydoctor.waits`, as of live looks.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from raydoctor._pattern import pattern
 from raydoctor.case import Case
 from raydoctor.model import Event
 from raydoctor.rule import Signal
+from raydoctor.waits import kind, values
+from raydoctor.waits.values import Frame
 
 PRINTED = Signal(
     "stack.printed", "Timeout (0:",
@@ -29,46 +31,11 @@ _PRINTED_THREAD = pattern(
     re.MULTILINE,
 )
 _PRINTED_FRAME = pattern(r'^\s+File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>.+)$')
-_INSTALLED = pattern(r"^.*/(?:site-packages|lib/python3\.\d+)/")
 _THREAD = pattern(
     r'^Thread (?P<id>\S+) \((?P<state>[\w+ ]+)\)(?:: "(?P<name>[^"]*)")?\n(?P<frames>(?:[ \t]+.*\n?)*)', re.MULTILINE
 )  # fmt: skip
+EVENT_LOOP = kind.EVENT_LOOP
 _FRAME = pattern(r"^\s+(?P<function>.+?) \((?P<file>[^()]+?)(?::(?P<line>\d+))?\)$")
-
-
-def _native(names: str) -> str:
-    """C functions, as `--native` shows them: in a library or the interpreter, not in a `.py` file."""
-    return rf"^\s*_*(?:{names})\w* \((?!.*\.py)"
-
-
-_WAITS: tuple[tuple[str, str, str], ...] = (
-    ("debugger", r"wait_for_client|_RemotePdb|listen \(ray/util/rpdb|set_trace \(ray/util/(?:debugpy|rpdb)", "waits for a debugger"),
-    ("ray-get", r"get_objects \(.*ray/_private/worker\.py", "waits in ray.get"),
-    ("ray-get", r"\bwait \(.*ray/_private/worker\.py", "waits in ray.wait"),
-    ("collective", rf"torch/distributed|ray/util/collective|{_native('nccl')}", "waits in a collective operation"),
-    ("subprocess", rf"\(.*\bsubprocess\.py|{_native('wait4|waitpid')}", "waits for a subprocess"),
-    ("socket", rf"\((?:.*/)?(?:socket|ssl|http/client)\.py|\(.*\burllib3/|{_native('recv|poll|connect|accept')}", "waits for a socket"),
-    ("lock", rf"\((?:.*/)?(?:threading|queue)\.py|{_native('PyThread_acquire_lock|pthread_cond|futex')}", "waits for a lock"),
-    ("sleep", _native("time_sleep|clock_nanosleep|nanosleep"), "sleeps"),
-)  # fmt: skip
-"""(kind, what the innermost frames look like, words); the first that fits."""
-_OWN = pattern(r"^(?:.*/)?(?:ray/(?:_private|util|actor|remote_function|serve/_private)|threading|asyncio|selectors|subprocess|socket|ssl|queue|concurrent|http|urllib3|torch|debugpy|_pydev\w*|pydev\w*)[/.]")  # fmt: skip
-_INNERMOST = 4
-EVENT_LOOP = "AsyncIO Thread"
-"""How Ray calls the threads that run an async actor's coroutines."""
-
-
-class Frame(NamedTuple):
-    """One Python frame."""
-
-    function: str
-    file: str
-    line: int
-
-    @property
-    def place(self) -> str:
-        """`resample (train.py:31)`."""
-        return f"{self.function} ({self.file}:{self.line})"
 
 
 class Thread(NamedTuple):
@@ -76,28 +43,30 @@ class Thread(NamedTuple):
 
     name: str
     state: str
+    """`active+gil`, `active`, `idle`; empty where the dump does not tell."""
     frames: tuple[Frame, ...]
-    text: str
+
+    @property
+    def look(self) -> values.Thread:
+        """The same as one look at a live process."""
+        is_active, has_gil = "active" in self.state, "gil" in self.state
+        return values.Thread(0, self.name, is_active, has_gil, self.frames)
 
     @property
     def user(self) -> Frame | None:
-        """The innermost frame that is neither Ray's nor of the standard library's waiting functions."""
-        return next((f for f in self.frames if f.line and not _OWN.match(f.file)), None)
+        """The innermost frame that a user wrote."""
+        return kind.user_frame(self.frames)
 
     @property
-    def doing(self) -> tuple[str, str]:
-        """(kind, words): what the thread does."""
-        innermost = "\n".join(self.text.splitlines()[:_INNERMOST])
-        for kind, frames, words in _WAITS:
-            if re.search(frames, innermost, re.MULTILINE):
-                return kind, words
-        if "gil" in self.state and "active" in self.state:
-            return "python-loop", "runs Python code"
-        if "gil" in self.state:
-            return "native-gil", "waits in native code that holds the interpreter's lock"
-        if "active" in self.state:
-            return "native", "runs native code"
-        return "unknown", "waits in a call (a lock, a sleep, a file or a socket)"
+    def doing(self) -> tuple[values.Kind, str]:
+        """(kind, words): what the thread does, in the plainest words."""
+        done = kind.doing_of(self.look)
+        return done.kind, kind.base_words(done)
+
+    @property
+    def words(self) -> str:
+        """What it does, as exactly as its stack tells: `waits for an item of a queue`."""
+        return kind.doing_of(self.look).words
 
 
 class Dump(NamedTuple):
@@ -128,7 +97,7 @@ class Dump(NamedTuple):
         """The thread in a user's function: the main one, or one of an actor with several; no event loop's."""
         ordered = sorted(self.threads, key=lambda t: t.name != "MainThread")
         own = (t for t in ordered if t.user is not None and not t.name.startswith(EVENT_LOOP))
-        return next(own, None)
+        return next((t for t in own if not kind.is_background(t.look)), None)
 
 
 def dumps(case: Case) -> list[Dump]:
@@ -147,12 +116,9 @@ def _printed(case: Case, event: Event) -> Dump:
     threads = []
     for match in _PRINTED_THREAD.finditer(event.message):
         told = (_PRINTED_FRAME.match(line) for line in match["frames"].splitlines())
-        frames = tuple(
-            Frame(f["function"], _INSTALLED.sub("", f["file"]), int(f["line"])) for f in told if f
-        )
+        frames = tuple(Frame(f["function"], f["file"], int(f["line"])) for f in told if f)
         main = any(f.function == "main_loop" for f in frames)
-        text = "\n".join(f"    {f.place}" for f in frames)
-        threads.append(Thread("MainThread" if main else match["id"], "", frames, text))
+        threads.append(Thread("MainThread" if main else match["id"], "", frames))
     return Dump(event.pid or 0, f"ray::{names[-1] if names else 'task'}", tuple(threads), event)
 
 
@@ -163,5 +129,4 @@ def _threads(text: str) -> Iterator[Thread]:
             match["name"] or "",
             match["state"],
             tuple(Frame(f["function"], f["file"], int(f["line"] or 0)) for f in frames),
-            match["frames"],
         )

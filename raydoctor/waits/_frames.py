@@ -18,9 +18,10 @@ EVENT_LOOP = "AsyncIO Thread"
 _PYTHON_FILE = pattern(r"\.pyx?$|^<|ipython|ipykernel_")
 _INSTALLED = pattern(r"^.*/(?:site-packages|dist-packages|lib/python3\.\d+(?:\.zip)?)/")
 _PLUMBING = pattern(
-    r"^ray/(?:_private/|actor\.py|remote_function\.py|util/tracing/|util/client/|_raylet|includes/)"
+    r"^ray/(?:_private/|actor\.py|remote_function\.py|util/(?:tracing|client)/|_raylet|includes/)"
+    r"|^(?:debugpy|pydevd|_pydev)"
 )
-"""Ray's frames around and below a user's function, as opposed to its libraries (`ray/data`, `ray/train`)."""
+"""What stands around a user's function: Ray, as opposed to its libraries (`ray/data`), and debuggers."""
 _STANDARD = frozenset({
     "_pydatetime", "_pydecimal", "_weakrefset", "abc", "asyncio", "base64", "bz2", "codecs",
     "collections", "concurrent", "configparser", "contextlib", "contextvars", "copy", "copyreg", "csv",
@@ -80,9 +81,8 @@ def natives(thread: Thread) -> tuple[Frame, ...]:
 
 
 def is_plumbing(frame: Frame) -> bool:
-    """What Ray puts around a user's function."""
-    name = short(frame)
-    return name.startswith("ray/") and bool(_PLUMBING.match(name))
+    """What Ray, or a debugger, puts around a user's function."""
+    return bool(_PLUMBING.match(short(frame)))
 
 
 def whose(frame: Frame) -> str:

@@ -13,22 +13,15 @@ from typing import NamedTuple
 
 from raydoctor.waits import _frames, _kernel
 from raydoctor.waits._specifics import Specifics, holder_of, process_name, specifics, tracer_of
-from raydoctor.waits._thread import Doing, Seen, doing
+from raydoctor.waits._thread import BASE, Doing, Seen, doing
 from raydoctor.waits.values import Frame, Kind, Process, Sample, Thread
 
+EVENT_LOOP = _frames.EVENT_LOOP
+user_frame = _frames.user_frame
 _WORST: tuple[Kind, ...] = (
-    *(
-        "debugger",
-        "stopped",
-        "async-blocked",
-        "native-gil",
-        "disk",
-        "socket",
-        "subprocess",
-        "collective",
-    ),
-    *("ray-get", "sleep", "lock", "unknown", "native", "python-loop", "worker-start"),
-)
+    "debugger", "stopped", "async-blocked", "native-gil", "disk", "socket", "subprocess", "collective", "ray-get",
+    "sleep", "lock", "unknown", "native", "python-loop", "worker-start",
+)  # fmt: skip
 """Of several threads the one to tell: who waits for a lock may wait for one that waits for something else."""
 _TOLD = 3
 _CERTAIN = frozenset(
@@ -100,6 +93,16 @@ def doing_of(thread: Thread) -> Doing:
     return doing(Seen((thread,)))
 
 
+def base_words(done: Doing) -> str:
+    """What it does, in the plainest words: `waits for a lock`, whatever kind of lock it is."""
+    return BASE.get(done.kind, done.words)
+
+
+def is_background(thread: Thread) -> bool:
+    """Whether somebody's own `threading.Thread` it is, not one that Ray made for tasks."""
+    return _frames.is_started_by_python(thread)
+
+
 # ------------------------------------------------------------------ the process as a whole
 
 
@@ -109,7 +112,7 @@ def _held(process: Process) -> Verdict | None:
     if not mains:
         return None
     last = mains[-1]
-    user = _frames.user_frame(last.frames)
+    user = user_frame(last.frames)
     if all(thread.state == "t" for thread in mains):
         tracer = tracer_of(process)
         name = process_name(tracer) if tracer is not None else "another process"
@@ -201,7 +204,7 @@ def _counts(process: Process, seen: Seen, is_async: bool) -> bool:
     if _frames.is_started_by_python(thread):
         is_async = is_async or any(_frames.is_event_loop(t) for t in process.last.threads)
         return is_async and _frames.is_pool_work(thread)
-    return _frames.user_frame(thread.frames) is not None
+    return user_frame(thread.frames) is not None
 
 
 def _is_inside(main: Thread) -> bool:
