@@ -10,7 +10,6 @@ import json
 import os
 import select
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -125,17 +124,10 @@ def connected(cluster: Cluster, timeout: float) -> Iterator[Owners]:
         raise RaydoctorError(
             "no cluster is known to be running here", "Name one: --address HOST:PORT of its GCS."
         )
-    folder = gcs._folder(cluster.ray_folder)
+    folder = gcs.messages_folder(cluster.ray_folder)
     if not folder:
         raise RaydoctorError("Ray's gRPC messages are not installed for this Python")
-    process = subprocess.Popen(
-        [sys.executable, str(_PROGRAM), folder],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env=gcs._environment(),
-        start_new_session=True,
-    )
+    process = gcs.start(_PROGRAM, folder)
     try:
         owners = Owners(process, timeout)
         _open(owners, cluster, timeout)

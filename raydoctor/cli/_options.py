@@ -64,6 +64,18 @@ def verbose_option(command: _Command) -> _Command:
     )(command)
 
 
+def address_option(
+    text: str = "The cluster, if several run here: auto, or its GCS's host:port.",
+) -> Callable[[_Command], _Command]:
+    """`--address`."""
+    return click.option("--address", metavar="ADDRESS", help=text)
+
+
+def json_option(command: _Command) -> _Command:
+    """`--json`."""
+    return click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")(command)
+
+
 def live_options(command: _Command) -> _Command:
     """`--address`, `--timeout`, `--all-nodes/--this-node`."""
     for option in (
@@ -81,10 +93,8 @@ def live_options(command: _Command) -> _Command:
             metavar="SECONDS",
             help="For each thing that is asked or read of a live cluster.",
         ),
-        click.option(
-            "--address",
-            metavar="ADDRESS",
-            help="The cluster to look at, if several run here: auto, or its GCS's host:port.",
+        address_option(
+            "The cluster to look at, if several run here: auto, or its GCS's host:port."
         ),
     ):
         command = option(command)

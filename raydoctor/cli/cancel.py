@@ -74,12 +74,8 @@ Exit code:
 @click.option("--all-users", is_flag=True, help="Another user's, too: as root.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@click.option(
-    "--address",
-    metavar="ADDRESS",
-    help="The cluster, if several run here: auto, or its GCS's host:port.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@options.address_option()
+@options.json_option
 @options.verbose_option
 def command(  # noqa: PLR0913 - one parameter per option
     *,

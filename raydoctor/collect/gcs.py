@@ -38,19 +38,12 @@ class Child:
         """Whether a request ran out of time."""
         self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._process: subprocess.Popen[bytes] | None = None
-        folder = _folder(ray_folder)
+        folder = messages_folder(ray_folder)
         if not folder:
             self.problem = "Ray's gRPC messages are not installed for this Python"
             return
         try:
-            self._process = subprocess.Popen(
-                [sys.executable, str(_PROGRAM), folder],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                env=_environment(),
-                start_new_session=True,
-            )
+            self._process = start(_PROGRAM, folder)
         except OSError as error:
             self.problem = f"could not be asked: {error.strerror or error}"
             return
@@ -137,18 +130,32 @@ class Child:
         return None
 
 
-def _environment() -> dict[str, str]:
+def start(program: Path, folder: str) -> subprocess.Popen[bytes]:
+    """Start a program that speaks gRPC with Ray's messages of this folder; it is asked over its pipes.
+
+    Raises OSError.
+    """
     kept = {name: value for name, value in os.environ.items() if name not in _SECRETS}
-    # gRPC logs what its calls return already; its fork handlers cost and are not needed.
-    return {**kept, "GRPC_VERBOSITY": "NONE", "GRPC_ENABLE_FORK_SUPPORT": "0"}
+    return subprocess.Popen(
+        [sys.executable, str(program), folder],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        # gRPC logs what its calls return already; its fork handlers cost and are not needed.
+        env={**kept, "GRPC_VERBOSITY": "NONE", "GRPC_ENABLE_FORK_SUPPORT": "0"},
+        start_new_session=True,
+    )
 
 
-def _folder(ray_folder: str) -> str:
+def messages_folder(ray_folder: str) -> str:
     """Ray's package folder with its messages: the cluster's own, else this interpreter's."""
     for folder in (ray_folder, *_installed()):
         if folder and os.access(os.path.join(folder, "core/generated/gcs_service_pb2.py"), os.R_OK):
             return folder
     return ""
+
+
+_folder = messages_folder
 
 
 def _installed() -> Iterator[str]:

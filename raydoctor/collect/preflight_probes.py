@@ -18,7 +18,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from raydoctor.collect import addresses, cgroups, clocks, discover, preflight, proc, storage, token
+from raydoctor.collect import (
+    addresses,
+    cgroups,
+    clocks,
+    dashboard,
+    discover,
+    preflight,
+    proc,
+    storage,
+    token,
+)
 from raydoctor.collect.cluster import Cluster
 from raydoctor.collect.preflight import Check
 from raydoctor.collect.run import Collector, run
@@ -29,7 +39,6 @@ TIMEOUT = 1.2
 """Seconds for each probe: all of them take 0.15 s where nothing hangs; a name server that does, 1.0."""
 _REQUEST = 0.3
 """Seconds for an answer of the dashboard: it takes 1 to 16 ms when it is well."""
-_ANSWER_LIMIT = 8 << 20
 _CAP_SYS_PTRACE = 1 << 19
 _TCP_LISTEN = "0A"
 ORDER = (
@@ -191,47 +200,33 @@ def _versions_and_token(around: Surroundings) -> Iterator[Check]:
 
 def _ask(address: str, secret: str) -> _Answers:
     """Mode and version. Without a dashboard nothing is known, and that is no failure here."""
-    mode = _get(address, "/api/authentication_mode", "")
-    if mode is None:
+    mode = _get(address, "/api/authentication_mode")
+    if not mode.status:
         return _Answers()
     # A dashboard older than 2.52 has no such page, and asks for no token.
-    demanded = mode.status == 200 and mode.document.get("authentication_mode") == "token"
+    demanded = mode.status == 200 and _document(mode).get("authentication_mode") == "token"
     told = _get(address, "/api/version", secret if demanded else "")
-    if told is None:
+    if not told.status:
         return _Answers(demanded)
     accepted = told.status not in (401, 403) if demanded and secret else None
-    version = told.document.get("ray_version")
+    version = _document(told).get("ray_version")
     return _Answers(demanded, accepted, version if isinstance(version, str) else None)
 
 
-class _Reply(NamedTuple):
-    status: int
-    document: dict[str, Any]
-    date: str
-
-
-def _get(address: str, path: str, secret: str, seconds: float = _REQUEST) -> _Reply | None:
-    """A page of the dashboard, or None where nobody answers in time."""
+def _get(address: str, path: str, secret: str = "") -> dashboard.Answer:
+    """A page of the dashboard; its status is 0 where nobody answers in time."""
     if not address:
-        return None
-    import json
-    from http.client import HTTPConnection, HTTPException
+        return dashboard.Answer("refused")
+    return dashboard.get(address, path, _REQUEST, secret or None)
 
-    headers = {"Authorization": f"Bearer {secret}"} if secret else {}
-    with suppress(OSError, HTTPException, ValueError):
-        connection = HTTPConnection(address, timeout=seconds)
-        try:
-            connection.request("GET", path, headers=headers)
-            reply = connection.getresponse()
-            data = reply.read(_ANSWER_LIMIT)
-        finally:
-            connection.close()
-        document: Any = None
-        with suppress(ValueError, RecursionError):
-            document = json.loads(data)
-        kept = document if isinstance(document, dict) else {}
-        return _Reply(reply.status, kept, reply.getheader("Date") or "")
-    return None
+
+def _document(answer: dashboard.Answer) -> dict[str, Any]:
+    import json
+
+    document: Any = None
+    with suppress(ValueError, RecursionError):
+        document = json.loads(answer.body)
+    return document if isinstance(document, dict) else {}
 
 
 # ---------------------------------------------------------------- versions
