@@ -249,6 +249,13 @@ def respond(asked: dict[str, Any]) -> list[Row]:
 # ------------------------------------------------------------------ the cluster
 
 
+def ask(cluster: Cluster, timeout: float) -> Known:
+    """What the cluster says that it runs."""
+    question = _Question(cluster, timeout)
+    question.begin()
+    return question.answer()
+
+
 class _Question:
     """The GCS and the workers, asked what runs, while something else is done."""
 
