@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parent))
+from real_ray import real_ray
 
 from raydoctor.case import Case
 from raydoctor.model import Source
@@ -109,7 +111,10 @@ def test_a_chain_ends_at_the_one_culprit(read: Read) -> None:
     assert names(group.culprits) == ["load"]
     assert names(group.behind) == ["driver of job 1", *["train"] * 4]
     assert group.first.kind == "socket"
-    assert "10.0.0.9:5432" in render.headline(group)
+    assert [t.name for t in group.first.targets] == ["10.0.0.9:5432"]
+    assert render.headline(group).startswith(
+        "4 tasks and the driver wait for load (pid 801), which waits for a socket: 10.0.0.9:5432"
+    )
     assert "24 before it took 0.50 s" in group.first.why
 
 
@@ -349,3 +354,135 @@ def test_every_one_that_hangs_is_in_exactly_one_group(
     for group in groups:
         assert {h.work.id for h in group.circle} <= {h.work.id for h in group.culprits}
         assert bool(group.circle) != (group.first.waiting is None)
+
+
+# ------------------------------------------------------------------ a real cluster
+
+PROGRAM = """
+import hashlib, ray, socket, threading, time
+ray.init()
+silent = socket.create_server(("127.0.0.1", 0))
+port = silent.getsockname()[1]
+small = dict(num_cpus=0.01)
+
+@ray.remote(**small)
+def load(part):
+    time.sleep(0.05)
+    if part == 8:
+        socket.create_connection(("127.0.0.1", port)).recv(1)
+
+@ray.remote(**small)
+def train(parts):
+    ray.get(parts)
+
+@ray.remote(**small)
+class Member:
+    def meet(self, other): self.other = other
+    def ping(self): return ray.get(self.other.pong.remote())
+    def pong(self): return ray.get(self.other.pang.remote())
+    def pang(self): return ray.get(self.other.look.remote())
+    def look(self): return 1
+
+@ray.remote(resources={"seat": 1}, num_cpus=0)
+def parent(): return ray.get(child.remote())
+
+@ray.remote(resources={"seat": 1}, num_cpus=0)
+def child(): pass
+
+@ray.remote(**small)
+class Crawler:
+    async def crawl(self): time.sleep(9999)
+    async def fetch(self): return 1
+
+@ray.remote(**small)
+def count():
+    while True: pass
+
+@ray.remote(**small)
+def hashes():
+    while True: hashlib.pbkdf2_hmac("sha256", b"a", b"b", 100_000)
+
+@ray.remote(**small)
+def waits_for_work(refs): ray.get(refs)
+
+ray.get([load.remote(part) for part in range(8)])
+loading = load.remote(8)
+trains = [train.remote([loading]) for _ in range(3)]
+one, two, three = Member.remote(), Member.remote(), Member.remote()
+ray.get([one.meet.remote(two), two.meet.remote(three), three.meet.remote(one)])
+circle = one.ping.remote()
+nested = parent.remote()
+crawler = Crawler.remote()
+crawling = [crawler.crawl.remote(), crawler.fetch.remote()]
+working = [count.remote(), hashes.remote()]
+patient = [waits_for_work.remote(working[:1])]
+time.sleep(9)
+print("ready", flush=True)
+ray.get(trains)
+"""
+
+
+@pytest.fixture(scope="module")
+def hanging() -> Iterator[dict[str, Any]]:
+    """What `raydoctor hung` says of a cluster where several things hang at once, and others work."""
+    with real_ray() as ray:
+        ray.start('--resources={"seat": 1}', cpus=4)
+        ray.run(PROGRAM)
+        ray.wait_for("ready")
+        command = [sys.executable, "-m", "raydoctor", "hung", "--json", "--address", ray.address]
+        command += ["--min-age", "6s", "--every", "500ms", "--timeout", "20"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 1, done.stderr
+        yield json.loads(done.stdout)
+
+
+def of(told: dict[str, Any], name: str) -> dict[str, Any]:
+    return next(each for each in told["hung"] if each["task"]["name"] == name)
+
+
+def together_with(told: dict[str, Any], name: str) -> set[str]:
+    group = of(told, name)["group"]
+    return {each["task"]["name"] for each in told["hung"] if each["group"] == group}
+
+
+@pytest.mark.ray
+def test_a_chain_on_a_real_cluster(hanging: dict[str, Any]) -> None:
+    culprit = of(hanging, "load")
+    assert culprit["kind"] == "socket"
+    [address] = culprit["waits_for"]
+    assert address["kind"] == "address"
+    assert address["name"].startswith("127.0.0.1:")
+    assert "8 before it took" in culprit["why"]
+    assert together_with(hanging, "load") == {"load", "train", "driver of job 1"}
+    [headline] = [
+        g["headline"] for g in hanging["groups"] if culprit["task"]["id"] in g["culprits"]
+    ]
+    assert headline.startswith("3 tasks and the driver wait for load (pid ")
+
+
+@pytest.mark.ray
+def test_a_circle_of_three_actors_on_a_real_cluster(hanging: dict[str, Any]) -> None:
+    [circle] = [c for c in hanging["cycles"] if c[0]["name"].startswith("Member")]
+    names = ["Member.ping", "Member.pong", "Member.pang", "Member.look"]
+    assert [each["name"] for each in circle] == names
+    assert of(hanging, "Member.ping")["exact"]
+
+
+@pytest.mark.ray
+def test_a_nested_get_on_a_real_cluster(hanging: dict[str, Any]) -> None:
+    assert {"parent", "child"} in [
+        {each["name"] for each in circle} for circle in hanging["cycles"]
+    ]
+    assert of(hanging, "child")["kind"] == "resources"
+
+
+@pytest.mark.ray
+def test_a_blocked_event_loop_on_a_real_cluster(hanging: dict[str, Any]) -> None:
+    assert of(hanging, "Crawler.crawl")["kind"] == "async-blocked"
+    assert "Crawler.fetch" in together_with(hanging, "Crawler.crawl")
+
+
+@pytest.mark.ray
+def test_what_works_and_who_waits_for_it_does_not_hang(hanging: dict[str, Any]) -> None:
+    names = {each["task"]["name"] for each in hanging["hung"]}
+    assert not names & {"count", "hashes", "waits_for_work"}

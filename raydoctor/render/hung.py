@@ -44,25 +44,34 @@ def render(view: View, width: int = MAX_WIDTH) -> Page:
 
 
 def headline(group: Group) -> str:
-    """`37 tasks wait for loader (pid 812), which waits for 10.0.0.9:5432 …`."""
+    """`36 tasks and the driver wait for loader (pid 812), which waits for 10.0.0.9:5432 …`."""
     first = group.first
     if group.circle:
-        told = " → ".join([h.work.label for h in (*group.circle, first)])
-        behind = (
-            f"; {_text.plural(len(group.behind), 'more')} wait for them" if group.behind else ""
-        )
-        guess = "" if group.exact else " (by what they hold: their memory could not be read)"
-        alone = "waits for itself" if len(group.culprits) == 1 else "wait for each other"
-        return f"{told}: {alone}, a deadlock{guess}{behind.replace(' mores', ' more')}"
+        return _circle(group)
     more = len(group.culprits) - 1
     others = f" and {more} more like it" if more else ""
     if not group.behind:
         return f"{first.work.label}{others} {first.words}"
-    count = len(group.behind)
-    who = "1 task waits" if count == 1 else f"{count:,} tasks wait"
-    if all(h.work.kind == "driver" for h in group.behind):
-        who = "the driver waits" if count == 1 else f"{count} drivers wait"
-    return f"{who} for {first.work.label}{others}, which {first.words}"
+    return f"{_waiting(group)} for {first.work.label}{others}, which {first.words}"
+
+
+def _circle(group: Group) -> str:
+    """`A.ping (pid 4) → B.pong (pid 5) → A.ping (pid 4): they wait for each other, a deadlock`."""
+    told = " → ".join([h.work.label for h in (*group.circle, group.first)])
+    alone = len({h.work.actor or h.work.id for h in group.circle}) == 1
+    how = "it waits for itself" if alone else "they wait for each other"
+    guess = "" if group.exact else " (by what they hold: their memory could not be read)"
+    behind = f"; {_waiting(group)} for {'it' if alone else 'them'}" if group.behind else ""
+    return f"{told}: {how}, a deadlock{guess}{behind}"
+
+
+def _waiting(group: Group) -> str:
+    """`36 tasks and the driver wait`."""
+    drivers = sum(h.work.kind == "driver" for h in group.behind)
+    tasks = len(group.behind) - drivers
+    parts = [_text.plural(tasks, "task")] if tasks else []
+    parts += ["the driver" if drivers == 1 else f"{drivers} drivers"] if drivers else []
+    return f"{' and '.join(parts)} wait{'s' if len(group.behind) == 1 else ''}"
 
 
 def verdict(view: View) -> str:
@@ -138,16 +147,16 @@ def _stack(group: Group, verbose: bool) -> Page:
 
 
 def _frames(thread: Thread, verbose: bool) -> Page:
-    """Innermost first; what is below the user's outermost frame is Ray's own and left out."""
-    frames = thread.frames
-    if not verbose:
-        last = max(
-            (n for n, f in enumerate(frames) if f.whose in ("user", "")), default=len(frames)
-        )
-        frames = frames[: min(last + 1, _FRAMES)]
-    left = len(thread.frames) - len(frames)
-    told: list[Line] = [line((f.place, _style(f)), indent=4) for f in frames]
-    return [*told, *([line((f"… {left} of Ray's own below", "dim"), indent=4)] if left else [])]
+    """Innermost first; of Ray's own frames above and below the user's only the first is shown."""
+    frames, page = thread.frames, list[Line]()
+    own = [n for n, f in enumerate(frames) if f.whose in ("user", "")]
+    first, last = (own[0], own[-1]) if own else (0, len(frames) - 1)
+    for number, frame in enumerate(frames[:_FRAMES] if not verbose else frames):
+        is_hidden = number > last or (frame.whose == "ray" and 0 < number < first)
+        if verbose or not is_hidden:
+            page.append(line((frame.place, _style(frame)), indent=4))
+    left = len(frames) - len(page)
+    return [*page, *([line((f"… {left} more frames, see -v", "dim"), indent=4)] if left else [])]
 
 
 def _style(frame: Frame) -> str:

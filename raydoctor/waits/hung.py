@@ -28,6 +28,13 @@ _STATES: Mapping[str, Kind] = {
     "PENDING_ACTOR_TASK_ORDERING_OR_CONCURRENCY": "actor-queue",
     "PENDING_NODE_ASSIGNMENT": "resources",
 }
+_THINGS: Mapping[Kind, str] = {
+    "socket": "address",
+    "subprocess": "process",
+    "debugger": "process",
+    "disk": "file",
+    "lock": "file",
+}
 
 
 class Hung(NamedTuple):
@@ -53,7 +60,10 @@ class Hung(NamedTuple):
     @property
     def targets(self) -> tuple[Target, ...]:
         """Whom or what it waits for."""
-        return self.waiting.targets if self.waiting else ()
+        if self.waiting:
+            return self.waiting.targets
+        on = self.verdict.on if self.verdict else ""
+        return (Target(_THINGS.get(self.kind, "thing"), None, on),) if on else ()
 
     @property
     def tells(self) -> tuple[str, ...]:
@@ -301,8 +311,9 @@ def _merged(groups: list[Group]) -> list[Group]:
     alike: dict[tuple[object, ...], Group] = {}
     for group in groups:
         first = group.first
-        key: tuple[object, ...] = (first.work.name, first.kind, first.place, first.targets)
-        if group.circle or not (first.place or first.targets):
+        where = first.place or first.targets
+        key: tuple[object, ...] = (first.work.name, first.kind, where)
+        if group.circle or not where:
             key = (first.work.id,)
         if before := alike.get(key):
             culprits = _oldest_first((*before.culprits, *group.culprits))
