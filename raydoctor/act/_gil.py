@@ -13,6 +13,8 @@ _LOOKS, _BETWEEN = 3, 0.05
 class Look(NamedTuple):
     """What was seen."""
 
+    is_unknown: bool = False
+    """Whether it may not be looked at."""
     main_holds_gil: bool = False
     is_stuck: bool = False
     """Whether a thread that waits, in native code, holds it: no Python code can run anywhere in there."""
@@ -32,12 +34,13 @@ def look(pid: int) -> Look:
         told = _pyspy.look(pid, stopping=False)
         holders = [each for each in told.threads if each.get("owns_gil")]
         if not holders:
-            return Look()
+            return Look(is_unknown=not told.threads)
         seen.append(holders[0])
     last = seen[-1]
     where = {_place(each) for each in seen}
     stays = len(where) == 1
     return Look(
+        False,
         last.get("os_thread_id") == pid,
         stays and not any(each.get("active") for each in seen),
         stays,

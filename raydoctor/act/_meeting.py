@@ -44,6 +44,7 @@ class Meeting:
     def ask(self, host: str, port: int, seconds: float) -> None:
         """Leave a request there. Raises OSError."""
         arm.make(self.folder, self.user)
+        arm.forget_the_dead(self.folder)
         with suppress(FileNotFoundError):
             os.unlink(self.answer)
         told = {

@@ -125,20 +125,20 @@ def _user(pid: int) -> Iterator[Obstacle]:
 
 
 def _python(pid: int) -> Iterator[Obstacle]:
-    found = version(pid)
+    try:
+        found = version(pid)
+    except OSError:
+        return  # it may not be looked at: that is told of its own
     if found is None:
-        if os.access(f"/proc/{pid}/maps", os.R_OK):
-            yield Obstacle(
-                "python", f"pid {pid} is no Python process", only_injection=not is_armed(pid)
-            )
+        yield Obstacle("python", f"pid {pid} is no Python process")
     elif not _OLDEST <= found <= _NEWEST:
         said = ".".join(map(str, found))
         yield Obstacle("python", f"pid {pid} runs Python {said}; 3.8 to 3.13 are known to work")
 
 
 def version(pid: int) -> tuple[int, int] | None:
-    """Of the Python that it runs, by the names of the files that it has mapped; None: none, or unreadable."""
-    with suppress(OSError), open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as maps:
+    """Of the Python that it runs, by the names of the files that it has mapped. Raises OSError."""
+    with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as maps:
         for line in maps:
             if found := pattern(r"/(?:lib)?python(\d)\.(\d+)").search(line):
                 return int(found[1]), int(found[2])

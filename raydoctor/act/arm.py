@@ -53,7 +53,7 @@ def arm() -> None:
         return
     try:
         make(folder)
-        _forget_the_dead(folder)
+        forget_the_dead(folder)
         write(path_of("armed", os.getpid(), folder), {})
     except OSError as error:
         signal.signal(SIGNAL, _previous)
@@ -118,7 +118,8 @@ def write(path: str, told: dict[str, Any], user: int | None = None) -> None:
     os.rename(fresh, path)
 
 
-def _forget_the_dead(folder: str) -> None:
+def forget_the_dead(folder: str) -> None:
+    """Remove the files of processes that have ended."""
     for name in os.listdir(folder)[:1000]:
         pid = name.split("-")[1] if name.count("-") == 2 else ""
         if pid.isdigit() and not os.path.exists(f"/proc/{pid}"):

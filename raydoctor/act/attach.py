@@ -6,23 +6,26 @@ The ways, in this order, each only where the one before cannot be had:
 2. It is armed (`raydoctor.arm()`): a signal is enough.
 3. Its main thread is sent through a few lines (`_inject.py`) that leave a signal's handler and start a
    thread; that thread imports debugpy and listens.
-4. gdb sends it through the same lines, where our own code and hypno cannot.
+
+gdb (`debugpy --pid`) is no further way: it needs the same permission and finds the same functions, takes
+seconds and 200 MB, and a gdb that is killed leaves a wreck. `sys.remote_exec` needs Python 3.14 on both
+sides. Where none of the three helps there is the stack.
 
 The thread of the process that is sent stands still for less than a millisecond each time. What did not lead
-to a debugger leaves nothing behind, and that is verified: `Undone` says what is left where something is.
-Ray declares a worker dead that is stopped for seven minutes (2.60.0); nothing here holds one for a second.
+to a debugger leaves nothing behind; that is verified, and told where it is not so. Ray declares a worker
+dead that is stopped for seven minutes (2.60.0); nothing here holds one for longer than a moment.
 """
 
 from __future__ import annotations
 
 import ctypes
-import os
 import platform
 import signal
+import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from raydoctor.act import _gil, _inject, arm, holdings
@@ -43,15 +46,15 @@ __all__ = [
     "attach",
     "listening",
     "obstacle",
-    "release",
-    "respond",
     "wake",
+    "waking",
 ]
 LOOPBACK = "127.0.0.1"
 GRACE = 10.0
 """Seconds until it listens: half of one on an idle machine; debugpy is imported by a process that works."""
 _PULSE = 0.25
 """Seconds between two signals to a thread in native code that looks for signals now and then (`re`)."""
+_OFTEN = 0.02
 _NEXT_STEP = 0.6
 """Seconds in which a thread that runs Python code gets between two steps, on a busy machine too."""
 _SETTLES = 1.0
@@ -83,7 +86,7 @@ class Attached:
     host: str
     port: int
     method: str
-    """`listening`, `ray-breakpoint`, `armed`, `injected`, `gdb`."""
+    """`listening`, `ray-breakpoint`, `armed`, `injected`."""
     notes: tuple[str, ...] = ()
     """What whoever debugs should know."""
     wants_waking: bool = False
@@ -177,29 +180,28 @@ def wake(pid: int) -> bool:
     return bool(libc.syscall(_TGKILL[platform.machine()], pid, pid, arm.SIGNAL) == 0)
 
 
-def release(pid: int) -> None:
-    """Forget a process that has ended: remove the files that were left for it."""
-    if os.path.exists(f"/proc/{pid}"):
+@contextmanager
+def waking(attached: Attached) -> Iterator[None]:
+    """While talking to its debugger: have a main thread that keeps the GIL leave it to that one now and then.
+
+    Where it does not keep it, nothing is done: a signal cuts a bare sleep in C code short.
+    """
+    if not attached.wants_waking:
+        yield
         return
-    with suppress(OSError):
-        folder = arm.folder_of(os.geteuid())
-        for name in os.listdir(folder):
-            if name.split("-")[1:2] == [str(pid)]:
-                os.unlink(os.path.join(folder, name))
+    done = threading.Event()
 
+    def pulse() -> None:
+        while not done.wait(_OFTEN) and wake(attached.pid):
+            pass
 
-def respond(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """On the node of the process (`collect/there.py`): attach, and tell what came of it, as JSON."""
+    thread = threading.Thread(target=pulse, daemon=True, name="raydoctor-waking")
+    thread.start()
     try:
-        made = attach(
-            Wanted(**asked["target"]),
-            port=asked.get("port"),
-            host=asked.get("host", LOOPBACK),
-            grace=asked.get("grace", GRACE),
-        )
-    except NotAttachedError as error:
-        return {"why": error.why, "message": error.message, "hint": error.hint}
-    return {"attached": {**asdict(made), "notes": list(made.notes)}}
+        yield
+    finally:
+        done.set()
+        thread.join()
 
 
 # ------------------------------------------------------------------ one entry
@@ -220,7 +222,8 @@ class _Entry:
     def by_signal(self) -> str:
         """The way of an armed process."""
         self.tell("asking the process, which is armed")
-        self.pulses = _gil.look(self.identity.pid).main_holds_gil
+        look = _gil.look(self.identity.pid)
+        self.pulses = look.main_holds_gil or look.is_unknown
         wake(self.identity.pid)
         self._write("signal", signal.Signals(arm.SIGNAL).name)
         return "armed"
@@ -283,7 +286,7 @@ class _Entry:
             )
         return NotAttachedError(
             "late",
-            f"debugpy is still on its way in pid {self.identity.pid} after {self.grace:g} s.{left}",
+            f"debugpy is still on its way in pid {self.identity.pid} after {self.grace:g} s",
             "Attach again in a moment: it finds what was begun. Or give it more --grace.",
         )
 
@@ -292,7 +295,7 @@ class _Entry:
         deadline = time.monotonic() + _SETTLES
         while handles(self.identity.pid) and not is_armed(self.identity.pid):
             if time.monotonic() > deadline:
-                return " A handler of SIGURG, which does nothing, is left in it."
+                return "; a handler of SIGURG, which does nothing, is left in it"
             time.sleep(0.05)
         return ""
 
@@ -361,14 +364,25 @@ def _notes(there: Listening, port: int | None = None, host: str = LOOPBACK) -> t
 
 def _is_open(port: int) -> bool:
     """Whether anybody listens there: where the sockets of the process itself may not be read."""
-    return any(s.port == port and s.state == "0A" for s in holdings._sockets(os.getpid()))
+    return any(_listens(row, port) for row in _local_sockets("self"))
 
 
 def _host_of(pid: int, port: int) -> str:
     """The address that it bound."""
     import socket
 
-    for each in holdings._sockets(pid):
-        if each.port == port and each.state == "0A" and len(each.local) == 13:
-            return socket.inet_ntoa(bytes.fromhex(each.local[:8])[::-1])
+    for row in _local_sockets(str(pid)):
+        if _listens(row, port):
+            return socket.inet_ntoa(bytes.fromhex(row[1].partition(":")[0])[::-1])
     return LOOPBACK
+
+
+def _local_sockets(pid: str) -> list[list[str]]:
+    """Of its network: the rows of `/proc/PID/net/tcp` (proc(5))."""
+    with suppress(OSError), open(f"/proc/{pid}/net/tcp", encoding="ascii") as stream:
+        return [line.split() for line in stream]
+    return []
+
+
+def _listens(row: list[str], port: int) -> bool:
+    return row[3] == "0A" and row[1].endswith(f":{port:04X}")

@@ -1,0 +1,334 @@
+"""A debugger in processes that nobody prepared; and processes that never notice that one was tried."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from real_ray import RealRay, real_ray
+
+from raydoctor.act import _dap, _inject, arm, attach
+from raydoctor.act._obstacles import handles, obstacle, status
+from raydoctor.act.attach import NotAttachedError, Wanted
+from raydoctor.act.audit import Audit
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux only")
+PATIENCE = 30.0
+
+
+@contextmanager
+def program(text: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
+    """A Python process that has said `ready`."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", text],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment},
+    )  # fmt: skip
+    try:
+        assert process.stdout
+        assert process.stdout.readline() == "ready\n"
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def audit(tmp_path: Path) -> Audit:
+    return Audit("test", path=str(tmp_path / "audit.jsonl"))
+
+
+def entered(pid: int, audit: Audit, grace: float = PATIENCE) -> attach.Attached:
+    return attach.attach(Wanted(pid), grace=grace, audit=audit)
+
+
+def is_as_it_was(pid: int) -> bool:
+    """Nobody traces it, nothing handles the signal, and no request waits for it."""
+    told = status(pid)
+    folder = arm.folder_of(os.geteuid())
+    return (
+        told["TracerPid"] == "0"
+        and told["State"][0] not in "tT"
+        and not handles(pid)
+        and not os.path.exists(arm.path_of("request", pid, folder))
+    )
+
+
+# ------------------------------------------------------------------ what it is doing goes on
+
+WAITS = {
+    "input": "line = input()",
+    "lock": "import threading; held = threading.Lock(); held.acquire()\n"
+    "threading.Timer(0, lambda: (input(), held.release())).start(); held.acquire()",
+    "loop": "import select, sys\nturns = 0\nwhile not select.select([sys.stdin], [], [], 0)[0]:\n  turns += 1",
+}
+
+
+@pytest.mark.parametrize("name", WAITS)
+def test_what_a_process_does_goes_on(name: str, audit: Audit) -> None:
+    text = f"import time\nprint('ready', flush=True)\n{WAITS[name]}\nprint('done', flush=True)"
+    with program(text) as process:
+        made = entered(process.pid, audit)
+        assert (made.method, made.host) == ("injected", "127.0.0.1")
+        with _dap.attached(made.host, made.port, PATIENCE) as connection:
+            threads = connection.request("threads", {}, PATIENCE)["threads"]
+        assert "MainThread" in [each["name"] for each in threads]
+        assert attach.listening(process.pid) == (made.host, made.port, "listening", True)
+        out, _ = process.communicate("go\n", timeout=PATIENCE)
+    assert out == "done\n"
+    assert process.returncode == 0
+
+
+def test_native_code_that_looks_for_signals_is_entered(audit: Audit) -> None:
+    with program("import re; print('ready', flush=True); re.match('(a+)+$', 64 * 'a' + 'b')") as it:
+        made = entered(it.pid, audit)
+        assert made.wants_waking
+        with (
+            attach.waking(made),
+            _dap.attached(made.host, made.port, PATIENCE) as connection,
+        ):
+            assert connection.request("threads", {}, PATIENCE)["threads"]
+        assert it.poll() is None
+
+
+def test_a_computation_that_is_entered_all_the_time_has_the_right_result() -> None:
+    text = """
+import json
+print("ready", flush=True)
+total, kept = 0, {}
+for turn in range(150_000):
+    kept[turn % 1000] = [str(turn), (turn, turn * 2.5)]
+    total += len(json.dumps(kept[turn % 1000]))
+print(total)
+"""
+    with program(text) as undisturbed:
+        expected, _ = undisturbed.communicate(timeout=PATIENCE)
+    with program(text) as process:
+        start = arm.path_of("x", process.pid, "").rpartition("-")[2]
+        done = 0
+        while process.poll() is None:
+            made = _inject.inject(process.pid, start, "x = [1]", now=False, holds_gil=True)
+            done += made.did == "queued"
+        assert process.communicate()[0] == expected
+        assert done >= 3
+
+
+def test_rounds_leave_no_more_than_the_first(audit: Audit) -> None:
+    with program(
+        "print('ready', flush=True)\nwhile input() != 'end': print('here', flush=True)"
+    ) as it:
+        made = entered(it.pid, audit)
+        process = psutil.Process(it.pid)
+
+        def held() -> tuple[int, int, int]:
+            return process.num_threads(), process.num_fds(), len(process.net_connections())
+
+        def round_trip() -> None:
+            again = entered(it.pid, audit)
+            assert (again.port, again.method) == (made.port, "listening")
+            with _dap.attached(again.host, again.port, PATIENCE):
+                pass
+
+        round_trip()
+        deadline, before = time.monotonic() + PATIENCE, held()
+        for _ in range(20):
+            round_trip()
+        while held() != before and time.monotonic() < deadline:
+            time.sleep(0.05)  # debugpy ends a session's threads one by one
+        assert held() == before
+        assert it.stdin
+        assert it.stdout
+        it.stdin.write("still?\n")
+        it.stdin.flush()
+        assert it.stdout.readline() == "here\n"
+
+
+# ------------------------------------------------------------------ an attempt that fails, or is cut off
+
+
+@pytest.mark.parametrize("waits", ["time.sleep(0.001)", "[str(n) for n in range(300)]"])
+def test_killing_whoever_injects_harms_nobody(waits: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    dice = random.Random(4)
+
+    def killed(plan: str) -> _inject.Injection:
+        child = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(_inject._PROGRAM)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        )  # fmt: skip
+        assert child.stdin
+        assert child.stdout
+        child.stdin.write(plan.encode())
+        child.stdin.close()
+        time.sleep(dice.uniform(0.01, 0.06))
+        child.kill()
+        child.wait()
+        child.stdout.close()
+        return _inject.Injection("")
+
+    monkeypatch.setattr(_inject, "_told", killed)
+    text = f"import sys, time; print('ready', flush=True)\nwhile True:\n  {waits}\n  open(sys.argv[0], 'w')"
+    with program(text.replace("sys.argv[0]", "'/dev/null'")) as process:
+        start = arm.path_of("x", process.pid, "").rpartition("-")[2]
+        for _ in range(15):
+            _inject.inject(process.pid, start, "x = 1", now=True, holds_gil=False)
+            assert process.poll() is None
+        used = psutil.Process(process.pid).cpu_times().user
+        time.sleep(0.3)
+        assert status(process.pid)["TracerPid"] == "0"
+        assert psutil.Process(process.pid).cpu_times().user > used
+
+
+def test_a_native_call_that_keeps_the_gil_is_not_touched(audit: Audit) -> None:
+    text = (
+        "import ctypes, time; began = time.monotonic(); print('ready', flush=True)\n"
+        "ctypes.PyDLL(None).usleep(2_000_000); print(time.monotonic() - began >= 2)"
+    )
+    with program(text) as process:
+        with pytest.raises(NotAttachedError) as caught:
+            entered(process.pid, audit)
+        assert caught.value.why == "gil"
+        assert "<module>" in caught.value.message
+        assert is_as_it_was(process.pid)
+        assert process.communicate(timeout=PATIENCE)[0] == "True\n"
+
+
+def test_what_did_not_come_in_time_never_comes(audit: Audit) -> None:
+    """A native loop that never looks for signals ends after we gave up: what is queued does nothing."""
+    with program(
+        "print('ready', flush=True); sum(range(150_000_000)); print('done', flush=True); input()"
+    ) as it:
+        with pytest.raises(NotAttachedError) as caught:
+            entered(it.pid, audit, grace=0.3)
+        assert caught.value.why == "gil"
+        assert it.stdout
+        assert it.stdout.readline() == "done\n"
+        time.sleep(0.3)
+        assert is_as_it_was(it.pid)
+
+
+def test_a_debugpy_that_does_not_start(tmp_path: Path, audit: Audit) -> None:
+    (tmp_path / "debugpy.py").write_text("raise RuntimeError('broken on purpose')\n")
+    with program("print('ready', flush=True); input()", PYTHONPATH=str(tmp_path)) as process:
+        with pytest.raises(NotAttachedError) as caught:
+            entered(process.pid, audit)
+        assert caught.value.why == "debugpy"
+        assert "broken on purpose" in caught.value.message
+        assert is_as_it_was(process.pid)
+        assert process.communicate("\n", timeout=PATIENCE)[0] == ""
+
+
+def test_an_interrupted_attempt_is_taken_back(audit: Audit) -> None:
+    def interrupted(doing: str) -> None:
+        raise KeyboardInterrupt
+
+    with program("print('ready', flush=True); input()") as process:
+        with pytest.raises(KeyboardInterrupt):
+            attach.attach(Wanted(process.pid), tell=interrupted, audit=audit)
+        assert is_as_it_was(process.pid)
+
+
+# ------------------------------------------------------------------ what is told before
+
+
+def test_a_process_that_is_stopped_stays_so(audit: Audit) -> None:
+    with program("print('ready', flush=True); input()") as process:
+        os.kill(process.pid, signal.SIGSTOP)
+        with pytest.raises(NotAttachedError) as caught:
+            entered(process.pid, audit)
+        assert caught.value.why == "stopped"
+        assert f"kill -CONT {process.pid}" in caught.value.hint
+        assert status(process.pid)["State"].startswith("T")
+
+
+def test_what_stands_in_the_way_is_named() -> None:
+    with subprocess.Popen(["sleep", "60"]) as process:
+        assert [each.what for each in obstacle(process.pid)] == ["python"]
+        process.kill()
+        process.wait()
+        assert [each.what for each in obstacle(process.pid)] == ["gone"]
+
+
+def test_a_pid_that_was_given_anew_is_not_entered(audit: Audit) -> None:
+    with program("print('ready', flush=True); input()") as process:
+        with pytest.raises(NotAttachedError) as caught:
+            attach.attach(Wanted(process.pid, started_at=1.0), audit=audit)
+        assert "another process's" in caught.value.message
+        assert is_as_it_was(process.pid)
+
+
+def test_another_users_folder_is_not_used(tmp_path: Path) -> None:
+    (tmp_path / "open").mkdir(mode=0o755)
+    with pytest.raises(PermissionError):
+        arm.make(str(tmp_path / "open"))
+    (tmp_path / "link").symlink_to(tmp_path)
+    with pytest.raises(PermissionError):
+        arm.make(str(tmp_path / "link"))
+
+
+# ------------------------------------------------------------------ Ray
+
+DRIVER = """
+import os, threading, time
+import ray
+
+ray.init(log_to_driver=False)
+
+@ray.remote(num_cpus=0.1, max_retries=0)
+def waits():
+    open(f"{os.getcwd()}/waits", "w").write(str(os.getpid()))
+    stop = threading.Event()
+    while not os.path.exists("FOLDER/go"):
+        stop.wait(0.2)
+    return "waited"
+
+@ray.remote(num_cpus=0.1, max_concurrency=2)
+class Threaded:
+    def works(self):
+        turns = 0
+        while not os.path.exists("FOLDER/go"):
+            turns += 1
+        return "worked"
+
+    def pid(self):
+        return os.getpid()
+
+actor = Threaded.remote()
+refs = [waits.remote(), actor.works.remote()]
+print("actor", ray.get(actor.pid.remote()), "driver", os.getpid(), flush=True)
+print(ray.get(refs), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def ray() -> Iterator[RealRay]:
+    with real_ray() as cluster:
+        cluster.start(dashboard=False)
+        yield cluster
+
+
+@pytest.mark.ray
+def test_workers_actors_and_drivers_go_on_and_finish(ray: RealRay, audit: Audit) -> None:
+    ray.run(DRIVER.replace("FOLDER", str(ray.folder)).replace("{os.getcwd()}", str(ray.folder)))
+    ray.wait_for("driver")
+    words = (ray.folder / "driver-0.txt").read_text().split()
+    marked = ray.folder / "waits"
+    while not (marked.exists() and marked.read_text()):
+        time.sleep(0.05)
+    pids = [int(marked.read_text()), *(int(words[words.index(n) + 1]) for n in ("actor", "driver"))]
+    for pid in pids:
+        made = entered(pid, audit)
+        with _dap.attached(made.host, made.port, PATIENCE) as connection:
+            assert connection.request("threads", {}, PATIENCE)["threads"]
+    (ray.folder / "go").touch()
+    ray.wait_for("['waited', 'worked']")
