@@ -146,6 +146,13 @@ def test_a_long_wait_for_work_that_goes_on_is_no_hang(read: Read) -> None:
     assert read(**rows).groups == ()
 
 
+def test_what_polls_is_no_hang(read: Read) -> None:
+    sleeps = hang.looks(LOAD, ("load", "etl.py", 31), syscall=230, wchan="hrtimer_nanosleep")
+    assert len(read(tasks=[LOAD], samples=sleeps).groups) == 1
+    polls = [{**row, "threads": [{**row["threads"][0], "voluntary": 5 * n}]} for n, row in enumerate(sleeps)]  # fmt: skip
+    assert read(tasks=[LOAD], samples=polls).groups == ()
+
+
 def test_work_without_end_is_a_hang_where_its_peers_say_so(read: Read) -> None:
     busy = hang.working(LOAD, ("load", "etl.py", 31))
     [group] = read(tasks=[LOAD], samples=busy, finished=[hang.took("load", 24, 0.5)]).groups

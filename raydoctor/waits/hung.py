@@ -28,6 +28,8 @@ _STATES: Mapping[str, Kind] = {
     "PENDING_ACTOR_TASK_ORDERING_OR_CONCURRENCY": "actor-queue",
     "PENDING_NODE_ASSIGNMENT": "resources",
 }
+_POLLS = 1.5
+"""Times a second: who gives his processor away more often polls. Each look itself costs one or two."""
 _THINGS: Mapping[Kind, str] = {
     "socket": "address",
     "subprocess": "process",
@@ -188,9 +190,20 @@ def _is_seen(verdict: Verdict | None) -> bool:
 
 
 def _is_still(work: Work, verdict: Verdict | None) -> bool:
-    """Whether it stood at one place; once is not enough, but for waits that Ray itself keeps."""
-    looks = len(work.process.samples) if work.process else 0
-    return verdict is not None and not verdict.moves and _is_seen(verdict) and looks > 1
+    """Whether it stood at one place in several looks, and did not merely poll there."""
+    if verdict is None or work.process is None or len(work.process.samples) < 2:
+        return False
+    return not verdict.moves and _is_seen(verdict) and not _polls(work.process, verdict)
+
+
+def _polls(process: Process, verdict: Verdict) -> bool:
+    """Whether it gives its processor away again and again: it looks for something, and goes on looking."""
+    tid = verdict.thread.tid if verdict.thread else 0
+    looks = [(s.at, t.voluntary) for s in process.samples for t in s.threads if t.tid == tid]
+    if len(looks) < 2:
+        return False
+    (began, before), (ended, after) = looks[0], looks[-1]
+    return after - before > _POLLS * (ended - began) + len(looks)
 
 
 def _awaits(work: Work, verdict: Verdict | None) -> bool:
