@@ -20,6 +20,8 @@ INCOMPLETE = 3
 _PEERS_AFTER = 5.0
 """Seconds after which a task is looked at: whether that is long, its peers tell."""
 _MOST = 200
+_MATTERS = ("the cluster's state", "the stacks", "what runs after", "live/")
+"""Gaps that can hide a hang; the kernel's log, say, cannot."""
 _RECORDED = 3
 """Seconds of the culprit's profile."""
 
@@ -146,6 +148,7 @@ def _view(capture: Capture, min_age: float, verbose: bool) -> View:
     if "tasks" not in tables:
         raise _untold(capture)
     case = Case(events)
+    gaps = [gap for gap in gaps if gap.what.startswith(_MATTERS)]
     looked_at = len({(e["node_id"], e.pid) for e in case.of("live.samples")})
     return View(hung(case, min_age), gaps, looked_at, verbose)
 
