@@ -8,9 +8,10 @@
         else:
             print(paths[result.index], result.status, result.error)
 
-`timeout` is each task's own, and counts from when it starts to *run*: a task that waits for a free CPU waits
-as long as it has to. (Ray's `RUNNING` includes what a new worker imports for its first task: up to a second,
-several on a busy machine.) One that runs longer is ended, and only that one; `on_timeout` says how:
+`timeout` is each task's own, and counts from when your function starts to *run*: a task that waits for a
+free CPU waits as long as it has to, and what a new worker imports for its first task does not count, nor the
+loading of arguments (up to 30 s; Ray's `RUNNING` includes both). One that runs longer is ended, and only that
+one; `on_timeout` says how:
 
 * `"force"` (the default): Ray's cancel; where that has no effect within `grace` seconds, the end of its
   worker, and of what that had started. Nothing is retried by Ray, and its CPU is free again. Of an actor's
@@ -52,7 +53,7 @@ from typing import Any, Literal, NamedTuple
 from raydoctor.act._bar import Bar, bar
 from raydoctor.act._limits import LADDERS, Ended, Guard, Hands
 from raydoctor.act._results import Result, Status, Summary, TaskTimeoutError, kinds
-from raydoctor.act._running import Cluster, Nobody, Source, Wire
+from raydoctor.act._running import LOADING, Cluster, Nobody, Source, Wire
 from raydoctor.act._submit import Flight, Queue
 from raydoctor.act._worker import RayHands
 from raydoctor.errors import RaydoctorError
@@ -394,7 +395,8 @@ def _connector(ray: Any, timeout: float | None) -> Callable[[], tuple[Source, Ha
 
         messages = gcs_service_pb2, core_worker_pb2, common_pb2
         wire = Wire(*messages, _channels(), address)
-        return Cluster(wire, bytes.fromhex(job)), RayHands(ray, node)
+        loading = LOADING if ray._raylet.Config.enable_timeline() else 0.0
+        return Cluster(wire, bytes.fromhex(job), loading), RayHands(ray, node)
 
     return connect
 
