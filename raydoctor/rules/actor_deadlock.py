@@ -302,6 +302,8 @@ def _rings(seen: Mapping[str, live_calls.Stuck]) -> Iterator[list[live_calls.Stu
 
 def _exact_finding(group: Group) -> Finding:
     """A circle whose every step was seen: by the objects that each waits for, and by its queue."""
+    from raydoctor.waits.remedies import at_once
+
     labels = [h.work.label for h in (*group.circle, group.circle[0])]
     lasted = min(h.work.age for h in group.circle)
     guess = "" if group.exact else ", as far as can be told without reading their memory"
@@ -316,7 +318,7 @@ def _exact_finding(group: Group) -> Finding:
     return hangs.finding(
         group,
         f"{' → '.join(labels)}: {alone}{guess}, and nothing has moved for {lasted:.0f} s{hangs.waiting(group)}",
-        _remedies(actors),
+        (*_remedies(actors), *at_once(group)),
     )
 
 

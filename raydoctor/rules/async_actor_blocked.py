@@ -196,6 +196,8 @@ def async_actor_blocked(case: Case) -> Iterator[Finding]:
 
 def _live_finding(group: Group) -> Finding:
     """What stands in the event loop's thread, and who waits for it."""
+    from raydoctor.waits.remedies import at_once
+
     first = next(h for h in group.culprits if h.kind == "async-blocked" and h.verdict)
     name = first.work.class_name or first.work.name
     what = "waits in ray.get" if first.waiting else first.words
@@ -203,7 +205,7 @@ def _live_finding(group: Group) -> Finding:
     return hangs.finding(
         group,
         f"{name} (pid {first.work.pid}) {first.words}: none of its other coroutines can run{_behind(group, first)}",
-        _remedies(name, blocked),
+        (*_remedies(name, blocked), *at_once(group)),
     )
 
 

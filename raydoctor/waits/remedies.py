@@ -68,6 +68,11 @@ def remedies(group: Group) -> Iterator[Remedy]:
         yield from _untied(group)
     else:
         yield from _changed(group.first)
+    yield from at_once(group)
+
+
+def at_once(group: Group) -> Iterator[Remedy]:
+    """What can be done while it hangs: look inside, end it."""
     yield from _attached(group)
     yield from _ended(group)
 
