@@ -23,12 +23,12 @@ _PLUMBING = pattern(
 )
 """What stands around a user's function: Ray, as opposed to its libraries (`ray/data`), and debuggers."""
 _STANDARD = frozenset({
-    "_pydatetime", "_pydecimal", "_weakrefset", "abc", "asyncio", "base64", "bz2", "codecs",
+    "_pydatetime", "_pydecimal", "_weakrefset", "abc", "asyncio", "base64", "bdb", "bz2", "cmd", "codecs",
     "collections", "concurrent", "configparser", "contextlib", "contextvars", "copy", "copyreg", "csv",
     "ctypes", "dataclasses", "datetime", "decimal", "dis", "email", "encodings", "enum", "fileinput",
     "fractions", "functools", "genericpath", "getpass", "glob", "gzip", "hashlib", "heapq", "hmac",
     "html", "http", "imaplib", "importlib", "inspect", "io", "ipaddress", "json", "linecache", "locale",
-    "logging", "lzma", "multiprocessing", "ntpath", "optparse", "os", "pathlib", "pickle", "pkgutil",
+    "logging", "lzma", "multiprocessing", "ntpath", "optparse", "os", "pathlib", "pdb", "pickle", "pkgutil",
     "posixpath", "pprint", "pty", "queue", "random", "re", "reprlib", "runpy", "sched", "selectors",
     "shelve", "shutil", "signal", "smtplib", "socket", "socketserver", "sqlite3", "sre_compile",
     "sre_parse", "ssl", "statistics", "string", "subprocess", "sysconfig", "tarfile", "telnetlib",
@@ -46,7 +46,7 @@ _LIBRARIES = frozenset({
     "azure", "paramiko", "psycopg", "psycopg2", "sqlalchemy", "pymysql", "MySQLdb", "mysql", "redis",
     "kafka", "pymongo", "pika", "elasticsearch", "cassandra", "clickhouse_driver", "snowflake", "joblib",
     "loky", "tqdm", "filelock", "portalocker", "tenacity", "fastapi", "starlette", "uvicorn", "uvloop",
-    "pydantic", "click", "cloudpickle", "psutil", "PIL", "cv2", "horovod", "mpi4py", "cupy", "numba",
+    "pydantic", "click", "cloudpickle", "psutil", "PIL", "cv2", "horovod", "mpi4py", "cupy", "cupy_backends", "cupyx", "numba",
     "debugpy", "pydevd", "_pydevd_bundle", "_pydevd_frame_eval", "_pydev_bundle", "pexpect", "docker",
     "kubernetes", "wandb", "mlflow", "gevent", "eventlet", "celery", "opentelemetry",
 })  # fmt: skip

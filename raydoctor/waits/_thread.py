@@ -19,6 +19,7 @@ _LITTLE = 0.05
 """A thread that uses less stands; Ray's own waits wake up now and then."""
 _POLLS = 1.5
 """Times a second: who wakes up more often polls. A look itself costs up to two."""
+_ASKS = 20.0
 
 BASE: dict[Kind, str] = {
     "python-loop": "runs Python code",
@@ -110,8 +111,9 @@ def _runs(seen: Seen) -> bool:
     running = [t.state == "R" if t.state else t.active for t in seen.looks]
     if seen.share is not None and seen.share >= _BUSY:
         return True
-    if _calls.waits(_frames.inner(seen.last)) is not None:
-        return all(running) and (seen.share is None or seen.share > _LITTLE)
+    if _calls.waits(_frames.inner(seen.last)) is not None:  # it may just be waking up
+        uses = all(t.active for t in seen.looks) if seen.share is None else seen.share > _LITTLE
+        return uses and all(running)
     return 2 * sum(running) > len(running)
 
 
@@ -208,7 +210,7 @@ def _by_call(seen: Seen) -> tuple[Kind, str]:
     call = _kernel.call_of(seen.last, native, seen.is_arm)
     if any(_COLLECTIVE.match(frame.function) for frame in native):
         return "collective", BASE["collective"]
-    if call in ("futex", None) and (seen.gil_holder is not None or _kernel.takes_gil(native)):
+    if _kernel.takes_gil(native) or (call == "futex" and _wants_gil(seen)):
         return "native-gil", _waits_for_gil(seen.gil_holder)
     if call in ("futex", None) and native and not _kernel.is_acquire(native):
         return "native", f"waits in native code{_name(_kernel.telling(native))}"
@@ -227,14 +229,23 @@ def _name(function: Frame | None) -> str:
     return f": {function.function} ({function.file})" if function is not None else ""
 
 
+def _wants_gil(seen: Seen) -> bool:
+    """Whether it asks for the interpreter's lock all the time, as Python does every 5 ms."""
+    return seen.gil_holder is not None and _woken(seen) > _ASKS
+
+
 def _waits_for_gil(holder: Thread | None) -> str:
     whom = f", which thread {holder.name or holder.tid} holds" if holder is not None else ""
     return f"waits for the interpreter's lock{whom}"
 
 
 def _wakes(seen: Seen) -> float | None:
-    """Times a second that it gave its processor away; None where that is what looking costs."""
-    if seen.seconds <= 0:
-        return None
-    often = (seen.last.voluntary - seen.looks[0].voluntary) / seen.seconds
-    return often if often > _POLLS * (1 + len(seen.looks) / seen.seconds) else None
+    """Times a second that it wakes up; None where that is what looking costs."""
+    often = _woken(seen)
+    return often if often * seen.seconds > _POLLS * (seen.seconds + len(seen.looks)) else None
+
+
+def _woken(seen: Seen) -> float:
+    """Times a second that it gave its processor away by itself."""
+    grown = seen.last.voluntary - seen.looks[0].voluntary
+    return grown / seen.seconds if seen.seconds > 0 else 0.0
