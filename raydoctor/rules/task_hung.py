@@ -217,6 +217,9 @@ _OF_OTHERS = (
     "worker-start",
 )
 
+_CERTAIN = ("stopped", "disk")
+"""Nobody means a task to do that, however long others took."""
+
 
 def _is_mine(group: Group) -> bool:
     return not group.circle and group.first.kind not in _OF_OTHERS
@@ -238,7 +241,7 @@ def _live_finding(group: Group) -> Finding:
         group,
         f"{first.work.label} {first.words}{more}: {first.why}{alone}{hangs.waiting(group)}",
         remedies(group),
-        None if peers else "warning",
+        None if peers or first.kind in _CERTAIN else "warning",
     )
 
 

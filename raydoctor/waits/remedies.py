@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from raydoctor import ids
 from raydoctor.model import Remedy
 from raydoctor.waits.hung import Group, Hung
 from raydoctor.waits.values import Kind
@@ -118,8 +117,8 @@ def _attached(group: Group) -> Iterator[Remedy]:
         yield Remedy(
             f"Look inside {first.work.label} with a debugger",
             (
-                f"raydoctor attach {_identifier(first)}",
-                f"raydoctor stack {_identifier(first)} --locals",
+                f"raydoctor attach {first.work.id}",
+                f"raydoctor stack {first.work.id} --locals",
             ),
         )
 
@@ -127,17 +126,9 @@ def _attached(group: Group) -> Iterator[Remedy]:
 def _ended(group: Group) -> Iterator[Remedy]:
     """To get on now: whoever waits for it gets an error, or its next attempt."""
     first = group.first
-    if first.work.kind == "driver":
-        job = ids.job_number(first.work.job)
-        yield Remedy(f"End job {job}", ("ray job stop ...",), risk="destructive")
-    elif first.work.kind == "method":
+    if first.work.kind == "method":
         steps = (f"raydoctor cancel {first.work.id}",)
         yield Remedy(f"End {first.work.name} now; its actor keeps its state", steps, "disruptive")
     elif first.work.kind == "task":
         steps = (f"raydoctor cancel {first.work.id}",)
         yield Remedy(f"End {first.work.name} now", steps, "disruptive", f"{_CORE}tasks.html")
-
-
-def _identifier(hung: Hung) -> str:
-    """What commands take: a task's id, a driver's pid."""
-    return str(hung.work.pid) if hung.work.kind == "driver" else hung.work.id
