@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from real_ray import real_ray
 
 from raydoctor.case import Case
+from raydoctor.collect import proc, profile
 from raydoctor.model import Source
 from raydoctor.read import live
 from raydoctor.render import hung as render
@@ -493,3 +494,23 @@ def test_a_blocked_event_loop_on_a_real_cluster(hanging: dict[str, Any]) -> None
 def test_what_works_and_who_waits_for_it_does_not_hang(hanging: dict[str, Any]) -> None:
     names = {each["task"]["name"] for each in hanging["hung"]}
     assert not names & {"count", "hashes", "waits_for_work"}
+
+
+# ------------------------------------------------------------------ --save
+
+
+@pytest.mark.parametrize("name", ["flame.svg", "profile.speedscope.json"])
+def test_a_profile_of_the_culprit(tmp_path: Path, name: str) -> None:
+    text = "import time\ndef stands_still():\n    print('now', flush=True)\n    time.sleep(99)\nstands_still()"
+    with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            found = proc.read(process.pid)
+            assert found is not None
+            assert "does not run" in profile.record(process.pid, 1.0, tmp_path / name, 1)
+            assert profile.record(process.pid, found.started_at, tmp_path / name, 1) == ""
+        finally:
+            process.kill()
+    assert "stands_still" in (tmp_path / name).read_text()
+    assert [file.name for file in tmp_path.iterdir()] == [name]
