@@ -6,11 +6,11 @@ Two clusters of this interpreter's Ray are there all the time, each with a drive
 and have descendants of all kinds; beside them an unrelated tree, and another user's processes that look like
 leftovers. In each round drivers of either cluster start tasks and actors with such descendants, and some of
 these are ended in one of the ways that tasks end in: SIGKILL of a worker or a driver, SIGINT or SIGTERM of a
-driver, the end of an actor or a task, a cancel. Then what `raydoctor zombies --leaked` finds is ended, once
-at once and again when Ray has done its part. Afterwards everything that lives must still be there, by pid and start,
-and of what was to end nothing but what nobody can know: a process without environment, session and files of
-its worker's (`hidden`), and one that left its session and its parents while another worker of the same job
-runs, so that it may be that one's (`unclear`).
+driver, the end of an actor or a task, a cancel. Then what `raydoctor zombies --leaked` finds is ended, at
+once, and again when Ray has done its part. Afterwards everything that lives must still be there, by pid and
+start, and of what was to end nothing but what nobody can know: a process without environment, session and
+files of its worker's (`hidden`), and one that left its session and its parents while another worker of the
+same job runs, so that it may be that one's (`unclear`).
 
 Has processes, network, `/tmp` and shared memory of its own (`unshare`; needs root). One JSON object; exit
 code 1 where something that lives was touched, or a leftover was missed.

@@ -230,19 +230,30 @@ class Round:
         self.left.append(pid)
         self.note(Seen(self.gone(), 1.0), pid)
 
-    def note(self, worker: Seen, pid: int) -> None:
+    def seen_below_a_dead_worker(self) -> None:
+        """It has nothing of its worker's either; somebody had looked at what is below that one."""
+        pid = self.ground.run("server", HOLD, detached=True)
+        self.left.append(pid)
+        self.note(Seen(self.gone(), 1.0), pid, is_tracked=False)
+
+    def note(self, worker: Seen, pid: int, is_tracked: bool = True) -> None:
         begun = proc.table()[pid].started_at
-        task = Task(1, "ab" * 24, 1.0, {(pid, begun): Seen(pid, begun, "s")})
-        _registry.append(_registry.path_of(worker), _registry.lines_of([task]), create=True)
+        leads = "s" if is_tracked else ""
+        task = Task(int(is_tracked), "ab" * 24, 1.0, {(pid, begun): Seen(pid, begun, leads)})
+        path = _registry.path_of(worker, is_tracked)
+        _registry.append(path, _registry.lines_of([task]), create=True)
 
     # -------------------------------------------------------------- the living
 
-    def remembered_of_a_living_worker(self) -> None:
+    def seen_below_a_busy_worker(self) -> None:
+        self.remembered_of_a_living_worker(is_tracked=False)
+
+    def remembered_of_a_living_worker(self, is_tracked: bool = True) -> None:
         cluster = self.dice.choice(self.clusters)
         worker = proc.table()[cluster.workers["ray::train"]]
         pid = self.ground.run("server", HOLD, detached=True)
         self.alive.append(pid)
-        self.note(Seen(worker.pid, worker.started_at), pid)
+        self.note(Seen(worker.pid, worker.started_at), pid, is_tracked)
 
     def helper_of_a_busy_actor(self) -> None:
         cluster = self.dice.choice(self.clusters)
@@ -332,8 +343,10 @@ def servers_of_dead_sessions(ground: Ground) -> tuple[int, int]:
     return pids[0], pids[1]
 
 
-LEFT = ("dead_raylet", "output_of_a_dead_session", "dead_worker_of_a_living_raylet", "fork_of_a_dead_worker", "program_of_a_runtime_environment", "tree_that_ignores_term", "forks_when_it_ends", "worker_without_its_raylet", "daemon_of_a_dead_session", "remembered")  # fmt: skip
+LEFT = ("dead_raylet", "output_of_a_dead_session", "dead_worker_of_a_living_raylet", "fork_of_a_dead_worker", "program_of_a_runtime_environment", "tree_that_ignores_term", "forks_when_it_ends", "worker_without_its_raylet", "daemon_of_a_dead_session", "remembered", "seen_below_a_dead_worker")  # fmt: skip
 ALIVE = (
+    "remembered_of_a_living_worker",
+    "seen_below_a_busy_worker",
     "helper_of_a_busy_actor",
     "output_of_a_busy_worker",
     "reader_of_a_dead_session",
