@@ -294,6 +294,22 @@ def test_a_deadlock_without_memory_says_that_it_is_a_guess(read: Read) -> None:
     assert "could not be read" in render.headline(group)
 
 
+def test_threads_of_one_actor_in_one_method(read: Read) -> None:
+    """Which thread runs which call nobody tells: each may wait for what any of them awaits."""
+    pool = sample.actor(1, "Pool", {})
+    takes = [sample.call(n, "Pool.take", pool, worker_pid=850, **OLD) for n in (2, 3)]
+    frames = [("Worker.get_objects", "ray/_private/worker.py", 1007, "ray"), ("Pool.take", "pool.py", 4, "user")]  # fmt: skip
+    [row] = hang.looks(takes[0], looks=1)
+    threads = [hang.standing(tid, f"Dummy-{tid}", frames) for tid in (811, 812)]
+    awaits = [hang.clues(takes[0], LOAD, tid=tid)["awaits"][0] for tid in (811, 812)]
+    seen = [{**row, "threads": [*row["threads"], *threads]}]
+    clues = [{**hang.clues(takes[0]), "awaits": awaits}]
+    rows = together({"tasks": [LOAD, *takes], "samples": seen, "clues": clues}, in_socket(LOAD))
+    [group] = read(**rows).groups
+    assert names(group.behind) == ["Pool.take", "Pool.take"]
+    assert not any(h.waiting.exact for h in group.behind if h.waiting)
+
+
 def test_two_that_wait_while_a_third_works_are_no_deadlock(read: Read) -> None:
     work = sample.call(4, "Ledger.sum", sample.actor(9, "Ledger", {}), **OLD)
     rows = together({"tasks": [ADD, APPROVE, work]}, waits(ADD, APPROVE), waits(APPROVE, work))

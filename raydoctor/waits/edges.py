@@ -106,7 +106,7 @@ def awaited(seen: Scene, work: Work) -> Waiting | None:
     if told:
         return _of_objects(seen, work, told)
     if mine or work.id in seen.in_get:
-        return _of_references(seen, work, mine[0].call if mine else "get")
+        return _of_references(seen, work, mine)
     return None
 
 
@@ -168,32 +168,40 @@ def _maker(identifier: str) -> str:
     return "ray.put" if parts and parts.put else ""
 
 
-def _of_references(seen: Scene, work: Work, call: str) -> Waiting:
-    """Its unfinished calls, and the references that it holds to others' results."""
-    held = [
-        e["object_id"][:48]
-        for e in live.rows(seen.case, "objects")
-        if e.pid == work.pid and e["reference_type"] == "LOCAL_REFERENCE"
-    ]
-    own = [w.id for w in seen.children.get(work.id, ()) if w.kind != "creation"]
-    needs = list(dict.fromkeys(t for t in (*own, *held) if t in seen.works and t != work.id))
-    how = _CALLS.get(call, call)
+def _of_references(seen: Scene, work: Work, mine: list[Awaited]) -> Waiting:
+    """One of those that it may wait for."""
+    needs = _guesses(seen, work, mine)
+    how = _CALLS.get(mine[0].call, mine[0].call) if mine else "ray.get"
     told = next(iter(_metric(seen, work)), work.event)
     if not needs:
         link = Link(told, f"{work.label} is in {how}")
         return Waiting("ray-get", f"waits in {how}", (), None, (link,), exact=False)
     which = _name_all([seen.works[t] for t in needs])
     one_of = "one of " if len(needs) > 1 else ""
-    known = "these are the unfinished calls and references that it holds"
-    shows = f"{work.label} is in {how}; its memory was not read, {known}"
+    known = "its memory was not read, these are the unfinished calls and references that it holds"
+    if any(each.objects for each in mine):
+        known = "several threads of its actor are in the same function, one of them waits for each"
     return Waiting(
         "ray-get",
         f"waits in {how} for {one_of}{which}",
         tuple(target(seen.works[t]) for t in needs),
         Wait(frozenset(needs), "any"),
-        (Link(told, shows),),
+        (Link(told, f"{work.label} is in {how}; {known}"),),
         exact=False,
     )
+
+
+def _guesses(seen: Scene, work: Work, mine: list[Awaited]) -> list[str]:
+    """What threads like its own await; else its unfinished calls, and the references that it holds."""
+    alike = [o[:48] for each in mine for o in each.objects]
+    own = [w.id for w in seen.children.get(work.id, ()) if w.kind != "creation"]
+    held = (
+        e["object_id"][:48]
+        for e in live.rows(seen.case, "objects")
+        if e.pid == work.pid and e["reference_type"] == "LOCAL_REFERENCE"
+    )
+    told = alike or (*own, *held)
+    return list(dict.fromkeys(t for t in told if t in seen.works and t != work.id))
 
 
 def _metric(seen: Scene, work: Work) -> Iterator[Event]:
