@@ -151,9 +151,9 @@ def wishes(signals: Callable[[], Iterable[Signal]] = tuple, **given: Any) -> Wis
         given["address"],
         given["timeout"],
         given["all_nodes"],
-        given.get("since"),
-        signals,
-        given.get("anonymize", False),
+        since=given.get("since"),
+        signals=signals,
+        anonymize=given.get("anonymize", False),
     )
 
 

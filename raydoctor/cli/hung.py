@@ -129,7 +129,7 @@ def _live(**given: Any) -> Capture:
     age = min(_PEERS_AFTER, given["min_age"])
     sampling = Sampling(given["samples"], given["every"], age, given["native"], _MOST)
     with Progress("looking for a cluster") as progress:
-        wishes = replace(options.wishes(**given), samples=sampling)
+        wishes = replace(options.wishes(**given), logs=False, samples=sampling)
         capture = live.collect(wishes, progress.say).capture()
     for each in capture.notes:
         options.note(each)

@@ -63,6 +63,8 @@ class Wishes:
     timeout: float = TIMEOUT
     """Seconds for each collector."""
     all_nodes: bool = True
+    logs: bool = True
+    """Whether other nodes read their logs: not needed to see what hangs."""
     since: float | None = None
     signals: Callable[[], Iterable[Signal]] = tuple
     """What other nodes are to look for in their logs; called while the collectors wait for answers."""
@@ -104,7 +106,7 @@ def collect(wishes: Wishes, tell: Tell = lambda doing: None) -> Live:
     )
     if wishes.samples is not None:
         _samples(cluster, wishes, wishes.samples, collection, tell)
-    if wishes.all_nodes:
+    if wishes.all_nodes and wishes.logs:
         _other_nodes(cluster, wishes, signals, collection, tell)
     pieces = collection.pieces
     collection.pieces = {path: _redacted(path, pieces[path], redactor) for path in pieces}
