@@ -28,13 +28,13 @@ _STANDARD = frozenset({
     "ctypes", "dataclasses", "datetime", "decimal", "dis", "email", "encodings", "enum", "fileinput",
     "fractions", "functools", "genericpath", "getpass", "glob", "gzip", "hashlib", "heapq", "hmac",
     "html", "http", "imaplib", "importlib", "inspect", "io", "ipaddress", "json", "linecache", "locale",
-    "logging", "lzma", "multiprocessing", "ntpath", "optparse", "os", "pathlib", "pdb", "pickle", "pkgutil",
-    "posixpath", "pprint", "pty", "queue", "random", "re", "reprlib", "runpy", "sched", "selectors",
-    "shelve", "shutil", "signal", "smtplib", "socket", "socketserver", "sqlite3", "sre_compile",
-    "sre_parse", "ssl", "statistics", "string", "subprocess", "sysconfig", "tarfile", "telnetlib",
-    "tempfile", "textwrap", "threading", "tokenize", "trace", "traceback", "types", "typing", "unittest",
-    "urllib", "uuid", "warnings", "weakref", "webbrowser", "wsgiref", "xml", "xmlrpc", "zipfile",
-    "zipimport", "zoneinfo",
+    "logging", "lzma", "multiprocessing", "ntpath", "optparse", "os", "pathlib", "pdb", "pickle",
+    "pkgutil", "posixpath", "pprint", "pty", "queue", "random", "re", "reprlib", "runpy", "sched",
+    "selectors", "shelve", "shutil", "signal", "smtplib", "socket", "socketserver", "sqlite3",
+    "sre_compile", "sre_parse", "ssl", "statistics", "string", "subprocess", "sysconfig", "tarfile",
+    "telnetlib", "tempfile", "textwrap", "threading", "tokenize", "trace", "traceback", "types", "typing",
+    "unittest", "urllib", "uuid", "warnings", "weakref", "webbrowser", "wsgiref", "xml", "xmlrpc",
+    "zipfile", "zipimport", "zoneinfo",
 })  # fmt: skip
 """Modules of the standard library that stand on stacks (CPython 3.10 to 3.13)."""
 _LIBRARIES = frozenset({
@@ -46,9 +46,10 @@ _LIBRARIES = frozenset({
     "azure", "paramiko", "psycopg", "psycopg2", "sqlalchemy", "pymysql", "MySQLdb", "mysql", "redis",
     "kafka", "pymongo", "pika", "elasticsearch", "cassandra", "clickhouse_driver", "snowflake", "joblib",
     "loky", "tqdm", "filelock", "portalocker", "tenacity", "fastapi", "starlette", "uvicorn", "uvloop",
-    "pydantic", "click", "cloudpickle", "psutil", "PIL", "cv2", "horovod", "mpi4py", "cupy", "cupy_backends", "cupyx", "numba",
-    "debugpy", "pydevd", "_pydevd_bundle", "_pydevd_frame_eval", "_pydev_bundle", "pexpect", "docker",
-    "kubernetes", "wandb", "mlflow", "gevent", "eventlet", "celery", "opentelemetry",
+    "pydantic", "click", "cloudpickle", "psutil", "PIL", "cv2", "horovod", "mpi4py", "cupy",
+    "cupy_backends", "cupyx", "numba", "debugpy", "pydevd", "_pydevd_bundle", "_pydevd_frame_eval",
+    "_pydev_bundle", "pexpect", "docker", "kubernetes", "wandb", "mlflow", "gevent", "eventlet", "celery",
+    "opentelemetry",
 })  # fmt: skip
 """Packages whose frames are not what a user wrote, for looks that do not tell."""
 
@@ -143,9 +144,22 @@ def is_event_loop(thread: Thread) -> bool:
     return thread.name.startswith(EVENT_LOOP)
 
 
+def is_own_loop(thread: Thread) -> bool:
+    """Whether a thread runs an event loop of its own, as those of Ray Serve do for their users' code."""
+    return any(
+        frame.function.endswith("run_forever") and short(frame) == "asyncio/base_events.py"
+        for frame in python(thread)
+    )
+
+
 def is_resting(thread: Thread) -> bool:
-    """Whether an event loop waits for something to do: nothing but asyncio itself is on its stack."""
-    return all(_is_asyncio(frame) for frame in python(thread))
+    """Whether an event loop waits for something to do: nothing but asyncio itself stands on it."""
+    for frame in python(thread):
+        if not _is_asyncio(frame):
+            return False
+        if frame.function.endswith("run_forever"):
+            return True
+    return True
 
 
 def _is_asyncio(frame: Frame) -> bool:
@@ -164,9 +178,12 @@ def is_started_by_python(thread: Thread) -> bool:
 def is_pool_work(thread: Thread) -> bool:
     """A thread of a pool that runs what somebody submitted (`asyncio.to_thread`, `run_in_executor`)."""
     return any(
-        frame.function.endswith("run") and short(frame) == "concurrent/futures/thread.py"
+        frame.function.endswith("run") and short(frame).startswith(_POOLS)
         for frame in python(thread)
     )
+
+
+_POOLS = ("concurrent/futures/thread.py", "anyio/_backends/")
 
 
 def is_starting(thread: Thread) -> bool:

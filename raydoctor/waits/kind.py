@@ -19,8 +19,8 @@ from raydoctor.waits.values import Frame, Kind, Process, Sample, Thread
 EVENT_LOOP = _frames.EVENT_LOOP
 user_frame = _frames.user_frame
 _WORST: tuple[Kind, ...] = (
-    "debugger", "stopped", "async-blocked", "native-gil", "disk", "socket", "subprocess", "collective", "ray-get",
-    "sleep", "lock", "unknown", "native", "python-loop", "worker-start",
+    "debugger", "stopped", "async-blocked", "native-gil", "disk", "socket", "subprocess", "collective",
+    "ray-get", "sleep", "lock", "unknown", "native", "python-loop", "worker-start",
 )  # fmt: skip
 """Of several threads the one to tell: who waits for a lock may wait for one that waits for something else."""
 _TOLD = 3
@@ -196,15 +196,21 @@ def _counts(process: Process, seen: Seen, is_async: bool) -> bool:
     thread = seen.last
     if not thread.frames:
         return False
-    if _frames.is_event_loop(thread):
+    is_async = is_async or any(_frames.is_event_loop(t) for t in process.last.threads)
+    if _frames.is_event_loop(thread) or (is_async and _is_loop(thread)):
         # One look at which it rests proves that its steps end.
         return not any(_frames.is_resting(look) for look in seen.looks)
     if thread.tid == process.pid or thread.name == "MainThread":
         return _is_inside(thread)
     if _frames.is_started_by_python(thread):
-        is_async = is_async or any(_frames.is_event_loop(t) for t in process.last.threads)
         return is_async and _frames.is_pool_work(thread)
     return user_frame(thread.frames) is not None
+
+
+def _is_loop(thread: Thread) -> bool:
+    """Whether coroutines run in it: Ray's thread for them, or one of Ray Serve's."""
+    own = _frames.is_started_by_python(thread) and _frames.is_own_loop(thread)
+    return own or _frames.is_event_loop(thread)
 
 
 def _is_inside(main: Thread) -> bool:
@@ -228,7 +234,7 @@ def _verdict(process: Process, seen: Seen, known: Mapping[int, Doing]) -> Verdic
 
 def _kind(seen: Seen, told: Specifics) -> tuple[Kind, str]:
     thread = seen.last
-    if _frames.is_event_loop(thread) and told.kind != "debugger":
+    if _is_loop(thread) and told.kind != "debugger":
         return "async-blocked", f"blocks its event loop: {told.words}"
     if _frames.is_starting(thread):
         return "worker-start", f"starts, and {told.words}"
