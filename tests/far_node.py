@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 import psutil
-from real_ray import RealRay, free_port
+from real_ray import NotStartedError, RealRay, free_port
 
 MULTI_NODE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1"}
 """Ray keeps a cluster on loopback to one node; drivers need this, too."""
@@ -33,6 +33,14 @@ def may_be_had() -> bool:
 
 def join(ray: RealRay) -> subprocess.Popen[bytes]:
     """Start such a node; returns when it is up."""
+    try:
+        return _join(ray)
+    except NotStartedError:  # a port taken, a busy machine
+        ray.nodes.pop().kill()
+        return _join(ray)
+
+
+def _join(ray: RealRay) -> subprocess.Popen[bytes]:
     number = len(ray.nodes)
     command = [
         *("unshare", "-p", "-m", "-f", "--mount-proc", "--kill-child", "bash", "-c", _INIT),

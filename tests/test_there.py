@@ -20,10 +20,14 @@ import far_node
 from real_ray import RealRay, free_port, real_ray
 
 from raydoctor import cli
+from raydoctor.act import sweep_nodes
+from raydoctor.act.sweep import Node, Place, View
 from raydoctor.collect import fan_out, live, there
 from raydoctor.collect.cluster import Cluster
 from raydoctor.collect.programs import there as on_node
 from raydoctor.errors import RaydoctorError
+from raydoctor.render import zombies as render
+from raydoctor.render.page import plain
 
 PROGRAM = """
 import os, ray, signal, subprocess, time
@@ -36,7 +40,7 @@ def leaver():
     os.kill(os.getpid(), signal.SIGKILL)
 @ray.remote(**few)
 def waiter():
-    subprocess.Popen(["sleep", "7300003"], start_new_session=True)
+    subprocess.run(["sh", "-c", "setsid sleep 7300003 &"])
     time.sleep(1000)
 @ray.remote
 def hold():
@@ -240,3 +244,83 @@ def test_a_child_takes_nothing_of_the_job_that_this_may_run_in(
     child = fan_out._environment()
     assert not names & set(child)
     assert child["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] == "0"
+
+
+def row(number: int, ip: str, state: str = "ALIVE", why: str | None = None) -> dict[str, Any]:
+    return {
+        "node_id": f"{number}" * 56,
+        "node_ip": ip,
+        "node_name": f"host-{number}",
+        "state": state,
+        "state_message": why,
+    }
+
+
+ROWS = [
+    row(1, "10.0.0.1"),
+    row(2, "10.0.0.2"),
+    row(3, "10.0.0.2", "DEAD", "Unexpected termination: health check failed"),
+    row(4, "10.0.0.4", "DEAD", "Unexpected termination: health check failed"),
+    row(5, "10.0.0.5", "DEAD", "Expected termination: received SIGTERM"),
+]
+
+
+@pytest.mark.parametrize(
+    ("named", "here", "there_", "gone"),
+    [
+        ((), "1", "2", "4"),
+        (("10.0.0.2",), "", "2", ""),
+        (("222222", "host-2"), "", "2", ""),
+        (("10.0.0.1", "555555"), "1", "", "5"),
+    ],
+)
+def test_which_nodes_are_meant(
+    named: tuple[str, ...], here: str, there_: str, gone: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweep_nodes, "_nodes", lambda cluster: ROWS)
+    monkeypatch.setattr(sweep_nodes, "_here", lambda cluster: ["1" * 56])
+    choice = sweep_nodes.choose(Cluster(gcs_address="10.0.0.1:6379"), named)
+    assert (choice.here.id[:1] if choice.here else "") == here
+    assert [node.id[0] for node in choice.there] == list(there_)
+    assert [place.node.id[0] for place in choice.gone] == list(gone)
+    for stranger in ("10.0.0.9", "22222"):
+        with pytest.raises(RaydoctorError, match=f"no node is called {stranger}") as error:
+            sweep_nodes.choose(Cluster(), [stranger])
+        assert "222222222222 (10.0.0.2)" in error.value.hint
+
+
+def test_a_cluster_that_does_not_tell_its_nodes() -> None:
+    with pytest.raises(RaydoctorError, match="no cluster is known"):
+        sweep_nodes.choose(Cluster(), ())
+    nobody = Cluster(gcs_address=f"127.0.0.1:{free_port()}")
+    with pytest.raises(RaydoctorError, match="does not tell its nodes"):
+        sweep_nodes.choose(nobody, ())
+
+
+def test_a_machine_that_did_not_answer_is_shown_as_such() -> None:
+    nothing = View([], {}, [], {})
+    places = [
+        Place(Node("1" * 56, "10.0.0.1"), nothing, is_here=True),
+        Place(Node("2" * 56, "10.0.0.2"), None, same_as="here"),
+        Place(Node("3" * 56, "10.0.0.3"), None, "raydoctor there is 0.0.9", "Install it there."),
+    ]
+    page = plain(render.render(places, 100))
+    assert page.splitlines() == [
+        "node 111111111111 (10.0.0.1)",
+        "  nothing is left over",
+        "",
+        "node 222222222222 (10.0.0.2)",
+        "  its machine is this one",
+        "",
+        "node 333333333333 (10.0.0.3)",
+        "  not told: raydoctor there is 0.0.9",
+        "  Install it there.",
+        "",
+        "Nothing is left over on 1 machine; 1 node did not tell.",
+    ]
+    rows = json.loads(render.to_json(places))["nodes"]
+    assert [(r["problem"], r["same_as"]) for r in rows] == [
+        ("", ""),
+        ("", "here"),
+        ("raydoctor there is 0.0.9", ""),
+    ]

@@ -28,6 +28,10 @@ _LOOK_S = 60.0
 _ACT_S = 60.0
 """The same to end things, beside the grace."""
 _TIMEOUT = 5.0
+_DEAD = "it is dead, so that nobody there can be asked"
+_ON_ITS_OWN = "Where its machine still runs: raydoctor zombies on it."
+_UNEXPECTED = "Unexpected termination"
+"""Why a node is dead, as the GCS has it (Ray 2.9 to 2.60); not of those that an autoscaler has ended."""
 _SHORTEST = 6
 """Digits of an id, at least."""
 
@@ -38,7 +42,7 @@ class Choice(NamedTuple):
     here: Node | None
     there: Sequence[Node]
     gone: Sequence[Place]
-    """Nodes that are dead."""
+    """Nodes that are dead: of all, those that nobody had meant to end, and whose machine no other has."""
 
 
 def choose(cluster: Cluster, named: Collection[str]) -> Choice:
@@ -49,17 +53,23 @@ def choose(cluster: Cluster, named: Collection[str]) -> Choice:
     rows = _nodes(cluster)
     meant = list({row["node_id"]: row for name in named for row in _called(name, rows)}.values())
     local = set(_here(cluster))
+    alive = {row["node_id"]: row["node_ip"] for row in rows if row["state"] == "ALIVE"}
     here, there, gone = [], [], []
     for row in meant or rows:
         node = Node(str(row["node_id"]), str(row["node_ip"]))
         if node.id in local:
             here.append(node)
-        elif row["state"] == "ALIVE":
+        elif node.id in alive:
             there.append(node)
-        elif meant:
-            gone.append(Place(node, None, "it is dead, so that nobody there can be asked"))
+        elif meant or _is_missed(row, alive.values()):
+            gone.append(Place(node, None, _DEAD, _ON_ITS_OWN))
     own = here[0] if here else None
     return Choice(own or (None if named else Node()), there, gone)
+
+
+def _is_missed(row: Mapping[str, Any], living: Collection[str]) -> bool:
+    """Whether a dead node's machine may still run, with what its raylet has left, and nobody looks at it."""
+    return str(row["state_message"]).startswith(_UNEXPECTED) and row["node_ip"] not in living
 
 
 def _nodes(cluster: Cluster) -> list[dict[str, Any]]:
