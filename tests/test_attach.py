@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -51,6 +51,13 @@ def audit(tmp_path: Path) -> Audit:
 
 def entered(pid: int, audit: Audit, grace: float = PATIENCE) -> attach.Attached:
     return attach.attach(Wanted(pid), grace=grace, audit=audit)
+
+
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def is_as_it_was(pid: int) -> bool:
@@ -125,14 +132,19 @@ print(total)
 
 
 def test_rounds_leave_no_more_than_the_first(audit: Audit) -> None:
-    with program(
-        "print('ready', flush=True)\nwhile input() != 'end': print('here', flush=True)"
-    ) as it:
+    text = "import gc; print('ready', flush=True)\nwhile input(): gc.collect(); print('here', flush=True)"
+    with program(text) as it:
         made = entered(it.pid, audit)
         process = psutil.Process(it.pid)
 
-        def held() -> tuple[int, int, int]:
-            return process.num_threads(), process.num_fds(), len(process.net_connections())
+        def held() -> tuple[int, int]:
+            # Sockets of ended sessions are closed by the garbage collector, whenever that runs.
+            assert it.stdin
+            assert it.stdout
+            it.stdin.write("collect\n")
+            it.stdin.flush()
+            assert it.stdout.readline() == "here\n"
+            return process.num_threads(), process.num_fds()
 
         def round_trip() -> None:
             again = entered(it.pid, audit)
@@ -141,17 +153,15 @@ def test_rounds_leave_no_more_than_the_first(audit: Audit) -> None:
                 pass
 
         round_trip()
-        deadline, before = time.monotonic() + PATIENCE, held()
+        before = held()
         for _ in range(20):
             round_trip()
-        while held() != before and time.monotonic() < deadline:
-            time.sleep(0.05)  # debugpy ends a session's threads one by one
-        assert held() == before
-        assert it.stdin
-        assert it.stdout
-        it.stdin.write("still?\n")
-        it.stdin.flush()
-        assert it.stdout.readline() == "here\n"
+
+        def is_as_after_the_first() -> bool:
+            after = held()  # of the last session, debugpy keeps a socket or two
+            return after[0] <= before[0] and after[1] <= before[1] + 2
+
+        until(is_as_after_the_first)
 
 
 # ------------------------------------------------------------------ an attempt that fails, or is cut off
@@ -180,13 +190,12 @@ def test_killing_whoever_injects_harms_nobody(waits: str, monkeypatch: pytest.Mo
     text = f"import sys, time; print('ready', flush=True)\nwhile True:\n  {waits}\n  open(sys.argv[0], 'w')"
     with program(text.replace("sys.argv[0]", "'/dev/null'")) as process:
         start = arm.path_of("x", process.pid, "").rpartition("-")[2]
-        for _ in range(15):
+        for _ in range(12):
             _inject.inject(process.pid, start, "x = 1", now=True, holds_gil=False)
             assert process.poll() is None
-        used = psutil.Process(process.pid).cpu_times().user
-        time.sleep(0.3)
         assert status(process.pid)["TracerPid"] == "0"
-        assert psutil.Process(process.pid).cpu_times().user > used
+        used = psutil.Process(process.pid).cpu_times()
+        until(lambda: psutil.Process(process.pid).cpu_times() != used)
 
 
 def test_a_native_call_that_keeps_the_gil_is_not_touched(audit: Audit) -> None:
@@ -206,7 +215,7 @@ def test_a_native_call_that_keeps_the_gil_is_not_touched(audit: Audit) -> None:
 def test_what_did_not_come_in_time_never_comes(audit: Audit) -> None:
     """A native loop that never looks for signals ends after we gave up: what is queued does nothing."""
     with program(
-        "print('ready', flush=True); sum(range(150_000_000)); print('done', flush=True); input()"
+        "print('ready', flush=True); sum(range(40_000_000)); print('done', flush=True); input()"
     ) as it:
         with pytest.raises(NotAttachedError) as caught:
             entered(it.pid, audit, grace=0.3)
@@ -244,6 +253,7 @@ def test_an_interrupted_attempt_is_taken_back(audit: Audit) -> None:
 def test_a_process_that_is_stopped_stays_so(audit: Audit) -> None:
     with program("print('ready', flush=True); input()") as process:
         os.kill(process.pid, signal.SIGSTOP)
+        until(lambda: status(process.pid)["State"].startswith("T"))
         with pytest.raises(NotAttachedError) as caught:
             entered(process.pid, audit)
         assert caught.value.why == "stopped"

@@ -143,21 +143,21 @@ def _handle() -> bool:
     return True
 
 
-def _take(path: str) -> None:
+def _take(path: str) -> bool:
     """Take that request, if it is there; whoever made it takes it back by deleting it."""
     try:
         os.rename(path, path + ".taken")
     except OSError:
-        return
+        return False
     # Not Thread.start(): this thread may hold the lock that it needs.
     _thread.start_new_thread(_in_a_thread_of_its_own, (path,))
+    return True
 
 
 def attached(path: str) -> None:
     """What `raydoctor attach` has a process execute: nothing if the request is gone by now."""
-    if os.path.exists(path):
+    if _take(path):
         _handle()
-        _take(path)
 
 
 # ------------------------------------------------------------------ in a thread

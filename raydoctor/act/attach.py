@@ -218,12 +218,15 @@ class _Entry:
     audit: Audit
     pulses: bool = False
     """Whether its main thread holds the GIL: a signal has it let the import go on (`arm.wake`)."""
+    keeps_gil: bool = False
+    """Whether it does so in native code."""
 
     def by_signal(self) -> str:
         """The way of an armed process."""
         self.tell("asking the process, which is armed")
         look = _gil.look(self.identity.pid)
         self.pulses = look.main_holds_gil or look.is_unknown
+        self.keeps_gil = look.main_holds_gil and look.stays
         wake(self.identity.pid)
         self._write("signal", signal.Signals(arm.SIGNAL).name)
         return "armed"
@@ -242,7 +245,7 @@ class _Entry:
         if made.did == "queued" and not self._is_taken(_NEXT_STEP):
             # Nothing but the end of a native call brings it to a next step.
             look = _gil.look(pid)
-            self.pulses = look.main_holds_gil
+            self.pulses = self.keeps_gil = look.main_holds_gil
             self._inject(now=True, look=look)
         elif not made.did:
             raise NotAttachedError(
@@ -261,33 +264,28 @@ class _Entry:
             told = self.meeting.answered(min(_PULSE, deadline - time.monotonic()))
             if status(self.identity.pid).get("State", "Z")[0] in "ZX":
                 raise NotAttachedError("gone", f"pid {self.identity.pid} has ended meanwhile")
-        if "port" in told:
-            found = Listening(
-                str(told["host"]), int(told["port"]), method, handles(self.identity.pid)
-            )
-            return Attached(self.identity.pid, found.host, found.port, method, _notes(found))
-        raise self._failure(str(told.get("problem", "")))
+        if "port" not in told:
+            raise self._failure(str(told.get("problem", "")))
+        pid = self.identity.pid
+        found = Listening(str(told["host"]), int(told["port"]), method, handles(pid))
+        return Attached(
+            *(pid, found.host, found.port, method, _notes(found)),
+            wants_waking=self.keeps_gil or _wants_waking(pid),
+        )
 
     def _failure(self, problem: str) -> NotAttachedError:
-        was_not_taken = self.meeting.withdraw()
-        left = self._left()
+        pid, was_not_taken = self.identity.pid, self.meeting.withdraw()
         if problem:
-            return NotAttachedError(
-                "debugpy",
-                f"debugpy does not start in pid {self.identity.pid}: {problem}.{left}",
-                _DEBUGPY,
-            )
+            why = f"debugpy does not start in pid {pid}: {problem}{self._left()}"
+            return NotAttachedError("debugpy", why, _DEBUGPY)
         if was_not_taken:
-            says = _gil.look(self.identity.pid).says or "its main thread runs no Python code"
-            return NotAttachedError(
-                "gil",
-                f"pid {self.identity.pid} did not come to it within {self.grace:g} s: {says}",
-                _STACK,
-            )
+            says = _gil.look(pid).says or "its main thread runs no Python code"
+            why = f"pid {pid} did not come to it within {self.grace:g} s: {says}"
+            return NotAttachedError("gil", why, _STACK)
         return NotAttachedError(
             "late",
-            f"debugpy is still on its way in pid {self.identity.pid} after {self.grace:g} s",
-            "Attach again in a moment: it finds what was begun. Or give it more --grace.",
+            f"debugpy is still on its way in pid {pid} after {self.grace:g} s",
+            "Attach again in a moment: it finds what was begun.",
         )
 
     def _left(self) -> str:
