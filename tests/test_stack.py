@@ -142,7 +142,8 @@ def wanted(ray: RealRay, *names: str) -> list[Wanted]:
 
 
 def awaited(ray: RealRay) -> str:
-    return (ray.folder / "driver-0.txt").read_text().split()[0]
+    said = (ray.folder / "driver-0.txt").read_text().split()
+    return next(word for word in said if len(word) == 56)
 
 
 def rows(found: list[Piece | Gap], name: str) -> list[dict[str, Any]]:
@@ -309,12 +310,6 @@ def test_a_collection_looks_at_what_has_run_for_long(ray: RealRay) -> None:
 
 
 @pytest.mark.ray
-def test_a_collection_does_nothing_where_no_task_is_old(ray: RealRay) -> None:
-    wishes = live.Wishes(ray.address, 20, all_nodes=False, samples=Sampling(min_age_s=3600))
-    assert "live/live-samples.json" not in live.collect(wishes).collection.pieces
-
-
-@pytest.mark.ray
 @pytest.mark.skipif(not far_node.may_be_had(), reason="needs namespaces")
 def test_another_node_looks_at_its_own(ray: RealRay) -> None:
     cluster, _ = live.find(ray.address)
@@ -368,13 +363,12 @@ def test_stack_of_a_task_with_its_locals(ray: RealRay) -> None:
 @pytest.mark.ray
 def test_stack_as_json(ray: RealRay) -> None:
     (process,) = ray.processes("ray::Actor.wait")
-    told = [json.loads(stack(ray, name, "--json").stdout) for name in ("one", str(process.pid))]
-    for each in told:
-        assert each["schema"] == "raydoctor/stack/1"
-        (row,) = each["processes"]
-        assert (row["pid"], row["kind"]) == (process.pid, "worker")
-        assert row["actor"]["class"] == "Actor"
-        assert [task["name"] for task in row["tasks"]] == ["Actor.wait"]
+    told = json.loads(stack(ray, "one", "--json").stdout)
+    assert told["schema"] == "raydoctor/stack/1"
+    (row,) = told["processes"]
+    assert (row["pid"], row["kind"]) == (process.pid, "worker")
+    assert row["actor"]["class"] == "Actor"
+    assert [task["name"] for task in row["tasks"]] == ["Actor.wait"]
 
 
 @pytest.mark.ray
