@@ -6,6 +6,7 @@ calls this directly, or has it called there (`collect/there.py`).
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable
@@ -17,11 +18,16 @@ from raydoctor.act.attach import Attached, Wanted, attach, listening, wake
 from raydoctor.act.audit import Audit
 from raydoctor.act.debug import Place, Wishes
 from raydoctor.collect import proc, stacks
+from raydoctor.collect.stacks import Manner
+from raydoctor.collect.table import Piece
 from raydoctor.errors import RaydoctorError
+from raydoctor.model import Event, Source
+from raydoctor.waits.kind import kind_of
+from raydoctor.waits.values import Process, Sample, thread
 
 Row = dict[str, Any]
 Tell = Callable[[str], None]
-_LOOK_S = 3.0
+_LOOKS = Manner(looks=2, every=0.2, timeout=3.0)
 
 
 def respond(asked: Row) -> Row:
@@ -39,7 +45,7 @@ def run(asked: Row, tell: Tell = lambda doing: None) -> Row:
         wanted = _wanted(asked)
     except RaydoctorError as error:
         return _failed(error)
-    told: Row = {"folder": _folder(wanted.pid), "doing": _doing(wanted)}
+    told: Row = {"folder": _folder(wanted.pid), "doing": _seen_from_outside(wanted)}
     began = time.monotonic()
     tell("attaching")
     try:
@@ -107,11 +113,43 @@ def _failed(error: RaydoctorError) -> Row:
     return {"failed": error.message, "hint": error.hint}
 
 
-def _doing(wanted: Wanted) -> list[Row]:
-    """The threads of the process as they are now; none where they cannot be seen."""
-    subject = stacks.Wanted(wanted.pid, wanted.started_at)
-    rows = stacks.rows([subject], variables=False, native=False, timeout=_LOOK_S)
-    return list(rows[0]["threads"]) if rows else []
+def _seen_from_outside(wanted: Wanted) -> Row:
+    try:
+        return _doing(wanted)
+    except Exception as error:  # what it shows is welcome, and nothing depends on it
+        return {"problem": f"{type(error).__name__}: {error}"}
+
+
+def _doing(wanted: Wanted) -> Row:
+    """What the process does now: its threads, and in what it hangs; nothing where that cannot be seen."""
+    tables: dict[str, list[Row]] = {}
+    for item in stacks.samples([stacks.Wanted(wanted.pid, wanted.started_at)], _LOOKS):
+        if isinstance(item, Piece):
+            told = json.loads(item.data)
+            tables[told["table"]] = told["rows"]
+    rows = tables.get("samples")
+    if not rows:
+        return {}
+    verdict = kind_of(_process(wanted, rows, next(iter(tables.get("clues", ())), {})))
+    if verdict is None:
+        return {"threads": rows[-1]["threads"]}
+    return {"kind": verdict.kind, "words": verdict.told, "threads": rows[-1]["threads"]}
+
+
+def _process(wanted: Wanted, rows: list[Row], clues: Row) -> Process:
+    row_of = Event("live.samples", Source("", ""), 0, 0, "")  # of no capture
+    samples = tuple(
+        Sample(
+            row["at"],
+            row["cpu_seconds"],
+            tuple(map(thread, row["threads"])),
+            row["how"],
+            row["problem"],
+            row_of,
+        )
+        for row in rows
+    )
+    return Process(wanted.pid, wanted.node, wanted.worker_id, rows[-1]["title"], samples, clues, ())
 
 
 def _folder(pid: int) -> str:

@@ -82,7 +82,7 @@ def _row(each: Found) -> tuple[str, ...]:
 def render(made: Made, width: int = MAX_WIDTH, inside: bool = False) -> Page:
     """What was done, and where to go on; `inside`: what was seen inside is what was asked for."""
     page = _head(made.found)
-    page += _doing(made.told.get("doing") or [], made.found.name.rpartition(".")[2])
+    page += _doing(made.told.get("doing") or {}, made.found.name.rpartition(".")[2], width)
     if "failed" in made.told and not made.launch:
         return [*page, *_refused(made, width)]
     page += _attached(made, width)
@@ -107,16 +107,18 @@ def _head(found: Found) -> Page:
     ]
 
 
-def _doing(threads: list[Row], function: str) -> Page:
+def _doing(doing: Row, function: str, width: int) -> Page:
     """Where the thread is that runs the user's code; of several, the one with this function."""
-    users = [t for t in threads if any(map(_is_user, t["frames"]))]
+    if doing.get("words"):
+        return paragraph(f"now {doing['words']}", width, indent=2)
+    users = [t for t in doing.get("threads", ()) if any(map(_is_user, t["frames"]))]
     if not users:
         return []
     thread = next((t for t in users if any(_runs(f, function) for f in t["frames"])), users[0])
     own = next(f for f in thread["frames"] if _is_user(f))
     top = thread["frames"][0]
     what = f"now in {_place(own)}" + ("" if top is own else f", {_place(top)}")
-    return [line((what, ""), indent=2)]
+    return paragraph(what, width, indent=2)
 
 
 def _runs(frame: Row, function: str) -> bool:
@@ -138,7 +140,7 @@ def _refused(made: Made, width: int) -> Page:
     page = paragraph(f"Not done: {made.told['failed']}", width, style="error")
     if made.told.get("hint"):
         page += paragraph(made.told["hint"], width, indent=2)
-    threads = made.told.get("doing") or []
+    threads = (made.told.get("doing") or {}).get("threads")
     if threads and not made.launch:
         page.append(line("What py-spy shows of it:"))
         page += _stacks([t for t in threads if t["frames"]], width)
@@ -297,7 +299,7 @@ def to_json(made: Made) -> str:
         notes=[*attached.get("notes", ()), *seen.get("notes", ())],
         launch=made.launch or None,
         tunnel=made.tunnel or None,
-        doing=told.get("doing") or [],
+        doing=told.get("doing") or None,
         stacks=seen.get("stacks") or [],
         variables=seen.get("variables") or None,
         evaluated=seen.get("evaluated") or None,
