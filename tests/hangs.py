@@ -2,15 +2,33 @@
 
 `ray.run(PROGRAM, *names)` starts those named (all, without names); `wait_until_hung(ray)` returns when they
 hang, with the pid of each and what a good verdict mentions. The tasks are in `hanging_program.py`.
+
+`python tests/hangs.py FILE.json.gz` records the tables `samples` and `clues` of all of them, scrubbed, for
+tests without Ray (`recorded`).
 """
 
 from __future__ import annotations
 
+import gzip
 import json
+import sys
+import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from real_ray import RealRay
+sys.path.insert(0, str(Path(__file__).parent))
+
+from real_ray import RealRay, real_ray
+
+from raydoctor.capture.open import open_capture
+from raydoctor.case import Case
+from raydoctor.collect import stacks
+from raydoctor.collect.stacks import Manner, Wanted
+from raydoctor.collect.table import Piece
+from raydoctor.read import build
+from raydoctor.signals import FACTS
+from raydoctor.waits import values
 
 PROGRAM = f"import runpy; runpy.run_path({str(Path(__file__).with_name('hanging_program.py'))!r}, run_name='__main__')"
 """The driver's text."""
@@ -81,3 +99,56 @@ def wait_until_hung(
 def _told(path: Path) -> Told:
     row = json.loads(path.read_text())
     return Told(row["pid"], tuple(row["says"]))
+
+
+# -- looks at them
+
+
+def look(told: Iterable[Told], manner: Manner) -> dict[str, str]:
+    """The tables of these processes, by the name of their file."""
+    wanted = [Wanted(each.pid) for each in told]
+    pieces = (p for p in stacks.samples(wanted, manner) if isinstance(p, Piece))
+    return {Path(piece.path).name: piece.data.decode() for piece in pieces}
+
+
+def case_of(tables: dict[str, str]) -> Case:
+    """A case with nothing but these tables."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "live").mkdir()
+        Path(folder, "logs").mkdir()
+        Path(folder, "logs/gcs_server.out").touch()
+        for name, text in tables.items():
+            Path(folder, "live", name).write_text(text)
+        with open_capture(folder) as capture:
+            return build.read(capture, FACTS).case
+
+
+class Recording(NamedTuple):
+    """What was recorded of a cluster."""
+
+    told: dict[str, Told]
+    processes: dict[int, values.Process]
+
+
+def recorded(path: Path) -> Recording:
+    """A file that this program wrote."""
+    with gzip.open(path, "rt") as stream:
+        kept = json.load(stream)
+    told = {name: Told(pid, tuple(says)) for name, (pid, says) in kept["told"].items()}
+    return Recording(told, {p.pid: p for p in values.processes(case_of(kept["tables"]))})
+
+
+def _record(path: Path, names: list[str]) -> None:
+    with real_ray() as ray:
+        ray.start()
+        ray.run(PROGRAM, *names)
+        told = wait_until_hung(ray, seconds=300)
+        tables = look(told.values(), Manner(native=True))
+        text = json.dumps({"told": told, "tables": tables})
+        for private, public in ((str(ray.folder), "/tmp/rt-0"), (sys.prefix, "/home/user/venv")):
+            text = text.replace(private, public)
+    path.write_bytes(gzip.compress(text.encode(), mtime=0))
+
+
+if __name__ == "__main__":
+    _record(Path(sys.argv[1]), sys.argv[2:])

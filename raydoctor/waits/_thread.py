@@ -112,8 +112,7 @@ def _runs(seen: Seen) -> bool:
     if seen.share is not None and seen.share >= _BUSY:
         return True
     if _calls.waits(_frames.inner(seen.last)) is not None:  # it may just be waking up
-        uses = all(t.active for t in seen.looks) if seen.share is None else seen.share > _LITTLE
-        return uses and all(running)
+        return all(running) and (seen.share or 0.0) > _LITTLE
     return 2 * sum(running) > len(running)
 
 
