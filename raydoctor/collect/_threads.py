@@ -54,6 +54,18 @@ def tids(pid: int) -> list[int]:
     return []
 
 
+def outer_tids(pid: int) -> dict[int, int]:
+    """The thread's id in its own pid namespace -> that in ours; empty where these are the same."""
+    if not proc.LINUX or proc.same_pids(pid):
+        return {}
+    found = {}
+    for tid in tids(pid):
+        own = _fields(_read(f"/proc/{pid}/task/{tid}/status")).get("NSpid", "").split()
+        if own:
+            found[int(own[-1])] = tid
+    return found
+
+
 def tracer(pid: int) -> int:
     """Who traces the process (a debugger); 0 where nobody does, or that may not be read."""
     told = _fields(_read(f"/proc/{pid}/status")).get("TracerPid", "0")

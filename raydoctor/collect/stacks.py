@@ -159,18 +159,17 @@ class _Subject:
         self, manner: Manner, is_last: bool, *, variables: bool = False, native: bool = False
     ) -> None:
         """One look more, if it still runs."""
-        before = _identify(self.wanted)
+        own = self.wanted
+        before = _identify(own)
         if before is None:
             return
         threads = self._kernel_threads()
         at = time.time()
         native = native or (manner.native and is_last and self._leaves_open())
         seen, how, problem = self._see(before.state, native, variables, manner.timeout)
-        after = _identify(self.wanted)
-        if after is None:
+        if _identify(own) is None:
             return
-        self.last = seen
-        own = self.wanted
+        self.last = seen = _outside(own.pid, seen, threads)
         self.rows.append(
             {
                 "node_id": own.node_id,
@@ -244,7 +243,7 @@ class _Subject:
         seen = _pyspy.look(
             self.wanted.pid, variables=True, stopping=stopping, timeout=manner.timeout
         )
-        return seen if seen.threads else self.last
+        return _outside(self.wanted.pid, seen, self.kernel) if seen.threads else self.last
 
 
 def _unhidden(now: KernelThread, before: KernelThread | None) -> KernelThread:
@@ -253,6 +252,22 @@ def _unhidden(now: KernelThread, before: KernelThread | None) -> KernelThread:
     if hidden and before is not None and before.wchan == now.wchan:
         return now._replace(syscall=before.syscall, arguments=before.arguments)
     return now
+
+
+def _outside(pid: int, seen: Look, kernel: dict[int, KernelThread]) -> Look:
+    """A look into a container with the ids that its threads have here.
+
+    py-spy tells those that they have there, and takes all of them to be running (0.4.3).
+    """
+    tids = _threads.outer_tids(pid)
+    if not tids:
+        return seen
+    threads = []
+    for thread in seen.threads:
+        tid = tids.get(int(thread.get("os_thread_id") or 0), 0)
+        runs = kernel[tid].state == "R" if tid in kernel else False
+        threads.append({**thread, "os_thread_id": tid, "active": runs})
+    return seen._replace(threads=tuple(threads))
 
 
 # ------------------------------------------------------------------ rows

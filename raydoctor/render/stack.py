@@ -86,16 +86,28 @@ def _block(group: Sequence[Stack], at: float, style: Style) -> Page:
     page += _facts(group, at, style.width)
     if first.row["problem"]:
         page += paragraph(first.row["problem"], style.width, indent=2, style="warning")
-    folded = 0
-    for thread in first.row["threads"]:
-        if style.whole or _is_shown(thread):
-            page += _thread(thread, style)
-        else:
-            folded += 1
-    if folded and first.row["how"] != "proc":
-        told = f"and {_text.plural(folded, 'thread')} of Ray's and Python's own"
+    threads = first.row["threads"]
+    shown = threads if style.whole else _shown(first)
+    if not shown and first.tasks and threads:
+        told = "its event loop waits: what its coroutines await has no stack"
         page.append(line((told, "dim"), indent=2))
+    for each in shown:
+        page += _thread(each, style)
+    if len(threads) > len(shown) and first.row["how"] != "proc":
+        rest = _text.plural(len(threads) - len(shown), "thread")
+        page.append(line((f"and {rest} of Ray's and Python's own", "dim"), indent=2))
     return page
+
+
+def _shown(stack: Stack) -> list[Row]:
+    """The threads with code of the user's; of one that runs a task and has none, the main thread.
+
+    The main thread of an actor with an event loop tells nothing, and so does the loop's while it waits.
+    """
+    threads: list[Row] = stack.row["threads"]
+    shown = [each for each in threads if _is_shown(each)]
+    has_loop = any(str(each["name"]).startswith("AsyncIO Thread") for each in threads)
+    return shown or ([] if has_loop or not stack.tasks else threads[:1])
 
 
 def _title(stack: Stack) -> str:
