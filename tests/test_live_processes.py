@@ -302,6 +302,17 @@ def test_a_worker_that_may_not_be_read_may_have_started_it() -> None:
     assert whom(known) == ""
 
 
+def test_what_a_worker_of_no_job_started_is_not_one_s_that_was_started_for_a_job() -> None:
+    known = machine()
+    known.variables[ORPHAN] = {**INHERITED, "RAY_JOB_ID": "ffffffff"}
+    assert whom(known) == "worker"
+    known.variables[WORKER] = {**INHERITED, "RAY_JOB_ID": "ffffffff"}
+    assert whom(known) == "", "that one was started before any job, too"
+    known.variables[WORKER] = INHERITED
+    known.variables[ORPHAN] = {"RAY_RAYLET_PID": str(RAYLET)}
+    assert whom(known) == "", "somebody has taken the job out of its environment"
+
+
 def test_the_raylet_s_pid_belongs_to_a_younger_raylet() -> None:
     assert whom(machine(raylet_begun=25.0)) == "raylet"
 

@@ -346,8 +346,10 @@ def _may_have_started(machine: Machine, pid: int, orphan: Process) -> bool:
         return True  # who cannot be read may have been it
     if inherited.get("RAY_RAYLET_PID") != told.get("RAY_RAYLET_PID"):
         return False
-    job = inherited.get("RAY_JOB_ID", _NO_JOB)
-    return job == _NO_JOB or _job(machine, pid) in (_NO_JOB, job)
+    job = inherited.get("RAY_JOB_ID", "")
+    if job == _NO_JOB:  # of a worker that was started before any job asked for one
+        return told.get("RAY_JOB_ID", _NO_JOB) == _NO_JOB
+    return not job or _job(machine, pid) in (_NO_JOB, job)
 
 
 def _job(machine: Machine, pid: int) -> str:
