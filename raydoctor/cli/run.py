@@ -29,7 +29,8 @@ The driver's output is shown as it comes, and kept. When it fails, is interrupte
 or runs out of time, its cluster is looked at on the spot (before it is ended, if
 it still runs), and the diagnosis goes to standard error. Nothing that the driver
 started outlives it: no subprocess, no daemon, no cluster of its own. A cluster
-that it only joined is left alone.
+that it only joined is left alone, but for what its tasks there started on this
+machine and what outlived their workers.
 
 \b
 Examples:
