@@ -14,12 +14,8 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from real_ray import RealRay, real_ray
-
 from raydoctor.act import arm
-from raydoctor.act._obstacles import handles, is_armed
+from raydoctor.act._obstacles import is_armed
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux only")
 ROOT = Path(__file__).parent.parent
@@ -132,54 +128,10 @@ def test_its_files_are_this_users_alone_and_go_with_it() -> None:
 
 def test_arming_loads_nothing_that_a_worker_has_not() -> None:
     text = (
-        "import sys, json, threading, signal; before = set(sys.modules)\n"
-        "from raydoctor.act.arm import arm; arm(); print(sorted(set(sys.modules) - before))"
+        "import sys, contextlib, json, signal, threading, typing, warnings; before = set(sys.modules)\n"
+        "from raydoctor.act.arm import arm; arm(); print(*sorted(set(sys.modules) - before))"
     )
     told = subprocess.run(
         [sys.executable, "-c", text], stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT
     ).stdout
-    loaded = {name.strip(" '\n[]") for name in told.split(",")}
-    assert loaded <= {"raydoctor", "raydoctor.act", "raydoctor.act.arm", "typing", "contextlib"}
-
-
-# ------------------------------------------------------------------ Ray
-
-DRIVER = """
-import os, sys, time
-import ray
-from raydoctor.act.arm import arm
-
-hook = arm if sys.argv[1] == "function" else "raydoctor.act.arm.arm"
-ray.init(log_to_driver=False, runtime_env={"worker_process_setup_hook": hook})
-
-@ray.remote(num_cpus=0.1, max_retries=0)
-def pauses():
-    open(sys.argv[2], "w").write(str(os.getpid()))
-    time.sleep(1000)
-
-ray.get(pauses.remote())
-"""
-
-
-@pytest.fixture(scope="module")
-def ray() -> Iterator[RealRay]:
-    with real_ray() as cluster:
-        cluster.start(dashboard=False)
-        yield cluster
-
-
-@pytest.mark.ray
-@only_root
-@pytest.mark.parametrize("way", ["function", "name"])
-def test_a_hook_arms_every_worker_of_a_job(ray: RealRay, way: str) -> None:
-    marked = ray.folder / f"pid-{way}"
-    program = DRIVER.replace("sys.argv[2]", repr(str(marked)))
-    ray.run(program, way, env={"PYTHONPATH": str(ROOT)}, log=f"{way}.txt")
-    deadline = time.monotonic() + 2 * PATIENCE
-    while not (marked.exists() and marked.read_text()):
-        assert time.monotonic() < deadline, (ray.folder / f"{way}.txt").read_text()
-        time.sleep(0.05)
-    pid = int(marked.read_text())
-    assert handles(pid)
-    method, host, _ = attached_without_ptrace(pid)
-    assert (method, host) == ("armed", "127.0.0.1")
+    assert set(told.split()) <= {"__future__", "raydoctor", "raydoctor.act", "raydoctor.act.arm"}

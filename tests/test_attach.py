@@ -26,6 +26,7 @@ from raydoctor.act.audit import Audit
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux only")
 PATIENCE = 30.0
+ROOT = Path(__file__).parent.parent
 
 
 @contextmanager
@@ -342,3 +343,32 @@ def test_workers_actors_and_drivers_go_on_and_finish(ray: RealRay, audit: Audit)
             assert connection.request("threads", {}, PATIENCE)["threads"]
     (ray.folder / "go").touch()
     ray.wait_for("['waited', 'worked']")
+
+
+ARMED = """
+import os, sys, time
+import ray
+from raydoctor.act.arm import arm
+
+hook = arm if sys.argv[1] == "function" else "raydoctor.act.arm.arm"
+ray.init(log_to_driver=False, runtime_env={"worker_process_setup_hook": hook})
+marked = sys.argv[2]
+
+@ray.remote(num_cpus=0.1, max_retries=0)
+def pauses():
+    open(marked, "w").write(str(os.getpid()))
+    time.sleep(1000)
+
+ray.get(pauses.remote())
+"""
+
+
+@pytest.mark.ray
+def test_a_hook_arms_every_worker_of_a_job(ray: RealRay, audit: Audit) -> None:
+    ways = {way: ray.folder / f"pid-{way}" for way in ("function", "name")}
+    for way, marked in ways.items():
+        ray.run(ARMED, way, str(marked), env={"PYTHONPATH": str(ROOT)}, log=f"{way}.txt")
+    for marked in ways.values():
+        until(lambda marked=marked: marked.exists() and bool(marked.read_text()))
+        made = entered(int(marked.read_text()), audit)
+        assert (made.method, made.host) == ("armed", "127.0.0.1")

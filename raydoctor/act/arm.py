@@ -31,8 +31,10 @@ _PAUSE = 0.05
 _YIELD, _SLICE = 0.5, 0.005
 """Seconds that this thread leaves to others when it is woken: to the import at most so many, then a few."""
 
-_starting = _thread.allocate_lock()
-"""Held while debugpy is on its way."""
+_starting: _thread.LockType = vars(threading).setdefault(
+    "_raydoctor_starting", _thread.allocate_lock()
+)
+"""Held while debugpy is on its way; the process's, however often it has executed this file."""
 _previous: Any = None
 """The handler that was there before."""
 _has_failed = False
@@ -196,12 +198,16 @@ def _started(request: dict[str, Any]) -> dict[str, Any]:
     os.environ.setdefault(quiet, "1")
     try:
         debugpy = _debugpy(request["debugpy"])
-        port = request["port"] or _free_port(request["host"])
-        debugpy.listen((request["host"], port), in_process_debug_adapter=True)
+        told = getattr(debugpy, "_raydoctor", None)
+        if told is None:  # it can listen but once
+            port = request["port"] or _free_port(request["host"])
+            debugpy.listen((request["host"], port), in_process_debug_adapter=True)
+            told = {"host": request["host"], "port": port, "debugpy": debugpy.__version__}
+            debugpy._raydoctor = told
     finally:
         if not was_set:
             os.environ.pop(quiet, None)
-    return {"host": request["host"], "port": port, "debugpy": debugpy.__version__}
+    return dict(told)
 
 
 def _debugpy(folder: str) -> Any:

@@ -50,8 +50,8 @@ __all__ = [
     "waking",
 ]
 LOOPBACK = "127.0.0.1"
-GRACE = 10.0
-"""Seconds until it listens: half of one on an idle machine; debugpy is imported by a process that works."""
+GRACE = 20.0
+"""Seconds until it listens: one on an idle machine; the process, which works, has to import debugpy."""
 _PULSE = 0.25
 """Seconds between two signals to a thread in native code that looks for signals now and then (`re`)."""
 _OFTEN = 0.02
