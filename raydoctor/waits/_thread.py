@@ -7,6 +7,7 @@ native code that holds the interpreter's lock while it sleeps is the only one th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from raydoctor._pattern import pattern
@@ -20,6 +21,7 @@ _LITTLE = 0.05
 _POLLS = 1.5
 """Times a second: who wakes up more often polls. A look itself costs up to two."""
 _ASKS = 20.0
+"""Times a second: who wants the interpreter's lock asks for it every 5 ms (`sys.getswitchinterval`)."""
 
 BASE: dict[Kind, str] = {
     "python-loop": "runs Python code",
@@ -100,7 +102,7 @@ def doing(seen: Seen) -> Doing:
     runs = _runs(seen)
     kind, words = _running(seen) if runs else _standing(seen)
     call = None if runs else _kernel.call_of(last, _natives(seen), seen.is_arm)
-    moves = runs or _changes(seen) or (seen.share or 0.0) > _LITTLE
+    moves = runs or changes(seen) or (seen.share or 0.0) > _LITTLE
     return Doing(kind, words, last, _frames.user_frame(last.frames), moves, call)
 
 
@@ -116,7 +118,8 @@ def _runs(seen: Seen) -> bool:
     return 2 * sum(running) > len(running)
 
 
-def _changes(seen: Seen) -> bool:
+def changes(seen: Seen) -> bool:
+    """Whether its stack was not the same in all looks."""
     return len({_position(thread) for thread in seen.looks if thread.frames}) > 1
 
 
@@ -158,9 +161,9 @@ def _running(seen: Seen) -> tuple[Kind, str]:
     if module:
         return "python-loop", f"imports {module}"
     native = _kernel.telling(_natives(seen))
-    if not held and not _changes(seen):
+    if not held and not changes(seen):
         return "native", f"runs native code{_name(native)}"
-    if not _changes(seen) and _is_native_work(seen, native):
+    if not changes(seen) and _is_native_work(seen, native):
         name = _name(native) or f": {_frames.shape(_frames.python(seen.last)[0])}"
         return "native-gil", f"runs native code that holds the interpreter's lock{name}"
     return "python-loop", f"runs Python code{_lines(seen)}"
@@ -209,16 +212,25 @@ def _by_call(seen: Seen) -> tuple[Kind, str]:
     call = _kernel.call_of(seen.last, native, seen.is_arm)
     if any(_COLLECTIVE.match(frame.function) for frame in native):
         return "collective", BASE["collective"]
-    if _kernel.takes_gil(native) or (call == "futex" and _wants_gil(seen)):
-        return "native-gil", _waits_for_gil(seen.gil_holder)
-    if call in ("futex", None) and native and not _kernel.is_acquire(native):
-        return "native", f"waits in native code{_name(_kernel.telling(native))}"
+    if call in ("futex", None):
+        return _locked(seen, call is not None, native)
     if call == "sleep" and (often := _wakes(seen)) is not None:
         return "sleep", f"sleeps again and again, {often:.0f} times a second: it polls"
     if call == "select" and _frames.tells_classes(seen.last):
         # Before Python 3.11, `time.sleep` is a `select` of nothing; only from there on frames have classes.
         call = "poll"
-    return _BY_CALL[call] if call is not None else ("unknown", BASE["unknown"])
+    return _BY_CALL[call]
+
+
+def _locked(seen: Seen, is_futex: bool, native: Sequence[Frame]) -> tuple[Kind, str]:
+    """A lock of Python's, of native code, or the interpreter's own."""
+    if _kernel.takes_gil(native) or (is_futex and _wants_gil(seen)):
+        return "native-gil", f"waits for {_gil(seen)}"
+    if native and not _kernel.is_acquire(native):
+        return "native", f"waits in native code{_name(_kernel.telling(native))}"
+    if is_futex and seen.gil_holder is not None and not native and len(seen.looks) == 1:
+        return "unknown", f"waits for a lock, or for {_gil(seen)}"
+    return ("lock", BASE["lock"]) if is_futex else ("unknown", BASE["unknown"])
 
 
 _COLLECTIVE = pattern(r"_*(?:nccl|rccl|gloo::|c10d::|MPI_)")
@@ -229,13 +241,14 @@ def _name(function: Frame | None) -> str:
 
 
 def _wants_gil(seen: Seen) -> bool:
-    """Whether it asks for the interpreter's lock all the time, as Python does every 5 ms."""
+    """Whether it asks for the interpreter's lock, which another thread has, all the time."""
     return seen.gil_holder is not None and _woken(seen) > _ASKS
 
 
-def _waits_for_gil(holder: Thread | None) -> str:
+def _gil(seen: Seen) -> str:
+    holder = seen.gil_holder
     whom = f", which thread {holder.name or holder.tid} holds" if holder is not None else ""
-    return f"waits for the interpreter's lock{whom}"
+    return f"the interpreter's lock{whom}"
 
 
 def _wakes(seen: Seen) -> float | None:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from raydoctor.waits import _frames, _kernel
 from raydoctor.waits._specifics import Specifics, holder_of, process_name, specifics, tracer_of
-from raydoctor.waits._thread import BASE, Doing, Seen, doing
+from raydoctor.waits._thread import BASE, Doing, Seen, changes, doing
 from raydoctor.waits.values import Frame, Kind, Process, Sample, Thread
 
 EVENT_LOOP = _frames.EVENT_LOOP
@@ -148,15 +148,8 @@ def _without_stack(process: Process) -> Verdict | None:
     evidence = (problem, *_evidence(process, seen, done))
     if done.call in _CERTAIN:
         told = specifics(process, done)
-        return Verdict(
-            told.kind,
-            told.words,
-            done.thread,
-            None,
-            (*evidence, *told.evidence),
-            done.moves,
-            told.on,
-        )
+        seen_too = (*evidence, *told.evidence)
+        return Verdict(told.kind, told.words, done.thread, None, seen_too, done.moves, told.on)
     share = process.cpu_share
     if done.moves or (share or 0.0) > 0.5:
         used = f"{share:.0%} of a processor" if share is not None else "a processor"
@@ -172,17 +165,19 @@ def _without_stack(process: Process) -> Verdict | None:
 
 def _seen(process: Process) -> list[Seen]:
     """Each thread of the newest look, with the looks before."""
-    first, last = process.samples[0], process.last
-    is_arm = _kernel.is_arm(last.threads)
-    return [
-        Seen(_looks(process, thread), last.at - first.at, _gil_holder(process, thread), is_arm)
-        for thread in last.threads
-    ]
+    is_arm = _kernel.is_arm(process.last.threads)
+    return [_history(process, thread, is_arm) for thread in process.last.threads]
 
 
-def _looks(process: Process, thread: Thread) -> tuple[Thread, ...]:
-    key = (thread.tid, thread.name)
-    return tuple(t for s in process.samples for t in s.threads if (t.tid, t.name) == key)
+def _history(process: Process, thread: Thread, is_arm: bool) -> Seen:
+    looks = [(s.at, t) for s in process.samples for t in s.threads if _is_same(t, thread)]
+    seconds = process.last.at - looks[0][0]
+    return Seen(tuple(t for _, t in looks), seconds, _gil_holder(process, thread), is_arm)
+
+
+def _is_same(one: Thread, other: Thread) -> bool:
+    """The kernel's number is the thread; its name follows what it runs."""
+    return one.tid == other.tid if one.tid or other.tid else one.name == other.name
 
 
 def _gil_holder(process: Process, thread: Thread) -> Thread | None:
@@ -254,7 +249,10 @@ def _more(process: Process, done: Doing, known: Mapping[int, Doing]) -> str:
 
 def _is_own(done: Doing) -> bool:
     """Whether somebody else than Ray, a debugger or Python itself started this thread for some work."""
-    return done.user is not None or _frames.is_bare_target(done.thread)
+    user = done.user
+    return _frames.is_bare_target(done.thread) or (
+        user is not None and _frames.whose(user) == "user"
+    )
 
 
 def _as_thread(done: Doing) -> str:
@@ -266,20 +264,16 @@ def _evidence(process: Process, seen: Seen, done: Doing) -> Iterator[str]:
     """What was seen of a thread."""
     looks = len(seen.looks)
     if looks > 1 and done.thread.frames:
-        same = "other lines" if done.moves and _changed(seen) else "the same lines"
+        same = "other lines" if changes(seen) else "the same lines"
         yield f"{same} of its stack in {looks} looks within {seen.seconds:.1f} s"
     if seen.share is not None:
         yield f"used {seen.share:.0%} of a processor"
     place = _place(done.thread)
     if place:
         yield place
-    native = _frames.natives(done.thread)
-    if native:
-        yield f"native code: {native[0].function} ({native[0].file})"
-
-
-def _changed(seen: Seen) -> bool:
-    return len({tuple((f.function, f.line) for f in _frames.python(t)) for t in seen.looks}) > 1
+    native = _kernel.telling(_frames.natives(done.thread))
+    if native is not None:
+        yield f"native code: {native.function} ({native.file})"
 
 
 def _place(thread: Thread) -> str:
