@@ -116,6 +116,7 @@ def test_reading_halts_nothing(debuggee: Debuggee) -> None:
     assert told["password"].startswith("<secret:")
     assert "no" in told["rude"]
     assert seen.evaluated["value"] == "6.0"
+    assert done(debuggee, evaluate="password").evaluated["value"].startswith("<secret:")
     assert rounds(debuggee) > began
 
 

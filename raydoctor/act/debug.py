@@ -12,6 +12,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -19,7 +20,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from raydoctor.act import _dap
-from raydoctor.collect import _sockets, proc
+from raydoctor.act._obstacles import status
+from raydoctor.collect import _sockets, proc, stacks
 from raydoctor.collect.redact import Redactor
 from raydoctor.errors import RaydoctorError
 
@@ -36,6 +38,7 @@ _WAKES = 6
 _WAITS = 4
 """The same for a thread that no signal wakes."""
 _LET_GO = 1.0
+_LOOK, _LOOKS = 0.2, 5
 _GUARD = 15.0
 
 
@@ -114,15 +117,17 @@ def _session(place: Place, wishes: Wishes, wake: Wake, seen: Seen) -> None:
     with _dap.attached(place.host, place.port) as session:
         asked = _Inside(session, wishes)
         if wishes.stack:
-            seen.stacks = asked("look").get("stacks", [])
+            told = asked("look")
+            seen.stacks = told.get("stacks", [])
+            seen.notes += [f"no stacks: {told['error']}"] if "error" in told else []
         if wishes.variables:
             seen.variables = asked("locals")
         if wishes.evaluate:
-            seen.evaluated = asked("eval", wishes.evaluate)
+            seen.evaluated = {**asked("eval", wishes.evaluate), "code": wishes.evaluate}
         if wishes.choose:
             seen.chosen = asked("choose")
         if wishes.execute:
-            seen.executed = _execute(place, asked, wake)
+            seen.executed = {**_execute(place, asked, wake), "code": wishes.execute}
 
 
 class _Inside(NamedTuple):
@@ -256,10 +261,21 @@ def _guarded(place: Place) -> Iterator[None]:
     word = b""
     try:
         yield
-        word = b"done"
+        word = b"" if _is_held(place.pid) else b"done"
     finally:
         with suppress(subprocess.TimeoutExpired, OSError):
             guard.communicate(word, timeout=_GUARD)
+
+
+def _is_held(pid: int) -> bool:
+    """Whether a thread of the process is still held by debugpy, as one outside sees it."""
+    for _ in range(_LOOKS):
+        rows = stacks.rows([stacks.Wanted(pid)], variables=False, native=False)
+        frames = (each for row in rows for thread in row["threads"] for each in thread["frames"])
+        if not any(each["function"].endswith("_do_wait_suspend") for each in frames):
+            return False
+        time.sleep(_LOOK)
+    return True
 
 
 def _wrong_with(pid: int) -> list[str]:
@@ -268,6 +284,9 @@ def _wrong_with(pid: int) -> list[str]:
     if process is None:
         return ["the process has ended meanwhile"]
     if process.state in "Tt":
+        tracer = status(pid).get("TracerPid", "0")
+        if tracer != "0":
+            return [f"the process is held by pid {tracer}, a debugger that is none of ours"]
         return [f"the process is stopped: kill -CONT {pid} lets it go on"]
     return []
 
@@ -277,9 +296,11 @@ def redacted(seen: Seen, redactor: Redactor) -> Seen:
 
     def clean(row: Row) -> Row:
         row = {**row}
-        for name in ("value", "error"):
-            if isinstance(row.get(name), str):
-                row[name] = redactor.redact(row[name])
+        # What is called a password is one, whatever it looks like.
+        name = str(row.get("code", "")).rpartition(".")[2].strip() or "value"
+        for key, called in (("value", name), ("error", "error")):
+            if isinstance(row.get(key), str):
+                row[key] = redactor.redact_json({called: row[key]})[called]
         if "variables" in row:
             row["variables"] = [
                 {**each, "value": redactor.redact_json({each["name"]: each["value"]})[each["name"]]}

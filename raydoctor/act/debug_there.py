@@ -18,6 +18,7 @@ from raydoctor.act.attach import Attached, Wanted, attach, listening, wake
 from raydoctor.act.audit import Audit
 from raydoctor.act.debug import Place, Wishes
 from raydoctor.collect import proc, stacks
+from raydoctor.collect.redact import Redactor
 from raydoctor.collect.stacks import Manner
 from raydoctor.collect.table import Piece
 from raydoctor.errors import RaydoctorError
@@ -54,8 +55,9 @@ def run(asked: Row, tell: Tell = lambda doing: None) -> Row:
             wanted, port=asked["port"] or None, host=asked["host"], tell=tell, audit=audit
         )
         told["attached"] = {**_plain(attached), "seconds": round(time.monotonic() - began, 2)}
-        told["audit_problem"] = audit.problem
         told["seen"] = _act(attached, Wishes(**asked["wishes"]), tell)
+        _note(audit, wanted, told["seen"].get("executed"))
+        told["audit_problem"] = audit.problem
     except RaydoctorError as error:
         told.update(_failed(error))
     return told
@@ -107,6 +109,14 @@ def _act(attached: Attached, wishes: Wishes, tell: Tell) -> Row:
         return {}
     tell("looking inside")
     return asdict(debug.act(Place(attached.pid, attached.host, attached.port), wishes, wake))
+
+
+def _note(audit: Audit, wanted: Wanted, executed: Row | None) -> None:
+    """Have a statement in the audit that ran in the process."""
+    if executed:
+        code = Redactor().redact(executed["code"])
+        told = executed.get("error") or executed.get("how", "")
+        audit.write("execute", pid=wanted.pid, started_at=wanted.started_at, code=code, result=told)
 
 
 def _failed(error: RaydoctorError) -> Row:

@@ -290,7 +290,19 @@ class _Call:
             )
         if problem := told.get("audit_problem"):
             options.note(f"the audit could not be written: {problem}")
-        return told
+        return self._without_token(told)
+
+    def _without_token(self, told: dict[str, Any]) -> dict[str, Any]:
+        """What was seen inside, without the cluster's own token."""
+        if not told.get("seen") or self.cluster is None or self.cluster.token is None:
+            return told
+        from dataclasses import asdict
+
+        from raydoctor.act.debug import Seen, redacted
+        from raydoctor.collect.redact import Redactor
+
+        seen = redacted(Seen(**told["seen"]), Redactor([self.cluster.token.value]))
+        return {**told, "seen": asdict(seen)}
 
     def _elsewhere(self, request: dict[str, Any]) -> dict[str, Any]:
         """The same on the process's node."""
