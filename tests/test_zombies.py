@@ -30,7 +30,9 @@ from raydoctor.act.leftovers import Leftover, Wishes
 from raydoctor.act.process import Identity, Outcome
 from raydoctor.act.sweep import Deed, Node, Place, View
 from raydoctor.cli import zombies as command
-from raydoctor.collect import proc, traces
+from raydoctor.collect import kinship, proc, traces
+from raydoctor.collect.cluster import Daemon
+from raydoctor.collect.kinship import Log, Machine
 from raydoctor.render import zombies as render
 from raydoctor.render.page import plain
 
@@ -353,6 +355,46 @@ def test_what_was_there_and_not_shown_is_left_alone(
         assert travelled.leftovers[0].identity in travelled.outcomes
     finally:
         more.kill()
+
+
+@linux
+@pytest.mark.parametrize(
+    ("name", "printed", "outlived"),
+    [
+        ("ray::IDLE", ":job_id:01000000\n", "task"),
+        ("ray::IDLE", ":job_id:02000000\n", "worker"),
+        ("ray::IDLE", "", "worker"),
+        ("ray::mesh", "", ""),
+        ("ray::raydoctor:", ":job_id:09000000\n", "worker"),
+    ],
+)
+def test_which_worker_may_have_started_what_detached_itself(
+    name: str, printed: str, outlived: str, tmp_path: Path
+) -> None:
+    """Of a raylet with one worker left: is it that one's, or a dead one's?"""
+    out = tmp_path / f"worker-{'ab' * 28}-ffffffff-20.out"
+    out.write_text(printed)
+    with out.open("ab") as stream:
+        child = subprocess.Popen(["sleep", "300"], stdout=stream)
+    try:
+        process = proc.read(child.pid)
+        assert process is not None
+        raylet = process._replace(pid=1, name="raylet")
+        orphan = process._replace(pid=2, pgid=2)
+        machine = Machine(
+            {1: raylet, 2: orphan, child.pid: process._replace(name=name, pgid=child.pid)},
+            {1: Daemon("raylet", 1, 0.0, "S", "/tmp/ray/session_1")},
+            output={child.pid: Log("/tmp/ray/session_1", "", "ab" * 28, "ffffffff", child.pid)},
+            kinds={1: "daemon", child.pid: "worker"},
+            variables={
+                2: {"RAY_RAYLET_PID": "1", "RAY_JOB_ID": "01000000"},
+                child.pid: {"RAY_RAYLET_PID": "1"},
+            },
+        )
+        assert kinship.whom_it_outlived(machine, orphan) == outlived
+    finally:
+        child.kill()
+        child.wait()
 
 
 CGROUP = """
