@@ -290,6 +290,76 @@ def test_without_py_spy_the_kernel_still_tells(
     assert "pip install py-spy" in gap.hint
 
 
+# ------------------------------------------------------------------ a process of Python's
+
+
+@pytest.fixture
+def sleeper() -> Iterator[Wanted]:
+    code = "import threading, time; lock = threading.Lock(); lock.acquire(); print(1, flush=True); lock.acquire()"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(0.1)
+        yield Wanted(process.pid)
+        process.kill()
+
+
+def failing(folder: Path, where: str, said: str) -> str:
+    """A py-spy that cannot look in this way."""
+    program = folder / "py-spy"
+    program.write_text(
+        f'#!/bin/sh\nfor each in "$@"; do [ "$each" = {where} ] && echo "{said}" >&2 && exit 1; done\n'
+        f'exec {_pyspy.program()} "$@"\n'
+    )
+    program.chmod(0o755)
+    return str(program)
+
+
+@pytest.mark.skipif(not LINUX, reason="macOS wants root for it")
+def test_native_frames_that_cannot_be_had_cost_no_stack(
+    sleeper: Wanted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = "Error: Failed to get stack traces\nCaused by:\n    0: UNW_EBADREG: bad register number"
+    broken = failing(tmp_path, "--native", said)
+    monkeypatch.setattr(_pyspy, "program", lambda: broken)
+    (row,) = stacks.rows([sleeper], variables=False, native=True, timeout=20)
+    assert row["how"] == "py-spy"
+    assert row["problem"] == "no native frames: UNW_EBADREG: bad register number"
+    assert row["threads"][0]["frames"][0]["function"] == "<module>"
+
+
+@pytest.mark.skipif(not LINUX, reason="macOS wants root for it")
+def test_native_frames_stand_above_those_of_python(sleeper: Wanted) -> None:
+    (row,) = stacks.rows([sleeper], variables=False, native=True, timeout=20)
+    whose = [frame["whose"] for frame in row["threads"][0]["frames"]]
+    if row["how"] == "py-spy --native":  # py-spy cannot unwind at every moment
+        assert whose[0] == "native"
+    assert whose[-1] == "user"
+    assert whose == sorted(whose)
+
+
+@pytest.mark.skipif(not LINUX, reason="another user's process")
+def test_a_refusal_is_told_with_what_to_do(
+    sleeper: Wanted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = "Permission Denied: Try running again with elevated permissions by going 'sudo env'"
+    refused = failing(tmp_path, "dump", said)
+    monkeypatch.setattr(_pyspy, "program", lambda: refused)
+    found = list(stacks.samples([sleeper], Manner(1)))
+    (row,) = rows(found, "samples")
+    assert (row["how"], row["problem"]) == ("proc", "no stack: permission denied")
+    assert row["threads"][0]["state"] == "S"
+    (gap,) = [item for item in found if isinstance(item, Gap)]
+    assert (gap.why, bool(gap.hint)) == ("permission denied", True)
+
+
+@pytest.mark.skipif(not LINUX, reason="/proc")
+def test_a_lock_that_is_no_local_is_found_in_the_heap(sleeper: Wanted) -> None:
+    (clue,) = rows(list(stacks.samples([sleeper], Manner(1, timeout=20))), "clues")
+    (lock,) = clue["locks"]
+    assert (lock["tid"], lock["type"], lock["holder_tid"]) == (sleeper.pid, "Lock", None)
+
+
 # ------------------------------------------------------------------ live.collect
 
 

@@ -44,7 +44,7 @@ class _Lock(NamedTuple):
 
 def may_wait(thread: dict[str, Any]) -> bool:
     """Whether a thread, by its stack alone, may wait for a lock: idle, and not in a call known for other."""
-    top = next(_pyspy.frames(thread), None)
+    top = next((f for f in _pyspy.frames(thread) if not f.get("module")), None)
     if top is None or thread.get("active") or thread.get("owns_gil"):
         return False
     known = (

@@ -144,6 +144,28 @@ def _identify(wanted: Wanted) -> proc.Process | None:
     return None if other else process
 
 
+class _Attempt(NamedTuple):
+    """One way to have py-spy look, and what is less than it could be in what it tells."""
+
+    native: bool
+    stopping: bool
+    lack: str = ""
+
+
+def _attempts(native: bool, stopping: bool) -> tuple[_Attempt, ...]:
+    """The ways to look, best first.
+
+    Native frames cannot be unwound at every moment (`UNW_EBADREG`, one look of five: py-spy 0.4.3, Ray 2.60).
+    A process that another tracer has, or that was stopped just now, is read without stopping it; what moves
+    is not legible at every moment.
+    """
+    best = (_Attempt(native, True),) if stopping else ()
+    plain = (_Attempt(True, True), _Attempt(False, True, "no native frames")) if native else ()
+    lack = "read without stopping it" if stopping else ""
+    still = _Attempt(False, False, lack)
+    return (*best, *(plain if stopping else ()), still, still)
+
+
 @dataclass(slots=True)
 class _Subject:
     """One process, from its first look to its last."""
@@ -211,24 +233,26 @@ class _Subject:
         self, state: str, native: bool, variables: bool, timeout: float
     ) -> tuple[Look, str, str]:
         """What py-spy tells, how it was asked, and what is less than it could be."""
-        pid = self.wanted.pid
-        stopping = state not in _UNSTOPPABLE
-        how = "py-spy --native" if native and stopping else "py-spy"
-        seen = _pyspy.look(
-            pid, native=native and stopping, variables=variables, stopping=stopping, timeout=timeout
-        )
-        if seen.threads:
-            return seen, how, ""
-        first = seen.problem
-        if not seen.is_refused and first != _HOPELESS:
-            # Another tracer may have come first, or it was stopped since. What moves is not always legible.
-            for _ in range(2):
-                seen = _pyspy.look(pid, variables=variables, stopping=False, timeout=timeout)
-                if seen.threads:
-                    told = f"read without stopping it: {first}" if stopping else ""
-                    return seen, "py-spy", told
-        self.refusal = first
-        return seen, "proc", f"no stack: {first}"
+        problem, deadline = "", time.monotonic() + timeout
+        for attempt in _attempts(native, state not in _UNSTOPPABLE):
+            if attempt.stopping and time.monotonic() > deadline:
+                continue
+            seen = _pyspy.look(
+                self.wanted.pid,
+                native=attempt.native,
+                variables=variables,
+                stopping=attempt.stopping,
+                timeout=timeout,
+            )
+            if seen.threads:
+                told = f"{attempt.lack}: {problem}" if problem and attempt.lack else ""
+                return seen, "py-spy --native" if attempt.native else "py-spy", told
+            problem = problem or seen.problem
+            is_late = not attempt.stopping and time.monotonic() > deadline
+            if seen.is_refused or is_late or seen.problem == _HOPELESS:
+                break
+        self.refusal = problem
+        return Look(), "proc", f"no stack: {problem}"
 
     def _leaves_open(self) -> bool:
         """Whether the plain stack does not tell what it does: all but what waits for Ray."""
