@@ -42,6 +42,7 @@ _ASKED = 50
 _LAG = 5.0
 """Seconds after which the GCS should know a task; one of which it knows nothing then, it lost."""
 _LOOK = 0.1
+_ENDED = ("FINISHED", "FAILED")
 _RAYS_OWN = (
     # Their methods run as long as the actor: a submitted job's driver hangs on the first.
     *(
@@ -116,8 +117,10 @@ class Guard:
         events = list(self._finished())
         suspects = [each for each in clocks.running() if self._is_due(each, now)][:_ASKED]
         if suspects:
-            clocks.learn(told([each.run.task for each in suspects]).values())
-            wanted = {(each.run.task, each.run.worker) for each in suspects}
+            answers = told([each.run.task for each in suspects])
+            clocks.learn(answers.values())
+            ended = {task for task, each in answers.items() if each.state in _ENDED}
+            wanted = {(e.run.task, e.run.worker) for e in suspects if e.run.task not in ended}
             for each in clocks.running():
                 if (each.run.task, each.run.worker) in wanted and self._is_due(each, now):
                     events += self._treat(cluster, each, now)

@@ -50,9 +50,9 @@ class Thread(Generic[_Told]):
             self._thread.start()
         return self._answers.pop() if self._answers else None
 
-    def hurry(self) -> None:
-        """Ask at the next turn."""
-        self._next = 0.0
+    def hurry(self, least: float) -> None:
+        """Ask sooner than planned, but not before `least` seconds after the last time."""
+        self._next = min(self._next, self._next - self.every + least)
 
     def _work(self) -> None:
         try:

@@ -94,6 +94,11 @@ class Watch:
         """The share of a processor that rounds take."""
         return self._cost / max(self.pause, 0.001)
 
+    @property
+    def beside(self) -> float:
+        """Seconds of a processor that commands beside have taken so far."""
+        return self._story.spent if self._story is not None else 0.0
+
     def round(self) -> list[Event]:
         """Look once more; what happened."""
         assert self._story is not None

@@ -46,9 +46,13 @@ _METRICS_EVERY = 15.0
 _METRICS_NODES = 10
 """Nodes that are asked so often; more are asked more rarely."""
 _GAUGES_EVERY = 10.0
-_LEFTOVERS_EVERY = 60.0
+_LEFTOVERS_EVERY = 120.0
+_LEFTOVERS_LEAST = 30.0
 _DIAGNOSE_EVERY = 10.0
 _HUNG_EVERY = 30.0
+_HUNG_AGAIN = 4
+"""Times the age at which its stack was looked at: then it is looked at again."""
+_LOGS_EVERY = 5.0
 _SILENT = 3
 """Looks that a worker does not answer before that is told."""
 
@@ -108,11 +112,16 @@ class Story:
         self._memory = Memory(cluster)
         self._processes = Table()
         self._logs = Logs(cluster.session_dir)
+        self._logs_next = 0.0
+        self._has_trouble = False
+        """Whether the logs have told of trouble since the last diagnosis."""
         self._threshold = watch_gauges.memory_threshold(cluster)
         self._peers: dict[str, tuple[float, Peers | None]] = {}
         self._peers_next = 0.0
         self._silent: Counter[str] = Counter()
         self._slow: set[tuple[str, str]] = set()
+        self._stacked: dict[tuple[str, str], float] = {}
+        """Tasks whose stacks were looked at, and how old they were."""
         self._counted: Counter[tuple[str, str]] | None = None
         self._elsewhere: tuple[Gauge, ...] = ()
         self._table: Mapping[int, Process] = {}
@@ -238,12 +247,15 @@ class Story:
             text = f"worker {_text.short_id(worker)}… does not answer: it may be stopped"
             yield event("worker-silent", "warning", text, worker_id=worker)
         if seen.workers < before.workers:
-            self._leftovers.hurry()
+            self._leftovers.hurry(_LEFTOVERS_LEAST)
 
     def _reason(self, events: Sequence[Event]) -> bool:
         """Whether a diagnosis is worth more than in quiet times."""
-        growth = self._logs.look()
-        return growth.is_trouble or any(
+        now = time.monotonic()
+        if now >= self._logs_next:
+            self._logs_next = now + _LOGS_EVERY
+            self._has_trouble = self._has_trouble or self._logs.look().is_trouble
+        return self._has_trouble or any(
             each.event in ("tasks-failed", "node-gone", "worker-silent") for each in events
         )
 
@@ -293,7 +305,10 @@ class Story:
 
     def _from_commands(self, view: View, has_reason: bool) -> Iterator[Event]:
         if self._diagnose is not None:
+            was_running = self._diagnose.is_running
             report = _turn(self._diagnose, self._diagnose_pace, True, has_reason)
+            if self._diagnose.is_running and not was_running:
+                self._has_trouble = False
             if report is not None:
                 found = list(changes.diagnoses(view.diagnoses, report))
                 self._diagnose_pace.ended(self._diagnose.cost, bool(found))
@@ -301,19 +316,34 @@ class Story:
                 view.is_diagnosed = True
                 yield from found
         if self._hung is not None:
-            suspects = any(self._may_hang(line, view.seen.at) for line in view.lines)
-            told = _turn(self._hung, self._hung_pace, suspects, suspects)
-            if told is not None:
-                found = list(changes.hangs(view.hung, told))
-                self._hung_pace.ended(self._hung.cost, bool(found))
-                view.hung = list(told.get("hung", []))
-                yield from found
-            elif not suspects:
-                view.hung = []
+            yield from self._hangs(view, self._hung)
+
+    def _hangs(self, view: View, command: beside.Command) -> Iterator[Event]:
+        now = view.seen.at
+        suspects = [each for each in view.lines if self._may_hang(each, now)]
+        was_running = command.is_running
+        told = _turn(command, self._hung_pace, bool(suspects), True)
+        if command.is_running and not was_running:
+            self._stacked |= {each.running.key[:2]: each.running.age(now) for each in view.lines}
+        if told is not None:
+            found = list(changes.hangs(view.hung, told))
+            self._hung_pace.ended(command.cost, bool(found))
+            view.hung = list(told.get("hung", []))
+            yield from found
+        running = {each.running.run.task for each in view.lines}
+        view.hung = [h for h in view.hung if _task_of(h) in running or not _task_of(h)]
+        self._stacked = {k: age for k, age in self._stacked.items() if k[0] in running}
 
     def _may_hang(self, line: Line, now: float) -> bool:
+        """Whether its stack is worth a look: it is old or slow, and was not looked at lately."""
         age = line.running.age(now)
-        return age >= _HUNG_AGE or _is_slow(age, line.peers)
+        if age < _HUNG_AGE and not _is_slow(age, line.peers):
+            return False
+        return age > _HUNG_AGAIN * self._stacked.get(line.running.key[:2], 0.0)
+
+
+def _task_of(hung: Mapping[str, Any]) -> str:
+    return str((hung.get("task") or {}).get("id") or "")
 
 
 def _turn(

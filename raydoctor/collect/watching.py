@@ -1,10 +1,12 @@
 """A running cluster at a glance, again and again: what runs where, since when, what waits, which nodes live.
 
 One look is a call to the GCS for the workers (nodes and demands: every third time), and one to each worker
-that is not idle: 0.5 ms of a processor here and about as much there for each, whatever the number of tasks
-that are finished or wait (Ray 2.60.0 measured). What would cost by the number of tasks is not asked in a
-look: `GetTaskEvents` takes the GCS 0.6 s where it holds its 100,000 tasks, unless it is asked for one task by
-its id.
+that may run something else than at the last look: 0.5 ms of a processor here and about as much there for
+each, whatever the number of tasks that are finished or wait (Ray 2.60.0 measured). An idle worker is told by
+its title, and one that runs the same for long is asked less and less often, up to each fifth time.
+
+What would cost by the number of tasks is not asked in a look: `GetTaskEvents` takes the GCS 0.6 s where it
+holds its 100,000 tasks, unless it is asked for one task by its id.
 
 gRPC is used in this very process, without Ray and without a child: a child that stays costs 43 MB. Ray's
 name is given back as soon as its messages are loaded, so that others here find the package of that name.
@@ -28,7 +30,11 @@ _WORKER_CALL = 1.0
 """Its C++ thread answers within milliseconds, even while native code holds the GIL; a stopped one never."""
 _WORKERS = 2_000
 _RARE = 3
+_PATIENCE = 3
+_RESTED = 5
+"""Looks for which a worker is believed to run on what it ran for as many before."""
 _IDLE = b"ray::IDLE"
+_TITLE = 100
 _EQUAL = 0
 _PEERS = 200
 """Finished attempts of a function that its usual time is taken from."""
@@ -99,6 +105,19 @@ class Seen(NamedTuple):
         return max(0, self.unfinished - len(self.running))
 
 
+class _Heard(NamedTuple):
+    """What a worker said, and how long that counts."""
+
+    title: bytes
+    tasks: frozenset[bytes]
+    runs: tuple[Run, ...]
+    unfinished: int
+    same: int
+    """Looks that it has said so."""
+    asked: int
+    """In which look."""
+
+
 class Told(NamedTuple):
     """What the GCS knows of the last attempt of a task: a second late."""
 
@@ -130,6 +149,9 @@ class Watcher:
         self._here = frozenset(cluster.node_ids)
         self._looks = 0
         self._rare: tuple[tuple[Node, ...], Any] = ((), None)
+        self._heard: dict[str, _Heard] = {}
+        self._mute: dict[str, tuple[int, int]] = {}
+        """Workers that did not answer: how often, and in which look last."""
 
     def close(self) -> None:
         """Let the connections go."""
@@ -143,22 +165,59 @@ class Watcher:
         workers = self._start("WorkerInfoGcsService", "GetAllWorkerInfo", **filters)
         living, state = self._nodes_and_demands()
         alive = [each for each in _result(workers).worker_table_data if each.is_alive]
-        busy = [each for each in alive[:_WORKERS] if not self._is_idle(each)]
-        asked = [(each, self._start_stats(each)) for each in busy]
-        told = [(each, _answer(future)) for each, future in asked]
-        answered = [(each, reply) for each, reply in told if reply is not None]
+        silent = self._hear(alive[:_WORKERS])
         drivers = sum(_is_driver(each) for each in alive)
         return Seen(
             at,
             getattr(state, "cluster_session_name", ""),
             living,
-            tuple(run for each, reply in answered for run in _runs(each, reply)),
-            sum(reply.core_worker_stats.num_pending_tasks for _, reply in answered),
+            tuple(run for heard in self._heard.values() for run in heard.runs),
+            sum(heard.unfinished for heard in self._heard.values()),
             tuple(_demands(state.pending_resource_requests)),
             len(alive) - drivers,
             drivers,
-            tuple(_worker_id(each) for each, reply in told if reply is None),
+            tuple(silent),
         )
+
+    def _hear(self, workers: Sequence[Any]) -> list[str]:
+        """Ask the workers that may run something else than before; those that did not answer."""
+        asked, heard, silent = [], {}, list[str]()
+        for worker in workers:
+            name, title = _worker_id(worker), self._title(worker)
+            before = self._heard.get(name)
+            if title == _IDLE:
+                continue
+            if name in self._mute and not self._is_asked_again(*self._mute[name]):
+                silent.append(name)
+                continue
+            if before and before.title == title and self._looks < before.asked + before.same:
+                heard[name] = before
+            else:
+                asked.append((worker, name, title, self._start_stats(worker)))
+        for worker, name, title, call in asked:
+            reply = _answer(call)
+            if reply is None:
+                silent.append(name)
+                self._mute[name] = self._mute.get(name, (0, 0))[0] + 1, self._looks
+            else:
+                self._mute.pop(name, None)
+                heard[name] = self._told_by(worker, title, reply)
+        self._heard = heard
+        self._mute = {name: self._mute[name] for name in silent}
+        return silent
+
+    def _is_asked_again(self, times: int, look: int) -> bool:
+        """One that is stopped costs a second each time."""
+        return times < _PATIENCE or self._looks >= look + _RESTED
+
+    def _told_by(self, worker: Any, title: bytes, reply: Any) -> _Heard:
+        tasks = frozenset(reply.running_task_ids)
+        before = self._heard.get(_worker_id(worker))
+        is_same = before is not None and before.tasks == tasks and before.title == title
+        # A driver's tasks come and go without a sign; so do those of workers whose title is not seen.
+        same = min(_RESTED, before.same + 1) if before and is_same and title and tasks else 1
+        unfinished = reply.core_worker_stats.num_pending_tasks
+        return _Heard(title, tasks, tuple(_runs(worker, reply)), unfinished, same, self._looks)
 
     def _nodes_and_demands(self) -> tuple[tuple[Node, ...], Any]:
         """What changes slowly is asked with every third look."""
@@ -239,18 +298,18 @@ class Watcher:
         states = self._of.common.TaskStatus
         return [_told(event, states) for event in _result(call).events_by_task]
 
-    def _is_idle(self, worker: Any) -> bool:
-        """Whether its title says that it runs nothing, where that can be read: it need not be asked."""
+    def _title(self, worker: Any) -> bytes:
+        """`ray::IDLE`, `ray::train`: what a worker of this machine calls itself; empty elsewhere."""
         if _node_id(worker) not in self._here or _is_driver(worker):
-            return False
+            return b""
         try:
             file = os.open(f"/proc/{worker.pid}/cmdline", os.O_RDONLY)
         except OSError:
-            return False
+            return b""
         try:
-            return os.read(file, len(_IDLE)) == _IDLE
+            return os.read(file, _TITLE).partition(b"\0")[0]
         except OSError:
-            return False
+            return b""
         finally:
             os.close(file)
 

@@ -4,11 +4,11 @@ JSON (`raydoctor/watch/1`): one object a line, each with `schema`, `event` and `
 added, never renamed. `event` is `round` for what is known after a look, else what happened:
 
     round           state (up, lost, refused), problem, session, nodes, workers, drivers, every_s, cost
-                    (share of a processor), tasks {running, waiting, by_state}, waits_for [{resources,
-                    count}], slowest [{task_id, name, attempt, age_s, peers_median_s, hang, pid, ip,
-                    node_id, worker_id, actor_id}], gauges [{node_id, ip, what, path, used, limit,
-                    threshold, level, users}], leftovers, diagnoses [{rule, severity, headline}], hung,
-                    guard {timeout_s, on_timeout, reported, ended, under_way}
+                    (share of a processor), beside_s (seconds of one that commands took), tasks {running,
+                    waiting, by_state}, waits_for [{resources, count}], slowest [{task_id, name, attempt,
+                    age_s, peers_median_s, hang, pid, ip, node_id, worker_id, actor_id}], gauges [{node_id,
+                    ip, what, path, used, limit, threshold, level, users}], leftovers, diagnoses [{rule,
+                    severity, headline}], hung, guard {timeout_s, on_timeout, reported, ended, under_way}
     task-slow       a task runs ten times longer than its peers: as in slowest, median_s
     task-overdue    it runs longer than --timeout: as in slowest, timeout_s, action, why_not
     task-ended      the guard ended it: by, seconds, steps, survivors
@@ -88,6 +88,7 @@ def _state(watch: Watch) -> dict[str, Any]:
         "drivers": seen.drivers,
         "every_s": round(watch.pause, 2),
         "cost": round(watch.cost, 5),
+        "beside_s": round(watch.beside, 2),
     }
 
 
