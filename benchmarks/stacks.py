@@ -62,7 +62,9 @@ def main() -> int:
     print(f"{seen} workers with their tasks, {len(os.sched_getaffinity(0))} processors")
     met = say("stack", own, theirs, "ray stack: ≤ 2 s", seen == wanted.workers and own.seconds <= 2)
     met &= say("stack", own, theirs, "ray stack: ≥ 3 × faster", 3 * own.seconds <= theirs.seconds)
-    say("stack --native", native, theirs, "ray stack: faster", native.seconds < theirs.seconds)
+    print(
+        f"stack --native                 {native.seconds:7.3f} s: as `ray stack` looks; no target"
+    )
     return 0 if met else 1
 
 

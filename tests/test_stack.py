@@ -354,6 +354,21 @@ def test_a_refusal_is_told_with_what_to_do(
 
 
 @pytest.mark.skipif(not LINUX, reason="/proc")
+def test_a_call_that_a_look_interrupted_is_still_known() -> None:
+    code = "import ctypes; print(1, flush=True); ctypes.CDLL(None).sleep(1000)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(0.1)
+        found = list(stacks.samples([Wanted(process.pid)], Manner(3, 0.05, timeout=20)))
+        process.kill()
+    threads = [row["threads"][0] for row in rows(found, "samples")]
+    number = {"x86_64": 230, "aarch64": 115}[os.uname().machine]
+    told = {(thread["syscall"], thread["wchan"]) for thread in threads}
+    assert told == {(number, "hrtimer_nanosleep")}
+
+
+@pytest.mark.skipif(not LINUX, reason="/proc")
 def test_a_lock_that_is_no_local_is_found_in_the_heap(sleeper: Wanted) -> None:
     (clue,) = rows(list(stacks.samples([sleeper], Manner(1, timeout=20))), "clues")
     (lock,) = clue["locks"]

@@ -39,6 +39,8 @@ _UNSTOPPABLE = "TtD"
 _NAME = 300
 """Of a function of C++ with all its types."""
 _MOST_FRAMES = 200
+_WOKEN = 3
+"""Times that a thread gives its processor away because it was looked at; more, and it has moved on."""
 _HOPELESS = "py-spy is not installed"
 
 
@@ -271,11 +273,12 @@ class _Subject:
 
 
 def _unhidden(now: KernelThread, before: KernelThread | None) -> KernelThread:
-    """A thread whose call was restarted since the look before, with the call's own number again."""
-    hidden = now.syscall == _threads.RESTARTED.get(os.uname().machine)
-    if hidden and before is not None and before.wchan == now.wchan:
-        return now._replace(syscall=before.syscall, arguments=before.arguments)
-    return now
+    """A thread whose call was restarted since the look before, which stopped it, in that call again."""
+    if now.syscall != _threads.RESTARTED.get(os.uname().machine) or before is None:
+        return now
+    if now.voluntary - before.voluntary > _WOKEN:
+        return now
+    return now._replace(syscall=before.syscall, arguments=before.arguments, wchan=before.wchan)
 
 
 def _outside(pid: int, seen: Look, kernel: dict[int, KernelThread]) -> Look:
