@@ -383,20 +383,25 @@ def test_every_one_that_hangs_is_in_exactly_one_group(
 # ------------------------------------------------------------------ a real cluster
 
 PROGRAM = """
-import hashlib, ray, socket, threading, time
+import hashlib, os, pathlib, ray, socket, time
 ray.init()
 silent = socket.create_server(("127.0.0.1", 0))
 port = silent.getsockname()[1]
 small = dict(num_cpus=0.01)
 
+def began(name):
+    pathlib.Path(os.environ["RAYDOCTOR_TEST"], "began-" + name).touch()
+
 @ray.remote(**small)
 def load(part):
     time.sleep(0.05)
-    if part == 8:
+    if part == 30:
+        began("load")
         socket.create_connection(("127.0.0.1", port)).recv(1)
 
 @ray.remote(**small)
-def train(parts):
+def train(parts, number):
+    began("train-" + str(number))
     ray.get(parts)
 
 @ray.remote(**small)
@@ -404,43 +409,59 @@ class Member:
     def meet(self, other): self.other = other
     def ping(self): return ray.get(self.other.pong.remote())
     def pong(self): return ray.get(self.other.pang.remote())
-    def pang(self): return ray.get(self.other.look.remote())
+    def pang(self):
+        look = self.other.look.remote()
+        began("pang")
+        return ray.get(look)
     def look(self): return 1
 
 @ray.remote(resources={"seat": 1}, num_cpus=0)
-def parent(): return ray.get(child.remote())
+def parent():
+    part = child.remote()
+    began("parent")
+    return ray.get(part)
 
 @ray.remote(resources={"seat": 1}, num_cpus=0)
 def child(): pass
 
 @ray.remote(**small)
 class Crawler:
-    async def crawl(self): time.sleep(9999)
+    async def crawl(self):
+        began("crawl")
+        time.sleep(9999)
     async def fetch(self): return 1
 
 @ray.remote(**small)
 def count():
+    began("count")
     while True: pass
 
 @ray.remote(**small)
 def hashes():
+    began("hashes")
     while True: hashlib.pbkdf2_hmac("sha256", b"a", b"b", 100_000)
 
 @ray.remote(**small)
-def waits_for_work(refs): ray.get(refs)
+def waits_for_work(refs):
+    began("waits")
+    ray.get(refs)
 
-ray.get([load.remote(part) for part in range(8)])
-loading = load.remote(8)
-trains = [train.remote([loading]) for _ in range(3)]
+for part in range(30): ray.get(load.remote(part))  # in one worker: only the first is slow
+loading = load.remote(30)
+trains = [train.remote([loading], number) for number in range(3)]
 one, two, three = Member.remote(), Member.remote(), Member.remote()
 ray.get([one.meet.remote(two), two.meet.remote(three), three.meet.remote(one)])
 circle = one.ping.remote()
 nested = parent.remote()
 crawler = Crawler.remote()
-crawling = [crawler.crawl.remote(), crawler.fetch.remote()]
+crawling = [crawler.crawl.remote()]
 working = [count.remote(), hashes.remote()]
 patient = [waits_for_work.remote(working[:1])]
-time.sleep(9)
+names = ["load", "train-0", "train-1", "train-2", "pang", "parent", "crawl", "count", "hashes", "waits"]
+while not all(pathlib.Path(os.environ["RAYDOCTOR_TEST"], "began-" + name).exists() for name in names):
+    time.sleep(0.1)
+crawling.append(crawler.fetch.remote())
+time.sleep(7)
 print("ready", flush=True)
 ray.get(trains)
 """
@@ -476,7 +497,7 @@ def test_a_chain_on_a_real_cluster(hanging: dict[str, Any]) -> None:
     [address] = culprit["waits_for"]
     assert address["kind"] == "address"
     assert address["name"].startswith("127.0.0.1:")
-    assert "8 before it took" in culprit["why"]
+    assert "30 before it took" in culprit["why"]
     assert together_with(hanging, "load") == {"load", "train", "driver of job 1"}
     [headline] = [
         g["headline"] for g in hanging["groups"] if culprit["task"]["id"] in g["culprits"]
