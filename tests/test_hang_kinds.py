@@ -583,17 +583,31 @@ def test_no_row_whatever_it_lacks_raises(data: st.DataObject) -> None:
 # ------------------------------------------------------------------ real
 
 
+ALIKE = {
+    "lock_twice",
+    "condition",
+    "thread_join",
+    "unix_socket",
+    "communicate",
+    "process_join",
+    "ray_wait",
+    "LoopGets.block",
+}
+"""Each has another one that hangs in the same way: the recordings have all, and a worker takes a while to start."""
+
+
 @pytest.mark.ray
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="py-spy and /proc of Linux")
-def test_all_kinds_on_a_real_cluster() -> None:
+def test_every_kind_on_a_real_cluster() -> None:
+    chosen = [hang for hang in KINDS if hang.name not in ALIKE]
     with real_ray() as ray:
         ray.start()
-        ray.run(hangs.PROGRAM)
+        ray.run(hangs.PROGRAM, *(hang.name for hang in chosen))
         told = hangs.wait_until_hung(ray)
         tables = hangs.look(told.values(), Manner(looks=2, every=0.5, native=True))
     seen = {p.pid: p for p in values.processes(hangs.case_of(tables))}
-    assert len(told) == len(KINDS)
-    for hang in KINDS:
+    assert {hang.kind for hang in chosen} == {hang.kind for hang in KINDS}
+    for hang in chosen:
         verdict = check(hang, told[hang.name], seen[told[hang.name].pid])
         said = "\n".join((verdict.told, *verdict.evidence)) if verdict else ""
         assert all(each in said for each in told[hang.name].says if verdict), (hang.name, said)
