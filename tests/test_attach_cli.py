@@ -18,6 +18,7 @@ from real_ray import RealRay, real_ray
 
 from raydoctor.act import _dap, _launch
 from raydoctor.act._attach_target import Found
+from raydoctor.cli import execute
 from raydoctor.errors import RaydoctorError
 from raydoctor.render import attach as render
 from raydoctor.render.page import plain
@@ -363,6 +364,13 @@ def test_values_cannot_reach_the_terminal() -> None:
     assert "\x1b" not in text
     assert "\u202e" not in text
     assert "\x07" not in text
+
+
+@pytest.mark.parametrize("given", [["--locals", "resample"], ["--locals"], ["--stack"]])
+def test_what_is_meant_goes_first(given: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """`--locals` would take it for a frame."""
+    assert execute(["attach", *given]) == 2
+    assert "WHAT is missing" in capsys.readouterr().err
 
 
 def test_a_refusal_shows_the_stack() -> None:

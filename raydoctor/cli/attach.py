@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 NOT_DONE = 1
 SEVERAL = 2
 _LOOPBACK = "127.0.0.1"
+_OF_A_PROCESS = ("stack", "variables", "evaluate", "execute", "frame", "thread", "port", "vscode")
+_NOTHING = (None, False, "")
+_OWN_FRAME = " "
+"""What `--locals` stands for without a frame."""
+_ANY = ("0.0.0.0", "::")
 _NEAR = ("127.0.0.1", "::1", "localhost")
 
 _HELP = """Attach a debugger to a task, an actor or a driver that runs, without a change to its code.
@@ -59,7 +64,7 @@ Exit code:
     "--locals",
     "variables",
     is_flag=False,
-    flag_value="",
+    flag_value=_OWN_FRAME,
     metavar="[FRAME]",
     help="Show the variables of a frame: a number, a function, or the innermost of yours.",
 )
@@ -96,6 +101,8 @@ def command(
 ) -> int:
     """Attach to a process."""
     del verbose
+    if what is None and any(wishes[name] not in _NOTHING for name in _OF_A_PROCESS):
+        raise click.UsageError("WHAT is missing: put it before the options")
     is_pid = what is not None and what.isdecimal()
     cluster = _cluster_of(int(what or 0)) if is_pid and not address else _cluster(address)
     if what is None:
@@ -191,7 +198,7 @@ class _Call:
 
     def _inside(self) -> dict[str, Any]:
         wishes = self.wishes
-        frame = wishes["frame"] or wishes["variables"] or ""
+        frame = wishes["frame"] or (wishes["variables"] or "").strip()
         return {
             "stack": wishes["stack"],
             "variables": wishes["variables"] is not None,
@@ -253,8 +260,9 @@ class _Call:
         is_near = attached["host"] in _NEAR
         mappings = _launch.mappings_of(told.get("folder", ""), self.is_here)
         name = found.name if found.what != "process" else f"pid {found.pid}"
-        launch = _launch.entry(name, attached["host"], attached["port"], mappings)
         port = attached["port"]
+        to = found.ip or _LOOPBACK if attached["host"] in _ANY else attached["host"]
+        launch = _launch.entry(name, to, port, mappings)
         tunnel = f"ssh -N -L {port}:127.0.0.1:{port} {found.ip}"
         written = ""
         if self.wishes["vscode"]:

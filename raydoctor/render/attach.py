@@ -140,10 +140,10 @@ def _refused(made: Made, width: int) -> Page:
     page = paragraph(f"Not done: {made.told['failed']}", width, style="error")
     if made.told.get("hint"):
         page += paragraph(made.told["hint"], width, indent=2)
-    threads = (made.told.get("doing") or {}).get("threads")
+    threads = [t for t in (made.told.get("doing") or {}).get("threads", ()) if t["frames"]]
     if threads and not made.launch:
         page.append(line("What py-spy shows of it:"))
-        page += _stacks([t for t in threads if t["frames"]], width)
+        page += _stacks(threads, width)
     return page
 
 
