@@ -7,7 +7,7 @@ any time; elsewhere by hypno, in a child that only SIGKILL ends before it is don
 from __future__ import annotations
 
 import json
-import platform
+import os
 import struct
 import subprocess
 import sys
@@ -52,7 +52,7 @@ def inject(pid: int, start: str, text: str, *, now: bool, holds_gil: bool) -> In
 
     `now`: also where it runs native code, which no Python follows in the foreseeable future.
     """
-    if platform.machine() != _trampoline.MACHINE:
+    if not _trampoline.works_here():
         return _by_hypno(pid, text)
     try:
         files = _elf.code(pid)
@@ -93,7 +93,8 @@ def _told(plan: str) -> Injection:
 def _functions(pid: int, files: list[_elf.Mapping]) -> dict[str, int]:
     """Raises LookupError where it has not all that are needed."""
     # Debian's and conda's program has Python itself; elsewhere a libpython is mapped, too.
-    python = [f for f in files if "python" in _elf.name(f).lower()]
+    program = os.readlink(f"/proc/{pid}/exe")
+    python = [f for f in files if "python" in _elf.name(f).lower() or f.path == program]
     system = [f for f in files if _elf.name(f).startswith(("libc.", "libc-"))]
     found = _elf.exported(pid, _trampoline.FUNCTIONS, python + system)
     if missing := [name for name in _trampoline.FUNCTIONS if name not in found]:

@@ -23,6 +23,7 @@ _OLDEST, _NEWEST = (3, 8), (3, 13)
 """Versions of Python whose workers Ray has had since 2.9, and that debugpy and the payload work with."""
 _NAMESPACES = {"pid": "processes", "mnt": "files", "net": "network"}
 _INTERRUPT = 0x4207
+_AHEAD = "Or arm workers ahead: runtime_env={'worker_process_setup_hook': 'raydoctor.arm'}"
 
 
 class Obstacle(NamedTuple):
@@ -94,6 +95,10 @@ def _found(pid: int) -> Iterator[Obstacle]:
             "pip install debugpy",
             only_injection=True,
         )
+    if "shstk" in now.get("x86_Thread_features", ""):
+        # A return to where it was is no return of a call, and ends the process.
+        why = f"pid {pid} runs with a shadow stack, which forbids to send its main thread away"
+        yield Obstacle("system", why, _AHEAD, only_injection=True)
     if refused := _refused(pid):
         yield refused
 
@@ -160,6 +165,5 @@ def _refused(pid: int) -> Obstacle | None:
     if not forbidden:
         return None
     how = fix("permission denied", pid)
-    ahead = "Or arm workers ahead: runtime_env={'worker_process_setup_hook': 'raydoctor.arm'}"
     why = f"the system does not let us enter pid {pid} (ptrace)"
-    return Obstacle("ptrace", why, f"{how} {ahead}", only_injection=True)
+    return Obstacle("ptrace", why, f"{how} {_AHEAD}", only_injection=True)

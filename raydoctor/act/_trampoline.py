@@ -12,12 +12,12 @@ belong to the code that was interrupted.
 
 from __future__ import annotations
 
+import platform
 import struct
 from collections.abc import Mapping
 
 BELOW = 256
 """How far below the stack pointer of the interrupted code ours begins: where it is to go on lies there."""
-MACHINE = "x86_64"
 
 _PUSH = bytes.fromhex(
     "9c"  # pushfq
@@ -55,6 +55,14 @@ FUNCTIONS = (
     "__errno_location",
 )
 """Of libpython (or the program itself) and the C library."""
+
+
+def works_here() -> bool:
+    """Whether this machine's processors run it."""
+    if platform.machine() != "x86_64":
+        return False
+    with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as stream:
+        return any(line.startswith("flags") and " xsave " in f"{line} " for line in stream)
 
 
 def calling(functions: Mapping[str, int], text: int) -> bytes:
