@@ -15,12 +15,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from functools import cache
 
-from raydoctor.act._registry import GROUP, MARK, SESSION, Seen
+from raydoctor.act._registry import GROUP, MARK, SESSION, Seen, remembered
 from raydoctor.collect import proc
 from raydoctor.collect.proc import Process
 
 _SLACK = 0.011
 """Seconds: a tick."""
+_OLD = 3600.0
+"""Seconds after which a registry of which nothing lives is of no use to `raydoctor zombies` either."""
 
 
 def leads(process: Process) -> str:
@@ -33,6 +35,12 @@ def look(pid: int) -> Seen | None:
     """A process as a registry has it; None where it is gone."""
     process = proc.read(pid)
     return None if process is None else Seen(pid, process.started_at, leads(process))
+
+
+def lives(seen: Seen) -> bool:
+    """Whether that process is there, if only defunct."""
+    now = look(seen.pid)
+    return now is not None and seen.is_same(now.pid, now.started_at)
 
 
 def members(
@@ -121,6 +129,16 @@ def children(pid: int) -> list[int] | None:
         except OSError:
             continue
     return found
+
+
+def forget_old() -> None:
+    """Remove files of the registry that nobody else will: nothing that they name is there, worker and all."""
+    for known in remembered():
+        named = [known.worker, *(s for task in known.tasks.values() for s in task.seen.values())]
+        with suppress(OSError):
+            is_old = time.time() - os.stat(known.path).st_mtime > _OLD
+            if is_old and not any(map(lives, named)):
+                os.unlink(known.path)
 
 
 def now() -> float:

@@ -68,12 +68,17 @@ class Memory:
     """What was seen below the workers that one cluster has on this machine."""
 
     cluster: Cluster
+    _is_tidy: bool = False
+    """Whether what others have left in the registry for long was removed."""
     _raylets: dict[tuple[int, float], bool] = field(default_factory=dict)
     _drivers: set[tuple[int, float]] = field(default_factory=set)
     _trees: dict[tuple[int, float], _Tree] = field(default_factory=dict)
 
     def look(self, table: Table) -> None:
         """Note what is below the cluster's workers. `table`: what `proc.table()` has just told."""
+        if not self._is_tidy:
+            self._is_tidy = True
+            _family.forget_old()
         children = _children(table)
         for worker in self._workers(table, children):
             if worker.pid in children and _key(worker) not in self._trees:
@@ -190,9 +195,11 @@ def _tree(worker: Process) -> _Tree:
     task = Task(_NUMBER, traces.job_of_worker(worker.pid) or "-", 0.0, {})
     tree = _Tree(who, task)
     with suppress(OSError):
-        before = _registry.read(_registry.path_of(who, is_tracked=False)).get(_NUMBER)
-        for seen in before.seen.values() if before else ():
-            task.add(seen)
+        path = _registry.path_of(who, is_tracked=False)
+        if before := _registry.read(path).get(_NUMBER):
+            tree.path = path
+            for seen in before.seen.values():
+                task.add(seen)
     return tree
 
 

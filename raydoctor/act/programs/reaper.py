@@ -33,8 +33,6 @@ _FIRST, _LAST = 0.1, 8.0
 """Seconds between looks: after something was started, and when nothing has changed for long."""
 _WITHOUT_PIDFD = 0.5
 _NEVER = float("inf")
-_OLD = 3600.0
-"""Seconds after which a registry of which nothing lives is of no use to `raydoctor zombies` either."""
 _RAYS_OWN = 0.5
 """Seconds that a raylet has to end its worker's group (200 ms in Ray 2.60) before what is left is chased."""
 
@@ -108,7 +106,7 @@ def look(path: str, memory: dict[int, Task]) -> tuple[bool, bool]:
     lines, alive = [], 0
     tasks = _read(path, memory)
     for task in tasks.values():
-        known = {s.pid: s for s in task.seen.values() if _lives(s)}
+        known = {s.pid: s for s in task.seen.values() if _family.lives(s)}
         alive += len(known)
         lines += [
             _registry.seen_line(task.number, seen) for seen in _below(known) if task.add(seen)
@@ -119,11 +117,6 @@ def look(path: str, memory: dict[int, Task]) -> tuple[bool, bool]:
             _registry.append(path, lines)
     is_led = any(s.leads for task in tasks.values() for s in task.seen.values())
     return bool(lines), bool(alive) or is_led
-
-
-def _lives(seen: Seen) -> bool:
-    now = _family.look(seen.pid)
-    return now is not None and seen.is_same(now.pid, now.started_at)
 
 
 def _below(known: dict[int, Seen]) -> list[Seen]:
@@ -173,17 +166,7 @@ def _end(path: str, memory: dict[int, Task], worker: Seen) -> None:
         process.end(left(), 0.0, more=left, all_users=True, audit=audit)
     with suppress(OSError):
         os.unlink(path)
-    _forget_old()
-
-
-def _forget_old() -> None:
-    """Remove files that nobody else will: of what they name, worker and all, nothing is there."""
-    for known in _registry.remembered():
-        named = [known.worker, *(s for task in known.tasks.values() for s in task.seen.values())]
-        with suppress(OSError):
-            is_old = time.time() - os.stat(known.path).st_mtime > _OLD
-            if is_old and not any(map(_lives, named)):
-                os.unlink(known.path)
+    _family.forget_old()
 
 
 if __name__ == "__main__":
