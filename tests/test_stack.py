@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
@@ -369,6 +370,42 @@ def test_a_call_that_a_look_interrupted_is_still_known() -> None:
 
 
 @pytest.mark.skipif(not LINUX, reason="/proc")
+def test_what_a_call_waits_on_is_named(tmp_path: Path) -> None:
+    fifo, flock = tmp_path / "fifo", tmp_path / "lock"
+    os.mkfifo(fifo)
+    flock.touch()
+    code = f"""
+import fcntl, os, subprocess, threading, time
+def opens(): open({str(fifo)!r})
+def locks(): fcntl.flock(os.open({str(flock)!r}, os.O_RDWR), fcntl.LOCK_EX)
+def talks(): subprocess.Popen(["sleep", "1000"], stdout=-1, stderr=-1).communicate()
+for each in (opens, locks, talks):
+    threading.Thread(target=each, name=each.__name__, daemon=True).start()
+time.sleep(0.3)
+print(1, flush=True)
+time.sleep(1000)
+"""
+    with flock.open("w") as mine:
+        fcntl.flock(mine, fcntl.LOCK_EX)
+        with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            found = list(stacks.samples([Wanted(process.pid)], Manner(1, timeout=20)))
+            (sleep,) = psutil.Process(process.pid).children()
+            sleep.kill()
+            process.kill()
+    threads = {t["name"]: t["tid"] for t in rows(found, "samples")[0]["threads"]}
+    (clue,) = rows(found, "clues")
+    files = {tid: file for file in clue["files"] for tid in file["tids"]}
+    assert files[threads["opens"]]["path"] == str(fifo)
+    assert files[threads["locks"]]["path"] == str(flock)
+    assert files[threads["talks"]]["path"].startswith("pipe:")
+    assert files[threads["talks"]]["held_by"] == [sleep.pid]
+    (lock,) = clue["locks"]
+    assert (lock["type"], lock["holder_pid"]) == ("file", os.getpid())
+
+
+@pytest.mark.skipif(not LINUX, reason="/proc")
 def test_a_lock_that_is_no_local_is_found_in_the_heap(sleeper: Wanted) -> None:
     (clue,) = rows(list(stacks.samples([sleeper], Manner(1, timeout=20))), "clues")
     (lock,) = clue["locks"]
@@ -454,6 +491,18 @@ def test_stack_as_json(ray: RealRay) -> None:
     assert (row["pid"], row["kind"]) == (process.pid, "worker")
     assert row["actor"]["class"] == "Actor"
     assert [task["name"] for task in row["tasks"]] == ["Actor.wait"]
+
+
+@pytest.mark.ray
+@pytest.mark.skipif(not LINUX, reason="/proc")
+def test_stacks_that_cannot_be_had_are_a_gap(ray: RealRay, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, _ = live.find(ray.address)
+    monkeypatch.setattr(_pyspy, "program", lambda: "")
+    found = worker_stacks.look(cluster, worker_stacks.Wishes("base", timeout=20))
+    (gap,) = found.gaps
+    assert (gap.why, gap.optional) == ("py-spy is not installed", False)
+    (seen,) = found.stacks
+    assert [task["name"] for task in seen.tasks] == ["base"]
 
 
 @pytest.mark.ray

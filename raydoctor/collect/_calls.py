@@ -68,9 +68,9 @@ def descriptors(thread: KernelThread, found: Memory | None) -> list[int]:
 
 
 def path_of(thread: KernelThread, found: Memory | None) -> str:
-    """The path that a thread's call is given, where it hangs in it (`D`: a disk, a file server)."""
+    """The path that a thread's call is given: it hangs in a file server, a disk, a FIFO nobody writes to."""
     where = _numbers().paths.get(-1 if thread.syscall is None else thread.syscall)
-    if where is None or found is None or len(thread.arguments) <= where or thread.state != "D":
+    if where is None or found is None or len(thread.arguments) <= where:
         return ""
     return found.text(thread.arguments[where], 4096)
 
