@@ -98,6 +98,14 @@ def test_what_a_process_does_goes_on(name: str, audit: Audit) -> None:
     assert process.returncode == 0
 
 
+def test_hypno_does_it_on_other_processors(monkeypatch: pytest.MonkeyPatch, audit: Audit) -> None:
+    monkeypatch.setattr(_inject._trampoline, "works_here", lambda: False)
+    with program("print('ready', flush=True); print(input())") as process:
+        made = entered(process.pid, audit)
+        assert attach.listening(process.pid) == (made.host, made.port, "listening", True)
+        assert process.communicate("goes on\n", timeout=PATIENCE)[0] == "goes on\n"
+
+
 def test_native_code_that_looks_for_signals_is_entered(audit: Audit) -> None:
     with program("import re; print('ready', flush=True); re.match('(a+)+$', 64 * 'a' + 'b')") as it:
         made = entered(it.pid, audit)

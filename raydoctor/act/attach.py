@@ -57,6 +57,8 @@ _PULSE = 0.25
 _OFTEN = 0.02
 _NEXT_STEP = 0.6
 """Seconds in which a thread that runs Python code gets between two steps, on a busy machine too."""
+_AGAIN, _HELD = 2, 0.2
+"""Another look, by py-spy or a monitoring agent, may hold it for a moment."""
 _SETTLES = 1.0
 _SAME_START = 0.02
 """Seconds: start times are rounded on their way through JSON."""
@@ -237,7 +239,9 @@ class _Entry:
         look = _gil.look(pid)
         if look.is_stuck:
             raise NotAttachedError(
-                "gil", f"pid {pid} cannot be entered: native code in {look.says}, and waits", _STACK
+                "gil",
+                f"pid {pid} cannot be entered: native code in {look.says}, and waits",
+                _stack(pid),
             )
         self.tell("sending its main thread through a few lines")
         self.pulses = look.main_holds_gil
@@ -249,7 +253,7 @@ class _Entry:
             self._inject(now=True, look=look)
         elif not made.did:
             raise NotAttachedError(
-                "ptrace", f"pid {pid} could not be entered: {made.problem}", _STACK
+                "ptrace", f"pid {pid} could not be entered: {made.problem}", _stack(pid)
             )
         return "injected"
 
@@ -281,7 +285,7 @@ class _Entry:
         if was_not_taken:
             says = _gil.look(pid).says or "its main thread runs no Python code"
             why = f"pid {pid} did not come to it within {self.grace:g} s: {says}"
-            return NotAttachedError("gil", why, _STACK)
+            return NotAttachedError("gil", why, _stack(pid))
         return NotAttachedError(
             "late",
             f"debugpy is still on its way in pid {pid} after {self.grace:g} s",
@@ -302,6 +306,11 @@ class _Entry:
         start = self.meeting.request.rpartition("-")[2]
         text = self.meeting.text()
         made = _inject.inject(pid, start, text, now=now, holds_gil=look.main_holds_gil)
+        for _ in range(_AGAIN):
+            if made.did:
+                break
+            time.sleep(_HELD)
+            made = _inject.inject(pid, start, text, now=now, holds_gil=look.main_holds_gil)
         self._write("inject", made.did or made.problem)
         held = status(pid)
         if held.get("TracerPid", "0") != "0":  # our child has ended: nobody of ours holds it
@@ -321,8 +330,11 @@ class _Entry:
         self.audit.write(what, pid=pid, started_at=started_at, result=result)
 
 
-_STACK = "Its stack can be had all the same: raydoctor stack --native PID"
 _DEBUGPY = "Install debugpy for that Python, or in the job's runtime_env: {'pip': ['debugpy']}"
+
+
+def _stack(pid: int) -> str:
+    return f"Its stack can be had all the same: raydoctor stack --native {pid}"
 
 
 def _identified(target: Wanted) -> Identity:
