@@ -21,6 +21,7 @@ import far_node
 from real_ray import RealRay, real_ray
 
 from raydoctor.collect import _pyspy, live, sampling, stacks, worker_stacks
+from raydoctor.collect._thread_rows import whose_is
 from raydoctor.collect.stack_targets import Known, UnknownTargetError, everywhere, named
 from raydoctor.collect.stacks import Manner, Wanted
 from raydoctor.collect.suspects import Sampling, Suspects, suspects
@@ -793,4 +794,4 @@ def test_the_fix_fits_the_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_whose_a_frame_is(name: str, whose: str) -> None:
-    assert stacks.whose_is({"filename": name, "module": None}) == whose
+    assert whose_is({"filename": name, "module": None}) == whose
