@@ -447,6 +447,21 @@ def test_another_node_looks_at_its_own(ray: RealRay) -> None:
     assert all(path.startswith(f"node-{there.node_id[:12]}/live/") for path in pieces)
 
 
+@pytest.mark.ray
+@pytest.mark.skipif(not LINUX, reason="/proc")
+def test_a_node_that_is_asked_redacts_and_takes_no_other_pid(ray: RealRay) -> None:
+    cluster, _ = live.find(ray.address)
+    (meant,) = named(worker_stacks.ask(cluster, 20), "base")
+    wishes = worker_stacks.Wishes("base", variables=True, timeout=20)
+    other = meant._replace(pid=os.getpid())
+    asked = {"wanted": [meant._asdict(), other._asdict()], "wishes": wishes._asdict()}
+    (row,) = worker_stacks.respond(json.loads(json.dumps(asked)))
+    assert row["pid"] == meant.pid
+    told = row["threads"][0]["frames"][0]["locals"]
+    assert told["password"].startswith("<secret:")
+    assert "hostile" in told
+
+
 def _flat(piece: Piece) -> Piece:
     return Piece(piece.path.partition("/")[2], piece.data)
 

@@ -104,12 +104,14 @@ def _children(pid: int) -> list[Row]:
 
 def _child_pids(pid: int) -> list[int]:
     found: set[int] = set()
+    tids = _threads.tids(pid)
     with suppress(OSError, ValueError):
-        for tid in _threads.tids(pid):
+        for tid in tids:
             with open(f"/proc/{pid}/task/{tid}/children") as stream:
                 found.update(map(int, stream.read().split()))
-        return sorted(found)
-    # A kernel without CONFIG_PROC_CHILDREN, or another system.
+        if tids:
+            return sorted(found)
+    # A thread has ended meanwhile, a kernel without CONFIG_PROC_CHILDREN, or another system.
     return sorted(p.pid for p in proc.table().values() if p.ppid == pid)
 
 

@@ -142,7 +142,7 @@ def _unfinished(pieces: Mapping[str, bytes], silent: Collection[str]) -> tuple[l
         at = float(json.loads(head + b"]}")["at"])
     except (ValueError, KeyError, TypeError):
         return [], 0.0
-    words = [b'"state":"RUNNING"', *(worker.encode() for worker in silent)]
+    words = [b'"state":"RUNNING', *(worker.encode() for worker in silent)]
     found, waiting = [], 0
     for line in rest.split(b"\n"):
         runs = any(word in line for word in words)
@@ -158,7 +158,8 @@ def _unfinished(pieces: Mapping[str, bytes], silent: Collection[str]) -> tuple[l
 def _running(row: Row, at: float, silent: Collection[str]) -> _Running | None:
     worker = row.get("worker_id")
     # Of what a worker began right before it stood still, it could not tell the GCS.
-    if not worker or (row.get("state") != "RUNNING" and worker not in silent):
+    runs = str(row.get("state")).startswith("RUNNING")
+    if not worker or not (runs or worker in silent):
         return None
     name = row.get("name") or row.get("func_or_class_name") or ""
     return _Running(
