@@ -39,12 +39,31 @@ of_each = pytest.mark.parametrize(
 )
 
 
-def check(hang: Hang, told: Told, process: Process) -> Verdict | None:
+UNNUMBERED = {"starts_child", "stopped"}
+"""Held by the kernel: py-spy does not know which thread is which then, with Python 3.10."""
+SELECTS = {"sleep", "select_socket"}
+"""Python 3.10 sleeps in `select`: only native frames tell it from a wait for sockets."""
+
+
+def check(hang: Hang, process: Process) -> Verdict | None:
     verdict = kind_of(process)
+    if open_to_doubt(hang, process):
+        assert verdict is not None
+        assert (verdict.kind, verdict.still) == ("unknown", True)
+        return None
     assert (verdict.kind if verdict else None) == hang.kind, (hang.name, verdict)
     if verdict is not None:
         assert verdict.moves == (hang.name in MOVES), (hang.name, verdict)
     return verdict
+
+
+def open_to_doubt(hang: Hang, process: Process) -> bool:
+    """Whether no look at a process can tell in what it hangs."""
+    main = next(t for t in process.last.threads if t.name == "MainThread")
+    has_native = any(f.whose == "native" or f.file.endswith((".so", ".so.6")) for f in main.frames)
+    old = not any(f.function == "Worker.main_loop" for f in main.frames)
+    unnumbered = hang.name in UNNUMBERED and not main.tid
+    return unnumbered or (hang.name in SELECTS and old and not has_native)
 
 
 def those(file: Path) -> Iterator[tuple[Hang, Told, Process]]:
@@ -73,7 +92,7 @@ def test_there_are_recordings() -> None:
 @of_each
 def test_every_kind_is_told_with_what_it_waits_on(file: Path) -> None:
     for hang, told, process in those(file):
-        verdict = check(hang, told, process)
+        verdict = check(hang, process)
         if verdict is not None:
             said = "\n".join((verdict.told, *verdict.evidence))
             assert all(each in said for each in told.says), (hang.name, said, told.says)
@@ -83,8 +102,8 @@ def test_every_kind_is_told_with_what_it_waits_on(file: Path) -> None:
 
 @of_each
 def test_stacks_of_python_alone_tell_the_same(file: Path) -> None:
-    for hang, told, process in those(file):
-        check(hang, told, changed(process, without_native))
+    for hang, _, process in those(file):
+        check(hang, changed(process, without_native))
 
 
 def without_native(thread: Thread) -> Thread:
@@ -93,9 +112,9 @@ def without_native(thread: Thread) -> Thread:
 
 @of_each
 def test_one_look_tells_the_same(file: Path) -> None:
-    for hang, told, process in those(file):
+    for hang, _, process in those(file):
         for sample in process.samples:
-            check(hang, told, process._replace(samples=(sample,)))
+            check(hang, process._replace(samples=(sample,)))
 
 
 @of_each
@@ -103,8 +122,8 @@ def test_whose_a_frame_is_can_be_told_by_its_file(file: Path) -> None:
     def unmarked(thread: Thread) -> Thread:
         return thread._replace(frames=tuple(f._replace(whose="") for f in thread.frames))
 
-    for hang, told, process in those(file):
-        check(hang, told, changed(process, unmarked))
+    for hang, _, process in those(file):
+        check(hang, changed(process, unmarked))
 
 
 ARM = {
@@ -133,10 +152,10 @@ def test_the_number_of_the_call_is_enough(file: Path, numbers: dict[int, int]) -
         told = numbers.get(number, 9999) if numbers and number is not None else number
         return without_native(thread)._replace(syscall=told, wchan="")
 
-    for hang, told, process in those(file):
+    for hang, _, process in those(file):
         if hang.name in ("starts_child", "fifo_read", "gil_sleep"):
-            continue  # state D alone is the disk; a read is of a file or a pipe; see below
-        check(hang, told, changed(process, numbered))
+            continue  # state D alone is the disk; a read is of a file or a pipe
+        check(hang, changed(process, numbered))
 
 
 @of_each
@@ -151,7 +170,7 @@ def test_without_any_stack_nothing_wrong_is_said(file: Path) -> None:
         assert verdict.kind in (hang.kind, "unknown"), (hang.name, verdict)
         if verdict.kind != "unknown":
             sure.add(verdict.kind)
-    assert sure >= {"sleep", "socket", "subprocess", "stopped", "debugger"}
+    assert sure >= {"socket", "subprocess", "debugger"}
 
 
 @of_each

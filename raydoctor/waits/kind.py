@@ -113,10 +113,10 @@ def _held(process: Process) -> Verdict | None:
         return None
     last = mains[-1]
     user = user_frame(last.frames)
-    if all(thread.state == "t" for thread in mains):
-        tracer = tracer_of(process)
+    tracer = tracer_of(process)
+    if all(thread.state == "t" for thread in mains) or (tracer is not None and not last.state):
         name = process_name(tracer) if tracer is not None else "another process"
-        evidence = ("state t: held by its tracer", _place(last))
+        evidence = ("held by its tracer", _place(last))
         return Verdict(
             "debugger", f"is held by {name}, which traces it", last, user, evidence, on=name
         )
@@ -170,9 +170,18 @@ def _seen(process: Process) -> list[Seen]:
 
 
 def _history(process: Process, thread: Thread, is_arm: bool) -> Seen:
-    looks = [(s.at, t) for s in process.samples for t in s.threads if _is_same(t, thread)]
+    same = [(s.at, t) for s in process.samples for t in s.threads if _is_same(t, thread)]
+    looks = [(at, _credible(t)) for at, t in same]
     seconds = process.last.at - looks[0][0]
     return Seen(tuple(t for _, t in looks), seconds, _gil_holder(process, thread), is_arm)
+
+
+def _credible(thread: Thread) -> Thread:
+    """Without the kernel's number py-spy does not know whether a thread runs, and says that it does.
+
+    So it is of a process with Python 3.10 that cannot be stopped for a look (py-spy 0.4.3).
+    """
+    return thread if thread.tid else thread._replace(active=False, gil=False)
 
 
 def _is_same(one: Thread, other: Thread) -> bool:
