@@ -17,6 +17,8 @@ And for the code that launches tasks (each has its page: `help(raydoctor.poll)`)
     @raydoctor.tracked                                     # its subprocesses end with it
     def mesh(path): ...
 
+    ray.init(runtime_env={"worker_process_setup_hook": "raydoctor.arm"})   # `raydoctor attach` without ptrace
+
 Importing this package loads nothing but itself; what it offers loads what it needs when it is first used.
 `diagnose` never loads Ray.
 """
@@ -26,6 +28,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from raydoctor.act.arm import arm as arm
     from raydoctor.act.cancel import cancel as cancel
     from raydoctor.act.poll import as_completed as as_completed
     from raydoctor.act.poll import poll as poll
@@ -37,6 +40,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Report",
     "__version__",
+    "arm",
     "as_completed",
     "cancel",
     "diagnose",
@@ -46,6 +50,7 @@ __all__ = [
 ]
 _LATER = {
     "Report": "raydoctor.model",
+    "arm": "raydoctor.act.arm",
     "as_completed": "raydoctor.act.poll",
     "cancel": "raydoctor.act.cancel",
     "poll": "raydoctor.act.poll",

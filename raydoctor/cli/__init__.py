@@ -33,6 +33,9 @@ Examples:
   ray job logs JOB | raydoctor --driver-log -
   raydoctor collect                          all of it as one archive, redacted
   raydoctor check                            before a run: is this machine fit?
+  raydoctor hung                             what hangs, in what, and who waits for whom
+  raydoctor attach TASK                      a debugger in a task that already runs
+  raydoctor zombies --kill                   end what outlived its job, and nothing else
   raydoctor demo                             break a real Ray, and see
 
 `raydoctor PATH` is short for `raydoctor diagnose PATH`; its options are in
