@@ -172,9 +172,6 @@ def test_what_a_get_waits_for(ray: RealRay) -> None:
 @pytest.mark.ray
 def test_statements_set_a_task_free(ray: RealRay) -> None:
     """From its loop by a local, from a deadlock by the lock: it goes on to its result, and who awaits it, too."""
-    code, _, errors = told(ray, "stuck", "--exec", "stop = True")
-    assert code == 2
-    assert "--yes" in errors
     done = attach(ray, "stuck", "--exec", "stop = True", "--yes")
     assert done["executed"]["how"] == "halted"
     until(
@@ -202,7 +199,10 @@ def test_actors(ray: RealRay) -> None:
     hold = attach(ray, "Threaded.hold", "--exec", "stop = True", "--yes")
     assert hold["executed"]["where"]["function"].endswith("hold")
     ray.wait_for("hold gave 5")
-    waiting = attach(ray, "Async", "--locals", "hold")
+    code, out, _ = told(ray, "Async", "--locals", "hold", "--eval", "1 / 0")
+    waiting = json.loads(out)
+    assert code == 1
+    assert waiting["evaluated"]["error"].startswith("ZeroDivisionError")
     assert waiting["variables"]["where"]["kind"] == "coroutine"
     values = {row["name"]: row["value"] for row in waiting["variables"]["variables"]}
     assert (values["number"], values["inner"]) == ("21", "42")
@@ -215,13 +215,12 @@ def test_ray_s_own_breakpoint(ray: RealRay) -> None:
     assert [row["name"] for row in waiting] == ["paused"]
     found = attach(ray, "paused")
     assert (found["method"], found["port"]) == ("ray-breakpoint", waiting[0]["port"])
-    code, _, errors = told(ray, "paused", "--locals")
+    code, _, errors = told(ray, "paused", "--exec", "step = 8")
     assert code == 2
     assert "--yes" in errors
     done = attach(ray, "paused", "--eval", "step", "--yes")
     assert done["evaluated"]["value"] == "7"
     ray.wait_for("paused gave 7")
-    assert json.loads(told(ray)[1])["waiting"] == []
 
 
 @pytest.mark.ray
@@ -232,9 +231,6 @@ def test_a_driver_and_what_is_not_there(ray: RealRay) -> None:
     code, _, errors = told(ray, "nothing", form="")
     assert code == 2
     assert "no task that runs, no actor" in errors
-    code, out, _ = told(ray, "Async", "--eval", "1 / 0", form="")
-    assert code == 1
-    assert "ZeroDivisionError" in out
 
 
 # ------------------------------------------------------------------ launch.json
@@ -371,6 +367,28 @@ def test_what_is_meant_goes_first(given: list[str], capsys: pytest.CaptureFixtur
     """`--locals` would take it for a frame."""
     assert execute(["attach", *given]) == 2
     assert "WHAT is missing" in capsys.readouterr().err
+
+
+def test_what_a_statement_did() -> None:
+    """Whether its thread was halted for it, and what it gave, where it gave anything."""
+    where = {
+        "function": "f",
+        "file": "a.py",
+        "line": 1,
+        "number": 0,
+        "thread": "T",
+        "kind": "thread",
+    }
+    row = {"where": where, "type": "", "value": "None", "code": "x = 1"}
+    halted = page({"seen": {"executed": {**row, "how": "halted"}}})
+    assert "done; the program runs on" in halted
+    assert "None" not in halted
+    beside = page(
+        {"seen": {"executed": {**row, "value": "7", "how": "beside", "lost": "x not set"}}}
+    )
+    assert "could not be halted" in beside
+    assert "x not set" in beside
+    assert "7\n" in beside
 
 
 def test_a_refusal_shows_the_stack() -> None:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import psutil
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raydoctor.act import _dap, arm, debug
@@ -363,6 +363,7 @@ def test_events_and_requests_come_between() -> None:
     assert b'"success": false' in refusals[0]
 
 
+@settings(max_examples=50)
 @given(
     st.lists(st.dictionaries(st.text(max_size=5), st.text(max_size=20), max_size=3), max_size=5),
     st.lists(st.integers(1, 40), min_size=1, max_size=10),

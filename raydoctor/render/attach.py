@@ -252,13 +252,13 @@ def _value(row: Row, width: int) -> Page:
     if "error" in row:
         told = str(row["error"]).rstrip().splitlines() or [""]
         return [*page, *(line((each, "error"), indent=2) for each in told)]
-    value = str(row.get("value") or "")
-    if value:
+    value, how = str(row.get("value") or ""), row.get("how")
+    if value and not (how and value == "None"):
         page.append(line(value, indent=2))
-    if row.get("how") == "beside":
+    if how:
+        page.append(line(("done; the program runs on", "ok"), indent=2))
+    if how == "beside":
         page += paragraph(_BESIDE[row["where"]["kind"]], width, indent=2, style="dim")
-    elif row.get("how") == "halted" and value in ("", "None"):
-        page.append(line(("done; the thread runs on", "ok"), indent=2))
     if row.get("lost"):
         page += paragraph(row["lost"], width, indent=2, style="error")
     return page
