@@ -19,7 +19,7 @@ from typing import NamedTuple
 from raydoctor.act import _elf, _trampoline
 
 _PROGRAM = Path(__file__).with_name("programs") / "inject_main.py"
-_SECONDS = 6.0
+_SECONDS = 10.0
 """For the child: to start on a busy machine, and its looks."""
 _HYPNO_SECONDS = 20.0
 _ALLOCATORS = ("libc.", "libc-", "ld-", "libstdc++", "libjemalloc", "libtcmalloc", "libmimalloc")
@@ -56,7 +56,8 @@ def inject(pid: int, start: str, text: str, *, now: bool, holds_gil: bool) -> In
         return _by_hypno(pid, text)
     try:
         files = _elf.code(pid)
-        code = _placed(pid, files, _functions(pid, files), text.encode())
+        functions = _functions(pid, files)
+        code = _placed(pid, files, functions, text.encode())
     except (OSError, struct.error, ValueError, LookupError) as error:
         return Injection("", str(error))
     plan = {
@@ -65,7 +66,12 @@ def inject(pid: int, start: str, text: str, *, now: bool, holds_gil: bool) -> In
         **code._replace(data=b"")._asdict(),
         "data": code.data.hex(),
         "below": _trampoline.BELOW,
-        "allocators": [(f.start, f.end) for f in files if _elf.name(f).startswith(_ALLOCATORS)],
+        "forbidden": [
+            (f.start, f.end)
+            for f in files
+            if _elf.name(f).startswith(_ALLOCATORS) or functions["PyErr_CheckSignals"] in f
+        ],
+        "checks": functions["PyErr_CheckSignals"],
         "now": now,
         "gil": holds_gil,
     }
@@ -73,20 +79,21 @@ def inject(pid: int, start: str, text: str, *, now: bool, holds_gil: bool) -> In
 
 
 def _told(plan: str) -> Injection:
-    command = [sys.executable, "-I", "-S", str(_PROGRAM)]
+    child = subprocess.Popen(
+        [sys.executable, "-I", "-S", str(_PROGRAM)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
     try:
-        said = subprocess.run(
-            command,
-            input=plan.encode(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=_SECONDS,
-            start_new_session=True,
-            check=False,
-        ).stdout
-        told = json.loads(said)
+        told = json.loads(child.communicate(plan.encode(), timeout=_SECONDS)[0])
     except (subprocess.TimeoutExpired, ValueError):
         return Injection("", "the process that injects ended before it was done")
+    finally:
+        # It ends by itself, and is never killed: it may have set a breakpoint.
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(_SECONDS)
     return Injection(str(told.get("did", "")), str(told.get("problem", "")))
 
 

@@ -52,7 +52,7 @@ _LEAVE = b"\xc2" + struct.pack(
 
 FUNCTIONS = (
     *("PyGILState_Ensure", "PyGILState_Release", "PyRun_SimpleString", "Py_AddPendingCall"),
-    "__errno_location",
+    *("PyErr_CheckSignals", "__errno_location"),
 )
 """Of libpython (or the program itself) and the C library."""
 

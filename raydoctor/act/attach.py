@@ -57,6 +57,8 @@ _PULSE = 0.25
 _OFTEN = 0.02
 _NEXT_STEP = 0.6
 """Seconds in which a thread that runs Python code gets between two steps, on a busy machine too."""
+_END_OF_CALL = 3.0
+"""Seconds for a native call to end after which only Python can be entered."""
 _AGAIN, _HELD = 2, 0.2
 """Another look, by py-spy or a monitoring agent, may hold it for a moment."""
 _SETTLES = 1.0
@@ -250,7 +252,8 @@ class _Entry:
             # Nothing but the end of a native call brings it to a next step.
             look = _gil.look(pid)
             self.pulses = self.keeps_gil = look.main_holds_gil
-            self._inject(now=True, look=look)
+            if not self._inject(now=True, look=look).did:
+                self.grace = min(self.grace, _END_OF_CALL)
         elif not made.did:
             raise NotAttachedError(
                 "ptrace", f"pid {pid} could not be entered: {made.problem}", _stack(pid)

@@ -4,19 +4,22 @@ A program, run as a child: what stops another process must end with its time, an
 one go on by itself (ptrace(2), PTRACE_SEIZE).
 
 Standard input has one JSON object: `pid`, `start` (of `/proc/PID/stat`, field 22), `at` and `data` (the code,
-hexadecimal, and the address where it goes), `calling` and `queueing` (where it begins: `act/_trampoline.py`),
-`below`, `allocators` (ranges of addresses), `now` (whether the code may be called where the thread runs, too)
-and `gil` (whether the thread holds it). Standard output gets one: `{"did": "called" | "queued", "in": …}`
-or `{"problem": …}`; then nothing was changed.
+hexadecimal, and the address where it goes), `calling` and `queueing` (where each piece begins:
+`act/_trampoline.py`), `below`, `forbidden` (ranges of addresses: allocators, and Python itself), `checks` (where
+`PyErr_CheckSignals` is), `now` (whether the code may be called where the thread runs, too) and `gil` (whether
+the thread holds it). Standard output gets one: `{"did": "called" | "queued", "in": …}` or
+`{"problem": …}`; then nothing was changed.
 
 Everything up to the last step changes nothing that the thread uses. The last step sets its registers; from
-then on it finds its way back alone. So it may be killed at any moment.
+then on it finds its way back alone. So it may be killed at any moment, but for one case: while it waits for a
+thread that holds the GIL to look for signals, the thread has a breakpoint, and nobody must use SIGKILL.
 """
 
 from __future__ import annotations
 
 import errno
 import json
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -42,9 +45,8 @@ _RESTARTS = {-512, -513, -514}
 """ERESTARTSYS, ERESTARTNOINTR, ERESTARTNOHAND (linux/errno.h): the call is to be made again."""
 _RESTART_BLOCK = -516
 """ERESTART_RESTARTBLOCK: it is to be made again by `restart_syscall`, which knows how long it waited."""
-_LOOP = 1 << 16
-"""Bytes: a native function that loops without end does that within so much code."""
-_LOOKS = 8
+_CHECKS = 1.0
+"""Seconds in which native code that looks for signals at all does so (`re`: every 4096 steps)."""
 
 
 def main() -> None:
@@ -63,7 +65,9 @@ def _sent(plan: dict[str, Any]) -> dict[str, Any]:
     # It is held from here on: its pid cannot become another's.
     if _start_of(plan["pid"]) != plan["start"]:
         raise ProcessLookupError(errno.ESRCH, "its pid is another process's by now")
-    registers = _harmless(thread, plan)
+    registers = (
+        _at_a_check(thread, plan) if plan["now"] and plan["gil"] else _harmless(thread, plan)
+    )
     runs = registers.orig_rax < 0
     is_queued = runs and not plan["now"]
     thread.write(plan["at"], bytes.fromhex(plan["data"]))
@@ -98,7 +102,7 @@ def _harmless(thread: Tracee, plan: dict[str, Any]) -> Registers:
         if registers.orig_rax >= 0:
             if _waits(seen):
                 return registers
-        elif not plan["now"] or _loops(seen, plan):
+        elif not plan["now"] or not _is_forbidden(registers.rip, plan):
             return registers
     raise OSError(errno.EBUSY, "its main thread was at no place where it may be sent away from")
 
@@ -124,16 +128,24 @@ def _waits(seen: list[Registers]) -> bool:
     return last.orig_rax != _FUTEX or (len(same) == looks and all(same))
 
 
-def _loops(seen: list[Registers], plan: dict[str, Any]) -> bool:
-    """Whether it is in native code that is no allocator's, nor Python's while it holds the GIL.
+def _is_forbidden(address: int, plan: dict[str, Any]) -> bool:
+    """Whether code there may be in the middle of an allocation: of the C library, or of Python's own."""
+    return any(start <= address < end for start, end in plan["forbidden"])
 
-    There may be no symbols to tell one function from another. But native code that goes on for ever does so
-    within little code, and where it stays in that, look after look, it allocates nothing.
+
+def _at_a_check(thread: Tracee, plan: dict[str, Any]) -> Registers:
+    """Its registers where native code that holds the GIL lets the handlers of signals run: any code may.
+
+    Raises OSError where it does not come there.
     """
-    if any(start <= seen[-1].rip < end for start, end in plan["allocators"]):
-        return False
-    places = [r.rip for r in seen[-_LOOKS:] if r.orig_rax < 0]
-    return not plan["gil"] or (len(places) == _LOOKS and max(places) - min(places) < _LOOP)
+    registers = thread.registers
+    if registers.orig_rax >= 0:
+        raise OSError(errno.EBUSY, "it waits, and holds the GIL")
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    if not thread.comes_to(plan["checks"], _CHECKS):
+        raise OSError(errno.EBUSY, "the native code that it is in looks for no signals")
+    return thread.registers
 
 
 def _start_of(pid: int) -> str:

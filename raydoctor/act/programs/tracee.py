@@ -8,13 +8,18 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import signal
 import struct
 import time
 from typing import NamedTuple
 
 _SEIZE, _INTERRUPT = 0x4206, 0x4207
-_POKE, _CONT, _GETREGS, _SETREGS, _DETACH = 5, 7, 12, 13, 17
+_POKE, _POKE_USER, _CONT, _GETREGS, _SETREGS, _DETACH = 5, 6, 7, 12, 13, 17
 _WALL = 0x40000000
+_SURELY = 60.0
+"""Seconds to stop a thread that has a breakpoint, on a machine however busy: it must not keep it."""
+_DEBUG = 848
+"""Where the debug registers are in `struct user` (sys/user.h): `offsetof(struct user, u_debugreg)`."""
 
 
 class Registers(NamedTuple):
@@ -67,6 +72,30 @@ class Tracee:
     def stop(self, seconds: float) -> None:
         """Make it stand still. Raises TimeoutError where it does not: one that waits for a disk."""
         self._trace(_INTERRUPT)
+        # What it is about to be given is its own affair, and goes first.
+        while number := self._next_stop(seconds):
+            self.go_on(number)
+
+    def comes_to(self, address: int, seconds: float) -> bool:
+        """Let it run until it is about to execute what is there; it stands still, there or anywhere else."""
+        self._break_at(address, 1)
+        try:
+            self.go_on()
+            while (number := self._next_stop(seconds)) != signal.SIGTRAP:
+                self.go_on(number)
+        except TimeoutError:
+            self.stop(_SURELY)
+        finally:
+            self._break_at(0, 0)
+        return self.registers.rip == address
+
+    def _break_at(self, address: int, control: int) -> None:
+        """A breakpoint of the processor's, for this thread alone: no byte of the program changes."""
+        self._trace(_POKE_USER, _DEBUG, address)
+        self._trace(_POKE_USER, _DEBUG + 7 * 8, control)
+
+    def _next_stop(self, seconds: float) -> int:
+        """The signal that it stops at; 0 where it stops because we asked. Raises TimeoutError."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             pid, status = os.waitpid(self.tid, _WALL | os.WNOHANG)
@@ -74,10 +103,8 @@ class Tracee:
                 time.sleep(0.0002)
             elif not os.WIFSTOPPED(status):
                 raise ProcessLookupError(errno.ESRCH, "it has ended")
-            elif status >> 16:
-                return
-            else:  # it was about to be given a signal: that is its own affair, and goes first
-                self.go_on(os.WSTOPSIG(status))
+            else:
+                return 0 if status >> 16 else os.WSTOPSIG(status)
         raise TimeoutError(errno.ETIMEDOUT, "its main thread does not stop")
 
     def go_on(self, number: int = 0) -> None:
