@@ -144,7 +144,14 @@ def test_the_page_and_the_json_name_the_culprit_first(read: Read) -> None:
 def test_a_long_wait_for_work_that_goes_on_is_no_hang(read: Read) -> None:
     busy = hang.working(LOAD, ("load", "etl.py", 31))
     rows = together({"tasks": [LOAD, *TRAINS], "samples": busy}, *(waits(t, LOAD) for t in TRAINS))
-    assert read(**rows).groups == ()
+    found = read(**rows)
+    assert found.groups == ()
+    [works] = found.working
+    assert (works.work.name, works.kind, works.why) == (
+        "load",
+        "python-loop",
+        "has run for 5 min 0 s",
+    )
 
 
 def test_what_polls_is_no_hang(read: Read) -> None:
@@ -152,6 +159,13 @@ def test_what_polls_is_no_hang(read: Read) -> None:
     assert len(read(tasks=[LOAD], samples=sleeps).groups) == 1
     polls = [{**row, "threads": [{**row["threads"][0], "voluntary": 5 * n}]} for n, row in enumerate(sleeps)]  # fmt: skip
     assert read(tasks=[LOAD], samples=polls).groups == ()
+
+
+def test_what_a_tracer_holds_does_not_poll(read: Read) -> None:
+    held = hang.looks(LOAD, ("load", "etl.py", 31), state="t", wchan="ptrace_stop")
+    polls = [{**row, "threads": [{**row["threads"][0], "voluntary": 50 * n}]} for n, row in enumerate(held)]  # fmt: skip
+    [group] = read(tasks=[LOAD], samples=polls).groups
+    assert group.first.kind == "debugger"
 
 
 def test_work_without_end_is_a_hang_where_its_peers_say_so(read: Read) -> None:
@@ -531,6 +545,8 @@ def test_a_blocked_event_loop_on_a_real_cluster(hanging: dict[str, Any]) -> None
 def test_what_works_and_who_waits_for_it_does_not_hang(hanging: dict[str, Any]) -> None:
     names = {each["task"]["name"] for each in hanging["hung"]}
     assert not names & {"count", "hashes", "waits_for_work"}
+    kinds = {each["task"]["name"]: each["kind"] for each in hanging["working"]}
+    assert kinds == {"count": "python-loop", "hashes": "native"}
 
 
 # ------------------------------------------------------------------ --save

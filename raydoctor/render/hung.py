@@ -17,6 +17,7 @@ from raydoctor.waits.values import Frame, Process, Thread
 SCHEMA = "raydoctor/hung/1"
 _ROWS = 12
 _GROUPS = 10
+_WORKING = 5
 _FRAMES = 24
 
 
@@ -40,7 +41,7 @@ def render(view: View, width: int = MAX_WIDTH) -> Page:
         page.append(())
     if len(view.found.groups) > _GROUPS:
         page.append(line((f"… and {len(view.found.groups) - _GROUPS} more, see --json", "dim")))
-    return [*page, *_missing(view, width), line((verdict(view), "strong"))]
+    return [*page, *_working(view), *_missing(view, width), line((verdict(view), "strong"))]
 
 
 def headline(group: Group) -> str:
@@ -170,6 +171,17 @@ def _remedy(remedy: Remedy, number: int, width: int) -> Page:
     return [*page, *(line((step, "code"), indent=4 + len(lead)) for step in remedy.steps)]
 
 
+def _working(view: View) -> Page:
+    """Who has run for long and is no hang: an endless loop looks like work, if there are no peers."""
+    those = view.found.working
+    if not those:
+        return []
+    rows = [_row(each) for each in those[:_WORKING]]
+    more = [line((f"… and {len(those) - _WORKING} more", "dim"), indent=2)]
+    head = line(("At work for long, and no hang as far as anybody can tell:", "dim"))
+    return [head, *columns(rows, indent=2), *(more if len(those) > _WORKING else []), ()]
+
+
 def _missing(view: View, width: int) -> Page:
     """What could not be looked at, and how it can."""
     page: Page = []
@@ -207,6 +219,7 @@ def to_json(view: View) -> str:
                 [target(h.work)._asdict() for h in g.circle] for g in found.groups if g.circle
             ],
             "groups": [_group(g) for g in found.groups],
+            "working": [_hung(each, None) for each in found.working],
             "unfinished": found.unfinished,
             "looked_at": view.looked_at,
             "gaps": [plain_json.gap(gap) for gap in gaps(view)],
@@ -224,7 +237,7 @@ def _group(group: Group) -> dict[str, Any]:
     }
 
 
-def _hung(hung: Hung, group: int) -> dict[str, Any]:
+def _hung(hung: Hung, group: int | None) -> dict[str, Any]:
     work, process = hung.work, hung.work.process
     share = process.cpu_share if process else None
     return {

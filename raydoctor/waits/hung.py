@@ -30,6 +30,8 @@ _STATES: Mapping[str, Kind] = {
 }
 _POLLS = 1.5
 """Times a second: who gives his processor away more often polls. Each look itself costs one or two."""
+_HELD = ("stopped", "debugger")
+"""Somebody holds it, however often it looks whether he lets go."""
 _THINGS: Mapping[Kind, str] = {
     "socket": "address",
     "subprocess": "process",
@@ -109,6 +111,8 @@ class Found(NamedTuple):
     """Tasks and methods that have not ended."""
     unseen: tuple[Work, ...]
     """What has run for long and could not be looked at: nobody knows whether it hangs."""
+    working: tuple[Hung, ...] = ()
+    """What has run for long and is at work, or polls: no hang, as far as its peers tell, or without any."""
 
 
 def hung(case: Case, min_age: float = MIN_AGE) -> Found:
@@ -135,7 +139,14 @@ def hung(case: Case, min_age: float = MIN_AGE) -> Found:
     found = [_group(each, told) for each in graph.groups(standing, waits)]
     unseen = [each.work for each in told.values() if each.unseen]
     tasks = sum(work.kind != "driver" for work in seen.works.values())
-    return Found(tuple(_merged(found)), tasks, tuple(sorted(unseen, key=lambda w: -w.age)))
+    inside = {h.work.id for group in found for h in group.all}
+    working = [
+        _hung(each)
+        for each in told.values()
+        if each.work.id not in inside and _is_at_work(each, min_age)
+    ]
+    by_age = tuple(sorted(unseen, key=lambda w: -w.age))
+    return Found(tuple(_merged(found)), tasks, by_age, _oldest_first(working))
 
 
 class _Told(NamedTuple):
@@ -147,6 +158,13 @@ class _Told(NamedTuple):
     standing: str = ""
     """Why it hangs by itself; empty where it does not."""
     unseen: bool = False
+
+
+def _is_at_work(told: _Told, min_age: float) -> bool:
+    """Whether it has run for long, and does something that can be named."""
+    work, does = told.work, told.verdict
+    is_task = work.runs and work.kind != "driver" and told.waiting is None
+    return is_task and does is not None and does.kind != "unknown" and work.age >= min_age
 
 
 def _is_lasting(work: Work) -> bool:
@@ -191,6 +209,8 @@ def _is_seen(verdict: Verdict | None) -> bool:
 
 def _is_still(work: Work, verdict: Verdict | None) -> bool:
     """Whether it stood at one place in several looks, and did not merely poll there."""
+    if verdict is not None and verdict.kind in _HELD:
+        return True
     if verdict is None or work.process is None or len(work.process.samples) < 2:
         return False
     return not verdict.moves and _is_seen(verdict) and not _polls(work.process, verdict)
@@ -296,7 +316,8 @@ def _turned(circle: list[Hung]) -> tuple[Hung, ...]:
 def _hung(told: _Told) -> Hung:
     work, verdict, waiting = told.work, told.verdict, told.waiting
     links = (*(waiting.links if waiting else ()), *_links(told))
-    why = told.standing or f"has waited for {duration(work.age)}"
+    does = "has run" if work.runs and waiting is None else "has waited"
+    why = told.standing or f"{does} for {duration(work.age)}"
     if verdict is not None and (waiting is None or verdict.kind == "async-blocked"):
         words = verdict.told if waiting is None else f"{verdict.told}, and {waiting.words}"
         return Hung(work, verdict.kind, words, why, verdict, waiting, links)
