@@ -18,7 +18,11 @@ from real_ray import RealRay, real_ray
 
 from raydoctor.act import _dap, _launch
 from raydoctor.act._attach_target import Found
+from raydoctor.cli import attach as cli
 from raydoctor.cli import execute
+from raydoctor.collect import there
+from raydoctor.collect.cluster import Cluster
+from raydoctor.collect.there import Answer
 from raydoctor.errors import RaydoctorError
 from raydoctor.render import attach as render
 from raydoctor.render.page import plain
@@ -231,6 +235,49 @@ def test_a_driver_and_what_is_not_there(ray: RealRay) -> None:
     code, _, errors = told(ray, "nothing", form="")
     assert code == 2
     assert "no task that runs, no actor" in errors
+
+
+# ------------------------------------------------------------------ on another node
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "words"),
+    [
+        (
+            {"attached": {"host": "127.0.0.1", "port": 5678, "method": "armed", "notes": [], "seconds": 0.3}, "folder": "/app"},
+            0, "ssh -N -L 5678:127.0.0.1:5678 10.0.0.9",
+        ),
+        ({"failed": "it holds the GIL", "hint": "", "doing": {}}, 1, "Not done: it holds the GIL"),
+        (None, 1, "Not done: 10.0.0.9: raydoctor is not installed there"),
+    ],
+)  # fmt: skip
+def test_another_node_is_asked(
+    answer: dict[str, Any] | None,
+    code: int,
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What it answers is told as if it were here, with the way to its port."""
+    asked: list[Any] = []
+
+    def ask(*given: Any) -> Iterator[Answer]:
+        asked.append(given)
+        why = "" if answer else "raydoctor is not installed there"
+        yield Answer("b" * 56, answer, why)
+
+    monkeypatch.setattr(there, "ask", ask)
+    found = Found("task", "1" * 48, "loop", "RUNNING", 812, "10.0.0.9", "b" * 56, "a" * 56)
+    wishes = {
+        **dict.fromkeys(("evaluate", "execute", "frame", "thread"), ""), "variables": None, "stack": False,
+        "seconds": 10.0, "port": None, "listen": "127.0.0.1", "vscode": False, "yes": False,
+    }  # fmt: skip
+    assert cli._Call(Cluster(gcs_address="10.0.0.2:6379"), found, wishes, False).run() == code
+    assert words in capsys.readouterr().out
+    (_, requests, function, _) = asked[0]
+    assert function == "raydoctor.act.debug_there:respond"
+    assert requests["b" * 56]["pid"] == 812
+    json.dumps(requests)
 
 
 # ------------------------------------------------------------------ launch.json

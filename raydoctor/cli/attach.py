@@ -248,6 +248,9 @@ class _Call:
         page = render.intent(chosen, self.wishes["execute"], terminal.width_of(sys.stderr))
         terminal.show(page, sys.stderr)
         click.confirm("Run it?", abort=True, err=True)
+        # There, and nowhere else: the thread may have gone on meanwhile.
+        where = chosen["where"]
+        self.wishes.update(thread=where["key"], frame=where["function"])
 
     def _made(self, inside: dict[str, Any]) -> Made:
         from raydoctor.act import _launch

@@ -57,6 +57,10 @@ class Stack(NamedTuple):
         return {**self._asdict(), "frames": frames, "halted": halted}
 
 
+class _NotFoundError(Exception):
+    """The thread or the frame that was named is not there."""
+
+
 def answer(asked: str) -> str:
     """Do what is asked."""
     request = json.loads(asked)
@@ -65,6 +69,8 @@ def answer(asked: str) -> str:
     def work() -> None:
         try:
             done.append(_DO[request["do"]](request))
+        except _NotFoundError as error:
+            done.append({"error": str(error)})
         except BaseException as error:  # whatever the user's own code raises
             done.append({"error": _told(error)})
 
@@ -181,7 +187,7 @@ def _chosen(request: dict[str, Any]) -> tuple[Stack, int]:
     if wanted:
         found = [s for s in found if wanted in (s.key, s.name, str(s.tid))]
         if not found:
-            raise LookupError(f"no thread is called {wanted}")
+            raise _NotFoundError(f"no thread is called {wanted}")
     # Several threads may run the user's code: one of them runs what was asked for.
     for name in (frame, request.get("function") or ""):
         if name and not name.isdigit():
@@ -193,13 +199,13 @@ def _chosen(request: dict[str, Any]) -> tuple[Stack, int]:
 def _chosen_frame(stack: Stack, wanted: str) -> int:
     if wanted.isdigit():
         if int(wanted) >= len(stack.frames):
-            raise LookupError(f"{stack.name} has {len(stack.frames)} frames, counted from 0")
+            raise _NotFoundError(f"{stack.name} has {len(stack.frames)} frames, counted from 0")
         return int(wanted)
     for number, frame in enumerate(stack.frames):
         if wanted in _names(frame) if wanted else _is_own(frame):
             return number
     if wanted:
-        raise LookupError(f"{stack.name} is in no function called {wanted}")
+        raise _NotFoundError(f"{stack.name} is in no function called {wanted}")
     return 0
 
 
