@@ -9,7 +9,6 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -138,18 +137,11 @@ def test_a_node_that_is_frozen_is_told_as_such(two: Two) -> None:
 
 
 def test_a_node_that_runs_tasks_and_takes_too_long_is_told_apart() -> None:
-    said: list[dict[str, Any]] = []
-    out: Any = SimpleNamespace(put=said.append)
-    for is_reached in (False, True):
-        one = driver._Asked(NOBODY, [None], 0.0, is_reached)
-        driver._give_up(out, one, {"reach": 4.0, "each": 60.0})
-    assert said == [
-        {
-            "node": NOBODY,
-            "problem": "its raylet ran no task within 4 s: it is frozen, or far too busy",
-        },
-        {"node": NOBODY, "problem": "it runs tasks, but gave no answer within 60 s"},
-    ]
+    frozen = "its raylet ran no task within {} s: it is frozen, or far too busy"
+    patient = {"reach": 4.0, "each": 60.0}
+    assert driver._too_late(patient, is_reached=False) == frozen.format(4)
+    assert driver._too_late(patient, is_reached=True).endswith("gave no answer within 60 s")
+    assert driver._too_late({"each": 6.0}, is_reached=True) == frozen.format(6), "asked at once"
 
 
 @NAMESPACES

@@ -268,12 +268,16 @@ def _give_up(out: _Out, one: _Asked, request: dict[str, Any]) -> None:
 
     with suppress(Exception):
         ray.cancel(one.returns[0], force=True)
+    out.put({"node": one.node, "problem": _too_late(request, one.is_reached)})
+
+
+def _too_late(request: dict[str, Any], is_reached: bool) -> str:
+    """What it says of a node that it did not answer."""
     reach = request.get("reach")
-    why = f"it runs tasks, but gave no answer within {float(request['each']):g} s"
-    if not (reach and one.is_reached):
-        seconds = float(reach or request["each"])
-        why = f"its raylet ran no task within {seconds:g} s: it is frozen, or far too busy"
-    out.put({"node": one.node, "problem": why})
+    if reach and is_reached:
+        return f"it runs tasks, but gave no answer within {float(request['each']):g} s"
+    seconds = float(reach or request["each"])
+    return f"its raylet ran no task within {seconds:g} s: it is frozen, or far too busy"
 
 
 if __name__ == "__main__":
