@@ -5,9 +5,9 @@ one go on by itself (ptrace(2), PTRACE_SEIZE).
 
 Standard input has one JSON object: `pid`, `start` (of `/proc/PID/stat`, field 22), `at` and `data` (the code,
 hexadecimal, and the address where it goes), `calling` and `queueing` (where each piece begins:
-`act/_trampoline.py`), `below`, `forbidden` (ranges of addresses: allocators, and Python itself), `checks` (where
-`PyErr_CheckSignals` is), `now` (whether the code may be called where the thread runs, too) and `gil` (whether
-the thread holds it). Standard output gets one: `{"did": "called" | "queued", "in": …}` or
+`act/_trampoline.py`), `below`, `forbidden` (ranges of addresses: allocators, and Python itself), `checks`
+(where `PyErr_CheckSignals` is), `now` (whether the code may be called where the thread runs, too) and `gil`
+(whether the thread holds it). Standard output gets one: `{"did": "called" | "queued", "in": …}` or
 `{"problem": …}`; then nothing was changed.
 
 Everything up to the last step changes nothing that the thread uses. The last step sets its registers; from
