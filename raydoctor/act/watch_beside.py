@@ -24,6 +24,8 @@ _MOST = 120.0
 """Seconds that a command may take."""
 _SHARE = 0.002
 """Of a processor, for one command in quiet times."""
+_HURRIED = 0.05
+"""Of a processor, where there is always a reason."""
 _FUTILE = 8
 """Doublings of a wait: more make no difference."""
 
@@ -82,7 +84,7 @@ class Pace:
         if self._last is None:
             return True
         quiet = max(self.least, self._cost / _SHARE)
-        soon = min(quiet, self.least * 2**self._futile)
+        soon = min(quiet, max(self.least * 2**self._futile, self._cost / _HURRIED))
         return now - self._last >= (soon if has_reason else quiet)
 
     def started(self, now: float) -> None:

@@ -62,11 +62,12 @@ class Watch:
                 "no cluster runs on this machine", "Name one: --address HOST:PORT of its GCS."
             )
         watcher = Watcher(cluster)
+        events: list[Event] = []
         try:
-            seen = watcher.look()
+            self._begin(cluster, watcher, watcher.look(), events)
         except LookError as error:
             raise RaydoctorError(*_in_words(cluster, error)) from error
-        self._begin(cluster, watcher, seen)
+        self._keep(events)
 
     @property
     def cluster(self) -> Cluster:
@@ -102,12 +103,13 @@ class Watch:
     def round(self) -> list[Event]:
         """Look once more; what happened."""
         assert self._story is not None
+        events: list[Event] = []
         try:
-            events = self._look() if self.state == "up" else self._look_again()
+            (self._look if self.state == "up" else self._look_again)(events)
         except LookError as error:
-            events = self._lost(error)
+            events += self._lost(error)
         except Exception as error:  # a guard that one odd message ends is none
-            events = self._lost(LookError("INTERNAL", repr(error)))
+            events += self._lost(LookError("INTERNAL", repr(error)))
         self._keep(events)
         self._count()
         return events
@@ -130,20 +132,22 @@ class Watch:
 
     # -------------------------------------------------------------- one cluster, or the next
 
-    def _begin(self, cluster: Cluster, watcher: Watcher, seen: Seen) -> None:
+    def _begin(self, cluster: Cluster, watcher: Watcher, seen: Seen, events: list[Event]) -> None:
+        story = Story(cluster, watcher, self.wishes, self.guard)
+        story.add(seen, events)
         if self._story is not None:
             self._story.close()
-        self._story = Story(cluster, watcher, self.wishes, self.guard)
-        self._keep(self._story.add(seen))
+        self._story = story
 
-    def _look(self) -> list[Event]:
+    def _look(self, events: list[Event]) -> None:
         assert self._story is not None
         seen = self._story.watcher.look()
         if self._story.is_same(seen):
-            return self._story.add(seen)
-        return self._look_again()
+            self._story.add(seen, events)
+        else:
+            self._look_again(events)
 
-    def _look_again(self) -> list[Event]:
+    def _look_again(self, events: list[Event]) -> None:
         """After it was lost, or was another: find it anew."""
         assert self._story is not None
         before = self._story
@@ -154,15 +158,17 @@ class Watch:
         except LookError:
             watcher.close()
             raise
-        was_lost, self.state, self.problem, self._failures = self.state != "up", "up", "", 0
         if before.is_same(seen):
             before.watcher.close()
             before.watcher, before.cluster = watcher, cluster
-            back = [event("cluster-back", "ok", "the cluster answers again")] if was_lost else []
-            return back + before.add(seen)
-        self._begin(cluster, watcher, seen)
-        text = f"a new session: {seen.session or cluster.gcs_address}"
-        return [event("cluster-new", "info", text, session=seen.session)]
+            before.add(seen, events)
+            if self.state != "up":
+                events.append(event("cluster-back", "ok", "the cluster answers again"))
+        else:
+            text = f"a new session: {seen.session or cluster.gcs_address}"
+            events.append(event("cluster-new", "info", text, session=seen.session))
+            self._begin(cluster, watcher, seen, events)
+        self.state, self.problem, self._failures = "up", "", 0
 
     def _found_again(self) -> Cluster:
         """What now takes the place of the cluster. Raises LookError where nothing does."""

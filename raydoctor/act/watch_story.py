@@ -107,7 +107,6 @@ class Story:
         self.watcher = watcher
         self.clocks = Clocks()
         self.view: View | None = None
-        self._last: Seen | None = None
         self._guard = guard
         self._memory = Memory(cluster)
         self._processes = Table()
@@ -122,7 +121,7 @@ class Story:
         self._slow: set[tuple[str, str]] = set()
         self._stacked: dict[tuple[str, str], float] = {}
         """Tasks whose stacks were looked at, and how old they were."""
-        self._counted: Counter[tuple[str, str]] | None = None
+        self._counted: Metrics | None = None
         self._elsewhere: tuple[Gauge, ...] = ()
         self._table: Mapping[int, Process] = {}
         self._threads()
@@ -137,7 +136,8 @@ class Story:
         where = ("--address", self.cluster.gcs_address)
         report = ("diagnose", "--format", "json", "--fail-on", "never", "--this-node", *where)
         self._diagnose = beside.Command(report) if wishes.diagnose else None
-        self._hung = beside.Command(("hung", "--json", *where)) if wishes.hung else None
+        self._hung_words = ("hung", "--json", *where)
+        self._hung = beside.Command(self._hung_words) if wishes.hung else None
         self._diagnose_pace = beside.Pace(_DIAGNOSE_EVERY)
         self._hung_pace = beside.Pace(_HUNG_EVERY)
 
@@ -150,8 +150,11 @@ class Story:
             return before.session == seen.session
         return bool({n.node for n in before.nodes} & {n.node for n in seen.nodes})
 
-    def add(self, seen: Seen) -> list[Event]:
-        """A round: what happened since the last one. Raises LookError where the GCS answers no more."""
+    def add(self, seen: Seen, events: list[Event]) -> None:
+        """A round: what happened since the last one is added to `events`, as far as it was found out.
+
+        Raises LookError where the GCS answers no more.
+        """
         before = self.view
         self.clocks.see(seen)
         if before is None:
@@ -161,17 +164,14 @@ class Story:
         self._remember()
         self._ask_peers(seen.at)
         view = View(seen) if before is None else before
-        view.seen = seen
+        events += self._changes(view.seen, seen)
+        self.view, view.seen = view, seen
         view.lines = self._lines(view)
-        events = list(self._changes(self._last, seen)) if self._last is not None else []
-        self._last = seen
-        self.view = view
         events += self._slow_ones(view)
         events += self._from_threads(view)
         if self._guard is not None:
             events += self._guard.check(self.cluster, self.clocks, self.watcher.told, seen.at)
         events += self._from_commands(view, self._reason(events))
-        return events
 
     def close(self) -> None:
         """Let go of everything; commands that run are ended."""
@@ -209,7 +209,7 @@ class Story:
                 return
 
     def _lines(self, view: View) -> list[Line]:
-        hangs = {each.get("task", {}).get("id"): str(each.get("kind", "")) for each in view.hung}
+        hangs = {_task_of(each): str(each.get("kind", "")) for each in view.hung}
         lines = []
         for running in self.clocks.running()[:SHOWN]:
             function = running.told.function if running.told else ""
@@ -276,11 +276,8 @@ class Story:
         many = len(view.seen.nodes) / _METRICS_NODES
         self._metrics.every = _METRICS_EVERY * max(1.0, many)
         if (told := self._metrics.turn(now)) is not None:
-            yield from self._failed(told.tasks)
             self._elsewhere = told.gauges
-            view.counts = Counter()
-            for (state, _), number in told.tasks.items():
-                view.counts[state] += number
+            yield from self._counts(view, told)
         if (here := self._gauges.turn(now)) is not None:
             gauges = [*here, *self._elsewhere]
             yield from changes.levels(view.gauges, gauges)
@@ -293,13 +290,16 @@ class Story:
                 yield event("leftovers", "warning", text, count=count)
             view.leftovers = count
 
-    def _failed(self, tasks: Counter[tuple[str, str]]) -> Iterator[Event]:
-        before, self._counted = self._counted, tasks
-        if before is None:
+    def _counts(self, view: View, told: Metrics) -> Iterator[Event]:
+        """Tasks by state; and who failed since the last time, if as many nodes have told as then."""
+        if not told.heard:
             return
-        for (state, name), number in tasks.items():
-            more = number - before[state, name]
-            if state == "FAILED" and more > 0:
+        before, self._counted = self._counted, told
+        view.counts = Counter()
+        for (state, name), number in told.tasks.items():
+            view.counts[state] += number
+            more = number - before.tasks[state, name] if before else 0
+            if state == "FAILED" and more > 0 and before and before.heard == told.heard:
                 text = f"{_text.plural(more, 'task')} of {name or 'an unnamed function'} failed"
                 yield event("tasks-failed", "error", text, name=name, count=more)
 
@@ -322,6 +322,8 @@ class Story:
         now = view.seen.at
         suspects = [each for each in view.lines if self._may_hang(each, now)]
         was_running = command.is_running
+        is_here = all(each.running.run.node in self.cluster.node_ids for each in suspects)
+        command.arguments = (*self._hung_words, *(("--this-node",) if is_here else ()))
         told = _turn(command, self._hung_pace, bool(suspects), True)
         if command.is_running and not was_running:
             self._stacked |= {each.running.key[:2]: each.running.age(now) for each in view.lines}
@@ -350,7 +352,10 @@ def _turn(
     command: beside.Command, pace: beside.Pace, is_wanted: bool, has_reason: bool
 ) -> dict[str, Any] | None:
     """Run it when it is due; what it told."""
+    was_running = command.is_running
     told = command.poll()
+    if told is None and was_running and not command.is_running:
+        pace.ended(command.cost, has_news=False)
     now = time.monotonic()
     if is_wanted and not command.is_running and pace.is_due(now, has_reason):
         pace.started(now)

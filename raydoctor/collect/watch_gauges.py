@@ -83,6 +83,8 @@ class Metrics(NamedTuple):
     """State and name -> how many, finished ones too."""
     gauges: tuple[Gauge, ...]
     """Of other nodes."""
+    heard: int
+    """Nodes that told."""
 
 
 # ------------------------------------------------------------------ this machine
@@ -178,9 +180,11 @@ def metrics(nodes: Sequence[Node], here: Sequence[str], threshold: float) -> Met
     }
     tasks: Counter[tuple[str, str]] = Counter()
     gauges: list[Gauge] = []
+    heard = 0
     for address, answer in parallel(calls, _TIMEOUT + 0.1):
         if not isinstance(answer, Answer) or answer.outcome != "ok":
             continue
+        heard += 1
         values: Counter[str] = Counter()
         for name, labels, amount in _readings(answer.body):
             if name == "ray_tasks":
@@ -189,7 +193,7 @@ def metrics(nodes: Sequence[Node], here: Sequence[str], threshold: float) -> Met
                 values[name] += int(amount)
         if asked[address].node not in here:
             gauges += _gauges(asked[address], values, threshold)
-    return Metrics(tasks, tuple(gauges))
+    return Metrics(tasks, tuple(gauges), heard)
 
 
 def _readings(body: bytes) -> Iterator[tuple[str, dict[str, str], float]]:
