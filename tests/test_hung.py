@@ -232,6 +232,38 @@ def test_one_of_several_is_enough_for_ray_wait(read: Read) -> None:
     assert [h.work.id for h in group.behind] == [TRAINS[1]["task_id"]]
 
 
+def test_a_wait_in_ray_get_for_nobody_knows_what_is_no_hang(read: Read) -> None:
+    stack = hang.getting(TRAINS[0], ("train", "train.py", 12))
+    assert read(tasks=[TRAINS[0]], samples=stack).groups == ()
+    [group] = read(tasks=[TRAINS[0]], samples=stack, finished=[hang.took("train", 9, 1)]).groups
+    assert (group.first.kind, group.first.waiting and group.first.waiting.exact) == (
+        "ray-get",
+        False,
+    )
+
+
+def test_an_object_whose_task_has_ended_does_not_come(read: Read) -> None:
+    rows = together({"tasks": [TRAINS[0]]}, waits(TRAINS[0], LOAD))
+    [group] = read(**rows).groups
+    assert group.first.words == "waits in ray.get for 1 object whose tasks have ended"
+    assert [t.kind for t in group.first.targets] == ["object"]
+
+
+def test_references_tell_of_whom_it_may_wait_for(read: Read) -> None:
+    stack = hang.getting(TRAINS[0], ("train", "train.py", 12))
+    held = {
+        "object_id": f"{LOAD['task_id']}01000000",
+        "reference_type": "LOCAL_REFERENCE",
+        "pid": 802,
+    }
+    rows = together(
+        {"tasks": [LOAD, TRAINS[0]], "samples": stack, "objects": [held]}, in_socket(LOAD)
+    )
+    [group] = read(**rows).groups
+    assert names(group.behind) == ["train"]
+    assert "its memory was not read" in group.behind[0].tells[0]
+
+
 def test_what_ran_for_long_and_was_not_looked_at_is_told(read: Read) -> None:
     found = read(tasks=[LOAD])
     assert [work.name for work in found.unseen] == ["load"]

@@ -99,13 +99,16 @@ def _grouped(pairs: Iterable[tuple[_Key, Work]]) -> dict[_Key, list[Work]]:
 # ---------------------------------------------------------------- in ray.get
 
 
-def awaited(seen: Scene, work: Work) -> Waiting | None:
-    """What a running task or a driver awaits; None where it is not seen to await anything."""
+def awaited(seen: Scene, work: Work, in_get: bool = False) -> Waiting | None:
+    """What a running task or a driver awaits; None where it is not seen to await anything.
+
+    `in_get`: its stack shows it in `ray.get`, though its objects may not have been read.
+    """
     mine = list(_own_awaits(seen, work))
     told = [each for each in mine if each.exact and each.objects]
     if told:
         return _of_objects(seen, work, told)
-    if mine or work.id in seen.in_get:
+    if mine or in_get or work.id in seen.in_get:
         return _of_references(seen, work, mine)
     return None
 

@@ -183,11 +183,15 @@ def _of_running(
         return _Told(work, None, _beside(work, blocker))
     if verdict is None and work.process is not None and not _is_async(work.process):
         return _Told(work, None, None)  # idle when it was looked at: it has ended since
-    waiting = edges.awaited(seen, work) if _may_await(verdict) else None
+    in_get = verdict is not None and verdict.kind == "ray-get"
+    waiting = edges.awaited(seen, work, in_get) if _may_await(verdict) else None
     lasts = waiting is not None and waiting.wait is not None
     if lasts or work.kind == "driver":  # nobody knows since when a driver stands where it stands
         return _Told(work, verdict, waiting)
-    standing = too_long(work, still=_is_still(work, verdict), min_age=min_age)
+    # For whom it waits in ray.get, nobody knows: that one may be at work.
+    is_open = waiting is not None and not waiting.exact
+    still = not is_open and _is_still(work, verdict)
+    standing = too_long(work, still=still, min_age=min_age)
     unseen = not standing and work.age >= min_age and not work.peers and not _is_seen(verdict)
     return _Told(work, verdict, waiting, standing, unseen and not _awaits(work, verdict))
 
