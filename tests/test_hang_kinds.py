@@ -84,9 +84,12 @@ def changed(process: Process, change: Callable[[Thread], Thread]) -> Process:
 # ------------------------------------------------------------------ recorded
 
 
-def test_there_are_recordings() -> None:
-    assert len(FILES) >= 1
-    assert len({hang.name for hang, _, _ in those(FILES[-1])}) == len(KINDS)
+def test_the_recordings_have_all_kinds() -> None:
+    assert len(FILES) >= 3
+    complete = [
+        file for file in FILES if {h.name for h, _, _ in those(file)} == {h.name for h in KINDS}
+    ]
+    assert len(complete) >= 3
 
 
 @of_each
@@ -164,9 +167,8 @@ def test_without_any_stack_nothing_wrong_is_said(file: Path) -> None:
     for hang, _, process in those(file):
         verdict = kind_of(changed(process, lambda thread: thread._replace(frames=())))
         assert verdict is not None
-        if hang.name == "gil_sleep":
-            assert verdict.kind in ("sleep", "unknown")  # who has the lock is on the stack alone
-            continue
+        if hang.name == "gil_sleep" and verdict.kind == "sleep":
+            continue  # who has the interpreter's lock, py-spy alone can tell
         assert verdict.kind in (hang.kind, "unknown"), (hang.name, verdict)
         if verdict.kind != "unknown":
             sure.add(verdict.kind)
