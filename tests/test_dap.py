@@ -244,6 +244,23 @@ def test_statements(debuggee: Debuggee) -> None:
     assert debuggee.runs()
 
 
+def test_sessions_leave_nothing(debuggee: Debuggee) -> None:
+    """Neither threads nor open files: of the last one its connection alone, until the next."""
+
+    def held() -> tuple[int, int]:
+        process = psutil.Process(debuggee.place.pid)
+        return process.num_threads(), process.num_fds()
+
+    for _ in range(2):
+        done(debuggee, stack=True)
+    before = held()
+    for _ in range(6):
+        done(debuggee, stack=True)
+    after = held()
+    assert after[0] <= before[0]
+    assert after[1] <= before[1] + 1
+
+
 def test_a_process_that_is_stopped_is_not_waited_for(debuggee: Debuggee) -> None:
     """The debugger in it takes connections, as the kernel does, and never answers."""
     os.kill(debuggee.place.pid, signal.SIGSTOP)

@@ -21,6 +21,7 @@ import sys
 import sysconfig
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -66,6 +67,9 @@ def answer(asked: str) -> str:
     request = json.loads(asked)
     done: list[dict[str, Any]] = []
 
+    with suppress(Exception):  # of debugpy's inside: another version may have it otherwise
+        _close_left_connections()
+
     def work() -> None:
         try:
             done.append(_DO[request["do"]](request))
@@ -81,6 +85,20 @@ def answer(asked: str) -> str:
     thread.join(request["seconds"])
     late = {"error": f"it has not ended after {request['seconds']:g} s, and goes on", "late": True}
     return json.dumps(done[0] if done else late)
+
+
+def _close_left_connections() -> None:
+    """Close those of sessions that have ended: debugpy 1.8 leaves that to a collection of cycles.
+
+    In a program that stands still there is none, and one more file would be open after each session.
+    """
+    debugger = sys.modules["pydevd"].get_global_debugger()
+    mine = vars(debugger).setdefault("_raydoctor_sessions", [])
+    for reader in [each for each in mine if each is not debugger.reader and not each.is_alive()]:
+        mine.remove(reader)
+        reader.sock.close()
+    if debugger.reader not in mine:
+        mine.append(debugger.reader)
 
 
 # ------------------------------------------------------------------ stacks
