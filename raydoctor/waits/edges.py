@@ -144,15 +144,9 @@ def _of_objects(seen: Scene, work: Work, told: list[Awaited]) -> Waiting:
     call = _CALLS.get(told[0].call, told[0].call)
     untold = sum(each.untold for each in told)
     either = told[0].call == "wait"
-    first = _name_all([seen.works[t] for t in needs])
-    shows = f"{work.label} waits in {call} for object {objects[0][:16]}…"
     if not needs:
-        words = (
-            f"waits in {call} for {evidence.many(len(objects), 'object')} whose tasks have ended"
-        )
-        links = (_look(work, f"{shows}, which no unfinished task makes; read from its memory"),)
-        targets = tuple(Target("object", o, _maker(o)) for o in objects)
-        return Waiting("ray-get", words, targets, None, links)
+        return _of_ended(seen, work, call, objects)
+    first = _name_all([seen.works[t] for t in needs])
     made = next(o for o, task in makers.items() if task == needs[0])
     whose = seen.works[needs[0]].name
     shows = f"{work.label} waits in {call} for object {made[:16]}…, which {whose} is to make"
@@ -163,6 +157,25 @@ def _of_objects(seen: Scene, work: Work, told: list[Awaited]) -> Waiting:
         tuple(target(seen.works[t]) for t in needs),
         None if either and untold else Wait(frozenset(needs), "any" if either else "all"),
         (_look(work, f"{shows}; its id was read from the process's memory"),),
+    )
+
+
+def _of_ended(seen: Scene, work: Work, call: str, objects: list[str]) -> Waiting:
+    """Objects that no unfinished task makes: they do not come, or their tasks are newer than the list.
+
+    The list of objects is as old as that: what stands on it is not new.
+    """
+    listed = {e["object_id"] for e in live.rows(seen.case, "objects")}
+    are_old = not listed.isdisjoint(objects)
+    how = "whose tasks have ended" if are_old else "of tasks that have just begun, or ended"
+    shows = f"{work.label} waits in {call} for object {objects[0][:16]}…, which no known task makes"
+    return Waiting(
+        "ray-get",
+        f"waits in {call} for {evidence.many(len(objects), 'object')} {how}",
+        tuple(Target("object", o, _maker(o)) for o in objects),
+        None,
+        (_look(work, f"{shows}; read from its memory"),),
+        exact=are_old,
     )
 
 
