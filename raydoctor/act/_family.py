@@ -62,8 +62,8 @@ def members(
     leaders += [Seen(pid, table[pid].started_at, leads(table[pid])) for pid in own]
     own |= _in_groups(table, leaders)
     own |= _marked(table.values(), marks, since)
-    own.discard(os.getpid())
-    found = [table[pid] for pid in _with_descendants(table, own)]
+    eldest_first = sorted(own, key=lambda pid: table[pid].started_at)
+    found = [table[pid] for pid in proc.trees(table, eldest_first, without=os.getpid())]
     return [Seen(p.pid, p.started_at, leads(p)) for p in found]
 
 
@@ -94,20 +94,6 @@ def _marked(processes: Iterable[Process], marks: Collection[str], since: float) 
             if variables.get(MARK) in marks:
                 found.add(process.pid)
     return found
-
-
-def _with_descendants(table: Mapping[int, Process], own: Collection[int]) -> list[int]:
-    children: dict[int, list[int]] = {}
-    for process in table.values():
-        children.setdefault(process.ppid, []).append(process.pid)
-    order = dict.fromkeys(sorted(own, key=lambda pid: table[pid].started_at))
-    waiting = list(order)
-    while waiting:
-        for child in children.get(waiting.pop(0), ()):
-            if child not in order and child != os.getpid():
-                order[child] = None
-                waiting.append(child)
-    return list(order)
 
 
 def children(pid: int) -> list[int] | None:

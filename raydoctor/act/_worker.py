@@ -25,13 +25,7 @@ _ELSEWHERE = 20.0
 def tree(pid: int) -> list[Identity]:
     """A process and all its descendants, itself first; empty where it is gone."""
     table = proc.table()
-    children: dict[int, list[int]] = {}
-    for each in table.values():
-        children.setdefault(each.ppid, []).append(each.pid)
-    found = [pid] if pid in table else []
-    for each_pid in found:  # grows while it is walked
-        found += children.get(each_pid, [])
-    return [Identity(each, table[each].started_at) for each in found]
+    return [Identity(each, table[each].started_at) for each in proc.trees(table, [pid])]
 
 
 def end_tree(targets: Iterable[Identity], purpose: str) -> str:

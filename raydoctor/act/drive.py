@@ -192,8 +192,10 @@ class Driver:
     def _tree(self, table: dict[int, proc.Process]) -> list[Identity]:
         """What lives of its tree."""
         alive = {pid: p for pid, p in table.items() if p.state != "Z"}
-        known = {pid for pid, i in self.seen.items() if _is(alive.get(pid), i)}
-        return [Identity(pid, alive[pid].started_at) for pid in _below(alive, known)]
+        me = os.getpid()
+        roots = [p.pid for p in alive.values() if p.ppid == me]
+        roots += [pid for pid, identity in self.seen.items() if _is(alive.get(pid), identity)]
+        return [Identity(p, alive[p].started_at) for p in proc.trees(alive, roots, without=me)]
 
     def _look(self, now: float) -> None:
         """Remember its tree, the sessions that are open in it, and what workers there start."""
@@ -234,21 +236,6 @@ def _changed_since(folder: str, at: float) -> list[str]:
 
 def _is(found: proc.Process | None, identity: Identity) -> bool:
     return found is not None and found.started_at == identity.started_at
-
-
-def _below(table: dict[int, proc.Process], known: set[int]) -> list[int]:
-    """Our descendants and those of `known`, as far as they are not us; parents first."""
-    children: dict[int, list[int]] = {}
-    for each in table.values():
-        children.setdefault(each.ppid, []).append(each.pid)
-    order = dict.fromkeys([*children.get(os.getpid(), ()), *known])
-    waiting = list(order)
-    while waiting:
-        for child in children.get(waiting.pop(), ()):
-            if child not in order and child != os.getpid():
-                order[child] = None
-                waiting.append(child)
-    return list(order)
 
 
 def _name(pid: int) -> str:

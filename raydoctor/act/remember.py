@@ -79,7 +79,7 @@ class Memory:
         if not self._is_tidy:
             self._is_tidy = True
             _family.forget_old()
-        children = _children(table)
+        children = proc.by_parent(table)
         for worker in self._workers(table, children):
             if worker.pid in children and _key(worker) not in self._trees:
                 self._trees[_key(worker)] = _tree(worker)
@@ -201,13 +201,6 @@ def _tree(worker: Process) -> _Tree:
             for seen in before.seen.values():
                 task.add(seen)
     return tree
-
-
-def _children(table: Table) -> dict[int, list[int]]:
-    found: dict[int, list[int]] = {}
-    for each in table.values():
-        found.setdefault(each.ppid, []).append(each.pid)
-    return found
 
 
 def _key(process: Process) -> tuple[int, float]:

@@ -107,8 +107,7 @@ def look(thorough: bool = False, folders: Iterable[str] = ()) -> Machine:
     """The process table of now. `folders` are sessions whose workers a thorough look knows by their logs."""
     processes = proc.table()
     machine = Machine(processes, {s.daemon.pid: s.daemon for s in daemons.find(processes)})
-    for process in processes.values():
-        machine.children.setdefault(process.ppid, []).append(process.pid)
+    machine.children.update(proc.by_parent(processes))
     for pid in processes.keys() - machine.daemons.keys():
         _read_files(machine, pid)
     _classify(machine)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
@@ -52,6 +52,26 @@ def read(pid: int) -> Process | None:
     if LINUX:
         return _stat(pid, _boot_time())
     return next((p for p in _elsewhere() if p.pid == pid), None)
+
+
+def by_parent(processes: Mapping[int, Process]) -> dict[int, list[int]]:
+    """Parent -> its children, for a table."""
+    found: dict[int, list[int]] = {}
+    for process in processes.values():
+        found.setdefault(process.ppid, []).append(process.pid)
+    return found
+
+
+def trees(processes: Mapping[int, Process], roots: Iterable[int], without: int = 0) -> list[int]:
+    """These roots and all that descends from them, parents first; not `without`, nor what is below that."""
+    children = by_parent(processes)
+    order = dict.fromkeys(pid for pid in roots if pid in processes and pid != without)
+    waiting = list(order)
+    for pid in waiting:  # grows while it is walked
+        fresh = [c for c in children.get(pid, ()) if c not in order and c != without]
+        order.update(dict.fromkeys(fresh))
+        waiting += fresh
+    return list(order)
 
 
 def private_memory(pid: int) -> int | None:
