@@ -23,7 +23,7 @@ _NICE = 10
 _MOST = 120.0
 """Seconds that a command may take."""
 _SHARE = 0.002
-"""Of a processor, for one command in quiet times."""
+"""Of a processor, for one question or command in quiet times."""
 _HURRIED = 0.05
 """Of a processor, where there is always a reason."""
 _FUTILE = 8
@@ -38,6 +38,10 @@ class Thread(Generic[_Told]):
     every: float
     problem: str = ""
     """Why it was not answered the last time."""
+    spent: float = 0.0
+    """Seconds of a processor that all answers took."""
+    _cost: float = 0.0
+    """The same of the last one."""
     _next: float = 0.0
     _thread: threading.Thread | None = None
     _answers: list[_Told] = field(default_factory=list)
@@ -47,14 +51,14 @@ class Thread(Generic[_Told]):
         if self._thread is not None and self._thread.is_alive():
             return None
         if now >= self._next:
-            self._next = now + self.every
+            self._next = now + max(self.every, self._cost / _SHARE)
             self._thread = threading.Thread(target=self._work, daemon=True)
             self._thread.start()
         return self._answers.pop() if self._answers else None
 
     def hurry(self, least: float) -> None:
         """Ask sooner than planned, but not before `least` seconds after the last time."""
-        self._next = min(self._next, self._next - self.every + least)
+        self._next = min(self._next, self._next - self.every + max(least, self._cost / _SHARE))
 
     def _work(self) -> None:
         try:
@@ -64,6 +68,8 @@ class Thread(Generic[_Told]):
         else:
             self.problem = ""
             self._answers[:] = [answer]
+        self._cost = time.thread_time()  # a thread of its own for each question
+        self.spent += self._cost
 
 
 @dataclass(slots=True)

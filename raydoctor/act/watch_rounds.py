@@ -24,6 +24,8 @@ from raydoctor.errors import RaydoctorError
 State = Literal["up", "lost", "refused"]
 SHARE = 0.005
 """Of a processor: looks that cost more come more rarely. The rest of a hundredth is for commands beside."""
+_FIRST, _WEIGHT = 2, 0.1
+"""Rounds that do not count, and what one counts later."""
 _SLOWEST = 30.0
 """Seconds between two looks at the most."""
 _EVENTS = 200
@@ -49,6 +51,7 @@ class Watch:
     _story: Story | None = None
     _cost: float = 0.0
     """Seconds of a processor of one round, smoothed."""
+    _rounds: int = 0
     _clock: float = 0.0
     _failures: int = 0
 
@@ -123,11 +126,12 @@ class Watch:
         return events
 
     def _count(self) -> None:
-        """What a round costs, with what is drawn and asked between two of them."""
-        now = time.process_time()
-        if self._clock:  # the first one has started Python, too
-            spent = now - self._clock
-            self._cost = spent if not self._cost else 0.9 * self._cost + 0.1 * spent
+        """What a round costs with what is drawn; what is asked in threads has a pace of its own."""
+        now = time.process_time() - (self._story.spent_in_threads if self._story else 0.0)
+        self._rounds += 1
+        if self._rounds > _FIRST:  # the first ones have started Python, gRPC and the screen, too
+            weight = max(_WEIGHT, 1 / (self._rounds - _FIRST))
+            self._cost += weight * (max(0.0, now - self._clock) - self._cost)
         self._clock = now
 
     # -------------------------------------------------------------- one cluster, or the next

@@ -185,6 +185,11 @@ class Story:
         """Seconds of a processor that commands took."""
         return sum(each.spent for each in (self._diagnose, self._hung) if each is not None)
 
+    @property
+    def spent_in_threads(self) -> float:
+        """The same for what was asked in threads of this process."""
+        return sum(each.spent for each in (self._metrics, self._gauges, self._leftovers))
+
     # -------------------------------------------------------------- tasks
 
     def _remember(self) -> None:
