@@ -29,12 +29,12 @@ Ray's limits, leftovers, new diagnoses.
 
 On a terminal a screen that is redrawn in place (q or Ctrl-C ends); else, or with
 --json, a JSON object a line for each look and for each thing that happens
-(raydoctor/watch/1). It takes less than a hundredth of a processor: where looks cost
+(raydoctor/watch/1). Looks take less than a hundredth of a processor: where they cost
 more, they come more rarely.
 
 With --timeout it guards a job that nobody may change: tasks that RUN longer (waiting
-does not count, a retry starts anew) are told, and with --on-timeout ended as
-`raydoctor cancel` does:
+does not count, a retry starts anew) are told, or ended as `raydoctor cancel` does, as
+--on-timeout says:
 
 \b
   report  told, nothing is done (the default)
