@@ -224,6 +224,8 @@ class _Entry:
     """Whether its main thread holds the GIL: a signal has it let the import go on (`arm.wake`)."""
     keeps_gil: bool = False
     """Whether it does so in native code."""
+    to_be_taken: float = 3600.0
+    """Seconds until the request is taken up, as far as the grace allows."""
 
     def by_signal(self) -> str:
         """The way of an armed process."""
@@ -253,7 +255,7 @@ class _Entry:
             look = _gil.look(pid)
             self.pulses = self.keeps_gil = look.main_holds_gil
             if not self._inject(now=True, look=look).did:
-                self.grace = min(self.grace, _END_OF_CALL)
+                self.to_be_taken = _END_OF_CALL
         elif not made.did:
             raise NotAttachedError(
                 "ptrace", f"pid {pid} could not be entered: {made.problem}", _stack(pid)
@@ -263,22 +265,30 @@ class _Entry:
     def finished(self, method: str) -> Attached:
         """Wait until it listens."""
         self.tell("waiting until debugpy listens in it")
-        deadline = time.monotonic() + self.grace
+        began = time.monotonic()
         told: dict[str, Any] = {}
-        while not told and time.monotonic() < deadline:
+        while not told and (left := self._patience(time.monotonic() - began)) > 0:
             if self.pulses:
                 wake(self.identity.pid)
-            told = self.meeting.answered(min(_PULSE, deadline - time.monotonic()))
+            told = self.meeting.answered(min(_PULSE, left))
             if status(self.identity.pid).get("State", "Z")[0] in "ZX":
                 raise NotAttachedError("gone", f"pid {self.identity.pid} has ended meanwhile")
         if "port" not in told:
             raise self._failure(str(told.get("problem", "")))
         pid = self.identity.pid
         found = Listening(str(told["host"]), int(told["port"]), method, handles(pid))
+        notes = _notes(found)
+        if self.keeps_gil and method == "injected":  # no step of Python came for a while
+            notes += (f"{_KEEPS} kill -URG {pid}",)
         return Attached(
-            *(pid, found.host, found.port, method, _notes(found)),
+            *(pid, found.host, found.port, method, notes),
             wants_waking=self.keeps_gil or _wants_waking(pid),
         )
+
+    def _patience(self, passed: float) -> float:
+        """Seconds left of it."""
+        is_taken = self.meeting.is_taken
+        return (self.grace if is_taken else min(self.grace, self.to_be_taken)) - passed
 
     def _failure(self, problem: str) -> NotAttachedError:
         pid, was_not_taken = self.identity.pid, self.meeting.withdraw()
@@ -333,6 +343,10 @@ class _Entry:
         self.audit.write(what, pid=pid, started_at=started_at, result=result)
 
 
+_KEEPS = (
+    "Its main thread is in native code that keeps the GIL: a debugger gets an answer only while it is woken "
+    "again and again:"
+)
 _DEBUGPY = "Install debugpy for that Python, or in the job's runtime_env: {'pip': ['debugpy']}"
 
 
