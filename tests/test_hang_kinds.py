@@ -158,6 +158,8 @@ def test_the_number_of_the_call_is_enough(file: Path, numbers: dict[int, int]) -
     for hang, _, process in those(file):
         if hang.name in ("starts_child", "fifo_read", "gil_sleep"):
             continue  # state D alone is the disk; a read is of a file or a pipe
+        if numbers and len(process.last.threads) == 1:
+            continue  # nothing beside this number says whose numbers they are (Ray 2.9.3)
         check(hang, changed(process, numbered))
 
 
