@@ -14,7 +14,7 @@ from dataclasses import asdict
 from typing import Any
 
 from raydoctor.act import debug
-from raydoctor.act.attach import Attached, Wanted, attach, listening, wake
+from raydoctor.act.attach import Attached, Wanted, attach, listening, wake, waking
 from raydoctor.act.audit import Audit
 from raydoctor.act.debug import Place, Wishes
 from raydoctor.collect import proc, stacks
@@ -108,7 +108,8 @@ def _act(attached: Attached, wishes: Wishes, tell: Tell) -> Row:
     if not any((wishes.stack, wishes.variables, wishes.evaluate, wishes.choose, wishes.execute)):
         return {}
     tell("looking inside")
-    return asdict(debug.act(Place(attached.pid, attached.host, attached.port), wishes, wake))
+    with waking(attached):
+        return asdict(debug.act(Place(attached.pid, attached.host, attached.port), wishes, wake))
 
 
 def _note(audit: Audit, wanted: Wanted, executed: Row | None) -> None:
