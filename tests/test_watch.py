@@ -158,7 +158,18 @@ def test_the_guard_ends_what_is_meant_and_nothing_else(ray: RealRay) -> None:
     """All at once: tasks overdue are reported, cancelled, forced; an actor is kept, another one ended."""
     limit = ("--no-diagnose", "--timeout", "3s")
     report = started(ray, *limit)
-    soft = started(ray, *limit, "--on-timeout", "cancel", "--name", "soft", "--name", "Keeper.*")
+    soft = started(
+        ray,
+        *limit,
+        "--on-timeout",
+        "cancel",
+        "--grace",
+        "2s",
+        "--name",
+        "soft",
+        "--name",
+        "Keeper.*",
+    )
     hard = started(ray, *limit, "--on-timeout", "force", "--grace", "0.5s", "--name", "do*")
     actor = started(
         ray,
