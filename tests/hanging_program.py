@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import ctypes
 import fcntl
 import hashlib
+import importlib
 import json
 import multiprocessing
 import os
@@ -257,6 +259,8 @@ def pool_map() -> None:
 
 @hangs
 def at_breakpoint() -> None:
+    with contextlib.suppress(ImportError):  # takes a while
+        importlib.import_module("debugpy")
     here("at_breakpoint")
     breakpoint()
 

@@ -631,6 +631,6 @@ def test_every_kind_on_a_real_cluster() -> None:
     seen = {p.pid: p for p in values.processes(hangs.case_of(tables))}
     assert {hang.kind for hang in chosen} == {hang.kind for hang in KINDS}
     for hang in chosen:
-        verdict = check(hang, told[hang.name], seen[told[hang.name].pid])
+        verdict = check(hang, seen[told[hang.name].pid])
         said = "\n".join((verdict.told, *verdict.evidence)) if verdict else ""
         assert all(each in said for each in told[hang.name].says if verdict), (hang.name, said)

@@ -102,7 +102,8 @@ def doing(seen: Seen) -> Doing:
     runs = _runs(seen)
     kind, words = _running(seen) if runs else _standing(seen)
     call = None if runs else _kernel.call_of(last, _natives(seen), seen.is_arm)
-    moves = runs or changes(seen) or (seen.share or 0.0) > _LITTLE
+    gets_on = runs or changes(seen) or (seen.share or 0.0) > _LITTLE
+    moves = gets_on and kind != "debugger"  # a debugger works while it holds its thread
     return Doing(kind, words, last, _frames.user_frame(last.frames), moves, call)
 
 
