@@ -128,12 +128,12 @@ def test_a_node_that_is_frozen_is_told_as_such(two: Two) -> None:
     two.raylet.suspend()
     try:
         began = time.monotonic()
-        found = two.ask("time:sleep", 60, 6)
-        assert time.monotonic() - began < there.CONNECT_S + 12 + 3
+        found = two.ask("time:sleep", 60, 4)
+        assert time.monotonic() - began < there.CONNECT_S + 8 + 3
     finally:
         two.raylet.resume()
-    assert "ran no task within 6 s: it is frozen" in found[two.far].problem
-    assert " within 6 s" in found[two.near].problem
+    assert "ran no task within 4 s: it is frozen" in found[two.far].problem
+    assert " within 4 s" in found[two.near].problem
 
 
 def test_a_node_that_runs_tasks_and_takes_too_long_is_told_apart() -> None:
@@ -187,8 +187,6 @@ def test_leftovers_of_another_node_are_found_and_ended_there(
     assert sleeping() == set()
     assert sleeping(7300003, 7300003), "what a living task has started"
     assert two.raylet.is_running()
-    code, told = two.command(capsys, *session, "--all-nodes")
-    assert (code, told["leftovers"]) == (0, [])
 
 
 @NAMESPACES
