@@ -607,14 +607,17 @@ def test_no_row_whatever_it_lacks_raises(data: st.DataObject) -> None:
 
 
 ALIKE = {
-    "lock_twice",
-    "condition",
-    "thread_join",
-    "unix_socket",
-    "communicate",
-    "process_join",
-    "ray_wait",
-    "LoopGets.block",
+    *(
+        "lock_twice",
+        "condition",
+        "thread_join",
+        "queue_get",
+        "future_result",
+        "unix_socket",
+        "select_socket",
+        "http",
+    ),
+    *("communicate", "process_join", "pool_map", "ray_wait", "SelfCall.outer", "LoopGets.block"),
 }
 """Each has another one that hangs in the same way: the recordings have all, and a worker takes a while to start."""
 
