@@ -21,7 +21,8 @@ import far_node
 from real_ray import RealRay, real_ray
 
 from raydoctor.collect import _pyspy, live, sampling, stacks, worker_stacks
-from raydoctor.collect._thread_rows import whose_is
+from raydoctor.collect._thread_rows import thread_rows, whose_is
+from raydoctor.collect._threads import KernelThread
 from raydoctor.collect.stack_targets import Known, UnknownTargetError, everywhere, named
 from raydoctor.collect.stacks import Manner, Wanted
 from raydoctor.collect.suspects import Sampling, Suspects, suspects
@@ -161,6 +162,19 @@ def looked(ray: RealRay) -> list[Piece | Gap]:
 
 
 @pytest.mark.ray
+def test_the_main_thread_is_known_where_py_spy_tells_no_ids() -> None:
+    """So it is with Python 3.10 and `--nonblocking`, which is all that a stopped process allows."""
+    told = (
+        {"thread_name": "ray_print_logs", "frames": []},
+        {"thread_name": "MainThread", "frames": []},
+    )
+    kernel = {471: KernelThread(471, "ray::work", "T", 0.5, "do_signal_stop")}
+    rows = thread_rows(471, _pyspy.Look(told), kernel, variables=False)
+    states = {row["name"]: (row["tid"], row.get("state"), row.get("wchan")) for row in rows}
+    assert states["MainThread"] == (471, "T", "do_signal_stop")
+    assert states["ray_print_logs"] == (0, None, None)
+
+
 def test_each_process_is_looked_at_as_often_as_wished(looked: list[Piece | Gap]) -> None:
     samples = rows(looked, "samples")
     assert [s["sample"] for s in samples] == [0, 1] * len(NAMES)

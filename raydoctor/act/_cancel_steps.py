@@ -43,6 +43,8 @@ class Wishes:
     job_stop: bool = False
     all_users: bool = False
     """As root: also where its worker is another user's."""
+    force: bool = True
+    """Whether its worker may be ended with it."""
 
 
 @dataclass(slots=True)
@@ -165,7 +167,7 @@ def worker_here(target: Target) -> Identity | str:
 
 
 def _is_task(hands: Hands, target: Target) -> bool:
-    return target.kind == "task" and target.runs
+    return hands.wishes.force and target.kind == "task" and target.runs
 
 
 def _is_no_creation(hands: Hands, target: Target) -> bool:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -29,12 +29,9 @@ from raydoctor.collect.watching import Told
 from raydoctor.errors import RaydoctorError
 
 if TYPE_CHECKING:
-    from raydoctor.act._cancel_steps import Hands
-    from raydoctor.act._cancel_target import Target
     from raydoctor.act.cancel import Cancellation
 
 Mode = Literal["report", "cancel", "force"]
-GENTLE = ("cancel", "interrupt")
 _AT_ONCE = 4
 """Cancels at a time: each has a process that asks the cluster."""
 _ASKED = 50
@@ -288,12 +285,11 @@ def end_task(cluster: Cluster, running: Running, limits: Limits) -> Ended:
             return Ended(running, True)
         if target.worker != running.run.worker:
             return Ended(running, True)  # it has ended, or runs elsewhere: then with a new clock
-        wishes = Wishes(limits.grace, recursive=True, kill_actor=limits.kill_actor)
+        wishes = Wishes(limits.grace, kill_actor=limits.kill_actor, force=limits.mode == "force")
         hands = Hands(owners, cluster, wishes, audit)
         told = facts(running, time.time())
         audit.write("task-overdue", mode=limits.mode, timeout_s=limits.timeout, **told)
-        make = run_where_it_runs if limits.mode == "force" else gently
-        made = make(hands, target)
+        made = run_where_it_runs(hands, target)
     return _of(running, made, time.monotonic() - began, limits)
 
 
@@ -305,91 +301,6 @@ def _of(running: Running, made: Cancellation, seconds: float, limits: Limits) ->
     left = sum(each.outcome != "gone" for each in made.survivors)
     steps = tuple(each._asdict() for each in made.steps)
     return Ended(running, made.ended, made.by, round(seconds, 2), why, steps, left)
-
-
-def gently(hands: Hands, target: Target) -> Cancellation:
-    """The owner's cancel, from here; then an interrupt, where the worker is."""
-    from raydoctor.act._cancel_steps import worker_here
-    from raydoctor.act.process import Identity
-
-    if not target.node or isinstance(worker_here(target), Identity):
-        return climb(hands, target, GENTLE)
-    made = climb(hands, target, GENTLE[:1])
-    return made if made.ended else _gently_there(hands, target, made)
-
-
-def _gently_there(hands: Hands, target: Target, made: Cancellation) -> Cancellation:
-    from raydoctor.act._cancel_elsewhere import unpacked
-    from raydoctor.collect import there
-
-    request = {
-        "address": hands.cluster.gcs_address,
-        "task": target.task,
-        "wishes": asdict(hands.wishes),
-    }
-    seconds = len(GENTLE) * (hands.wishes.grace + 2.0)
-    for answer in there.ask(
-        hands.cluster, {target.node: request}, "raydoctor.act.watch:respond", seconds
-    ):
-        if not answer.problem:
-            done = unpacked(answer.told)
-            done.steps[:0] = made.steps
-            return done
-        made.problem = f"{target.ip} could not be asked to do it: {answer.problem}"
-    return made
-
-
-def respond(asked: dict[str, Any]) -> dict[str, Any]:
-    """On the node of its worker: interrupt it, and tell what came of it."""
-    from raydoctor.act._cancel_steps import Wishes
-    from raydoctor.act._cancel_target import by_id
-    from raydoctor.act.cancel import TIMEOUT, hands_of
-    from raydoctor.act.owner import connected
-    from raydoctor.collect import live
-
-    cluster = live.find(asked["address"])[0]
-    with connected(cluster, TIMEOUT) as owners:
-        target = by_id(owners, asked["task"])
-        hands = hands_of(owners, cluster, Wishes(**asked["wishes"]), target)
-        return asdict(climb(hands, target, GENTLE[1:]))
-
-
-def climb(hands: Hands, target: Target, names: Sequence[str]) -> Cancellation:
-    """Take these steps of the ladder, as far as they fit, one after the other, until it has ended."""
-    from raydoctor.act._cancel_processes import end_survivors, started_by
-    from raydoctor.act._cancel_steps import LADDER
-    from raydoctor.act._cancel_target import has_ended, with_start
-    from raydoctor.act.cancel import Cancellation, Taken
-
-    made = Cancellation(target)
-    target = with_start(hands.owners, target)
-    seen = set(started_by(target))
-    for step in LADDER:
-        if made.ended or step.name not in names or not step.fits(hands, target):
-            continue
-        began = time.monotonic()
-        seen.update(started_by(target))
-        why = step.take(hands, target)
-        made.ended = _has_effect(hands, target, 0.0 if why else hands.wishes.grace)
-        outcome: Any = "ended" if made.ended else "skipped" if why else "no-effect"
-        took = round(time.monotonic() - began, 2)
-        made.steps.append(Taken(step.name, outcome, took, why, target.task))
-    made.ended = made.ended or has_ended(hands.owners, target)
-    made.was_accepted = target.task in hands.accepted
-    if made.ended:
-        made.survivors = end_survivors(seen, hands.audit, hands.wishes.all_users)
-    return made
-
-
-def _has_effect(hands: Hands, target: Target, seconds: float) -> bool:
-    from raydoctor.act._cancel_target import has_ended
-
-    deadline = time.monotonic() + seconds
-    while not has_ended(hands.owners, target):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(_LOOK)
-    return True
 
 
 def check_limits(limits: Limits) -> None:

@@ -30,6 +30,7 @@ it within --grace, and is verified:
               socket; its worker lives on, an actor keeps its state
   force       its owner cancels it by force: Ray ends its worker
   kill        SIGKILL of its worker, for native code that holds the GIL
+              (neither with --no-force)
   kill-actor  only with --kill-actor: ends the actor of a method, and its state
   job-stop    only with --job-stop: ends its whole job
 
@@ -69,6 +70,12 @@ Exit code:
     show_default=True,
     help="Cancel the tasks that it submitted, too.",
 )
+@click.option(
+    "--force/--no-force",
+    default=True,
+    show_default=True,
+    help="End its worker, too, if nothing gentler ends it.",
+)
 @click.option("--kill-actor", is_flag=True, help="End its actor if nothing else ends the method.")
 @click.option("--job-stop", is_flag=True, help="Stop its whole job if nothing else ends it.")
 @click.option("--all-users", is_flag=True, help="Another user's, too: as root.")
@@ -82,6 +89,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     task: str,
     grace: float,
     recursive: bool,
+    force: bool,
     kill_actor: bool,
     job_stop: bool,
     all_users: bool,
@@ -99,7 +107,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     from raydoctor.cli._progress import patience
     from raydoctor.collect import live
 
-    wishes = Wishes(grace, recursive, kill_actor, job_stop, all_users)
+    wishes = Wishes(grace, recursive, kill_actor, job_stop, all_users, force)
     with patience("looking for the cluster"):
         cluster, notes = live.find(address)
     for each in notes:

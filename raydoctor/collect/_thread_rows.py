@@ -22,7 +22,9 @@ def thread_rows(
         return [{**_empty(each.tid, each.name), **_kernel_row(each)} for each in kernel.values()]
     rows = []
     for thread in sorted(seen.threads, key=lambda each: each.get("os_thread_id") != pid):
-        tid = thread.get("os_thread_id") or 0
+        # Of a Python 3.10 that may not be stopped, py-spy tells no ids; the main thread's is the pid.
+        is_main = thread.get("thread_name") == "MainThread"
+        tid = thread.get("os_thread_id") or (pid if is_main else 0)
         known = kernel.get(tid) or _threads.threads(pid, [tid]).get(tid) if tid else None
         row = {
             **_empty(tid, thread.get("thread_name") or (known.name if known else "")),

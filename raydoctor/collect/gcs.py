@@ -155,9 +155,6 @@ def messages_folder(ray_folder: str) -> str:
     return ""
 
 
-_folder = messages_folder
-
-
 def _installed() -> Iterator[str]:
     from importlib.util import find_spec
 

@@ -8,6 +8,7 @@ seconds old: workers report every `metrics_report_interval_ms`, 10 s by default.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -20,6 +21,7 @@ BLOCKED = ("RUNNING_IN_RAY_GET", "RUNNING_IN_RAY_WAIT", "GETTING_AND_PINNING_ARG
 _NODES = 200
 """Nodes that are asked: a node's metrics are up to 1 MB."""
 _LABEL = pattern(rb'(\w+)="((?:[^"\\]|\\.)*)"')
+_TASKS = "ray_tasks"
 _TIMEOUT = 1.0
 
 
@@ -75,19 +77,26 @@ def by_state(total: Counter[Count]) -> list[dict[str, Any]]:
 
 
 def _tasks(body: bytes, node_id: str) -> Iterator[tuple[Count, int]]:
+    for _, labels, amount in readings(body, (_TASKS,)):
+        job = labels.get("JobId", "")
+        yield Count(labels.get("Name", ""), labels.get("State", ""), job, node_id), int(amount)
+
+
+def readings(body: bytes, wanted: tuple[str, ...]) -> Iterator[tuple[str, dict[str, str], float]]:
+    """The readings of these metrics: name, labels, amount; what is no finite number is left out."""
+    starts = tuple(f"{name}{{".encode() for name in wanted)
     for line in body.split(b"\n"):
-        if not line.startswith(b"ray_tasks{"):
+        if not line.startswith(starts):
             continue
-        labels, _, amount = line.rpartition(b"} ")
-        told = {name.decode(): _text(value) for name, value in _LABEL.findall(labels)}
+        told, _, rest = line.rpartition(b"} ")
+        name, _, labels = told.partition(b"{")
         try:
-            number = int(float(amount.split()[0]))
-        except (ValueError, IndexError, OverflowError):
+            amount = float(rest.split()[0])
+        except (ValueError, IndexError):
             continue
-        yield (
-            Count(told.get("Name", ""), told.get("State", ""), told.get("JobId", ""), node_id),
-            number,
-        )
+        if math.isfinite(amount):
+            known = {key.decode(): _text(value) for key, value in _LABEL.findall(labels)}
+            yield name.decode(), known, amount
 
 
 def _text(value: bytes) -> str:

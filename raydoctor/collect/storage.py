@@ -38,7 +38,7 @@ class Storage(NamedTuple):
 
 def of_cluster(cluster: Cluster) -> list[Storage]:
     """One for each raylet of the cluster that runs here."""
-    config = _system_config(cluster)
+    config = system_config(cluster)
     return [_storage(raylet, config) for raylet in cluster.of("raylet") if raylet.state != "Z"]
 
 
@@ -86,7 +86,7 @@ def _fraction(told: object) -> float:
     return THRESHOLD
 
 
-def _system_config(cluster: Cluster) -> dict[str, Any]:
+def system_config(cluster: Cluster) -> dict[str, Any]:
     """What the head was given for all nodes; empty where the GCS runs elsewhere."""
     for daemon in cluster.of("gcs_server"):
         for word in proc.command(daemon.pid):

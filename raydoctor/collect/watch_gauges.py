@@ -14,10 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Literal, NamedTuple
 
-from raydoctor._pattern import pattern
 from raydoctor.collect import cgroups, disks, proc, storage
 from raydoctor.collect.cluster import Cluster
 from raydoctor.collect.dashboard import Answer, get
+from raydoctor.collect.metrics import readings
 from raydoctor.collect.parallel import parallel
 from raydoctor.collect.proc import Process
 from raydoctor.collect.table import Piece
@@ -33,11 +33,9 @@ _READ = 8
 """Processes whose own memory is read: those that seem largest with what they share."""
 _TIMEOUT = 1.0
 _NODES = 100
-_LINE = pattern(rb"^(ray_\w+)\{(.*)\} ([-+0-9.eE]+)")
-_LABEL = pattern(rb'(\w+)="((?:[^"\\]|\\.)*)"')
 _WANTED = (
-    *(b"ray_tasks{", b"ray_node_mem_used{", b"ray_node_mem_total{"),
-    *(b"ray_node_disk_usage{", b"ray_node_disk_free{"),
+    *("ray_tasks", "ray_node_mem_used", "ray_node_mem_total"),
+    *("ray_node_disk_usage", "ray_node_disk_free"),
 )
 
 
@@ -98,7 +96,7 @@ def memory_threshold(cluster: Cluster) -> float:
             name.removeprefix("RAY_"): value
             for name, value in (proc.environment(raylet.pid, [f"RAY_{_MEMORY}"]) or {}).items()
         }
-    told |= storage._system_config(cluster)
+    told |= storage.system_config(cluster)
     with suppress(TypeError, ValueError):
         value = float(str(told[_MEMORY])) if _MEMORY in told else MEMORY_THRESHOLD
         if 0 < value <= 1:
@@ -186,7 +184,7 @@ def metrics(nodes: Sequence[Node], here: Sequence[str], threshold: float) -> Met
             continue
         heard += 1
         values: Counter[str] = Counter()
-        for name, labels, amount in _readings(answer.body):
+        for name, labels, amount in readings(answer.body, _WANTED):
             if name == "ray_tasks":
                 tasks[labels.get("State", ""), labels.get("Name", "")] += int(amount)
             else:
@@ -194,19 +192,6 @@ def metrics(nodes: Sequence[Node], here: Sequence[str], threshold: float) -> Met
         if asked[address].node not in here:
             gauges += _gauges(asked[address], values, threshold)
     return Metrics(tasks, tuple(gauges), heard)
-
-
-def _readings(body: bytes) -> Iterator[tuple[str, dict[str, str], float]]:
-    for line in body.split(b"\n"):
-        if not line.startswith(_WANTED):
-            continue
-        if match := _LINE.match(line):
-            labels = {
-                name.decode(): value.decode("utf-8", "replace")
-                for name, value in _LABEL.findall(match[2])
-            }
-            with suppress(ValueError, OverflowError):
-                yield match[1].decode(), labels, float(match[3])
 
 
 def _gauges(node: Node, values: Mapping[str, int], threshold: float) -> Iterator[Gauge]:

@@ -155,7 +155,7 @@ class Watcher:
 
     def close(self) -> None:
         """Let the connections go."""
-        for channel in self._wire._channels.values():
+        for channel in self._wire.channels.values():
             channel.close()
 
     def look(self) -> Seen:
@@ -342,7 +342,7 @@ def _connected(cluster: Cluster) -> tuple[Any, Any]:
         raise RaydoctorError(
             "no cluster runs on this machine", "Name one: --address HOST:PORT of its GCS."
         )
-    folder = gcs._folder(cluster.ray_folder)
+    folder = gcs.messages_folder(cluster.ray_folder)
     if not folder:
         raise RaydoctorError("Ray's gRPC messages are not installed for this Python")
     # gRPC logs what its calls return already; its fork handlers cost and are not needed.

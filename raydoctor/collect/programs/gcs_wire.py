@@ -48,13 +48,13 @@ class Wire:
 
     def __init__(self, token: str | None) -> None:
         self._metadata = [("authorization", f"Bearer {token}")] if token else None
-        self._channels: dict[str, Any] = {}
+        self.channels: dict[str, Any] = {}
 
     def start(self, address: str, call: Call, timeout: float) -> Any:
         """Begin a call; `result` has its answer."""
-        if address not in self._channels:
-            self._channels[address] = _channel(address)
-        method = self._channels[address].unary_unary(
+        if address not in self.channels:
+            self.channels[address] = _channel(address)
+        method = self.channels[address].unary_unary(
             call.path, type(call.request).SerializeToString, call.reply.FromString
         )
         return method.future(call.request, timeout=timeout, metadata=self._metadata)
