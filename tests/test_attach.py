@@ -224,7 +224,7 @@ def test_a_native_call_that_keeps_the_gil_is_not_touched(audit: Audit) -> None:
 def test_what_did_not_come_in_time_never_comes(audit: Audit) -> None:
     """A native loop that never looks for signals ends after we gave up: what is queued does nothing."""
     with program(
-        "print('ready', flush=True); sum(range(200_000_000)); print('done', flush=True); input()"
+        "print('ready', flush=True); sum(range(450_000_000)); print('done', flush=True); input()"
     ) as it:
         with pytest.raises(NotAttachedError) as caught:
             entered(it.pid, audit, grace=0.3)
