@@ -182,7 +182,7 @@ def test_each_process_is_looked_at_as_often_as_wished(looked: list[Piece | Gap])
     assert not [g for g in looked if isinstance(g, Gap)]
     for before, after in zip(samples[::2], samples[1::2], strict=True):
         assert before["started_at"] == after["started_at"]
-        assert after["at"] - before["at"] >= 0.25
+        assert after["at"] - before["at"] >= 0.1  # rounds begin 0.3 s apart; in each, some are later
 
 
 @pytest.mark.ray
