@@ -89,12 +89,8 @@ Exit code:
 )
 @click.option("--vscode", is_flag=True, help="Write the entry into .vscode/launch.json.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@click.option(
-    "--address",
-    metavar="ADDRESS",
-    help="The cluster, if several run here: auto, or its GCS's host:port.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@options.address_option()
+@options.json_option
 @options.verbose_option
 def command(
     *, what: str | None, address: str | None, as_json: bool, verbose: bool, **wishes: Any

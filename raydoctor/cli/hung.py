@@ -96,7 +96,7 @@ def _seconds(context: click.Context, parameter: click.Parameter, value: str) -> 
     metavar="FILE",
     help="Write a profile of the culprit: .svg is a flame graph, .json speedscope.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@options.json_option
 @options.live_options
 @options.verbose_option
 def command(path: str | None, save: str | None, as_json: bool, verbose: bool, **given: Any) -> int:

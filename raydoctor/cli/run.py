@@ -99,9 +99,7 @@ class _Wishes(NamedTuple):
 @click.option("--log", metavar="FILE", help="Keep the driver's output there.")
 @options.format_option("text", "json", "markdown")
 @click.option("-o", "--output", metavar="FILE", help="Write the report there.")
-@click.option(
-    "--address", metavar="ADDRESS", help="The cluster to look at, if the driver's own is not known."
-)
+@options.address_option("The cluster to look at, if the driver's own is not known.")
 @click.option(
     "--all-nodes/--this-node",
     "all_nodes",

@@ -50,12 +50,8 @@ Exit code:
     metavar="SECONDS",
     help="For each look, and each answer of the cluster.",
 )
-@click.option(
-    "--address",
-    metavar="ADDRESS",
-    help="The cluster, if several run here: auto, or its GCS's host:port.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@options.address_option()
+@options.json_option
 @options.verbose_option
 def command(  # noqa: PLR0913 - one parameter per option
     *,

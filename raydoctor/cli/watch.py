@@ -110,11 +110,7 @@ def _duration(
     show_default=True,
     help="Diagnose when there is a reason to.",
 )
-@click.option(
-    "--address",
-    metavar="ADDRESS",
-    help="The cluster, if several run here: auto, or its GCS's host:port.",
-)
+@options.address_option()
 @click.option("--json", "as_json", is_flag=True, help="JSON lines, also on a terminal.")
 @options.verbose_option
 def command(

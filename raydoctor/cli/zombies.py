@@ -76,12 +76,10 @@ Exit code:
 @click.option("--all-users", is_flag=True, help="Other users' processes, too: as root.")
 @click.option("--node", "nodes", metavar="ID|IP", multiple=True, help="On this node; repeatable.")
 @click.option("--all-nodes", is_flag=True, help="On all nodes of the cluster, and here.")
-@click.option(
-    "--address",
-    metavar="ADDRESS",
-    help="Whose nodes they are, if several clusters run here: auto, or its GCS's host:port.",
+@options.address_option(
+    "Whose nodes they are, if several clusters run here: auto, or its GCS's host:port."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@options.json_option
 @options.verbose_option
 def command(  # noqa: PLR0913 - one parameter per option
     *,
