@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -623,6 +623,7 @@ SOUP = [
 
 
 @given(st.lists(st.one_of(st.sampled_from(SOUP), st.text(max_size=6)), max_size=14).map("".join))
+@example(f'- name: X_TOKEN\n  value: "RAY_AUTH_TOKEN={"fade1234" * 8}"-----BEGIN PRIVATE KEY-----')
 @settings(max_examples=400, deadline=None)
 def test_redacting_twice_is_redacting_once(text: str) -> None:
     text = text.encode("utf-8", "ignore").decode()

@@ -162,6 +162,18 @@ def looked(ray: RealRay) -> list[Piece | Gap]:
 
 
 @pytest.mark.ray
+def test_a_debugger_s_threads_are_folded() -> None:
+    def frame(file: str, whose: str) -> dict[str, Any]:
+        return {"function": "run", "file": file, "line": 1, "whose": whose}
+
+    own = {"frames": [frame("_pydevd_bundle/pydevd.py", "library"), frame("train.py", "user")]}
+    assert render._is_shown(own)
+    assert not render._is_shown({"frames": own["frames"][:1]})
+    assert not render._is_shown(
+        {"frames": [frame("pydevd.py", "library"), frame("socket.py", "python")]}
+    )
+
+
 def test_the_main_thread_is_known_where_py_spy_tells_no_ids() -> None:
     """So it is with Python 3.10 and `--nonblocking`, which is all that a stopped process allows."""
     told = (
@@ -182,7 +194,9 @@ def test_each_process_is_looked_at_as_often_as_wished(looked: list[Piece | Gap])
     assert not [g for g in looked if isinstance(g, Gap)]
     for before, after in zip(samples[::2], samples[1::2], strict=True):
         assert before["started_at"] == after["started_at"]
-        assert after["at"] - before["at"] >= 0.1  # rounds begin 0.3 s apart; in each, some are later
+        assert (
+            after["at"] - before["at"] >= 0.1
+        )  # rounds begin 0.3 s apart; in each, some are later
 
 
 @pytest.mark.ray

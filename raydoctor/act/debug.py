@@ -29,6 +29,8 @@ Row = dict[str, Any]
 Wake = Callable[[int], object]
 """Has the main thread of a process run Python code for a moment, also where it waits in native code."""
 _PROGRAMS = Path(__file__).with_name("programs")
+_ENDS = 1.0
+"""Seconds for another session to end that is about to."""
 _SLACK = 3.0
 """Seconds beside what the text may take, for a process that has much to do."""
 _HALT = 0.3
@@ -83,7 +85,7 @@ class Seen:
 
 def act(place: Place, wishes: Wishes, wake: Wake, redactor: Redactor | None = None) -> Seen:
     """Do it, and leave the process as it was. Raises RaydoctorError."""
-    if others := _peers(place):
+    if others := _staying(place):
         raise RaydoctorError(
             f"a debugger is attached to pid {place.pid} already, from {', '.join(others)}",
             "End that session first: a second one would cut it off.",
@@ -98,6 +100,14 @@ def act(place: Place, wishes: Wishes, wake: Wake, redactor: Redactor | None = No
     finally:
         seen.notes += _wrong_with(place.pid)
     return redacted(seen, redactor or Redactor())
+
+
+def _staying(place: Place) -> list[str]:
+    """Who is connected, and stays: a look that ends just now does not count."""
+    deadline = time.monotonic() + _ENDS
+    while (peers := _peers(place)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return peers
 
 
 def _peers(place: Place) -> list[str]:

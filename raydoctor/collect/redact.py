@@ -327,7 +327,9 @@ def _looks_secret(value: bytes) -> bool:
 
 
 def _holds(value: bytes, certain: bool) -> bool:
-    """Whether a value whose name stands elsewhere is a secret."""
+    """Whether a value whose name stands elsewhere is a secret; a placeholder and its rest were judged."""
+    if _PLACEHOLDER.match(value.lstrip(b"\"'")):
+        return False
     return not _is_plain(value, "value") and (certain or _looks_secret(value))
 
 

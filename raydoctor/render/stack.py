@@ -168,9 +168,14 @@ def _age(task: Row, at: float) -> float | None:
 # ------------------------------------------------------------------ a thread
 
 
+_DEBUGGER = ("_pydevd", "_pydev_", "pydevd", "debugpy/")
+"""As py-spy shortens the files of debugpy."""
+
+
 def _is_shown(thread: Row) -> bool:
-    """Whether any code of the user's, or of a library's, is in it."""
-    return any(frame["whose"] in _OWN for frame in thread["frames"])
+    """Whether any code of the user's, or of a library's, is in it; a debugger's threads are nobody's."""
+    frames = (each for each in thread["frames"] if not str(each["file"]).startswith(_DEBUGGER))
+    return any(frame["whose"] in _OWN for frame in frames)
 
 
 def _thread(thread: Row, style: Style) -> Page:
