@@ -623,6 +623,7 @@ SOUP = [
 
 
 @given(st.lists(st.one_of(st.sampled_from(SOUP), st.text(max_size=6)), max_size=14).map("".join))
+@example("AK" + "IA" + "FAKE" * 4 + "--token RAY_AUTH_TOKEN=" + "fade1234" * 8)
 @example(f'- name: X_TOKEN\n  value: "RAY_AUTH_TOKEN={"fade1234" * 8}"-----BEGIN PRIVATE KEY-----')
 @settings(max_examples=400, deadline=None)
 def test_redacting_twice_is_redacting_once(text: str) -> None:

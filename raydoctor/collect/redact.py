@@ -39,6 +39,7 @@ _TINY = 4
 
 _HELD = rb"<secret:[a-z0-9-]+-\d+>"
 _PLACEHOLDER = pattern(_HELD)
+_PLACEHOLDER_BEFORE = pattern(_HELD + rb"$")
 
 
 class _Span(NamedTuple):
@@ -459,6 +460,9 @@ def _name_spans(line: bytes) -> Iterator[_Span]:
         kind, certain = _kind_of_name(name)
         if held := _PLACEHOLDER.match(line, match.start() - 1):
             at = held.end()
+            continue
+        if name.startswith("-") and _PLACEHOLDER_BEFORE.search(line[: match.start()][-60:]):
+            at = match.end("name")  # glued to a placeholder, as it was to a secret: no option
             continue
         # What is no secret may hold the next name: `config="token=X"`, `x: token: X`.
         at = match.end("name") + 1
