@@ -394,3 +394,19 @@ def test_messages_come_whole_however_they_are_cut(messages: list[Any], sizes: li
         found += reader.feed(wire[at : at + size])
         at, turn = at + size, turn + 1
     assert found == [{"body": each} for each in messages]
+
+
+@pytest.mark.parametrize(
+    ("file", "is_users"),
+    [
+        ("/tmp/raydoctor-1000/arm.py", False),
+        ("/home/user/raydoctor/act/arm.py", False),
+        ("/home/user/project/arm.py", True),
+        ("/home/user/project/train.py", True),
+    ],
+)
+def test_our_own_way_in_is_no_code_of_the_user_s(file: str, is_users: bool) -> None:
+    """A thread may stand in the handler that lets the debugger in, just after an attach."""
+    from raydoctor.act.programs import look_inside
+
+    assert look_inside._is_user(file) is is_users

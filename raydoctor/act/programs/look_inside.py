@@ -16,6 +16,7 @@ import ctypes
 import gc
 import json
 import os
+import re
 import reprlib
 import sys
 import sysconfig
@@ -186,11 +187,13 @@ def _is_user(file: str) -> bool:
     """Whether a file is the user's own: neither Python's, nor of a package that was installed, nor Ray's."""
     if file.startswith("<frozen") or file == _FILE or "/site-packages/" in file:
         return False
-    if "/dist-packages/" in file or file.startswith(_STDLIB):
+    if "/dist-packages/" in file or file.startswith(_STDLIB) or _ARM.search(file):
         return False
     return not (_RAY and file.startswith(_RAY))
 
 
+_ARM = re.compile(r"/raydoctor[^/]*/(?:act/)?arm\.py$")
+"""What lets a debugger in: its handler may be at work in the main thread (`act/arm.py`)."""
 _STDLIB = tuple({sysconfig.get_paths()[name] + os.sep for name in ("stdlib", "platstdlib")})
 _RAY = os.path.dirname(getattr(sys.modules.get("ray"), "__file__", None) or "")
 
