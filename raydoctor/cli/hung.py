@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from raydoctor.cli import _options as options
 if TYPE_CHECKING:
     from raydoctor.capture.open import Capture
     from raydoctor.errors import RaydoctorError
+    from raydoctor.model import Gap
     from raydoctor.render.hung import View
 
 FOUND = 1
@@ -22,6 +24,7 @@ _PEERS_AFTER = 5.0
 _MOST = 200
 _MATTERS = ("the cluster's state", "the stacks", "what runs after", "live/")
 """Gaps that can hide a hang; the kernel's log, say, cannot."""
+_STACKS = ("the stacks", "what runs after")
 _RECORDED = 3
 """Seconds of the culprit's profile."""
 
@@ -148,9 +151,14 @@ def _view(capture: Capture, min_age: float, verbose: bool) -> View:
     if "tasks" not in tables:
         raise _untold(capture)
     case = Case(events)
-    gaps = [gap for gap in gaps if gap.what.startswith(_MATTERS)]
+    gaps = [_judged(gap) for gap in gaps if gap.what.startswith(_MATTERS)]
     looked_at = len({(e["node_id"], e.pid) for e in case.of("live.samples")})
     return View(hung(case, min_age), gaps, looked_at, verbose)
+
+
+def _judged(gap: Gap) -> Gap:
+    """A diagnosis can do without stacks; here their absence may hide what is looked for."""
+    return replace(gap, optional=False) if gap.what.startswith(_STACKS) else gap
 
 
 def _untold(capture: Capture) -> RaydoctorError:
