@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
@@ -19,21 +21,25 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from real_ray import RealRay, real_ray
 
-from raydoctor.act import _dap, _inject, arm, attach
+from raydoctor.act import _by_gdb, _dap, _gil, _inject, arm, attach
 from raydoctor.act._obstacles import handles, obstacle, status
 from raydoctor.act.attach import NotAttachedError, Wanted
 from raydoctor.act.audit import Audit
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux only")
+NEEDS_GDB = pytest.mark.skipif(not _by_gdb.is_there(), reason="gdb is not installed")
+PYTHON_3_14 = shutil.which("python3.14")
 PATIENCE = 30.0
 ROOT = Path(__file__).parent.parent
 
 
 @contextmanager
-def program(text: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
+def program(
+    text: str, python: str | None = None, **environment: str
+) -> Iterator[subprocess.Popen[str]]:
     """A Python process that has said `ready`."""
     process = subprocess.Popen(
-        [sys.executable, "-c", text],
+        [python or sys.executable, "-c", text],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment},
     )  # fmt: skip
     try:
@@ -98,12 +104,100 @@ def test_what_a_process_does_goes_on(name: str, audit: Audit) -> None:
     assert process.returncode == 0
 
 
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """On another processor, without hypno."""
+    monkeypatch.setattr(_inject._trampoline, "works_here", lambda: False)
+    monkeypatch.setattr(_inject, "_has_hypno", lambda: False)
+    return monkeypatch
+
+
+@pytest.mark.skipif(find_spec("hypno") is None, reason="hypno has no wheel for this Python")
 def test_hypno_does_it_on_other_processors(monkeypatch: pytest.MonkeyPatch, audit: Audit) -> None:
     monkeypatch.setattr(_inject._trampoline, "works_here", lambda: False)
     with program("print('ready', flush=True); print(input())") as process:
         made = entered(process.pid, audit)
         assert attach.listening(process.pid) == (made.host, made.port, "listening", True)
         assert process.communicate("goes on\n", timeout=PATIENCE)[0] == "goes on\n"
+
+
+@NEEDS_GDB
+@pytest.mark.parametrize("name", WAITS)
+def test_gdb_does_it_on_other_processors(
+    name: str, elsewhere: pytest.MonkeyPatch, audit: Audit
+) -> None:
+    text = f"import time\nprint('ready', flush=True)\n{WAITS[name]}\nprint('done', flush=True)"
+    with program(text) as process:
+        made = entered(process.pid, audit)
+        # What runs is left to Python itself, where that can do it.
+        by_itself = sys.version_info >= (3, 14) and name == "loop"
+        assert made.method == ("remote-exec" if by_itself else "gdb")
+        assert attach.listening(process.pid) == (made.host, made.port, "listening", True)
+        out, _ = process.communicate("go\n", timeout=PATIENCE)
+    assert (out, process.returncode) == ("done\n", 0)
+
+
+@NEEDS_GDB
+def test_a_call_of_gdbs_that_does_not_come_back_is_taken_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_by_gdb, "_SECONDS", 1.0)
+    text = """
+import ctypes, threading, time
+def hold():
+    time.sleep(0.5)
+    ctypes.PyDLL(None).sleep(4)
+threading.Thread(target=hold).start()
+print("ready", flush=True)
+print(input())
+"""
+    with program(text) as process:
+        until(lambda: _gil.look(process.pid).is_stuck)
+        before = Path(f"/proc/{process.pid}/syscall").read_text(encoding="ascii")
+        with pytest.raises(OSError, match="taken back"):
+            _by_gdb.inject(process.pid, "print('entered')", now=False, holds_gil=False)
+        assert Path(f"/proc/{process.pid}/syscall").read_text(encoding="ascii") == before
+        assert is_as_it_was(process.pid)
+        assert process.communicate("goes on\n", timeout=PATIENCE)[0] == "goes on\n"
+        assert process.returncode == 0
+
+
+@pytest.mark.skipif(PYTHON_3_14 is None, reason="there is no Python 3.14")
+def test_remote_exec_does_it_without_gdb(elsewhere: pytest.MonkeyPatch, audit: Audit) -> None:
+    elsewhere.setattr(_by_gdb, "is_there", lambda: False)
+    with program(f"print('ready', flush=True)\n{WAITS['loop']}", python=PYTHON_3_14) as process:
+        made = entered(process.pid, audit)
+        assert made.method == "remote-exec"
+        assert attach.listening(process.pid) == (made.host, made.port, "listening", True)
+        assert not os.path.exists(arm.path_of("entry", process.pid, arm.folder_of(os.geteuid())))
+        process.communicate("go\n", timeout=PATIENCE)
+        assert process.returncode == 0
+
+
+@pytest.mark.skipif(PYTHON_3_14 is None, reason="there is no Python 3.14")
+def test_remote_exec_that_is_forbidden_says_so(elsewhere: pytest.MonkeyPatch, audit: Audit) -> None:
+    elsewhere.setattr(_by_gdb, "is_there", lambda: False)
+    text = f"print('ready', flush=True)\n{WAITS['loop']}"
+    forbidden = {"PYTHON_DISABLE_REMOTE_DEBUG": "1"}
+    with (
+        program(text, python=PYTHON_3_14, **forbidden) as process,
+        pytest.raises(NotAttachedError, match=r"remote_exec: .*not enabled"),
+    ):
+        entered(process.pid, audit)
+    assert not list(Path(arm.folder_of(os.geteuid())).glob(f"entry-{process.pid}-*"))
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="this Python has a way of its own")
+def test_without_gdb_another_processor_has_no_way_in(elsewhere: pytest.MonkeyPatch) -> None:
+    elsewhere.setattr(_by_gdb, "is_there", lambda: False)
+    with program("print('ready', flush=True); input()") as process:
+        found = {each.what: each for each in obstacle(process.pid)}
+        assert "only gdb" in found["gdb"].why
+        assert "install gdb" in found["gdb"].fix
+        assert found["gdb"].only_injection
+        with pytest.raises(NotAttachedError, match="only gdb"):
+            attach.attach(Wanted(process.pid))
+        assert is_as_it_was(process.pid)
 
 
 def test_native_code_that_looks_for_signals_is_entered(audit: Audit) -> None:

@@ -5,14 +5,19 @@ Facts: elf(5), proc(5). Only reads files; nothing of the process is touched. 64 
 
 from __future__ import annotations
 
+import mmap
 import os
 import struct
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from raydoctor._pattern import pattern
+
 _LOAD, _DYNSYM = 1, 11
 _EXECUTE = 1
-_PAGE = 4096
+_PAGE = mmap.PAGESIZE
+ALLOCATORS = ("libc.", "libc-", "ld-", "libstdc++", "libjemalloc", "libtcmalloc", "libmimalloc")
+"""How the files begin in whose code a thread may be amid an allocation."""
 
 
 class Mapping(NamedTuple):
@@ -47,6 +52,15 @@ def code(pid: int) -> list[Mapping]:
                 path = words[5].rstrip("\n")
                 found.append(Mapping(int(start, 16), int(end, 16), int(words[2], 16), path))
     return found
+
+
+def python(pid: int) -> tuple[int, int] | None:
+    """Of the Python that it runs, by the names of the files that it has mapped. Raises OSError."""
+    with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as maps:
+        for line in maps:
+            if found := pattern(r"/(?:lib)?python(\d)\.(\d+)").search(line):
+                return int(found[1]), int(found[2])
+    return None
 
 
 class Library:

@@ -1,7 +1,8 @@
 """A few lines of Python, executed by a process that nobody prepared.
 
 Where the processor is x86-64 that is done by our own code (`_trampoline.py`), which may be interrupted at
-any time; elsewhere by hypno, in a child that only SIGKILL ends before it is done.
+any time; elsewhere by hypno where it is installed (1.1.0 has no wheels for other processors, nor for Python
+3.12 and newer), by gdb (`_by_gdb.py`), or, from Python 3.14 on, by Python itself (`_by_remote_exec.py`).
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from raydoctor.act import _elf, _trampoline
+from raydoctor.act import _by_gdb, _by_remote_exec, _elf, _trampoline
 
 _PROGRAM = Path(__file__).with_name("programs") / "inject_main.py"
 _SECONDS = 10.0
 """For the child: to start on a busy machine, and its looks."""
 _HYPNO_SECONDS = 20.0
-_ALLOCATORS = ("libc.", "libc-", "ld-", "libstdc++", "libjemalloc", "libtcmalloc", "libmimalloc")
 _HYPNO = "import json,sys; from hypno import inject_py; inject_py(*json.load(sys.stdin))"
 
 
@@ -32,6 +33,8 @@ class Injection(NamedTuple):
     did: str
     """`called` (it has begun, or begins with the GIL), `queued` (for Python's next step); empty: nothing."""
     problem: str = ""
+    way: str = "injected"
+    """`injected`, `gdb` or `remote-exec`: by which it was done, or would have been."""
 
 
 class _Code(NamedTuple):
@@ -53,13 +56,17 @@ def inject(pid: int, start: str, text: str, *, now: bool, holds_gil: bool) -> In
     `now`: also where it runs native code, which no Python follows in the foreseeable future.
     """
     if not _trampoline.works_here():
-        return _by_hypno(pid, text)
+        return _otherwise(pid, text, now=now, holds_gil=holds_gil)
     try:
         files = _elf.code(pid)
         functions = _functions(pid, files)
         code = _placed(pid, files, functions, text.encode())
-    except (OSError, struct.error, ValueError, LookupError) as error:
+    except OSError as error:
         return Injection("", str(error))
+    except (struct.error, ValueError, LookupError) as error:
+        # It is not built as others are: gdb knows more of symbols, and remote_exec needs none.
+        made = _otherwise(pid, text, now=now, holds_gil=holds_gil)
+        return made if made.did else made._replace(problem=f"{error}; {made.problem}")
     plan = {
         "pid": pid,
         "start": start,
@@ -69,7 +76,7 @@ def inject(pid: int, start: str, text: str, *, now: bool, holds_gil: bool) -> In
         "forbidden": [
             (f.start, f.end)
             for f in files
-            if _elf.name(f).startswith(_ALLOCATORS) or functions["PyErr_CheckSignals"] in f
+            if _elf.name(f).startswith(_elf.ALLOCATORS) or functions["PyErr_CheckSignals"] in f
         ],
         "checks": functions["PyErr_CheckSignals"],
         "now": now,
@@ -143,6 +150,32 @@ def _code(at: int, functions: Mapping[str, int], text: bytes) -> _Code:
         begins.append(at + len(data))
         data += make(functions, at)
     return _Code(at, data + b"\0" * (-len(data) % 8), *begins)
+
+
+def has_other_ways(version: tuple[int, int]) -> bool:
+    """Whether there is any way into a process of that Python but our own code."""
+    return _has_hypno() or _by_gdb.is_there() or version >= _by_remote_exec.SINCE
+
+
+def _otherwise(pid: int, text: str, *, now: bool, holds_gil: bool) -> Injection:
+    if _has_hypno():
+        return _by_hypno(pid, text)
+    version = _elf.python(pid) or (0, 0)
+    may_exec = version >= _by_remote_exec.SINCE and not now
+    try:
+        if may_exec and not (_by_gdb.is_there() and _by_gdb.waits(pid)):
+            _by_remote_exec.inject(pid, text, version)
+            return Injection("queued", way="remote-exec")
+        if _by_gdb.is_there():
+            did = _by_gdb.inject(pid, text, now=now, holds_gil=holds_gil)
+            return Injection(did, way="gdb")
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Injection("", getattr(error, "strerror", None) or str(error))
+    return Injection("", "gdb is not installed")
+
+
+def _has_hypno() -> bool:
+    return find_spec("hypno") is not None
 
 
 def _by_hypno(pid: int, text: str) -> Injection:

@@ -142,13 +142,5 @@ def _copied(program: bytes, folder: str, user: int) -> str:
     with suppress(OSError), open(path, "rb") as stream:
         if stream.read() == program:
             return path
-    fresh = f"{path}.{os.getpid()}.new"
-    file = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    try:
-        os.write(file, program)
-        if user != os.geteuid():
-            os.fchown(file, user, -1)
-    finally:
-        os.close(file)
-    os.rename(fresh, path)
+    arm.leave(path, program, user)
     return path

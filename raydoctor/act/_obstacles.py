@@ -9,20 +9,21 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import platform
 from collections.abc import Iterator
 from contextlib import suppress
 from importlib.util import find_spec
 from typing import NamedTuple
 
-from raydoctor._pattern import pattern
-from raydoctor.act import arm
+from raydoctor.act import _elf, _inject, _trampoline, arm
 from raydoctor.collect import proc
 from raydoctor.collect.stacks import fix
 
-_OLDEST, _NEWEST = (3, 8), (3, 13)
+_OLDEST, _NEWEST = (3, 8), (3, 14)
 """Versions of Python whose workers Ray has had since 2.9, and that debugpy and the payload work with."""
 _NAMESPACES = {"pid": "processes", "mnt": "files", "net": "network"}
 _INTERRUPT = 0x4207
+_GDB = "apt-get install gdb, or dnf install gdb."
 _AHEAD = "Or arm workers ahead: runtime_env={'worker_process_setup_hook': 'raydoctor.arm'}"
 
 
@@ -30,7 +31,7 @@ class Obstacle(NamedTuple):
     """One thing in the way."""
 
     what: str
-    """`stopped`, `traced`, `ptrace`, `user`, `namespace`, `python`, `debugpy`, `system`, `gone`."""
+    """`stopped`, `traced`, `ptrace`, `user`, `namespace`, `python`, `gdb`, `debugpy`, `system`, `gone`."""
     why: str
     fix: str = ""
     only_injection: bool = False
@@ -131,23 +132,17 @@ def _user(pid: int) -> Iterator[Obstacle]:
 
 def _python(pid: int) -> Iterator[Obstacle]:
     try:
-        found = version(pid)
+        found = _elf.python(pid)
     except OSError:
         return  # it may not be looked at: that is told of its own
     if found is None:
         yield Obstacle("python", f"pid {pid} is no Python process")
     elif not _OLDEST <= found <= _NEWEST:
         said = ".".join(map(str, found))
-        yield Obstacle("python", f"pid {pid} runs Python {said}; 3.8 to 3.13 are known to work")
-
-
-def version(pid: int) -> tuple[int, int] | None:
-    """Of the Python that it runs, by the names of the files that it has mapped. Raises OSError."""
-    with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as maps:
-        for line in maps:
-            if found := pattern(r"/(?:lib)?python(\d)\.(\d+)").search(line):
-                return int(found[1]), int(found[2])
-    return None
+        yield Obstacle("python", f"pid {pid} runs Python {said}; 3.8 to 3.14 are known to work")
+    elif not (_trampoline.works_here() or _inject.has_other_ways(found)):
+        why = f"on {platform.machine()} only gdb can enter a process that runs, and it is not installed"
+        yield Obstacle("gdb", why, f"{_GDB} {_AHEAD}", only_injection=True)
 
 
 def _refused(pid: int) -> Obstacle | None:

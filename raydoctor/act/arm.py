@@ -105,14 +105,19 @@ def path_of(what: str, pid: int, folder: str) -> str:
 
 
 def write(path: str, told: dict[str, Any], user: int | None = None) -> None:
-    """Write a file that only that user can read, at once as a whole."""
+    """Write a file of JSON that only that user can read, at once as a whole. Raises OSError."""
     import json
 
+    leave(path, json.dumps(told).encode(), user)
+
+
+def leave(path: str, data: bytes, user: int | None = None) -> None:
+    """Write any file that only that user can read, at once as a whole. Raises OSError."""
     fresh = f"{path}.{os.getpid()}.new"
     # O_EXCL follows no link: we may be root in a folder of somebody else.
     file = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:
-        os.write(file, json.dumps(told).encode())
+        os.write(file, data)
         if user is not None and user != os.geteuid():
             os.fchown(file, user, -1)
     finally:

@@ -5,11 +5,11 @@ The ways, in this order, each only where the one before cannot be had:
 1. It listens already: somebody attached before, or Ray's own `breakpoint()` waits in it.
 2. It is armed (`raydoctor.arm()`): a signal is enough.
 3. Its main thread is sent through a few lines (`_inject.py`) that leave a signal's handler and start a
-   thread; that thread imports debugpy and listens.
+   thread; that thread imports debugpy and listens. Our own code sends it, or where that does not run, gdb or
+   `sys.remote_exec` do. They get the same few lines and not `debugpy --pid`, which loads a library and waits
+   for debugpy with every thread stopped, takes 1.7 s and 212 MB, and leaves a process (1.8.22 measured).
 
-gdb (`debugpy --pid`) is no further way: it needs the same permission and finds the same functions, takes
-seconds and 200 MB, and a gdb that is killed leaves a wreck. `sys.remote_exec` needs Python 3.14 on both
-sides. Where none of the three helps there is the stack.
+Where none helps there is the stack.
 
 The thread of the process that is sent stands still for less than a millisecond each time. What did not lead
 to a debugger leaves nothing behind; that is verified, and told where it is not so. Ray declares a worker
@@ -90,7 +90,7 @@ class Attached:
     host: str
     port: int
     method: str
-    """`listening`, `ray-breakpoint`, `armed`, `injected`."""
+    """`listening`, `ray-breakpoint`, `armed`, `injected`, `gdb`, `remote-exec`."""
     notes: tuple[str, ...] = ()
     """What whoever debugs should know."""
     wants_waking: bool = False
@@ -260,7 +260,7 @@ class _Entry:
             raise NotAttachedError(
                 "ptrace", f"pid {pid} could not be entered: {made.problem}", _stack(pid)
             )
-        return "injected"
+        return made.way
 
     def finished(self, method: str) -> Attached:
         """Wait until it listens."""
@@ -278,7 +278,7 @@ class _Entry:
         pid = self.identity.pid
         found = Listening(str(told["host"]), int(told["port"]), method, handles(pid))
         notes = _notes(found)
-        if self.keeps_gil and method == "injected":  # no step of Python came for a while
+        if self.keeps_gil and method != "armed":  # no step of Python came for a while
             notes += (f"{_KEEPS} kill -URG {pid}",)
         return Attached(
             *(pid, found.host, found.port, method, notes),

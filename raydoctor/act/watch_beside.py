@@ -1,19 +1,21 @@
-"""What a watch has done beside its rounds: slow questions in a thread, raydoctor's own commands in a child.
+"""What a watch has done beside its rounds: slow questions in a thread, looks that cost much in a child.
 
-A command runs as a process of its own so that its memory is given back, at low priority, and as often as its
-cost allows: `Pace`.
+A look (`render/watch_child.py`: a diagnosis, the stacks of suspects) is a process of its own so that its
+memory is given back. It runs at low priority, one at a time, when there is a reason to (`Pace`) and what it
+costs allows it (`watch_budget.py`). One that fails says why.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import IO, Any, Generic, TypeVar
@@ -21,13 +23,15 @@ from typing import IO, Any, Generic, TypeVar
 _Told = TypeVar("_Told")
 _NICE = 10
 _MOST = 120.0
-"""Seconds that a command may take."""
-_SHARE = 0.002
-"""Of a processor, for one question or command in quiet times."""
-_HURRIED = 0.05
-"""Of a processor, where there is always a reason."""
+"""Seconds that a look may take."""
+_SHARE = 0.001
+"""Of a processor, for one question."""
+_QUIET = 600.0
+"""Seconds between two looks for which there is no reason."""
 _FUTILE = 8
 """Doublings of a wait: more make no difference."""
+_SAID = 4096
+"""Bytes of what a child that failed has said, the last."""
 
 
 @dataclass(slots=True)
@@ -74,48 +78,48 @@ class Thread(Generic[_Told]):
 
 @dataclass(slots=True)
 class Pace:
-    """When a command may run again: seldom by what it costs, soon where there is a reason.
+    """When a look is due again: soon where there is a reason, else seldom.
 
     A reason that led to nothing new counts less the next time.
     """
 
     least: float
-    """Seconds between two runs, at least."""
+    """Seconds between two looks, at least."""
     _last: float | None = None
-    _cost: float = 1.0
     _futile: int = 0
 
     def is_due(self, now: float, has_reason: bool) -> bool:
-        """Whether it may run now."""
+        """Whether it is time."""
         if self._last is None:
             return True
-        quiet = max(self.least, self._cost / _SHARE)
-        soon = min(quiet, max(self.least * 2**self._futile, self._cost / _HURRIED))
-        return now - self._last >= (soon if has_reason else quiet)
+        return now - self._last >= (self.wait if has_reason else _QUIET)
+
+    @property
+    def wait(self) -> float:
+        """Seconds that a reason has to wait after the last look."""
+        return min(_QUIET, self.least * 2.0**self._futile)
 
     def started(self, now: float) -> None:
         """It runs."""
         self._last = now
 
-    def ended(self, cost: float, has_news: bool) -> None:
-        """It has run: what it cost, in seconds of a processor, and whether it found anything new."""
-        self._cost = cost
+    def ended(self, has_news: bool) -> None:
+        """It has run; whether it found anything new."""
         self._futile = 0 if has_news else min(_FUTILE, self._futile + 1)
 
 
 @dataclass(slots=True)
-class Command:
-    """One command of raydoctor's, of which its JSON counts."""
+class Child:
+    """The program that looks: at most one process at a time."""
 
-    arguments: Sequence[str]
-    problem: str = ""
-    """Why the last run told nothing."""
+    program: str = "raydoctor.render.watch_child"
     cost: float = 0.0
-    """Seconds of a processor that the last run took."""
+    """Seconds of a processor that the last look took."""
     spent: float = 0.0
-    """The same of all runs."""
+    """The same of all."""
     _process: subprocess.Popen[bytes] | None = None
-    _output: IO[bytes] | None = None
+    _out: IO[bytes] | None = None
+    _err: IO[bytes] | None = None
     _began: float = 0.0
 
     @property
@@ -123,60 +127,102 @@ class Command:
         """Whether it runs, or has run and was not polled since."""
         return self._process is not None
 
-    def start(self) -> None:
-        """Run it."""
-        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - read when the command has ended
+    def start(self, request: Mapping[str, Any]) -> str:
+        """Begin a look: why it cannot, or nothing."""
         self._began = time.monotonic()
         try:
+            self._out = tempfile.TemporaryFile()  # noqa: SIM115 - read when it has ended
+            self._err = tempfile.TemporaryFile()  # noqa: SIM115
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "raydoctor", *self.arguments],
+                [sys.executable, "-m", self.program, json.dumps(request)],
                 stdin=subprocess.DEVNULL,
-                stdout=self._output,
-                stderr=subprocess.DEVNULL,
+                stdout=self._out,
+                stderr=self._err,
                 cwd="/",  # -m puts the working folder first on the path
+                # glibc gives each thread that asks an arena of its own: 2 MB less with one for all.
+                env={**os.environ, "MALLOC_ARENA_MAX": "1"},
                 start_new_session=True,
             )
         except OSError as error:
-            self.problem = f"could not be started: {error.strerror or error}"
-            self._output.close()
-            return
+            self._close()
+            return f"could not be started: {error.strerror or error}"
         with suppress(OSError, AttributeError):
             os.setpriority(os.PRIO_PROCESS, self._process.pid, _NICE)
+        return ""
 
     def poll(self) -> dict[str, Any] | None:
-        """What it has told, once it has ended."""
-        if self._process is None or self._output is None:
+        """What it has told, once it has ended: at least why it failed, as `problem`."""
+        if self._process is None:
             return None
-        if time.monotonic() - self._began > _MOST:
-            self.problem = f"took more than {_MOST:.0f} s"
-            self.end()
+        is_late = time.monotonic() - self._began > _MOST
+        if is_late:
+            self._kill()
+        code = self._code()
+        if code is None:
             return None
-        pid, status, usage = os.wait4(self._process.pid, os.WNOHANG)
-        if not pid:
-            return None
-        self._process.returncode = os.waitstatus_to_exitcode(status)
-        self._process = None
-        self.cost = usage.ru_utime + usage.ru_stime
-        self.spent += self.cost
-        return self._read()
+        why = f"took more than {_MOST:.0f} s" if is_late else self._why(code)
+        told = {"problem": why} if why else self._read()
+        self._close()
+        return told
 
-    def _read(self) -> dict[str, Any] | None:
-        assert self._output is not None
-        with self._output as output:
-            output.seek(0)
-            try:
-                told = json.load(output)
-            except ValueError:
-                told = None
-        self.problem = "" if isinstance(told, dict) else "told nothing that can be read"
-        return told if isinstance(told, dict) else None
+    def _code(self) -> int | None:
+        """How it ended; None while it has not."""
+        assert self._process is not None
+        try:
+            pid, status, usage = os.wait4(self._process.pid, os.WNOHANG)
+        except ChildProcessError:  # whoever started us ignores SIGCHLD: the kernel has reaped it
+            code = 0
+        else:
+            if not pid:
+                return None
+            code = os.waitstatus_to_exitcode(status)
+            self.cost = usage.ru_utime + usage.ru_stime
+            self.spent += self.cost
+        self._process.returncode, self._process = code, None
+        return code
+
+    def _why(self, code: int) -> str:
+        """Why it ended as it did; nothing where all was well."""
+        if code < 0:
+            return f"was ended by {_signal(-code)}"
+        if not code or self._err is None:
+            return ""
+        self._err.seek(max(0, self._err.seek(0, os.SEEK_END) - _SAID))
+        said = self._err.read().decode("utf-8", "replace").strip().splitlines()
+        return f"failed: {said[-1].strip()}" if said else f"ended with {code}"
+
+    def _read(self) -> dict[str, Any]:
+        assert self._out is not None
+        self._out.seek(0)
+        try:
+            told = json.load(self._out)
+        except ValueError:
+            told = None
+        return told if isinstance(told, dict) else {"problem": "told nothing that can be read"}
 
     def end(self) -> None:
         """End it, if it runs."""
         if self._process is not None:
-            with suppress(OSError):
-                self._process.kill()
+            self._kill()
             self._process.wait()
             self._process = None
-        if self._output is not None:
-            self._output.close()
+        self._close()
+
+    def _kill(self) -> None:
+        """It, and what it has started: it leads a session of its own."""
+        assert self._process is not None
+        with suppress(OSError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    def _close(self) -> None:
+        for file in (self._out, self._err):
+            if file is not None:
+                file.close()
+        self._out = self._err = None
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -7,6 +7,7 @@ from typing import Any
 
 from raydoctor import _text
 from raydoctor.act.watch_event import Event, Level, event
+from raydoctor.act.watch_view import Problem
 from raydoctor.collect.watch_gauges import Gauge
 from raydoctor.collect.watching import Node
 
@@ -67,10 +68,17 @@ def _key(diagnosis: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def diagnoses(before: Sequence[Row], report: Row) -> Iterator[Event]:
+def problems(before: Sequence[Problem], now: Sequence[Problem]) -> Iterator[Event]:
+    """What could not be found out for the first time, or for another reason than before."""
+    for each in now:
+        if each not in before:
+            yield event("look-failed", "warning", each.text, **each._asdict())
+
+
+def diagnoses(before: Sequence[Row], now: Sequence[Row]) -> Iterator[Event]:
     """Diagnoses that a report has for the first time, and those that it has no more."""
     old = {_key(each): each for each in before}
-    new = {_key(each): each for each in report.get("diagnoses", [])}
+    new = {_key(each): each for each in now}
     for key, each in new.items():
         if key not in old:
             told = {name: each.get(name) for name in ("rule", "severity", "tier", "headline")}
@@ -82,11 +90,16 @@ def diagnoses(before: Sequence[Row], report: Row) -> Iterator[Event]:
         yield event("diagnosis-gone", "info", text, rule=key[0])
 
 
-def hangs(before: Sequence[Row], told: Row) -> Iterator[Event]:
+def task_of(hung: Row) -> str:
+    """The id of the task that hangs; empty for a driver."""
+    return str((hung.get("task") or {}).get("id") or "")
+
+
+def hangs(before: Sequence[Row], now: Sequence[Row]) -> Iterator[Event]:
     """What hangs that did not before."""
-    known = {(each.get("pid"), str(each.get("kind"))) for each in before}
-    for each in told.get("hung", []):
-        if (each.get("pid"), str(each.get("kind"))) in known:
+    known = {_hang(each) for each in before}
+    for each in now:
+        if _hang(each) in known:
             continue
         task = each.get("task") or {}
         name = task.get("name") or task.get("id") or "a driver"
@@ -95,3 +108,7 @@ def hangs(before: Sequence[Row], told: Row) -> Iterator[Event]:
         text += f", {evidence}" if isinstance(evidence, str) and evidence else ""
         keys = ("kind", "task", "actor", "pid", "node", "age_s", "waits_for")
         yield event("task-hung", "error", text, **{key: each.get(key) for key in keys})
+
+
+def _hang(row: Row) -> tuple[str, str, str]:
+    return task_of(row), str(row.get("pid")), str(row.get("kind"))

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 Kind = Literal[
     "task-slow", "task-overdue", "task-ended", "task-not-ended", "task-hung", "tasks-failed",
     "diagnosis", "diagnosis-gone", "node-joined", "node-gone", "worker-silent", "gauge", "leftovers",
-    "cluster-lost", "cluster-back", "cluster-new", "token-refused",
+    "cluster-lost", "cluster-back", "cluster-new", "token-refused", "look-failed",
 ]  # fmt: skip
 Level = Literal["ok", "info", "warning", "error"]
 

@@ -14,8 +14,10 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from raydoctor.act.watch import Guard, Limits
+from raydoctor.act.watch_budget import Budget
 from raydoctor.act.watch_event import Event, event
-from raydoctor.act.watch_story import Story, View, Wishes
+from raydoctor.act.watch_story import Story
+from raydoctor.act.watch_view import View, Wishes
 from raydoctor.collect import discover, live, token
 from raydoctor.collect.cluster import Cluster
 from raydoctor.collect.watching import LookError, Seen, Watcher
@@ -23,7 +25,7 @@ from raydoctor.errors import RaydoctorError
 
 State = Literal["up", "lost", "refused"]
 SHARE = 0.005
-"""Of a processor: looks that cost more come more rarely. The rest of a hundredth is for commands beside."""
+"""Of a processor: looks that cost more come more rarely. The rest of a hundredth is for children beside."""
 _FIRST, _WEIGHT = 2, 0.1
 """Rounds that do not count, and what one counts later."""
 _SLOWEST = 30.0
@@ -48,7 +50,10 @@ class Watch:
     notes: list[str] = field(default_factory=list)
     """What was chosen for the user."""
     guard: Guard | None = None
+    _budget: Budget = field(default_factory=Budget)
     _story: Story | None = None
+    _spent_before: float = 0.0
+    """What children of earlier stories took."""
     _cost: float = 0.0
     """Seconds of a processor of one round, smoothed."""
     _rounds: int = 0
@@ -100,8 +105,8 @@ class Watch:
 
     @property
     def beside(self) -> float:
-        """Seconds of a processor that commands beside have taken so far."""
-        return self._story.spent if self._story is not None else 0.0
+        """Seconds of a processor that children beside have taken so far."""
+        return self._spent_before + (self._story.spent if self._story is not None else 0.0)
 
     def round(self) -> list[Event]:
         """Look once more; what happened."""
@@ -127,6 +132,7 @@ class Watch:
 
     def _count(self) -> None:
         """What a round costs with what is drawn; what is asked in threads has a pace of its own."""
+        self._budget.own(time.monotonic(), time.process_time())
         now = time.process_time() - (self._story.spent_in_threads if self._story else 0.0)
         self._rounds += 1
         if self._rounds > _FIRST:  # the first ones have started Python, gRPC and the screen, too
@@ -137,10 +143,11 @@ class Watch:
     # -------------------------------------------------------------- one cluster, or the next
 
     def _begin(self, cluster: Cluster, watcher: Watcher, seen: Seen, events: list[Event]) -> None:
-        story = Story(cluster, watcher, self.wishes, self.guard)
+        story = Story(cluster, watcher, self.wishes, self.guard, self._budget)
         story.add(seen, events)
         if self._story is not None:
             self._story.close()
+            self._spent_before += self._story.spent
         self._story = story
 
     def _look(self, events: list[Event]) -> None:

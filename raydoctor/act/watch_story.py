@@ -1,8 +1,7 @@
 """One cluster while it is watched: round after round what runs, what is full, left over, or wrong.
 
 A round is one look (`collect/watching.py`) and what it costs little to add; what costs more is asked rarely,
-in a thread (metrics, leftovers, disks) or by a command of raydoctor's own in a child (`diagnose` when tasks
-failed or the logs tell of trouble, `hung` when a task runs far longer than its peers).
+in a thread (metrics, leftovers, disks) or by a child (`watch_looks.py`).
 """
 
 from __future__ import annotations
@@ -10,8 +9,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
 
 from raydoctor import _text
 from raydoctor.act import watch as guards
@@ -19,7 +16,10 @@ from raydoctor.act import watch_beside as beside
 from raydoctor.act import watch_changes as changes
 from raydoctor.act.remember import Memory
 from raydoctor.act.watch import Guard
+from raydoctor.act.watch_budget import Budget
 from raydoctor.act.watch_event import Event, event
+from raydoctor.act.watch_looks import Looks
+from raydoctor.act.watch_view import PEERS_AGE, Line, Problem, View, Wishes
 from raydoctor.collect import watch_gauges
 from raydoctor.collect.cluster import Cluster
 from raydoctor.collect.proc import Process
@@ -35,73 +35,32 @@ _UNTOLD_AGE = 4.0
 """Seconds that a task has run before the GCS is asked for its name: short ones come and go."""
 _UNTOLD = 20
 """Tasks asked for in one round."""
-_PEERS_AGE = 10.0
 _PEERS_EVERY = 300.0
 _PEERS_SHARE = 0.01
 """Of the GCS's time, for the usual time of functions: it looks through all tasks for it."""
-_SLOW = 10
-"""Times the median of its peers: a task that runs longer is slow."""
-_HUNG_AGE = 60.0
 _METRICS_EVERY = 15.0
 _METRICS_NODES = 10
 """Nodes that are asked so often; more are asked more rarely."""
 _GAUGES_EVERY = 10.0
 _LEFTOVERS_EVERY = 120.0
 _LEFTOVERS_LEAST = 30.0
-_DIAGNOSE_EVERY = 10.0
-_HUNG_EVERY = 30.0
-_HUNG_AGAIN = 4
-"""Times the age at which its stack was looked at: then it is looked at again."""
 _LOGS_EVERY = 5.0
+_STUCK = 30.0
+"""Seconds for which tasks may wait while none runs."""
 _SILENT = 3
 """Looks that a worker does not answer before that is told."""
-
-
-class Wishes(NamedTuple):
-    """What is to be watched beside the tasks."""
-
-    diagnose: bool = True
-    hung: bool = True
-
-
-class Line(NamedTuple):
-    """A task that runs, for people."""
-
-    running: Running
-    name: str
-    peers: Peers | None
-    hang: str
-    """In what it hangs, where that was found out."""
-
-    def is_slow(self, now: float) -> bool:
-        """Whether it runs far longer than its peers did."""
-        return _is_slow(self.running.age(now), self.peers)
-
-
-@dataclass(slots=True)
-class View:
-    """What is known now."""
-
-    seen: Seen
-    lines: list[Line] = field(default_factory=list)
-    """The slowest first."""
-    counts: Counter[str] | None = None
-    """Tasks by state, those that ended too, as the metrics count; None while nobody has told."""
-    gauges: list[Gauge] = field(default_factory=list)
-    leftovers: int | None = None
-    diagnoses: list[dict[str, Any]] = field(default_factory=list)
-    """As in a report's JSON: `rule`, `severity`, `headline`."""
-    is_diagnosed: bool = False
-    """Whether any report has come yet."""
-    hung: list[dict[str, Any]] = field(default_factory=list)
-    """As in `raydoctor hung --json`."""
 
 
 class Story:
     """One cluster, as long as it is the same."""
 
     def __init__(
-        self, cluster: Cluster, watcher: Watcher, wishes: Wishes, guard: Guard | None
+        self,
+        cluster: Cluster,
+        watcher: Watcher,
+        wishes: Wishes,
+        guard: Guard | None,
+        budget: Budget,
     ) -> None:
         self.cluster = cluster
         self.watcher = watcher
@@ -112,34 +71,23 @@ class Story:
         self._processes = Table()
         self._logs = Logs(cluster.session_dir)
         self._logs_next = 0.0
-        self._has_trouble = False
-        """Whether the logs have told of trouble since the last diagnosis."""
+        self._stuck_since = 0.0
+        """Since when tasks wait and none runs; 0 while some do."""
         self._threshold = watch_gauges.memory_threshold(cluster)
         self._peers: dict[str, tuple[float, Peers | None]] = {}
         self._peers_next = 0.0
         self._silent: Counter[str] = Counter()
         self._slow: set[tuple[str, str]] = set()
-        self._stacked: dict[tuple[str, str], float] = {}
-        """Tasks whose stacks were looked at, and how old they were."""
         self._counted: Metrics | None = None
         self._elsewhere: tuple[Gauge, ...] = ()
         self._table: Mapping[int, Process] = {}
+        self._looks = Looks(cluster, wishes, budget)
         self._threads()
-        self._commands(wishes)
 
     def _threads(self) -> None:
         self._metrics = beside.Thread[Metrics](self._ask_metrics, _METRICS_EVERY)
         self._gauges = beside.Thread[list[Gauge]](self._ask_gauges, _GAUGES_EVERY)
         self._leftovers = beside.Thread[int](_count_leftovers, _LEFTOVERS_EVERY)
-
-    def _commands(self, wishes: Wishes) -> None:
-        where = ("--address", self.cluster.gcs_address)
-        report = ("diagnose", "--format", "json", "--fail-on", "never", "--this-node", *where)
-        self._diagnose = beside.Command(report) if wishes.diagnose else None
-        self._hung_words = ("hung", "--json", *where)
-        self._hung = beside.Command(self._hung_words) if wishes.hung else None
-        self._diagnose_pace = beside.Pace(_DIAGNOSE_EVERY)
-        self._hung_pace = beside.Pace(_HUNG_EVERY)
 
     def is_same(self, seen: Seen) -> bool:
         """Whether a look is of the cluster that this is the story of."""
@@ -171,19 +119,20 @@ class Story:
         events += self._from_threads(view)
         if self._guard is not None:
             events += self._guard.check(self.cluster, self.clocks, self.watcher.told, seen.at)
-        events += self._from_commands(view, self._reason(events))
+        events += self._looks.turn(view, self._reason(events))
+        problems = list(self._problems())
+        events += changes.problems(view.problems, problems)
+        view.problems = problems
 
     def close(self) -> None:
-        """Let go of everything; commands that run are ended."""
+        """Let go of everything; a child that runs is ended."""
         self.watcher.close()
-        for command in (self._diagnose, self._hung):
-            if command is not None:
-                command.end()
+        self._looks.end()
 
     @property
     def spent(self) -> float:
-        """Seconds of a processor that commands took."""
-        return sum(each.spent for each in (self._diagnose, self._hung) if each is not None)
+        """Seconds of a processor that children took."""
+        return self._looks.spent
 
     @property
     def spent_in_threads(self) -> float:
@@ -204,7 +153,7 @@ class Story:
             return
         for running in self.clocks.running():
             told = running.told
-            if told is None or running.age(now) < _PEERS_AGE:
+            if told is None or running.age(now) < PEERS_AGE:
                 continue
             asked = self._peers.get(told.function)
             if asked is None or now - asked[0] > _PEERS_EVERY:
@@ -214,7 +163,7 @@ class Story:
                 return
 
     def _lines(self, view: View) -> list[Line]:
-        hangs = {_task_of(each): str(each.get("kind", "")) for each in view.hung}
+        hangs = {changes.task_of(each): str(each.get("kind", "")) for each in view.hung}
         lines = []
         for running in self.clocks.running()[:SHOWN]:
             function = running.told.function if running.told else ""
@@ -259,10 +208,23 @@ class Story:
         now = time.monotonic()
         if now >= self._logs_next:
             self._logs_next = now + _LOGS_EVERY
-            self._has_trouble = self._has_trouble or self._logs.look().is_trouble
-        return self._has_trouble or any(
+            if self._logs.look().is_trouble:
+                return True
+        return self._is_stuck(now) or any(
             each.event in ("tasks-failed", "node-gone", "worker-silent") for each in events
         )
+
+    def _is_stuck(self, now: float) -> bool:
+        """Whether tasks have waited for long while none ran: said once each time."""
+        seen = self.view.seen if self.view else None
+        if seen is None or seen.running or not seen.waiting:
+            self._stuck_since = 0.0
+        elif not self._stuck_since:
+            self._stuck_since = now
+        elif now - self._stuck_since > _STUCK:
+            self._stuck_since = float("inf")
+            return True
+        return False
 
     # -------------------------------------------------------------- beside
 
@@ -308,68 +270,19 @@ class Story:
                 text = f"{_text.plural(more, 'task')} of {name or 'an unnamed function'} failed"
                 yield event("tasks-failed", "error", text, name=name, count=more)
 
-    def _from_commands(self, view: View, has_reason: bool) -> Iterator[Event]:
-        if self._diagnose is not None:
-            was_running = self._diagnose.is_running
-            report = _turn(self._diagnose, self._diagnose_pace, True, has_reason)
-            if self._diagnose.is_running and not was_running:
-                self._has_trouble = False
-            if report is not None:
-                found = list(changes.diagnoses(view.diagnoses, report))
-                self._diagnose_pace.ended(self._diagnose.cost, bool(found))
-                view.diagnoses = list(report.get("diagnoses", []))
-                view.is_diagnosed = True
-                yield from found
-        if self._hung is not None:
-            yield from self._hangs(view, self._hung)
-
-    def _hangs(self, view: View, command: beside.Command) -> Iterator[Event]:
-        now = view.seen.at
-        suspects = [each for each in view.lines if self._may_hang(each, now)]
-        was_running = command.is_running
-        is_here = all(each.running.run.node in self.cluster.node_ids for each in suspects)
-        command.arguments = (*self._hung_words, *(("--this-node",) if is_here else ()))
-        told = _turn(command, self._hung_pace, bool(suspects), True)
-        if command.is_running and not was_running:
-            self._stacked |= {each.running.key[:2]: each.running.age(now) for each in view.lines}
-        if told is not None:
-            found = list(changes.hangs(view.hung, told))
-            self._hung_pace.ended(command.cost, bool(found))
-            view.hung = list(told.get("hung", []))
-            yield from found
-        running = {each.running.run.task for each in view.lines}
-        view.hung = [h for h in view.hung if _task_of(h) in running or not _task_of(h)]
-        self._stacked = {k: age for k, age in self._stacked.items() if k[0] in running}
-
-    def _may_hang(self, line: Line, now: float) -> bool:
-        """Whether its stack is worth a look: it is old or slow, and was not looked at lately."""
-        age = line.running.age(now)
-        if age < _HUNG_AGE and not _is_slow(age, line.peers):
-            return False
-        return age > _HUNG_AGAIN * self._stacked.get(line.running.key[:2], 0.0)
-
-
-def _task_of(hung: Mapping[str, Any]) -> str:
-    return str((hung.get("task") or {}).get("id") or "")
-
-
-def _turn(
-    command: beside.Command, pace: beside.Pace, is_wanted: bool, has_reason: bool
-) -> dict[str, Any] | None:
-    """Run it when it is due; what it told."""
-    was_running = command.is_running
-    told = command.poll()
-    if told is None and was_running and not command.is_running:
-        pace.ended(command.cost, has_news=False)
-    now = time.monotonic()
-    if is_wanted and not command.is_running and pace.is_due(now, has_reason):
-        pace.started(now)
-        command.start()
-    return told
-
-
-def _is_slow(age: float, peers: Peers | None) -> bool:
-    return peers is not None and age > max(_PEERS_AGE, _SLOW * peers.median)
+    def _problems(self) -> Iterator[Problem]:
+        """What could not be found out the last time it was tried."""
+        where = f"--address {self.cluster.gcs_address}"
+        asked = (
+            ("metrics", self._metrics, f"By hand: raydoctor check {where}"),
+            ("memory and disks", self._gauges, f"By hand: raydoctor check {where}"),
+            ("leftovers", self._leftovers, "By hand: raydoctor zombies"),
+        )
+        for what, thread, hint in asked:
+            if thread.problem:
+                yield Problem(what, thread.problem, hint)
+        if self._looks.problem is not None:
+            yield self._looks.problem
 
 
 def _count_leftovers() -> int:

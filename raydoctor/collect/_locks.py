@@ -6,6 +6,9 @@ how often that one took it (`Modules/_threadmodule.c`, CPython 3.10 to 3.13). Th
 the locals, then in the heap; it must point to that semaphore, and its type be called `lock` or `RLock`. A
 plain `threading.Lock` has no owner: then other threads are told that have the same lock among their locals.
 
+From 3.14 on a lock is one byte of its object, and who waits has a semaphore of its own, on its stack, right
+after the address of that byte (`struct wait_entry` of `Python/parking_lot.c`).
+
 Locks of files are told by the kernel, with those who wait: `/proc/locks`.
 """
 
@@ -67,7 +70,11 @@ def of_threads(pid: int, threads: Mapping[int, KernelThread], look: Look) -> Ite
         if found is None:
             return
         for tid, address in wanted.items():
-            lock = _among_locals(found, look, address) or _in_heap(found, pid, address)
+            lock = (
+                _parked(found, address)
+                or _among_locals(found, look, address)
+                or _in_heap(found, pid, address)
+            )
             if lock is not None:
                 yield _row(tid, lock, look)
 
@@ -103,6 +110,17 @@ def _places(thread: dict[str, Any], lock: _Lock) -> Iterator[Row]:
                 return
 
 
+def _parked(found: Memory, semaphore: int) -> _Lock | None:
+    """The lock for which a thread of Python 3.14 waits at that semaphore of its own."""
+    (byte,) = found.words(semaphore - 8) or (0,)
+    words = found.words(byte - _HEADER, 5) or (*found.words(byte - _HEADER, 3), 0, 0)
+    if byte < _HEADER or len(words) != 5 or (kind := _type(found, words[1])) is None:
+        return None
+    owner, again = words[3:] if kind == "RLock" else (0, 0)
+    # `_PyRecursiveMutex` counts from the second time on.
+    return _Lock(byte - _HEADER, kind, owner, again + 1 if owner else 0)
+
+
 def _among_locals(found: Memory, look: Look, semaphore: int) -> _Lock | None:
     for thread in look.threads:
         for frame in _pyspy.frames(thread):
@@ -120,11 +138,16 @@ def _lock(found: Memory, address: int, semaphore: int) -> _Lock | None:
     words = found.words(address, 5) or (*found.words(address, 3), 0, 0)
     if len(words) != 5 or words[2] != semaphore:
         return None
-    name = found.words(words[1] + 24)
-    kind = _TYPES.get(found.text(name[0])) if name else None
+    kind = _type(found, words[1])
     if kind is None:
         return None
     return _Lock(address, kind, *(words[3:] if kind == "RLock" else (0, 0)))
+
+
+def _type(found: Memory, address: int) -> str | None:
+    """Which kind of lock objects of that type are; None: none."""
+    name = found.words(address + 24)
+    return _TYPES.get(found.text(name[0])) if name else None
 
 
 def _in_heap(found: Memory, pid: int, semaphore: int) -> _Lock | None:

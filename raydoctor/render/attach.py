@@ -21,6 +21,7 @@ _METHODS = {
     "armed": "armed ahead",
     "injected": "injected",
     "gdb": "by gdb",
+    "remote-exec": "by Python's remote_exec",
     "ray-breakpoint": "Ray's own debugger",
 }
 
@@ -158,7 +159,7 @@ def _attached(made: Made, width: int) -> Page:
     ]
     for note in attached["notes"]:
         page += paragraph(note, width, indent=2, style="dim")
-    if attached["method"] in ("armed", "injected", "gdb"):
+    if attached["method"] in ("armed", "injected", "gdb", "remote-exec"):
         page += paragraph(_CHANGED, width, indent=2, style="dim")
     return page
 
