@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-from captures import capture_of
+from captures import capture_of, report_of
 from perturb import Files, Perturbation, keeping_tables, perturbations
 
 from raydoctor import diagnosis
@@ -141,8 +141,7 @@ def runs_of(fixture: Path, chosen: Iterable[Perturbation], seeds: int) -> Iterat
     """All runs of one fixture, the first as it is."""
     wanted = tomllib.loads((fixture / "fixture.toml").read_text())
     files = read_files(capture_of(fixture))
-    plain = report_on(files)
-    assert plain is not None
+    plain = report_of(fixture)
     case = Case(fixture.name, wanted, files, plain)
     yield _run(case, "as it is", plain, files)
     for seed in range(seeds):

@@ -1,4 +1,7 @@
-"""Fixtures' captures as folders: large ones are kept as archives, and unpacked where a test wants them."""
+"""Fixtures' captures as folders, and the reports on them, each made once in a process.
+
+Large captures are kept as archives, and unpacked where a test wants them.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,10 @@ import tarfile
 import tempfile
 from functools import cache
 from pathlib import Path
+
+from raydoctor import diagnosis
+from raydoctor.capture.open import open_capture
+from raydoctor.model import Report
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
 
@@ -35,6 +42,13 @@ def capture_of(fixture: Path) -> Path:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(content.read())
     return folder
+
+
+@cache
+def report_of(fixture: Path) -> Report:
+    """The report on the capture of a fixture, as all rules give it; a value that nobody can change."""
+    with open_capture(str(capture_of(fixture))) as capture:
+        return diagnosis.run(capture, strict=True)
 
 
 def all_captures() -> list[Path]:

@@ -14,10 +14,9 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from captures import capture_of
+from captures import capture_of, report_of
 
-from raydoctor import diagnosis, rules
-from raydoctor.capture.open import open_capture
+from raydoctor import rules
 from raydoctor.model import Event, Report, Unexplained
 from raydoctor.render.json import render
 
@@ -58,11 +57,6 @@ def test_every_other_rule_has_a_fixture() -> None:
         for told in json.loads((fixture / "report.json").read_text())["diagnoses"]
     }
     assert set(rules.names()) - found == set(NOT_PROVOKED)
-
-
-def report_of(fixture: Path) -> Report:
-    with open_capture(str(capture_of(fixture))) as capture:
-        return diagnosis.run(capture, strict=True)
 
 
 def unforeseen(fixture: Path, report: Report) -> list[Unexplained]:

@@ -25,12 +25,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 sys.path.insert(0, str(Path(__file__).parent))
-from captures import all_captures, capture_of
+from captures import all_captures, capture_of, report_of
 
 from raydoctor import diagnosis
 from raydoctor.capture.open import open_capture
 from raydoctor.collect import redact as redact_module
 from raydoctor.collect.redact import Redactor
+from raydoctor.model import Report
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 SEEDS = range(4)
@@ -581,7 +582,10 @@ VARIED = [
 
 def verdict(folder: Path) -> list[tuple[str, str, str]]:
     with open_capture(str(folder)) as capture:
-        report = diagnosis.run(capture, strict=True)
+        return verdict_of(diagnosis.run(capture, strict=True))
+
+
+def verdict_of(report: Report) -> list[tuple[str, str, str]]:
     roots = {d.rule for d in report.roots}
     return [(d.rule, "root" if d.rule in roots else "below", d.headline) for d in report.diagnoses]
 
@@ -590,7 +594,7 @@ def verdict(folder: Path) -> list[tuple[str, str, str]]:
 def test_redaction_leaves_the_diagnosis(name: str, tmp_path: Path) -> None:
     fixture = FIXTURES / name
     copied(fixture, tmp_path / "capture", Redactor())
-    assert verdict(tmp_path / "capture") == verdict(capture_of(fixture))
+    assert verdict(tmp_path / "capture") == verdict_of(report_of(fixture))
 
 
 @pytest.mark.parametrize("name", VARIED[::4])
@@ -598,7 +602,7 @@ def test_anonymous_captures_have_the_same_diagnosis(name: str, tmp_path: Path) -
     fixture = FIXTURES / name
     copied(fixture, tmp_path / "capture", Redactor(anonymize=True, hosts=["ray-node"]))
     assert [v[:2] for v in verdict(tmp_path / "capture")] == [
-        v[:2] for v in verdict(capture_of(fixture))
+        v[:2] for v in verdict_of(report_of(fixture))
     ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from raydoctor import rules, signals
 from raydoctor.model import Source
 from raydoctor.read import keep
-from raydoctor.read.index import Index, Probe
+from raydoctor.read.index import Index, Probe, index_of
 from raydoctor.read.keep import Draft, Keeper
 from raydoctor.read.records import Line, assemble, message_of, parse_line
 from raydoctor.read.scan import Scan, scan
@@ -125,6 +126,14 @@ def test_unreadable_files_are_gaps_by_their_path_in_the_capture(tmp_path: Path) 
         {Source("n1/raylet.out", "raylet-out"): str(tmp_path / "gone")}, [signal("x", "o", "o")]
     )
     assert [gap.what for gap in result.gaps] == ["n1/raylet.out"]
+
+
+def test_captures_that_are_asked_for_the_same_share_an_index() -> None:
+    wanted, others = (tuple(signal(k, k, k) for k in kinds) for kinds in ("ab", "bc"))
+    assert index_of(wanted) is index_of(tuple(replace(each) for each in wanted))
+    assert index_of(others) is not index_of(wanted)
+    assert index_of(others).literals("raylet-out") == {"b", "c"}
+    assert index_of(others).literals("gcs-out") == frozenset()
 
 
 # ---------------------------------------------------------------- storms

@@ -15,10 +15,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from captures import capture_of
-
-from raydoctor import diagnosis
-from raydoctor.capture.open import open_capture
+from captures import report_of
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -91,9 +88,7 @@ def known_since(setting: str) -> tuple[int, int]:
 def test_settings_exist_in_the_capture_s_ray(fixture: Path) -> None:
     version = tomllib.loads((fixture / "fixture.toml").read_text())["ray"]
     ray = tuple(int(part) for part in version.split(".")[:2])
-    with open_capture(str(capture_of(fixture))) as capture:
-        report = diagnosis.run(capture, strict=True)
-    for found in report.diagnoses:
+    for found in report_of(fixture).diagnoses:
         for remedy in found.remedies:
             for setting in _SETTING.findall("\n".join((remedy.title, *remedy.steps))):
                 assert known_since(setting) <= ray, (

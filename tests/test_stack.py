@@ -161,7 +161,6 @@ def looked(ray: RealRay) -> list[Piece | Gap]:
     return list(stacks.samples(wanted(ray, *NAMES), manner))
 
 
-@pytest.mark.ray
 def test_a_debugger_s_threads_are_folded() -> None:
     def frame(file: str, whose: str) -> dict[str, Any]:
         return {"function": "run", "file": file, "line": 1, "whose": whose}
@@ -187,6 +186,7 @@ def test_the_main_thread_is_known_where_py_spy_tells_no_ids() -> None:
     assert states["ray_print_logs"] == (0, None, None)
 
 
+@pytest.mark.ray
 def test_each_process_is_looked_at_as_often_as_wished(looked: list[Piece | Gap]) -> None:
     samples = rows(looked, "samples")
     assert [s["sample"] for s in samples] == [0, 1] * len(NAMES)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 from raydoctor.rule import Signal
@@ -66,15 +67,18 @@ class Index:
         self.probes = [probe for probes in self._by_literal.values() for probe in probes]
         self._hidden = _overlaps(list(self._by_literal))
         self._tables: dict[str, Mapping[bytes, Entry]] = {}
+        self._literals: dict[str, frozenset[str]] = {}
 
     def literals(self, role: str) -> frozenset[str]:
         """What to look for in a file of this role."""
-        told = frozenset(_told_by(role))
-        return frozenset(
-            literal
-            for literal, probes in self._by_literal.items()
-            if any(not told.isdisjoint(p.signal.roles) for p in probes)
-        )
+        if role not in self._literals:
+            told = frozenset(_told_by(role))
+            self._literals[role] = frozenset(
+                literal
+                for literal, probes in self._by_literal.items()
+                if any(not told.isdisjoint(p.signal.roles) for p in probes)
+            )
+        return self._literals[role]
 
     def relevant(self, role: str) -> frozenset[bytes]:
         """Literals at which a line of such a file is worth reading."""
@@ -83,16 +87,34 @@ class Index:
     def table(self, role: str) -> Mapping[bytes, Entry]:
         """literal -> what to try on a line of this role."""
         if role not in self._tables:
-            entries = ((literal, self._entry(literal, role)) for literal in self._by_literal)
-            self._tables[role] = {literal.encode(): each for literal, each in entries if any(each)}
+            self._tables[role] = self._made_table(role)
         return self._tables[role]
 
-    def _entry(self, literal: str, role: str) -> Entry:
-        hidden = ((other, self._fitting(other, role)) for other in self._hidden.get(literal, ()))
-        return Entry(self._fitting(literal, role), tuple(pair for pair in hidden if pair[1]))
+    def _made_table(self, role: str) -> dict[bytes, Entry]:
+        # From the few literals that this role's signals ask for, not from all: who can be hidden by whom
+        # is told either way round.
+        own = {
+            literal: fitting
+            for literal, probes in self._by_literal.items()
+            if (fitting := tuple(p for p in probes if role in p.signal.roles))
+        }
+        hidden: dict[str, list[tuple[str, tuple[Probe, ...]]]] = {literal: [] for literal in own}
+        for literal in sorted(own):
+            for other in self._hidden.get(literal, ()):
+                hidden.setdefault(other, []).append((literal, own[literal]))
+        return {
+            literal.encode(): Entry(own.get(literal, ()), tuple(others))
+            for literal, others in hidden.items()
+        }
 
-    def _fitting(self, literal: str, role: str) -> tuple[Probe, ...]:
-        return tuple(p for p in self._by_literal[literal] if role in p.signal.roles)
+
+@lru_cache(maxsize=2)
+def index_of(signals: tuple[Signal, ...]) -> Index:
+    """The index of these signals: one for all captures that a process reads (`diff`, `rules test`).
+
+    Making one costs as much as reading a small capture.
+    """
+    return Index(signals)
 
 
 def _told_by(role: str) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from raydoctor.model import Event, Gap, Source
 from raydoctor.read import entities
 from raydoctor.read.clock import Clock
-from raydoctor.read.index import DRIVERS, Entry, Index, Probe
+from raydoctor.read.index import DRIVERS, Entry, Index, Probe, index_of
 from raydoctor.read.keep import Draft, Keeper
 from raydoctor.read.lines import Lines
 from raydoctor.read.prefilter import RawHit, batches
@@ -54,7 +54,7 @@ class Scan:
 
 def scan(files: Mapping[Source, str], signals: Iterable[Signal]) -> Scan:
     """Search the files for the signals' literals and match what is found."""
-    result, index = Scan(), Index(signals)
+    result, index = Scan(), index_of(tuple(signals))
     keepers = {probe: Keeper() for probe in index.probes}
     by_path = {file: source for source, file in files.items()}
     literals = {role: index.literals(role) for role in {source.role for source in files}}
