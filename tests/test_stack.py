@@ -186,6 +186,24 @@ def test_the_main_thread_is_known_where_py_spy_tells_no_ids() -> None:
     assert states["ray_print_logs"] == (0, None, None)
 
 
+@pytest.mark.parametrize(
+    ("above", "kept"),
+    [
+        (["clock_nanosleep"], ["clock_nanosleep"]),
+        (["clock_nanosleep", "_raylet_task_execution_handler", "ray::core::CoreWorker::ExecuteTask"],
+         ["clock_nanosleep"]),
+        (["function_executor", "0x7fe639a61fba"], []),
+    ],
+)  # fmt: skip
+def test_what_runs_the_task_is_not_what_the_task_calls(above: list[str], kept: list[str]) -> None:
+    """As py-spy 0.4.3 has it of Debian's Python 3.14: native frames first, wherever they belong."""
+    native = [{"name": name, "filename": "_raylet.so", "module": "_raylet.so"} for name in above]
+    python = [{"name": "train", "filename": "train.py", "line": 7}]
+    told = ({"thread_name": "MainThread", "os_thread_id": 471, "frames": [*native, *python]},)
+    (row,) = thread_rows(471, _pyspy.Look(told), {}, variables=False)
+    assert [frame["function"] for frame in row["frames"]] == [*kept, "train"]
+
+
 @pytest.mark.ray
 def test_each_process_is_looked_at_as_often_as_wished(looked: list[Piece | Gap]) -> None:
     samples = rows(looked, "samples")

@@ -12,6 +12,8 @@ Row = dict[str, Any]
 _NAME = 300
 """Of a function of C++ with all its types."""
 _MOST_FRAMES = 200
+_RUNS_TASKS = ("task_execution_handler", "function_executor", "CoreWorker::ExecuteTask")
+"""In the names of Ray's native functions that call the Python code of a task (`_raylet.so`, 2.9 to 2.60)."""
 
 
 def thread_rows(
@@ -55,12 +57,15 @@ def _kernel_row(thread: KernelThread) -> Row:
 def _frames(thread: Row, variables: bool) -> list[Row]:
     """Its frames; of native ones those above all Python, for the rest is how Python is run."""
     found: list[Row] = []
-    is_inside = False
+    is_inside = is_below = False
     for each in _pyspy.frames(thread):
         whose = whose_is(each)
         if whose != "native":
             is_inside = True
-        elif is_inside:
+        # Of a Python built with tail calls (Debian's 3.14), py-spy 0.4.3 finds no frame that runs Python
+        # code, and puts all of them below what is native.
+        is_below = is_below or any(word in str(each.get("name")) for word in _RUNS_TASKS)
+        if whose == "native" and (is_inside or is_below):
             continue
         row = {
             "function": str(each.get("name") or "")[:_NAME],

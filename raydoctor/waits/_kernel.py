@@ -171,6 +171,11 @@ def is_acquire(native: Iterable[Frame]) -> bool:
     return _first(_NATIVE[1:2], [frame.function for frame in native]) is not None
 
 
+def says(native: Frame) -> bool:
+    """Whether a native frame tells anything: a place without a name in the C library does not."""
+    return not (native.function.startswith("0x") and is_runtime(native))
+
+
 def is_runtime(frame: Frame) -> bool:
     """Whether a native frame is of the C library or of Python itself."""
     return bool(_RUNTIME.match(frame.file.rpartition("/")[2]))
