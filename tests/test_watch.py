@@ -26,10 +26,11 @@ from real_ray import RealRay, real_ray
 
 from raydoctor import _text
 from raydoctor.act.watch import Ended, Guard, Limits, is_meant
-from raydoctor.act.watch_beside import Pace
-from raydoctor.act.watch_changes import diagnoses, levels
+from raydoctor.act.watch_beside import Child, Pace
+from raydoctor.act.watch_budget import Budget
+from raydoctor.act.watch_changes import diagnoses, levels, problems
 from raydoctor.act.watch_rounds import Watch
-from raydoctor.act.watch_story import Wishes
+from raydoctor.act.watch_view import Problem, Wishes
 from raydoctor.cli import execute
 from raydoctor.collect.cluster import Cluster
 from raydoctor.collect.watch_clocks import Clocks
@@ -419,17 +420,73 @@ def test_a_task_of_which_nobody_knows_the_name_is_only_told() -> None:
     assert guard.check(Cluster(), clocks, lambda tasks: {}, 120.0) == []
 
 
-def test_a_costly_command_runs_seldom_and_soon_where_there_is_a_reason() -> None:
+def test_a_reason_is_heard_soon_and_less_so_where_it_led_to_nothing() -> None:
     pace = Pace(10.0)
     assert pace.is_due(0.0, False)
     pace.started(0.0)
-    pace.ended(0.5, True)
+    pace.ended(True)
     assert not pace.is_due(60.0, False)
     assert pace.is_due(10.0, True)
-    pace.ended(0.5, False)
+    pace.ended(False)
     assert not pace.is_due(15.0, True)
     assert pace.is_due(20.0, True)
-    assert pace.is_due(500.0, False)
+    assert pace.is_due(600.0, False)
+
+
+def test_any_five_minutes_cost_no_more_than_a_hundredth() -> None:
+    """Rounds of 0.4 %, children of 0.1 to 9 s that are always wanted: the worst window is looked for."""
+    budget, spent, own = Budget(), list[tuple[float, float]](), 0.5
+    spent.append((0.0, own))
+    costs = [0.9, 0.1, 1.5, 0.7, 9.0, 0.3]
+    for second in range(0, 12_000, 2):
+        own += 0.008
+        budget.own(float(second), own)
+        spent.append((float(second), 0.008))
+        if budget.may(float(second), costs[0]):
+            budget.child(float(second), costs[0])
+            spent.append((float(second), costs[0]))
+            costs.append(costs.pop(0))
+    children = [cost for _, cost in spent if cost != 0.008]
+    assert len(children) > 12
+    large = [at for at, cost in spent if cost == 9.0]
+    for start in range(0, 11_700, 10):
+        if not any(start <= at < start + 300 for at in large):
+            assert sum(c for at, c in spent if start <= at < start + 300) <= 3.03
+    assert sum(c for _, c in spent) <= 12_000 * 0.01
+
+
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        ("import sys; sys.exit('the file is gone')", "the file is gone"),
+        ("1 / 0", "ZeroDivisionError"),
+        ("import os; os.kill(os.getpid(), 9)", "SIGKILL"),
+        ("print('no JSON')", "nothing that can be read"),
+    ],
+)
+def test_a_look_that_fails_says_why(
+    program: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken_look.py").write_text(program)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    child = Child("broken_look")
+    assert child.start({}) == ""
+    told, end = None, time.monotonic() + PATIENCE
+    while told is None and time.monotonic() < end:
+        time.sleep(0.02)
+        told = child.poll()
+    assert told is not None
+    assert words in told["problem"]
+    assert not child.is_running
+
+
+def test_what_could_not_be_found_out_is_told_once_for_each_reason() -> None:
+    problem = Problem("the diagnosis", "took too long", "By hand: raydoctor diagnose")
+    (told,) = problems([], [problem])
+    assert told.event == "look-failed"
+    assert told.text == "the diagnosis: took too long. By hand: raydoctor diagnose"
+    assert list(problems([problem], [problem])) == []
+    assert len(list(problems([problem], [problem._replace(why="was ended by SIGKILL")]))) == 1
 
 
 def test_gauges_and_diagnoses_are_told_when_they_change() -> None:
@@ -440,10 +497,10 @@ def test_gauges_and_diagnoses_are_told_when_they_change() -> None:
     assert [e.level for e in levels([near], [over])] == ["error"]
     assert [e.level for e in levels([over], [ok])] == ["ok"]
     row = {"rule": "disk-full", "severity": "error", "headline": "97 %", "subjects": [{"kind": "node", "id": "a"}]}  # fmt: skip
-    (new,) = diagnoses([], {"diagnoses": [row]})
+    (new,) = diagnoses([], [row])
     assert (new.event, new.facts["rule"]) == ("diagnosis", "disk-full")
-    assert list(diagnoses([row], {"diagnoses": [{**row, "headline": "98 %"}]})) == []
-    assert [e.event for e in diagnoses([row], {"diagnoses": []})] == ["diagnosis-gone"]
+    assert list(diagnoses([row], [{**row, "headline": "98 %"}])) == []
+    assert [e.event for e in diagnoses([row], [])] == ["diagnosis-gone"]
 
 
 @pytest.mark.parametrize(

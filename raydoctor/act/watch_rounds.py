@@ -143,6 +143,7 @@ class Watch:
     # -------------------------------------------------------------- one cluster, or the next
 
     def _begin(self, cluster: Cluster, watcher: Watcher, seen: Seen, events: list[Event]) -> None:
+        self._budget.own(time.monotonic(), time.process_time())  # what the start took
         story = Story(cluster, watcher, self.wishes, self.guard, self._budget)
         story.add(seen, events)
         if self._story is not None:

@@ -119,7 +119,7 @@ class Story:
         events += self._from_threads(view)
         if self._guard is not None:
             events += self._guard.check(self.cluster, self.clocks, self.watcher.told, seen.at)
-        events += self._looks.turn(view, self._reason(events))
+        events += self._looks.turn(view, self._table, self._reason(events))
         problems = list(self._problems())
         events += changes.problems(view.problems, problems)
         view.problems = problems

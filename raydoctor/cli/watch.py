@@ -118,13 +118,12 @@ def command(
 ) -> int:
     """Watch."""
     from raydoctor.act.watch_rounds import Watch
-    from raydoctor.act.watch_story import Wishes
-    from raydoctor.cli import names as commands
+    from raydoctor.act.watch_view import Wishes
     from raydoctor.cli._progress import patience
     from raydoctor.cli._screen import Signals
 
     limits = _limits(**rest)
-    wishes = Wishes(rest["diagnose"], rest["diagnose"] and "hung" in commands())
+    wishes = Wishes(rest["diagnose"], rest["diagnose"])
     watch = Watch(address, every, limits, wishes)
     with patience("looking for the cluster"):
         watch.open()

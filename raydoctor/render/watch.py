@@ -4,11 +4,12 @@ JSON (`raydoctor/watch/1`): one object a line, each with `schema`, `event` and `
 added, never renamed. `event` is `round` for what is known after a look, else what happened:
 
     round           state (up, lost, refused), problem, session, nodes, workers, drivers, every_s, cost
-                    (share of a processor), beside_s (seconds of one that commands took), tasks {running,
+                    (share of a processor), beside_s (seconds of one that children took), tasks {running,
                     waiting, by_state}, waits_for [{resources, count}], slowest [{task_id, name, attempt,
                     age_s, peers_median_s, hang, pid, ip, node_id, worker_id, actor_id}], gauges [{node_id,
                     ip, what, path, used, limit, threshold, level, users}], leftovers, diagnoses [{rule,
-                    severity, headline}], hung, guard {timeout_s, on_timeout, reported, ended, under_way}
+                    severity, headline}], hung, problems [{what, why, hint}],
+                    guard {timeout_s, on_timeout, reported, ended, under_way}
     task-slow       a task runs ten times longer than its peers: as in slowest, median_s
     task-overdue    it runs longer than --timeout: as in slowest, timeout_s, action, why_not
     task-ended      the guard ended it: by, seconds, steps, survivors
@@ -17,6 +18,7 @@ added, never renamed. `event` is `round` for what is known after a look, else wh
     tasks-failed    name, count
     diagnosis       rule, severity, tier, headline; diagnosis-gone: rule
     gauge           memory or disk came near Ray's threshold, over it, or back: a row of gauges
+    look-failed     something could not be found out: what, why, hint
     node-joined, node-gone, worker-silent, leftovers, cluster-lost, cluster-back, cluster-new, token-refused
 
 Every event has `level` (ok, info, warning, error) and `text`, one sentence.
@@ -34,8 +36,8 @@ from raydoctor.act import watch as guards
 from raydoctor.act.watch_changes import gauge_facts
 from raydoctor.act.watch_event import Event
 from raydoctor.act.watch_rounds import Watch
-from raydoctor.act.watch_story import Line as Row
-from raydoctor.act.watch_story import View
+from raydoctor.act.watch_view import Line as Row
+from raydoctor.act.watch_view import View
 from raydoctor.collect.watch_gauges import Gauge
 from raydoctor.render.page import Line, Page, Part, Span, columns, line
 
@@ -106,6 +108,7 @@ def _known(view: View) -> dict[str, Any]:
             for each in view.diagnoses
         ],
         "hung": view.hung,
+        "problems": [each._asdict() for each in view.problems],
     }
 
 
@@ -156,6 +159,7 @@ def _head(watch: Watch) -> Page:
     if watch.state != "up":
         since = _text.duration(max(0.0, time.time() - seen.at))
         lines.append(line((watch.problem, "error"), (f"  (as it was {since} ago)", "dim")))
+    lines += [line((f"not known: {_text.one_line(p.text)}", "warning")) for p in view.problems]
     parts = [
         _text.plural(len(seen.nodes), "node"),
         _text.plural(seen.workers, "worker"),

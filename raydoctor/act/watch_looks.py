@@ -1,0 +1,180 @@
+"""When a watch has a closer look at its cluster, at what, and what came of it.
+
+One child does both: a diagnosis when tasks failed, a node went, the logs tell of trouble or nothing runs
+though tasks wait; the stacks when a task stands still for a minute, or runs far longer than its peers. Of
+each function the oldest are looked at, and again when they have aged. A look that fails is told once, and
+tried again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from raydoctor.act import watch_changes as changes
+from raydoctor.act.watch_beside import Child, Pace
+from raydoctor.act.watch_budget import Budget
+from raydoctor.act.watch_effort import Effort
+from raydoctor.act.watch_event import Event
+from raydoctor.act.watch_view import Line, Problem, View, Wishes
+from raydoctor.collect.cluster import Cluster
+from raydoctor.collect.proc import Process
+
+_DIAGNOSE_EVERY = 10.0
+_HUNG_EVERY = 30.0
+_HUNG_AGE = 60.0
+_HUNG_AGAIN = 4
+"""Times the age at which its stack was looked at: then it is looked at again."""
+_SUSPECTS = 8
+"""Processes whose stacks are taken in one look, beside the drivers."""
+_DRIVERS = 4
+_YOUNGEST = 5.0
+_AT_WORK = 0.5
+"""Of a processor: what takes more does not stand still."""
+_EXPECTED = {(True, False): 0.8, (False, True): 0.8, (True, True): 1.4}
+"""Seconds of a processor that the first diagnosis, look at stacks, or both take (1,000 tasks measured)."""
+
+
+class Looks:
+    """Of one cluster."""
+
+    def __init__(self, cluster: Cluster, wishes: Wishes, budget: Budget) -> None:
+        self.problem: Problem | None = None
+        """Why the last look failed."""
+        self._cluster = cluster
+        self._wishes = wishes
+        self._budget = budget
+        self._child = Child()
+        self._paces = Pace(_DIAGNOSE_EVERY), Pace(_HUNG_EVERY)
+        self._costs = dict(_EXPECTED)
+        self._under_way = False, False
+        """Whether the look that runs diagnoses, and whether it takes stacks."""
+        self._stacked: dict[tuple[str, str], float] = {}
+        """Tasks whose stacks were looked at, and how old they were."""
+        self._has_reason = False
+        self._effort = Effort()
+        self._processes: Mapping[int, Process] = {}
+
+    @property
+    def spent(self) -> float:
+        """Seconds of a processor that all looks took."""
+        return self._child.spent
+
+    def end(self) -> None:
+        """End the one that runs."""
+        self._child.end()
+
+    def turn(
+        self, view: View, processes: Mapping[int, Process], has_reason: bool
+    ) -> Iterator[Event]:
+        """What a look has found; begins one where it is time. `has_reason`: to diagnose."""
+        now = time.monotonic()
+        self._processes = processes
+        self._has_reason = self._has_reason or has_reason
+        told = self._child.poll()
+        if told is not None:
+            self._budget.child(now, self._child.cost)
+            if not told.get("problem"):
+                self._costs[self._under_way] = self._child.cost
+            yield from self._taken(view, told)
+        self._forget_ended(view)
+        if not self._child.is_running:
+            self._begin(view, now)
+
+    # -------------------------------------------------------------- beginning
+
+    def _begin(self, view: View, now: float) -> None:
+        suspects = [each for each in view.lines if self._may_hang(each, view.seen.at)]
+        wanted = self._affordable(now, bool(suspects))
+        if wanted is None:
+            return
+        for pace, is_wanted in zip(self._paces, wanted, strict=True):
+            if is_wanted:
+                pace.started(now)
+        self._has_reason = self._has_reason and not wanted[0]
+        self._under_way = wanted
+        if wanted[1]:
+            self._stacked |= {
+                each.running.key[:2]: each.running.age(view.seen.at) for each in suspects
+            }
+        why = self._child.start(self._request(view, wanted, suspects))
+        if why:
+            self.problem = self._failed(why)
+
+    def _affordable(self, now: float, has_suspects: bool) -> tuple[bool, bool] | None:
+        """What is due, as far as it may be spent: both, else the diagnosis, else the stacks."""
+        of_report, of_stacks = self._paces
+        report = self._wishes.diagnose and of_report.is_due(now, self._has_reason)
+        stacks = self._wishes.hung and has_suspects and of_stacks.is_due(now, True)
+        choices = ((report, stacks), (report, False), (False, stacks))
+        may = (each for each in choices if any(each) and self._budget.may(now, self._costs[each]))
+        return next(may, None)
+
+    def _request(
+        self, view: View, wanted: tuple[bool, bool], suspects: Sequence[Line]
+    ) -> dict[str, Any]:
+        request: dict[str, Any] = {
+            "address": self._cluster.gcs_address,
+            "report": wanted[0],
+        }
+        if wanted[1]:
+            here = self._cluster.node_ids
+            youngest = min(each.running.age(view.seen.at) for each in suspects)
+            drivers = min(_DRIVERS, view.seen.drivers)
+            request["suspects"] = drivers + min(_SUSPECTS, len(suspects))
+            request["age_s"] = max(_YOUNGEST, min(_HUNG_AGE, youngest) - 1.0)
+            request["elsewhere"] = any(each.running.run.node not in here for each in suspects)
+        return request
+
+    def _may_hang(self, line: Line, now: float) -> bool:
+        """Whether its stack is worth a look: it is old or slow, and was not looked at lately."""
+        age = line.running.age(now)
+        if age <= _HUNG_AGAIN * self._stacked.get(line.running.key[:2], 0.0):
+            return False
+        if line.is_slow(now):
+            return True
+        run = line.running.run
+        if run.node not in self._cluster.node_ids:
+            return age >= _HUNG_AGE
+        share = self._effort.share(run.pid, self._processes, now)
+        return age >= _HUNG_AGE and share is not None and share < _AT_WORK
+
+    # -------------------------------------------------------------- what came of it
+
+    def _taken(self, view: View, told: dict[str, Any]) -> Iterator[Event]:
+        """What is new; a part that was not told stays as it was."""
+        rows, hangs = told.get("diagnoses"), told.get("hung")
+        found = list(changes.diagnoses(view.diagnoses, rows)) if rows is not None else []
+        hung = list(changes.hangs(view.hung, hangs)) if hangs is not None else []
+        for pace, was_wanted, news in zip(self._paces, self._under_way, (found, hung), strict=True):
+            if was_wanted:
+                pace.ended(bool(news))
+        if rows is not None:
+            view.diagnoses, view.is_diagnosed = rows, True
+        if hangs is not None:
+            view.hung = hangs
+        why = told.get("problem")
+        if why and hangs is None:
+            self._stacked.clear()
+        self.problem = self._failed(str(why), str(told.get("hint") or "")) if why else None
+        yield from (*found, *hung)
+
+    def _failed(self, why: str, hint: str = "") -> Problem:
+        names = ("the diagnosis", "the look at what hangs")
+        commands = ("raydoctor diagnose", "raydoctor hung")
+        parts = [n for n, asked in zip(names, self._under_way, strict=True) if asked]
+        command = commands[0] if self._under_way[0] else commands[1]
+        where = f"{command} --address {self._cluster.gcs_address}"
+        return Problem(" and ".join(parts), why, hint or f"It is tried again; by hand: {where}")
+
+    def _forget_ended(self, view: View) -> None:
+        """What hung and runs no more; of what only waits, the next look tells."""
+        running = {each.running.run.task for each in view.lines}
+        running |= {each.task for each in view.seen.running}
+        view.hung = [h for h in view.hung if changes.task_of(h) in running or not _runs(h)]
+        self._stacked = {k: age for k, age in self._stacked.items() if k[0] in running}
+
+
+def _runs(hung: Mapping[str, Any]) -> bool:
+    return bool(changes.task_of(hung)) and str(hung.get("state")).startswith("RUNNING")

@@ -1,0 +1,127 @@
+"""The program that `raydoctor watch` runs beside its rounds: one look at a cluster, told as JSON.
+
+    python -m raydoctor.render.watch_child '{"address": "10.0.0.1:6379", "report": true}'
+
+Report and hangs are read off one collection, so that what both need is asked once; the stacks of suspects
+alone are taken. It has no options and no help text: whoever looks himself has `diagnose` and `hung`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from raydoctor.capture.open import Capture
+from raydoctor.collect import live, processes, state
+from raydoctor.collect import sampling as sampling_of
+from raydoctor.collect.live import Live
+from raydoctor.collect.redact import Redactor
+from raydoctor.collect.run import TIMEOUT, Collector, run
+from raydoctor.collect.suspects import Sampling, suspects
+from raydoctor.errors import RaydoctorError
+from raydoctor.model import Gap
+
+_EVERY = 1.0
+_TOLD = ("rule", "severity", "tier", "headline", "subjects")
+"""Of a diagnosis."""
+_STACKS = "the stacks"
+"""What gaps are called that leave open whether a task hangs."""
+
+
+def look(request: dict[str, Any]) -> dict[str, Any]:
+    """`diagnoses`, `hung` and `problem`. Raises RaydoctorError where there is nothing to look at.
+
+    The request: `address`, `report` (diagnose), and of the suspects `suspects` (how many to look at, drivers
+    first), `age_s` (that of the youngest) and `elsewhere` (whether some are on other nodes).
+    """
+    is_elsewhere = bool(request.get("elsewhere"))
+    sampling = _sampling(request)
+    found = (
+        live.collect(
+            live.Wishes(request["address"], all_nodes=is_elsewhere, logs=False, samples=sampling)
+        )
+        if request["report"]
+        else _tasks_and_stacks(request["address"], sampling or Sampling(), is_elsewhere)
+    )
+    told: dict[str, Any] = {"diagnoses": None, "hung": None, "problem": _untold(found)}
+    with found.capture() as capture:
+        if request["report"]:
+            told["diagnoses"] = _diagnoses(capture)
+        if sampling is not None:
+            rows, gaps = _hung(capture)
+            told["hung"] = found.redactor.redact_json(rows)
+            told["problem"] = told["problem"] or _first(gaps)
+    return told
+
+
+def _sampling(request: dict[str, Any]) -> Sampling | None:
+    most = request.get("suspects")
+    return Sampling(every=_EVERY, min_age_s=request["age_s"], most=most) if most else None
+
+
+def _tasks_and_stacks(address: str, sampling: Sampling, is_elsewhere: bool) -> Live:
+    """What `hung` reads, and no more: it costs half of a whole collection."""
+    cluster, notes = live.find(address)
+    asked = [
+        *state.collectors(cluster, TIMEOUT, sampling.min_age_s),
+        Collector("the process table", lambda: processes.tables(cluster)),
+    ]
+    collection = run(asked)
+    found = suspects(collection.pieces, sampling, cluster.node_ids)
+    looks = sampling_of.collectors(cluster, found, sampling, TIMEOUT, is_elsewhere)
+    if looks:
+        brought = run(looks, sampling_of.seconds(found, sampling, TIMEOUT))
+        collection.pieces.update(brought.pieces)
+        collection.gaps += brought.gaps
+    secrets = [cluster.token.value] if cluster.token else []
+    return Live(cluster, collection, Redactor(secrets), notes)
+
+
+def _untold(found: Live) -> str | None:
+    """Why nothing is known of the tasks, if so."""
+    if "live/live-tasks.json" in found.collection.pieces:
+        return None
+    return _first([gap for gap in found.collection.gaps if not gap.optional])
+
+
+def _first(gaps: Sequence[Gap]) -> str | None:
+    return next((f"{gap.what}: {gap.why}" for gap in gaps), None)
+
+
+def _diagnoses(capture: Capture) -> list[dict[str, Any]]:
+    from raydoctor import diagnosis
+    from raydoctor.render import json as render
+
+    rows = json.loads(render.render(diagnosis.run(capture)))["diagnoses"]
+    return [{key: row[key] for key in _TOLD} for row in rows]
+
+
+def _hung(capture: Capture) -> tuple[list[dict[str, Any]], list[Gap]]:
+    """Rows of `raydoctor hung --json`, and what hid others."""
+    from raydoctor.case import Case
+    from raydoctor.read import live
+    from raydoctor.render import hung as render
+    from raydoctor.waits.hung import hung
+
+    gaps: list[Gap] = []
+    case = Case(live.read(capture.files, gaps))
+    blind = [gap for gap in capture.gaps if gap.what.startswith(_STACKS)]
+    view = render.View(hung(case), [*blind, *gaps])
+    rows = json.loads(render.to_json(view))["hung"]
+    return rows, ([] if rows else list(view.gaps))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write what was found, or why nothing was."""
+    try:
+        told = look(json.loads(arguments[0]))
+    except RaydoctorError as error:
+        told = {"problem": error.message, "hint": error.hint}
+    json.dump(told, sys.stdout)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
