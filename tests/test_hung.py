@@ -161,6 +161,67 @@ def test_what_polls_is_no_hang(read: Read) -> None:
     assert read(tasks=[LOAD], samples=polls).groups == ()
 
 
+@pytest.mark.parametrize(("rested", "hangs"), [(20.0, 0), (200.0, 1), (None, 1)])
+def test_what_has_run_lately_is_no_hang(read: Read, rested: float | None, hangs: int) -> None:
+    """A loop that sleeps for half a minute, a download that trickles: alike in three looks, and at work."""
+    rests = [
+        {
+            "node_id": sample.NODE,
+            "pid": LOAD["worker_pid"],
+            "threads": [{"tid": LOAD["worker_pid"], "rested_s": rested}],
+        }
+    ]
+    found = read(**together({"tasks": [LOAD], "rests": rests}, in_socket(LOAD)))
+    assert (len(found.groups), len(found.working)) == (hangs, 1 - hangs)
+
+
+@pytest.mark.parametrize("frames", [
+    [("socket.accept", "socket.py", 294)],
+    [("BaseEventLoop.run_forever", "asyncio/base_events.py", 608), ("run", "asyncio/runners.py", 190)],
+    [("Runner.run", "asyncio/runners.py", 118), ("run", "asyncio/runners.py", 190)],  # uvloop
+])  # fmt: skip
+def test_a_server_that_nobody_calls_is_no_hang(
+    read: Read, frames: list[tuple[str, str, int]]
+) -> None:
+    stack = [*((*frame, "python") for frame in frames), ("run", "server.py", 7, "user")]
+    found = read(tasks=[LOAD], samples=hang.looks(LOAD, below=stack))
+    assert found.groups == ()
+    assert [h.work.name for h in found.working] == ["load"]
+
+
+def test_a_part_that_takes_longer_than_the_others_is_at_work(read: Read) -> None:
+    busy = hang.working(LOAD, ("load", "etl.py", 31))
+    assert read(tasks=[LOAD], samples=busy, finished=[hang.took("load", 24, 8, 40)]).groups == ()
+    young = {**LOAD, **hang.since(20)}
+    found = read(tasks=[young], samples=busy, finished=[hang.took("load", 24, 0.5)])
+    assert found.groups == ()
+
+
+def test_tasks_of_another_name_are_no_peers(read: Read) -> None:
+    """Ray Data runs all its operators in one function."""
+    task = {**LOAD, "name": "MapBatches(embed)", "func_or_class_name": "_map_task"}
+    busy = hang.working(task, ("embed", "etl.py", 31))
+    peers = [hang.took("_map_task", 24, 0.02)]
+    assert read(tasks=[task], samples=busy, finished=peers).groups == ()
+
+
+def test_what_its_worker_has_begun_just_now(read: Read) -> None:
+    """The GCS still has it queued: that it waited long does not make it a long run."""
+    pool = sample.actor(1, "Pool", {})
+    queued = hang.since(300, "PENDING_ACTOR_TASK_ORDERING_OR_CONCURRENCY")
+    take = sample.call(1, "Pool.take", pool, worker_id="a" * 56, **queued)
+    worker = {**DRIVER, "worker_id": "a" * 56, "worker_type": "WORKER", "pid": 801, "running_task_ids": [take["task_id"]]}  # fmt: skip
+    found = read(**together({"tasks": [take], "worker_stats": [worker]}, in_socket(take)))
+    assert (found.groups, found.unseen) == ((), ())
+
+
+def test_what_waits_within_ray_is_told_and_is_no_hang(read: Read) -> None:
+    found = read(tasks=[LOAD], samples=hang.looks(LOAD))
+    assert found.groups == ()
+    [works] = found.working
+    assert "generator" in works.words
+
+
 def test_what_a_tracer_holds_does_not_poll(read: Read) -> None:
     held = hang.looks(LOAD, ("load", "etl.py", 31), state="t", wchan="ptrace_stop")
     polls = [{**row, "threads": [{**row["threads"][0], "voluntary": 50 * n}]} for n, row in enumerate(held)]  # fmt: skip
@@ -343,7 +404,54 @@ def test_a_deadlock_without_memory_says_that_it_is_a_guess(read: Read) -> None:
     [group] = read(tasks=[ADD, *children], ray_get=gets, actors=[BOOK, DESK]).groups
     assert len(group.circle) == 3
     assert not group.exact
-    assert "could not be read" in render.headline(group)
+    assert "by the calls and references that they hold" in render.headline(group)
+
+
+def ring(*beside: sample.Row) -> dict[str, list[sample.Row]]:
+    """Coroutines that await each other; they have no stacks, and what they call has their actor as its parent."""
+    actors = [sample.actor(n, "Ring", {}) for n in (1, 2)]
+    first = sample.call(1, "Ring.step", actors[0], **OLD)
+    second = sample.call(2, "Ring.step", actors[1], **OLD, parent_task_id=f"{'f' * 16}{actors[0]['actor_id']}")  # fmt: skip
+    queued = hang.since(290, "PENDING_ACTOR_TASK_ORDERING_OR_CONCURRENCY")
+    third = sample.call(3, "Ring.step", actors[0], **queued, worker_pid=None, parent_task_id=f"{'f' * 16}{actors[1]['actor_id']}")  # fmt: skip
+    return {
+        "tasks": [first, second, third, *beside],
+        "actors": actors,
+        "samples": [row for task in (first, second) for row in resting(task)],
+    }
+
+
+def resting(task: sample.Row) -> list[sample.Row]:
+    frames = [("_run_once", "asyncio/base_events.py", 1898, "python"), ("run_forever", "asyncio/base_events.py", 608, "python")]  # fmt: skip
+    loop = hang.standing(task["worker_pid"] + 9, "AsyncIO Thread: default", frames)
+    return [{**row, "threads": [*row["threads"], loop]} for row in hang.looks(task)]
+
+
+def test_a_deadlock_of_coroutines(read: Read) -> None:
+    [group] = read(**ring()).groups
+    assert len(group.circle) == 3
+    assert not group.exact
+    assert group.first.words == "awaits Ring.step (pid 802)"
+
+
+def test_of_several_coroutines_nobody_knows_which_awaits_the_one_call(read: Read) -> None:
+    first = ring()["tasks"][0]
+    other = {**first, "task_id": f"{7:016x}{first['task_id'][16:]}", "name": "Ring.watch"}
+    found = read(**ring(other))
+    assert found.groups == ()
+    assert {h.words for h in found.working if h.work.name == "Ring.watch"} == {
+        "awaits something: a coroutine has no stack while it waits"
+    }
+
+
+def test_who_makes_an_actor_that_needs_what_he_holds(read: Read) -> None:
+    creator = sample.running(1, "creator", {"slot": 1}, **hang.since(20))
+    pending = {"parent_task_id": creator["task_id"], "actor_id": f"{1:024x}01000000", **hang.since(20, "PENDING_NODE_ASSIGNMENT")}  # fmt: skip
+    made = {**sample.task(2, "Child.__init__", {"slot": 1}, type="ACTOR_CREATION_TASK", **pending), "task_id": f"{'f' * 16}{1:024x}01000000"}  # fmt: skip
+    ping = sample.task(3, "Child.ping", {}, type="ACTOR_TASK", **pending)
+    rows = together({"nodes": [sample.node({"CPU": 4, "slot": 1})], "tasks": [creator, made, ping]}, waits(creator, ping))  # fmt: skip
+    [group] = read(**rows).groups
+    assert [h.work.name for h in group.circle] == ["creator", "Child.ping", "Child.__init__"]
 
 
 def test_threads_of_one_actor_in_one_method(read: Read) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from raydoctor.collect import _awaited, _locks, _pyspy, _sockets, _threads, proc
+from raydoctor.collect import _awaited, _locks, _pyspy, _rests, _sockets, _threads, proc
 from raydoctor.collect._calls import descriptors, path_of
 from raydoctor.collect._memory import memory
 from raydoctor.collect._pyspy import Look
@@ -99,7 +99,7 @@ def _files(
 
 def _children(pid: int) -> list[Row]:
     """What it started itself and has not ended, or not been waited for."""
-    return [_process(child) for child in _child_pids(pid)]
+    return [_process(child) | {"rested_s": _rests.of_family(child)} for child in _child_pids(pid)]
 
 
 def _child_pids(pid: int) -> list[int]:

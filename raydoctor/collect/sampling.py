@@ -1,4 +1,4 @@
-"""Looks at the suspects of a cluster, on this machine and on the others: the tables `samples` and `clues`.
+"""Looks at the suspects of a cluster, here and on other machines: the tables `rests`, `samples` and `clues`.
 
 A node elsewhere is asked by a small Ray task (`there.py`); its tables lie in its own folder of the capture.
 """
@@ -8,24 +8,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from raydoctor.collect import nodes, proc, stacks, there
+from raydoctor.collect import _rests, nodes, proc, stacks, there
 from raydoctor.collect.cluster import Cluster
 from raydoctor.collect.run import Collector
 from raydoctor.collect.stacks import Manner, Wanted
 from raydoctor.collect.suspects import Sampling, Suspects
-from raydoctor.collect.table import Piece
+from raydoctor.collect.table import Piece, table
 from raydoctor.model import Gap
 
 WHAT = "the stacks of workers"
 _FUNCTION = "raydoctor.collect.sampling:respond"
 _FEW = 20
 """Processes that are looked at in one `timeout`, on a busy machine."""
+LONGEST = 30.0
+"""Seconds for the looks themselves: then what was seen is told, and that it is not all."""
 
 
 def seconds(found: Suspects, sampling: Sampling, timeout: float) -> float:
     """How long it may take here."""
     most = max(map(len, (found.here, *found.elsewhere.values())))
-    return sampling.looks * sampling.every + timeout * (1 + most / _FEW)
+    return sampling.looks * sampling.every + min(LONGEST, timeout * (1 + most / _FEW))
 
 
 def collectors(
@@ -37,7 +39,7 @@ def collectors(
     )
     made = []
     if found.here:
-        made.append(Collector(WHAT, lambda: stacks.samples(found.here, manner), optional=True))
+        made.append(Collector(WHAT, lambda: _looks(found.here, manner), optional=True))
     if found.elsewhere and all_nodes and cluster.gcs_address:
         patience = seconds(found, sampling, timeout)
         made.append(
@@ -48,6 +50,16 @@ def collectors(
             )
         )
     return made
+
+
+def _looks(wanted: Sequence[Wanted], manner: Manner) -> Iterator[Piece | Gap]:
+    """How long they have rested, before a look wakes them; then the looks."""
+    rows = [
+        {"node_id": each.node_id, "pid": each.pid, "threads": _rests.of_threads(each.pid)}
+        for each in wanted
+    ]
+    yield table("rests", rows, source="proc")
+    yield from stacks.samples(wanted, manner)
 
 
 def _elsewhere(
@@ -72,7 +84,7 @@ def respond(asked: dict[str, Any]) -> dict[str, Any]:
     """On that node: look at its processes."""
     plain = asked["manner"] | {"unfinished": frozenset(asked["manner"]["unfinished"])}
     pieces, gaps = {}, []
-    for item in stacks.samples(certain([Wanted(**w) for w in asked["wanted"]]), Manner(**plain)):
+    for item in _looks(certain([Wanted(**w) for w in asked["wanted"]]), Manner(**plain)):
         if isinstance(item, Piece):
             pieces[item.path] = item.data.decode()
         else:

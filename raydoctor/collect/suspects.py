@@ -7,7 +7,7 @@ the few that run. A worker that says that it runs nothing is not looked at, what
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -19,6 +19,10 @@ _DRIVERS = 8
 """Drivers that are looked at, at most."""
 _FIRST = 50
 """Tasks that wait, of which the oldest are looked for: they stand first in the table, state by state."""
+
+
+_CONTROLLER, _TRAINER = "TrainController", "RayTrainWorker"
+"""Ray Train's actors: the second runs its user's loop in a thread, without any call (`ray/train/v2`)."""
 
 
 class Sampling(NamedTuple):
@@ -68,7 +72,9 @@ def suspects(
     old = [r for r in running if r.age >= sampling.min_age_s and _may_run(r, stats)]
     if not old and not any(_age(row, at) >= sampling.min_age_s for row in tasks):
         return Suspects()
-    wanted = [*_drivers(stats.values()), *_workers(old, stats)][: sampling.most]
+    trains = any(each.name.startswith(f"{_CONTROLLER}.") for each in old)
+    trainers = _trainers(rows(pieces, "actors"), stats.values()) if trains else ()
+    wanted = [*_drivers(stats.values()), *trainers, *_workers(old, stats)][: sampling.most]
     return placed(
         wanted, rows(pieces, "processes"), nodes_here, frozenset(row["task_id"] for row in tasks)
     )
@@ -121,6 +127,15 @@ def _drivers(stats: Any) -> Iterator[Wanted]:
         yield Wanted(
             int(row["pid"]), 0.0, row["worker_id"], row.get("node_id") or "", f"driver of job {job}"
         )
+
+
+def _trainers(actors: Sequence[Row], stats: Iterable[Row]) -> Iterator[Wanted]:
+    """Workers whose work is no task."""
+    those = {row["actor_id"] for row in actors if row.get("class_name") == _TRAINER}
+    for row in stats:
+        if row.get("actor_id") in those and row.get("pid") and row.get("node_id"):
+            title = f"ray::{_TRAINER}"
+            yield Wanted(int(row["pid"]), 0.0, row["worker_id"], row["node_id"], title)
 
 
 def _may_run(task: _Running, stats: Mapping[str, Row]) -> bool:

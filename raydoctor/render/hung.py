@@ -61,7 +61,7 @@ def _circle(group: Group) -> str:
     told = " → ".join([h.work.label for h in (*group.circle, group.first)])
     alone = len({h.work.actor or h.work.id for h in group.circle}) == 1
     how = "it waits for itself" if alone else "they wait for each other"
-    guess = "" if group.exact else " (by what they hold: their memory could not be read)"
+    guess = "" if group.exact else " (by the calls and references that they hold)"
     behind = f"; {_waiting(group)} for {'it' if alone else 'them'}" if group.behind else ""
     return f"{told}: {how}, a deadlock{guess}{behind}"
 
@@ -84,6 +84,10 @@ def verdict(view: View) -> str:
     if not view.found.unfinished:
         return "Nothing runs or waits: nothing hangs."
     count = _text.plural(view.found.unfinished, "unfinished task")
+    if any(h.kind == "unknown" for h in view.found.working):
+        return (
+            f"Nothing is seen to hang: {count}, all at work, in a queue that moves, or in an await."
+        )
     return f"Nothing hangs: {count}, all at work or in a queue that moves."
 
 

@@ -15,6 +15,16 @@ from raydoctor.waits.values import Frame, Kind
 
 _EVENT = "waits for an event that nobody sets"
 _CONDITION = "waits for a condition that nobody notifies"
+_FUTURE = "waits for the result of a future"
+_ITEM = "waits for an item of a queue"
+_POOL_END = "waits for the end of a pool of threads"
+_THREAD_END = "waits for the end of a thread"
+FOR_THREADS = frozenset({_FUTURE, _ITEM, _POOL_END, _THREAD_END})
+"""Another thread of the process has to bring about what is waited for: while that works, nothing hangs."""
+COROUTINES = "waits in asyncio: coroutines that wait are on no stack"
+"""Whether one of them hangs, nobody can tell."""
+SERVES = "waits for somebody to connect"
+"""What a server does that nobody needs now: no hang."""
 
 
 class Waits(NamedTuple):
@@ -85,6 +95,7 @@ _SHAPES: tuple[tuple[Kind, str, str], ...] = (
         "waits for an answer by HTTP",
         r"\((?:http/client\.py|urllib/|urllib3/|requests/|httpx/|httpcore/|aiohttp/|botocore/)",
     ),
+    ("socket", SERVES, _m("accept") + r"\(socket\.py\)"),
     (
         "socket",
         "waits for a socket",
@@ -93,22 +104,22 @@ _SHAPES: tuple[tuple[Kind, str, str], ...] = (
     ),
     (
         "unknown",
-        "waits in asyncio: coroutines that wait are on no stack",
-        _m("run_until_complete|run_forever|_run_once") + r"\((?:asyncio|uvloop)/",
+        COROUTINES,
+        _m("run_until_complete|run_forever|_run_once|run") + r"\((?:asyncio|uvloop)/",
     ),
     (
         "lock",
-        "waits for the result of a future",
+        _FUTURE,
         _m("result|exception|wait|as_completed|result_iterator") + r"\(concurrent/futures/",
     ),
     ("subprocess", "waits for a pool of processes", r"\(concurrent/futures/process\.py\)"),
-    ("lock", "waits for the end of a pool of threads", _m("shutdown") + r"\(concurrent/futures/"),
-    ("lock", "waits for an item of a queue", _m("get") + r"\(queue\.py\)"),
+    ("lock", _POOL_END, _m("shutdown") + r"\(concurrent/futures/"),
+    ("lock", _ITEM, _m("get") + r"\(queue\.py\)"),
     ("lock", "waits for room in a queue", _m("put") + r"\(queue\.py\)"),
     ("lock", "waits until all items of a queue are done", _m("join") + r"\(queue\.py\)"),
     (
         "lock",
-        "waits for the end of a thread",
+        _THREAD_END,
         _m("join|_wait_for_tstate_lock|_shutdown") + _THREADS,
     ),
     (

@@ -186,6 +186,21 @@ def is_pool_work(thread: Thread) -> bool:
 _POOLS = ("concurrent/futures/thread.py", "anyio/_backends/")
 
 
+def is_training(thread: Thread) -> bool:
+    """A thread of Ray Train that runs its user's loop (`ray/train/v2` of 2.60; before, a `RunnerThread`)."""
+    return any(
+        frame.function.rpartition(".")[2] == function and short(frame).endswith(file)
+        for frame in python(thread)
+        for function, file in _TRAINERS
+    )
+
+
+_TRAINERS = (
+    ("_run_target", "ray/train/v2/_internal/execution/worker_group/thread_runner.py"),
+    ("run", "ray/air/_internal/util.py"),
+)
+
+
 def is_starting(thread: Thread) -> bool:
     """Whether it is a worker's main thread on its way to its main loop."""
     frames = python(thread)

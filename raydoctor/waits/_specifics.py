@@ -26,6 +26,8 @@ class Specifics(NamedTuple):
     evidence: tuple[str, ...] = ()
     works: bool = False
     """Whether what it waits for works."""
+    rested: float | None = None
+    """Seconds since what it waits for last ran."""
 
 
 def specifics(process: Process, done: Doing) -> Specifics:
@@ -115,9 +117,10 @@ def _of_children(words: str, children: Sequence[Row], *evidence: str) -> Specifi
         *(f"{name} runs" for name in running[:_MOST]),
         *(f"{name} is stopped" for name in stopped[:_MOST]),
     )
-    return Specifics(
-        "subprocess", f"{words}: {_list(names)}", names[0], (*evidence, *told), bool(running)
-    )
+    rested = [float(r) for child in children if (r := child.get("rested_s")) is not None]
+    since = min(rested, default=None)
+    words = f"{words}: {_list(names)}"
+    return Specifics("subprocess", words, names[0], (*evidence, *told), bool(running), since)
 
 
 def _children(process: Process) -> list[Row]:

@@ -44,7 +44,7 @@ _BY_CALL: dict[_kernel.Call, tuple[Kind, str]] = {
     "recv": ("socket", "waits for a socket"),
     "send": ("socket", "waits until a socket takes more"),
     "connect": ("socket", "connects to a socket"),
-    "accept": ("socket", "waits for somebody to connect"),
+    "accept": ("socket", _calls.SERVES),
     "poll": ("socket", "waits for sockets or pipes"),
     "pipe": ("socket", "waits for a pipe"),
     "terminal": ("socket", "waits for input at a terminal"),
@@ -227,7 +227,7 @@ def _locked(seen: Seen, is_futex: bool, native: Sequence[Frame]) -> tuple[Kind, 
     """A lock of Python's, of native code, or the interpreter's own."""
     if _kernel.takes_gil(native) or (is_futex and _wants_gil(seen)):
         return "native-gil", f"waits for {_gil(seen)}"
-    if native and not _kernel.is_acquire(native):
+    if any(map(_kernel.says, native)) and not _kernel.is_acquire(native):
         return "native", f"waits in native code{_name(_kernel.telling(native))}"
     if is_futex and seen.gil_holder is not None and not native and len(seen.looks) == 1:
         return "unknown", f"waits for a lock, or for {_gil(seen)}"

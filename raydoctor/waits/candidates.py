@@ -28,6 +28,11 @@ _FEW = 3
 """As many peers prove something."""
 _TIMES, _TIMES_P95 = 10.0, 3.0
 _ENDED = ("FINISHED", "FAILED")
+_QUEUED = frozenset({
+    "PENDING_ARGS_AVAIL", "PENDING_NODE_ASSIGNMENT", "PENDING_OBJ_STORE_MEM_AVAIL", "SUBMITTED_TO_WORKER",
+    "PENDING_ACTOR_TASK_ARGS_FETCH", "PENDING_ACTOR_TASK_ORDERING_OR_CONCURRENCY",
+})  # fmt: skip
+"""Where the GCS still believes something that its worker says to run: it has begun just now."""
 
 
 class Peers(NamedTuple):
@@ -110,7 +115,8 @@ def works(case: Case, looked_at: Mapping[tuple[str, int], Process]) -> dict[str,
         if event["worker_id"] in answering and worker is None and _has_begun(event):
             continue
         work = _work(event, worker, classes)
-        key = event["func_or_class_name"]
+        # Functions that a library calls differ by the names that it gives their tasks: Ray Data's operators.
+        key = event["name" if event["type"] == "NORMAL_TASK" else "func_or_class_name"]
         process = looked_at.get((work.node, work.pid or 0))
         found[work.id] = work._replace(peers=peers.get(key), process=process)
     for work in _drivers(case):
@@ -123,12 +129,13 @@ def too_long(work: Work, *, still: bool, min_age: float) -> str:
     """Why what runs is called hung; empty where it is not.
 
     `still`: looked at several times it stood at one place and used no processor. Without peers, what
-    moves is at work, however long it takes; with peers it must have taken longer than any of them.
+    moves is at work, however long it takes; with peers it must have taken many times longer than any of
+    them: a part with more data than the others takes longer, too.
     """
     peers = work.peers if work.peers and work.peers.number >= _FEW else None
     if peers is None:
         return f"stands still after {duration(work.age)}" if still and work.age >= min_age else ""
-    limit = max(peers.limit, 2 * peers.longest)
+    limit = max(peers.limit, _TIMES * peers.longest, min_age)
     if still:  # one that took long before may have hung, too
         limit = max(peers.limit, min(peers.longest, min_age))
     return f"has run for {duration(work.age)}; {peers.told}" if work.age > limit else ""
@@ -144,13 +151,14 @@ def _work(event: Event, worker: Event | None, classes: Mapping[str, str]) -> Wor
     )
     name = event["name"] if kind != "creation" else event["func_or_class_name"]
     runs = worker is not None or event["state"] == "RUNNING"
+    has_begun_now = worker is not None and event["state"] in _QUEUED
     whose = worker if worker is not None else event
     return Work(
         task,
         name or live_rows.name_of(event),
         kind,
         "RUNNING" if runs else event["state"],
-        _age(event),
+        0.0 if has_begun_now else _age(event),
         event,
         whose.pid if runs else None,
         whose["node_id"] if runs else "",

@@ -19,8 +19,10 @@ from raydoctor.rules import _evidence as evidence
 from raydoctor.rules import _live as live
 from raydoctor.rules import _live_calls as live_calls
 from raydoctor.rules import _live_holders as holding
+from raydoctor.waits import training
 from raydoctor.waits.candidates import Work, works
 from raydoctor.waits.graph import Wait
+from raydoctor.waits.kind import Verdict
 from raydoctor.waits.values import Awaited, Kind, Process, processes
 
 _Key = TypeVar("_Key", str, tuple[str, int])
@@ -74,6 +76,7 @@ def scene(case: Case) -> Scene:
     """All that is known of who has not ended."""
     seen = processes(case)
     found = works(case, {(p.node, p.pid): p for p in seen})
+    found |= {work.id: work for work in training.loops(case, seen)}
     running = [w for w in found.values() if w.runs]
     in_get = holding.in_ray_get(case, [w.event for w in running if w.kind != "driver"])
     stats = live.rows(case, "worker-stats")
@@ -113,6 +116,37 @@ def awaited(seen: Scene, work: Work, in_get: bool = False) -> Waiting | None:
     return None
 
 
+def awaiting(seen: Scene, work: Work) -> Waiting | None:
+    """What a coroutine awaits, which no stack shows: one of the calls that its actor has made and holds.
+
+    None where the actor runs more coroutines than it holds unfinished calls: then some await other things.
+    """
+    needs = _guesses(seen, work, [])
+    beside = seen.of_process.get((work.node, work.pid or 0), [work])
+    return _of_references(seen, work, [], "await") if len(needs) >= len(beside) else None
+
+
+def of_training(seen: Scene, work: Work, verdicts: Mapping[str, Verdict | None]) -> Waiting | None:
+    """What Ray Train's controller waits for, or a rank in a collective operation that others are not in."""
+    verdict = verdicts.get(work.id)
+    if verdict is None:
+        loops = training.of_controller(work, seen.works)
+        return _of_all("ray-get", "awaits", loops, (_look(work, f"{work.label} awaits its loops"),))
+    if verdict.kind != "collective":
+        return None
+    others = training.elsewhere(work, seen.works, verdicts)
+    links = training.links(work, others) if others else ()
+    return _of_all("collective", "waits in a collective operation for", others, links)
+
+
+def _of_all(
+    kind: Kind, does: str, those: Sequence[Work], links: tuple[Link, ...]
+) -> Waiting | None:
+    wait = Wait(frozenset(w.id for w in those))
+    words = f"{does} {_name_all(those)}" if those else ""
+    return Waiting(kind, words, tuple(map(target, those)), wait, links) if those else None
+
+
 def _own_awaits(seen: Scene, work: Work) -> Iterator[Awaited]:
     """What of a process's waits is this one's: an actor may run several methods, each in a thread."""
     process = work.process
@@ -149,11 +183,11 @@ def _of_objects(seen: Scene, work: Work, told: list[Awaited]) -> Waiting:
     first = _name_all([seen.works[t] for t in needs])
     made = next(o for o, task in makers.items() if task == needs[0])
     whose = seen.works[needs[0]].name
-    shows = f"{work.label} waits in {call} for object {made[:16]}…, which {whose} is to make"
+    shows = f"{work.label} {_does(call)} object {made[:16]}…, which {whose} is to make"
     more = f" and {evidence.many(untold, 'more object')}" if untold else ""
     return Waiting(
         "ray-get",
-        f"waits in {call} for {first}{more}",
+        f"{_does(call)} {first}{more}",
         tuple(target(seen.works[t]) for t in needs),
         None if either and untold else Wait(frozenset(needs), "any" if either else "all"),
         (_look(work, f"{shows}; its id was read from the process's memory"),),
@@ -168,10 +202,10 @@ def _of_ended(seen: Scene, work: Work, call: str, objects: list[str]) -> Waiting
     listed = {e["object_id"] for e in live.rows(seen.case, "objects")}
     are_old = not listed.isdisjoint(objects)
     how = "whose tasks have ended" if are_old else "of tasks that have just begun, or ended"
-    shows = f"{work.label} waits in {call} for object {objects[0][:16]}…, which no known task makes"
+    shows = f"{work.label} {_does(call)} object {objects[0][:16]}…, which no known task makes"
     return Waiting(
         "ray-get",
-        f"waits in {call} for {evidence.many(len(objects), 'object')} {how}",
+        f"{_does(call)} {evidence.many(len(objects), 'object')} {how}",
         tuple(Target("object", o, _maker(o)) for o in objects),
         None,
         (_look(work, f"{shows}; read from its memory"),),
@@ -184,22 +218,24 @@ def _maker(identifier: str) -> str:
     return "ray.put" if parts and parts.put else ""
 
 
-def _of_references(seen: Scene, work: Work, mine: list[Awaited]) -> Waiting:
+def _of_references(seen: Scene, work: Work, mine: list[Awaited], how: str = "ray.get") -> Waiting:
     """One of those that it may wait for."""
     needs = _guesses(seen, work, mine)
-    how = _CALLS.get(mine[0].call, mine[0].call) if mine else "ray.get"
+    how = _CALLS.get(mine[0].call, mine[0].call) if mine else how
     told = next(iter(_metric(seen, work)), work.event)
     if not needs:
         link = Link(told, f"{work.label} is in {how}")
         return Waiting("ray-get", f"waits in {how}", (), None, (link,), exact=False)
     which = _name_all([seen.works[t] for t in needs])
     one_of = "one of " if len(needs) > 1 else ""
-    known = "its memory was not read, these are the unfinished calls and references that it holds"
+    known = "these are the unfinished calls and references that it holds"
+    if how != "await":
+        known = f"its memory was not read, {known}"
     if any(each.objects for each in mine):
         known = "several threads of its actor are in the same function, one of them waits for each"
     return Waiting(
         "ray-get",
-        f"waits in {how} for {one_of}{which}",
+        f"{_does(how)} {one_of}{which}",
         tuple(target(seen.works[t]) for t in needs),
         Wait(frozenset(needs), "any"),
         (Link(told, f"{work.label} is in {how}; {known}"),),
@@ -210,7 +246,10 @@ def _of_references(seen: Scene, work: Work, mine: list[Awaited]) -> Waiting:
 def _guesses(seen: Scene, work: Work, mine: list[Awaited]) -> list[str]:
     """What threads like its own await; else its unfinished calls, and the references that it holds."""
     alike = [o[:48] for each in mine for o in each.objects]
-    own = [w.id for w in seen.children.get(work.id, ()) if w.kind != "creation"]
+    # What a coroutine calls has as its parent not the method but the creation of its actor (Ray 2.60).
+    parents = (work.id, "f" * 16 + work.actor) if work.actor else (work.id,)
+    made = (w for parent in parents for w in seen.children.get(parent, ()))
+    own = [w.id for w in made if w.kind != "creation"]
     held = (
         e["object_id"][:48]
         for e in live.rows(seen.case, "objects")
@@ -238,10 +277,11 @@ def queued(seen: Scene, work: Work) -> Waiting | None:
         return _unanswered(work, silent)
     if work.state in live_calls.QUEUED and work.actor:
         return _behind(seen, work, seen.of_actor.get(work.actor, []))
-    if work.state in ("PENDING_ARGS_AVAIL", "GETTING_AND_PINNING_ARGS"):
-        creation = seen.works.get("f" * 16 + work.actor) if work.kind == "method" else None
-        return _behind(seen, work, [creation]) if creation else _argument(seen, work)
-    return None
+    creation = seen.works.get("f" * 16 + work.actor) if work.kind == "method" else None
+    if creation is not None:
+        return _behind(seen, work, [creation])
+    is_argument = work.state in ("PENDING_ARGS_AVAIL", "GETTING_AND_PINNING_ARGS")
+    return _argument(seen, work) if is_argument else None
 
 
 def _unanswered(work: Work, silent: Event) -> Waiting:
@@ -308,6 +348,10 @@ def target(work: Work) -> Target:
     if work.kind == "driver":
         return Target("job", work.job, work.name)
     return Target("task", work.id, work.name)
+
+
+def _does(call: str) -> str:
+    return "awaits" if call == "await" else f"waits in {call} for"
 
 
 def _name_all(those: Sequence[Work]) -> str:

@@ -126,7 +126,7 @@ def hung(case: Case, min_age: float = MIN_AGE) -> Found:
         blocker = blockers.get((work.node, work.pid or 0))
         other = blocker if blocker is not None and blocker.id != work.id else None
         told[work.id] = (
-            _of_running(seen, work, verdicts.get(work.id), other, min_age)
+            _of_running(seen, work, verdicts, other, min_age)
             if work.runs
             else _of_pending(seen, work, min_age, unplaced.get(work.id))
         )
@@ -164,7 +164,9 @@ def _is_at_work(told: _Told, min_age: float) -> bool:
     """Whether it has run for long, and does something that can be named."""
     work, does = told.work, told.verdict
     is_task = work.runs and work.kind != "driver" and told.waiting is None
-    return is_task and does is not None and does.kind != "unknown" and work.age >= min_age
+    is_named = does is not None and (does.kind != "unknown" or does.is_open)
+    has_no_stack = does is None and work.process is not None
+    return is_task and (is_named or has_no_stack) and work.age >= min_age
 
 
 def _is_lasting(work: Work) -> bool:
@@ -176,13 +178,24 @@ def _is_lasting(work: Work) -> bool:
 
 
 def _of_running(
-    seen: Scene, work: Work, verdict: Verdict | None, blocker: Work | None, min_age: float
+    seen: Scene,
+    work: Work,
+    verdicts: Mapping[str, Verdict | None],
+    blocker: Work | None,
+    min_age: float,
 ) -> _Told:
     """`blocker`: another method, which holds up the event loop that this one needs."""
+    verdict = verdicts.get(work.id)
     if blocker is not None:
         return _Told(work, None, _beside(work, blocker))
-    if verdict is None and work.process is not None and not _is_async(work.process):
-        return _Told(work, None, None)  # idle when it was looked at: it has ended since
+    if verdict is None and work.process is not None:
+        if not _is_async(
+            work.process
+        ):  # idle when it was looked at: it has ended since, or is in Ray
+            return _Told(work, None, None)
+        return _Told(work, None, _of_coroutine(seen, work, verdicts))
+    if (others := edges.of_training(seen, work, verdicts)) is not None:
+        return _Told(work, verdict, others)
     in_get = verdict is not None and verdict.kind == "ray-get"
     waiting = edges.awaited(seen, work, in_get) if _may_await(verdict) else None
     lasts = waiting is not None and waiting.wait is not None
@@ -190,10 +203,18 @@ def _of_running(
         return _Told(work, verdict, waiting)
     # For whom it waits in ray.get, nobody knows: that one may be at work.
     is_open = waiting is not None and not waiting.exact
-    still = not is_open and _is_still(work, verdict)
+    still = not is_open and _is_still(work, verdict, min_age)
     standing = too_long(work, still=still, min_age=min_age)
     unseen = not standing and work.age >= min_age and not work.peers and not _is_seen(verdict)
     return _Told(work, verdict, waiting, standing, unseen and not _awaits(work, verdict))
+
+
+def _of_coroutine(
+    seen: Scene, work: Work, verdicts: Mapping[str, Verdict | None]
+) -> Waiting | None:
+    """What one awaits that has no stack, as far as its calls tell."""
+    told = edges.awaited(seen, work) or edges.of_training(seen, work, verdicts)
+    return told or edges.awaiting(seen, work)
 
 
 def _is_async(process: Process) -> bool:
@@ -211,11 +232,13 @@ def _is_seen(verdict: Verdict | None) -> bool:
     return bool(has_stack) or (verdict is not None and verdict.kind != "unknown")
 
 
-def _is_still(work: Work, verdict: Verdict | None) -> bool:
-    """Whether it stood at one place in several looks, and did not merely poll there."""
+def _is_still(work: Work, verdict: Verdict | None, min_age: float) -> bool:
+    """Whether it stood at one place in several looks, and before them, and did not merely poll there."""
     if verdict is not None and verdict.kind in _HELD:
         return True
     if verdict is None or work.process is None or len(work.process.samples) < 2:
+        return False
+    if verdict.is_open or (verdict.rested is not None and verdict.rested < min_age):
         return False
     return not verdict.moves and _is_seen(verdict) and not _polls(work.process, verdict)
 
@@ -327,9 +350,16 @@ def _hung(told: _Told) -> Hung:
         return Hung(work, verdict.kind, words, why, verdict, waiting, links)
     if waiting is not None:
         return Hung(work, waiting.kind, waiting.words, why, verdict, waiting, links)
-    awaits = "awaits something: a coroutine has no stack while it waits"
-    words = (awaits if work.process else "runs") if work.runs else f"is {work.state}"
+    words = _without_stack(work) if work.runs else f"is {work.state}"
     return Hung(work, _STATES.get(work.state, "unknown"), words, why, verdict, waiting, links)
+
+
+def _without_stack(work: Work) -> str:
+    if work.process is None:
+        return "runs"
+    if _is_async(work.process):
+        return "awaits something: a coroutine has no stack while it waits"
+    return "waits in Ray itself: for its arguments, or until somebody takes what its generator made"
 
 
 def _links(told: _Told) -> Iterator[Link]:

@@ -8,10 +8,11 @@ and how long is too long is for others to say.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from raydoctor.waits import _frames, _kernel
+from raydoctor._text import duration
+from raydoctor.waits import _calls, _frames, _kernel
 from raydoctor.waits._specifics import Specifics, holder_of, process_name, specifics, tracer_of
 from raydoctor.waits._thread import BASE, Doing, Seen, changes, doing
 from raydoctor.waits.values import Frame, Kind, Process, Sample, Thread
@@ -48,11 +49,18 @@ class Verdict(NamedTuple):
     """What it waits on outside of the process: an address, `pid 812 (sleep 100)`, a path."""
     more: str = ""
     """What the thread does that it waits for."""
+    rested: float | None = None
+    """Seconds since it, or what it waits for in its process or below, last ran; None where nobody knows."""
 
     @property
     def still(self) -> bool:
         """Whether it stands: no look differs from another, and nothing works for it."""
         return not self.moves
+
+    @property
+    def is_open(self) -> bool:
+        """Whether to stand there is no hang by itself: a server without callers, an event loop at rest."""
+        return self.words.startswith((_calls.SERVES, _calls.COROUTINES))
 
     @property
     def told(self) -> str:
@@ -207,6 +215,8 @@ def _counts(process: Process, seen: Seen, is_async: bool) -> bool:
     if thread.tid == process.pid or thread.name == "MainThread":
         return _is_inside(thread)
     if _frames.is_started_by_python(thread):
+        if _frames.is_training(thread):
+            return True
         return is_async and _frames.is_pool_work(thread)
     return user_frame(thread.frames) is not None
 
@@ -232,8 +242,17 @@ def _verdict(process: Process, seen: Seen, known: Mapping[int, Doing]) -> Verdic
     more = _more(process, done, known)
     kind, words = _kind(seen, told)
     evidence = (*_evidence(process, seen, done), *told.evidence)
-    moves = done.moves or told.works
-    return Verdict(kind, words, done.thread, done.user, evidence, moves, told.on, more)
+    helpers = _helpers(process, done, known)
+    moves = done.moves or told.works or any(known[tid].moves for tid in helpers)
+    rested = _rested(process, [done.thread.tid, *helpers], told)
+    return Verdict(kind, words, done.thread, done.user, evidence, moves, told.on, more, rested)
+
+
+def _rested(process: Process, tids: Iterable[int], told: Specifics) -> float | None:
+    """Seconds that neither the thread nor what it waits for has run; None where the kernel does not tell."""
+    rests = [process.rested(tid) for tid in tids]
+    known = [each for each in (*rests, told.rested) if each is not None]
+    return min(known, default=None)
 
 
 def _kind(seen: Seen, told: Specifics) -> tuple[Kind, str]:
@@ -249,11 +268,21 @@ def _more(process: Process, done: Doing, known: Mapping[int, Doing]) -> str:
     """What other threads do, where this one waits for one of them."""
     if done.kind not in ("lock", "native-gil"):
         return ""
-    tids = holder_of(process, done) or [
-        t for t in known if _is_own(known[t]) and t != done.thread.tid
-    ]
+    tids = holder_of(process, done) or _others(done, known)
     told = [_as_thread(known[tid]) for tid in tids if tid in known]
-    return "; ".join(told[:_TOLD])
+    return "; ".join(list(dict.fromkeys(told))[:_TOLD])
+
+
+def _helpers(process: Process, done: Doing, known: Mapping[int, Doing]) -> list[int]:
+    """The threads that have to bring about what a thread waits for, as far as anybody can tell."""
+    if done.words in _calls.FOR_THREADS:
+        return _others(done, known)
+    holders = holder_of(process, done) if done.kind == "lock" else []
+    return [tid for tid in holders if tid in known]
+
+
+def _others(done: Doing, known: Mapping[int, Doing]) -> list[int]:
+    return [tid for tid in known if tid != done.thread.tid and _is_own(known[tid])]
 
 
 def _is_own(done: Doing) -> bool:
@@ -277,6 +306,8 @@ def _evidence(process: Process, seen: Seen, done: Doing) -> Iterator[str]:
         yield f"{same} of its stack in {looks} looks within {seen.seconds:.1f} s"
     if seen.share is not None:
         yield f"used {seen.share:.0%} of a processor"
+    if (rested := process.rested(done.thread.tid) or 0.0) >= 1:
+        yield f"had not run for {duration(rested)} before"
     place = _place(done.thread)
     if place:
         yield place

@@ -113,12 +113,13 @@ def _changed(first: Hung) -> Iterator[Remedy]:
 
 def _attached(group: Group) -> Iterator[Remedy]:
     first = group.first
+    name = first.work.actor if first.work.kind == "creation" else first.work.id
     if first.work.runs and first.work.pid and first.kind != "debugger":
         yield Remedy(
             f"Look inside {first.work.label} with a debugger",
             (
-                f"raydoctor attach {first.work.id}",
-                f"raydoctor stack {first.work.id} --locals",
+                f"raydoctor attach {name}",
+                f"raydoctor stack {name} --locals",
             ),
         )
 

@@ -1,4 +1,4 @@
-"""What was seen of processes that may hang: the rows of the tables `samples` and `clues` as values.
+"""What was seen of processes that may hang: the rows of the tables `samples`, `clues`, `rests` as values.
 
 A sample is one look at a process: its threads, with their stacks (py-spy) and what the kernel says of each
 (`/proc/PID/task/TID`). Clues are what only one look at the end is worth: whom its sockets lead to, what
@@ -107,6 +107,12 @@ class Process(NamedTuple):
     clues: Mapping[str, Any]
     """The row of `clues`: `sockets`, `children`, `files`, `locks`; empty where none was taken."""
     awaits: tuple[Awaited, ...]
+    rests: tuple[tuple[int, float], ...] = ()
+    """Threads, and for how many seconds each had not run when it was looked at first, where anybody knows."""
+
+    def rested(self, tid: int) -> float | None:
+        """Seconds that a thread had not run when it was looked at first."""
+        return next((seconds for known, seconds in self.rests if known == tid), None)
 
     @property
     def last(self) -> Sample:
@@ -127,10 +133,11 @@ def processes(case: Case) -> list[Process]:
     for event in live.rows(case, "samples"):
         looks.setdefault((event["node_id"], event.pid or 0), []).append(event)
     clues = {(event["node_id"], event.pid or 0): event for event in live.rows(case, "clues")}
-    return [_process(events, clues.get(key)) for key, events in looks.items()]
+    rests = {(event["node_id"], event.pid or 0): event for event in live.rows(case, "rests")}
+    return [_process(looks[key], clues.get(key), rests.get(key)) for key in looks]
 
 
-def _process(events: list[Event], clue: Event | None) -> Process:
+def _process(events: list[Event], clue: Event | None, rest: Event | None) -> Process:
     samples = sorted((_sample(event) for event in events), key=lambda sample: sample.at)
     first = events[0]
     return Process(
@@ -141,7 +148,14 @@ def _process(events: list[Event], clue: Event | None) -> Process:
         tuple(samples),
         {name: live.value(clue, name) for name in clue.fields} if clue else {},
         tuple(_awaited(clue)) if clue else (),
+        tuple(_rests(rest)) if rest else (),
     )
+
+
+def _rests(row: Event) -> Iterable[tuple[int, float]]:
+    for each in live.sequence(row, "threads"):
+        if isinstance(each, dict) and isinstance(each.get("rested_s"), (int, float)):
+            yield _whole(each.get("tid")), float(each["rested_s"])
 
 
 def _sample(event: Event) -> Sample:
