@@ -498,6 +498,54 @@ def test_an_event_loop_that_a_coroutine_blocks(read: Read) -> None:
     assert names(group.behind) == ["Crawler.fetch", "Crawler.fetch"]
 
 
+# ------------------------------------------------------------------ Ray Train
+
+TRAINER = sample.actor(9, "TrainController", {})
+RUN = sample.call(9, "TrainController.run", TRAINER, **OLD)
+ALL_REDUCE = ("all_reduce", "torch/distributed/distributed_c10d.py", 3252, "library")
+RUNNER = ("ThreadRunner.run.<locals>._run_target", "ray/train/v2/_internal/execution/worker_group/thread_runner.py", 37, "ray")  # fmt: skip
+
+
+def ranks(*tops: tuple[str, str, int, str], works: bool = False) -> dict[str, list[sample.Row]]:
+    """Loops of Ray Train: threads of actors without a call. The last one works on wish."""
+    rows = together({"tasks": [RUN], "samples": resting(RUN)})
+    for number, top in enumerate(tops, 1):
+        actor = sample.actor(number, "RayTrainWorker", {}, placement_group_id="e" * 32)
+        worker = {**DRIVER, "worker_id": f"{number}" * 56, "worker_type": "WORKER", "pid": actor["pid"], "actor_id": actor["actor_id"]}  # fmt: skip
+        thread = hang.standing(actor["pid"] + 9, "TrainingThread", [top, ("loop", "train.py", 13, "user"), RUNNER, *BOTTOM])  # fmt: skip
+        looks = hang.looks({"worker_pid": actor["pid"], "name": "RayTrainWorker"})
+        busy = {"active": True, "state": "R"} if works and number == len(tops) else {}
+        more = {"worker_id": worker["worker_id"]}
+        samples = [{**row, **more, "threads": [*row["threads"], {**thread, **busy}]} for row in looks]  # fmt: skip
+        rows = together(rows, {"actors": [actor], "worker_stats": [worker], "samples": samples})
+    return rows
+
+
+BOTTOM = [("Thread._bootstrap_inner", "threading.py", 1045, "python"), ("Thread._bootstrap", "threading.py", 1002, "python")]  # fmt: skip
+
+
+def test_ranks_in_a_collective_wait_for_the_one_that_is_elsewhere(read: Read) -> None:
+    elsewhere = ("SocketIO.readinto", "socket.py", 706, "python")
+    [group] = read(**ranks(ALL_REDUCE, ALL_REDUCE, elsewhere)).groups
+    assert [h.work.pid for h in group.culprits] == [903]
+    assert [(h.work.pid, h.kind) for h in group.behind if h.work.pid != 809] == [
+        (901, "collective"),
+        (902, "collective"),
+    ]
+    assert "TrainController.run" in names(group.behind)
+    assert group.first.place
+    assert group.first.place.place == "loop (train.py:13)"
+
+
+def test_ranks_that_are_all_in_a_collective_hang_together(read: Read) -> None:
+    [group] = read(**ranks(ALL_REDUCE, ALL_REDUCE)).groups
+    assert (len(group.culprits), group.first.kind) == (2, "collective")
+
+
+def test_ranks_that_wait_for_one_that_works_do_not_hang(read: Read) -> None:
+    assert read(**ranks(ALL_REDUCE, ("forward", "model.py", 4, "user"), works=True)).groups == ()
+
+
 # ------------------------------------------------------------------ whatever the order
 
 
