@@ -138,15 +138,24 @@ def _outwards(innermost: FrameType) -> list[FrameType]:
 
 def _coroutines() -> Iterator[Stack]:
     """Asyncio's tasks, of all loops, that are not just running in one of the threads."""
-    tasks, seen = asyncio.tasks, set[int]()
+    seen = set[int]()
+    for task in _tasks():
+        if id(task) in seen or task.done():
+            continue
+        seen.add(id(task))
+        frames, awaits = _awaiting(task.get_coro())
+        if frames:
+            yield Stack(f"c{id(task)}", task.get_name(), 0, "coroutine", frames, awaits)
+
+
+def _tasks() -> Iterator[Any]:
     for name in ("_scheduled_tasks", "_eager_tasks", "_all_tasks"):  # Python 3.12+, 3.12+, before
-        for task in list(getattr(tasks, name, ())):
-            if id(task) in seen or task.done():
-                continue
-            seen.add(id(task))
-            frames, awaits = _awaiting(task.get_coro())
-            if frames:
-                yield Stack(f"c{id(task)}", task.get_name(), 0, "coroutine", frames, awaits)
+        yield from list(getattr(asyncio.tasks, name, ()))
+    if sys.version_info >= (3, 14):
+        # They are in lists of C now, a thread's each, of which only those of a given loop can be asked for.
+        for each in gc.get_objects():
+            if issubclass(type(each), asyncio.AbstractEventLoop):
+                yield from asyncio.all_tasks(each)
 
 
 def _awaiting(waiting: Any) -> tuple[list[FrameType], str]:
