@@ -6,6 +6,7 @@ import json
 import random
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 from real_ray import real_ray
 
 from raydoctor.case import Case
-from raydoctor.collect import proc, profile
+from raydoctor.collect import _rests, proc, profile, sampling, stacks
+from raydoctor.collect.suspects import Sampling, Suspects
+from raydoctor.collect.table import Piece
 from raydoctor.model import Source
 from raydoctor.read import live
 from raydoctor.render import hung as render
@@ -496,6 +499,66 @@ def test_an_event_loop_that_a_coroutine_blocks(read: Read) -> None:
     [group] = read(tasks=[crawl, *others], samples=samples, actors=[crawler]).groups
     assert (names(group.culprits), group.first.kind) == (["Crawler.crawl"], "async-blocked")
     assert names(group.behind) == ["Crawler.fetch", "Crawler.fetch"]
+
+
+# ------------------------------------------------------------------ looks
+
+
+SLEEPER = "import time\nprint('up', flush=True)\nwhile True: time.sleep(float({!r}))"
+
+
+@pytest.fixture(scope="module")
+def sleepers() -> Iterator[list[int]]:
+    """Processes that sleep for ever, and in short steps."""
+    run = [subprocess.Popen([sys.executable, "-c", SLEEPER.format(seconds)], stdout=subprocess.PIPE) for seconds in ("100", "0.1")]  # fmt: skip
+    for each in run:
+        assert each.stdout is not None
+        each.stdout.readline()
+    yield [each.pid for each in run]
+    for each in run:
+        each.kill()
+        each.communicate()
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/sched").exists(), reason="a kernel without CONFIG_SCHED_DEBUG"
+)
+def test_how_long_a_thread_has_rested(sleepers: list[int]) -> None:
+    time.sleep(1.5)
+    idle, busy = ({row["tid"]: row["rested_s"] for row in _rests.of_threads(pid)}[pid] for pid in sleepers)  # fmt: skip
+    assert busy < 1 < idle
+    assert _rests.of_family(sleepers[0]) == pytest.approx(idle, abs=0.5)
+
+
+@pytest.mark.parametrize(("together", "alone"), [([40.2, 40.1, 40.0, 39.8], [3.0]), ([], [40.0, 3.0, 2.9, 2.8, 2.7])])  # fmt: skip
+def test_threads_that_a_look_has_woken_tell_nothing(
+    together: list[float], alone: list[float]
+) -> None:
+    assert sorted(_rests.woken([*together, *alone])) == sorted(together)
+
+
+def test_the_oldest_are_looked_at_first_and_the_others_after_them(
+    sleepers: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sampling, "FIRST", 1)
+    wanted = [stacks.Wanted(pid) for pid in sleepers]
+    told = [
+        (piece.path.rpartition("-")[2], [row["pid"] for row in json.loads(piece.data)["rows"]])
+        for piece in sampling.looks(wanted, stacks.Manner(looks=1))
+        if isinstance(piece, Piece)
+    ]
+    assert told == [
+        ("rests.json", sleepers),
+        ("samples.json", sleepers[:1]),
+        ("clues.json", sleepers[:1]),
+        ("samples.json", sleepers),
+        ("clues.json", sleepers),
+    ]
+
+
+def test_looks_have_an_end_however_many_there_are() -> None:
+    many = Suspects(here=[stacks.Wanted(pid) for pid in range(2000)])
+    assert sampling.seconds(many, Sampling(looks=3, every=1.0), timeout=10) <= 35
 
 
 # ------------------------------------------------------------------ Ray Train

@@ -40,14 +40,14 @@ class _Run(NamedTuple):
 def of_threads(pid: int) -> list[Row]:
     """Each thread with its `rested_s`, the seconds since it last ran by itself; null where nobody knows."""
     told = _rested([pid])
-    unknown = _woken(told.values())
+    unknown = woken(told.values())
     return [
         {"tid": tid, "rested_s": None if since in unknown else round(since, 3)}
         for tid, since in told.items()
     ]
 
 
-def _woken(rested: Collection[float]) -> set[float]:
+def woken(rested: Collection[float]) -> set[float]:
     """Of these, the longest, if they came about together: somebody stopped the process and let it go on."""
     begun = (
         max(rested, default=0.0) - _TOGETHER

@@ -5,6 +5,7 @@ A node elsewhere is asked by a small Ray task (`there.py`); its tables lie in it
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,8 @@ WHAT = "the stacks of workers"
 _FUNCTION = "raydoctor.collect.sampling:respond"
 _FEW = 20
 """Processes that are looked at in one `timeout`, on a busy machine."""
+FIRST = 40
+"""Processes that are looked at before the others, so that a machine without time tells of these."""
 LONGEST = 30.0
 """Seconds for the looks themselves: then what was seen is told, and that it is not all."""
 
@@ -39,7 +42,7 @@ def collectors(
     )
     made = []
     if found.here:
-        made.append(Collector(WHAT, lambda: _looks(found.here, manner), optional=True))
+        made.append(Collector(WHAT, lambda: looks(found.here, manner), optional=True))
     if found.elsewhere and all_nodes and cluster.gcs_address:
         patience = seconds(found, sampling, timeout)
         made.append(
@@ -52,14 +55,30 @@ def collectors(
     return made
 
 
-def _looks(wanted: Sequence[Wanted], manner: Manner) -> Iterator[Piece | Gap]:
+def looks(wanted: Sequence[Wanted], manner: Manner) -> Iterator[Piece | Gap]:
     """How long they have rested, before a look wakes them; then the looks."""
     rows = [
         {"node_id": each.node_id, "pid": each.pid, "threads": _rests.of_threads(each.pid)}
         for each in wanted
     ]
     yield table("rests", rows, source="proc")
-    yield from stacks.samples(wanted, manner)
+    before: dict[str, Piece] = {}
+    for those in (wanted[:FIRST], wanted[FIRST:]):
+        last = dict(before)
+        for item in stacks.samples(those, manner) if those else ():
+            if isinstance(item, Piece):
+                item = last[item.path] = _joined(before.get(item.path), item)  # noqa: PLW2901
+            yield item
+        before = last
+
+
+def _joined(before: Piece | None, piece: Piece) -> Piece:
+    """A table with the rows of another one before its own."""
+    if before is None:
+        return piece
+    head, more = json.loads(before.data), json.loads(piece.data)
+    rows = [*head["rows"], *more["rows"]]
+    return table(head["table"], rows, source=head["from"], at=head["at"])
 
 
 def _elsewhere(
@@ -84,7 +103,7 @@ def respond(asked: dict[str, Any]) -> dict[str, Any]:
     """On that node: look at its processes."""
     plain = asked["manner"] | {"unfinished": frozenset(asked["manner"]["unfinished"])}
     pieces, gaps = {}, []
-    for item in _looks(certain([Wanted(**w) for w in asked["wanted"]]), Manner(**plain)):
+    for item in looks(certain([Wanted(**w) for w in asked["wanted"]]), Manner(**plain)):
         if isinstance(item, Piece):
             pieces[item.path] = item.data.decode()
         else:
