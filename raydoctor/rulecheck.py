@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from raydoctor import diagnosis
+from raydoctor._pattern import pattern
 from raydoctor.capture.open import open_capture
 from raydoctor.model import Report
 from raydoctor.plugins import Catalogue
@@ -92,7 +93,7 @@ def proves_literals() -> bool:
 
 def _without_literal(signal: Signal) -> str | None:
     """A text that the pattern accepts and ripgrep would not find, or None if none was met."""
-    if not proves_literals():
+    if not proves_literals() or holds(signal.regex, signal.find):
         return None
     from hypothesis import HealthCheck, Phase, find, settings
     from hypothesis import strategies as st
@@ -110,6 +111,46 @@ def _without_literal(signal: Signal) -> str | None:
         return find(st.from_regex(signal.regex), lambda text: signal.find not in text, settings=few)
     except NoSuchExample:
         return None
+
+
+_PIECE = pattern(
+    r"\\(?P<escaped>\W)|\\(?:N\{[^}]*\}|\w+)|\[\^?\]?(?:[^\]\\]|\\.)*\]|\{[\d,]*\}|(?P<char>.)",
+    re.DOTALL,
+)
+"""Of a regular expression: an escaped character, what stands for several, a number of times, a character."""
+
+
+def holds(regex: re.Pattern[str], literal: str) -> bool:
+    """Whether the pattern itself proves that every match holds the literal.
+
+    It does where the literal's characters stand side by side outside of brackets. If not, only trying can
+    tell: groups, which may prove it, too, are not looked into.
+    """
+    if regex.flags & (re.IGNORECASE | re.VERBOSE):
+        return False
+    return any(literal in run for run in _certain(regex.pattern))
+
+
+def _certain(text: str) -> list[str]:
+    """Runs of characters that are in every match, outside of brackets; none where there are alternatives."""
+    runs, depth = [""], 0
+    for piece in _PIECE.finditer(text):
+        char = piece["escaped"] or piece["char"] or ""
+        if piece["char"] == "|" and not depth:
+            return []
+        if piece["char"] in ("(", ")"):
+            depth += 1 if char == "(" else -1
+            runs.append("")
+        elif depth:
+            continue
+        elif piece[0][0] in "*?{":
+            runs[-1] = runs[-1][:-1]  # it may be missing
+            runs.append("")
+        elif not char or piece[0] in ("+", ".", "^", "$"):
+            runs.append("")
+        else:
+            runs[-1] += char
+    return runs
 
 
 def run_example(example: Example, catalogue: Catalogue, folder: Path) -> Report:

@@ -5,9 +5,12 @@ The checks are those that plugin authors run: `raydoctor rules test`.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from raydoctor import rulecheck, rules, signals, unexplained
 from raydoctor.plugins import Catalogue
@@ -45,3 +48,33 @@ def test_signal(signal: Signal) -> None:
     """Its sample matches, and what the pattern accepts contains the literal."""
     assert rulecheck.proves_literals()
     assert list(rulecheck.signal_problems(signal)) == []
+
+
+PIECES = ("ab", "a", r"\.", r"\[", "b|c", "(b|ab)", "(?:ab)?", "[]ab]", "b?", "a+?", "b*", "a{0,2}", "a{2}", r"\x61", r"\d", ".", "^", r"\b", "{", "(?i:ab)")  # fmt: skip
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_what_a_pattern_proves_is_in_whatever_it_matches(data: st.DataObject) -> None:
+    regex = re.compile("".join(data.draw(st.lists(st.sampled_from(PIECES), max_size=6))))
+    literal = data.draw(st.text("ab.[1c{", min_size=1, max_size=3))
+    if rulecheck.holds(regex, literal):
+        found = regex.search(data.draw(st.from_regex(regex)))
+        assert found is not None
+        assert literal in found[0]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "proves"),
+    [
+        (r"^oops \(code (?P<code>\d+)\)\.", True),
+        (r"^oops \(code 1|oops \(code 2", False),
+        (r"^oops \(cod?e", False),
+        (r"^(?:oops \(code )", False),
+        (r"(?i)^oops \(code ", False),
+        (r"(?x)oops\ \(code\ ", False),
+        (r"oops [(]code ", False),
+    ],
+)
+def test_a_pattern_proves_what_stands_outside_of_brackets(pattern: str, proves: bool) -> None:
+    assert rulecheck.holds(re.compile(pattern), "oops (code ") is proves

@@ -108,11 +108,12 @@ class Index:
         }
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=8)
 def index_of(signals: tuple[Signal, ...]) -> Index:
     """The index of these signals: one for all captures that a process reads (`diff`, `rules test`).
 
-    Making one costs as much as reading a small capture.
+    Making one costs as much as reading a small capture; what is looked for depends a little on which
+    files a capture has.
     """
     return Index(signals)
 
