@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,8 @@ def layer_of(path: Path) -> str:
     return path.relative_to(ROOT).parts[0].removesuffix(".py")
 
 
-def imports_of(path: Path, *, at_import: bool) -> set[str]:
+@cache
+def imports_of(path: Path, *, at_import: bool) -> frozenset[str]:
     """Dotted names a module imports; with `at_import`, only what its import alone loads."""
     tree = ast.parse(path.read_text())
     tree.body = [
@@ -51,7 +53,7 @@ def imports_of(path: Path, *, at_import: bool) -> set[str]:
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return found
+    return frozenset(found)
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
