@@ -164,17 +164,18 @@ def test_what_polls_is_no_hang(read: Read) -> None:
     assert read(tasks=[LOAD], samples=polls).groups == ()
 
 
-@pytest.mark.parametrize(("rested", "hangs"), [(20.0, 0), (200.0, 1), (None, 1)])
-def test_what_has_run_lately_is_no_hang(read: Read, rested: float | None, hangs: int) -> None:
+def rest(pid: int, seconds: float, woken: bool = False, tid: int = 0) -> sample.Row:
+    thread = {"tid": tid or pid, "rested_s": seconds, "woken": woken}
+    return {"node_id": sample.NODE, "pid": pid, "threads": [thread]}
+
+
+@pytest.mark.parametrize(
+    ("rested", "woken", "hangs"), [(20.0, False, 0), (200.0, False, 1), (20.0, True, 1)]
+)
+def test_what_has_run_lately_is_no_hang(read: Read, rested: float, woken: bool, hangs: int) -> None:
     """A loop that sleeps for half a minute, a download that trickles: alike in three looks, and at work."""
-    rests = [
-        {
-            "node_id": sample.NODE,
-            "pid": LOAD["worker_pid"],
-            "threads": [{"tid": LOAD["worker_pid"], "rested_s": rested}],
-        }
-    ]
-    found = read(**together({"tasks": [LOAD], "rests": rests}, in_socket(LOAD)))
+    rows = {"tasks": [LOAD], "rests": [rest(LOAD["worker_pid"], rested, woken)]}
+    found = read(**together(rows, in_socket(LOAD)))
     assert (len(found.groups), len(found.working)) == (hangs, 1 - hangs)
 
 
@@ -559,6 +560,49 @@ def test_the_oldest_are_looked_at_first_and_the_others_after_them(
 def test_looks_have_an_end_however_many_there_are() -> None:
     many = Suspects(here=[stacks.Wanted(pid) for pid in range(2000)])
     assert sampling.seconds(many, Sampling(looks=3, every=1.0), timeout=10) <= 35
+
+
+# ------------------------------------------------------------------ Ray Serve
+
+REPLICA = sample.actor(1, "ServeReplica:a:Model", {})
+SERVING = ("_run_user_code_event_loop", "ray/serve/_private/replica.py", 3746, "ray")
+CALL = ("Model.__call__", "model.py", 7, "user")
+POOL = ("WorkerThread.run", "anyio/_backends/_asyncio.py", 1124, "library")
+
+
+def requests(count: int, *threads: list[Any], rested: float = 200.0) -> dict[str, list[sample.Row]]:
+    """Calls of which Ray notes no start, in threads that no function of theirs stands in."""
+    calls = [
+        {**sample.call(n, "Model.handle_request", REPLICA, worker_pid=901), "events": [], "told_by": "worker"}
+        for n in range(count)
+    ]  # fmt: skip
+    loop = hang.standing(909, "AsyncIO Thread: default", [("Thread.run", "threading.py", 982, "python")])  # fmt: skip
+    own = [hang.standing(910 + n, f"Thread-{n}", [*frames, *BOTTOM]) for n, frames in enumerate(threads)]  # fmt: skip
+    looks = hang.looks({"worker_pid": 901, "name": "ServeReplica:a:Model"})
+    samples = [{**row, "threads": [*row["threads"], loop, *own]} for row in looks]
+    threads_rested = [{"tid": t["tid"], "rested_s": rested, "woken": True} for t in own]
+    rests = [{"node_id": sample.NODE, "pid": 901, "threads": threads_rested}]
+    return {"tasks": calls, "actors": [REPLICA], "samples": samples, "rests": rests}
+
+
+def test_a_handler_that_blocks_the_loop_of_its_replica(read: Read) -> None:
+    [group] = read(**requests(2, [CALL, SERVING])).groups
+    assert (len(group.culprits), group.first.kind) == (1, "async-blocked")
+    assert len(group.behind) == 1
+    assert read(**requests(2, [SERVING])).groups == ()
+
+
+def test_handlers_that_stand_in_a_pool_of_their_replica(read: Read) -> None:
+    [group] = read(**requests(2, [SERVING], [CALL, POOL], [CALL, POOL])).groups
+    assert len(group.culprits) == 2
+    assert "model.py:7" in render.headline(group)
+    assert read(**requests(3, [SERVING], [CALL, POOL], [CALL, POOL])).groups == ()
+
+
+def test_a_request_that_has_come_just_now_is_no_hang(read: Read) -> None:
+    found = read(**requests(1, [SERVING], [CALL, POOL], rested=2.0))
+    assert found.groups == ()
+    assert len(found.working) == 1
 
 
 # ------------------------------------------------------------------ Ray Train

@@ -6,7 +6,7 @@ processor's own clock (`update_curr` in `kernel/sched/fair.c`; kernels with CONF
 Linux 6.18). A processor's clock leaves out what a hypervisor stole from it, so what time it is there is read
 on that processor. Where there is no such file, nothing is told.
 
-A look by py-spy wakes all threads of a process at once: then nobody knows how long they had rested before.
+A look by py-spy wakes all threads of a process at once: how long those had rested before, nobody knows.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class _Run(NamedTuple):
 
 
 def of_threads(pid: int) -> list[Row]:
-    """Each thread with its `rested_s`, the seconds since it last ran by itself; null where nobody knows."""
+    """Each thread with its `rested_s`, seconds since it last ran, and whether it was merely woken then."""
     told = _rested([pid])
-    unknown = woken(told.values())
+    together = woken(told.values())
     return [
-        {"tid": tid, "rested_s": None if since in unknown else round(since, 3)}
+        {"tid": tid, "rested_s": round(since, 3), "woken": since in together}
         for tid, since in told.items()
     ]
 

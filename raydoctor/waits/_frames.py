@@ -146,19 +146,23 @@ def is_event_loop(thread: Thread) -> bool:
 
 def is_own_loop(thread: Thread) -> bool:
     """Whether a thread runs an event loop of its own, as those of Ray Serve do for their users' code."""
-    return any(
-        frame.function.endswith("run_forever") and short(frame) == "asyncio/base_events.py"
-        for frame in python(thread)
-    )
+    return any(_runs_loop(frame) for frame in python(thread))
+
+
+def _runs_loop(frame: Frame) -> bool:
+    """asyncio's own loop, or the frame of Ray Serve's around one of uvloop, which has no frames of Python."""
+    if frame.function.endswith("_run_user_code_event_loop"):
+        return short(frame) == "ray/serve/_private/replica.py"
+    return frame.function.endswith("run_forever") and short(frame) == "asyncio/base_events.py"
 
 
 def is_resting(thread: Thread) -> bool:
     """Whether an event loop waits for something to do: nothing but asyncio itself stands on it."""
     for frame in python(thread):
+        if _runs_loop(frame):
+            return True
         if not _is_asyncio(frame):
             return False
-        if frame.function.endswith("run_forever"):
-            return True
     return True
 
 

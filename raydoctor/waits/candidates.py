@@ -84,6 +84,11 @@ class Work(NamedTuple):
         return self.state == "RUNNING"
 
     @property
+    def is_ageless(self) -> bool:
+        """Whether only its worker knows of it: of some actors (Ray Serve's) Ray notes no calls."""
+        return self.event["told_by"] == "worker"
+
+    @property
     def label(self) -> str:
         """`loader (pid 812)`."""
         return f"{self.name} (pid {self.pid})" if self.pid else self.name

@@ -121,9 +121,11 @@ def awaiting(seen: Scene, work: Work) -> Waiting | None:
 
     None where the actor runs more coroutines than it holds unfinished calls: then some await other things.
     """
-    needs = _guesses(seen, work, [])
+    calls = [w.id for w in seen.children.get(work.id, ()) if w.kind != "creation"]
+    needs = calls or _guesses(seen, work, [])
     beside = seen.of_process.get((work.node, work.pid or 0), [work])
-    return _of_references(seen, work, [], "await") if len(needs) >= len(beside) else None
+    is_enough = bool(calls) or len(needs) >= len(beside)
+    return _one_of(seen, work, needs, "await", _HELD) if is_enough else None
 
 
 def of_training(seen: Scene, work: Work, verdicts: Mapping[str, Verdict | None]) -> Waiting | None:
@@ -218,21 +220,25 @@ def _maker(identifier: str) -> str:
     return "ray.put" if parts and parts.put else ""
 
 
-def _of_references(seen: Scene, work: Work, mine: list[Awaited], how: str = "ray.get") -> Waiting:
+_HELD = "these are the unfinished calls and references that it holds"
+
+
+def _of_references(seen: Scene, work: Work, mine: list[Awaited]) -> Waiting:
     """One of those that it may wait for."""
-    needs = _guesses(seen, work, mine)
-    how = _CALLS.get(mine[0].call, mine[0].call) if mine else how
+    how = _CALLS.get(mine[0].call, mine[0].call) if mine else "ray.get"
+    known = f"its memory was not read, {_HELD}"
+    if any(each.objects for each in mine):
+        known = "several threads of its actor are in the same function, one of them waits for each"
+    return _one_of(seen, work, _guesses(seen, work, mine), how, known)
+
+
+def _one_of(seen: Scene, work: Work, needs: list[str], how: str, known: str) -> Waiting:
     told = next(iter(_metric(seen, work)), work.event)
     if not needs:
         link = Link(told, f"{work.label} is in {how}")
         return Waiting("ray-get", f"waits in {how}", (), None, (link,), exact=False)
     which = _name_all([seen.works[t] for t in needs])
     one_of = "one of " if len(needs) > 1 else ""
-    known = "these are the unfinished calls and references that it holds"
-    if how != "await":
-        known = f"its memory was not read, {known}"
-    if any(each.objects for each in mine):
-        known = "several threads of its actor are in the same function, one of them waits for each"
     return Waiting(
         "ray-get",
         f"{_does(how)} {one_of}{which}",

@@ -8,6 +8,7 @@ waits for work that goes on does not hang, however long he waits.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from raydoctor._text import duration
@@ -120,6 +121,7 @@ def hung(case: Case, min_age: float = MIN_AGE) -> Found:
     seen = edges.scene(case)
     unplaced = pending.unplaced(seen)
     verdicts = _verdicts(seen)
+    seen = _aged(seen, verdicts)
     blockers = _blockers(seen, verdicts)
     told = {}
     for work in seen.works.values():
@@ -166,12 +168,13 @@ def _is_at_work(told: _Told, min_age: float) -> bool:
     is_task = work.runs and work.kind != "driver" and told.waiting is None
     is_named = does is not None and (does.kind != "unknown" or does.is_open)
     has_no_stack = does is None and work.process is not None
-    return is_task and (is_named or has_no_stack) and work.age >= min_age
+    is_old = work.age >= min_age or (work.is_ageless and is_named)
+    return is_task and (is_named or has_no_stack) and is_old
 
 
 def _is_lasting(work: Work) -> bool:
     """Whether its wait is no passing one."""
-    return work.age >= SETTLED or work.kind == "driver"
+    return work.age >= SETTLED or work.kind == "driver" or work.is_ageless
 
 
 # ---------------------------------------------------------------- what runs
@@ -260,14 +263,42 @@ def _awaits(work: Work, verdict: Verdict | None) -> bool:
 
 def _verdicts(seen: Scene) -> dict[str, Verdict | None]:
     """What the stack of each that runs says; of several methods, that of the threads in its function."""
-    found = {}
+    found: dict[str, Verdict | None] = {}
     for beside in seen.of_process.values():
-        for work in beside:
-            process = work.process
-            if process is not None and len(beside) > 1:
-                process = _part(process, work)
-            found[work.id] = kind.kind_of(process) if process is not None else None
+        process = beside[0].process
+        if process is None:
+            found |= {work.id: None for work in beside}
+        elif len(beside) == 1:
+            found[beside[0].id] = kind.kind_of(process)
+        else:
+            found |= _shared(process, beside)
     return found
+
+
+def _shared(process: Process, beside: list[Work]) -> dict[str, Verdict | None]:
+    """Of several methods in one process each one's own; where no thread is in any method's function, as in
+
+    Ray Serve's replicas: who blocks the loop stands for all, and of as many threads as methods each for one.
+    """
+    own = {work.id: kind.kind_of(_part(process, work)) for work in beside}
+    if any(own.values()) or not _is_async(process):
+        return own
+    whole = kind.verdicts_of(process)
+    if whole and whole[0].kind == "async-blocked":
+        return {**own, beside[0].id: whole[0]}
+    if len(whole) >= len(beside):
+        return {work.id: verdict for work, verdict in zip(beside, whole, strict=False)}
+    return own
+
+
+def _aged(seen: Scene, verdicts: Mapping[str, Verdict | None]) -> Scene:
+    """With ages for what has no start in any table (Ray Serve's calls): as long as its thread has rested."""
+    works = {}
+    for name, work in seen.works.items():
+        verdict = verdicts.get(name)
+        rested = verdict.at_least if verdict else 0.0
+        works[name] = work._replace(age=rested) if work.is_ageless else work
+    return replace(seen, works=works)
 
 
 def _part(process: Process, work: Work) -> Process:
@@ -344,7 +375,8 @@ def _hung(told: _Told) -> Hung:
     work, verdict, waiting = told.work, told.verdict, told.waiting
     links = (*(waiting.links if waiting else ()), *_links(told))
     does = "has run" if work.runs and waiting is None else "has waited"
-    why = told.standing or f"{does} for {duration(work.age)}"
+    since = f"for {duration(work.age)}" if work.age else "since nobody knows when"
+    why = told.standing or f"{does} {since}"
     if verdict is not None and (waiting is None or verdict.kind == "async-blocked"):
         words = verdict.told if waiting is None else f"{verdict.told}, and {waiting.words}"
         return Hung(work, verdict.kind, words, why, verdict, waiting, links)

@@ -51,6 +51,8 @@ class Verdict(NamedTuple):
     """What the thread does that it waits for."""
     rested: float | None = None
     """Seconds since it, or what it waits for in its process or below, last ran; None where nobody knows."""
+    at_least: float = 0.0
+    """Seconds for which it has certainly stood: since then it has not run, or has merely been stopped."""
 
     @property
     def still(self) -> bool:
@@ -245,14 +247,16 @@ def _verdict(process: Process, seen: Seen, known: Mapping[int, Doing]) -> Verdic
     helpers = _helpers(process, done, known)
     moves = done.moves or told.works or any(known[tid].moves for tid in helpers)
     rested = _rested(process, [done.thread.tid, *helpers], told)
-    return Verdict(kind, words, done.thread, done.user, evidence, moves, told.on, more, rested)
+    return Verdict(kind, words, done.thread, done.user, evidence, moves, told.on, more, *rested)
 
 
-def _rested(process: Process, tids: Iterable[int], told: Specifics) -> float | None:
-    """Seconds that neither the thread nor what it waits for has run; None where the kernel does not tell."""
-    rests = [process.rested(tid) for tid in tids]
-    known = [each for each in (*rests, told.rested) if each is not None]
-    return min(known, default=None)
+def _rested(process: Process, tids: Iterable[int], told: Specifics) -> tuple[float | None, float]:
+    """Seconds that neither the thread nor what it waits for has run: exactly, and at least."""
+    rests = [rest for tid in tids if (rest := process.rest(tid))]
+    exact = [rest.seconds for rest in rests if not rest.woken]
+    exact += [told.rested] if told.rested is not None else []
+    woken = [rest.seconds for rest in rests if rest.woken]
+    return min(exact, default=None), min([*exact, *woken], default=0.0)
 
 
 def _kind(seen: Seen, told: Specifics) -> tuple[Kind, str]:
@@ -306,8 +310,9 @@ def _evidence(process: Process, seen: Seen, done: Doing) -> Iterator[str]:
         yield f"{same} of its stack in {looks} looks within {seen.seconds:.1f} s"
     if seen.share is not None:
         yield f"used {seen.share:.0%} of a processor"
-    if (rested := process.rested(done.thread.tid) or 0.0) >= 1:
-        yield f"had not run for {duration(rested)} before"
+    rest = process.rest(done.thread.tid)
+    if rest is not None and rest.seconds >= 1:
+        yield f"had not run for {duration(rest.seconds)} before"
     place = _place(done.thread)
     if place:
         yield place

@@ -93,6 +93,15 @@ class Awaited(NamedTuple):
     """Read from the process; else it is what the process merely holds references to."""
 
 
+class Rest(NamedTuple):
+    """For how long a thread had not run when its process was looked at first."""
+
+    tid: int
+    seconds: float
+    woken: bool
+    """Whether somebody had stopped its process then: by itself it has rested for longer."""
+
+
 class Process(NamedTuple):
     """One process that was looked at."""
 
@@ -107,12 +116,12 @@ class Process(NamedTuple):
     clues: Mapping[str, Any]
     """The row of `clues`: `sockets`, `children`, `files`, `locks`; empty where none was taken."""
     awaits: tuple[Awaited, ...]
-    rests: tuple[tuple[int, float], ...] = ()
-    """Threads, and for how many seconds each had not run when it was looked at first, where anybody knows."""
+    rests: tuple[Rest, ...] = ()
+    """Of its threads, where anybody knows."""
 
-    def rested(self, tid: int) -> float | None:
-        """Seconds that a thread had not run when it was looked at first."""
-        return next((seconds for known, seconds in self.rests if known == tid), None)
+    def rest(self, tid: int) -> Rest | None:
+        """For how long a thread had not run when it was looked at first."""
+        return next((rest for rest in self.rests if rest.tid == tid), None)
 
     @property
     def last(self) -> Sample:
@@ -152,10 +161,10 @@ def _process(events: list[Event], clue: Event | None, rest: Event | None) -> Pro
     )
 
 
-def _rests(row: Event) -> Iterable[tuple[int, float]]:
+def _rests(row: Event) -> Iterable[Rest]:
     for each in live.sequence(row, "threads"):
         if isinstance(each, dict) and isinstance(each.get("rested_s"), (int, float)):
-            yield _whole(each.get("tid")), float(each["rested_s"])
+            yield Rest(_whole(each.get("tid")), float(each["rested_s"]), bool(each.get("woken")))
 
 
 def _sample(event: Event) -> Sample:
