@@ -36,7 +36,7 @@ set pagination off
 set confirm off
 set unwindonsignal on
 handle all nostop noprint pass
-sharedlibrary python
+sharedlibrary libpython
 """
 _CALL = """\
 if {where}
@@ -80,7 +80,7 @@ def inject(pid: int, text: str, *, now: bool, holds_gil: bool) -> str:
         script, file = Path(folder, "script"), Path(folder, "text")
         file.write_bytes(data)
         for _ in range(_TRIES):
-            where = waits(pid) or (_outside_allocators(pid) if now else "")
+            where = waits(pid) or (_outside(pid) if now else "")
             steps = (_CALL if where else _QUEUE).format(where=where, file=file, at=at)
             script.write_text(_BEGIN + steps, encoding="ascii")
             if (did := _told(pid, script)) in {"called", "queued"}:
@@ -128,9 +128,14 @@ def waits(pid: int) -> str:
     return f"$pc == {words[-1]} && $sp == {words[-2]}"
 
 
-def _outside_allocators(pid: int) -> str:
-    ranges = [f for f in _elf.code(pid) if _elf.name(f).startswith(_elf.ALLOCATORS)]
-    return " && ".join(f"($pc < {f.start:#x} || $pc >= {f.end:#x})" for f in ranges) or "1"
+def _outside(pid: int) -> str:
+    """gdb's condition for its main thread to be in no allocator, nor in Python, where it may take the GIL."""
+    files = [
+        f
+        for f in _elf.code(pid)
+        if _elf.name(f).startswith(_elf.ALLOCATORS) or _elf.is_python(pid, f)
+    ]
+    return " && ".join(f"($pc < {f.start:#x} || $pc >= {f.end:#x})" for f in files) or "1"
 
 
 def _room(pid: int, size: int) -> int:

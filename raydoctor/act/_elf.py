@@ -145,6 +145,11 @@ def exported(pid: int, names: Iterable[str], files: Iterable[Mapping]) -> dict[s
     return found
 
 
+def is_python(pid: int, mapping: Mapping) -> bool:
+    """Whether Python itself may be in that file: a libpython, or, with Debian and conda, the program."""
+    return "python" in name(mapping).lower() or mapping.path == os.readlink(f"/proc/{pid}/exe")
+
+
 def name(mapping: Mapping) -> str:
     """`libc.so.6`."""
     return os.path.basename(mapping.path)

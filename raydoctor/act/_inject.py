@@ -8,7 +8,6 @@ any time; elsewhere by hypno where it is installed (1.1.0 has no wheels for othe
 from __future__ import annotations
 
 import json
-import os
 import struct
 import subprocess
 import sys
@@ -106,9 +105,7 @@ def _told(plan: str) -> Injection:
 
 def _functions(pid: int, files: list[_elf.Mapping]) -> dict[str, int]:
     """Raises LookupError where it has not all that are needed."""
-    # Debian's and conda's program has Python itself; elsewhere a libpython is mapped, too.
-    program = os.readlink(f"/proc/{pid}/exe")
-    python = [f for f in files if "python" in _elf.name(f).lower() or f.path == program]
+    python = [f for f in files if _elf.is_python(pid, f)]
     system = [f for f in files if _elf.name(f).startswith(("libc.", "libc-"))]
     found = _elf.exported(pid, _trampoline.FUNCTIONS, python + system)
     if missing := [name for name in _trampoline.FUNCTIONS if name not in found]:

@@ -297,7 +297,8 @@ class _Entry:
             return NotAttachedError("debugpy", why, _DEBUGPY)
         if was_not_taken:
             says = _gil.look(pid).says or "its main thread runs no Python code"
-            why = f"pid {pid} did not come to it within {self.grace:g} s: {says}"
+            waited = min(self.grace, self.to_be_taken)
+            why = f"pid {pid} did not come to it within {waited:g} s: {says}"
             return NotAttachedError("gil", why, _stack(pid))
         return NotAttachedError(
             "late",

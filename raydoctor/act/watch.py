@@ -295,12 +295,19 @@ def end_task(cluster: Cluster, running: Running, limits: Limits) -> Ended:
 
 def _of(running: Running, made: Cancellation, seconds: float, limits: Limits) -> Ended:
     why = made.problem or next((each.why for each in reversed(made.steps) if each.why), "")
-    if not made.ended and not why:
-        more = "--on-timeout force may" if limits.mode == "cancel" else "--kill-actor may"
-        why = f"no step had an effect; {more}"
+    if not made.ended:
+        why = f"{why or 'no step had an effect'}{_more(running, limits)}"
     left = sum(each.outcome != "gone" for each in made.survivors)
     steps = tuple(each._asdict() for each in made.steps)
     return Ended(running, made.ended, made.by, round(seconds, 2), why, steps, left)
+
+
+def _more(running: Running, limits: Limits) -> str:
+    """Which option would do more, if one would."""
+    if limits.mode == "cancel":
+        return "; --on-timeout force may end it"
+    is_method = bool(ids.actor_of_task(running.run.task))
+    return "; --kill-actor may end it" if is_method and not limits.kill_actor else ""
 
 
 def check_limits(limits: Limits) -> None:

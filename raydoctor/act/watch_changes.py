@@ -38,6 +38,8 @@ def levels(before: Sequence[Gauge], now: Sequence[Gauge]) -> Iterator[Event]:
         where = f" of {gauge.path}" if gauge.path else ""
         on = f" on {gauge.ip}" if gauge.ip else ""
         limit = f"Ray's threshold of {gauge.threshold:.0%}"
+        if gauge.is_assumed:
+            limit = f"Ray's default threshold of {gauge.threshold:.0%} (what this node was given is unknown)"
         text = f"{gauge.what}{where}{on} at {gauge.share:.0%} {words} {limit}"
         yield event("gauge", _GAUGES[gauge.level], text, **gauge_facts(gauge))
 
@@ -52,6 +54,7 @@ def gauge_facts(gauge: Gauge) -> dict[str, Any]:
         "used": gauge.used,
         "limit": gauge.limit,
         "threshold": gauge.threshold,
+        "threshold_assumed": gauge.is_assumed,
         "level": gauge.level,
         "users": [each._asdict() for each in gauge.users],
     }

@@ -135,7 +135,8 @@ class Looks:
         if line.is_slow(now):
             return True
         run = line.running.run
-        if run.node not in self._cluster.node_ids:
+        # In a container of its own, a worker's pid is not this machine's.
+        if run.node not in self._cluster.node_ids or run.pid not in self._processes:
             return age >= _HUNG_AGE
         share = self._effort.share(run.pid, self._processes, now)
         return age >= _HUNG_AGE and share is not None and share < _AT_WORK

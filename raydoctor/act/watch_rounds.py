@@ -59,6 +59,8 @@ class Watch:
     _rounds: int = 0
     _clock: float = 0.0
     _failures: int = 0
+    _was_ending: bool = False
+    """Whether cancels were under way at the last round."""
 
     def open(self) -> None:
         """Find the cluster. Raises RaydoctorError where there is none, or it does not take the token."""
@@ -131,14 +133,20 @@ class Watch:
         return events
 
     def _count(self) -> None:
-        """What a round costs with what is drawn; what is asked in threads has a pace of its own."""
-        self._budget.own(time.monotonic(), time.process_time())
-        now = time.process_time() - (self._story.spent_in_threads if self._story else 0.0)
+        """What a round costs with what is drawn; what is asked in threads has a pace of its own.
+
+        Not what it costs to end a task: the guard must not become slower by what it does.
+        """
+        own = time.process_time()
+        self._budget.own(time.monotonic(), own)
+        now = own - (self._story.spent_in_threads if self._story else 0.0)
+        is_ending = self.guard is not None and self.guard.under_way
         self._rounds += 1
-        if self._rounds > _FIRST:  # the first ones have started Python, gRPC and the screen, too
+        if self._rounds > _FIRST and not (is_ending or self._was_ending):
+            # The first ones have started Python, gRPC and the screen, too.
             weight = max(_WEIGHT, 1 / (self._rounds - _FIRST))
             self._cost += weight * (max(0.0, now - self._clock) - self._cost)
-        self._clock = now
+        self._clock, self._was_ending = now, bool(is_ending)
 
     # -------------------------------------------------------------- one cluster, or the next
 

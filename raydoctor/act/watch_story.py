@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from raydoctor import _text
 from raydoctor.act import watch as guards
@@ -20,11 +21,11 @@ from raydoctor.act.watch_budget import Budget
 from raydoctor.act.watch_event import Event, event
 from raydoctor.act.watch_looks import Looks
 from raydoctor.act.watch_view import PEERS_AGE, Line, Problem, View, Wishes
-from raydoctor.collect import watch_gauges
+from raydoctor.collect import storage, watch_gauges
 from raydoctor.collect.cluster import Cluster
 from raydoctor.collect.proc import Process
 from raydoctor.collect.watch_clocks import Clocks, Running
-from raydoctor.collect.watch_gauges import Gauge, Metrics
+from raydoctor.collect.watch_gauges import Gauge, Metrics, User
 from raydoctor.collect.watch_logs import Logs
 from raydoctor.collect.watch_table import Table
 from raydoctor.collect.watching import Peers, Seen, Watcher
@@ -42,6 +43,7 @@ _METRICS_EVERY = 15.0
 _METRICS_NODES = 10
 """Nodes that are asked so often; more are asked more rarely."""
 _GAUGES_EVERY = 10.0
+_FILLERS_EVERY = 120.0
 _LEFTOVERS_EVERY = 120.0
 _LEFTOVERS_LEAST = 30.0
 _LOGS_EVERY = 5.0
@@ -73,7 +75,10 @@ class Story:
         self._logs_next = 0.0
         self._stuck_since = 0.0
         """Since when tasks wait and none runs; 0 while some do."""
-        self._threshold = watch_gauges.memory_threshold(cluster)
+        self._config = watcher.config() or storage.system_config(cluster)
+        self._threshold = watch_gauges.memory_threshold(cluster, self._config)
+        self._things: list[User] = []
+        """What of Ray's fills the disks here, as far as that was asked."""
         self._peers: dict[str, tuple[float, Peers | None]] = {}
         self._peers_next = 0.0
         self._silent: Counter[str] = Counter()
@@ -88,6 +93,13 @@ class Story:
         self._metrics = beside.Thread[Metrics](self._ask_metrics, _METRICS_EVERY)
         self._gauges = beside.Thread[list[Gauge]](self._ask_gauges, _GAUGES_EVERY)
         self._leftovers = beside.Thread[int](_count_leftovers, _LEFTOVERS_EVERY)
+        self._fillers = beside.Thread[list[User]](
+            lambda: watch_gauges.fillers(self.cluster), _FILLERS_EVERY
+        )
+
+    @property
+    def _all_threads(self) -> tuple[beside.Thread[Any], ...]:
+        return self._metrics, self._gauges, self._leftovers, self._fillers
 
     def is_same(self, seen: Seen) -> bool:
         """Whether a look is of the cluster that this is the story of."""
@@ -137,7 +149,7 @@ class Story:
     @property
     def spent_in_threads(self) -> float:
         """The same for what was asked in threads of this process."""
-        return sum(each.spent for each in (self._metrics, self._gauges, self._leftovers))
+        return sum(each.spent for each in self._all_threads)
 
     # -------------------------------------------------------------- tasks
 
@@ -198,7 +210,10 @@ class Story:
         yield from changes.nodes(before.nodes, seen.nodes)
         self._silent = Counter({w: self._silent[w] + 1 for w in seen.silent})
         for worker in (w for w, looks in self._silent.items() if looks == _SILENT):
-            text = f"worker {_text.short_id(worker)}… does not answer: it may be stopped"
+            text = (
+                f"worker {_text.short_id(worker)}… does not answer: it is stopped, or a cancel "
+                "waits for its GIL"
+            )
             yield event("worker-silent", "warning", text, worker_id=worker)
         if seen.workers < before.workers:
             self._leftovers.hurry(_LEFTOVERS_LEAST)
@@ -230,13 +245,13 @@ class Story:
 
     def _ask_metrics(self) -> Metrics:
         nodes = self.view.seen.nodes if self.view else ()
-        return watch_gauges.metrics(nodes, self.cluster.node_ids, self._threshold)
+        return watch_gauges.metrics(nodes, self.cluster.node_ids, self._config)
 
     def _ask_gauges(self) -> list[Gauge]:
         """Memory and disks of this machine."""
         cluster = self.cluster
         memory = watch_gauges.memory(cluster, self._table, self._threshold)
-        return [*memory, *(watch_gauges.disks_here(cluster) if memory else ())]
+        return [*memory, *(watch_gauges.disks_here(cluster, self._config) if memory else ())]
 
     def _from_threads(self, view: View) -> Iterator[Event]:
         now = time.monotonic()
@@ -246,9 +261,11 @@ class Story:
             self._elsewhere = told.gauges
             yield from self._counts(view, told)
         if (here := self._gauges.turn(now)) is not None:
-            gauges = [*here, *self._elsewhere]
+            gauges = [*watch_gauges.filled(here, self._things), *self._elsewhere]
             yield from changes.levels(view.gauges, gauges)
             view.gauges = gauges
+        if any(each.what == "disk" and each.level != "ok" and not each.ip for each in view.gauges):
+            self._things = self._fillers.turn(now) or self._things
         count = self._leftovers.turn(now) if self.cluster.node_ids else None
         if count is not None:
             if count > (view.leftovers or 0):
@@ -276,6 +293,7 @@ class Story:
         asked = (
             ("metrics", self._metrics, f"By hand: raydoctor check {where}"),
             ("memory and disks", self._gauges, f"By hand: raydoctor check {where}"),
+            ("what fills the disks", self._fillers, "By hand: du -x -d 3 of the session's folder"),
             ("leftovers", self._leftovers, "By hand: raydoctor zombies"),
         )
         for what, thread, hint in asked:
