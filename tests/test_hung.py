@@ -448,6 +448,16 @@ def test_of_several_coroutines_nobody_knows_which_awaits_the_one_call(read: Read
     }
 
 
+def test_who_waits_for_an_item_of_a_queue_is_told_and_is_no_hang(read: Read) -> None:
+    """Whether somebody is going to put one, nobody can tell."""
+    get = sample.call(5, "_QueueActor.get", sample.actor(3, "_QueueActor", {}), **OLD)
+    found = read(
+        **together({"tasks": [get, TRAINS[0]], "samples": resting(get)}, waits(TRAINS[0], get))
+    )
+    assert found.groups == ()
+    assert ["puts an item" in h.words for h in found.working] == [True]
+
+
 def test_who_makes_an_actor_that_needs_what_he_holds(read: Read) -> None:
     creator = sample.running(1, "creator", {"slot": 1}, **hang.since(20))
     pending = {"parent_task_id": creator["task_id"], "actor_id": f"{1:024x}01000000", **hang.since(20, "PENDING_NODE_ASSIGNMENT")}  # fmt: skip

@@ -33,6 +33,10 @@ _POLLS = 1.5
 """Times a second: who gives his processor away more often polls. Each look itself costs one or two."""
 _HELD = ("stopped", "debugger")
 """Somebody holds it, however often it looks whether he lets go."""
+_QUEUES = {
+    "_QueueActor.get": "waits until somebody puts an item into its queue (ray.util.queue)",
+    "_QueueActor.put": "waits until somebody takes an item of its full queue (ray.util.queue)",
+}
 _THINGS: Mapping[Kind, str] = {
     "socket": "address",
     "subprocess": "process",
@@ -389,6 +393,8 @@ def _hung(told: _Told) -> Hung:
 def _without_stack(work: Work) -> str:
     if work.process is None:
         return "runs"
+    if work.name in _QUEUES:
+        return _QUEUES[work.name]
     if _is_async(work.process):
         return "awaits something: a coroutine has no stack while it waits"
     return "waits in Ray itself: for its arguments, or until somebody takes what its generator made"
