@@ -497,7 +497,9 @@ def test_the_interrupt_spares_what_has_gone_on(
     assert stopped == [psutil.STATUS_TRACING_STOP]
     other = Identity(target.pid, target.started_at - 50)
     assert "another process's" in interrupt.interrupt(other, lambda: True, audit)
-    assert psutil.Process(sleeper.pid).status() == psutil.STATUS_SLEEPING
+    deadline = time.monotonic() + 10
+    while psutil.Process(sleeper.pid).status() != psutil.STATUS_SLEEPING:  # a busy machine is slow
+        assert time.monotonic() < deadline
     assert not (tmp_path / "audit.jsonl").exists()
 
 

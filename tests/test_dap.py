@@ -256,9 +256,11 @@ def test_sessions_leave_nothing(debuggee: Debuggee) -> None:
     before = held()
     for _ in range(6):
         done(debuggee, stack=True)
-    after = held()
-    assert after[0] <= before[0]
-    assert after[1] <= before[1] + 1
+    most = (before[0], before[1] + 1)
+    deadline = time.monotonic() + 10
+    while any(has > may for has, may in zip(held(), most, strict=True)):
+        assert time.monotonic() < deadline, (before, held())
+        time.sleep(0.05)  # threads of the last session are on their way out
 
 
 def test_a_process_that_is_stopped_is_not_waited_for(debuggee: Debuggee) -> None:
