@@ -228,7 +228,7 @@ def test_a_header_that_announces_gigabytes_is_damage(tmp_path: Path) -> None:
     header.type, header.size = tarfile.XHDTYPE, 6 << 30
     file = tmp_path / "x.tar.gz"
     file.write_bytes(gzip.compress(header.tobuf(tarfile.USTAR_FORMAT) + b"\0" * (8 << 20)))
-    with pytest.raises(RaydoctorError, match="a header of|empty header"):
+    with pytest.raises(RaydoctorError, match=r"a header of|empty header"):
         open_capture(str(file))
 
 
