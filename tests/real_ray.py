@@ -206,6 +206,8 @@ class RealRay:
             for started in (*self.nodes, *self.drivers):
                 with suppress(subprocess.TimeoutExpired):
                     started.wait(timeout=5)
+            if not alive:
+                break
 
 
 @contextmanager

@@ -286,43 +286,51 @@ def test_a_stopped_raylet_is_named(idle: RealRay) -> None:
     assert str(raylet.pid) in json.dumps(told.report["diagnoses"][0])
 
 
-def test_work_is_not_starvation() -> None:
-    with real_ray() as ray:
-        ray.start(cpus=2)
-        ray.run(BUSY)
-        ray.wait_for("ready")
+@pytest.fixture(scope="module")
+def taken() -> Iterator[tuple[RealRay, RealRay]]:
+    """Two clusters whose CPUs are all taken, by work and by actors that do nothing, and others wait."""
+    with real_ray() as busy, real_ray() as starved:
+        busy.start(cpus=2)
+        busy.run(BUSY)
+        starved.start(cpus=2, dashboard=False)
+        starved.run(STARVED)
+        for ray in (busy, starved):
+            ray.wait_for("ready")
         time.sleep(12)  # by then Ray itself would warn of a wait
-        told = diagnose(ray)
-        assert told.roots == []
-        assert told.seconds < LONGEST
-        # Now without a dashboard: the same, by the GCS itself.
-        hold(ray)
-        [cluster] = [c for c in discover.clusters() if c.gcs_address == ray.address]
-        [board] = cluster.of("dashboard")
-        os.kill(board.pid, signal.SIGKILL)
-        time.sleep(1)
-        told = diagnose(ray)
-        assert set(told.roots) <= {"dashboard-died"}
-        assert "dashboard" in told.gaps + json.dumps(told.report["diagnoses"])
+        yield busy, starved
 
 
-def test_starvation_is_told_while_all_cpus_are_taken_without_a_dashboard() -> None:
-    with real_ray() as ray:
-        ray.start(cpus=2, dashboard=False)
-        ray.run(STARVED)
-        ray.wait_for("ready")
-        time.sleep(12)
-        told = diagnose(ray)
-        assert told.roots == ["cluster-starved"]
-        assert "2 Simulator actors hold 2 of 2 CPU" in told.report["diagnoses"][0]["headline"]
-        assert told.seconds < LONGEST
-        hold(ray)
-        [gcs] = ray.processes("gcs_server")
-        gcs.kill()
-        time.sleep(1)
-        told = diagnose(ray)
-        assert told.roots[0] == "gcs-died"
-        assert told.seconds < LONGEST
+def test_work_is_not_starvation(taken: tuple[RealRay, RealRay]) -> None:
+    ray, _ = taken
+    told = diagnose(ray)
+    assert told.roots == []
+    assert told.seconds < LONGEST
+    # Now without a dashboard: the same, by the GCS itself.
+    hold(ray)
+    [cluster] = [c for c in discover.clusters() if c.gcs_address == ray.address]
+    [board] = cluster.of("dashboard")
+    os.kill(board.pid, signal.SIGKILL)
+    time.sleep(1)
+    told = diagnose(ray)
+    assert set(told.roots) <= {"dashboard-died"}
+    assert "dashboard" in told.gaps + json.dumps(told.report["diagnoses"])
+
+
+def test_starvation_is_told_while_all_cpus_are_taken_without_a_dashboard(
+    taken: tuple[RealRay, RealRay],
+) -> None:
+    _, ray = taken
+    told = diagnose(ray)
+    assert told.roots == ["cluster-starved"]
+    assert "2 Simulator actors hold 2 of 2 CPU" in told.report["diagnoses"][0]["headline"]
+    assert told.seconds < LONGEST
+    hold(ray)
+    [gcs] = ray.processes("gcs_server")
+    gcs.kill()
+    time.sleep(1)
+    told = diagnose(ray)
+    assert told.roots[0] == "gcs-died"
+    assert told.seconds < LONGEST
 
 
 def test_token_missing_wrong_and_right() -> None:

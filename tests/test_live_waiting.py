@@ -129,16 +129,17 @@ class Clinic(NamedTuple):
 
 @pytest.fixture(scope="module")
 def clinic(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clinic]:
-    """One cluster for all: the busy program goes on beside the one that is stuck."""
-    with real_ray() as ray:
-        ray.start('--resources={"seat": 2, "licence": 2, "desk": 2}', env=SOON)
-        ray.run(BUSY)
-        ray.wait_for("busy")
-        time.sleep(now.AGE + 1)
-        busy = look(ray, tmp_path_factory.mktemp("busy"))
+    """Two clusters that wait at the same time: in one the busy program is alone, in one beside what is stuck."""
+    with real_ray() as calm, real_ray() as ray:
+        for each in (calm, ray):
+            each.start('--resources={"seat": 2, "licence": 2, "desk": 2}', env=SOON)
+            each.run(BUSY)
         ray.run(STUCK)
+        calm.wait_for("busy")
         ray.wait_for("stuck", "driver-1.txt")
         time.sleep(now.AGE + 3)
+        busy = look(calm, tmp_path_factory.mktemp("busy"))
+        calm.end()
         yield Clinic(busy, look(ray, tmp_path_factory.mktemp("stuck")))
 
 
