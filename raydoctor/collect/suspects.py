@@ -68,7 +68,10 @@ def suspects(
     stats = {row["worker_id"]: row for row in rows(pieces, "worker-stats") if "worker_id" in row}
     silent = {worker for worker, row in stats.items() if not row.get("answers")}
     tasks, at = _unfinished(pieces, silent)
-    running = [each for each in (_running(row, at, silent) for row in tasks) if each is not None]
+    workers = {
+        task: name for name, row in stats.items() for task in row.get("running_task_ids") or ()
+    }
+    running = [r for row in tasks if (r := _running(row, at, silent, workers)) is not None]
     old = [r for r in running if r.age >= sampling.min_age_s and _may_run(r, stats)]
     if not old and not any(_age(row, at) >= sampling.min_age_s for row in tasks):
         return Suspects()
@@ -170,8 +173,11 @@ def _unfinished(pieces: Mapping[str, bytes], silent: Collection[str]) -> tuple[l
     return found, at
 
 
-def _running(row: Row, at: float, silent: Collection[str]) -> _Running | None:
-    worker = row.get("worker_id")
+def _running(
+    row: Row, at: float, silent: Collection[str], workers: Mapping[str, str]
+) -> _Running | None:
+    # Of an actor that is being made the GCS does not know it (2.60.0).
+    worker = row.get("worker_id") or workers.get(row["task_id"])
     # Of what a worker began right before it stood still, it could not tell the GCS.
     runs = str(row.get("state")).startswith("RUNNING")
     if not worker or not (runs or worker in silent):

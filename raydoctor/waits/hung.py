@@ -172,7 +172,7 @@ def _is_at_work(told: _Told, min_age: float) -> bool:
     is_task = work.runs and work.kind != "driver" and told.waiting is None
     is_named = does is not None and (does.kind != "unknown" or does.is_open)
     has_no_stack = does is None and work.process is not None
-    is_old = work.age >= min_age or (work.is_ageless and is_named)
+    is_old = work.age >= min_age or (work.is_ageless and does is not None and does.still)
     return is_task and (is_named or has_no_stack) and is_old
 
 
@@ -301,7 +301,7 @@ def _aged(seen: Scene, verdicts: Mapping[str, Verdict | None]) -> Scene:
     for name, work in seen.works.items():
         verdict = verdicts.get(name)
         rested = verdict.at_least if verdict else 0.0
-        works[name] = work._replace(age=rested) if work.is_ageless else work
+        works[name] = work._replace(age=rested) if work.is_ageless and rested >= 1 else work
     return replace(seen, works=works)
 
 

@@ -42,7 +42,19 @@ def unplaced(seen: Scene) -> dict[str, Waiting]:
             task = event["task_id"] or "f" * 16 + event["actor_id"]
             if waiting and task in seen.works:
                 found[task] = waiting._replace(links=(*waiting.links, _itself(event, request)))
+    homes = {node.id for node in picture.nodes}
+    modest = [w for w in seen.works.values() if _asks_nothing(w)] if homes else []
+    for work in modest if not _moves(seen, homes) else ():
+        found[work.id] = _no_worker(seen, "it asks for no resources")
     return found
+
+
+def _asks_nothing(work: Work) -> bool:
+    """Whether any node would do for something that waits for one."""
+    asked = ("required_resources", "label_selector")
+    is_free = not any(live.mapping(work.event, name) for name in asked)
+    is_pending = work.state == "PENDING_NODE_ASSIGNMENT" and work.kind != "method"
+    return is_pending and is_free and not work.event["placement_group_id"]
 
 
 def _itself(event: Event, request: now.Request) -> Link:
@@ -140,7 +152,7 @@ def _taken(seen: Scene, picture: now.Picture, request: now.Request) -> Waiting |
         e["node_id"]: live_rows.amounts(e, "available") for e in live.rows(seen.case, "resources")
     }
     if any(node in free and live_rows.fits(free[node], request.needs) for node in homes):
-        return None if _moves(seen, homes) else _no_worker(seen, request)
+        return None if _moves(seen, homes) else _no_worker(seen, f"{request.asked} can be had")
     holders = [
         w
         for w in seen.works.values()
@@ -174,7 +186,7 @@ def _holds(work: Work, request: now.Request) -> bool:
     return any(held.get(name) for name in request.needs)
 
 
-def _no_worker(seen: Scene, request: now.Request) -> Waiting:
+def _no_worker(seen: Scene, though: str) -> Waiting:
     """There is room, and it does not begin: its environment is being made, or its worker does not start."""
     making = [
         e
@@ -193,7 +205,7 @@ def _no_worker(seen: Scene, request: now.Request) -> Waiting:
         )
     return Waiting(
         "worker-start",
-        f"waits for a worker to start, though {request.asked} can be had",
+        f"waits for a worker to start, though {though}",
         (),
         None,
         stands=True,
