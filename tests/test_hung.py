@@ -373,6 +373,20 @@ def test_what_cannot_be_placed(read: Read, needs: dict[str, float], kind: str) -
     assert group.first.kind == kind
 
 
+@pytest.mark.parametrize(("rested", "hangs"), [(2.0, 0), (200.0, 1)])
+def test_a_runtime_environment_that_is_being_made(read: Read, rested: float, hangs: int) -> None:
+    """What installs for minutes is at work; what has not run for minutes hangs."""
+    folder = "/tmp/ray/session_1/runtime_resources/pip/0f"
+    pip = {"pid": 77, "node_id": sample.NODE, "kind": "child", "state": "S", "title": f"{folder}/bin/python -m pip install -r {folder}/r.txt"}  # fmt: skip
+    task = sample.task(1, "train", {}, **hang.since(400, "PENDING_NODE_ASSIGNMENT"))
+    rests = [{"node_id": sample.NODE, "pid": 77, "family_s": rested}]
+    found = read(tasks=[task], processes=[pip], rests=rests)
+    assert len(found.groups) == hangs
+    if hangs:
+        assert found.groups[0].first.kind == "runtime-env"
+        assert "`python -m pip install -r r.txt`" in found.groups[0].first.words
+
+
 # ------------------------------------------------------------------ deadlocks
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from raydoctor.collect import _rests, nodes, proc, stacks, there
@@ -41,8 +42,9 @@ def collectors(
         sampling.looks, sampling.every, sampling.native, timeout, True, found.unfinished
     )
     made = []
-    if found.here:
-        made.append(Collector(WHAT, lambda: looks(found.here, manner), optional=True))
+    if found.here or found.makers:
+        gather = partial(looks, found.here, manner, found.makers)
+        made.append(Collector(WHAT, gather, optional=True))
     if found.elsewhere and all_nodes and cluster.gcs_address:
         patience = seconds(found, sampling, timeout)
         made.append(
@@ -55,12 +57,18 @@ def collectors(
     return made
 
 
-def looks(wanted: Sequence[Wanted], manner: Manner) -> Iterator[Piece | Gap]:
-    """How long they have rested, before a look wakes them; then the looks."""
-    rows = [
+def looks(
+    wanted: Sequence[Wanted], manner: Manner, makers: Sequence[tuple[str, int]] = ()
+) -> Iterator[Piece | Gap]:
+    """How long they have rested, before a look wakes them; then the looks.
+
+    Of `makers` that is all there is to see: nobody looks at their stacks.
+    """
+    rows: list[dict[str, Any]] = [
         {"node_id": each.node_id, "pid": each.pid, "threads": _rests.of_threads(each.pid)}
         for each in wanted
     ]
+    rows += [{"node_id": n, "pid": pid, "family_s": _rests.of_family(pid)} for n, pid in makers]
     yield table("rests", rows, source="proc")
     before: dict[str, Piece] = {}
     for those in (wanted[:FIRST], wanted[FIRST:]):

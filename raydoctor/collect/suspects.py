@@ -25,6 +25,10 @@ _CONTROLLER, _TRAINER = "TrainController", "RayTrainWorker"
 """Ray Train's actors: the second runs its user's loop in a thread, without any call (`ray/train/v2`)."""
 
 
+ENVIRONMENTS = "/runtime_resources/"
+"""Where the node's agent makes runtime environments: in the command of whoever makes one."""
+
+
 class Sampling(NamedTuple):
     """Whom to look at, and how often."""
 
@@ -54,6 +58,8 @@ class Suspects(NamedTuple):
     elsewhere: Mapping[str, Sequence[Wanted]] = MappingProxyType({})
     """By node."""
     unfinished: frozenset[str] = frozenset()
+    makers: tuple[tuple[str, int], ...] = ()
+    """Processes of this machine that make runtime environments, each with its node."""
 
     @property
     def total(self) -> int:
@@ -78,9 +84,17 @@ def suspects(
     trains = any(each.name.startswith(f"{_CONTROLLER}.") for each in old)
     trainers = _trainers(rows(pieces, "actors"), stats.values()) if trains else ()
     wanted = [*_drivers(stats.values()), *trainers, *_workers(old, stats)][: sampling.most]
-    return placed(
-        wanted, rows(pieces, "processes"), nodes_here, frozenset(row["task_id"] for row in tasks)
-    )
+    processes = rows(pieces, "processes")
+    unfinished = frozenset(row["task_id"] for row in tasks)
+    found = placed(wanted, processes, nodes_here, unfinished)
+    return found._replace(makers=tuple(_makers(processes)))
+
+
+def _makers(processes: Sequence[Row]) -> Iterator[tuple[str, int]]:
+    for row in processes:
+        is_one = ENVIRONMENTS in (row.get("title") or "") and row.get("kind") != "worker"
+        if is_one and row.get("is_this"):
+            yield row.get("node_id") or "", row["pid"]
 
 
 def placed(

@@ -52,6 +52,8 @@ class Waiting(NamedTuple):
     exact: bool = True
     stands: bool = False
     """Nobody of those who work could help it."""
+    rested: float | None = None
+    """Seconds since a process that it waits for has run; None where nobody knows, or there is none."""
 
 
 @dataclass(frozen=True, slots=True)

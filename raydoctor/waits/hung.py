@@ -349,6 +349,8 @@ def _beside(work: Work, blocker: Work) -> Waiting:
 def _of_pending(seen: Scene, work: Work, min_age: float, placed: Waiting | None) -> _Told:
     waiting = edges.queued(seen, work) or placed
     stands = waiting is not None and waiting.stands and work.age >= min_age
+    if waiting is not None and waiting.rested is not None and waiting.rested < min_age:
+        stands = False
     why = f"has waited for {duration(work.age)}" if stands else ""
     return _Told(work, None, waiting, why)
 

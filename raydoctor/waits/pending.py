@@ -21,6 +21,8 @@ from raydoctor.waits.edges import Scene, Target, Waiting, target
 from raydoctor.waits.graph import Wait
 
 _LATELY = 2 * SETTLED
+_MADE = "/runtime_resources/"
+"""Where the node's agent makes runtime environments."""
 
 
 def unplaced(seen: Scene) -> dict[str, Waiting]:
@@ -191,10 +193,11 @@ def _no_worker(seen: Scene, though: str) -> Waiting:
     making = [
         e
         for e in live.rows(seen.case, "processes")
-        if "/runtime_resources/" in e["title"] and e["kind"] != "worker" and e["state"] != "Z"
+        if _MADE in e["title"] and e["kind"] != "worker" and e["state"] != "Z"
     ]
     if making:
-        title = making[0]["title"][:80]
+        title = _command(making[0])
+        rests = (r for r in live.rows(seen.case, "rests") if r.pid == making[0].pid)
         return Waiting(
             "runtime-env",
             f"waits for its runtime environment: pid {making[0].pid} runs `{title}`",
@@ -202,6 +205,7 @@ def _no_worker(seen: Scene, though: str) -> Waiting:
             None,
             (Link(making[0], "the node's agent makes a runtime environment"),),
             stands=True,
+            rested=next((live.number(row, "family_s") for row in rests), None),
         )
     return Waiting(
         "worker-start",
@@ -210,3 +214,9 @@ def _no_worker(seen: Scene, though: str) -> Waiting:
         None,
         stands=True,
     )
+
+
+def _command(making: Event) -> str:
+    """`python -m pip install -r requirements.txt`: without the long folders of Ray's."""
+    words = making["title"].split()
+    return " ".join(w.rpartition("/")[2] if w.startswith("/") else w for w in words)[:80]
