@@ -337,6 +337,19 @@ def test_a_coroutine_that_waits_for_a_thread_is_told_by_that_thread() -> None:
     assert (verdict.kind, verdict.on) == ("socket", "10.0.0.9:5432")
 
 
+def test_who_waits_for_a_pool_is_told_by_what_the_pool_does() -> None:
+    """Ray Data runs the user's class in a pool of one thread."""
+    main = thread("Condition.wait (threading.py:327)", "Future.result (concurrent/futures/_base.py:451)", "_MapWorker.submit (ray/data/map.py:778)", *MAIN)  # fmt: skip
+    pool = thread("Embed.__call__ (embed.py:12)", "_WorkItem.run (concurrent/futures/thread.py:58)", "_bootstrap (threading.py:1002)", tid=78, name="ThreadPoolExecutor-0_0", wchan="hrtimer_nanosleep")  # fmt: skip
+    verdict = kind_of(process((main, pool), (main, pool)))
+    assert verdict is not None
+    assert verdict.told == "sleeps in Embed.__call__ (embed.py:12)"
+    busy = pool._replace(state="R", active=True)
+    verdict = kind_of(process((main, busy), (main, busy)))
+    assert verdict is not None
+    assert verdict.moves
+
+
 def test_a_worker_that_imports_at_start_gets_on() -> None:
     importing = (
         "_find_and_load_unlocked (<frozen importlib._bootstrap>:1147)", "_find_and_load (<frozen importlib._bootstrap>:1176)",

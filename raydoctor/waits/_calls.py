@@ -15,11 +15,11 @@ from raydoctor.waits.values import Frame, Kind
 
 _EVENT = "waits for an event that nobody sets"
 _CONDITION = "waits for a condition that nobody notifies"
-_FUTURE = "waits for the result of a future"
+FUTURE = "waits for the result of a future"
 _ITEM = "waits for an item of a queue"
 _POOL_END = "waits for the end of a pool of threads"
 _THREAD_END = "waits for the end of a thread"
-FOR_THREADS = frozenset({_FUTURE, _ITEM, _POOL_END, _THREAD_END})
+FOR_THREADS = frozenset({FUTURE, _ITEM, _POOL_END, _THREAD_END})
 """Another thread of the process has to bring about what is waited for: while that works, nothing hangs."""
 COROUTINES = "waits in asyncio: coroutines that wait are on no stack"
 """Whether one of them hangs, nobody can tell."""
@@ -109,7 +109,7 @@ _SHAPES: tuple[tuple[Kind, str, str], ...] = (
     ),
     (
         "lock",
-        _FUTURE,
+        FUTURE,
         _m("result|exception|wait|as_completed|result_iterator") + r"\(concurrent/futures/",
     ),
     ("subprocess", "waits for a pool of processes", r"\(concurrent/futures/process\.py\)"),

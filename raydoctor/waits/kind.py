@@ -94,7 +94,12 @@ def verdicts_of(process: Process, is_async: bool = False) -> tuple[Verdict, ...]
         return (whole,)
     seen = _seen(process)
     known = {each.last.tid: doing(each) for each in seen}
-    found = [_verdict(process, each, known) for each in seen if _counts(process, each, is_async)]
+    by_pool = any(done.words == _calls.FUTURE for done in known.values())
+    found = [
+        _verdict(process, each, known)
+        for each in seen
+        if _counts(process, each, is_async) or (by_pool and _is_pool_user(known[each.last.tid]))
+    ]
     return tuple(sorted(found, key=lambda v: (v.moves, _WORST.index(v.kind))))
 
 
@@ -221,6 +226,12 @@ def _counts(process: Process, seen: Seen, is_async: bool) -> bool:
             return True
         return is_async and _frames.is_pool_work(thread)
     return user_frame(thread.frames) is not None
+
+
+def _is_pool_user(done: Doing) -> bool:
+    """Whether a thread of a pool runs a user's function, for whose result another thread waits."""
+    user = done.user
+    return user is not None and _frames.whose(user) == "user" and _frames.is_pool_work(done.thread)
 
 
 def _is_loop(thread: Thread) -> bool:
