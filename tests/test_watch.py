@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import select
+import shlex
 import signal
 import struct
 import subprocess
@@ -22,6 +23,7 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+from captures import FIXTURES, capture_of
 from real_ray import RealRay, real_ray
 
 from raydoctor import _text
@@ -29,17 +31,22 @@ from raydoctor.act.watch import Ended, Guard, Limits, is_meant
 from raydoctor.act.watch_beside import Child, Pace
 from raydoctor.act.watch_budget import Budget
 from raydoctor.act.watch_changes import diagnoses, levels, problems
+from raydoctor.act.watch_effort import Effort
 from raydoctor.act.watch_rounds import Watch
 from raydoctor.act.watch_view import Problem, Wishes
 from raydoctor.cli import execute
+from raydoctor.collect import live
 from raydoctor.collect.cluster import Cluster
+from raydoctor.collect.proc import Process
 from raydoctor.collect.watch_clocks import Clocks
-from raydoctor.collect.watch_gauges import Gauge
-from raydoctor.collect.watching import Run, Seen, Told
+from raydoctor.collect.watch_gauges import Gauge, metrics
+from raydoctor.collect.watching import Run, Seen, Told, Watcher
 from raydoctor.render import watch as render
 from raydoctor.render.page import plain_line
+from raydoctor.render.watch_child import look
 
 SIZE = (24, 80)
+CONFIG = {"memory_usage_threshold": 0.97, "local_fs_capacity_threshold": 0.001}
 PATIENCE = 90.0
 """Seconds for what takes two on a machine that is not busy."""
 PROGRAM = """
@@ -95,7 +102,8 @@ while True:
 @pytest.fixture(scope="module")
 def ray() -> Iterator[RealRay]:
     with real_ray() as cluster:
-        cluster.start(cpus=4, dashboard=False)
+        # A disk that is too full for Ray, wherever this runs.
+        cluster.start(f"--system-config={json.dumps(CONFIG)}", cpus=4, dashboard=False)
         cluster.run(PROGRAM)
         cluster.wait_for("ready")
         yield cluster
@@ -217,7 +225,7 @@ def test_rounds_tell_of_tasks_and_memory_and_end_with_the_signal(ray: RealRay) -
         watch = started(ray, "--no-diagnose")
         with ending(watch):
             (first,) = of(until(watch, "round"), "round").values()
-            while not first["gauges"]:
+            while not any(gauge["users"] for gauge in first["gauges"] if gauge["what"] == "disk"):
                 (first,) = of(until(watch, "round"), "round").values()
             watch.send_signal(number)
             codes.append(watch.wait(timeout=30))
@@ -228,7 +236,76 @@ def test_rounds_tell_of_tasks_and_memory_and_end_with_the_signal(ray: RealRay) -
     hostile = next(row for row in first["slowest"] if row["name"].startswith("spared"))
     assert hostile["age_s"] > 3
     assert {gauge["what"] for gauge in first["gauges"]} == {"memory", "disk"}
-    assert 0 < first["gauges"][0]["used"] < first["gauges"][0]["limit"]
+    memory, disk = first["gauges"][:2]
+    assert 0 < memory["used"] < memory["limit"]
+    assert (memory["threshold"], memory["threshold_assumed"]) == (0.97, False)
+    assert (disk["threshold"], disk["level"]) == (0.001, "over")
+    assert all(each["path"].startswith("/") and each["bytes"] for each in disk["users"])
+
+
+@pytest.mark.ray
+def test_other_nodes_are_measured_by_what_the_head_was_given_or_their_limit_is_unknown(
+    ray: RealRay,
+) -> None:
+    """This node, taken for another one: it tells of itself over its metrics port alone."""
+    cluster, _ = live.find(ray.address)
+    watcher = Watcher(cluster)
+    try:
+        nodes, config = watcher.look().nodes, watcher.config()
+    finally:
+        watcher.close()
+    assert CONFIG.items() <= config.items()
+    end = time.monotonic() + PATIENCE
+    while not (known := metrics(nodes, (), config).gauges) and time.monotonic() < end:
+        time.sleep(0.5)
+    assert [(g.what, g.threshold, g.is_assumed) for g in known] == [
+        ("memory", 0.97, False),
+        ("disk", 0.001, False),
+    ]
+    unknown = metrics(nodes, (), {}).gauges
+    assert [(g.what, g.threshold, g.is_assumed) for g in unknown] == [
+        ("memory", 0.95, True),
+        ("disk", 0.95, True),
+    ]
+    (told,) = levels([], [unknown[0]._replace(used=unknown[0].limit)])
+    assert "what this node was given is unknown" in told.text
+
+
+@pytest.mark.ray
+def test_a_child_looks_at_a_cluster_and_at_the_stacks_of_suspects(ray: RealRay) -> None:
+    request = {"address": ray.address, "report": False, "suspects": 2, "age_s": 1.0}
+    child = Child()
+    assert child.start(request) == ""
+    told, end = None, time.monotonic() + PATIENCE
+    while told is None and time.monotonic() < end:
+        time.sleep(0.05)
+        told = child.poll()
+    assert told == {"diagnoses": None, "hung": told and told["hung"], "problem": None}
+    assert isinstance(told["hung"], list)
+    assert 0 < child.cost == child.spent
+
+
+@pytest.mark.ray
+def test_a_full_disk_and_a_reader_that_goes_are_no_trouble(ray: RealRay) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "raydoctor",
+        "watch",
+        "--address",
+        ray.address,
+        "--no-diagnose",
+    ]
+    options: Any = {"env": ray.environment, "text": True, "timeout": PATIENCE}
+    brief = [*command, "--for", "0.5s", "--every", "0.1"]
+    with Path("/dev/full").open("w") as full:
+        watch = subprocess.run(brief, stdout=full, stderr=subprocess.PIPE, check=False, **options)
+    assert watch.returncode == 0
+    assert watch.stderr.count("cannot be written") == 1
+    line = f"{shlex.join(command)} --every 0.1 | head -1"
+    watch = subprocess.run(["bash", "-c", line], capture_output=True, check=True, **options)
+    assert json.loads(watch.stdout)["event"] == "round"
+    assert watch.stderr == ""
 
 
 @pytest.mark.ray
@@ -305,6 +382,22 @@ def test_a_cluster_that_dies_is_told_and_asked_again(ray: RealRay) -> None:
 
 
 # ------------------------------------------------------------------ without a cluster
+
+
+def test_a_cluster_that_died_is_diagnosed_by_its_logs() -> None:
+    session = capture_of(FIXTURES / "gcs-killed--ray-2.60.0--1-node")
+    told = look({"session": str(session), "report": True})
+    assert [(each["rule"], each["tier"]) for each in told["diagnoses"]] == [("gcs-died", "root")]
+
+
+def test_what_uses_a_processor_is_at_work() -> None:
+    process = Process(7, "ray::f", "R", 1, 7, 7, 1000.0, 50.0, 0)
+    effort = Effort()
+    assert effort.share(7, {7: process}, 0.0) is None
+    assert effort.share(7, {7: process._replace(cpu_seconds=54.0)}, 5.0) is None
+    assert effort.share(7, {7: process._replace(cpu_seconds=75.0)}, 25.0) == 1.0
+    assert effort.share(7, {7: process._replace(cpu_seconds=75.0)}, 50.0) == 0.0
+    assert effort.share(7, {7: process._replace(started_at=1100.0)}, 80.0) is None
 
 
 TASK, WORKER = "c8ef45ccd0112571" + "f" * 24 + "01000000", "ab" * 28

@@ -3,7 +3,7 @@
 One child does both: a diagnosis when tasks failed, a node went, the logs tell of trouble or nothing runs
 though tasks wait; the stacks when a task stands still for a minute, or runs far longer than its peers. Of
 each function the oldest are looked at, and again when they have aged. A look that fails is told once, and
-tried again.
+tried again. Of a cluster that died, its logs on this machine are diagnosed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ _DRIVERS = 4
 _YOUNGEST = 5.0
 _AT_WORK = 0.5
 """Of a processor: what takes more does not stand still."""
-_EXPECTED = {(True, False): 0.8, (False, True): 0.8, (True, True): 1.4}
+_REPORT = (True, False)
+_AUTOPSIES = (15.0, 90.0)
+"""Seconds without an answer after which a cluster's logs say how it died: raylets notice late."""
+_EXPECTED = {_REPORT: 0.8, (False, True): 0.8, (True, True): 1.4}
 """Seconds of a processor that the first diagnosis, look at stacks, or both take (1,000 tasks measured)."""
 
 
@@ -40,9 +43,9 @@ class Looks:
     """Of one cluster."""
 
     def __init__(self, cluster: Cluster, wishes: Wishes, budget: Budget) -> None:
+        self.cluster = cluster
         self.problem: Problem | None = None
         """Why the last look failed."""
-        self._cluster = cluster
         self._wishes = wishes
         self._budget = budget
         self._child = Child()
@@ -53,6 +56,9 @@ class Looks:
         self._stacked: dict[tuple[str, str], float] = {}
         """Tasks whose stacks were looked at, and how old they were."""
         self._has_reason = False
+        self._lost_since = 0.0
+        """Since when the cluster does not answer; 0 while it does."""
+        self._autopsies = 0
         self._effort = Effort()
         self._processes: Mapping[int, Process] = {}
 
@@ -72,15 +78,30 @@ class Looks:
         now = time.monotonic()
         self._processes = processes
         self._has_reason = self._has_reason or has_reason
+        self._lost_since, self._autopsies = 0.0, 0
+        yield from self._found(view, now)
+        self._forget_ended(view)
+        if not self._child.is_running:
+            self._begin(view, now)
+
+    def turn_after_loss(self, view: View) -> Iterator[Event]:
+        """The same while the cluster does not answer: its logs on this machine are diagnosed."""
+        now = time.monotonic()
+        self._lost_since = self._lost_since or now
+        yield from self._found(view, now)
+        may = self._wishes.diagnose and self.cluster.session_dir and not self._child.is_running
+        due = [each for each in _AUTOPSIES if now - self._lost_since >= each]
+        if may and len(due) > self._autopsies and self._budget.may(now, self._costs[_REPORT]):
+            self._autopsies = len(due)
+            self._start({"session": self.cluster.session_dir, "report": True}, _REPORT, now)
+
+    def _found(self, view: View, now: float) -> Iterator[Event]:
         told = self._child.poll()
         if told is not None:
             self._budget.child(now, self._child.cost)
             if not told.get("problem"):
                 self._costs[self._under_way] = self._child.cost
             yield from self._taken(view, told)
-        self._forget_ended(view)
-        if not self._child.is_running:
-            self._begin(view, now)
 
     # -------------------------------------------------------------- beginning
 
@@ -89,17 +110,19 @@ class Looks:
         wanted = self._affordable(now, bool(suspects))
         if wanted is None:
             return
+        if wanted[1]:
+            self._stacked |= {
+                each.running.key[:2]: each.running.age(view.seen.at) for each in suspects
+            }
+        self._start(self._request(view, wanted, suspects), wanted, now)
+
+    def _start(self, request: dict[str, Any], wanted: tuple[bool, bool], now: float) -> None:
         for pace, is_wanted in zip(self._paces, wanted, strict=True):
             if is_wanted:
                 pace.started(now)
         self._has_reason = self._has_reason and not wanted[0]
         self._under_way = wanted
-        if wanted[1]:
-            self._stacked |= {
-                each.running.key[:2]: each.running.age(view.seen.at) for each in suspects
-            }
-        why = self._child.start(self._request(view, wanted, suspects))
-        if why:
+        if why := self._child.start(request):
             self.problem = self._failed(why)
 
     def _affordable(self, now: float, has_suspects: bool) -> tuple[bool, bool] | None:
@@ -115,11 +138,11 @@ class Looks:
         self, view: View, wanted: tuple[bool, bool], suspects: Sequence[Line]
     ) -> dict[str, Any]:
         request: dict[str, Any] = {
-            "address": self._cluster.gcs_address,
+            "address": self.cluster.gcs_address,
             "report": wanted[0],
         }
         if wanted[1]:
-            here = self._cluster.node_ids
+            here = self.cluster.node_ids
             youngest = min(each.running.age(view.seen.at) for each in suspects)
             drivers = min(_DRIVERS, view.seen.drivers)
             request["suspects"] = drivers + min(_SUSPECTS, len(suspects))
@@ -136,7 +159,7 @@ class Looks:
             return True
         run = line.running.run
         # In a container of its own, a worker's pid is not this machine's.
-        if run.node not in self._cluster.node_ids or run.pid not in self._processes:
+        if run.node not in self.cluster.node_ids or run.pid not in self._processes:
             return age >= _HUNG_AGE
         share = self._effort.share(run.pid, self._processes, now)
         return age >= _HUNG_AGE and share is not None and share < _AT_WORK
@@ -166,7 +189,7 @@ class Looks:
         commands = ("raydoctor diagnose", "raydoctor hung")
         parts = [n for n, asked in zip(names, self._under_way, strict=True) if asked]
         command = commands[0] if self._under_way[0] else commands[1]
-        where = f"{command} --address {self._cluster.gcs_address}"
+        where = f"{command} --address {self.cluster.gcs_address}"
         return Problem(" and ".join(parts), why, hint or f"It is tried again; by hand: {where}")
 
     def _forget_ended(self, view: View) -> None:

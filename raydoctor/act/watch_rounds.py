@@ -10,6 +10,7 @@ from __future__ import annotations
 import posixpath
 import time
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -30,6 +31,7 @@ _FIRST, _WEIGHT = 2, 0.1
 """Rounds that do not count, and what one counts later."""
 _SLOWEST = 30.0
 """Seconds between two looks at the most."""
+_NO_HEIR = "NOT_FOUND"
 _EVENTS = 200
 _END = 10.0
 """Seconds that cancels under way have at the end."""
@@ -164,6 +166,9 @@ class Watch:
         seen = self._story.watcher.look()
         if self._story.is_same(seen):
             self._story.add(seen, events)
+            if any(each.event in ("node-joined", "node-gone") for each in events):
+                with suppress(LookError):
+                    self._story.use(self._found_again())  # one of them may be on this machine
         else:
             self._look_again(events)
 
@@ -180,7 +185,7 @@ class Watch:
             raise
         if before.is_same(seen):
             before.watcher.close()
-            before.watcher, before.cluster = watcher, cluster
+            before.use(cluster, watcher)
             before.add(seen, events)
             if self.state != "up":
                 events.append(event("cluster-back", "ok", "the cluster answers again"))
@@ -202,19 +207,22 @@ class Watch:
             )
             if is_its and found.is_up and found.gcs_address:
                 return replace(found, token=token.find(found))
-        raise LookError("NOT_FOUND", "no cluster runs in its place")
+        raise LookError(_NO_HEIR, "no cluster runs in its place")
 
     def _lost(self, error: LookError) -> list[Event]:
+        assert self._story is not None
         self._failures += 1
+        found: list[Event] = []
+        self._story.lost(found)
         state: State = "refused" if error.is_refusal else "lost"
         message, hint = _in_words(self.cluster, error)
         was, self.state, self.problem = self.state, state, message
         if was == state:
-            return []
+            return found
         if state == "refused":
-            return [event("token-refused", "error", f"{message}. {hint}", code=error.code)]
+            return [event("token-refused", "error", f"{message}. {hint}", code=error.code), *found]
         text = f"{message}; it is asked again"
-        return [event("cluster-lost", "error", text, code=error.code)]
+        return [event("cluster-lost", "error", text, code=error.code), *found]
 
     def _keep(self, events: list[Event]) -> None:
         self.events.extend(events)
@@ -230,6 +238,10 @@ def _in_words(cluster: Cluster, error: LookError) -> tuple[str, str]:
             "Put the cluster's token into RAY_AUTH_TOKEN or ~/.ray/auth_token: on its head node, "
             "`ray get-auth-token` prints it.",
         )
-    detail = {"UNAVAILABLE": "is not reached", "DEADLINE_EXCEEDED": "does not answer"}
+    detail = {
+        "UNAVAILABLE": "is not reached",
+        "DEADLINE_EXCEEDED": "does not answer",
+        _NO_HEIR: "is gone, and no cluster runs in its place",
+    }
     told = detail.get(error.code) or f"did not tell ({error})"
     return f"{where} {told}", "What is wrong with it: raydoctor diagnose"

@@ -110,6 +110,12 @@ class Story:
             return before.session == seen.session
         return bool({n.node for n in before.nodes} & {n.node for n in seen.nodes})
 
+    def use(self, cluster: Cluster, watcher: Watcher | None = None) -> None:
+        """The cluster as it is now on this machine, and who looks at it from now on."""
+        self.cluster, self.watcher = cluster, watcher or self.watcher
+        self.watcher.here = frozenset(cluster.node_ids)
+        self._looks.cluster = cluster
+
     def add(self, seen: Seen, events: list[Event]) -> None:
         """A round: what happened since the last one is added to `events`, as far as it was found out.
 
@@ -132,9 +138,13 @@ class Story:
         if self._guard is not None:
             events += self._guard.check(self.cluster, self.clocks, self.watcher.told, seen.at)
         events += self._looks.turn(view, self._table, self._reason(events))
-        problems = list(self._problems())
-        events += changes.problems(view.problems, problems)
-        view.problems = problems
+        self._note_problems(view, events)
+
+    def lost(self, events: list[Event]) -> None:
+        """A round without an answer: what the logs say of it."""
+        if self.view is not None:
+            events += self._looks.turn_after_loss(self.view)
+            self._note_problems(self.view, events)
 
     def close(self) -> None:
         """Let go of everything; a child that runs is ended."""
@@ -264,8 +274,10 @@ class Story:
             gauges = [*watch_gauges.filled(here, self._things), *self._elsewhere]
             yield from changes.levels(view.gauges, gauges)
             view.gauges = gauges
-        if any(each.what == "disk" and each.level != "ok" and not each.ip for each in view.gauges):
-            self._things = self._fillers.turn(now) or self._things
+        is_full = any(g.what == "disk" and g.level != "ok" and not g.ip for g in view.gauges)
+        if is_full and (things := self._fillers.turn(now)) is not None:
+            self._things = things
+            view.gauges = watch_gauges.filled(view.gauges, things)
         count = self._leftovers.turn(now) if self.cluster.node_ids else None
         if count is not None:
             if count > (view.leftovers or 0):
@@ -286,6 +298,11 @@ class Story:
             if state == "FAILED" and more > 0 and before and before.heard == told.heard:
                 text = f"{_text.plural(more, 'task')} of {name or 'an unnamed function'} failed"
                 yield event("tasks-failed", "error", text, name=name, count=more)
+
+    def _note_problems(self, view: View, events: list[Event]) -> None:
+        problems = list(self._problems())
+        events += changes.problems(view.problems, problems)
+        view.problems = problems
 
     def _problems(self) -> Iterator[Problem]:
         """What could not be found out the last time it was tried."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
 import signal
 import sys
 import time
+from contextlib import suppress
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 _INTERRUPTED = 130
 _GONE = (errno.EIO, errno.ENXIO)
 """What a terminal that was closed answers."""
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 
 _HELP = """Watch a cluster: tasks by state, the slowest, what hangs, memory and disks against
@@ -180,8 +184,7 @@ def _lines(watch: Watch, signals: Signals, until: float | None) -> None:
     from raydoctor.render import watch as render
 
     while True:
-        sys.stdout.write(render.round_to_json(watch))
-        sys.stdout.flush()
+        _write(render.round_to_json(watch))
         if not _pause(watch, signals, until):
             return
         _print(watch.round())
@@ -191,8 +194,29 @@ def _print(events: list[Event]) -> None:
     from raydoctor.render import watch as render
 
     for each in events:
-        sys.stdout.write(render.event_to_json(each))
+        _write(render.event_to_json(each))
+
+
+@cache
+def _told_of_no_room() -> None:
+    """Once."""
+    options.note("the output cannot be written to (its disk is full?): watching on without it")
+
+
+def _write(text: str) -> None:
+    """Print a line. A full disk is no reason to stop guarding: then the line is lost."""
     sys.stdout.flush()
+    data = text.encode("ascii")
+    try:
+        while data:
+            data = data[os.write(sys.stdout.fileno(), data) :]
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        _told_of_no_room()
+        if len(data) < len(text):  # what was begun is ended, so that the next line is one
+            with suppress(OSError):
+                os.write(sys.stdout.fileno(), b"\n")
 
 
 def _pause(watch: Watch, signals: Signals, until: float | None) -> bool:

@@ -2,19 +2,21 @@
 
 This machine is read where Ray reads it: `/proc/meminfo` or the cgroup of the raylet, whichever has less
 (`memory_monitor.cc`), and the file systems that it writes to. Of the other nodes their metrics tell, which
-are some seconds old and say nothing of their thresholds: this node's are taken for them. The same metrics
-count tasks by state. A node takes 50 ms to tell them (Ray 2.60.0): they are asked for rarely.
+are some seconds old and say nothing of their thresholds: these are known where the head was given them for
+all nodes (`--system-config`); else Ray's defaults are assumed, as an environment there may say otherwise. The
+same metrics count tasks by state. A node takes 50 ms to tell them (Ray 2.60.0): they are asked for rarely.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Literal, NamedTuple
 
-from raydoctor.collect import cgroups, disks, proc, storage
+from raydoctor.collect import cgroups, disk_usage, disks, proc, storage
 from raydoctor.collect.cluster import Cluster
 from raydoctor.collect.dashboard import Answer, get
 from raydoctor.collect.metrics import readings
@@ -22,12 +24,13 @@ from raydoctor.collect.parallel import parallel
 from raydoctor.collect.proc import Process
 from raydoctor.collect.table import Piece
 from raydoctor.collect.watching import Node
+from raydoctor.model import Gap
 
 MEMORY_THRESHOLD = 0.95
 """Ray's default for `memory_usage_threshold` (`ray_config_def.h`, Ray 2.9 to 2.60)."""
 NEAR = 0.9
 """Of its threshold: from here on it is worth a word."""
-_MEMORY = "memory_usage_threshold"
+_MEMORY, _DISK = "memory_usage_threshold", "local_fs_capacity_threshold"
 _TOP = 3
 _READ = 8
 """Processes whose own memory is read: those that seem largest with what they share."""
@@ -39,12 +42,18 @@ _WANTED = (
 )
 
 
+Config = Mapping[str, object]
+"""What the head was given for all nodes."""
+
+
 class User(NamedTuple):
-    """A process that uses much."""
+    """A process that uses much memory, or what fills a disk."""
 
     pid: int
+    """0: it is a folder."""
     name: str
     bytes: int
+    path: str = ""
 
 
 class Gauge(NamedTuple):
@@ -60,6 +69,8 @@ class Gauge(NamedTuple):
     threshold: float
     """The share from which Ray kills workers, or stores nothing any more."""
     users: tuple[User, ...] = ()
+    is_assumed: bool = False
+    """Whether the threshold is Ray's default, because what the node was given is not known."""
 
     @property
     def share(self) -> float:
@@ -88,7 +99,7 @@ class Metrics(NamedTuple):
 # ------------------------------------------------------------------ this machine
 
 
-def memory_threshold(cluster: Cluster) -> float:
+def memory_threshold(cluster: Cluster, config: Config) -> float:
     """From where on Ray's memory monitor kills workers on this machine; its default where nobody says."""
     told: dict[str, object] = {}
     for raylet in cluster.of("raylet"):
@@ -96,12 +107,14 @@ def memory_threshold(cluster: Cluster) -> float:
             name.removeprefix("RAY_"): value
             for name, value in (proc.environment(raylet.pid, [f"RAY_{_MEMORY}"]) or {}).items()
         }
-    told |= storage.system_config(cluster)
-    with suppress(TypeError, ValueError):
-        value = float(str(told[_MEMORY])) if _MEMORY in told else MEMORY_THRESHOLD
-        if 0 < value <= 1:
-            return value
-    return MEMORY_THRESHOLD
+    return _threshold(told | dict(config), _MEMORY) or MEMORY_THRESHOLD
+
+
+def _threshold(told: Config, name: str) -> float | None:
+    with suppress(TypeError, ValueError, KeyError):
+        value = float(str(told[name]))
+        return value if 0 < value <= 1 else None
+    return None
 
 
 def memory(cluster: Cluster, table: Mapping[int, Process], threshold: float) -> list[Gauge]:
@@ -146,31 +159,58 @@ def _title(process: Process) -> str:
     return words[0] if words and words[0].startswith("ray::") else process.name
 
 
-def disks_here(cluster: Cluster) -> list[Gauge]:
+def disks_here(cluster: Cluster, config: Config) -> list[Gauge]:
     """The file systems of this machine that the cluster writes to, each once, the fullest first."""
     found: dict[str, Gauge] = {}
-    for row in _rows(cluster):
+    for_all = _threshold(config, _DISK)
+    for row in _rows(disks.tables(cluster)):
         if row["use"] == "shm" and not row["store_bytes"]:
             continue  # no object store lies there
         capacity = int(str(row["capacity"]))
         node, mount = str(row["node_id"] or ""), str(row["mount"] or row["path"])
         used = capacity - int(str(row["free"]))
         # A store takes what it was given: the folder of one is full when the store is.
-        threshold = 1.0 if row["store_bytes"] else float(str(row["threshold"]))
+        own = for_all or float(str(row["threshold"]))
+        threshold = 1.0 if row["store_bytes"] else own
         found.setdefault(mount, Gauge(node, "", "disk", mount, used, capacity, threshold))
     return sorted(found.values(), key=lambda each: -each.share / each.threshold)
 
 
-def _rows(cluster: Cluster) -> Iterator[dict[str, object]]:
-    for item in disks.tables(cluster):
+def _rows(items: Iterable[Piece | Gap]) -> Iterator[dict[str, object]]:
+    for item in items:
         if isinstance(item, Piece):
             yield from json.loads(item.data)["rows"]
+
+
+def filled(gauges: Sequence[Gauge], things: Sequence[User]) -> list[Gauge]:
+    """The gauges of this machine's disks with what of Ray's lies there, the largest first."""
+    told = []
+    for gauge in gauges:
+        device = _device(gauge.path) if gauge.what == "disk" and not gauge.ip else None
+        there = [each for each in things if device is not None and _device(each.path) == device]
+        told.append(gauge._replace(users=tuple(there[:_TOP])) if there else gauge)
+    return told
+
+
+def fillers(cluster: Cluster) -> list[User]:
+    """What of Ray's fills this machine's disks, the largest first: a walk of up to a second."""
+    return [
+        User(0, str(row["what"]), int(str(row["bytes"])), str(row["path"]))
+        for row in _rows(disk_usage.tables(cluster))
+    ]
+
+
+def _device(path: str) -> int | None:
+    try:
+        return os.stat(path).st_dev
+    except OSError:
+        return None
 
 
 # ------------------------------------------------------------------ metrics
 
 
-def metrics(nodes: Sequence[Node], here: Sequence[str], threshold: float) -> Metrics:
+def metrics(nodes: Sequence[Node], here: Sequence[str], config: Config) -> Metrics:
     """What all nodes tell: their tasks, and, of those not `here`, memory and disk."""
     asked = {each.metrics: each for each in nodes[:_NODES] if each.metrics}
     calls = {
@@ -190,14 +230,17 @@ def metrics(nodes: Sequence[Node], here: Sequence[str], threshold: float) -> Met
             else:
                 values[name] += int(amount)
         if asked[address].node not in here:
-            gauges += _gauges(asked[address], values, threshold)
+            gauges += _gauges(asked[address], values, config)
     return Metrics(tasks, tuple(gauges), heard)
 
 
-def _gauges(node: Node, values: Mapping[str, int], threshold: float) -> Iterator[Gauge]:
+def _gauges(node: Node, values: Mapping[str, int], config: Config) -> Iterator[Gauge]:
+    memory, disk = _threshold(config, _MEMORY), _threshold(config, _DISK)
     if total := values.get("ray_node_mem_total", 0):
         used = values.get("ray_node_mem_used", 0)
-        yield Gauge(node.node, node.ip, "memory", "", used, total, threshold)
+        limit = memory or MEMORY_THRESHOLD
+        yield Gauge(node.node, node.ip, "memory", "", used, total, limit, (), memory is None)
     used, free = values.get("ray_node_disk_usage", 0), values.get("ray_node_disk_free", 0)
     if used + free:
-        yield Gauge(node.node, node.ip, "disk", "", used, used + free, storage.THRESHOLD)
+        limit = disk or storage.THRESHOLD
+        yield Gauge(node.node, node.ip, "disk", "", used, used + free, limit, (), disk is None)

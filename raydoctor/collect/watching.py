@@ -14,10 +14,12 @@ name is given back as soon as its messages are loaded, so that others here find 
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from raydoctor import ids
@@ -146,7 +148,8 @@ class Watcher:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._of, self._wire = _connected(cluster)
-        self._here = frozenset(cluster.node_ids)
+        self.here = frozenset(cluster.node_ids)
+        """Nodes of this machine."""
         self._looks = 0
         self._rare: tuple[tuple[Node, ...], Any] = ((), None)
         self._heard: dict[str, _Heard] = {}
@@ -229,6 +232,15 @@ class Watcher:
         self._looks += 1
         return self._rare
 
+    def config(self) -> dict[str, Any]:
+        """What the head was given for all nodes (`--system-config`); empty where nobody says."""
+        # Ray 2.9 has it with the nodes, 2.40 to 2.60 with the key-value store.
+        for service in ("InternalKVGcsService", "NodeInfoGcsService"):
+            with suppress(LookError, ValueError):
+                told = json.loads(_result(self._start(service, "GetInternalConfig")).config)
+                return told if isinstance(told, dict) else {}
+        return {}
+
     def running(self) -> list[Told]:
         """All tasks that run, as the GCS knows them. Costs by the number of tasks that it holds: ask once."""
         known = self._of.gcs.GetTaskEventsRequest.Filters.DESCRIPTOR.fields_by_name
@@ -300,7 +312,7 @@ class Watcher:
 
     def _title(self, worker: Any) -> bytes:
         """`ray::IDLE`, `ray::train`: what a worker of this machine calls itself; empty elsewhere."""
-        if _node_id(worker) not in self._here or _is_driver(worker):
+        if _node_id(worker) not in self.here or _is_driver(worker):
             return b""
         try:
             file = os.open(f"/proc/{worker.pid}/cmdline", os.O_RDONLY)

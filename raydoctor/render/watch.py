@@ -7,8 +7,9 @@ added, never renamed. `event` is `round` for what is known after a look, else wh
                     (share of a processor), beside_s (seconds of one that children took), tasks {running,
                     waiting, by_state}, waits_for [{resources, count}], slowest [{task_id, name, attempt,
                     age_s, peers_median_s, hang, pid, ip, node_id, worker_id, actor_id}], gauges [{node_id,
-                    ip, what, path, used, limit, threshold, level, users}], leftovers, diagnoses [{rule,
-                    severity, headline}], hung, problems [{what, why, hint}],
+                    ip, what, path, used, limit, threshold, threshold_assumed, level, users [{pid, name,
+                    bytes, path}]}], leftovers, diagnoses [{rule, severity, headline}], hung,
+                    problems [{what, why, hint}],
                     guard {timeout_s, on_timeout, reported, ended, under_way}
     task-slow       a task runs ten times longer than its peers: as in slowest, median_s
     task-overdue    it runs longer than --timeout: as in slowest, timeout_s, action, why_not
@@ -96,7 +97,7 @@ def _state(watch: Watch) -> dict[str, Any]:
 
 def _known(view: View) -> dict[str, Any]:
     seen = view.seen
-    states = {name: number for name, number in (view.counts or {}).items() if number}
+    states = {name: number for name, number in (view.counts or {}).items() if number > 0}
     return {
         "tasks": {"running": len(seen.running), "waiting": seen.waiting, "by_state": states},
         "waits_for": [{"resources": dict(d.resources), "count": d.number} for d in seen.demands],
@@ -199,7 +200,7 @@ def _running(view: View) -> Page:
         where = f"pid {each.running.run.pid} on {each.running.run.ip}"
         name = _text.cut(_text.one_line(each.name), _NAME)
         age = _text.duration(each.running.age(now))
-        rows.append((name, (age, style), peers, where, (each.hang, "error")))
+        rows.append((name, (age, style), (each.hang, "error"), peers, where))
     return columns(rows, 2)
 
 
@@ -225,7 +226,10 @@ def _gauges(view: View) -> Page:
 
 
 def _limit(gauge: Gauge) -> str:
-    return f"of {_text.size(gauge.limit)}, Ray's limit {gauge.threshold:.0%}"
+    of = f"of {_text.size(gauge.limit)}"
+    if gauge.is_assumed:
+        return f"{of}, limit unknown (Ray's default: {gauge.threshold:.0%})"
+    return f"{of}, Ray's limit {gauge.threshold:.0%}"
 
 
 def _users(gauge: Gauge) -> str:

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from raydoctor.capture.open import Capture
+from raydoctor.capture.open import Capture, open_capture
 from raydoctor.collect import live, processes, state
 from raydoctor.collect import sampling as sampling_of
 from raydoctor.collect.live import Live
@@ -34,8 +34,12 @@ def look(request: dict[str, Any]) -> dict[str, Any]:
     """`diagnoses`, `hung` and `problem`. Raises RaydoctorError where there is nothing to look at.
 
     The request: `address`, `report` (diagnose), and of the suspects `suspects` (how many to look at, drivers
-    first), `age_s` (that of the youngest) and `elsewhere` (whether some are on other nodes).
+    first), `age_s` (that of the youngest) and `elsewhere` (whether some are on other nodes). Of a cluster
+    that is dead, instead of all that, `session`: its folder.
     """
+    if "session" in request:
+        with open_capture(request["session"]) as dead:
+            return {"diagnoses": _diagnoses(dead), "hung": None, "problem": None}
     is_elsewhere = bool(request.get("elsewhere"))
     sampling = _sampling(request)
     found = (
