@@ -266,6 +266,30 @@ def test_what_only_looks_like_ray(tmp_path: Path) -> None:
         assert pid not in {s.daemon.pid for s in daemons.find()}
 
 
+@linux
+def test_a_helper_with_its_parents_words_is_no_daemon(tmp_path: Path) -> None:
+    """So `multiprocessing` starts the dashboard's fork server with Python 3.14."""
+    words = [
+        "/x/site-packages/ray/dashboard/dashboard.py",
+        f"--logs-dir={tmp_path}/session_2x/logs",
+    ]
+    for code, expected in ((["-c", "input()"], False), ([], True)):
+        program = code or [_script(tmp_path)]
+        with subprocess.Popen(
+            [sys.executable, *program, *(words if code else words[1:])], stdin=subprocess.PIPE
+        ) as process:
+            found = {s.daemon.pid for s in daemons.find()}
+            process.kill()
+        assert (process.pid in found) is expected
+
+
+def _script(folder: Path) -> str:
+    path = folder / "ray/dashboard/dashboard.py"
+    path.parent.mkdir(parents=True)
+    path.write_text("input()")
+    return str(path)
+
+
 # ------------------------------------------------------------------ which is meant
 
 OLD = Cluster("/tmp/ray/session_2026-01-01_a", "10.0.0.5:6379", "127.0.0.1:8265", daemons=(Daemon("gcs_server", 1, 1.0, "S"),))  # fmt: skip

@@ -81,6 +81,10 @@ def _seen(process: Process) -> Seen | None:
 def _script(argv: Sequence[str]) -> tuple[str, str]:
     words = argv[:_FIRST_WORDS]
     for word in words:
+        if word == "-c":
+            # A helper of `multiprocessing`, which has its parent's words after its own: the dashboard's
+            # fork server (Python 3.14).
+            break
         if word == _CLIENT_SERVER:
             # In the mode `specific-server` it is a client's driver, no daemon.
             return ("client_server" if "--mode=proxy" in argv else ""), ""
