@@ -770,6 +770,18 @@ class Crawler:
         time.sleep(9999)
     async def fetch(self): return 1
 
+@ray.remote(max_concurrency=1, **small)
+class Ring:
+    async def join(self, other): self.other = other
+    async def step(self, steps):
+        if steps == 0: began("ring")
+        return await self.other.step.remote(steps - 1)
+
+@ray.remote(**small)
+def naps():
+    began("naps")
+    while True: time.sleep(2)
+
 @ray.remote(**small)
 def count():
     began("count")
@@ -794,9 +806,12 @@ circle = one.ping.remote()
 nested = parent.remote()
 crawler = Crawler.remote()
 crawling = [crawler.crawl.remote()]
-working = [count.remote(), hashes.remote()]
+ring = [Ring.remote(), Ring.remote()]
+ray.get([ring[0].join.remote(ring[1]), ring[1].join.remote(ring[0])])
+steps = ring[0].step.remote(1)
+working = [count.remote(), hashes.remote(), naps.remote()]
 patient = [waits_for_work.remote(working[:1])]
-names = ["load", "train-0", "train-1", "train-2", "pang", "parent", "crawl", "count", "hashes", "waits"]
+names = ["load", "train-0", "train-1", "train-2", "pang", "parent", "crawl", "ring", "count", "hashes", "naps", "waits"]
 while not all(pathlib.Path(os.environ["RAYDOCTOR_TEST"], "began-" + name).exists() for name in names):
     time.sleep(0.1)
 crawling.append(crawler.fetch.remote())
@@ -869,9 +884,17 @@ def test_a_blocked_event_loop_on_a_real_cluster(hanging: dict[str, Any]) -> None
 @pytest.mark.ray
 def test_what_works_and_who_waits_for_it_does_not_hang(hanging: dict[str, Any]) -> None:
     names = {each["task"]["name"] for each in hanging["hung"]}
-    assert not names & {"count", "hashes", "waits_for_work"}
+    assert not names & {"count", "hashes", "naps", "waits_for_work"}
     kinds = {each["task"]["name"]: each["kind"] for each in hanging["working"]}
-    assert kinds == {"count": "python-loop", "hashes": "native"}
+    assert (kinds["count"], kinds["hashes"]) == ("python-loop", "native")
+    assert set(kinds) <= {"count", "hashes", "naps"}
+
+
+@pytest.mark.ray
+def test_a_circle_of_coroutines_on_a_real_cluster(hanging: dict[str, Any]) -> None:
+    [cycle] = [c for c in hanging["cycles"] if c[0]["name"] == "Ring.step"]
+    assert len(cycle) == 3
+    assert of(hanging, "Ring.step")["words"].startswith("awaits Ring.step")
 
 
 # ------------------------------------------------------------------ --save
