@@ -180,10 +180,8 @@ def _working(view: View) -> Page:
     those = view.found.working
     if not those:
         return []
-    rows = [_row(each) for each in those[:_WORKING]]
-    more = [line((f"… and {len(those) - _WORKING} more", "dim"), indent=2)]
     head = line(("At work for long, and no hang as far as anybody can tell:", "dim"))
-    return [head, *columns(rows, indent=2), *(more if len(those) > _WORKING else []), ()]
+    return [head, *columns(_counted(those, _WORKING), indent=2), ()]
 
 
 def _missing(view: View, width: int) -> Page:
