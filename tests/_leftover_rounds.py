@@ -87,7 +87,9 @@ class Ground:
                 os.setgid(user)
                 os.setuid(user)
             told = {"FIFO": str(self.folder / "fifo"), "PATH": "/usr/bin:/bin", **(env or {})}
-            os.execve(path, [path, "-c", script, *words], told)
+            # To bash the same; words behind a `-c` make no daemon.
+            command = "-c" if "/" in program else "-hc"
+            os.execve(path, [path, command, script, *words], told)
         finally:
             os._exit(127)
 
