@@ -20,7 +20,7 @@ from real_ray import real_ray
 
 from raydoctor.case import Case
 from raydoctor.collect import _rests, proc, profile, sampling, stacks
-from raydoctor.collect.suspects import Sampling, Suspects
+from raydoctor.collect.suspects import Sampling, Suspects, suspects
 from raydoctor.collect.table import Piece
 from raydoctor.model import Source
 from raydoctor.read import live
@@ -579,6 +579,35 @@ def test_the_oldest_are_looked_at_first_and_the_others_after_them(
         ("samples.json", sleepers),
         ("clues.json", sleepers),
     ]
+
+
+def looked_at(**rows: Sequence[sample.Row]) -> list[str]:
+    """The titles of those whom `hung` looks at."""
+    pieces = {path: text.encode() for path, text in sample.tables(**rows).items()}
+    found = suspects(pieces, Sampling(min_age_s=5))
+    return sorted(each.title for those in found.elsewhere.values() for each in those)
+
+
+def told_by_worker(name: str, pid: int, *running: str, **more: Any) -> sample.Row:
+    return {**DRIVER, "worker_id": name * 56, "worker_type": "WORKER", "pid": pid, "running_task_ids": list(running), **more}  # fmt: skip
+
+
+def test_an_actor_that_is_being_made_is_looked_at() -> None:
+    """Of it the GCS knows no worker; its worker knows."""
+    made = sample.call(1, "Model.__init__", sample.actor(1, "Model", {}), **OLD, worker_id=None)
+    worker = told_by_worker("a", 801, made["task_id"])
+    assert looked_at(tasks=[made], worker_stats=[worker]) == ["ray::Model.__init__"]
+    assert looked_at(tasks=[made], worker_stats=[told_by_worker("a", 801)]) == []
+
+
+def test_workers_of_ray_train_are_looked_at_while_a_training_runs() -> None:
+    actor = sample.actor(1, "RayTrainWorker", {})
+    worker = told_by_worker("b", 901, actor_id=actor["actor_id"])
+    controller = told_by_worker("c", 809, RUN["task_id"], actor_id=TRAINER["actor_id"])
+    run = {**RUN, "worker_id": "c" * 56}
+    both = looked_at(tasks=[run], actors=[actor], worker_stats=[worker, controller])
+    assert both == ["ray::RayTrainWorker", "ray::TrainController.run"]
+    assert looked_at(tasks=[LOAD], actors=[actor], worker_stats=[worker]) == []
 
 
 def test_looks_have_an_end_however_many_there_are() -> None:
