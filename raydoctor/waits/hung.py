@@ -287,7 +287,7 @@ def _shared(process: Process, beside: list[Work]) -> dict[str, Verdict | None]:
     own = {work.id: kind.kind_of(_part(process, work)) for work in beside}
     if any(own.values()) or not _is_async(process):
         return own
-    whole = kind.verdicts_of(process)
+    whole = [verdict for verdict in kind.verdicts_of(process) if verdict.user is not None]
     if whole and whole[0].kind == "async-blocked":
         return {**own, beside[0].id: whole[0]}
     if len(whole) >= len(beside):
