@@ -179,6 +179,20 @@ def test_what_has_run_lately_is_no_hang(read: Read, rested: float, woken: bool, 
     assert (len(found.groups), len(found.working)) == (hangs, 1 - hangs)
 
 
+@pytest.mark.parametrize(("child", "hangs"), [(2.0, 0), (200.0, 1)])
+def test_who_asks_a_child_again_and_again_gets_on_as_that_does(
+    read: Read, child: float, hangs: int
+) -> None:
+    """PyTorch's DataLoader asks every five seconds whether its workers live."""
+    frames = [("Queue.get", "multiprocessing/queues.py", 114, "python"), ("load", "etl.py", 31, "user")]  # fmt: skip
+    looks = hang.looks(LOAD, below=frames, syscall=7, wchan="do_sys_poll")
+    polls = [{**row, "threads": [{**row["threads"][0], "voluntary": 9 * n}]} for n, row in enumerate(looks)]  # fmt: skip
+    children = [{"pid": 77, "command": "python", "state": "S", "rested_s": child}]
+    clues = [{**hang.clues(LOAD), "children": children}]
+    found = read(tasks=[LOAD], samples=polls, clues=clues, rests=[rest(LOAD["worker_pid"], 1.0)])
+    assert len(found.groups) == hangs
+
+
 @pytest.mark.parametrize("frames", [
     [("socket.accept", "socket.py", 294)],
     [("BaseEventLoop.run_forever", "asyncio/base_events.py", 608), ("run", "asyncio/runners.py", 190)],

@@ -247,7 +247,9 @@ def _is_still(work: Work, verdict: Verdict | None, min_age: float) -> bool:
         return False
     if verdict.is_open or (verdict.rested is not None and verdict.rested < min_age):
         return False
-    return not verdict.moves and _is_seen(verdict) and not _polls(work.process, verdict)
+    asks_child = verdict.kind == "subprocess" and verdict.rested is not None
+    polls = not asks_child and _polls(work.process, verdict)
+    return not verdict.moves and _is_seen(verdict) and not polls
 
 
 def _polls(process: Process, verdict: Verdict) -> bool:

@@ -262,10 +262,14 @@ def _verdict(process: Process, seen: Seen, known: Mapping[int, Doing]) -> Verdic
 
 
 def _rested(process: Process, tids: Iterable[int], told: Specifics) -> tuple[float | None, float]:
-    """Seconds that neither the thread nor what it waits for has run: exactly, and at least."""
+    """Seconds that neither the thread nor what it waits for has run: exactly, and at least.
+
+    Who looks every few seconds whether a child has an answer does not get on by that: the child's counts.
+    """
+    if told.rested is not None:
+        return told.rested, told.rested
     rests = [rest for tid in tids if (rest := process.rest(tid))]
     exact = [rest.seconds for rest in rests if not rest.woken]
-    exact += [told.rested] if told.rested is not None else []
     woken = [rest.seconds for rest in rests if rest.woken]
     return min(exact, default=None), min([*exact, *woken], default=0.0)
 
