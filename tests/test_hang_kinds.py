@@ -350,6 +350,16 @@ def test_who_waits_for_a_pool_is_told_by_what_the_pool_does() -> None:
     assert verdict.moves
 
 
+@pytest.mark.parametrize(("state", "moves"), [("S", False), ("R", True)])
+def test_who_waits_for_a_pool_of_processes_gets_on_as_those_do(state: str, moves: bool) -> None:
+    main = thread("Condition.wait (threading.py:327)", "Future.result (concurrent/futures/_base.py:451)", "encode (video.py:7)", *MAIN)  # fmt: skip
+    manager = thread("select (selectors.py:415)", "_ExecutorManagerThread.run (concurrent/futures/process.py:343)", "_bootstrap (threading.py:1002)", tid=78, name="Thread-1")  # fmt: skip
+    child = {"pid": 812, "command": "python", "state": state}
+    verdict = kind_of(process((main, manager), (main, manager), children=[child]))
+    assert verdict is not None
+    assert (verdict.kind, verdict.moves) == ("subprocess", moves)
+
+
 def test_a_worker_that_imports_at_start_gets_on() -> None:
     importing = (
         "_find_and_load_unlocked (<frozen importlib._bootstrap>:1147)", "_find_and_load (<frozen importlib._bootstrap>:1176)",
@@ -644,7 +654,7 @@ ALIKE = {
 def test_every_kind_on_a_real_cluster() -> None:
     chosen = [hang for hang in KINDS if hang.name not in ALIKE]
     with real_ray() as ray:
-        ray.start()
+        ray.start(dashboard=False)
         ray.run(hangs.PROGRAM, *(hang.name for hang in chosen))
         told = hangs.wait_until_hung(ray)
         tables = hangs.look(told.values(), Manner(looks=2, every=0.5, native=True))

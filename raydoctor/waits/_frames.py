@@ -187,6 +187,11 @@ def is_pool_work(thread: Thread) -> bool:
     )
 
 
+def is_process_pool(thread: Thread) -> bool:
+    """The thread with which a `ProcessPoolExecutor` hears of its processes."""
+    return any(short(frame) == "concurrent/futures/process.py" for frame in python(thread))
+
+
 _POOLS = ("concurrent/futures/thread.py", "anyio/_backends/")
 
 

@@ -250,7 +250,7 @@ def _is_inside(main: Thread) -> bool:
 
 
 def _verdict(process: Process, seen: Seen, known: Mapping[int, Doing]) -> Verdict:
-    done = known[seen.last.tid]
+    done = _of_processes(known[seen.last.tid], known)
     told = specifics(process, done)
     more = _more(process, done, known)
     kind, words = _kind(seen, told)
@@ -259,6 +259,14 @@ def _verdict(process: Process, seen: Seen, known: Mapping[int, Doing]) -> Verdic
     moves = done.moves or told.works or any(known[tid].moves for tid in helpers)
     rested = _rested(process, [done.thread.tid, *helpers], told)
     return Verdict(kind, words, done.thread, done.user, evidence, moves, told.on, more, *rested)
+
+
+def _of_processes(done: Doing, known: Mapping[int, Doing]) -> Doing:
+    """A wait for a future that a pool of processes is to fulfil: a thread of that pool's tells of it."""
+    threads = (each.thread for each in known.values())
+    if done.words == _calls.FUTURE and any(map(_frames.is_process_pool, threads)):
+        return done._replace(kind="subprocess", words="waits for a pool of processes")
+    return done
 
 
 def _rested(process: Process, tids: Iterable[int], told: Specifics) -> tuple[float | None, float]:
