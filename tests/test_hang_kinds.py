@@ -351,6 +351,17 @@ def test_who_waits_for_a_pool_is_told_by_what_the_pool_does() -> None:
 
 
 @pytest.mark.parametrize(("state", "moves"), [("S", False), ("R", True)])
+def test_who_waits_for_an_event_gets_on_as_the_threads_do_that_may_set_it(
+    state: str, moves: bool
+) -> None:
+    main = thread("Condition.wait (threading.py:327)", "Event.wait (threading.py:629)", "run (train.py:7)", *MAIN)  # fmt: skip
+    other = thread("step (train.py:3)", "Thread.run (threading.py:982)", "_bootstrap (threading.py:1002)", tid=78, name="Thread-1", state=state, active=moves)  # fmt: skip
+    verdict = kind_of(process((main, other), (main, other)))
+    assert verdict is not None
+    assert (verdict.kind, verdict.moves) == ("lock", moves)
+
+
+@pytest.mark.parametrize(("state", "moves"), [("S", False), ("R", True)])
 def test_who_waits_for_a_pool_of_processes_gets_on_as_those_do(state: str, moves: bool) -> None:
     main = thread("Condition.wait (threading.py:327)", "Future.result (concurrent/futures/_base.py:451)", "encode (video.py:7)", *MAIN)  # fmt: skip
     manager = thread("select (selectors.py:415)", "_ExecutorManagerThread.run (concurrent/futures/process.py:343)", "_bootstrap (threading.py:1002)", tid=78, name="Thread-1")  # fmt: skip

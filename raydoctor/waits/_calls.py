@@ -19,7 +19,7 @@ FUTURE = "waits for the result of a future"
 _ITEM = "waits for an item of a queue"
 _POOL_END = "waits for the end of a pool of threads"
 _THREAD_END = "waits for the end of a thread"
-FOR_THREADS = frozenset({FUTURE, _ITEM, _POOL_END, _THREAD_END})
+FOR_THREADS = frozenset({FUTURE, _EVENT, _CONDITION, _ITEM, _POOL_END, _THREAD_END})
 """Another thread of the process has to bring about what is waited for: while that works, nothing hangs."""
 COROUTINES = "waits in asyncio: coroutines that wait are on no stack"
 """Whether one of them hangs, nobody can tell."""
