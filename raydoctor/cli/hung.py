@@ -31,11 +31,12 @@ _RECORDED = 3
 _HELP = """Find the tasks, actor methods and drivers that hang, say in what, and who waits for whom.
 
 A task hangs that stands still far longer than finished ones of its function took, or
-without such peers longer than --min-age. The stacks of all that run for longer than a
-few seconds are looked at several times, without stopping anybody; from the objects
-that they wait for comes who waits for whom: circles are deadlocks, chains end at the
-one culprit, which is shown first. What uses a processor is at work and no hang, unless
-its peers prove otherwise.
+without such peers has not run for --min-age, as the kernel tells: a loop that wakes up
+now and then, a trickling download, a server without callers do not hang. The stacks
+of all that run for longer than a few seconds are looked at several times, without
+stopping anybody; from the objects that they wait for comes who waits for whom:
+circles are deadlocks, chains end at the one culprit, which is shown first. What uses a processor is at work and no hang, unless
+its peers prove otherwise; of a coroutine that awaits, only its actor's calls tell.
 
 PATH is a capture that raydoctor made while it hung; without it, the live cluster.
 
@@ -75,7 +76,7 @@ def _seconds(context: click.Context, parameter: click.Parameter, value: str) -> 
     default="60s",
     show_default=True,
     metavar="TIME",
-    help="What stands still for so long hangs, where there are no finished peers.",
+    help="What has not run for so long hangs, where there are no finished peers.",
 )
 @click.option(
     "--samples",
