@@ -35,8 +35,9 @@ without such peers has not run for --min-age, as the kernel tells: a loop that w
 now and then, a trickling download, a server without callers do not hang. The stacks
 of all that run for longer than a few seconds are looked at several times, without
 stopping anybody; from the objects that they wait for comes who waits for whom:
-circles are deadlocks, chains end at the one culprit, which is shown first. What uses a processor is at work and no hang, unless
-its peers prove otherwise; of a coroutine that awaits, only its actor's calls tell.
+circles are deadlocks, chains end at the one culprit, which is shown first. What uses a
+processor is at work and no hang, unless its peers prove otherwise; of a coroutine that
+awaits, only its actor's calls tell.
 
 PATH is a capture that raydoctor made while it hung; without it, the live cluster.
 
