@@ -1,12 +1,12 @@
 """What `raydoctor watch` costs: its own processor time and memory, and what it puts on Ray.
 
-    python benchmarks/watching.py                       # 1,000 tasks, 90 s
+    python benchmarks/watching.py                       # 1,000 tasks, 300 s
     python benchmarks/watching.py --tasks 1000 --running 200 --seconds 60
 
-On a Ray of its own with that many tasks finished, as many waiting and some running. Counted from the process
-table:
-the watch and all that it started, those that have ended included (`cutime`), after its start and as a
-whole; and gcs_server, raylet and the agents, with the watch and without it.
+On a Ray of its own with that many tasks finished, as many waiting and some that stand still (their stacks
+are looked at after a minute). Counted from the process table: the watch and all that it started, those that
+have ended included (`cutime`), from its start on and in the worst of all windows; and gcs_server, raylet and
+the agents, with the watch and without it. Memory that several of its processes map of one file counts once.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from real_ray import RealRay, real_ray
 
 SHARE, MEMORY = 0.01, 60
-_SETTLED = 15.0
-"""Seconds after which the start, with its first diagnosis, is over."""
+_WINDOW = 300.0
+"""Seconds within which the share is kept."""
 _PROGRAM = """
 import ray, sys, time
 ray.init(log_to_driver=False)
@@ -58,8 +58,11 @@ class Group:
 
     def __init__(self, pid: int) -> None:
         self.root = psutil.Process(pid)
-        self.steady: list[int] = []
+        self.alone: list[int] = []
+        """Bytes, while it had no child."""
         self.peak = 0
+        self.costs: list[tuple[float, float]] = [(time.monotonic(), 0.0)]
+        """When, and seconds of a processor until then."""
         self._done = threading.Event()
         self._sampler = threading.Thread(target=self._sample)
 
@@ -72,25 +75,49 @@ class Group:
         self._sampler.join()
 
     def _sample(self) -> None:
-        while not self._done.wait(0.25):
+        while not self._done.wait(0.1):
             try:
                 below = self.root.children(recursive=True)
-                whole = sum(each.memory_info().rss for each in (self.root, *below))
             except psutil.Error:
                 continue
+            whole = together([self.root.pid, *(each.pid for each in below)])
             self.peak = max(self.peak, whole)
             if not below:
-                self.steady.append(whole)
+                self.alone.append(whole)
+                self.costs.append((time.monotonic(), spent(self.root)))
 
-    def seconds(self) -> float:
-        """Of a processor: those that run, too."""
-        total = spent(self.root)
-        for each in self.root.children(recursive=True):
-            try:
-                total += spent(each)
-            except psutil.Error:
-                continue
-        return total
+    def worst(self) -> float:
+        """The largest share of a processor within any window, its start in it; of what has ended."""
+        last = self.costs[-1][0]
+        length = min(_WINDOW, last - self.costs[0][0])
+        shares = [0.0]
+        for at, before in self.costs[::10]:
+            if at + length <= last + 1:
+                after = max(cost for when, cost in self.costs if when <= at + length)
+                shares.append((after - before) / length)
+        return max(shares)
+
+
+def together(pids: list[int]) -> int:
+    """Bytes that processes hold: what is their own, and each file once."""
+    own, files = 0, dict[str, int]()
+    for pid in pids:
+        try:
+            told = Path(f"/proc/{pid}/smaps").read_text()
+        except OSError:
+            continue
+        file, resident = "", 0
+        for line in told.splitlines():
+            name, _, rest = line.partition(":")
+            if name == "Rss":
+                resident = int(rest.split()[0])
+            elif name == "Anonymous":
+                anonymous = int(rest.split()[0])
+                own += anonymous
+                files[file] = max(files.get(file, 0), resident - anonymous)
+            elif "-" in name.partition(" ")[0]:
+                file = line.split(None, 2)[2]  # where in it, its device and inode
+    return (own + sum(files.values())) << 10
 
 
 def daemons(ray: RealRay) -> dict[str, float]:
@@ -106,28 +133,25 @@ def watched(ray: RealRay, seconds: float, options: list[str]) -> bool:
     with tempfile.TemporaryFile() as out:
         process = subprocess.Popen(command, stdout=out, env=environment)
         with Group(process.pid) as group:
-            time.sleep(_SETTLED)
-            start, since = group.seconds(), time.monotonic()
             time.sleep(seconds)
-            whole, now = group.seconds(), time.monotonic()
-        after = daemons(ray)
+        after, now = daemons(ray), time.monotonic()
         process.terminate()
         process.wait(timeout=30)
         out.seek(0)
         rounds = [json.loads(line) for line in out if b'"event":"round"' in line]
-    share = (whole - start) / (now - since)
-    steady = max(group.steady, default=group.peak) / MB
+    worst, alone = group.worst(), max(group.alone, default=group.peak) / MB
     print(f"watch {' '.join(options)}".rstrip())
-    print(f"  start: {start:.2f} s of a processor within {_SETTLED:.0f} s")
     print(
-        f"  then: {share:.2%} of a processor over {now - since:.0f} s, {len(rounds)} rounds in all"
+        f"  {worst:.2%} of a processor in the worst {min(_WINDOW, seconds):.0f} s, its start included"
     )
-    print(f"  of the whole, commands beside took {rounds[-1]['beside_s']:.2f} s of a processor")
-    print(f"  memory: {steady:.0f} MB, with a command beside {group.peak / MB:.0f} MB")
+    print(
+        f"  {len(rounds)} rounds at {rounds[-1]['cost']:.2%}; children took {rounds[-1]['beside_s']:.2f} s"
+    )
+    print(f"  memory: {alone:.0f} MB, with a child {group.peak / MB:.0f} MB")
     for name in _DAEMONS:
         print(f"  {name}: {(after[name] - before[name]) / (now - began):.2%} of a processor")
-    met = share <= SHARE and steady <= MEMORY
-    print(f"  {'met' if met else 'MISSED'}: at most {SHARE:.0%} and {MEMORY} MB")
+    met = worst <= SHARE and alone <= MEMORY
+    print(f"  {'met' if met else 'MISSED'}: at most {SHARE:.0%} and, without a child, {MEMORY} MB")
     return met
 
 
@@ -135,7 +159,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", type=int, default=1000)
     parser.add_argument("--running", type=int, default=8)
-    parser.add_argument("--seconds", type=float, default=90.0)
+    parser.add_argument("--seconds", type=float, default=300.0)
     options = parser.parse_args()
     with real_ray() as ray:
         ray.start(cpus=options.running)

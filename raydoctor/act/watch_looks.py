@@ -44,8 +44,8 @@ class Looks:
 
     def __init__(self, cluster: Cluster, wishes: Wishes, budget: Budget) -> None:
         self.cluster = cluster
-        self.problem: Problem | None = None
-        """Why the last look failed."""
+        self._problems: list[Problem | None] = [None, None]
+        """Why the last diagnosis failed, and the last look at stacks."""
         self._wishes = wishes
         self._budget = budget
         self._child = Child()
@@ -61,6 +61,11 @@ class Looks:
         self._autopsies = 0
         self._effort = Effort()
         self._processes: Mapping[int, Process] = {}
+
+    @property
+    def problems(self) -> list[Problem]:
+        """Why the last look failed, where it did."""
+        return list(dict.fromkeys(each for each in self._problems if each is not None))
 
     @property
     def spent(self) -> float:
@@ -123,7 +128,7 @@ class Looks:
         self._has_reason = self._has_reason and not wanted[0]
         self._under_way = wanted
         if why := self._child.start(request):
-            self.problem = self._failed(why)
+            self._note(self._failed(why))
 
     def _affordable(self, now: float, has_suspects: bool) -> tuple[bool, bool] | None:
         """What is due, as far as it may be spent: both, else the diagnosis, else the stacks."""
@@ -181,8 +186,13 @@ class Looks:
         why = told.get("problem")
         if why and hangs is None:
             self._stacked.clear()
-        self.problem = self._failed(str(why), str(told.get("hint") or "")) if why else None
+        self._note(self._failed(str(why), str(told.get("hint") or "")) if why else None)
         yield from (*found, *hung)
+
+    def _note(self, problem: Problem | None) -> None:
+        for n, was_wanted in enumerate(self._under_way):
+            if was_wanted:
+                self._problems[n] = problem
 
     def _failed(self, why: str, hint: str = "") -> Problem:
         names = ("the diagnosis", "the look at what hangs")

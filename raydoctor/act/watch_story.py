@@ -316,8 +316,7 @@ class Story:
         for what, thread, hint in asked:
             if thread.problem:
                 yield Problem(what, thread.problem, hint)
-        if self._looks.problem is not None:
-            yield self._looks.problem
+        yield from self._looks.problems
 
 
 def _count_leftovers() -> int:

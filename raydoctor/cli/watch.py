@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import errno
-import os
 import re
 import signal
 import sys
 import time
-from contextlib import suppress
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,12 +17,12 @@ if TYPE_CHECKING:
     from raydoctor.act.watch import Limits
     from raydoctor.act.watch_event import Event
     from raydoctor.act.watch_rounds import Watch
+    from raydoctor.cli._lines import Lines
     from raydoctor.cli._screen import Screen, Signals
 
 _INTERRUPTED = 130
 _GONE = (errno.EIO, errno.ENXIO)
 """What a terminal that was closed answers."""
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 
 _HELP = """Watch a cluster: tasks by state, the slowest, what hangs, memory and disks against
@@ -33,8 +30,9 @@ Ray's limits, leftovers, new diagnoses.
 
 On a terminal a screen that is redrawn in place (q or Ctrl-C ends); else, or with
 --json, a JSON object a line for each look and for each thing that happens
-(raydoctor/watch/1). Looks take less than a hundredth of a processor: where they cost
-more, they come more rarely.
+(raydoctor/watch/1). All of it takes less than a hundredth of a processor over any five
+minutes: what costs more comes more rarely. A cluster that dies is diagnosed by its logs
+and taken up again when it is back.
 
 With --timeout it guards a job that nobody may change: tasks that RUN longer (waiting
 does not count, a retry starts anew) are told, or ended as `raydoctor cancel` does, as
@@ -112,7 +110,7 @@ def _duration(
     "--diagnose/--no-diagnose",
     default=True,
     show_default=True,
-    help="Diagnose when there is a reason to.",
+    help="Diagnose, and look at what hangs, when there is a reason to.",
 )
 @options.address_option()
 @click.option("--json", "as_json", is_flag=True, help="JSON lines, also on a terminal.")
@@ -125,6 +123,7 @@ def command(
     from raydoctor.act.watch_view import Wishes
     from raydoctor.cli._progress import patience
     from raydoctor.cli._screen import Signals
+    from raydoctor.render.terminal import is_terminal
 
     limits = _limits(**rest)
     wishes = Wishes(rest["diagnose"], rest["diagnose"])
@@ -134,16 +133,9 @@ def command(
     for each in watch.notes:
         options.note(each)
     until = None if span is None else time.monotonic() + span
+    is_screen = not as_json and is_terminal(sys.stdout)
     with Signals() as signals:
-        try:
-            _show(watch, signals, until, as_json)
-        except OSError as error:
-            if error.errno not in _GONE:
-                raise
-        finally:
-            left = watch.close()
-    if as_json or not sys.stdout.isatty():
-        _print(left)
+        (_show if is_screen else _tell)(watch, signals, until)
     return _INTERRUPTED if signals.ended_by == signal.SIGINT else 0
 
 
@@ -166,57 +158,52 @@ def _limits(
     return limits
 
 
-def _show(watch: Watch, signals: Signals, until: float | None, as_json: bool) -> None:
-    """Round after round, until somebody or the time ends it."""
-    from raydoctor.render.terminal import is_terminal
+def _show(watch: Watch, signals: Signals, until: float | None) -> None:
+    """Round after round on the screen, until somebody or the time ends it."""
+    from raydoctor.cli._screen import Screen
 
-    if as_json or not is_terminal(sys.stdout):
-        _print([*watch.events])
-        _lines(watch, signals, until)
-    else:
-        from raydoctor.cli._screen import Screen
-
+    try:
         with Screen(sys.stdout) as screen:
             _screen(watch, signals, screen, until)
+    except OSError as error:
+        if error.errno not in _GONE:
+            raise
+    finally:
+        watch.close()
 
 
-def _lines(watch: Watch, signals: Signals, until: float | None) -> None:
+def _tell(watch: Watch, signals: Signals, until: float | None) -> None:
+    """The same as lines."""
+    from raydoctor.cli._lines import Lines
+
+    sys.stdout.flush()
+    with Lines(sys.stdout.fileno()) as lines:
+        try:
+            _put(lines, [*watch.events])
+            _lines(watch, signals, until, lines)
+        finally:
+            left = watch.close()
+        _put(lines, left)
+    if lines.lost:
+        why = "the disk of the output is full" if lines.is_full else "nobody read them"
+        options.note(f"{lines.lost:,} lines were left out: {why}")
+
+
+def _lines(watch: Watch, signals: Signals, until: float | None, lines: Lines) -> None:
     from raydoctor.render import watch as render
 
     while True:
-        _write(render.round_to_json(watch))
+        lines.put(render.round_to_json(watch), is_dispensable=True)
         if not _pause(watch, signals, until):
             return
-        _print(watch.round())
+        _put(lines, watch.round())
 
 
-def _print(events: list[Event]) -> None:
+def _put(lines: Lines, events: list[Event]) -> None:
     from raydoctor.render import watch as render
 
     for each in events:
-        _write(render.event_to_json(each))
-
-
-@cache
-def _told_of_no_room() -> None:
-    """Once."""
-    options.note("the output cannot be written to (its disk is full?): watching on without it")
-
-
-def _write(text: str) -> None:
-    """Print a line. A full disk is no reason to stop guarding: then the line is lost."""
-    sys.stdout.flush()
-    data = text.encode("ascii")
-    try:
-        while data:
-            data = data[os.write(sys.stdout.fileno(), data) :]
-    except OSError as error:
-        if error.errno not in _NO_ROOM:
-            raise
-        _told_of_no_room()
-        if len(data) < len(text):  # what was begun is ended, so that the next line is one
-            with suppress(OSError):
-                os.write(sys.stdout.fileno(), b"\n")
+        lines.put(render.event_to_json(each))
 
 
 def _pause(watch: Watch, signals: Signals, until: float | None) -> bool:

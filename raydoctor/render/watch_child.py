@@ -31,15 +31,17 @@ _STACKS = "the stacks"
 
 
 def look(request: dict[str, Any]) -> dict[str, Any]:
-    """`diagnoses`, `hung` and `problem`. Raises RaydoctorError where there is nothing to look at.
+    """`diagnoses` and `hung`, as far as they were asked for and are known; else `problem` and `hint`.
 
     The request: `address`, `report` (diagnose), and of the suspects `suspects` (how many to look at, drivers
     first), `age_s` (that of the youngest) and `elsewhere` (whether some are on other nodes). Of a cluster
     that is dead, instead of all that, `session`: its folder.
+
+    Raises RaydoctorError where there is nothing to look at.
     """
     if "session" in request:
         with open_capture(request["session"]) as dead:
-            return {"diagnoses": _diagnoses(dead), "hung": None, "problem": None}
+            return {"diagnoses": _diagnoses(dead)}
     is_elsewhere = bool(request.get("elsewhere"))
     sampling = _sampling(request)
     found = (
@@ -49,15 +51,15 @@ def look(request: dict[str, Any]) -> dict[str, Any]:
         if request["report"]
         else _tasks_and_stacks(request["address"], sampling or Sampling(), is_elsewhere)
     )
-    told: dict[str, Any] = {"diagnoses": None, "hung": None, "problem": _untold(found)}
+    told: dict[str, Any] = {}
+    untold = _untold(found)
     with found.capture() as capture:
         if request["report"]:
             told["diagnoses"] = _diagnoses(capture)
-        if sampling is not None:
-            rows, gaps = _hung(capture)
-            told["hung"] = found.redactor.redact_json(rows)
-            told["problem"] = told["problem"] or _first(gaps)
-    return told
+        if sampling is not None and not untold:
+            rows, untold = _hung(capture)
+            told |= {} if untold else {"hung": found.redactor.redact_json(rows)}
+    return told | _problem(untold)
 
 
 def _sampling(request: dict[str, Any]) -> Sampling | None:
@@ -83,15 +85,16 @@ def _tasks_and_stacks(address: str, sampling: Sampling, is_elsewhere: bool) -> L
     return Live(cluster, collection, Redactor(secrets), notes)
 
 
-def _untold(found: Live) -> str | None:
+def _untold(found: Live) -> list[Gap]:
     """Why nothing is known of the tasks, if so."""
     if "live/live-tasks.json" in found.collection.pieces:
-        return None
-    return _first([gap for gap in found.collection.gaps if not gap.optional])
+        return []
+    return [gap for gap in found.collection.gaps if not gap.optional]
 
 
-def _first(gaps: Sequence[Gap]) -> str | None:
-    return next((f"{gap.what}: {gap.why}" for gap in gaps), None)
+def _problem(gaps: Sequence[Gap]) -> dict[str, str]:
+    """The first one stands for all."""
+    return next(({"problem": f"{gap.what}: {gap.why}", "hint": gap.hint} for gap in gaps), {})
 
 
 def _diagnoses(capture: Capture) -> list[dict[str, Any]]:
