@@ -16,6 +16,7 @@ import sysconfig
 import tarfile
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -286,22 +287,45 @@ def test_a_stopped_raylet_is_named(idle: RealRay) -> None:
     assert str(raylet.pid) in json.dumps(told.report["diagnoses"][0])
 
 
+class Three(NamedTuple):
+    """Clusters that wait at the same time."""
+
+    busy: RealRay
+    """All CPUs are taken by work, and more waits."""
+    starved: RealRay
+    """All CPUs are taken by actors that do nothing, and tasks wait."""
+    locked: RealRay
+    """It wants a token."""
+
+
+TOKEN = "b" * 64
+
+
 @pytest.fixture(scope="module")
-def taken() -> Iterator[tuple[RealRay, RealRay]]:
-    """Two clusters whose CPUs are all taken, by work and by actors that do nothing, and others wait."""
-    with real_ray() as busy, real_ray() as starved:
-        busy.start(cpus=2)
+def three() -> Iterator[Three]:
+    with (
+        real_ray() as busy,
+        real_ray() as starved,
+        real_ray({"RAY_AUTH_MODE": "token"}) as locked,
+    ):
+        with ThreadPoolExecutor(2) as pool:
+            for up in pool.map(
+                lambda ray: ray.start(cpus=2, dashboard=ray is busy), (busy, starved)
+            ):
+                assert up.poll() is None
         busy.run(BUSY)
-        starved.start(cpus=2, dashboard=False)
         starved.run(STARVED)
         for ray in (busy, starved):
             ray.wait_for("ready")
-        time.sleep(12)  # by then Ray itself would warn of a wait
-        yield busy, starved
+        began = time.monotonic()
+        locked.start(env={"RAY_AUTH_TOKEN": TOKEN})
+        # By then Ray itself would warn of a wait.
+        time.sleep(max(0.0, 12 - (time.monotonic() - began)))
+        yield Three(busy, starved, locked)
 
 
-def test_work_is_not_starvation(taken: tuple[RealRay, RealRay]) -> None:
-    ray, _ = taken
+def test_work_is_not_starvation(three: Three) -> None:
+    ray = three.busy
     told = diagnose(ray)
     assert told.roots == []
     assert told.seconds < LONGEST
@@ -316,10 +340,8 @@ def test_work_is_not_starvation(taken: tuple[RealRay, RealRay]) -> None:
     assert "dashboard" in told.gaps + json.dumps(told.report["diagnoses"])
 
 
-def test_starvation_is_told_while_all_cpus_are_taken_without_a_dashboard(
-    taken: tuple[RealRay, RealRay],
-) -> None:
-    _, ray = taken
+def test_starvation_is_told_while_all_cpus_are_taken_without_a_dashboard(three: Three) -> None:
+    ray = three.starved
     told = diagnose(ray)
     assert told.roots == ["cluster-starved"]
     assert "2 Simulator actors hold 2 of 2 CPU" in told.report["diagnoses"][0]["headline"]
@@ -333,17 +355,15 @@ def test_starvation_is_told_while_all_cpus_are_taken_without_a_dashboard(
     assert told.seconds < LONGEST
 
 
-def test_token_missing_wrong_and_right() -> None:
-    token = "b" * 64
-    with real_ray({"RAY_AUTH_MODE": "token"}) as ray:
-        ray.start(env={"RAY_AUTH_TOKEN": token})
-        missing = diagnose(ray)
-        assert missing.roots == ["auth-token"]
-        assert missing.seconds < LONGEST
-        wrong = diagnose(ray, env={"RAY_AUTH_TOKEN": "c" * 64})
-        assert wrong.roots == ["auth-token"]
-        right = diagnose(ray, env={"RAY_AUTH_TOKEN": token})
-        assert right.roots == []
-        for told in (missing, wrong, right):
-            assert token not in json.dumps(told.report)
-            assert "c" * 64 not in json.dumps(told.report)
+def test_token_missing_wrong_and_right(three: Three) -> None:
+    ray = three.locked
+    missing = diagnose(ray)
+    assert missing.roots == ["auth-token"]
+    assert missing.seconds < LONGEST
+    wrong = diagnose(ray, env={"RAY_AUTH_TOKEN": "c" * 64})
+    assert wrong.roots == ["auth-token"]
+    right = diagnose(ray, env={"RAY_AUTH_TOKEN": TOKEN})
+    assert right.roots == []
+    for told in (missing, wrong, right):
+        assert TOKEN not in json.dumps(told.report)
+        assert "c" * 64 not in json.dumps(told.report)

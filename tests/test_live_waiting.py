@@ -7,6 +7,7 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,6 +27,7 @@ from raydoctor.rules import _live_waiting as now
 SOON = {"RAY_metrics_report_interval_ms": "1000"}
 """Workers tell their node's metrics port every ten seconds what they do, if not told otherwise."""
 
+RESOURCES = '--resources={"seat": 2, "licence": 2, "desk": 2}'
 BUSY = """
 import ray, time
 ray.init()
@@ -131,8 +133,10 @@ class Clinic(NamedTuple):
 def clinic(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clinic]:
     """Two clusters that wait at the same time: in one the busy program is alone, in one beside what is stuck."""
     with real_ray() as calm, real_ray() as ray:
+        with ThreadPoolExecutor(2) as pool:
+            for up in pool.map(lambda each: each.start(RESOURCES, env=SOON), (calm, ray)):
+                assert up.poll() is None
         for each in (calm, ray):
-            each.start('--resources={"seat": 2, "licence": 2, "desk": 2}', env=SOON)
             each.run(BUSY)
         ray.run(STUCK)
         calm.wait_for("busy")
