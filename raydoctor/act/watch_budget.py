@@ -17,7 +17,7 @@ from typing import NamedTuple
 SHARE = 0.01
 WINDOW = 300.0
 """Seconds."""
-_ASSUMED = 0.005
+_ASSUMED = 0.004
 """What rounds take, while too few of them are known."""
 _SPAN = 20.0
 _STEP = 10.0

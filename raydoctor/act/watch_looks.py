@@ -28,14 +28,15 @@ _HUNG_AGAIN = 4
 """Times the age at which its stack was looked at: then it is looked at again."""
 _SUSPECTS = 8
 """Processes whose stacks are taken in one look, beside the drivers."""
-_DRIVERS = 4
+_DRIVERS = 8
+"""As many as `collect/suspects.py` takes, before any task."""
 _YOUNGEST = 5.0
 _AT_WORK = 0.5
 """Of a processor: what takes more does not stand still."""
 _REPORT = (True, False)
 _AUTOPSIES = (15.0, 90.0)
 """Seconds without an answer after which a cluster's logs say how it died: raylets notice late."""
-_EXPECTED = {_REPORT: 0.8, (False, True): 0.8, (True, True): 1.4}
+_EXPECTED = {_REPORT: 0.8, (False, True): 0.75, (True, True): 1.35}
 """Seconds of a processor that the first diagnosis, look at stacks, or both take (1,000 tasks measured)."""
 
 
@@ -115,11 +116,10 @@ class Looks:
         wanted = self._affordable(now, bool(suspects))
         if wanted is None:
             return
+        request: dict[str, Any] = {"address": self.cluster.gcs_address, "report": wanted[0]}
         if wanted[1]:
-            self._stacked |= {
-                each.running.key[:2]: each.running.age(view.seen.at) for each in suspects
-            }
-        self._start(self._request(view, wanted, suspects), wanted, now)
+            request |= self._of_stacks(view, suspects)
+        self._start(request, wanted, now)
 
     def _start(self, request: dict[str, Any], wanted: tuple[bool, bool], now: float) -> None:
         for pace, is_wanted in zip(self._paces, wanted, strict=True):
@@ -139,21 +139,17 @@ class Looks:
         may = (each for each in choices if any(each) and self._budget.may(now, self._costs[each]))
         return next(may, None)
 
-    def _request(
-        self, view: View, wanted: tuple[bool, bool], suspects: Sequence[Line]
-    ) -> dict[str, Any]:
-        request: dict[str, Any] = {
-            "address": self.cluster.gcs_address,
-            "report": wanted[0],
+    def _of_stacks(self, view: View, suspects: Sequence[Line]) -> dict[str, Any]:
+        """Whom the child is to look at: all that are as old as the youngest suspect, as far as it may."""
+        at, here = view.seen.at, self.cluster.node_ids
+        youngest = min(_HUNG_AGE, *(each.running.age(at) for each in suspects))
+        old = [each.running for each in view.lines if each.running.age(at) >= youngest]
+        self._stacked |= {each.key[:2]: each.age(at) for each in old}
+        return {
+            "suspects": min(_DRIVERS, view.seen.drivers) + min(_SUSPECTS, len(old)),
+            "age_s": max(_YOUNGEST, youngest - 1.0),
+            "elsewhere": any(each.running.run.node not in here for each in suspects),
         }
-        if wanted[1]:
-            here = self.cluster.node_ids
-            youngest = min(each.running.age(view.seen.at) for each in suspects)
-            drivers = min(_DRIVERS, view.seen.drivers)
-            request["suspects"] = drivers + min(_SUSPECTS, len(suspects))
-            request["age_s"] = max(_YOUNGEST, min(_HUNG_AGE, youngest) - 1.0)
-            request["elsewhere"] = any(each.running.run.node not in here for each in suspects)
-        return request
 
     def _may_hang(self, line: Line, now: float) -> bool:
         """Whether its stack is worth a look: it is old or slow, and was not looked at lately."""
