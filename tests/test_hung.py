@@ -841,6 +841,7 @@ def waits_for_work(refs):
     ray.get(refs)
 
 for part in range(30): ray.get(load.remote(part))  # in one worker: only the first is slow
+for part in range(9): ray.get(load.options(name="another").remote(part))
 loading = load.remote(30)
 trains = [train.remote([loading], number) for number in range(3)]
 one, two, three = Member.remote(), Member.remote(), Member.remote()
@@ -894,7 +895,7 @@ def test_a_chain_on_a_real_cluster(hanging: dict[str, Any]) -> None:
     [address] = culprit["waits_for"]
     assert address["kind"] == "address"
     assert address["name"].startswith("127.0.0.1:")
-    assert "30 before it took" in culprit["why"]
+    assert "30 before it took" in culprit["why"]  # not those of another name
     assert together_with(hanging, "load") == {"load", "train", "driver of job 1"}
     [headline] = [
         g["headline"] for g in hanging["groups"] if culprit["task"]["id"] in g["culprits"]

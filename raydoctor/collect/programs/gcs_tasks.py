@@ -48,9 +48,7 @@ def tasks(gcs: Gcs) -> Table:
     rows = [row for row in shown if row["type"] != "DRIVER_TASK"]
     kept = _kept(rows) + _lost(gcs, {task.hex() for task, _ in events})
     gcs.running = frozenset(
-        name
-        for row in kept
-        if row["state"] == "RUNNING" and (name := row.get("func_or_class_name"))
+        name for row in kept if row["state"] == "RUNNING" and (name := _function(row))
     )
     untold = len(events) - len(shown) + sum(max(0, reply.num_truncated) for reply in replies)
     return Table(kept, max(len(kept), len(rows) + untold))
@@ -183,13 +181,21 @@ def _finished_call(gcs: Gcs, limit: int, name: str = "") -> Call:
     return gcs.call("TaskInfoGcsService", "GetTaskEvents", limit=limit, filters=filters(**fields))
 
 
+def _function(row: Row) -> str:
+    """Whose peers count: a method's, or a task's by its name, by which those of a library differ."""
+    key = "name" if row.get("type") == "NORMAL_TASK" else "func_or_class_name"
+    return str(row.get(key) or "")
+
+
 def _by_function(
     events: Collection[Any], names: Any, wanted: Collection[str]
 ) -> dict[str, list[float]]:
     """Function -> how long each of its tasks took, the last first."""
     found: dict[str, list[float]] = {}
     for event in events:
-        name = event.task_info.func_or_class_name
+        info = event.task_info
+        is_task = gcs_rows.enum(info, "type") == "NORMAL_TASK"
+        name = info.name if is_task else info.func_or_class_name
         seconds = gcs_rows.took(event, names) if name in wanted else None
         if seconds is not None:
             found.setdefault(name, []).append(seconds)
