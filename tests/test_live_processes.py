@@ -205,6 +205,10 @@ def test_both_ways_to_read_a_process_agree(monkeypatch: pytest.MonkeyPatch, tmp_
     with (tmp_path / "out").open("w") as out:
         child = subprocess.Popen(["sleep", "60"], stdout=out, env={"SEEN": "1", "HIDDEN": "2"})
     try:
+        deadline = time.monotonic() + 10
+        # `Popen` returns while the kernel still makes the new program's arguments.
+        while not proc.command(child.pid) and time.monotonic() < deadline:
+            time.sleep(0.01)
         read = proc.read(child.pid)
         told = (
             proc.command(child.pid),
