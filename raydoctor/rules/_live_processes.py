@@ -116,11 +116,14 @@ class Defunct(NamedTuple):
 
 
 def defunct_raylets(case: Case) -> list[Defunct]:
-    """Those whose workers live on."""
+    """Those whose workers live on; not another cluster's, where the one that is looked at is known."""
     found = []
     here = processes(case)
-    for row in live.rows(case, "daemons"):
-        if row["kind"] == "raylet" and row["state"] == "Z":
+    daemons = live.rows(case, "daemons")
+    is_known = any(live.truth(row, "is_this") for row in daemons)
+    for row in daemons:
+        is_others = is_known and bool(row["session_dir"]) and not live.truth(row, "is_this")
+        if row["kind"] == "raylet" and row["state"] == "Z" and not is_others:
             its = [
                 p
                 for p in here.get(row.source.node, ())

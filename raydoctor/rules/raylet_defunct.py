@@ -99,6 +99,22 @@ _LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": _STARTED}
             },
         ),
         Example(
+            "another cluster's on the same machine: its workers are leftovers, and no cause of what happens here",
+            {
+                "logs/gcs_server.out": "",
+                **live.machine(*_WORKERS),
+                **live.example(
+                    "daemons",
+                    [
+                        _GCS,
+                        _daemon("raylet", 20, "S"),
+                        _daemon("raylet", 40, "Z", is_this=False, session_dir="/tmp/ray/session_2026-11-20_x"),
+                    ],
+                ),
+            },
+            roots=("leftover-process",),
+        ),
+        Example(
             "another raylet runs, with workers of its own; a defunct dashboard",
             {
                 **_LOGS,
