@@ -167,6 +167,19 @@ def test_what_cannot_be_read_is_a_line_and_a_hint(
     assert not more
 
 
+@pytest.mark.parametrize(("closed", "code"), [(">&-", 0), ("<&- >&- 2>&-", 0), ("2>&-", 0)])
+def test_an_output_that_was_closed_is_no_trouble(closed: str, code: int) -> None:
+    command = [sys.executable, "-m", "raydoctor", "rules"]
+    done = subprocess.run(
+        ["sh", "-c", f'exec "$@" {closed}', "sh", *command],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == code, done.stderr
+    assert "error" not in done.stderr
+
+
 @pytest.fixture(name="broken")
 def _broken(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     from raydoctor import diagnosis

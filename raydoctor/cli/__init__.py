@@ -47,7 +47,22 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit."""
     # A diagnosis makes many small values, few cycles, and ends: looking for cycles took a third of its time.
     gc.disable()
+    _open_the_closed()
     sys.exit(execute(list(sys.argv[1:] if arguments is None else arguments)))
+
+
+def _open_the_closed() -> None:
+    """Have an output that was closed (`>&-`) take what is written: the exit code may be all that is wanted.
+
+    Otherwise the next file that is opened gets its number, and what is printed.
+    """
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            if nowhere != number:
+                os.dup2(nowhere, number)
+                os.close(nowhere)
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
 
 
 def execute(arguments: list[str]) -> int:
