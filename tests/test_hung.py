@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -177,6 +178,17 @@ def test_what_has_run_lately_is_no_hang(read: Read, rested: float, woken: bool, 
     rows = {"tasks": [LOAD], "rests": [rest(LOAD["worker_pid"], rested, woken)]}
     found = read(**together(rows, in_socket(LOAD)))
     assert (len(found.groups), len(found.working)) == (hangs, 1 - hangs)
+
+
+@pytest.mark.parametrize(("wakes", "hangs"), [(20.0, 0), (-1.0, 0), (9000.0, 1), (None, 1)])
+def test_who_naps_is_no_hang_however_often_looks_wake_it(
+    read: Read, wakes: float | None, hangs: int
+) -> None:
+    rests = rest(LOAD["worker_pid"], 5.0, woken=True)
+    if wakes is not None:
+        rests["threads"][0]["wakes_s"] = wakes
+    sleeps = hang.looks(LOAD, ("load", "etl.py", 31), syscall=230, wchan="hrtimer_nanosleep")
+    assert len(read(tasks=[LOAD], samples=sleeps, rests=[rests]).groups) == hangs
 
 
 @pytest.mark.parametrize(("child", "hangs"), [(2.0, 0), (200.0, 1)])
@@ -567,6 +579,16 @@ def test_how_long_a_thread_has_rested(sleepers: list[int]) -> None:
     idle, busy = ({row["tid"]: row["rested_s"] for row in _rests.of_threads(pid)}[pid] for pid in sleepers)  # fmt: skip
     assert busy < 1 < idle
     assert _rests.of_family(sleepers[0]) == pytest.approx(idle, abs=0.5)
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/sched").exists() or sys.version_info < (3, 11),
+    reason="a kernel without CONFIG_SCHED_DEBUG, or a Python that sleeps in select",
+)
+def test_when_a_sleep_ends(sleepers: list[int]) -> None:
+    began = psutil.Process(sleepers[0]).create_time()
+    (row,) = [row for row in _rests.of_threads(sleepers[0]) if row["tid"] == sleepers[0]]
+    assert row["wakes_s"] == pytest.approx(began + 100 - time.time(), abs=5)
 
 
 @pytest.mark.parametrize(("together", "alone"), [([40.2, 40.1, 40.0, 39.8], [3.0]), ([], [40.0, 3.0, 2.9, 2.8, 2.7])])  # fmt: skip

@@ -6,18 +6,22 @@ processor's own clock (`update_curr` in `kernel/sched/fair.c`; kernels with CONF
 Linux 6.18). A processor's clock leaves out what a hypervisor stole from it, so what time it is there is read
 on that processor. Where there is no such file, nothing is told.
 
-A look by py-spy wakes all threads of a process at once: how long those had rested before, nobody knows.
+A look by py-spy wakes all threads of a process at once: how long those had rested before, nobody knows. Of a
+`time.sleep` the kernel knows when it ends (Python >= 3.11 gives it the time, not the length): where that is
+soon, it is a nap.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 from raydoctor.collect import _threads, proc
+from raydoctor.collect._memory import memory
 
 Row = dict[str, Any]
 _TOGETHER = 2.0
@@ -27,6 +31,10 @@ _OTHERS = 3
 _CPU_FIELD = 36
 """Of `/proc/PID/stat` behind the name: the processor that it last ran on (`proc(5)`, field 39)."""
 _DESCENDANTS = 64
+_SLEEPS = {"x86_64": 230, "aarch64": 115}
+"""The number of `clock_nanosleep`."""
+_ABSOLUTE = 1
+"""Its flag TIMER_ABSTIME."""
 
 
 class _Run(NamedTuple):
@@ -38,11 +46,20 @@ class _Run(NamedTuple):
 
 
 def of_threads(pid: int) -> list[Row]:
-    """Each thread with its `rested_s`, seconds since it last ran, and whether it was merely woken then."""
+    """Each thread with its `rested_s`, seconds since it last ran, and whether it was merely woken then.
+
+    Of those that sleep until a known time, `wakes_s`: seconds until then.
+    """
     told = _rested([pid])
     together = woken(told.values())
+    wakes = _wakes(pid, told)
     return [
-        {"tid": tid, "rested_s": round(since, 3), "woken": since in together}
+        {
+            "tid": tid,
+            "rested_s": round(since, 3),
+            "woken": since in together,
+            **({"wakes_s": round(wakes[tid], 3)} if tid in wakes else {}),
+        }
         for tid, since in told.items()
     ]
 
@@ -67,6 +84,20 @@ def _rested(pids: Iterable[int]) -> dict[int, float]:
     runs = {tid: run for pid in pids for tid in _threads.tids(pid) if (run := _run(pid, tid))}
     now = _clocks({run.cpu for run in runs.values()}) if runs else {}
     return {tid: max(0.0, now[run.cpu] - run.at) for tid, run in runs.items() if run.cpu in now}
+
+
+def _wakes(pid: int, tids: Iterable[int]) -> dict[int, float]:
+    """Thread -> seconds until the end of its sleep, of those that the kernel was told the end of."""
+    number, found = _SLEEPS.get(os.uname().machine), {}
+    asleep = [each for each in _threads.threads(pid, tids).values() if each.syscall == number]
+    with memory(pid) as seen:
+        for each in asleep if seen is not None else ():
+            clock, flags, request = each.arguments[:3]
+            until = seen.words(request, 2) if seen is not None else ()
+            if until and flags & _ABSOLUTE:
+                with suppress(OSError):  # a clock of another process's alone
+                    found[each.tid] = until[0] + until[1] / 1e9 - time.clock_gettime(clock)
+    return found
 
 
 def _family(pid: int) -> list[int]:

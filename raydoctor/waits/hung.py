@@ -247,6 +247,8 @@ def _is_still(work: Work, verdict: Verdict | None, min_age: float) -> bool:
         return False
     if verdict.is_open or (verdict.rested is not None and verdict.rested < min_age):
         return False
+    if verdict.wakes is not None and verdict.wakes < min_age:
+        return False  # a nap: a look may have woken it since it lay down
     asks_child = verdict.kind == "subprocess" and verdict.rested is not None
     polls = not asks_child and _polls(work.process, verdict)
     return not verdict.moves and _is_seen(verdict) and not polls

@@ -53,6 +53,8 @@ class Verdict(NamedTuple):
     """Seconds since it, or what it waits for in its process or below, last ran; None where nobody knows."""
     at_least: float = 0.0
     """Seconds for which it has certainly stood: since then it has not run, or has merely been stopped."""
+    wakes: float | None = None
+    """Seconds until its sleep ends, where that is known."""
 
     @property
     def still(self) -> bool:
@@ -258,7 +260,10 @@ def _verdict(process: Process, seen: Seen, known: Mapping[int, Doing]) -> Verdic
     helpers = _helpers(process, done, known)
     moves = done.moves or told.works or any(known[tid].moves for tid in helpers)
     rested = _rested(process, [done.thread.tid, *helpers], told)
-    return Verdict(kind, words, done.thread, done.user, evidence, moves, told.on, more, *rested)
+    rest = process.rest(done.thread.tid) if kind == "sleep" else None
+    wakes = rest.wakes if rest is not None else None
+    verdict = Verdict(kind, words, done.thread, done.user, evidence, moves, told.on, more, *rested)
+    return verdict._replace(wakes=wakes)
 
 
 def _of_processes(done: Doing, known: Mapping[int, Doing]) -> Doing:

@@ -100,6 +100,8 @@ class Rest(NamedTuple):
     seconds: float
     woken: bool
     """Whether somebody had stopped its process then: by itself it has rested for longer."""
+    wakes: float | None = None
+    """Seconds until the end of its sleep, where that is known."""
 
 
 class Process(NamedTuple):
@@ -164,7 +166,10 @@ def _process(events: list[Event], clue: Event | None, rest: Event | None) -> Pro
 def _rests(row: Event) -> Iterable[Rest]:
     for each in live.sequence(row, "threads"):
         if isinstance(each, dict) and isinstance(each.get("rested_s"), (int, float)):
-            yield Rest(_whole(each.get("tid")), float(each["rested_s"]), bool(each.get("woken")))
+            told = each.get("wakes_s")
+            wakes = float(told) if isinstance(told, (int, float)) else None
+            woken = bool(each.get("woken"))
+            yield Rest(_whole(each.get("tid")), float(each["rested_s"]), woken, wakes)
 
 
 def _sample(event: Event) -> Sample:
