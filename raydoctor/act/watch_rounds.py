@@ -25,7 +25,7 @@ from raydoctor.collect.watching import LookError, Seen, Watcher
 from raydoctor.errors import RaydoctorError
 
 State = Literal["up", "lost", "refused"]
-SHARE = 0.0035
+SHARE = 0.003
 """Of a processor: looks that cost more come more rarely. The rest of a hundredth is for children beside:
 within the first five minutes there is room for a diagnosis and a look at what hangs (1.9 s measured)."""
 _FIRST, _WEIGHT = 2, 0.1
