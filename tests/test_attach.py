@@ -138,6 +138,14 @@ def test_gdb_does_it_on_other_processors(
 
 
 @NEEDS_GDB
+def test_gdb_enters_no_other_process_of_that_pid() -> None:
+    with program("print('ready', flush=True); print(input())") as process:
+        with pytest.raises(ProcessLookupError):
+            _by_gdb.inject(process.pid, "1", "print('entered')", now=False, holds_gil=False)
+        assert process.communicate("alone\n", timeout=PATIENCE)[0] == "alone\n"
+
+
+@NEEDS_GDB
 def test_a_call_of_gdbs_that_does_not_come_back_is_taken_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -154,8 +162,9 @@ print(input())
     with program(text) as process:
         until(lambda: _gil.look(process.pid).is_stuck)
         before = Path(f"/proc/{process.pid}/syscall").read_text(encoding="ascii")
+        start = arm.start_of(process.pid)
         with pytest.raises(OSError, match="taken back"):
-            _by_gdb.inject(process.pid, "print('entered')", now=False, holds_gil=False)
+            _by_gdb.inject(process.pid, start, "print('entered')", now=False, holds_gil=False)
         assert Path(f"/proc/{process.pid}/syscall").read_text(encoding="ascii") == before
         assert is_as_it_was(process.pid)
         assert process.communicate("goes on\n", timeout=PATIENCE)[0] == "goes on\n"

@@ -22,6 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from raydoctor.act import _elf
+from raydoctor.act.arm import start_of
 
 _SECONDS = 15.0
 _LOOKS, _BETWEEN = 6, 0.005
@@ -65,7 +66,7 @@ def is_there() -> bool:
     return shutil.which("gdb") is not None
 
 
-def inject(pid: int, text: str, *, now: bool, holds_gil: bool) -> str:
+def inject(pid: int, start: str, text: str, *, now: bool, holds_gil: bool) -> str:
     """Have the main thread execute the text; `called` or `queued` (for Python's next step).
 
     Raises OSError where it could not be; then nothing was changed.
@@ -83,6 +84,8 @@ def inject(pid: int, text: str, *, now: bool, holds_gil: bool) -> str:
             where = waits(pid) or (_outside(pid) if now else "")
             steps = (_CALL if where else _QUEUE).format(where=where, file=file, at=at)
             script.write_text(_BEGIN + steps, encoding="ascii")
+            if start_of(pid) != start:
+                raise ProcessLookupError(errno.ESRCH, "its pid is another process's by now")
             if (did := _told(pid, script)) in {"called", "queued"}:
                 return did
     raise OSError(errno.EBUSY, "its main thread was at no place where it may be sent away from")
@@ -102,11 +105,12 @@ def _told(pid: int, script: Path) -> str:
         said = child.communicate(timeout=_SECONDS)[0]
     except subprocess.TimeoutExpired:
         child.send_signal(signal.SIGINT)
-        with suppress(subprocess.TimeoutExpired):
+        try:
             child.communicate(timeout=_SECONDS)
-        raise OSError(
-            errno.EBUSY, "gdb's call in it did not come back, and was taken back"
-        ) from None
+            why = "gdb's call in it did not come back, and was taken back"
+        except subprocess.TimeoutExpired:
+            why = f"gdb (pid {child.pid}) still holds it: its call did not come back"
+        raise OSError(errno.EBUSY, why) from None
     lines = said.decode("utf-8", "replace").splitlines()
     if did := [line.partition("=")[2] for line in lines if line.startswith("did=")]:
         return did[-1]

@@ -21,13 +21,16 @@ _SECONDS = 10.0
 _ASK = "import sys; sys.remote_exec(int(sys.argv[1]), sys.argv[2])"
 
 
-def inject(pid: int, text: str, version: tuple[int, int]) -> None:
+def inject(pid: int, start: str, text: str, version: tuple[int, int]) -> None:
     """Have the main thread execute the text at its next step. Raises OSError where it cannot be asked to."""
     user = os.stat(f"/proc/{pid}").st_uid
     folder = arm.folder_of(user)
     arm.make(folder, user)
     path = arm.path_of("entry", pid, folder)
     arm.leave(path, f"import os; os.unlink({path!r})\n{text}".encode(), user)
+    if not path.endswith(f"-{start}"):
+        os.unlink(path)
+        raise ProcessLookupError(errno.ESRCH, "its pid is another process's by now")
     python = sys.executable
     if sys.version_info[:2] != version:
         python = os.readlink(f"/proc/{pid}/exe")

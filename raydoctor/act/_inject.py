@@ -55,7 +55,7 @@ def inject(pid: int, start: str, text: str, *, now: bool, holds_gil: bool) -> In
     `now`: also where it runs native code, which no Python follows in the foreseeable future.
     """
     if not _trampoline.works_here():
-        return _otherwise(pid, text, now=now, holds_gil=holds_gil)
+        return _otherwise(pid, start, text, now=now, holds_gil=holds_gil)
     try:
         files = _elf.code(pid)
         functions = _functions(pid, files)
@@ -64,7 +64,7 @@ def inject(pid: int, start: str, text: str, *, now: bool, holds_gil: bool) -> In
         return Injection("", str(error))
     except (struct.error, ValueError, LookupError) as error:
         # It is not built as others are: gdb knows more of symbols, and remote_exec needs none.
-        made = _otherwise(pid, text, now=now, holds_gil=holds_gil)
+        made = _otherwise(pid, start, text, now=now, holds_gil=holds_gil)
         return made if made.did else made._replace(problem=f"{error}; {made.problem}")
     plan = {
         "pid": pid,
@@ -154,17 +154,17 @@ def has_other_ways(version: tuple[int, int]) -> bool:
     return _has_hypno() or _by_gdb.is_there() or version >= _by_remote_exec.SINCE
 
 
-def _otherwise(pid: int, text: str, *, now: bool, holds_gil: bool) -> Injection:
+def _otherwise(pid: int, start: str, text: str, *, now: bool, holds_gil: bool) -> Injection:
     if _has_hypno():
         return _by_hypno(pid, text)
     version = _elf.python(pid) or (0, 0)
     may_exec = version >= _by_remote_exec.SINCE and not now
     try:
         if may_exec and not (_by_gdb.is_there() and _by_gdb.waits(pid)):
-            _by_remote_exec.inject(pid, text, version)
+            _by_remote_exec.inject(pid, start, text, version)
             return Injection("queued", way="remote-exec")
         if _by_gdb.is_there():
-            did = _by_gdb.inject(pid, text, now=now, holds_gil=holds_gil)
+            did = _by_gdb.inject(pid, start, text, now=now, holds_gil=holds_gil)
             return Injection(did, way="gdb")
     except (OSError, subprocess.TimeoutExpired) as error:
         return Injection("", getattr(error, "strerror", None) or str(error))

@@ -99,9 +99,13 @@ def make(folder: str, user: int | None = None) -> None:
 
 def path_of(what: str, pid: int, folder: str) -> str:
     """The file `what` of a process: `request`, `answer`, `armed`. Of a pid and its start there is but one."""
+    return os.path.join(folder, f"{what}-{pid}-{start_of(pid)}")
+
+
+def start_of(pid: int) -> str:
+    """When a process began, in ticks since the system did (proc(5), field 22). Raises OSError."""
     with open(f"/proc/{pid}/stat", "rb") as stream:
-        start = stream.read().rpartition(b")")[2].split()[19].decode()
-    return os.path.join(folder, f"{what}-{pid}-{start}")
+        return stream.read().rpartition(b")")[2].split()[19].decode()
 
 
 def write(path: str, told: dict[str, Any], user: int | None = None) -> None:
