@@ -23,6 +23,7 @@ from real_ray import RealRay, real_ray
 from raydoctor.collect import _pyspy, live, sampling, stacks, worker_stacks
 from raydoctor.collect._thread_rows import thread_rows, whose_is
 from raydoctor.collect._threads import KernelThread
+from raydoctor.collect.run import Collector, run
 from raydoctor.collect.stack_targets import Known, UnknownTargetError, everywhere, named
 from raydoctor.collect.stacks import Manner, Wanted
 from raydoctor.collect.suspects import Sampling, Suspects, suspects
@@ -384,6 +385,63 @@ def test_native_frames_stand_above_those_of_python(sleeper: Wanted) -> None:
         assert whose[0] == "native"
     assert whose[-1] == "user"
     assert whose == sorted(whose)
+
+
+def slow(folder: Path, pid: int, seconds: float) -> str:
+    """A py-spy that takes long to look at this process, as on a machine without time."""
+    program = folder / "py-spy"
+    program.write_text(
+        f'#!/bin/sh\nfor each in "$@"; do [ "$each" = {pid} ] && sleep {seconds}; done\n'
+        f'exec {_pyspy.program()} "$@"\n'
+    )
+    program.chmod(0o755)
+    return str(program)
+
+
+@pytest.fixture
+def sleepers() -> Iterator[list[Wanted]]:
+    """Four of them."""
+    code = "import time; print(1, flush=True); time.sleep(100)"
+    started = [
+        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) for _ in range(4)
+    ]
+    for each in started:
+        assert each.stdout is not None
+        each.stdout.readline()
+    yield [Wanted(each.pid) for each in started]
+    for each in started:
+        each.kill()
+        each.communicate()
+
+
+@pytest.mark.skipif(not LINUX, reason="macOS wants root for it")
+def test_whoever_could_be_seen_in_time_is_told_of(
+    sleepers: list[Wanted], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One is not seen in time: the others are, and what lies around them."""
+    late = slow(tmp_path, sleepers[0].pid, 30)
+    monkeypatch.setattr(_pyspy, "program", lambda: late)
+    began = time.monotonic()
+    found = list(stacks.samples(sleepers, Manner(3, 0.1, timeout=60), seconds=6))
+    assert time.monotonic() - began < 10
+    seen = {each.pid for each in sleepers[1:]}
+    assert {row["pid"] for row in rows(found, "samples")} == seen
+    assert {row["pid"] for row in rows(found, "clues")} == seen
+    (gap,) = [item for item in found if isinstance(item, Gap)]
+    assert gap.why == "this machine has no time: of 4 processes, 1 was not looked at"
+
+
+@pytest.mark.skipif(not LINUX, reason="macOS wants root for it")
+def test_a_collector_that_is_cut_off_has_told_what_it_saw(
+    sleepers: list[Wanted], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within a look that is not done, too."""
+    late = slow(tmp_path, sleepers[0].pid, 30)
+    monkeypatch.setattr(_pyspy, "program", lambda: late)
+    monkeypatch.setattr(stacks, "_SO_FAR", 0.0)
+    looks = run([Collector("looks", lambda: stacks.samples(sleepers, Manner(1, timeout=60)))], 4)
+    told = json.loads(looks.pieces["live/live-samples.json"])["rows"]
+    assert {row["pid"] for row in told} == {each.pid for each in sleepers[1:]}
 
 
 @pytest.mark.skipif(not LINUX, reason="another user's process")

@@ -17,12 +17,12 @@ from raydoctor.act._cancel_target import find as find_tasks
 from raydoctor.act.owner import connected
 from raydoctor.collect import gcs, proc
 from raydoctor.collect.cluster import Cluster
+from raydoctor.collect.run import usual_timeout
 from raydoctor.errors import RaydoctorError
 
 Row = dict[str, Any]
 Tables = dict[str, list[Row]]
 What = Literal["task", "method", "creation", "actor", "driver", "worker", "process"]
-TIMEOUT = 5.0
 _PID_DIGITS = 7
 _ACTOR_DIGITS = 32
 _LEAST_DIGITS = 6
@@ -49,8 +49,9 @@ class Found:
     """The port of Ray's own debugger, where a thread of it stands at a breakpoint."""
 
 
-def find(cluster: Cluster | None, wanted: str, timeout: float = TIMEOUT) -> list[Found]:
+def find(cluster: Cluster | None, wanted: str) -> list[Found]:
     """The processes that are meant. Raises RaydoctorError where there is none."""
+    timeout = usual_timeout()
     if wanted.isdecimal() and len(wanted) <= _PID_DIGITS:
         return [_process(cluster, int(wanted), timeout)]
     if cluster is None or not cluster.gcs_address:
@@ -71,9 +72,9 @@ def find(cluster: Cluster | None, wanted: str, timeout: float = TIMEOUT) -> list
         return _running(tables.result(), tasks)
 
 
-def paused(cluster: Cluster, timeout: float = TIMEOUT) -> list[Found]:
+def paused(cluster: Cluster) -> list[Found]:
     """Processes of the cluster that stand at a breakpoint and wait for a debugger."""
-    rows = _tables(cluster, ("workers", "tasks"), timeout)
+    rows = _tables(cluster, ("workers", "tasks"), usual_timeout())
     names = {
         row["worker_id"]: row
         for row in rows["tasks"]

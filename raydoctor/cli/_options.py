@@ -76,6 +76,17 @@ def json_option(command: _Command) -> _Command:
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")(command)
 
 
+def timeout_option(text: str) -> Callable[[_Command], _Command]:
+    """`--timeout`; None where the machine's load is to say."""
+    default = "[default: 5, up to 30 where processors are short]"
+    return click.option(
+        "--timeout",
+        type=click.FloatRange(0.1, 600),
+        metavar="SECONDS",
+        help=f"{text}  {default}",
+    )
+
+
 def live_options(command: _Command) -> _Command:
     """`--address`, `--timeout`, `--all-nodes/--this-node`."""
     for option in (
@@ -85,14 +96,7 @@ def live_options(command: _Command) -> _Command:
             default=True,
             help="Read the logs of the cluster's other nodes, too.  [default: all nodes]",
         ),
-        click.option(
-            "--timeout",
-            type=click.FloatRange(0.1, 600),
-            default=5.0,
-            show_default=True,
-            metavar="SECONDS",
-            help="For each thing that is asked or read of a live cluster.",
-        ),
+        timeout_option("For each thing that is asked or read of a live cluster."),
         address_option(
             "The cluster to look at, if several run here: auto, or its GCS's host:port."
         ),
@@ -146,10 +150,11 @@ def opened_live(signals: Callable[[], Iterable[Signal]] = tuple, **given: Any) -
 def wishes(signals: Callable[[], Iterable[Signal]] = tuple, **given: Any) -> Wishes:
     """What the user asked of a live cluster."""
     from raydoctor.collect.live import Wishes
+    from raydoctor.collect.run import usual_timeout
 
     return Wishes(
         given["address"],
-        given["timeout"],
+        usual_timeout() if given["timeout"] is None else given["timeout"],
         given["all_nodes"],
         since=given.get("since"),
         signals=signals,

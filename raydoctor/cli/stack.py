@@ -42,14 +42,7 @@ Exit code:
 @click.option("--all-nodes", is_flag=True, help="The workers of all nodes.")
 @click.option("--locals", "variables", is_flag=True, help="The local variables of each frame.")
 @click.option("--native", is_flag=True, help="Frames of C, C++ and Rust, too.")
-@click.option(
-    "--timeout",
-    type=click.FloatRange(0.1, 600),
-    default=5.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="For each look, and each answer of the cluster.",
-)
+@options.timeout_option("For each look, and each answer of the cluster.")
 @options.address_option()
 @options.json_option
 @options.verbose_option
@@ -59,7 +52,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     all_nodes: bool,
     variables: bool,
     native: bool,
-    timeout: float,
+    timeout: float | None,
     address: str | None,
     as_json: bool,
     verbose: bool,
@@ -67,12 +60,14 @@ def command(  # noqa: PLR0913 - one parameter per option
     """Look, and show."""
     from raydoctor.cli._progress import Progress
     from raydoctor.collect import live, worker_stacks
+    from raydoctor.collect.run import usual_timeout
     from raydoctor.render import stack as render
     from raydoctor.render import terminal
 
     if target and all_nodes:
         raise click.UsageError("TARGET is looked for on all nodes: --all-nodes stands alone")
-    wishes = worker_stacks.Wishes(target, all_nodes, variables, native, timeout)
+    patience = usual_timeout() if timeout is None else timeout
+    wishes = worker_stacks.Wishes(target, all_nodes, variables, native, patience)
     with Progress("looking for the cluster") as progress:
         cluster, notes = live.find(address)
         found = worker_stacks.look(cluster, wishes, progress.say)

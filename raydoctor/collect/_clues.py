@@ -99,7 +99,8 @@ def _files(
 
 def _children(pid: int) -> list[Row]:
     """What it started itself and has not ended, or not been waited for."""
-    return [_process(child) | {"rested_s": _rests.of_family(child)} for child in _child_pids(pid)]
+    rested = _rests.of_families(_child_pids(pid))
+    return [_process(child) | {"rested_s": since} for child, since in rested.items()]
 
 
 def _child_pids(pid: int) -> list[int]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -43,25 +43,27 @@ class _Run(NamedTuple):
     cpu: int
     at: float
     """Seconds of that processor's clock."""
+    read: float
+    """When that was read, of the clock of this machine: what it did later is not known."""
 
 
-def of_threads(pid: int) -> list[Row]:
-    """Each thread with its `rested_s`, seconds since it last ran, and whether it was merely woken then.
+def of_threads(pids: Iterable[int]) -> dict[int, list[Row]]:
+    """Of each process its threads with their `rested_s`, seconds since they last ran, and whether they were
+    merely woken then.
 
     Of those that sleep until a known time, `wakes_s`: seconds until then.
     """
-    told = _rested([pid])
-    together = woken(told.values())
-    wakes = _wakes(pid, told)
-    return [
-        {
-            "tid": tid,
-            "rested_s": round(since, 3),
-            "woken": since in together,
-            **({"wakes_s": round(wakes[tid], 3)} if tid in wakes else {}),
-        }
-        for tid, since in told.items()
-    ]
+    runs = {pid: _runs(pid) for pid in pids}
+    now = _clocks({run.cpu for those in runs.values() for run in those.values()})
+    return {pid: list(_rows(pid, _rested(those, now))) for pid, those in runs.items()}
+
+
+def _rows(pid: int, rested: Mapping[int, float]) -> Iterator[Row]:
+    together = woken(rested.values())
+    wakes = _wakes(pid, rested)
+    for tid, since in rested.items():
+        row: Row = {"tid": tid, "rested_s": round(since, 3), "woken": since in together}
+        yield row | ({"wakes_s": round(wakes[tid], 3)} if tid in wakes else {})
 
 
 def woken(rested: Collection[float]) -> set[float]:
@@ -73,42 +75,65 @@ def woken(rested: Collection[float]) -> set[float]:
     return set(together) if len(together) > _OTHERS else set()
 
 
-def of_family(pid: int) -> float | None:
-    """Seconds since anything last ran of a process and of all below it; None where that is not known."""
-    known = _rested(_family(pid)).values() if proc.LINUX else ()
-    return round(min(known), 3) if known else None
+def of_families(pids: Iterable[int]) -> dict[int, float | None]:
+    """Of each process, seconds since anything last ran of it and of all below it; None where not known."""
+    wanted = tuple(pids)
+    below = _below() if proc.LINUX and wanted else {}
+    runs = {pid: _merged(_runs(each) for each in _family(pid, below)) for pid in wanted}
+    now = _clocks({run.cpu for those in runs.values() for run in those.values()})
+    rested = {pid: _rested(those, now).values() for pid, those in runs.items()}
+    return {pid: round(min(known), 3) if known else None for pid, known in rested.items()}
 
 
-def _rested(pids: Iterable[int]) -> dict[int, float]:
+def _merged(runs: Iterable[dict[int, _Run]]) -> dict[int, _Run]:
+    return {tid: run for those in runs for tid, run in those.items()}
+
+
+def _rested(runs: Mapping[int, _Run], now: Mapping[int, tuple[float, float]]) -> dict[int, float]:
     """Thread -> seconds since it last ran, as far as the kernel tells."""
-    runs = {tid: run for pid in pids for tid in _threads.tids(pid) if (run := _run(pid, tid))}
-    now = _clocks({run.cpu for run in runs.values()}) if runs else {}
-    return {tid: max(0.0, now[run.cpu] - run.at) for tid, run in runs.items() if run.cpu in now}
+    found = {}
+    for tid, run in runs.items():
+        if run.cpu in now:
+            clock, at = now[run.cpu]
+            found[tid] = max(0.0, clock - run.at - (at - run.read))
+    return found
 
 
 def _wakes(pid: int, tids: Iterable[int]) -> dict[int, float]:
     """Thread -> seconds until the end of its sleep, of those that the kernel was told the end of."""
     number, found = _SLEEPS.get(os.uname().machine), {}
-    asleep = [each for each in _threads.threads(pid, tids).values() if each.syscall == number]
+    calls = {tid: _threads.call(pid, tid) for tid in tids}
+    asleep = {tid: arguments for tid, (call, arguments) in calls.items() if call == number}
     with memory(pid) as seen:
-        for each in asleep if seen is not None else ():
-            clock, flags, request = each.arguments[:3]
+        for tid, arguments in asleep.items() if seen is not None else ():
+            clock, flags, request = arguments[:3]
             until = seen.words(request, 2) if seen is not None else ()
             if until and flags & _ABSOLUTE:
                 with suppress(OSError):  # a clock of another process's alone
-                    found[each.tid] = until[0] + until[1] / 1e9 - time.clock_gettime(clock)
+                    found[tid] = until[0] + until[1] / 1e9 - time.clock_gettime(clock)
     return found
 
 
-def _family(pid: int) -> list[int]:
+def _below() -> dict[int, list[int]]:
+    """Processes by who started them."""
     below: dict[int, list[int]] = {}
     for each in proc.table().values():
         below.setdefault(each.ppid, []).append(each.pid)
+    return below
+
+
+def _family(pid: int, below: Mapping[int, list[int]]) -> list[int]:
     found = [pid]
     for parent in found:
         if parent in below and len(found) < _DESCENDANTS:
             found += below[parent]
     return found
+
+
+def _runs(pid: int) -> dict[int, _Run]:
+    """Its threads that have run, as far as the kernel tells."""
+    tids = _threads.tids(pid) if proc.LINUX else ()
+    return {tid: run for tid in tids if (run := _run(pid, tid)) is not None}
 
 
 def _run(pid: int, tid: int) -> _Run | None:
@@ -118,7 +143,7 @@ def _run(pid: int, tid: int) -> _Run | None:
         return None
     with suppress(OSError, ValueError, IndexError), open(f"{folder}/stat", "rb") as stream:
         fields = stream.read().rpartition(b")")[2].split()
-        return _Run(int(fields[_CPU_FIELD]), at)
+        return _Run(int(fields[_CPU_FIELD]), at, time.monotonic())
     return None
 
 
@@ -131,18 +156,22 @@ def _last_run(path: str) -> float:
     return 0.0
 
 
-def _clocks(cpus: Collection[int]) -> Mapping[int, float]:
-    """What time it is on these processors: read by a thread that goes there."""
-    found: dict[int, float] = {}
+def _clocks(cpus: Collection[int]) -> Mapping[int, tuple[float, float]]:
+    """What time it is on these processors, and when that was: read by a thread that goes there.
+
+    It may wait for each: a machine without time is asked once for all processes.
+    """
+    found: dict[int, tuple[float, float]] = {}
 
     def visit() -> None:
         for cpu in cpus:
             with suppress(OSError):  # a processor that this process may not use
                 os.sched_setaffinity(0, {cpu})
             if now := _last_run("/proc/thread-self/sched"):
-                found[cpu] = now
+                found[cpu] = now, time.monotonic()
 
-    visitor = threading.Thread(target=visit, name="clocks", daemon=True)
-    visitor.start()
-    visitor.join()
+    if cpus:
+        visitor = threading.Thread(target=visit, name="clocks", daemon=True)
+        visitor.start()
+        visitor.join()
     return found

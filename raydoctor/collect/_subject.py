@@ -51,6 +51,11 @@ class Manner(NamedTuple):
     unfinished: frozenset[str] = frozenset()
     """Tasks: of many objects that a thread waits for, theirs are told first."""
 
+    @property
+    def pauses(self) -> float:
+        """Seconds between the first look and the last, if they took no time."""
+        return (self.looks - 1) * self.every
+
 
 def identify(wanted: Wanted) -> proc.Process | None:
     """The process, if it still is the one that is meant."""

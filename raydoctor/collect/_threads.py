@@ -66,6 +66,11 @@ def outer_tids(pid: int) -> dict[int, int]:
     return found
 
 
+def call(pid: int, tid: int) -> tuple[int | None, tuple[int, ...]]:
+    """The kernel's call that a thread is in, and its arguments; None where it runs, or may not be read."""
+    return _call(_read(f"/proc/{pid}/task/{tid}/syscall"))
+
+
 def tracer(pid: int) -> int:
     """Who traces the process (a debugger); 0 where nobody does, or that may not be read."""
     told = _fields(_read(f"/proc/{pid}/status")).get("TracerPid", "0")
@@ -80,7 +85,7 @@ def _thread(pid: int, tid: int) -> KernelThread | None:
         return None
     ticks = os.sysconf("SC_CLK_TCK")
     status = _fields(_read(f"{folder}/status"))
-    number, arguments = _call(_read(f"{folder}/syscall"))
+    number, arguments = call(pid, tid)
     return KernelThread(
         tid,
         head.partition(b"(")[2].decode("utf-8", "replace"),

@@ -15,22 +15,37 @@ T = TypeVar("T")
 
 
 def parallel(
-    calls: Mapping[str, Callable[[], T]], timeout: float
+    calls: Mapping[str, Callable[[], T]], timeout: float, at_once: int | None = None
 ) -> Iterator[tuple[str, T | Exception]]:
-    """Name and result, or what it raised, as they come; what has not come by then is left out."""
+    """Name and result, or what it raised, as they come; what has not come by then is left out.
+
+    `at_once`: how many run at a time, all of them by default. What has not begun when the time is up, or when
+    nobody asks for more, is not begun.
+    """
     results: queue.SimpleQueue[tuple[str, T | Exception]] = queue.SimpleQueue()
+    waiting: queue.SimpleQueue[tuple[str, Callable[[], T]]] = queue.SimpleQueue()
+    for item in calls.items():
+        waiting.put(item)
+    is_over = threading.Event()
 
-    def work(name: str, call: Callable[[], T]) -> None:
-        try:
-            results.put((name, call()))
-        except Exception as error:
-            results.put((name, error))
+    def work() -> None:
+        while not is_over.is_set():
+            try:
+                name, call = waiting.get_nowait()
+            except queue.Empty:
+                return
+            try:
+                results.put((name, call()))
+            except Exception as error:
+                results.put((name, error))
 
-    for name, call in calls.items():
-        threading.Thread(target=work, args=(name, call), name=name, daemon=True).start()
+    for name in list(calls)[:at_once]:
+        threading.Thread(target=work, name=name, daemon=True).start()
     deadline = time.monotonic() + timeout
-    for _ in calls:
-        try:
+    try:
+        for _ in calls:
             yield results.get(timeout=max(0.0, deadline - time.monotonic()))
-        except queue.Empty:
-            return
+    except queue.Empty:
+        return
+    finally:
+        is_over.set()

@@ -7,6 +7,7 @@ NFS server, say) is left behind: it is a daemon and ends with the process.
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 import time
@@ -18,7 +19,9 @@ from raydoctor.collect.table import Piece
 from raydoctor.model import Gap
 
 TIMEOUT = 5.0
-"""Seconds for each collector, where the user gives no other."""
+"""Seconds for each collector, where the user gives no other and the machine has time."""
+_MOST_TIMES = 6.0
+"""Times that, on a machine without."""
 
 Gather = Callable[[], Iterable[Piece | Gap]]
 
@@ -52,6 +55,16 @@ class Collection:
 
 class _Done(NamedTuple):
     error: BaseException | None
+
+
+def usual_timeout() -> float:
+    """Seconds for each collector, where the user gives no other.
+
+    Where more threads want a processor than there are, all of raydoctor takes as many times longer, and so
+    does what is asked.
+    """
+    wanted = os.getloadavg()[0] / (os.cpu_count() or 1)
+    return TIMEOUT * min(_MOST_TIMES, max(1.0, wanted))
 
 
 def run(

@@ -6,6 +6,7 @@ A node elsewhere is asked by a small Ray task (`there.py`); its tables lie in it
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -25,13 +26,24 @@ _FEW = 20
 FIRST = 40
 """Processes that are looked at before the others, so that a machine without time tells of these."""
 LONGEST = 30.0
-"""Seconds for the looks themselves: then what was seen is told, and that it is not all."""
+"""Seconds for the looks themselves, unless more is wished for one: then what was seen is told, and that it is
+not all."""
+_OWN = 0.9
+"""Of the time: what was seen must be told before it is over."""
+_OF_FIRST = 0.75
+"""Of the time, for the first ones where there are others."""
 
 
 def seconds(found: Suspects, sampling: Sampling, timeout: float) -> float:
     """How long it may take here."""
     most = max(map(len, (found.here, *found.elsewhere.values())))
-    return sampling.looks * sampling.every + min(LONGEST, timeout * (1 + most / _FEW))
+    pauses = sampling.looks * sampling.every * (2 if most > FIRST else 1)
+    return pauses + _longest(most, timeout)
+
+
+def _longest(number: int, timeout: float) -> float:
+    """Seconds that so many processes may take beside the pauses between looks."""
+    return min(max(LONGEST, timeout), timeout * (1 + number / _FEW))
 
 
 def collectors(
@@ -64,19 +76,24 @@ def looks(
 
     Of `makers` that is all there is to see: nobody looks at their stacks.
     """
+    began, left = time.monotonic(), _OWN * _longest(len(wanted), manner.timeout)
+    rested = _rests.of_threads(each.pid for each in wanted)
     rows: list[dict[str, Any]] = [
-        {"node_id": each.node_id, "pid": each.pid, "threads": _rests.of_threads(each.pid)}
-        for each in wanted
+        {"node_id": each.node_id, "pid": each.pid, "threads": rested[each.pid]} for each in wanted
     ]
-    rows += [{"node_id": n, "pid": pid, "family_s": _rests.of_family(pid)} for n, pid in makers]
+    families = _rests.of_families(pid for _, pid in makers)
+    rows += [{"node_id": node, "pid": pid, "family_s": families[pid]} for node, pid in makers]
     yield table("rests", rows, source="proc")
     before: dict[str, Piece] = {}
-    for those in (wanted[:FIRST], wanted[FIRST:]):
-        last = dict(before)
-        for item in stacks.samples(those, manner) if those else ():
+    left = max(0.0, left - (time.monotonic() - began))
+    first, others = wanted[:FIRST], wanted[FIRST:]
+    for those, share in ((first, _OF_FIRST if others else 1.0), (others, 1.0)):
+        began, last = time.monotonic(), dict(before)
+        for item in stacks.samples(those, manner, share * left) if those else ():
             if isinstance(item, Piece):
                 item = last[item.path] = _joined(before.get(item.path), item)  # noqa: PLW2901
             yield item
+        left = max(0.0, left - max(0.0, time.monotonic() - began - manner.pauses))
         before = last
 
 

@@ -13,10 +13,8 @@ A frame's `whose` is `user`, `library` (site-packages), `python` (the standard l
 from __future__ import annotations
 
 import os
-import queue
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
@@ -30,25 +28,63 @@ __all__ = ["TIMEOUT", "Manner", "Row", "Wanted", "fix", "rows", "samples"]
 
 T = TypeVar("T")
 _AT_ONCE = 32
+_NO_END = 1e6
 _THOROUGH = Manner()
+_SO_FAR = 1.0
+"""Seconds after which a look that is not done tells what it has."""
+_FOR_CLUES = 0.3
+"""Of the time, for what lies around the processes, which says for whom they wait."""
+_LEAST = 0.1
+"""Seconds in which at least some are looked around."""
+_NO_TIME = "this machine has no time: "
+_MORE_TIME = "Give it more: --timeout 60."
 
 
-def samples(processes: Sequence[Wanted], manner: Manner = _THOROUGH) -> Iterator[Piece | Gap]:
-    """The tables, anew after each look: whoever runs out of time has what was seen until then."""
+def samples(
+    processes: Sequence[Wanted], manner: Manner = _THOROUGH, seconds: float = _NO_END
+) -> Iterator[Piece | Gap]:
+    """The tables, anew after each look, and while one takes long: what was seen until then.
+
+    In `seconds`, beside the pauses between looks, all is over: what would take longer is left out.
+    """
     at = time.time()
+    deadline = time.monotonic() + manner.pauses + seconds
     subjects = [Subject(each) for each in processes if identify(each) is not None]
     last = manner.looks - 1
     for number in range(manner.looks):
         if number:
             time.sleep(max(0.0, at + number * manner.every - time.time()))
+        left = deadline - _FOR_CLUES * seconds - time.monotonic()
+        if number and left <= 0:
+            break
         look = partial(Subject.look, manner=manner, is_last=number == last)
-        _side_by_side(look, subjects, manner.timeout, manner.native and number == last)
-        rows = [row for each in subjects for row in each.rows]
-        yield table("samples", rows, source="py-spy", at=at)
+        of_native = manner.native and number == last
+        most = min(left, 2 * manner.timeout * _rounds(subjects, of_native))
+        for _ in _now_and_then(_side_by_side(look, subjects, most, of_native)):
+            yield _samples(subjects, at)
     if manner.clues:
-        found = _side_by_side(partial(Subject.clues, manner=manner), subjects, manner.timeout)
-        yield table("clues", [row for row in found if row], source="proc", at=at)
+        left = max(_LEAST, deadline - time.monotonic())
+        around = partial(Subject.clues, manner=manner)
+        most = min(left, 2 * manner.timeout * _rounds(subjects))
+        for found in _now_and_then(_side_by_side(around, subjects, most)):
+            yield table("clues", [row for row in found if row], source="proc", at=at)
     yield from _gaps(subjects)
+    yield from _unseen(subjects, manner)
+
+
+def _samples(subjects: Sequence[Subject], at: float) -> Piece:
+    rows = [row for each in subjects for row in tuple(each.rows)]
+    return table("samples", rows, source="py-spy", at=at)
+
+
+def _now_and_then(found: Iterator[list[T]]) -> Iterator[list[T]]:
+    """What there is when it is long ago that anything was told, and at the end."""
+    told, have = time.monotonic(), list[T]()
+    for have in found:
+        if time.monotonic() - told >= _SO_FAR:
+            yield have
+            told = time.monotonic()
+    yield have
 
 
 def rows(
@@ -60,42 +96,38 @@ def rows(
     """
     subjects = [Subject(each) for each in processes if identify(each) is not None]
     manner = Manner(1, native=native, timeout=timeout)
-
-    def seen(subject: Subject) -> list[Row]:
-        subject.look(manner, is_last=True, variables=variables, native=native)
-        return subject.rows
-
-    return [row for rows in _side_by_side(seen, subjects, timeout, native) for row in rows]
+    look = partial(Subject.look, manner=manner, is_last=True, variables=variables, native=native)
+    for _ in _side_by_side(look, subjects, 2 * timeout * _rounds(subjects, native), native):
+        pass
+    return [row for each in subjects for row in tuple(each.rows)]
 
 
 def _side_by_side(
-    do: Callable[[Subject], T], subjects: Sequence[Subject], timeout: float, native: bool = False
-) -> list[T]:
-    """What it gives for each, in their order; without those that took too long.
+    do: Callable[[Subject], T], subjects: Sequence[Subject], seconds: float, native: bool = False
+) -> Iterator[list[T]]:
+    """What it has given so far, in their order: anew with each, without those that took too long.
 
     A look mostly waits until the threads of the process stand still, so there are more at a time than
     processors (40 workers on two busy ones: 2.5 s two at a time, 1.0 s eight at a time). To unwind native
     frames keeps a processor busy, and takes 80 MB.
     """
-    waiting: queue.SimpleQueue[tuple[int, Subject]] = queue.SimpleQueue()
-    for item in enumerate(subjects):
-        waiting.put(item)
-    results: dict[int, T] = {}
-
-    def work() -> None:
-        with suppress(queue.Empty):
-            while True:
-                number, subject = waiting.get_nowait()
-                results[number] = do(subject)
-
-    width = max(2, os.cpu_count() or 1)
-    count = min(len(subjects), width if native else min(4 * width, _AT_ONCE))
-    calls = dict.fromkeys((f"look-{n}" for n in range(count)), work)
-    rounds = 1 + len(subjects) // max(1, count)
-    for _, outcome in parallel(calls, 2 * timeout * rounds):
+    calls = {f"look-{number}": partial(do, each) for number, each in enumerate(subjects)}
+    results: dict[str, T] = {}
+    for name, outcome in parallel(calls, seconds, _width(native)):
         if isinstance(outcome, Exception):
             raise outcome
-    return [results[number] for number in sorted(results)]
+        results[name] = outcome
+        yield [results[each] for each in calls if each in results]
+
+
+def _width(native: bool) -> int:
+    width = max(2, os.cpu_count() or 1)
+    return width if native else min(4 * width, _AT_ONCE)
+
+
+def _rounds(subjects: Sequence[Subject], native: bool = False) -> int:
+    """How many are looked at one after the other."""
+    return 1 + len(subjects) // _width(native)
 
 
 # ------------------------------------------------------------------ gaps
@@ -110,6 +142,24 @@ def _gaps(subjects: Sequence[Subject]) -> Iterator[Gap]:
     for reason, of in reasons.items():
         pids = ", ".join(str(each.wanted.pid) for each in of[:5]) + (" …" if len(of) > 5 else "")
         yield Gap(f"the stacks of {pids}", reason, fix(reason, of[0].wanted.pid), optional=True)
+
+
+def _unseen(subjects: Sequence[Subject], manner: Manner) -> Iterator[Gap]:
+    """Who was looked at more rarely than was wished, for want of time."""
+    alive = [each for each in subjects if len(each.rows) < manner.looks and identify(each.wanted)]
+    never = [each for each in alive if not each.rows]
+    whom = f"of {len(subjects)} processes"
+    if never:
+        why = f"{_NO_TIME}{whom}, {_were(len(never))} not looked at"
+    elif alive:
+        why = f"{_NO_TIME}{whom}, {_were(len(alive))} looked at less than {manner.looks} times"
+    else:
+        return
+    yield Gap("the stacks of workers", why, _MORE_TIME, optional=True)
+
+
+def _were(number: int) -> str:
+    return f"{number} was" if number == 1 else f"{number} were"
 
 
 def fix(reason: str, pid: int) -> str:

@@ -18,7 +18,7 @@ from raydoctor.collect import live, processes, state
 from raydoctor.collect import sampling as sampling_of
 from raydoctor.collect.live import Live
 from raydoctor.collect.redact import Redactor
-from raydoctor.collect.run import TIMEOUT, Collector, run
+from raydoctor.collect.run import Collector, run, usual_timeout
 from raydoctor.collect.suspects import Sampling, suspects
 from raydoctor.errors import RaydoctorError
 from raydoctor.model import Gap
@@ -46,7 +46,9 @@ def look(request: dict[str, Any]) -> dict[str, Any]:
     sampling = _sampling(request)
     found = (
         live.collect(
-            live.Wishes(request["address"], all_nodes=is_elsewhere, logs=False, samples=sampling)
+            live.Wishes(
+                request["address"], usual_timeout(), is_elsewhere, logs=False, samples=sampling
+            )
         )
         if request["report"]
         else _tasks_and_stacks(request["address"], sampling or Sampling(), is_elsewhere)
@@ -70,15 +72,16 @@ def _sampling(request: dict[str, Any]) -> Sampling | None:
 def _tasks_and_stacks(address: str, sampling: Sampling, is_elsewhere: bool) -> Live:
     """What `hung` reads, and no more: it costs half of a whole collection."""
     cluster, notes = live.find(address)
+    timeout = usual_timeout()
     asked = [
-        *state.collectors(cluster, TIMEOUT, sampling.min_age_s),
+        *state.collectors(cluster, timeout, sampling.min_age_s),
         Collector("the process table", lambda: processes.tables(cluster)),
     ]
-    collection = run(asked)
+    collection = run(asked, timeout)
     found = suspects(collection.pieces, sampling, cluster.node_ids)
-    looks = sampling_of.collectors(cluster, found, sampling, TIMEOUT, is_elsewhere)
+    looks = sampling_of.collectors(cluster, found, sampling, timeout, is_elsewhere)
     if looks:
-        brought = run(looks, sampling_of.seconds(found, sampling, TIMEOUT))
+        brought = run(looks, sampling_of.seconds(found, sampling, timeout))
         collection.pieces.update(brought.pieces)
         collection.gaps += brought.gaps
     secrets = [cluster.token.value] if cluster.token else []

@@ -243,8 +243,10 @@ def _is_still(work: Work, verdict: Verdict | None, min_age: float) -> bool:
     """Whether it stood at one place in several looks, and before them, and did not merely poll there."""
     if verdict is not None and verdict.kind in _HELD:
         return True
-    if verdict is None or work.process is None or len(work.process.samples) < 2:
+    if verdict is None or work.process is None:
         return False
+    if verdict.rested is None and len(work.process.samples) < 2:
+        return False  # what one look sees may be over the next moment; the kernel tells of the time before
     if verdict.is_open or (verdict.rested is not None and verdict.rested < min_age):
         return False
     if verdict.wakes is not None and verdict.wakes < min_age:
