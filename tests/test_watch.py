@@ -339,6 +339,32 @@ def test_the_screen_fits_and_gives_the_terminal_back(ray: RealRay) -> None:
     assert "\u202e".encode() not in out
 
 
+@pytest.mark.ray
+def test_ctrl_z_gives_the_terminal_back_and_fg_takes_it_again(ray: RealRay) -> None:
+    command = [sys.executable, "-m", "raydoctor", "watch", "--address", ray.address, "--every", "0.5", "--no-diagnose"]  # fmt: skip
+    env = {**ray.environment, "TERM": "xterm-256color"}
+    child, leader = pty.fork()  # the terminal that it has is its own: Ctrl-Z reaches it
+    if not child:
+        os.execve(sys.executable, command, env)
+    read(leader, 2)
+    before = termios.tcgetattr(leader)
+    os.write(leader, b"\x1a")
+    out = read(leader, 0)
+    assert b"\x1b[?1049l" in out
+    _, status = os.waitpid(child, os.WUNTRACED)
+    assert os.WIFSTOPPED(status)
+    canonical = termios.ICANON | termios.ECHO
+    assert termios.tcgetattr(leader)[3] & canonical == canonical
+    os.kill(child, signal.SIGCONT)
+    out = read(leader, 2)
+    assert b"\x1b[?1049h" in out
+    assert termios.tcgetattr(leader) == before
+    os.write(leader, b"q")
+    read(leader, 0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    os.close(leader)
+
+
 def read(file: int, frames: int) -> bytes:
     """What is drawn until there are so many frames, or, for none, until the screen is given back."""
     out, end = b"", time.monotonic() + PATIENCE

@@ -88,8 +88,11 @@ class Screen:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
+        self.is_unwanted = False
+        """Whether Ctrl-Z was pressed: `pause` is due."""
         self._live: Any = None
         self._keys_before: Any = None
+        self._stop_before: Any = None
 
     @property
     def keys(self) -> int | None:
@@ -97,6 +100,23 @@ class Screen:
         return sys.stdin.fileno() if self._keys_before is not None else None
 
     def __enter__(self) -> Screen:
+        self._open()
+        number = getattr(signal, "SIGTSTP", None)
+        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+            self._stop_before = signal.signal(number, self._stop)
+        return self
+
+    def _stop(self, number: int, frame: object) -> None:
+        self.is_unwanted = True
+
+    def pause(self) -> None:
+        """Give the terminal back and stand still, until somebody says `fg`."""
+        self.is_unwanted = False
+        self._close()
+        os.kill(os.getpid(), signal.SIGSTOP)
+        self._open()
+
+    def _open(self) -> None:
         from rich.console import Console
         from rich.live import Live
 
@@ -111,7 +131,6 @@ class Screen:
         self._live = Live(console=console, screen=True, auto_refresh=False)
         self._live.start()
         self._listen()
-        return self
 
     def _listen(self) -> None:
         """Keys as they are pressed, unseen; Ctrl-C stays a signal."""
@@ -129,6 +148,11 @@ class Screen:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if self._stop_before is not None:
+            signal.signal(signal.SIGTSTP, self._stop_before)
+        self._close()
+
+    def _close(self) -> None:
         with suppress(OSError):  # the terminal may be gone
             self._live.stop()
         if self._keys_before is not None:

@@ -222,9 +222,13 @@ def _screen(watch: Watch, signals: Signals, screen: Screen, until: float | None)
         next_round = time.monotonic() + watch.pause
         deadline = next_round if until is None else min(next_round, until)
         while time.monotonic() < deadline and not signals.ended_by:
+            if screen.is_unwanted:
+                screen.pause()
             screen.draw(lambda width, height: render.page(watch, width, height))
             signals.has_new_size = False
-            while time.monotonic() < deadline and not (signals.ended_by or signals.has_new_size):
+            while time.monotonic() < deadline and not (
+                signals.ended_by or signals.has_new_size or screen.is_unwanted
+            ):
                 if "q" in signals.wait(deadline - time.monotonic(), screen.keys).lower():
                     return
         if signals.ended_by or (until is not None and time.monotonic() >= until):
