@@ -29,6 +29,7 @@ from raydoctor.render import hung as render
 from raydoctor.rules import _hang_examples as hang
 from raydoctor.rules import _live_examples as sample
 from raydoctor.waits.hung import Found, Group, hung
+from raydoctor.waits.remedies import remedies
 
 Read = Callable[..., Found]
 OLD = hang.since(300)
@@ -476,6 +477,49 @@ def test_a_deadlock_of_coroutines(read: Read) -> None:
     assert len(group.circle) == 3
     assert not group.exact
     assert group.first.words == "awaits Ring.step (pid 802)"
+
+
+ASYNCIO = [
+    ("EpollSelector.select", "selectors.py", 468, "python"),
+    ("BaseEventLoop._run_once", "asyncio/base_events.py", 1884, "python"),
+    ("BaseEventLoop.run_until_complete", "asyncio/base_events.py", 640, "python"),
+    ("fetch", "etl.py", 31, "user"),
+    ("Worker.main_loop", "ray/_private/worker.py", 1069, "ray"),
+]
+
+
+def in_asyncio(task: sample.Row, rested: float) -> dict[str, list[sample.Row]]:
+    """A task whose main thread runs an event loop, which watches a socket."""
+    pid = task["worker_pid"]
+    watched = {"fd": 9, "type": "tcp", "peer": "10.0.0.9:5432", "state": "ESTABLISHED", "tids": [pid]}  # fmt: skip
+    thread = {"tid": pid, "rested_s": rested, "woken": False}
+    return {
+        "tasks": [task],
+        "samples": hang.looks(task, below=ASYNCIO),
+        "clues": [hang.clues(task, sockets=[watched])],
+        "rests": [{"node_id": sample.NODE, "pid": pid, "threads": [thread]}],
+    }
+
+
+def test_a_task_whose_coroutines_wait_for_a_socket_hangs(read: Read) -> None:
+    [group] = read(**in_asyncio(LOAD, 280.0)).groups
+    assert group.first.kind == "socket"
+    assert "waits in asyncio for a socket: 10.0.0.9:5432" in group.first.words
+    titles = [remedy.title for remedy in remedies(group)]
+    assert titles[0].startswith("Give what is awaited a limit")
+
+
+def test_a_task_whose_coroutines_get_data_now_and_then_does_not_hang(read: Read) -> None:
+    assert read(**in_asyncio(LOAD, 3.0)).groups == ()
+
+
+def test_a_task_whose_coroutine_awaits_a_task_waits_for_that_one(read: Read) -> None:
+    """Though its loop watches a socket, too: a connection that is kept for later."""
+    mine = in_asyncio(LOAD, 280.0)
+    child = {**TRAINS[0], "parent_task_id": LOAD["task_id"], **OLD}
+    found = read(**{**mine, "tasks": [LOAD, child], "samples": [*mine["samples"], *hang.looks(child, ("nap", "train.py", 9))]})  # fmt: skip
+    (waiting,) = [h for g in found.groups for h in g.behind if h.work.id == LOAD["task_id"]]
+    assert waiting.targets[0].id == child["task_id"]
 
 
 def test_of_several_coroutines_nobody_knows_which_awaits_the_one_call(read: Read) -> None:

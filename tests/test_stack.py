@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -29,9 +30,12 @@ from raydoctor.collect.stacks import Manner, Wanted
 from raydoctor.collect.suspects import Sampling, Suspects, suspects
 from raydoctor.collect.table import Piece, table
 from raydoctor.collect.worker_stacks import Found, Stack
-from raydoctor.model import Gap
+from raydoctor.model import Event, Gap, Source
 from raydoctor.render import stack as render
 from raydoctor.render.page import plain
+from raydoctor.waits import values
+from raydoctor.waits.kind import kind_of
+from raydoctor.waits.values import Process, Sample
 
 LINUX = sys.platform.startswith("linux")
 SECRET = "correct-horse-battery-staple"
@@ -508,6 +512,53 @@ time.sleep(1000)
     assert files[threads["talks"]]["held_by"] == [sleep.pid]
     (lock,) = clue["locks"]
     assert (lock["type"], lock["holder_pid"]) == ("file", os.getpid())
+
+
+@pytest.mark.skipif(not LINUX, reason="/proc")
+@pytest.mark.parametrize(
+    ("awaits", "kind", "words"),
+    [
+        ("reads({port})", "socket", "waits in asyncio for a socket: 127.0.0.1:{port}"),
+        ("asyncio.sleep(1000)", "unknown", "waits in asyncio: coroutines that wait are on no stack"),
+        ("(await both({port})).serve_forever()", "unknown", "waits in asyncio: coroutines that wait are on no stack"),
+    ],
+)  # fmt: skip
+def test_what_coroutines_wait_for_is_what_their_loop_watches(
+    awaits: str, kind: str, words: str
+) -> None:
+    """A server is none that waits for its clients, whatever other sockets it has."""
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        port = mute.getsockname()[1]
+        code = f"""
+import asyncio
+async def reads(port):
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    await reader.read(1)
+async def both(port):
+    both.kept = await asyncio.open_connection("127.0.0.1", port)
+    return await asyncio.start_server(print, "127.0.0.1", 0)
+async def go():
+    asyncio.get_running_loop().call_later(0.3, lambda: print(1, flush=True))
+    await {awaits.format(port=port)}
+asyncio.run(go())
+"""
+        with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            time.sleep(0.1)
+            found = list(stacks.samples([Wanted(process.pid)], Manner(2, 0.1, timeout=20)))
+            process.kill()
+    event = Event("live.samples", Source("", ""), 1, 0, "")
+    looks = tuple(
+        Sample(row["at"], row["cpu_seconds"], tuple(map(values.thread, row["threads"])), row["how"], row["problem"], event)
+        for row in rows(found, "samples")
+    )  # fmt: skip
+    (clue,) = rows(found, "clues")
+    verdict = kind_of(Process(process.pid, "n", "w", "ray::f", looks, clue, ()))
+    assert verdict is not None
+    assert (verdict.kind, verdict.words) == (kind, words.format(port=port))
+    assert verdict.in_asyncio
+    assert verdict.is_open == (kind == "unknown")
 
 
 @pytest.mark.skipif(not LINUX, reason="/proc")

@@ -64,7 +64,7 @@ def _uses(pid: int, waiting: Mapping[int, KernelThread]) -> tuple[dict[int, list
     paths = []
     with memory(pid) as found:
         for tid, thread in waiting.items():
-            for number in descriptors(thread, found):
+            for number in descriptors(pid, thread, found):
                 used.setdefault(number, []).append(tid)
             if path := path_of(thread, found):
                 paths.append({"fd": None, "path": path, "tids": [tid]})

@@ -42,8 +42,11 @@ def seconds(found: Suspects, sampling: Sampling, timeout: float) -> float:
 
 
 def _longest(number: int, timeout: float) -> float:
-    """Seconds that so many processes may take beside the pauses between looks."""
-    return min(max(LONGEST, timeout), timeout * (1 + number / _FEW))
+    """Seconds that so many processes may take beside the pauses between looks.
+
+    One that py-spy hangs on takes a whole `timeout` before it is read without stopping it.
+    """
+    return min(max(LONGEST, 1.5 * timeout), timeout * (1.5 + number / _FEW))
 
 
 def collectors(

@@ -13,15 +13,21 @@ from typing import NamedTuple
 from raydoctor.waits import _frames
 from raydoctor.waits.values import Frame, Kind
 
-_EVENT = "waits for an event that nobody sets"
-_CONDITION = "waits for a condition that nobody notifies"
+EVENT = "waits for an event that nobody sets"
+CONDITION = "waits for a condition that nobody notifies"
 FUTURE = "waits for the result of a future"
-_ITEM = "waits for an item of a queue"
-_POOL_END = "waits for the end of a pool of threads"
-_THREAD_END = "waits for the end of a thread"
-FOR_THREADS = frozenset({FUTURE, _EVENT, _CONDITION, _ITEM, _POOL_END, _THREAD_END})
+ITEM = "waits for an item of a queue"
+ROOM = "waits for room in a queue"
+BARRIER = "waits for others at a barrier"
+FILE_LOCK = "waits for a lock on a file"
+SEMAPHORE = "waits for a semaphore"
+ITEMS_DONE = "waits until all items of a queue are done"
+POOL_END = "waits for the end of a pool of threads"
+THREAD_END = "waits for the end of a thread"
+FOR_THREADS = frozenset({FUTURE, EVENT, CONDITION, ITEM, POOL_END, THREAD_END})
 """Another thread of the process has to bring about what is waited for: while that works, nothing hangs."""
-COROUTINES = "waits in asyncio: coroutines that wait are on no stack"
+IN_ASYNCIO = "waits in asyncio"
+COROUTINES = f"{IN_ASYNCIO}: coroutines that wait are on no stack"
 """Whether one of them hangs, nobody can tell."""
 SERVES = "waits for somebody to connect"
 """What a server does that nobody needs now: no hang."""
@@ -64,7 +70,7 @@ _SHAPES: tuple[tuple[Kind, str, str], ...] = (
         r"\((?:torch/distributed/|ray/util/collective/|deepspeed/comm/|horovod/|mpi4py/|cupy\w*/.*nccl)",
     ),
     ("native", "waits for its GPU", _m("synchronize") + r"\(torch/cuda/"),
-    ("lock", "waits for a lock on a file", r"\((?:filelock|portalocker|fasteners)/"),
+    ("lock", FILE_LOCK, r"\((?:filelock|portalocker|fasteners)/"),
     (
         "subprocess",
         "waits for a pool of processes",
@@ -113,24 +119,24 @@ _SHAPES: tuple[tuple[Kind, str, str], ...] = (
         _m("result|exception|wait|as_completed|result_iterator") + r"\(concurrent/futures/",
     ),
     ("subprocess", "waits for a pool of processes", r"\(concurrent/futures/process\.py\)"),
-    ("lock", _POOL_END, _m("shutdown") + r"\(concurrent/futures/"),
-    ("lock", _ITEM, _m("get") + r"\(queue\.py\)"),
-    ("lock", "waits for room in a queue", _m("put") + r"\(queue\.py\)"),
-    ("lock", "waits until all items of a queue are done", _m("join") + r"\(queue\.py\)"),
+    ("lock", POOL_END, _m("shutdown") + r"\(concurrent/futures/"),
+    ("lock", ITEM, _m("get") + r"\(queue\.py\)"),
+    ("lock", ROOM, _m("put") + r"\(queue\.py\)"),
+    ("lock", ITEMS_DONE, _m("join") + r"\(queue\.py\)"),
     (
         "lock",
-        _THREAD_END,
+        THREAD_END,
         _m("join|_wait_for_tstate_lock|_shutdown") + _THREADS,
     ),
     (
         "lock",
-        "waits for others at a barrier",
+        BARRIER,
         rf"Barrier\.\w+ {_THREADS}|^_(?:enter|wait) {_THREADS}",
     ),
-    ("lock", _EVENT, rf"Event\.wait {_THREADS}"),
-    ("lock", "waits for a semaphore", rf"Semaphore\.\w+ {_THREADS}"),
+    ("lock", EVENT, rf"Event\.wait {_THREADS}"),
+    ("lock", SEMAPHORE, rf"Semaphore\.\w+ {_THREADS}"),
     ("lock", "waits for a lock", _m("__enter__|acquire") + _THREADS),
-    ("lock", _CONDITION, _m("wait|wait_for") + _THREADS),
+    ("lock", CONDITION, _m("wait|wait_for") + _THREADS),
     (
         "lock",
         "waits for a module that another thread imports",
@@ -147,8 +153,8 @@ def waits(inner: Sequence[Frame]) -> Waits | None:
     for kind, words, names in _SHAPES:
         if any(re.search(names, shape) for shape in shapes):
             # Without their class, an event's `wait` stands on a condition's: Python 3.10.
-            is_event = words == _CONDITION and shapes.count("wait (threading.py)") > 1
-            return Waits(kind, _EVENT if is_event else words)
+            is_event = words == CONDITION and shapes.count("wait (threading.py)") > 1
+            return Waits(kind, EVENT if is_event else words)
     return None
 
 

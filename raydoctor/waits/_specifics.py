@@ -5,9 +5,10 @@ From the row of `clues`, which names the threads (`tids`) whose calls are on a s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from raydoctor.waits import _calls
 from raydoctor.waits._thread import Doing
 from raydoctor.waits.values import Kind, Process
 
@@ -53,6 +54,24 @@ def _socket(process: Process, done: Doing) -> Specifics:
         name = "a unix socket" if kinds == {"unix"} else "a socket without a peer"
         return Specifics("socket", done.words, evidence=(f"it waits on {name}{own}",))
     return _file(process, done) or Specifics(done.kind, done.words)
+
+
+def _unknown(process: Process, done: Doing) -> Specifics:
+    if done.words != _calls.COROUTINES:
+        return _socket(process, done)
+    # No coroutine is on a stack, but what its event loop watches is known; a pipe to itself is always there.
+    watched = [row for row in _rows(process, "sockets") if done.thread.tid in _tids(row)]
+    peers = [row for row in watched if row.get("peer")]
+    if not peers or any(row.get("state") == "LISTEN" for row in watched):
+        return Specifics(done.kind, done.words)
+    words = f"{_calls.IN_ASYNCIO} for a socket: {_list([str(row['peer']) for row in peers])}"
+    return Specifics("socket", words, str(peers[0]["peer"]), _states(peers))
+
+
+def watched_peers(process: Process, tids: Collection[int]) -> str:
+    """The other ends of the sockets that these threads wait on; empty where there are none."""
+    rows = (row for row in _rows(process, "sockets") if set(tids) & set(_tids(row)))
+    return _list([str(row["peer"]) for row in rows if row.get("peer")])
 
 
 def _states(sockets: Sequence[Row]) -> tuple[str, ...]:
@@ -213,7 +232,7 @@ def _list(names: Sequence[str]) -> str:
 
 _BY_KIND: Mapping[Kind, Callable[[Process, Doing], Specifics]] = {
     "socket": _socket,
-    "unknown": _socket,
+    "unknown": _unknown,
     "disk": _disk,
     "subprocess": _subprocess,
     "lock": _lock,

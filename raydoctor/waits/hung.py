@@ -16,6 +16,7 @@ from raydoctor.case import Case
 from raydoctor.model import Link
 from raydoctor.waits import edges, graph, kind, pending
 from raydoctor.waits._frames import EVENT_LOOP
+from raydoctor.waits._specifics import watched_peers
 from raydoctor.waits.candidates import MIN_AGE, SETTLED, Work, too_long
 from raydoctor.waits.edges import Scene, Target, Waiting, target
 from raydoctor.waits.graph import Wait
@@ -205,6 +206,8 @@ def _of_running(
         return _Told(work, verdict, others)
     in_get = verdict is not None and verdict.kind == "ray-get"
     waiting = edges.awaited(seen, work, in_get) if _may_await(verdict) else None
+    if verdict is not None and verdict.in_asyncio:
+        waiting = _of_coroutine(seen, work, verdicts)
     lasts = waiting is not None and waiting.wait is not None
     if lasts or work.kind == "driver":  # nobody knows since when a driver stands where it stands
         return _Told(work, verdict, waiting)
@@ -404,7 +407,10 @@ def _without_stack(work: Work) -> str:
     if work.name in _QUEUES:
         return _QUEUES[work.name]
     if _is_async(work.process):
-        return "awaits something: a coroutine has no stack while it waits"
+        loops = [t.tid for t in work.process.last.threads if t.name.startswith(EVENT_LOOP)]
+        peers = watched_peers(work.process, loops)
+        watches = f"; its event loop watches {peers}" if peers else ""
+        return f"awaits something: a coroutine has no stack while it waits{watches}"
     return "waits in Ray itself: for its arguments, or until somebody takes what its generator made"
 
 

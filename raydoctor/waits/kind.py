@@ -67,6 +67,11 @@ class Verdict(NamedTuple):
         return self.words.startswith((_calls.SERVES, _calls.COROUTINES))
 
     @property
+    def in_asyncio(self) -> bool:
+        """Whether it waits for coroutines, none of which is on its stack."""
+        return self.words.startswith(_calls.IN_ASYNCIO)
+
+    @property
     def told(self) -> str:
         """`waits for a lock in load (train.py:31); thread pump sleeps in fill (train.py:9)`."""
         place = f" in {self.user.place}" if self.user is not None else ""
@@ -307,7 +312,7 @@ def _more(process: Process, done: Doing, known: Mapping[int, Doing]) -> str:
 
 def _helpers(process: Process, done: Doing, known: Mapping[int, Doing]) -> list[int]:
     """The threads that have to bring about what a thread waits for, as far as anybody can tell."""
-    if done.words in _calls.FOR_THREADS:
+    if done.words in _calls.FOR_THREADS or done.words == _calls.COROUTINES:
         return _others(done, known)
     holders = holder_of(process, done) if done.kind == "lock" else []
     return [tid for tid in holders if tid in known]

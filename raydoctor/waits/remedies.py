@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from raydoctor.model import Remedy
+from raydoctor.waits import _calls
 from raydoctor.waits.hung import Group, Hung
 from raydoctor.waits.values import Kind
 
@@ -60,6 +61,52 @@ _CODE: Mapping[Kind, tuple[str, tuple[str, ...], str]] = {
     ),
 }  # fmt: skip
 
+_LOCKS: Mapping[str, tuple[str, str]] = {
+    _calls.FUTURE: (
+        "Give the wait a limit, and see what the thread does that has to answer",
+        "future.result(timeout=60)",
+    ),
+    _calls.THREAD_END: (
+        "Give the wait a limit, and see what the thread does that has to end",
+        "thread.join(timeout=60)",
+    ),
+    _calls.POOL_END: (
+        "See what the pool's threads do: it ends when the last of them does",
+        "pool.shutdown(wait=False, cancel_futures=True)",
+    ),
+    _calls.EVENT: (
+        "Set the event on every way out, errors too, and wait with a limit",
+        "if not event.wait(timeout=60): raise TimeoutError(...)",
+    ),
+    _calls.CONDITION: (
+        "Notify the condition on every way out, errors too, and wait with a limit",
+        "if not condition.wait(timeout=60): raise TimeoutError(...)",
+    ),
+    _calls.ITEM: (
+        "Let whoever puts items end with a last one, and wait with a limit",
+        "item = queue.get(timeout=60)",
+    ),
+    _calls.ROOM: (
+        "Let somebody take the items for as long as there are any, and wait with a limit",
+        "queue.put(item, timeout=60)",
+    ),
+    _calls.ITEMS_DONE: (
+        "Call task_done() for each item that was taken, after errors too",
+        "try: ...  finally: queue.task_done()",
+    ),
+    _calls.BARRIER: (
+        "Let as many come to the barrier as it was made for, after errors too",
+        "barrier.wait(timeout=60)",
+    ),
+    _calls.SEMAPHORE: ("Release the semaphore on every way out", "with semaphore: ..."),
+    _calls.FILE_LOCK.removesuffix("a file"): (
+        "End whoever holds the file's lock, and wait for it with a limit",
+        "FileLock(path, timeout=60)",
+    ),
+}
+"""Of the kind `lock`, by what it waits for: what to do about locks would mislead."""
+_COROUTINES = ("Give what is awaited a limit", "await asyncio.wait_for(call(...), timeout=60)")
+
 
 def remedies(group: Group) -> Iterator[Remedy]:
     """For the culprit of a group; those of its circle first."""
@@ -97,7 +144,7 @@ def _untied(group: Group) -> Iterator[Remedy]:
 
 
 def _changed(first: Hung) -> Iterator[Remedy]:
-    told = _CODE.get(first.kind)
+    told = _told(first)
     if told:
         title, steps, doc = told
         where = f" ({first.place.place})" if first.place else ""
@@ -109,6 +156,18 @@ def _changed(first: Hung) -> Iterator[Remedy]:
             "Free what it waits for, or give the cluster more",
             ("raydoctor diagnose                       # who holds what, and what would fit",),
         )
+
+
+def _told(first: Hung) -> tuple[str, tuple[str, ...], str] | None:
+    """What to change in the code, and a page about it."""
+    if first.verdict is not None and first.verdict.in_asyncio:
+        title, step = _COROUTINES
+        return title, (step,), ""
+    words = first.verdict.words if first.verdict is not None and first.kind == "lock" else ""
+    for waits, (title, step) in _LOCKS.items():
+        if words.startswith(waits):
+            return title, (step,), ""
+    return _CODE.get(first.kind)
 
 
 def _attached(group: Group) -> Iterator[Remedy]:
