@@ -598,6 +598,27 @@ def test_of_an_actors_threads_the_one_that_others_wait_for_is_told_first() -> No
     assert any("runs Python code" in each for each in first.evidence)
 
 
+@pytest.mark.parametrize(("active", "kind"), [(True, "sleep"), (False, "native-gil")])
+def test_a_loop_of_work_and_naps_does_not_hold_the_lock_asleep(active: bool, kind: str) -> None:
+    """The kernel saw it nap, and py-spy, a moment later, at work."""
+    asleep = {"wchan": "hrtimer_nanosleep", "syscall": 230}
+    verdict = one("crunch (train.py:10)", gil=True, active=active, **asleep)
+    assert verdict is not None
+    assert verdict.kind == kind
+
+
+@pytest.mark.parametrize(("state", "is_open"), [("LISTEN", True), ("ESTABLISHED", False)])
+def test_who_polls_a_socket_that_listens_is_a_server(state: str, is_open: bool) -> None:
+    polls = thread("serve (app.py:3)", *MAIN, wchan="do_epoll_wait", syscall=232)
+    both = [
+        {"fd": 8, "type": "tcp", "local": "10.0.0.1:80", "peer": "", "state": state, "tids": [7]},
+        {"fd": 9, "type": "tcp", "peer": "10.0.0.9:5", "state": "ESTABLISHED", "tids": [7]},
+    ]
+    verdict = kind_of(process(*[(polls,)] * 3, sockets=both))
+    assert verdict is not None
+    assert (verdict.kind, verdict.is_open) == ("socket", is_open)
+
+
 def test_a_driver_is_judged_by_its_main_thread() -> None:
     main = thread(
         "get_objects (ray/_private/worker.py:893)",

@@ -43,6 +43,8 @@ def specifics(process: Process, done: Doing) -> Specifics:
 def _socket(process: Process, done: Doing) -> Specifics:
     sockets = [row for row in _rows(process, "sockets") if done.thread.tid in _tids(row)]
     peers = [peer for row in sockets if (peer := str(row.get("peer") or ""))]
+    if any(row.get("state") == "LISTEN" for row in sockets):
+        return Specifics("socket", _calls.SERVES, evidence=_states(sockets))
     if peers:
         connecting = any(row.get("state") == "SYN_SENT" for row in sockets)
         words = "connects to a socket" if connecting else done.words
@@ -62,7 +64,7 @@ def _unknown(process: Process, done: Doing) -> Specifics:
     # No coroutine is on a stack, but what its event loop watches is known; a pipe to itself is always there.
     watched = [row for row in _rows(process, "sockets") if done.thread.tid in _tids(row)]
     peers = [row for row in watched if row.get("peer")]
-    if not peers or any(row.get("state") == "LISTEN" for row in watched):
+    if any(row.get("state") == "LISTEN" for row in watched) or not peers:
         return Specifics(done.kind, done.words)
     words = f"{_calls.IN_ASYNCIO} for a socket: {_list([str(row['peer']) for row in peers])}"
     return Specifics("socket", words, str(peers[0]["peer"]), _states(peers))

@@ -202,7 +202,8 @@ def _standing(seen: Seen) -> tuple[Kind, str]:
         return waits.kind, waits.words
     if 2 * sum(thread.state == "D" for thread in seen.looks) > looks:
         return _kernel.held(last.wchan)
-    if 2 * sum(thread.gil for thread in seen.looks) > looks and last.state not in ("T", "t"):
+    # One that is active, too, has gone on between the kernel's word and py-spy's: a loop of work and naps.
+    if 2 * sum(t.gil and not t.active for t in seen.looks) > looks and last.state not in ("T", "t"):
         return "native-gil", BASE["native-gil"]
     return waits or _by_call(seen)
 
