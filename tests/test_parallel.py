@@ -55,3 +55,11 @@ def test_a_machine_without_time_is_waited_for(
     wanted = load * (os.cpu_count() or 1)
     monkeypatch.setattr(os, "getloadavg", lambda: (wanted, 0.0, 0.0))
     assert run.usual_timeout() == pytest.approx(seconds)
+
+
+def test_where_nobody_tells_the_load_it_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    def untold() -> tuple[float, float, float]:
+        raise OSError("Load averages are unobtainable")
+
+    monkeypatch.setattr(os, "getloadavg", untold)
+    assert run.usual_timeout() == run.TIMEOUT

@@ -357,15 +357,20 @@ def sleeper() -> Iterator[Wanted]:
         process.kill()
 
 
-def failing(folder: Path, where: str, said: str) -> str:
-    """A py-spy that cannot look in this way."""
+def py_spy_that(folder: Path, where: str | int, does: str) -> str:
+    """A py-spy that does this first, if it is given that word."""
     program = folder / "py-spy"
     program.write_text(
-        f'#!/bin/sh\nfor each in "$@"; do [ "$each" = {where} ] && echo "{said}" >&2 && exit 1; done\n'
+        f'#!/bin/sh\nfor each in "$@"; do [ "$each" = {where} ] && {does}; done\n'
         f'exec {_pyspy.program()} "$@"\n'
     )
     program.chmod(0o755)
     return str(program)
+
+
+def failing(folder: Path, where: str, said: str) -> str:
+    """A py-spy that cannot look in this way."""
+    return py_spy_that(folder, where, f'echo "{said}" >&2 && exit 1')
 
 
 @pytest.mark.skipif(not LINUX, reason="macOS wants root for it")
@@ -391,17 +396,6 @@ def test_native_frames_stand_above_those_of_python(sleeper: Wanted) -> None:
     assert whose == sorted(whose)
 
 
-def slow(folder: Path, pid: int, seconds: float) -> str:
-    """A py-spy that takes long to look at this process, as on a machine without time."""
-    program = folder / "py-spy"
-    program.write_text(
-        f'#!/bin/sh\nfor each in "$@"; do [ "$each" = {pid} ] && sleep {seconds}; done\n'
-        f'exec {_pyspy.program()} "$@"\n'
-    )
-    program.chmod(0o755)
-    return str(program)
-
-
 @pytest.fixture
 def sleepers() -> Iterator[list[Wanted]]:
     """Four of them."""
@@ -423,7 +417,7 @@ def test_whoever_could_be_seen_in_time_is_told_of(
     sleepers: list[Wanted], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One is not seen in time: the others are, and what lies around them."""
-    late = slow(tmp_path, sleepers[0].pid, 30)
+    late = py_spy_that(tmp_path, sleepers[0].pid, "sleep 30")  # as on a machine without time
     monkeypatch.setattr(_pyspy, "program", lambda: late)
     began = time.monotonic()
     found = list(stacks.samples(sleepers, Manner(3, 0.1, timeout=60), seconds=6))
@@ -440,7 +434,7 @@ def test_a_collector_that_is_cut_off_has_told_what_it_saw(
     sleepers: list[Wanted], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Within a look that is not done, too."""
-    late = slow(tmp_path, sleepers[0].pid, 30)
+    late = py_spy_that(tmp_path, sleepers[0].pid, "sleep 30")  # as on a machine without time
     monkeypatch.setattr(_pyspy, "program", lambda: late)
     monkeypatch.setattr(stacks, "_SO_FAR", 0.0)
     looks = run([Collector("looks", lambda: stacks.samples(sleepers, Manner(1, timeout=60)))], 4)

@@ -206,7 +206,7 @@ def _of_running(
         return _Told(work, verdict, others)
     in_get = verdict is not None and verdict.kind == "ray-get"
     waiting = edges.awaited(seen, work, in_get) if _may_await(verdict) else None
-    if verdict is not None and verdict.in_asyncio:
+    if waiting is None and verdict is not None and verdict.in_asyncio:
         waiting = _of_coroutine(seen, work, verdicts)
     lasts = waiting is not None and waiting.wait is not None
     if lasts or work.kind == "driver":  # nobody knows since when a driver stands where it stands
