@@ -13,6 +13,8 @@ from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from raydoctor.errors import RaydoctorError
+
 if TYPE_CHECKING:
     import psutil
 
@@ -168,7 +170,17 @@ def user(uid: int) -> str:
 # ------------------------------------------------------------------ Linux
 
 
+def require() -> None:
+    """Raise RaydoctorError where this system does not show its processes."""
+    if LINUX and not os.path.exists("/proc/self/stat"):
+        raise RaydoctorError(
+            "cannot see the processes of this machine: /proc is not mounted",
+            "Mount it (mount -t proc proc /proc), or diagnose the logs alone: raydoctor diagnose PATH",
+        )
+
+
 def _linux() -> Iterator[Process]:
+    require()
     boot = _boot_time()
     for name in os.listdir("/proc"):
         if name.isdigit() and (process := _stat(int(name), boot)) is not None:
@@ -215,7 +227,7 @@ def _units() -> tuple[int, int]:
 @cache
 def _boot_time() -> float:
     # As psutil reads it, so that both name a process by the same second.
-    with open("/proc/stat", "rb") as stream:
+    with suppress(OSError), open("/proc/stat", "rb") as stream:
         for line in stream:
             if line.startswith(b"btime"):
                 return float(line.split()[1])
