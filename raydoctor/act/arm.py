@@ -31,6 +31,12 @@ _PAUSE = 0.05
 _YIELD, _SLICE = 0.5, 0.005
 """Seconds that this thread leaves to others when it is woken: to the import at most so many, then a few."""
 
+_HURRY = 1e-4
+"""Seconds until a waiting thread asks for the GIL, while debugpy is imported (Python's own: 5 ms)."""
+_INTERVAL, _UNHANDLED = "_raydoctor_interval", "_raydoctor_unhandled"
+"""Of the process, however often it has executed this file: the interval that was set before, and the request
+that a thread of its own took for the main thread, which has no handler yet."""
+
 _starting: _thread.LockType = vars(threading).setdefault(
     "_raydoctor_starting", _thread.allocate_lock()
 )
@@ -144,7 +150,7 @@ def forget_the_dead(folder: str) -> None:
 def _handle() -> bool:
     """Take the signal, unless somebody else has."""
     global _previous  # noqa: PLW0603 - a signal's handler is the process's, and so is what it replaced
-    if not SIGNAL or threading.current_thread() is not threading.main_thread():
+    if not SIGNAL or not _is_main():
         return False
     before = signal.getsignal(SIGNAL)
     if before not in (signal.SIG_DFL, signal.SIG_IGN):
@@ -160,15 +166,57 @@ def _take(path: str) -> bool:
         os.rename(path, path + ".taken")
     except OSError:
         return False
+    _hurry()
     # Not Thread.start(): this thread may hold the lock that it needs.
     _thread.start_new_thread(_in_a_thread_of_its_own, (path,))
     return True
 
 
 def attached(path: str) -> None:
-    """What `raydoctor attach` has a process execute: nothing if the request is gone by now."""
-    if _take(path):
+    """What `raydoctor attach` has a process execute: nothing if the request is gone by now.
+
+    Where the main thread does not come to it, another thread executes this; the main one catches up later.
+    """
+    shared, is_main = vars(threading), _is_main()
+    if not is_main:
+        shared[_UNHANDLED] = path  # before it is taken: the main thread may come to it at once
+    is_taken = _take(path)
+    if is_main and (is_taken or shared.get(_UNHANDLED) == path):
         _handle()
+    if not is_taken:
+        shared.pop(_UNHANDLED, None)
+
+
+def _is_main() -> bool:
+    # current_thread() would add an entry for a thread that `threading` did not start, which stays for ever.
+    return _thread.get_ident() == threading.main_thread().ident
+
+
+def _hurry() -> None:
+    """Let threads take turns faster for a while.
+
+    An import gives the GIL back thousands of times, and waits each time for a turn of every busy thread: with
+    16 of them a minute instead of seconds.
+    """
+    shared = vars(threading)
+    if _INTERVAL not in shared:
+        shared[_INTERVAL] = sys.getswitchinterval()
+        os.register_at_fork(after_in_child=_forked)
+    sys.setswitchinterval(_HURRY)
+
+
+def _take_time() -> None:
+    """Take turns as before."""
+    interval = vars(threading).pop(_INTERVAL, None)
+    if interval is not None:
+        sys.setswitchinterval(interval)
+
+
+def _forked() -> None:
+    """In a child that was forked meanwhile: nothing is on its way there."""
+    if _INTERVAL in vars(threading):
+        _take_time()
+        vars(threading)["_raydoctor_starting"] = _thread.allocate_lock()
 
 
 # ------------------------------------------------------------------ in a thread
@@ -180,6 +228,13 @@ def _in_a_thread_of_its_own(path: str) -> None:
 
 
 def _listen(path: str) -> None:
+    try:
+        _answer(path)
+    finally:
+        _take_time()
+
+
+def _answer(path: str) -> None:
     """Listen as the request says, and tell where."""
     import json
 
@@ -210,6 +265,7 @@ def _started(request: dict[str, Any]) -> dict[str, Any]:
         told = getattr(debugpy, "_raydoctor", None)
         if told is None:  # it can listen but once
             port = request["port"] or _free_port(request["host"])
+            _spare_the_list_of_packages()
             debugpy.listen((request["host"], port), in_process_debug_adapter=True)
             told = {"host": request["host"], "port": port, "debugpy": debugpy.__version__}
             debugpy._raydoctor = told
@@ -217,6 +273,19 @@ def _started(request: dict[str, Any]) -> dict[str, Any]:
         if not was_set:
             os.environ.pop(quiet, None)
     return dict(told)
+
+
+def _spare_the_list_of_packages() -> None:
+    """Have debugpy not describe its environment for a log that nobody asked for.
+
+    It reads four files of each package that is installed (1.8.22), which is half the time until it listens.
+    """
+    if "DEBUGPY_LOG_DIR" in os.environ:
+        return
+    with suppress(ImportError):
+        from debugpy.common import log
+
+        log.describe_environment = lambda header: None
 
 
 def _debugpy(folder: str) -> Any:
@@ -246,6 +315,7 @@ def _free_port(host: str) -> int:
 def _give_back() -> None:
     """Have the main thread put the handler back that was there; one that was armed ahead stays."""
     global _has_failed  # noqa: PLW0603 - as above
+    vars(threading).pop(_UNHANDLED, None)
     if __name__ == "raydoctor_attached" and _previous is not None:
         _has_failed = True
         signal.pthread_kill(threading.main_thread().ident or 0, SIGNAL)

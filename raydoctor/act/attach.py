@@ -28,7 +28,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from raydoctor.act import _gil, _inject, arm, holdings
+from raydoctor.act import _gil, _inject, _progress, arm, holdings
 from raydoctor.act._gil import Look
 from raydoctor.act._meeting import Meeting, meeting, read
 from raydoctor.act._obstacles import Obstacle, handles, is_armed, obstacle, status
@@ -109,7 +109,7 @@ class Listening(NamedTuple):
 
 
 class NotAttachedError(RaydoctorError):
-    """It could not be entered; `why` is a word of `Obstacle.what`, `gil` or `late`."""
+    """It could not be entered; `why` is a word of `Obstacle.what`, `gil`, `late` or `still`."""
 
     def __init__(self, why: str, message: str, hint: str = "") -> None:
         super().__init__(message, hint)
@@ -226,6 +226,8 @@ class _Entry:
     """Whether it does so in native code."""
     to_be_taken: float = 3600.0
     """Seconds until the request is taken up, as far as the grace allows."""
+    was_busy: bool = False
+    """Whether it computed before it was entered: then it has to go on computing."""
 
     def by_signal(self) -> str:
         """The way of an armed process."""
@@ -240,7 +242,9 @@ class _Entry:
     def by_injection(self) -> str:
         """The way of a process that nobody prepared."""
         pid = self.identity.pid
+        before = _progress.usage(pid)
         look = _gil.look(pid)
+        self.was_busy = _progress.was_busy(before, _progress.usage(pid))
         if look.is_stuck:
             raise NotAttachedError(
                 "gil",
@@ -273,6 +277,8 @@ class _Entry:
             told = self.meeting.answered(min(_PULSE, left))
             if status(self.identity.pid).get("State", "Z")[0] in "ZX":
                 raise NotAttachedError("gone", f"pid {self.identity.pid} has ended meanwhile")
+        if self.was_busy and _progress.stands_still(self.identity.pid):
+            raise self._still()
         if "port" not in told:
             raise self._failure(str(told.get("problem", "")))
         pid = self.identity.pid
@@ -290,6 +296,16 @@ class _Entry:
         is_taken = self.meeting.is_taken
         return (self.grace if is_taken else min(self.grace, self.to_be_taken)) - passed
 
+    def _still(self) -> NotAttachedError:
+        pid, seconds = self.identity.pid, _progress.STILL
+        self._write("still", f"no processor time for {seconds:g} s")
+        return NotAttachedError(
+            "still",
+            f"pid {pid} was busy, but has made no progress for {seconds:g} s since raydoctor entered it: "
+            "its threads wait for the GIL",
+            _stack(pid),
+        )
+
     def _failure(self, problem: str) -> NotAttachedError:
         pid, was_not_taken = self.identity.pid, self.meeting.withdraw()
         if problem:
@@ -303,7 +319,7 @@ class _Entry:
         return NotAttachedError(
             "late",
             f"debugpy is still on its way in pid {pid} after {self.grace:g} s",
-            "Attach again in a moment: it finds what was begun.",
+            f"Attach again in a moment: it finds what was begun. {_stack(pid)}",
         )
 
     def _left(self) -> str:
