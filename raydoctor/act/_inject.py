@@ -182,7 +182,8 @@ def has_other_ways(version: tuple[int, int]) -> bool:
 
 
 def _otherwise(pid: int, start: str, text: str, *, now: bool, holds_gil: bool) -> Injection:
-    if _has_hypno():
+    # hypno calls Python wherever the thread is, which only a thread that is blocked can bear.
+    if _has_hypno() and _by_gdb.waits(pid):
         return _by_hypno(pid, text)
     version = _elf.python(pid) or (0, 0)
     may_exec = version >= _by_remote_exec.SINCE and not now

@@ -167,8 +167,12 @@ def _take(path: str) -> bool:
     except OSError:
         return False
     _hurry()
-    # Not Thread.start(): this thread may hold the lock that it needs.
-    _thread.start_new_thread(_in_a_thread_of_its_own, (path,))
+    try:
+        # Not Thread.start(): this thread may hold the lock that it needs.
+        _thread.start_new_thread(_in_a_thread_of_its_own, (path,))
+    except BaseException:
+        _take_time()
+        raise
     return True
 
 
@@ -224,7 +228,12 @@ def _forked() -> None:
 
 def _in_a_thread_of_its_own(path: str) -> None:
     # Whoever asks in a thread that `threading` did not start who it is adds an entry that stays for ever.
-    threading.Thread(target=_listen, args=(path,), daemon=True, name="raydoctor-attach").start()
+    thread = threading.Thread(target=_listen, args=(path,), daemon=True, name="raydoctor-attach")
+    try:
+        thread.start()
+    except BaseException:
+        _take_time()
+        raise
 
 
 def _listen(path: str) -> None:
