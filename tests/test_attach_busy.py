@@ -40,7 +40,7 @@ def busy() -> Iterator[Target]:
 # ------------------------------------------------------------------ it keeps running
 
 
-@pytest.mark.parametrize("kind", ["threads-4", "waiting", "forking", "thread-churn"])
+@pytest.mark.parametrize("kind", ["threads-4", "waiting", "forking"])
 def test_a_busy_process_keeps_running(kind: str) -> None:
     for _ in range(2):
         made = attempt(kind, sys.executable)
@@ -48,9 +48,9 @@ def test_a_busy_process_keeps_running(kind: str) -> None:
 
 
 def test_many_entries_do_not_freeze_a_busy_process(busy: Target) -> None:
-    """Of entries at a main thread that waits for the GIL, more than half froze the process."""
+    """Code that was called, not queued, froze each of three processes within eight entries."""
     start = arm.start_of(busy.pid)
-    for _ in range(20):
+    for _ in range(10):
         made = _inject.inject(busy.pid, start, "x = 1", now=False, holds_gil=False)
         assert made.did == "queued", made
         assert not busy.still(busy.moving)

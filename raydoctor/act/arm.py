@@ -170,9 +170,12 @@ def _take(path: str) -> bool:
     try:
         # Not Thread.start(): this thread may hold the lock that it needs.
         _thread.start_new_thread(_in_a_thread_of_its_own, (path,))
-    except BaseException:
+    except (
+        RuntimeError,
+        MemoryError,
+    ):  # it may not have one more; the code that we interrupt must go on
         _take_time()
-        raise
+        return False
     return True
 
 

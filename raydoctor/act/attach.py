@@ -318,7 +318,8 @@ class _Entry:
             return NotAttachedError("gil", why, _stack(pid))
         return NotAttachedError(
             "late",
-            f"debugpy is still on its way in pid {pid} after {self.grace:g} s",
+            f"debugpy is still on its way in pid {pid} after {self.grace:g} s: "
+            f"{status(pid).get('Threads', 'its')} threads share the processor and the GIL",
             f"Attach again in a moment: it finds what was begun. {_stack(pid)}",
         )
 
