@@ -1,7 +1,7 @@
 """Whether a process keeps running after it was entered.
 
-It does not if it uses no processor time and threads of it wait for the GIL: in a process that merely became
-idle, no thread does.
+It does not if threads of it wait for the GIL and none uses processor time: in a process that merely became
+idle, no thread waits for the GIL.
 """
 
 from __future__ import annotations
@@ -9,38 +9,15 @@ from __future__ import annotations
 import os
 import time
 from contextlib import suppress
-from typing import NamedTuple
 
 from raydoctor.act import _elf
 from raydoctor.act.programs import blocked
 
-_BUSY, _IDLE = 0.1, 0.01
-"""Shares of one processor: above the first a process is busy, below the second it stands still."""
-_SHORTEST = 0.05
-"""Seconds: processor time is counted in ticks of 10 ms."""
 STILL = 2.0
-"""Seconds without progress after which a process that was busy is reported."""
+"""Seconds without progress after which a process is reported."""
+_LEAST = 0.02
+"""Seconds of processor time that are progress: two ticks, in which it is counted."""
 _LOOK = 0.05
-
-
-class Usage(NamedTuple):
-    """The processor time that a process has used until a moment, in seconds."""
-
-    at: float
-    used: float
-
-
-def usage(pid: int) -> Usage:
-    """Of all its threads, also those that have ended (proc(5), fields 14 and 15). Raises OSError."""
-    with open(f"/proc/{pid}/stat", "rb") as stream:
-        words = stream.read().rpartition(b")")[2].split()
-    return Usage(time.monotonic(), (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK"))
-
-
-def was_busy(before: Usage, after: Usage) -> bool:
-    """Whether the process computed between the two."""
-    passed = after.at - before.at
-    return passed >= _SHORTEST and (after.used - before.used) / passed >= _BUSY
 
 
 def stands_still(pid: int, seconds: float = STILL) -> bool:
@@ -48,11 +25,12 @@ def stands_still(pid: int, seconds: float = STILL) -> bool:
 
     Raises OSError.
     """
-    before = now = usage(pid)
-    while now.at - before.at < seconds:
+    if not asks_for_python(pid):
+        return False
+    used, until = processor_time(pid), time.monotonic() + seconds
+    while time.monotonic() < until:
         time.sleep(_LOOK)
-        now = usage(pid)
-        if now.used - before.used > _IDLE * seconds:
+        if processor_time(pid) - used >= _LEAST:
             return False
     return asks_for_python(pid)
 
@@ -67,3 +45,10 @@ def asks_for_python(pid: int) -> bool:
             if call and call.number == blocked.FUTEX and call.first in locks:
                 return True
     return False
+
+
+def processor_time(pid: int) -> float:
+    """Seconds, of all its threads, also those that have ended (proc(5), fields 14 and 15). Raises OSError."""
+    with open(f"/proc/{pid}/stat", "rb") as stream:
+        words = stream.read().rpartition(b")")[2].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")

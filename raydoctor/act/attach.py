@@ -226,8 +226,6 @@ class _Entry:
     """Whether it does so in native code."""
     to_be_taken: float = 3600.0
     """Seconds until the request is taken up, as far as the grace allows."""
-    was_busy: bool = False
-    """Whether it computed before it was entered: then it has to go on computing."""
 
     def by_signal(self) -> str:
         """The way of an armed process."""
@@ -242,9 +240,7 @@ class _Entry:
     def by_injection(self) -> str:
         """The way of a process that nobody prepared."""
         pid = self.identity.pid
-        before = _progress.usage(pid)
         look = _gil.look(pid)
-        self.was_busy = _progress.was_busy(before, _progress.usage(pid))
         if look.is_stuck:
             raise NotAttachedError(
                 "gil",
@@ -277,7 +273,7 @@ class _Entry:
             told = self.meeting.answered(min(_PULSE, left))
             if status(self.identity.pid).get("State", "Z")[0] in "ZX":
                 raise NotAttachedError("gone", f"pid {self.identity.pid} has ended meanwhile")
-        if self.was_busy and _progress.stands_still(self.identity.pid):
+        if _progress.stands_still(self.identity.pid):
             raise self._still()
         if "port" not in told:
             raise self._failure(str(told.get("problem", "")))
@@ -301,8 +297,8 @@ class _Entry:
         self._write("still", f"no processor time for {seconds:g} s")
         return NotAttachedError(
             "still",
-            f"pid {pid} was busy, but has made no progress for {seconds:g} s since raydoctor entered it: "
-            "its threads wait for the GIL",
+            f"pid {pid} has made no progress for {seconds:g} s since raydoctor entered it: its threads wait "
+            "for the GIL",
             _stack(pid),
         )
 
