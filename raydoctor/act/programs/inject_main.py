@@ -50,6 +50,8 @@ _STOP = 1.0
 """Seconds that a thread may take to stand still."""
 _TRIES, _BETWEEN = 40, 0.003
 """Looks, and seconds between them, until it is somewhere harmless."""
+_PATIENCE = 4.0
+"""Seconds for all looks, on a machine where each takes long."""
 _ALLOCATES = {9, 10, 11, 12, 25, 28, 56, 57, 58, 59, 60, 231, 435}
 """System calls amid an allocation or a fork: mmap, mprotect, munmap, brk, mremap, madvise, clone, … exit."""
 _RESTART = 219
@@ -121,7 +123,10 @@ def _harmless(thread: Tracee, plan: dict[str, Any]) -> tuple[Registers, str]:
 
     Raises OSError where that is nowhere.
     """
-    for _ in range(_TRIES):
+    deadline = time.monotonic() + _PATIENCE
+    for number in range(_TRIES):
+        if number and time.monotonic() > deadline:
+            break
         thread.go_on()
         time.sleep(_BETWEEN)
         call = blocked.lasting(plan["pid"])
