@@ -27,6 +27,8 @@ from raydoctor.act.arm import start_of
 from raydoctor.act.programs import blocked
 
 _SECONDS = 15.0
+_TAKEN_BACK = 15.0
+"""Seconds for gdb to take a call back."""
 _TRIES = 3
 _IN_CALL = {
     "x86_64": "*(unsigned short *)($pc - 2) == 0x050f",
@@ -122,7 +124,7 @@ def _told(pid: int, script: Path) -> str:
     except subprocess.TimeoutExpired:
         child.send_signal(signal.SIGINT)
         try:
-            child.communicate(timeout=_SECONDS)
+            child.communicate(timeout=_TAKEN_BACK)
             why = "gdb's call in it did not come back, and was taken back"
         except subprocess.TimeoutExpired:
             why = f"gdb (pid {child.pid}) still holds it: its call did not come back"
