@@ -170,10 +170,8 @@ def _take(path: str) -> bool:
     try:
         # Not Thread.start(): this thread may hold the lock that it needs.
         _thread.start_new_thread(_in_a_thread_of_its_own, (path,))
-    except (
-        RuntimeError,
-        MemoryError,
-    ):  # it may not have one more; the code that we interrupt must go on
+    except (RuntimeError, MemoryError):
+        # It may not have one more thread; the code that we interrupt goes on all the same.
         _take_time()
         return False
     return True
