@@ -23,16 +23,19 @@ _LOOK = 0.05
 def stands_still(pid: int, seconds: float = STILL) -> bool:
     """Whether no thread of the process gets any further for so long. It returns as soon as one does.
 
-    Raises OSError.
+    A process that may not be read, or has ended, is not reported.
     """
-    if not asks_for_python(pid):
-        return False
-    used, until = processor_time(pid), time.monotonic() + seconds
-    while time.monotonic() < until:
-        time.sleep(_LOOK)
-        if processor_time(pid) - used >= _LEAST:
+    try:
+        if not asks_for_python(pid):
             return False
-    return asks_for_python(pid)
+        used, until = processor_time(pid), time.monotonic() + seconds
+        while time.monotonic() < until:
+            time.sleep(_LOOK)
+            if processor_time(pid) - used >= _LEAST:
+                return False
+        return asks_for_python(pid)
+    except OSError:
+        return False
 
 
 def asks_for_python(pid: int) -> bool:
