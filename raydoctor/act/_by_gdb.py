@@ -5,29 +5,36 @@ Until then nobody may end it with SIGKILL, which would leave the thread in the m
 session of its own, and what takes too long is interrupted, upon which gdb takes its call back. A bare sleep
 in C code is cut short (EINTR); Python's own calls begin again (PEP 475).
 
-The same rules as for our own code (`programs/inject_main.py`): a thread in a system call that lasts is sent
-at once, one that runs only notes the text for its next step.
+The same rules as for our own code (`programs/inject_main.py`): a thread that is blocked for long, and not on
+a lock of Python's own, executes the text at once; any other only notes the text for its next step. Native
+code without a next step is not entered: gdb would wait in it for the GIL, with whatever locks that code has.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import platform
 import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from contextlib import suppress
 from pathlib import Path
 
 from raydoctor.act import _elf
 from raydoctor.act.arm import start_of
+from raydoctor.act.programs import blocked
 
 _SECONDS = 15.0
-_LOOKS, _BETWEEN = 6, 0.005
-"""Of a system call that lasts: 25 ms. An allocator's lock is held for less."""
+_TAKEN_BACK = 15.0
+"""Seconds for gdb to take a call back."""
 _TRIES = 3
+_IN_CALL = {
+    "x86_64": "*(unsigned short *)($pc - 2) == 0x050f",
+    "aarch64": "*(unsigned int *)($pc - 4) == 0xd4000001",
+}
+"""That the instruction before is `syscall` (`svc #0`)."""
 _OPTIONS = (
     *("--batch", "-nx", "-nh", "-iex", "set auto-load no", "-iex", "set auto-solib-add off"),
     *("-iex", "set debuginfod enabled off"),
@@ -51,12 +58,16 @@ else
 end
 """
 _QUEUE = """\
-restore {file} binary {at:#x}
-set $failed = ((int (*)(void *, void *))Py_AddPendingCall)((void *)PyRun_SimpleString, (void *){at:#x})
-if $failed == 0
-  echo did=queued\\n
+if {where}
+  restore {file} binary {at:#x}
+  set $failed = ((int (*)(void *, void *))Py_AddPendingCall)((void *)PyRun_SimpleString, (void *){at:#x})
+  if $failed == 0
+    echo did=queued\\n
+  else
+    echo did=full\\n
+  end
 else
-  echo did=full\\n
+  echo did=moved\\n
 end
 """
 
@@ -71,9 +82,13 @@ def inject(pid: int, start: str, text: str, *, now: bool, holds_gil: bool) -> st
 
     Raises OSError where it could not be; then nothing was changed.
     """
-    if now and holds_gil:
+    where = waits(pid)
+    if now and not where:
+        if _asks_for_python(blocked.current(pid), pid):
+            return "queued"  # by the call before; it goes on as soon as it gets the GIL
+        keeps = "keeps" if holds_gil else "may run without"
         raise OSError(
-            errno.EBUSY, "it is in native code that keeps the GIL, where gdb must not call"
+            errno.EBUSY, f"it is in native code that {keeps} the GIL, where gdb must not call"
         )
     data = text.encode() + b"\0"
     at = _room(pid, len(data))
@@ -81,13 +96,16 @@ def inject(pid: int, start: str, text: str, *, now: bool, holds_gil: bool) -> st
         script, file = Path(folder, "script"), Path(folder, "text")
         file.write_bytes(data)
         for _ in range(_TRIES):
-            where = waits(pid) or (_outside(pid) if now else "")
-            steps = (_CALL if where else _QUEUE).format(where=where, file=file, at=at)
+            where = where or waits(pid)
+            steps = (_CALL if where else _QUEUE).format(
+                where=where or _outside(pid), file=file, at=at
+            )
             script.write_text(_BEGIN + steps, encoding="ascii")
             if start_of(pid) != start:
                 raise ProcessLookupError(errno.ESRCH, "its pid is another process's by now")
             if (did := _told(pid, script)) in {"called", "queued"}:
                 return did
+            where = ""
     raise OSError(errno.EBUSY, "its main thread was at no place where it may be sent away from")
 
 
@@ -106,7 +124,7 @@ def _told(pid: int, script: Path) -> str:
     except subprocess.TimeoutExpired:
         child.send_signal(signal.SIGINT)
         try:
-            child.communicate(timeout=_SECONDS)
+            child.communicate(timeout=_TAKEN_BACK)
             why = "gdb's call in it did not come back, and was taken back"
         except subprocess.TimeoutExpired:
             why = f"gdb (pid {child.pid}) still holds it: its call did not come back"
@@ -119,35 +137,38 @@ def _told(pid: int, script: Path) -> str:
 
 
 def waits(pid: int) -> str:
-    """gdb's condition for its main thread to be still in the system call that it is in; empty: none lasts."""
-    seen = set()
-    for number in range(_LOOKS):
-        if number:
-            time.sleep(_BETWEEN)
-        with open(f"/proc/{pid}/syscall", encoding="ascii") as stream:
-            seen.add(stream.read().strip())
-    words = seen.pop().split()
-    if seen or len(words) < 3 or words[0] == "-1":  # it runs, or came and went
+    """gdb's condition for its main thread to be blocked where it is; empty: nowhere for long.
+
+    So is a thread that waits for a lock of Python's own: it goes on without us.
+    """
+    call = blocked.lasting(pid)
+    if call is None or _asks_for_python(call, pid):
         return ""
-    return f"$pc == {words[-1]} && $sp == {words[-2]}"
+    return f"$pc == {call.at:#x} && $sp == {call.stack:#x}"
+
+
+def _asks_for_python(call: blocked.Call | None, pid: int) -> bool:
+    """Whether it waits for a lock of Python's own, as far as that can be told from others."""
+    if call is None or call.number != blocked.FUTEX:
+        return False
+    locks = _elf.runtime(pid)
+    return locks is None or call.first in locks
 
 
 def _outside(pid: int) -> str:
-    """gdb's condition for its main thread to be in no allocator, nor in Python, where it may take the GIL."""
-    files = [
-        f
-        for f in _elf.code(pid)
-        if _elf.name(f).startswith(_elf.ALLOCATORS) or _elf.is_python(pid, f)
-    ]
-    return " && ".join(f"($pc < {f.start:#x} || $pc >= {f.end:#x})" for f in files) or "1"
+    """gdb's condition for its main thread to be in a system call, or outside of the C library."""
+    files = [f for f in _elf.code(pid) if _elf.name(f).startswith(_elf.SYSTEM)]
+    outside = " && ".join(f"($pc < {f.start:#x} || $pc >= {f.end:#x})" for f in files) or "1"
+    in_call = _IN_CALL.get(platform.machine())
+    return f"({outside}) || {in_call}" if in_call else outside
 
 
 def _room(pid: int, size: int) -> int:
     """Where nothing is: the end of a page of code. Raises OSError."""
     with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
         for mapping in _elf.code(pid):
-            with suppress(OSError, ValueError):
-                at, room = _elf.Library(pid, mapping).unused()
+            with suppress(OSError, ValueError), _elf.Library(pid, mapping) as library:
+                at, room = library.unused()
                 if room >= size:
                     memory.seek(at)
                     if not memory.read(size).strip(b"\0"):

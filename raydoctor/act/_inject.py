@@ -8,10 +8,9 @@ any time; elsewhere by hypno where it is installed (1.1.0 has no wheels for othe
 from __future__ import annotations
 
 import json
-import struct
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,14 +29,15 @@ class Injection(NamedTuple):
     """What became of it."""
 
     did: str
-    """`called` (it has begun, or begins with the GIL), `queued` (for Python's next step); empty: nothing."""
+    """`called` (it has begun, or begins with the GIL), `queued` (for Python's next step), `spawned` (a thread
+    of its own executes it); empty: nothing."""
     problem: str = ""
     way: str = "injected"
     """`injected`, `gdb` or `remote-exec`: by which it was done, or would have been."""
 
 
 class _Code(NamedTuple):
-    """What is put into a process: the text, and both pieces of code that have Python execute it.
+    """What is put into a process: the text, and the pieces of code that have Python execute it.
 
     For one text it is always the same, so that one attempt may write over what another left.
     """
@@ -46,23 +46,26 @@ class _Code(NamedTuple):
     data: bytes
     calling: int
     queueing: int
+    spawning: int
     """Where each begins."""
 
 
 def inject(pid: int, start: str, text: str, *, now: bool, holds_gil: bool) -> Injection:
     """Have the main thread of that process execute the text.
 
-    `now`: also where it runs native code, which no Python follows in the foreseeable future.
+    `now`: also where it runs native code, which no Python follows in the foreseeable future. What runs
+    without the GIL is not the main thread then, but one of its own.
     """
+    text = _guarded(pid, text)
     if not _trampoline.works_here():
         return _otherwise(pid, start, text, now=now, holds_gil=holds_gil)
     try:
         files = _elf.code(pid)
-        functions = _functions(pid, files)
+        functions, runtime = _functions(pid, files)
         code = _placed(pid, files, functions, text.encode())
     except OSError as error:
         return Injection("", str(error))
-    except (struct.error, ValueError, LookupError) as error:
+    except (ValueError, LookupError) as error:
         # It is not built as others are: gdb knows more of symbols, and remote_exec needs none.
         made = _otherwise(pid, start, text, now=now, holds_gil=holds_gil)
         return made if made.did else made._replace(problem=f"{error}; {made.problem}")
@@ -72,16 +75,29 @@ def inject(pid: int, start: str, text: str, *, now: bool, holds_gil: bool) -> In
         **code._replace(data=b"")._asdict(),
         "data": code.data.hex(),
         "below": _trampoline.BELOW,
+        "system": [(f.start, f.end) for f in files if _elf.name(f).startswith(_elf.SYSTEM)],
         "forbidden": [
             (f.start, f.end)
             for f in files
             if _elf.name(f).startswith(_elf.ALLOCATORS) or functions["PyErr_CheckSignals"] in f
         ],
+        "runtime": (runtime.start, runtime.stop) if runtime else None,
         "checks": functions["PyErr_CheckSignals"],
         "now": now,
         "gil": holds_gil,
     }
     return _told(json.dumps(plan))
+
+
+def _guarded(pid: int, text: str) -> str:
+    """The text, for that process alone: a child that it forks meanwhile inherits what is queued.
+
+    `threading` takes the thread that imports it first for the main thread, so that must be the main thread.
+    """
+    return (
+        f"__import__('os').getpid() == {pid} and ('threading' in __import__('sys').modules"
+        f" or __import__('_thread').get_native_id() == {pid}) and exec({text!r}, {{}})"
+    )
 
 
 def _told(plan: str) -> Injection:
@@ -103,14 +119,19 @@ def _told(plan: str) -> Injection:
     return Injection(str(told.get("did", "")), str(told.get("problem", "")))
 
 
-def _functions(pid: int, files: list[_elf.Mapping]) -> dict[str, int]:
-    """Raises LookupError where it has not all that are needed."""
+def _functions(pid: int, files: list[_elf.Mapping]) -> tuple[dict[str, int], range | None]:
+    """The functions that are needed, and where Python has its own locks, the GIL's among them.
+
+    Raises LookupError where it has not all functions.
+    """
     python = [f for f in files if _elf.is_python(pid, f)]
-    system = [f for f in files if _elf.name(f).startswith(("libc.", "libc-"))]
-    found = _elf.exported(pid, _trampoline.FUNCTIONS, python + system)
+    system = [f for f in files if _elf.name(f).startswith(_elf.SYSTEM)]
+    wanted = (*_trampoline.FUNCTIONS, _elf.RUNTIME)
+    found = _elf.exported(pid, wanted, python + system)
+    runtime = found.pop(_elf.RUNTIME, None)
     if missing := [name for name in _trampoline.FUNCTIONS if name not in found]:
         raise LookupError(f"it exports no {missing[0]}")
-    return found
+    return {name: where.start for name, where in found.items()}, runtime
 
 
 def _placed(
@@ -123,8 +144,8 @@ def _placed(
     free = None
     with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
         for mapping in files:
-            with suppress(OSError, ValueError, struct.error):
-                at, size = _elf.Library(pid, mapping).unused()
+            with suppress(OSError, ValueError), _elf.Library(pid, mapping) as library:
+                at, size = library.unused()
                 code = _code(at, functions, text)
                 if size < len(code.data):
                     continue
@@ -141,12 +162,18 @@ def _placed(
 
 def _code(at: int, functions: Mapping[str, int], text: bytes) -> _Code:
     data = text + b"\0"
-    begins = []
-    for make in (_trampoline.calling, _trampoline.queueing):
+
+    def put(make: Callable[[Mapping[str, int], int], bytes], about: int) -> int:
+        nonlocal data
         data += b"\0" * (-len(data) % 16)
-        begins.append(at + len(data))
-        data += make(functions, at)
-    return _Code(at, data + b"\0" * (-len(data) % 8), *begins)
+        begins = at + len(data)
+        data += make(functions, about)
+        return begins
+
+    calling = put(_trampoline.calling, at)
+    queueing = put(_trampoline.queueing, at)
+    spawning = put(_trampoline.spawning, put(_trampoline.thread, at))
+    return _Code(at, data + b"\0" * (-len(data) % 8), calling, queueing, spawning)
 
 
 def has_other_ways(version: tuple[int, int]) -> bool:
@@ -155,7 +182,8 @@ def has_other_ways(version: tuple[int, int]) -> bool:
 
 
 def _otherwise(pid: int, start: str, text: str, *, now: bool, holds_gil: bool) -> Injection:
-    if _has_hypno():
+    # hypno calls Python wherever the thread is, which only a thread that is blocked can bear.
+    if _has_hypno() and _by_gdb.waits(pid):
         return _by_hypno(pid, text)
     version = _elf.python(pid) or (0, 0)
     may_exec = version >= _by_remote_exec.SINCE and not now

@@ -52,7 +52,7 @@ _LEAVE = b"\xc2" + struct.pack(
 
 FUNCTIONS = (
     *("PyGILState_Ensure", "PyGILState_Release", "PyRun_SimpleString", "Py_AddPendingCall"),
-    *("PyErr_CheckSignals", "__errno_location"),
+    *("PyErr_CheckSignals", "__errno_location", "pthread_create", "pthread_self", "pthread_detach"),
 )
 """Of libpython (or the program itself) and the C library."""
 
@@ -67,15 +67,7 @@ def works_here() -> bool:
 
 def calling(functions: Mapping[str, int], text: int) -> bytes:
     """Code that has Python execute the text at that address, in this thread, as soon as it gets the GIL."""
-    return _whole(
-        functions,
-        _call(functions["PyGILState_Ensure"])
-        + b"\x89\xc3"  # mov ebx, eax
-        + _into(_RDI, text)
-        + _call(functions["PyRun_SimpleString"])
-        + b"\x89\xdf"  # mov edi, ebx
-        + _call(functions["PyGILState_Release"]),
-    )
+    return _whole(functions, _execute(functions, text))
 
 
 def queueing(functions: Mapping[str, int], text: int) -> bytes:
@@ -88,6 +80,46 @@ def queueing(functions: Mapping[str, int], text: int) -> bytes:
         _into(_RDI, functions["PyRun_SimpleString"])
         + _into(_RSI, text)
         + _call(functions["Py_AddPendingCall"]),
+    )
+
+
+def spawning(functions: Mapping[str, int], entry: int) -> bytes:
+    """Code that starts a thread which begins at that address (`thread`).
+
+    It does not wait for the GIL: native code may hold a lock that the owner of the GIL waits for.
+    """
+    return _whole(
+        functions,
+        b"\x48\x83\xec\x10"  # sub rsp, 16
+        + b"\x48\x89\xe7"  # mov rdi, rsp: where the thread's id goes
+        + b"\x31\xf6"  # xor esi, esi
+        + _into(_RDX, entry)
+        + b"\x31\xc9"  # xor ecx, ecx
+        + _call(functions["pthread_create"])
+        + b"\x48\x83\xc4\x10",  # add rsp, 16
+    )
+
+
+def thread(functions: Mapping[str, int], text: int) -> bytes:
+    """Code of a thread that has Python execute the text at that address, and ends; nobody joins it."""
+    return (
+        b"\x53"  # push rbx: the stack is a multiple of 16 again
+        + _call(functions["pthread_self"])
+        + b"\x48\x89\xc7"  # mov rdi, rax
+        + _call(functions["pthread_detach"])
+        + _execute(functions, text)
+        + b"\x31\xc0\x5b\xc3"  # xor eax, eax; pop rbx; ret
+    )
+
+
+def _execute(functions: Mapping[str, int], text: int) -> bytes:
+    return (
+        _call(functions["PyGILState_Ensure"])
+        + b"\x89\xc3"  # mov ebx, eax
+        + _into(_RDI, text)
+        + _call(functions["PyRun_SimpleString"])
+        + b"\x89\xdf"  # mov edi, ebx
+        + _call(functions["PyGILState_Release"])
     )
 
 
@@ -106,7 +138,7 @@ def _whole(functions: Mapping[str, int], body: bytes) -> bytes:
     )
 
 
-_RAX, _RSI, _RDI = b"\x48\xb8", b"\x48\xbe", b"\x48\xbf"
+_RAX, _RDX, _RSI, _RDI = b"\x48\xb8", b"\x48\xba", b"\x48\xbe", b"\x48\xbf"
 
 
 def _into(register: bytes, value: int) -> bytes:

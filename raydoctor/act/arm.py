@@ -34,6 +34,12 @@ _PAUSE = 0.05
 _YIELD, _SLICE = 0.5, 0.005
 """Seconds that this thread leaves to others when it is woken: to the import at most so many, then a few."""
 
+_HURRY = 1e-4
+"""Seconds until a waiting thread asks for the GIL, while debugpy is imported (Python's own: 5 ms)."""
+_INTERVAL, _UNHANDLED = "_raydoctor_interval", "_raydoctor_unhandled"
+"""Of the process, however often it has executed this file: the interval that was set before, and the request
+that a thread of its own took for the main thread, which has no handler yet."""
+
 _starting: _thread.LockType = vars(threading).setdefault(
     "_raydoctor_starting", _thread.allocate_lock()
 )
@@ -112,7 +118,7 @@ def load(name: str) -> Any:
 def _handle() -> bool:
     """Take the signal, unless somebody else has."""
     global _previous  # noqa: PLW0603 - a signal's handler is the process's, and so is what it replaced
-    if not SIGNAL or threading.current_thread() is not threading.main_thread():
+    if not SIGNAL or not _is_main():
         return False
     before = signal.getsignal(SIGNAL)
     if before not in (signal.SIG_DFL, signal.SIG_IGN):
@@ -131,14 +137,61 @@ def _take(path: str) -> bool:
     # Not Thread.start(): this thread may hold the lock that it needs. Nor debugpy's, which would add an entry
     # to the list of threads that stays for ever.
     start = getattr(_thread, "_original_start_new_thread", _thread.start_new_thread)
-    start(_in_a_thread_of_its_own, (path,))
+    _hurry()
+    try:
+        start(_in_a_thread_of_its_own, (path,))
+    except (RuntimeError, MemoryError):
+        # It may not have one more thread; the code that we interrupt goes on all the same.
+        _take_time()
+        return False
     return True
 
 
 def attached(path: str) -> None:
-    """What `raydoctor attach` has a process execute: nothing if the request is gone by now."""
-    if _take(path):
+    """What `raydoctor attach` has a process execute: nothing if the request is gone by now.
+
+    Where the main thread does not come to it, another thread executes this; the main one catches up later.
+    """
+    shared, is_main = vars(threading), _is_main()
+    if not is_main:
+        shared[_UNHANDLED] = path  # before it is taken: the main thread may come to it at once
+    is_taken = _take(path)
+    if is_main and (is_taken or shared.get(_UNHANDLED) == path):
         _handle()
+    if not is_taken:
+        shared.pop(_UNHANDLED, None)
+
+
+def _is_main() -> bool:
+    # current_thread() would add an entry for a thread that `threading` did not start, which stays for ever.
+    return _thread.get_ident() == threading.main_thread().ident
+
+
+def _hurry() -> None:
+    """Let threads take turns faster for a while.
+
+    An import gives the GIL back thousands of times, and waits each time for a turn of every busy thread: with
+    16 of them a minute instead of seconds.
+    """
+    shared = vars(threading)
+    if _INTERVAL not in shared:
+        shared[_INTERVAL] = sys.getswitchinterval()
+        os.register_at_fork(after_in_child=_forked)
+    sys.setswitchinterval(_HURRY)
+
+
+def _take_time() -> None:
+    """Take turns as before."""
+    interval = vars(threading).pop(_INTERVAL, None)
+    if interval is not None:
+        sys.setswitchinterval(interval)
+
+
+def _forked() -> None:
+    """In a child that was forked meanwhile: nothing is on its way there."""
+    if _INTERVAL in vars(threading):
+        _take_time()
+        vars(threading)["_raydoctor_starting"] = _thread.allocate_lock()
 
 
 # ------------------------------------------------------------------ in a thread
@@ -149,10 +202,21 @@ def _in_a_thread_of_its_own(path: str) -> None:
     thread = threading.Thread(target=_listen, args=(path,), daemon=True, name="raydoctor-attach")
     # Not a thread of the program: a debugger that is there already neither shows nor halts it.
     vars(thread).update(pydev_do_not_trace=True, is_pydev_daemon_thread=True)
-    thread.start()
+    try:
+        thread.start()
+    except BaseException:
+        _take_time()
+        raise
 
 
 def _listen(path: str) -> None:
+    try:
+        _answer(path)
+    finally:
+        _take_time()
+
+
+def _answer(path: str) -> None:
     """Do what the request says, and leave the answer beside it."""
     import json
 
@@ -185,6 +249,7 @@ def _started(request: dict[str, Any]) -> dict[str, Any]:
         door = getattr(debugpy, "_raydoctor_door", None)
         was_open = door is not None and door.is_open
         if door is None:  # debugpy can listen but once
+            _spare_the_list_of_packages()
             door = debugpy._raydoctor_door = _door(debugpy, *place)
         host, port = door.open(*place)
     finally:
@@ -219,6 +284,19 @@ def _door(debugpy: Any, host: str, port: int, seconds: float) -> Any:
     return door
 
 
+def _spare_the_list_of_packages() -> None:
+    """Have debugpy not describe its environment for a log that nobody asked for.
+
+    It reads four files of each package that is installed (1.8.22), which is half the time until it listens.
+    """
+    if "DEBUGPY_LOG_DIR" in os.environ:
+        return
+    with suppress(ImportError):
+        from debugpy.common import log
+
+        log.describe_environment = lambda header: None
+
+
 def _debugpy(folder: str) -> Any:
     """This process's own debugpy, else the one of that folder, which has nothing else in it."""
     try:
@@ -237,6 +315,7 @@ def _debugpy(folder: str) -> Any:
 def _give_back() -> None:
     """Have the main thread put the handler back that was there; one that was armed ahead stays."""
     global _has_failed  # noqa: PLW0603 - as above
+    vars(threading).pop(_UNHANDLED, None)
     if __name__ == "raydoctor_attached" and _previous is not None:
         _has_failed = True
         signal.pthread_kill(threading.main_thread().ident or 0, SIGNAL)

@@ -30,7 +30,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from raydoctor.act import _gil, _inject, arm, holdings
+from raydoctor.act import _gil, _inject, _progress, arm, holdings
 from raydoctor.act._gil import Look
 from raydoctor.act._meeting import Answer, Handshake, handshake
 from raydoctor.act._obstacles import Obstacle, handles, is_armed, obstacle, status
@@ -114,7 +114,7 @@ class Listening(NamedTuple):
 
 
 class NotAttachedError(RaydoctorError):
-    """It could not be entered; `why` is a word of `Obstacle.what`, `gil` or `late`."""
+    """It could not be entered; `why` is a word of `Obstacle.what`, `gil`, `late` or `still`."""
 
     def __init__(self, why: str, message: str, hint: str = "") -> None:
         super().__init__(message, hint)
@@ -297,6 +297,8 @@ class _Entry:
             told = self.shake.answered(min(_PULSE, left))
             if status(self.identity.pid).get("State", "Z")[0] in "ZX":
                 raise NotAttachedError("gone", f"pid {self.identity.pid} has ended meanwhile")
+        if _progress.stands_still(self.identity.pid):
+            raise self._still()
         pid = self.identity.pid
         if not told.port:
             raise self._failure(told.problem)
@@ -321,6 +323,16 @@ class _Entry:
         is_taken = self.shake.is_taken
         return (self.grace if is_taken else min(self.grace, self.to_be_taken)) - passed
 
+    def _still(self) -> NotAttachedError:
+        pid, seconds = self.identity.pid, _progress.STILL
+        self._write("still", f"no processor time for {seconds:g} s")
+        return NotAttachedError(
+            "still",
+            f"pid {pid} has made no progress for {seconds:g} s since raydoctor entered it: its threads wait "
+            "for the GIL",
+            _stack(pid),
+        )
+
     def _failure(self, problem: str) -> NotAttachedError:
         pid, was_not_taken = self.identity.pid, self.shake.withdraw()
         if problem:
@@ -333,8 +345,9 @@ class _Entry:
             return NotAttachedError("gil", why, _stack(pid))
         return NotAttachedError(
             "late",
-            f"debugpy is still on its way in pid {pid} after {self.grace:g} s",
-            "Attach again in a moment: it finds what was begun.",
+            f"debugpy is still on its way in pid {pid} after {self.grace:g} s: "
+            f"{status(pid).get('Threads', 'its')} threads share the processor and the GIL",
+            f"Attach again in a moment: it finds what was begun. {_stack(pid)}",
         )
 
     def _left(self) -> str:
