@@ -274,7 +274,10 @@ def test_both_ways_tell_the_same(ray: RealRay) -> None:
     try:
         for _ in range(10):  # it lives: what differs must differ every time
             differences = compare(
-                {t.name: t for t in dashboard.tables(ray.dashboard, Access(SECRET), tuple(KEYS), 20.0)},
+                {
+                    t.name: t
+                    for t in dashboard.tables(ray.dashboard, Access(SECRET), tuple(KEYS), 20.0)
+                },
                 {t.name: t for t in child.ask(ray.address, Access(SECRET), tuple(KEYS), 20.0)},
             )
             if not differences:
@@ -358,7 +361,9 @@ def test_the_token_is_in_nobodys_sight(ray: RealRay, monkeypatch: pytest.MonkeyP
     assert SECRET.encode() not in Seen(cluster_of(ray)).said
     child = gcs.Child()
     try:
-        assert [told.why for told in child.ask(ray.address, Access(SECRET), ("nodes",), 20.0)] == [""]
+        assert [told.why for told in child.ask(ray.address, Access(SECRET), ("nodes",), 20.0)] == [
+            ""
+        ]
         (process,) = (
             p for p in psutil.Process().children() if any("gcs_tables" in w for w in p.cmdline())
         )

@@ -562,7 +562,9 @@ def older_dashboard() -> Iterator[str]:
 
 
 def test_files_come_the_most_telling_first_and_without_marks(older_dashboard: str) -> None:
-    fetched = agents_logs.fetch(older_dashboard, Access(), "ab" * 28, "node-ab", time.monotonic() + 5)
+    fetched = agents_logs.fetch(
+        older_dashboard, Access(), "ab" * 28, "node-ab", time.monotonic() + 5
+    )
     assert [piece.path.removeprefix("node-ab/logs/") for piece in fetched.pieces] == [
         "raylet.out",
         "gcs_server.out",
