@@ -26,7 +26,8 @@ _CONNECT_S = 0.5
 _CHUNK = 1 << 18
 _SOCK_DIAG_BY_FAMILY = 20
 _ESTABLISHED, _SYN_RECV, _LISTEN = 1, 3, 10
-UNVOUCHED = "{} is on another machine, and only an unverified process names it"
+UNVOUCHED = "{} is on another machine, and only an unverified process names it (use it: --address)"
+UNKNOWN = "the owner of the listener at {} cannot be determined (use it: --address)"
 
 
 class Access(NamedTuple):
@@ -97,9 +98,7 @@ def verify(link: socket.socket, address: str, access: Access) -> None:
     allowed = (os.geteuid(),) if access.uids is None else access.uids
     if owner is None:
         if access.token:
-            raise RefusedListenerError(
-                f"the owner of the listener at {address} cannot be determined"
-            )
+            raise RefusedListenerError(UNKNOWN.format(address))
     elif owner not in allowed:
         raise RefusedListenerError(f"the listener at {address} belongs to {name_of(owner)}")
 
