@@ -556,6 +556,15 @@ def test_another_users_ray_current_cluster_is_not_followed(
     assert thief.received == b""
 
 
+def test_a_listener_of_another_user_is_no_answer_of_our_gcs(place: Ground) -> None:
+    thief = place.listener(MALLORY)
+    folder = place.session(1, 0)
+    raylet(place, 0, folder, gcs=thief.port)
+    (found,) = [p for p in addresses.tables(live.find()[0], {}) if not isinstance(p, Gap)]
+    assert b'"answers":false' in found.data.replace(b" ", b"")
+    assert b'"answers":true' not in found.data.replace(b" ", b"")
+
+
 def linked(place: Ground, link: int, target: Path) -> None:
     path = place.folder / "ray" / "session_latest"
     path.symlink_to(target)
