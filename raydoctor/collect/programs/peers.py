@@ -14,7 +14,6 @@ Imports nothing of raydoctor: programs load it as a module beside them.
 from __future__ import annotations
 
 import os
-import secrets
 import selectors
 import socket
 import struct
@@ -267,7 +266,7 @@ class Relay:
     def lead(self, address: str, link: socket.socket) -> str:
         """A gRPC target that leads to an address; `link` is its first connection, checked already."""
         door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        name = f"raydoctor-{secrets.token_hex(16)}"
+        name = f"raydoctor-{os.urandom(16).hex()}"
         door.bind(f"\0{name}")
         door.listen(16)
         door.setblocking(False)
