@@ -427,6 +427,41 @@ for line in sys.stdin:
     assert b"PRI" not in thief.received
 
 
+def test_the_relay_loses_nothing_where_both_ends_are_slow() -> None:
+    """More than the buffers of the kernel hold, both ways at once."""
+    much = os.urandom(1 << 20) * 8
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def echo() -> None:
+        link, _ = server.accept()
+        with link:
+            link.sendall(much)  # nothing is read before
+            link.sendall(b"same" if _all(link) == much else b"other")
+
+    thread = threading.Thread(target=echo)
+    thread.start()
+    address = f"127.0.0.1:{server.getsockname()[1]}"
+    access = Access(SECRET)
+    target = peers.Relay(access).lead(address, peers.connect(address, access))
+    with socket.socket(socket.AF_UNIX) as link:
+        link.connect("\0" + target.partition(":")[2])
+        sender = threading.Thread(target=link.sendall, args=(much,))
+        sender.start()
+        assert _all(link) == much
+        sender.join()
+        assert link.recv(16) == b"same"
+    thread.join()
+    server.close()
+
+
+def _all(link: socket.socket) -> bytes:
+    """Eight MiB."""
+    got = bytearray()
+    while len(got) < 8 << 20 and (part := link.recv(min(1 << 16, (8 << 20) - len(got)))):
+        got += part
+    return bytes(got)
+
+
 def test_owner_of_a_socket_by_both_ways(place: Ground) -> None:
     """`sock_diag` and `/proc/net/tcp` name the same owner, before and after the connection is accepted."""
     for host, to in (

@@ -14,7 +14,7 @@ Imports nothing of raydoctor: programs load it as a module beside them.
 from __future__ import annotations
 
 import os
-import selectors
+import select
 import socket
 import struct
 import threading
@@ -226,120 +226,114 @@ def _end_of(word: str) -> tuple[str, int]:
 # ------------------------------------------------------------------ for a client that connects itself
 
 
-class _Pipe:
-    """One direction of a relayed connection."""
+class _End:
+    """One end of a relayed connection."""
 
-    def __init__(self, source: socket.socket, sink: socket.socket) -> None:
-        self.source, self.sink = source, sink
-        self.rest = b""
+    __slots__ = ("other", "socket", "waiting")
 
-    def move(self) -> bool:
-        """Move what there is; False at the end of the connection."""
-        try:
-            if not self.rest:
-                self.rest = self.source.recv(_CHUNK)
-                if not self.rest:
-                    return False
-            self.rest = self.rest[self.sink.send(self.rest) :]
-        except BlockingIOError:
-            pass
-        except OSError:
-            return False
-        return True
+    def __init__(self, link: socket.socket) -> None:
+        self.socket = link
+        self.other = self
+        self.waiting = b""
+        """What came from the other end and could not be sent yet; until then the other end is not read."""
 
 
 class Relay:
     """Abstract Unix sockets, each of which leads to one address through connections that are checked.
 
-    Only this process can connect to them. One thread serves all; it ends with the process.
+    Only this process can connect to them. One thread serves all; it ends with the process. A call of `watch`
+    takes 0.1 ms of a processor more this way.
     """
 
     def __init__(self, access: Access) -> None:
         self._access = access
-        self._addresses: dict[socket.socket, str] = {}
+        self._doors: dict[int, tuple[socket.socket, str]] = {}
         self._ready: dict[str, list[socket.socket]] = {}
-        self._pipes: dict[socket.socket, tuple[_Pipe, _Pipe]] = {}
-        self._selector = selectors.DefaultSelector()
-        self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
+        self._ends: dict[int, _End] = {}
+        self._room = memoryview(bytearray(_CHUNK))
+        self._poll: select.epoll | None = None
 
     def lead(self, address: str, link: socket.socket) -> str:
         """A gRPC target that leads to an address; `link` is its first connection, checked already."""
-        door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         name = f"raydoctor-{os.urandom(16).hex()}"
+        door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         door.bind(f"\0{name}")
         door.listen(16)
         door.setblocking(False)
-        with self._lock:
-            self._addresses[door] = address
-            self._ready.setdefault(address, []).append(link)
-            self._selector.register(door, selectors.EVENT_READ)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._serve, name="relay", daemon=True)
-                self._thread.start()
+        self._ready.setdefault(address, []).append(link)
+        self._doors[door.fileno()] = door, address
+        if self._poll is None:
+            self._poll = select.epoll()
+            serve = threading.Thread(
+                target=self._serve, args=(self._poll,), name="relay", daemon=True
+            )
+            serve.start()
+        self._poll.register(door.fileno(), select.EPOLLIN)
         return f"unix-abstract:{name}"
 
-    def _serve(self) -> None:
+    def _serve(self, poll: select.epoll) -> None:
         while True:
-            for key, _ in self._selector.select():
-                found = key.fileobj
-                assert isinstance(found, socket.socket)
-                if found in self._addresses:
-                    self._accept(found)
-                elif found in self._pipes:
-                    self._move(found)
+            for number, event in poll.poll():
+                if end := self._ends.get(number):
+                    try:
+                        is_open = self._move(poll, end, event)
+                    except OSError:
+                        is_open = False
+                    if not is_open:
+                        self._close(end)
+                elif door := self._doors.get(number):
+                    self._accept(poll, *door)
 
-    def _accept(self, door: socket.socket) -> None:
+    def _move(self, poll: select.epoll, end: _End, event: int) -> bool:
+        """Pass on what came from an end, or what waits for it; False at the end of the connection."""
+        if end.waiting and event & select.EPOLLOUT:
+            end.waiting = end.waiting[end.socket.send(end.waiting) :]
+            _watch(poll, end)
+            return True
+        if end.other.waiting:
+            return not event & (select.EPOLLHUP | select.EPOLLERR)
+        try:
+            count = end.socket.recv_into(self._room)
+        except BlockingIOError:  # an event of the descriptor's connection before
+            return True
+        try:
+            sent = end.other.socket.send(self._room[:count]) if count else 0
+        except BlockingIOError:
+            sent = 0
+        if sent < count:
+            end.other.waiting = bytes(self._room[sent:count])
+            _watch(poll, end)
+        return count > 0
+
+    def _accept(self, poll: select.epoll, door: socket.socket, address: str) -> None:
         try:
             client, _ = door.accept()
         except OSError:
             return
-        pid = struct.unpack("=iII", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+        who = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
         try:
-            if pid != os.getpid():
+            if struct.unpack("=iII", who)[0] != os.getpid():
                 raise RefusedListenerError("another process")
-            link = self._link(self._addresses[door])
+            waiting = self._ready.get(address)
+            link = waiting.pop() if waiting else connect(address, self._access)
         except (OSError, ValueError):
             client.close()  # gRPC reports it as a connection that was closed
             return
-        pipes = _Pipe(client, link), _Pipe(link, client)
-        for end in (client, link):
-            end.setblocking(False)
-            self._pipes[end] = pipes
-            self._selector.register(end, selectors.EVENT_READ)
+        ends = _End(client), _End(link)
+        for each, other in (ends, ends[::-1]):
+            each.other = other
+            each.socket.setblocking(False)
+            self._ends[each.socket.fileno()] = each
+            poll.register(each.socket.fileno(), select.EPOLLIN)
 
-    def _link(self, address: str) -> socket.socket:
-        with self._lock:
-            waiting = self._ready.get(address)
-            if waiting:
-                return waiting.pop()
-        return connect(address, self._access)
+    def _close(self, end: _End) -> None:
+        for each in (end, end.other):
+            self._ends.pop(each.socket.fileno(), None)
+            each.socket.close()  # which takes it out of the poll
 
-    def _move(self, end: socket.socket) -> None:
-        """Move bytes both ways, then wait for what each end can do next."""
-        pipes = self._pipes[end]
-        for pipe in pipes:
-            if (pipe.rest or pipe.source is end) and not pipe.move():
-                self._close(pipes)
-                return
-        for out, back in (pipes, pipes[::-1]):
-            # An end is not read while the other one takes no more.
-            mask = 0 if out.rest else selectors.EVENT_READ
-            self._watch(out.source, mask | (selectors.EVENT_WRITE if back.rest else 0))
 
-    def _watch(self, end: socket.socket, mask: int) -> None:
-        is_watched = end in self._selector.get_map()
-        if mask and is_watched:
-            if self._selector.get_key(end).events != mask:
-                self._selector.modify(end, mask)
-        elif mask:
-            self._selector.register(end, mask)
-        elif is_watched:
-            self._selector.unregister(end)
-
-    def _close(self, pipes: tuple[_Pipe, _Pipe]) -> None:
-        for pipe in pipes:
-            self._pipes.pop(pipe.source, None)
-            if pipe.source in self._selector.get_map():
-                self._selector.unregister(pipe.source)
-            pipe.source.close()
+def _watch(poll: select.epoll, end: _End) -> None:
+    """Wait for what both ends can do next: an end is not read while the other one takes no more."""
+    for each in (end, end.other):
+        mask = select.EPOLLOUT if each.waiting else 0
+        poll.modify(each.socket.fileno(), mask if each.other.waiting else mask | select.EPOLLIN)
