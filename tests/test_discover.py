@@ -252,9 +252,13 @@ def test_raylet_of_ray_2_9_has_its_node_from_its_agent(tmp_path: Path) -> None:
     then = ["then", sys.executable, str(agent)]
     with acting_as("raylet", tmp_path, arguments, {"RAY_NODE_ID": node}, then) as raylet:
         deadline = time.monotonic() + 5
-        while len(find(session).daemons) < 2 and time.monotonic() < deadline:
-            time.sleep(0.05)
         cluster = find(session)
+        # Between fork and exec the agent looks like its parent.
+        while [d.kind for d in cluster.daemons] != ["raylet", "agent"] and (
+            time.monotonic() < deadline
+        ):
+            time.sleep(0.05)
+            cluster = find(session)
     assert [(d.kind, d.node_id) for d in cluster.daemons] == [("raylet", node), ("agent", node)]
     assert cluster.of("raylet")[0].pid == raylet
     assert cluster.dashboard_address == "10.0.0.5:8265"
