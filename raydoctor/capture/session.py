@@ -86,7 +86,7 @@ def began(folder: str) -> float | None:
 def latest_in(root: Path, is_named: bool = False) -> Choice | None:
     """The newest session below a Ray temp folder such as `/tmp/ray`, or None if it holds none.
 
-    `is_named`: the user named the folder, so that root reads whosever sessions it holds.
+    `is_named`: the user named the folder, so that root reads other users' sessions in it.
     """
     sessions = _sessions(root)
     link = _linked(root)

@@ -60,7 +60,7 @@ class Cluster:
     owner: int | None = None
     """The user whom its daemons here run as; None where none of them runs here."""
     typed: tuple[str, ...] = ()
-    """Its addresses that the user typed: they are used whoever listens there."""
+    """Its addresses that the user typed: their listeners may belong to any user."""
     is_vouched: bool = True
     """Whether the programs of its daemons could be read: only then may they name addresses elsewhere."""
 

@@ -36,7 +36,7 @@ def clusters() -> list[Cluster]:
 
 
 def everything() -> list[Cluster]:
-    """Every cluster that has daemons on this machine, whosever it is."""
+    """Every cluster that has daemons on this machine, of any user."""
     found = [_cluster(*item) for item in _by_session(daemons.find())]
     return sorted(found, key=lambda c: (owners.rank(c.owner), -_begun(c)))
 

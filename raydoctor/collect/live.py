@@ -72,7 +72,7 @@ class Wishes:
     samples: Sampling | None = field(default_factory=_some)
     """How to look at processes whose tasks have run for long; None: at none."""
     is_typed: bool = True
-    """Whether the user named that address, so that it is used whoever listens there."""
+    """Whether the user named that address, so that its listener may belong to any user."""
 
 
 @dataclass(slots=True)
@@ -126,7 +126,7 @@ def collect(wishes: Wishes, tell: Tell = lambda doing: None) -> Live:
 def find(address: str | None = None, is_typed: bool = True) -> tuple[Cluster, list[str]]:
     """The cluster that is meant, and what to tell the user of the choice.
 
-    `is_typed`: the user named the address, so that it is used whoever listens there. Raises RaydoctorError
+    `is_typed`: the user named the address, so that its listener may belong to any user. Raises RaydoctorError
     where no cluster of ours runs here and there is no session of one either.
     """
     found = discover.clusters()

@@ -36,7 +36,7 @@ class Access(NamedTuple):
     uids: tuple[int, ...] | None = None
     """Owners of sockets on this machine that may be connected to; None: only the current user."""
     typed: tuple[str, ...] = ()
-    """Addresses that the user typed: they are used whoever listens there."""
+    """Addresses that the user typed: their listeners may belong to any user."""
     elsewhere: bool = True
     """Whether addresses of other machines may be connected to."""
 
