@@ -277,7 +277,7 @@ def test_a_probe_that_hangs_or_breaks_is_told_and_holds_up_nobody(
 def test_processes_that_cannot_be_read_are_not_called_absent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(preflight_probes.discover, "clusters", lambda: time.sleep(5))
+    monkeypatch.setattr(preflight_probes.discover, "everything", lambda: time.sleep(5))
     checks = {c.name: c for c in preflight_probes.check("rg", timeout=0.5)}
     assert set(checks) == set(preflight_probes.ORDER)
     for name in ("cluster", "address", "token", "ports", "init"):
@@ -424,7 +424,7 @@ def test_daemons_that_are_stopped_or_gone(ray: RealRay) -> None:
     (gcs,) = ray.processes("gcs_server")
     gcs.kill()
     deadline = time.monotonic() + 10
-    while addresses._try_all({addresses._HostPort("127.0.0.1", ray.port)})[addresses._HostPort("127.0.0.1", ray.port)].answers:  # fmt: skip
+    while addresses._try_all({addresses._HostPort("127.0.0.1", ray.port): None})[addresses._HostPort("127.0.0.1", ray.port)].answers:  # fmt: skip
         assert time.monotonic() < deadline
         time.sleep(0.1)
     dead = checks_of(ray)

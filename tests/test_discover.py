@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -184,7 +185,9 @@ def acting_as(
     if name.endswith(".py"):
         command = [sys.executable, str(script), *arguments]
     else:
-        program.symlink_to(os.path.realpath(sys.executable))
+        # A copy and no link: the kernel names the file that a process runs.
+        shutil.copy2(os.path.realpath(sys.executable), program)
+        env = {**env, "PYTHONHOME": sys.base_prefix}
         command = [str(program), str(script), *then, *arguments]
     process = subprocess.Popen(command, env={**os.environ, **env}, start_new_session=True)
     try:
@@ -249,9 +252,13 @@ def test_raylet_of_ray_2_9_has_its_node_from_its_agent(tmp_path: Path) -> None:
     then = ["then", sys.executable, str(agent)]
     with acting_as("raylet", tmp_path, arguments, {"RAY_NODE_ID": node}, then) as raylet:
         deadline = time.monotonic() + 5
-        while len(find(session).daemons) < 2 and time.monotonic() < deadline:
-            time.sleep(0.05)
         cluster = find(session)
+        # Between fork and exec the agent looks like its parent.
+        while [d.kind for d in cluster.daemons] != ["raylet", "agent"] and (
+            time.monotonic() < deadline
+        ):
+            time.sleep(0.05)
+            cluster = find(session)
     assert [(d.kind, d.node_id) for d in cluster.daemons] == [("raylet", node), ("agent", node)]
     assert cluster.of("raylet")[0].pid == raylet
     assert cluster.dashboard_address == "10.0.0.5:8265"
@@ -308,10 +315,14 @@ NEW = Cluster("/tmp/ray/session_2026-02-02_b", "127.0.0.1:6380", "127.0.0.1:8266
         (None, "/tmp/ray/session_2026-01-01_a/", OLD),
         (None, "session_2026-01-01_a", OLD),
         (None, "session_2026-03-03_c", None),
-        ("10.9.9.9:6379", None, Cluster(gcs_address="10.9.9.9:6379")),
+        ("10.9.9.9:6379", None, Cluster(gcs_address="10.9.9.9:6379", typed=("10.9.9.9:6379",))),
         ("ray://127.0.0.1:10001", None, NEW),
         ("ray://10.9.9.9:10001", None, None),
-        ("http://10.9.9.9:8265", None, Cluster(dashboard_address="10.9.9.9:8265")),
+        (
+            "http://10.9.9.9:8265",
+            None,
+            Cluster(dashboard_address="10.9.9.9:8265", typed=("10.9.9.9:8265",)),
+        ),
     ],
 )
 def test_choose(address: str | None, session: str | None, wanted: Cluster | None) -> None:

@@ -240,4 +240,6 @@ def _cluster() -> Cluster:
     if ray is None or not ray.is_initialized():
         return live.find()[0]
     address = str(ray.get_runtime_context().gcs_address)
-    return replace(live.find(address)[0], ray_folder=os.path.dirname(str(ray.__file__)))
+    return replace(
+        live.find(address, is_typed=False)[0], ray_folder=os.path.dirname(str(ray.__file__))
+    )

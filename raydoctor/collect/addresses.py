@@ -4,7 +4,8 @@ Ray takes `RAY_ADDRESS`, else the address in the file `ray_current_cluster` of i
 `ray start` of that machine wrote, else the one of a raylet that runs here (`services.py`,
 `get_ray_address_from_environment`, Ray 2.9 to 2.60; an address of `auto` prefers the raylet to the file).
 Nobody removes the file when a cluster dies, and all of Ray's commands wait 40 s for an address where nobody
-answers (measured with Ray 2.60).
+answers (measured with Ray 2.60). Any user can write the file: one of another user is shown with its owner,
+and its address is not contacted.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from raydoctor.capture import owners
 from raydoctor.collect.cluster import Cluster
+from raydoctor.collect.programs.peers import Access, is_local, verify
 from raydoctor.collect.table import Piece, table
 from raydoctor.model import Gap
 
@@ -37,6 +40,8 @@ class _Origin(NamedTuple):
     name: str
     address: str
     written_at: float | None = None
+    owner: str | None = None
+    """Another user, who wrote it."""
 
 
 class _HostPort(NamedTuple):
@@ -66,7 +71,9 @@ def tables(cluster: Cluster, environ: Mapping[str, str] | None = None) -> Iterat
             origins.append(found)
     targets = {o.address: _host_port(o.address) for o in origins}
     home = _host_port(cluster.gcs_address)
-    answers = _try_all({t for t in (*targets.values(), home) if t is not None})
+    tried = (targets[o.address] for o in origins if o.owner is None)
+    own = {home: cluster.access(False)} if home is not None else {}
+    answers = _try_all({t: own.get(t) for t in (*tried, home) if t is not None})
     here = answers.get(home) if home else None
     used = _used(origins, str(default_folder(environ) / _FILE))
     rows = [
@@ -102,9 +109,14 @@ def _origins(cluster: Cluster, environ: Mapping[str, str]) -> Iterator[_Origin |
 
 def _of_file(path: Path) -> Iterator[_Origin | Gap]:
     try:
-        with path.open("rb") as stream:
-            address = stream.read(_SHOWN).decode("utf-8", "replace").strip()
-            yield _Origin(str(path), address, os.fstat(stream.fileno()).st_mtime)
+        found = owners.read_regular(str(path), _SHOWN)
+        address = found.data.decode("utf-8", "replace").strip()
+        owner = None if found.owner in owners.trusted() else owners.user(found.owner)
+        yield _Origin(str(path), address, found.changed, owner)
+        if owner is not None:
+            why = f"belongs to user {owner}; the address in it was not contacted"
+            hint = "Ray's commands of this shell use it: set RAY_ADDRESS."
+            yield Gap(str(path), why, hint, optional=True)
     except FileNotFoundError:
         return
     except OSError as error:
@@ -138,7 +150,7 @@ def _row(
     home: _Home,
     used: bool,
 ) -> dict[str, object]:
-    answer = answers[target] if target else None
+    answer = answers.get(target) if target else None
     return {
         "origin": origin.name,
         "address": origin.address[:_SHOWN],
@@ -146,6 +158,7 @@ def _row(
         "is_this": bool(target and answer and _is_home(target, answer, home)),
         "used": used,
         "written_at": origin.written_at,
+        "owner": origin.owner,
         "seconds": answer and answer.seconds,
     }
 
@@ -162,7 +175,7 @@ def _is_home(target: _HostPort, answer: _Answer, home: _Home) -> bool:
         return True
     # Two addresses of this machine: one GCS listens on all of them, or only on its own.
     both = answer.answers and home.answer.answers
-    return both and _is_local(answer.peer) and _is_local(home.answer.peer)
+    return both and is_local(answer.peer) and is_local(home.answer.peer)
 
 
 def _host_port(address: str) -> _HostPort | None:
@@ -174,11 +187,14 @@ def _host_port(address: str) -> _HostPort | None:
     return _HostPort(host, int(port)) if 0 < int(port) < 65536 else None
 
 
-def _try_all(targets: set[_HostPort]) -> dict[_HostPort, _Answer]:
-    """All at once, each in a thread: a name server may hang longer than any connection."""
+def _try_all(targets: Mapping[_HostPort, Access | None]) -> dict[_HostPort, _Answer]:
+    """All at once, each in a thread: a name server may hang longer than any connection.
+
+    Where an access is given, a listener that it does not allow is no answer.
+    """
     answers = {target: _Answer() for target in targets}
     threads = [
-        threading.Thread(target=_try, args=(target, answer), daemon=True)
+        threading.Thread(target=_try, args=(target, answer, targets[target]), daemon=True)
         for target, answer in answers.items()
     ]
     for thread in threads:
@@ -189,23 +205,16 @@ def _try_all(targets: set[_HostPort]) -> dict[_HostPort, _Answer]:
     return answers
 
 
-def _try(target: _HostPort, answer: _Answer) -> None:
+def _try(target: _HostPort, answer: _Answer, access: Access | None) -> None:
     began = time.monotonic()
     with suppress(OSError, UnicodeError):
         # A name may have several addresses (`localhost` is ::1 first); one that listens is enough.
         for _, _, _, _, where in socket.getaddrinfo(*target, type=socket.SOCK_STREAM)[:3]:
             answer.peer = answer.peer or str(where[0])
-            with suppress(OSError), socket.create_connection((str(where[0]), target.port), CONNECT):
+            ends = (str(where[0]), target.port)
+            with suppress(OSError), socket.create_connection(ends, CONNECT) as link:
+                if access is not None:
+                    verify(link, f"{target.host}:{target.port}", access)
                 answer.answers, answer.peer = True, str(where[0])
                 break
     answer.seconds = round(time.monotonic() - began, 4)
-
-
-def _is_local(ip: str) -> bool:
-    """Whether an address is this machine's: only those can be bound."""
-    with suppress(OSError):
-        family = socket.AF_INET6 if ":" in ip else socket.AF_INET
-        with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.bind((ip, 0))
-            return True
-    return False

@@ -49,7 +49,7 @@ def asking(
 ) -> Iterator[int | None]:
     """The child at work (its pid), its frames given to `put`; at the end it and what it started are gone.
 
-    `request` as the program has it, without address and token. The cluster must have accepted the driver
+    `request` as the program has it, without address and access. The cluster must have accepted the driver
     within `connecting` seconds. The last frame has a `problem`: why there are no more.
     """
     child = _start(cluster)
@@ -72,9 +72,8 @@ def asking(
         _end(child)
 
 
-def _access(cluster: Cluster) -> dict[str, str]:
-    token = cluster.token.value if cluster.token and cluster.token_mode is not False else ""
-    return {"address": cluster.gcs_address, "token": token}
+def _access(cluster: Cluster) -> dict[str, Any]:
+    return {"address": cluster.gcs_address, "access": cluster.access()}
 
 
 def _environment() -> dict[str, str]:

@@ -363,8 +363,7 @@ def _connected(cluster: Cluster) -> tuple[Any, Any]:
     of = gcs_wire.messages(folder)
     for name in ("ray", "ray.core", "ray.core.generated"):
         sys.modules.pop(name, None)
-    needed = cluster.token is not None and cluster.token_mode is not False
-    return of, gcs_wire.Wire(cluster.token.value if cluster.token and needed else None)
+    return of, gcs_wire.Wire(cluster.access())
 
 
 def _result(call: Any) -> Any:

@@ -4,8 +4,8 @@ A program, run as a child for the reasons that `collect/programs/gcs_tables.py` 
 
     cancel_calls.py FOLDER_OF_RAY
 
-Standard input has a line with the address, the token and the time that a call may take; then a request a
-line, `{"do": …}`. Standard output has what became of the connection, then
+Standard input has a line with the address, what may be sent to whom, and the time that a call may take; then
+a request a line, `{"do": …}`. Standard output has what became of the connection, then
 `{"answer": rows}` or `{"failed": code, "detail"}` to each request, in order.
 
 Only a task's owner can cancel it for good. Whoever tells the executor (`CancelTask`), or kills it, makes
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from raydoctor.collect.programs.gcs_tables import jobs
     from raydoctor.collect.programs.gcs_tasks import owned_tasks, tasks
     from raydoctor.collect.programs.gcs_wire import Call, CallError, Wire, messages
+    from raydoctor.collect.programs.peers import access_of
 else:
     sys.path.insert(0, str(Path(__file__).parents[2] / "collect" / "programs"))
     import gcs_rows
@@ -35,6 +36,7 @@ else:
     from gcs_tables import jobs
     from gcs_tasks import owned_tasks, tasks
     from gcs_wire import Call, CallError, Wire, messages
+    from peers import access_of
 
 _FIRST_RETURN = b"\x01\x00\x00\x00"
 """An object's id is its task's and the number of the return value; a task is named by its first."""
@@ -238,7 +240,7 @@ def main() -> None:
     """Serve until standard input ends."""
     of = messages(sys.argv[1])
     opened = json.loads(sys.stdin.readline())
-    cluster = Cluster(of, Wire(opened["token"]), opened["address"], opened["timeout"])
+    cluster = Cluster(of, Wire(access_of(opened["access"])), opened["address"], opened["timeout"])
     print(json.dumps(cluster.gcs().probe()), flush=True)
     for line in sys.stdin:
         print(json.dumps(answer(cluster, json.loads(line))), flush=True)

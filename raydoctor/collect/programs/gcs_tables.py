@@ -6,7 +6,7 @@ clients wait 40 s for a dead GCS (2.60.0 measured); this costs 0.1 s in all and 
 
     gcs_tables.py FOLDER_OF_RAY
 
-Standard input has a request a line, `{"address", "token", "timeout", "tables"}`; standard output an answer a
+Standard input has a request a line, `{"address", "access", "timeout", "tables"}`; standard output an answer a
 line: `{"probe": …}` once, `{"table", "rows", "total"}` or `{"failed", "code", "detail"}` for each table, and
 `{"answered": true}` after each request. The token comes this way because arguments and environments can be
 read by others.
@@ -29,11 +29,13 @@ if TYPE_CHECKING:
     from raydoctor.collect.programs.gcs_client import LIMIT, Gcs, Row, Table, first
     from raydoctor.collect.programs.gcs_tasks import finished, owned_tasks, tasks
     from raydoctor.collect.programs.gcs_wire import CallError, Wire, messages
+    from raydoctor.collect.programs.peers import access_of
 else:  # a program finds what is beside it
     import gcs_rows
     from gcs_client import LIMIT, Gcs, Row, Table, first
     from gcs_tasks import finished, owned_tasks, tasks
     from gcs_wire import CallError, Wire, messages
+    from peers import access_of
 
 _JOB_PREFIX = b"_ray_internal_job_info_"
 _INTERNAL = "_ray_internal_"
@@ -215,7 +217,9 @@ def serve(of: Any) -> Iterator[Row]:
     for line in sys.stdin:
         request = json.loads(line)
         if gcs is None:
-            gcs = Gcs(of, Wire(request["token"]), request["address"], request["timeout"])
+            gcs = Gcs(
+                of, Wire(access_of(request["access"])), request["address"], request["timeout"]
+            )
             probe = gcs.probe()
             yield {"probe": probe}
         if probe["outcome"] == "ok":
