@@ -77,7 +77,7 @@ def _nodes(cluster: Cluster) -> list[dict[str, Any]]:
         raise RaydoctorError(
             "no cluster is known to be running here", "Name one: --address HOST:PORT of its GCS."
         )
-    child = gcs.Child(cluster.ray_folder)
+    child = gcs.Child()
     token = cluster.token.value if cluster.token else None
     try:
         (told,) = child.ask(cluster.gcs_address, token, ["nodes"], _TIMEOUT)

@@ -57,7 +57,7 @@ def tables(
 
     `peers_after`: seconds after which a running task is compared with finished ones of its function.
     """
-    child = Child(cluster.ray_folder) if cluster.gcs_address else None
+    child = Child() if cluster.gcs_address else None
     try:
         yield from _Inquiry(cluster, child, timeout * _MARGIN, peers_after).items()
     finally:

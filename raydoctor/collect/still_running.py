@@ -29,7 +29,7 @@ def _tables(cluster: Cluster, timeout: float) -> Iterator[Piece | Gap]:
         yield Gap(_WHAT, "the GCS's address is not known", optional=True)
         return
     token = cluster.token.value if cluster.token and cluster.token_mode is not False else None
-    child = Child(cluster.ray_folder)
+    child = Child()
     try:
         for told in child.ask(cluster.gcs_address, token, ("worker-stats",), timeout):
             if told.why:

@@ -283,7 +283,7 @@ class _Question:
         cluster = self._cluster
         needs = cluster.token is not None and cluster.token_mode is not False
         token = cluster.token.value if cluster.token and needs else None
-        child = Child(cluster.ray_folder)
+        child = Child()
         found: dict[str, list[Row]] = {}
         try:
             for told in child.ask(cluster.gcs_address, token, _TABLES, self._timeout):
