@@ -33,7 +33,7 @@ from real_ray import RealRay, free_port, real_ray
 from raydoctor import diagnosis, plugins, signals, unexplained
 from raydoctor.capture.open import open_capture
 from raydoctor.collect import agents_logs, discover, nodes
-from raydoctor.collect.cluster import Cluster
+from raydoctor.collect.cluster import Cluster, Daemon
 from raydoctor.collect.programs import on_node
 from raydoctor.collect.redact import Redactor
 from raydoctor.collect.table import Piece
@@ -584,7 +584,8 @@ def test_a_dashboard_that_is_not_there_is_told() -> None:
 
 def test_a_cluster_that_is_not_there_is_a_gap_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nodes, "_CONNECT_S", 1.0)
-    nobody = Cluster(gcs_address=f"127.0.0.1:{free_port()}")
+    own = (Daemon("raylet", os.getpid(), 0.0, "S"),)
+    nobody = Cluster(gcs_address=f"127.0.0.1:{free_port()}", daemons=own)
     began = time.monotonic()
     (gap,) = (item for item in nodes.collect(nobody, ["ab" * 28], 1) if isinstance(item, Gap))
     assert time.monotonic() - began < nodes.limits(1, 1).whole + 1
