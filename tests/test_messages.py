@@ -24,8 +24,10 @@ from test_discover import acting_as
 
 from raydoctor.act import owner
 from raydoctor.collect import discover, gcs, state
+from raydoctor.collect.cluster import Cluster
 from raydoctor.collect.programs import gcs_messages, gcs_rows
 from raydoctor.collect.programs.gcs_messages import Messages
+from raydoctor.model import Gap
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 
@@ -275,6 +277,24 @@ def test_a_gcs_is_understood_by_the_version_that_it_states(version: str) -> None
             child.end()
     assert child.about == {"ray_version": version, "python_version": "3.11.7"}
     assert [row["state"] for row in told.rows] == ["CREATED"]
+
+
+def test_a_ray_that_is_newer_than_the_messages_is_a_gap() -> None:
+    newest = gcs_messages.versions()[-1]
+    major, minor = (int(part) for part in newest.split(".")[:2])
+    newer = f"{major}.{minor + 1}.0"
+    gaps = {}
+    for version in (newest, newer):
+        stored = json.dumps({"ray_version": version}).encode()
+        with serving(_gcs_of(newest, stored)) as address:
+            items = list(state.tables(Cluster(gcs_address=address), 10.0))
+        gaps[version] = [
+            item.why for item in items if isinstance(item, Gap) and "knows" in item.why
+        ]
+    assert gaps[newest] == []
+    assert gaps[newer] == [
+        f"it runs Ray {newer}, and raydoctor knows Ray's messages up to {newest}"
+    ]
 
 
 @pytest.mark.parametrize("stored", [b"", b"[]", b"{", b'{"ray_version": 2}', b"[" * 100_000])

@@ -55,8 +55,16 @@ def versions() -> list[str]:
 
 def is_newest(version: str) -> bool:
     """Whether a version has the messages of the newest one known: so has one that is not known."""
-    asked, last = _minor(version), _minor(versions()[-1])
-    return asked is None or last is None or asked >= last
+    return (_minor(version) or _last()) >= _last()
+
+
+def is_newer(version: str) -> bool:
+    """Whether a version may have messages that nobody knew when these were written."""
+    return (_minor(version) or _last()) > _last()
+
+
+def _last() -> Version:
+    return _minor(versions()[-1]) or (0, 0)
 
 
 def _text() -> list[str]:
