@@ -12,6 +12,7 @@ import fcntl
 import json
 import os
 import random
+import shutil
 import signal
 import socket
 import struct
@@ -36,10 +37,11 @@ class Ground:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         (folder / "bin" / "listens").mkdir(parents=True)
-        (folder / "bin" / "listens" / "gcs_server").symlink_to(os.path.realpath(sys.executable))
+        # Daemons are copies and no links: the kernel names the file that a process runs.
+        shutil.copy2(os.path.realpath(sys.executable), folder / "bin" / "listens" / "gcs_server")
+        for name in ("raylet", "gcs_server"):
+            shutil.copy2("/bin/bash", folder / "bin" / name)
         for name in (
-            "raylet",
-            "gcs_server",
             "ray::IDLE",
             "ray::train",
             "ray::Actor.run",
@@ -336,7 +338,14 @@ def servers_of_dead_sessions(ground: Ground) -> tuple[int, int]:
         )
         program = str(ground.folder / "bin" / "listens" / "gcs_server")
         pids.append(
-            ground.run(program, SERVER, f"--session-dir={session}", str(port), detached=True)
+            ground.run(
+                program,
+                SERVER,
+                f"--session-dir={session}",
+                str(port),
+                env={"PYTHONHOME": sys.base_prefix},
+                detached=True,
+            )
         )
     out = ground.folder / "connected"
     ground.run(sys.executable, CLIENT, "7002", out=out)

@@ -10,14 +10,14 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from raydoctor.act import _inject
 from raydoctor.collect import as_user, fan_out, nodes, there
-from raydoctor.collect.cluster import Cluster, Daemon, Token
+from raydoctor.collect.cluster import Cluster, Token
 from raydoctor.collect.fan_out import Frame
 
 root = pytest.mark.skipif(
@@ -29,22 +29,9 @@ FOLDER = "/tmp"
 """Where they may read, whatever pytest's own folder allows."""
 
 
-@contextmanager
-def process_of(uid: int) -> Iterator[int]:
-    """A process of this user; its pid."""
-    child = subprocess.Popen(["/bin/sleep", "60"], user=uid, group=uid, extra_groups=[])
-    try:
-        yield child.pid
-    finally:
-        child.kill()
-        child.wait()
-
-
-def cluster_of(*pids: int, address: str = "127.0.0.1:1") -> Cluster:
-    daemons = tuple(Daemon("raylet", pid, 0.0, "S", "/tmp/ray/session_x", "") for pid in pids)
-    return Cluster(
-        gcs_address=address, daemons=daemons, token=Token("t0k3n", "a test"), token_mode=True
-    )
+def cluster_of(owner: int | None, address: str = "127.0.0.1:1") -> Cluster:
+    token = Token("t0k3n", "a test")
+    return Cluster(gcs_address=address, owner=owner, token=token, token_mode=True)
 
 
 REQUEST = {"nodes": ["1" * 56], "seconds": 20.0}
@@ -88,8 +75,7 @@ def test_as_root_the_driver_is_the_cluster_s_user(
     monkeypatch.setenv("PYTHONPATH", "/home/eve")
     monkeypatch.setenv("RAY_USE_TLS", "0")
     monkeypatch.setenv("LANG", "C")
-    with process_of(STRANGER) as pid:
-        who, environment, _ = frames(cluster_of(pid))
+    who, environment, _ = frames(cluster_of(STRANGER))
     told = who.told
     assert told["ids"] == f"{STRANGER} {STRANGER} {STRANGER}"
     assert told["grep"].split() == ["Uid:", *[str(STRANGER)] * 4]
@@ -108,18 +94,13 @@ def test_as_root_the_driver_is_the_cluster_s_user(
 
 
 @root
-def test_as_root_nothing_is_started_for_a_cluster_of_unknown_or_several_users(
+def test_as_root_nothing_is_started_for_a_cluster_of_an_unknown_user(
     interpreter: Path,
 ) -> None:
     del interpreter
     for nowhere in ("127.0.0.1:1", "192.0.2.1:6379", "no-such-host.invalid:6379"):
-        (unknown,) = frames(cluster_of(address=nowhere))
+        (unknown,) = frames(cluster_of(None, nowhere))
         assert "root runs no code of unknown users" in unknown.told["problem"]
-    with process_of(STRANGER) as one, process_of(OTHER) as other:
-        (several,) = frames(cluster_of(one, other))
-        (mixed,) = frames(cluster_of(one, os.getpid()))
-    assert several.told["problem"].startswith("its daemons here run as more than one user")
-    assert mixed.told["problem"].startswith("its daemons here run as more than one user")
 
 
 @root
@@ -138,8 +119,8 @@ def test_a_gcs_of_which_no_process_is_seen_belongs_to_the_user_who_listens() -> 
     ):
         assert theirs.stdout is not None
         port = int(theirs.stdout.readline())
-        user = fan_out._user(cluster_of(address=f"127.0.0.1:{port}"))
-        assert fan_out._user(cluster_of(address=f"localhost:{own.getsockname()[1]}")) is None
+        user = fan_out._user(cluster_of(None, f"127.0.0.1:{port}"))
+        assert fan_out._user(cluster_of(None, f"localhost:{own.getsockname()[1]}")) is None
         assert theirs.stdin is not None
         theirs.stdin.close()
     assert user == as_user.find(STRANGER)
@@ -152,9 +133,9 @@ def test_a_python_that_the_cluster_s_user_may_not_run_is_told(tmp_path: Path) ->
     python = hidden / "python"
     python.write_text("#!/bin/sh\n")
     python.chmod(0o755)
-    with pytest.MonkeyPatch.context() as patch, process_of(STRANGER) as pid:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "executable", str(python))
-        (answer,) = there.ask(cluster_of(pid), {"1" * 56: {}}, "json:dumps", 5.0)
+        (answer,) = there.ask(cluster_of(STRANGER), {"1" * 56: {}}, "json:dumps", 5.0)
     assert (
         answer.problem
         == f"{python} cannot be run as {STRANGER}, to whom the cluster belongs: Permission denied"
@@ -162,30 +143,13 @@ def test_a_python_that_the_cluster_s_user_may_not_run_is_told(tmp_path: Path) ->
 
 
 @root
-def test_a_set_uid_program_counts_as_both_users() -> None:
-    code = "import os, sys; os.setresuid(0, 64321, 0); print(flush=True); sys.stdin.read()"
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        assert as_user.of_process(process.pid) == {0, STRANGER}
-        (frame,) = frames(cluster_of(process.pid))
-        assert process.stdin is not None
-        process.stdin.close()
-    assert "more than one user" in frame.told["problem"]
-    assert as_user.of_process(process.pid) == frozenset()
-
-
-@root
 def test_another_user_s_cluster_gets_no_driver() -> None:
     """Except root's, who may do anything here anyhow; this user's own, and one of which nothing runs here."""
-    with process_of(STRANGER) as theirs, process_of(0) as root_s:
-        told = _as(OTHER, f"""
-for pids in (({theirs},), ({root_s},), (os.getpid(),), ()):
-    daemons = tuple(Daemon("raylet", pid, 0.0, "S") for pid in pids)
-    print(fan_out._user(Cluster(daemons=daemons)))
-""")  # fmt: skip
+    told = _as(
+        OTHER,
+        f"for owner in ({STRANGER}, 0, {OTHER}, None):\n"
+        "    print(fan_out._user(Cluster(owner=owner)))\n",
+    )
     assert told == [
         f"it belongs to {STRANGER}, whose code would run as you; run raydoctor as that user",
         *["None"] * 3,
@@ -196,7 +160,7 @@ def _as(uid: int, code: str) -> list[str]:
     """What a Python prints that has become this user once all is imported."""
     begin = (
         "import os, pwd\nfrom raydoctor.collect import fan_out\n"
-        f"from raydoctor.collect.cluster import Cluster, Daemon\nos.setresuid({uid}, {uid}, {uid})\n"
+        f"from raydoctor.collect.cluster import Cluster\nos.setresuid({uid}, {uid}, {uid})\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", begin + code], capture_output=True, text=True, check=True, timeout=60
@@ -205,7 +169,7 @@ def _as(uid: int, code: str) -> list[str]:
 
 
 def test_this_user_s_own_cluster_is_asked_as_always() -> None:
-    assert fan_out._user(cluster_of(os.getpid())) is None
+    assert fan_out._user(cluster_of(os.geteuid())) is None
 
 
 # ------------------------------------------------------------------ what comes back

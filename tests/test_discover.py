@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -180,7 +181,9 @@ def acting_as(
     if name.endswith(".py"):
         command = [sys.executable, str(script), *arguments]
     else:
-        program.symlink_to(os.path.realpath(sys.executable))
+        # A copy and no link: the kernel names the file that a process runs.
+        shutil.copy2(os.path.realpath(sys.executable), program)
+        env = {**env, "PYTHONHOME": sys.base_prefix}
         command = [str(program), str(script), *then, *arguments]
     process = subprocess.Popen(command, env={**os.environ, **env}, start_new_session=True)
     try:
@@ -303,10 +306,14 @@ NEW = Cluster("/tmp/ray/session_2026-02-02_b", "127.0.0.1:6380", "127.0.0.1:8266
         (None, "/tmp/ray/session_2026-01-01_a/", OLD),
         (None, "session_2026-01-01_a", OLD),
         (None, "session_2026-03-03_c", None),
-        ("10.9.9.9:6379", None, Cluster(gcs_address="10.9.9.9:6379")),
+        ("10.9.9.9:6379", None, Cluster(gcs_address="10.9.9.9:6379", typed=("10.9.9.9:6379",))),
         ("ray://127.0.0.1:10001", None, NEW),
         ("ray://10.9.9.9:10001", None, None),
-        ("http://10.9.9.9:8265", None, Cluster(dashboard_address="10.9.9.9:8265")),
+        (
+            "http://10.9.9.9:8265",
+            None,
+            Cluster(dashboard_address="10.9.9.9:8265", typed=("10.9.9.9:8265",)),
+        ),
     ],
 )
 def test_choose(address: str | None, session: str | None, wanted: Cluster | None) -> None:

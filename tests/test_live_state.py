@@ -23,6 +23,7 @@ from real_ray import RealRay, real_ray
 
 from raydoctor.collect import dashboard, gcs, metrics, state
 from raydoctor.collect.cluster import Cluster, Token
+from raydoctor.collect.programs.peers import Access
 from raydoctor.collect.run import run
 from raydoctor.collect.table import Piece
 from raydoctor.collect.told import Told
@@ -273,8 +274,11 @@ def test_both_ways_tell_the_same(ray: RealRay) -> None:
     try:
         for _ in range(10):  # it lives: what differs must differ every time
             differences = compare(
-                {t.name: t for t in dashboard.tables(ray.dashboard, SECRET, tuple(KEYS), 20.0)},
-                {t.name: t for t in child.ask(ray.address, SECRET, tuple(KEYS), 20.0)},
+                {
+                    t.name: t
+                    for t in dashboard.tables(ray.dashboard, Access(SECRET), tuple(KEYS), 20.0)
+                },
+                {t.name: t for t in child.ask(ray.address, Access(SECRET), tuple(KEYS), 20.0)},
             )
             if not differences:
                 break
@@ -357,7 +361,9 @@ def test_the_token_is_in_nobodys_sight(ray: RealRay, monkeypatch: pytest.MonkeyP
     assert SECRET.encode() not in Seen(cluster_of(ray)).said
     child = gcs.Child()
     try:
-        assert [told.why for told in child.ask(ray.address, SECRET, ("nodes",), 20.0)] == [""]
+        assert [told.why for told in child.ask(ray.address, Access(SECRET), ("nodes",), 20.0)] == [
+            ""
+        ]
         (process,) = (
             p for p in psutil.Process().children() if any("gcs_tables" in w for w in p.cmdline())
         )
@@ -527,7 +533,7 @@ def test_every_request_says_who_asks() -> None:
         peer.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
 
     with server(note) as address:
-        door = dashboard.knock(address, SECRET)
+        door = dashboard.knock(address, Access(SECRET))
     assert (door.is_open, door.token_mode) == (True, False)
     assert len(requests) == 2
     assert all(b"\r\nUser-Agent: raydoctor\r\n" in request for request in requests)

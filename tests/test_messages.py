@@ -27,6 +27,7 @@ from raydoctor.collect import discover, gcs, state
 from raydoctor.collect.cluster import Cluster
 from raydoctor.collect.programs import gcs_messages, gcs_rows
 from raydoctor.collect.programs.gcs_messages import Messages
+from raydoctor.collect.programs.peers import Access
 from raydoctor.model import Gap
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
@@ -272,7 +273,7 @@ def test_a_gcs_is_understood_by_the_version_that_it_states(version: str) -> None
     with serving(_gcs_of(version)) as address:
         child = gcs.Child()
         try:
-            (told,) = child.ask(address, None, ["placement-groups"], 20.0)
+            (told,) = child.ask(address, Access(), ["placement-groups"], 20.0)
         finally:
             child.end()
     assert child.about == {"ray_version": version, "python_version": "3.11.7"}
@@ -303,7 +304,7 @@ def test_a_version_that_is_missing_or_damaged_is_the_newest(stored: bytes) -> No
     with serving(_gcs_of(newest, stored)) as address:
         child = gcs.Child()
         try:
-            (told,) = child.ask(address, None, ["placement-groups"], 20.0)
+            (told,) = child.ask(address, Access(), ["placement-groups"], 20.0)
         finally:
             child.end()
     assert child.about == {}
@@ -334,7 +335,7 @@ PROGRAMS = (gcs._PROGRAM, owner._PROGRAM)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.name)
 def test_programs_import_nothing_from_the_folder_of_a_cluster(program: Path, planted: Path) -> None:
     """Neither where it is their argument, as it was once, nor where it is the working folder."""
-    request = {"address": "127.0.0.1:1", "token": None, "timeout": 0.2, "tables": ["nodes"]}
+    request = {"address": "127.0.0.1:1", "access": Access(), "timeout": 0.2, "tables": ["nodes"]}
     done = subprocess.run(
         [sys.executable, str(program), str(planted / "ray")],
         input=json.dumps(request).encode() + b"\n",

@@ -33,8 +33,9 @@ from real_ray import RealRay, free_port, real_ray
 from raydoctor import diagnosis, plugins, signals, unexplained
 from raydoctor.capture.open import open_capture
 from raydoctor.collect import agents_logs, discover, nodes
-from raydoctor.collect.cluster import Cluster, Daemon
+from raydoctor.collect.cluster import Cluster
 from raydoctor.collect.programs import on_node
+from raydoctor.collect.programs.peers import Access
 from raydoctor.collect.redact import Redactor
 from raydoctor.collect.table import Piece
 from raydoctor.model import Entity, Event, Gap, Report, Source
@@ -561,7 +562,9 @@ def older_dashboard() -> Iterator[str]:
 
 
 def test_files_come_the_most_telling_first_and_without_marks(older_dashboard: str) -> None:
-    fetched = agents_logs.fetch(older_dashboard, None, "ab" * 28, "node-ab", time.monotonic() + 5)
+    fetched = agents_logs.fetch(
+        older_dashboard, Access(), "ab" * 28, "node-ab", time.monotonic() + 5
+    )
     assert [piece.path.removeprefix("node-ab/logs/") for piece in fetched.pieces] == [
         "raylet.out",
         "gcs_server.out",
@@ -575,7 +578,7 @@ def test_files_come_the_most_telling_first_and_without_marks(older_dashboard: st
 
 def test_a_dashboard_that_is_not_there_is_told() -> None:
     nobody = f"127.0.0.1:{free_port()}"
-    fetched = agents_logs.fetch(nobody, None, "ab" * 28, "node-ab", time.monotonic() + 5)
+    fetched = agents_logs.fetch(nobody, Access(), "ab" * 28, "node-ab", time.monotonic() + 5)
     assert fetched == agents_logs.Fetched([], "nothing listens there")
 
 
@@ -584,8 +587,7 @@ def test_a_dashboard_that_is_not_there_is_told() -> None:
 
 def test_a_cluster_that_is_not_there_is_a_gap_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nodes, "_CONNECT_S", 1.0)
-    own = (Daemon("raylet", os.getpid(), 0.0, "S"),)
-    nobody = Cluster(gcs_address=f"127.0.0.1:{free_port()}", daemons=own)
+    nobody = Cluster(gcs_address=f"127.0.0.1:{free_port()}", owner=os.geteuid())
     began = time.monotonic()
     (gap,) = (item for item in nodes.collect(nobody, ["ab" * 28], 1) if isinstance(item, Gap))
     assert time.monotonic() - began < nodes.limits(1, 1).whole + 1

@@ -24,7 +24,7 @@ from raydoctor import cli
 from raydoctor.act import sweep_nodes
 from raydoctor.act.sweep import Node, Place, View
 from raydoctor.collect import fan_out, live, there
-from raydoctor.collect.cluster import Cluster, Daemon
+from raydoctor.collect.cluster import Cluster
 from raydoctor.collect.programs import fan_out as driver
 from raydoctor.collect.programs import there as on_node
 from raydoctor.errors import RaydoctorError
@@ -233,8 +233,7 @@ def test_what_the_user_can_mend_keeps_its_hint(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_cluster_that_is_not_there_is_told_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(there, "CONNECT_S", 1.0)
-    own = (Daemon("raylet", os.getpid(), 0.0, "S"),)
-    nobody = Cluster(gcs_address=f"127.0.0.1:{free_port()}", daemons=own)
+    nobody = Cluster(gcs_address=f"127.0.0.1:{free_port()}", owner=os.geteuid())
     began = time.monotonic()
     (answer,) = there.ask(nobody, {NOBODY: 1}, "json:dumps", 5)
     assert answer.problem == "the cluster accepted no driver within 1 s"

@@ -221,11 +221,10 @@ def _is_meant(row: Row, wanted: str) -> bool:
 def _tables(cluster: Cluster, names: Iterable[str], timeout: float) -> Tables:
     """What the GCS has of these. Raises RaydoctorError where one of them does not come."""
     child = gcs.Child()
-    token = cluster.token.value if cluster.token else None
     try:
         told = {
             each.name: each
-            for each in child.ask(cluster.gcs_address, token, list(names), timeout + 3.0)
+            for each in child.ask(cluster.gcs_address, cluster.access(), list(names), timeout + 3.0)
         }
     finally:
         child.end()

@@ -49,7 +49,7 @@ def there(cluster: Cluster, target: Target, wishes: Wishes) -> act.Cancellation 
 
 def respond(asked: Row) -> Row:
     """On that node: cancel it, and tell what came of it."""
-    cluster = live.find(asked["address"])[0]
+    cluster = live.find(asked["address"], is_typed=False)[0]
     with connected(cluster, act.TIMEOUT) as owners:
         target = by_id(owners, asked["task"])
         hands = act.hands_of(owners, cluster, Wishes(**asked["wishes"]), target)

@@ -6,14 +6,11 @@ and SIGKILL after three seconds, with all that it started.
 
 from __future__ import annotations
 
-import http.client
-from contextlib import closing
-
 from raydoctor import ids
 from raydoctor.act.audit import Audit
 from raydoctor.act.owner import AskError, Owners
 from raydoctor.act.process import end, identity_of
-from raydoctor.collect import proc
+from raydoctor.collect import dashboard, proc
 from raydoctor.collect.cluster import Cluster
 
 _TIMEOUT = 10.0
@@ -33,24 +30,17 @@ def stop(owners: Owners, cluster: Cluster, job: str, audit: Audit, all_users: bo
 
 
 def _stop_submitted(cluster: Cluster, submission: str, audit: Audit) -> str:
-    host, _, port = cluster.dashboard_address.rpartition(":")
-    if not host:
+    address = cluster.dashboard_address
+    if not address:
         return f"no dashboard is known: ray job stop {submission}"
-    headers = {"User-Agent": "raydoctor"}  # Ray <= 2.50 refuses who does not say who asks
-    if cluster.token:
-        headers["Authorization"] = f"Bearer {cluster.token.value}"
-    try:
-        with closing(
-            http.client.HTTPConnection(host.strip("[]"), int(port), timeout=_TIMEOUT)
-        ) as link:
-            link.request("POST", f"/api/jobs/{submission}/stop", headers=headers)
-            status = link.getresponse().status
-    except (OSError, ValueError, http.client.HTTPException) as error:
-        return f"the dashboard at {cluster.dashboard_address} did not answer: {error}"
-    audit.write("job-stop", submission_id=submission, result=status)
-    return (
-        "" if status < 400 else f"the dashboard answered HTTP {status}: ray job stop {submission}"
-    )
+    path = f"/api/jobs/{submission}/stop"
+    answer = dashboard.request("POST", address, path, _TIMEOUT, cluster.access(True))
+    if not answer.status:
+        return f"the dashboard at {address} did not answer: {answer.detail or answer.outcome}"
+    audit.write("job-stop", submission_id=submission, result=answer.status)
+    if answer.status < 400:
+        return ""
+    return f"the dashboard answered HTTP {answer.status}: ray job stop {submission}"
 
 
 def _end_driver(job: str, pid: int, audit: Audit, all_users: bool) -> str:

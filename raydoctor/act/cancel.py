@@ -238,4 +238,5 @@ def _cluster() -> Cluster:
     ray = sys.modules.get("ray")
     if ray is None or not ray.is_initialized():
         return live.find()[0]
-    return live.find(str(ray.get_runtime_context().gcs_address))[0]
+    address = str(ray.get_runtime_context().gcs_address)
+    return live.find(address, is_typed=False)[0]

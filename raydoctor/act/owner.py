@@ -134,10 +134,9 @@ def connected(cluster: Cluster, timeout: float) -> Iterator[Owners]:
 
 
 def _open(owners: Owners, cluster: Cluster, timeout: float) -> None:
-    token = cluster.token.value if cluster.token else None
     try:
         probe = owners.exchange(
-            {"address": cluster.gcs_address, "token": token, "timeout": timeout}
+            {"address": cluster.gcs_address, "access": cluster.access(), "timeout": timeout}
         )
     except AskError as error:
         raise RaydoctorError(f"the cluster could not be asked: {error}") from error

@@ -78,9 +78,8 @@ def _nodes(cluster: Cluster) -> list[dict[str, Any]]:
             "no cluster is known to be running here", "Name one: --address HOST:PORT of its GCS."
         )
     child = gcs.Child()
-    token = cluster.token.value if cluster.token else None
     try:
-        (told,) = child.ask(cluster.gcs_address, token, ["nodes"], _TIMEOUT)
+        (told,) = child.ask(cluster.gcs_address, cluster.access(), ["nodes"], _TIMEOUT)
     finally:
         child.end()
     if told.why:

@@ -116,7 +116,9 @@ class Looks:
         wanted = self._affordable(now, bool(suspects))
         if wanted is None:
             return
-        request: dict[str, Any] = {"address": self.cluster.gcs_address, "report": wanted[0]}
+        address = self.cluster.gcs_address
+        typed = address in self.cluster.typed
+        request: dict[str, Any] = {"address": address, "typed": typed, "report": wanted[0]}
         if wanted[1]:
             request |= self._of_stacks(view, suspects)
         self._start(request, wanted, now)

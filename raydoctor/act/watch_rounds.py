@@ -206,6 +206,7 @@ class Watch:
             is_its = found.gcs_address == before.gcs_address or (
                 posixpath.dirname(found.session_dir) == folder
             )
+            is_its = is_its and found.owner == before.owner
             if is_its and found.is_up and found.gcs_address:
                 return replace(found, token=token.find(found))
         raise LookError(_NO_HEIR, "no cluster runs in its place")

@@ -255,7 +255,7 @@ class Story:
 
     def _ask_metrics(self) -> Metrics:
         nodes = self.view.seen.nodes if self.view else ()
-        return watch_gauges.metrics(nodes, self.cluster.node_ids, self._config)
+        return watch_gauges.metrics(self.cluster, nodes, self._config)
 
     def _ask_gauges(self) -> list[Gauge]:
         """Memory and disks of this machine."""

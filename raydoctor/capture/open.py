@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
-from raydoctor.capture import manifest, session
+from raydoctor.capture import manifest, owners, session
 from raydoctor.capture.layout import (
     SKIPPED_FOLDERS,
     SKIPPED_PREFIXES,
@@ -135,21 +135,26 @@ def _open(path: str | None) -> Capture:
         return _from_folder(choice.path, [choice.note] if choice.note else [])
     given = Path(path)
     try:
-        mode = given.stat().st_mode
+        status = given.stat()
+        mode = status.st_mode
     except OSError as error:
         why = error.strerror or type(error).__name__
         raise RaydoctorError(f"cannot read {path}: {why}", _LOOKED_FOR) from None
     except ValueError as error:  # an embedded NUL
         raise RaydoctorError(f"cannot read {path!r}: {error}", _LOOKED_FOR) from None
     if stat.S_ISDIR(mode):
-        return _from_folder(given, [])
-    if not stat.S_ISREG(mode):
+        capture = _from_folder(given, [])
+    elif not stat.S_ISREG(mode):
         raise RaydoctorError(f"cannot read {path}: neither a file nor a folder", _LOOKED_FOR)
-    return _from_archive(given) if is_archive(given.name) else _from_file(given)
+    else:
+        capture = _from_archive(given) if is_archive(given.name) else _from_file(given)
+    if status.st_uid not in owners.trusted():
+        capture.notes.append(f"{path} belongs to user {owners.user(status.st_uid)}")
+    return capture
 
 
 def _from_folder(folder: Path, notes: list[str]) -> Capture:
-    if choice := session.latest_in(folder):
+    if choice := session.latest_in(folder, is_named=True):
         notes = [*notes, choice.note] if choice.note else notes
         folder = choice.path
     capture = Capture(str(folder), _kind(folder), {}, notes=notes)
@@ -242,7 +247,7 @@ def _one_session(
     sessions = {
         e.name for e in entries if session.is_session(e.name) and e.is_dir(follow_symlinks=False)
     }
-    choice = session.latest_in(Path(folder)) if len(sessions) > 1 else None
+    choice = session.latest_in(Path(folder), is_named=True) if len(sessions) > 1 else None
     if choice is None or choice.path.name not in sessions:
         return entries
     notes.append(choice.note)

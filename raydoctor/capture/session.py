@@ -3,15 +3,24 @@
 Ray keeps sessions below `<temp>/ray`, where `<temp>` is RAY_TMPDIR, else TMPDIR, else /tmp
 (`get_default_system_temp_dir` in `ray/_common/utils.py`, 2.9 to 2.60, Linux). Whether one of them is alive
 is for `collect/discover.py` to say.
+
+Ray makes that folder writable for everybody, so that any user can leave sessions and links in it. Own
+sessions (and root's) come first; another user's is read where there is nothing else, with a note that names
+its owner. As root, another user's link is never followed, and another user's session is read only where its
+folder, or the folder that holds it, was named.
 """
 
 from __future__ import annotations
 
 import os
+import shlex
+import stat
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from raydoctor.capture import owners
 from raydoctor.errors import RaydoctorError
 
 
@@ -20,6 +29,8 @@ class Choice(NamedTuple):
 
     path: Path
     note: str = ""
+    is_foreign: bool = False
+    """Whether it belongs to another user."""
 
 
 def this_machine() -> Choice:
@@ -29,6 +40,12 @@ def this_machine() -> Choice:
     """
     if choice := latest():
         return choice
+    if passed := next((f for root in _roots() for f in reversed(_sessions(root))), None):
+        owner = owners.user(passed.owner)
+        raise RaydoctorError(
+            f"no Ray session of root's on this machine; the newest one is {passed.path} of user {owner}",
+            f"To read it: raydoctor diagnose {shlex.quote(str(passed.path))}",
+        )
     looked = " and ".join(str(root / "session_latest") for root in _roots())
     raise RaydoctorError(
         f"no Ray session on this machine: no raylet is running, and there is no {looked}",
@@ -38,8 +55,12 @@ def this_machine() -> Choice:
 
 
 def latest() -> Choice | None:
-    """The newest session where Ray would put one for this user, else in /tmp/ray; None if there is none."""
-    return next((found for root in _roots() if (found := latest_in(root))), None)
+    """The newest session where Ray would put one for this user, else in /tmp/ray; None if there is none.
+
+    Another user's only where no place has one of ours.
+    """
+    found = [choice for root in _roots() if (choice := latest_in(root))]
+    return next((c for c in found if not c.is_foreign), found[0] if found else None)
 
 
 def _roots() -> list[Path]:
@@ -61,26 +82,71 @@ def began(folder: str) -> float | None:
         return None
 
 
-def latest_in(root: Path) -> Choice | None:
-    """The newest session below a Ray temp folder such as `/tmp/ray`, or None if it holds none."""
-    try:
-        sessions = sorted(
-            (p for p in root.iterdir() if is_session(p.name) and p.is_dir()),
-            key=lambda p: p.name,
-        )
-        link = root / "session_latest"
-        chosen = link.resolve() if link.is_dir() else sessions[-1] if sessions else None
-    except OSError:
-        return None
+def latest_in(root: Path, is_named: bool = False) -> Choice | None:
+    """The newest session below a Ray temp folder such as `/tmp/ray`, or None if it holds none.
+
+    `is_named`: the user named the folder, so that root reads whosever sessions it holds.
+    """
+    sessions = _sessions(root)
+    link = _linked(root)
+    own = [found for found in sessions if found.owner in owners.trusted()]
+    others = sessions if is_named or os.geteuid() != 0 else []
+    candidates = [link, *own[-1:], *others[-1:]]
+    if link is not None and link.owner not in owners.trusted():
+        candidates = [*own[-1:], link, *others[-1:]]
+    chosen = next((found for found in candidates if found is not None), None)
     if chosen is None:
         return None
-    others = [str(p) for p in sessions if p.resolve() != chosen]
-    return Choice(chosen, _note(chosen, others, f"in {root}") if others else "")
+    rest = [str(f.path) for f in sessions if f.path.resolve() != chosen.path]
+    is_foreign = chosen.owner not in owners.trusted()
+    whose = "your" if not is_foreign and len(own) < len(sessions) else "the"
+    notes = [_note(chosen.path, rest, whose, f"in {root}")] if rest else []
+    if is_foreign:
+        notes.insert(0, f"{chosen.path} belongs to user {owners.user(chosen.owner)}")
+    return Choice(chosen.path, "; ".join(notes), is_foreign)
 
 
-def _note(chosen: Path, others: list[str], where: str) -> str:
+class _Session(NamedTuple):
+    """A session's folder and who owns it."""
+
+    path: Path
+    owner: int
+
+
+def _sessions(root: Path) -> list[_Session]:
+    """The sessions of a folder, the newest last: real folders, no links."""
+    found = []
+    with suppress(OSError), os.scandir(root) as entries:
+        for entry in entries:
+            if is_session(entry.name) and entry.is_dir(follow_symlinks=False):
+                owner = entry.stat(follow_symlinks=False).st_uid
+                found.append(_Session(Path(os.path.realpath(entry.path)), owner))
+    return sorted(found, key=lambda each: each.path.name)
+
+
+def _linked(root: Path) -> _Session | None:
+    """Where `session_latest` leads, if its owner may lead us there.
+
+    Our own link leads anywhere. Another user's leads to that user's own folders alone, and root nowhere.
+    """
+    path = root / "session_latest"
+    try:
+        link, target = path.lstat(), path.stat()
+    except OSError:
+        return None
+    if not stat.S_ISDIR(target.st_mode):
+        return None
+    is_own = link.st_uid in (os.geteuid(), 0)
+    if not is_own and link.st_uid != target.st_uid:
+        return None
+    if os.geteuid() == 0 and link.st_uid not in owners.trusted():
+        return None
+    return _Session(path.resolve(), target.st_uid)
+
+
+def _note(chosen: Path, others: list[str], whose: str, where: str) -> str:
     shown = ", ".join(others[-3:]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
     return (
-        f"reading {chosen}, the newest session {where}; to read another, name it: "
+        f"reading {chosen}, {whose} newest session {where}; to read another, name it: "
         f"raydoctor diagnose PATH ({shown})"
     )

@@ -127,7 +127,7 @@ def _cluster_of(pid: int) -> Cluster | None:
     files = list(proc.files(pid).values())
     for each in discover.clusters():
         if each.gcs_address and any(path.startswith(each.session_dir + "/") for path in files):
-            return live.find(each.gcs_address)[0]
+            return live.find(each.gcs_address, is_typed=False)[0]
     return None
 
 

@@ -256,9 +256,10 @@ def _look(driver: Driver, wishes: _Wishes) -> Capture:
     from raydoctor.collect import discover, live
     from raydoctor.diagnosis import signals_of
 
-    def seen(address: str | None) -> Capture:
+    def seen(address: str | None, is_typed: bool = False) -> Capture:
         asked = live.Wishes(
             address=address,
+            is_typed=is_typed,
             all_nodes=wishes.all_nodes,
             since=driver.started_at,
             signals=lambda: signals_of(_catalogue(wishes.folder)),
@@ -267,7 +268,7 @@ def _look(driver: Driver, wishes: _Wishes) -> Capture:
 
     session = next(reversed(driver.sessions), "")
     if not session:
-        return seen(wishes.address) if wishes.address else Capture(wishes.path, "driver", {})
+        return seen(wishes.address, True) if wishes.address else Capture(wishes.path, "driver", {})
     cluster = discover.choose(discover.clusters(), None, session)
     for address in (cluster.gcs_address if cluster else None, None):
         if _is_at(address, session):
@@ -281,7 +282,7 @@ def _is_at(address: str | None, session: str) -> bool:
     from raydoctor.errors import RaydoctorError
 
     try:
-        found, _ = live.find(address)
+        found, _ = live.find(address, is_typed=False)
     except RaydoctorError:
         return False
     return os.path.realpath(found.session_dir) == os.path.realpath(session)

@@ -4,7 +4,8 @@ Ray takes `RAY_ADDRESS`, else the address in the file `ray_current_cluster` of i
 `ray start` of that machine wrote, else the one of a raylet that runs here (`services.py`,
 `get_ray_address_from_environment`, Ray 2.9 to 2.60; an address of `auto` prefers the raylet to the file).
 Nobody removes the file when a cluster dies, and all of Ray's commands wait 40 s for an address where nobody
-answers (measured with Ray 2.60).
+answers (measured with Ray 2.60). Any user can write the file: one of another user is shown with its owner,
+and its address is not contacted.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from raydoctor.capture import owners
 from raydoctor.collect.cluster import Cluster
 from raydoctor.collect.table import Piece, table
 from raydoctor.model import Gap
@@ -37,6 +39,8 @@ class _Origin(NamedTuple):
     name: str
     address: str
     written_at: float | None = None
+    owner: str | None = None
+    """Another user, who wrote it."""
 
 
 class _HostPort(NamedTuple):
@@ -66,7 +70,8 @@ def tables(cluster: Cluster, environ: Mapping[str, str] | None = None) -> Iterat
             origins.append(found)
     targets = {o.address: _host_port(o.address) for o in origins}
     home = _host_port(cluster.gcs_address)
-    answers = _try_all({t for t in (*targets.values(), home) if t is not None})
+    tried = (targets[o.address] for o in origins if o.owner is None)
+    answers = _try_all({t for t in (*tried, home) if t is not None})
     here = answers.get(home) if home else None
     used = _used(origins, str(default_folder(environ) / _FILE))
     rows = [
@@ -102,9 +107,14 @@ def _origins(cluster: Cluster, environ: Mapping[str, str]) -> Iterator[_Origin |
 
 def _of_file(path: Path) -> Iterator[_Origin | Gap]:
     try:
-        with path.open("rb") as stream:
-            address = stream.read(_SHOWN).decode("utf-8", "replace").strip()
-            yield _Origin(str(path), address, os.fstat(stream.fileno()).st_mtime)
+        found = owners.read_regular(str(path), _SHOWN)
+        address = found.data.decode("utf-8", "replace").strip()
+        owner = None if found.owner in owners.trusted() else owners.user(found.owner)
+        yield _Origin(str(path), address, found.changed, owner)
+        if owner is not None:
+            why = f"belongs to user {owner}; the address in it was not contacted"
+            hint = "Ray's commands of this shell use it: set RAY_ADDRESS."
+            yield Gap(str(path), why, hint, optional=True)
     except FileNotFoundError:
         return
     except OSError as error:
@@ -138,7 +148,7 @@ def _row(
     home: _Home,
     used: bool,
 ) -> dict[str, object]:
-    answer = answers[target] if target else None
+    answer = answers.get(target) if target else None
     return {
         "origin": origin.name,
         "address": origin.address[:_SHOWN],
@@ -146,6 +156,7 @@ def _row(
         "is_this": bool(target and answer and _is_home(target, answer, home)),
         "used": used,
         "written_at": origin.written_at,
+        "owner": origin.owner,
         "seconds": answer and answer.seconds,
     }
 

@@ -19,7 +19,7 @@ from urllib.parse import urlencode
 from raydoctor._pattern import pattern
 from raydoctor.capture.layout import read_name
 from raydoctor.collect import dashboard
-from raydoctor.collect.cluster import Token
+from raydoctor.collect.programs.peers import Access
 from raydoctor.collect.table import Piece
 
 MOST_BYTES = 8 << 20
@@ -64,7 +64,7 @@ class _Node:
     """A node's log files, as the dashboard gives them."""
 
     address: str
-    token: str | None
+    access: Access
     node_id: str
     deadline: float
 
@@ -74,18 +74,18 @@ class _Node:
         if left <= 0:
             raise _RefusedError("there was no time left")
         asked = urlencode({"node_id": self.node_id, "timeout": int(_ONE_CALL_S), **query})
-        answer = dashboard.get(self.address, f"{path}?{asked}", min(left, _ONE_CALL_S), self.token)
+        answer = dashboard.get(self.address, f"{path}?{asked}", min(left, _ONE_CALL_S), self.access)
         if answer.outcome != "ok":
             raise _RefusedError(_why(answer))
         return answer.body
 
 
-def fetch(address: str, token: Token | None, node_id: str, folder: str, deadline: float) -> Fetched:
+def fetch(address: str, access: Access, node_id: str, folder: str, deadline: float) -> Fetched:
     """The most telling files of a node, as pieces below `folder`; never raises for the network.
 
     `deadline`: of `time.monotonic`; what is there by then is kept.
     """
-    node = _Node(address, token.value if token else None, node_id, deadline)
+    node = _Node(address, access, node_id, deadline)
     try:
         names = _names(node)
     except _RefusedError as error:

@@ -13,6 +13,7 @@ from typing import Any
 
 from raydoctor.collect import dashboard, proc
 from raydoctor.collect.cluster import Cluster
+from raydoctor.collect.programs.peers import Access
 from raydoctor.collect.table import Piece, table
 from raydoctor.model import Gap
 
@@ -28,8 +29,7 @@ def tables(cluster: Cluster) -> Iterator[Piece | Gap]:
     rows: list[dict[str, Any]] = [
         {"kind": "kernel", "synchronised": synchronised, "largest_error_s": error}
     ]
-    token = cluster.token.value if cluster.token else None
-    for ip, ahead in offsets(cluster.dashboard_address, token, _ANSWER_S):
+    for ip, ahead in offsets(cluster.dashboard_address, cluster.access(True), _ANSWER_S):
         rows.append({"kind": "node", "ip": ip, "ahead_s": ahead})
     yield table("clocks", rows, source="kernel")
 
@@ -63,7 +63,7 @@ def kernel() -> tuple[bool | None, float]:
     return not told.status & _STA_UNSYNC, told.largest_error / 1e6
 
 
-def offsets(address: str, token: str | None, timeout: float) -> Iterator[tuple[str, float]]:
+def offsets(address: str, access: Access, timeout: float) -> Iterator[tuple[str, float]]:
     """A node's address, and seconds by which its clock is surely ahead of ours, or behind.
 
     The token is sent only to a dashboard that asks for one.
@@ -71,9 +71,9 @@ def offsets(address: str, token: str | None, timeout: float) -> Iterator[tuple[s
     if not address:
         return
     began = time.time()
-    answer = dashboard.get(address, "/nodes?view=summary", timeout)
-    if answer.status in (401, 403) and token:
-        answer = dashboard.get(address, "/nodes?view=summary", timeout, token)
+    answer = dashboard.get(address, "/nodes?view=summary", timeout, access.without_token())
+    if answer.status in (401, 403) and access.token:
+        answer = dashboard.get(address, "/nodes?view=summary", timeout, access)
     ended = time.time()
     for node in _nodes(answer.body):
         now, raylet = node.get("now"), node.get("raylet") or {}

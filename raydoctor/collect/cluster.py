@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from raydoctor.collect.programs.peers import Access
+
 
 class Token(NamedTuple):
     """The auth token that this user would send; never written, never shown."""
@@ -34,6 +36,8 @@ class Daemon(NamedTuple):
     """One letter of `/proc/PID/stat`: `T` is stopped, `Z` defunct, `D` waits for the disk."""
     session_dir: str = ""
     node_id: str = ""
+    uid: int | None = None
+    """The user whom it runs as; None where that is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,22 @@ class Cluster:
     token: Token | None = None
     token_mode: bool | None = None
     """Whether the cluster was started to demand a token, where a process of it says so."""
+    owner: int | None = None
+    """The user whom its daemons here run as; None where none of them runs here."""
+    typed: tuple[str, ...] = ()
+    """Its addresses that the user typed: they are used whoever listens there."""
+    is_vouched: bool = True
+    """Whether the programs of its daemons could be read: only then may they name addresses elsewhere."""
+
+    def access(self, demands_token: bool | None = None) -> Access:
+        """What it is sent, and which listeners may receive it: its owner's, on this machine.
+
+        No token goes to a cluster that demands none; `demands_token` None: as its processes were started.
+        """
+        needed = self.token_mode if demands_token is None else demands_token
+        value = self.token.value if self.token is not None and needed is not False else ""
+        uids = None if self.owner is None else (self.owner,)
+        return Access(value, uids, self.typed, self.is_vouched)
 
     def of(self, kind: str) -> tuple[Daemon, ...]:
         """Its daemons of one kind on this machine."""

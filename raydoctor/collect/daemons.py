@@ -1,9 +1,13 @@
 """Ray's own processes on this machine, of all clusters and users, each with its session and node.
 
-A daemon is told by its command line: a raylet names session, node and GCS; the GCS, the dashboard, the
+A daemon is found by its command line: a raylet names session, node and GCS; the GCS, the dashboard, the
 monitors and the agents name the session or its log folder (measured with Ray 2.9.3, 2.40 and 2.60;
 `_private/services.py` starts them). What a process does not name is joined: an agent that renamed itself by
 its parent or its open log, a defunct raylet by the workers that it started or by its own log.
+
+Name and command line are whatever a process chose. What it is, the kernel tells: the user it runs as, and,
+where we may read it, the file that it runs. A process counts as a daemon of a session only if its user owns
+the session's folder; every other claim is reported and ignored.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+from raydoctor.capture import owners
 from raydoctor.collect import proc
 from raydoctor.collect.cluster import Daemon
 from raydoctor.collect.proc import Process
@@ -33,6 +38,10 @@ _CLIENT_SERVER = "ray.util.client.server"
 _FIRST_WORDS = 12
 """A script stands among an interpreter's first words; what follows are its own arguments."""
 _LOG_HEAD = 4096
+_COMMAND = 64 << 10
+"""Bytes of a command line: a raylet's has 8,000, another user's as many as that user likes."""
+_EMULATORS = ("qemu-", "rosetta")
+"""What runs a binary of another architecture, and is the program that the kernel names."""
 
 
 class Seen(NamedTuple):
@@ -43,6 +52,8 @@ class Seen(NamedTuple):
     """Names with `_` for `-`: raylet has `--session_dir`, the others have `--session-dir`."""
     program: str
     """Path of its binary or script."""
+    is_vouched: bool = False
+    """Whether the kernel showed which program it runs: another user's does not show it, nor a defunct one."""
 
     @property
     def ip(self) -> str:
@@ -50,14 +61,99 @@ class Seen(NamedTuple):
         return self.options.get("node_ip_address", "")
 
 
+class Claim(NamedTuple):
+    """A process that looks like a daemon of a session and is none."""
+
+    kind: str
+    pid: int
+    session_dir: str
+    user: str
+    why: str
+
+
+class Survey(NamedTuple):
+    """What the processes of this machine are."""
+
+    daemons: list[Seen]
+    claims: list[Claim]
+
+
 def find(processes: Mapping[int, Process] | None = None) -> list[Seen]:
     """Ray's own processes on this machine, of all clusters; the session is empty where none can be told."""
+    return survey(processes).daemons
+
+
+def survey(processes: Mapping[int, Process] | None = None) -> Survey:
+    """Ray's own processes, and those that only claim to be."""
     processes = proc.table() if processes is None else processes
-    told = [s for p in processes.values() if (s := _seen(p)) is not None]
-    by_pid = {s.daemon.pid: s for s in told}
-    joined = _by_address([_joined(s, processes, by_pid) for s in told])
+    named = [s for p in processes.values() if (s := _seen(p)) is not None]
+    real, claims = [], []
+    for each in named:
+        checked = _identified(each)
+        if isinstance(checked, Seen):
+            real.append(checked)
+        else:
+            claims.append(checked)
+    by_pid = {s.daemon.pid: s for s in real}
+    joined = _by_address([_joined(s, processes, by_pid) for s in real])
     nodes = _nodes_of_agents(joined, processes)
-    return [_with_node(s, nodes) for s in joined]
+    found, refused = _of_their_sessions([_with_node(s, nodes) for s in joined])
+    return Survey(found, [c for c in (*claims, *refused) if c.session_dir])
+
+
+# ------------------------------------------------------------------ what the kernel says
+
+
+def _identified(seen: Seen) -> Seen | Claim:
+    """With its user, if it runs as one, and if it runs Ray's program as far as the kernel shows it."""
+    daemon = seen.daemon
+    uid = proc.credentials(daemon.pid)
+    if uid is None:
+        return _claim(seen, None, "it runs as several users at once, as a set-uid program does")
+    running = None if daemon.state == "Z" else proc.program(daemon.pid)
+    if running is not None and not _is_program(daemon.kind, running):
+        return _claim(seen, uid, f"it runs {running or 'a set-uid program'}")
+    # Of a script the kernel names the interpreter; the script is what our own process was given.
+    program = (running if daemon.kind in BINARIES else seen.program) if running else ""
+    return Seen(daemon._replace(uid=uid), seen.options, program, bool(running))
+
+
+def _is_program(kind: str, path: str) -> bool:
+    name = posixpath.basename(path)
+    if kind in BINARIES:
+        return name == kind or name.startswith(_EMULATORS)
+    return name.startswith(("python", "pypy", *_EMULATORS))
+
+
+def _of_their_sessions(seen: Sequence[Seen]) -> tuple[list[Seen], list[Claim]]:
+    """Those whose user owns the folder of the session that they name, and the others.
+
+    Root may run a session in any folder, where the kernel shows that it is Ray's program that does. Of a
+    folder that is not there (another container's) our own processes decide.
+    """
+    sessions = {s.daemon.session_dir for s in seen} - {""}
+    owner = {session: owners.of_folder(session) for session in sessions}
+    ours = {s.daemon.session_dir for s in seen if s.daemon.uid in owners.trusted()}
+    found, claims = [], []
+    for each in seen:
+        session, uid = each.daemon.session_dir, each.daemon.uid
+        whose = owner.get(session)
+        if whose is None:
+            fits = session not in ours or uid in owners.trusted()
+        else:
+            fits = whose == uid or (uid == 0 and each.is_vouched)
+        if fits:
+            found.append(each)
+        else:
+            whom = "another user" if whose in (None, -1) else f"user {owners.user(whose)}"
+            claims.append(_claim(each, uid, f"the session belongs to {whom}"))
+    return found, claims
+
+
+def _claim(seen: Seen, uid: int | None, why: str) -> Claim:
+    daemon = seen.daemon
+    whose = "unknown" if uid is None else owners.user(uid)
+    return Claim(daemon.kind, daemon.pid, daemon.session_dir, whose, why)
 
 
 # ------------------------------------------------------------------ one process
@@ -66,13 +162,13 @@ def find(processes: Mapping[int, Process] | None = None) -> list[Seen]:
 def _seen(process: Process) -> Seen | None:
     name = process.name
     if name in BINARIES:
-        argv = proc.command(process.pid)
+        argv = proc.command(process.pid, _COMMAND)
         return _told(process, name, argv, argv[0] if argv else "")
     if name.startswith(("ray::DashboardA", "ray::RuntimeEnv")):
-        kind = _RENAMED.get((proc.command(process.pid) or ("",))[0])
+        kind = _RENAMED.get((proc.command(process.pid, _COMMAND) or ("",))[0])
         return _told(process, kind, (), "") if kind else None
     if "py" in name.lower():
-        argv = proc.command(process.pid)
+        argv = proc.command(process.pid, _COMMAND)
         kind, program = _script(argv)
         return _told(process, kind, argv, program) if kind else None
     return None
@@ -137,7 +233,7 @@ def _joined(seen: Seen, processes: Mapping[int, Process], told: Mapping[int, See
     """With the session and the node that its own command line does not name."""
     daemon = seen.daemon
     parent = told.get(processes[daemon.pid].ppid)
-    if parent is not None and parent.daemon.kind == "raylet":
+    if parent is not None and parent.daemon.kind == "raylet" and parent.daemon.uid == daemon.uid:
         daemon = daemon._replace(
             session_dir=daemon.session_dir or parent.daemon.session_dir,
             node_id=daemon.node_id or parent.daemon.node_id,
@@ -156,7 +252,13 @@ def _by_address(seen: Sequence[Seen]) -> list[Seen]:
     found = []
     for each in seen:
         daemon = sessions.get(each.options.get("address", ""))
-        if daemon and not each.daemon.session_dir and each.daemon.kind == "client_server":
+        is_its = daemon is not None and daemon.uid == each.daemon.uid
+        if (
+            daemon
+            and is_its
+            and each.daemon.kind == "client_server"
+            and not each.daemon.session_dir
+        ):
             joined = each.daemon._replace(session_dir=daemon.session_dir)
             found.append(each._replace(daemon=joined))
         else:
@@ -180,9 +282,11 @@ def _session_of_defunct(
         if process.name.startswith("ray::") and process.state != "Z":
             named = proc.environment(process.pid, ("RAY_RAYLET_PID",)) or {}
             is_its = named.get("RAY_RAYLET_PID") == str(daemon.pid)
+            is_its = is_its and proc.credentials(process.pid) == daemon.uid
             if is_its and (session := _session_of_files(process.pid)):
                 return session
-    known = dict.fromkeys(s.daemon.session_dir for s in told.values())
+    same = (s.daemon for s in told.values() if s.daemon.uid == daemon.uid)
+    known = dict.fromkeys(d.session_dir for d in same)
     return next((s for s in known if s and _wrote(daemon, s)), "")
 
 
@@ -192,19 +296,23 @@ def _wrote(daemon: Daemon, session: str) -> bool:
     with suppress(OSError):
         for name in os.listdir(f"{session}/logs"):
             if name.startswith(daemon.kind) and name.endswith(".out"):
-                with open(f"{session}/logs/{name}", "rb") as stream:
-                    if mark in stream.read(_LOG_HEAD):
-                        return True
+                path = f"{session}/logs/{name}"
+                if mark in owners.read_regular(path, _LOG_HEAD, (daemon.uid or 0,)).data:
+                    return True
     return False
 
 
 def _nodes_of_agents(seen: Sequence[Seen], processes: Mapping[int, Process]) -> dict[int, str]:
     """Raylet's pid -> its node, as its agents' environments say it: no raylet before 2.4x names its node."""
-    nameless = {s.daemon.pid for s in seen if s.daemon.kind == "raylet" and not s.daemon.node_id}
+    nameless = {
+        s.daemon.pid: s.daemon.uid
+        for s in seen
+        if s.daemon.kind == "raylet" and not s.daemon.node_id
+    }
     found = {}
     for each in seen:
         raylet = processes[each.daemon.pid].ppid
-        if raylet in nameless and raylet not in found:
+        if raylet in nameless and raylet not in found and nameless[raylet] == each.daemon.uid:
             told = proc.environment(each.daemon.pid, ("RAY_NODE_ID",)) or {}
             found[raylet] = told.get("RAY_NODE_ID", "")
     return {

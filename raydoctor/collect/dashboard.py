@@ -10,21 +10,26 @@ Truncation is silent there: `total` tells it, `warnings` does not.
 
 from __future__ import annotations
 
+import io
 import json
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from raydoctor.collect.parallel import parallel
+from raydoctor.collect.programs.peers import Access, RefusedListenerError, connect
 from raydoctor.collect.told import Probe, Told
 
 _CONNECT = 0.5
 _OPEN = 1.0
 _HEALTH = 1.5
 """A dashboard whose GCS is dead says so after one second."""
+_KNOCK = 3.0
+"""For all that `knock` asks."""
+_OWN = Access()
 _LIMIT = 10_000
 """The most that the state API gives; it refuses to be asked for more."""
 _LEAST = 2
@@ -73,27 +78,31 @@ class Door(NamedTuple):
     """`missing` or `wrong`: what is the matter with the token."""
 
 
-def get(address: str, path: str, timeout: float, token: str | None = None) -> Answer:
-    """GET within `timeout` seconds in all, without proxies and redirects; never raises for the network."""
+def get(address: str, path: str, timeout: float, access: Access = _OWN) -> Answer:
+    """GET within `timeout` seconds in all, without proxies and redirects; never raises for the network.
+
+    The token goes only to a listener that `access` allows.
+    """
+    return request("GET", address, path, timeout, access)
+
+
+def request(method: str, address: str, path: str, timeout: float, access: Access) -> Answer:
+    """As `get`, with another method and without a body."""
     import http.client
 
-    host, _, port = address.rpartition(":")
     deadline = time.monotonic() + timeout
     try:
-        peer = (host.strip("[]"), int(port))
-        with closing(http.client.HTTPConnection(*peer, timeout=min(_CONNECT, timeout))) as link:
-            link.connect()
-            sock = link.sock  # http.client forgets it where the server closes after its answer
+        host, _, port = address.rpartition(":")
+        connection = http.client.HTTPConnection(host.strip("[]"), int(port))
+        with closing(connection):
+            connection.sock = sock = connect(address, access, min(_CONNECT, timeout))
             sock.settimeout(max(0.01, deadline - time.monotonic()))
-            link.request("GET", path, headers=_headers(token))
-            reply = link.getresponse()
-            body = _body(reply, sock, deadline)
-    except TimeoutError:
-        return Answer("timeout", detail=f"no answer within {timeout:g} s")
-    except ConnectionRefusedError:
-        return Answer("refused")
+            connection.request(method, path, headers=_headers(access.token))
+            with http.client.HTTPResponse(_Timed(sock, deadline), method=method) as reply:  # type: ignore[arg-type]
+                reply.begin()
+                body = _body(reply)
     except (OSError, ValueError, http.client.HTTPException) as error:
-        return Answer("error", detail=f"{type(error).__name__}: {error}"[:300])
+        return _failure(error, timeout)
     if reply.status in (401, 403):
         return Answer("unauthenticated", reply.status, body)
     if reply.status >= 400:
@@ -102,65 +111,104 @@ def get(address: str, path: str, timeout: float, token: str | None = None) -> An
     return Answer("ok", reply.status, body)
 
 
-def _headers(token: str | None) -> dict[str, str]:
-    # Ray <= 2.50 answers HTTP 500 to who does not say who asks (`is_browser_request`).
+def _failure(error: Exception, timeout: float) -> Answer:
+    if isinstance(error, TimeoutError):
+        return Answer("timeout", detail=f"no answer within {timeout:g} s")
+    if isinstance(error, ConnectionRefusedError):
+        return Answer("refused")
+    if isinstance(error, RefusedListenerError):
+        return Answer("error", detail=str(error))
+    return Answer("error", detail=f"{type(error).__name__}: {error}"[:300])
+
+
+def _headers(token: str) -> dict[str, str]:
+    # Ray <= 2.50 answers HTTP 500 to a request without a user agent (`is_browser_request`).
     named = {"User-Agent": "raydoctor"}
     return {**named, "Authorization": f"Bearer {token}"} if token else named
 
 
-def _body(reply: Any, sock: socket.socket, deadline: float) -> bytes:
-    """All of it, or TimeoutError: a server that sends a byte a second has a deadline, too."""
+class _Timed(io.RawIOBase):
+    """What a socket receives until a deadline: TimeoutError after it, however often bytes arrive.
+
+    `http.client` reads a header line by line and knows only a limit for each byte.
+    """
+
+    def __init__(self, sock: socket.socket, deadline: float) -> None:
+        self._sock = sock
+        self._deadline = deadline
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        """What `HTTPResponse` reads from."""
+        return io.BufferedReader(self, 1 << 16)
+
+    def readable(self) -> bool:
+        """It is read, never written."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Raises TimeoutError."""
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self._sock.settimeout(left)
+        return self._sock.recv_into(buffer)
+
+
+def _body(reply: Any) -> bytes:
     parts, size = [], 0
     while part := reply.read1(1 << 20):
         parts.append(part)
         size += len(part)
-        left = deadline - time.monotonic()
-        if left <= 0:
-            raise TimeoutError
         if size > _BYTES:
             raise ValueError(f"more than {_BYTES >> 20} MB")
-        if sock.fileno() >= 0:
-            sock.settimeout(left)
     return b"".join(parts)
 
 
-def knock(address: str, token: str | None) -> Door:
+def knock(address: str, access: Access, timeout: float = _KNOCK) -> Door:
     """Find out what may be asked, in 3 s at most, and in 5 ms where all is well."""
+    deadline = time.monotonic() + min(timeout, _KNOCK)
+    open_to_all = access.without_token()
+
+    def ask(path: str, most: float, access: Access = open_to_all) -> Answer:
+        return get(address, path, max(0.01, min(most, deadline - time.monotonic())), access)
+
     began = time.monotonic()
-    mode = get(address, "/api/authentication_mode", _OPEN)
+    mode = ask("/api/authentication_mode", _OPEN)
     seconds = round(time.monotonic() - began, 4)
     if mode.outcome != "ok" and mode.status != 404:  # older ones have no such mode
         return Door((Probe("dashboard", address, mode.outcome, seconds, mode.detail),))
     dashboard = Probe("dashboard", address, "ok", seconds)
     demands = b'"token"' in mode.body if mode.status != 404 else False
-    auth = (
-        _auth(address, token) if demands else Probe("auth", address, "ok", 0.0, "token: not needed")
-    )
+    auth = _auth(address, access, ask) if demands else _not_needed(address)
     refusal = auth.detail.removeprefix("token: ") if auth.outcome == "unauthenticated" else ""
     if refusal:
         return Door((dashboard, auth), demands, refusal=refusal)
-    health = get(address, "/api/gcs_healthz", _HEALTH)
+    health = ask("/api/gcs_healthz", _HEALTH)
     if health.outcome != "ok" and health.status != 404:
         detail = f"its GCS does not answer: {health.detail or health.outcome}"
         return Door((dashboard._replace(outcome="error", detail=detail), auth), demands)
     return Door((dashboard, auth), demands, is_open=True)
 
 
-def _auth(address: str, token: str | None) -> Probe:
+def _not_needed(address: str) -> Probe:
+    return Probe("auth", address, "ok", 0.0, "token: not needed")
+
+
+def _auth(address: str, access: Access, ask: Callable[[str, float, Access], Answer]) -> Probe:
     """Whether the token is taken, by the cheapest endpoint that asks for it."""
-    if not token:
+    if not access.token:
         return Probe("auth", address, "unauthenticated", 0.0, "token: missing")
     began = time.monotonic()
-    answer = get(address, "/api/version", _OPEN, token)
+    answer = ask("/api/version", _OPEN, access)
     seconds = round(time.monotonic() - began, 4)
     if answer.outcome == "unauthenticated":
         return Probe("auth", address, "unauthenticated", seconds, "token: wrong")
     return Probe("auth", address, answer.outcome, seconds, answer.detail or "token: ok")
 
 
-def tables(address: str, token: str | None, names: Sequence[str], timeout: float) -> Iterator[Told]:
+def tables(address: str, access: Access, names: Sequence[str], timeout: float) -> Iterator[Told]:
     """Each table as it comes, or why it did not; back after `timeout` seconds at the latest."""
-    asked = {name: lambda name=name: _table(address, token, name, timeout) for name in names}
+    asked = {name: lambda name=name: _table(address, access, name, timeout) for name in names}
     missing = dict.fromkeys(names)
     for name, told in parallel(asked, timeout + 0.1):
         del missing[name]
@@ -169,7 +217,7 @@ def tables(address: str, token: str | None, names: Sequence[str], timeout: float
         yield Told(name, [], why=f"the dashboard did not answer within {timeout:g} s")
 
 
-def _table(address: str, token: str | None, name: str, timeout: float) -> Told:
+def _table(address: str, access: Access, name: str, timeout: float) -> Told:
     query = urlencode(
         {
             "detail": 1,
@@ -178,7 +226,7 @@ def _table(address: str, token: str | None, name: str, timeout: float) -> Told:
             **_FILTERS.get(name, {}),
         }
     )
-    answer = get(address, f"{_PATHS[name]}?{query}", timeout, token)
+    answer = get(address, f"{_PATHS[name]}?{query}", timeout, access)
     if answer.outcome != "ok":
         return Told(name, [], why=f"the dashboard: {answer.detail or answer.outcome}")
     try:

@@ -1,7 +1,11 @@
 """Which clusters have processes on this machine: whole ones and half-dead ones, of any user.
 
-Told by their daemons' command lines alone, without asking a cluster anything: what is dead or hangs is found
-as quickly (5 ms with 200 processes).
+Read from their daemons' command lines alone, without asking a cluster anything: what is dead or hangs is
+found as quickly (5 ms with 200 processes).
+
+A cluster has an owner: the user whom its daemons run as. Only clusters of the current user and of root are
+used: connected to, read by default, sent a token. Root may use another user's too, after its own and that of
+the user who called `sudo`. The others are listed.
 """
 
 from __future__ import annotations
@@ -10,23 +14,37 @@ import os
 import posixpath
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 
+from raydoctor._text import one_line
+from raydoctor.capture import owners
 from raydoctor.collect import daemons, proc
 from raydoctor.collect.cluster import Cluster
-from raydoctor.collect.daemons import BINARIES, Seen
+from raydoctor.collect.daemons import BINARIES, Claim, Seen
 from raydoctor.collect.proc import Process
 from raydoctor.collect.table import Piece, table
 from raydoctor.model import Gap
 
 _NIL = ("", "None", "0.0.0.0", "::")
+_LINE = 64
+_SHOWN = 120
+_CLAIMS = 20
+"""Ignored processes that are reported."""
 
 
 def clusters() -> list[Cluster]:
-    """Every cluster that has daemons on this machine: this user's own first, then the newest."""
-    mine = os.geteuid()
-    found = [_cluster(session, seen) for session, seen in _by_session(daemons.find()).items()]
-    return sorted(found, key=lambda c: (proc.owner(c.daemons[0].pid) != mine, -_begun(c)))
+    """The clusters with daemons on this machine that may be used: the user's own first, then the newest."""
+    return [c for c in everything() if is_usable(c)]
+
+
+def everything() -> list[Cluster]:
+    """Every cluster that has daemons on this machine, whosever it is."""
+    found = [_cluster(*item) for item in _by_session(daemons.find())]
+    return sorted(found, key=lambda c: (owners.rank(c.owner), -_begun(c)))
+
+
+def is_usable(cluster: Cluster) -> bool:
+    """Whether a cluster may be connected to and read without the user naming it."""
+    return os.geteuid() == 0 or cluster.owner in owners.trusted()
 
 
 def choose(
@@ -52,7 +70,9 @@ def _at(found: Sequence[Cluster], scheme: str, place: str) -> Cluster | None:
         return next((c for c in found if host in (_split(c.gcs_address)[0], _LOOPBACK[0])), None)
     is_http = scheme.startswith("http")
     elsewhere = Cluster(
-        gcs_address="" if is_http else place, dashboard_address=place if is_http else ""
+        gcs_address="" if is_http else place,
+        dashboard_address=place if is_http else "",
+        typed=(place,),
     )
     return next((c for c in found if _is_at(c, place)), elsewhere)
 
@@ -60,22 +80,35 @@ def _at(found: Sequence[Cluster], scheme: str, place: str) -> Cluster | None:
 def tables(cluster: Cluster) -> Iterable[Piece | Gap]:
     """The tables `daemons` and `clusters`: of the whole machine, `is_this` marks the cluster looked at."""
     at = time.time()
-    seen = daemons.find()
+    seen, claims = daemons.survey()
     rows = [_row(s, now, cluster) for s in seen if (now := proc.read(s.daemon.pid)) is not None]
     yield table("daemons", rows, source="proc", at=at)
-    found = [_cluster(session, those) for session, those in _by_session(seen).items()]
+    found = [_cluster(*item) for item in _by_session(seen)]
     yield table("clusters", [_cluster_row(c, cluster) for c in found], source="proc", at=at)
+    for claim in claims[:_CLAIMS]:
+        yield _ignored(claim)
 
 
 # ------------------------------------------------------------------ one cluster
 
 
-def _by_session(seen: Iterable[Seen]) -> dict[str, list[Seen]]:
-    found: dict[str, list[Seen]] = {}
+def _by_session(seen: Iterable[Seen]) -> list[tuple[str, list[Seen]]]:
+    """The daemons of each session and user: two users' processes are never one cluster."""
+    found: dict[tuple[str, int | None], list[Seen]] = {}
     for each in sorted(seen, key=lambda s: (s.daemon.started_at, s.daemon.pid)):
         if each.daemon.session_dir:
-            found.setdefault(each.daemon.session_dir, []).append(each)
-    return found
+            found.setdefault((each.daemon.session_dir, each.daemon.uid), []).append(each)
+    return [(session, those) for (session, _), those in found.items()]
+
+
+def _ignored(claim: Claim) -> Gap:
+    """What the report says of a process that only claims to be a daemon; its words are not repeated raw."""
+    what = f"pid {claim.pid} of user {claim.user}"
+    session = one_line(claim.session_dir)[:_SHOWN]
+    why = (
+        f"claims to be the {claim.kind} of {session} and is ignored: {one_line(claim.why)[:_SHOWN]}"
+    )
+    return Gap(what, why, f"See what it is: ps -fp {claim.pid}", optional=True)
 
 
 def _cluster(session: str, seen: Sequence[Seen]) -> Cluster:
@@ -87,6 +120,8 @@ def _cluster(session: str, seen: Sequence[Seen]) -> Cluster:
         node_ids=tuple(dict.fromkeys(node for node in named if node)),
         daemons=tuple(s.daemon for s in seen),
         token_mode=_token_mode(seen),
+        owner=seen[0].daemon.uid,
+        is_vouched=any(s.is_vouched for s in seen),
     )
 
 
@@ -105,15 +140,18 @@ def _gcs_address(session: str, seen: Sequence[Seen]) -> str:
         if each.daemon.kind == "gcs_server" and each.ip:
             port = each.options.get("gcs_server_port", "0")
             if port == "0":  # It chose one itself and wrote it down (Ray 2.60).
-                port = _first_line(f"{session}/gcs_server_port_{each.daemon.node_id}")
+                port = _port_in(f"{session}/gcs_server_port_{each.daemon.node_id}", each.daemon.uid)
             return f"{each.ip}:{port}" if port else ""
     return ""
 
 
-def _first_line(path: str) -> str:
-    with suppress(OSError), open(path, encoding="utf-8", errors="replace") as stream:
-        return stream.readline().strip()
-    return ""
+def _port_in(path: str, uid: int | None) -> str:
+    """The port in a file of this user; any user can create one in a session's folder."""
+    try:
+        port = owners.read_regular(path, _LINE, (uid or 0,)).data.split(b"\n")[0].strip()
+    except OSError:
+        return ""
+    return port.decode() if port.isdigit() and len(port) <= 5 else ""
 
 
 def _dashboard_address(seen: Sequence[Seen]) -> str:
@@ -184,13 +222,12 @@ def _row(seen: Seen, now: Process, cluster: Cluster) -> dict[str, object]:
 
 
 def _cluster_row(found: Cluster, cluster: Cluster) -> dict[str, object]:
-    uid = proc.owner(found.daemons[0].pid)
     return {
         "session_dir": found.session_dir,
         "gcs_address": found.gcs_address,
         "dashboard_address": found.dashboard_address,
         "node_ids": list(found.node_ids),
-        "user": None if uid is None else proc.user(uid),
+        "user": None if found.owner is None else owners.user(found.owner),
         "kinds": sorted({d.kind for d in found.daemons if d.state != "Z"}),
         "started_at": _begun(found),
         "is_this": _is_this(found.session_dir, cluster),

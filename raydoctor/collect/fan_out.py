@@ -24,6 +24,7 @@ from typing import IO, Any, NamedTuple
 from raydoctor.collect import as_user, proc
 from raydoctor.collect.as_user import User
 from raydoctor.collect.cluster import Cluster
+from raydoctor.collect.programs import peers
 
 AT_ONCE = 64
 """Nodes that have a task of ours at one time: what bounds memory here, and the load on the cluster."""
@@ -44,7 +45,6 @@ _NOT_FOR_DRIVERS = (
 )
 
 
-_SERVERS = ("raylet", "gcs_server")
 _FOR_ANY_USER = ("RAY_USE_TLS", "RAY_TLS_CA_CERT", "RAY_TLS_SERVER_CERT", "RAY_TLS_SERVER_KEY")
 """What a driver of another user is given of this environment: how to connect."""
 
@@ -72,7 +72,7 @@ def asking(
 ) -> Iterator[int | None]:
     """The child at work (its pid), its frames given to `put`; at the end it and what it started are gone.
 
-    `request` as the program has it, without address and token. The cluster must have accepted the driver
+    `request` as the program has it, without address and access. The cluster must have accepted the driver
     within `connecting` seconds. The last frame has a `problem`: why there are no more.
     """
     child = _start(cluster)
@@ -97,9 +97,8 @@ def asking(
         _end(child)
 
 
-def _access(cluster: Cluster) -> dict[str, str]:
-    token = cluster.token.value if cluster.token and cluster.token_mode is not False else ""
-    return {"address": cluster.gcs_address, "token": token}
+def _access(cluster: Cluster) -> dict[str, Any]:
+    return {"address": cluster.gcs_address, "access": cluster.access()}
 
 
 def _environment(user: User | None = None) -> dict[str, str]:
@@ -139,18 +138,13 @@ def _start(cluster: Cluster) -> subprocess.Popen[bytes] | str:
 
 def _user(cluster: Cluster) -> User | str | None:
     """Whom the child runs as: None is this user; text is why there may be no child."""
-    servers = [d.pid for d in cluster.daemons if d.kind in _SERVERS and d.state != "Z"]
-    uids = frozenset[int]().union(*map(as_user.of_process, servers))
-    me = os.geteuid()
-    if not uids:  # it is elsewhere, or in a container whose processes are not seen
+    uid, me = cluster.owner, os.geteuid()
+    if uid is None:  # it is elsewhere, or in a container whose processes are not seen
         if me != 0 or _is_driver():
             return None
-        uids = as_user.of_listener(cluster.gcs_address)
-    if not uids:
+        uid = peers.owner_of(cluster.gcs_address)
+    if uid is None:
         return "its user is not known, and root runs no code of unknown users"
-    if len(uids) > 1:
-        return f"its daemons here run as more than one user: {', '.join(map(proc.user, uids))}"
-    (uid,) = uids
     if uid in (me, 0):
         return None
     if me != 0:

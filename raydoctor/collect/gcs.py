@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from raydoctor.collect.programs.peers import Access
 from raydoctor.collect.told import Probe, Told
 
 _PROGRAM = Path(__file__).with_name("programs") / "gcs_tables.py"
@@ -49,14 +50,14 @@ class Child:
         threading.Thread(target=self._read, name="gcs", daemon=True).start()
 
     def ask(
-        self, address: str, token: str | None, tables: Sequence[str], timeout: float
+        self, address: str, access: Access, tables: Sequence[str], timeout: float
     ) -> Iterator[Told]:
         """Each table as it comes; those that do not come in time are told at the end, with the reason.
 
         One that let a request run out of time is not asked again: its answers would be mixed up.
         """
         missing = dict.fromkeys(tables)
-        request = {"address": address, "token": token, "timeout": timeout, "tables": list(tables)}
+        request = {"address": address, "access": access, "timeout": timeout, "tables": list(tables)}
         if not self.problem and self._send(request):
             for line in self._until(time.monotonic() + timeout):
                 told = self._told(line)

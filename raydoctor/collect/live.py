@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import socket
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from raydoctor.capture import session
+from raydoctor.capture import owners, session
 from raydoctor.capture.open import Capture, open_capture
 from raydoctor.collect import (
     addresses,
@@ -71,6 +72,8 @@ class Wishes:
     anonymize: bool = False
     samples: Sampling | None = field(default_factory=_some)
     """How to look at processes whose tasks have run for long; None: at none."""
+    is_typed: bool = True
+    """Whether the user named that address, so that it is used whoever listens there."""
 
 
 @dataclass(slots=True)
@@ -89,15 +92,23 @@ class Live:
         capture.notes += self.notes
         for path, data in self.collection.pieces.items():
             capture.add(path, data)
-        capture.gaps += self.collection.gaps
+        capture.gaps += [*self.collection.gaps, *self._owner()]
         if self.cluster.token:
             capture.secrets = (self.cluster.token.value,)
         return capture
 
+    def _owner(self) -> list[Gap]:
+        """Whose cluster this is, where it is another user's: what it says is that user's word."""
+        owner = self.cluster.owner
+        if owner is None or owner in owners.trusted():
+            return []
+        why = f"belongs to user {owners.user(owner)}: this is what that user's processes report"
+        return [Gap("the cluster", why, "Name another one: --address", optional=True)]
+
 
 def collect(wishes: Wishes, tell: Tell = lambda doing: None) -> Live:
     """Look at a cluster. Raises RaydoctorError where there is neither a cluster nor a session here."""
-    cluster, notes = find(wishes.address)
+    cluster, notes = find(wishes.address, wishes.is_typed)
     redactor = _redactor(cluster, wishes)
     tell("asking the cluster")
     signals: list[Signal] = []
@@ -113,24 +124,55 @@ def collect(wishes: Wishes, tell: Tell = lambda doing: None) -> Live:
     return Live(cluster, collection, redactor, notes)
 
 
-def find(address: str | None = None) -> tuple[Cluster, list[str]]:
+def find(address: str | None = None, is_typed: bool = True) -> tuple[Cluster, list[str]]:
     """The cluster that is meant, and what to tell the user of the choice.
 
-    Raises RaydoctorError where none runs here and there is no session of one either.
+    `is_typed`: the user named the address, so that it is used whoever listens there. Raises RaydoctorError
+    where no cluster of ours runs here and there is no session of one either.
     """
     found = discover.clusters()
     latest = session.latest()
     wanted = address or (None if found else _elsewhere(latest is not None))
-    # Of several clusters, the one whose session is where this user's Ray puts them.
-    own = None if wanted or not latest else discover.choose(found, None, str(latest.path))
-    cluster, notes = own or discover.choose(found, wanted), []
+    # Of several clusters of one owner, the one whose session is where this user's Ray puts them.
+    first = [c for c in found if owners.rank(c.owner) == owners.rank(found[0].owner)]
+    own = None if wanted or not latest else discover.choose(first, None, str(latest.path))
+    cluster = own or discover.choose(found, wanted)
+    notes: list[str] = []
     if cluster is None:
-        choice = session.this_machine()
-        cluster = Cluster(session_dir=str(choice.path))
-        notes = [choice.note] if choice.note else []
+        cluster, notes = _dead_session()
     elif not wanted and len(found) > 1:
         notes = [_choice(cluster, [c for c in found if c is not cluster])]
+    if cluster.owner is not None and cluster.owner not in owners.trusted():
+        notes.insert(0, f"this cluster belongs to user {owners.user(cluster.owner)}")
+    if not is_typed:
+        cluster = replace(cluster, typed=())
     return replace(cluster, token=token.find(cluster)), notes
+
+
+def _dead_session() -> tuple[Cluster, list[str]]:
+    """The newest session here, where no cluster runs that may be used, and what to tell the user.
+
+    Raises RaydoctorError where there is none.
+    """
+    others = [c for c in discover.everything() if not discover.is_usable(c)]
+    notes = [_not_ours(others)] if others else []
+    try:
+        choice = session.this_machine()
+    except RaydoctorError as error:
+        if not others:
+            raise
+        raise RaydoctorError(*_not_ours(others).split(". ", 1)) from error
+    return Cluster(session_dir=str(choice.path)), [*notes, *([choice.note] if choice.note else [])]
+
+
+def _not_ours(others: list[Cluster]) -> str:
+    first = others[0]
+    owner = "another user" if first.owner is None else f"user {owners.user(first.owner)}"
+    more = f" (and {len(others) - 1} more)" if len(others) > 1 else ""
+    return (
+        f"the cluster that runs on this machine belongs to {owner}{more} and is not asked. Run raydoctor as "
+        f"that user, or read its logs: raydoctor diagnose {shlex.quote(first.session_dir)}"
+    )
 
 
 def _elsewhere(is_a_session_here: bool) -> str | None:

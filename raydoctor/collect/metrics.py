@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from raydoctor._pattern import pattern
 from raydoctor.collect.dashboard import Answer, get
 from raydoctor.collect.parallel import parallel
+from raydoctor.collect.programs.peers import Access
 
 BLOCKED = ("RUNNING_IN_RAY_GET", "RUNNING_IN_RAY_WAIT", "GETTING_AND_PINNING_ARGS")
 _NODES = 200
@@ -23,6 +24,7 @@ _NODES = 200
 _LABEL = pattern(rb'(\w+)="((?:[^"\\]|\\.)*)"')
 _TASKS = "ray_tasks"
 _TIMEOUT = 1.0
+_OWN = Access()
 
 
 class Count(NamedTuple):
@@ -34,11 +36,14 @@ class Count(NamedTuple):
     node_id: str
 
 
-def counts(nodes: Sequence[dict[str, Any]]) -> tuple[Counter[Count], list[str]]:
+def counts(
+    nodes: Sequence[dict[str, Any]], access: Access = _OWN
+) -> tuple[Counter[Count], list[str]]:
     """What the nodes count, and the addresses that did not answer; `nodes` are rows of `metrics`."""
     asked = {_address(node): node for node in nodes[:_NODES] if node["port"]}
     calls = {
-        address: lambda address=address: get(address, "/metrics", _TIMEOUT) for address in asked
+        address: lambda address=address: get(address, "/metrics", _TIMEOUT, access)
+        for address in asked
     }
     total: Counter[Count] = Counter()
     heard = set()

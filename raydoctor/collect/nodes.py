@@ -272,7 +272,7 @@ class _Round:
         if self._cluster.dashboard_address:
             fetched = agents_logs.fetch(
                 self._cluster.dashboard_address,
-                self._cluster.token,
+                self._cluster.access(True),
                 node,
                 label(node),
                 self._deadline - _LAST_S,

@@ -46,17 +46,20 @@ class Running(NamedTuple):
     answers: bool | None
     """Whether the GCS takes connections; None: not tried."""
     others: int = 0
-    """Further clusters of this machine."""
+    """Further clusters of this machine, other users' included."""
 
 
 _WHY = "raydoctor diagnose   # says what became of it"
 
 
-def cluster(running: Running | None) -> Check:
-    """Whether a cluster runs here, whole."""
+def cluster(running: Running | None, foreign: Sequence[str] = ()) -> Check:
+    """Whether a cluster runs here, whole. `foreign`: users whose clusters run here and are not asked."""
     name = "cluster"
     if running is None:
-        return Check(name, "n/a", "none runs on this machine")
+        told = "none runs on this machine"
+        if foreign:
+            told = f"only other users' clusters run on this machine ({', '.join(foreign[:3])})"
+        return Check(name, "n/a", told)
     if ill := _not_running(running):
         return ill
     if not {"raylet", "gcs_server"} & set(running.kinds):
@@ -493,6 +496,10 @@ def address(rows: Sequence[Mapping[str, Any]], running: str) -> Check:
     name = "address"
     used = next((row for row in rows if row.get("used")), None)
     silent = [row for row in rows if row.get("answers") is False and row["origin"] != "raylet"]
+    if used is not None and used.get("owner"):
+        told = f"{_named(used)}, which belongs to user {used['owner']}; it was not contacted"
+        fix = f"export RAY_ADDRESS={shlex.quote(running)}" if running else _drop(used)
+        return Check(name, "warn", told, fix)
     if used is not None and used in silent:
         fix = _drop(used)
         told = f"{_named(used)} does not answer: ray's commands wait 40 s for it"

@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from raydoctor.capture import owners
 from raydoctor.collect import (
     addresses,
     cgroups,
@@ -32,6 +33,7 @@ from raydoctor.collect import (
 from raydoctor.collect.cluster import Cluster
 from raydoctor.collect.gcs import Child
 from raydoctor.collect.preflight import Check
+from raydoctor.collect.programs.peers import Access
 from raydoctor.collect.run import Collector, run
 from raydoctor.collect.table import Piece
 from raydoctor.model import Gap
@@ -59,7 +61,9 @@ class Surroundings:
     environ: Mapping[str, str]
     rg: str | None
     clusters: tuple[Cluster, ...] = ()
-    """Those that run on this machine; the one that this shell's RAY_ADDRESS means first."""
+    """Those of ours that run on this machine; the one that this shell's RAY_ADDRESS means first."""
+    foreign: tuple[Cluster, ...] = ()
+    """Other users' clusters, which are listed and not asked."""
     target: Cluster = field(default_factory=Cluster)
     """The one that this shell would talk to, here or elsewhere."""
     processes: Mapping[int, proc.Process] | None = None
@@ -72,7 +76,7 @@ class Surroundings:
     @property
     def ray_pids(self) -> frozenset[int]:
         """Processes of Ray's own on this machine."""
-        return frozenset(d.pid for c in self.clusters for d in c.daemons)
+        return frozenset(d.pid for c in (*self.clusters, *self.foreign) for d in c.daemons)
 
 
 class _Item(NamedTuple):
@@ -127,11 +131,15 @@ def _unknown(names: Iterable[str], why: str) -> Iterator[Check]:
 
 
 def _look_around(around: Surroundings) -> Surroundings:
-    found = discover.clusters()
+    every = discover.everything()
+    found = [c for c in every if discover.is_usable(c)]
+    foreign = tuple(c for c in every if c not in found)
     target = discover.choose(found, around.environ.get("RAY_ADDRESS")) or Cluster()
     found.sort(key=lambda cluster: cluster is not target)
     processes = proc.table() if proc.LINUX else None
-    return replace(around, clusters=tuple(found), target=target, processes=processes)
+    return replace(
+        around, clusters=tuple(found), foreign=foreign, target=target, processes=processes
+    )
 
 
 # ---------------------------------------------------------------- the cluster
@@ -142,7 +150,8 @@ def _addresses(around: Surroundings) -> Iterator[Check]:
 
     rows = _rows(addresses.tables(around.cluster, around.environ))
     answers = next((row["answers"] for row in rows if row["origin"] == "raylet"), None)
-    yield preflight.cluster(_running(around, answers))
+    whose = dict.fromkeys(owners.user(c.owner) for c in around.foreign if c.owner is not None)
+    yield preflight.cluster(_running(around, answers), tuple(whose))
     judged = preflight.address(rows, around.cluster.gcs_address)
     # An address may hold a password.
     yield judged._replace(found=Redactor().redact(judged.found))
@@ -170,7 +179,7 @@ def _running(around: Surroundings, answers: bool | None) -> preflight.Running | 
         {d.kind: d.state for d in worst},
         {d.kind: d.pid for d in worst},
         answers,
-        len(around.clusters) - 1,
+        len(around.clusters) - 1 + len(around.foreign),
     )
 
 
@@ -187,11 +196,13 @@ def _versions_and_token(around: Surroundings) -> Iterator[Check]:
     cluster = around.target
     sent = token.find(cluster, around.environ)
     child = Child() if cluster.gcs_address else None
+    access = replace(cluster, token=sent).access(True)
     try:
-        answers = _ask(cluster.dashboard_address, sent.value if sent else "")
+        answers = _ask(cluster.dashboard_address, access)
         demanded = cluster.token_mode if answers.demanded is None else answers.demanded
-        secret = sent.value if sent and demanded is not False else None
-        about = _about(child, cluster.gcs_address, secret)
+        about = _about(
+            child, cluster.gcs_address, access.without_token() if demanded is False else access
+        )
     finally:
         if child is not None:
             child.end()
@@ -206,34 +217,34 @@ def _versions_and_token(around: Surroundings) -> Iterator[Check]:
     )
 
 
-def _about(child: Child | None, address: str, secret: str | None) -> Mapping[str, str]:
+def _about(child: Child | None, address: str, access: Access) -> Mapping[str, str]:
     """The cluster's versions of Ray and Python; empty where its GCS does not answer in time."""
     if child is None:
         return {}
-    list(child.ask(address, secret, (), _GCS))
+    list(child.ask(address, access, (), _GCS))
     return child.about
 
 
-def _ask(address: str, secret: str) -> _Answers:
+def _ask(address: str, access: Access) -> _Answers:
     """Mode and version. Without a dashboard nothing is known, and that is no failure here."""
-    mode = _get(address, "/api/authentication_mode")
+    mode = _get(address, "/api/authentication_mode", access.without_token())
     if not mode.status:
         return _Answers()
     # A dashboard older than 2.52 has no such page, and asks for no token.
     demanded = mode.status == 200 and _document(mode).get("authentication_mode") == "token"
-    told = _get(address, "/api/version", secret if demanded else "")
+    told = _get(address, "/api/version", access if demanded else access.without_token())
     if not told.status:
         return _Answers(demanded)
-    accepted = told.status not in (401, 403) if demanded and secret else None
+    accepted = told.status not in (401, 403) if demanded and access.token else None
     version = _document(told).get("ray_version")
     return _Answers(demanded, accepted, version if isinstance(version, str) else None)
 
 
-def _get(address: str, path: str, secret: str = "") -> dashboard.Answer:
+def _get(address: str, path: str, access: Access) -> dashboard.Answer:
     """A page of the dashboard; its status is 0 where nobody answers in time."""
     if not address:
         return dashboard.Answer("refused")
-    return dashboard.get(address, path, _REQUEST, secret or None)
+    return dashboard.get(address, path, _REQUEST, access)
 
 
 def _document(answer: dashboard.Answer) -> dict[str, Any]:
@@ -321,9 +332,9 @@ def _listeners(around: Surroundings) -> dict[int, preflight.Owner]:
             port = int(words[1].rpartition(":")[2], 16)
             if words[3] == _TCP_LISTEN and port in preflight.PORTS:
                 inodes[words[9]] = port
-    owners = dict(_owners(inodes, around)) if inodes else {}
+    known = dict(_owners(inodes, around)) if inodes else {}
     unknown = preflight.Owner(None, "", False)
-    return {port: owners.get(port, unknown) for port in preflight.PORTS if port in inodes.values()}
+    return {port: known.get(port, unknown) for port in preflight.PORTS if port in inodes.values()}
 
 
 def _owners(
@@ -549,9 +560,9 @@ def _init(around: Surroundings) -> Iterator[Check]:
 
 def _clock(around: Surroundings) -> Iterator[Check]:
     synchronised, error = clocks.kernel()
-    secret = token.find(around.target, around.environ)
-    address = around.target.dashboard_address
-    offsets = clocks.offsets(address, secret.value if secret else None, TIMEOUT)
+    sent = token.find(around.target, around.environ)
+    access = replace(around.target, token=sent).access(True)
+    offsets = clocks.offsets(around.target.dashboard_address, access, TIMEOUT)
     yield preflight.clock(preflight.Clock(synchronised, error, tuple(offsets)))
 
 

@@ -7,15 +7,20 @@ or an empty tuple). Nothing of an environment is returned but the names that wer
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from raydoctor.capture import owners
+
 if TYPE_CHECKING:
     import psutil
 
+user = owners.user
+"""The name of a user, or the number where it has none."""
 LINUX = sys.platform.startswith("linux")
 _KERNEL_THREAD = 0x00200000
 """PF_KTHREAD in the flags of `/proc/PID/stat` (linux/sched.h)."""
@@ -82,13 +87,13 @@ def private_memory(pid: int) -> int | None:
     return (int(fields[1]) - int(fields[2])) * _units()[1] if len(fields) > 2 else None
 
 
-def command(pid: int) -> tuple[str, ...]:
-    """Its command line; empty for a defunct process and for one that may not be read.
+def command(pid: int, most: int = 1 << 20) -> tuple[str, ...]:
+    """Its command line, of which `most` bytes are read; empty for a defunct process and an unreadable one.
 
     A process that renamed itself (setproctitle: Ray's workers) fills the rest with NULs; they are dropped.
     """
     if LINUX:
-        words = _bytes(pid, "cmdline").split(b"\0")
+        words = _bytes(pid, "cmdline", most).split(b"\0")
         return tuple(word.decode("utf-8", "replace") for word in words if word)
     with _quietly():
         return tuple(_psutil(pid).cmdline())
@@ -154,15 +159,44 @@ def owner(pid: int) -> int | None:
         return None
 
 
-@cache
-def user(uid: int) -> str:
-    """The name of a user, or the number where it has none (containers)."""
-    import pwd
+def credentials(pid: int) -> int | None:
+    """The user id that it runs as in every respect; None where it has several, as a set-uid program has.
 
+    Not the owner of `/proc/PID`, which is root for every process that may not be traced.
+    """
+    if not LINUX:
+        with _quietly():
+            return _only(_psutil(pid).uids())
+        return None
+    for line in _bytes(pid, "status", most=4096).split(b"\n"):
+        if line.startswith(
+            b"Uid:"
+        ):  # the name above it cannot hold a line break: the kernel escapes it
+            return _only(line.split()[1:])
+    return None
+
+
+def _only(uids: Iterable[int | bytes]) -> int | None:
+    found = {int(uid) for uid in uids}
+    return found.pop() if len(found) == 1 else None
+
+
+def program(pid: int) -> str | None:
+    """The path of the file that it runs; None where the kernel does not show it to us.
+
+    None for a defunct process and other users' processes; empty for a set-uid program: another user starts it
+    with whatever name and arguments.
+    """
+    if not LINUX:
+        with _quietly():
+            return _psutil(pid).exe() or None
+        return None
     try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
+        path = os.readlink(f"/proc/{pid}/exe")
+        mode = os.stat(f"/proc/{pid}/exe").st_mode
+    except OSError:
+        return None
+    return "" if mode & (stat.S_ISUID | stat.S_ISGID) else path.removesuffix(" (deleted)")
 
 
 # ------------------------------------------------------------------ Linux

@@ -19,6 +19,7 @@ from raydoctor.collect import dashboard, metrics
 from raydoctor.collect.cluster import Cluster
 from raydoctor.collect.gcs import Child
 from raydoctor.collect.programs import gcs_messages
+from raydoctor.collect.programs.peers import Access
 from raydoctor.collect.run import Collector
 from raydoctor.collect.table import Piece, table
 from raydoctor.collect.told import Probe, Told
@@ -108,22 +109,18 @@ class _Inquiry:
     def _left(self) -> float:
         return max(0.05, self.deadline - time.monotonic())
 
-    def _token(self) -> str | None:
-        """What to send: nothing to a cluster that asks for nothing."""
-        needed = (
-            self.door.token_mode if self.door.token_mode is not None else self.cluster.token_mode
-        )
-        return None if self.cluster.token is None or needed is False else self.cluster.token.value
+    def _access(self) -> Access:
+        """What to send: no token to a cluster that demands none."""
+        return self.cluster.access(self.door.token_mode)
 
     def _by_dashboard(self) -> None:
         address = self.cluster.dashboard_address
         if address:
-            token = self.cluster.token.value if self.cluster.token else None
-            self.door = dashboard.knock(address, token)
+            self.door = dashboard.knock(address, self.cluster.access(True), self._left())
         self.door_known.set()
         if self.door.is_open:
             patience = min(self._left(), self.timeout * _ENDPOINT)
-            self._keep(dashboard.tables(address, self._token(), _OF_DASHBOARD, patience))
+            self._keep(dashboard.tables(address, self._access(), _OF_DASHBOARD, patience))
 
     def _by_gcs(self) -> None:
         self.door_known.wait(_PATIENCE)
@@ -155,11 +152,11 @@ class _Inquiry:
             )
             return
         address = self.cluster.gcs_address
-        self._keep(self.child.ask(address, self._token(), names, self._left()))
+        self._keep(self.child.ask(address, self._access(), names, self._left()))
 
     def _count(self, nodes: list[dict[str, Any]]) -> None:
         """The metrics of the nodes."""
-        total, silent = metrics.counts(nodes)
+        total, silent = metrics.counts(nodes, self.cluster.access(False))
         now = time.time()
         for name, rows in (
             ("ray-get", metrics.blocked(total)),
@@ -178,7 +175,7 @@ class _Inquiry:
             self._ask_gcs([name for name in missing if name != "tasks"])
         elif self.door.is_open and "tasks" in missing:
             address = self.cluster.dashboard_address
-            self._keep(dashboard.tables(address, self._token(), ("tasks",), self._left()))
+            self._keep(dashboard.tables(address, self._access(), ("tasks",), self._left()))
 
     def _gcs_answers(self) -> bool:
         probe = self.child.probe if self.child is not None else None
@@ -219,12 +216,12 @@ class _Inquiry:
     def _auth_of(self, gcs: Probe) -> Iterator[Probe]:
         """What the GCS's answer says of the token, where no dashboard does."""
         if gcs.outcome == "unauthenticated":
-            detail = "token: wrong" if self._token() else "token: missing"
+            detail = "token: wrong" if self._access().token else "token: missing"
             yield gcs._replace(name="auth", detail=detail)
         elif gcs.outcome == "ok":
             # Sent to a cluster that takes any, it was not needed, either way it is not the problem.
             yield gcs._replace(
-                name="auth", detail="token: ok" if self._token() else "token: not needed"
+                name="auth", detail="token: ok" if self._access().token else "token: not needed"
             )
 
     def _refusal(self) -> str:

@@ -28,10 +28,9 @@ def _tables(cluster: Cluster, timeout: float) -> Iterator[Piece | Gap]:
     if not cluster.gcs_address:
         yield Gap(_WHAT, "the GCS's address is not known", optional=True)
         return
-    token = cluster.token.value if cluster.token and cluster.token_mode is not False else None
     child = Child()
     try:
-        for told in child.ask(cluster.gcs_address, token, ("worker-stats",), timeout):
+        for told in child.ask(cluster.gcs_address, cluster.access(), ("worker-stats",), timeout):
             if told.why:
                 yield Gap(_WHAT, told.why, optional=True)
             else:

@@ -210,11 +210,13 @@ def _device(path: str) -> int | None:
 # ------------------------------------------------------------------ metrics
 
 
-def metrics(nodes: Sequence[Node], here: Sequence[str], config: Config) -> Metrics:
+def metrics(cluster: Cluster, nodes: Sequence[Node], config: Config) -> Metrics:
     """What all nodes tell: their tasks, and, of those not `here`, memory and disk."""
+    access = cluster.access(False)
     asked = {each.metrics: each for each in nodes[:_NODES] if each.metrics}
     calls = {
-        address: lambda address=address: get(address, "/metrics", _TIMEOUT) for address in asked
+        address: lambda address=address: get(address, "/metrics", _TIMEOUT, access)
+        for address in asked
     }
     tasks: Counter[tuple[str, str]] = Counter()
     gauges: list[Gauge] = []
@@ -229,7 +231,7 @@ def metrics(nodes: Sequence[Node], here: Sequence[str], config: Config) -> Metri
                 tasks[labels.get("State", ""), labels.get("Name", "")] += int(amount)
             else:
                 values[name] += int(amount)
-        if asked[address].node not in here:
+        if asked[address].node not in cluster.node_ids:
             gauges += _gauges(asked[address], values, config)
     return Metrics(tasks, tuple(gauges), heard)
 

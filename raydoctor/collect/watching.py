@@ -382,8 +382,7 @@ def _connected(cluster: Cluster) -> Wire:
     except ImportError as error:
         hint = f"{sys.executable} -m pip install grpcio protobuf"
         raise RaydoctorError(f"gRPC cannot be used: {error}", hint) from error
-    needed = cluster.token is not None and cluster.token_mode is not False
-    return gcs_wire.Wire(cluster.token.value if cluster.token and needed else None)
+    return gcs_wire.Wire(cluster.access())
 
 
 def _result(call: Any) -> Any:

@@ -281,12 +281,10 @@ class _Question:
 
     def _ask(self) -> None:
         cluster = self._cluster
-        needs = cluster.token is not None and cluster.token_mode is not False
-        token = cluster.token.value if cluster.token and needs else None
         child = Child()
         found: dict[str, list[Row]] = {}
         try:
-            for told in child.ask(cluster.gcs_address, token, _TABLES, self._timeout):
+            for told in child.ask(cluster.gcs_address, cluster.access(), _TABLES, self._timeout):
                 if told.why:
                     self.problem = told.why
                 found[told.name] = told.rows

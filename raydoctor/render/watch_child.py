@@ -47,11 +47,16 @@ def look(request: dict[str, Any]) -> dict[str, Any]:
     found = (
         live.collect(
             live.Wishes(
-                request["address"], usual_timeout(), is_elsewhere, logs=False, samples=sampling
+                request["address"],
+                usual_timeout(),
+                is_elsewhere,
+                logs=False,
+                samples=sampling,
+                is_typed=bool(request.get("typed")),
             )
         )
         if request["report"]
-        else _tasks_and_stacks(request["address"], sampling or Sampling(), is_elsewhere)
+        else _tasks_and_stacks(request, sampling or Sampling(), is_elsewhere)
     )
     told: dict[str, Any] = {}
     untold = _untold(found)
@@ -70,9 +75,9 @@ def _sampling(request: dict[str, Any]) -> Sampling | None:
     return Sampling(every=_EVERY, min_age_s=request["age_s"], most=most) if most else None
 
 
-def _tasks_and_stacks(address: str, sampling: Sampling, is_elsewhere: bool) -> Live:
+def _tasks_and_stacks(request: dict[str, Any], sampling: Sampling, is_elsewhere: bool) -> Live:
     """What `hung` reads, and no more: it costs half of a whole collection."""
-    cluster, notes = live.find(address)
+    cluster, notes = live.find(request["address"], bool(request.get("typed")))
     timeout = usual_timeout()
     asked = [
         *state.collectors(cluster, timeout, sampling.min_age_s),

@@ -4,8 +4,8 @@ A program, run as a child for the reasons that `collect/programs/gcs_tables.py` 
 
     cancel_calls.py
 
-Standard input has a line with the address, the token and the time that a call may take; then a request a
-line, `{"do": …}`. Standard output has what became of the connection, then
+Standard input has a line with the address, what may be sent to whom, and the time that a call may take; then
+a request a line, `{"do": …}`. Standard output has what became of the connection, then
 `{"answer": rows}` or `{"failed": code, "detail"}` to each request, in order.
 
 Only a task's owner can cancel it for good. Whoever tells the executor (`CancelTask`), or kills it, makes
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from raydoctor.collect.programs.gcs_tables import jobs
     from raydoctor.collect.programs.gcs_tasks import owned_tasks, tasks
     from raydoctor.collect.programs.gcs_wire import Call, CallError, Wire
+    from raydoctor.collect.programs.peers import access_of
 else:
     sys.path.insert(0, str(Path(__file__).parents[2] / "collect" / "programs"))
     import gcs_rows
@@ -37,6 +38,7 @@ else:
     from gcs_tables import jobs
     from gcs_tasks import owned_tasks, tasks
     from gcs_wire import Call, CallError, Wire
+    from peers import access_of
 
 _FIRST_RETURN = b"\x01\x00\x00\x00"
 """An object's id is its task's and the number of the return value; a task is named by its first."""
@@ -239,7 +241,8 @@ def answer(cluster: Cluster, request: Row) -> Row:
 def main() -> None:
     """Serve until standard input ends."""
     opened = json.loads(sys.stdin.readline())
-    cluster = Cluster(Messages(), Wire(opened["token"]), opened["address"], opened["timeout"])
+    wire = Wire(access_of(opened["access"]))
+    cluster = Cluster(Messages(), wire, opened["address"], opened["timeout"])
     gcs = cluster.gcs()
     print(json.dumps(gcs.probe()), flush=True)
     cluster.of = gcs.of

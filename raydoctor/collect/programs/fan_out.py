@@ -7,7 +7,7 @@ behind but a finished job and their (almost empty) log files.
 
 Standard input: one JSON object:
 
-    {"address", "token", "version",        how to connect, and which raydoctor must be there
+    {"address", "access", "version",       how to connect, and which raydoctor must be there
      "task": "raydoctor: …",               the name of the tasks
      "function": "MODULE:FUNCTION",        called there with the packed request and the room for its answer
      "nodes": […], "ask": …, "own": {…},   what is asked: all the same, or each node (id) its own
@@ -21,7 +21,8 @@ Standard output: frames, each a JSON line and as many bytes as it says:
     {"node": "…", "problem": "…"}
     {"problem": "…"}                                   nothing could be asked
 
-It imports nothing of raydoctor: what it sends to the nodes is a function that imports it there.
+It imports nothing of raydoctor but what is beside it: it sends the nodes a function that imports raydoctor
+there.
 """
 
 from __future__ import annotations
@@ -35,7 +36,12 @@ import zlib
 from collections import deque
 from contextlib import suppress
 from functools import cache
-from typing import IO, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING or __package__:
+    from raydoctor.collect.programs.peers import Access, access_of, check
+else:  # a program finds what is beside it
+    from peers import Access, access_of, check
 
 NAMESPACE = "_raydoctor"
 CHUNKS, CHUNK_BYTES = 24, 90_000
@@ -104,11 +110,12 @@ def main() -> int:
     # Ray would put this folder on the path of every worker, where our modules hide others' names.
     here = os.path.dirname(os.path.realpath(__file__))
     sys.path[:] = [place for place in sys.path if os.path.realpath(place or ".") != here]
-    _authenticate(str(request["token"]))
+    access = access_of(request["access"])
+    _authenticate(access.token)
     out = _Out()
     deadline = time.monotonic() + float(request["seconds"])
     try:
-        _connect(str(request["address"]), str(request["version"]))
+        _connect(str(request["address"]), access, str(request["version"]))
         _ask_all(out, _tell_nodes(out, request["nodes"]), request, deadline)
     except Exception as error:
         out.put({"problem": _brief(error)})
@@ -130,12 +137,14 @@ def _authenticate(token: str) -> None:
         os.environ.update({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token})
 
 
-def _connect(address: str, version: str) -> None:
+def _connect(address: str, access: Access, version: str) -> None:
+    """Raises RefusedListenerError: Ray opens its own connections, so the listener is checked just before."""
     import logging
 
     import ray
     from ray.job_config import JobConfig
 
+    check(address, access)
     ray.init(
         address=address,
         namespace=NAMESPACE,

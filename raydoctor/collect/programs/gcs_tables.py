@@ -5,7 +5,7 @@ job, and its clients wait 40 s for a dead GCS (2.60.0 measured); this costs 0.1 
 
     gcs_tables.py
 
-Standard input has a request a line, `{"address", "token", "timeout", "tables"}`; standard output an answer a
+Standard input has a request a line, `{"address", "access", "timeout", "tables"}`; standard output an answer a
 line: `{"probe": …, "about": …}` once (`about` has the cluster's versions), `{"table", "rows", "total"}` or
 `{"failed", "code", "detail"}` for each table, and `{"answered": true}` after each request. The token comes
 this way because arguments and environments can be read by others.
@@ -27,12 +27,14 @@ if TYPE_CHECKING:
     from raydoctor.collect.programs.gcs_messages import Messages
     from raydoctor.collect.programs.gcs_tasks import finished, owned_tasks, tasks
     from raydoctor.collect.programs.gcs_wire import CallError, Wire
+    from raydoctor.collect.programs.peers import access_of
 else:  # a program finds what is beside it
     import gcs_rows
     from gcs_client import LIMIT, Gcs, Row, Table, first
     from gcs_messages import Messages
     from gcs_tasks import finished, owned_tasks, tasks
     from gcs_wire import CallError, Wire
+    from peers import access_of
 
 _JOB_PREFIX = b"_ray_internal_job_info_"
 _INTERNAL = "_ray_internal_"
@@ -214,7 +216,9 @@ def serve(of: Messages) -> Iterator[Row]:
     for line in sys.stdin:
         request = json.loads(line)
         if gcs is None:
-            gcs = Gcs(of, Wire(request["token"]), request["address"], request["timeout"])
+            gcs = Gcs(
+                of, Wire(access_of(request["access"])), request["address"], request["timeout"]
+            )
             probe = gcs.probe()
             yield {"probe": probe, "about": gcs.about}
         if probe["outcome"] == "ok":

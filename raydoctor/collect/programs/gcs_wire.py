@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING or __package__:
+    from raydoctor.collect.programs import peers
+else:  # a program finds what is beside it
+    import peers
 
 _OPTIONS = (
     ("grpc.max_receive_message_length", -1),  # 4 MB otherwise: 4,000 tasks
@@ -29,17 +34,36 @@ class Call(NamedTuple):
     reply: Any
 
 
-class Wire:
-    """Calls with the token."""
+class _Failed:
+    """In the place of a call that was not made."""
 
-    def __init__(self, token: str | None) -> None:
+    def __init__(self, code: str, error: Exception) -> None:
+        self._error = CallError(code, str(error))
+
+    def result(self) -> Any:
+        """Raises CallError."""
+        raise self._error
+
+
+class Wire:
+    """Calls to the listeners that `access` allows, with its token."""
+
+    def __init__(self, access: peers.Access) -> None:
+        self._access = access
+        token = access.token
         self._metadata = [("authorization", f"Bearer {token}")] if token else None
+        self._relay = peers.Relay(access)
         self.channels: dict[str, Any] = {}
 
     def start(self, address: str, call: Call, timeout: float) -> Any:
         """Begin a call; `result` has its answer."""
         if address not in self.channels:
-            self.channels[address] = _channel(address)
+            try:
+                self.channels[address] = self._channel(address)
+            except peers.RefusedListenerError as error:
+                return _Failed("PERMISSION_DENIED", error)
+            except (OSError, ValueError) as error:
+                return _Failed("UNAVAILABLE", error)
         method = self.channels[address].unary_unary(
             call.path, type(call.request).SerializeToString, call.reply.FromString
         )
@@ -48,6 +72,20 @@ class Wire:
     def ask(self, address: str, call: Call, timeout: float) -> Any:
         """Call and wait."""
         return result(self.start(address, call, timeout))
+
+    def _channel(self, address: str) -> Any:
+        """Raises OSError, ValueError. With TLS the certificate proves who listens."""
+        if _uses_tls() or address in self._access.typed:
+            return _channel(address)
+        if peers.is_elsewhere(address):
+            if not self._access.elsewhere:
+                raise peers.RefusedListenerError(peers.UNVOUCHED.format(address))
+            return _channel(address)
+        link = peers.connect(address, self._access)
+        if self._access.token:
+            return _channel(self._relay.lead(address, link))
+        link.close()
+        return _channel(address)
 
 
 def result(started: Any) -> Any:
@@ -78,7 +116,7 @@ def metadata(of: Any, wire: Wire, address: str, timeout: float) -> dict[str, str
 def _channel(address: str) -> Any:
     import grpc  # type: ignore[import-untyped, unused-ignore]
 
-    if os.environ.get("RAY_USE_TLS", "0").lower() not in ("1", "true"):
+    if not _uses_tls():
         return grpc.insecure_channel(address, _OPTIONS)
     # As `ray/_private/tls_utils.py`.
     parts = [
@@ -86,6 +124,10 @@ def _channel(address: str) -> Any:
         for name in ("CA_CERT", "SERVER_KEY", "SERVER_CERT")
     ]
     return grpc.secure_channel(address, grpc.ssl_channel_credentials(*parts), _OPTIONS)
+
+
+def _uses_tls() -> bool:
+    return os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true")
 
 
 def _content(path: str) -> bytes | None:

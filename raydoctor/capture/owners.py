@@ -1,0 +1,86 @@
+"""Whose files and processes raydoctor relies on: the current user's and root's.
+
+Any local user can create files in `/tmp/ray` and start processes with any name and arguments. The kernel
+alone names an owner. Root relies on root, and on the user who called `sudo`; another user's files are read
+where the user names them, and never through a link that another user can move.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Collection
+from functools import cache
+from typing import NamedTuple
+
+_ROOT = 0
+
+
+def trusted() -> frozenset[int]:
+    """Users whose files and processes are used without a question."""
+    calling = sudo_user()
+    return frozenset({os.geteuid(), _ROOT} | ({calling} if calling is not None else set()))
+
+
+def sudo_user() -> int | None:
+    """The uid that called `sudo`; None without it, or where this does not run as root."""
+    calling = os.environ.get("SUDO_UID", "")
+    if os.geteuid() != _ROOT or not (calling.isascii() and calling.isdigit()):
+        return None
+    return int(calling) or None
+
+
+def rank(uid: int | None) -> int:
+    """The order in which users' clusters are chosen: our own, root's or that of the user behind `sudo`."""
+    if uid == os.geteuid():
+        return 0
+    return 1 if uid in trusted() else 2
+
+
+@cache
+def user(uid: int) -> str:
+    """The name of a user, or the number where it has none (containers)."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except (KeyError, OverflowError):
+        return str(uid)
+
+
+def of_folder(path: str) -> int | None:
+    """Who owns a folder; None where there is none.
+
+    Of a link its owner, where the folder that it leads to has the same one; else -1, which no user has.
+    """
+    try:
+        link, found = os.lstat(path), os.stat(path)
+    except OSError:
+        return None
+    return found.st_uid if stat.S_ISDIR(found.st_mode) and found.st_uid == link.st_uid else -1
+
+
+class Content(NamedTuple):
+    """The first bytes of a file, and what the kernel says of it."""
+
+    data: bytes
+    owner: int
+    changed: float
+    """Epoch seconds."""
+
+
+def read_regular(path: str, most: int, uids: Collection[int] | None = None) -> Content:
+    """The first bytes of a regular file; `uids`: only of these users' files.
+
+    Raises OSError, for what is no regular file as well: a link, a FIFO that would hang the read, a device.
+    """
+    file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        found = os.fstat(file)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(0, "not a regular file", path)
+        if uids is not None and found.st_uid not in uids:
+            raise PermissionError(0, f"belongs to user {user(found.st_uid)}", path)
+        return Content(os.read(file, most), found.st_uid, found.st_mtime)
+    finally:
+        os.close(file)

@@ -1,0 +1,359 @@
+"""Connections to a cluster, made only to the users who may receive them: shared with the child programs.
+
+Any local user can listen on a port that a dead dashboard or GCS has left. The kernel names the owner of the
+socket at the other end of a loopback connection, so the check is made on the connection itself: a listener
+that changes after the check has no part in a connection that exists. gRPC opens its connections itself and
+opens them again after an error; a relay inside this process (`Relay`) opens and checks them in its place.
+
+Linux only: `sock_diag(7)` answers in microseconds; `/proc/net/tcp`, which costs 10 ms on a large machine, is
+read where a sandbox (gVisor) has no `sock_diag`. Elsewhere the owner is unknown, and no token is sent.
+
+Imports nothing of raydoctor: programs load it as a module beside them.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import selectors
+import socket
+import struct
+import threading
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+_CONNECT_S = 0.5
+_CHUNK = 1 << 18
+_SOCK_DIAG_BY_FAMILY = 20
+_ESTABLISHED, _SYN_RECV, _LISTEN = 1, 3, 10
+UNVOUCHED = "{} is on another machine, and only an unverified process names it"
+
+
+class Access(NamedTuple):
+    """What a cluster is sent, and which listeners may receive it."""
+
+    token: str = ""
+    uids: tuple[int, ...] | None = None
+    """Owners of sockets on this machine that may be connected to; None: only the current user."""
+    typed: tuple[str, ...] = ()
+    """Addresses that the user typed: they are used whoever listens there."""
+    elsewhere: bool = True
+    """Whether addresses of other machines may be connected to."""
+
+    def __repr__(self) -> str:
+        """Without the token: a traceback or a log may print it."""
+        return f"Access(uids={self.uids}, typed={self.typed}, elsewhere={self.elsewhere})"
+
+    def without_token(self) -> Access:
+        """The same listeners, sent nothing secret."""
+        return self._replace(token="")
+
+
+class RefusedListenerError(OSError):
+    """The listener belongs to a user who must not receive this; the message names the user."""
+
+
+def access_of(fields: list[Any]) -> Access:
+    """What JSON made of an `Access`."""
+    token, uids, typed, elsewhere = fields
+    return Access(token, None if uids is None else tuple(uids), tuple(typed), elsewhere)
+
+
+def connect(address: str, access: Access, timeout: float = _CONNECT_S) -> socket.socket:
+    """A TCP connection to `host:port`, whose listener has been checked; the socket blocks for `timeout` s.
+
+    Raises RefusedListenerError, OSError, ValueError for what is no address.
+    """
+    host, _, port = address.rpartition(":")
+    link = socket.create_connection((host.strip("[]"), int(port)), timeout)
+    try:
+        verify(link, address, access)
+    except BaseException:
+        link.close()
+        raise
+    return link
+
+
+def check(address: str, access: Access) -> None:
+    """For a client that connects itself, just before. Raises RefusedListenerError; silence is no refusal."""
+    try:
+        connect(address, access).close()
+    except RefusedListenerError:
+        raise
+    except (OSError, ValueError):
+        return
+
+
+def verify(link: socket.socket, address: str, access: Access) -> None:
+    """Raises RefusedListenerError where the other end of a connection is not one that `access` allows."""
+    if address in access.typed:
+        return
+    peer = link.getpeername()[:2]
+    if not is_local(peer[0]):
+        if not access.elsewhere:
+            raise RefusedListenerError(UNVOUCHED.format(address))
+        return
+    owner = _listener(peer, link.getsockname()[:2])
+    allowed = (os.geteuid(),) if access.uids is None else access.uids
+    if owner is None:
+        if access.token:
+            raise RefusedListenerError(
+                f"the owner of the listener at {address} cannot be determined"
+            )
+    elif owner not in allowed:
+        raise RefusedListenerError(f"the listener at {address} belongs to {name_of(owner)}")
+
+
+def owner_of(address: str, timeout: float = _CONNECT_S) -> int | None:
+    """The user who listens at `host:port` on this machine; None elsewhere, and where nobody listens."""
+    host, _, port = address.rpartition(":")
+    with (
+        suppress(OSError, ValueError),
+        socket.create_connection((host.strip("[]"), int(port)), timeout) as link,
+    ):
+        peer = link.getpeername()[:2]
+        return _listener(peer, link.getsockname()[:2]) if is_local(peer[0]) else None
+    return None
+
+
+def is_elsewhere(address: str) -> bool:
+    """Whether `host:port` is on another machine; OSError where the host has no address."""
+    host, _, port = address.rpartition(":")
+    found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+    return not any(is_local(str(where[0])) for *_, where in found)
+
+
+def name_of(uid: int) -> str:
+    """`user alice`, or `uid 1234` where the user has no name."""
+    import pwd
+
+    try:
+        return f"user {pwd.getpwuid(uid).pw_name}"
+    except (KeyError, OverflowError):
+        return f"uid {uid}"
+
+
+def is_local(ip: str) -> bool:
+    """Whether an address is this machine's: only those can be bound."""
+    family = socket.AF_INET6 if ":" in ip else socket.AF_INET
+    with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.bind((ip, 0))
+        return True
+    return False
+
+
+# ------------------------------------------------------------------ who listens
+
+
+class _Row(NamedTuple):
+    """A socket, as the kernel lists it."""
+
+    state: int
+    uid: int
+    inode: int
+
+
+def _listener(peer: tuple[str, int], own: tuple[str, int]) -> int | None:
+    """The uid at the other end of a connection within this machine; None where it cannot be determined.
+
+    Until the connection is accepted it has no owner of its own (inode 0; older kernels list uid 0): then it
+    is in the queue of the listener, which dies with the listener.
+    """
+    lookup = _by_netlink if hasattr(socket, "AF_NETLINK") else _unknown
+    try:
+        found = lookup(peer, own)
+    except OSError:
+        lookup = _by_proc
+        found = lookup(peer, own)
+    if found is None or found.state == _LISTEN:
+        return None
+    if found.inode == 0 or found.state == _SYN_RECV:
+        found = lookup(peer, ("::" if ":" in peer[0] else "0.0.0.0", 0))
+        if found is None or found.state != _LISTEN:
+            return None
+    return found.uid
+
+
+def _unknown(peer: tuple[str, int], own: tuple[str, int]) -> _Row | None:
+    return None
+
+
+def _by_netlink(peer: tuple[str, int], own: tuple[str, int]) -> _Row | None:
+    """Ask `sock_diag(7)` for one socket, as the kernel itself finds it for a packet; OSError without it."""
+    family = socket.AF_INET6 if ":" in peer[0] else socket.AF_INET
+    ends = struct.pack(">HH", peer[1], own[1])
+    for ip, _ in (peer, own):
+        ends += socket.inet_pton(family, ip.partition("%")[0]).ljust(16, b"\0")
+    body = (
+        struct.pack("=BBxxI", family, socket.IPPROTO_TCP, 0xFFFFFFFF)
+        + ends
+        + b"\0\0\0\0"
+        + b"\xff" * 8
+    )
+    head = struct.pack("=IHHII", 16 + len(body), _SOCK_DIAG_BY_FAMILY, 1, 1, 0)
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 4) as diag:
+        diag.settimeout(_CONNECT_S)
+        diag.send(head + body)
+        reply = diag.recv(8192)
+    kind = struct.unpack_from("=H", reply, 4)[0]
+    if kind != _SOCK_DIAG_BY_FAMILY:
+        error = -struct.unpack_from("=i", reply, 16)[0]
+        if error == 2:  # ENOENT: there is no such socket
+            return None
+        raise OSError(error, os.strerror(error))
+    uid, inode = struct.unpack_from("=II", reply, 16 + 4 + 48 + 12)
+    return _Row(reply[17], uid, inode)
+
+
+def _by_proc(peer: tuple[str, int], own: tuple[str, int]) -> _Row | None:
+    """The same from `/proc/net/tcp` and `tcp6`; None where they cannot be read.
+
+    Of several listeners that could have taken the connection, one that is not unambiguous has no owner.
+    """
+    listeners = []
+    for name in ("tcp", "tcp6"):
+        with suppress(OSError), open(f"/proc/net/{name}", encoding="ascii") as stream:
+            for line in stream.readlines()[1:]:
+                words = line.split()
+                local, remote = _end_of(words[1]), _end_of(words[2])
+                row = _Row(int(words[3], 16), int(words[7]), int(words[9]))
+                if (local, remote) == (peer, own) and row.state != _LISTEN:
+                    return row
+                if row.state == _LISTEN and local[1] == peer[1]:
+                    listeners.append((local[0] in ("0.0.0.0", "::", peer[0]), row))
+    fitting = [row for fits, row in listeners if fits]
+    return fitting[0] if fitting and len({row.uid for row in fitting}) == 1 else None
+
+
+def _end_of(word: str) -> tuple[str, int]:
+    """`0100007F:1F90` -> `("127.0.0.1", 8080)`; an address of IPv4 inside one of IPv6 is one of IPv4."""
+    ip, _, port = word.partition(":")
+    raw = b"".join(
+        struct.pack("=I", int(ip[start : start + 8], 16)) for start in range(0, len(ip), 8)
+    )
+    if raw.startswith(b"\0" * 10 + b"\xff\xff"):
+        raw = raw[12:]
+    family = socket.AF_INET if len(raw) == 4 else socket.AF_INET6
+    return socket.inet_ntop(family, raw), int(port, 16)
+
+
+# ------------------------------------------------------------------ for a client that connects itself
+
+
+class _Pipe:
+    """One direction of a relayed connection."""
+
+    def __init__(self, source: socket.socket, sink: socket.socket) -> None:
+        self.source, self.sink = source, sink
+        self.rest = b""
+
+    def move(self) -> bool:
+        """Move what there is; False at the end of the connection."""
+        try:
+            if not self.rest:
+                self.rest = self.source.recv(_CHUNK)
+                if not self.rest:
+                    return False
+            self.rest = self.rest[self.sink.send(self.rest) :]
+        except BlockingIOError:
+            pass
+        except OSError:
+            return False
+        return True
+
+
+class Relay:
+    """Abstract Unix sockets, each of which leads to one address through connections that are checked.
+
+    Only this process can connect to them. One thread serves all; it ends with the process.
+    """
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._addresses: dict[socket.socket, str] = {}
+        self._ready: dict[str, list[socket.socket]] = {}
+        self._pipes: dict[socket.socket, tuple[_Pipe, _Pipe]] = {}
+        self._selector = selectors.DefaultSelector()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def lead(self, address: str, link: socket.socket) -> str:
+        """A gRPC target that leads to an address; `link` is its first connection, checked already."""
+        door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        name = f"raydoctor-{secrets.token_hex(16)}"
+        door.bind(f"\0{name}")
+        door.listen(16)
+        door.setblocking(False)
+        with self._lock:
+            self._addresses[door] = address
+            self._ready.setdefault(address, []).append(link)
+            self._selector.register(door, selectors.EVENT_READ)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._serve, name="relay", daemon=True)
+                self._thread.start()
+        return f"unix-abstract:{name}"
+
+    def _serve(self) -> None:
+        while True:
+            for key, _ in self._selector.select():
+                found = key.fileobj
+                assert isinstance(found, socket.socket)
+                if found in self._addresses:
+                    self._accept(found)
+                elif found in self._pipes:
+                    self._move(found)
+
+    def _accept(self, door: socket.socket) -> None:
+        try:
+            client, _ = door.accept()
+        except OSError:
+            return
+        pid = struct.unpack("=iII", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+        try:
+            if pid != os.getpid():
+                raise RefusedListenerError("another process")
+            link = self._link(self._addresses[door])
+        except (OSError, ValueError):
+            client.close()  # gRPC reports it as a connection that was closed
+            return
+        pipes = _Pipe(client, link), _Pipe(link, client)
+        for end in (client, link):
+            end.setblocking(False)
+            self._pipes[end] = pipes
+            self._selector.register(end, selectors.EVENT_READ)
+
+    def _link(self, address: str) -> socket.socket:
+        with self._lock:
+            waiting = self._ready.get(address)
+            if waiting:
+                return waiting.pop()
+        return connect(address, self._access)
+
+    def _move(self, end: socket.socket) -> None:
+        """Move bytes both ways, then wait for what each end can do next."""
+        pipes = self._pipes[end]
+        for pipe in pipes:
+            if (pipe.rest or pipe.source is end) and not pipe.move():
+                self._close(pipes)
+                return
+        for out, back in (pipes, pipes[::-1]):
+            # An end is not read while the other one takes no more.
+            mask = 0 if out.rest else selectors.EVENT_READ
+            self._watch(out.source, mask | (selectors.EVENT_WRITE if back.rest else 0))
+
+    def _watch(self, end: socket.socket, mask: int) -> None:
+        is_watched = end in self._selector.get_map()
+        if mask and is_watched:
+            if self._selector.get_key(end).events != mask:
+                self._selector.modify(end, mask)
+        elif mask:
+            self._selector.register(end, mask)
+        elif is_watched:
+            self._selector.unregister(end)
+
+    def _close(self, pipes: tuple[_Pipe, _Pipe]) -> None:
+        for pipe in pipes:
+            self._pipes.pop(pipe.source, None)
+            if pipe.source in self._selector.get_map():
+                self._selector.unregister(pipe.source)
+            pipe.source.close()
