@@ -39,13 +39,12 @@ class Ground:
         (folder / "bin" / "listens").mkdir(parents=True)
         # Daemons are copies and no links: the kernel names the file that a process runs.
         shutil.copy2(os.path.realpath(sys.executable), folder / "bin" / "listens" / "gcs_server")
-        for name in ("raylet", "gcs_server"):
+        for name in ("raylet", "gcs_server", "python"):
             shutil.copy2("/bin/bash", folder / "bin" / name)
         for name in (
             "ray::IDLE",
             "ray::train",
             "ray::Actor.run",
-            "python",
             "server",
         ):
             (folder / "bin" / name).symlink_to("/bin/bash")

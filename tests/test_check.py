@@ -277,7 +277,7 @@ def test_a_probe_that_hangs_or_breaks_is_told_and_holds_up_nobody(
 def test_processes_that_cannot_be_read_are_not_called_absent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(preflight_probes.discover, "clusters", lambda: time.sleep(5))
+    monkeypatch.setattr(preflight_probes.discover, "everything", lambda: time.sleep(5))
     checks = {c.name: c for c in preflight_probes.check("rg", timeout=0.5)}
     assert set(checks) == set(preflight_probes.ORDER)
     for name in ("cluster", "address", "token", "ports", "init"):
