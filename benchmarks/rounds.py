@@ -258,7 +258,7 @@ def sweep(told: Told) -> None:
     from raydoctor.act import leftovers
     from raydoctor.act.audit import Audit
 
-    wishes = leftovers.Wishes(leaked=True)
+    wishes = leftovers.Wishes(leaked=True, inherited=True)
     plan = leftovers.find(wishes)
     told.found += sum(not leftovers.spared(each, wishes) for each in plan)
     begun = time.monotonic()

@@ -229,7 +229,16 @@ def inside(event: str, python: str, folder: Path) -> dict[str, Any]:
 def _zombies(folder: Path, leaked: bool) -> dict[str, Any]:
     """Run it, as users do; with the seconds from its first signal to its end."""
     state = folder / "state"
-    command = [sys.executable, "-m", "raydoctor", "zombies", "--kill", "--yes", "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "raydoctor",
+        "zombies",
+        "--kill",
+        "--yes",
+        "--inherited",
+        "--json",
+    ]
     done = subprocess.run(
         [*command, "--leaked"] if leaked else command,
         check=False, capture_output=True, text=True, timeout=120,

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from raydoctor import plugins, signals, unexplained
+from raydoctor import corroboration, plugins, signals, unexplained
 from raydoctor.capture.open import Capture
 from raydoctor.case import Case
 from raydoctor.model import (
@@ -30,6 +30,7 @@ from raydoctor.model import (
     Report,
     Severity,
     Stats,
+    Unexplained,
 )
 from raydoctor.plugins import Catalogue
 from raydoctor.read import build
@@ -44,6 +45,8 @@ class _Candidate:
     rule: Rule
     finding: Finding
     held: set[Entity] = field(default_factory=set)
+    is_claimed: bool = False
+    """Only a program's output reports it, although complete logs of Ray's daemons would have recorded it."""
     parent: _Candidate | None = None
     children: list[_Candidate] = field(default_factory=list)
 
@@ -81,11 +84,14 @@ def run(
     looked_for = [*signals_of(catalogue), *unexplained.signals(s.role for s in capture.sources)]
     reading = build.read(capture, looked_for)
     case, gaps = reading.case, [*capture.gaps, *reading.gaps, *catalogue.gaps]
-    candidates = judge(case, rules, gaps, strict)
+    candidates = judge(case, rules, gaps, strict, logs_are_complete=reading.is_complete)
+    kinds = {s.kind for s in looked_for if s.symptom}
+    if reading.is_complete:
+        everything = unexplained.account(case, kinds, [c.finding for c in candidates])
+        _weaken_contradicted(candidates, case, everything)
     candidates = [c for c in candidates if _within(c, since, until)]
     roots = _link(candidates)
     diagnoses = _number(roots, case.version)
-    kinds = {s.kind for s in looked_for if s.symptom}
     findings = [candidate.finding for candidate in candidates]
     left = unexplained.account(case, kinds, findings, since, until)
     stats = Stats(time.monotonic() - began, reading.hits, len(case.events), len(rules))
@@ -102,21 +108,50 @@ def signals_of(catalogue: Catalogue) -> list[Signal]:
 
 
 def judge(
-    case: Case, rules: Iterable[Rule], gaps: list[Gap], strict: bool = False
+    case: Case,
+    rules: Iterable[Rule],
+    gaps: list[Gap],
+    strict: bool = False,
+    logs_are_complete: bool = False,
 ) -> list[_Candidate]:
-    """Findings of all rules, each entity held by its best explanation."""
+    """Findings of all rules, each entity held by its best explanation.
+
+    `logs_are_complete`: what only a program's output claims explains nothing that Ray's own logs explain.
+    """
     ordered = sorted(rules, key=lambda r: (r.rank, r.name))
-    first = [
-        c for rule in ordered if not rule.fallback for c in _findings(rule, case, gaps, strict)
-    ]
-    kept, holders = _claim(first)
+
+    def found(rule: Rule) -> list[_Candidate]:
+        candidates = _findings(rule, case, gaps, strict)
+        if logs_are_complete and rule.daemons_record:
+            for candidate in candidates:
+                candidate.is_claimed = corroboration.is_claimed(case, candidate.finding)
+        return candidates
+
+    first = [c for rule in ordered if not rule.fallback for c in found(rule)]
+    kept, holders = _claim(sorted(first, key=lambda c: c.is_claimed))
     for rule in (r for r in ordered if r.fallback):
         case.explained = frozenset(holders)
         case.accounted = _accounted(kept)
-        found, more = _claim(_findings(rule, case, gaps, strict), holders)
-        kept += found
-        holders = more
+        more, holders = _claim(found(rule), holders)
+        kept += more
     return kept
+
+
+def _weaken_contradicted(
+    candidates: list[_Candidate], case: Case, left: Iterable[Unexplained]
+) -> None:
+    """Make warnings of what a program's output claims while Ray's logs report no failure at all.
+
+    They report none where they give no finding and no unexplained error of their own.
+    """
+    outputs = {s.path for s in case.sources if s.role in corroboration.PRINTED}
+    if any(each.file not in outputs for each in left) or not all(
+        corroboration.is_printed_only(c.finding) for c in candidates
+    ):
+        return
+    for candidate in candidates:
+        if candidate.is_claimed and candidate.severity in ("critical", "error"):
+            candidate.finding = corroboration.as_warning(candidate.finding)
 
 
 def _accounted(candidates: Iterable[_Candidate]) -> dict[int, tuple[Entity, ...]]:
@@ -177,7 +212,12 @@ def _link(candidates: list[_Candidate]) -> list[_Candidate]:
     holders = {entity: c for c in candidates for entity in c.held}
     for candidate in sorted(candidates, key=lambda c: c.key):
         causes = [holders[e] for e in candidate.finding.caused_by if e in holders]
-        causes = [c for c in causes if not _is_below(c, candidate)]
+        causes = [
+            c
+            for c in causes
+            if not _is_below(c, candidate)
+            and (not c.is_claimed or corroboration.is_printed_only(candidate.finding))
+        ]
         if causes:
             candidate.parent = min(causes, key=lambda c: (c.rule.rank, c.key))
             candidate.parent.children.append(candidate)

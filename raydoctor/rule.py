@@ -95,6 +95,9 @@ class Rule:
     fallback: bool = False
     """Runs after all others, and may ask `case.is_explained(entity)`."""
     formerly: tuple[str, ...] = ()
+    daemons_record: bool = False
+    """The GCS or a raylet writes a record of every such failure: a program's output alone does not prove one
+    while their logs are complete and report no failure (`corroboration.py`)."""
 
 
 def rule(  # noqa: PLR0913 - one keyword per part of a rule file, all named at the call
@@ -107,6 +110,7 @@ def rule(  # noqa: PLR0913 - one keyword per part of a rule file, all named at t
     examples: Iterable[Example] = (),
     fallback: bool = False,
     formerly: Iterable[str] = (),
+    daemons_record: bool = False,
 ) -> Callable[[Judge], Rule]:
     """Make a rule of a function `case -> findings`; its name and page come from its module."""
 
@@ -124,6 +128,7 @@ def rule(  # noqa: PLR0913 - one keyword per part of a rule file, all named at t
             doc=str(module.get("__doc__") or ""),
             fallback=fallback,
             formerly=tuple(formerly),
+            daemons_record=daemons_record,
         )
 
     return declare

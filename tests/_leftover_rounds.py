@@ -417,9 +417,10 @@ def main(rounds: int, seed: int) -> None:
     assert [(f.pid, f.kind, f.ports) for f in found_now] == [(unused, "stale-daemon", (7001,))], (
         found_now
     )
-    assert [o.outcome for o in leftovers.clear(found_now, Wishes(), 1.0, audit=audit).values()] == [
-        "gone"
-    ]
+    assert [
+        o.outcome
+        for o in leftovers.clear(found_now, Wishes(inherited=True), 1.0, audit=audit).values()
+    ] == ["gone"]
     reap()
     told = {"rounds": 0, "left": 0, "ended": 0, "living": 0, "slowest": 0.0}
     standing = identities(set(proc.table()) - {os.getpid()})
@@ -434,10 +435,10 @@ def main(rounds: int, seed: int) -> None:
         wanted = below(made.left)
         living = {**standing, **identities(below(made.alive))}
         found = leftovers.find(settle=False)
-        meant = {f.pid for f in found if not leftovers.spared(f, Wishes())}
+        meant = {f.pid for f in found if not leftovers.spared(f, Wishes(inherited=True))}
         assert meant == wanted, (number, names(meant - wanted), names(wanted - meant))
         begun = time.monotonic()
-        outcomes = leftovers.clear(found, Wishes(), 0.1, audit=audit)
+        outcomes = leftovers.clear(found, Wishes(inherited=True), 0.1, audit=audit)
         told["slowest"] = max(told["slowest"], time.monotonic() - begun)
         assert all(o.outcome == "gone" for o in outcomes.values()), outcomes
         reap()

@@ -19,7 +19,7 @@ LAYERS = (
     ("read",),
     ("rules", "waits"),
     ("plugins",),
-    ("unexplained", "scrub"),
+    ("corroboration", "unexplained", "scrub"),
     ("diagnosis", "diffing"),
     ("rulecheck",),
     ("act",),

@@ -291,7 +291,7 @@ def test_what_a_worker_started_without_a_trace_is_remembered(
     until(lambda: any(each.kind == "orphan" for each in found(kept[0])))  # its worker is gone
     plan = found(kept[0])
     assert plan[0].session == str(cluster.session)
-    leftovers.clear(plan, Wishes(), audit=Audit("test", path=str(tmp_path / "audit")))
+    leftovers.clear(plan, Wishes(inherited=True), audit=Audit("test", path=str(tmp_path / "audit")))
     assert not sleepers("86124")
 
 

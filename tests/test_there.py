@@ -177,7 +177,9 @@ def test_leftovers_of_another_node_are_found_and_ended_there(
     assert {row["command"] for row in told["leftovers"]} == {"sleep 7300001", "sleep 7300002"}
     assert {row["kind"] for row in told["leftovers"]} == {"orphan"}
     assert sleeping() == {"7300001", "7300002"}, "a dry run"
-    code, told = two.command(capsys, *session, "--all-nodes", "--kill", "--yes", "--grace", "2")
+    code, told = two.command(
+        capsys, *session, "--all-nodes", "--kill", "--yes", "--inherited", "--grace", "2"
+    )
     assert code == 0
     ended = [(row["node"], row["action"], row["outcome"]) for row in told["leftovers"]]
     assert ended == [(two.far, "term", "gone")] * 2

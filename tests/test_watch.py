@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -257,14 +258,15 @@ def test_other_nodes_are_measured_by_what_the_head_was_given_or_their_limit_is_u
     finally:
         watcher.close()
     assert CONFIG.items() <= config.items()
+    elsewhere = replace(cluster, node_ids=())
     end = time.monotonic() + PATIENCE
-    while not (known := metrics(nodes, (), config).gauges) and time.monotonic() < end:
+    while not (known := metrics(elsewhere, nodes, config).gauges) and time.monotonic() < end:
         time.sleep(0.5)
     assert [(g.what, g.threshold, g.is_assumed) for g in known] == [
         ("memory", 0.97, False),
         ("disk", 0.001, False),
     ]
-    unknown = metrics(nodes, (), {}).gauges
+    unknown = metrics(elsewhere, nodes, {}).gauges
     assert [(g.what, g.threshold, g.is_assumed) for g in unknown] == [
         ("memory", 0.95, True),
         ("disk", 0.95, True),

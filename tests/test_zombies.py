@@ -164,7 +164,7 @@ def test_what_a_dead_worker_and_a_dead_raylet_left_beside_a_living_cluster() -> 
                 pass
         standing.run(DRIVER, "-", "7100100", "stand")
         standing.wait_for("STANDING")
-        wishes = Wishes(session=str(ray.session))
+        wishes = Wishes(session=str(ray.session), inherited=True)
         living = {
             (p.pid, p.create_time()) for p in (*standing._alive(), *sleeping(7100100).values())
         }
@@ -274,7 +274,7 @@ def test_dry_run_then_kill(
     assert not own_state.exists()
     assert told(capsys, "--kill", "--dry-run", "--session", session.name)[0] == 1
     assert orphan.is_running()
-    code, out = told(capsys, "--kill", "--yes", "--json", "--session", str(session))
+    code, out = told(capsys, "--kill", "--yes", "--json", "--session", str(session), "--inherited")
     assert code == 0
     (row,) = json.loads(out)["leftovers"]
     assert (row["action"], row["outcome"]) == ("term", "gone")
@@ -282,6 +282,39 @@ def test_dry_run_then_kill(
     line = json.loads(own_state.read_text())
     assert (line["pid"], line["signal"], line["session"]) == (orphan.pid, "SIGTERM", str(session))
     assert told(capsys, "--session", session.name)[1] == "Nothing is left over on this machine.\n"
+
+
+@linux
+def test_what_only_inherited_the_environment_needs_an_answer_of_its_own(
+    orphan: psutil.Process, session: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A tmux server that was started from a job looks exactly like this one."""
+    code, out = told(capsys, "--kill", "--yes", "--json", "--session", session.name)
+    assert code == 1, "it is still there"
+    (row,) = json.loads(out)["leftovers"]
+    assert (row["inherited_only"], row["action"], row["outcome"]) == (True, "none", "running")
+    assert "--inherited ends it" in row["reason"]
+    assert orphan.is_running()
+
+
+@linux
+def test_what_keeps_the_output_of_its_worker_needs_no_second_answer(
+    session: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = session / "logs" / f"worker-{'ab' * 28}-01000000-4999998.out"
+    printed = subprocess.run(
+        ["sh", "-c", f"setsid sleep 300 >>{out} 2>&1 & echo $!"], check=True, capture_output=True,
+        env={**os.environ, "RAY_RAYLET_PID": "4999999", "RAY_JOB_ID": "01000000"},
+    )  # fmt: skip
+    process = psutil.Process(int(printed.stdout))
+    wait_until(lambda: process.cmdline()[:1] == ["sleep"], 5)
+    try:
+        code, said = told(capsys, "--kill", "--yes", "--json", "--session", session.name)
+        (row,) = json.loads(said)["leftovers"]
+        assert (code, row["inherited_only"], row["outcome"]) == (0, False, "gone")
+    finally:
+        if process.is_running():
+            process.kill()
 
 
 @linux
@@ -302,7 +335,8 @@ def test_nobody_is_asked_without_a_terminal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sys.stdin, "isatty", lambda: False, raising=False)
-    assert cli.execute(["zombies", "--kill", "--session", session.name]) == 2
+    arguments = ["zombies", "--kill", "--inherited", "--session", session.name]
+    assert cli.execute(arguments) == 2
     captured = capsys.readouterr()
     assert f"pid {orphan.pid}" in captured.out, "the plan"
     assert "--yes" in captured.err
@@ -310,22 +344,28 @@ def test_nobody_is_asked_without_a_terminal(
 
 
 @linux
-@pytest.mark.parametrize(("answer", "lives"), [(False, True), (True, False)])
+@pytest.mark.parametrize("inherited", [False, True])
+@pytest.mark.parametrize("answer", [False, True])
 def test_the_answer_counts(
-    answer: bool, lives: bool, orphan: psutil.Process, session: Path, monkeypatch: pytest.MonkeyPatch
+    answer: bool, inherited: bool, orphan: psutil.Process, session: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
     asked = []
 
-    def confirm(text: str, abort: bool, err: bool) -> None:
-        asked.append(text)
-        if not answer:
+    def confirm(text: str, abort: bool = False, err: bool = False, default: bool = False) -> bool:
+        asked.append(text.partition(" (")[0])
+        if abort and not answer:
             raise command.click.Abort
+        return answer
 
     monkeypatch.setattr(command.click, "confirm", confirm)
-    assert cli.execute(["zombies", "--kill", "--session", session.name]) == (0 if answer else 130)
-    assert asked == ["End 1 process?"]
-    assert (orphan.is_running() and orphan.status() != psutil.STATUS_ZOMBIE) == lives
+    option = ["--inherited"] if inherited else []
+    refused = 130 if inherited else 1
+    code = cli.execute(["zombies", "--kill", "--session", session.name, *option])
+    assert code == (0 if answer else refused)
+    second = "End also 1 process that only inherited Ray's environment"
+    assert asked == ["End 1 process?" if inherited else second]
+    assert (orphan.is_running() and orphan.status() != psutil.STATUS_ZOMBIE) == (not answer)
 
 
 @linux
@@ -338,7 +378,7 @@ def test_what_is_no_leftover_any_more_is_left_alone(orphan: psutil.Process, sess
         began = proc.read(child.pid)
         assert began is not None
         other = found._replace(identity=Identity(child.pid, began.started_at))
-        outcomes = leftovers.clear([other], Wishes(), 0.1, audit=Audit("test"))
+        outcomes = leftovers.clear([other], Wishes(inherited=True), 0.1, audit=Audit("test"))
         assert [(o.outcome, o.reason) for o in outcomes.values()] == [
             ("refused", "it is no leftover any more")
         ]
@@ -354,12 +394,13 @@ def test_what_was_there_and_not_shown_is_left_alone(
     orphan: psutil.Process, session: Path, own_state: Path
 ) -> None:
     """Somebody said yes to a list: what is added to it is only what that forks."""
-    view = sweep.look(Wishes(session.name), with_disk=False)
+    wishes = Wishes(session.name, inherited=True)
+    view = sweep.look(wishes, with_disk=False)
     (shown,) = view.leftovers
     more = leave()
     try:
         later = view._replace(youngest=leftovers.youngest() + 0.01)
-        done = sweep.carry_out(later, Deed(Wishes(session.name), 0.5, kill=True, remove=False))
+        done = sweep.carry_out(later, Deed(wishes, 0.5, kill=True, remove=False))
         assert [(i.pid, o.outcome) for i, o in done.outcomes.items()] == [(orphan.pid, "gone")]
         assert more.is_running()
         travelled = sweep.unpacked(json.loads(json.dumps(sweep.packed(done))))

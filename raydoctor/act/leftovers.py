@@ -34,6 +34,10 @@ _SETTLE = 0.5
 """Seconds that Ray takes to end what a dead worker started (0.2 s measured): later ones are left over."""
 _SETTLE_DAEMONS = 2.0
 """The same for a dead raylet: `ray start --block` looks after it once a second, and ends the rest."""
+INHERITED_ONLY = (
+    "only its environment ties it to Ray: a tmux session or a server that was started from a job looks the "
+    "same. --inherited ends it"
+)
 _TITLE = 200
 _MUCH = 0.10
 """Of the machine's memory: what an idle worker may keep untold. As the rule `leftover-process` has it."""
@@ -59,6 +63,8 @@ class Leftover(NamedTuple):
     """Bytes that end with it: without what it shares (Ray's object store), as far as the system tells."""
     gpu_memory: int = 0
     ports: tuple[int, ...] = ()
+    is_inherited_only: bool = False
+    """As of `Mark`."""
 
     @property
     def pid(self) -> int:
@@ -75,6 +81,8 @@ class Wishes:
     leaked: bool = False
     """End `leaked-child`, too."""
     all_users: bool = False
+    inherited: bool = False
+    """End also processes that nothing but an inherited environment ties to Ray."""
 
     def means(self, session: str) -> bool:
         """Whether a session is meant."""
@@ -171,6 +179,7 @@ def _leftover(seen: Seen, pid: int, gpu_memory: int, ports: tuple[int, ...]) -> 
         _memory(pid, process.rss) if mark.kind != "defunct" else 0,
         gpu_memory,
         ports,
+        mark.is_inherited_only,
     )
 
 
@@ -185,6 +194,8 @@ def spared(leftover: Leftover, wishes: Wishes) -> str:
         return "it is a live worker of a live session"
     if leftover.kind == "leaked-child" and not wishes.leaked:
         return "its worker lives: --leaked ends it, too"
+    if leftover.is_inherited_only and not wishes.inherited:
+        return INHERITED_ONLY
     return _spared_user(leftover.uid, wishes)
 
 
@@ -230,6 +241,7 @@ def clear(
             for pid, mark in seen.marks.items()
             if mark.kind in kinds
             and mark.session in sessions
+            and (wishes.inherited or not mark.is_inherited_only)
             and (seen.identity(pid) in meant or seen.identity(pid).started_at >= since)
         ]
         new = (*marked, *_members(seen, leading))

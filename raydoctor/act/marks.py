@@ -37,6 +37,9 @@ class Mark(NamedTuple):
     why: str
     belongs_to: str
     session: str
+    is_inherited_only: bool = False
+    """Nothing but an inherited environment ties it to Ray: a tmux server that was started from a job has that
+    too, and belongs to its user."""
 
 
 @dataclass(slots=True)
@@ -106,7 +109,8 @@ def _mark_outlived(seen: Seen) -> None:
             session = _session(seen, pid, raylet)
             if whom == "raylet" and session in seen.hidden:
                 continue
-            seen.marks[pid] = Mark(kind, _why(seen, pid, whom, owner), owner, session)
+            inherited = _is_inherited_only(machine, pid)
+            seen.marks[pid] = Mark(kind, _why(seen, pid, whom, owner), owner, session, inherited)
 
 
 def _origin(seen: Seen, pid: int) -> tuple[int, int]:
@@ -176,6 +180,30 @@ def _told(machine: Machine, pid: int) -> str:
     elif leader := machine.leaders.get(pid):
         found = f"is in the session of pid {leader}, which is left over"
     return found
+
+
+def _is_inherited_only(machine: Machine, pid: int) -> bool:
+    """Whether `RAY_RAYLET_PID` in its environment, or an ancestor's, is all that ties it to Ray."""
+    line = list(machine.line(pid))
+    if any(_has_own_tie(machine, each) for each in line):
+        return False
+    leaders = [machine.leaders[each] for each in line if each in machine.leaders]
+    return all(_is_inherited_only(machine, leader) for leader in leaders)
+
+
+def _has_own_tie(machine: Machine, pid: int) -> bool:
+    """Whether a process has what only Ray's workers give to what they start."""
+    if machine.kinds.get(pid) in ("daemon", "worker", "driver"):
+        return True
+    if pid in machine.output or pid in machine.log or pid in machine.traces:
+        return True
+    if machine.variable(pid, _registry.MARK):
+        return True
+    # The process group of a living daemon or worker, or of the raylet that it names (Ray before 2.57 leaves
+    # workers in their raylet's). Whatever detaches itself leaves it.
+    process = machine.processes[pid]
+    is_raylets = machine.variable(pid, "RAY_RAYLET_PID") == str(process.pgid) != str(pid)
+    return is_raylets or machine.kinds.get(process.pgid) in ("daemon", "worker")
 
 
 def _session(seen: Seen, pid: int, raylet: int) -> str:

@@ -7,6 +7,7 @@ asked, so the look travels as a value, and the deed touches only what was shown,
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from raydoctor.act import clean, leftovers
@@ -37,7 +38,8 @@ class View(NamedTuple):
     def is_left(self) -> bool:
         """Whether anything that was to go is still there."""
         ended = all(outcome.outcome == "gone" for outcome in self.outcomes.values())
-        return not ended or any(each.reason and not each.removed for each in self.stale)
+        is_kept = any(why == leftovers.INHERITED_ONLY for why in self.spared.values())
+        return not ended or is_kept or any(each.reason and not each.removed for each in self.stale)
 
 
 class Node(NamedTuple):
@@ -93,6 +95,22 @@ def plan(view: View, deed: Deed) -> Plan:
     kill = [each for each in view.leftovers if each.identity not in view.spared]
     remove = [each for each in view.stale if not each.reason]
     return Plan(kill if deed.kill else [], remove if deed.remove else [])
+
+
+def doubtful(view: View) -> list[Leftover]:
+    """Leftovers that are kept only because nothing but an inherited environment ties them to Ray."""
+    return [e for e in view.leftovers if view.spared.get(e.identity) == leftovers.INHERITED_ONLY]
+
+
+def with_doubtful(places: Sequence[Place], deed: Deed) -> tuple[list[Place], Deed]:
+    """The same machines and deed, after the user has agreed to end those too."""
+
+    def agreed(view: View) -> View:
+        kept = {each.identity for each in doubtful(view)}
+        return view._replace(spared={i: why for i, why in view.spared.items() if i not in kept})
+
+    these = [each._replace(view=agreed(each.view)) if each.view else each for each in places]
+    return these, deed._replace(wishes=replace(deed.wishes, inherited=True))
 
 
 def carry_out(view: View, deed: Deed) -> View:

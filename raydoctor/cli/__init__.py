@@ -6,10 +6,12 @@ complete, 1 something found, 2 could not run, 3 nothing found but evidence is mi
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import NoReturn
 
@@ -22,6 +24,7 @@ from raydoctor.errors import RaydoctorError
 DEFAULT = "diagnose"
 CANNOT_RUN = 2
 _INTERRUPTED = 130
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 _HELP = """Turn a broken Ray job into its cause, the evidence and the fix.
 
@@ -78,6 +81,16 @@ def execute(arguments: list[str]) -> int:
     except BrokenPipeError:
         _forget_stdout()
         code = 0
+    except OSError as error:
+        if error.errno in _NO_ROOM:
+            _forget_stdout()
+            hint = (
+                "Free some space, or send the output elsewhere (-o FILE where the command has it)."
+            )
+            _complain(f"cannot write the output: {error.strerror}", hint)
+        else:
+            _crashed(error, arguments)
+        code = CANNOT_RUN
     except (KeyboardInterrupt, click.Abort):
         _complain("interrupted")
         code = _INTERRUPTED
@@ -178,9 +191,10 @@ def _version_option() -> click.Option:
 
 
 def _complain(message: str, hint: str = "") -> None:
-    click.echo(f"raydoctor: {one_line(message)}", err=True)
-    if hint:
-        click.echo(f"  {one_line(hint)}", err=True)
+    with suppress(OSError):  # the exit code is left where standard error takes nothing
+        click.echo(f"raydoctor: {one_line(message)}", err=True)
+        if hint:
+            click.echo(f"  {one_line(hint)}", err=True)
 
 
 def _crashed(error: Exception, arguments: Sequence[str]) -> None:
@@ -189,7 +203,8 @@ def _crashed(error: Exception, arguments: Sequence[str]) -> None:
     if {"-v", "--verbose"} & set(arguments):
         from traceback import format_exc
 
-        click.echo(printable(format_exc()), err=True, nl=False)
+        with suppress(OSError):
+            click.echo(printable(format_exc()), err=True, nl=False)
         hint = f"Please report the traceback above; this is raydoctor {__version__}."
     else:
         hint = "Run it again with -v, and please report what it prints with the command you gave."
@@ -197,7 +212,7 @@ def _crashed(error: Exception, arguments: Sequence[str]) -> None:
 
 
 def _forget_stdout() -> None:
-    """Whoever read our output has enough; keep Python's own flush at exit from failing."""
+    """Drop what is still buffered, so that Python's own flush at exit does not fail as well."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError, AttributeError):

@@ -111,7 +111,9 @@ class _Wishes(NamedTuple):
 def command(words: tuple[str, ...], log: str | None, **rest: Any) -> int:
     """Run a driver."""
     from raydoctor.act import _runs
+    from raydoctor.collect import proc
 
+    proc.require()
     path = log or _runs.new_log()
     code, is_well = _run(_Wishes(words, path, **rest))
     if is_well and log is None:

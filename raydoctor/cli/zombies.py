@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from raydoctor import _text
 from raydoctor.cli import _options as options
 
 if TYPE_CHECKING:
@@ -23,6 +24,9 @@ _HELP = """Find the processes that outlived their Ray worker, raylet or session;
 Whose a process is, is told by what it inherited or has open: environment, output,
 log, object store, process group, session. Each is shown with the reason. A dry run
 unless --kill is given; that shows the plan, and asks.
+
+A process that only inherited Ray's environment variables may be a tmux session or a
+server that was started from a job: ending it takes a second answer, or --inherited.
 
 SIGTERM first, SIGKILL after --grace to what has not ended, again until nothing is
 left. Never touched: workers, drivers and daemons of a living session and what they
@@ -63,6 +67,11 @@ Exit code:
     "--leaked", is_flag=True, help="End also what an ended task left below an idle worker."
 )
 @click.option(
+    "--inherited",
+    is_flag=True,
+    help="End also processes that only inherited Ray's environment variables.",
+)
+@click.option(
     "--session", metavar="SESSION", default="", help="Of this session only: folder or name."
 )
 @click.option(
@@ -88,6 +97,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     dry_run: bool,
     yes: bool,
     leaked: bool,
+    inherited: bool,
     session: str,
     grace: float,
     all_users: bool,
@@ -99,13 +109,14 @@ def command(  # noqa: PLR0913 - one parameter per option
 ) -> int:
     """Find, and end."""
     del verbose
+    from raydoctor.act import sweep
     from raydoctor.act.leftovers import Wishes
     from raydoctor.act.sweep import Deed
 
     if nodes and all_nodes:
         raise click.UsageError("--node names some nodes, --all-nodes all: give one of them")
     is_dry = dry_run or not (kill or clean)
-    deed = Deed(Wishes(session, leaked, all_users), grace, kill, clean)
+    deed = Deed(Wishes(session, leaked, all_users, inherited), grace, kill, clean)
     field = _Field(*_chosen(nodes, address)) if nodes or all_nodes else _Field()
     places = field.look(deed.wishes, with_disk=is_dry or clean or not yes)
     nothing = OUT_OF_SIGHT if _is_hidden(places) else 0
@@ -113,9 +124,13 @@ def command(  # noqa: PLR0913 - one parameter per option
         _show(places, as_json)
         return FOUND if any(each.view and each.view.leftovers for each in places) else nothing
     what = _meant(places, deed)
-    if what and not yes:
+    doubtful = sum(len(sweep.doubtful(each.view)) for each in places if each.view) if kill else 0
+    if (what or doubtful) and not yes:
         _show(places, as_json=False, to_stderr=as_json)
-        _ask(what)
+        if what:
+            _ask(what)
+        if doubtful and _ask_about_doubtful(doubtful):
+            places, deed = sweep.with_doubtful(places, deed)
     done = field.carry_out(places, deed)
     _tell_notes(done)
     _show(done, as_json)
@@ -201,7 +216,6 @@ def _tell_notes(places: list[Place]) -> None:
 
 def _meant(places: list[Place], deed: Deed) -> str:
     """What is to be done, in words; empty where that is nothing."""
-    from raydoctor import _text
     from raydoctor.act import sweep
 
     plans = [sweep.plan(each.view, deed) for each in places if each.view is not None]
@@ -216,13 +230,26 @@ def _meant(places: list[Place], deed: Deed) -> str:
     return " and ".join(filter(None, parts)) + (f" on {where} machines" if where > 1 else "")
 
 
+def _ask_about_doubtful(count: int) -> bool:
+    """Whether to end what only inherited Ray's environment: a question of its own, answered no by default."""
+    if not sys.stdin.isatty():
+        return False  # the report names them, and the option that ends them
+    what = _text.plural(count, "process", "processes")
+    return click.confirm(
+        f"End also {what} that only inherited Ray's environment (a tmux session or a server that was started "
+        "from a job looks the same)?",
+        default=False,
+        err=True,
+    )
+
+
 def _ask(what: str) -> None:
-    """Raises click.Abort where the answer is no, RaydoctorError where nobody can be asked."""
+    """Raises click.Abort where the answer is no, RaydoctorError where standard input is no terminal."""
     from raydoctor.errors import RaydoctorError
 
     if not sys.stdin.isatty():
         raise RaydoctorError(
-            f"nothing was done: nobody can be asked whether to {what}",
+            f"nothing was done: standard input is not a terminal, so no answer can be given to: {what}?",
             "Add --yes to do it without a question.",
         )
     click.confirm(f"{what[0].upper()}{what[1:]}?", abort=True, err=True)

@@ -15,6 +15,7 @@ from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from raydoctor.capture import owners
+from raydoctor.errors import RaydoctorError
 
 if TYPE_CHECKING:
     import psutil
@@ -202,7 +203,17 @@ def program(pid: int) -> str | None:
 # ------------------------------------------------------------------ Linux
 
 
+def require() -> None:
+    """Raise RaydoctorError where this system does not show its processes."""
+    if LINUX and not os.path.exists("/proc/self/stat"):
+        raise RaydoctorError(
+            "cannot see the processes of this machine: /proc is not mounted",
+            "Mount it (mount -t proc proc /proc), or diagnose the logs alone: raydoctor diagnose PATH",
+        )
+
+
 def _linux() -> Iterator[Process]:
+    require()
     boot = _boot_time()
     for name in os.listdir("/proc"):
         if name.isdigit() and (process := _stat(int(name), boot)) is not None:
@@ -249,7 +260,7 @@ def _units() -> tuple[int, int]:
 @cache
 def _boot_time() -> float:
     # As psutil reads it, so that both name a process by the same second.
-    with open("/proc/stat", "rb") as stream:
+    with suppress(OSError), open("/proc/stat", "rb") as stream:
         for line in stream:
             if line.startswith(b"btime"):
                 return float(line.split()[1])

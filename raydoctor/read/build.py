@@ -54,6 +54,8 @@ class Reading:
     case: Case
     gaps: tuple[Gap, ...]
     hits: int
+    is_complete: bool = False
+    """Whether the GCS's and every raylet's log was read without a gap."""
 
 
 @dataclass(slots=True)
@@ -80,10 +82,13 @@ def read(capture: Capture, signals: Iterable[Signal]) -> Reading:
     names = {worker: ran for worker, ran in names.items() if worker in dead}
     names.update(_names(_outputs(files, dead)))
     endings = ending.read(files, own.gaps) + [e for other in others for e in other.endings]
-    gaps = [*own.gaps, *(gap for other in others for gap in other.gaps), *elsewhere]
+    gaps = [*own.gaps, *(gap for other in others for gap in other.gaps)]
     gaps += _missing_logs(sources, events)
+    # Text of another cluster in a program's output leaves Ray's own logs complete.
+    is_complete = all(gap.optional for gap in (*capture.gaps, *gaps))
+    gaps += elsewhere
     hits = own.hits + sum(other.hits for other in others)
-    return Reading(Case(events, sources, names, endings), tuple(gaps), hits)
+    return Reading(Case(events, sources, names, endings), tuple(gaps), hits, is_complete)
 
 
 def read_node(capture: Capture, signals: Iterable[Signal]) -> NodeReading:

@@ -180,6 +180,7 @@ def _row(each: Leftover, view: View) -> dict[str, object]:
         "pid": each.pid,
         "started_at": each.identity.started_at,
         "kind": each.kind,
+        "inherited_only": each.is_inherited_only,
         "why": each.why,
         "belongs_to": each.belongs_to,
         "command": each.command,

@@ -121,6 +121,7 @@ class _Failure:
     tier="root",
     severity="error",
     rank=45,
+    daemons_record=True,
     looks_for=(WORKER_EXIT, ACTOR_FAILED, RAY_EXCEPTION, LOGGED),
     examples=(
         Example(

@@ -96,6 +96,7 @@ _GCS = {"logs/gcs_server.out": _PLACED, "logs/raylet.out": ""}
     tier="root",
     severity="error",
     rank=48,
+    daemons_record=True,
     looks_for=(CALL_FAILED, RAY_EXCEPTION, LEFT, LOST_REFERENCE, WORKER_DIED, *ACTOR_PLACED),
     examples=(
         Example(

@@ -137,6 +137,7 @@ class _Orphan(NamedTuple):
     tier="cause",
     severity="error",
     rank=42,
+    daemons_record=True,
     looks_for=(
         CALL_FAILED,
         LEFT,

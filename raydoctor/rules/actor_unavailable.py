@@ -58,6 +58,7 @@ _LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
     tier="cause",
     severity="error",
     rank=82,
+    daemons_record=True,
     looks_for=(RAY_EXCEPTION, WORKER_EXIT, ACTOR_FAILED, TASK_ATTEMPT_FAILED),
     examples=(
         Example(

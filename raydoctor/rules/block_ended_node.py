@@ -86,6 +86,7 @@ class _Daemon(NamedTuple):
     tier="root",
     severity="critical",
     rank=8,
+    daemons_record=True,
     looks_for=(*EXITED, RAYLET_STARTED, *NODE_REGISTERED, LOCAL_RAYLET_FAILED),
     examples=(
         Example(

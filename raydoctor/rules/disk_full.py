@@ -105,6 +105,7 @@ _QUIET = {"logs/raylet.out": _raylet(1, "I", "Starting"), "logs/gcs_server.out":
     tier="root",
     severity="error",
     rank=65,
+    daemons_record=True,
     looks_for=(*store.DISK_OVER, store.OUT_OF_DISK, *store.FALLBACK_FAILED, store.SPILLED, RAY_EXCEPTION),
     examples=(
         Example(

@@ -72,6 +72,7 @@ def _live(*kinds: str) -> dict[str, str]:
     tier="root",
     severity="critical",
     rank=5,
+    daemons_record=True,
     looks_for=(
         GCS_LOST,
         GCS_SIGTERM,

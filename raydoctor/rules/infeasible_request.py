@@ -103,6 +103,7 @@ _NEEDS = {"CPU": 1, "GPU": 1}
     tier="root",
     severity="error",
     rank=74,
+    daemons_record=True,
     looks_for=(
         waiting.INFEASIBLE, *waiting.NO_NODE_TYPE, waiting.GROUP_PENDING, waiting.RESUBMITTED, waiting.RESIZED, *waiting.DRIVER_END, *NODE_REGISTERED, *NODE_DEAD,
         TASK_FAILED, RAY_EXCEPTION, autoscaler.CONFIG, autoscaler.ADDING,

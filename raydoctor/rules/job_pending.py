@@ -75,6 +75,7 @@ _LOGS = {"logs/raylet.out": "", "logs/job-driver-raysubmit_x1.log": _SETTING_UP}
     tier="root",
     severity="error",
     rank=79,
+    daemons_record=True,
     looks_for=(*jobs.SIGNALS, _TIMED_OUT, _UNSCHEDULABLE, *JOB_STARTED, *NODE_REGISTERED),
     examples=(
         Example(

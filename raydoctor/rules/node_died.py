@@ -105,6 +105,7 @@ class _Death:
     tier="cause",
     severity="error",
     rank=60,
+    daemons_record=True,
     looks_for=(*NODE_DEAD, NODE_HEALTH_FAILED, *NODE_REGISTERED, *TASK_LOST_NODE),
     examples=(
         Example(

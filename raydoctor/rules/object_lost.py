@@ -58,6 +58,7 @@ _RAISED = "ray.exceptions.ObjectLostError: "
     tier="symptom",
     severity="error",
     rank=81,
+    daemons_record=True,
     looks_for=(LOST, *objects.NODE_SIGNALS, RAY_EXCEPTION),
     examples=(
         Example(

@@ -90,6 +90,7 @@ _OUT_OF_DISK = (
     tier="root",
     severity="error",
     rank=66,
+    daemons_record=True,
     looks_for=(
         PUT_FAILED, store.OUT_OF_DISK, *store.DISK_OVER, *store.FALLBACK_FAILED, store.FALLBACK, store.SPILLING_OFF,
         store.SPILLING_UNPARSED, store.STORE_SIZE,

@@ -99,6 +99,7 @@ def _place(
     tier="root",
     severity="warning",
     rank=67,
+    daemons_record=True,
     looks_for=(NOT_IN_SHM, TOO_LARGE_FOR_SHM, IN_TMP, store.FALLBACK, store.SPILLING_OFF, store.STORE_SIZE),
     examples=(
         Example(

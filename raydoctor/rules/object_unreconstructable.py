@@ -80,6 +80,7 @@ _RAISED = "ray.exceptions.ObjectReconstructionFailedError: "
     tier="symptom",
     severity="error",
     rank=81,
+    daemons_record=True,
     looks_for=(FAILED, CANNOT_RECOVER, REPLAYED, *objects.NODE_SIGNALS, RAY_EXCEPTION),
     examples=(
         Example(

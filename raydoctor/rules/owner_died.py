@@ -79,6 +79,7 @@ class _Loss(NamedTuple):
     tier="symptom",
     severity="error",
     rank=80,
+    daemons_record=True,
     looks_for=(LOST, RAY_EXCEPTION),
     examples=(
         Example(

@@ -118,6 +118,7 @@ _RANK = sample.task(
     tier="root",
     severity="error",
     rank=75,
+    daemons_record=True,
     looks_for=(
         REGISTERED, CREATED, *REMOVED, NEVER_READY, *JOB_FINISHED, waiting.GROUP_PENDING, *waiting.NO_NODE_TYPE, *waiting.DRIVER_END, RAY_EXCEPTION,
         autoscaler.CONFIG, autoscaler.ADDING,

@@ -87,6 +87,7 @@ _GUESSES = (
     tier="root",
     severity="error",
     rank=20,
+    daemons_record=True,
     looks_for=(*OOM_KILL, OOM_SUMMARY, MONITOR_STARTED),
     examples=(
         Example(

@@ -94,6 +94,7 @@ def _daemons(*running: tuple[str, int]) -> dict[str, str]:
     tier="root",
     severity="error",
     rank=10,
+    daemons_record=True,
     looks_for=(
         RAYLET_STARTED, RAYLET_SIGTERM, LOCAL_RAYLET_FAILED, RAYLET_TERMINATED, NODE_HEALTH_FAILED, *NODE_DEAD,
         AGENT_FAILED, TOO_MANY_FILES, CHECK_FAILED, DAEMON_CRASH, MARKED_DEAD, RAY_EXCEPTION,

@@ -80,6 +80,7 @@ def _agent_log(*attempts: str) -> dict[str, str]:
     tier="root",
     severity="error",
     rank=70,
+    daemons_record=True,
     looks_for=setup.SIGNALS,
     examples=(
         Example(

@@ -88,6 +88,7 @@ def _attempt(second: int, text: str) -> str:
     tier="root",
     severity="error",
     rank=69,
+    daemons_record=True,
     looks_for=setup.SIGNALS,
     examples=(
         Example(

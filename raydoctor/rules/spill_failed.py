@@ -75,6 +75,7 @@ _OUT_OF_DISK = "ray.exceptions.OutOfDiskError: Local disk is full\nThe object ca
     tier="root",
     severity="error",
     rank=64,
+    daemons_record=True,
     looks_for=(IO_FAILED, SETUP_FAILED, TRACEBACK, UNREGISTERED, RAY_EXCEPTION),
     examples=(
         Example(

@@ -82,6 +82,7 @@ _MEANING = {
     tier="root",
     severity="error",
     rank=30,
+    daemons_record=True,
     looks_for=(*CRASH_SIGNALS, WORKER_EXIT, LOCAL_RAYLET_FAILED),
     examples=(
         Example(

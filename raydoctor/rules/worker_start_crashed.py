@@ -77,6 +77,7 @@ _RAISED = (
     tier="root",
     severity="error",
     rank=71,
+    daemons_record=True,
     looks_for=worker_start.SIGNALS,
     examples=(
         Example(

@@ -65,6 +65,7 @@ _LATE = "".join(
     tier="root",
     severity="error",
     rank=72,
+    daemons_record=True,
     looks_for=worker_start.SIGNALS,
     examples=(
         Example(

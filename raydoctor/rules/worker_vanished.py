@@ -51,6 +51,7 @@ _W = "cd09fc46897e18918275a6d03cc3a6abc2becabe5e0fd27a533d35a7"
     tier="symptom",
     severity="error",
     rank=90,
+    daemons_record=True,
     fallback=True,
     looks_for=(WORKER_EXIT, WORKER_DIED, *jobs.SIGNALS),
     remedies=(
