@@ -413,7 +413,7 @@ def test_daemons_that_are_stopped_or_gone(ray: RealRay) -> None:
     (gcs,) = ray.processes("gcs_server")
     gcs.kill()
     deadline = time.monotonic() + 10
-    while addresses._try_all({addresses._HostPort("127.0.0.1", ray.port)})[addresses._HostPort("127.0.0.1", ray.port)].answers:  # fmt: skip
+    while addresses._try_all({addresses._HostPort("127.0.0.1", ray.port): None})[addresses._HostPort("127.0.0.1", ray.port)].answers:  # fmt: skip
         assert time.monotonic() < deadline
         time.sleep(0.1)
     dead = checks_of(ray)

@@ -6,6 +6,8 @@ and SIGKILL after three seconds, with all that it started.
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 from raydoctor import ids
 from raydoctor.act.audit import Audit
 from raydoctor.act.owner import AskError, Owners
@@ -33,7 +35,7 @@ def _stop_submitted(cluster: Cluster, submission: str, audit: Audit) -> str:
     address = cluster.dashboard_address
     if not address:
         return f"no dashboard is known: ray job stop {submission}"
-    path = f"/api/jobs/{submission}/stop"
+    path = f"/api/jobs/{quote(submission, safe='')}/stop"
     answer = dashboard.request("POST", address, path, _TIMEOUT, cluster.access(True))
     if not answer.status:
         return f"the dashboard at {address} did not answer: {answer.detail or answer.outcome}"

@@ -13,7 +13,6 @@ folder, or the folder that holds it, was named.
 from __future__ import annotations
 
 import os
-import shlex
 import stat
 import time
 from contextlib import suppress
@@ -41,6 +40,8 @@ def this_machine() -> Choice:
     if choice := latest():
         return choice
     if passed := next((f for root in _roots() for f in reversed(_sessions(root))), None):
+        import shlex  # the offline path need not load it
+
         owner = owners.user(passed.owner)
         raise RaydoctorError(
             f"no Ray session of root's on this machine; the newest one is {passed.path} of user {owner}",

@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from raydoctor.capture import owners
 from raydoctor.collect.cluster import Cluster
+from raydoctor.collect.programs.peers import Access, is_local, verify
 from raydoctor.collect.table import Piece, table
 from raydoctor.model import Gap
 
@@ -71,7 +72,8 @@ def tables(cluster: Cluster, environ: Mapping[str, str] | None = None) -> Iterat
     targets = {o.address: _host_port(o.address) for o in origins}
     home = _host_port(cluster.gcs_address)
     tried = (targets[o.address] for o in origins if o.owner is None)
-    answers = _try_all({t for t in (*tried, home) if t is not None})
+    own = {home: cluster.access(False)} if home is not None else {}
+    answers = _try_all({t: own.get(t) for t in (*tried, home) if t is not None})
     here = answers.get(home) if home else None
     used = _used(origins, str(default_folder(environ) / _FILE))
     rows = [
@@ -173,7 +175,7 @@ def _is_home(target: _HostPort, answer: _Answer, home: _Home) -> bool:
         return True
     # Two addresses of this machine: one GCS listens on all of them, or only on its own.
     both = answer.answers and home.answer.answers
-    return both and _is_local(answer.peer) and _is_local(home.answer.peer)
+    return both and is_local(answer.peer) and is_local(home.answer.peer)
 
 
 def _host_port(address: str) -> _HostPort | None:
@@ -185,11 +187,14 @@ def _host_port(address: str) -> _HostPort | None:
     return _HostPort(host, int(port)) if 0 < int(port) < 65536 else None
 
 
-def _try_all(targets: set[_HostPort]) -> dict[_HostPort, _Answer]:
-    """All at once, each in a thread: a name server may hang longer than any connection."""
+def _try_all(targets: Mapping[_HostPort, Access | None]) -> dict[_HostPort, _Answer]:
+    """All at once, each in a thread: a name server may hang longer than any connection.
+
+    Where an access is given, a listener that it does not allow is no answer.
+    """
     answers = {target: _Answer() for target in targets}
     threads = [
-        threading.Thread(target=_try, args=(target, answer), daemon=True)
+        threading.Thread(target=_try, args=(target, answer, targets[target]), daemon=True)
         for target, answer in answers.items()
     ]
     for thread in threads:
@@ -200,23 +205,16 @@ def _try_all(targets: set[_HostPort]) -> dict[_HostPort, _Answer]:
     return answers
 
 
-def _try(target: _HostPort, answer: _Answer) -> None:
+def _try(target: _HostPort, answer: _Answer, access: Access | None) -> None:
     began = time.monotonic()
     with suppress(OSError, UnicodeError):
         # A name may have several addresses (`localhost` is ::1 first); one that listens is enough.
         for _, _, _, _, where in socket.getaddrinfo(*target, type=socket.SOCK_STREAM)[:3]:
             answer.peer = answer.peer or str(where[0])
-            with suppress(OSError), socket.create_connection((str(where[0]), target.port), CONNECT):
+            ends = (str(where[0]), target.port)
+            with suppress(OSError), socket.create_connection(ends, CONNECT) as link:
+                if access is not None:
+                    verify(link, f"{target.host}:{target.port}", access)
                 answer.answers, answer.peer = True, str(where[0])
                 break
     answer.seconds = round(time.monotonic() - began, 4)
-
-
-def _is_local(ip: str) -> bool:
-    """Whether an address is this machine's: only those can be bound."""
-    with suppress(OSError):
-        family = socket.AF_INET6 if ":" in ip else socket.AF_INET
-        with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.bind((ip, 0))
-            return True
-    return False

@@ -15,7 +15,6 @@ import posixpath
 import time
 from collections.abc import Iterable, Sequence
 
-from raydoctor._text import one_line
 from raydoctor.capture import owners
 from raydoctor.collect import daemons, proc
 from raydoctor.collect.cluster import Cluster
@@ -103,6 +102,8 @@ def _by_session(seen: Iterable[Seen]) -> list[tuple[str, list[Seen]]]:
 
 def _ignored(claim: Claim) -> Gap:
     """What the report says of a process that only claims to be a daemon; its words are not repeated raw."""
+    from raydoctor._text import one_line
+
     what = f"pid {claim.pid} of user {claim.user}"
     session = one_line(claim.session_dir)[:_SHOWN]
     why = (

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import socket
 import time
 from collections.abc import Callable, Iterable
@@ -166,6 +165,8 @@ def _dead_session() -> tuple[Cluster, list[str]]:
 
 
 def _not_ours(others: list[Cluster]) -> str:
+    import shlex
+
     first = others[0]
     owner = "another user" if first.owner is None else f"user {owners.user(first.owner)}"
     more = f" (and {len(others) - 1} more)" if len(others) > 1 else ""

@@ -61,7 +61,7 @@ class Wire:
             try:
                 self.channels[address] = self._channel(address)
             except peers.RefusedListenerError as error:
-                return _Failed("PERMISSION_DENIED", error)
+                return _Failed("LISTENER_REFUSED", error)
             except (OSError, ValueError) as error:
                 return _Failed("UNAVAILABLE", error)
         method = self.channels[address].unary_unary(

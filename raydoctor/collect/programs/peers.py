@@ -14,7 +14,6 @@ Imports nothing of raydoctor: programs load it as a module beside them.
 from __future__ import annotations
 
 import os
-import secrets
 import selectors
 import socket
 import struct
@@ -26,7 +25,8 @@ _CONNECT_S = 0.5
 _CHUNK = 1 << 18
 _SOCK_DIAG_BY_FAMILY = 20
 _ESTABLISHED, _SYN_RECV, _LISTEN = 1, 3, 10
-UNVOUCHED = "{} is on another machine, and only an unverified process names it"
+UNVOUCHED = "{} is on another machine, and only an unverified process names it (use it: --address)"
+UNKNOWN = "the owner of the listener at {} cannot be determined (use it: --address)"
 
 
 class Access(NamedTuple):
@@ -97,9 +97,7 @@ def verify(link: socket.socket, address: str, access: Access) -> None:
     allowed = (os.geteuid(),) if access.uids is None else access.uids
     if owner is None:
         if access.token:
-            raise RefusedListenerError(
-                f"the owner of the listener at {address} cannot be determined"
-            )
+            raise RefusedListenerError(UNKNOWN.format(address))
     elif owner not in allowed:
         raise RefusedListenerError(f"the listener at {address} belongs to {name_of(owner)}")
 
@@ -280,7 +278,7 @@ class Relay:
     def lead(self, address: str, link: socket.socket) -> str:
         """A gRPC target that leads to an address; `link` is its first connection, checked already."""
         door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        name = f"raydoctor-{secrets.token_hex(16)}"
+        name = f"raydoctor-{os.urandom(16).hex()}"
         door.bind(f"\0{name}")
         door.listen(16)
         door.setblocking(False)
