@@ -331,18 +331,6 @@ def test_the_disk_of_a_folder_that_is_not_there_yet(
     assert found("disk").outcome == "fail"
 
 
-def test_the_cluster_s_python_is_read_from_its_folder(tmp_path: Path) -> None:
-    folder = tmp_path / "lib" / "python3.12" / "site-packages" / "ray"
-    folder.mkdir(parents=True)
-    (folder / "_version.py").write_text('commit = "abc"\nversion = "2.55.1"\n')
-    assert preflight_probes._version_of(str(folder)) == "2.55.1"
-    assert preflight_probes._python_of(str(folder)) == (3, 12)
-    (tmp_path / "pyvenv.cfg").write_text("home = /usr/bin\nversion = 3.12.4\n")
-    assert preflight_probes._python_of(str(folder)) == (3, 12, 4)
-    (tmp_path / "pyvenv.cfg").write_text("version_info = 3.12.5.final.0\n")
-    assert preflight_probes._python_of(str(folder)) == (3, 12, 5)
-
-
 def test_a_cluster_that_is_elsewhere_is_asked_over_http(
     alone: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -381,6 +369,7 @@ def checks_of(ray: RealRay, **environ: str) -> dict[str, Check]:
 @pytest.mark.ray
 def test_a_cluster_in_good_health(ray: RealRay, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preflight_probes, "_REQUEST", 3.0)
+    monkeypatch.setattr(preflight_probes, "_GCS", 3.0)
     checks = checks_of(ray, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=TOKEN)
     assert {n: checks[n].outcome for n in ("cluster", "address", "token", "ray", "python")} == dict.fromkeys(
         ("cluster", "address", "token", "ray", "python"), "ok"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 import zlib
@@ -234,7 +235,7 @@ def test_what_the_user_can_mend_keeps_its_hint(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_cluster_that_is_not_there_is_told_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(there, "CONNECT_S", 1.0)
-    nobody = Cluster(gcs_address=f"127.0.0.1:{free_port()}")
+    nobody = Cluster(gcs_address=f"127.0.0.1:{free_port()}", owner=os.geteuid())
     began = time.monotonic()
     (answer,) = there.ask(nobody, {NOBODY: 1}, "json:dumps", 5)
     assert answer.problem == "the cluster accepted no driver within 1 s"

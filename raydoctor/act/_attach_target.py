@@ -220,7 +220,7 @@ def _is_meant(row: Row, wanted: str) -> bool:
 
 def _tables(cluster: Cluster, names: Iterable[str], timeout: float) -> Tables:
     """What the GCS has of these. Raises RaydoctorError where one of them does not come."""
-    child = gcs.Child(cluster.ray_folder)
+    child = gcs.Child()
     try:
         told = {
             each.name: each

@@ -210,6 +210,7 @@ def _by_hypno(pid: int, text: str) -> Injection:
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
+        cwd="/",  # -c puts the working folder first on the path
         start_new_session=True,
     )
     try:

@@ -6,7 +6,6 @@ any task can be cancelled by its id, whoever submitted it; `ray.cancel` needs it
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -240,6 +239,4 @@ def _cluster() -> Cluster:
     if ray is None or not ray.is_initialized():
         return live.find()[0]
     address = str(ray.get_runtime_context().gcs_address)
-    return replace(
-        live.find(address, is_typed=False)[0], ray_folder=os.path.dirname(str(ray.__file__))
-    )
+    return live.find(address, is_typed=False)[0]

@@ -124,10 +124,7 @@ def connected(cluster: Cluster, timeout: float) -> Iterator[Owners]:
         raise RaydoctorError(
             "no cluster is known to be running here", "Name one: --address HOST:PORT of its GCS."
         )
-    folder = gcs.messages_folder(cluster.ray_folder)
-    if not folder:
-        raise RaydoctorError("Ray's gRPC messages are not installed for this Python")
-    process = gcs.start(_PROGRAM, folder)
+    process = gcs.start(_PROGRAM)
     try:
         owners = Owners(process, timeout)
         _open(owners, cluster, timeout)

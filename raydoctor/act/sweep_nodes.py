@@ -77,7 +77,7 @@ def _nodes(cluster: Cluster) -> list[dict[str, Any]]:
         raise RaydoctorError(
             "no cluster is known to be running here", "Name one: --address HOST:PORT of its GCS."
         )
-    child = gcs.Child(cluster.ray_folder)
+    child = gcs.Child()
     try:
         (told,) = child.ask(cluster.gcs_address, cluster.access(), ["nodes"], _TIMEOUT)
     finally:

@@ -55,8 +55,6 @@ class Cluster:
     token: Token | None = None
     token_mode: bool | None = None
     """Whether the cluster was started to demand a token, where a process of it says so."""
-    ray_folder: str = ""
-    """Ray's package folder that its processes run from, for its gRPC stubs; empty where it cannot be read."""
     owner: int | None = None
     """The user whom its daemons here run as; None where none of them runs here."""
     typed: tuple[str, ...] = ()

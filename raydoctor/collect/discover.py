@@ -121,7 +121,6 @@ def _cluster(session: str, seen: Sequence[Seen]) -> Cluster:
         node_ids=tuple(dict.fromkeys(node for node in named if node)),
         daemons=tuple(s.daemon for s in seen),
         token_mode=_token_mode(seen),
-        ray_folder=next((f for s in seen if (f := _ray_folder(s.program))), ""),
         owner=seen[0].daemon.uid,
         is_vouched=any(s.is_vouched for s in seen),
     )
@@ -182,14 +181,6 @@ def _token_mode(seen: Sequence[Seen]) -> bool | None:
             if told is not None:
                 return told.get("RAY_AUTH_MODE", "").lower() == "token"
     return None
-
-
-def _ray_folder(program: str) -> str:
-    for end in ("/core/src/ray/", "/dashboard/", "/_private/", "/autoscaler/"):
-        folder, found, _ = program.partition(f"/ray{end}")
-        if found and folder.startswith("/"):
-            return f"{folder}/ray"
-    return ""
 
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")

@@ -1,7 +1,8 @@
 """Tables from a cluster's GCS and workers, by a child process that speaks Ray's gRPC without importing Ray.
 
-The child (`programs/gcs_tables.py`) is a process of its own because it takes the place of Ray's package, and
-because gRPC's threads cannot be stopped: a process can. It is given its token through a pipe.
+The child (`programs/gcs_tables.py`) is a process of its own because gRPC's threads cannot be stopped: a
+process can. It is given its token through a pipe. Ray's messages come with raydoctor: a folder that a process
+of the cluster names holds code of the cluster's user.
 """
 
 from __future__ import annotations
@@ -31,20 +32,18 @@ _SECRETS = ("RAY_AUTH_TOKEN",)
 class Child:
     """The child. Starting it takes 5 ms here and 0.1 s there, so it is started before it is needed."""
 
-    def __init__(self, ray_folder: str = "") -> None:
+    def __init__(self) -> None:
         self.problem = ""
         """Why it can tell nothing at all; empty while it can."""
         self.probe: Probe | None = None
+        self.about: dict[str, str] = {}
+        """What the head wrote down: `ray_version`, `python_version`. Empty until it is known."""
         self.is_late = False
         """Whether a request ran out of time."""
         self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._process: subprocess.Popen[bytes] | None = None
-        folder = messages_folder(ray_folder)
-        if not folder:
-            self.problem = "Ray's gRPC messages are not installed for this Python"
-            return
         try:
-            self._process = start(_PROGRAM, folder)
+            self._process = start(_PROGRAM)
         except OSError as error:
             self.problem = f"could not be asked: {error.strerror or error}"
             return
@@ -122,6 +121,7 @@ class Child:
             return None
         if "probe" in told:
             self.probe = Probe(**told["probe"])
+            self.about = told["about"]
         elif "table" in told:
             return Told(told["table"], told["rows"], told["total"], at=time.time())
         elif told.get("failed"):
@@ -131,14 +131,14 @@ class Child:
         return None
 
 
-def start(program: Path, folder: str) -> subprocess.Popen[bytes]:
-    """Start a program that speaks gRPC with Ray's messages of this folder; it is asked over its pipes.
+def start(program: Path) -> subprocess.Popen[bytes]:
+    """Start a program that speaks gRPC with Ray's messages; it is asked over its pipes.
 
     Raises OSError.
     """
     kept = {name: value for name, value in os.environ.items() if name not in _SECRETS}
     return subprocess.Popen(
-        [sys.executable, str(program), folder],
+        [sys.executable, str(program)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -146,19 +146,3 @@ def start(program: Path, folder: str) -> subprocess.Popen[bytes]:
         env={**kept, "GRPC_VERBOSITY": "NONE", "GRPC_ENABLE_FORK_SUPPORT": "0"},
         start_new_session=True,
     )
-
-
-def messages_folder(ray_folder: str) -> str:
-    """Ray's package folder with its messages: the cluster's own, else this interpreter's."""
-    for folder in (ray_folder, *_installed()):
-        if folder and os.access(os.path.join(folder, "core/generated/gcs_service_pb2.py"), os.R_OK):
-            return folder
-    return ""
-
-
-def _installed() -> Iterator[str]:
-    from importlib.util import find_spec
-
-    spec = find_spec("ray")
-    if spec is not None and spec.origin:
-        yield os.path.dirname(spec.origin)

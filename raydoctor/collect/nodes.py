@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import queue
+import shlex
 import threading
 import time
 import zlib
@@ -307,7 +308,8 @@ class _Reason(NamedTuple):
 def _advice(told: Mapping[str, Any]) -> str:
     """What to do about a node that could not read its logs."""
     if told.get("missing"):
-        install = f"{told.get('python') or 'python'} -m pip install raydoctor=={__version__}"
+        python = shlex.quote(str(told.get("python") or "python"))
+        install = f"{python} -m pip install raydoctor=={__version__}"
         return f"Install it there: {install}. Or copy its logs, and run: raydoctor diagnose PATH"
     return f"There: {told['hint']}" if told.get("hint") else _COPY
 

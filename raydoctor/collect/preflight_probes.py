@@ -1,7 +1,7 @@
 """Brings what `raydoctor check` judges: thin probes, all at once, each with a hard limit in time.
 
-Nothing here changes anything; the only things sent anywhere are TCP connections and three GET requests to
-the dashboard of the cluster that runs on this machine.
+Nothing here changes anything. What is sent: TCP connections, three GET requests to the dashboard of the
+cluster that runs on this machine, and a question to its GCS.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from raydoctor.collect import (
     token,
 )
 from raydoctor.collect.cluster import Cluster
+from raydoctor.collect.gcs import Child
 from raydoctor.collect.preflight import Check
 from raydoctor.collect.programs.peers import Access
 from raydoctor.collect.run import Collector, run
@@ -41,6 +42,8 @@ TIMEOUT = 1.2
 """Seconds for each probe: all of them take 0.15 s where nothing hangs; a name server that does, 1.0."""
 _REQUEST = 0.3
 """Seconds for an answer of the dashboard: it takes 1 to 16 ms when it is well."""
+_GCS = 0.5
+"""Seconds for the GCS, beside those for the dashboard: loading gRPC takes 0.15 s, the answer 1 ms."""
 _CAP_SYS_PTRACE = 1 << 19
 _TCP_LISTEN = "0A"
 ORDER = (
@@ -189,22 +192,37 @@ class _Answers(NamedTuple):
 
 
 def _versions_and_token(around: Surroundings) -> Iterator[Check]:
-    here, folder = _ray_here()
+    here = _ray_here()
     cluster = around.target
     sent = token.find(cluster, around.environ)
-    answers = _ask(cluster.dashboard_address, replace(cluster, token=sent).access(True))
-    there = answers.version or _version_of(_visible(cluster))
-    yield preflight.ray(here, there)
+    child = Child() if cluster.gcs_address else None
+    access = replace(cluster, token=sent).access(True)
+    try:
+        answers = _ask(cluster.dashboard_address, access)
+        demanded = cluster.token_mode if answers.demanded is None else answers.demanded
+        about = _about(
+            child, cluster.gcs_address, access.without_token() if demanded is False else access
+        )
+    finally:
+        if child is not None:
+            child.end()
+    yield preflight.ray(here, about.get("ray_version") or answers.version)
     requires = _metadata("ray").get("Requires-Python", "") if here else ""
-    is_ours = bool(folder) and os.path.realpath(folder) == os.path.realpath(cluster.ray_folder)
-    version = sys.version_info[:3]
-    yield preflight.python(version, version if is_ours else _python_of(_visible(cluster)), requires)
-    demanded = cluster.token_mode if answers.demanded is None else answers.demanded
+    there = tuple(map(int, re.findall(r"\d+", about.get("python_version", ""))[:3])) or None
+    yield preflight.python(sys.version_info[:3], there, requires)
     yield preflight.token(
         preflight.Auth(
             demanded, around.environ.get("RAY_AUTH_MODE"), sent and sent.origin, answers.accepted
         )
     )
+
+
+def _about(child: Child | None, address: str, access: Access) -> Mapping[str, str]:
+    """The cluster's versions of Ray and Python; empty where its GCS does not answer in time."""
+    if child is None:
+        return {}
+    list(child.ask(address, access, (), _GCS))
+    return child.about
 
 
 def _ask(address: str, access: Access) -> _Answers:
@@ -241,48 +259,25 @@ def _document(answer: dashboard.Answer) -> dict[str, Any]:
 # ---------------------------------------------------------------- versions
 
 
-def _ray_here() -> tuple[str | None, str]:
-    """Version and folder of the Ray beside raydoctor; it is found, not imported."""
+def _ray_here() -> str | None:
+    """Version of the Ray beside raydoctor; it is found, not imported."""
     from importlib.util import find_spec
 
     with suppress(ImportError, ValueError):
         spec = find_spec("ray")
         for folder in (spec.submodule_search_locations or []) if spec else []:
             if version := _version_of(folder):
-                return version, folder
-    return None, ""
+                return version
+    return None
 
 
 def _version_of(folder: str) -> str | None:
     """`version = "2.60.0"` in `ray/_version.py`."""
-    if not folder:
-        return None
     with suppress(OSError):
         told = Path(folder, "_version.py").read_text(encoding="utf-8", errors="replace")
         if found := re.search(r"^version = [\"']([\w.+-]+)", told, re.MULTILINE):
             return found[1]
     return None
-
-
-def _visible(cluster: Cluster) -> str:
-    """The cluster's package folder as this process sees it: it may run in a container of its own."""
-    folder = cluster.ray_folder
-    if not folder or os.path.isdir(folder):
-        return folder
-    inside = (f"/proc/{d.pid}/root{folder}" for d in cluster.daemons)
-    return next((path for path in inside if os.path.isdir(path)), folder)
-
-
-def _python_of(folder: str) -> tuple[int, ...] | None:
-    """`…/lib/python3.11/site-packages/ray` -> 3.11, and the patch where a virtual environment says it."""
-    found = re.search(r"(.*)/lib(?:64)?/python(\d+)\.(\d+)/", folder)
-    if found is None:
-        return None
-    with suppress(OSError):
-        config = Path(found[1], "pyvenv.cfg").read_text(encoding="utf-8", errors="replace")
-        if told := re.search(r"^version(?:_info)? *= *(\d+)\.(\d+)\.(\d+)", config, re.MULTILINE):
-            return (int(told[1]), int(told[2]), int(told[3]))
-    return (int(found[2]), int(found[3]))
 
 
 def _metadata(package: str) -> Mapping[str, str]:

@@ -8,15 +8,17 @@ whatever the dashboard did not give, because it is absent, dead, hangs, refuses,
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from raydoctor.collect import dashboard, metrics
 from raydoctor.collect.cluster import Cluster
 from raydoctor.collect.gcs import Child
+from raydoctor.collect.programs import gcs_messages
 from raydoctor.collect.programs.peers import Access
 from raydoctor.collect.run import Collector
 from raydoctor.collect.table import Piece, table
@@ -58,7 +60,7 @@ def tables(
 
     `peers_after`: seconds after which a running task is compared with finished ones of its function.
     """
-    child = Child(cluster.ray_folder) if cluster.gcs_address else None
+    child = Child() if cluster.gcs_address else None
     try:
         yield from _Inquiry(cluster, child, timeout * _MARGIN, peers_after).items()
     finally:
@@ -244,6 +246,7 @@ class _Inquiry:
         for told, group in names.items():
             what = WHAT if len(group) == len(_ALL) else f"{WHAT}: {', '.join(group)}"
             yield Gap(what, told, optional=set(group) <= {*_OPTIONAL, *_OF_METRICS})
+        yield from _about_version(self.child.about if self.child is not None else {})
 
     def _reason(self, name: str) -> str:
         """Why a table is missing; where one of the two ways is closed, that is the reason."""
@@ -261,6 +264,18 @@ class _Inquiry:
 def _phrase(whom: str, probe: Probe) -> str:
     how = {"refused": "refused the connection", "timeout": "did not answer"}
     return f"the {whom} at {probe.address} {how.get(probe.outcome) or f'failed: {probe.detail}'}"
+
+
+def _about_version(about: Mapping[str, str]) -> Iterator[Gap]:
+    """Ray gives new numbers to fields now and then: those of a newer version are not known here."""
+    version = about.get("ray_version", "")
+    if gcs_messages.is_newer(version):
+        known = gcs_messages.versions()[-1]
+        why = f"it runs Ray {version}, and raydoctor knows Ray's messages up to {known}"
+        hint = (
+            f"Values may be missing or wrong. Update: {sys.executable} -m pip install -U raydoctor"
+        )
+        yield Gap(WHAT, why, hint, optional=True)
 
 
 def _about_token(cluster: Cluster, refusal: str) -> Gap:

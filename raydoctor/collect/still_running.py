@@ -28,7 +28,7 @@ def _tables(cluster: Cluster, timeout: float) -> Iterator[Piece | Gap]:
     if not cluster.gcs_address:
         yield Gap(_WHAT, "the GCS's address is not known", optional=True)
         return
-    child = Child(cluster.ray_folder)
+    child = Child()
     try:
         for told in child.ask(cluster.gcs_address, cluster.access(), ("worker-stats",), timeout):
             if told.why:

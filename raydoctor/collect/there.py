@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import math
 import queue
+import shlex
 import time
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -131,6 +132,6 @@ def _not_there(known: Collection[Mapping[str, Any]], waiting: Collection[str]) -
 
 def _hint(told: Mapping[str, Any]) -> str:
     if told.get("missing"):
-        python = told.get("python") or "python"
+        python = shlex.quote(str(told.get("python") or "python"))
         return f"Install it there: {python} -m pip install raydoctor=={__version__}"
     return str(told.get("hint") or "")

@@ -8,8 +8,7 @@ its title, and one that runs the same for long is asked less and less often, up 
 What would cost by the number of tasks is not asked in a look: `GetTaskEvents` takes the GCS 0.6 s where it
 holds its 100,000 tasks, unless it is asked for one task by its id.
 
-gRPC is used in this very process, without Ray and without a child: a child that stays costs 43 MB. Ray's
-name is given back as soon as its messages are loaded, so that others here find the package of that name.
+gRPC is used in this very process, without Ray and without a child: a child that stays costs 43 MB.
 """
 
 from __future__ import annotations
@@ -20,11 +19,16 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from raydoctor import ids
 from raydoctor.collect.cluster import Cluster
 from raydoctor.errors import RaydoctorError
+
+if TYPE_CHECKING:
+    from raydoctor.collect.programs.gcs_messages import Messages
+    from raydoctor.collect.programs.gcs_wire import Wire
 
 _CALL = 3.0
 """Seconds for a question to the GCS."""
@@ -147,7 +151,8 @@ class Watcher:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._of, self._wire = _connected(cluster)
+        self._wire = _connected(cluster)
+        self._known: Messages | None = None
         self.here = frozenset(cluster.node_ids)
         """Nodes of this machine."""
         self._looks = 0
@@ -243,7 +248,7 @@ class Watcher:
 
     def running(self) -> list[Told]:
         """All tasks that run, as the GCS knows them. Costs by the number of tasks that it holds: ask once."""
-        known = self._of.gcs.GetTaskEventsRequest.Filters.DESCRIPTOR.fields_by_name
+        known = self._of.rpc.GetTaskEventsRequest.Filters.DESCRIPTOR.fields_by_name
         if "state_filters" not in known:  # Ray <= 2.40 would tell all tasks, finished ones too
             return []
         states = [{"predicate": _EQUAL, "state": "RUNNING"}]
@@ -260,7 +265,7 @@ class Watcher:
 
     def peers(self, function: str) -> Peers | None:
         """How long its last finished attempts took. Costs by the number of tasks that the GCS holds."""
-        known = self._of.gcs.GetTaskEventsRequest.Filters.DESCRIPTOR.fields_by_name
+        known = self._of.rpc.GetTaskEventsRequest.Filters.DESCRIPTOR.fields_by_name
         if not {"task_name_filters", "state_filters"} <= set(known):
             return None
         named = [{"predicate": _EQUAL, "task_name": function}]
@@ -268,16 +273,31 @@ class Watcher:
         call = self._start_tasks(
             exclude_driver=True, limit=_PEERS, task_name_filters=named, state_filters=done
         )
-        took = sorted(_durations(_result(call).events_by_task, self._of.common.TaskStatus))
+        took = sorted(_durations(_result(call).events_by_task, self._of.rpc.TaskStatus))
         return Peers(len(took), took[len(took) // 2]) if took else None
 
     # -------------------------------------------------------------- calls
+
+    @property
+    def _of(self) -> Messages:
+        """The messages of the cluster's version. Raises LookError where the GCS does not answer."""
+        from raydoctor.collect.programs.gcs_messages import Messages
+        from raydoctor.collect.programs.gcs_wire import CallError, metadata
+
+        if self._known is None:
+            newest = Messages()
+            try:
+                about = metadata(newest, self._wire, self._cluster.gcs_address, _CALL)
+            except CallError as failed:
+                raise LookError(failed.code, failed.detail) from failed
+            self._known = newest.of_version(about.get("ray_version", ""))
+        return self._known
 
     def _start(self, service: str, method: str, **fields: Any) -> Any:
         """Begin a call to the GCS; fields that this version of Ray has not are left out."""
         from raydoctor.collect.programs.gcs_wire import Call
 
-        of = self._of.autoscaler if service.startswith("autoscaler.") else self._of.gcs
+        of = self._of.autoscaler if service.startswith("autoscaler.") else self._of.rpc
         request = getattr(of, f"{method}Request")
         known = request.DESCRIPTOR.fields_by_name
         kept = {name: value for name, value in fields.items() if name in known}
@@ -287,7 +307,7 @@ class Watcher:
 
     def _filters(self, method: str, **fields: Any) -> dict[str, Any]:
         """`filters` of a request, as far as this version of Ray knows them."""
-        request = getattr(self._of.gcs, f"{method}Request")
+        request = getattr(self._of.rpc, f"{method}Request")
         filters = getattr(request, "Filters", None)
         known = filters.DESCRIPTOR.fields_by_name if filters else ()
         kept = {name: value for name, value in fields.items() if name in known}
@@ -299,7 +319,7 @@ class Watcher:
 
     def _asked_for(self, tasks: Sequence[str]) -> list[Any]:
         """Questions about tasks by their ids: several ids in one mean "all of them" since Ray 2.4x."""
-        known = self._of.gcs.GetTaskEventsRequest.Filters.DESCRIPTOR.fields_by_name
+        known = self._of.rpc.GetTaskEventsRequest.Filters.DESCRIPTOR.fields_by_name
         keys = [bytes.fromhex(each) for each in tasks]
         if "task_filters" not in known:
             return [self._start_tasks(task_ids=keys)] if keys else []
@@ -307,7 +327,7 @@ class Watcher:
         return [self._start_tasks(task_filters=each) for each in only]
 
     def _attempts(self, call: Any) -> list[Told]:
-        states = self._of.common.TaskStatus
+        states = self._of.rpc.TaskStatus
         return [_told(event, states) for event in _result(call).events_by_task]
 
     def _title(self, worker: Any) -> bytes:
@@ -329,7 +349,7 @@ class Watcher:
         from raydoctor.collect.programs.gcs_wire import Call
 
         where = worker.worker_address
-        request = self._of.worker.GetCoreWorkerStatsRequest(
+        request = self._of.rpc.GetCoreWorkerStatsRequest(
             intended_worker_id=where.worker_id,
             include_memory_info=False,
             # What runs is told with the tasks that it owns only: of these none, to a driver neither.
@@ -337,7 +357,7 @@ class Watcher:
             limit=0,
         )
         path = "/ray.rpc.CoreWorkerService/GetCoreWorkerStats"
-        call = Call(path, request, self._of.worker.GetCoreWorkerStatsReply)
+        call = Call(path, request, self._of.rpc.GetCoreWorkerStatsReply)
         ip = f"[{where.ip_address}]" if ":" in where.ip_address else where.ip_address
         return self._wire.start(f"{ip}:{where.port}", call, _WORKER_CALL)
 
@@ -345,25 +365,24 @@ class Watcher:
 # ------------------------------------------------------------------ the wire
 
 
-def _connected(cluster: Cluster) -> tuple[Any, Any]:
-    """Ray's messages, and the connections with the token where the cluster wants it."""
-    from raydoctor.collect import gcs
+def _connected(cluster: Cluster) -> Wire:
+    """The connections, with the token where the cluster wants it."""
     from raydoctor.collect.programs import gcs_wire
 
     if not cluster.gcs_address:
         raise RaydoctorError(
             "no cluster runs on this machine", "Name one: --address HOST:PORT of its GCS."
         )
-    folder = gcs.messages_folder(cluster.ray_folder)
-    if not folder:
-        raise RaydoctorError("Ray's gRPC messages are not installed for this Python")
     # gRPC logs what its calls return already; its fork handlers cost and are not needed.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
-    of = gcs_wire.messages(folder)
-    for name in ("ray", "ray.core", "ray.core.generated"):
-        sys.modules.pop(name, None)
-    return of, gcs_wire.Wire(cluster.access())
+    try:
+        for name in ("grpc", "google.protobuf"):
+            import_module(name)
+    except ImportError as error:
+        hint = f"{sys.executable} -m pip install grpcio protobuf"
+        raise RaydoctorError(f"gRPC cannot be used: {error}", hint) from error
+    return gcs_wire.Wire(cluster.access())
 
 
 def _result(call: Any) -> Any:

@@ -281,7 +281,7 @@ class _Question:
 
     def _ask(self) -> None:
         cluster = self._cluster
-        child = Child(cluster.ray_folder)
+        child = Child()
         found: dict[str, list[Row]] = {}
         try:
             for told in child.ask(cluster.gcs_address, cluster.access(), _TABLES, self._timeout):

@@ -1,16 +1,16 @@
-"""Asks a cluster about one task, and its owner to cancel it: over plain gRPC, with Ray's own messages.
+"""Asks a cluster about one task, and its owner to cancel it: over plain gRPC, with Ray's messages.
 
 A program, run as a child for the reasons that `collect/programs/gcs_tables.py` has, and made of its parts.
 
-    cancel_calls.py FOLDER_OF_RAY
+    cancel_calls.py
 
 Standard input has a line with the address, what may be sent to whom, and the time that a call may take; then
 a request a line, `{"do": …}`. Standard output has what became of the connection, then
 `{"answer": rows}` or `{"failed": code, "detail"}` to each request, in order.
 
 Only a task's owner can cancel it for good. Whoever tells the executor (`CancelTask`), or kills it, makes
-the owner see a crash, and retry (2.60.0 measured). The call is `RequestOwnerToCancelTask`; `RemoteCancelTask`
-until 2.40, with the same fields.
+the owner see a crash, and retry (2.60.0 measured). The call is `RequestOwnerToCancelTask` from Ray 2.53 on,
+`CancelRemoteTask` in 2.52 and `RemoteCancelTask` before, with the same fields.
 """
 
 from __future__ import annotations
@@ -25,22 +25,24 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from raydoctor.collect.programs import gcs_rows
     from raydoctor.collect.programs.gcs_client import LIMIT, Gcs, Row, id_of
+    from raydoctor.collect.programs.gcs_messages import Messages
     from raydoctor.collect.programs.gcs_tables import jobs
     from raydoctor.collect.programs.gcs_tasks import owned_tasks, tasks
-    from raydoctor.collect.programs.gcs_wire import Call, CallError, Wire, messages
+    from raydoctor.collect.programs.gcs_wire import Call, CallError, Wire
     from raydoctor.collect.programs.peers import access_of
 else:
     sys.path.insert(0, str(Path(__file__).parents[2] / "collect" / "programs"))
     import gcs_rows
     from gcs_client import LIMIT, Gcs, Row, id_of
+    from gcs_messages import Messages
     from gcs_tables import jobs
     from gcs_tasks import owned_tasks, tasks
-    from gcs_wire import Call, CallError, Wire, messages
+    from gcs_wire import Call, CallError, Wire
     from peers import access_of
 
 _FIRST_RETURN = b"\x01\x00\x00\x00"
 """An object's id is its task's and the number of the return value; a task is named by its first."""
-_CANCELS = ("RequestOwnerToCancelTask", "RemoteCancelTask")
+_CANCELS = ("RequestOwnerToCancelTask", "CancelRemoteTask", "RemoteCancelTask")
 _WORKER_DEADLINE = 1.0
 """Its C++ thread answers within milliseconds, even while native code holds the GIL; a stopped one never."""
 
@@ -49,7 +51,7 @@ _WORKER_DEADLINE = 1.0
 class Cluster:
     """One cluster, over one set of connections."""
 
-    of: Any
+    of: Messages
     wire: Wire
     address: str
     timeout: float
@@ -73,7 +75,7 @@ class Cluster:
         where = self.worker(name).worker_address
         if method == "GetCoreWorkerStats":
             fields["intended_worker_id"] = where.worker_id
-        of = self.of.worker
+        of = self.of.rpc
         call = Call(
             f"/ray.rpc.CoreWorkerService/{method}",
             getattr(of, f"{method}Request")(**fields),
@@ -86,13 +88,13 @@ class Cluster:
 def attempts(cluster: Cluster, request: Row) -> list[Row]:
     """What the GCS knows of a task, an attempt a row: a second late."""
     task, gcs = bytes.fromhex(request["task"]), cluster.gcs()
-    filters = cluster.of.gcs.GetTaskEventsRequest.Filters
+    filters = cluster.of.rpc.GetTaskEventsRequest.Filters
     if "task_filters" in filters.DESCRIPTOR.fields_by_name:
         only = filters(task_filters=[{"predicate": 0, "task_id": task}])
     else:  # Ray <= 2.40
         only = filters(task_ids=[task])
     reply = gcs.ask(gcs.call("TaskInfoGcsService", "GetTaskEvents", limit=-1, filters=only))
-    names = cluster.of.common.TaskStatus
+    names = cluster.of.rpc.TaskStatus
     rows = [gcs_rows.task(event, names) for event in reply.events_by_task]
     return sorted(rows, key=lambda row: row["attempt_number"])
 
@@ -158,7 +160,7 @@ def actor(cluster: Cluster, request: Row) -> list[Row]:
 
 def cancel(cluster: Cluster, request: Row) -> list[Row]:
     """Have the owner cancel the task."""
-    known = (name for name in _CANCELS if hasattr(cluster.of.worker, f"{name}Request"))
+    known = (name for name in _CANCELS if hasattr(cluster.of.rpc, f"{name}Request"))
     method = next(known, None)
     if method is None:
         raise CallError("UNIMPLEMENTED", "this Ray has no call that cancels another's task")
@@ -238,10 +240,12 @@ def answer(cluster: Cluster, request: Row) -> Row:
 
 def main() -> None:
     """Serve until standard input ends."""
-    of = messages(sys.argv[1])
     opened = json.loads(sys.stdin.readline())
-    cluster = Cluster(of, Wire(access_of(opened["access"])), opened["address"], opened["timeout"])
-    print(json.dumps(cluster.gcs().probe()), flush=True)
+    wire = Wire(access_of(opened["access"]))
+    cluster = Cluster(Messages(), wire, opened["address"], opened["timeout"])
+    gcs = cluster.gcs()
+    print(json.dumps(gcs.probe()), flush=True)
+    cluster.of = gcs.of
     for line in sys.stdin:
         print(json.dumps(answer(cluster, json.loads(line))), flush=True)
 

@@ -6,9 +6,11 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from raydoctor.collect.programs.gcs_wire import Call, CallError, Wire, result
+    from raydoctor.collect.programs.gcs_messages import Messages
+    from raydoctor.collect.programs.gcs_wire import Call, CallError, Wire, metadata, result
 else:  # a program finds what is beside it
-    from gcs_wire import Call, CallError, Wire, result
+    from gcs_messages import Messages
+    from gcs_wire import Call, CallError, Wire, metadata, result
 
 
 Row = dict[str, Any]
@@ -30,11 +32,14 @@ class Table(NamedTuple):
 class Gcs:
     """One cluster, asked for one request; what two tables need is asked for once."""
 
-    def __init__(self, of: Any, wire: Wire, address: str, timeout: float) -> None:
+    def __init__(self, of: Messages, wire: Wire, address: str, timeout: float) -> None:
         self.of = of
+        """Of the cluster's version, once `probe` has found that out."""
         self.wire = wire
         self.address = address
         self.timeout = timeout
+        self.about: dict[str, str] = {}
+        """The cluster's `metadata`, once `probe` has asked for it."""
         self._nodes: Any = None
         self._workers: Any = None
         self._stats: dict[bool, list[tuple[Any, Any, str]]] = {}
@@ -45,7 +50,7 @@ class Gcs:
 
     def call(self, service: str, method: str, **fields: Any) -> Call:
         """A method of the GCS; fields that this version has not are left out."""
-        of = self.of.autoscaler if service.startswith("autoscaler.") else self.of.gcs
+        of = self.of.autoscaler if service.startswith("autoscaler.") else self.of.rpc
         request = getattr(of, f"{method}Request")
         known = request.DESCRIPTOR.fields_by_name
         return Call(
@@ -63,13 +68,16 @@ class Gcs:
         return result(self.start(call))
 
     def probe(self) -> Row:
-        """Whether the GCS answers and takes the token."""
+        """Whether the GCS answers and takes the token; asks for the cluster's version, too."""
         began = time.monotonic()
         outcome, detail = "ok", ""
         try:
             deadline = min(self.timeout, _PROBE_DEADLINE)
             call = self.call("NodeInfoGcsService", "GetAllNodeInfo")
-            self._nodes = list(self.wire.ask(self.address, call, deadline).node_info_list)
+            nodes = self.wire.start(self.address, call, deadline)
+            self.about = metadata(self.of, self.wire, self.address, deadline)
+            known, self.of = self.of, self.of.of_version(self.about.get("ray_version", ""))
+            self._nodes = list(result(nodes).node_info_list) if self.of is known else None
         except CallError as failed:
             outcome = {
                 "UNAUTHENTICATED": "unauthenticated",
@@ -118,7 +126,7 @@ class Gcs:
 
     def _start_stats(self, worker: Any, of_tasks: bool) -> Any:
         address = worker.worker_address
-        of = self.of.worker
+        of = self.of.rpc
         memory = "objects" in self.wanted
         request = of.GetCoreWorkerStatsRequest(
             intended_worker_id=address.worker_id,

@@ -191,10 +191,11 @@ def _times(updates: Any, states: Any) -> Row:
 
 
 def _since(updates: Any, name: str, number: int) -> int | None:
-    if "state_ts_ns" in updates.DESCRIPTOR.fields_by_name:
-        times = updates.state_ts_ns
-        return int(times[number]) if number in times else None
-    # Ray <= 2.9 has a field for each.
+    for times in ("state_ts_ns", "state_ts"):  # the second in Ray 2.32 only
+        if times in updates.DESCRIPTOR.fields_by_name:
+            known = getattr(updates, times)
+            return int(known[number]) if number in known else None
+    # Ray <= 2.31 has a field for each.
     found = value(updates, f"{name.lower()}_ts")
     return int(found) if found is not None else None
 

@@ -1,17 +1,14 @@
-"""Asks a GCS, and the workers that it knows, for tables: over plain gRPC, with Ray's own messages.
+"""Asks a GCS, and the workers that it knows, for tables: over plain gRPC, with Ray's messages.
 
-A program, run as a child: it takes the place of Ray's package, so nothing that imports the real one may
-import this. Ray itself is never run: importing it costs 0.35 s, connecting with it registers a job, and its
-clients wait 40 s for a dead GCS (2.60.0 measured); this costs 0.1 s in all and fails at once.
+A program, run as a child. Ray itself is never run: importing it costs 0.35 s, connecting with it registers a
+job, and its clients wait 40 s for a dead GCS (2.60.0 measured); this costs 0.1 s in all and fails at once.
 
-    gcs_tables.py FOLDER_OF_RAY
+    gcs_tables.py
 
 Standard input has a request a line, `{"address", "access", "timeout", "tables"}`; standard output an answer a
-line: `{"probe": …}` once, `{"table", "rows", "total"}` or `{"failed", "code", "detail"}` for each table, and
-`{"answered": true}` after each request. The token comes this way because arguments and environments can be
-read by others.
-
-The methods and messages are those of 2.9.3, 2.40.0 and 2.60.0; no field number was reused between them.
+line: `{"probe": …, "about": …}` once (`about` has the cluster's versions), `{"table", "rows", "total"}` or
+`{"failed", "code", "detail"}` for each table, and `{"answered": true}` after each request. The token comes
+this way because arguments and environments can be read by others.
 """
 
 from __future__ import annotations
@@ -27,14 +24,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from raydoctor.collect.programs import gcs_rows
     from raydoctor.collect.programs.gcs_client import LIMIT, Gcs, Row, Table, first
+    from raydoctor.collect.programs.gcs_messages import Messages
     from raydoctor.collect.programs.gcs_tasks import finished, owned_tasks, tasks
-    from raydoctor.collect.programs.gcs_wire import CallError, Wire, messages
+    from raydoctor.collect.programs.gcs_wire import CallError, Wire
     from raydoctor.collect.programs.peers import access_of
 else:  # a program finds what is beside it
     import gcs_rows
     from gcs_client import LIMIT, Gcs, Row, Table, first
+    from gcs_messages import Messages
     from gcs_tasks import finished, owned_tasks, tasks
-    from gcs_wire import CallError, Wire, messages
+    from gcs_wire import CallError, Wire
     from peers import access_of
 
 _JOB_PREFIX = b"_ray_internal_job_info_"
@@ -210,7 +209,7 @@ def answer(gcs: Gcs, tables: list[str]) -> Iterator[Row]:
             yield {"failed": name, "code": type(error).__name__, "detail": str(error)[:300]}
 
 
-def serve(of: Any) -> Iterator[Row]:
+def serve(of: Messages) -> Iterator[Row]:
     """The answers to all requests; those after a failed probe are failed too."""
     gcs: Gcs | None = None
     probe: Row = {}
@@ -221,7 +220,7 @@ def serve(of: Any) -> Iterator[Row]:
                 of, Wire(access_of(request["access"])), request["address"], request["timeout"]
             )
             probe = gcs.probe()
-            yield {"probe": probe}
+            yield {"probe": probe, "about": gcs.about}
         if probe["outcome"] == "ok":
             yield from answer(gcs, request["tables"])
         else:
@@ -233,7 +232,7 @@ def serve(of: Any) -> Iterator[Row]:
 def main() -> None:
     """Serve until standard input ends."""
     try:
-        of = messages(sys.argv[1])
+        of = Messages()
         import_module("grpc")  # where it is missing, that is said before anything is asked
     except Exception as error:
         told = {"failed": "", "code": type(error).__name__, "detail": str(error)[:300]}

@@ -37,7 +37,7 @@ _EQUAL, _NOT_EQUAL = 0, 1
 def tasks(gcs: Gcs) -> Table:
     """Tasks that are not finished, the last that failed, and those that run unknown to the GCS."""
     replies = _task_replies(gcs)
-    names = gcs.of.common.TaskStatus
+    names = gcs.of.rpc.TaskStatus
     events = {
         (event.task_id, event.attempt_number): event
         for each in replies
@@ -88,7 +88,7 @@ def _task_call(gcs: Gcs, limit: int, state: str = "", others: tuple[str, ...] = 
     A call costs 0.6 s where the GCS holds its 100,000 tasks, whatever it is asked for (2.60.0): it
     copies them all, and then takes the last first.
     """
-    filters = gcs.of.gcs.GetTaskEventsRequest.Filters
+    filters = gcs.of.rpc.GetTaskEventsRequest.Filters
     known = filters.DESCRIPTOR.fields_by_name
     fields: dict[str, Any] = {"exclude_driver": True}
     if "state_filters" in known:
@@ -156,7 +156,7 @@ def finished(gcs: Gcs) -> Table:
     """
     if not gcs.running:
         return first([])
-    names = gcs.of.common.TaskStatus
+    names = gcs.of.rpc.TaskStatus
     last = gcs.ask(_finished_call(gcs, LIMIT_FINISHED))
     found = _by_function(last.events_by_task, names, gcs.running)
     rare = sorted(name for name in gcs.running if len(found.get(name, ())) < _RARE)
@@ -169,7 +169,7 @@ def finished(gcs: Gcs) -> Table:
 
 def _finished_call(gcs: Gcs, limit: int, name: str = "") -> Call:
     """Tasks that finished, the last first; of one name, as far as this version can tell them apart."""
-    filters = gcs.of.gcs.GetTaskEventsRequest.Filters
+    filters = gcs.of.rpc.GetTaskEventsRequest.Filters
     known = filters.DESCRIPTOR.fields_by_name
     fields: dict[str, Any] = {"exclude_driver": True}
     if "state_filters" in known:

@@ -1,10 +1,9 @@
-"""Calls over plain gRPC with Ray's own messages, without Ray: part of the program `gcs_tables`."""
+"""Calls over plain gRPC with Ray's messages, without Ray: part of the program `gcs_tables`."""
 
 from __future__ import annotations
 
+import json
 import os
-import sys
-import types
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING or __package__:
@@ -33,19 +32,6 @@ class Call(NamedTuple):
     path: str
     request: Any
     reply: Any
-
-
-def messages(folder: str) -> Any:
-    """Ray's modules of messages, found without running Ray's `__init__`."""
-    for name in ("ray", "ray.core", "ray.core.generated"):
-        module = types.ModuleType(name)
-        module.__path__ = [os.path.join(folder, *name.split(".")[1:])]
-        sys.modules[name] = module
-    from ray.core.generated import autoscaler_pb2, common_pb2, core_worker_pb2, gcs_service_pb2
-
-    return types.SimpleNamespace(
-        gcs=gcs_service_pb2, common=common_pb2, worker=core_worker_pb2, autoscaler=autoscaler_pb2
-    )
 
 
 class _Failed:
@@ -110,6 +96,21 @@ def result(started: Any) -> Any:
         return started.result()
     except grpc.RpcError as error:
         raise CallError(started.code().name, str(started.details())) from error
+
+
+def metadata(of: Any, wire: Wire, address: str, timeout: float) -> dict[str, str]:
+    """What the head wrote down of the cluster: `ray_version`, `python_version` (Ray 2.9 to 2.60).
+
+    Empty where it has not. Raises CallError.
+    """
+    request = of.rpc.InternalKVGetRequest(namespace=b"cluster", key=b"CLUSTER_METADATA")
+    call = Call("/ray.rpc.InternalKVGcsService/InternalKVGet", request, of.rpc.InternalKVGetReply)
+    try:
+        told = json.loads(wire.ask(address, call, timeout).value)
+    except (ValueError, RecursionError):
+        return {}
+    given = told.items() if isinstance(told, dict) else ()
+    return {name: value for name, value in given if isinstance(value, str)}
 
 
 def _channel(address: str) -> Any:

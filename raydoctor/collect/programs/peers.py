@@ -102,6 +102,18 @@ def verify(link: socket.socket, address: str, access: Access) -> None:
         raise RefusedListenerError(f"the listener at {address} belongs to {name_of(owner)}")
 
 
+def owner_of(address: str, timeout: float = _CONNECT_S) -> int | None:
+    """The user who listens at `host:port` on this machine; None elsewhere, and where nobody listens."""
+    host, _, port = address.rpartition(":")
+    with (
+        suppress(OSError, ValueError),
+        socket.create_connection((host.strip("[]"), int(port)), timeout) as link,
+    ):
+        peer = link.getpeername()[:2]
+        return _listener(peer, link.getsockname()[:2]) if is_local(peer[0]) else None
+    return None
+
+
 def is_elsewhere(address: str) -> bool:
     """Whether `host:port` is on another machine; OSError where the host has no address."""
     host, _, port = address.rpartition(":")
