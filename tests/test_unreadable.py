@@ -11,7 +11,10 @@ import gzip
 import lzma
 import random
 import shutil
+import subprocess
 import sys
+import tarfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,9 +25,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 from captures import FIXTURES, capture_of, report_of
 
 from raydoctor import diagnosis
+from raydoctor.capture import open as opening
 from raydoctor.capture.open import open_capture
 from raydoctor.cli.diagnose import exit_code
 from raydoctor.model import Report
+from raydoctor.signals import WORKER_DIED
 
 HEALTHY = (
     "healthy--ray-2.9.3--1-node",
@@ -126,3 +131,74 @@ def test_what_cannot_be_read_is_a_gap(form: str, names: tuple[str, ...], tmp_pat
     told = {gap.what for gap in report.gaps if not gap.optional}
     assert {f"logs/{name}" for name in (names or REQUIRED)} <= told
     assert exit_code(report, "error") == 3
+
+
+def test_a_driver_log_in_utf_16_is_read_from_a_file_a_pipe_and_an_archive(tmp_path: Path) -> None:
+    text = "(raylet) " + WORKER_DIED.sample + "\n"
+    file = tmp_path / "driver.log"
+    file.write_bytes(gzip.compress(text.encode("utf-16")))
+    assert [d.rule for d in report_on(file).diagnoses] == ["worker-vanished"]
+    for arguments, given in ([str(file)], None), (["--driver-log", "-"], file.read_bytes()):
+        command = [sys.executable, "-m", "raydoctor", "diagnose", *arguments]
+        done = subprocess.run(command, input=given, capture_output=True, check=False)
+        assert done.returncode == 1
+        assert b"worker-vanished" in done.stdout
+    with tarfile.open(tmp_path / "plain-name", "w:gz") as tar:
+        tar.add(file, "driver.log")
+    with open_capture(str(tmp_path / "plain-name")) as capture:
+        assert capture.kind == "archive"
+        assert [d.rule for d in diagnosis.run(capture, strict=True).diagnoses] == [
+            "worker-vanished"
+        ]
+
+
+def test_a_rotated_log_may_begin_anywhere_and_its_successor_be_empty(tmp_path: Path) -> None:
+    shutil.copytree(capture_of(FIXTURES / HEALTHY[2]), tmp_path, dirs_exist_ok=True)
+    log = tmp_path / "logs" / "raylet.out"
+    lines = log.read_bytes().splitlines(keepends=True)
+    (tmp_path / "logs" / "raylet.1.out").write_bytes(b"".join(lines[60:]))
+    log.write_bytes(b"")
+    assert report_on(tmp_path).gaps == ()
+
+
+def test_a_log_of_a_daemon_that_says_why_it_died_is_whole(tmp_path: Path) -> None:
+    report = report_of(FIXTURES / "resource-isolation-failed--ray-2.60.0--1-node")
+    assert report.gaps == ()
+
+
+def test_binary_output_of_a_worker_is_a_gap(tmp_path: Path) -> None:
+    shutil.copytree(capture_of(FIXTURES / HEALTHY[2]), tmp_path, dirs_exist_ok=True)
+    name = f"worker-{'ab' * 28}-01000000-77.err"
+    (tmp_path / "logs" / name).write_bytes(random.Random(3).randbytes(9000))
+    assert [gap.what for gap in report_on(tmp_path).gaps] == [f"logs/{name}"]
+
+
+def test_a_hole_in_a_large_log_is_skipped_and_reported(tmp_path: Path) -> None:
+    shutil.copytree(capture_of(FIXTURES / FAILING[0]), tmp_path, dirs_exist_ok=True)
+    log = tmp_path / "logs" / "gcs_server.out"
+    data = log.read_bytes()
+    with log.open("wb") as out:
+        out.write(data[:3000])
+        out.seek(20 << 30)
+        out.write(data[3000:])
+    began = time.process_time()
+    report = report_on(tmp_path)
+    assert time.process_time() - began < 5
+    assert any(g.what == "logs/gcs_server.out" and "holes" in g.why for g in report.gaps)
+    assert [d.rule for d in report.roots] == [
+        d.rule for d in report_of(FIXTURES / FAILING[0]).roots
+    ]
+
+
+def test_one_encoded_file_among_thousands_of_workers_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opening, "_LOOKED_INTO", 4)
+    shutil.copytree(capture_of(FIXTURES / HEALTHY[2]), tmp_path, dirs_exist_ok=True)
+    text = "*** SIGSEGV received at time=1763712345 ***\n"
+    for number in range(20):
+        file = tmp_path / "logs" / f"worker-{number:056x}-01000000-{number}.err"
+        file.write_bytes(text.encode("utf-16" if number % 2 == 0 else "utf-8"))
+    with open_capture(str(tmp_path)) as capture:
+        sizes = {source.size for source in capture.files if source.role == "worker-err"}
+    assert sizes == {len(text)}

@@ -7,7 +7,6 @@ and `.gz` files hold, removed by `Capture.close()`.
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 import sys
 import tempfile
@@ -18,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, NamedTuple
 
+from raydoctor._temporary import PrivateFolder, private_folder
 from raydoctor.capture import manifest, session
 from raydoctor.capture.budget import ENTRIES, Budget, TooMuchError
 from raydoctor.capture.decode import BINARY, decode, form_of
@@ -71,7 +71,7 @@ class Capture:
     budget: Budget = field(default_factory=Budget, repr=False)
     numbers: Iterator[int] = field(default_factory=count, repr=False)
     """For the names of files in the private folder."""
-    _temporary: Path | None = None
+    _temporary: PrivateFolder | None = None
     _held: list[int] = field(default_factory=list)
     """Descriptors of files that have no name."""
 
@@ -84,13 +84,13 @@ class Capture:
         """A private folder (mode 0700) that goes with the capture."""
         if self._temporary is None:
             try:
-                self._temporary = Path(tempfile.mkdtemp(prefix="raydoctor-"))
+                self._temporary = private_folder()
             except OSError as error:
                 raise RaydoctorError(
                     f"cannot make a temporary folder: {error.strerror or error}",
                     "Set TMPDIR to a folder that can be written to.",
                 ) from None
-        return self._temporary
+        return self._temporary.path
 
     def add(self, path: str, data: bytes) -> None:
         """Add a file that a collector brought, if it is one that a diagnosis reads."""
@@ -115,7 +115,7 @@ class Capture:
         while self._held:
             os.close(self._held.pop())
         if self._temporary is not None:
-            shutil.rmtree(self._temporary, ignore_errors=True)
+            self._temporary.remove()
             self._temporary = None
 
     def __enter__(self) -> Capture:
