@@ -1,8 +1,8 @@
 """Private temporary folders that no end of the process leaves behind.
 
-The process holds a lock on its folder (`flock` on the folder itself). SIGTERM and SIGHUP remove the folder,
-then end the process as they would without a handler. SIGKILL or a power cut leaves the folder behind; the next
-process of the same user that makes one removes it: the name has our form, this user owns it, no lock is held.
+A process holds a lock on its folder (`flock` on the folder itself). SIGTERM and SIGHUP remove the folder,
+then end the process as they would without a handler. SIGKILL or a power cut leaves the folder behind. The
+next process of this user that makes one removes it if its name has our form and no process holds the lock.
 """
 
 from __future__ import annotations
