@@ -81,7 +81,7 @@ def _log(source: Source, file: str) -> _Log | None:
     try:
         with open(file, "rb", buffering=0) as stream:
             size = os.fstat(stream.fileno()).st_size
-            head = stream.read(_HEAD) or b""
+            head = stream.read(min(size, _HEAD)) or b""
             if size <= len(head):
                 return _Log(source, head, head[-_TAIL:], len(head), 0 in head)
             has_nul = any(0 in chunk for chunk in (head, *_parts(stream.fileno(), size)))
