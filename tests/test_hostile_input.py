@@ -20,12 +20,13 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from raydoctor import diagnosis
+from raydoctor import diagnosis, plugins
 from raydoctor.capture import budget
 from raydoctor.capture import open as opening
 from raydoctor.capture.open import open_capture
+from raydoctor.case import Case
 from raydoctor.errors import RaydoctorError
-from raydoctor.model import Gap
+from raydoctor.model import Event, Gap, Source
 
 RECORD = b"[2026-11-21 07:34:50,741 I 8 8] (raylet) event.cc:234: Set ray event level to warning\n"
 
@@ -318,3 +319,24 @@ def test_hard_links_are_files(tmp_path: Path) -> None:
     os.link(tmp_path / "logs" / "raylet.out", tmp_path / "logs" / "raylet.1.out")
     with open_capture(str(tmp_path)) as capture:
         assert len(capture.files) == 2
+
+
+def test_thousands_of_nodes_cost_no_more_than_so_many_times_one() -> None:
+    """Rules look each node's events up; comparing all with all took minutes."""
+    gcs, events = Source("head/logs/gcs_server.out", "gcs-out", "head"), []
+    for number in range(1_000):
+        node, place = f"{number:056x}", f"node-{number}"
+        source = Source(f"{place}/logs/raylet.out", "raylet-out", place)
+        fields = {"node": node, "ip": "10.0.0.1", "worker": node, "worker_pid": "7"}
+        for kind, where in (
+            ("raylet.started", source),
+            ("worker.started", source),
+            ("node.registered", gcs),
+            ("node.dead", gcs),
+            ("raylet.seen_dead", gcs),
+        ):
+            events.append(Event(kind, where, number, 0, "", at=1e9 + number, fields=fields))
+    case = Case(events, [gcs, *(e.source for e in events if e.kind == "raylet.started")], {}, [])
+    catalogue = plugins.catalogue()
+    with processor_time(2.5):
+        diagnosis.judge(case, catalogue.rules, [], strict=True)
