@@ -26,7 +26,7 @@ from captures import FIXTURES, capture_of, report_of
 
 from raydoctor import diagnosis
 from raydoctor.capture import open as opening
-from raydoctor.capture.open import open_capture
+from raydoctor.capture.open import Capture, open_capture
 from raydoctor.cli.diagnose import exit_code
 from raydoctor.model import Report
 from raydoctor.signals import WORKER_DIED
@@ -202,3 +202,10 @@ def test_one_encoded_file_among_thousands_of_workers_files(
     with open_capture(str(tmp_path)) as capture:
         sizes = {source.size for source in capture.files if source.role == "worker-err"}
     assert sizes == {len(text)}
+
+
+def test_a_driver_log_added_to_a_live_capture_is_decoded(tmp_path: Path) -> None:
+    (tmp_path / "driver.log").write_bytes("hello\n".encode("utf-16"))
+    with Capture("live", "live", {}) as capture:
+        opening.add_driver_log(capture, str(tmp_path / "driver.log"))
+        assert [Path(file).read_bytes() for file in capture.files.values()] == [b"hello\n"]

@@ -352,6 +352,12 @@ def _size(entry: os.DirEntry[str], path: str, gaps: list[Gap]) -> int:
 
 def add_driver_log(capture: Capture, name: str) -> None:
     """Add a file (`-`: standard input) as driver output. Raises RaydoctorError where it cannot be read."""
+    known = set(capture.files)
+    _add_driver_log(capture, name)
+    _decode(capture, set(capture.files) - known)
+
+
+def _add_driver_log(capture: Capture, name: str) -> None:
     if name == "-":
         capture.files[_spooled(capture, "<stdin>", sys.stdin.buffer)] = str(_spool(capture))
         return
