@@ -21,7 +21,7 @@ import pytest
 import zstandard
 
 from raydoctor import diagnosis, plugins
-from raydoctor.capture import budget
+from raydoctor.capture import budget, members
 from raydoctor.capture import open as opening
 from raydoctor.capture.open import open_capture
 from raydoctor.case import Case
@@ -340,3 +340,9 @@ def test_thousands_of_nodes_cost_no_more_than_so_many_times_one() -> None:
     catalogue = plugins.catalogue()
     with processor_time(2.5):
         diagnosis.judge(case, catalogue.rules, [], strict=True)
+
+
+def test_a_look_whether_a_file_is_an_archive_is_bounded(tmp_path: Path) -> None:
+    (tmp_path / "driver.log").write_bytes(gzip.compress(b"") * 150_000)
+    with processor_time(3):
+        assert not members.is_archive(tmp_path / "driver.log")

@@ -85,7 +85,7 @@ def is_archive(file: Path) -> bool:
             return True
         if compression(head):
             try:
-                with closing(decompressed(_Metered(raw, Budget()), head)) as stream:
+                with closing(decompressed(_Metered(raw, Budget(seconds=1.0)), head)) as stream:
                     head = stream.read(tarfile.BLOCKSIZE)
             except (*DAMAGED, TooMuchError):
                 return False
