@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raydoctor import diagnosis
-from raydoctor.capture import archive
+from raydoctor.capture import archive, budget
 from raydoctor.capture.open import open_capture
 from raydoctor.errors import RaydoctorError
 from raydoctor.signals import WORKER_EXIT
@@ -123,7 +123,7 @@ BOMB = 48 << 20
 
 @pytest.mark.parametrize("form", ["tar.gz", "zip", "tar.zst"])
 def test_a_bomb_is_stopped(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive, "BASE_LIMIT", 1 << 20)
+    monkeypatch.setattr(budget, "BASE_BYTES", 1 << 20)
     content = {"logs/raylet.out": "\0" * BOMB}
     data = {
         "tar.gz": lambda: tar_bytes(content, "w:gz"),
@@ -237,7 +237,7 @@ def test_a_header_that_announces_gigabytes_is_damage(tmp_path: Path) -> None:
 def test_a_bomb_in_what_is_not_wanted_is_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(archive, "BASE_LIMIT", 1 << 20)
+    monkeypatch.setattr(budget, "BASE_BYTES", 1 << 20)
     content = {"logs/gcs_server.out": EXIT, "huge.bin": "\0" * BOMB, "logs/raylet.out": "x"}
     file = tmp_path / "x.tar.gz"
     file.write_bytes(gzip.compress(tar_bytes(content)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gzip
 import json
 import os
 import random
@@ -268,7 +269,7 @@ def test_what_is_no_driver_log(what: str, tmp_path: Path) -> None:
 
 def test_no_temporary_folder_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
-    (tmp_path / "logs" / "raylet.out.1.gz").write_bytes(b"x")
+    (tmp_path / "logs" / "raylet.out.1.gz").write_bytes(gzip.compress(b"x"))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
     with pytest.raises(RaydoctorError, match="temporary folder"):
         open_capture(str(tmp_path))

@@ -36,11 +36,14 @@ def _logs(tmp_path: Path) -> Path:
     return write_logs(tmp_path / "session_2026-11-21_07-34-00_1_2", EXIT)
 
 
+QUIET = "[2026-11-21 07:34:50,741 I 9 9] (x) event.cc:234: Set ray event level to warning\n"
+
+
 def write_logs(session: Path, gcs: str) -> Path:
     logs = session / "logs"
     logs.mkdir(parents=True)
-    (logs / "gcs_server.out").write_text(gcs)
-    (logs / "raylet.out").write_text("")
+    (logs / "gcs_server.out").write_text(gcs or QUIET)
+    (logs / "raylet.out").write_text(QUIET)
     return session
 
 

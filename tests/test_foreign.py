@@ -28,7 +28,9 @@ def report_of(folder: Path, driver: str, gcs: str) -> Report:
     (folder / "logs").mkdir()
     (folder / "driver.log").write_text(driver)
     (folder / "logs/gcs_server.out").write_text(gcs)
-    (folder / "logs/raylet.out").write_text("")
+    (folder / "logs/raylet.out").write_text(
+        "[2026-11-21 07:34:50,741 I 9 9] (raylet) agent_manager.cc:78: Monitor agent process\n"
+    )
     with open_capture(str(folder)) as capture:
         return diagnosis.run(capture, strict=True)
 

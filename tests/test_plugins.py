@@ -71,7 +71,9 @@ def _folder(tmp_path: Path) -> Path:
 def _logs(tmp_path: Path) -> Path:
     logs = tmp_path / "session" / "logs"
     logs.mkdir(parents=True)
-    (logs / "gcs_server.out").write_text("")
+    (logs / "gcs_server.out").write_text(
+        "[2026-11-21 07:34:50,741 I 8 8] (gcs_server) event.cc:234: Set ray event level to warning\n"
+    )
     (logs / "raylet.out").write_text(
         "[2026-11-21 07:34:50,739 I 283 293] (raylet) flux.cc:3: Flux capacitor at 451\n"
     )

@@ -8,25 +8,20 @@ does whatever lies behind the size limit or a truncation: what was read before i
 from __future__ import annotations
 
 import errno
-import gzip
-import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from raydoctor.capture import budget as limits
+from raydoctor.capture.budget import Budget, TooMuchError
 from raydoctor.capture.layout import ARCHIVE_SUFFIXES, identify, is_archive
-from raydoctor.capture.members import CHUNK, DAMAGED, Member, Readable, TooMuchError, members
+from raydoctor.capture.members import CHUNK, DAMAGED, Member, Readable, members
 from raydoctor.errors import RaydoctorError
 from raydoctor.model import Gap
 
-BASE_LIMIT = 256 << 20
-RATIO_LIMIT = 300
-"""Logs shrink 10 to 100 times; a bomb a thousand times and more."""
-TOTAL_LIMIT = 16 << 30
-MEMBER_LIMIT = 500_000
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-_DEPTH = 2
-"""Archives in archives: `ray cluster-dump` writes one for each node into one for all."""
+_MOST_GAPS = 100
+"""Gaps that one archive makes with its members; further ones are counted."""
 
 
 @dataclass(slots=True)
@@ -43,69 +38,49 @@ class _Unpacking:
     """An archive on its way into a folder."""
 
     into: Path
-    bytes: int
-    """How many may still be written."""
-    members: int = MEMBER_LIMIT
+    budget: Budget
     done: Unpacked = field(default_factory=Unpacked)
     folders: set[Path] = field(default_factory=set)
+    refused: int = 0
+
+    def refuse(self, gap: Gap) -> None:
+        """Take note of a member that is not read."""
+        self.refused += 1
+        if self.refused <= _MOST_GAPS:
+            self.done.gaps.append(gap)
 
 
-def unpack(archive: Path, into: Path) -> Unpacked:
+def unpack(archive: Path, into: Path, budget: Budget) -> Unpacked:
     """Write an archive's log files below `into`; what was refused or lost comes back as gaps.
 
     Raises RaydoctorError if it is no archive at all.
     """
-    work = _Unpacking(into, min(_limit(archive), TOTAL_LIMIT, _room(into)))
+    budget.allow(archive.stat().st_size)
+    work = _Unpacking(into, budget)
     _unpack(archive, archive.name, into, work, depth=0)
+    if (more := work.refused - _MOST_GAPS) > 0:
+        work.done.gaps.append(Gap(archive.name, f"{more:,} further members could not be read"))
     return work.done
 
 
-def gunzip(file: Path, to: Path) -> Gap | None:
-    """Decompress one rotated log, within the limits of an archive."""
-    limit = min(_limit(file), TOTAL_LIMIT, _room(to.parent))
-    try:
-        with gzip.open(file) as stream, to.open("wb") as out:
-            copy(stream, out, limit)
-    except TooMuchError:
-        return Gap(file.name, f"unpacks to more than {limit >> 20} MiB; the rest was not read")
-    except DAMAGED as error:
-        return Gap(file.name, f"damaged gzip file ({_reason(error)}); read up to the damage")
-    return None
-
-
-def copy(stream: Readable, out: IO[bytes], limit: int) -> int:
-    """Copy a stream; the bytes copied. Raises TooMuchError behind `limit` bytes."""
-    total = 0
+def copy(stream: Readable, out: IO[bytes], budget: Budget) -> None:
+    """Copy a stream. Raises TooMuchError where the budget is spent."""
     while chunk := stream.read(CHUNK):
-        total += len(chunk)
-        if total > limit:
-            raise TooMuchError
+        budget.write(len(chunk))
         out.write(chunk)
-    return total
-
-
-def _limit(archive: Path) -> int:
-    return BASE_LIMIT + RATIO_LIMIT * archive.stat().st_size
-
-
-def _room(folder: Path) -> int:
-    """Bytes that may be written there: all but 1 GiB of what is free."""
-    return max(shutil.disk_usage(folder).free - (1 << 30), 1 << 20)
 
 
 def _unpack(archive: Path, shown: str, into: Path, work: _Unpacking, depth: int) -> None:
     read_any = False
     try:
-        for member in members(archive, _limit(archive)):
+        for member in members(archive, work.budget):
             read_any = True
-            work.members -= 1
-            if work.members < 0:
-                why = f"more than {MEMBER_LIMIT:,} members; the rest was not read"
-                work.done.gaps.append(Gap(shown, why))
-                return
+            work.budget.open_member()
             _take(member, shown, into, work, depth)
-    except TooMuchError:
-        why = "unpacks to far more than its size allows; read up to there"
+    except TooMuchError as error:
+        if depth:  # the budget is that of the archive around it
+            raise
+        why = f"{error}; it was read up to there"
         work.done.gaps.append(Gap(shown, why, "Unpack it yourself and give the folder."))
     except DAMAGED as error:
         if not read_any and depth == 0:
@@ -114,7 +89,7 @@ def _unpack(archive: Path, shown: str, into: Path, work: _Unpacking, depth: int)
                 "Check that the copy is whole (compare its size with the original); read are "
                 f"{', '.join(ARCHIVE_SUFFIXES)}.",
             ) from None
-        work.done.gaps.append(_lost(shown, error))
+        work.refuse(_lost(shown, error))
 
 
 def _lost(what: str, error: BaseException) -> Gap:
@@ -128,12 +103,20 @@ def _lost(what: str, error: BaseException) -> Gap:
 def _take(member: Member, shown: str, into: Path, work: _Unpacking, depth: int) -> None:
     """Write one member if it is wanted."""
     parts = [p for p in member.name.replace("\\", "/").split("/") if p not in ("", ".")]
-    nested = is_archive(member.name) and depth < _DEPTH
+    nested = is_archive(member.name)
     if not parts or not (nested or identify("/".join(parts))):
+        return
+    if nested and depth >= limits.DEPTH:
+        why = f"is an archive inside {depth + 1} others; not read"
+        work.refuse(Gap(f"{shown}: {member.name}", why, "Unpack it yourself."))
         return
     if member.open is None or ".." in parts or member.name.startswith(("/", "\\")):
         kind = "a link or device" if member.open is None else "a path outside the archive"
-        work.done.gaps.append(Gap(f"{shown}: {member.name}", f"is {kind}; not read"))
+        work.refuse(Gap(f"{shown}: {member.name}", f"is {kind}; not read"))
+        return
+    if len(parts) > limits.FOLDERS:
+        why = f"lies more than {limits.FOLDERS} folders deep; not read"
+        work.refuse(Gap(f"{shown}: {member.name}", why))
         return
     target = into.joinpath(*parts)
     if not member.size:
@@ -158,18 +141,18 @@ def _created(target: Path, shown: str, work: _Unpacking) -> IO[bytes] | None:
     except (OSError, ValueError) as error:
         if isinstance(error, OSError) and error.errno in _NO_ROOM:
             raise
-        work.done.gaps.append(Gap(shown, f"cannot be unpacked: {_reason(error)}"))
+        work.refuse(Gap(shown, f"cannot be unpacked: {_reason(error)}"))
         return None
 
 
 def _fill(member: Member, out: IO[bytes], shown: str, work: _Unpacking) -> None:
     assert member.open is not None
     try:
-        work.bytes -= copy(member.open(), out, work.bytes)
+        copy(member.open(), out, work.budget)
     except DAMAGED as error:
         if not member.alone:
             raise
-        work.done.gaps.append(_lost(shown, error))
+        work.refuse(_lost(shown, error))
 
 
 def _reason(error: BaseException) -> str:

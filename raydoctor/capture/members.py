@@ -15,23 +15,27 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
-from typing import IO, NamedTuple, Protocol
+from typing import IO, NamedTuple, Protocol, cast
+
+from raydoctor.capture.budget import Budget, TooMuchError
 
 CHUNK = 1 << 20
 _MOST_AT_ONCE = 4 * CHUNK
 """Bytes: more than any name or attribute that a header announces."""
 _BEHIND_THE_END = 64 * CHUNK
 """Bytes read behind the last member, for the checksum of what was compressed."""
+_MOST_DIRECTORY = 24 << 20
+"""Bytes of a zip's list of members: some 200,000 of them, or 300 MB once they are objects."""
+_MOST_MEMORY = 256 << 20
+"""Bytes that decompressing may take: `xz -9` takes 65 MiB; zstd's own limit is 128 MiB."""
+_XZ_INPUT = 64 << 10
 DAMAGED = (
     tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, ValueError,
     # What the standard library lets slip on damaged (tarfile), encrypted or odd (zipfile) archives.
     TypeError, IndexError, RuntimeError,
 )  # fmt: skip
-
-
-class TooMuchError(Exception):
-    """An archive holds far more than its size allows."""
 
 
 class Readable(Protocol):
@@ -56,34 +60,143 @@ class Member(NamedTuple):
     """Damage to it says nothing about the others."""
 
 
-def members(archive: Path, most: int) -> Iterator[Member]:
+def members(archive: Path, budget: Budget) -> Iterator[Member]:
     """The members of an archive of any kind; each is to be read before the next is asked for.
 
-    Raises one of DAMAGED where it ends before its end, and TooMuchError where what was compressed into it
-    is more than `most` bytes, wanted or not.
+    Raises one of DAMAGED where it ends before its end, and TooMuchError where the budget is spent.
     """
-    with archive.open("rb") as raw:
-        kind = raw.read(6)
-        raw.seek(0)
+    with archive.open("rb") as file:
+        raw = _Metered(file, budget)
+        kind = file.read(_KIND)
+        file.seek(0)
         if kind.startswith(b"PK"):
-            yield from _of_zip(raw)
+            yield from _of_zip(raw, budget)
         else:
-            with closing(_decompressed(raw, kind)) as stream:
-                yield from _of_tar(_Forward(stream, most))
+            with closing(decompressed(raw, kind)) as stream:
+                yield from _of_tar(_Forward(stream, budget))
 
 
-def _decompressed(raw: IO[bytes], kind: bytes) -> _Closable:
-    if kind.startswith(b"\x1f\x8b"):
-        return gzip.open(raw)
-    if kind.startswith(b"\xfd7zXZ\x00"):
-        return lzma.open(raw)
-    if kind.startswith(b"BZh"):
+def is_archive(file: Path) -> bool:
+    """Whether the content is that of an archive, whatever the file's name. Raises OSError."""
+    with file.open("rb") as raw:
+        head = raw.read(tarfile.BLOCKSIZE)
+        raw.seek(0)
+        if head.startswith(b"PK\x03\x04"):
+            return True
+        if compression(head):
+            try:
+                with closing(decompressed(_Metered(raw, Budget(seconds=1.0)), head)) as stream:
+                    head = stream.read(tarfile.BLOCKSIZE)
+            except (*DAMAGED, TooMuchError):
+                return False
+    return head[257:262] == b"ustar"
+
+
+def compression(head: bytes) -> str:
+    """The compression that a file's first bytes announce; empty for none."""
+    return next((name for magic, name in _COMPRESSED.items() if head.startswith(magic)), "")
+
+
+_COMPRESSED = {
+    b"\x1f\x8b": "gzip",
+    b"\xfd7zXZ\x00": "xz",
+    b"BZh": "bzip2",
+    b"\x28\xb5\x2f\xfd": "zstd",
+}
+_KIND = max(map(len, _COMPRESSED))
+
+
+def decompress(file: Path, budget: Budget) -> Iterator[bytes]:
+    """What a compressed file holds, in chunks. Raises one of DAMAGED, or TooMuchError."""
+    with file.open("rb") as raw:
+        kind = raw.read(_KIND)
+        raw.seek(0)
+        with closing(decompressed(_Metered(raw, budget), kind)) as stream:
+            while chunk := stream.read(CHUNK):
+                budget.unpack(len(chunk))
+                yield chunk
+
+
+def decompressed(raw: _Metered, kind: bytes) -> _Closable:
+    """A stream of what was compressed; the stream itself where nothing was. `kind`: its first bytes."""
+    name = compression(kind)
+    if name == "gzip":
+        return gzip.GzipFile(fileobj=cast("IO[bytes]", raw), mode="rb")
+    if name == "xz":
+        return _Xz(raw)
+    if name == "bzip2":
         import bz2
 
-        return bz2.open(raw)
-    if kind.startswith(b"\x28\xb5\x2f\xfd"):
-        return _Zstd(raw)
+        return bz2.open(cast("IO[bytes]", raw))
+    if name == "zstd":
+        return _Zstd(cast("IO[bytes]", raw))
     return raw
+
+
+class _Metered:
+    """A file whose every read looks at the budget: a megabyte of nothing can take a minute to unpack."""
+
+    def __init__(self, file: IO[bytes], budget: Budget) -> None:
+        self._file = file
+        self._budget = budget
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Up to so many bytes."""
+        self._budget.check_time()
+        if not -1 <= size <= _MOST_DIRECTORY:
+            raise TooMuchError("announces more members than are read")
+        return self._file.read(size)
+
+    def seek(self, to: int, whence: int = 0, /) -> int:
+        return self._file.seek(to, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def seekable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        """Nothing: the file belongs to another."""
+
+
+class _Xz:
+    """An xz stream, or several, decompressed in bounded memory: a header may ask for 4 GiB."""
+
+    def __init__(self, raw: Readable) -> None:
+        self._raw = raw
+        self._decoder: lzma.LZMADecompressor | None = None
+        self._rest = b""
+        """Input behind the end of a stream."""
+
+    def read(self, size: int, /) -> bytes:
+        while True:
+            if self._decoder is None and not self._next_stream():
+                return b""
+            assert self._decoder is not None
+            data, self._rest = self._rest, b""
+            if not data and self._decoder.needs_input:
+                data = self._raw.read(_XZ_INPUT)
+                if not data:
+                    raise EOFError("the compressed data ends before its end")
+            out = self._decoder.decompress(data, size)
+            if self._decoder.eof:
+                self._rest, self._decoder = self._decoder.unused_data, None
+            if out:
+                return out
+
+    def _next_stream(self) -> bool:
+        """Begin the next stream, behind padding; False at the end."""
+        while not (rest := self._rest.lstrip(b"\0")):
+            self._rest = self._raw.read(_XZ_INPUT)
+            if not self._rest:
+                return False
+        self._rest = rest
+        self._decoder = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_MOST_MEMORY)
+        return True
+
+    def close(self) -> None:
+        """Nothing is held."""
 
 
 class _Zstd:
@@ -109,9 +222,9 @@ class _Zstd:
 class _Forward:
     """A stream for `tarfile`: it goes forwards only, counts what it gives, and gives no giants."""
 
-    def __init__(self, stream: Readable, most: int) -> None:
+    def __init__(self, stream: Readable, budget: Budget) -> None:
         self._stream = stream
-        self._most = most
+        self._budget = budget
         self._at = 0
         self._last = b""
         """The last bytes given: `tarfile` goes back by one to see whether data was complete."""
@@ -132,9 +245,8 @@ class _Forward:
         self._again = self._again[size:]
         while len(data) < size and (chunk := self._stream.read(size - len(data))):
             data += chunk
+            self._budget.unpack(len(chunk))
         self._at += len(data)
-        if self._at > self._most:
-            raise TooMuchError
         self._last = data or self._last
         return data
 
@@ -180,16 +292,28 @@ def _in_tar(tar: tarfile.TarFile, info: tarfile.TarInfo) -> Callable[[], Readabl
     return open_member
 
 
-def _of_zip(raw: IO[bytes]) -> Iterator[Member]:
-    with zipfile.ZipFile(raw) as bundle:
+def _of_zip(raw: _Metered, budget: Budget) -> Iterator[Member]:
+    with zipfile.ZipFile(cast("IO[bytes]", raw)) as bundle:
         for info in bundle.infolist():
             if info.is_dir():
                 continue
             linked = stat.S_ISLNK(info.external_attr >> 16)
-            yield Member(
-                info.filename, info.file_size, None if linked else _in_zip(bundle, info), alone=True
-            )
+            content = None if linked else partial(_in_zip, bundle, info, budget)
+            yield Member(info.filename, info.file_size, content, alone=True)
 
 
-def _in_zip(bundle: zipfile.ZipFile, info: zipfile.ZipInfo) -> Callable[[], Readable]:
-    return lambda: bundle.open(info)
+def _in_zip(bundle: zipfile.ZipFile, info: zipfile.ZipInfo, budget: Budget) -> Readable:
+    return _Counted(bundle.open(info), budget)
+
+
+class _Counted:
+    """A stream whose bytes are taken from the budget."""
+
+    def __init__(self, stream: Readable, budget: Budget) -> None:
+        self._stream = stream
+        self._budget = budget
+
+    def read(self, size: int, /) -> bytes:
+        data = self._stream.read(size)
+        self._budget.unpack(len(data))
+        return data

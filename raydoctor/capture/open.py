@@ -7,16 +7,20 @@ and `.gz` files hold, removed by `Capture.close()`.
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 import sys
 import tempfile
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import count, islice
 from pathlib import Path
 from types import TracebackType
-from typing import IO
+from typing import IO, NamedTuple
 
+from raydoctor._temporary import PrivateFolder, private_folder
 from raydoctor.capture import manifest, owners, session
+from raydoctor.capture.budget import ENTRIES, Budget, TooMuchError
+from raydoctor.capture.decode import BINARY, decode, form_of
 from raydoctor.capture.layout import (
     SKIPPED_FOLDERS,
     SKIPPED_PREFIXES,
@@ -33,6 +37,18 @@ STREAM_LIMIT = 8 << 30
 """Bytes of standard input or a pipe: they are written to a temporary file, and may never end."""
 _MOST_HELD = 200
 """Files without a name at once: each takes a descriptor, and a process may have as few as 1,024."""
+_MOST_GAPS = 100
+"""Gaps that one tree makes with its files; further ones are counted."""
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_OF_WORKERS = frozenset(
+    {"worker-out", "worker-err", "core-worker", "core-io", "io-worker", "event", "export-event"}
+)
+"""Roles that have a file, or several, for each worker."""
+_JUDGED = ("raylet-out", "gcs-out")
+"""Roles whose text is judged where it is read (`read/coverage.py`)."""
+_LOOKED_INTO = 1_000
+"""Files of these roles whose first bytes are looked at: it takes 10 µs each."""
+_NOT_TEXT = "Copy the file again from the node where Ray wrote it."
 _LOOKED_FOR = (
     "Looked for a session folder (…/session_*/), its logs/, a tree with such folders, an archive "
     "of them, or one log file. To see a real failure explained: raydoctor demo"
@@ -52,7 +68,10 @@ class Capture:
     """For stderr: what was chosen and how to choose otherwise."""
     secrets: tuple[str, ...] = field(default=(), repr=False)
     """What no report may show: the token of the cluster that was asked."""
-    _temporary: Path | None = None
+    budget: Budget = field(default_factory=Budget, repr=False)
+    numbers: Iterator[int] = field(default_factory=count, repr=False)
+    """For the names of files in the private folder."""
+    _temporary: PrivateFolder | None = None
     _held: list[int] = field(default_factory=list)
     """Descriptors of files that have no name."""
 
@@ -65,13 +84,13 @@ class Capture:
         """A private folder (mode 0700) that goes with the capture."""
         if self._temporary is None:
             try:
-                self._temporary = Path(tempfile.mkdtemp(prefix="raydoctor-"))
+                self._temporary = private_folder()
             except OSError as error:
                 raise RaydoctorError(
                     f"cannot make a temporary folder: {error.strerror or error}",
                     "Set TMPDIR to a folder that can be written to.",
                 ) from None
-        return self._temporary
+        return self._temporary.path
 
     def add(self, path: str, data: bytes) -> None:
         """Add a file that a collector brought, if it is one that a diagnosis reads."""
@@ -96,7 +115,7 @@ class Capture:
         while self._held:
             os.close(self._held.pop())
         if self._temporary is not None:
-            shutil.rmtree(self._temporary, ignore_errors=True)
+            self._temporary.remove()
             self._temporary = None
 
     def __enter__(self) -> Capture:
@@ -122,7 +141,7 @@ def open_capture(path: str | None = None, driver_log: str | None = None) -> Capt
     try:
         if driver_log is not None:
             add_driver_log(capture, driver_log)
-        _expand_gz(capture)
+        _decode(capture)
     except BaseException:
         capture.close()
         raise
@@ -147,10 +166,22 @@ def _open(path: str | None) -> Capture:
     elif not stat.S_ISREG(mode):
         raise RaydoctorError(f"cannot read {path}: neither a file nor a folder", _LOOKED_FOR)
     else:
-        capture = _from_archive(given) if is_archive(given.name) else _from_file(given)
+        capture = _from_archive(given) if _holds_archive(given) else _from_file(given)
     if status.st_uid not in owners.trusted():
         capture.notes.append(f"{path} belongs to user {owners.user(status.st_uid)}")
     return capture
+
+
+def _holds_archive(file: Path) -> bool:
+    """Whether a file is an archive, by its name or else by its content."""
+    if is_archive(file.name):
+        return True
+    from raydoctor.capture import members
+
+    try:
+        return members.is_archive(file)
+    except OSError:
+        return False  # reading it says why
 
 
 def _from_folder(folder: Path, notes: list[str]) -> Capture:
@@ -177,7 +208,8 @@ def _from_archive(path: Path) -> Capture:
     try:
         inside = capture.temporary() / "archive"
         inside.mkdir()
-        unpacked = archive.unpack(path, inside)
+        capture.budget.limit_to_room(inside)
+        unpacked = archive.unpack(path, inside, capture.budget)
         capture.gaps += unpacked.gaps
         _walk(inside, capture)
         _add_empty(capture, unpacked.empty)
@@ -212,32 +244,85 @@ def _from_file(path: Path) -> Capture:
 def _walk(root: Path, capture: Capture) -> None:
     """Add every source below `root`; links are not followed, so that no loop and no way out exists."""
     found: list[tuple[str, str, Source]] = []
-    folders = [(str(root), "")]
-    while folders:
-        folder, relative = folders.pop()
-        try:
-            with os.scandir(folder) as scan:
-                entries = list(scan)
-        except OSError as error:
-            why, hint = f"cannot be listed: {error.strerror}", f"Try: sudo raydoctor {folder}"
-            capture.gaps.append(Gap(relative or folder, why, hint))
-            continue
-        entries = _one_session(folder, entries, capture.notes)
-        label = node_label(relative)
-        for entry in entries:
-            path = f"{relative}/{entry.name}" if relative else entry.name
-            if entry.is_dir(follow_symlinks=False):
-                if not _is_skipped(entry.name):
-                    folders.append((entry.path, path))
-            elif (name := read_name(entry.name)) and (
-                size := _size(entry, path, capture.gaps)
-            ) >= 0:
-                found.append((path, entry.path, source_of(name, path, label, size)))
+    missed: list[Gap] = []
+    try:
+        for listed in _folders(root, capture, missed):
+            _take_files(listed, found, missed)
+    except TooMuchError as error:
+        hint = "Give the folder of one session: raydoctor …/session_*/"
+        missed.append(Gap(str(root), f"{error}; the rest was not read", hint))
     found.sort()
     capture.files.update((source, file) for _, file, source in found)
     for _, file, source in found:
         if source.role == "manifest":
-            capture.gaps += manifest.gaps_of(file)
+            missed += manifest.gaps_of(file)
+    capture.gaps += missed[:_MOST_GAPS]
+    if (more := len(missed) - _MOST_GAPS) > 0:
+        capture.gaps.append(Gap(str(root), f"{more:,} further files and folders are not read"))
+
+
+class _Listed(NamedTuple):
+    """A folder that is open, and what it holds."""
+
+    path: str
+    relative: str
+    entries: list[os.DirEntry[str]]
+
+
+def _folders(root: Path, capture: Capture, missed: list[Gap]) -> Iterator[_Listed]:
+    """Every folder below `root`, its entries while it is open. Raises TooMuchError."""
+    folders = [(str(root), "")]
+    top = ""
+    while folders:
+        folder, relative = folders.pop()
+        try:
+            handle = os.open(folder, _FOLDER | (os.O_NOFOLLOW if relative else 0))
+        except OSError as error:
+            why, hint = f"cannot be listed: {error.strerror}", f"Try: sudo raydoctor {folder}"
+            missed.append(Gap(relative or folder, why, hint))
+            continue
+        try:
+            top = top or _place(handle)
+            if relative and top and _place(handle) != os.path.join(top, relative):
+                missed.append(Gap(relative, "was replaced while it was read; not followed"))
+                continue
+            with os.scandir(handle) as scan:
+                entries = list(islice(scan, ENTRIES + 1))
+            capture.budget.list_entries(len(entries))
+            entries = _one_session(folder, entries, capture.notes)
+            yield _Listed(folder, relative, entries)
+            folders += (
+                (f"{folder}/{entry.name}", _below(relative, entry.name))
+                for entry in entries
+                if entry.is_dir(follow_symlinks=False) and not _is_skipped(entry.name)
+            )
+        except OSError as error:
+            missed.append(Gap(relative or folder, f"cannot be listed: {error.strerror}"))
+        finally:
+            os.close(handle)
+
+
+def _place(handle: int) -> str:
+    """Where an open folder is (Linux); empty where the system does not say."""
+    try:
+        return os.readlink(f"/proc/self/fd/{handle}")
+    except OSError:
+        return ""
+
+
+def _below(folder: str, name: str) -> str:
+    return f"{folder}/{name}" if folder else name
+
+
+def _take_files(listed: _Listed, found: list[tuple[str, str, Source]], missed: list[Gap]) -> None:
+    """Add the sources among a folder's entries."""
+    label = node_label(listed.relative)
+    for entry in listed.entries:
+        if (name := read_name(entry.name)) and not entry.is_dir(follow_symlinks=False):
+            path = _below(listed.relative, entry.name)
+            if (size := _size(entry, path, missed)) >= 0:
+                file = f"{listed.path}/{entry.name}"
+                found.append((path, file, source_of(name, path, label, size)))
 
 
 def _one_session(
@@ -272,6 +357,12 @@ def _size(entry: os.DirEntry[str], path: str, gaps: list[Gap]) -> int:
 
 def add_driver_log(capture: Capture, name: str) -> None:
     """Add a file (`-`: standard input) as driver output. Raises RaydoctorError where it cannot be read."""
+    known = set(capture.files)
+    _add_driver_log(capture, name)
+    _decode(capture, set(capture.files) - known)
+
+
+def _add_driver_log(capture: Capture, name: str) -> None:
     if name == "-":
         capture.files[_spooled(capture, "<stdin>", sys.stdin.buffer)] = str(_spool(capture))
         return
@@ -314,17 +405,38 @@ def _paths(capture: Capture) -> set[str]:
     return {source.path for source in capture.files}
 
 
-def _expand_gz(capture: Capture) -> None:
-    """Replace `.gz` files by what they hold, in the private folder; names and roles stay."""
-    packed = [
-        (source, file) for source, file in capture.files.items() if source.path.endswith(".gz")
-    ]
-    for number, (source, file) in enumerate(packed):
-        from raydoctor.capture import archive
+def _decode(capture: Capture, sources: Iterable[Source] | None = None) -> None:
+    """Replace files that are not plain text by what they hold, in the private folder; names stay."""
+    forms = _forms(capture.files if sources is None else {s: capture.files[s] for s in sources})
+    replaced: dict[Source, tuple[Source, str]] = {}
+    for source, form in forms.items():
+        if form == BINARY:
+            if source.role not in _JUDGED:
+                capture.gaps.append(Gap(source.path, "is not text", _NOT_TEXT))
+            continue
+        target = capture.temporary() / f"decoded-{next(capture.numbers)}"
+        capture.budget.allow(source.size)
+        capture.budget.limit_to_room(target.parent)
+        if why := decode(capture.files[source], form, target, capture.budget):
+            capture.gaps.append(Gap(source.path, why, _NOT_TEXT))
+        if target.exists():
+            now = replace(source, size=target.stat().st_size)
+            replaced[source] = (now, str(target))
+    if replaced:
+        capture.files = dict(replaced.get(item[0], item) for item in capture.files.items())
 
-        unpacked = capture.temporary() / f"{number}-{os.path.basename(file)[:-3]}"
-        if gap := archive.gunzip(Path(file), unpacked):
-            capture.gaps.append(replace(gap, what=source.path))
-        if unpacked.exists():
-            del capture.files[source]
-            capture.files[replace(source, size=unpacked.stat().st_size)] = str(unpacked)
+
+def _forms(files: Mapping[Source, str]) -> dict[Source, str]:
+    """The files that are not plain text, and their forms.
+
+    Of tens of thousands of workers' files some are looked at; where one of these has a form, all are.
+    """
+    workers = [source for source in files if source.role in _OF_WORKERS]
+    apart = set(workers) if len(workers) > _LOOKED_INTO else set()
+    first = [source for source in files if source not in apart]
+    first += workers[:: len(workers) // _LOOKED_INTO + 1] if apart else []
+    forms = {source: form_of(files[source], source.size) for source in first}
+    if apart and any(forms.values()):
+        rest = [source for source in files if source not in forms]
+        forms.update({source: form_of(files[source], source.size) for source in rest})
+    return {source: form for source, form in forms.items() if form}

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol, cast
 
 from raydoctor import __version__
+from raydoctor._temporary import removed_if_ended
 from raydoctor.capture import manifest
 from raydoctor.collect.redact import Redactor
 from raydoctor.errors import RaydoctorError
@@ -79,9 +80,10 @@ def write(
     partial = ""
     try:
         handle, partial = tempfile.mkstemp(dir=folder, prefix=".raydoctor-", suffix=kind)
-        with os.fdopen(handle, "wb") as out:
-            written = write_to(out, kind, bundle, redactor, tell)
-        os.replace(partial, os.path.realpath(target))
+        with removed_if_ended(partial):
+            with os.fdopen(handle, "wb") as out:
+                written = write_to(out, kind, bundle, redactor, tell)
+            os.replace(partial, os.path.realpath(target))
         partial = ""
         return written
     except OSError as error:

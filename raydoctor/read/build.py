@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from raydoctor.capture.open import Capture
 from raydoctor.case import Case, order
 from raydoctor.model import Event, Gap, Source
-from raydoctor.read import dumps, ending, foreign, live, stacks, structured
+from raydoctor.read import coverage, dumps, ending, foreign, live, stacks, structured
 from raydoctor.read.clock import Clock
 from raydoctor.read.keep import Draft
 from raydoctor.read.scan import finish, scan
@@ -131,6 +131,7 @@ def _read(files: dict[Source, str], signals: list[Signal]) -> _Read:
     events += structured.read(files, result.gaps)
     events += stacks.read(files, result.gaps)
     events += live.read(files, result.gaps)
+    result.gaps += coverage.gaps_of(files)
     return _Read(events, result.clock, result.hits, result.gaps)
 
 

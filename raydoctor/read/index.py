@@ -68,6 +68,7 @@ class Index:
         self._hidden = _overlaps(list(self._by_literal))
         self._tables: dict[str, Mapping[bytes, Entry]] = {}
         self._literals: dict[str, frozenset[str]] = {}
+        self._relevant: dict[str, frozenset[bytes]] = {}
 
     def literals(self, role: str) -> frozenset[str]:
         """What to look for in a file of this role."""
@@ -82,7 +83,10 @@ class Index:
 
     def relevant(self, role: str) -> frozenset[bytes]:
         """Literals at which a line of such a file is worth reading."""
-        return frozenset(literal for each in _told_by(role) for literal in self.table(each))
+        if role not in self._relevant:
+            tables = (self.table(each) for each in _told_by(role))
+            self._relevant[role] = frozenset(literal for table in tables for literal in table)
+        return self._relevant[role]
 
     def table(self, role: str) -> Mapping[bytes, Entry]:
         """literal -> what to try on a line of this role."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from raydoctor import ids
@@ -80,26 +80,31 @@ class DeadRaylet(NamedTuple):
 def dead_raylets(case: Case) -> list[DeadRaylet]:
     """Raylets whose log is here, that others saw die, and that no SIGTERM had stopped."""
     found = []
+    by_pid = _grouped(case.of("raylet.seen_dead"), lambda e: e["raylet_pid"])
+    deaths = _grouped(case.of("node.dead"), node_of_death)
+    checks = _grouped(case.of("node.health_failed"), lambda e: e["node"])
+    last_words = _grouped(case.of(*_LAST_WORDS), lambda e: case.node_of(e.source))
+    driver_left = _driver_took_it_along(case)
     for started in case.of("raylet.started"):
         node, pid = started["node"], started.pid
-        seen = [
-            e
-            for e in case.of("raylet.seen_dead")
-            if e["raylet_pid"] == str(pid) and _same_place(e, started)
-        ]
-        seen += [e for e in case.of("node.dead") if node_of_death(e) == node and not is_expected(e)]
-        seen += refused(case, node)
-        said = [
-            e
-            for e in case.of(*_LAST_WORDS)
-            if case.node_of(e.source) == node and e.pid in _own_pids(e, pid)
-        ]
-        ended = min(case.stopped_at(node), _driver_took_it_along(case))
+        seen = [e for e in by_pid.get(str(pid), ()) if _same_place(e, started)]
+        seen += [e for e in deaths.get(node, ()) if not is_expected(e)]
+        seen += filter(_is_refused, checks.get(node, ()))
+        said = [e for e in last_words.get(node, ()) if e.pid in _own_pids(e, pid)]
+        ended = min(case.stopped_at(node), driver_left)
         before_stop = [e for e in (*seen, *said) if e.at is None or e.at < ended]
         if before_stop:
             ip = case.ledger.node_ips.get(node, started["ip"])
             found.append(DeadRaylet(node, ip, pid, started, tuple(seen), tuple(said)))
     return found
+
+
+def _grouped(events: Iterable[Event], key: Callable[[Event], str]) -> dict[str, list[Event]]:
+    """Events by a text: a cluster may have thousands of nodes."""
+    groups: dict[str, list[Event]] = {}
+    for event in events:
+        groups.setdefault(key(event), []).append(event)
+    return groups
 
 
 def _driver_took_it_along(case: Case) -> float:
@@ -158,12 +163,13 @@ def _own_pids(event: Event, pid: int | None) -> tuple[int | None, ...]:
 
 def refused(case: Case, node: str) -> list[Event]:
     """Health checks of a node that nobody answered at its port: the raylet's process is gone."""
+    return [e for e in case.of("node.health_failed") if e["node"] == node and _is_refused(e)]
+
+
+def _is_refused(event: Event) -> bool:
+    """Whether nobody answered a health check at the raylet's port."""
     texts = ("refused", "failed to connect", "Socket closed", "Connection reset")
-    return [
-        e
-        for e in case.of("node.health_failed")
-        if e["node"] == node and any(t in e["status"] for t in texts)
-    ]
+    return any(text in event["status"] for text in texts)
 
 
 def node_of_death(event: Event) -> str:

@@ -186,8 +186,10 @@ def _two(gcs: str, worker: str) -> dict[str, str]:
 def clock_skew(case: Case) -> Iterator[Finding]:
     """One finding per node whose clock differs, one per node that stood still."""
     gcs = {e.source.node for e in case.of("node.registered")}
+    pairs = _pairs(case) if len(gcs) == 1 else {}
     for started in case.of("raylet.started"):
-        if len(gcs) == 1 and started.source.node not in gcs and (skew := _skew(case, started)):
+        skew = _skew(pairs.get(started["node"], ()))
+        if skew and started.source.node not in gcs:
             yield _of_skew(case, started, skew)
     by_node: dict[str, list[Event]] = {}
     for event in case.of("node.health_failed"):
@@ -262,11 +264,15 @@ class _Skew(NamedTuple):
     there: Event
 
 
-def _skew(case: Case, started: Event) -> _Skew | None:
+_Pair = tuple[Event, Event, str]
+"""A record of a node, one of the GCS, and which of them comes first."""
+
+
+def _skew(pairs: Iterable[_Pair]) -> _Skew | None:
     """The plainest contradiction between a node's times and the GCS's."""
     found = [
         _Skew(seconds, here, there)
-        for here, there, first in _pairs(case, started)
+        for here, there, first in pairs
         if here.at is not None and there.at is not None
         for seconds in (_without_zone(here.at - there.at),)
         if (seconds > _LEAST if first == "here" else seconds < -_LEAST)
@@ -274,20 +280,27 @@ def _skew(case: Case, started: Event) -> _Skew | None:
     return max(found, key=lambda s: abs(s.seconds), default=None)
 
 
-def _pairs(case: Case, started: Event) -> Iterator[tuple[Event, Event, str]]:
-    """(record of the node, record of the GCS, which of them comes first)."""
-    node = started["node"]
-    for registered in case.of("node.registered"):
-        if registered["node"] == node:
-            yield started, registered, "there"
+def _pairs(case: Case) -> dict[str, list[_Pair]]:
+    """The pairs of each node."""
+    found: dict[str, list[_Pair]] = {}
+    registered: dict[str, list[Event]] = {}
+    for event in case.of("node.registered"):
+        registered.setdefault(event["node"], []).append(event)
+    for started in case.of("raylet.started"):
+        there = registered.get(started["node"], ())
+        found.setdefault(started["node"], []).extend((started, e, "there") for e in there)
     for exit_ in case.all_exits:
+        exits = [e for e in exit_.events if e.kind == "worker.exit"]
         for here in exit_.events:
-            if here.kind == "worker.disconnected" and case.node_of(here.source) == node:
-                yield from ((here, e, "here") for e in exit_.events if e.kind == "worker.exit")
+            if here.kind == "worker.disconnected":
+                pairs = found.setdefault(case.node_of(here.source), [])
+                pairs.extend((here, e, "here") for e in exits)
     placed = {e["worker"]: e for e in case.of("actor.placed")}
     for here in case.of("worker.started"):
-        if case.node_of(here.source) == node and here["worker"] in placed:
-            yield here, placed[here["worker"]], "here"
+        if here["worker"] in placed:
+            pairs = found.setdefault(case.node_of(here.source), [])
+            pairs.append((here, placed[here["worker"]], "here"))
+    return found
 
 
 def _without_zone(seconds: float) -> float:

@@ -1,0 +1,142 @@
+"""Whether the logs that every session has were read: a log counts only where records are recognised.
+
+A raylet's or GCS's log that is empty, stops during start-up, is cut off inside a record, has NULs in it, or
+is text without one record hides failures. Each is a gap with its reason. What a daemon writes once it
+is up was read in the fixtures of Ray 2.9 to 2.60: a raylet its own id, the GCS the first node that registers.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from raydoctor.model import Gap, Source
+from raydoctor.read.records import Line, parse_line
+
+_UP = {
+    "raylet-out": (b"Raylet of id, ",),
+    "gcs-out": (b"Registering new node", b"Registering node info, "),
+}
+"""What a daemon writes when its start-up is complete, per role."""
+_BEGINS = {
+    "raylet-out": (b"Setting cluster ID to: ", b"IOServicePool is running"),
+    "gcs-out": (b"IOServicePool is running", b"Ray cluster metadata", b"GCS storage type is "),
+}
+"""Among the first records of a log that begins with its daemon. One that was rotated begins elsewhere."""
+_OPENING = 8 << 10
+_HEAD = 1 << 20
+"""Bytes: far more than a daemon writes while it starts (20 kB)."""
+_TAIL = 64 << 10
+_READ_WHOLE = 32 << 20
+"""Bytes up to which all of a log is searched for NULs; of a larger one samples are."""
+_SAMPLE_EVERY = 16 << 20
+_BASE64 = re.compile(rb"[A-Za-z0-9+/]{40,}={0,2}\s")
+_HEX = re.compile(rb"(?:[0-9a-f]{4,}[: ]+)?(?:[0-9a-f]{2,8} +){8,}")
+
+
+class _Log(NamedTuple):
+    """A required log, as far as it is looked at."""
+
+    source: Source
+    head: bytes
+    tail: bytes
+    """The last bytes: those of the head, where that is all of it."""
+    size: int
+    has_nul: bool
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the daemon's start-up was complete, or is not in this file."""
+        begins = any(mark in self.head[:_OPENING] for mark in _BEGINS[self.source.role])
+        return not begins or self.shows_up or self.size > _HEAD
+
+    @property
+    def shows_up(self) -> bool:
+        """Whether the log holds the record that ends start-up."""
+        return any(mark in self.head for mark in _UP[self.source.role])
+
+
+def gaps_of(files: Mapping[Source, str]) -> list[Gap]:
+    """One gap for each required log that was not read as a whole; the search reports those it cannot open."""
+    logs = [
+        log for source, file in files.items() if source.role in _UP if (log := _log(source, file))
+    ]
+    filled = {(log.source.role, log.source.node) for log in logs if log.size}
+    raylets = [log for log in logs if log.source.role == "raylet-out"]
+    # The GCS waits for ever for nodes whose raylets cannot start.
+    no_nodes = not any(log.shows_up for log in raylets) and any(map(_died, raylets))
+    found = []
+    for log in logs:
+        rotated = not log.size and (log.source.role, log.source.node) in filled
+        if not rotated and (why := _why(log, no_nodes)):
+            name = os.path.basename(log.source.path)
+            hint = f"Copy it from its node again: /tmp/ray/session_latest/logs/{name}"
+            found.append(Gap(log.source.path, why, hint))
+    return found
+
+
+def _log(source: Source, file: str) -> _Log | None:
+    try:
+        with open(file, "rb", buffering=0) as stream:
+            size = os.fstat(stream.fileno()).st_size
+            head = stream.read(min(size, _HEAD)) or b""
+            if size <= len(head):
+                return _Log(source, head, head[-_TAIL:], len(head), 0 in head)
+            has_nul = any(0 in chunk for chunk in (head, *_parts(stream.fileno(), size)))
+            return _Log(source, head, os.pread(stream.fileno(), _TAIL, size - _TAIL), size, has_nul)
+    except OSError:
+        return None
+
+
+def _parts(handle: int, size: int) -> Iterator[bytes]:
+    """All that is behind the head, or samples of it."""
+    length, step = (_HEAD, _HEAD) if size <= _READ_WHOLE else (_TAIL, _SAMPLE_EVERY)
+    yield from (os.pread(handle, length, start) for start in range(_HEAD, size, step))
+    yield os.pread(handle, _TAIL, size - _TAIL)
+
+
+def _why(log: _Log, no_nodes: bool) -> str:
+    """Why a log does not count as read; empty where it does."""
+    if not log.size:
+        return "is empty"
+    if not any(line.headed for line in _lines(log)):
+        return _without_records(log)
+    if log.has_nul:
+        return "has NUL bytes in it: parts of it are lost or overwritten"
+    waits = no_nodes and log.source.role == "gcs-out"
+    if not (log.is_up or waits or _died(log)):
+        return "ends during the daemon's start-up: what came after it is missing"
+    if not log.tail.endswith(b"\n"):
+        return "ends in the middle of a line: what came after it is missing"
+    return ""
+
+
+def _lines(log: _Log) -> Iterator[Line]:
+    """Lines of the beginning and of the end."""
+    parts = (log.head[:_TAIL], log.tail) if log.size > _TAIL else (log.head,)
+    for part in parts:
+        for raw in part.split(b"\n"):
+            yield parse_line(raw.decode("utf-8", "replace"), log.source.role)
+
+
+def _died(log: _Log) -> bool:
+    """Whether the log says why the daemon ended: its last records are all there is."""
+    return any(line.level == "C" for line in _lines(log))
+
+
+def _without_records(log: _Log) -> str:
+    """What a text without records looks like."""
+    text = log.head[:_TAIL]
+    if log.has_nul or any(byte < 9 for byte in text):
+        looks = "binary data"
+    elif not text.strip():
+        looks = "white space"
+    elif _HEX.match(text):
+        looks = "a hex dump"
+    elif _BASE64.match(text + b"\n"):
+        looks = "base64"
+    else:
+        looks = "text in another format or encoding"
+    return f"holds no log record that raydoctor recognises ({looks})"
