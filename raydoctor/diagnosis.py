@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from raydoctor import plugins, signals, unexplained
+from raydoctor._text import duration
 from raydoctor.capture.open import Capture
 from raydoctor.case import Case
 from raydoctor.model import (
@@ -30,11 +31,18 @@ from raydoctor.model import (
     Report,
     Severity,
     Stats,
+    Unexplained,
 )
 from raydoctor.plugins import Catalogue
 from raydoctor.read import build
+from raydoctor.read.budget import CpuBudget, CpuTimeSpent, cpu_limit
 from raydoctor.rule import Rule, Signal
 from raydoctor.scrub import scrub
+
+RULE_SECONDS = 10.0
+"""Processor time that one rule may take: of real logs all of them together take less than one."""
+RULES_SECONDS = 60.0
+"""And all of them."""
 
 
 @dataclass(slots=True, eq=False)
@@ -87,10 +95,25 @@ def run(
     diagnoses = _number(roots, case.version)
     kinds = {s.kind for s in looked_for if s.symptom}
     findings = [candidate.finding for candidate in candidates]
-    left = unexplained.account(case, kinds, findings, since, until)
+    left = _left(case, kinds, findings, (since, until), gaps)
     stats = Stats(time.monotonic() - began, reading.hits, len(case.events), len(rules))
     report = Report(_info(capture, case), diagnoses, left, tuple(dict.fromkeys(gaps)), stats)
     return scrub(report, capture.secrets)
+
+
+def _left(
+    case: Case,
+    kinds: set[str],
+    findings: list[Finding],
+    span: tuple[float | None, float | None],
+    gaps: list[Gap],
+) -> tuple[Unexplained, ...]:
+    try:
+        with cpu_limit(RULE_SECONDS):
+            return unexplained.account(case, kinds, findings, *span)
+    except CpuTimeSpent:
+        gaps.append(_unfinished("errors that no rule matches", RULE_SECONDS))
+        return ()
 
 
 def signals_of(catalogue: Catalogue) -> list[Signal]:
@@ -106,14 +129,17 @@ def judge(
 ) -> list[_Candidate]:
     """Findings of all rules, each entity held by its best explanation."""
     ordered = sorted(rules, key=lambda r: (r.rank, r.name))
-    first = [
-        c for rule in ordered if not rule.fallback for c in _findings(rule, case, gaps, strict)
-    ]
+    time_left = CpuBudget(RULES_SECONDS)
+
+    def findings(rule: Rule) -> list[_Candidate]:
+        return _findings(rule, case, gaps, strict, min(RULE_SECONDS, time_left.left))
+
+    first = [c for rule in ordered if not rule.fallback for c in findings(rule)]
     kept, holders = _claim(first)
     for rule in (r for r in ordered if r.fallback):
         case.explained = frozenset(holders)
         case.accounted = _accounted(kept)
-        found, more = _claim(_findings(rule, case, gaps, strict), holders)
+        found, more = _claim(findings(rule), holders)
         kept += found
         holders = more
     return kept
@@ -129,9 +155,15 @@ def _accounted(candidates: Iterable[_Candidate]) -> dict[int, tuple[Entity, ...]
     return found
 
 
-def _findings(rule: Rule, case: Case, gaps: list[Gap], strict: bool) -> list[_Candidate]:
+def _findings(
+    rule: Rule, case: Case, gaps: list[Gap], strict: bool, seconds: float
+) -> list[_Candidate]:
     try:
-        return [_Candidate(rule, finding) for finding in rule.judge(case)]
+        with cpu_limit(seconds):
+            return [_Candidate(rule, finding) for finding in rule.judge(case)]
+    except CpuTimeSpent:
+        gaps.append(_unfinished(f"rule {rule.name}", seconds))
+        return []
     except Exception as error:
         if strict:
             raise
@@ -143,6 +175,15 @@ def _findings(rule: Rule, case: Case, gaps: list[Gap], strict: bool) -> list[_Ca
             )
         )
         return []
+
+
+def _unfinished(what: str, seconds: float) -> Gap:
+    return Gap(
+        what,
+        f"not finished within its time budget of {duration(seconds)}: the logs hold very long or very "
+        "many records",
+        "Diagnose the logs of one node or one job at a time.",
+    )
 
 
 def _claim(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from re import Match
 from typing import NamedTuple
 
-from raydoctor._text import duration, size
+from raydoctor._text import duration
 from raydoctor.model import Event, Gap, Source
 from raydoctor.read import budget, entities
 from raydoctor.read.budget import CpuBudget
@@ -215,12 +215,7 @@ class _FileReader:
 
     def gap(self, file: str) -> Gap:
         """That the file's time budget is spent, and how far the search came."""
-        return Gap(
-            file,
-            f"{size(self._hit)} of {size(self._source.size)} searched within the time budget of "
-            f"{duration(self._time.seconds)}: its lines are very long or very unusual",
-            "Look at the rest of the file yourself, or split its long lines and diagnose it again.",
-        )
+        return budget.gap(file, self._hit, self._source.size, self._time)
 
     def _try_literal(self, literal: bytes) -> None:
         """Try what asks for a literal, and what the literal may hide, on the line in view."""
