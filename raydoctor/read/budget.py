@@ -20,11 +20,11 @@ from types import FrameType
 from raydoctor import _text
 from raydoctor.model import Gap
 
-FILE_SECONDS = 10.0
+FILE_SECONDS = 1.5
 """Per file, beside what its size grants."""
-RUN_SECONDS = 120.0
+RUN_SECONDS = 60.0
 """For all files of a capture together, beside what their size grants."""
-SECONDS_PER_GB = 60.0
+SECONDS_PER_GB = 120.0
 
 
 class CpuBudget:
