@@ -307,7 +307,7 @@ def main() -> None:
     found = run(given.seed, given.count, given.seconds)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     print(
-        f"{given.count:,} captures, {sum(found.values()):,} problems, peak {peak / 2**20:.0f} MiB"
+        f"captures from seed {given.seed} on: {sum(found.values()):,} problems, peak {peak / 2**20:.0f} MiB"
     )
     raise SystemExit(bool(found) or peak > LIMIT_BYTES)
 
