@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from raydoctor import corroboration, plugins, signals, unexplained
+from raydoctor._text import duration
 from raydoctor.capture.open import Capture
 from raydoctor.case import Case
 from raydoctor.model import (
@@ -34,8 +35,14 @@ from raydoctor.model import (
 )
 from raydoctor.plugins import Catalogue
 from raydoctor.read import build
+from raydoctor.read.budget import CpuBudget, CpuTimeSpent, cpu_limit
 from raydoctor.rule import Rule, Signal
 from raydoctor.scrub import scrub
+
+RULE_SECONDS = 10.0
+"""Processor time that one rule may take: of real logs all of them together take less than one."""
+RULES_SECONDS = 60.0
+"""And all of them."""
 
 
 @dataclass(slots=True, eq=False)
@@ -86,17 +93,34 @@ def run(
     case, gaps = reading.case, [*capture.gaps, *reading.gaps, *catalogue.gaps]
     candidates = judge(case, rules, gaps, strict, logs_are_complete=reading.is_complete)
     kinds = {s.kind for s in looked_for if s.symptom}
-    if reading.is_complete:
-        everything = unexplained.account(case, kinds, [c.finding for c in candidates])
-        _weaken_contradicted(candidates, case, everything)
+    if any(c.is_claimed for c in candidates):
+        unfinished: list[Gap] = []
+        everything = _left(case, kinds, [c.finding for c in candidates], (None, None), unfinished)
+        if not unfinished:
+            _weaken_contradicted(candidates, case, everything)
     candidates = [c for c in candidates if _within(c, since, until)]
     roots = _link(candidates)
     diagnoses = _number(roots, case.version)
     findings = [candidate.finding for candidate in candidates]
-    left = unexplained.account(case, kinds, findings, since, until)
+    left = _left(case, kinds, findings, (since, until), gaps)
     stats = Stats(time.monotonic() - began, reading.hits, len(case.events), len(rules))
     report = Report(_info(capture, case), diagnoses, left, tuple(dict.fromkeys(gaps)), stats)
     return scrub(report, capture.secrets)
+
+
+def _left(
+    case: Case,
+    kinds: set[str],
+    findings: list[Finding],
+    span: tuple[float | None, float | None],
+    gaps: list[Gap],
+) -> tuple[Unexplained, ...]:
+    try:
+        with cpu_limit(RULE_SECONDS):
+            return unexplained.account(case, kinds, findings, *span)
+    except CpuTimeSpent:
+        gaps.append(_unfinished("errors that no rule matches", RULE_SECONDS))
+        return ()
 
 
 def signals_of(catalogue: Catalogue) -> list[Signal]:
@@ -119,9 +143,11 @@ def judge(
     `logs_are_complete`: what only a program's output claims explains nothing that Ray's own logs explain.
     """
     ordered = sorted(rules, key=lambda r: (r.rank, r.name))
+    time_left = CpuBudget(RULES_SECONDS)
 
     def found(rule: Rule) -> list[_Candidate]:
-        candidates = _findings(rule, case, gaps, strict)
+        seconds = min(RULE_SECONDS, time_left.left)
+        candidates = _findings(rule, case, gaps, strict, seconds)
         if logs_are_complete and rule.daemons_record:
             for candidate in candidates:
                 candidate.is_claimed = corroboration.is_claimed(case, candidate.finding)
@@ -164,9 +190,15 @@ def _accounted(candidates: Iterable[_Candidate]) -> dict[int, tuple[Entity, ...]
     return found
 
 
-def _findings(rule: Rule, case: Case, gaps: list[Gap], strict: bool) -> list[_Candidate]:
+def _findings(
+    rule: Rule, case: Case, gaps: list[Gap], strict: bool, seconds: float
+) -> list[_Candidate]:
     try:
-        return [_Candidate(rule, finding) for finding in rule.judge(case)]
+        with cpu_limit(seconds):
+            return [_Candidate(rule, finding) for finding in rule.judge(case)]
+    except CpuTimeSpent:
+        gaps.append(_unfinished(f"rule {rule.name}", seconds))
+        return []
     except Exception as error:
         if strict:
             raise
@@ -178,6 +210,15 @@ def _findings(rule: Rule, case: Case, gaps: list[Gap], strict: bool) -> list[_Ca
             )
         )
         return []
+
+
+def _unfinished(what: str, seconds: float) -> Gap:
+    return Gap(
+        what,
+        f"not finished within its time budget of {duration(seconds)}: the logs hold very long or very "
+        "many records",
+        "Diagnose the logs of one node or one job at a time.",
+    )
 
 
 def _claim(

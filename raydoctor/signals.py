@@ -51,7 +51,7 @@ NODE_REGISTERED = (
     Signal(
         "node.registered",
         "Registering new node.",
-        rf"Registering new node\. .*node_id=(?P<node>{_N}).*?node_address=(?P<ip>\S+)",
+        rf"Registering new node\. .{{0,2000}}node_id=(?P<node>{_N}).{{0,2000}}?node_address=(?P<ip>\S+)",
         GCS,
         f"Registering new node. node_id={_n} node_name=127.0.0.1 node_address=127.0.0.1",
     ),
@@ -213,7 +213,7 @@ WORKER_EXIT = Signal(
 WORKER_DIED = Signal(
     "worker.died",
     "A worker died or was killed while executing a task by an unexpected system error.",
-    r"A worker died or was killed while executing a task by an unexpected system error\. .*?"
+    r"A worker died or was killed while executing a task by an unexpected system error\. .{0,2000}?"
     rf"(?:RayTask ID: (?P<task>[0-9a-f]+)|Lease ID: (?P<lease>[0-9a-f]+)) Worker ID: (?P<worker>{_W}) "
     rf"Node ID: (?P<node>{_N}) Worker IP address: (?P<ip>\S+) Worker port: \d+ Worker PID: (?P<worker_pid>\d+) "
     r"Worker exit type: (?P<exit_type>\w+) Worker exit detail: (?P<detail>.*)",
@@ -286,8 +286,8 @@ ACTOR_FAILED = Signal(
 TASK_FAILED = Signal(
     "task.failed",
     "Task failed: ",
-    r"^Task failed: (?P<status>.*?): Type=(?P<type>\w+), Language=\w+, .*?class_name=(?P<class_name>[^,]*), "
-    r"function_name=(?P<function>[^,}]*).*?task_id=(?P<task>[0-9a-f]{48}), task_name=(?P<name>.*?), job_id=(?P<job>[0-9a-f]{8})"
+    r"^Task failed: (?P<status>.{0,4000}?): Type=(?P<type>\w+), Language=\w+, .{0,1000}?class_name=(?P<class_name>[^,]{0,300}), "
+    r"function_name=(?P<function>[^,}]{0,300}).{0,300}?task_id=(?P<task>[0-9a-f]{48}), task_name=(?P<name>.{0,300}?), job_id=(?P<job>[0-9a-f]{8})"
     r"(?:.*?max_retries=(?P<max_retries>-?\d+))?",
     CORE,
     "Task failed: RpcError: RPC error: Socket closed rpc_code: 14: Type=NORMAL_TASK, Language=PYTHON, Resources: {CPU: 1, }, "

@@ -198,7 +198,7 @@ def test_counts_are_true(
 
 
 def few(self: Keeper) -> None:
-    self.each, self._runs, self._kept, self._dropped = 2, [], 0, 0
+    self.each, self._runs, self._kept, self._chars, self._dropped = 2, [], 0, 0, 0
 
 
 def test_the_first_and_the_last_of_a_storm_are_kept(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from raydoctor._pattern import pattern
 from raydoctor.capture.session import began, is_session
 
 _HEAD = 4096
-_RAYLET_LINE = pattern(rb"\[[^\]]* (\d+) \1\] \(raylet\)")
+_RAYLET_LINE = pattern(rb"\[[^\[\]]{0,200} (\d{1,20}) \1\] \(raylet\)")
 """`[2026-11-21 14:03:00,123 I 812 812] (raylet) main.cc:…`, in each line of its log, Ray 2.9 to 2.60."""
 _MOST = 300
 """Sessions looked into, the newest first."""

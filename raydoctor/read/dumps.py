@@ -185,8 +185,10 @@ _SERVER, _CLIENT = (
     "CoreWorkerService.grpc_client.PushTask",
 )
 _LEASE = "NodeManagerService.grpc_client.RequestWorkerLease"
-_PEER = pattern(r"received notification on actor, state: \w+.*?actor_id(?:: |=)([0-9a-f]{32})")
-_OWN_ACTOR = pattern(r"Actor creation task finished, task_id: \w+, actor_id: ([0-9a-f]{32})")
+_PEER = pattern(
+    r"received notification on actor, state: \w{1,50}.{0,500}?actor_id(?:: |=)([0-9a-f]{32})"
+)
+_OWN_ACTOR = pattern(r"Actor creation task finished, task_id: \w{1,100}, actor_id: ([0-9a-f]{32})")
 _ASYNC = "Setting actor as asyncio with max_concurrency="
 
 

@@ -14,6 +14,8 @@ _LABELLED = pattern(
     r"([0-9a-f]{64}|[0-9a-f]{56}|[0-9a-f]{48}|[0-9a-f]{36}|[0-9a-f]{32}|[0-9a-f]{8})\b",
     re.IGNORECASE,
 )
+_MOST = 512
+"""Ids of one record: Ray's longest lists name the nodes of a cluster."""
 _LENGTHS = {
     "worker": 56,
     "node": 56,
@@ -37,9 +39,12 @@ def is_id(kind: str, value: str) -> bool:
 
 
 def in_text(text: str) -> frozenset[Entity]:
-    """Every id that the text labels (`worker id = …`, `Node ID: …`, `actor_id=…`)."""
-    found = set()
-    for label, value in _LABELLED.findall(text):
+    """The ids that the text labels (`worker id = …`, `Node ID: …`, `actor_id=…`), at most `_MOST`."""
+    found: set[Entity] = set()
+    for match in _LABELLED.finditer(text):
+        if len(found) >= _MOST:
+            break
+        label, value = match.groups()
         kind = label.lower()
         kind = _KINDS.get(kind, kind)
         if is_id(kind, value):

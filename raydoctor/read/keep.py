@@ -16,6 +16,8 @@ from raydoctor.rule import Signal
 
 KEPT_AT_EACH_END = 256
 KEPT_PER_SIGNAL = 2048
+KEPT_CHARS = 8_000_000
+"""Characters of all drafts of one signal: records of normal length never come near it."""
 
 
 @dataclass(slots=True)
@@ -33,6 +35,11 @@ class Draft:
     entities: frozenset[Entity]
     count: int
 
+    @property
+    def chars(self) -> int:
+        """What it costs in memory, roughly."""
+        return len(self.text) + len(self.message)
+
 
 @dataclass(slots=True)
 class Keeper:
@@ -42,23 +49,27 @@ class Keeper:
     """How many are kept at either end of a run; halved as often as the total demands."""
     _runs: list[list[Draft]] = field(default_factory=list)
     _kept: int = 0
+    _chars: int = 0
     _dropped: int = 0
 
     def add(self, run: list[Draft]) -> None:
         """Take the drafts of one run, in the file's order."""
         self._runs.append(_thinned(run, self.each))
         self._kept += len(self._runs[-1])
-        while self._kept > KEPT_PER_SIGNAL and self.each > 1:
+        self._chars += sum(draft.chars for draft in self._runs[-1])
+        while (self._kept > KEPT_PER_SIGNAL or self._chars > KEPT_CHARS) and self.each > 1:
             self.each //= 2
             self._runs = [_thinned(kept, self.each) for kept in self._runs]
-            self._kept = sum(map(len, self._runs))
-        if self._kept > 2 * KEPT_PER_SIGNAL:
-            self._drop_most()
+            self._recount()
+        while self._kept > 2 * KEPT_PER_SIGNAL or (
+            self._chars > 2 * KEPT_CHARS and len(self._runs) > 1
+        ):
+            self._drop_most(min(KEPT_PER_SIGNAL, len(self._runs)) // 2)
 
     def drafts(self) -> list[Draft]:
         """All that is kept, by file and line."""
         if self._dropped or self._kept > KEPT_PER_SIGNAL:
-            self._drop_most()
+            self._drop_most(KEPT_PER_SIGNAL // 2)
         drafts = [draft for run in self._runs for draft in run]
         drafts.sort(key=lambda d: (d.source.path, d.line))
         if self._dropped:
@@ -66,13 +77,16 @@ class Keeper:
             self._dropped = 0
         return drafts
 
-    def _drop_most(self) -> None:
+    def _recount(self) -> None:
+        self._kept = sum(map(len, self._runs))
+        self._chars = sum(draft.chars for run in self._runs for draft in run)
+
+    def _drop_most(self, most: int) -> None:
         """Where even the shortest runs are too many: those of the first files by path remain."""
         self._runs.sort(key=lambda run: (run[0].source.path, run[0].line))
-        most = KEPT_PER_SIGNAL // 2
         self._dropped += sum(draft.count for run in self._runs[most:] for draft in run)
         del self._runs[most:]
-        self._kept = sum(map(len, self._runs))
+        self._recount()
 
 
 def _thinned(run: list[Draft], each: int) -> list[Draft]:

@@ -3,6 +3,10 @@
 The event's kind is `live.<name>`; its fields are the row's: scalars as text (`None` is empty, truth is
 `true` or `false`), lists and objects as JSON. `rules/_live.py` turns them back. Each table also gives one
 event `live.table` with its name, source, total and number of rows: "no row" and "not looked" differ.
+
+A capture may come from anywhere, so this is where its values are made safe: numbers are finite and of a
+range that counters, times and sizes have, texts are valid Unicode of bounded length, nesting is shallow.
+What is not becomes null, so that rules see a missing value and never an impossible one.
 """
 
 from __future__ import annotations
@@ -11,11 +15,19 @@ import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from raydoctor._text import size
 from raydoctor.model import Event, Gap, Source
 from raydoctor.read.entities import in_fields
+from raydoctor.read.records import plausible
 
-_LIMIT = 256 << 20
+_LIMIT = 64 << 20
+"""Bytes of one table: ten thousand tasks have ten."""
 _SHOWN = 300
+_LARGEST = float(1 << 63)
+"""What a counter of 64 bits may hold."""
+_LONGEST = 1 << 20
+"""Characters of one value: a stack of hundreds of threads is shorter."""
+_DEEPEST = 12
 
 
 def read(files: dict[Source, str], gaps: list[Gap]) -> list[Event]:
@@ -27,6 +39,8 @@ def read(files: dict[Source, str], gaps: list[Gap]) -> list[Event]:
         try:
             with open(file, "rb") as stream:
                 events += _table(source, stream.read(_LIMIT))
+                if stream.read(1):
+                    gaps.append(Gap(source.path, f"only its first {size(_LIMIT)} are read"))
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or "damaged"
             gaps.append(Gap(source.path, f"could not be read: {why}"))
@@ -38,7 +52,9 @@ def _table(source: Source, data: bytes) -> Iterator[Event]:
     head: Any = _row(head_line + b"]}")
     if not isinstance(head, dict) or not isinstance(head.get("table"), str):
         raise ValueError(head_line[:80])
-    at = float(head.get("at") or "nothing")
+    at = plausible(head.get("at"))
+    if at is None:
+        raise ValueError(head_line[:80])
     rows = 0
     offset = len(head_line) + 1
     for number, raw in enumerate(rest.split(b"\n"), 2):
@@ -62,7 +78,27 @@ def _row(line: bytes) -> dict[str, Any] | None:
         row = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    return row if isinstance(row, dict) else None
+    return _clean(row) if isinstance(row, dict) else None
+
+
+def _clean(value: Any, depth: int = 0) -> Any:
+    """A value as rules may trust it, null for a number out of range and for what is nested too deep."""
+    if isinstance(value, str):
+        return value if value.isascii() and len(value) <= _LONGEST else _clean_text(value)
+    if isinstance(value, (int, float)):
+        return value if -_LARGEST < value < _LARGEST else None  # no NaN is
+    if isinstance(value, (dict, list)) and depth >= _DEEPEST:
+        return None
+    if isinstance(value, dict):
+        return {_clean(name): _clean(each, depth + 1) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_clean(each, depth + 1) for each in value]
+    return value
+
+
+def _clean_text(text: str) -> str:
+    """Without lone surrogates, which JSON can hold and no encoding can."""
+    return text[:_LONGEST].encode("utf-8", "replace").decode("utf-8")
 
 
 class _Place(NamedTuple):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from raydoctor.model import Entity, Gap, Source
+from raydoctor.read import budget
 from raydoctor.read.clock import Clock
 from raydoctor.read.lines import Lines
 from raydoctor.read.prefilter import Hit, search
@@ -96,7 +97,7 @@ def mentions(
             gaps.append(Gap(source.path, f"could not be read: {error.strerror}"))
             continue
         try:
-            for mention in _read(source, lines, hits, clock):
+            for mention in _read(source, lines, hits, clock, gaps):
                 if any(each.confirms(source, mention.line) for each in targets):
                     yield mention
         finally:
@@ -112,9 +113,15 @@ def _by_file(hits: Iterator[Hit]) -> Iterator[tuple[str, Iterator[Hit]]]:
         yield path, (next(same) for _, same in by_line)
 
 
-def _read(source: Source, lines: Lines, hits: Iterable[Hit], clock: Clock) -> Iterator[Mention]:
+def _read(
+    source: Source, lines: Lines, hits: Iterable[Hit], clock: Clock, gaps: list[Gap]
+) -> Iterator[Mention]:
     previous: tuple[int, float | None] = (0, None)
+    time = budget.of_file(source.size)
     for hit in hits:
+        if time.spent:
+            gaps.append(budget.gap(source.path, hit.offset, source.size, time))
+            return
         start = lines.line_start(hit.offset)
         line = parse_line(lines.line_at(start).decode("utf-8", "replace"), source.role)
         at = time_of(source, line, clock)

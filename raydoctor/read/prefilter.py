@@ -23,8 +23,8 @@ import sysconfig
 import threading
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Generator, Iterable, Iterator, Mapping, Set
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import IO, NamedTuple
 
@@ -40,7 +40,9 @@ _PASS_COSTS = 0.004
 """Seconds that starting one more rg costs."""
 LARGE = 16 << 20
 """Bytes above which a file is worth several rg at once."""
-GIANT = 64 << 20
+GIANT = 16 << 20
+"""Bytes from which on a file has an rg of its own: of others rg keeps all hits in memory until the file
+is done, up to four bytes a byte of a file that repeats a short literal."""
 LONG_LINE = 1 << 20
 _SAMPLE_EVERY = 16 << 20
 _SAMPLE = 64 << 10
@@ -125,15 +127,34 @@ def search(files: Iterable[str], literals: Iterable[str], gaps: list[Gap]) -> It
 
 
 def batches(
-    wanted: Mapping[str, frozenset[str]], gaps: list[Gap], sizes: Mapping[str, int] | None = None
-) -> Iterator[Batch]:
-    """The same, in batches, with literals of each file's own; `sizes`: where they are known already."""
+    wanted: Mapping[str, frozenset[str]],
+    gaps: list[Gap],
+    sizes: Mapping[str, int] | None = None,
+    given_up: Set[str] = frozenset(),
+) -> Generator[Batch, None, None]:
+    """The same, in batches, with literals of each file's own.
+
+    `sizes`: where they are known already. `given_up`: files that the caller wants no more hits of; it
+    may grow between two batches.
+    """
     plan = _plan(wanted, sizes or {file: _size(file) for file in wanted})
-    yield from _run_ahead(plan.passes, gaps)
+    yield from _run_ahead(plan.passes, gaps, given_up)
     for file, literals in plan.shared:
-        yield from _search_shared(file, literals, gaps)
+        with closing(_search_shared(file, literals, gaps)) as hits:
+            yield from _until_given_up(hits, given_up, (file,))
     for file in plan.piped:
-        yield from _search_piped(file, tuple(sorted(wanted[file])), gaps)
+        with closing(_search_piped(file, tuple(sorted(wanted[file])), gaps)) as hits:
+            yield from _until_given_up(hits, given_up, (file,))
+
+
+def _until_given_up(
+    hits: Iterable[Batch], given_up: Set[str], files: tuple[str, ...]
+) -> Iterator[Batch]:
+    """Batches of these files, until the last of them is given up."""
+    for batch in hits:
+        yield batch
+        if batch.file in given_up and all(file in given_up for file in files):
+            break
 
 
 # ---------------------------------------------------------------- which pass reads what
@@ -295,17 +316,24 @@ def _listen(stream: IO[bytes], said: list[bytes]) -> None:
         said.extend(stream)
 
 
-def _run_ahead(passes: Iterable[Pass], gaps: list[Gap]) -> Iterator[Batch]:
+def _run_ahead(
+    passes: Iterable[Pass], gaps: list[Gap], given_up: Set[str] = frozenset()
+) -> Iterator[Batch]:
     """Passes one behind the other; the next ones already work while the first is read."""
     waiting, running = deque(passes), deque[_Running]()
     try:
         while waiting or running:
             while waiting and len(running) < _AT_ONCE:
                 running.append(_start(waiting.popleft()))
-            yield from _parse(running[0].output)
-            # All output is read, so it has ended or is about to.
-            running[0].process.wait()
+            files = running[0].files
+            with closing(_parse(running[0].output, given_up)) as hits:
+                yield from _until_given_up(hits, given_up, files)
             done = running.popleft()
+            if all(file in given_up for file in files):
+                done.end()
+                continue
+            # All output is read, so it has ended or is about to.
+            done.process.wait()
             gaps += _complaints(done.said, done.end(), done.files)
     finally:
         for each in running:
@@ -344,7 +372,7 @@ _AGAIN = "Check their permissions, and run it again."
 _HITS = re.compile(rb"(\d+):(\d+):([^\n]*)\n")
 
 
-def _parse(stream: IO[bytes]) -> Iterator[Batch]:
+def _parse(stream: IO[bytes], given_up: Set[str] = frozenset()) -> Generator[Batch, None, None]:
     """For each file `path NUL`, its hits as `line:offset:literal LF`, an empty line between files.
 
     A path may hold line breaks; a literal neither holds any nor is empty.
@@ -367,7 +395,8 @@ def _parse(stream: IO[bytes]) -> Iterator[Batch]:
                 end = (blank if blank >= 0 else data.rfind(b"\n", at)) + 1
                 if not end:
                     break
-                yield Batch(file, _HITS.findall(data, at, end))
+                if file not in given_up:
+                    yield Batch(file, _HITS.findall(data, at, end))
                 at = end
         rest = data[at:]
 
@@ -377,7 +406,9 @@ _LF = 0x0A
 # ---------------------------------------------------------------- many literals, much to read
 
 
-def _search_shared(file: str, literals: frozenset[str], gaps: list[Gap]) -> Iterator[Batch]:
+def _search_shared(
+    file: str, literals: frozenset[str], gaps: list[Gap]
+) -> Generator[Batch, None, None]:
     """Search a file by several rg at once, each with its share of the literals."""
     ordered = sorted(literals)
     count = -(-len(ordered) // LITERALS_PER_PASS)
@@ -421,7 +452,9 @@ def _offset(hit: RawHit) -> int:
 # ---------------------------------------------------------------- giant lines
 
 
-def _search_piped(file: str, literals: tuple[str, ...], gaps: list[Gap]) -> Iterator[Batch]:
+def _search_piped(
+    file: str, literals: tuple[str, ...], gaps: list[Gap]
+) -> Generator[Batch, None, None]:
     """Search a file with giant lines: through a pipe, a break put in wherever 1 MiB has none.
 
     Behind such a break the last bytes before it are fed again, so that no literal is cut in two.

@@ -55,7 +55,7 @@ _PREFIX = re.compile(
     r"\((?P<who>(?:raylet|gcs_server|autoscaler|scheduler)(?:[ ,][^()]*)?"
     r"|[^()]{0,300}(?:\([^()]{0,300}\))?[^()]{0,300}?pid=\d{1,10}(?:, ip=[^()]{1,100})?)\) ?"
 )
-_PREFIX_PARTS = re.compile(r"^(?P<name>.*?)[ ,]*\bpid=(?P<pid>\d{1,10})(?:, ip=(?P<ip>\S+))?$")
+_PREFIX_PARTS = re.compile(r"^(?P<name>.*?)[ ,]{0,9}\bpid=(?P<pid>\d{1,10})(?:, ip=(?P<ip>\S+))?$")
 _REPEATED = re.compile(
     r" ?\[repeated (\d{1,10})x across (?:cluster|all nodes)\](?: \(Ray deduplicates logs by default\..*)?$"
 )

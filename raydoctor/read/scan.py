@@ -9,18 +9,22 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from re import Match
 from typing import NamedTuple
 
+from raydoctor._text import duration
 from raydoctor.model import Event, Gap, Source
-from raydoctor.read import entities
+from raydoctor.read import budget, entities
+from raydoctor.read.budget import CpuBudget
 from raydoctor.read.clock import Clock
 from raydoctor.read.index import DRIVERS, Entry, Index, Probe, index_of
 from raydoctor.read.keep import Draft, Keeper
 from raydoctor.read.lines import Lines
 from raydoctor.read.prefilter import RawHit, batches
 from raydoctor.read.records import (
+    MAX_LINE,
     assemble,
     begins_record,
     message_of,
@@ -33,6 +37,8 @@ from raydoctor.rule import Signal
 
 _FOLDS = 200
 """Distinct values of the fold fields that are told apart in one file; the rest is one more run."""
+_KEPT_CHARS = 32_000_000
+"""Characters of the records that are kept of one file; of the rest one record a run is kept."""
 _DIGIT = re.compile(r"\d").search
 _DRAWN, _TEMPLATES = 16, 4
 """How many templates are drawn for a literal in one file before its lines count as too different
@@ -62,13 +68,21 @@ def scan(files: Mapping[Source, str], signals: Iterable[Signal]) -> Scan:
     reader: _FileReader | None = None
     current = ""
     sizes = {path: source.size for path, source in by_path.items()}
-    for file, hits in batches(wanted, result.gaps, sizes):
-        if file != current:
-            _finish(reader)
-            current, reader = file, _open(file, by_path[file], index, keepers, result.gaps)
-        result.hits += len(hits)
-        if reader:
-            reader.take(hits)
+    given_up: set[str] = set()
+    time_left = budget.of_run(sum(sizes.values()))
+    with closing(batches(wanted, result.gaps, sizes, given_up)) as found:
+        for file, hits in found:
+            if file != current:
+                _finish(reader)
+                if time_left.spent:
+                    result.gaps.append(_unsearched(len(files), time_left))
+                    reader = None
+                    break
+                current, reader = file, _open(file, by_path[file], index, keepers, result.gaps)
+            result.hits += len(hits)
+            if reader and not reader.take(hits):
+                given_up.add(file)
+                result.gaps.append(reader.gap(file))
     _finish(reader)
     result.drafts = [draft for keeper in keepers.values() for draft in keeper.drafts()]
     for draft in result.drafts:
@@ -86,6 +100,15 @@ def _open(
     except OSError as error:
         gaps.append(Gap(file, f"could not be read: {error.strerror}"))
         return None
+
+
+def _unsearched(files: int, spent: CpuBudget) -> Gap:
+    return Gap(
+        "logs",
+        f"the time budget of {duration(spent.seconds)} for all {files:,} files is spent; some of "
+        "them are not searched",
+        "Diagnose one node's logs at a time, without the files that other gaps name.",
+    )
 
 
 def _finish(reader: _FileReader | None) -> None:
@@ -119,7 +142,7 @@ class _Run:
     passed: int = 0
     """How many records came behind the first ones."""
     last: deque[tuple[bytes, int]] = field(default_factory=deque)
-    """Line number and offset of the last ones; they are read again when it is known which."""
+    """Line number and offset of a hit of the last ones; they are read again when it is known which."""
 
 
 class _Known(NamedTuple):
@@ -150,15 +173,21 @@ class _FileReader:
         self._message, self._echo, self._repeated = "", "", 1
         self._whole: tuple[str, str] | None = None
         self._tried: set[Probe] = set()
+        self._matched: set[Probe] = set()
         self._runs: dict[tuple[Probe, object], _Run] = {}
         self._folds: dict[Probe, int] = {}
         self._known: dict[bytes, list[_Known]] = {}
         self._drawn: dict[bytes, int] = {}
-        self._seen_number, self._seen_literal = b"", b""
+        self._seen_number = b""
+        self._seen_literals: list[bytes] = []
         self._seen_probes: list[Probe] = []
+        self._done: set[bytes] = set()
+        self._hit, self._view_ends = 0, 0
+        self._time = budget.of_file(source.size)
+        self._kept_chars = 0
 
-    def take(self, hits: Iterable[RawHit]) -> None:
-        """Try the signals of each hit."""
+    def take(self, hits: Iterable[RawHit]) -> bool:
+        """Try the signals of each hit; false where the file's time budget is spent."""
         for number, offset, literal in hits:
             if number != self._number:
                 known = self._known.get(literal)
@@ -166,15 +195,38 @@ class _FileReader:
                     continue
                 if literal not in self._relevant:
                     continue
+                if self._time.spent:
+                    self._hit = int(offset)
+                    return False
                 self._enter(number, int(offset))
-            entry = self._table.get(literal)
-            if entry is None:
+            elif self._view_ends and int(offset) >= self._view_ends:
+                # Further on in a line of which only a part is in view.
+                if literal not in self._relevant:
+                    continue
+                if self._time.spent:
+                    self._hit = int(offset)
+                    return False
+                self._view(int(offset))
+            elif literal in self._done:
                 continue
-            self._try(entry.own)
-            for other, probes in entry.hidden:
-                if other in self._text:
-                    self._try(probes)
-            self._learn_like(literal, entry)
+            self._done.add(literal)
+            self._try_literal(literal)
+        return True
+
+    def gap(self, file: str) -> Gap:
+        """That the file's time budget is spent, and how far the search came."""
+        return budget.gap(file, self._hit, self._source.size, self._time)
+
+    def _try_literal(self, literal: bytes) -> None:
+        """Try what asks for a literal, and what the literal may hide, on the line in view."""
+        entry = self._table.get(literal)
+        if entry is None:
+            return
+        self._try(entry.own)
+        for other, probes in entry.hidden:
+            if other in self._text:
+                self._try(probes)
+        self._learn_like(literal, entry)
 
     def finish(self) -> None:
         """Hand over what is kept, and close the file."""
@@ -187,14 +239,23 @@ class _FileReader:
     def _enter(self, number: bytes, offset: int) -> None:
         """Go to the line of a hit."""
         self._number = number
+        self._matched.clear()
+        if number == self._seen_number:
+            self._matched.update(self._seen_probes)
+        self._view(offset)
+
+    def _view(self, offset: int) -> None:
+        """Look at the part of the line around a hit: all of it, unless it is very long."""
+        self._hit = offset
         self._offset, self._raw = self._lines.around(offset)
+        self._view_ends = self._offset + len(self._raw) if len(self._raw) >= MAX_LINE else 0
         self._text = self._raw.decode("utf-8", "replace")
         role = self._source.role
         self._message, self._echo, self._repeated = message_of(self._text, role)
         self._whole = None
+        self._done.clear()
         self._tried.clear()
-        if number == self._seen_number:
-            self._tried.update(self._seen_probes)
+        self._tried.update(self._matched)
         if role in DRIVERS:
             self._table = self._index.table(f"{self._echo}-echo" if self._echo else role)
 
@@ -204,6 +265,7 @@ class _FileReader:
                 continue
             self._tried.add(probe)
             if found := self._match(probe):
+                self._matched.add(probe)
                 self._count(probe, found)
 
     def _match(self, probe: Probe) -> Match[str] | None:
@@ -227,7 +289,7 @@ class _FileReader:
     def _recognise(self, number: bytes, offset: int, literal: bytes, known: list[_Known]) -> bool:
         """Count a line that one of the literal's templates accepts."""
         again = number == self._seen_number
-        if again and literal == self._seen_literal:
+        if again and literal in self._seen_literals:
             return True
         data, start, base = self._lines.begin(offset)
         for one in known:
@@ -236,8 +298,10 @@ class _FileReader:
             ):
                 one.run.passed += 1
                 one.run.last.append((number, base + start))
-                self._seen_number, self._seen_literal = number, literal
-                self._seen_probes = [*self._seen_probes, one.probe] if again else [one.probe]
+                if not again:
+                    self._seen_number, self._seen_literals, self._seen_probes = number, [], []
+                self._seen_literals.append(literal)
+                self._seen_probes.append(one.probe)
                 if one is not known[0]:
                     known.remove(one)
                     known.insert(0, one)
@@ -272,19 +336,25 @@ class _FileReader:
 
     # ------------------------------------------------------------ what is kept
 
+    @property
+    def _has_room(self) -> bool:
+        """Whether records of this file are still kept, and not only counted."""
+        return self._kept_chars < _KEPT_CHARS
+
     def _count(self, probe: Probe, found: Match[str]) -> None:
         key = _key(probe, found)
         run = self._runs.get(key) or self._new_run(key)
-        if len(run.first) < self._keepers[probe].each:
+        if not run.first or (self._has_room and len(run.first) < self._keepers[probe].each):
             run.first.append(self._draft(probe, found))
+            self._kept_chars += run.first[-1].chars
         else:
             run.passed += self._repeated
-            run.last.append((self._number, self._offset))
+            run.last.append((self._number, self._hit))
 
     def _new_run(self, key: tuple[Probe, object]) -> _Run:
         probe = key[0]
         self._folds[probe] = self._folds.get(probe, 0) + 1
-        if self._folds[probe] > _FOLDS:
+        if self._folds[probe] > _FOLDS or not self._has_room:
             key = (probe, "…")
         each = self._keepers[probe].each
         return self._runs.setdefault(key, _Run(last=deque(maxlen=each)))
@@ -293,9 +363,12 @@ class _FileReader:
         """A run's first and last records, each as often as it stands for."""
         last = []
         for number, offset in run.last:
+            if not self._has_room or self._time.spent:
+                break
             self._enter(number, offset)
             if found := self._match(probe):
                 last.append(self._draft(probe, found))
+                self._kept_chars += last[-1].chars
         run.first[-1].count += run.passed - sum(draft.count for draft in last)
         return run.first + last
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 
 from raydoctor._pattern import pattern
 from raydoctor.model import Event, Gap, Source
@@ -32,22 +33,29 @@ def read(files: dict[Source, str], gaps: list[Gap]) -> list[Event]:
         except OSError as error:
             gaps.append(Gap(source.path, f"could not be read: {error.strerror}"))
             continue
-        events += list(_dumps(source, text))[:_MOST]
+        events += islice(_dumps(source, text), _MOST)
     return events
 
 
 def _dumps(source: Source, text: str) -> Iterator[Event]:
+    line, offset, counted = 1, 0, 0
     for match in _PROCESS.finditer(text):
         end = _ENDS.search(text, match.end())
         part = text[match.start() : end.start() if end else len(text)].rstrip()
         if "\nThread " not in part:
             continue
+        passed = text[counted : match.start()]
+        line, offset, counted = (
+            line + passed.count("\n"),
+            offset + len(passed.encode()),
+            match.start(),
+        )
         fields = {"worker_pid": match["pid"], "title": match["title"].strip()}
         yield Event(
             "stack.dump",
             source,
-            text.count("\n", 0, match.start()) + 1,
-            len(text[: match.start()].encode()),
+            line,
+            offset,
             part[:2000],
             part[:20_000],
             pid=int(match["pid"]),

@@ -11,14 +11,20 @@ import base64
 import binascii
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, BinaryIO
 
 from raydoctor.model import Entity, Event, Gap, Source
+from raydoctor.read import budget
 from raydoctor.read.entities import in_fields
-from raydoctor.read.records import strip_ansi
+from raydoctor.read.records import plausible, strip_ansi
 
 _LINE_LIMIT = 1 << 20
 _KEPT_TASK_ERRORS = 2000
+_KEPT_EVENTS = 50_000
+"""Of one file."""
+_KEPT_CHARS = 32_000_000
+"""Of one file's messages."""
+_LONGEST = 32_000
 _DEBUG_LIMIT = 4 << 20
 _INTERESTING = (b'"error_info"', b'"EXPORT_ACTOR"', b'"EXPORT_NODE"', b'"EXPORT_DRIVER_JOB"')
 
@@ -29,7 +35,7 @@ def read(files: dict[Source, str], gaps: list[Gap]) -> list[Event]:
     for source, file in files.items():
         try:
             if source.role == "export-event":
-                events += _export_events(source, file)
+                events += _export_events(source, file, gaps)
             elif source.role == "debug-state":
                 events += _debug_state(source, file)
         except OSError as error:
@@ -40,19 +46,36 @@ def read(files: dict[Source, str], gaps: list[Gap]) -> list[Event]:
 # ---------------------------------------------------------------- export events
 
 
-def _export_events(source: Source, file: str) -> Iterator[Event]:
-    kept = 0
+def _export_events(source: Source, file: str, gaps: list[Gap]) -> Iterator[Event]:
+    time = budget.of_file(source.size)
+    kept = events = chars = 0
     with open(file, "rb") as stream:
-        for number, raw in enumerate(stream, 1):
-            if len(raw) > _LINE_LIMIT or not any(mark in raw for mark in _INTERESTING):
+        for number, raw in _lines(stream):
+            if not any(mark in raw for mark in _INTERESTING):
                 continue
+            if time.spent:
+                gaps.append(budget.gap(source.path, stream.tell(), source.size, time))
+                return
             event = _export_event(source, number, raw)
             if event is None:
                 continue
             kept += event.kind == "export.task_error"
-            if kept > _KEPT_TASK_ERRORS:
+            events += 1
+            chars += len(event.message) + len(event.text)
+            if kept > _KEPT_TASK_ERRORS or events > _KEPT_EVENTS or chars > _KEPT_CHARS:
                 return
             yield event
+
+
+def _lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """(number, line) of each line that is not too long; of one that is, the rest is passed over."""
+    number = 0
+    while raw := stream.readline(_LINE_LIMIT):
+        number += 1
+        if raw.endswith(b"\n") or len(raw) < _LINE_LIMIT:
+            yield number, raw
+        while raw and not raw.endswith(b"\n"):
+            raw = stream.readline(_LINE_LIMIT)
 
 
 def _export_event(source: Source, number: int, raw: bytes) -> Event | None:
@@ -60,7 +83,7 @@ def _export_event(source: Source, number: int, raw: bytes) -> Event | None:
         record: Any = json.loads(raw)
         data = record["event_data"]
         kind, fields = _EXPORTS[record["source_type"]](data)
-        at = float(record["timestamp"])
+        at = plausible(record["timestamp"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     if not kind:
@@ -84,7 +107,7 @@ def _task(data: dict[str, Any]) -> tuple[str, dict[str, str]]:
         "node": _hex(updates.get("node_id")),
         "attempt": str(data.get("attempt_number", 0)),
         "error": str(error.get("error_type", "")),
-        "what": strip_ansi(str(error.get("error_message", ""))).removeprefix("User exception:\n"),
+        "what": _message(error.get("error_message")).removeprefix("User exception:\n"),
     }
 
 
@@ -100,9 +123,7 @@ def _actor(data: dict[str, Any]) -> tuple[str, dict[str, str]]:
         "state": str(data.get("state", "")),
         "worker_pid": str(data.get("pid") or ""),
         "reason": str(cause.get("reason", "")),
-        "what": strip_ansi(
-            str(cause.get("error_message") or cause.get("formatted_exception_string") or "")
-        ),
+        "what": _message(cause.get("error_message") or cause.get("formatted_exception_string")),
     }
 
 
@@ -113,7 +134,7 @@ def _node(data: dict[str, Any]) -> tuple[str, dict[str, str]]:
         "ip": str(data.get("node_manager_address", "")),
         "state": str(data.get("state", "")),
         "reason": str(death.get("reason", "")),
-        "what": str(death.get("reason_message", "")),
+        "what": _message(death.get("reason_message")),
     }
 
 
@@ -132,6 +153,11 @@ _EXPORTS = {
     "EXPORT_NODE": _node,
     "EXPORT_DRIVER_JOB": _driver_job,
 }
+
+
+def _message(value: object) -> str:
+    """A message without colours, cut where no message of Ray's is as long."""
+    return strip_ansi(str(value or "")[:_LONGEST])
 
 
 def _hex(value: object) -> str:

@@ -33,7 +33,9 @@ _STEPS = 6
 _SYMPTOMS = 10
 _GAPS = 6
 
-_LAST_LINE = pattern(r"(?:[\w.]+\.)?[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Timeout|Warning)\b")
+_LAST_LINE = pattern(
+    r"(?:[\w.]{1,300}\.)?[A-Z]\w{0,200}(?:Error|Exception|Exit|Interrupt|Timeout|Warning)\b"
+)
 """Where a traceback says what was raised."""
 
 

@@ -36,7 +36,7 @@ _OWNER = pattern(r"Owner Id: (?P<owner>[0-9a-f]{56})")
 CALL_FAILED = Signal(
     "actor.call_failed",
     "failed with error ACTOR_DIED",
-    r"^Task attempt (?P<task>[0-9a-f]{48}) failed with error ACTOR_DIED .*?actor_died_error_context \{\n(?P<context>.*?)\n  \}",
+    r"^Task attempt (?P<task>[0-9a-f]{48}) failed with error ACTOR_DIED .{0,2000}?actor_died_error_context \{\n(?P<context>.{0,4000}?)\n  \}",
     CORE,
     "Task attempt c2668a65bda616c1c4647def073eea9d8fbb251801000000 failed with error ACTOR_DIED Fail immediately? 0, status "
     "IOError: cancelling task of dead actor, error info actor_died_error {\n  actor_died_error_context {\n"

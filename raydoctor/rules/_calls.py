@@ -109,12 +109,12 @@ def working(workers: Iterable[Worker]) -> list[Worker]:
 # ---------------------------------------------------------------- the raylets' side
 
 _GRANTED = pattern(
-    r"class_name=(?P<class>[^,}]*), function_name=(?P<function>[^,}]*)[^{]*\} scheduling_strategy=(?s:.*?)"
-    r"resource_set=\{(?P<set>[^}]*)\}(?s:.*?): (?P<granted>\d+)/\d+$",
+    r"class_name=(?P<class>[^,}]{0,300}), function_name=(?P<function>[^,}]{0,300})[^{]{0,300}\} scheduling_strategy=(?s:.{0,1000}?)"
+    r"resource_set=\{(?P<set>[^{}]{0,2000})\}(?s:.{0,500}?): (?P<granted>\d+)/\d+$",
     re.MULTILINE,
 )
-_AVAILABLE = pattern(r'Local resources: \{"total":.*?"available": \{(?P<items>[^}]*)\}')
-_ITEM = pattern(r"([\w:.\-/]+): (\[[^\]]*\]|[\d.e+]+)")
+_AVAILABLE = pattern(r'Local resources: \{"total":.{0,4000}?"available": \{(?P<items>[^{}]*)\}')
+_ITEM = pattern(r"([\w:.\-/]{1,200}): (\[[^\[\]]*\]|[\d.e+]+)")
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,7 +93,7 @@ CRASH_SIGNALS = (
 )
 
 _KINDS = ("crash.handler", "crash.printed", "crash.symbol", "crash.python", "crash.words")
-_FRAME = pattern(r'^ +File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<function>.+?)\s*$')
+_FRAME = pattern(r'^ +File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<function>.*\S)\s*$')
 _MODULES = pattern(r"^Extension modules: (?P<names>.*?) \(total: (?P<total>\d+)\)", re.MULTILINE)
 _CRASHED_THREAD = pattern(r"^Current thread 0x.*?(?=^Thread 0x|^$|\Z)", re.MULTILINE | re.DOTALL)
 _RAYS_MODULES = (

@@ -21,7 +21,7 @@ from raydoctor.rule import Signal
 EXITING = Signal(
     "worker.exiting",
     "Worker exits with an exit code ",
-    r"SYSTEM_ERROR.*?Worker exits with an exit code (?P<left>.*)",
+    r"SYSTEM_ERROR.{0,2000}?Worker exits with an exit code (?P<left>.*)",
     ("core-worker",),
     "Executing worker exit: SYSTEM_ERROR - Worker exits unexpectedly. Worker exits with an exit code 3. (timeout: -1ms)",
     extent="record",

@@ -25,8 +25,8 @@ COMM = 15
 KILLED = Signal(
     "kernel.oom_kill",
     "Killed process ",
-    r"(?P<scope>Memory cgroup out of memory|Out of memory)?[^:]*:? ?Killed process (?P<victim>\d+),? (?:UID \d+, )?"
-    r"\((?P<comm>.*?)\)(?:,? total-vm:(?P<vm>\d+)kB, anon-rss:(?P<anon>\d+)kB, file-rss:(?P<file>\d+)kB"
+    r"(?:(?P<scope>Memory cgroup out of memory|Out of memory)[^:]{0,100}:? ?)?Killed process (?P<victim>\d+),? (?:UID \d+, )?"
+    r"\((?P<comm>.{0,64}?)\)(?:,? total-vm:(?P<vm>\d+)kB, anon-rss:(?P<anon>\d+)kB, file-rss:(?P<file>\d+)kB"
     r"(?:, shmem-rss:(?P<shmem>\d+)kB)?|,|$| )",
     ("kernel",),
     "Memory cgroup out of memory: Killed process 22082 (ray::load_embed) total-vm:4596960kB, anon-rss:2477592kB, "
@@ -42,8 +42,8 @@ LIMIT = Signal(
 CONSTRAINT = Signal(
     "kernel.oom_constraint",
     "oom-kill:constraint=",
-    r"oom-kill:constraint=(?P<constraint>\w+),.*?(?:oom_memcg=(?P<memcg>[^,]+),)?(?:task_memcg=(?P<task_memcg>[^,]+),)?"
-    r"task=(?P<comm>.*?),pid=(?P<victim>\d+)",
+    r"oom-kill:constraint=(?P<constraint>\w+),.{0,1000}?(?:oom_memcg=(?P<memcg>[^,]+),)?(?:task_memcg=(?P<task_memcg>[^,]+),)?"
+    r"task=(?P<comm>.{0,64}?),pid=(?P<victim>\d+)",
     ("kernel",),
     "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0,oom_memcg=/pod1,task_memcg=/pod1,"
     "task=ray::load_embed,pid=22082,uid=0",

@@ -1,4 +1,8 @@
-"""What rules read of a live collection: the rows of its tables, as numbers and mappings."""
+"""What rules read of a live collection: the rows of its tables, as numbers and mappings.
+
+Every accessor answers for any row: a value of another type is None, or empty. `read/live.py` sees to it
+that numbers are finite and texts are text.
+"""
 
 from __future__ import annotations
 
@@ -21,17 +25,14 @@ def looked(case: Case, table: str) -> Event | None:
 
 
 def number(event: Event, name: str) -> float | None:
-    """A field as a number, or None where it is none."""
-    try:
-        return float(event[name])
-    except ValueError:
-        return None
+    """A field as a finite number, or None where it is none."""
+    return number_of(event[name])
 
 
 def whole(event: Event, name: str) -> int | None:
     """A field as a whole number, or None where it is none."""
     found = number(event, name)
-    return int(found) if found is not None and math.isfinite(found) else None
+    return None if found is None else int(found)
 
 
 def truth(event: Event, name: str) -> bool:
@@ -57,3 +58,45 @@ def sequence(event: Event, name: str) -> list[Any]:
     """A field that is a list, or an empty one."""
     found = value(event, name)
     return found if isinstance(found, list) else []
+
+
+def records(event: Event, name: str) -> list[dict[str, Any]]:
+    """The objects of a field that is a list of them; what else it holds is left out."""
+    return records_of(sequence(event, name))
+
+
+def texts(event: Event, name: str) -> list[str]:
+    """The texts of a field that is a list of them; what else it holds is left out."""
+    return texts_of(sequence(event, name))
+
+
+def number_of(told: object) -> float | None:
+    """A part of a value as a finite number, or None where it is none; Ray writes some as text."""
+    if isinstance(told, bool) or not isinstance(told, (str, int, float)):
+        return None
+    try:
+        found = float(told)
+    except (ValueError, OverflowError):
+        return None
+    return found if math.isfinite(found) else None
+
+
+def whole_of(told: object) -> int | None:
+    """A part of a value as a whole number, or None where it is none."""
+    found = number_of(told)
+    return None if found is None else int(found)
+
+
+def text_of(told: object) -> str:
+    """A part of a value as text, empty where it is none."""
+    return told if isinstance(told, str) else ""
+
+
+def records_of(told: object) -> list[dict[str, Any]]:
+    """A part of a value as a list of objects; what else it holds is left out."""
+    return [each for each in told if isinstance(each, dict)] if isinstance(told, list) else []
+
+
+def texts_of(told: object) -> list[str]:
+    """A part of a value as a list of texts; what else it holds is left out."""
+    return [each for each in told if isinstance(each, str)] if isinstance(told, list) else []

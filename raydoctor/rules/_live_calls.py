@@ -56,7 +56,8 @@ class Stuck(NamedTuple):
     @property
     def age(self) -> float:
         """Seconds for which its call has stood as it stands."""
-        times = [e["created_ms"] for e in live.sequence(self.call, "events") if e.get("created_ms")]
+        events = live.records(self.call, "events")
+        times = [t for e in events if (t := live.number_of(e.get("created_ms")))]
         return (self.call.at or 0.0) - max(times, default=0.0) / 1000
 
 

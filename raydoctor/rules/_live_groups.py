@@ -73,8 +73,8 @@ def of(case: Case, seen: now.Picture, logged: Mapping[str, str]) -> dict[str, Pe
 def _pending(case: Case, seen: now.Picture, event: Event, logged: str) -> Pending | None:
     bundles = [
         Bundle(live_rows.amounts_of(b.get("unit_resources")), _selectors(b))
-        for b in live.sequence(event, "bundles")
-        if isinstance(b, dict) and not b.get("node_id")
+        for b in live.records(event, "bundles")
+        if not b.get("node_id")
     ]
     age = _age(event, seen.at)
     strategy = _strategy(case, event) or logged
@@ -116,8 +116,8 @@ def _says(event: Event) -> str:
 
 def _age(event: Event, at: float) -> float:
     """Seconds since it was asked for; one that lost a node has waited for less, and is no news either."""
-    told = str(live.mapping(event, "stats").get("creation_request_received_ns") or "")
-    return max(at - int(told) / 1e9, 0.0) if told.isdigit() else now.AGE
+    since = live.number_of(live.mapping(event, "stats").get("creation_request_received_ns"))
+    return now.AGE if since is None else max(at - since / 1e9, 0.0)
 
 
 def _strategy(case: Case, event: Event) -> str:

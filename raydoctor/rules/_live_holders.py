@@ -135,8 +135,8 @@ def _groups(case: Case, active: set[str]) -> Iterator[Holder]:
     """What each group keeps on each node; what its members hold has other names."""
     for event in live.rows(case, "placement-groups"):
         kept: dict[str, dict[str, float]] = {}
-        for bundle in live.sequence(event, "bundles"):
-            if node := bundle.get("node_id"):
+        for bundle in live.records(event, "bundles"):
+            if node := live.text_of(bundle.get("node_id")):
                 of_node = kept.setdefault(node, {})
                 for name, amount in rows.amounts_of(bundle.get("unit_resources")).items():
                     of_node[name] = of_node.get(name, 0.0) + amount

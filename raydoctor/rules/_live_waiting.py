@@ -143,7 +143,7 @@ def _nodes(case: Case, *, alive: bool) -> list[Node]:
     return found
 
 
-_IN = pattern(r"(?P<no>!)?in\((?P<values>.*)\)")
+_IN = pattern(r"(?P<no>!)?in\((?P<values>.{0,4000})\)")
 
 
 def bears(node: Node, selectors: tuple[Mapping[str, str], ...]) -> bool:
@@ -215,7 +215,7 @@ def _demands(case: Case) -> Iterator[Request]:
     for event in live.rows(case, "demands"):
         needs = rows.amounts(event, "shape")
         if event["kind"] == "task-or-actor" and not any("_group_" in name for name in needs):
-            told = [_selector(s) for s in live.sequence(event, "label_selectors") if s]
+            told = [_selector(s) for s in live.records(event, "label_selectors") if s]
             yield Request(needs, tuple(s for s in told if s), "", (event,), None)
 
 
@@ -240,8 +240,8 @@ def _selectors(event: Event) -> tuple[Mapping[str, str], ...]:
     own = live.mapping(event, "label_selector")
     if not own:
         return ()
-    others = live.mapping(event, "fallback_strategy").get("options")
-    more = [o.get("label_selector") for o in others or () if isinstance(o, dict)]
+    others = live.records_of(live.mapping(event, "fallback_strategy").get("options"))
+    more = [o.get("label_selector") for o in others]
     return tuple(_selector(s) for s in (own, *more) if isinstance(s, dict))
 
 
@@ -250,16 +250,16 @@ def _selector(told: Mapping[str, object]) -> Mapping[str, str]:
     constraints = told.get("label_constraints")
     if not isinstance(constraints, list):
         return {name: str(value) for name, value in told.items()}
-    return {
-        c[
-            "label_key"
-        ]: f"{'!' if 'NOT_IN' in c['operator'] else ''}in({','.join(c['label_values'])})"
-        for c in constraints
-        if isinstance(c, dict) and {"label_key", "operator", "label_values"} <= c.keys()
-    }
+    found = {}
+    for each in live.records_of(constraints):
+        no = "!" if "NOT_IN" in live.text_of(each.get("operator")) else ""
+        values = ",".join(live.texts_of(each.get("label_values")))
+        found[live.text_of(each.get("label_key"))] = f"{no}in({values})"
+    found.pop("", None)
+    return found
 
 
-_CREATED = pattern(rf'"{_PENDING}","created_ms":(\d+)')
+_CREATED = pattern(rf'"{_PENDING}","created_ms":(\d{{1,15}})\b')
 
 
 def _since(event: Event) -> float | None:

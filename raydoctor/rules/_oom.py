@@ -18,27 +18,30 @@ from raydoctor.rule import Signal
 from raydoctor.signals import PUSHED, RAYLET
 
 _HEAD = pattern(
-    r"Memory on the node \(IP: (?P<ip>[^,]+), ID: (?P<node>[0-9a-f]+)\)(?: where the (?:task|lease) "
-    r"\((?P<victim>.*?), memory used=(?P<victim_gb>[\d.]+)GB\) was running)? was "
+    r"Memory on the node \(IP: (?P<ip>[^,]{1,100}), ID: (?P<node>[0-9a-f]+)\)(?: where the (?:task|lease) "
+    r"\((?P<victim>.{0,1000}?), memory used=(?P<victim_gb>[\d.]+)GB\) was running)? was "
     r"(?P<used>[\d.]+)GB(?: used)? / (?P<limit>[\d.]+)GB(?: limit)? \((?P<fraction>[\d.]+)\)"
     r"(?:, which exceeds the memory usage threshold of (?P<threshold>\d+(?:\.\d+)?))?",
     re.DOTALL,
 )
 _VICTIM = pattern(
-    r"(?P<kind>actor|task|lease) ID: (?P<id>\w+), name=(?P<name>.*), pid=(?P<pid>\d+)", re.DOTALL
+    r"(?P<kind>actor|task|lease) ID: (?P<id>\w+), name=(?P<name>.{0,1000}), pid=(?P<pid>\d+)",
+    re.DOTALL,
 )
 _KILLED_WORKER = pattern(r"Ray killed this worker \(ID: (?P<worker>[0-9a-f]{56})\)")
 _CONSIDERED = pattern(
     r"(?P<selected>Selected to kill: )?\((?:(?P<kind>Actor|Task)(?:\(\w*\))?: job ID=\w+, lease ID=\w+, "
-    r"task name=(?P<name>.*?), required resources=\{(?P<resources>[^}]*)\}|Worker with no lease granted):?,? "
+    r"task name=(?P<name>.{0,300}?), required resources=\{(?P<resources>[^{}]*)\}|Worker with no lease granted):?,? "
     r"pid=(?P<pid>\d+), actual memory used=(?P<gb>\d+\.\d+)GB, worker ID=(?P<worker>[0-9a-f]{56})\)"
 )
 _EXCEEDED = pattern(
     r"Memory usage (?P<used>\d+)B exceeded threshold of (?P<threshold>\d+)B \((?P<percent>[\d.]+)% of (?P<limit>\d+)B"
 )
 _STORE = pattern(r"bytes created by worker: (\d+)")
-_COUNT = pattern(r"(?P<count>\d+) worker\(s\) were killed|Killing (?P<killing>\d+) worker\(s\)")
-_USER = pattern(r"^[;\s]*(?P<pid>\d+)\s+(?P<gb>\d+\.\d+)\s+(?P<command>\S.*?)\s*$")
+_COUNT = pattern(
+    r"(?P<count>\d{1,10}) worker\(s\) were killed|Killing (?P<killing>\d+) worker\(s\)"
+)
+_USER = pattern(r"^[;\s]*(?P<pid>\d+)\s+(?P<gb>\d+\.\d+)\s+(?P<command>\S(?:.*\S)?)\s*$")
 _BETWEEN_USERS = pattern(r"\n|; |, (?=\d+\t)")
 """Rows of the table: lines up to 2.54 and from 2.57, else separated by `, ` (2.55) or `; ` (2.56)."""
 _IDLE_GB = pattern(r"Total non-selected idle workers USS bytes: ([\d.]+)GB")
@@ -79,7 +82,7 @@ OOM_KILL = (
 OOM_SUMMARY = Signal(
     "oom.summary",
     "killed due to memory pressure (OOM)",
-    r"(?P<killed>\d+) Workers \(tasks / actors\) killed due to memory pressure \(OOM\), \d+ Workers crashed due to other "
+    r"(?P<killed>\d{1,10}) Workers \(tasks / actors\) killed due to memory pressure \(OOM\), \d+ Workers crashed due to other "
     r"reasons at node \(ID: (?P<node>[0-9a-f]{56}), IP: (?P<ip>[^)]+)\)",
     (*RAYLET, "raylet-echo"),
     f"1 Workers (tasks / actors) killed due to memory pressure (OOM), 0 Workers crashed due to other reasons at node "

@@ -19,7 +19,7 @@ Needs = Mapping[str, float]
 _FIXED_POINT = 10_000
 _BYTES = ("memory", "object_store_memory")
 _PYTHON_ITEM = pattern(r"'([^']+)': ([\d.e+-]+)")
-_PYTHON_DICT = pattern(r"\{[^}]*\}")
+_PYTHON_DICT = pattern(r"\{[^{}]*\}")
 
 
 def amounts(text: str) -> Needs:

@@ -32,13 +32,13 @@ REFUSED = Signal(
 CULPRIT = Signal(
     "serialize.culprit",
     "FailTuple(",
-    r"^\s*FailTuple\((?P<name>.*?) \[(?:path=(?P<path>.*?), )?obj=(?P<object>.*), parent=(?P<parent>.*)\]\)",
+    r"^\s*FailTuple\((?P<name>.{0,300}?) \[(?:path=(?P<path>.{0,300}?), )?obj=(?P<object>.{0,4000}), parent=(?P<parent>.{0,4000})\]\)",
     DRIVER,
     "FailTuple(lock [path=database -> lock, obj=<unlocked _thread.lock object at 0x7f0>, parent=<__main__.Database object>])",
     fold=("name",),
 )
 
-_WHY = pattern(r"^\s*!!! FAIL serialization: (?P<why>.+)$", re.MULTILINE)
+_WHY = pattern(r"^[ \t]*!!! FAIL serialization: (?P<why>.+)$", re.MULTILINE)
 _ADDRESS = pattern(r" at 0x[0-9a-f]+")
 _TYPES = ("PicklingError",)
 _TEXTS = ("cannot pickle ", "can't pickle ", "Could not serialize the ", "Can't get local object")

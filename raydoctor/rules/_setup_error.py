@@ -40,7 +40,7 @@ _WORDS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
     (
         "network",
         pattern(
-            r"HTTPS?ConnectionPool\([^)]*\): Max retries exceeded with url: \S+|Failed to fetch: \S+|"
+            r"HTTPS?ConnectionPool\([^)]{0,300}\): Max retries exceeded with url: \S+|Failed to fetch: \S+|"
             r"CONNECTION FAILED for url \S+|\b[45]\d\d (?:Client|Server) Error: [^\n]*"
         ),
     ),
@@ -105,9 +105,13 @@ _AWAITS = ("_create_runtime_env_with_retry", "wait_for")
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 _GOES_ON = (*_CHAINED, "Command '", "Last ", "Output:")
 """Beginnings of the lines that an error may have below its exception."""
-_AVAILABLE = pattern(r"satisfies the requirement [^\n]*?\(from versions: (?P<versions>[^)\n]*)\)")
-_CAUSE_OF_BUILD = pattern(r"^\W*((?:\w+\.)*\w*(?:Error|Exception): [^\n]+)$", re.MULTILINE)
-_LAST_ERROR = pattern(r"^\W*(?:ERROR|error|fatal): ?([^\n]+)$", re.MULTILINE)
+_AVAILABLE = pattern(
+    r"satisfies the requirement [^\n]{0,500}?\(from versions: (?P<versions>[^)\n]{0,8000})\)"
+)
+_CAUSE_OF_BUILD = pattern(
+    r"^[^\w\n]*((?:\w{1,100}\.){0,20}\w{0,100}(?:Error|Exception): [^\n]+)$", re.MULTILINE
+)
+_LAST_ERROR = pattern(r"^[^\w\n]*(?:ERROR|error|fatal): ?([^\n]+)$", re.MULTILINE)
 
 
 class SetupError(NamedTuple):

@@ -35,7 +35,7 @@ _THREAD = pattern(
     r'^Thread (?P<id>\S+) \((?P<state>[\w+ ]+)\)(?:: "(?P<name>[^"]*)")?\n(?P<frames>(?:[ \t]+.*\n?)*)', re.MULTILINE
 )  # fmt: skip
 EVENT_LOOP = kind.EVENT_LOOP
-_FRAME = pattern(r"^\s+(?P<function>.+?) \((?P<file>[^()]+?)(?::(?P<line>\d+))?\)$")
+_FRAME = pattern(r"^\s{1,20}(?P<function>\S.{0,1000}?) \((?P<file>[^()]+?)(?::(?P<line>\d+))?\)$")
 
 
 class Thread(NamedTuple):

@@ -127,8 +127,8 @@ class Pulls(NamedTuple):
 
 
 _PULLS = pattern(
-    r"^PullManager:\n.*?- num bytes available for pulled objects: (?P<available>\d+)\n.*?- num bytes being pulled \(all\): 0\n"
-    r".*?- first task request bundle: (?P<objects>\d+) objects, (?P<wanted>\d+) bytes \(inactive, waiting for capacity\)",
+    r"^PullManager:\n.{0,1500}?- num bytes available for pulled objects: (?P<available>\d+)\n.{0,1500}?- num bytes being pulled \(all\): 0\n"
+    r".{0,1500}?- first task request bundle: (?P<objects>\d+) objects, (?P<wanted>\d+) bytes \(inactive, waiting for capacity\)",
     re.MULTILINE | re.DOTALL,
 )
 
@@ -143,7 +143,7 @@ def waiting_pulls(state: Event) -> Pulls | None:
 
 
 _USAGE = pattern(r"Current usage: ([\d.e+-]+) / ([\d.e+-]+) GB")
-_PENDING = pattern(r"(\d+) pending objects of total size (\d+)MB")
+_PENDING = pattern(r"(\d{1,15}) pending objects of total size (\d{1,15})MB")
 
 
 def status(text: str) -> Status | None:

@@ -22,7 +22,7 @@ from raydoctor.signals import DRIVER
 ERROR_TEXT = Signal(
     "task.error_text",
     "ray::",
-    r"(?:^|[\s:])ray::(?P<function>[^\n]+?)\(\) \(pid=(?P<task_pid>\d+), ip=(?P<task_ip>[^,)\s]+)",
+    r"(?:^|[\s:])ray::(?P<function>[^\n]{1,300}?)\(\) \(pid=(?P<task_pid>\d+), ip=(?P<task_ip>[^,)\s]+)",
     DRIVER,
     "ray::load_shard() (pid=390, ip=10.0.0.2)\n  File \"/app/shards.py\", line 40, in load_shard\nKeyError: 'price'",
     extent="record",
@@ -43,7 +43,7 @@ RETRIED = Signal(
 
 UNHANDLED = "Unhandled error (suppress with"
 _NESTED = "ray.exceptions.RayTaskError"
-_HEADER = pattern(r"ray::(?P<function>.+?)\(\) \(pid=(?P<pid>\d+), ip=(?P<ip>[^,)\s]+)")
+_HEADER = pattern(r"ray::(?P<function>.{1,300}?)\(\) \(pid=(?P<pid>\d+), ip=(?P<ip>[^,)\s]+)")
 _OWN_LINE = pattern(r"^(?:ray\.exceptions\.RayTaskError(?:\(\w+\))?: )?ray::")
 _OF_GROUP = pattern(r"^[ +|-]*\| ?")
 _DEPENDENCY = "At least one of the input arguments for this task could not be computed"

@@ -13,9 +13,9 @@ from typing import NamedTuple
 from raydoctor._pattern import pattern
 
 _FRAME = pattern(r'  File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>\S+))?')
-_RAISED = pattern(r"(?P<type>[A-Za-z_][\w.]*)(?:\([\w.]+\))?(?:: ?(?P<message>.*))?$")
+_RAISED = pattern(r"^(?P<type>[A-Za-z_][\w.]{0,300})(?:\([\w.]+\))?(?:: ?(?P<message>.*))?$")
 _USUAL_NAME = pattern(r"(?:Error|Exception|Exit|Interrupt|Warning|Timeout|Failure|Failed)$")
-_HEADER = pattern(r"Traceback \(most recent call last\):|(?:.*, )?ray::.*\(pid=\d+")
+_HEADER = pattern(r"^Traceback \(most recent call last\):|^(?:.{0,300}, )?ray::.{0,300}\(pid=\d+")
 _RAYS_OWN = "ray.exceptions."
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 _LIBRARIES = (

@@ -112,10 +112,12 @@ _WORLD = pattern(r"\bworld_size=(\d+)")
 _V1_TASK = "ray::_Inner.train()"
 _V1_ERROR = "ray::_RayTrainWorker__execute."
 _V1_DEAD = pattern(
-    r"\tclass_name: RayTrainWorker\n\tactor_id: [0-9a-f]{32}\n\tpid: (?P<pid>\d+)(?:\n\t[^\n]*)*?\n\tip: (?P<ip>\S+)\n(?P<says>[^\n]*)"
+    r"\tclass_name: RayTrainWorker\n\tactor_id: [0-9a-f]{32}\n\tpid: (?P<pid>\d+)(?:\n\t[^\n]*){0,20}?\n\tip: (?P<ip>\S+)\n(?P<says>[^\n]*)"
 )
 _UNKNOWN = -1
-_PEER = pattern(r"Connection (?:closed|reset) by peer|Read error \[[^\]]*\]:\d+: |Broken pipe")
+_PEER = pattern(
+    r"Connection (?:closed|reset) by peer|Read error \[[^\]]{0,200}\]:\d+: |Broken pipe"
+)
 _SAYS = pattern(r"^\)\n(?P<says>[^\n]+)", re.MULTILINE)
 
 

@@ -31,7 +31,7 @@ INFEASIBLE = Signal(
 
 STARVED = Signal(
     "request.starved", " cannot be scheduled right now. You can ignore this message if this ",
-    rf"^The {_WHO} cannot be scheduled right now\. You can ignore this message if this .*?\nRequired resources for this (?:actor or task|lease): "
+    rf"^The {_WHO} cannot be scheduled right now\. You can ignore this message if this .{{0,2000}}?\nRequired resources for this (?:actor or task|lease): "
     r"\{(?P<needs>[^}]*)\}\nAvailable resources on this node: (?P<node_state>.*?) ?In total there are (?P<tasks>\d+) pending "
     r"(?:tasks|leases) and (?P<actors>\d+) pending actors on this node", (*RAYLET, "raylet-echo"),
     f"The lease with ID {_LEASE} cannot be scheduled right now. You can ignore this message if this Ray cluster is expected to "
@@ -129,8 +129,8 @@ DRIVER_END = (INTERRUPTED, TRACEBACK, WORKER_DISCONNECTED, CLIENT_GONE, DRIVER_G
 
 # ---------------------------------------------------------------- what there is
 
-_NODE_TOTAL = pattern(r'node id: (-?\d+)\{"total":\{([^}]*)\}')
-_OWN_TOTAL = pattern(r'"total":\{([^}]*)\}')
+_NODE_TOTAL = pattern(r'node id: (-?\d+)\{"total":\{([^{}]*)\}')
+_OWN_TOTAL = pattern(r'"total":\{([^{}]*)\}')
 
 
 def totals(case: Case, at: float | None) -> list[resources.Needs]:
@@ -172,7 +172,7 @@ def retries(case: Case, needs: resources.Needs) -> list[Event]:
     ]
 
 
-_BUNDLE = pattern(r"(?P<one>\{[^}]*\})(?: \* (?P<times>\d+))?")
+_BUNDLE = pattern(r"(?P<one>\{[^{}]*\})(?: \* (?P<times>\d+))?")
 
 
 class Group(NamedTuple):
@@ -218,7 +218,7 @@ class Holder(NamedTuple):
 
 
 _HOLDER = pattern(
-    r"actor_or_task=?(?P<name>.*?) pid=(?P<pid>\d+)(?: worker_id=[0-9a-f]*)?\): \{(?P<held>[^}]*)\}"
+    r"actor_or_task=?(?P<name>.{0,300}?) pid=(?P<pid>\d+)(?: worker_id=[0-9a-f]*)?\): \{(?P<held>[^{}]*)\}"
 )
 
 

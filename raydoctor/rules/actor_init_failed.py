@@ -46,7 +46,7 @@ from raydoctor.signals import ACTOR_FAILED, RAY_EXCEPTION, RAYLET, WORKER_EXIT
 _DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/actors.html"
 _OPENING = "The actor died because of an error raised in its creation task, "
 _CREATION = pattern(
-    r"raised in its creation task, ray::(?P<class>[^()\n]*)\.__init__\(\) \(pid=(?P<pid>\d+), "
+    r"raised in its creation task, ray::(?P<class>[^()\n]{0,300})\.__init__\(\) \(pid=(?P<pid>\d+), "
     r"ip=(?P<ip>[^,)\s]+)(?:, actor_id=(?P<actor>[0-9a-f]{32}))?"
 )
 _LONGEST = 160

@@ -54,7 +54,7 @@ EXITED = (
 )  # fmt: skip
 """The file since Ray 2.54, the output of `ray start --block` since 2.9."""
 
-_DAEMON = pattern(r"(?P<name>\w+) \[exit code=(?P<code>-?\d+|None)")
+_DAEMON = pattern(r"(?P<name>\w{1,100}) \[exit code=(?P<code>-?\d+|None)")
 
 _HEADER = "2026-11-21 14:49:15,419\tERROR scripts.py:100 -- "
 _TOLD = f"{_HEADER}{EXITED[0].sample}\n"

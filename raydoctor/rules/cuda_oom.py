@@ -46,11 +46,11 @@ _OUT = pattern(
 )
 _TRIED = pattern(r"Tried to allocate (?P<size>[\d.]+ \w+)")
 _GPU = pattern(
-    r"GPU (?P<gpu>\d+)(?: has a total capaci?ty of (?P<total>[\d.]+ \w+) of which (?P<free>[\d.]+ \w+) is free"
-    r"|; (?P<old_total>[\d.]+ \w+) total capacity;.*?(?P<old_free>[\d.]+ \w+) free)"
+    r"GPU (?P<gpu>\d{1,10})(?: has a total capaci?ty of (?P<total>[\d.]{1,30} \w{1,10}) of which (?P<free>[\d.]{1,30} \w{1,10}) is free"
+    r"|; (?P<old_total>[\d.]{1,30} \w{1,10}) total capacity;.{0,500}?(?P<old_free>[\d.]{1,30} \w{1,10}) free)"
 )
 _OTHER = pattern(r"Process (?P<pid>\d+) has (?P<size>[\d.]+ \w+) memory in use")
-_RESERVED = pattern(r"(?P<size>[\d.]+ \w+) is reserved by PyTorch but unallocated")
+_RESERVED = pattern(r"(?P<size>[\d.]{1,30} \w{1,10}) is reserved by PyTorch but unallocated")
 _ACTOR = pattern(r"\bactor_id=([0-9a-f]{32})")
 _UNITS = {"bytes": 1.0, "KiB": 1024.0, "MiB": 1024.0**2, "GiB": 1024.0**3, "TiB": 1024.0**4}
 _PARTS = 2

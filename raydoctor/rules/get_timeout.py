@@ -67,7 +67,7 @@ _FRAMES = 60
 _SECONDS = pattern(r"timeout(?:_seconds)?=(?P<seconds>\d[\d_]*(?:\.\d+)?)")
 _TOLD = pattern(r"within the timeout of (?P<ms>\d+)ms")
 """Ray 2.51 and later say it where objects could not be fetched (`_raylet.so` of 2.60)."""
-_CALLED = pattern(r"(?P<function>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*?)\.remote\(")
+_CALLED = pattern(r"(?P<function>[A-Za-z_]\w{0,100}(?:\.[A-Za-z_]\w{0,100}){0,20}?)\.remote\(")
 
 
 @rule(

@@ -464,7 +464,7 @@ def _kind(report: Event) -> str:
     return "A task" if ids.job_of_driver(submitter) else "A task or actor"
 
 
-_ASKED = pattern(r"Resources: \{(?P<needs>[^}]*)\}")
+_ASKED = pattern(r"Resources: \{(?P<needs>[^{}]*)\}")
 
 
 def _asked(message: str) -> frozenset[tuple[str, float]]:

@@ -238,7 +238,9 @@ def large_argument(case: Case) -> Iterator[Finding]:
         yield _held(held)
 
 
-_CALL = pattern(r"(?P<call>(?P<name>[\w.]+)(?:\.options\([^()]*\))?\.remote\((?P<args>[^()]*)\)?)")
+_CALL = pattern(
+    r"(?P<call>(?P<name>[\w.]{1,300})(?:\.options\([^()]*\))?\.remote\((?P<args>[^()]*)\)?)"
+)
 
 
 def _call(frames: str) -> str:

@@ -50,7 +50,7 @@ TASK_LOST_NODE = (
            f"Task failed due to the node (where this task was running) was dead or unavailable.\n\nThe node IP: 10.0.0.3, node ID: {_N}",
            extent="record"),
     Signal("node.lost_task", "Task failed due to the node dying.",
-           r"Task failed due to the node dying\.\s+The node \(IP: (?P<ip>[^,]+), node ID: (?P<node>[0-9a-f]{56})\) where this task",
+           r"Task failed due to the node dying\.\s+The node \(IP: (?P<ip>[^,]{1,100}), node ID: (?P<node>[0-9a-f]{56})\) where this task",
            DRIVER, f"Task failed due to the node dying.\n\nThe node (IP: 10.0.0.3, node ID: {_N}) where this task was running crashed",
            extent="record"),
     Signal("node.lost_actor", "because its node has died. Node Id: ",

@@ -51,9 +51,9 @@ _ERROR = (
 LOST = Signal(
     "object.owner_died",
     "Failed to retrieve object ",
-    r"Failed to retrieve object (?P<object>[0-9a-f]{56})\..*?The object's owner has exited\."
-    r"(?:.*?logs/\*(?P<owner>[0-9a-f]{56})\*(?:. at IP address (?P<ip>[\w.:-]+))?)?"
-    r"(?:.*?owner node ID: (?P<owner_node>[0-9a-f]{56}))?",
+    r"Failed to retrieve object (?P<object>[0-9a-f]{56})\..{0,2000}?The object's owner has exited\."
+    r"(?:.{0,2000}?logs/\*(?P<owner>[0-9a-f]{56})\*(?:. at IP address (?P<ip>[\w.:-]+))?)?"
+    r"(?:.{0,2000}?owner node ID: (?P<owner_node>[0-9a-f]{56}))?",
     (*DRIVER, "raylet-echo"),
     _ERROR,
     extent="record",

@@ -37,7 +37,7 @@ PENDING = Signal(
     " replicas that have taken more than ",
     r"^Deployment '(?P<deployment>[^'\n]*)' in application '(?P<app>[^'\n]*)' (?:has )?(?P<replicas>\d+) replicas that have taken more "
     r"than (?P<seconds>[\d.]+)s to (?P<step>be scheduled|initialize)\."
-    r"(?:.*?[Rr]esources required for each\s+replica:\s*(?P<required>.+?),?\s+[Tt]otal resources available:\s*(?P<available>.+?)\.?\s+Use `ray)?",
+    r"(?:.{0,1000}?[Rr]esources required for each\s{1,20}replica:\s{0,20}(?P<required>.{1,1000}?),?\s{1,20}[Tt]otal resources available:\s{0,20}(?P<available>.{1,1000}?)\.?\s{1,20}Use `ray)?",
     serve.CONTROLLER,
     "Deployment 'Generator' in application 'generation' has 1 replicas that have taken more than 30s to be scheduled. This may be due to "
     "waiting for the cluster to auto-scale or for a runtime environment to be installed. Resources required for each replica: "

@@ -144,10 +144,10 @@ def _own(case: Case) -> set[str]:
 
 
 def _job(row: Event) -> Job:
-    pid = str(live.mapping(row, "driver_info").get("pid") or "")
+    pid = live.whole_of(live.mapping(row, "driver_info").get("pid"))
     milliseconds = live.number(row, "start_time")
     started = milliseconds / 1000 if milliseconds else None
-    return Job(row["job_id"], int(pid) if pid.isdecimal() else None, started)
+    return Job(row["job_id"], pid, started)
 
 
 def _overlap(one: Job, other: Job, last: float) -> float:

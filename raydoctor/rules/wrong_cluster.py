@@ -61,7 +61,7 @@ _NONE = Signal(
 _JOB_DOC = (
     "https://docs.ray.io/en/latest/cluster/running-applications/job-submission/quickstart.html"
 )
-_NUMERIC = pattern(r"\d+\.\d+\.\d+\.\d+")
+_NUMERIC = pattern(r"\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}")
 _LOOPBACK = ("127.", "0.0.0.0")
 
 _STAMP = "2026-11-21 10:51:13,506\tINFO worker.py:1841 -- "

@@ -235,7 +235,7 @@ def _locked(seen: Seen, is_futex: bool, native: Sequence[Frame]) -> tuple[Kind, 
     return ("lock", BASE["lock"]) if is_futex else ("unknown", BASE["unknown"])
 
 
-_COLLECTIVE = pattern(r"_*(?:nccl|rccl|gloo::|c10d::|MPI_)")
+_COLLECTIVE = pattern(r"_{0,8}(?:nccl|rccl|gloo::|c10d::|MPI_)")
 
 
 def _name(function: Frame | None) -> str:

@@ -176,8 +176,8 @@ def _work(event: Event, worker: Event | None, classes: Mapping[str, str]) -> Wor
 
 def _age(event: Event) -> float:
     """Seconds since it came into its state, at the moment when the table was taken."""
-    last = live.sequence(event, "events")[-1:]
-    since = last[0].get("created_ms") if last and isinstance(last[0], dict) else None
+    last = live.records(event, "events")[-1:]
+    since = live.number_of(last[0].get("created_ms")) if last else None
     since = since or live.number(event, "start_time_ms") or live.number(event, "creation_time_ms")
     return max(0.0, (event.at or 0.0) - since / 1000) if since else 0.0
 
@@ -185,9 +185,7 @@ def _age(event: Event) -> float:
 def _running(case: Case) -> dict[str, Event]:
     """Task -> the row of the worker that says it runs it."""
     return {
-        task: event
-        for event in _last_word(case)
-        for task in live.sequence(event, "running_task_ids")
+        task: event for event in _last_word(case) for task in live.texts(event, "running_task_ids")
     }
 
 

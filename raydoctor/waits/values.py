@@ -7,7 +7,7 @@ runs below it, which objects it awaits.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
 from raydoctor.case import Case
@@ -157,26 +157,53 @@ def _process(events: list[Event], clue: Event | None, rest: Event | None) -> Pro
         first["worker_id"],
         first["title"],
         tuple(samples),
-        {name: live.value(clue, name) for name in clue.fields} if clue else {},
+        {name: _clue(live.value(clue, name)) for name in clue.fields} if clue else {},
         tuple(_awaited(clue)) if clue else (),
         tuple(_rests(rest)) if rest else (),
     )
 
 
+def _clue(told: object) -> Any:
+    """A value of `clues`: a row or a list of rows, whose columns have the types of `_COLUMNS`."""
+    if isinstance(told, list):
+        return [_clue_row(row) for row in live.records_of(told)]
+    return _clue_row(told) if isinstance(told, dict) else told
+
+
+def _clue_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _COLUMNS.get(name, _scalar)(told) for name, told in row.items()}
+
+
+def _scalar(told: object) -> object:
+    return None if isinstance(told, (list, dict)) else told
+
+
+def _wholes(told: object) -> list[int]:
+    given = told if isinstance(told, list) else []
+    return [number for each in given if (number := live.whole_of(each)) is not None]
+
+
+_COLUMNS: Mapping[str, Callable[[object], object]] = {
+    **dict.fromkeys(("pid", "tid", "holder_tid", "holder_pid", "line"), live.whole_of),
+    **dict.fromkeys(("tids", "held_by"), _wholes),
+    "rested_s": live.number_of,
+    "seen_in": lambda told: [_clue_row(row) for row in live.records_of(told)],
+}
+"""Columns of the rows of `clues` that are no texts."""
+
+
 def _rests(row: Event) -> Iterable[Rest]:
-    for each in live.sequence(row, "threads"):
-        if isinstance(each, dict) and isinstance(each.get("rested_s"), (int, float)):
-            told = each.get("wakes_s")
-            wakes = float(told) if isinstance(told, (int, float)) else None
-            woken = bool(each.get("woken"))
-            yield Rest(_whole(each.get("tid")), float(each["rested_s"]), woken, wakes)
+    for each in live.records(row, "threads"):
+        if (rested := live.number_of(each.get("rested_s"))) is not None:
+            wakes = live.number_of(each.get("wakes_s"))
+            yield Rest(_whole(each.get("tid")), rested, bool(each.get("woken")), wakes)
 
 
 def _sample(event: Event) -> Sample:
     return Sample(
         live.number(event, "at") or event.at or 0.0,
         live.number(event, "cpu_seconds") or 0.0,
-        tuple(thread(each) for each in live.sequence(event, "threads") if isinstance(each, dict)),
+        tuple(thread(each) for each in live.records(event, "threads")),
         event["how"],
         event["problem"],
         event,
@@ -201,32 +228,29 @@ def thread(row: Mapping[str, Any]) -> Thread:
 
 
 def _frames(told: object) -> Iterable[Frame]:
-    for each in told if isinstance(told, list) else ():
-        if isinstance(each, dict):
-            yield Frame(
-                str(each.get("function") or ""),
-                str(each.get("file") or ""),
-                _whole(each.get("line")),
-                str(each.get("whose") or ""),
-            )
+    for each in live.records_of(told):
+        yield Frame(
+            live.text_of(each.get("function")),
+            live.text_of(each.get("file")),
+            _whole(each.get("line")),
+            live.text_of(each.get("whose")),
+        )
 
 
 def _awaited(clue: Event) -> Iterable[Awaited]:
-    for each in live.sequence(clue, "awaits"):
-        if isinstance(each, dict):
-            objects = each.get("objects")
-            yield Awaited(
-                _whole(each.get("tid")),
-                str(each.get("call") or "get"),
-                tuple(str(o) for o in objects) if isinstance(objects, list) else (),
-                _whole(each.get("untold")),
-                bool(each.get("exact")),
-            )
+    for each in live.records(clue, "awaits"):
+        yield Awaited(
+            _whole(each.get("tid")),
+            live.text_of(each.get("call")) or "get",
+            tuple(live.texts_of(each.get("objects"))),
+            _whole(each.get("untold")),
+            bool(each.get("exact")),
+        )
 
 
 def _number(told: object) -> float:
-    return float(told) if isinstance(told, (int, float)) else 0.0
+    return live.number_of(told) or 0.0
 
 
 def _whole(told: object) -> int:
-    return int(_number(told))
+    return live.whole_of(told) or 0

@@ -1,0 +1,104 @@
+"""How much processor time a diagnosis may take, so that hostile files cannot stall it.
+
+Processor time, not wall time: on a busy machine the same files give the same report. A normal gigabyte
+takes some seconds (see `benchmarks/`), so only texts made to be slow spend a budget.
+
+Reading asks its budget between two lines. Rules, those of plugins among them, are interrupted: a regular
+expression cannot be given a time limit, but it lets a signal handler run in between, and that may raise.
+It is safe only for code without side effects that have to be completed, such as a rule's function.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import thread_time
+from types import FrameType
+
+from raydoctor import _text
+from raydoctor.model import Gap
+
+FILE_SECONDS = 1.5
+"""Per file, beside what its size grants."""
+RUN_SECONDS = 60.0
+"""For all files of a capture together, beside what their size grants."""
+SECONDS_PER_GB = 120.0
+
+
+class CpuBudget:
+    """A number of seconds of this thread's processor time, from now on."""
+
+    __slots__ = ("_end", "seconds")
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._end = thread_time() + seconds
+
+    @property
+    def spent(self) -> bool:
+        """Whether the time is over."""
+        return thread_time() > self._end
+
+    @property
+    def left(self) -> float:
+        """Seconds that are left; none below zero."""
+        return max(0.0, self._end - thread_time())
+
+
+def of_file(size: int) -> CpuBudget:
+    """The budget of a file of so many bytes."""
+    return CpuBudget(FILE_SECONDS + size / 1e9 * SECONDS_PER_GB)
+
+
+def gap(file: str, read: int, size: int, spent: CpuBudget) -> Gap:
+    """That a file's budget is spent, and how far reading came."""
+    return Gap(
+        file,
+        f"{_text.size(read)} of {_text.size(size)} read within the time budget of "
+        f"{_text.duration(spent.seconds)}: its lines are very long or very unusual",
+        "Read the rest of the file yourself, or split its long lines and diagnose it again.",
+    )
+
+
+def of_run(size: int) -> CpuBudget:
+    """The budget of all files of a capture, which together have so many bytes."""
+    return CpuBudget(RUN_SECONDS + size / 1e9 * SECONDS_PER_GB)
+
+
+class CpuTimeSpent(BaseException):
+    """The computation took too long. No `Exception`, so that no rule catches it by accident."""
+
+
+@contextmanager
+def cpu_limit(seconds: float) -> Iterator[None]:
+    """Raise CpuTimeSpent in the body after so many seconds of this process's user time.
+
+    Only where signals can be handled, which is the main thread of a POSIX process that does not use
+    SIGVTALRM itself; elsewhere the body runs without a limit.
+    """
+    if not _is_available():
+        yield
+        return
+    signal.signal(signal.SIGVTALRM, _interrupt)
+    signal.setitimer(signal.ITIMER_VIRTUAL, max(seconds, 0.001))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, signal.SIG_DFL)
+
+
+def _is_available() -> bool:
+    if threading.current_thread() is not threading.main_thread():
+        return False
+    if not hasattr(signal, "setitimer"):
+        return False
+    return signal.getsignal(signal.SIGVTALRM) in (signal.SIG_DFL, _interrupt) and not any(
+        signal.getitimer(signal.ITIMER_VIRTUAL)
+    )
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise CpuTimeSpent
