@@ -84,6 +84,15 @@ class Pasted(str):
         values = {name: _changed(value, change) for name, value in self.values.items()}
         return self if values == self.values else Pasted(self.kind, self.template, values)
 
+    def without_texts(self) -> Pasted:
+        """The same line with each text's name in capitals in the text's place."""
+        names = {name: _named(name, value) for name, value in self.values.items()}
+        return Pasted(self.kind, self.template, names)
+
+
+def _named(name: str, value: Values) -> Values:
+    return value if isinstance(value, (int, float)) else name.upper()
+
 
 def _changed(value: Values, change: Callable[[str], str]) -> Values:
     if isinstance(value, str):

@@ -16,8 +16,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raydoctor import paste, rules
+from raydoctor.model import (
+    CaptureInfo,
+    Diagnosis,
+    Event,
+    Gap,
+    Link,
+    Remedy,
+    Report,
+    Source,
+)
 from raydoctor.paste import Pasted, python, shell, text
 from raydoctor.rule import Rule
+from raydoctor.scrub import scrub
 from tests import tainted
 
 RULES = rules.load()
@@ -155,6 +166,37 @@ def test_a_line_is_copied_and_quoted_anew() -> None:
     assert changed == r"a 'IT'\''S' 'B'\'''"
     assert isinstance(changed, Pasted)
     assert line.changed(str) is line
+
+
+SECRETS = ("token=hunter2hunter2'; canary #", "password='x y", "--api-key 's3cr3t", "AKIAABCDEFGHIJKLMNOP'", "https://u:p'w@h/x;canary")  # fmt: skip
+
+
+@pytest.mark.parametrize("value", SECRETS)
+def test_redaction_takes_no_quote_away(value: str, tmp_path: Path) -> None:
+    """A mark in the place of a secret, whatever it covers, leaves the line as it was quoted."""
+    steps = (
+        shell("raydoctor story {x} {y:path}   # {x}", x=value, y=f"/tmp/{value}"),
+        python("ray.get_actor({x})   # {x}", x=value),
+    )
+    gap = Gap("a", "b", shell("Try: sudo raydoctor diagnose {x:path}", x=value))
+    event = Event("a", Source("a", "driver"), 1, 0, "a")
+    found = Diagnosis(
+        "d1", "a", "root", "error", "a", 1, (Link(event, "a"),), (Remedy("a", steps),)
+    )
+    report = scrub(Report(CaptureInfo("a", "file"), (found,), gaps=(gap,)))
+    lines = [*report.diagnoses[0].remedies[0].steps, report.gaps[0].hint]
+    assert all(isinstance(line, Pasted) for line in lines)
+    assert tainted.harm_in_bash(lines, tmp_path) == []
+    assert not any(secret in line for secret in ("hunter2", "s3cr3t", "ABCDEFGH") for line in lines)
+
+
+def test_a_line_that_is_a_secret_as_a_whole_loses_its_values() -> None:
+    step = shell("export RAY_AUTH_TOKEN={token}", token="abcdefgh12345678")
+    event = Event("a", Source("a", "driver"), 1, 0, "a")
+    remedy = Remedy("a", (step,))
+    found = Diagnosis("d1", "a", "root", "error", "a", 1, (Link(event, "a"),), (remedy,))
+    report = scrub(Report(CaptureInfo("a", "file"), (found,)))
+    assert report.diagnoses[0].remedies[0].steps == ("export RAY_AUTH_TOKEN=TOKEN",)
 
 
 # ------------------------------------------------------------------ all rules

@@ -9,7 +9,7 @@ from __future__ import annotations
 import http.client
 from contextlib import closing
 
-from raydoctor import ids
+from raydoctor import ids, paste
 from raydoctor.act.audit import Audit
 from raydoctor.act.owner import AskError, Owners
 from raydoctor.act.process import end, identity_of
@@ -35,7 +35,7 @@ def stop(owners: Owners, cluster: Cluster, job: str, audit: Audit, all_users: bo
 def _stop_submitted(cluster: Cluster, submission: str, audit: Audit) -> str:
     host, _, port = cluster.dashboard_address.rpartition(":")
     if not host:
-        return f"no dashboard is known: ray job stop {submission}"
+        return f"no dashboard is known: {_by_hand(submission)}"
     headers = {"User-Agent": "raydoctor"}  # Ray <= 2.50 refuses who does not say who asks
     if cluster.token:
         headers["Authorization"] = f"Bearer {cluster.token.value}"
@@ -48,9 +48,13 @@ def _stop_submitted(cluster: Cluster, submission: str, audit: Audit) -> str:
     except (OSError, ValueError, http.client.HTTPException) as error:
         return f"the dashboard at {cluster.dashboard_address} did not answer: {error}"
     audit.write("job-stop", submission_id=submission, result=status)
-    return (
-        "" if status < 400 else f"the dashboard answered HTTP {status}: ray job stop {submission}"
-    )
+    if status < 400:
+        return ""
+    return f"the dashboard answered HTTP {status}: {_by_hand(submission)}"
+
+
+def _by_hand(submission: str) -> str:
+    return paste.shell("ray job stop {submission}", submission=submission)
 
 
 def _end_driver(job: str, pid: int, audit: Audit, all_users: bool) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
+from raydoctor import paste
 from raydoctor.capture import manifest, session
 from raydoctor.capture.layout import (
     SKIPPED_FOLDERS,
@@ -198,9 +199,8 @@ def _from_file(path: Path) -> Capture:
     size = path.stat().st_size
     source = identify(path.name, size) or Source(path.name, "driver", size=size)
     if not os.access(path, os.R_OK):
-        raise RaydoctorError(
-            f"cannot read {path}: permission denied", f"Try: sudo raydoctor diagnose {path}"
-        )
+        hint = paste.shell("Try: sudo raydoctor diagnose {path:path}", path=str(path))
+        raise RaydoctorError(f"cannot read {path}: permission denied", hint)
     return Capture(str(path), "file", {source: str(path)})
 
 
@@ -214,7 +214,8 @@ def _walk(root: Path, capture: Capture) -> None:
             with os.scandir(folder) as scan:
                 entries = list(scan)
         except OSError as error:
-            why, hint = f"cannot be listed: {error.strerror}", f"Try: sudo raydoctor {folder}"
+            why = f"cannot be listed: {error.strerror}"
+            hint = paste.shell("Try: sudo raydoctor diagnose {path:path}", path=folder)
             capture.gaps.append(Gap(relative or folder, why, hint))
             continue
         entries = _one_session(folder, entries, capture.notes)
