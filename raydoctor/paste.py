@@ -1,8 +1,8 @@
 """Lines for people to paste: a template of ours, and values of others, each quoted for its place.
 
 Logs, process tables and archives name tasks, paths, packages and addresses, and their authors may be
-hostile. A value in a line to paste is therefore only ever data: in bash, zsh, fish and Python, and also
-where a line is pasted into the wrong one of them.
+hostile. A value in a line to paste is therefore only ever data: in bash, zsh and Python, also where a line
+for one of them is pasted into another, and in fish for lines that are meant for a shell.
 
     shell("raydoctor cancel {task}", task=name)
     python("ray.get_actor({name}, namespace={namespace})", name=…, namespace=…)

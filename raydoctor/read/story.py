@@ -128,9 +128,7 @@ def _process(ground: _Ground, pid: int, node: str | None) -> Entity:
     if len(labels) > 1:
         raise RaydoctorError(
             f"pid {pid} lived on {len(labels)} nodes",
-            paste.shell(
-                "Name one: {names}", names=[f"pid:{label or '.'}/{pid}" for label in labels]
-            ),
+            "Name one: " + ", ".join(paste.word(f"pid:{label or '.'}/{pid}") for label in labels),
         )
     return Entity("process", f"{labels[0] if labels else ''}/{pid}")
 

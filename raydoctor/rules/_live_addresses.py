@@ -80,7 +80,7 @@ def _mend(used: Event, home: Event, why: str) -> Remedy:
         return Remedy(f"Set RAY_ADDRESS anew: it {why}", steps, doc=INIT_DOC)
     if not live.truth(used, "answers"):
         remove = paste.shell("rm {file:path}", file=used["origin"])
-        steps = ("# the next `ray start` writes it anew:", remove, here)
+        steps = ("# the next ray start writes it anew:", remove, here)
         return Remedy(
             f"Remove the file: it {why}, and no live cluster needs it", steps, doc=INIT_DOC
         )

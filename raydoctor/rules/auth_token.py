@@ -284,9 +284,7 @@ def _remedies(who: str, missing: bool) -> tuple[Remedy, ...]:
         ),
         Remedy(
             "Or turn the tokens off on both sides, where the network keeps strangers out",
-            (
-                "export RAY_AUTH_MODE=disabled   # for `ray start` on every node, and for the driver",
-            ),
+            ("export RAY_AUTH_MODE=disabled   # for ray start on every node, and for the driver",),
             risk="disruptive",
             since=(2, 52),
             doc=_DOC,

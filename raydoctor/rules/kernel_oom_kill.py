@@ -510,7 +510,7 @@ def _monitor(case: Case, kill: Kill) -> Iterator[Remedy]:
         yield Remedy(
             "Turn Ray's memory monitor on again: this session ran without it",
             (
-                "unset RAY_memory_monitor_refresh_ms   # before `ray start` on every node; 0 means off",
+                "unset RAY_memory_monitor_refresh_ms   # before ray start on every node; 0 means off",
             ),
             risk="disruptive",
             doc=_DOC,

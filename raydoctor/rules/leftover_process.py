@@ -227,7 +227,7 @@ def _remedies(pids: Sequence[int]) -> tuple[Remedy, ...]:
         Remedy(
             "Start helpers so that they end with their worker",
             (
-                "helper = subprocess.Popen(command)   # without start_new_session=True, no `&`, no nohup",
+                "helper = subprocess.Popen(command)   # without start_new_session=True, no trailing &, no nohup",
                 "try: ...",
                 "finally: helper.terminate()",
             ),

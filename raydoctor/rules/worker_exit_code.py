@@ -190,7 +190,9 @@ def _remedies(exits: list[WorkerExit], left: Left) -> tuple[Remedy, ...]:
         return (look, report)
     steps = [
         paste.python(
-            "raise RuntimeError(...)   # in {name}, instead of {call}", name=name, call=left.call
+            "raise RuntimeError(...)   # in {name}, instead of {call}",
+            name=name,
+            call=left.call.partition("(")[0],
         ),
         "try:   # or around the call that leaves\n    main(...)\nexcept SystemExit as error:\n"
         '    raise RuntimeError(f"exit code {error.code}") from error',

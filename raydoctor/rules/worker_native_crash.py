@@ -364,7 +364,7 @@ def _core_file() -> Remedy:
     return Remedy(
         "Get the native stack from a core file",
         (
-            "ulimit -c unlimited   # in the shell that runs `ray start`, before it",
+            "ulimit -c unlimited   # in the shell that runs ray start, before it",
             "gdb -batch -ex 'thread apply all bt' $(which python) CORE_FILE",
         ),
         risk="disruptive",

@@ -208,7 +208,7 @@ def _of_jobs(local: list[Event]) -> Finding:
                 "Let the program take the cluster that it is given: RAY_ADDRESS is set for submitted jobs",
                 (
                     'ray.init()                     # not ray.init(address="local"), no ray.init(num_cpus=…)',
-                    "docker run -e RAY_ADDRESS …     # a container or `env -i` in the entrypoint must pass it on",
+                    "docker run -e RAY_ADDRESS …     # a container or env -i in the entrypoint must pass it on",
                 ),
                 doc=_JOB_DOC,
             ),
