@@ -18,7 +18,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from raydoctor import paste
 from raydoctor.model import Entity, Event, Gap, Source
 
 FORMAT = 1
@@ -230,10 +229,7 @@ class _Loader:
 
     def _gap(self, row: dict[str, Any]) -> Gap:
         what = self._under(_text(row, "gap"))
-        # Another node wrote it: it is no line to paste here.
-        told = _text(row, "hint")
-        hint = paste.text("The node advises: {hint}", hint=told) if told else ""
-        return Gap(what, _text(row, "why"), hint, row.get("optional") is True)
+        return Gap(what, _text(row, "why"), _text(row, "hint"), row.get("optional") is True)
 
     def _event(self, row: dict[str, Any], name: str, depth: int = 0) -> Event:
         if depth > _NESTED:
