@@ -19,7 +19,6 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from keyword import iskeyword
-from string import Formatter
 from typing import Any, Literal
 
 from raydoctor._pattern import pattern
@@ -136,6 +135,8 @@ def plain(value: str) -> str:
 
 
 def _filled(kind: Kind, template: str, values: Mapping[str, Values]) -> str:
+    from string import Formatter  # compiles expressions of its own: not at every start
+
     parts: list[str] = []
     place = _Place(kind)
     for literal, name, spec, _ in Formatter().parse(template):

@@ -133,7 +133,7 @@ def _user(pid: int) -> Iterator[Obstacle]:
         yield Obstacle(
             "user",
             f"pid {pid} is a process of {proc.user(user)}, and this is {proc.user(os.geteuid())}",
-            f"Run it as {proc.user(user)}, or with sudo.",
+            paste.text("Run it as {user}, or with sudo.", user=proc.user(user)),
         )
 
 
