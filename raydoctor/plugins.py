@@ -23,6 +23,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+from raydoctor import paste
 from raydoctor import rules as own
 from raydoctor.errors import RaydoctorError
 from raydoctor.model import Gap
@@ -118,12 +119,13 @@ def _from_file(package: str, folder: str, file: str) -> Rule:
     if not stem.isidentifier():
         raise RaydoctorError(
             f"{where}: {stem!r} is no name of a Python module",
-            f"Call it {stem.replace('-', '_')}.py",
+            paste.shell("Call it {name}.py", name=stem.replace("-", "_")),
         )
     try:
         return own.only_rule(import_module(f"{package}.{stem}"))
     except Exception as error:
-        raise RaydoctorError(f"{where}: {_why(error)}", f"raydoctor rules test {folder}") from error
+        hint = paste.shell("raydoctor rules test {folder:path}", folder=folder)
+        raise RaydoctorError(f"{where}: {_why(error)}", hint) from error
 
 
 def _why(error: Exception) -> str:

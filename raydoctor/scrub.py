@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from raydoctor.collect.redact import Redactor
 from raydoctor.model import Event, Remedy, Report, Source
+from raydoctor.paste import Pasted
 
 _T = TypeVar("_T")
 
@@ -32,7 +33,9 @@ def _clean(value: _T, redactor: Redactor, seen: dict[int, Any]) -> _T:
 
 def _cleaned(value: Any, redactor: Redactor, seen: dict[int, Any]) -> Any:
     if isinstance(value, str):
-        return redactor.redact(value) if len(value) > 3 else value
+        return (
+            _advised(value, redactor) if isinstance(value, Pasted) else _redacted(value, redactor)
+        )
     if isinstance(value, tuple) and not hasattr(value, "_fields"):
         parts = tuple(_clean(each, redactor, seen) for each in value)
         return parts if any(a is not b for a, b in zip(parts, value, strict=True)) else value
@@ -47,8 +50,25 @@ def _cleaned(value: Any, redactor: Redactor, seen: dict[int, Any]) -> Any:
     return value
 
 
+def _redacted(value: str, redactor: Redactor) -> str:
+    return redactor.redact(value) if len(value) > 3 else value
+
+
 def _advised(step: str, redactor: Redactor) -> str:
-    """A step of a remedy without secrets that stand in it under a secret's name, shape or place."""
+    """A line to paste without secrets that stand in it under a secret's name, shape or place.
+
+    Its values are redacted before they are quoted: a mark that took a quote away would let the rest of
+    a value act. Where the whole line shows a secret all the same, its texts give way to their names.
+    """
+    if not isinstance(step, Pasted):
+        return _but_settings(step, redactor)
+    cleaned = step.changed(lambda value: _redacted(value, redactor))
+    if _but_settings(cleaned, redactor) == cleaned:
+        return cleaned
+    return cleaned.without_texts()
+
+
+def _but_settings(step: str, redactor: Redactor) -> str:
     return redactor.redact(step.replace("env_vars", "env\0vars")).replace("env\0vars", "env_vars")
 
 

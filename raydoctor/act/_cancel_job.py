@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
-from raydoctor import ids
+from raydoctor import ids, paste
 from raydoctor.act.audit import Audit
 from raydoctor.act.owner import AskError, Owners
 from raydoctor.act.process import end, identity_of
@@ -34,7 +34,7 @@ def stop(owners: Owners, cluster: Cluster, job: str, audit: Audit, all_users: bo
 def _stop_submitted(cluster: Cluster, submission: str, audit: Audit) -> str:
     address = cluster.dashboard_address
     if not address:
-        return f"no dashboard is known: ray job stop {submission}"
+        return f"no dashboard is known: {_by_hand(submission)}"
     path = f"/api/jobs/{quote(submission, safe='')}/stop"
     answer = dashboard.request("POST", address, path, _TIMEOUT, cluster.access(True))
     if not answer.status:
@@ -42,7 +42,11 @@ def _stop_submitted(cluster: Cluster, submission: str, audit: Audit) -> str:
     audit.write("job-stop", submission_id=submission, result=answer.status)
     if answer.status < 400:
         return ""
-    return f"the dashboard answered HTTP {answer.status}: ray job stop {submission}"
+    return f"the dashboard answered HTTP {answer.status}: {_by_hand(submission)}"
+
+
+def _by_hand(submission: str) -> str:
+    return paste.shell("ray job stop {submission}", submission=submission)
 
 
 def _end_driver(job: str, pid: int, audit: Audit, all_users: bool) -> str:

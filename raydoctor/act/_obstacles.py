@@ -15,6 +15,7 @@ from contextlib import suppress
 from importlib.util import find_spec
 from typing import NamedTuple
 
+from raydoctor import paste
 from raydoctor.act import _elf, _inject, _private, _trampoline, arm
 from raydoctor.collect import proc
 from raydoctor.collect.stacks import fix
@@ -86,7 +87,9 @@ def _found(pid: int) -> Iterator[Obstacle]:
         )
     elif state == "T":
         yield Obstacle(
-            "stopped", f"pid {pid} is stopped (SIGSTOP)", f"Let it go on: kill -CONT {pid}"
+            "stopped",
+            f"pid {pid} is stopped (SIGSTOP)",
+            paste.shell("Let it go on: kill -CONT {pid:pid}", pid=pid),
         )
     yield from _python(pid)
     if find_spec("debugpy") is None:
@@ -115,7 +118,11 @@ def _foreign(pid: int) -> Obstacle | None:
         return Obstacle(
             "namespace",
             f"pid {pid} lives in a container, with {what} of its own",
-            f"Run raydoctor in there: docker exec, kubectl exec, or sudo nsenter -t {pid} -a raydoctor …",
+            paste.shell(
+                "Run raydoctor in there: docker exec, kubectl exec, or "
+                "sudo nsenter -t {pid:pid} -a raydoctor …",
+                pid=pid,
+            ),
         )
     return None
 
@@ -126,7 +133,7 @@ def _user(pid: int) -> Iterator[Obstacle]:
         yield Obstacle(
             "user",
             f"pid {pid} is a process of {proc.user(user)}, and this is {proc.user(os.geteuid())}",
-            f"Run it as {proc.user(user)}, or with sudo.",
+            paste.text("Run it as {user}, or with sudo.", user=proc.user(user)),
         )
 
 

@@ -14,6 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from raydoctor import paste
 from raydoctor.act import sweep
 from raydoctor.act.leftovers import Wishes
 from raydoctor.act.sweep import Deed, Node, Place
@@ -96,8 +97,8 @@ def _called(name: str, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     living = [row for row in by_ip if row["state"] == "ALIVE"]
     if found := by_id or living or by_ip:
         return found
-    known = ", ".join(f"{r['node_id'][:12]} ({r['node_ip']})" for r in rows[:20])
-    raise RaydoctorError(f"no node is called {name}", f"There are: {known}")
+    known = [f"{r['node_id'][:12]} at {r['node_ip']}" for r in rows[:20]]
+    raise RaydoctorError(f"no node is called {name}", paste.text("There are: {known}", known=known))
 
 
 def _here(cluster: Cluster) -> Iterator[str]:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from raydoctor import _text
+from raydoctor import _text, paste
 from raydoctor.act import watch as guards
 from raydoctor.act import watch_beside as beside
 from raydoctor.act import watch_changes as changes
@@ -306,10 +306,12 @@ class Story:
 
     def _problems(self) -> Iterator[Problem]:
         """What could not be found out the last time it was tried."""
-        where = f"--address {self.cluster.gcs_address}"
+        by_hand = paste.shell(
+            "By hand: raydoctor check --address {address:address}", address=self.cluster.gcs_address
+        )
         asked = (
-            ("metrics", self._metrics, f"By hand: raydoctor check {where}"),
-            ("memory and disks", self._gauges, f"By hand: raydoctor check {where}"),
+            ("metrics", self._metrics, by_hand),
+            ("memory and disks", self._gauges, by_hand),
             ("what fills the disks", self._fillers, "By hand: du -x -d 3 of the session's folder"),
             ("leftovers", self._leftovers, "By hand: raydoctor zombies"),
         )

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from raydoctor import paste
 from raydoctor.model import Gap
 
 NAME = "raydoctor.json"
@@ -34,10 +35,15 @@ def gaps_of(file: str) -> list[Gap]:
         if not str(document["schema"]).startswith("raydoctor/capture/"):
             raise ValueError(document["schema"])
         return [
-            Gap(str(g["what"]), str(g["why"]), str(g.get("hint", "")), g.get("optional") is True)
+            Gap(str(g["what"]), str(g["why"]), _hint(g.get("hint")), g.get("optional") is True)
             for g in document["gaps"]
         ]
     except OSError as error:
         return [Gap(NAME, f"could not be read: {error.strerror}")]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return [Gap(NAME, "is damaged: what the collection could not have is not known")]
+
+
+def _hint(told: object) -> str:
+    """What the collector advised; an archive comes from anybody, so that this is no line to paste."""
+    return paste.text("The collector advised: {hint}", hint=str(told)) if told else ""

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, NamedTuple
 
+from raydoctor import paste
 from raydoctor._temporary import PrivateFolder, private_folder
 from raydoctor.capture import manifest, owners, session
 from raydoctor.capture.budget import ENTRIES, Budget, TooMuchError
@@ -235,9 +236,8 @@ def _from_file(path: Path) -> Capture:
     size = path.stat().st_size
     source = identify(path.name, size) or Source(path.name, "driver", size=size)
     if not os.access(path, os.R_OK):
-        raise RaydoctorError(
-            f"cannot read {path}: permission denied", f"Try: sudo raydoctor diagnose {path}"
-        )
+        hint = paste.shell("Try: sudo raydoctor diagnose {path:path}", path=str(path))
+        raise RaydoctorError(f"cannot read {path}: permission denied", hint)
     return Capture(str(path), "file", {source: str(path)})
 
 
@@ -278,7 +278,8 @@ def _folders(root: Path, capture: Capture, missed: list[Gap]) -> Iterator[_Liste
         try:
             handle = os.open(folder, _FOLDER | (os.O_NOFOLLOW if relative else 0))
         except OSError as error:
-            why, hint = f"cannot be listed: {error.strerror}", f"Try: sudo raydoctor {folder}"
+            why = f"cannot be listed: {error.strerror}"
+            hint = paste.shell("Try: sudo raydoctor diagnose {path:path}", path=folder)
             missed.append(Gap(relative or folder, why, hint))
             continue
         try:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from raydoctor import paste
 from raydoctor.cli import _options as options
 
 if TYPE_CHECKING:
@@ -271,7 +272,9 @@ class _Call:
         port = attached["port"]
         to = found.ip or _LOOPBACK if attached["host"] in _ANY else attached["host"]
         launch = _launch.entry(name, to, port, mappings)
-        tunnel = f"ssh -N -L {port}:127.0.0.1:{port} {found.ip}"
+        tunnel = paste.shell(
+            "ssh -N -L {port}:127.0.0.1:{port} {node:address}", port=port, node=found.ip
+        )
         written = ""
         if self.wishes["vscode"]:
             path = Path(".vscode", "launch.json")

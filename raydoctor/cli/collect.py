@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from raydoctor import paste
 from raydoctor.cli import _options as options
 
 if TYPE_CHECKING:
@@ -102,4 +103,4 @@ def _tell(target: str, written: Any, gaps: Any) -> None:
         options.note(one_line(f"not in it: {gap.what}: {gap.why}"))
     if target != "-":
         click.echo(target)
-        options.note(f"read it with: raydoctor diagnose {target}")
+        options.note(paste.shell("read it with: raydoctor diagnose {path:path}", path=target))

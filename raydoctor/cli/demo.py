@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from raydoctor import paste
 from raydoctor.cli import _options as options
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def _check_ray() -> None:
     if find_spec("ray") is None:
         raise RaydoctorError(
             "Ray is not installed beside raydoctor, and the demo breaks a real one",
-            f"{sys.executable} -m pip install 'ray[default]'",
+            paste.shell("{python:path} -m pip install 'ray[default]'", python=sys.executable),
         )
 
 
@@ -129,7 +130,11 @@ def _ended(run: Run) -> str:
 
 def _whats_next(run: Run, scenario: Scenario, keep: bool) -> str:
     if keep:
-        return f"kept: raydoctor diagnose {run.session} --driver-log {run.driver_log}"
+        return paste.shell(
+            "kept: raydoctor diagnose {session:path} --driver-log {log:path}",
+            session=str(run.session),
+            log=str(run.driver_log),
+        )
     return f"Ray and its logs are gone; raydoctor demo {scenario.name} --keep keeps them"
 
 

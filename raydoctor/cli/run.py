@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
+from raydoctor import paste
 from raydoctor._text import printable
 from raydoctor.cli import _options as options
 
@@ -177,9 +178,14 @@ def _failed(driver: Driver, event: Event, wishes: _Wishes) -> Capture | None:
         options.note("it was in no Ray session that could be seen, so its output alone is read")
     if capture is None:
         session = next(reversed(driver.sessions), "")
-        place = f"{shlex.quote(session)} --driver-log" if session else "--driver-log"
         options.note(
-            f"not diagnosed; for that: raydoctor diagnose {place} {shlex.quote(wishes.path)}"
+            paste.shell(
+                "not diagnosed. For that: raydoctor diagnose {session:path} --driver-log {log:path}"
+                if session
+                else "not diagnosed. For that: raydoctor diagnose --driver-log {log:path}",
+                session=session,
+                log=wishes.path,
+            )
         )
     return capture
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import queue
-import shlex
 import threading
 import time
 import zlib
@@ -20,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from raydoctor import __version__
+from raydoctor import __version__, paste
 from raydoctor.collect import agents_logs, fan_out
 from raydoctor.collect.cluster import Cluster, Daemon
 from raydoctor.collect.fan_out import Frame
@@ -308,10 +307,13 @@ class _Reason(NamedTuple):
 def _advice(told: Mapping[str, Any]) -> str:
     """What to do about a node that could not read its logs."""
     if told.get("missing"):
-        python = shlex.quote(str(told.get("python") or "python"))
-        install = f"{python} -m pip install raydoctor=={__version__}"
-        return f"Install it there: {install}. Or copy its logs, and run: raydoctor diagnose PATH"
-    return f"There: {told['hint']}" if told.get("hint") else _COPY
+        return paste.shell(
+            "Install it there: {python:path} -m pip install raydoctor=={version:version}. "
+            "Or copy its logs, and run: raydoctor diagnose PATH",
+            python=str(told.get("python") or "python"),
+            version=__version__,
+        )
+    return paste.text("There: {hint}", hint=str(told["hint"])) if told.get("hint") else _COPY
 
 
 def _unpacked(data: bytes) -> bytes:

@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from raydoctor import _text
+from raydoctor import _text, paste
 
 Outcome = Literal["ok", "warn", "fail", "n/a"]
 OUTCOMES: tuple[Outcome, ...] = ("ok", "warn", "fail", "n/a")
@@ -65,7 +65,7 @@ def cluster(running: Running | None, foreign: Sequence[str] = ()) -> Check:
     if not {"raylet", "gcs_server"} & set(running.kinds):
         left = ", ".join(sorted(running.kinds))
         # Not `ray stop`: it ends every Ray of this machine.
-        fix = f"kill {' '.join(str(pid) for pid in sorted(running.pids.values()))}"
+        fix = paste.shell("kill {pids:pid}", pids=sorted(running.pids.values()))
         return Check(name, "fail", f"dead: only {left} runs still", fix)
     if "raylet" not in running.kinds:
         told = "its GCS runs here, its raylet is gone: ray's commands find no cluster"
@@ -81,7 +81,8 @@ def _not_running(running: Running) -> Check | None:
     for kind in ("gcs_server", "raylet"):
         state, pid = running.kinds.get(kind), running.pids.get(kind, 0)
         if state in ("T", "t"):
-            return Check("cluster", "fail", f"{kind} (pid {pid}) is stopped", f"kill -CONT {pid}")
+            fix = paste.shell("kill -CONT {pid:pid}", pid=pid)
+            return Check("cluster", "fail", f"{kind} (pid {pid}) is stopped", fix)
         if state == "Z":
             told = f"{kind} (pid {pid}) has ended, and its parent has not collected it"
             return Check("cluster", "fail", told, "docker run --init   # then start the node again")
@@ -95,19 +96,20 @@ def ray(here: str | None, there: str | None) -> Check:
     """Ray beside raydoctor and in the cluster: a driver must have the cluster's own version."""
     name = "ray"
     if here is None:
-        wanted = f"=={there}" if there else ""
         return Check(
             name,
             "warn",
             "not installed beside raydoctor" + (f"; the cluster has {there}" if there else ""),
-            f"python -m pip install 'ray[default]{wanted}'",
+            paste.shell("python -m pip install 'ray[default]=={version:version}'", version=there)
+            if there
+            else "python -m pip install 'ray[default]'",
         )
     if there is not None and here != there:
         return Check(
             name,
             "fail",
             f"{here} here, {there} in the cluster: no driver from here can join it",
-            f"python -m pip install 'ray[default]=={there}'",
+            paste.shell("python -m pip install 'ray[default]=={version:version}'", version=there),
         )
     if _numbers(here)[:2] < OLDEST_RAY:
         oldest = ".".join(map(str, OLDEST_RAY))
@@ -422,7 +424,11 @@ def processes(found: Threads | None) -> Check:
             if found.whose == "pids.max"
             else f"ulimit -u {(found.used + wanted) * 4}   # before ray start; systemd: LimitNPROC="
             if found.whose == "ulimit -u"
-            else f"sudo sysctl {found.whose}={(found.used + wanted) * 4}"
+            else paste.shell(
+                "sudo sysctl {setting:id}={threads}",
+                setting=found.whose,
+                threads=(found.used + wanted) * 4,
+            )
         )
         told = f"{shown}; Ray with {_text.plural(found.cpus, 'CPU')} takes about {wanted:,}"
         return Check(name, "fail" if room < wanted / 2 else "warn", told, fix)
@@ -511,7 +517,9 @@ def address(rows: Sequence[Mapping[str, Any]], running: str) -> Check:
         return Check(name, "n/a", "neither RAY_ADDRESS nor a ray_current_cluster file")
     if running and used.get("answers") and not used.get("is_this"):
         told = f"{_named(used)} is another cluster than {running}, which runs here"
-        return Check(name, "warn", told, f"export RAY_ADDRESS={shlex.quote(running)}")
+        return Check(
+            name, "warn", told, paste.shell("export RAY_ADDRESS={address}", address=running)
+        )
     return Check(name, "ok", _named(used))
 
 

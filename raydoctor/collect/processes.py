@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator
 
+from raydoctor import paste
 from raydoctor.collect import kinship, proc
 from raydoctor.collect.cluster import Cluster
 from raydoctor.collect.kinship import Log, Machine
@@ -55,7 +56,7 @@ def _unseen(cluster: Cluster) -> Iterator[Gap]:
         yield Gap(
             "drivers and leftover processes",
             f"the cluster is {names}'s: what their processes have open and inherited may not be read",
-            f"Run it as {names}, or with sudo.",
+            paste.text("Run it as {names}, or with sudo.", names=names),
             optional=True,
         )
 

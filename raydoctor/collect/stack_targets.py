@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from raydoctor import ids
+from raydoctor import ids, paste
 from raydoctor._pattern import pattern
 from raydoctor.collect.stacks import Wanted
 from raydoctor.errors import RaydoctorError
@@ -152,5 +152,7 @@ def _unknown(known: Known, name: str) -> UnknownTargetError:
         each.get("name") or "" for r in known.stats for each in known.tasks_of(r["worker_id"])
     ]
     few = ", ".join(dict.fromkeys(filter(None, running[:50])))
-    hint = f"What runs: {few[:200]}" if few else "All that runs here: raydoctor stack"
+    hint = "All that runs here: raydoctor stack"
+    if few:
+        hint = paste.text("What runs: {names}", names=few[:200])
     return UnknownTargetError(f"no task, actor, process or node that runs is called {name}", hint)

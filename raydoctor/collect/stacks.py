@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 
+from raydoctor import paste
 from raydoctor.collect import proc
 from raydoctor.collect._subject import HOPELESS, TIMEOUT, Manner, Row, Subject, Wanted, identify
 from raydoctor.collect.parallel import parallel
@@ -170,7 +171,7 @@ def fix(reason: str, pid: int) -> str:
         return ""
     uid = proc.owner(pid)
     if uid is not None and uid != os.geteuid():
-        return f"Run it as {proc.user(uid)}, or with sudo."
+        return paste.text("Run it as {user}, or with sudo.", user=proc.user(uid))
     if _yama() > 0:
         return "Run it with sudo, or allow it: sudo sysctl -w kernel.yama.ptrace_scope=0"
     return "Run it with sudo; in a container, give that CAP_SYS_PTRACE (docker run --cap-add SYS_PTRACE)."

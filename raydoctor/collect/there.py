@@ -12,14 +12,13 @@ from __future__ import annotations
 import json
 import math
 import queue
-import shlex
 import time
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from raydoctor import __version__
+from raydoctor import __version__, paste
 from raydoctor.collect import fan_out
 from raydoctor.collect.cluster import Cluster
 from raydoctor.collect.fan_out import Frame
@@ -132,6 +131,9 @@ def _not_there(known: Collection[Mapping[str, Any]], waiting: Collection[str]) -
 
 def _hint(told: Mapping[str, Any]) -> str:
     if told.get("missing"):
-        python = shlex.quote(str(told.get("python") or "python"))
-        return f"Install it there: {python} -m pip install raydoctor=={__version__}"
-    return str(told.get("hint") or "")
+        return paste.shell(
+            "Install it there: {python:path} -m pip install raydoctor=={version:version}",
+            python=str(told.get("python") or "python"),
+            version=__version__,
+        )
+    return paste.text("There: {hint}", hint=str(told["hint"])) if told.get("hint") else ""

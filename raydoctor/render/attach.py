@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from raydoctor import __version__, _text
+from raydoctor import __version__, _text, paste
 from raydoctor.act._attach_target import Found
 from raydoctor.render.json import dumps
 from raydoctor.render.page import MAX_WIDTH, Line, Page, columns, line, paragraph
@@ -64,10 +64,14 @@ def waiting(found: Sequence[Found], width: int = MAX_WIDTH) -> Page:
     for each in found[:_LISTED]:
         where = f"{each.ip}:{each.debugger}"
         page += columns([(*_row(each), (where, "path"))], 2)
-        page.append(line((f"raydoctor attach {each.id or each.pid}", "code"), indent=4))
+        page.append(line((_attach(each), "code"), indent=4))
     if any(not each.ip.startswith("127.") for each in found):
         page += paragraph(_OPEN, width, style="warning")
     return page
+
+
+def _attach(found: Found) -> str:
+    return paste.shell("raydoctor attach {task}", task=found.id or str(found.pid))
 
 
 _OPEN = (
@@ -197,11 +201,13 @@ def _ways(made: Made, width: int) -> Page:
         f"PyCharm 2025.3+: Run > Edit Configurations > + > Attach to DAP, remote address {host}:{port}",
         width,
     )
-    nvim = (
-        "require('dap').run({type='python', request='attach', justMyCode=false, "
-        f"connect={{host='{host}', port={port}}}}})"
+    nvim = paste.python(
+        ":lua require('dap').run({{type='python', request='attach', justMyCode=false, "
+        "connect={{host='{host:address}', port={port}}}}})",
+        host=host,
+        port=port,
     )
-    return [*page, line("nvim-dap:"), line((f":lua {nvim}", "code"), indent=2)]
+    return [*page, line("nvim-dap:"), line((nvim, "code"), indent=2)]
 
 
 # ------------------------------------------------------------------ what was seen inside

@@ -6,11 +6,10 @@ rule share a branch, and what was left out says so. `verbose` shows everything.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from raydoctor import _text
+from raydoctor import _text, paste
 from raydoctor._pattern import pattern
 from raydoctor.capture.layout import node_label
 from raydoctor.model import Diagnosis, Event, Gap, Link, Remedy, Report, Unexplained
@@ -424,11 +423,16 @@ def _next(report: Report) -> list[str]:
     if not report.diagnoses:
         return []
     root = (report.roots or report.diagnoses)[0]
-    commands = [f"raydoctor explain {root.rule}"]
+    commands: list[str] = [paste.shell("raydoctor explain {rule}", rule=root.rule)]
     subject = next((s for s in root.subjects if s.id or s.pid is not None), None)
     if subject:
-        who = _text.short_id(subject.id) if subject.id else f"pid:{subject.pid}"
-        commands.append(f"raydoctor story {who} {shlex.quote(report.capture.path)}")
+        commands.append(
+            paste.shell(
+                "raydoctor story {subject} {path:path}",
+                subject=_text.short_id(subject.id) if subject.id else f"pid:{subject.pid}",
+                path=report.capture.path,
+            )
+        )
     if report.capture.kind == "live":
         commands.append("raydoctor collect   # keeps what was seen: files named live/…, too")
     return commands

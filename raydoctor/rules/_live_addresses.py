@@ -7,6 +7,7 @@ waiting, then `Timed out while waiting for GCS to become available`.
 
 from __future__ import annotations
 
+from raydoctor import paste
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy
 from raydoctor.rules import _live as live
@@ -58,7 +59,7 @@ def _other(used: Event, home: Event) -> Finding:
             _mend(used, home, "names the other cluster"),
             Remedy(
                 "If the other cluster is meant, diagnose that one",
-                (f"RAY_ADDRESS={address} raydoctor diagnose",),
+                (paste.shell("RAY_ADDRESS={address} raydoctor diagnose", address=address),),
             ),
         ),
     )  # fmt: skip
@@ -70,12 +71,16 @@ def _told(used: Event) -> str:
 
 def _mend(used: Event, home: Event, why: str) -> Remedy:
     """The line that makes Ray go to the cluster that runs."""
-    here = f"export RAY_ADDRESS={home['address']}"
+    here = paste.shell("export RAY_ADDRESS={address}", address=home["address"])
     if used["origin"] == _VARIABLE:
-        steps = (here, "unset RAY_ADDRESS   # or: let Ray find the cluster of this machine")
+        steps: tuple[str, ...] = (
+            here,
+            "unset RAY_ADDRESS   # or: let Ray find the cluster of this machine",
+        )
         return Remedy(f"Set RAY_ADDRESS anew: it {why}", steps, doc=INIT_DOC)
     if not live.truth(used, "answers"):
-        steps = (f"rm {used['origin']}   # the next `ray start` writes it anew", here)
+        remove = paste.shell("rm {file:path}", file=used["origin"])
+        steps = ("# the next ray start writes it anew:", remove, here)
         return Remedy(
             f"Remove the file: it {why}, and no live cluster needs it", steps, doc=INIT_DOC
         )

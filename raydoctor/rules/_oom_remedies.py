@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from raydoctor import paste
 from raydoctor.model import Remedy
 from raydoctor.rules._oom import Holder, Report
 
@@ -64,8 +65,18 @@ def _fewer(name: str, holders: list[Holder], fitting: int, room: float) -> Remed
     return Remedy(
         f"Run at most {fitting} {what}: {fitting} × {each:.2f} GB fit the {room:.1f} GB that it may use here",
         (
-            f"@ray.remote(memory={_gib(need)})   # {decorated}: reserves {need:.1f} GB each, so that Ray starts fewer",
-            f"@ray.remote(num_cpus={num_cpus})   # or: {running} ran at once with num_cpus={cpus:g}",
+            paste.python(
+                "@ray.remote(memory={amount} * 1024**{power})   # {name}: reserves {need:.1f} GB each, so that Ray starts fewer",
+                name=decorated,
+                need=need,
+                **_memory(need),
+            ),
+            paste.python(
+                "@ray.remote(num_cpus={num_cpus})   # or: {running} ran at once with num_cpus={cpus:g}",
+                num_cpus=num_cpus,
+                running=running,
+                cpus=cpus,
+            ),
         ),
         doc=DOC,
     )
@@ -81,8 +92,15 @@ def _one_task(name: str, each: float, room: float, beside: str) -> Remedy:
     return Remedy(
         f"One {name} alone needs more than the {room:.2f} GB that are left for it{beside} ({each:.2f} GB and growing)",
         (
-            f"# make the input of {name} smaller (batches, chunks, streaming), or give it a bigger node:",
-            f"@ray.remote(memory={_gib(each * 1.5)})   # {name}: only nodes with that much are used",
+            paste.python(
+                "# make the input of {name} smaller (batches, chunks, streaming), or give it a bigger node:",
+                name=name,
+            ),
+            paste.python(
+                "@ray.remote(memory={amount} * 1024**{power})   # {name}: only nodes with that much are used",
+                name=name,
+                **_memory(each * 1.5),
+            ),
         ),
         doc=DOC,
     )
@@ -92,8 +110,15 @@ def _one_actor(name: str, each: float, room: float, beside: str) -> Remedy:
     return Remedy(
         f"Bound what actor {name} keeps: it held {each:.2f} GB of the {room:.2f} GB that are left for it{beside}",
         (
-            f"# {name}: drop what is no longer needed, keep big values in the object store (ray.put) or on disk",
-            f"@ray.remote(memory={_gib(each * _HEADROOM)}, max_restarts=1, max_task_retries=1)   # class {name}",
+            paste.python(
+                "# {name}: drop what is no longer needed, keep big values in the object store (ray.put) or on disk",
+                name=name,
+            ),
+            paste.python(
+                "@ray.remote(memory={amount} * 1024**{power}, max_restarts=1, max_task_retries=1)   # class {name}",
+                name=name,
+                **_memory(each * _HEADROOM),
+            ),
         ),
         doc=DOC,
     )
@@ -104,7 +129,11 @@ def _not_a_worker(name: str, holder: Holder, worst: Report) -> Remedy:
     return Remedy(
         f"The memory is held by pid {holder.pid} ({command}), not by a worker: killing workers cannot free it",
         (
-            f"# {holder.gb:.1f} of {worst.limit_gb:.1f} GB: keep big data out of the driver (pass refs, not values),",
+            paste.python(
+                "# {held:.1f} of {limit:.1f} GB: keep big data out of the driver (pass refs, not values),",
+                held=holder.gb,
+                limit=worst.limit_gb,
+            ),
             "# or run the driver elsewhere; keep other programs off the node",
         ),
         doc=DOC,
@@ -135,6 +164,8 @@ def _more_memory(worst: Report, needed: float | None) -> Remedy:
     return Remedy(title, risk="disruptive")
 
 
-def _gib(gb: float) -> str:
-    """A value for `memory=`, as people write it."""
-    return f"{math.ceil(gb * 1024)} * 1024**2" if gb < 10 else f"{math.ceil(gb)} * 1024**3"
+def _memory(gb: float) -> dict[str, int]:
+    """A value for `memory=`, as people write it: an amount of MiB (power 2) or GiB (3)."""
+    if gb < 10:
+        return {"amount": math.ceil(gb * 1024), "power": 2}
+    return {"amount": math.ceil(gb), "power": 3}

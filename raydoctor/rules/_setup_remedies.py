@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from raydoctor import paste
 from raydoctor.model import Remedy
 from raydoctor.rules._setup_error import Kind, SetupError
 
@@ -51,7 +52,14 @@ def _package(error: SetupError, tool: str) -> tuple[Remedy, ...]:
         return (
             Remedy(
                 f"Ask for a version of {name} that there is for this Python: {error.available}",
-                (f'runtime_env={{"{field}": ["{name}=={newest}"]}}',),
+                (
+                    paste.python(
+                        'runtime_env={{{field}: ["{package:package}=={version:version}"]}}',
+                        field=field,
+                        package=name,
+                        version=newest,
+                    ),
+                ),
                 doc=DOC,
             ),
         )
@@ -59,8 +67,15 @@ def _package(error: SetupError, tool: str) -> tuple[Remedy, ...]:
         Remedy(
             f"Correct the name and version of {wanted}, or name the index that has it",
             (
-                f"pip download --no-deps '{wanted}'   # on the node, with its Python and its index",
-                f'runtime_env={{"{field}": ["--index-url https://your.index/simple", "{wanted}"]}}',
+                paste.shell(
+                    "pip download --no-deps {requirement}   # on the node, with its Python and its index",
+                    requirement=wanted,
+                ),
+                paste.python(
+                    'runtime_env={{{field}: ["--index-url https://your.index/simple", {requirement}]}}',
+                    field=field,
+                    requirement=wanted,
+                ),
             ),
             doc=DOC,
         ),
@@ -98,7 +113,7 @@ _SIMPLE: dict[Kind, tuple[str, tuple[str, ...]]] = {
     "build": (
         "Install a wheel instead of building, or give the node what the build needs",
         (
-            "pip wheel --no-deps <package>   # once, on a machine with the compiler; then use the .whl",
+            "pip wheel --no-deps PACKAGE   # once, on a machine with the compiler; then use the .whl",
             "apt-get install -y build-essential python3-dev   # on the node's image",
         ),
     ),

@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from raydoctor import paste
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event
 from raydoctor.rule import Signal
@@ -223,3 +224,10 @@ def search_path(case: Case) -> str:
         if isinstance(variables, dict) and variables.get("PYTHONPATH"):
             return str(variables["PYTHONPATH"])
     return ""
+
+
+def python_with(path: str) -> paste.Pasted:
+    """`python` as workers start it, for a line to paste."""
+    if not path:
+        return paste.shell("python")
+    return paste.shell("PYTHONPATH={path:path} python", path=path)

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from raydoctor import paste
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
 from raydoctor.rule import Example, Signal, rule
@@ -128,16 +129,24 @@ def _remedies(name: str, method: str, limit: str) -> tuple[Remedy, ...]:
             (
                 "pending = []",
                 "for item in items:",
-                f"    while len(pending) >= {some}: done, pending = ray.wait(pending)",
-                f"    pending.append(actor.{method}.remote(item))",
+                paste.python(
+                    "    while len(pending) >= {some}: done, pending = ray.wait(pending)", some=some
+                ),
+                paste.python("    pending.append(actor.{method:name}.remote(item))", method=method),
             ),
             doc=_DOC,
         ),
         Remedy(
             f"Or share the work among several {name} actors",
             (
-                f"pool = ray.util.ActorPool([{name}.remote() for _ in range(4)])",
-                f"results = list(pool.map(lambda actor, item: actor.{method}.remote(item), items))",
+                paste.python(
+                    "pool = ray.util.ActorPool([{actor:name}.remote() for _ in range(4)])",
+                    actor=name,
+                ),
+                paste.python(
+                    "results = list(pool.map(lambda actor, item: actor.{method:name}.remote(item), items))",
+                    method=method,
+                ),
             ),
             doc="https://docs.ray.io/en/latest/ray-core/actors/actor-utils.html",
         ),

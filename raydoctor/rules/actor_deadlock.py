@@ -36,6 +36,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from raydoctor import paste
 from raydoctor.case import Case
 from raydoctor.model import Entity, Finding, Link, Remedy
 from raydoctor.rule import Example, rule
@@ -371,7 +372,7 @@ def _remedies(names: Sequence[str]) -> tuple[Remedy, ...]:
         Remedy(
             f"Or do not block {first} while it waits: async methods may run in between",
             (
-                f"class {first}:",
+                paste.python("class {actor:name}:", actor=first),
                 "    async def method(self, ...):",
                 "        answer = await self.other.look_up.remote(...)   # not ray.get",
             ),
@@ -379,7 +380,7 @@ def _remedies(names: Sequence[str]) -> tuple[Remedy, ...]:
         ),
         Remedy(
             f"Or let {first} answer in a second thread (its state must be safe for that)",
-            (f"{first}.options(max_concurrency=2).remote(...)",),
+            (paste.python("{actor:name}.options(max_concurrency=2).remote(...)", actor=first),),
             doc="https://docs.ray.io/en/latest/ray-core/actors/async_api.html",
         ),
     )

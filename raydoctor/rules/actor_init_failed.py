@@ -35,6 +35,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from raydoctor import paste
 from raydoctor._pattern import pattern
 from raydoctor.case import Case
 from raydoctor.facts import WorkerExit
@@ -321,14 +322,20 @@ def _remedies(failure: _Failure) -> tuple[Remedy, ...]:
         Remedy(
             f"Mend what raises {what}{where}",
             (
-                f"# the same without Ray: leave @ray.remote off the class, call {name}(…) with the same arguments,",
+                paste.python(
+                    "# the same without Ray: leave @ray.remote off the class, call {actor}(…) with the same arguments,",
+                    actor=name,
+                ),
                 "# on the node and in the environment that the actor had",
             ),
             doc=_DOC,
         ),
         Remedy(
             f"Fail where {name} is made, not at its first use",
-            (f"handle = {name}.remote(…)", "ray.get(handle.__ray_ready__.remote())"),
+            (
+                paste.python("handle = {actor:name}.remote(…)", actor=name),
+                "ray.get(handle.__ray_ready__.remote())",
+            ),
             doc=_DOC,
         ),
     )

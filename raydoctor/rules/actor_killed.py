@@ -32,6 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from raydoctor import paste
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy
 from raydoctor.rule import Example, Signal, rule
@@ -258,15 +259,19 @@ def _kill_later(cls: str, name: str) -> tuple[Remedy, ...]:
             (
                 "grep -rn 'ray.kill(' .   # who does it?",
                 "ray.get(pending)         # the calls that are still under way",
-                f"ray.kill({name})",
+                paste.python("ray.kill({handle:name})", handle=name),
             ),
             doc=_TERMINATING,
         ),
         Remedy(
             f"Let {cls} come back instead, if it was killed to free it from a bad state",
             (
-                f"{name} = {cls}.options(max_restarts=1).remote(…)",
-                f"ray.kill({name}, no_restart=False)",
+                paste.python(
+                    "{handle:name} = {actor:name}.options(max_restarts=1).remote(…)",
+                    handle=name,
+                    actor=cls,
+                ),
+                paste.python("ray.kill({handle:name}, no_restart=False)", handle=name),
             ),
             doc=_TERMINATING,
         ),
@@ -279,7 +284,10 @@ def _tell_the_caller(cls: str, name: str) -> tuple[Remedy, ...]:
             f"Tell the caller that {cls} is done, instead of leaving under it",
             (
                 "return None   # in the method, where it calls exit_actor()",
-                f"del {name}      # in the caller, once it got None: the last handle ends the actor",
+                paste.python(
+                    "del {handle:name}      # in the caller, once it got None: the last handle ends the actor",
+                    handle=name,
+                ),
             ),
             doc=_TERMINATING,
         ),
@@ -291,15 +299,26 @@ def _keep_the_handle(cls: str, name: str) -> tuple[Remedy, ...]:
         Remedy(
             f"Keep the handle that created {cls} for as long as it is used",
             (
-                f"self.{name} = {cls}.remote(…)   # not only a local name, nor only ray.get_actor(…)",
+                paste.python(
+                    "self.{handle:name} = {actor:name}.remote(…)   # not only a local name, nor only ray.get_actor(…)",
+                    handle=name,
+                    actor=cls,
+                ),
             ),
             doc=_TERMINATING,
         ),
         Remedy(
             f"Make {cls} independent of handles",
             (
-                f'{cls}.options(name="{name}", lifetime="detached", get_if_exists=True).remote(…)',
-                f'ray.kill(ray.get_actor("{name}"))   # when it is no longer needed: nobody else ends it',
+                paste.python(
+                    '{actor:name}.options(name={name}, lifetime="detached", get_if_exists=True).remote(…)',
+                    actor=cls,
+                    name=name,
+                ),
+                paste.python(
+                    "ray.kill(ray.get_actor({name}))   # when it is no longer needed: nobody else ends it",
+                    name=name,
+                ),
             ),
             doc=_LIFETIMES,
         ),

@@ -29,6 +29,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from raydoctor import paste
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy
 from raydoctor.rule import Example, Signal, rule
@@ -238,19 +239,29 @@ def _as_task_error(failed: Failure | None) -> tuple[Entity, ...]:
 
 def _remedies(case: Case, name: str, fate: _Fate) -> tuple[Remedy, ...]:
     known = next((d.namespace for d in actors.deaths(case) if d.name == name and d.namespace), "")
-    namespace = known or "…"
+    namespace = known or "NAMESPACE"
     elsewhere = Remedy(
         f"Look for '{name}' in the namespace where it was created",
         (
             "print(ray.util.list_named_actors(all_namespaces=True))   # every name, with its namespace",
-            f'ray.get_actor("{name}", namespace="{namespace}")',
-            f'ray.init(namespace="{namespace}")   # or once for the whole program, in both scripts',
+            paste.python(
+                "ray.get_actor({name}, namespace={namespace})", name=name, namespace=namespace
+            ),
+            paste.python(
+                "ray.init(namespace={namespace})   # or once for the whole program, in both scripts",
+                namespace=namespace,
+            ),
         ),
         doc=_NAMESPACES,
     )
     missing = Remedy(
         f"Create '{name}' where it is missing, and let it outlive its creator",
-        (f'Actor.options(name="{name}", lifetime="detached", get_if_exists=True).remote(…)',),
+        (
+            paste.python(
+                'Actor.options(name={name}, lifetime="detached", get_if_exists=True).remote(…)',
+                name=name,
+            ),
+        ),
         doc=_NAMED,
     )
     return (missing, elsewhere) if fate.kind == "ended" else (elsewhere, missing)

@@ -32,7 +32,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from raydoctor import ids
+from raydoctor import ids, paste
 from raydoctor.case import Case
 from raydoctor.facts import WorkerExit
 from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
@@ -349,8 +349,15 @@ def _remedies(orphan: _Orphan) -> tuple[Remedy, ...]:
     detached = Remedy(
         f"Make {cls} outlive who creates it",
         (
-            f'{cls}.options(name="{name}", lifetime="detached", get_if_exists=True).remote(…)',
-            f'ray.kill(ray.get_actor("{name}"))   # when it is no longer needed: nobody else ends it',
+            paste.python(
+                '{actor:name}.options(name={name}, lifetime="detached", get_if_exists=True).remote(…)',
+                actor=cls,
+                name=name,
+            ),
+            paste.python(
+                "ray.kill(ray.get_actor({name}))   # when it is no longer needed: nobody else ends it",
+                name=name,
+            ),
         ),
         doc=_LIFETIMES,
     )
@@ -360,7 +367,13 @@ def _remedies(orphan: _Orphan) -> tuple[Remedy, ...]:
     owner = orphan.exit.names[-1] if orphan.exit and orphan.exit.names else "that worker"
     moved = Remedy(
         f"Create {cls} in the driver and hand it to {owner}",
-        (f"handle = {cls}.remote(…)   # in the driver, not in {owner}",),
+        (
+            paste.python(
+                "handle = {actor:name}.remote(…)   # in the driver, not in {owner}",
+                actor=cls,
+                owner=owner,
+            ),
+        ),
         doc=_LIFETIMES,
     )
     return detached, moved

@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from raydoctor import ids
+from raydoctor import ids, paste
 from raydoctor.case import Case
 from raydoctor.facts import ActorInfo, WorkerExit
 from raydoctor.model import Entity, Event, Finding, Link, Remedy, Severity, Subject
@@ -301,13 +301,22 @@ def _remedies(loop: _Loop, method: str) -> tuple[Remedy, ...]:
     return (
         Remedy(
             f"Let {call} fail instead of repeating what kills {cls}",
-            (f"handle.{call.rpartition('.')[2]}.options(max_task_retries=0).remote(…)",),
+            (
+                paste.python(
+                    "handle.{method:name}.options(max_task_retries=0).remote(…)",
+                    method=call.rpartition(".")[2],
+                ),
+            ),
             doc=_DOC,
             since=_METHOD_RETRIES,
         ),
         Remedy(
             f"Bound the restarts of {cls}, so that the loop ends with the error",
-            (f"{cls}.options(max_restarts=1, max_task_retries=1).remote(…)",),
+            (
+                paste.python(
+                    "{actor:name}.options(max_restarts=1, max_task_retries=1).remote(…)", actor=cls
+                ),
+            ),
             doc=_DOC,
         ),
     )

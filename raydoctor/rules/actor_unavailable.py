@@ -27,7 +27,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from raydoctor import ids
+from raydoctor import ids, paste
 from raydoctor._pattern import pattern
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
@@ -140,15 +140,26 @@ def _finding(case: Case, actor: str, failures: list[tuple[Event, str]]) -> Findi
 
 def _remedies(name: str, frozen: bool) -> tuple[Remedy, ...]:
     look = (
-        f"ps -eo pid,stat,wchan:30,cmd | grep 'ray::{name}'        # on its node; T: stopped, D: waits for a disk; kill -CONT PID"
+        paste.shell(
+            "ps -eo pid,stat,wchan:30,cmd | grep {title}        # on its node; T: stopped, D: waits for a disk; kill -CONT PID",
+            title=f"ray::{name}",
+        )
         if frozen
-        else f"ray list actors --detail --filter class_name={name}   # its state, restarts, and node"
+        else paste.shell(
+            "ray list actors --detail --filter class_name={actor}   # its state, restarts, and node",
+            actor=name,
+        )
     )  # fmt: skip
     return (
         Remedy("See what became of its process", (look,)),
         Remedy(
             "Let Ray repeat calls that may be executed twice",
-            (f"{name}.options(max_restarts=3, max_task_retries=3).remote(...)",),
+            (
+                paste.python(
+                    "{actor:name}.options(max_restarts=3, max_task_retries=3).remote(...)",
+                    actor=name,
+                ),
+            ),
             doc="https://docs.ray.io/en/latest/ray-core/fault_tolerance/actors.html#actor-method-exceptions",
         ),
     )

@@ -29,6 +29,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from raydoctor import paste
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Gap, Link, Remedy, Subject
 from raydoctor.rule import Example, Signal, rule
@@ -275,11 +276,13 @@ def _gaps(case: Case, agent: _Agent, ip: str) -> tuple[Gap, ...]:
 
 def _remedies(agent: _Agent) -> tuple[Remedy, ...]:
     if agent.abnormal and _PORT_TAKEN in agent.abnormal[-1]["what"]:
-        options = "--dashboard-agent-listen-port=<free> --metrics-export-port=<free>"
         return (
             Remedy(
                 "Give the agent ports that are free on that node",
-                ("ss -ltnp   # what holds the port now", f"ray start {options} …"),
+                (
+                    "ss -ltnp   # what holds the port now",
+                    "ray start --dashboard-agent-listen-port=PORT --metrics-export-port=PORT …",
+                ),
                 risk="disruptive",
                 doc="https://docs.ray.io/en/latest/ray-core/configure.html#ports-configurations",
             ),
@@ -287,7 +290,7 @@ def _remedies(agent: _Agent) -> tuple[Remedy, ...]:
     find = Remedy(
         f"Find out what ended the {agent.name}",
         (
-            f"tail -50 logs/{agent.name}.log logs/{agent.name}.err",
+            paste.shell("tail -50 logs/{agent}.log logs/{agent}.err", agent=agent.name),
             "dmesg -T | grep -iE 'killed process|segfault'   # on that node",
             "pip freeze | grep -iE 'grpcio|protobuf|^ray'   # the same as in an environment that works?",
         ),
@@ -295,7 +298,7 @@ def _remedies(agent: _Agent) -> tuple[Remedy, ...]:
     )
     again = Remedy(
         "Install Ray's own choice of grpcio and the agent's other packages, and start the node again",
-        ('pip install -U "ray[default]==<the cluster\'s version>"', "ray start …"),
+        ("pip install -U 'ray[default]==VERSION'   # the cluster's", "ray start …"),
         risk="disruptive",
     )
     return (find, again)

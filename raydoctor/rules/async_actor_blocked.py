@@ -31,6 +31,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from raydoctor import paste
 from raydoctor._pattern import pattern
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
@@ -336,12 +337,20 @@ def _remedies(name: str, blocked: _Blocked) -> tuple[Remedy, ...]:
         Remedy(
             "See every step that takes longer than 0.1 s",
             (
-                f'{name}.options(runtime_env={{"env_vars": {{"PYTHONASYNCIODEBUG": "1"}}}}).remote(...)',
+                paste.python(
+                    '{actor:name}.options(runtime_env={{"env_vars": {{"PYTHONASYNCIODEBUG": "1"}}}}).remote(...)',
+                    actor=name,
+                ),
             ),
         ),
         Remedy(
             f"Or make {name} an actor with threads: plain methods may block",
-            (f"{name}.options(max_concurrency=8).remote(...)         # def instead of async def",),
+            (
+                paste.python(
+                    "{actor:name}.options(max_concurrency=8).remote(...)         # def instead of async def",
+                    actor=name,
+                ),
+            ),
             doc=_DOC,
         ),
     )

@@ -276,7 +276,7 @@ def _remedies(who: str, missing: bool) -> tuple[Remedy, ...]:
             f"Give {who} the head's token",
             (
                 *compare,
-                "scp <head>:.ray/auth_token ~/.ray/auth_token && chmod 600 ~/.ray/auth_token",
+                "scp HEAD:.ray/auth_token ~/.ray/auth_token && chmod 600 ~/.ray/auth_token",
                 "export RAY_AUTH_TOKEN_PATH=/run/secrets/ray/token   # or: a mounted Secret; unset a stale RAY_AUTH_TOKEN, it wins",
             ),
             since=(2, 52),
@@ -284,9 +284,7 @@ def _remedies(who: str, missing: bool) -> tuple[Remedy, ...]:
         ),
         Remedy(
             "Or turn the tokens off on both sides, where the network keeps strangers out",
-            (
-                "export RAY_AUTH_MODE=disabled   # for `ray start` on every node, and for the driver",
-            ),
+            ("export RAY_AUTH_MODE=disabled   # for ray start on every node, and for the driver",),
             risk="disruptive",
             since=(2, 52),
             doc=_DOC,

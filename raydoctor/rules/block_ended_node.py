@@ -30,6 +30,7 @@ import signal
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from raydoctor import paste
 from raydoctor._pattern import pattern
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy, Severity, Subject
@@ -192,8 +193,11 @@ def _remedies(daemons: list[_Daemon]) -> tuple[Remedy, ...]:
         Remedy(
             f"Find out what ended the {name}",
             (
-                f"tail -50 /tmp/ray/session_latest/logs/{log}",
-                f"dmesg -T | grep -iE 'killed process|{name}'   # SIGKILL: the kernel's OOM killer, most often",
+                paste.shell("tail -50 /tmp/ray/session_latest/logs/{log}", log=log),
+                paste.shell(
+                    "dmesg -T | grep -iE {words}   # SIGKILL: the kernel's OOM killer, most often",
+                    words=f"killed process|{name}",
+                ),
             ),
         ),
         Remedy(

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from raydoctor import paste
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy
 from raydoctor.rule import Example, Signal, rule
@@ -192,9 +193,13 @@ def _names(ignored: list[tuple[str, calls.Worker]]) -> str:
 
 def _for_methods(ignored: list[tuple[str, calls.Worker]]) -> tuple[Remedy, ...]:
     lines = [
-        f"raydoctor cancel {task} --kill-actor      # {worker.name} is lost with its state"
-        if worker.is_async
-        else f"raydoctor cancel {task}      # {worker.name} lives on; if it has several threads: --kill-actor"
+        paste.shell(
+            "raydoctor cancel {task} --kill-actor      # {name} is lost with its state"
+            if worker.is_async
+            else "raydoctor cancel {task}      # {name} lives on; if it has several threads: --kill-actor",
+            task=task,
+            name=worker.name,
+        )
         for task, worker in ignored[:_SHOWN]
     ]
     return (
@@ -217,7 +222,10 @@ def _for_tasks(ignored: list[tuple[str, calls.Worker]]) -> tuple[Remedy, ...]:
         Remedy(
             f"End {names} all the same: by an interrupt, else with its worker, and never by a retry",
             (
-                *(f"raydoctor cancel {task}      # {worker.name}" for task, worker in ignored[:_SHOWN]),
+                *(
+                    paste.shell("raydoctor cancel {task}      # {name}", task=task, name=worker.name)
+                    for task, worker in ignored[:_SHOWN]
+                ),
                 "ray.cancel(ref, force=True)      # from your code: its worker is killed at once",
             ),
             risk="disruptive",

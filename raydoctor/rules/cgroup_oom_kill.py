@@ -27,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from raydoctor import paste
 from raydoctor.case import Case
 from raydoctor.facts import WorkerExit
 from raydoctor.model import Event, Finding, Gap, Link, Remedy
@@ -159,12 +160,18 @@ def _finding(case: Case, row: Event, exits: list[WorkerExit], kills: int) -> Fin
 
 def _remedies(exits: list[WorkerExit], row: Event, limit: int | None) -> Iterator[Remedy]:
     name = next((e.names[-1] for e in exits if e.names), "the function that grows")
-    share = f"{limit / evidence.GB / 2:.1f}" if limit else "<GB that one of them needs>"
+    share = f"{limit / evidence.GB / 2:.1f}" if limit else ""
     yield Remedy(
         f"Run fewer of {name} at once: reserve the memory that one needs",
-        (f"@ray.remote(memory={share} * 1024**3)   # {name}; here: no more than two at once",)
-        if limit
-        else (f"@ray.remote(memory={share} * 1024**3)   # {name}",),
+        (
+            paste.python(
+                "@ray.remote(memory={gigabytes:number} * 1024**3)   # {name}; here: no more than two at once"
+                if limit
+                else "@ray.remote(memory={gigabytes:number} * 1024**3)   # {name}; what one of them needs",
+                gigabytes=share,
+                name=name,
+            ),
+        ),
         doc=_DOC,
     )
     if limit:
@@ -172,8 +179,15 @@ def _remedies(exits: list[WorkerExit], row: Event, limit: int | None) -> Iterato
         yield Remedy(
             f"Raise the cgroup's limit: {evidence.size(limit)} was too little",
             (
-                f"resources: {{limits: {{memory: {need}Gi}}}}   # Kubernetes; docker run --memory={need}g",
-                f"grep -H . {row['path']}/memory.{'events' if row['version'] == '2' else 'oom_control'}   # does it grow?",
+                paste.python(
+                    "resources: {{limits: {{memory: {need}Gi}}}}   # Kubernetes; docker run --memory={need}g",
+                    need=need,
+                ),
+                paste.shell(
+                    "grep -H . {cgroup:path}/memory.{file:name}   # does it grow?",
+                    cgroup=row["path"],
+                    file="events" if row["version"] == "2" else "oom_control",
+                ),
             ),
             risk="disruptive",
         )

@@ -32,6 +32,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from raydoctor import paste
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
 from raydoctor.rule import Example, rule
@@ -248,8 +249,12 @@ def _go_on(row: Event, ip: str, is_dead: bool) -> Remedy:
     return Remedy(
         f"Let it go on, once it is known who stopped it{held}",
         (
-            f"ps -o pid,stat,wchan,etime,args -p {row.pid}   # on {ip or 'that node'}",
-            f"kill -CONT {row.pid}",
+            paste.shell(
+                "ps -o pid,stat,wchan,etime,args -p {pid:pid}   # on {node}",
+                pid=row.pid or "",
+                node=ip or "that node",
+            ),
+            paste.shell("kill -CONT {pid:pid}", pid=row.pid or ""),
             *(again if is_dead else ()),
         ),
         doc=FAULT_TOLERANCE_DOC,
@@ -354,7 +359,7 @@ def _of_pause(case: Case, node: str, checks: list[Event]) -> Finding:
             Remedy(
                 "Leave CPU and memory for the raylet",
                 (
-                    "ray start --num-cpus=<cores - 1> …   # on that node",
+                    "ray start --num-cpus=CORES …   # on that node: one less than it has",
                     "vmstat 1 5; dmesg -T | tail   # swapping? a pause of the machine?",
                 ),
                 risk="disruptive",

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raydoctor import ids
+from raydoctor import ids, paste
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
 from raydoctor.rule import Example, rule
@@ -384,13 +384,29 @@ def _fewer(
         others = sum(a.held.get(resource, 0.0) for a in actors) - each * len(same)
         room = max(int((total[resource] - others - amount) / each), 0)
         option = {"CPU": "num_cpus", "GPU": "num_gpus"}.get(resource)
-        less = f"{each / 2:g}"
         at_most = f"Start at most {room} of {len(same)} {name} actors, or let" if room else "Let"
         yield Remedy(
             f"{at_most} each{'' if room else f' {name}'} hold less than {each:g} {resource}",
             (
-                *((f"actors = [{name}.remote() for _ in range({room})]",) if room else ()),
-                f"@ray.remote({option}={less})" if option else f'@ray.remote(resources={{"{resource}": {less}}})',
+                *(
+                    (
+                        paste.python(
+                            "actors = [{actor:name}.remote() for _ in range({room})]",
+                            actor=name,
+                            room=room,
+                        ),
+                    )
+                    if room
+                    else ()
+                ),
+                paste.python(
+                    "@ray.remote({option:name}={less:g})"
+                    if option
+                    else "@ray.remote(resources={{{resource}: {less:g}}})",
+                    option=option or "",
+                    resource=resource,
+                    less=each / 2,
+                ),
                 *(("@ray.remote(num_cpus=0)          # for actors that only coordinate or wait",) if option == "num_cpus" else ()),
             ),
             doc=_DOC,
@@ -409,9 +425,11 @@ _NESTED_GET = Remedy(
 
 def _add(needs: resources.Needs, total: resources.Needs) -> Iterator[str]:
     for name, amount in needs.items():
-        more = f"{total.get(name, 0.0) + amount:g}"
         if name == "CPU":
-            yield f"ray.init(num_cpus={more})                 # on one machine; or start another node"
+            yield paste.python(
+                "ray.init(num_cpus={more:g})                 # on one machine; or start another node",
+                more=total.get(name, 0.0) + amount,
+            )
         elif name == "GPU":
-            yield f"ray start --address=<head>:6379 --num-gpus={amount:g}"
-    yield "ray start --address=<head>:6379       # on a further machine"
+            yield paste.shell("ray start --address=HEAD:6379 --num-gpus={amount:g}", amount=amount)
+    yield "ray start --address=HEAD:6379       # on a further machine"

@@ -28,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from raydoctor import paste
 from raydoctor._pattern import pattern
 from raydoctor.case import Case
 from raydoctor.facts import WorkerExit
@@ -230,7 +231,10 @@ def _remedies(case: Case, shortage: _Shortage) -> Iterator[Remedy]:
         yield Remedy(
             f"See what else is on the GPU{own}",
             (
-                f"ps -o pid,ppid,lstart,args -p {','.join(pids)}   # on its node; ray::IDLE and old sessions are leftovers",
+                paste.shell(
+                    "ps -o pid,ppid,lstart,args -p {pids:pids}   # on its node; ray::IDLE and old sessions are leftovers",
+                    pids=",".join(pids),
+                ),
                 "nvidia-smi --query-compute-apps=pid,used_memory --format=csv",
             ),
         )

@@ -30,6 +30,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from raydoctor import paste
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Gap, Link, Remedy, Subject
 from raydoctor.rule import Example, Signal, rule
@@ -308,14 +309,14 @@ _KERNEL = Gap(
 
 
 def _go_on(pid: int | None) -> Remedy:
-    steps = (f"kill -CONT {pid}   # on the head",)
+    steps = (paste.shell("kill -CONT {pid:pid}   # on the head", pid=pid or ""),)
     return Remedy("Let it go on, once it is known who stopped it", steps, doc=_DOC)
 
 
 def _look(pid: int | None) -> Remedy:
     steps = (
-        f"py-spy dump --pid {pid}   # on the head",
-        f"top -p {pid}",
+        paste.shell("py-spy dump --pid {pid:pid}   # on the head", pid=pid or ""),
+        paste.shell("top -p {pid:pid}", pid=pid or ""),
         "tail -50 logs/dashboard*.log",
     )
     return Remedy("See what it does", steps, doc=_DOC)

@@ -32,6 +32,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from raydoctor import paste
 from raydoctor._pattern import pattern
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy, Severity, Subject
@@ -218,7 +219,10 @@ def _links(stall: _Stall) -> Iterator[Link]:
 def _remedies(stall: _Stall) -> Iterator[Remedy]:
     if event := stall.first("data.shuffle_needs"):
         if event["resource"] == "CPU":
-            step = f"ray.data.DataContext.get_current().max_hash_shuffle_aggregators = {int(float(event['total']))}"
+            step = paste.python(
+                "ray.data.DataContext.get_current().max_hash_shuffle_aggregators = {total}",
+                total=int(float(event["total"])),
+            )
             yield Remedy("Use fewer aggregators", (step,), doc=_TIPS, since=(2, 49))
         return
     yield Remedy(
@@ -240,7 +244,10 @@ def _remedies(stall: _Stall) -> Iterator[Remedy]:
         yield Remedy(
             "Wait longer, if it is expected to take that long",
             (
-                f"ds.context.execution_no_progress_timeout_s = {max(3600, 2 * int(event['timeout']))}   # -1: for ever",
+                paste.python(
+                    "ds.context.execution_no_progress_timeout_s = {seconds}   # -1: for ever",
+                    seconds=max(3600, 2 * int(event["timeout"])),
+                ),
             ),
             doc=_DOC,
             since=(2, 58),

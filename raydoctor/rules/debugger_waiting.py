@@ -30,6 +30,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from raydoctor import paste
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
 from raydoctor.rule import Example, Signal, rule
@@ -268,9 +269,16 @@ def _remedies(wait: _Wait) -> tuple[Remedy, ...]:
 
 def _by_debugpy(wait: _Wait) -> Remedy:
     host, _, port = wait.address.rpartition(":")
-    launch = f'{{"type": "debugpy", "request": "attach", "connect": {{"host": "{host}", "port": {port or 0}}}}}'
+    launch = paste.python(
+        '{{"type": "debugpy", "request": "attach", "connect": {{"host": {host}, "port": {port:number}}}}}',
+        host=host,
+        port=port or "0",
+    )
     steps = (
-        f"raydoctor attach {wait.name or wait.pid}      # and for VS Code, a launch configuration:",
+        paste.shell(
+            "raydoctor attach {task}      # and for VS Code, a launch configuration:",
+            task=wait.name or str(wait.pid),
+        ),
         launch,
     )
     is_open = bool(host) and not host.startswith("127.")

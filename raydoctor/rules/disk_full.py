@@ -32,6 +32,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from raydoctor import paste
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
 from raydoctor.rule import Example, rule
@@ -391,7 +392,10 @@ def _no_files(case: Case, disk: Disk) -> Finding:
     """Room for bytes, none for files: every new log, spilled object and package fails as on a full disk."""
     left = evidence.many(int(disk.inodes_free), "inode")
     where = store.where(case, disk.node)
-    count = f"find {disk.mount} -xdev -type f | cut -d/ -f1-5 | sort | uniq -c | sort -n | tail -20"
+    search = paste.shell(
+        "find {mount:path} -xdev -type f | cut -d/ -f1-5 | sort | uniq -c | sort -n | tail -20",
+        mount=disk.mount,
+    )
     return Finding(
         f"The disk of {disk.path}{where} has {left} of {disk.inodes:.0f} left: no more files can be made, although "
         f"{evidence.size(disk.free)} are free",
@@ -399,7 +403,7 @@ def _no_files(case: Case, disk: Disk) -> Finding:
         explains=(disk.entity, Entity("disk", disk.node or disk.path)),
         subjects=(Subject("node", disk.node, node=disk.node),) if disk.node else (),
         severity="warning" if disk.inodes_free else "error",
-        remedies=(Remedy("Find the many small files, and remove those that nobody needs", (count,)), *_ELSEWHERE),
+        remedies=(Remedy("Find the many small files, and remove those that nobody needs", (search,)), *_ELSEWHERE),
     )  # fmt: skip
 
 
@@ -431,7 +435,12 @@ def _clean_up(root: str, now: Disk | None) -> Iterator[Remedy]:
         ray = sum(use.bytes for use in now.uses)
         yield Remedy(
             f"Ray's own files there are {evidence.size(ray)}: find out what else fills the disk",
-            (f"du -xh --max-depth=2 {now.mount} 2>/dev/null | sort -h | tail -20",),
+            (
+                paste.shell(
+                    "du -xh --max-depth=2 {mount:path} 2>/dev/null | sort -h | tail -20",
+                    mount=now.mount,
+                ),
+            ),
         )
 
 
@@ -441,9 +450,9 @@ def _old_sessions(root: str, use: Use | None) -> Remedy:
     return Remedy(
         f"Remove {what} below {root} that no running Ray uses{gain}",
         (
-            f"du -xsh {root}/session_* | sort -h",
-            f"readlink {root}/session_latest       # in use: keep it",
-            f"rm -rf {root}/session_<old one>",
+            paste.shell("du -xsh {root:path}/session_* | sort -h", root=root),
+            paste.shell("readlink {root:path}/session_latest       # in use: keep it", root=root),
+            paste.shell("rm -rf {root:path}/session_OLD", root=root),
         ),
         risk="destructive",
     )
@@ -461,7 +470,7 @@ def _logs(use: Use) -> Remedy:
     return Remedy(
         f"Keep less of the logs: {evidence.size(use.bytes)} in {use.path}",
         (
-            f"du -xsh {use.path}/* | sort -h | tail",
+            paste.shell("du -xsh {folder:path}/* | sort -h | tail", folder=use.path),
             "RAY_ROTATION_MAX_BYTES=104857600 RAY_ROTATION_BACKUP_COUNT=2 ray start …   # default: 512 MB and 5",
         ),
         risk="disruptive",

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raydoctor import ids
+from raydoctor import ids, paste
 from raydoctor.case import Case
 from raydoctor.facts import Job
 from raydoctor.model import Entity, Event, Finding, Gap, Link, Remedy, Subject
@@ -178,7 +178,9 @@ def _remedies(job: Job) -> tuple[Remedy, ...]:
         Remedy(
             "Find out who ended the driver",
             (
-                f"dmesg -T | grep -i 'killed process {job.driver_pid or ''}'".rstrip(),
+                paste.shell("dmesg -T | grep -i 'killed process {pid:pid}'", pid=job.driver_pid)
+                if job.driver_pid
+                else "dmesg -T | grep -i 'killed process'",
                 "kubectl describe pod POD | grep -A3 'Last State'; sacct -j JOB --format=State,ExitCode,MaxRSS",
             ),
         ),

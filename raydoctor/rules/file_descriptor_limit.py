@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from raydoctor import paste
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
 from raydoctor.rule import Example, Signal, rule
@@ -332,9 +333,15 @@ def _remedies() -> tuple[Remedy, ...]:
         Remedy(
             f"Allow {_ENOUGH} open files where Ray is started, on every node, and start Ray again",
             (
-                f"ulimit -n {_ENOUGH}; ray start …   # in the same shell; hard limit: /etc/security/limits.conf",
-                f"docker run --ulimit nofile={_ENOUGH}:{_ENOUGH} …",
-                f"LimitNOFILE={_ENOUGH}   # in the [Service] of a systemd unit (containerd's, on Kubernetes)",
+                paste.shell(
+                    "ulimit -n {enough}; ray start …   # in the same shell; hard limit: /etc/security/limits.conf",
+                    enough=_ENOUGH,
+                ),
+                paste.shell("docker run --ulimit nofile={enough}:{enough} …", enough=_ENOUGH),
+                paste.shell(
+                    "LimitNOFILE={enough}   # in the [Service] of a systemd unit (containerd's, on Kubernetes)",
+                    enough=_ENOUGH,
+                ),
                 "grep 'open files' /proc/$(pgrep -o raylet)/limits   # what it has now",
             ),
             risk="disruptive",
@@ -342,7 +349,7 @@ def _remedies() -> tuple[Remedy, ...]:
         ),
         Remedy(
             "Until then run fewer workers at once on a node",
-            ("ray start --num-cpus=<fewer> …   # or larger num_cpus= for the actors",),
+            ("ray start --num-cpus=FEWER …   # or larger num_cpus= for the actors",),
             doc=_DOC,
         ),
     )

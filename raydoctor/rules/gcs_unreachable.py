@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from raydoctor import paste
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
 from raydoctor.rule import Example, Signal, rule
@@ -238,7 +239,7 @@ def _waited_out(case: Case, away: list[Event]) -> Finding:
 
 def _remedies(case: Case, waited: int, stalled: bool) -> Iterator[Remedy]:
     registered = case.of("node.registered")
-    head = registered[0]["ip"] if registered else "<head>"
+    head = registered[0]["ip"] if registered else ""
     if stalled:
         yield Remedy(
             "Leave the head its own CPU and memory, and see what it was busy with then",
@@ -253,15 +254,22 @@ def _remedies(case: Case, waited: int, stalled: bool) -> Iterator[Remedy]:
         yield Remedy(
             "Find what cuts the network between that node and the head",
             (
-                f"nc -vz {head} 6379   # from that node; 6379: the port of the head's ray start",
-                f"ray health-check --address {head}:6379",
+                paste.shell(
+                    "nc -vz {head:address} 6379   # from that node; 6379: the port of the head's ray start",
+                    head=head,
+                ),
+                paste.shell("ray health-check --address {head:address}:6379", head=head),
                 "ip -s link; dmesg -T | grep -iE 'link|nic|carrier'",
             ),
             doc=GCS_DOC,
         )
     yield Remedy(
         f"Have more patience than {waited} s with short breaks (on every node and for drivers)",
-        (f"RAY_gcs_rpc_server_reconnect_timeout_s={4 * waited} ray start …",),
+        (
+            paste.shell(
+                "RAY_gcs_rpc_server_reconnect_timeout_s={seconds} ray start …", seconds=4 * waited
+            ),
+        ),
         risk="disruptive",
         doc=GCS_DOC,
     )

@@ -27,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from raydoctor import paste
 from raydoctor._pattern import pattern
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy
@@ -191,14 +192,17 @@ def _caused_by(case: Case, wait: _Wait) -> tuple[Entity, ...]:
 
 def _remedies(wait: _Wait) -> tuple[Remedy, ...]:
     name = wait.function.rpartition(".")[2] or "the task"
-    by_name = (
-        f" --filter name={wait.function}" if wait.function and "." not in wait.function else ""
-    )
+    by_name = bool(wait.function) and "." not in wait.function
     return (
         Remedy(
             f"Look where {name} is when it is slow again: waiting, running or stuck",
             (
-                f"ray list tasks --detail{by_name}     # its state, and what it asked for",
+                paste.shell(
+                    "ray list tasks --detail --filter name={function}     # its state, and what it asked for"
+                    if by_name
+                    else "ray list tasks --detail     # its state, and what it asked for",
+                    function=wait.function,
+                ),
                 "ray stack                              # on its node: where a running task is",
                 "ray status                             # what is asked for and not there",
             ),
@@ -208,12 +212,16 @@ def _remedies(wait: _Wait) -> tuple[Remedy, ...]:
             "If it only needs longer: wait for progress instead of one deadline",
             (
                 "ready, pending = ray.wait(refs, timeout=60)   # again and again, and say what is still pending",
-                *((f"ray.get(…, timeout={_longer(wait.seconds)})",) if wait.seconds else ()),
+                *(
+                    (paste.python("ray.get(…, timeout={seconds:g})", seconds=_longer(wait.seconds)),)
+                    if wait.seconds
+                    else ()
+                ),
             ),
         ),
     )  # fmt: skip
 
 
-def _longer(seconds: str) -> str:
+def _longer(seconds: str) -> float:
     """Four times the deadline that was too short."""
-    return f"{4 * float(seconds):g}"
+    return 4 * float(seconds)

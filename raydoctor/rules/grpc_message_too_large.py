@@ -30,6 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from raydoctor import paste
 from raydoctor._pattern import pattern
 from raydoctor.case import Case
 from raydoctor.facts import WorkerExit
@@ -204,7 +205,12 @@ def _remedies(case: Case, limit: int) -> tuple[Remedy, ...]:
         )
     more = Remedy(
         "Only to gain time: a higher limit, in bytes, the same everywhere (gRPC allows 2 GB)",
-        (f"RAY_max_grpc_message_size={min(limit * 2, 2**31 - 1)} ray start …   # on every node, and for the driver",),
+        (
+            paste.shell(
+                "RAY_max_grpc_message_size={size} ray start …   # on every node, and for the driver",
+                size=min(limit * 2, 2**31 - 1),
+            ),
+        ),
         risk="disruptive",
     )  # fmt: skip
     return (less, more)

@@ -275,7 +275,7 @@ def _remedies(hog: _Hog) -> Iterator[Remedy]:
         )
         yield Remedy(
             f"Or run the driver on a node with more than {limit:.1f} GB, apart from the workers",
-            ("ray job submit --entrypoint-memory=<bytes> …   # Ray places the driver",),
+            ("ray job submit --entrypoint-memory=BYTES …   # Ray places the driver",),
             doc="https://docs.ray.io/en/latest/cluster/running-applications/job-submission/index.html",
         )
         return

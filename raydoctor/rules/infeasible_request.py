@@ -31,7 +31,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 
-from raydoctor import ids
+from raydoctor import ids, paste
 from raydoctor._pattern import pattern
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
@@ -575,7 +575,11 @@ def _label_remedies(request: now.Request) -> tuple[Remedy, ...]:
         ),
         Remedy(
             "Or start a node that bears them",
-            (f'ray start --address=<head>:6379 --labels="{labels or "<name>=<value>"}"',),
+            (
+                paste.shell(
+                    "ray start --address=HEAD:6379 --labels={labels}", labels=labels or "NAME=VALUE"
+                ),
+            ),
             risk="disruptive",
             doc=_LABELS,
         ),
@@ -590,7 +594,14 @@ def _spelling(
         for like in get_close_matches(name, known - {name}, n=1, cutoff=0.75):
             yield Remedy(
                 f"Is {name} a slip for {like}, which a node does have?",
-                (f'resources={{"{like}": {needs[name]:g}}}            # not "{name}"',),
+                (
+                    paste.python(
+                        "resources={{{like}: {amount:g}}}            # not {name}",
+                        like=like,
+                        amount=needs[name],
+                        name=name,
+                    ),
+                ),
             )
 
 
@@ -598,23 +609,42 @@ def _option(needs: resources.Needs, nodes: list[resources.Needs]) -> str:
     """The decorator with what the closest node could give."""
     best = _largest(nodes, needs) if nodes else {}
     given = {n: min(v, best.get(n, 0.0)) if nodes else v for n, v in needs.items()}
-    parts = [f"num_cpus={given['CPU']:g}"] if "CPU" in given else []
-    parts += [f"num_gpus={given['GPU']:g}"] if "GPU" in given else []
-    parts += [f"memory={given['memory']:.0f}"] if "memory" in given else []
-    custom = {n: v for n, v in given.items() if n not in ("CPU", "GPU", "memory") and v}
+    parts = [
+        paste.python(template, amount=given[name])
+        for name, template in _OPTIONS.items()
+        if name in given
+    ]
+    custom = [
+        paste.python("{name}: {amount:g}", name=name, amount=amount)
+        for name, amount in given.items()
+        if name not in _OPTIONS and amount
+    ]
     if custom:
-        parts.append("resources={" + ", ".join(f'"{n}": {v:g}' for n, v in custom.items()) + "}")
-    return f"@ray.remote({', '.join(parts)})"
+        parts.append(paste.python("resources={{{custom}}}", custom=custom))
+    return paste.python("@ray.remote({parts})", parts=parts)
+
+
+_OPTIONS = {
+    "CPU": "num_cpus={amount:g}",
+    "GPU": "num_gpus={amount:g}",
+    "memory": "memory={amount:.0f}",
+}
 
 
 def _starts(missing: list[str], needs: resources.Needs) -> Iterator[str]:
     for name in missing:
-        amount = f"{needs[name]:g}"
+        amount = needs[name]
         if name == "GPU":
-            yield f"ray start --address=<head>:6379 --num-gpus={amount}   # nvidia-smi and CUDA_VISIBLE_DEVICES there show them?"
+            yield paste.shell(
+                "ray start --address=HEAD:6379 --num-gpus={amount:g}   # nvidia-smi and CUDA_VISIBLE_DEVICES there show them?",
+                amount=amount,
+            )
         elif name == "CPU":
-            yield f"ray start --address=<head>:6379 --num-cpus={amount}"
+            yield paste.shell("ray start --address=HEAD:6379 --num-cpus={amount:g}", amount=amount)
         elif name == "memory":
-            yield f"ray start --address=<head>:6379 --memory={needs[name]:.0f}"
+            yield paste.shell("ray start --address=HEAD:6379 --memory={amount:.0f}", amount=amount)
         else:
-            yield f"ray start --address=<head>:6379 --resources='{{\"{name}\": {amount}}}'"
+            wanted = paste.python("{{{name}: {amount:g}}}", name=name, amount=amount)
+            yield paste.shell(
+                "ray start --address=HEAD:6379 --resources={resources}", resources=str(wanted)
+            )

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raydoctor import ids
+from raydoctor import ids, paste
 from raydoctor.case import Case
 from raydoctor.facts import WorkerExit
 from raydoctor.model import Entity, Event, Finding, Gap, Link, Remedy, Source, Subject
@@ -316,7 +316,7 @@ def _of_status_message(case: Case, said: Event) -> Finding:
         caused_by=tuple(entity for event in inside for entity in case.explained_with(event)),
         remedies=(
             Remedy(
-                "Read the job's whole output", ("ray job logs <submission id>",), doc=jobs.JOBS_DOC
+                "Read the job's whole output", ("ray job logs SUBMISSION_ID",), doc=jobs.JOBS_DOC
             ),
         ),
         covers=tuple(inside),
@@ -359,16 +359,20 @@ def _remedies(job: jobs.Submission, raised: Raised | None, explained: bool) -> I
             "Find out who sent the SIGKILL: the kernel's OOM killer, a container's limit, a person",
             (
                 "dmesg -T | grep -iE 'killed process|out of memory'",
-                "kubectl describe pod <pod> | grep -A3 'Last State'",
+                "kubectl describe pod POD | grep -A3 'Last State'",
             ),
         )
     elif job.code == 127:
         yield Remedy(
             "Name a command that exists on the node where the entrypoint runs (the head, as a rule)",
-            ("ray job submit --working-dir . -- python <script>.py",),
+            ("ray job submit --working-dir . -- python your_script.py",),
             doc=jobs.JOBS_DOC,
         )
-    yield Remedy("Read the job's whole output", (f"ray job logs {job.id}",), doc=jobs.JOBS_DOC)
+    yield Remedy(
+        "Read the job's whole output",
+        (paste.shell("ray job logs {submission}", submission=job.id),),
+        doc=jobs.JOBS_DOC,
+    )
 
 
 def _mend(raised: Raised) -> Iterator[Remedy]:

@@ -194,8 +194,8 @@ def _remedies(first: Event | None) -> Iterator[Remedy]:
     yield Remedy(
         "Ask for what one node has; without entrypoint resources the program runs on the head, and only its tasks ask",
         (
-            "ray job submit -- python <script>.py",
-            "ray job submit --entrypoint-num-cpus 1 -- python <script>.py   # on any node with a free CPU",
+            "ray job submit -- python your_script.py",
+            "ray job submit --entrypoint-num-cpus 1 -- python your_script.py   # on any node with a free CPU",
         ),
         doc=jobs.JOBS_DOC,
     )

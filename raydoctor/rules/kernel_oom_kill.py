@@ -31,6 +31,7 @@ import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from raydoctor import paste
 from raydoctor.case import Case
 from raydoctor.facts import Job, WorkerExit
 from raydoctor.model import Entity, Event, Finding, Link, Remedy, Severity, Subject
@@ -466,8 +467,14 @@ def _remedies(case: Case, exit_: WorkerExit | None, kill: Kill) -> Iterator[Reme
         yield Remedy(
             f"Raise the cgroup's limit: {evidence.size(kill.limit)} was too little",
             (
-                f"resources: {{limits: {{memory: {need}Gi}}}}   # Kubernetes; docker run --memory={need}g",
-                f"cat /sys/fs/cgroup{kill.memcg}/memory.events   # counts such kills (cgroup v2)",
+                paste.python(
+                    "resources: {{limits: {{memory: {need}Gi}}}}   # Kubernetes; docker run --memory={need}g",
+                    need=need,
+                ),
+                paste.shell(
+                    "cat /sys/fs/cgroup{group:path}/memory.events   # counts such kills (cgroup v2)",
+                    group=kill.memcg,
+                ),
             ),
             risk="disruptive",
         )
@@ -486,10 +493,13 @@ def _reserve(exit_: WorkerExit, kill: Kill) -> Remedy:
     need = math.ceil(kill.held * _HEADROOM / evidence.GB * 10) / 10
     what = f"class {name}" if exit_.actor else name
     title = f"Reserve at least {need:.1f} GB for each {name}: it held {evidence.size(kill.held)} when it was killed"
-    steps = [f"@ray.remote(memory={need} * 1024**3)   # {what}"]
+    steps = [paste.python("@ray.remote(memory={need} * 1024**3)   # {what}", need=need, what=what)]
     if kill.limit and kill.held * _HEADROOM > kill.limit * 0.75:
         steps.append(
-            f"# one alone fills the limit of {evidence.size(kill.limit)}: read less at once, or in parts"
+            paste.python(
+                "# one alone fills the limit of {limit}: read less at once, or in parts",
+                limit=evidence.size(kill.limit),
+            )
         )
     return Remedy(title, tuple(steps), doc=_DOC)
 
@@ -500,7 +510,7 @@ def _monitor(case: Case, kill: Kill) -> Iterator[Remedy]:
         yield Remedy(
             "Turn Ray's memory monitor on again: this session ran without it",
             (
-                "unset RAY_memory_monitor_refresh_ms   # before `ray start` on every node; 0 means off",
+                "unset RAY_memory_monitor_refresh_ms   # before ray start on every node; 0 means off",
             ),
             risk="disruptive",
             doc=_DOC,
@@ -512,8 +522,14 @@ def _monitor(case: Case, kill: Kill) -> Iterator[Remedy]:
             f"Let Ray see the limit: its monitor counts with {evidence.size(max(seen))}, the kernel with "
             f"{evidence.size(kill.limit)}",
             (
-                f"ray start --memory={int(kill.limit * 0.7)} …   # and start it inside the cgroup that is limited",
-                f"RAY_memory_usage_threshold={0.9 * kill.limit / max(seen):.2f} ray start …",
+                paste.shell(
+                    "ray start --memory={size} …   # and start it inside the cgroup that is limited",
+                    size=int(kill.limit * 0.7),
+                ),
+                paste.shell(
+                    "RAY_memory_usage_threshold={share:.2f} ray start …",
+                    share=0.9 * kill.limit / max(seen),
+                ),
             ),
             risk="disruptive",
             doc=_DOC,

@@ -32,6 +32,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from raydoctor import paste
 from raydoctor._pattern import pattern
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Gap, Link, Remedy, Subject
@@ -350,7 +351,7 @@ def _refused(case: Case, call: str, refused: list[tuple[Event, Event]]) -> Findi
 _WHAT_FILLS = Gap(
     "what fills the object store",
     "no log in this capture tells the sizes of the objects in it, or they are not of the argument's size",
-    "RAY_record_ref_creation_sites=1 python <your script>, then ray memory --group-by STACK_TRACE: arguments are (task call)",
+    "RAY_record_ref_creation_sites=1 python your_script.py, then ray memory --group-by STACK_TRACE: arguments are (task call)",
 )
 
 
@@ -370,7 +371,7 @@ def _client(warned: list[Event]) -> Finding:
             Remedy(
                 "Run the driver on the cluster, as a job, instead of through Ray Client",
                 (
-                    "ray job submit --address http://<head>:8265 --working-dir . -- python your_script.py",
+                    "ray job submit --address http://HEAD:8265 --working-dir . -- python your_script.py",
                 ),
                 doc="https://docs.ray.io/en/latest/cluster/running-applications/job-submission/index.html",
             ),
@@ -391,7 +392,7 @@ def _held(held: Held) -> Finding:
     gap = Gap(
         "whether these arguments are one value",
         "the object table has their sizes, not their contents; Ray notes who made an object only when it is told to",
-        "RAY_record_ref_creation_sites=1 python <your script>, then diagnose again: arguments passed by value are (task call)",
+        "RAY_record_ref_creation_sites=1 python your_script.py, then diagnose again: arguments passed by value are (task call)",
         optional=True,
     )
     return Finding(
@@ -417,15 +418,29 @@ def _put_once(call: str) -> Remedy:
     names = [a.strip() for a in found["args"].split(",")] if found else []
     large = next((n for n in names if re.fullmatch(r"[A-Za-z_]\w*", n)), "") if found else ""
     if not found or not large:
-        steps = (
+        steps: tuple[str, ...] = (
             "ref = ray.put(value)              # once, before the loop",
             "f.remote(ref)                     # f gets the value",
         )
     else:
-        changed = ", ".join(f"{n}_ref" if n == large else n for n in names)
+        # An argument is code of the program's author: only names are repeated.
+        arguments = [
+            paste.python(
+                "{large:name}_ref" if n == large else "{large:name}" if n.isidentifier() else "...",
+                large=n,
+            )
+            for n in names
+        ]
         steps = (
-            f"{large}_ref = ray.put({large})    # once, before the loop (whichever argument is the large one)",
-            f"{found['name']}.remote({changed})   # {found['name']} gets the value",
+            paste.python(
+                "{large:name}_ref = ray.put({large:name})    # once, before the loop (whichever argument is the large one)",
+                large=large,
+            ),
+            paste.python(
+                "{function:name}.remote({arguments})   # {function} gets the value",
+                function=found["name"],
+                arguments=arguments,
+            ),
         )
     return Remedy(
         "Put a value that several calls share into the object store once", steps, doc=_DOC

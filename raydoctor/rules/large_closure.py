@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from raydoctor import paste
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
 from raydoctor.rule import Example, Signal, rule
@@ -131,24 +132,25 @@ def _covers(around: Printed, event: Event) -> bool:
 def _remedies(what: str, name: str, size: str, refused: bool) -> tuple[Remedy, ...]:
     bare = name.rpartition(".")[2]
     if what == "actor":
-        use = f"class {bare}:\n    def __init__(self, table):   # Ray hands over the value\n        self.table = table"
-        call = f"{bare}.remote(table)"
+        use = "@ray.remote\nclass {actor:name}:\n    def __init__(self, table):   # Ray hands over the value\n        self.table = table"
+        call = "{actor:name}.remote(table)"
+        inner = "import inspect; print(inspect.getclosurevars(inspect.unwrap({actor:name}.__ray_metadata__.modified_class.a_method)))"
     else:
-        use = f"def {bare}(..., table):   # Ray hands over the value\n    ..."
-        call = f"{bare}.remote(..., table)"
+        use = "@ray.remote\ndef {actor:name}(..., table):   # Ray hands over the value\n    ..."
+        call = "{actor:name}.remote(..., table)"
+        inner = "import inspect; print(inspect.getclosurevars({actor:name}._function))"
     put = Remedy(
         f"Put the {size} into the object store once and pass the reference to {bare}",
-        ("table = ray.put(table)   # once, in the driver", f"@ray.remote\n{use}", call),
+        (
+            "table = ray.put(table)   # once, in the driver",
+            paste.python(use, actor=bare),
+            paste.python(call, actor=bare),
+        ),
         doc=_DOC,
-    )
-    inner = (
-        f"inspect.unwrap({bare}.__ray_metadata__.modified_class.a_method)"
-        if what == "actor"
-        else f"{bare}._function"
     )
     find = Remedy(
         f"Find what {bare} captures: the nonlocals and globals that it uses",
-        (f"import inspect; print(inspect.getclosurevars({inner}))",),
+        (paste.python(inner, actor=bare),),
         doc=_DOC,
     )
     if not refused:

@@ -30,6 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from raydoctor import paste
 from raydoctor.case import Case
 from raydoctor.model import Entity, Finding, Link, Remedy, Subject
 from raydoctor.rule import Example, rule
@@ -211,17 +212,22 @@ def _links(case: Case, process: Process) -> Iterator[Link]:
 
 
 def _remedies(pids: Sequence[int]) -> tuple[Remedy, ...]:
-    named = " ".join(str(pid) for pid in pids[:20])
     return (
         Remedy(
             f"Look at {'it' if len(pids) == 1 else 'them'}, and end what nobody needs",
-            (f"ps -o pid,ppid,user,lstart,rss,args -p {named.replace(' ', ',')}", f"kill {named}"),
+            (
+                paste.shell(
+                    "ps -o pid,ppid,user,lstart,rss,args -p {pids:pids}",
+                    pids=",".join(str(pid) for pid in pids[:20]),
+                ),
+                paste.shell("kill {pids:pid}", pids=pids[:20]),
+            ),
             risk="destructive",
         ),
         Remedy(
             "Start helpers so that they end with their worker",
             (
-                "helper = subprocess.Popen(command)   # without start_new_session=True, no `&`, no nohup",
+                "helper = subprocess.Popen(command)   # without start_new_session=True, no trailing &, no nohup",
                 "try: ...",
                 "finally: helper.terminate()",
             ),
@@ -231,7 +237,6 @@ def _remedies(pids: Sequence[int]) -> tuple[Remedy, ...]:
 
 def _idle_finding(label: str, idle: Sequence[Process]) -> Finding:
     by_size = sorted(idle, key=lambda p: (-p.gpu_bytes, -p.memory, p.pid))
-    pids = " ".join(str(p.pid) for p in by_size[:20])
     who = evidence.join_names(f"pid {p.pid}" for p in by_size)
     return Finding(
         f"{evidence.many(len(idle), 'idle worker')} still {'holds' if len(idle) == 1 else 'hold'} "
@@ -258,7 +263,7 @@ def _idle_finding(label: str, idle: Sequence[Process]) -> Finding:
             Remedy("End a task's process with the task", ("@ray.remote(max_calls=1)",)),
             Remedy(
                 "Or end it now: it runs no task; but what its tasks stored with ray.put goes with it",
-                (f"kill {pids}",),
+                (paste.shell("kill {pids:pid}", pids=[p.pid for p in by_size[:20]]),),
                 risk="destructive",
             ),
         ),

@@ -31,6 +31,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from raydoctor import paste
 from raydoctor.case import Case
 from raydoctor.facts import WorkerExit
 from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
@@ -267,7 +268,12 @@ def _remedies(seconds: int, missing: Sequence[int]) -> Iterator[Remedy]:
         )
         yield Remedy(
             "Wait longer, if work before the operation may take that long",
-            (f"TorchTrainer(..., torch_config=TorchConfig(timeout_s={max(1800, 2 * seconds)}))",),
+            (
+                paste.python(
+                    "TorchTrainer(..., torch_config=TorchConfig(timeout_s={seconds}))",
+                    seconds=max(1800, 2 * seconds),
+                ),
+            ),
             doc=_DOC,
         )
         return

@@ -34,7 +34,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from raydoctor import ids
+from raydoctor import ids, paste
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
 from raydoctor.rule import Example, rule
@@ -461,7 +461,10 @@ def _remedies(held: _Holders) -> tuple[Remedy, ...]:
     without = (
         "@ray.remote(num_cpus=0)"
         if held.resource == "CPU"
-        else f"@ray.remote            # without {held.resource}; only its children ask for it"
+        else paste.python(
+            "@ray.remote            # without {resource}; only its children ask for it",
+            resource=held.resource,
+        )
     )
     return (
         Remedy(
@@ -487,21 +490,32 @@ def _fewer(name: str, held: _Holders, room: int) -> Remedy:
     if not room:
         return Remedy(
             f"Or give the cluster more {held.resource} than all {name} together hold",
-            ("ray start --address=<head>:6379                      # a further node",),
+            ("ray start --address=HEAD:6379                        # a further node",),
             doc=doc,
         )
     if held.actors:
         return Remedy(
             f"Or start at most {room} {name}, so that children fit beside them",
-            (f"actors = [{name}.remote() for _ in range({room})]",),
+            (
+                paste.python(
+                    "actors = [{actor:name}.remote() for _ in range({room})]", actor=name, room=room
+                ),
+            ),
             doc=doc,
         )
     return Remedy(
         f"Or run at most {room} {name} at once, so that children fit beside them",
         (
             "running, rest = [], list(cases)",
-            f"while rest or running:                               # at most {room} at a time",
-            f"    while rest and len(running) < {room}: running.append({name}.remote(rest.pop()))",
+            paste.python(
+                "while rest or running:                               # at most {room} at a time",
+                room=room,
+            ),
+            paste.python(
+                "    while rest and len(running) < {room}: running.append({function:name}.remote(rest.pop()))",
+                room=room,
+                function=name,
+            ),
             "    done, running = ray.wait(running)",
         ),
         doc=doc,

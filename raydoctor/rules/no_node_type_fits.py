@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from raydoctor import paste
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy
 from raydoctor.rule import Example, rule
@@ -130,10 +131,16 @@ def _finding(
 
 
 def _type_lines(needs: resources.Needs) -> tuple[str, ...]:
-    listed = ", ".join(f"{name}: {amount:g}" for name, amount in needs.items())
+    listed = [
+        paste.python("{name}: {amount:g}", name=name, amount=amount)
+        for name, amount in needs.items()
+    ]
     return (
         "available_node_types:",
         "  big-worker:",
-        f"    resources: {{{listed}}}     # KubeRay: limits of a worker group, and rayStartParams",
+        paste.python(
+            "    resources: {{{listed}}}     # KubeRay: limits of a worker group, and rayStartParams",
+            listed=listed,
+        ),
         "    max_workers: 2",
     )

@@ -29,6 +29,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from raydoctor import paste
 from raydoctor.case import Case
 from raydoctor.facts import WorkerExit
 from raydoctor.model import Entity, Event, Finding, Gap, Link, Remedy, Severity, Subject
@@ -258,7 +259,7 @@ def _gaps(case: Case, death: _Death, ip: str) -> tuple[Gap, ...]:
         Gap(
             f"raylet.out of node {where}",
             "that node's own logs would tell why it went",
-            f"On {where}: /tmp/ray/session_latest/logs/, dmesg -T",
+            paste.text("On {where}: /tmp/ray/session_latest/logs/, dmesg -T", where=where),
         ),
     )
 
@@ -277,7 +278,7 @@ def _remedies(death: _Death, checks: list[Event]) -> tuple[Remedy, ...]:
             Remedy(
                 "Leave CPU for the raylet, or give its health checks more time (set on the head, before ray start)",
                 (
-                    "ray start --num-cpus=<cores - 1> …   # on the node that stalled",
+                    "ray start --num-cpus=CORES …   # on the node that stalled: one less than it has",
                     "RAY_health_check_failure_threshold=10 RAY_health_check_timeout_ms=30000 ray start --head …",
                 ),
                 risk="disruptive",

@@ -29,6 +29,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from raydoctor import paste
 from raydoctor._pattern import pattern
 from raydoctor.case import Case
 from raydoctor.facts import WorkerExit
@@ -327,7 +328,15 @@ def _captured(refusal: _Refusal, name: str) -> Remedy:
     variable = refusal.culprit.partition(" -> ")[0] or "the variable"
     return Remedy(
         f"Do not use {variable} of the surrounding scope in {function}: create it inside, or pass what it is made of",
-        (f"def {function}(...):\n    {variable} = ...   # created in the worker" if variable.isidentifier() else f"# in {function}",),
+        (
+            paste.python(
+                "def {function:name}(...):\n    {variable:name} = ...   # created in the worker"
+                if variable.isidentifier()
+                else "# in {function}",
+                function=function,
+                variable=variable,
+            ),
+        ),
         doc=_DOC,
     )  # fmt: skip
 
@@ -336,9 +345,13 @@ def _leave_out(holder: str, name: str) -> Remedy:
     return Remedy(
         f"Or let {holder} travel without its {name}",
         (
-            f"class {holder}:\n    def __getstate__(self):\n        state = self.__dict__.copy()\n        del state[{name!r}]\n"
-            f"        return state\n    def __setstate__(self, state):\n        self.__dict__.update(state)\n"
-            f"        self.{name} = ...   # a new one",
+            paste.python(
+                "class {holder:name}:\n    def __getstate__(self):\n        state = self.__dict__.copy()\n        del state[{name}]\n"
+                "        return state\n    def __setstate__(self, state):\n        self.__dict__.update(state)\n"
+                "        self.{name:name} = ...   # a new one",
+                holder=holder,
+                name=name,
+            ),
         ),
         doc=_DOC,
     )
@@ -349,8 +362,11 @@ def _exception_remedy(refusal: _Refusal) -> Remedy:
     return Remedy(
         f"Tell pickle how to rebuild {name}: with every argument that its __init__ takes",
         (
-            f"class {name}(Exception):\n    def __init__(self, message, limit):\n        super().__init__(message)\n        self.limit = limit\n"
-            f"    def __reduce__(self):\n        return ({name}, (self.args[0], self.limit))   # nothing that cannot be pickled",
+            paste.python(
+                "class {name:name}(Exception):\n    def __init__(self, message, limit):\n        super().__init__(message)\n        self.limit = limit\n"
+                "    def __reduce__(self):\n        return ({name:name}, (self.args[0], self.limit))   # nothing that cannot be pickled",
+                name=name,
+            ),
         ),
         doc=f"{_DOC}#custom-serializers-for-exceptions",
     )

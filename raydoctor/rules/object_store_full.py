@@ -31,6 +31,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import ceil
 
+from raydoctor import paste
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
 from raydoctor.rule import Example, Signal, rule
@@ -299,7 +300,7 @@ _FEWER = (
     Remedy(
         "Find out who keeps the objects in scope, and drop the references that are done with",
         (
-            "RAY_record_ref_creation_sites=1 python <your script>",
+            "RAY_record_ref_creation_sites=1 python your_script.py",
             "ray memory --group-by STACK_TRACE",
             "del refs                                   # in the program, once a result has been used",
         ),
@@ -328,8 +329,11 @@ def _more_memory(needed: float) -> tuple[Remedy, ...]:
         Remedy(
             f"Give the object store {evidence.size(size)}, where the node has the memory",
             (
-                f"ray start --object-store-memory={size} …   # each node",
-                f"ray.init(object_store_memory={size})       # where the script starts Ray",
+                paste.shell("ray start --object-store-memory={size} …   # each node", size=size),
+                paste.python(
+                    "ray.init(object_store_memory={size})       # where the script starts Ray",
+                    size=size,
+                ),
                 "docker run --shm-size=…                    # in a container, at least as much",
             ),
             risk="disruptive",

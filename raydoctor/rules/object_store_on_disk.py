@@ -33,6 +33,7 @@ from collections.abc import Iterator
 from math import ceil
 from typing import Any
 
+from raydoctor import paste
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
 from raydoctor.rule import Example, Signal, rule
@@ -294,7 +295,7 @@ def _larger_shm(size: str) -> tuple[Remedy, ...]:
         Remedy(
             f"Give the container {size} of shared memory",
             (
-                f"docker run --shm-size={size} …",
+                paste.shell("docker run --shm-size={size:size} …", size=size),
                 "# Kubernetes: an emptyDir with medium: Memory, mounted at /dev/shm",
                 "df -h /dev/shm            # outside a container: what fills it? delete old files there",
             ),
@@ -303,7 +304,7 @@ def _larger_shm(size: str) -> tuple[Remedy, ...]:
         ),
         Remedy(
             "Or ask for a store that fits into /dev/shm as it is",
-            ("ray start --object-store-memory=<bytes below what df says> …",),
+            ("ray start --object-store-memory=BYTES …   # less than df says",),
             risk="disruptive",
             doc=_DOC,
         ),
@@ -349,7 +350,7 @@ _SPILLING_ON = (
 _FEWER = Remedy(
     "Find out who keeps the objects in scope, and drop the references that are done with",
     (
-        "RAY_record_ref_creation_sites=1 python <your script>",
+        "RAY_record_ref_creation_sites=1 python your_script.py",
         "ray memory --group-by STACK_TRACE",
     ),
     doc=_DOC,
@@ -363,8 +364,11 @@ def _larger(capacity: float, overflow: int) -> tuple[Remedy, ...]:
         Remedy(
             f"Give the object store {evidence.size(size)}, where the node has the memory",
             (
-                f"ray start --object-store-memory={size} …   # each node",
-                f"ray.init(object_store_memory={size})       # where the script starts Ray",
+                paste.shell("ray start --object-store-memory={size} …   # each node", size=size),
+                paste.python(
+                    "ray.init(object_store_memory={size})       # where the script starts Ray",
+                    size=size,
+                ),
             ),
             risk="disruptive",
             doc=_DOC,

@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from raydoctor import ids
+from raydoctor import ids, paste
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Gap, Link, Remedy, Subject
 from raydoctor.rule import Example, Signal, rule
@@ -209,8 +209,13 @@ def _no_record(loss: _Loss) -> Gap:
         f"the end of owner {evidence.short(loss.owner)}",
         "no record of it in this capture: intended exits (idle, max_calls, actor out of scope) are not logged, and its node's "
         "or the GCS's log may be missing",
-        f"raydoctor story {evidence.short(loss.owner)} on the owner's node"
-        + (f" ({loss.node[:12]})" if loss.node else ""),
+        paste.shell(
+            "On node {node} of the owner: raydoctor story {owner:id}"
+            if loss.node
+            else "On the node of the owner: raydoctor story {owner:id}",
+            node=loss.node[:12],
+            owner=evidence.short(loss.owner),
+        ),
     )
 
 
@@ -222,7 +227,10 @@ def _remedies(loss: _Loss, job: str) -> tuple[Remedy, ...]:
                 "Let something that outlives the script own the data",
                 (
                     "# create the objects inside a detached actor, and keep the refs there:",
-                    f'Owner.options(name="data", lifetime="detached").remote()   # instead of ray.put in the driver of job {ids.job_number(job)}',
+                    paste.python(
+                        'Owner.options(name="data", lifetime="detached").remote()   # instead of ray.put in the driver of job {job}',
+                        job=ids.job_number(job),
+                    ),
                     "# or keep that driver running until its refs are no longer used",
                 ),
                 doc=_DOC,

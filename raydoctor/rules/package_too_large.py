@@ -30,6 +30,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from raydoctor import paste
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
 from raydoctor.rule import Example, Signal, rule
@@ -271,12 +272,15 @@ def _remedies(folder: str, files: list[Event], size: float, limit: float) -> Ite
         needed.append(event)
     left = max(size - sum(float(e["size"]) for e in needed), 0.0)
     if needed:
-        patterns = ", ".join(f'"{_inside(folder, e["path"])}"' for e in needed)
+        patterns = [_inside(folder, e["path"]) for e in needed]
         more = "" if left < limit else "; more must go"
         yield Remedy(
             f"Leave out what the job does not need: without {evidence.many(len(needed), 'file')} {left:.0f} MiB remain{more}",
             (
-                f'ray.init(runtime_env={{"working_dir": …, "excludes": [{patterns}]}})   # relative, as in a .gitignore',
+                paste.python(
+                    'ray.init(runtime_env={{"working_dir": …, "excludes": [{patterns}]}})   # relative, as in a .gitignore',
+                    patterns=patterns,
+                ),
                 "or the same lines in .gitignore (Ray 2.54+: also .rayignore) of that directory",
             ),
             doc=_DOC,
@@ -285,7 +289,9 @@ def _remedies(folder: str, files: list[Event], size: float, limit: float) -> Ite
         yield Remedy(
             "Find what fills the directory, and leave it out",
             (
-                f"cd {folder or '<working_dir>'} && du -sh .[!.]* * | sort -h | tail",
+                paste.shell(
+                    "cd {working_dir:path} && du -sh .[!.]* * | sort -h | tail", working_dir=folder
+                ),
                 'ray.init(runtime_env={"working_dir": …, "excludes": [".git", ".venv", "data/"]})   # relative, as in a .gitignore',
             ),
             doc=_DOC,

@@ -30,6 +30,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from raydoctor import paste
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
 from raydoctor.rule import Example, Signal, rule
@@ -450,14 +451,17 @@ def _remedies(
     looser = strategy.removeprefix("STRICT_")
     less_strict = Remedy(
         f"{looser} instead of {strategy}: as close as possible, but not at any price",
-        (f'placement_group(bundles, strategy="{looser}")',),
+        (paste.python("placement_group(bundles, strategy={strategy})", strategy=looser),),
         doc=_DOC,
     )
     smaller = Remedy(
         "Smaller or fewer bundles, or nodes that hold them",
         (
-            f"placement_group([…])                    # now: {bundles or 'see ray list placement-groups --detail'}",
-            "ray start --address=<head>:6379         # on a further machine",
+            paste.python(
+                "placement_group([…])                    # now: {bundles}",
+                bundles=bundles or "see ray list placement-groups --detail",
+            ),
+            "ray start --address=HEAD:6379           # on a further machine",
         ),
         doc=_DOC,
     )

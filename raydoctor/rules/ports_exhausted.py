@@ -189,7 +189,7 @@ def _remedies() -> tuple[Remedy, ...]:
         ),
         Remedy(
             "Or run fewer workers at once: every worker and driver on a node takes one port",
-            ("ray start --num-cpus=<fewer> …",),
+            ("ray start --num-cpus=FEWER …",),
             doc=_DOC,
         ),
     )

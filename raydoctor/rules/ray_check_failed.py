@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raydoctor import ids
+from raydoctor import ids, paste
 from raydoctor.case import Case
 from raydoctor.facts import WorkerExit
 from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
@@ -141,6 +141,11 @@ def _remedies(expression: str) -> Iterator[Remedy]:
         )
     yield Remedy(
         "Search the issue tracker for the expression; report it with version and stack if it is new",
-        (f"{_ISSUES}?q={'+'.join(expression.split()[:8])}",),
+        (
+            paste.shell(
+                "https://github.com/ray-project/ray/issues?q={words:url}",
+                words=" ".join(expression.split()[:8]),
+            ),
+        ),
         doc=_ISSUES,
     )

@@ -227,7 +227,7 @@ def _remedies() -> tuple[Remedy, ...]:
     return (
         Remedy(
             "Submit the program as a job: it then lives on the cluster, and no connection has to last",
-            ("ray job submit --address http://<head>:8265 --working-dir . -- python <script>.py",),
+            ("ray job submit --address http://HEAD:8265 --working-dir . -- python your_script.py",),
             doc=_JOB_DOC,
         ),
         Remedy(

@@ -29,6 +29,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from raydoctor import paste
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
 from raydoctor.rule import Example, rule
@@ -178,10 +179,9 @@ def _links(defunct: Defunct, started: Event | None) -> Iterator[Link]:
 
 def _remedies(defunct: Defunct, pids: list[int]) -> tuple[Remedy, ...]:
     ppid = defunct.event["ppid"]
-    named = " ".join(str(pid) for pid in pids[:20])
     end = Remedy(
         "End what is left of the dead raylet's workers, then start the node anew",
-        (f"kill {named}", "ray start ..."),
+        (paste.shell("kill {pids:pid}", pids=pids[:20]), "ray start ..."),
         risk="destructive",
     )
     if ppid == "1":
@@ -196,9 +196,10 @@ def _remedies(defunct: Defunct, pids: list[int]) -> tuple[Remedy, ...]:
         )
         return init, end
     if rows.number(defunct.event, "ppid") and defunct.event["parent_state"] in _STOPPED:
-        return Remedy("Let its parent go on: it is stopped", (f"kill -CONT {ppid}",)), end
+        again = paste.shell("kill -CONT {pid:pid}", pid=ppid)
+        return Remedy("Let its parent go on: it is stopped", (again,)), end
     look = Remedy(
         f"Ask why pid {ppid} does not wait for its child: when it ends, the raylet goes too",
-        (f"ps -o pid,ppid,stat,lstart,args -p {ppid}",),
+        (paste.shell("ps -o pid,ppid,stat,lstart,args -p {pid:pid}", pid=ppid),),
     )
     return look, end

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from raydoctor import paste
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Gap, Link, Remedy, Subject
 from raydoctor.rule import Example, rule
@@ -246,12 +247,16 @@ def _kernel(raylet: DeadRaylet) -> Gap:
 
 
 def _remedies(raylet: DeadRaylet | None) -> tuple[Remedy, ...]:
-    pid, where = (raylet.pid, raylet.ip) if raylet else ("of the raylet", "the node")
+    where = raylet.ip if raylet else "the node"
     return (
         Remedy(
             f"Find out who ended it on {where}",
             (
-                f"dmesg -T | grep -iE 'killed process {pid}|out of memory'",
+                paste.shell(
+                    "dmesg -T | grep -iE 'killed process {pid:pid}|out of memory'", pid=raylet.pid
+                )
+                if raylet and raylet.pid
+                else "dmesg -T | grep -iE 'killed process|out of memory'",
                 "last -x | head; journalctl --since '1 hour ago' | grep -i kill",
             ),
             doc=FAULT_TOLERANCE_DOC,

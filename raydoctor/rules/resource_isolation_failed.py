@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from raydoctor import paste
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
 from raydoctor.rule import Example, Signal, rule
@@ -238,7 +239,12 @@ def _too_little(case: Case, node: str, events: list[Event]) -> Finding:
         remedies=(
             Remedy(
                 f"Reserve more than {evidence.size(used)}",
-                (f"ray start --enable-resource-isolation --system-reserved-memory={wanted} …",),
+                (
+                    paste.shell(
+                        "ray start --enable-resource-isolation --system-reserved-memory={wanted} …",
+                        wanted=wanted,
+                    ),
+                ),
                 risk="disruptive",
                 doc=_DOC,
                 since=_SINCE,

@@ -30,6 +30,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+from raydoctor import paste
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
 from raydoctor.rule import Example, rule
@@ -232,7 +233,12 @@ def _remedies(failure: Failure, seconds: int, step: str) -> Iterator[Remedy]:
     yield IMAGE
     yield Remedy(
         f"Allow more than {seconds or _DEFAULT} seconds",
-        (f'runtime_env={{…, "config": {{"setup_timeout_seconds": {3 * (seconds or _DEFAULT)}}}}}',),
+        (
+            paste.python(
+                'runtime_env={{…, "config": {{"setup_timeout_seconds": {seconds}}}}}',
+                seconds=3 * (seconds or _DEFAULT),
+            ),
+        ),
         doc=DOC,
     )
     if failure.kept:

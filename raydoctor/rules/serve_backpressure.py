@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from raydoctor import paste
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy
 from raydoctor.rule import Example, Signal, rule
@@ -137,7 +138,10 @@ def _remedies(limit: int, count: int) -> tuple[Remedy, ...]:
         Remedy(
             "Let more requests wait, if it was a burst",
             (
-                f"@serve.deployment(max_queued_requests={longer})   # per handle and proxy; -1: no limit",
+                paste.python(
+                    "@serve.deployment(max_queued_requests={longer})   # per handle and proxy; -1: no limit",
+                    longer=longer,
+                ),
             ),
             doc=_DOC,
             since=(2, 10),

@@ -30,6 +30,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from raydoctor import paste
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Gap, Link, Remedy, Subject
 from raydoctor.rule import Example, rule
@@ -47,7 +48,7 @@ _QUOTED = "RuntimeError: Traceback (most recent call last):"
 _STACK = Gap(
     "stack of the replica",
     "no log says what a replica does that does not answer",
-    "While it happens, on its node: py-spy dump --pid <pid of the replica>, or ray stack.",
+    "While it happens, on its node: py-spy dump --pid PID (the replica), or ray stack.",
     optional=True,
 )
 
@@ -383,7 +384,10 @@ def _remedies(trouble: _Trouble) -> Iterator[Remedy]:
     if raised:
         place = f" at {raised.place.file}:{raised.place.line}" if raised.place else ""
         steps = (
-            f"{name}.func_or_class(...)   # the same without Serve, with the same arguments, on a node of the cluster",
+            paste.python(
+                "{deployment:name}.func_or_class(...)   # the same without Serve, with the same arguments, on a node of the cluster",
+                deployment=name,
+            ),
         )
         yield Remedy(
             f"Mend what raises {raised.name}{place}",
@@ -395,7 +399,7 @@ def _remedies(trouble: _Trouble) -> Iterator[Remedy]:
             "Keep the replica's event loop free: health checks run on it",
             (
                 "answer = await asyncio.to_thread(model.predict, batch)   # instead of a blocking call in an async method",
-                "py-spy dump --pid <pid of the replica>   # what it does while it does not answer",
+                "py-spy dump --pid PID   # of the replica: what it does while it does not answer",
             ),
             doc=_DOC,
         )
@@ -405,7 +409,10 @@ def _remedies(trouble: _Trouble) -> Iterator[Remedy]:
         yield Remedy(
             "Wait longer for an answer, if one may take that long",
             (
-                f"@serve.deployment(health_check_period_s=10, health_check_timeout_s={max(60, round(longest * 2))})",
+                paste.python(
+                    "@serve.deployment(health_check_period_s=10, health_check_timeout_s={seconds})",
+                    seconds=max(60, round(longest * 2)),
+                ),
             ),
             doc=_DOC,
         )

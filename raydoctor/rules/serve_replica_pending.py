@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from raydoctor import paste
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy, Severity, Subject
 from raydoctor.rule import Example, Signal, rule
@@ -140,11 +141,17 @@ def _remedies(deployment: str, starting: bool) -> Iterator[Remedy]:
     if starting:
         yield Remedy(
             f"See what the constructor of {deployment} does",
-            ("py-spy dump --pid <pid of the replica>   # on its node",),
+            ("py-spy dump --pid PID   # of the replica, on its node",),
         )
         return
     yield Remedy(
         f"Let a replica of {deployment} ask for what a node has",
-        (f'{deployment}.options(ray_actor_options={{"num_cpus": 1}})', "ray status"),
+        (
+            paste.python(
+                '{deployment:name}.options(ray_actor_options={{"num_cpus": 1}})',
+                deployment=deployment,
+            ),
+            "ray status",
+        ),
         doc=_DOC,
     )

@@ -26,10 +26,10 @@ Both sides have the same value; the setting is one that drivers and workers read
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
+from raydoctor import paste
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
 from raydoctor.rule import Example, rule
@@ -227,24 +227,29 @@ def _short(value: str) -> str:
 
 
 def _remedies(idle: list[_Idle]) -> tuple[Remedy, ...]:
-    assigned = " ".join(f"RAY_{i.name}={shlex.quote(i.wanted)}" for i in idle)
+    assigned = [
+        paste.shell("RAY_{setting:name}={value}", setting=i.name, value=i.wanted) for i in idle
+    ]
     where = "on the head" if all(i.setting.reader == "gcs" for i in idle) else "on every node"
-    config = shlex.quote(json.dumps({i.name: _value(i.wanted) for i in idle}))
-    at_head = f"ray start --head --system-config={config} …"
+    config = json.dumps({i.name: _value(i.wanted) for i in idle})
+    at_head = paste.shell("ray start --head --system-config={config} …", config=config)
     if any(i.is_overruled for i in idle):
         title = "Change it where the head is started: what is given there as system config beats any environment"
-        steps: tuple[str, ...] = (f"ray stop; {at_head}",)
+        steps: tuple[str, ...] = (paste.shell("ray stop; {start}", start=at_head),)
     else:
         title = f"Set it where Ray is started, {where}, and start Ray anew"
         steps = (
-            f"ray stop; {assigned} ray start --head …   # KubeRay: env of the Ray containers",
-            f"{at_head}   # or once, at the head: it hands it to all",
+            paste.shell(
+                "ray stop; {settings} ray start --head …   # KubeRay: env of the Ray containers",
+                settings=assigned,
+            ),
+            paste.shell("{start}   # or once, at the head: it hands it to all", start=at_head),
         )
     return (
         Remedy(title, steps, risk="disruptive", doc=_DOC),
         Remedy(
             "Or take it out of the driver's environment, so that nobody relies on it",
-            (f"unset {' '.join(f'RAY_{i.name}' for i in idle)}",),
+            (paste.shell("unset {settings:name}", settings=[f"RAY_{i.name}" for i in idle]),),
         ),
     )
 

@@ -28,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from raydoctor import paste
 from raydoctor._pattern import pattern
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy, Severity, Subject
@@ -275,7 +276,7 @@ _CREDENTIALS = Remedy(
     "Let Ray's user on every node write to the bucket",
     (
         "aws sts get-caller-identity                 # on the node, as Ray's user: who is it?",
-        "aws s3 cp /etc/hostname s3://<bucket>/<path>/   # may it write?",
+        "aws s3 cp /etc/hostname s3://BUCKET/PATH/   # may it write?",
     ),
     doc=_DOC,
 )
@@ -293,19 +294,22 @@ _QUOTED = pattern(r"'(?P<directory>/[^']*?)(?:/ray_spilled_objects[^']*)?'")
 def _writable(error: str) -> Remedy:
     """For the directory that Python's error names."""
     found = _QUOTED.search(error)
-    directory = found["directory"] if found else "<directory>"
+    directory = found["directory"] if found else ""
     return Remedy(
         f"Make {directory if found else 'the directory'} writable for Ray's user on every node",
         (
-            f"ls -ld {directory}; grep {directory} /proc/mounts   # owner, mode, ro or rw",
-            f"chown <ray's user> {directory}",
+            paste.shell(
+                "ls -ld {directory:path}; grep {directory:path} /proc/mounts   # owner, mode, ro or rw",
+                directory=directory,
+            ),
+            paste.shell("chown RAY_USER {directory:path}", directory=directory),
         ),
     )
 
 
 _ROOM = Remedy(
     "Make room where objects are spilled to",
-    ("df -h <directory>; du -xsh <directory>/* | sort -h",),
+    ("df -h DIRECTORY; du -xsh DIRECTORY/* | sort -h",),
 )
 _ELSEWHERE = (
     Remedy(

@@ -27,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from raydoctor import paste
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
 from raydoctor.rule import Example, rule
@@ -204,8 +205,14 @@ def _more_memory(volume: _Volume) -> tuple[Remedy, ...]:
         Remedy(
             f"A larger object store, where the node has the memory (all of it would need {evidence.size(size)})",
             (
-                f"ray start --object-store-memory={size} …   # every node; or as much as there is",
-                f"ray.init(object_store_memory={size})       # where the script starts Ray",
+                paste.shell(
+                    "ray start --object-store-memory={size} …   # every node; or as much as there is",
+                    size=size,
+                ),
+                paste.python(
+                    "ray.init(object_store_memory={size})       # where the script starts Ray",
+                    size=size,
+                ),
             ),
             risk="disruptive",
             doc=_DOC,

@@ -21,10 +21,10 @@ container may use the same folder. A few old sessions with their logs do no harm
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from raydoctor import paste
 from raydoctor.case import Case
 from raydoctor.model import Event, Finding, Link, Remedy
 from raydoctor.rule import Example, rule
@@ -167,7 +167,7 @@ def _finding(stale: list[_Stale], disk: Disk | None) -> Finding:
             Remedy(
                 f"Remove what nobody needs any more: the largest first"
                 f"{'' if len(stale) <= 5 else f' (5 of {len(stale)} are shown)'}",
-                tuple(f"rm -rf {shlex.quote(s.path)}" for s in stale[:5]),
+                tuple(paste.shell("rm -rf {session:path}", session=s.path) for s in stale[:5]),
                 risk="destructive",
             ),
         ),

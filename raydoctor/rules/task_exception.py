@@ -30,6 +30,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from raydoctor import paste
 from raydoctor._pattern import pattern
 from raydoctor.case import Case
 from raydoctor.model import Event, Finding, Link, Remedy, Subject
@@ -368,15 +369,31 @@ def _remedies(function: str, kind: str, failure: Failure) -> Iterator[Remedy]:
     if kind in _PASSING and is_task:
         yield Remedy(
             f"Let Ray retry {function} when it raises {kind}; by default it retries lost workers only",
-            (f"@ray.remote(max_retries=3, retry_exceptions=[{kind}])   # {function}",),
+            (
+                paste.python(
+                    "@ray.remote(max_retries=3, retry_exceptions=[{kind:name}])   # {function}",
+                    kind=kind,
+                    function=function,
+                ),
+            ),
             doc=_DOC,
         )
     steps = []
     if place:
-        steps.append(f"sed -n '{max(place.line - 5, 1)},{place.line + 3}p' {place.file}")
+        steps.append(
+            paste.shell(
+                "sed -n '{first},{last}p' {file:path}",
+                first=max(place.line - 5, 1),
+                last=place.line + 3,
+                file=place.file,
+            )
+        )
     if is_task and function.isidentifier():
         steps.append(
-            f"{function}._function(...)   # runs it in this process, without Ray, with the same arguments"
+            paste.python(
+                "{function:name}._function(...)   # runs it in this process, without Ray, with the same arguments",
+                function=function,
+            )
         )
     yield Remedy(f"Fix {place or function}, or the input that it was given", tuple(steps), doc=_DOC)
     yield Remedy(
@@ -394,7 +411,10 @@ def _install(module: str) -> Remedy:
     return Remedy(
         f"Give the workers {package}: it is not importable where they run",
         (
-            f'ray.init(runtime_env={{"pip": ["{package}"]}})   # a package; or install it on every node',
+            paste.python(
+                'ray.init(runtime_env={{"pip": [{package}]}})   # a package; or install it on every node',
+                package=package,
+            ),
             'ray.init(runtime_env={"working_dir": "."})   # a module of your own project',
         ),
         doc=_DEPENDENCIES_DOC,
@@ -407,7 +427,10 @@ def _rebuild(kind: str, group: _Group) -> Iterator[Remedy]:
         yield Remedy(
             f"Let pickle rebuild {kind}, so that the caller gets it as itself",
             (
-                f"class {kind}(Exception):\n    def __reduce__(self):\n        return ({kind}, (...))   # all arguments of __init__",
+                paste.python(
+                    "class {kind:name}(Exception):\n    def __reduce__(self):\n        return ({kind:name}, (...))   # all arguments of __init__",
+                    kind=kind,
+                ),
             ),
             doc=_EXCEPTIONS_DOC,
         )

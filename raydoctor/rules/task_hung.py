@@ -38,6 +38,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from raydoctor import paste
 from raydoctor.case import Case
 from raydoctor.model import Entity, Finding, Gap, Link, Remedy, Subject
 from raydoctor.rule import Example, rule
@@ -346,7 +347,10 @@ def _gap(hung: _Hung) -> Gap:
     return Gap(
         f"stack of pid {hung.pid}",
         "not in the capture: it alone tells a loop from a lock, a socket or a subprocess",
-        f"On its node while it hangs: py-spy dump --pid {hung.pid} > stack-{hung.pid}.txt, and put it beside the logs.",
+        paste.shell(
+            "On its node while it hangs: py-spy dump --pid {pid:pid} > stack-{pid:pid}.txt, and put it beside the logs.",
+            pid=hung.pid,
+        ),
         optional=True,
     )
 
@@ -369,10 +373,12 @@ _ADVICE = {
 def _remedies(hung: _Hung) -> tuple[Remedy, ...]:
     steps = (_ADVICE[hung.doing],) if hung.doing in _ADVICE else ()
     look = (
-        f"py-spy dump --pid {hung.pid}                 # twice, ten seconds apart: where it stands",
+        paste.shell(
+            "py-spy dump --pid {pid:pid}                 # twice, ten seconds apart: where it stands",
+            pid=hung.pid,
+        ),
         "ray stack                                # all workers of a node",
     )
-    limit = f"{max(60.0, 10 * hung.took):.0f}"
     return (
         Remedy(
             f"Mend {hung.name} where it stands: {hung.place}" if hung.place else f"See where {hung.name} stands",
@@ -382,7 +388,10 @@ def _remedies(hung: _Hung) -> tuple[Remedy, ...]:
         Remedy(
             f"End a {hung.name} that takes too long, and try it again",
             (
-                f"ready, late = ray.wait(refs, num_returns=len(refs), timeout={limit})",
+                paste.python(
+                    "ready, late = ray.wait(refs, num_returns=len(refs), timeout={limit:.0f})",
+                    limit=max(60.0, 10 * hung.took),
+                ),
                 "for ref in late: ray.cancel(ref, force=True)   # without force a lock or a socket goes on waiting",
             ),
             risk="disruptive",

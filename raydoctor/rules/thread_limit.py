@@ -326,6 +326,6 @@ def _remedies(words: list[Event]) -> Iterator[Remedy]:
     )
     yield Remedy(
         "Run fewer workers at once on a node",
-        ("ray start --num-cpus=<the cores that the container really has> …",),
+        ("ray start --num-cpus=CORES …   # as many as the container really has",),
         doc=_DOC,
     )

@@ -31,6 +31,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+from raydoctor import paste
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Gap, Link, Remedy, Severity, Subject
 from raydoctor.rule import Example, rule
@@ -393,9 +394,10 @@ def _remedies(run: Run) -> Iterator[Remedy]:
             yield _more_time()
         return
     worker = first.event["worker_id"] or (first.exit.worker if first.exit else "")
-    files = [f"less logs/worker-{worker}-*.err"] if worker else []
+    files = [paste.shell("less logs/worker-{worker}-*.err", worker=worker)] if worker else []
     if worker and last.event.kind == "train.decision":
-        files.insert(0, f"less logs/train/ray-train-app-worker-{worker}.log")
+        log = paste.shell("less logs/train/ray-train-app-worker-{worker}.log", worker=worker)
+        files.insert(0, log)
     yield Remedy(
         f"Look at {_who([first], None)} alone: what the other ranks print follows from its end",
         tuple(files),
@@ -407,7 +409,10 @@ def _remedies(run: Run) -> Iterator[Remedy]:
             "Let the run go on from its last checkpoint when it loses a worker",
             (
                 "train.report(metrics, checkpoint=train.Checkpoint.from_directory(path))   # in the training function",
-                f"RunConfig(failure_config=FailureConfig(max_failures={max(limit + 3, 3)}), storage_path=...)   # all nodes must reach it",
+                paste.python(
+                    "RunConfig(failure_config=FailureConfig(max_failures={limit}), storage_path=...)   # all nodes must reach it",
+                    limit=max(limit + 3, 3),
+                ),
             ),
             doc=_DOC,
         )

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from raydoctor import paste
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy
 from raydoctor.rule import Example, Signal, rule
@@ -232,8 +233,15 @@ def _remedies(ray: str, python: str, differs: list[str]) -> Iterator[Remedy]:
         yield Remedy(
             f"Run the driver with the cluster's Python, {python}",
             (
-                f"uv venv --python {python} .venv   # or: conda create -n ray python={python}",
-                f".venv/bin/python -m pip install 'ray[default]=={ray}'   # python{short}",
+                paste.shell(
+                    "uv venv --python {python:version} .venv   # or: conda create -n ray python={python}",
+                    python=python,
+                ),
+                paste.shell(
+                    ".venv/bin/python -m pip install 'ray[default]=={ray:version}'   # python{short}",
+                    ray=ray,
+                    short=short,
+                ),
             ),
             doc=INIT_DOC,
         )
@@ -245,11 +253,11 @@ def _remedies(ray: str, python: str, differs: list[str]) -> Iterator[Remedy]:
     else:
         yield Remedy(
             "Install the cluster's Ray where the driver runs",
-            (f"pip install 'ray[default]=={ray}'",),
+            (paste.shell("pip install 'ray[default]=={ray:version}'", ray=ray),),
             doc=INIT_DOC,
         )
     yield Remedy(
         "Or let the program run on the cluster, with the cluster's Ray and Python",
-        ("ray job submit --address http://<head>:8265 --working-dir . -- python <script>.py",),
+        ("ray job submit --address http://HEAD:8265 --working-dir . -- python your_script.py",),
         doc="https://docs.ray.io/en/latest/cluster/running-applications/job-submission/index.html",
     )

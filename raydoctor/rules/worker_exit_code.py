@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from raydoctor import paste
 from raydoctor.case import Case
 from raydoctor.facts import WorkerExit
 from raydoctor.model import Entity, Finding, Link, Remedy
@@ -188,7 +189,11 @@ def _remedies(exits: list[WorkerExit], left: Left) -> tuple[Remedy, ...]:
         )
         return (look, report)
     steps = [
-        f"raise RuntimeError(...)   # in {name}, instead of {left.call}",
+        paste.python(
+            "raise RuntimeError(...)   # in {name}, instead of {call}",
+            name=name,
+            call=left.call.partition("(")[0],
+        ),
         "try:   # or around the call that leaves\n    main(...)\nexcept SystemExit as error:\n"
         '    raise RuntimeError(f"exit code {error.code}") from error',
     ]
@@ -199,8 +204,15 @@ def _remedies(exits: list[WorkerExit], left: Left) -> tuple[Remedy, ...]:
 
 
 def _last_words(exit_: WorkerExit) -> Remedy:
-    files = f"worker-{exit_.worker or '*'}-*-{exit_.pid if exit_.pid is not None else '*'}"
+    every = paste.shell("*")
+    worker, pid = exit_.worker or every, every if exit_.pid is None else exit_.pid
     return Remedy(
         "Read what it printed before it left",
-        (f"tail -n 20 logs/{files}.err logs/{files}.out",),
+        (
+            paste.shell(
+                "tail -n 20 logs/worker-{worker}-*-{pid:pid}.err logs/worker-{worker}-*-{pid:pid}.out",
+                worker=worker,
+                pid=pid,
+            ),
+        ),
     )

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from raydoctor import paste
 from raydoctor.case import Case
 from raydoctor.facts import WorkerExit
 from raydoctor.model import Entity, Event, Finding, Link, Remedy
@@ -121,14 +122,18 @@ def _attempts(case: Case) -> list[Event]:
 
 
 def _remedies(exit_: WorkerExit) -> tuple[Remedy, ...]:
-    pid = exit_.pid if exit_.pid is not None else "PID"
+    pid = exit_.pid or ""
     return (
         Remedy(
             "See what holds such a process, on its node",
             (
-                f"ps -o pid,stat,wchan:30,cmd -p {pid}      # T: stopped, t: held by a debugger, D: waits for a disk",
+                paste.shell(
+                    "ps -o pid,stat,wchan:30,cmd -p {pid:pid}      # T: stopped, t: held by a debugger, D: waits for a disk",
+                    pid=pid,
+                ),
                 "dmesg -T | grep -iE 'hung_task|nfs|blocked for more than'",
-                f"kill -CONT {pid}                          # lets a stopped one go on",
+                "# lets a stopped one go on:",
+                paste.shell("kill -CONT {pid:pid}", pid=pid),
             ),
         ),
         Remedy(

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raydoctor import ids
+from raydoctor import ids, paste
 from raydoctor.case import Case
 from raydoctor.facts import WorkerExit
 from raydoctor.model import Entity, Finding, Link, Remedy, Severity, Subject
@@ -293,16 +293,22 @@ def _remedies(crash: Crash) -> tuple[Remedy, ...]:
 
 def _reproduce(crash: Crash) -> Remedy:
     place = crash.place
-    run = "python -X faulthandler your_script.py   # "
     if place is None or not place.is_user_code or not place.function.isidentifier():
         return Remedy(
-            "Make it crash without Ray", (f"{run}the same call, without Ray",), doc=_DEBUG
+            "Make it crash without Ray",
+            ("python -X faulthandler your_script.py   # the same call, without Ray",),
+            doc=_DEBUG,
         )
     # No import of the function is advised: it may be a method, and `@ray.remote` hides what can be called.
     return Remedy(
         f"Make {place.function} crash without Ray, with the same input",
         (
-            f"{run}what {place.function} does at {place.file}:{place.line}, outside of tasks and actors",
+            paste.shell(
+                "python -X faulthandler your_script.py   # what {function} does at {file}:{line}, outside of tasks and actors",
+                function=place.function,
+                file=place.file,
+                line=place.line,
+            ),
         ),
         doc=_DEBUG,
     )
@@ -315,7 +321,7 @@ def _by_signal(crash: Crash) -> tuple[Remedy, ...]:
                 "See whether the shared memory is full or too small",
                 (
                     "df -h /dev/shm",
-                    "docker run --shm-size=<a third of the memory> …   # Kubernetes: an emptyDir with medium: Memory",
+                    "docker run --shm-size=SIZE …   # a third of the memory; Kubernetes: an emptyDir with medium: Memory",
                     "RAY_preallocate_plasma_memory=1 ray start …   # fails at the start instead of in the middle",
                 ),
                 risk="disruptive",
@@ -342,10 +348,15 @@ def _library(crash: Crash) -> Remedy:
                 "python -m pip check",
             ),
         )
-    packages = " ".join(crash.modules[:4])
     return Remedy(
         f"Reinstall or upgrade the native packages that the process had loaded: {', '.join(crash.modules[:4])}",
-        ("python -m pip check", f"python -m pip install --upgrade --force-reinstall {packages}"),
+        (
+            "python -m pip check",
+            paste.shell(
+                "python -m pip install --upgrade --force-reinstall {packages:package}",
+                packages=crash.modules[:4],
+            ),
+        ),
         risk="disruptive",
     )
 
@@ -354,8 +365,8 @@ def _core_file() -> Remedy:
     return Remedy(
         "Get the native stack from a core file",
         (
-            "ulimit -c unlimited   # in the shell that runs `ray start`, before it",
-            "gdb -batch -ex 'thread apply all bt' $(which python) <core file>",
+            "ulimit -c unlimited   # in the shell that runs ray start, before it",
+            "gdb -batch -ex 'thread apply all bt' $(which python) CORE_FILE",
         ),
         risk="disruptive",
     )

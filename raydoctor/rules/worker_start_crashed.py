@@ -30,6 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from raydoctor import paste
 from raydoctor._pattern import pattern
 from raydoctor.case import Case
 from raydoctor.model import Entity, Finding, Link, Remedy, Subject
@@ -191,6 +192,7 @@ def _links(one: Starts, raised: Raised | None) -> Iterator[Link]:
 
 def _remedies(case: Case, one: Starts, raised: Raised | None) -> Iterator[Remedy]:
     path = worker_start.search_path(case)
+    run = worker_start.python_with(path)
     said = raised.message if raised else ""
     hidden = _HIDDEN.search(said)
     missing = _MISSING.search(said)
@@ -200,22 +202,36 @@ def _remedies(case: Case, one: Starts, raised: Raised | None) -> Iterator[Remedy
         yield Remedy(
             f"Rename the {module}.py{where} that hides the real module '{module}'",
             (
-                f'{f"PYTHONPATH={path} " if path else ""}python -c "import {module}; print({module}.__file__)"',
-                f"git mv {module}.py our_{module}.py   # and the imports of it",
+                paste.shell(
+                    '{python} -c "import {module:name}; print({module:name}.__file__)"',
+                    python=run,
+                    module=module,
+                ),
+                paste.shell(
+                    "git mv {module:name}.py our_{module:name}.py   # and the imports of it",
+                    module=module,
+                ),
             ),
             doc=_DOC,
         )
     elif missing:
         yield Remedy(
             f"Install '{missing['module']}' in the environment that the workers start with",
-            (f'<python of the workers> -c "import {missing["module"]}"   # on the node',),
+            (
+                paste.shell(
+                    'PYTHON -c "import {module:name}"   # with the Python of the workers, on the node',
+                    module=missing["module"],
+                ),
+            ),
             doc=_DOC,
         )
-    prefix = f"PYTHONPATH={path} " if path else ""
     yield Remedy(
         "Start a worker's Python by hand on that node, with the same environment, until it imports Ray",
         (
-            f'{prefix}python -X faulthandler -c "import ray; print(ray.__version__, ray.__file__)"',
+            paste.shell(
+                '{python} -X faulthandler -c "import ray; print(ray.__version__, ray.__file__)"',
+                python=run,
+            ),
             "less logs/raylet.err",
         ),
         doc=_DOC,

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from raydoctor import paste
 from raydoctor.case import Case
 from raydoctor.model import Entity, Finding, Link, Remedy, Subject
 from raydoctor.rule import Example, rule
@@ -170,28 +171,35 @@ def _links(one: Starts) -> Iterator[Link]:
 
 def _remedies(case: Case, one: Starts) -> Iterator[Remedy]:
     path = worker_start.search_path(case)
-    prefix = f"PYTHONPATH={path} " if path else ""
+    run = worker_start.python_with(path)
     waited = one.timeout or DEFAULT_TIMEOUT
     yield Remedy(
         "Find what is slow in starting Python"
         + (f"; workers import from {path} first" if path else ""),
         (
-            f'time {prefix}python -c "import ray"                         # on that node',
-            f'{prefix}python -X importtime -c "import ray" 2>&1 | sort -t"|" -k2 -n | tail',
-            "py-spy dump --pid <pid of a process that hangs>",
+            paste.shell(
+                'time {python} -c "import ray"                         # on that node', python=run
+            ),
+            paste.shell(
+                '{python} -X importtime -c "import ray" 2>&1 | sort -t"|" -k2 -n | tail', python=run
+            ),
+            "py-spy dump --pid PID   # of a process that hangs",
         ),
         doc=_DOC,
     )
     if (many := _at_once(case, one)) >= _STORM:
         yield Remedy(
             f"Start fewer workers at once: {many} were started within {waited:.0f} s",
-            ("ray start --num-cpus=<cores that it really has> …",),
+            ("ray start --num-cpus=CORES …   # as many as it really has",),
             doc=_DOC,
         )
     yield Remedy(
         f"Allow more time than {waited:.0f} s",
         (
-            f"RAY_worker_register_timeout_seconds={4 * waited:.0f} ray start …   # every node; or in the environment of ray.init()",
+            paste.shell(
+                "RAY_worker_register_timeout_seconds={seconds:.0f} ray start …   # every node; or in the environment of ray.init()",
+                seconds=4 * waited,
+            ),
         ),
         doc=_DOC,
     )

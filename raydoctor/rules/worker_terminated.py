@@ -31,6 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from raydoctor import paste
 from raydoctor.case import Case
 from raydoctor.facts import WorkerExit
 from raydoctor.model import Entity, Finding, Gap, Link, Remedy
@@ -219,15 +220,18 @@ def _suspects(case: Case, exits: list[WorkerExit]) -> tuple[Entity, ...]:
 def _remedies(exits: list[WorkerExit], left: Left) -> tuple[Remedy, ...]:
     steps = [
         "journalctl --since '-1 hour' | grep -iE 'kill|stop|terminat|evict'   # on that node",
-        "sacct -j <job> --format=JobID,State,ExitCode,Timelimit,Elapsed   # Slurm",
+        "sacct -j JOB --format=JobID,State,ExitCode,Timelimit,Elapsed   # Slurm",
     ]
-    pod = "kubectl describe pod <pod>; kubectl get events --sort-by=.lastTimestamp   # eviction, preemption, probes"
+    pod = "kubectl describe pod POD; kubectl get events --sort-by=.lastTimestamp   # eviction, preemption, probes"
     steps.insert(0 if left.kubernetes else len(steps), pod)
     names = [e.names[-1] for e in exits if e.names and not e.actor]
     actors = [e.names[-1] for e in exits if e.names and e.actor]
-    retry = [f"@ray.remote(max_retries=3)   # {name}" for name in dict.fromkeys(names)]
+    retry = [
+        paste.python("@ray.remote(max_retries=3)   # {name}", name=name)
+        for name in dict.fromkeys(names)
+    ]
     retry += [
-        f"@ray.remote(max_restarts=3, max_task_retries=3)   # class {name}"
+        paste.python("@ray.remote(max_restarts=3, max_task_retries=3)   # class {name}", name=name)
         for name in dict.fromkeys(actors)
     ]
     return (

@@ -59,7 +59,7 @@ _W = "cd09fc46897e18918275a6d03cc3a6abc2becabe5e0fd27a533d35a7"
             "Find out who ended the process",
             (
                 "dmesg -T | grep -iE 'killed process|out of memory'   # on the worker's node",
-                "kubectl describe pod <pod> | grep -A3 'Last State'   # Kubernetes: OOMKilled?",
+                "kubectl describe pod POD | grep -A3 'Last State'   # Kubernetes: OOMKilled?",
             ),
             doc="https://docs.ray.io/en/latest/ray-observability/user-guides/debug-apps/debug-failures.html",
         ),

@@ -32,6 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from raydoctor import paste
 from raydoctor._pattern import pattern
 from raydoctor.case import Case
 from raydoctor.model import Entity, Event, Finding, Link, Remedy
@@ -207,7 +208,7 @@ def _of_jobs(local: list[Event]) -> Finding:
                 "Let the program take the cluster that it is given: RAY_ADDRESS is set for submitted jobs",
                 (
                     'ray.init()                     # not ray.init(address="local"), no ray.init(num_cpus=…)',
-                    "docker run -e RAY_ADDRESS …     # a container or `env -i` in the entrypoint must pass it on",
+                    "docker run -e RAY_ADDRESS …     # a container or env -i in the entrypoint must pass it on",
                 ),
                 doc=_JOB_DOC,
             ),
@@ -244,12 +245,19 @@ def _of_other_cluster(case: Case, told: Event) -> Finding:
         remedies=(
             Remedy(
                 "If it should run here, point it here, and take the address out of the program",
-                (f"export RAY_ADDRESS={registered['ip']}:6379", "ray.init()"),
+                (
+                    paste.shell("export RAY_ADDRESS={head:address}:6379", head=registered["ip"]),
+                    "ray.init()",
+                ),
                 doc=INIT_DOC,
             ),
             Remedy(
                 "If it should run there, look at that cluster's logs",
-                (f"raydoctor diagnose /tmp/ray/session_latest   # on {told['ip']}",),
+                (
+                    paste.shell(
+                        "raydoctor diagnose /tmp/ray/session_latest   # on {node}", node=told["ip"]
+                    ),
+                ),
             ),
         ),
     )  # fmt: skip
@@ -272,7 +280,10 @@ def _of_several(case: Case, told: list[Event]) -> Finding:
         remedies=(
             Remedy(
                 "Say which one is meant",
-                tuple(f"export RAY_ADDRESS={a}" for a in addresses[:3]),
+                tuple(
+                    paste.shell("export RAY_ADDRESS={address:address}", address=a)
+                    for a in addresses[:3]
+                ),
                 doc=INIT_DOC,
             ),
         ),
@@ -283,7 +294,7 @@ def _of_several(case: Case, told: list[Event]) -> Finding:
 def _of_none(case: Case, told: list[Event]) -> Finding:
     nodes = case.of("node.registered")
     where = f"; the captured cluster's head is {nodes[0]['ip']}" if nodes else ""
-    head = nodes[0]["ip"] if nodes else "<head>"
+    head = nodes[0]["ip"] if nodes else ""
     return Finding(
         f"No Ray runs on the driver's machine, and the driver was given no address of another{where}",
         (Link(told[0], "Ray finds none to join"),),
@@ -292,7 +303,10 @@ def _of_none(case: Case, told: list[Event]) -> Finding:
         remedies=(
             Remedy(
                 "Say where the cluster is, or start a node of it on this machine",
-                (f"export RAY_ADDRESS={head}:6379", f"ray start --address={head}:6379"),
+                (
+                    paste.shell("export RAY_ADDRESS={head:address}:6379", head=head),
+                    paste.shell("ray start --address={head:address}:6379", head=head),
+                ),
                 doc=INIT_DOC,
             ),
         ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from raydoctor import paste
 from raydoctor.model import Remedy
 from raydoctor.waits import _calls
 from raydoctor.waits.hung import Group, Hung
@@ -150,7 +151,8 @@ def _changed(first: Hung) -> Iterator[Remedy]:
         where = f" ({first.place.place})" if first.place else ""
         yield Remedy(f"{title}{where}", steps, doc=doc or _HANGS)
     elif first.kind == "stopped" and first.work.pid:
-        yield Remedy(f"Let it go on: kill -CONT {first.work.pid}", risk="disruptive")
+        steps = (paste.shell("kill -CONT {pid:pid}", pid=first.work.pid),)
+        yield Remedy("Let it go on", steps, risk="disruptive")
     elif first.kind in ("resources", "placement-group"):
         yield Remedy(
             "Free what it waits for, or give the cluster more",
@@ -177,8 +179,8 @@ def _attached(group: Group) -> Iterator[Remedy]:
         yield Remedy(
             f"Look inside {first.work.label} with a debugger",
             (
-                f"raydoctor attach {name}",
-                f"raydoctor stack {name} --locals",
+                paste.shell("raydoctor attach {name}", name=name or ""),
+                paste.shell("raydoctor stack {name} --locals", name=name or ""),
             ),
         )
 
@@ -187,8 +189,8 @@ def _ended(group: Group) -> Iterator[Remedy]:
     """To get on now: whoever waits for it gets an error, or its next attempt."""
     first = group.first
     if first.work.kind == "method":
-        steps = (f"raydoctor cancel {first.work.id}",)
+        steps = (paste.shell("raydoctor cancel {task}", task=first.work.id),)
         yield Remedy(f"End {first.work.name} now; its actor keeps its state", steps, "disruptive")
     elif first.work.kind == "task":
-        steps = (f"raydoctor cancel {first.work.id}",)
+        steps = (paste.shell("raydoctor cancel {task}", task=first.work.id),)
         yield Remedy(f"End {first.work.name} now", steps, "disruptive", f"{_CORE}tasks.html")
