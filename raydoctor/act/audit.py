@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from raydoctor.collect.redact import shared
+
 
 def default_path() -> str:
     """The audit file of this user; `~` is who runs us, whatever the environment of a task says."""
@@ -42,7 +44,7 @@ class Audit:
             "purpose": self.purpose,
             "by_pid": os.getpid(),
             "by_uid": os.geteuid() if hasattr(os, "geteuid") else None,
-            **told,
+            **shared().redact_json(told),
         }
         try:
             self._append(json.dumps(line, default=str, separators=(",", ":")) + "\n")

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from raydoctor.act import _dap
 from raydoctor.act._obstacles import status
 from raydoctor.collect import _sockets, proc, stacks
-from raydoctor.collect.redact import Redactor
+from raydoctor.collect.redact import Redactor, shared
 from raydoctor.errors import RaydoctorError
 
 Row = dict[str, Any]
@@ -99,7 +99,7 @@ def act(place: Place, wishes: Wishes, wake: Wake, redactor: Redactor | None = No
             _session(place, wishes, wake, seen)
     finally:
         seen.notes += _wrong_with(place.pid)
-    return redacted(seen, redactor or Redactor())
+    return redacted(seen, redactor or shared())
 
 
 def _staying(place: Place) -> list[str]:

@@ -18,7 +18,6 @@ from raydoctor.act.attach import Attached, Wanted, attach, listening, wake, waki
 from raydoctor.act.audit import Audit
 from raydoctor.act.debug import Place, Wishes
 from raydoctor.collect import proc, stacks
-from raydoctor.collect.redact import Redactor
 from raydoctor.collect.stacks import Manner
 from raydoctor.collect.table import Piece
 from raydoctor.errors import RaydoctorError
@@ -115,7 +114,7 @@ def _act(attached: Attached, wishes: Wishes, tell: Tell) -> Row:
 def _note(audit: Audit, wanted: Wanted, executed: Row | None) -> None:
     """Have a statement in the audit that ran in the process."""
     if executed:
-        code = Redactor().redact(executed["code"])
+        code = executed["code"]
         told = executed.get("error") or executed.get("how", "")
         audit.write("execute", pid=wanted.pid, started_at=wanted.started_at, code=code, result=told)
 

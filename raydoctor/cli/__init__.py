@@ -178,9 +178,13 @@ def _version_option() -> click.Option:
 
 
 def _complain(message: str, hint: str = "") -> None:
-    click.echo(f"raydoctor: {one_line(message)}", err=True)
+    """Say what is wrong; an address or a command that is named may hold a password."""
+    from raydoctor.redact import Redactor
+
+    redactor = Redactor()
+    click.echo(f"raydoctor: {one_line(redactor.redact(message))}", err=True)
     if hint:
-        click.echo(f"  {one_line(hint)}", err=True)
+        click.echo(f"  {one_line(redactor.redact(hint))}", err=True)
 
 
 def _crashed(error: Exception, arguments: Sequence[str]) -> None:
