@@ -122,7 +122,11 @@ def looks_chosen(value: bytes) -> bool:
     """Whether a value looks like a chosen password: it is no plain word, number, port or path."""
     if len(value) < 6 or is_plain(value, "password") or b"/" in value[:1] or b"://" in value:
         return False
-    if value.endswith((b"...", b"()")) or value.startswith((b"-", b"<", b"${", b"$(")):
+    if (
+        b"<secret:" in value
+        or value.endswith((b"...", b"()"))
+        or value.startswith((b"-", b"<", b"${", b"$("))
+    ):
         return False
     has_letter = bool(_LETTER.search(value))
     if has_letter and _DIGIT.search(value):

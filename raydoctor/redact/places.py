@@ -361,7 +361,7 @@ def spans(line: bytes, places: tuple[Place, ...] = PLACES) -> Iterator[Span]:
                 kind, certain = names.kind_of(match["name"].decode("ascii", "replace"))
                 if not kind or not (certain or names.looks_secret(value)):
                     continue
-            if place.judge(value):
+            if b"<secret:" not in value and place.judge(value):
                 yield Span(match.start("s"), _end(value, match.start("s")), kind)
     if places is PLACES:
         yield from sentences.spans(line, lower)

@@ -53,7 +53,10 @@ class Ledger:
             found = [
                 secret
                 for is_address, secret in self._known
-                if not is_address and 12 <= len(secret) <= 200 and looks_random(secret)
+                if not is_address
+                and 12 <= len(secret) <= 200
+                and len(secret.split()) == 1
+                and looks_random(secret)
             ]
         return tuple(secret.decode("utf-8", "replace") for secret in found[:_LEARNT])
 
