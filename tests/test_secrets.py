@@ -117,6 +117,20 @@ def test_look_alikes_stay() -> None:
         assert Redactor().redact(named) == named
 
 
+def test_values_are_found_below_their_names() -> None:
+    text = (
+        'env_vars": {\n  "MODE": "fastish",\n  "X": "a b"\n}\n'
+        "env_vars:\n  MODE: fastish\npip: [torch]\n"
+        "machine h\n  login bot\n  password summer\n"
+        "kind: Secret\ndata:\n  a: c3VtbWVy\nstringData:\n  q: hi there\nmetadata:\n  name: x\n"
+    )
+    clean = Redactor().redact(text)
+    for secret in ("fastish", "a b", "summer", "c3VtbWVy", "hi there"):
+        assert secret not in clean
+    for kept in ("MODE", "pip: [torch]", "login bot", "metadata:\n  name: x"):
+        assert kept in clean
+
+
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_long_hostile_line_costs_little(name: str) -> None:
     line = (HOSTILE[name] * (1_000_000 // len(HOSTILE[name]) + 1))[:1_000_000]

@@ -227,6 +227,12 @@ def value_before(line: bytes, name: str) -> Iterator[Span]:
             yield seen.original(span) if seen else span
 
 
+def note_machine(before: bytes, state: State) -> None:
+    """Record that the line before this one belongs to an entry of a netrc."""
+    if _MACHINE.match(before, _body(before)):
+        state.machine = _AFTER_MACHINE
+
+
 def name_alone(line: bytes) -> str:
     """The name that a line gives, as Kubernetes does: `name: API_TOKEN`; else empty."""
     seen = decode.seen(line)
@@ -235,9 +241,11 @@ def name_alone(line: bytes) -> str:
     return match["name"].decode("ascii", "replace") if match else ""
 
 
-def may_have_value(line: bytes) -> bool:
-    """Whether the next line may name what this one holds."""
-    return b"alue" in line and bool(_VALUED.match(line, _body(line)))
+def is_half(line: bytes) -> bool:
+    """Whether the next line may say what this one holds, or hold what this one announces."""
+    begin = _body(line)
+    is_value = b"alue" in line and bool(_VALUED.match(line, begin))
+    return is_value or bool(_MACHINE.match(line, begin))
 
 
 # ---------------------------------------------------------------- mappings in braces

@@ -34,6 +34,8 @@ def block_spans(block: bytes, state: State, before: int = 0, depth: int = 0) -> 
         end = block.find(b"\n", at)
         end = len(block) if end < 0 else end
         line = block[at:end]
+        if at and line.lstrip().startswith(b"password "):
+            blocks.note_machine(block[block.rfind(b"\n", 0, at - 1) + 1 : at - 1], state)
         found += [span.moved(at) for span in line_spans(line, state, at in shaped, depth)]
         if at and state.named and (name := blocks.name_alone(line)):
             begin = block.rfind(b"\n", 0, at - 1) + 1

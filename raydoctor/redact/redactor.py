@@ -12,7 +12,7 @@ from threading import Lock
 from typing import Any
 
 from raydoctor.redact import addresses, decode, elements, literals, wrapped
-from raydoctor.redact.blocks import State, may_have_value
+from raydoctor.redact.blocks import State, is_half
 from raydoctor.redact.lines import block_spans
 from raydoctor.redact.names import is_plain, kind_of, looks_random, looks_secret
 from raydoctor.redact.span import PLACEHOLDER, Span, merged
@@ -298,7 +298,7 @@ def _complete(buffer: bytes) -> int:
         if not cut:
             return 0
         begin = buffer.rfind(b"\n", 0, cut - 1) + 1
-        if not (wrapped.joins(buffer[:end], cut - 1, 0) or may_have_value(buffer[begin : cut - 1])):
+        if not (wrapped.joins(buffer[:end], cut - 1, 0) or is_half(buffer[begin : cut - 1])):
             return cut
         cut = begin
     return last
