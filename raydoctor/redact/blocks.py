@@ -41,7 +41,7 @@ _KIND = pattern(
     rb"[ \t]*(?:- )?" + QUOTE + rb"?kind" + QUOTE + rb"?\s*:\s*" + QUOTE + rb"?Secret\b"
 )
 _MACHINE = pattern(rb"(?:\s*|.{0,100}[\s'\"=])machine\s+\S+|\s*default\s*$|\s*login\s+\S+\s*$")
-_PASSWORD = pattern(rb"\s*(?:password|passwd|account)\s+(?P<s>[^\s\"']+)")
+_PASSWORD = pattern(rb"\s*(?:password|passwd|account)\s+(?P<s>(?!<secret:)[^\s\"']+)")
 _MAPPING = pattern(rb"(?P<what>env_vars|stringData|data)" + QUOTE + rb"?\s*[=:]\s*\{")
 _MAPPING_PAIR = pattern(
     rb"[\s,]*" + QUOTE + rb"[^\"'\\]*" + QUOTE + rb"\s*:\s*"
