@@ -30,7 +30,7 @@ _ENTRY = pattern(
 )
 _ITEM = pattern(rb"[ \t]*- +(?P<q>[\"']?)(?P<s>\S.*?)(?P=q)\s*$")
 _WHOLE = pattern(rb"[ \t]*(?P<q>[\"']?)(?P<s>\S.*?)(?P=q)\s*$")
-_ITEM_HEAD = rb"(?i)\s*(?:(?:[^\n]{0,100}[\s'\"=])?- )?\{?\s*(?:" + QUOTE + rb")?"
+_ITEM_HEAD = rb"(?i)\s*(?:(?:[^\n]*[\s'\"=])?- )?\{?\s*(?:" + QUOTE + rb")?"
 _IS = QUOTE + rb"?\s*[:=]\s*"
 _NAMED = pattern(
     _ITEM_HEAD + rb"(?:name|key)" + _IS + rb"(?:" + QUOTE + rb")?(?P<name>[\w.-]{1,200})"
@@ -40,7 +40,7 @@ _VALUED = pattern(_ITEM_HEAD + rb"value" + _IS + VALUE)
 _KIND = pattern(
     rb"[ \t]*(?:- )?" + QUOTE + rb"?kind" + QUOTE + rb"?\s*:\s*" + QUOTE + rb"?Secret\b"
 )
-_MACHINE = pattern(rb"(?:\s*|.{0,100}[\s'\"=])machine\s+\S+|\s*default\s*$|\s*login\s+\S+\s*$")
+_MACHINE = pattern(rb"(?:\s*|.*[\s'\"=])machine\s+\S+|\s*default\s*$|\s*login\s+\S+\s*$")
 _PASSWORD = pattern(rb"\s*(?:password|passwd|account)\s+(?P<s>(?!<secret:)[^\s\"']+)")
 _MAPPING = pattern(rb"(?P<what>env_vars|stringData|data)" + QUOTE + rb"?\s*[=:]\s*\{")
 _MAPPING_PAIR = pattern(
