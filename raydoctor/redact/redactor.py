@@ -24,6 +24,7 @@ _OVERLAP = 1 << 16
 """What is seen on both sides of a cut in a long line: more than any secret with its name."""
 
 
+_PASSES = 4
 _LEARNT = 16
 """Secrets that are looked for wherever they are: each costs half a millisecond a megabyte."""
 
@@ -100,7 +101,12 @@ class Redactor:
     def redact(self, text: str) -> str:
         """The text without its secrets; lines stay lines."""
         data = text.encode("utf-8", "surrogatepass")
-        return self.redact_bytes(data).decode("utf-8", "surrogatepass")
+        # A line that became shorter may show what was too far from its name before.
+        for _ in range(_PASSES):
+            before, data = data, self.redact_bytes(data)
+            if data == before:
+                break
+        return data.decode("utf-8", "surrogatepass")
 
     def redact_bytes(self, data: bytes) -> bytes:
         """What `redact` does, for bytes of any encoding that contains ASCII, and for UTF-16."""
