@@ -11,6 +11,7 @@ import pytest
 ROOT = Path(__file__).parent.parent / "raydoctor"
 LAYERS = (
     ("errors", "model", "ids", "_pattern", "_text", "_temporary", "paste"),
+    ("redact",),
     ("rule",),
     ("signals", "facts"),
     ("case",),

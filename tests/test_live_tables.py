@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raydoctor.collect.live import _redacted
 from raydoctor.collect.redact import Redactor
 from raydoctor.collect.run import Collector, run
 from raydoctor.collect.table import Piece, table, text
@@ -116,7 +115,7 @@ def test_redaction_leaves_rows_that_can_be_read() -> None:
         {"message": "nothing"},
     ]
     piece = table("jobs", rows, source="dashboard", at=1.0)
-    cleaned = _redacted(piece.path, piece.data, Redactor())
+    cleaned = Redactor().redact_rows(piece.data)
     kept = json.loads(cleaned)["rows"]
     assert len(kept) == 3
     assert key.encode() not in cleaned

@@ -29,9 +29,10 @@ from captures import all_captures, capture_of, report_of
 
 from raydoctor import diagnosis
 from raydoctor.capture.open import open_capture
-from raydoctor.collect import redact as redact_module
 from raydoctor.collect.redact import Redactor
 from raydoctor.model import Report
+from raydoctor.redact import redactor as redactor_module
+from raydoctor.redact import shapes
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 SEEDS = range(4)
@@ -420,7 +421,7 @@ def test_basic_authentication_is_redacted() -> None:
 
 def test_there_are_kinds_enough() -> None:
     assert len(KINDS) + len(COMPOSITE) + len(PEM_LABELS) >= 100
-    assert len(redact_module._SHAPES) >= 40
+    assert len(shapes.SHAPES) >= 40
 
 
 # ---------------------------------------------------------------- what the caller says
@@ -646,8 +647,8 @@ def test_chunks_do_not_matter(text: str, size: int) -> None:
 
 
 def test_a_long_line_is_cut_between_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(redact_module, "_LONG", 2000)
-    monkeypatch.setattr(redact_module, "_OVERLAP", 500)
+    monkeypatch.setattr(redactor_module, "_LONG", 2000)
+    monkeypatch.setattr(redactor_module, "_OVERLAP", 500)
     rng = random.Random(1)
     parts = [random_part(ALNUM, 40, rng) for _ in range(300)]
     line = ", ".join(
@@ -666,8 +667,8 @@ def test_a_long_line_is_cut_between_secrets(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_secret_longer_than_the_window_is_one_secret(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(redact_module, "_LONG", 200)
-    monkeypatch.setattr(redact_module, "_OVERLAP", 50)
+    monkeypatch.setattr(redactor_module, "_LONG", 200)
+    monkeypatch.setattr(redactor_module, "_OVERLAP", 50)
     data = b"token=" + b"Ab1" * 2000 + b" end"
     chunks = (data[at : at + 64] for at in range(0, len(data), 64))
     assert b"".join(Redactor().redact_stream(chunks)) == b"token=<secret:token-1> end"

@@ -17,6 +17,7 @@ from raydoctor.act._cancel_target import find as find_tasks
 from raydoctor.act.owner import connected
 from raydoctor.collect import gcs, proc
 from raydoctor.collect.cluster import Cluster
+from raydoctor.collect.redact import command_line
 from raydoctor.collect.run import usual_timeout
 from raydoctor.errors import RaydoctorError
 
@@ -109,7 +110,7 @@ def _process(cluster: Cluster | None, pid: int, timeout: float) -> Found:
             f"no process of this machine has the pid {pid}",
             "One of another node is found by its task or its actor.",
         )
-    name = " ".join(proc.command(pid))[:200] or process.name
+    name = command_line(pid)[:200] or process.name
     found = Found("process", "", name, "", pid)
     if cluster is None or not cluster.gcs_address:
         return found

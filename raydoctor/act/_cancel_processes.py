@@ -18,6 +18,7 @@ from raydoctor.act._worker import tree
 from raydoctor.act.audit import Audit
 from raydoctor.act.process import Identity, State, end
 from raydoctor.collect import kinship, proc
+from raydoctor.collect.redact import command_line
 
 _SETTLE = 0.6
 """Seconds that Ray takes to end what a dead worker started (0.2 s measured): later ones are left over."""
@@ -71,7 +72,7 @@ def end_survivors(
         left = alive(left)
     if not left:
         return []
-    commands = {each: " ".join(proc.command(each.pid)) for each in left}
+    commands = {each: command_line(each.pid) for each in left}
 
     def more() -> list[Identity]:
         return [below for each in alive(left) for below in tree(each.pid)]

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from raydoctor import paste
 from raydoctor.act import _elf, _inject, _private, _trampoline, arm
 from raydoctor.collect import proc
+from raydoctor.collect.redact import command_line
 from raydoctor.collect.stacks import fix
 
 _OLDEST, _NEWEST = (3, 8), (3, 14)
@@ -78,7 +79,7 @@ def _found(pid: int) -> Iterator[Obstacle]:
         yield foreign
     yield from _user(pid)
     if now.get("TracerPid", "0") != "0":
-        tracer = " ".join(proc.command(int(now["TracerPid"])))[:60] or "another process"
+        tracer = command_line(int(now["TracerPid"]))[:60] or "another process"
         yield Obstacle(
             "traced",
             f"pid {pid} is under a debugger already: {tracer} (pid {now['TracerPid']})",

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from raydoctor.act import _private
+from raydoctor.collect.redact import shared
 
 
 def default_path() -> str:
@@ -65,7 +66,7 @@ class Audit:
             "purpose": self.purpose,
             "by_pid": os.getpid(),
             "by_uid": os.geteuid() if hasattr(os, "geteuid") else None,
-            **told,
+            **shared().redact_json(told),
         }
         try:
             self._append(json.dumps(line, default=str, separators=(",", ":")) + "\n")

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from raydoctor.act import _dap
 from raydoctor.act._obstacles import status
 from raydoctor.collect import _sockets, proc, stacks
-from raydoctor.collect.redact import Redactor
+from raydoctor.collect.redact import Redactor, shared
 from raydoctor.errors import RaydoctorError
 
 Row = dict[str, Any]
@@ -102,7 +102,7 @@ def act(
             _session(place, wishes, wake, seen, shut)
     finally:
         seen.notes += _wrong_with(place.pid)
-    return redacted(seen, redactor or Redactor())
+    return redacted(seen, redactor or shared())
 
 
 def close(place: Place) -> None:

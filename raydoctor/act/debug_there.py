@@ -18,7 +18,7 @@ from raydoctor.act.attach import Attached, Wanted, attach, has_closed, listening
 from raydoctor.act.audit import Audit
 from raydoctor.act.debug import Place, Wishes
 from raydoctor.collect import proc, stacks
-from raydoctor.collect.redact import Redactor
+from raydoctor.collect.redact import shared
 from raydoctor.collect.stacks import Manner
 from raydoctor.collect.table import Piece
 from raydoctor.errors import RaydoctorError
@@ -52,7 +52,7 @@ def run(asked: Row, tell: Tell = lambda doing: None) -> Row:
         if asked.get("close"):
             told["closed"] = _close(wanted)
         elif seen := _from_outside.seen(wanted.pid, wanted.started_at, Wishes(**asked["wishes"])):
-            told.update(method="py-spy", seen=asdict(debug.redacted(seen, Redactor())))
+            told.update(method="py-spy", seen=asdict(debug.redacted(seen, shared())))
         else:
             _enter(asked, wanted, told, tell)
     except RaydoctorError as error:
@@ -158,7 +158,7 @@ def _act(attached: Attached, wishes: Wishes, tell: Tell) -> Row:
 def _note(audit: Audit, wanted: Wanted, executed: Row | None) -> None:
     """Have a statement in the audit that ran in the process."""
     if executed:
-        code = Redactor().redact(executed["code"])
+        code = executed["code"]
         told = executed.get("error") or executed.get("how", "")
         audit.write("execute", pid=wanted.pid, started_at=wanted.started_at, code=code, result=told)
 

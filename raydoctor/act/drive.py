@@ -29,6 +29,7 @@ from raydoctor.act.audit import Audit
 from raydoctor.act.process import Identity, Outcome
 from raydoctor.act.remember import Joined
 from raydoctor.collect import proc
+from raydoctor.collect.redact import command_line
 
 TIMED_OUT = 124
 """Exit code, as of timeout(1)."""
@@ -240,7 +241,7 @@ def _is(found: proc.Process | None, identity: Identity) -> bool:
 
 def _name(pid: int) -> str:
     """What a user knows it by."""
-    command = " ".join(proc.command(pid))
+    command = command_line(pid)
     found = proc.read(pid)
     return command or (found.name if found else "")
 

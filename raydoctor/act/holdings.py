@@ -13,8 +13,9 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
-from raydoctor.collect import gpus, proc
+from raydoctor.collect import gpus
 from raydoctor.collect.cluster import Cluster
+from raydoctor.collect.redact import command_line
 from raydoctor.collect.table import Piece
 
 _LISTENS, _CONNECTED = "0A", "01"
@@ -79,11 +80,7 @@ def gpu_memory() -> dict[int, int]:
             for row in json.loads(piece.data)["rows"]:
                 pid, held = row["pid"], row["memory"]
                 # In a container the tool may tell the host's pids: the title must be this one's, too.
-                if (
-                    pid
-                    and held
-                    and row["title"].startswith(" ".join(proc.command(pid))[:100] or "\0")
-                ):
+                if pid and held and row["title"].startswith(command_line(pid)[:100] or "\0"):
                     found[pid] = found.get(pid, 0) + held
     return found
 

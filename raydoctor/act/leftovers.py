@@ -28,6 +28,7 @@ from raydoctor.act.marks import Kind, Mark, Seen
 from raydoctor.act.process import GRACE, Action, Identity, Outcome, end
 from raydoctor.collect import cgroups, daemons, proc
 from raydoctor.collect.proc import Process
+from raydoctor.collect.redact import command_line
 
 KINDS: tuple[Kind, ...] = ("orphan", "stale-daemon", "leaked-child", "idle-holder", "defunct")
 _SETTLE = 0.5
@@ -172,7 +173,7 @@ def _leftover(seen: Seen, pid: int, gpu_memory: int, ports: tuple[int, ...]) -> 
         mark.kind,
         mark.why,
         mark.belongs_to,
-        " ".join(proc.command(pid))[:_TITLE] or f"[{process.name}]",
+        command_line(pid)[:_TITLE] or f"[{process.name}]",
         mark.session,
         "" if uid is None else proc.user(uid),
         uid,

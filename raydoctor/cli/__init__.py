@@ -191,10 +191,15 @@ def _version_option() -> click.Option:
 
 
 def _complain(message: str, hint: str = "") -> None:
+    """Say what is wrong; an address or a command that is named may hold a password."""
+    from raydoctor.paste import changed
+    from raydoctor.redact import Redactor
+
+    redact = Redactor().redact
     with suppress(OSError):  # the exit code is left where standard error takes nothing
-        click.echo(f"raydoctor: {one_line(message)}", err=True)
+        click.echo(f"raydoctor: {one_line(redact(message))}", err=True)
         if hint:
-            click.echo(f"  {one_line(hint)}", err=True)
+            click.echo(f"  {one_line(changed(hint, redact))}", err=True)
 
 
 def _crashed(error: Exception, arguments: Sequence[str]) -> None:

@@ -197,5 +197,6 @@ def print_text(text: str) -> None:
 def note(text: str) -> None:
     """Say something beside the report, on standard error."""
     from raydoctor._text import one_line
+    from raydoctor.redact import Redactor
 
-    click.echo(f"raydoctor: {one_line(text)}", err=True)
+    click.echo(f"raydoctor: {one_line(Redactor().redact(text))}", err=True)

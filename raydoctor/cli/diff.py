@@ -90,13 +90,15 @@ def _print(difference: Difference, form: str, verbose: bool) -> None:
 def _side(path: str, folder: str | None) -> Side:
     """A capture or a report as something to compare."""
     from raydoctor import diffing
+    from raydoctor.redact import Redactor
 
     data = _report(path)
     if data is None:
         document, shown = _diagnosed(path, folder), path
     else:
         shown = "standard input" if path == "-" else path
-        document = _parsed(data, shown)
+        # Of a capture the report is redacted where it is made; a file may hold anything.
+        document = Redactor().redact_json(_parsed(data, shown))
     side = diffing.side(document, shown, _renamed(document))
     return side._replace(path=shown)
 

@@ -144,11 +144,14 @@ def _live(**given: Any) -> Capture:
 def _view(capture: Capture, min_age: float, verbose: bool) -> View:
     from raydoctor.case import Case
     from raydoctor.read import live
+    from raydoctor.redact import Redactor
     from raydoctor.render.hung import View
     from raydoctor.waits.hung import hung
 
     gaps = list(capture.gaps)
-    events = live.read(capture.files, gaps)
+    # What a live collection brought is redacted already; a capture may be made by hand.
+    redactor = None if capture.kind == "live" else Redactor(capture.secrets)
+    events = live.read(capture.files, gaps, redactor)
     tables = {event["name"] for event in events if event.kind == "live.table"}
     if "tasks" not in tables:
         raise _untold(capture)

@@ -16,6 +16,7 @@ from raydoctor.collect._calls import descriptors, path_of
 from raydoctor.collect._memory import memory
 from raydoctor.collect._pyspy import Look
 from raydoctor.collect._threads import KernelThread
+from raydoctor.collect.redact import command_line
 
 Row = dict[str, Any]
 _MOST = 64
@@ -118,7 +119,7 @@ def _child_pids(pid: int) -> list[int]:
 
 def _process(pid: int) -> Row:
     process = proc.read(pid)
-    command = " ".join(proc.command(pid)) or (f"[{process.name}]" if process else "")
+    command = command_line(pid) or (f"[{process.name}]" if process else "")
     return {"pid": pid, "command": command[:_COMMAND], "state": process.state if process else ""}
 
 

@@ -20,11 +20,12 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from raydoctor._pattern import pattern
-from raydoctor.collect import _pyspy, proc
+from raydoctor.collect import _pyspy
 from raydoctor.collect._calls import futex_of
 from raydoctor.collect._memory import Memory, memory
 from raydoctor.collect._pyspy import Look
 from raydoctor.collect._threads import KernelThread
+from raydoctor.collect.redact import command_line
 
 Row = dict[str, Any]
 _HEADER = 16
@@ -195,7 +196,7 @@ def of_files(pid: int) -> Iterator[Row]:
         # `7: FLOCK  ADVISORY  WRITE 471 08:01:1234 0 EOF`; who waits for it follows as `7: -> FLOCK …`.
         if len(words) > 5 and words[1] == "->":
             if words[5] == str(pid) and holder:
-                command = " ".join(proc.command(holder))[:200]
+                command = command_line(holder)[:200]
                 told = {"type": "file", "holder_pid": holder, "holder": command}
                 yield {"tid": 0, **told, "inode": words[6] if len(words) > 6 else ""}
         elif len(words) > 4 and words[4].lstrip("-").isdigit():

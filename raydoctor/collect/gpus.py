@@ -15,6 +15,7 @@ from typing import Any
 
 from raydoctor.collect import child, proc
 from raydoctor.collect.cluster import Cluster
+from raydoctor.collect.redact import command_line
 from raydoctor.collect.table import Piece, table
 from raydoctor.model import Gap
 
@@ -91,7 +92,7 @@ def _title(pid: int | None, name: str) -> str:
     """The whole command, where this pid is that program here too: it may be the host's."""
     command = proc.command(pid) if pid is not None else ()
     is_it = bool(command) and command[0].rpartition("/")[2] == name.rpartition("/")[2]
-    return " ".join(command) if is_it else name
+    return command_line(pid) if is_it and pid is not None else name
 
 
 def _whole(word: str) -> int | None:

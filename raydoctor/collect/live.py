@@ -31,7 +31,7 @@ from raydoctor.collect import (
     token,
 )
 from raydoctor.collect.cluster import Cluster
-from raydoctor.collect.redact import Redactor
+from raydoctor.collect.redact import Redactor, shared
 from raydoctor.collect.run import TIMEOUT, Collection, Collector, run
 from raydoctor.collect.table import Piece
 from raydoctor.errors import RaydoctorError
@@ -94,6 +94,7 @@ class Live:
         capture.gaps += [*self.collection.gaps, *self._owner()]
         if self.cluster.token:
             capture.secrets = (self.cluster.token.value,)
+        capture.secrets += self.redactor.secrets
         return capture
 
     def _owner(self) -> list[Gap]:
@@ -119,7 +120,14 @@ def collect(wishes: Wishes, tell: Tell = lambda doing: None) -> Live:
     if wishes.all_nodes and wishes.logs:
         _other_nodes(cluster, wishes, signals, collection, tell)
     pieces = collection.pieces
-    collection.pieces = {path: _redacted(path, pieces[path], redactor) for path in pieces}
+    collection.pieces = {
+        path: redactor.redact_rows(data)
+        if path.endswith((".json", ".jsonl"))
+        else redactor.redact_bytes(data)
+        for path, data in pieces.items()
+    }
+    # What an environment or a command line holds is a secret in every log, too.
+    redactor.learn(redactor.secrets)
     return Live(cluster, collection, redactor, notes)
 
 
@@ -201,7 +209,7 @@ def _choice(cluster: Cluster, others: list[Cluster]) -> str:
 def _redactor(cluster: Cluster, wishes: Wishes) -> Redactor:
     secrets = [cluster.token.value] if cluster.token else []
     hosts = {os.uname().nodename, os.uname().nodename.partition(".")[0]} - {"", "localhost"}
-    return Redactor(secrets, wishes.anonymize, sorted(hosts, key=len, reverse=True))
+    return shared(secrets, wishes.anonymize, sorted(hosts, key=len, reverse=True))
 
 
 def _collectors(cluster: Cluster, wishes: Wishes) -> list[Collector]:
@@ -275,35 +283,6 @@ def _alive_nodes(collection: Collection) -> list[str]:
     data = collection.pieces.get("live/live-nodes.json")
     rows = json.loads(data)["rows"] if data else []
     return [row["node_id"] for row in rows if row.get("state") == "ALIVE"]
-
-
-def _redacted(path: str, data: bytes, redactor: Redactor) -> bytes:
-    """A piece without secrets. What is JSON stays JSON: a placeholder may have eaten a quote."""
-    cleaned = redactor.redact_bytes(data)
-    if cleaned == data or not path.endswith((".json", ".jsonl")):
-        return cleaned
-    lines = zip(data.split(b"\n"), cleaned.split(b"\n"), strict=True)
-    return b"\n".join(_sound(before, after, redactor) for before, after in lines)
-
-
-def _sound(before: bytes, after: bytes, redactor: Redactor) -> bytes:
-    """A redacted line that still is a row, if it was one."""
-    comma = b"," if before.endswith(b",") else b""
-    if before == after or not before.startswith(b"{") or _is_json(after.removesuffix(b",")):
-        return after
-    try:
-        row = json.loads(before.removesuffix(b","))
-    except ValueError:
-        return after
-    return json.dumps(redactor.redact_json(row), separators=(",", ":")).encode() + comma
-
-
-def _is_json(line: bytes) -> bool:
-    try:
-        json.loads(line)
-    except ValueError:
-        return False
-    return True
 
 
 def bundle_of(live: Live, capture: Capture, since: float | None = None) -> Bundle:

@@ -120,7 +120,13 @@ def _note(seen: list[Surroundings], around: Surroundings) -> Iterable[Piece | Ga
 def _keep(
     item: _Item, around: Surroundings, found: dict[tuple[str, ...], tuple[Check, ...]]
 ) -> Iterable[Piece | Gap]:
-    found[item.names] = tuple(item.look(around))
+    from raydoctor.collect.redact import Redactor
+
+    # An address or a setting may hold a password.
+    redactor = Redactor()
+    found[item.names] = tuple(
+        each._replace(found=redactor.redact(each.found)) for each in item.look(around)
+    )
     return ()
 
 
@@ -146,15 +152,11 @@ def _look_around(around: Surroundings) -> Surroundings:
 
 
 def _addresses(around: Surroundings) -> Iterator[Check]:
-    from raydoctor.collect.redact import Redactor
-
     rows = _rows(addresses.tables(around.cluster, around.environ))
     answers = next((row["answers"] for row in rows if row["origin"] == "raylet"), None)
     whose = dict.fromkeys(owners.user(c.owner) for c in around.foreign if c.owner is not None)
     yield preflight.cluster(_running(around, answers), tuple(whose))
-    judged = preflight.address(rows, around.cluster.gcs_address)
-    # An address may hold a password.
-    yield judged._replace(found=Redactor().redact(judged.found))
+    yield preflight.address(rows, around.cluster.gcs_address)
 
 
 def _rows(items: Iterable[Piece | Gap]) -> list[dict[str, Any]]:

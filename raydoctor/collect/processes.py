@@ -15,6 +15,7 @@ from raydoctor.collect import kinship, proc
 from raydoctor.collect.cluster import Cluster
 from raydoctor.collect.kinship import Log, Machine
 from raydoctor.collect.proc import Process
+from raydoctor.collect.redact import command_line
 from raydoctor.collect.table import Piece, table
 from raydoctor.model import Gap
 
@@ -101,7 +102,7 @@ def _row(machine: Machine, pid: int, cluster: Cluster) -> dict[str, object]:
 
 
 def _title(process: Process) -> str:
-    return " ".join(proc.command(process.pid))[:_TITLE] or f"[{process.name}]"
+    return command_line(process.pid)[:_TITLE] or f"[{process.name}]"
 
 
 def _log(machine: Machine, pid: int) -> Log | None:

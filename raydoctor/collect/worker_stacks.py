@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from raydoctor.collect import kinship, proc, stacks, suspects, there
+from raydoctor.collect import kinship, stacks, suspects, there
 from raydoctor.collect.cluster import Cluster
 from raydoctor.collect.gcs import Child
-from raydoctor.collect.redact import Redactor
+from raydoctor.collect.redact import Redactor, command_line, shared
 from raydoctor.collect.stack_targets import Known, UnknownTargetError, everywhere, named
 from raydoctor.collect.stacks import Row, Wanted
 from raydoctor.collect.suspects import Suspects
@@ -159,7 +159,7 @@ def _here(cluster: Cluster) -> list[Row]:
                 "kind": kind,
                 "worker_id": log.worker,
                 "node_id": raylet.node_id if raylet else _only(cluster.node_ids),
-                "title": " ".join(proc.command(pid))[:200] or process.name,
+                "title": command_line(pid)[:200] or process.name,
                 "is_this": True,
             }
         )
@@ -193,7 +193,7 @@ def _gaps(rows: Sequence[Row]) -> Iterator[Gap]:
 
 
 def _redacted(rows: list[Row], cluster: Cluster) -> list[Row]:
-    redactor = Redactor([cluster.token.value] if cluster.token else [])
+    redactor = shared([cluster.token.value] if cluster.token else [])
     for row in rows:
         _redact(row, redactor)
     return rows
@@ -240,7 +240,7 @@ def respond(asked: dict[str, Any]) -> list[Row]:
     rows = stacks.rows(
         wanted, variables=wishes.variables, native=wishes.native, timeout=wishes.timeout
     )
-    redactor = Redactor()
+    redactor = shared()
     for row in rows:
         _redact(row, redactor)
     return rows

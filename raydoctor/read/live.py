@@ -19,6 +19,7 @@ from raydoctor._text import size
 from raydoctor.model import Event, Gap, Source
 from raydoctor.read.entities import in_fields
 from raydoctor.read.records import plausible
+from raydoctor.redact import Redactor
 
 _LIMIT = 64 << 20
 """Bytes of one table: ten thousand tasks have ten."""
@@ -30,17 +31,23 @@ _LONGEST = 1 << 20
 _DEEPEST = 12
 
 
-def read(files: dict[Source, str], gaps: list[Gap]) -> list[Event]:
-    """Events of every table; a table that cannot be read is a gap, a damaged row is passed over."""
+def read(
+    files: dict[Source, str], gaps: list[Gap], redactor: Redactor | None = None
+) -> list[Event]:
+    """Events of every table; a table that cannot be read is a gap, a damaged row is passed over.
+
+    `redactor`: for tables that raydoctor may not have written, and nothing else redacts afterwards.
+    """
     events: list[Event] = []
     for source, file in files.items():
         if source.role != "live":
             continue
         try:
             with open(file, "rb") as stream:
-                events += _table(source, stream.read(_LIMIT))
+                data = stream.read(_LIMIT)
                 if stream.read(1):
                     gaps.append(Gap(source.path, f"only its first {size(_LIMIT)} are read"))
+            events += _table(source, redactor.redact_rows(data) if redactor else data)
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or "damaged"
             gaps.append(Gap(source.path, f"could not be read: {why}"))

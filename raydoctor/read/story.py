@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from raydoctor import ids, paste, signals
 from raydoctor._pattern import pattern
@@ -22,6 +22,7 @@ from raydoctor.read import build, entities
 from raydoctor.read.clock import Clock, as_utc
 from raydoctor.read.mentions import Mention, mentions, target, time_of
 from raydoctor.read.records import MAX_LINE, parse_line
+from raydoctor.redact import Redactor
 
 MIN_PREFIX = 6
 _MAX_ENTRIES = 10_000
@@ -279,7 +280,7 @@ def _story(ground: _Ground, subject: Entity) -> Story:
         else:
             _omit(story, mention.source.path, 1)
     story.related = _related(found.values(), named)
-    story.entries = _ordered(found.values())
+    story.entries = _without_secrets(_ordered(found.values()), ground.capture.secrets)
     return story
 
 
@@ -363,6 +364,20 @@ def _ordered(found: Iterable[Mention]) -> list[Entry]:
             if first_file.setdefault(twin, source.path) != source.path:
                 continue
         entries.append(entry)
+    return entries
+
+
+def _without_secrets(entries: list[Entry], secrets: Iterable[str]) -> list[Entry]:
+    """The entries without secrets; the lines of a file are read together, as one may begin a key."""
+    redactor = Redactor(secrets)
+    by_file: dict[Source, list[int]] = {}
+    for n in sorted(range(len(entries)), key=lambda n: entries[n].line):
+        by_file.setdefault(entries[n].source, []).append(n)
+    for places in by_file.values():
+        text = "\n".join(entries[n].message.replace("\n", "\x1f") for n in places)
+        if (clean := redactor.redact(text)) != text:
+            for n, message in zip(places, clean.split("\n"), strict=True):
+                entries[n] = replace(entries[n], message=message.replace("\x1f", "\n"))
     return entries
 
 

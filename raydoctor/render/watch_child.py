@@ -17,7 +17,7 @@ from raydoctor.capture.open import Capture, open_capture
 from raydoctor.collect import live, processes, state
 from raydoctor.collect import sampling as sampling_of
 from raydoctor.collect.live import Live
-from raydoctor.collect.redact import Redactor
+from raydoctor.collect.redact import shared
 from raydoctor.collect.run import Collector, run, usual_timeout
 from raydoctor.collect.suspects import Sampling, suspects
 from raydoctor.errors import RaydoctorError
@@ -91,7 +91,7 @@ def _tasks_and_stacks(request: dict[str, Any], sampling: Sampling, is_elsewhere:
         collection.pieces.update(brought.pieces)
         collection.gaps += brought.gaps
     secrets = [cluster.token.value] if cluster.token else []
-    return Live(cluster, collection, Redactor(secrets), notes)
+    return Live(cluster, collection, shared(secrets), notes)
 
 
 def _untold(found: Live) -> list[Gap]:

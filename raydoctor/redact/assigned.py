@@ -1,0 +1,168 @@
+"""Values assigned to the name of a secret: `token=X`, `"password": "X"`, `--api-key X`, name and value."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from raydoctor._pattern import pattern
+from raydoctor.redact.names import PROSE, holds, is_plain, kind_of, looks_chosen, looks_secret
+from raydoctor.redact.span import HELD, PLACEHOLDER, PLACEHOLDER_BEFORE, Span
+
+QUOTE = rb"\\*[\"']"
+_OPEN = rb"[^\s\"'`,;&|)\]}<>\0\\]"
+_BARE = (
+    # A value without quotes ends at a blank or a closer, unless the closer is part of it: what follows it is
+    # neither the end nor the next name.
+    _OPEN + rb"(?:" + _OPEN + rb"|[<>]|\\(?![nrtx0u\"'\\])"
+    rb"|[,;&|)\]}\"'](?![\w.-]+\\*[\"']?\s*[=:])(?=" + _OPEN + rb"))*"
+)
+_SCHEME = rb"(?:(?i:bearer|basic|token|apikey|digest|negotiate)(?:\s|%20)+)?"
+VALUE = (
+    rb"(?:[bBrRuUfF]{0,2}(?P<vq>'{3}|\"{3}|" + QUOTE + rb")" + _SCHEME + rb"(?P<quoted>.*?)"
+    rb"(?:(?<!\\)(?P=vq)|$)|" + _SCHEME + rb"(?P<bare>" + HELD + rb"|" + _BARE + rb"))"
+)
+_ASSIGNED = pattern(
+    rb"(?P<name>[\w-][\w.-]{0,199})(?![\w.-])(?P<nq>" + QUOTE + rb")?(?:"
+    rb"\]?\s*(?P<sep>:\s*(?:str|bytes|Optional\[str\]|str \| None|SecretStr)\s*=|:=|=>|!?={1,3}|:)\s*"
+    rb"|(?P<encoded>%3[DdAa])"
+    rb"|(?P<pair>\s*,\s*)(?=[bru]?" + QUOTE + rb")"
+    rb"|(?P<blank>\s+)(?!-))" + VALUE
+)
+_PAIR = pattern(
+    rb"(?i)(?<![\w-])(?:name|key)" + QUOTE + rb"?\s*[:=]\s*(?:" + QUOTE + rb")?(?P<name>[\w.-]{1,200})"
+    rb"(?:" + QUOTE + rb")?\s*,?\s*(?:" + QUOTE + rb")?value" + QUOTE + rb"?\s*[:=]\s*" + VALUE
+)  # fmt: skip
+_PAIR_BACKWARDS = pattern(
+    rb"(?i)(?<![\w-])value" + QUOTE + rb"?\s*[:=]\s*" + VALUE + rb"\s*,\s*(?:" + QUOTE + rb")?"
+    rb"(?:name|key)" + QUOTE + rb"?\s*[:=]\s*(?:" + QUOTE + rb")?(?P<name>[\w.-]{1,200})"
+)
+_KEY_AFTER = pattern(rb"\s*:")
+_COOKIE = pattern(
+    rb"(?i)(?<![\w-])(?:set-)?cookies?" + QUOTE + rb"?\s*[:=]\s*(?:" + QUOTE + rb")?"
+    rb"(?P<s>[^\s\"'\0<{=]+=[^\"'\0\r\\]+)"
+)
+
+
+_PARTS = (
+    *b"token secret pass pw psk credential key auth cookie sig bearer pat jwt dsn sas".split(),
+    *b"string connstr mnemonic sessionid".split(),
+)
+"""One of these is in every name that holds a secret."""
+_NAME = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.")
+_NAME_RUN = pattern(rb"[\w.-]+")
+
+
+def _names(line: bytes, lower: bytes) -> Iterator[int]:
+    """Where names begin that may hold a secret, in order."""
+    at = sorted(hit for part in _PARTS if part in lower for hit in _hits(lower, part))
+    end = 0
+    for hit in at:
+        if hit < end:
+            continue
+        begin = hit
+        while begin > end and line[begin - 1] in _NAME:
+            begin -= 1
+        run = _NAME_RUN.match(line, begin)
+        end = run.end() if run else hit + 1
+        yield begin
+
+
+def _hits(lower: bytes, part: bytes) -> Iterator[int]:
+    at = lower.find(part)
+    while at >= 0:
+        yield at
+        at = lower.find(part, at + len(part))
+
+
+def value_span(match: re.Match[bytes]) -> tuple[int, int]:
+    """Where a match of `VALUE` has its value."""
+    return match.span("bare") if match["bare"] is not None else match.span("quoted")
+
+
+def spans(line: bytes) -> Iterator[Span]:
+    """Values of names that hold secrets."""
+    lower = line.lower()
+    at = 0
+    for begin in _names(line, lower):
+        if begin < at or not (match := _ASSIGNED.match(line, begin)):
+            continue
+        name = match["name"].decode("ascii", "replace")
+        kind, certain = kind_of(name)
+        if held := PLACEHOLDER.match(line, match.start() - 1):
+            at = held.end()
+            continue
+        if name.startswith("-") and PLACEHOLDER_BEFORE.search(line[: match.start()][-60:]):
+            at = match.end("name")  # glued to a placeholder, as it was to a secret: no option
+            continue
+        # What is no secret may hold the next name: `config="token=X"`, `x: token: X`.
+        at = match.end("name") + 1
+        if kind and _is_assigned(match, line, name, certain):
+            start, end = value_span(match)
+            yield Span(start, end, kind)
+            at = max(at, end)
+    if b"value" in lower:
+        yield from _pair_spans(line)
+    if b"cookie" in lower:
+        yield from _cookie_spans(line)
+
+
+def _pair_spans(line: bytes) -> Iterator[Span]:
+    """Of `{"name": "HF_TOKEN", "value": "X"}` the value, in either order."""
+    for shape in (_PAIR, _PAIR_BACKWARDS):
+        for match in shape.finditer(line):
+            kind, certain = kind_of(match["name"].decode("ascii", "replace"))
+            value = value_span(match)
+            if kind and holds(line[slice(*value)], certain):
+                yield Span(*value, kind)
+
+
+def _cookie_spans(line: bytes) -> Iterator[Span]:
+    """All that a cookie holds: which of its parts is the session's, only the server knows."""
+    for match in _COOKIE.finditer(line):
+        if b"<secret:" not in match["s"]:
+            yield Span(*match.span("s"), "cookie")
+
+
+def _is_assigned(match: re.Match[bytes], line: bytes, name: str, certain: bool) -> bool:
+    """Whether name, separator and value together say that the value is a secret."""
+    start, end = value_span(match)
+    value = line[start:end]
+    bare = match["bare"] is not None
+    if is_plain(value, name, bare):
+        return False
+    if match["blank"] is not None:
+        is_option = name.startswith("-") or match["nq"] is not None
+        if not is_option or value.lower() in PROSE:
+            return False
+    if match["pair"] is not None and (match["nq"] is None or _KEY_AFTER.match(line, match.end())):
+        return False  # `"name": "X_TOKEN", "value": …` is no pair of name and value
+    if not certain:
+        return is_likely(name, value)
+    if bare and match["sep"] == b":" and match["nq"] is None:
+        return _is_said(match, line, name, value)
+    return True
+
+
+def is_likely(name: str, value: bytes) -> bool:
+    """Whether a value is a secret whose name says no more than that it may be one."""
+    lower = name.lower()
+    return (
+        looks_secret(value)
+        or (lower.endswith(("sig", "signature")) and len(value) > 15)
+        or (lower.endswith("pass") and looks_chosen(value))
+    )
+
+
+def _is_said(match: re.Match[bytes], line: bytes, name: str, value: bytes) -> bool:
+    """Of `token: word` without quotes: a line of YAML, a header, or a word that is no word."""
+    before = line[: match.start()]
+    if name.lower() == "token" and before.endswith((b" ID ", b" id ")):
+        return False
+    if name.lower().endswith("secret"):
+        value = value.replace(b"-", b"")  # the name of one, as Kubernetes gives it
+    is_word = value.isalpha() and (value[1:].islower() or value.isupper()) and len(value) < 20
+    if not is_word or name.lower().endswith("authorization"):
+        return True
+    alone = not line[match.end() :].strip(b" \t\r,#")
+    return alone and not before.strip(b" \t-{")

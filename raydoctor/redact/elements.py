@@ -1,0 +1,56 @@
+"""Secrets in a command line or an environment with NULs between its elements: a value may contain blanks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+from raydoctor._pattern import pattern
+from raydoctor.redact import places, reasons
+from raydoctor.redact.assigned import is_likely
+from raydoctor.redact.names import is_plain, kind_of, looks_chosen
+from raydoctor.redact.span import Span
+
+_NAME = pattern(rb"-{0,2}[A-Za-z_][\w.-]{1,199}")
+_ASSIGNMENT = pattern(rb"(?P<name>-{0,2}[A-Za-z_][\w.-]{0,199})=(?P<s>.+)", re.DOTALL)
+_SHELL = pattern(rb"-[a-z]*c")
+"""The option of a shell whose value is a program: what is assigned in it ends before its end."""
+_WITH_PROGRAM = pattern(rb"(?:^|/)(?:ba|z|da|k|fi|)sh$")
+
+
+def spans(line: bytes, analyse: Callable[[bytes], list[Span]]) -> Iterator[Span]:
+    """Whole values, and whatever `analyse` finds in an element taken by itself."""
+    # Blanks for NULs make it a line that a person may have typed, with every offset as it was.
+    yield from places.spans(line.replace(b"\0", b" "), places.COMMANDS)
+    at, before, shell = 0, b"", False
+    for element in line.split(b"\0"):
+        whole = _whole(element, before, shell)
+        if whole is not None:
+            yield whole.moved(at)
+        if (whole is None or whole.start) and reasons.near(element):
+            yield from (span.moved(at) for span in analyse(element))
+        at += len(element) + 1
+        shell = bool(_SHELL.fullmatch(element)) and bool(_WITH_PROGRAM.search(before) or shell)
+        before = element
+
+
+def _whole(element: bytes, before: bytes, is_program: bool) -> Span | None:
+    """The whole value of an element that is one, or has one."""
+    if before.startswith(b"-") and _NAME.fullmatch(before):
+        name = before.decode("ascii", "replace")
+        kind, certain = kind_of(name)
+        if kind and element[:1] != b"-" and _is_value(element, name, certain):
+            return Span(0, len(element), kind)
+    match = None if is_program else _ASSIGNMENT.fullmatch(element)
+    if match:
+        name = match["name"].decode("ascii", "replace")
+        kind, certain = kind_of(name)
+        if kind and _is_value(match["s"], name, certain):
+            return Span(*match.span("s"), kind)
+    return None
+
+
+def _is_value(value: bytes, name: str, certain: bool) -> bool:
+    if is_plain(value, name):
+        return False
+    return certain or is_likely(name, value) or (looks_chosen(value) and b" " not in value)

@@ -1,0 +1,180 @@
+"""Everything in a text that is a secret: line by line, decoded, and with what lines say of each other."""
+
+from __future__ import annotations
+
+import bisect
+import json
+import re
+from collections.abc import Iterator
+
+from raydoctor._pattern import pattern
+from raydoctor.redact import assigned, blocks, decode, elements, places, reasons, shapes, wrapped
+from raydoctor.redact.blocks import State
+from raydoctor.redact.span import Span
+
+_JSON = pattern(rb"\s*[\[{].*[\]}]\s*,?\s*$", re.DOTALL)
+_STRING = pattern(rb'"(?:[^"\\]|\\.)*"')
+_MOST_ELEMENTS = 20_000
+"""A line with more NULs is no command line and no environment."""
+_NEWLINE = pattern(rb"\r?\n")
+
+
+def block_spans(block: bytes, state: State, before: int = 0, depth: int = 0) -> list[Span]:
+    """The spans of whole lines; they may overlap. `before`: the length of the line before them."""
+    shaped, worded = _starts(block)
+    starts = shaped | worded
+    found: list[Span] = []
+    if b"\n" in block:
+        found += _wrapped_spans(block, starts, before, depth)
+    if not (starts or state):
+        return found
+    order = sorted(starts)
+    at = 0 if state else _first(order, 0)
+    while 0 <= at < len(block):
+        end = block.find(b"\n", at)
+        end = len(block) if end < 0 else end
+        line = block[at:end]
+        if at and line.lstrip().startswith(b"password "):
+            blocks.note_machine(block[block.rfind(b"\n", 0, at - 1) + 1 : at - 1], state)
+        found += [span.moved(at) for span in line_spans(line, state, at in shaped, depth)]
+        if at and state.named and (name := blocks.name_alone(line)):
+            begin = block.rfind(b"\n", 0, at - 1) + 1
+            found += [s.moved(begin) for s in blocks.value_before(block[begin : at - 1], name)]
+        at = end + 1 if state else _first(order, end)
+    return found
+
+
+def _starts(block: bytes) -> tuple[set[int], set[int]]:
+    """Where lines begin that may hold a secret: by what looks like a token, and by a word."""
+    clean = decode.without_colours(block) if b"\x1b" in block else block
+    both = [
+        {clean.rfind(b"\n", 0, at) + 1 for at in reason(clean)}
+        for reason in (reasons.shaped, reasons.worded)
+    ]
+    if clean is not block and any(both):
+        own = dict(_same_lines(clean, sorted(both[0] | both[1]), block))
+        both = [{own[at] for at in starts} for starts in both]
+    return both[0], both[1]
+
+
+def _same_lines(clean: bytes, starts: list[int], block: bytes) -> Iterator[tuple[int, int]]:
+    """Where lines begin in a block without colours -> where the same lines do in the block."""
+    seen = own = 0
+    for start in starts:
+        for _ in range(clean.count(b"\n", seen, start)):
+            own = block.find(b"\n", own) + 1
+        seen = start
+        yield start, own
+
+
+def _first(starts: list[int], after: int) -> int:
+    """The first of the sorted offsets that is not below `after`, or -1."""
+    at = bisect.bisect_left(starts, after)
+    return starts[at] if at < len(starts) else -1
+
+
+def _wrapped_spans(block: bytes, starts: set[int], before: int, depth: int) -> Iterator[Span]:
+    """Spans of lines that are parts of one."""
+    for group in wrapped.groups(block, starts, before):
+        text = block[group.start : group.end]
+        if not _has_reason(text, group.start, starts):
+            continue
+        joined = decode.view(text, _NEWLINE, _joint)
+        if joined is None:
+            continue
+        for span in block_spans(joined.data, State(), 0, depth + 1):
+            # What was replaced before was judged before: redacting twice is redacting once.
+            if b"<secret:" not in joined.data[span.start : span.end]:
+                yield joined.original(span).moved(group.start)
+
+
+def _joint(match: re.Match[bytes]) -> bytes:
+    """What was where a line was broken: a blank, or nothing."""
+    begin = max(0, match.start() - 60)
+    return b" " if wrapped.WAITS.search(match.string[begin : match.start()]) else b""
+
+
+_JOINT = 32
+"""Bytes on both sides of where a line was broken: more than a name has."""
+
+
+def _has_reason(text: bytes, start: int, starts: set[int]) -> bool:
+    """Whether one of these lines may hold a secret, or what is broken between two may be its name."""
+    if start in starts:
+        return True
+    for match in _NEWLINE.finditer(text):
+        around = text[max(0, match.start() - _JOINT) : match.start()], text[match.end() :][:_JOINT]
+        if start + match.end() in starts or reasons.near(b"".join(around)):
+            return True
+    return False
+
+
+def line_spans(line: bytes, state: State, shaped: bool, depth: int = 0) -> list[Span]:
+    """Everything in a line that is a secret; spans may overlap, those of shapes come first."""
+    if seen := decode.seen(line):
+        return [seen.original(span) for span in line_spans(seen.data, state, shaped, depth)]
+    if b"\0" in line and not _is_wide(line):
+        if line.count(b"\0") > _MOST_ELEMENTS:
+            return list(_plain_spans(line.replace(b"\0", b" "), state, shaped))
+        return _element_spans(line, state, depth)
+    found = list(_plain_spans(line, state, shaped))
+    if depth < decode.DEPTH:
+        for view in decode.views(line):
+            found += [view.original(span) for span in _inner_spans(view.data, depth + 1)]
+        for span, said in decode.coded(line) if shaped else ():
+            if inner := _inner_spans(said, depth + 1):
+                found.append(span._replace(kind=inner[0].kind))
+    return _within_strings(line, found) if found and _JSON.match(line) else found
+
+
+def _element_spans(line: bytes, state: State, depth: int) -> list[Span]:
+    """Spans of a line with NULs; its first element may continue a block, and its last one may begin one."""
+    first, last = line.find(b"\0"), line.rfind(b"\0") + 1
+    found = list(_plain_spans(line[:first], state, True))
+    found += elements.spans(line, lambda text: _inner_spans(text, depth + 1))
+    return found + [span.moved(last) for span in _plain_spans(line[last:], state, True)]
+
+
+def _inner_spans(text: bytes, depth: int) -> list[Span]:
+    return block_spans(text, State(), 0, depth) if depth <= decode.DEPTH else []
+
+
+def _is_wide(line: bytes) -> bool:
+    return line.count(b"\0") * 5 > len(line) * 2
+
+
+def _plain_spans(line: bytes, state: State, shaped: bool) -> Iterator[Span]:
+    if state.key_lines or b"PRIVATE KEY" in line:
+        found, state.key_lines = shapes.key_spans(line, state.key_lines)
+        yield from found
+    if shaped:
+        yield from shapes.spans(line)
+    if b"@" in line:
+        yield from places.url_spans(line)
+    yield from places.spans(line)
+    yield from blocks.spans(line, state)
+    yield from assigned.spans(line)
+
+
+def _within_strings(line: bytes, spans: list[Span]) -> list[Span]:
+    """Of a line of JSON, what is within its strings: quotes and brackets stay, so that it stays JSON."""
+    text = line.strip().removesuffix(b",")
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return spans
+    strings = [(m.start() + 1, m.end() - 1) for m in _STRING.finditer(line)]
+    begins = [start for start, _ in strings]
+    clipped = []
+    for span in spans:
+        at = max(0, bisect.bisect_right(begins, span.start) - 1)
+        inside = False
+        while at < len(strings) and strings[at][0] < span.end:
+            start, end = max(span.start, strings[at][0]), min(span.end, strings[at][1])
+            if start < end:
+                inside = True
+                clipped.append(Span(start, end, span.kind))
+            at += 1
+        if not inside:
+            clipped.append(span)  # a number
+    return clipped

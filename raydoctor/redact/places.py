@@ -1,0 +1,394 @@
+"""Secrets that are known by their place: in a URL, on a command line, in a call, in a sentence, in a file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from raydoctor._pattern import pattern
+from raydoctor.redact import names, sentences
+from raydoctor.redact.span import Span
+
+QUOTE = rb"\\*[\"']"
+_MAYBE = rb"(?:" + QUOTE + rb")?"
+_WORD = rb"(?P<s>[^\s<\"'\\][^\s\"'\\]*)"
+
+
+def _any(value: bytes) -> bool:
+    return not names.is_plain(value, "value")
+
+
+def _unlike_prose(value: bytes) -> bool:
+    return _any(value) and value.lower().strip(b".,;:") not in names.PROSE
+
+
+class Place(NamedTuple):
+    """A place of a secret: group `s`, or with a group `name` where that name holds one."""
+
+    kind: str
+    words: tuple[bytes, ...]
+    """Each line that has such a place holds one of these, in lower case."""
+    shape: re.Pattern[bytes]
+    judge: Callable[[bytes], bool] = _any
+    """Whether what is in that place is a secret."""
+
+
+_TO = rb"[^|;&\n]{0,300}?\s"
+
+PLACES: tuple[Place, ...] = (
+    # ---- headers
+    Place(
+        "token",
+        (b"bearer",),
+        pattern(
+            rb"(?i)\bbearer(?:\s|%20)+(?P<s>(?=[a-z._~+/=-]*[\d=])[\w.~+/=-]{8,}|[\w.~+/=-]{20,})"
+        ),
+    ),
+    Place(
+        "password",
+        (b"basic",),
+        pattern(
+            rb"(?i)\bbasic(?:\s|%20)+(?P<s>(?=[a-z/+]*[\d=])[\w+/-]{8,}={0,2}|[\w+/-]{20,}={0,2})"
+        ),
+    ),
+    Place(
+        "password",
+        (b"digest",),
+        pattern(rb"(?i)\bresponse" + _MAYBE + rb"=" + _MAYBE + rb"(?P<s>[0-9a-f]{32,})"),
+    ),
+    Place(
+        "key",
+        (b"sharedkey",),
+        pattern(rb"(?i)\bsharedkey(?:lite)?\s+[\w.-]+:(?P<s>[\w+/=-]{20,})"),
+    ),
+    # ---- command lines
+    Place("password", (b"sshpass",), pattern(rb"\bsshpass\s+-p\s*" + _MAYBE + _WORD)),
+    Place(
+        "password",
+        (b"curl",),
+        pattern(
+            rb"\bcurl\b.{0,500}?\s(?:-u|--user|--proxy-user)[\s=]*"
+            + _MAYBE
+            + rb"[^\s:\"']{1,200}:(?P<s>[^\s<\"']+)"
+        ),
+    ),
+    Place(
+        "password",
+        (b"-p",),
+        pattern(
+            rb"\b(?:mysql\w*|mariadb[\w-]*|mycli|mongo\w*|cqlsh|sshpass|7za?|expect)\b"
+            + _TO
+            + rb"-p"
+            + _MAYBE
+            + _WORD
+        ),
+    ),
+    Place(
+        "password",
+        (b"-p",),
+        pattern(
+            rb"\b(?:mysql\w*|mariadb[\w-]*|mongo\w*|cqlsh|login|sqlcmd|bcp|isql|tsql|zip|unzip|ldap\w+|influx|"
+            rb"clickhouse[\w-]*|snowsql|rabbitmqadmin|kinit|ftp|lftp)\b"
+            + _TO
+            + rb"-[pP](?:\s+|=)"
+            + _MAYBE
+            + _WORD
+        ),
+        names.looks_chosen,
+    ),
+    Place(
+        "password",
+        (b"-w",),
+        pattern(rb"\b(?:ldap\w+|net|winexe|psql)\b" + _TO + rb"-[wW](?:\s+|=)?" + _MAYBE + _WORD),
+        names.looks_chosen,
+    ),
+    Place("password", (b"-pw",), pattern(rb"(?<!\S)-pw[\s=]+" + _MAYBE + _WORD)),
+    Place(
+        "password",
+        (b"redis",),
+        pattern(rb"\bredis-\w+\b" + _TO + rb"(?:-a|--pass)[\s=]+" + _MAYBE + _WORD),
+    ),
+    Place(
+        "password",
+        (b"-p",),
+        pattern(rb"(?i)(?<![\w-])-pw?(?:\s+|=)" + _MAYBE + _WORD),
+        names.looks_random,
+    ),
+    Place(
+        "password",
+        (b"-w",),
+        pattern(rb"(?i)(?<![\w-])-w(?:\s+|=)" + _MAYBE + _WORD),
+        names.looks_random,
+    ),
+    Place("password", (b"-p",), pattern(rb"(?<![\w-])-p" + _WORD), names.looks_random),
+    Place(
+        "password",
+        (b"htpasswd",),
+        pattern(rb"\bhtpasswd\s+(?:-\w+\s+)*-\w*b\w*\s+(?:-\w+\s+)*\S+\s+\S+\s+" + _MAYBE + _WORD),
+    ),
+    Place("password", (b"%",), pattern(rb"(?<!\S)(?:-U|--user)[\s=]*[\w.\\/-]+%" + _WORD)),
+    Place(
+        "password",
+        (b"--auth", b"--user", b"--cred", b"--basic", b"--proxy", b"--login"),
+        pattern(
+            rb"(?<!\S)--(?:auth|user|userpass|creds?|credentials?|basic-auth|proxy-user|login)[\s=]+"
+            + _MAYBE
+            + rb"[\w.@-]{1,100}:"
+            + _WORD
+        ),
+        names.looks_chosen,
+    ),
+    Place("password", (b"pass:",), pattern(rb"(?<![\w-])pass:(?=\S)" + _WORD), names.looks_chosen),
+    Place(
+        "token",
+        (b"et ",),
+        pattern(
+            rb"(?i)(?:^|[\s;&\"'+=])(?:set|setx|export|(?:configure|config) set|kv put|secrets? set)\s+"
+            rb"(?:-{1,2}\w+\s+){0,3}(?P<name>[A-Za-z_][\w.-]*)\s+" + _MAYBE + _WORD
+        ),
+        _unlike_prose,
+    ),
+    Place(
+        "token",
+        (b"env ",),
+        pattern(
+            rb"(?:^|[\s\"'=])(?:ENV|ARG|setenv|unsetenv)\s+(?P<name>[A-Za-z_]\w*)\s+"
+            + _MAYBE
+            + _WORD
+        ),
+        _unlike_prose,
+    ),
+    Place(
+        "token",
+        (b"login",),
+        pattern(
+            rb"\b(?:vault|gh|hf|huggingface-cli|wandb|doppler|op|az|databricks)\s+(?:auth\s+)?login\s+(?:--\w+\s+)*"
+            + _WORD
+        ),
+        names.looks_chosen,
+    ),
+    Place("password", (b"auth",), pattern(rb"\bAUTH\s+(?:\w+\s+)?" + _WORD), names.looks_chosen),
+    Place(
+        "password",
+        (b"echo",),
+        pattern(
+            rb"\becho\s+(?:-n\s+)?"
+            + _MAYBE
+            + rb"(?P<s>[^\s\"'|]{4,200})"
+            + _MAYBE
+            + rb"\s*\|[^|\n]{0,200}?"
+            rb"(?:\bsudo\s+-S|-stdin\b|\blogin\b|passwd\b)"
+        ),
+    ),
+    Place("password", (b"openssl",), pattern(rb"\bopenssl\b" + _TO + rb"-k\s+" + _WORD)),
+    # ---- calls
+    Place(
+        "password",
+        (b"auth(", b"auth=", b"auth =", b'auth"', b"auth'", b"auth\\"),
+        pattern(
+            rb"(?i)\b(?:\w*auth\w*\s*=?\s*\(|\w*auth"
+            + QUOTE
+            + rb"\s*:\s*[\[(])\s*(?:user(?:name)?=)?"
+            + QUOTE
+            + rb"[^\"'\\]{0,200}"
+            + QUOTE
+            + rb"\s*,\s*(?:\w+\s*=\s*)?"
+            + QUOTE
+            + rb"(?P<s>[^\"'\\]+)"
+        ),
+    ),
+    Place(
+        "password",
+        (b"password(",),
+        pattern(
+            rb"(?i)\w*password\(\s*(?:"
+            + QUOTE
+            + rb"[^\"'\\]{0,200}"
+            + QUOTE
+            + rb"\s*,\s*)?"
+            + QUOTE
+            + rb"(?P<s>[^\"'\\]+)"
+        ),
+    ),
+    Place(
+        "key",
+        (b"key",),
+        pattern(
+            rb"(?i)\b(?:\w*login|\w*auth\w*|configure|init|\w*client|setup|wandb\.\w+|comet\w*\.\w+)\([^()]{0,300}?"
+            rb"(?<![\w.])key\s*=\s*" + QUOTE + rb"(?P<s>[^\"'\\]{8,})"
+        ),
+        lambda value: _any(value) and (names.looks_random(value) or len(value) >= 16),
+    ),
+    Place(
+        "token",
+        (b"login(",),
+        pattern(rb"(?i)\blogin\(\s*" + QUOTE + rb"(?P<s>[^\"'\\\s]{8,})" + QUOTE + rb"\s*[,)]"),
+        names.looks_chosen,
+    ),
+    Place(
+        "secret",
+        (b"secret",),
+        pattern(
+            rb"(?i)\bsecret(?:str|bytes|value|string)?\(\s*(?:\w+\s*=\s*)?b?"
+            + QUOTE
+            + rb"(?P<s>[^\"'\\*]+)"
+        ),
+    ),
+    Place(
+        "token",
+        (b"token(", b"key(", b"credential", b"passphrase("),
+        pattern(
+            rb"(?i)\b\w*(?:token|api_?key|credentials?|passphrase)\(\s*(?:\w+\s*=\s*)?b?"
+            + QUOTE
+            + rb"(?P<s>[^\"'\\\s]+)"
+        ),
+        names.looks_random,
+    ),
+    # ---- phrases
+    Place(
+        "password",
+        (b"phrase",),
+        pattern(
+            rb"(?i)\b\w*(?:pass[ _-]?phrase|seed[ _-]phrase|recovery[ _-]phrase)"
+            + _MAYBE
+            + rb"\s*(?:=|:|\bis\b)\s*"
+            rb"(?P<s>[\w!@#$%^&*.,-]+(?: [\w!@#$%^&*.-]+){2,30})"
+        ),
+        lambda value: not names.PROSE & set(value.lower().split()),
+    ),
+    Place(
+        "secret",
+        (b"mnemonic",),
+        pattern(
+            rb"(?i)\bmnemonic"
+            + _MAYBE
+            + rb"\s*(?:=|:|\bis\b)\s*"
+            + _MAYBE
+            + rb"(?P<s>[a-z]+(?: [a-z]+){5,30})"
+        ),
+    ),
+    # ---- files
+    Place("password", (b"login",), pattern(rb"\blogin\s+\S{1,200}\s+password\s+(?P<s>[^\s<]\S*)")),
+    Place(
+        "password",
+        (b"requirepass",),
+        pattern(rb"\brequirepass\s+" + _MAYBE + rb"(?P<s>[^\s<\"']+)"),
+    ),
+    Place(
+        "password", (b"masterauth",), pattern(rb"\bmasterauth\s+" + _MAYBE + rb"(?P<s>[^\s<\"']+)")
+    ),
+    Place("password", (b"jdbc",), pattern(rb"\bjdbc:oracle:\w+:[^/\s]{1,200}/(?P<s>[^@\s]+)@")),
+    Place(
+        "password",
+        (b":5432:", b":*:", b":5433:", b":6432:"),
+        pattern(
+            rb"(?<![^\s\"'=])[\w.*-]{1,100}:(?:\d{4,5}|\*):[\w.*-]{1,80}:[\w.*-]{1,80}:(?P<s>[^\s:\"'\\]{6,})"
+        ),
+        names.looks_chosen,
+    ),
+    Place(
+        "password-hash",
+        (b"$",),
+        pattern(
+            rb"\$(?:apr1|[156]|2[abxy]|y|gy|7|argon2\w{0,2}|scrypt|pbkdf2[\w-]{0,20})\$(?P<s>[\w./$=,+-]{16,})"
+        ),
+    ),
+    Place(
+        "key",
+        (b"kty",),
+        pattern(
+            QUOTE + rb"(?:k|d|p|q|dp|dq|qi)" + QUOTE + rb"\s*:\s*" + QUOTE + rb"(?P<s>[\w-]{16,})"
+        ),
+    ),
+    Place(
+        "key",
+        (b"username",),
+        pattern(
+            QUOTE
+            + rb"username"
+            + QUOTE
+            + rb"\s*:\s*"
+            + QUOTE
+            + rb"[^\"'\\]{0,200}"
+            + QUOTE
+            + rb"\s*,\s*"
+            + QUOTE
+            + rb"key"
+            + QUOTE
+            + rb"\s*:\s*"
+            + QUOTE
+            + rb"(?P<s>[^\"'\\]{8,})"
+        ),
+    ),
+    Place(
+        "password",
+        (b"</",),
+        pattern(rb"(?i)<[\w:.-]*(?:password|passwd|secret|token|apikey)>(?P<s>[^<\s][^<]*)</"),
+    ),
+    Place(
+        "password",
+        (b"</name>",),
+        pattern(rb"(?i)<name>\s*(?P<name>[^<\s]{1,200})\s*</name>\s*<value>(?P<s>[^<]+)</value>"),
+    ),
+    Place(
+        "aws-secret",
+        (b"akia", b"asia"),
+        pattern(
+            rb"(?:AKIA|ASIA)[A-Z2-7]{16}[\"'\s,:/]{1,4}(?P<s>[A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])"
+        ),
+    ),
+)
+
+_WORDS = frozenset(word for place in PLACES for word in place.words)
+_OF_COMMANDS = frozenset(
+    (b"-p", b"-w", b"-pw", b"--auth", b"%", b"curl", b"redis", b"htpasswd", b"sshpass", b"et ")
+)
+COMMANDS = tuple(place for place in PLACES if place.words[0] in _OF_COMMANDS)
+"""Those of command lines."""
+
+
+def spans(line: bytes, places: tuple[Place, ...] = PLACES) -> Iterator[Span]:
+    """What is in a secret's place."""
+    lower = line.lower()
+    here = frozenset(word for word in _WORDS if word in lower)
+    for place in places if here else ():
+        if here.isdisjoint(place.words):
+            continue
+        for match in place.shape.finditer(line):
+            value, kind = match["s"], place.kind
+            if "name" in place.shape.groupindex:
+                kind, certain = names.kind_of(match["name"].decode("ascii", "replace"))
+                if not kind or not (certain or names.looks_secret(value)):
+                    continue
+            if b"<secret:" not in value and place.judge(value):
+                yield Span(match.start("s"), _end(value, match.start("s")), kind)
+    if places is PLACES:
+        yield from sentences.spans(line, lower)
+
+
+def _end(value: bytes, start: int) -> int:
+    """Without the punctuation of a sentence and what closes a call."""
+    kept = value.rstrip(b".,;")
+    if kept.endswith((b")", b"]", b"}")) and not any(c in kept for c in b"([{"):
+        kept = kept.rstrip(b")]}")
+    return start + len(kept)
+
+
+# ---------------------------------------------------------------- URLs
+
+_URL = pattern(
+    rb"[A-Za-z][A-Za-z0-9+.-]{0,40}:(?:\\{0,7}/){2}(?P<user>[^\s/:@\"'<>?#\\]{0,500})"
+    rb"(?::(?P<password>(?!\d{1,5}(?:[/?#,]|$))(?:(?!://)[^\s\"'<>]){0,300}))?@(?=[\w\[.$%-])"
+)
+_TOKEN = pattern(rb"(?=\D*\d)(?=[^A-Za-z]*[A-Za-z])[\w+/=.~%-]{12,}")
+
+
+def url_spans(line: bytes) -> Iterator[Span]:
+    """Passwords of URLs, whatever is in them up to the last `@`, and users that are tokens."""
+    for match in _URL.finditer(line):
+        user, password = match["user"], match["password"]
+        if password and not names.is_plain(password, "password"):
+            yield Span(*match.span("password"), "url-password")
+        if len(user) >= 16 and _TOKEN.fullmatch(user):
+            yield Span(*match.span("user"), "url-token")

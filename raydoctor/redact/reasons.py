@@ -1,0 +1,83 @@
+"""Reasons to look at a line: some literals, and runs of characters that may be a token.
+
+Only lines that give a reason see a regular expression. Runs are found in a translated copy, where one is a
+literal too (`bytes.find`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from raydoctor._pattern import pattern
+from raydoctor.redact.decode import may_be_coded
+from raydoctor.redact.shapes import any_shape
+
+_WORDS = (
+    *b"token secret pass credential key auth cookie signature sig= bearer _pat env_vars".split(),
+    *b"curl @ pw psk $ data: n_string n-string nstring mnemonic redis-cli smbclient".split(),
+    *(b" -p", b" -w", b'"kty'),
+)
+"""In lower case; each line that holds one is looked at."""
+_LOWER = bytes(c + 32 if 65 <= c <= 90 else c for c in range(256))
+_DROPPED = bytes({*range(0x80)} - {*b"\n$=-@:_", *b"acghklnoprstuwy", *b"ACGHKLNOPRSTUWY"})
+_EXACT = b":5432:"
+_SKELETONS = tuple((word, word.translate(None, _DROPPED)) for word in _WORDS)
+"""Each word, and what is left of it without some letters: such a text is half as long and searched first."""
+_PIECE = 1 << 14
+_LONGEST = max(map(len, _WORDS))
+_LEAST = 4
+_RUN = b"a" * 20
+_RUNS = bytes(97 if (c < 128 and chr(c).isalnum()) or c in b"_-" else 32 for c in range(256))
+_ONLY_ID = pattern(
+    # Ids, snake_case, UPPER_CASE and settings (RAY_memory_usage_threshold), CamelCase, dashboard threads.
+    rb"(?:(?:worker-|session_|node_|(?:CPU|bundle)_group_)?[0-9a-f_-]{20,}|[a-z_-]{20,}|(?:[A-Z]{2,}_)+[A-Za-z_]+"
+    rb"|(?:t?ray-dashboard-)?(?:[A-Z]{1,3}[a-z]{2,})+[A-Z]{0,3}(?:-\d+)?)(?![\w-])"
+)
+"""Runs that need no second look; a token of 20 random characters or more does not look like one."""
+_JOINTS = frozenset((b".", b"/", b":", b"+", b"=", b"~"))
+_AROUND = 96
+"""How far parts of one token, joined by a character that is in no run, may reach."""
+
+
+def worded(block: bytes) -> Iterator[int]:
+    """Offsets of words that may name a secret or begin a place of one, at least one a line."""
+    for begin in range(0, len(block), _PIECE):
+        piece = block[begin : begin + _PIECE + _LONGEST]
+        skeleton = piece.translate(_LOWER, _DROPPED)
+        words = [word for word, bones in _SKELETONS if bones in skeleton]
+        if _EXACT in piece:
+            words.append(_EXACT)
+        lower = piece.lower() if words else b""
+        for word in words:
+            at = lower.find(word)
+            while at >= 0:
+                yield begin + at
+                at = lower.find(b"\n", at)
+                at = lower.find(word, at) if at >= 0 else -1
+
+
+def near(window: bytes) -> bool:
+    """Whether there is a reason in some bytes: quicker than the others for a few, slower for many."""
+    if len(window) < _LEAST:
+        return False
+    lower = window.lower()
+    if any(word in lower for word in _WORDS) or _EXACT in window or b"\0" in window:
+        return True
+    return len(window) >= len(_RUN) and any(True for _ in shaped(window))
+
+
+def shaped(block: bytes) -> Iterator[int]:
+    """Offsets of runs that may be a token or base64 of a text, or belong to one."""
+    runs = block.translate(_RUNS)
+    find, search, is_id = runs.find, any_shape().search, _ONLY_ID.match
+    at = find(_RUN)
+    while at >= 0:
+        end = find(b" ", at)
+        end = len(block) if end < 0 else end
+        if not is_id(block, at):
+            # Of `SG.x.y` and web tokens other parts tell what the run is.
+            begin = max(0, at - _AROUND) if block[at - 1 : at] in _JOINTS else at
+            stop = end + _AROUND if block[end : end + 1] in _JOINTS else end
+            if search(block, begin, stop) or may_be_coded(block[at : at + 16]):
+                yield at
+        at = find(_RUN, end)

@@ -1,0 +1,331 @@
+"""Replaces secrets by placeholders, in texts, streams, command lines and JSON."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from threading import Lock
+from typing import Any
+
+from raydoctor.redact import addresses, decode, elements, literals, wrapped
+from raydoctor.redact.blocks import State, is_half
+from raydoctor.redact.lines import block_spans
+from raydoctor.redact.names import is_plain, kind_of, looks_random, looks_secret
+from raydoctor.redact.span import PLACEHOLDER, Span, merged
+
+_CHUNK = 1 << 20
+_LONG = 1 << 20
+"""A line longer than this is not waited for: it is redacted window by window."""
+_OVERLAP = 1 << 16
+"""What is seen on both sides of a cut in a long line: more than any secret with its name."""
+
+
+_PASSES = 4
+_LEARNT = 16
+"""Secrets that are looked for wherever they are: each costs half a millisecond a megabyte."""
+
+
+class Ledger:
+    """Which placeholder stands for which secret. It holds secrets: it is never written or shown."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[bool, bytes], bytes] = {}
+        self._numbers: Counter[str] = Counter()
+        self._lock = Lock()
+
+    def stand_in(self, secret: bytes, kind: str) -> bytes:
+        """What stands where a secret stood: the same for the same secret."""
+        is_address = kind in ("ip", "host")
+        with self._lock:
+            key = (is_address, secret)
+            if key not in self._known:
+                self._numbers[kind] += 1
+                named = f"{kind}-{self._numbers[kind]}"
+                self._known[key] = (named if is_address else f"<secret:{named}>").encode()
+            return self._known[key]
+
+    def values(self) -> tuple[str, ...]:
+        """Secrets that may be looked for by themselves: long, and like nothing that a log says otherwise."""
+        with self._lock:
+            found = [
+                secret
+                for is_address, secret in self._known
+                if not is_address
+                and 12 <= len(secret) <= 200
+                and len(secret.split()) == 1
+                and looks_random(secret)
+            ]
+        return tuple(secret.decode("utf-8", "replace") for secret in found[:_LEARNT])
+
+
+class Redactor:
+    """Replaces secrets by placeholders: `<secret:aws-key-1>`; the same secret by the same one.
+
+    One redactor serves one capture: its placeholders are numbered in order of first appearance and hold
+    nothing of what they stand for; redactors with the same ledger number theirs together. What it did once it
+    leaves alone the second time. With `anonymize`, addresses and `hosts` become `ip-1` and `host-1`. It does
+    no I/O and keeps what it saw in memory only.
+    """
+
+    def __init__(
+        self,
+        secrets: Iterable[str] = (),
+        anonymize: bool = False,
+        hosts: Iterable[str] = (),
+        ledger: Ledger | None = None,
+    ) -> None:
+        # The longest first: of two that overlap, the one that holds more goes.
+        known = {
+            v: s.encode("utf-8", "surrogateescape") for s in secrets for v in literals.variants(s)
+        }
+        self._literals = {v: known[v] for v in sorted(known, key=len, reverse=True)}
+        self._anonymize = anonymize
+        self._hosts = addresses.any_of(hosts) if anonymize else None
+        self._ledger = ledger or Ledger()
+        self._spots: Counter[str] = Counter()
+
+    @property
+    def summary(self) -> dict[str, int]:
+        """How many spots of each kind were replaced so far."""
+        return dict(sorted(self._spots.items()))
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What was replaced so far and may be looked for by itself (`learn`). Never to be shown."""
+        return self._ledger.values()
+
+    def redact(self, text: str) -> str:
+        """The text without its secrets; lines stay lines."""
+        data = text.encode("utf-8", "surrogatepass")
+        # A line that became shorter may show what was too far from its name before.
+        for _ in range(_PASSES):
+            before, data = data, self.redact_bytes(data)
+            if data == before:
+                break
+        return data.decode("utf-8", "surrogatepass")
+
+    def redact_bytes(self, data: bytes) -> bytes:
+        """What `redact` does, for bytes of any encoding that contains ASCII, and for UTF-16."""
+        return b"".join(
+            self.redact_stream(data[at : at + _CHUNK] for at in range(0, len(data), _CHUNK))
+        )
+
+    def learn(self, secrets: Iterable[str]) -> None:
+        """Look for these too from now on, as they are."""
+        for secret in secrets:
+            self._literals.setdefault(*[secret.encode("utf-8", "surrogateescape")] * 2)
+
+    def redact_argv(self, words: Iterable[str]) -> list[str]:
+        """The elements of a command line or an environment, each without its secrets."""
+        data = "\0".join(words).encode("utf-8", "surrogatepass")
+        found = list(literals.spans(data, self._literals))
+        found += elements.spans(data, lambda element: block_spans(element, State()))
+        clean = self._replaced(data, merged(found, data), 0, len(data), keeps_lines=False)
+        return clean.decode("utf-8", "surrogatepass").split("\0")
+
+    def redact_stream(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
+        """What `redact_bytes` does, for a file that does not fit in memory, however it is cut."""
+        source, head = iter(chunks), b""
+        while len(head) < decode.SAMPLE and (chunk := next(source, None)) is not None:
+            head += chunk
+        encoding = decode.wide_encoding(head[: decode.SAMPLE])
+        if not encoding:
+            yield from self._stream(chain((head,), source))
+            return
+        decoder = codecs.getincrementaldecoder(encoding)("replace")
+        texts = (decoder.decode(chunk) for chunk in chain((head,), source))
+        whole = chain(texts, (decoder.decode(b"", True) for _ in range(1)))
+        for clean in self._stream(text.encode("utf-8", "surrogatepass") for text in whole):
+            yield clean.decode("utf-8", "surrogatepass").encode(encoding, "surrogatepass")
+
+    def _stream(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
+        state, before = State(), 0
+        buffer, seen, limit = b"", 0, _LONG
+        for chunk in chunks:
+            buffer += chunk
+            cut = _complete(buffer)
+            if cut:
+                yield self._block(buffer[:cut], state, before, seen)
+                before = _last_length(buffer[:cut])
+                buffer, seen, limit = buffer[cut:], 0, _LONG
+            elif len(buffer) - seen > limit and b"\n" not in buffer:
+                spans = self._spans(buffer, state, before)
+                cut = _safe_cut(spans, len(buffer) - _OVERLAP)
+                if cut <= seen:
+                    limit *= 2  # one secret so far: wait for its end
+                    continue
+                yield self._replaced(buffer, spans, seen, cut)
+                kept = max(0, cut - _OVERLAP)
+                buffer, seen, limit = buffer[kept:], cut - kept, _LONG
+        if buffer:
+            yield self._block(buffer, state, before, seen)
+
+    def redact_rows(self, data: bytes) -> bytes:
+        """What `redact_bytes` does, for a table with a JSON object a line: each stays one."""
+        clean = self.redact_bytes(data)
+        if clean == data:
+            return data
+        lines = zip(data.split(b"\n"), clean.split(b"\n"), strict=True)
+        return b"\n".join(self._row(before, after) for before, after in lines)
+
+    def _row(self, before: bytes, after: bytes) -> bytes:
+        """A redacted line that still is a row, if it was one: a placeholder may be where a number was."""
+        comma = b"," if before.endswith(b",") else b""
+        if before == after or not before.startswith(b"{") or _is_json(after.removesuffix(b",")):
+            return after
+        try:
+            row = json.loads(before.removesuffix(b","))
+        except (ValueError, RecursionError):
+            return after
+        return json.dumps(self.redact_json(row), separators=(",", ":")).encode() + comma
+
+    def redact_json(self, value: Any) -> Any:
+        """A value made of dicts, lists and scalars without its secrets; JSON inside a string is read too."""
+        if isinstance(value, dict):
+            return self._mapping(value)
+        if isinstance(value, (list, tuple)):
+            return list(self._items(value))
+        if isinstance(value, str):
+            return self._string(value)
+        return value
+
+    # -------- text
+
+    def _block(self, block: bytes, state: State, before: int, seen: int = 0) -> bytes:
+        spans = self._spans(block, state, before)
+        return self._replaced(block, spans, seen, len(block)) if spans else block[seen:]
+
+    def _spans(self, block: bytes, state: State, before: int) -> list[Span]:
+        """The disjoint spans of whole lines, in order."""
+        found = list(literals.spans(block, self._literals))
+        found += block_spans(block, state, before)
+        if self._anonymize:
+            found.extend(addresses.spans(block, self._hosts))
+        return merged(found, block) if found else found
+
+    def _replaced(
+        self, block: bytes, spans: list[Span], begin: int, end: int, *, keeps_lines: bool = True
+    ) -> bytes:
+        """The block from `begin` to `end` with the spans replaced."""
+        parts, at = [], begin
+        for span in spans:
+            if at <= span.start < end or span.start < at < span.end:
+                parts.append(block[at : max(at, span.start)])
+                secret = block[span.start : span.end]
+                parts.append(
+                    self._stand_in(secret.replace(b"\r\n", b"").replace(b"\n", b""), span.kind)
+                )
+                # Of a secret that a terminal has wrapped, the ends of its lines stay.
+                parts.append(b"\n" * secret.count(b"\n") if keeps_lines else b"")
+                at = span.end
+        return b"".join((*parts, block[at:end]))
+
+    def _stand_in(self, secret: bytes, kind: str) -> bytes:
+        """What stands where the secret stood."""
+        self._spots[kind] += 1
+        return self._ledger.stand_in(self._literals.get(secret, secret), kind)
+
+    # -------- JSON
+
+    def _mapping(self, value: dict[Any, Any]) -> dict[Any, Any]:
+        named = str(value.get("name") or value.get("key") or "") if "value" in value else ""
+        is_secret = value.get("kind") == "Secret"
+        result = {}
+        for key, inner in value.items():
+            name = named if key == "value" and kind_of(named)[0] else str(key)
+            shown = self.redact(key) if isinstance(key, str) else key
+            if is_secret and key in ("data", "stringData"):
+                result[shown] = self._gone(inner, "secret", "data")
+            elif key == "key" and "username" in value and isinstance(inner, str):
+                result[shown] = self._gone(inner, "key", "key")
+            else:
+                result[shown] = self._under(name, inner)
+        return result
+
+    def _items(self, values: Iterable[Any]) -> Iterator[Any]:
+        """Of `["--token", "X"]` and `["Authorization", "Bearer X"]` the second is a secret."""
+        listed = list(values)
+        if len(listed) > 1 and all(isinstance(value, str) for value in listed):
+            shown = self.redact_argv([value.replace("\0", " ") for value in listed])
+            listed = shown if len(shown) == len(listed) else listed
+        name = ""
+        for value in listed:
+            yield self._under(name, value) if name else self.redact_json(value)
+            is_name = isinstance(value, str) and (value.startswith("-") or len(listed) == 2)
+            name = (
+                value if is_name and re.fullmatch(r"[\w.-]+", value) and kind_of(value)[1] else ""
+            )
+
+    def _under(self, name: str, value: Any) -> Any:
+        """A value whose name may say that it is a secret."""
+        if name == "env_vars" and isinstance(value, dict):
+            return {key: self._gone(inner, "env", name) for key, inner in value.items()}
+        kind, certain = kind_of(name)
+        text = value.strip("b\"'") if isinstance(value, str) else ""  # a local is told as its repr
+        if certain or (kind and looks_secret(text.encode("utf-8", "surrogatepass"))):
+            return self._gone(value, kind, name)
+        return self.redact_json(value)
+
+    def _gone(self, value: Any, kind: str, name: str) -> Any:
+        """Every scalar in a value replaced, but for what says that there is none."""
+        if isinstance(value, dict):
+            return {key: self._gone(inner, kind, name) for key, inner in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [self._gone(inner, kind, name) for inner in value]
+        if value is None or isinstance(value, bool):
+            return value
+        data = str(value).encode("utf-8", "surrogatepass")
+        if PLACEHOLDER.fullmatch(data) or (kind != "env" and is_plain(data, name)):
+            return value
+        return self._stand_in(data, kind).decode()
+
+    def _string(self, value: str) -> str:
+        if value[:1] in ("{", "["):
+            try:
+                inner = json.loads(value)
+            except (ValueError, RecursionError):
+                return self.redact(value)
+            clean = self.redact_json(inner)
+            return value if clean == inner else json.dumps(clean)
+        return self.redact(value)
+
+
+def _complete(buffer: bytes) -> int:
+    """Up to where the lines of a buffer can be judged; the last ones may go on in what is to come."""
+    end = buffer.rfind(b"\n")
+    if end < 0:
+        return 0
+    last = cut = buffer.rfind(b"\n", 0, end) + 1
+    for _ in range(wrapped.MOST_LINES):
+        if not cut:
+            return 0
+        begin = buffer.rfind(b"\n", 0, cut - 1) + 1
+        if not (wrapped.joins(buffer[:end], cut - 1, 0) or is_half(buffer[begin : cut - 1])):
+            return cut
+        cut = begin
+    return last
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _last_length(block: bytes) -> int:
+    """The length of a block's last line."""
+    return len(block) - 1 - (block.rfind(b"\n", 0, len(block) - 1) + 1)
+
+
+def _safe_cut(spans: list[Span], cut: int) -> int:
+    """The last place up to `cut` that is not within a secret."""
+    for span in spans:
+        if span.start < cut <= span.end:
+            return span.start
+    return cut
