@@ -95,13 +95,14 @@ def _named(name: str, value: Values) -> Values:
 
 def _changed(value: Values, change: Callable[[str], str]) -> Values:
     if isinstance(value, str):
-        return _changed_text(value, change)
+        return changed(value, change)
     if isinstance(value, (int, float)):
         return value
-    return [_changed_text(each, change) if isinstance(each, str) else each for each in value]
+    return [changed(each, change) if isinstance(each, str) else each for each in value]
 
 
-def _changed_text(value: str, change: Callable[[str], str]) -> str:
+def changed(value: str, change: Callable[[str], str]) -> str:
+    """The text with a function applied to it; to the values alone where it is for pasting."""
     return value.changed(change) if isinstance(value, Pasted) else change(value)
 
 
