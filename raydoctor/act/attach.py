@@ -30,6 +30,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from raydoctor import paste
 from raydoctor.act import _gil, _inject, _progress, arm, holdings
 from raydoctor.act._gil import Look
 from raydoctor.act._meeting import Answer, Handshake, handshake
@@ -347,7 +348,11 @@ class _Entry:
             "late",
             f"debugpy is still on its way in pid {pid} after {self.grace:g} s: "
             f"{status(pid).get('Threads', 'its')} threads share the processor and the GIL",
-            f"Attach again in a moment: it finds what was begun. {_stack(pid)}",
+            paste.shell(
+                "Attach again in a moment: it finds what was begun. "
+                "Until then: raydoctor stack --native {pid:pid}",
+                pid=pid,
+            ),
         )
 
     def _left(self) -> str:
@@ -396,7 +401,7 @@ _DEBUGPY = "Install debugpy for that Python, or in the job's runtime_env: {'pip'
 
 
 def _stack(pid: int) -> str:
-    return f"Its stack can be had all the same: raydoctor stack --native {pid}"
+    return paste.shell("Its stack is available: raydoctor stack --native {pid:pid}", pid=pid)
 
 
 def _identified(target: Wanted) -> Identity:

@@ -40,12 +40,12 @@ def this_machine() -> Choice:
     if choice := latest():
         return choice
     if passed := next((f for root in _roots() for f in reversed(_sessions(root))), None):
-        import shlex  # the offline path need not load it
+        from raydoctor import paste  # the offline path need not load it
 
         owner = owners.user(passed.owner)
         raise RaydoctorError(
             f"no Ray session of root's on this machine; the newest one is {passed.path} of user {owner}",
-            f"To read it: raydoctor diagnose {shlex.quote(str(passed.path))}",
+            paste.shell("To read it: raydoctor diagnose {path:path}", path=str(passed.path)),
         )
     looked = " and ".join(str(root / "session_latest") for root in _roots())
     raise RaydoctorError(

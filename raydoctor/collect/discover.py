@@ -15,6 +15,7 @@ import posixpath
 import time
 from collections.abc import Iterable, Sequence
 
+from raydoctor import paste
 from raydoctor.capture import owners
 from raydoctor.collect import daemons, proc
 from raydoctor.collect.cluster import Cluster
@@ -109,7 +110,8 @@ def _ignored(claim: Claim) -> Gap:
     why = (
         f"claims to be the {claim.kind} of {session} and is ignored: {one_line(claim.why)[:_SHOWN]}"
     )
-    return Gap(what, why, f"See what it is: ps -fp {claim.pid}", optional=True)
+    hint = paste.shell("See what it is: ps -fp {pid:pid}", pid=claim.pid)
+    return Gap(what, why, hint, optional=True)
 
 
 def _cluster(session: str, seen: Sequence[Seen]) -> Cluster:
