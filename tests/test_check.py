@@ -223,7 +223,7 @@ def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.delenv(name)
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(preflight_probes.discover, "clusters", list)
+    monkeypatch.setattr(preflight_probes.discover, "everything", list)
     monkeypatch.setattr(preflight_probes, "TIMEOUT", 5.0)
     (tmp_path / "ray").mkdir()
     return tmp_path / "ray"
