@@ -25,6 +25,8 @@ _OVERLAP = 1 << 16
 
 
 _PASSES = 4
+_REPEATED = 1 << 16
+"""A text that is longer is redacted once: each time costs as much again."""
 _LEARNT = 16
 """Secrets that are looked for wherever they are: each costs half a millisecond a megabyte."""
 
@@ -102,7 +104,7 @@ class Redactor:
         """The text without its secrets; lines stay lines."""
         data = text.encode("utf-8", "surrogatepass")
         # A line that became shorter may show what was too far from its name before.
-        for _ in range(_PASSES):
+        for _ in range(_PASSES if len(data) < _REPEATED else 1):
             before, data = data, self.redact_bytes(data)
             if data == before:
                 break

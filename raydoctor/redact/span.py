@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import NamedTuple
 
 from raydoctor._pattern import pattern
@@ -29,10 +30,12 @@ def merged(spans: list[Span], block: bytes) -> list[Span]:
     What lies in a placeholder is none, so that redacting twice is redacting once.
     """
     held = [m.span() for m in PLACEHOLDER.finditer(block)] if b"<secret:" in block else []
+    starts = [start for start, _ in held]
     kept: list[tuple[Span, int]] = []
     # Sorting is stable: of equal spans the first rule's name stays.
     for span in sorted(spans, key=lambda s: (s.start, -s.end)):
-        if any(start <= span.start and span.end <= end for start, end in held):
+        number = bisect_right(starts, span.start) - 1
+        if number >= 0 and span.end <= held[number][1]:
             continue
         if kept and span.start < kept[-1][0].end:
             last, width = kept[-1]
