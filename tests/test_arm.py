@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from raydoctor.act import arm
+from raydoctor.act import _private, arm
 from raydoctor.act._obstacles import is_armed
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux only")
@@ -95,8 +95,8 @@ def test_a_signal_without_a_request_does_nothing() -> None:
         for _ in range(5):
             os.kill(process.pid, signal.SIGURG)
             time.sleep(0.01)
-        folder = arm.folder_of(os.geteuid())
-        assert not os.path.exists(arm.path_of("answer", process.pid, folder))
+        name = arm.name_of("answer", process.pid)
+        assert not any(folder.has(name) for folder in _private.existing())
         assert len(os.listdir(f"/proc/{process.pid}/task")) == 1
         assert process.communicate("goes on\n", timeout=PATIENCE)[0] == "goes on\n"
 
@@ -117,11 +117,11 @@ def test_another_handler_of_the_signal_stays() -> None:
 
 
 def test_its_files_are_this_users_alone_and_go_with_it() -> None:
-    folder = Path(arm.folder_of(os.geteuid()))
     with program(ARMED) as process:
-        marked = Path(arm.path_of("armed", process.pid, str(folder)))
+        name = arm.name_of("armed", process.pid)
+        (marked,) = (Path(f.path, name) for f in _private.existing() if f.has(name))
         assert marked.stat().st_mode & 0o777 == 0o600
-        assert folder.stat().st_mode & 0o777 == 0o700
+        assert marked.parent.stat().st_mode & 0o777 == 0o700
     with program(ARMED):
         assert not marked.exists()
 
@@ -134,4 +134,5 @@ def test_arming_loads_nothing_that_a_worker_has_not() -> None:
     told = subprocess.run(
         [sys.executable, "-c", text], stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT
     ).stdout
-    assert set(told.split()) <= {"__future__", "raydoctor", "raydoctor.act", "raydoctor.act.arm"}
+    ours = {"raydoctor", "raydoctor.act", "raydoctor.act.arm"}
+    assert set(told.split()) <= {"__future__", "errno", *ours}

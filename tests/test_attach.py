@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from real_ray import RealRay, real_ray
 
-from raydoctor.act import _by_gdb, _dap, _gil, _inject, arm, attach
+from raydoctor.act import _by_gdb, _dap, _gil, _inject, _private, arm, attach
 from raydoctor.act._obstacles import handles, obstacle, status
 from raydoctor.act.attach import NotAttachedError, Wanted
 from raydoctor.act.audit import Audit
@@ -67,15 +67,20 @@ def until(holds: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+def left(beginning: str) -> list[str]:
+    """Files of this user's whose names begin so."""
+    names = [name for folder in _private.existing() for name in folder.names()]
+    return [name for name in names if name.startswith(beginning)]
+
+
 def is_as_it_was(pid: int) -> bool:
     """Nobody traces it, nothing handles the signal, and no request waits for it."""
     told = status(pid)
-    folder = arm.folder_of(os.geteuid())
     return (
         told["TracerPid"] == "0"
         and told["State"][0] not in "tT"
         and not handles(pid)
-        and not os.path.exists(arm.path_of("request", pid, folder))
+        and not left(f"request-{pid}-")
     )
 
 
@@ -178,7 +183,7 @@ def test_remote_exec_does_it_without_gdb(elsewhere: pytest.MonkeyPatch, audit: A
         made = entered(process.pid, audit)
         assert made.method == "remote-exec"
         assert attach.listening(process.pid) == (made.host, made.port, "listening", True)
-        assert not os.path.exists(arm.path_of("entry", process.pid, arm.folder_of(os.geteuid())))
+        assert not left(f"entry-{process.pid}-")
         process.communicate("go\n", timeout=PATIENCE)
         assert process.returncode == 0
 
@@ -193,7 +198,7 @@ def test_remote_exec_that_is_forbidden_says_so(elsewhere: pytest.MonkeyPatch, au
         pytest.raises(NotAttachedError, match=r"remote_exec: .*not enabled"),
     ):
         entered(process.pid, audit)
-    assert not list(Path(arm.folder_of(os.geteuid())).glob(f"entry-{process.pid}-*"))
+    assert not left(f"entry-{process.pid}-")
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="this Python has a way of its own")
@@ -234,7 +239,7 @@ print(total)
     with program(text) as undisturbed:
         expected, _ = undisturbed.communicate(timeout=PATIENCE)
     with program(text) as process:
-        start = arm.path_of("x", process.pid, "").rpartition("-")[2]
+        start = arm.start_of(process.pid)
         done = 0
         while process.poll() is None:
             made = _inject.inject(process.pid, start, "x = [1]", now=False, holds_gil=True)
@@ -301,7 +306,7 @@ def test_killing_whoever_injects_harms_nobody(waits: str, monkeypatch: pytest.Mo
     monkeypatch.setattr(_inject, "_told", killed)
     text = f"import sys, time; print('ready', flush=True)\nwhile True:\n  {waits}\n  open(sys.argv[0], 'w')"
     with program(text.replace("sys.argv[0]", "'/dev/null'")) as process:
-        start = arm.path_of("x", process.pid, "").rpartition("-")[2]
+        start = arm.start_of(process.pid)
         for _ in range(12):
             _inject.inject(process.pid, start, "x = 1", now=True, holds_gil=False)
             assert process.poll() is None
@@ -392,10 +397,10 @@ def test_a_pid_that_was_given_anew_is_not_entered(audit: Audit) -> None:
 def test_another_users_folder_is_not_used(tmp_path: Path) -> None:
     (tmp_path / "open").mkdir(mode=0o755)
     with pytest.raises(PermissionError):
-        arm.make(str(tmp_path / "open"))
+        _private.opened(str(tmp_path / "open"))
     (tmp_path / "link").symlink_to(tmp_path)
-    with pytest.raises(PermissionError):
-        arm.make(str(tmp_path / "link"))
+    with pytest.raises(OSError, match="directory"):
+        _private.opened(str(tmp_path / "link"))
 
 
 # ------------------------------------------------------------------ Ray

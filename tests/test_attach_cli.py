@@ -156,8 +156,10 @@ def test_a_task_is_debugged_by_its_name(ray: RealRay) -> None:
         session.request("setVariable", request)
         session.request("continue", {"threadId": main["id"]})
 
-    again = attach(ray, "stuck", "--locals")
+    again = attach(ray, "stuck", "--eval", "rounds > 0")
     assert (again["method"], again["port"]) == ("listening", found["port"])
+    again = attach(ray, "stuck", "--locals")
+    assert (again["method"], again["port"]) == ("py-spy", None)
     values = {row["name"]: row["value"] for row in again["variables"]["variables"]}
     assert values["rate"] == "2.5"
     assert values["password"].startswith("<secret:")
@@ -270,7 +272,7 @@ def test_another_node_is_asked(
     found = Found("task", "1" * 48, "loop", "RUNNING", 812, "10.0.0.9", "b" * 56, "a" * 56)
     wishes = {
         **dict.fromkeys(("evaluate", "execute", "frame", "thread"), ""), "variables": None, "stack": False,
-        "seconds": 10.0, "port": None, "listen": "127.0.0.1", "vscode": False, "yes": False,
+        "seconds": 10.0, "port": None, "listen": "127.0.0.1", "vscode": False, "yes": False, "close": False,
     }  # fmt: skip
     assert cli._Call(Cluster(gcs_address="10.0.0.2:6379"), found, wishes, False).run() == code
     assert words in capsys.readouterr().out
@@ -380,10 +382,41 @@ def page(told: dict[str, Any], **more: Any) -> str:
 def test_what_a_person_reads() -> None:
     text = page({}, tunnel="ssh -N -L 5678:127.0.0.1:5678 10.0.0.9")
     assert "listening on 127.0.0.1:5678 (injected, 0.6 s)" in text
+    assert f"Close it: raydoctor attach {'1' * 48} --close" in text
     assert "In the process now" in text
     assert "ssh -N -L 5678:127.0.0.1:5678 10.0.0.9" in text
     assert "PyCharm" in text
     assert "nvim-dap" in text
+
+
+def test_where_no_port_stays_none_is_named() -> None:
+    found = Found("task", "1" * 48, "loop", "RUNNING", 812, "10.0.0.9", "a" * 56)
+    attached = {
+        "host": "127.0.0.1",
+        "port": 5678,
+        "method": "injected",
+        "notes": [],
+        "seconds": 0.6,
+    }
+    temporary = render.Made(found, {"attached": {**attached, "open": False}, "seen": {}}, {})
+    text = plain(render.render(temporary, inside=True))
+    assert "whose port is closed again" in text
+    assert "5678" not in text
+    told = json.loads(render.to_json(temporary))
+    assert (told["host"], told["port"], told["method"]) == (None, None, "injected")
+    outside = render.Made(found, {"method": "py-spy", "seen": {}}, {})
+    assert "read by py-spy" in plain(render.render(outside, inside=True))
+    assert json.loads(render.to_json(outside))["method"] == "py-spy"
+
+
+def test_closing_a_port() -> None:
+    found = Found("process", "", "driver.py", "", 812)
+    where = {"host": "127.0.0.1", "port": 5678}
+    closed = plain(render.render(render.Made(found, {"closed": where}, {})))
+    assert "closed 127.0.0.1:5678" in closed
+    none = plain(render.render(render.Made(found, {"closed": {}}, {})))
+    assert "No port that raydoctor has opened" in none
+    assert execute(["attach", "812", "--close", "--stack"]) == 2
 
 
 def test_values_cannot_reach_the_terminal() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from raydoctor.act import _family, _registry
+from raydoctor.act import _family, _private, _registry
 from raydoctor.act._registry import Seen
 from raydoctor.act.remember import Memory
 from raydoctor.collect import proc
@@ -38,7 +38,7 @@ WORKER = """
 @pytest.fixture
 def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A registry of this test's own."""
-    monkeypatch.setattr(_registry, "folder", lambda: str(tmp_path / "registry"))
+    monkeypatch.setattr(_private, "places", lambda user: ((str(tmp_path), "registry"),))
     return tmp_path / "registry"
 
 

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from real_ray import real_ray
 
-from raydoctor.act import _family, _registry
+from raydoctor.act import _family, _private, _registry
 from raydoctor.act._registry import Seen, Task
 from raydoctor.act.tracking import tracked, tracking
 from raydoctor.collect import proc
@@ -161,7 +161,7 @@ def work(base, how):
         until(lambda: not watchers(os.getpid()))
         subprocess.Popen(sleep(base, 18), start_new_session=True, **QUIET)
     if how == "lost registry":
-        os.unlink(f"{_registry.folder()}/{os.getpid()}-{registry(os.getpid()).worker.started_at:.2f}")
+        os.unlink(registry(os.getpid()).path)
         subprocess.Popen(sleep(base, 18), start_new_session=True, **QUIET)
     if how != "returns":
         open(f"{FOLDER}/{base}.ready", "w")
@@ -496,7 +496,7 @@ def test_a_folder_that_others_can_write_to_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     shared = tmp_path / "shared"
-    monkeypatch.setattr(_registry, "folder", lambda: str(shared))
+    monkeypatch.setattr(_private, "places", lambda user: ((str(tmp_path), "shared"),))
     assert _registry.path_of(Seen(5, 1.0)) == f"{shared}/5-1.00"
     shared.chmod(0o777)
     with pytest.raises(PermissionError):

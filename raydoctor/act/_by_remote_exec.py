@@ -12,30 +12,39 @@ import os
 import pwd
 import subprocess
 import sys
+from contextlib import suppress
 from typing import Any
 
-from raydoctor.act import arm
+from raydoctor.act import _private, arm
 
 SINCE = (3, 14)
 _SECONDS = 10.0
-_ASK = "import sys; sys.remote_exec(int(sys.argv[1]), sys.argv[2])"
+_PROGRAM = "import sys; sys.remote_exec(int(sys.argv[1]), sys.argv[2])"
 
 
 def inject(pid: int, start: str, text: str, version: tuple[int, int]) -> None:
     """Have the main thread execute the text at its next step. Raises OSError where it cannot be asked to."""
-    user = os.stat(f"/proc/{pid}").st_uid
-    folder = arm.folder_of(user)
-    arm.make(folder, user)
-    path = arm.path_of("entry", pid, folder)
-    arm.leave(path, f"import os; os.unlink({path!r})\n{text}".encode(), user)
-    if not path.endswith(f"-{start}"):
-        os.unlink(path)
-        raise ProcessLookupError(errno.ESRCH, "its pid is another process's by now")
+    found = os.stat(f"/proc/{pid}")
+    with _private.created(found.st_uid, found.st_gid) as folder:
+        name = arm.name_of("entry", pid)
+        if not name.endswith(f"-{start}"):
+            raise ProcessLookupError(errno.ESRCH, "its pid is another process's by now")
+        path = os.path.join(folder.path, name)
+        folder.write(name, f"import os; os.unlink({path!r})\n{text}".encode())
+        try:
+            _ask(pid, path, version, found.st_uid)
+        except BaseException:
+            with suppress(OSError):
+                folder.remove(name)
+            raise
+
+
+def _ask(pid: int, path: str, version: tuple[int, int], user: int) -> None:
     python = sys.executable
     if sys.version_info[:2] != version:
         python = os.readlink(f"/proc/{pid}/exe")
     asked = subprocess.run(
-        [python, "-I", "-S", "-c", _ASK, str(pid), path],
+        [python, "-I", "-S", "-c", _PROGRAM, str(pid), path],
         capture_output=True,
         text=True,
         timeout=_SECONDS,
@@ -43,7 +52,6 @@ def inject(pid: int, start: str, text: str, version: tuple[int, int]) -> None:
         **_as(user),
     )
     if asked.returncode:
-        os.unlink(path)
         words = asked.stderr.strip().splitlines() or ["it said nothing"]
         raise OSError(errno.EPERM, f"sys.remote_exec: {words[-1]}")
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 from importlib.util import find_spec
 from typing import NamedTuple
 
-from raydoctor.act import _elf, _inject, _trampoline, arm
+from raydoctor.act import _elf, _inject, _private, _trampoline, arm
 from raydoctor.collect import proc
 from raydoctor.collect.stacks import fix
 
@@ -45,10 +45,10 @@ def obstacle(pid: int) -> list[Obstacle]:
 
 def is_armed(pid: int) -> bool:
     """Whether `raydoctor.arm()` was called in it."""
-    user = proc.owner(pid)
     with suppress(OSError, IndexError):
-        marked = arm.path_of("armed", pid, arm.folder_of(-1 if user is None else user))
-        return handles(pid) and os.stat(marked).st_uid == user
+        found, name = os.stat(f"/proc/{pid}"), arm.name_of("armed", pid)
+        folders = _private.existing(found.st_uid, found.st_gid)
+        return handles(pid) and any(folder.has(name) for folder in folders)
     return False
 
 

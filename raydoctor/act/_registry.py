@@ -1,8 +1,9 @@
 """What tracked tasks have started, on disk: one small file per worker, so that it survives the worker.
 
-`/tmp/raydoctor-UID/WORKER_PID-START`, a line per fact, appended whole by whoever knows it first: the worker,
-the watcher (`programs/reaper.py`), or a forked child of the task. A file whose worker is gone and whose
-watcher is too is still evidence of what that worker's tasks started: `remembered`.
+`WORKER_PID-START` in a folder of the user's own (`_private.py`), a line per fact, appended whole by the
+process that has it first: the worker, the watcher (`programs/reaper.py`), or a forked child of the task. A
+file whose worker and watcher are gone is still evidence of what that worker's tasks started: `remembered`.
+Processes are ended on such evidence, so every access verifies that no other user can have written it.
 
 `WORKER_PID-START.seen` is written by others that only looked (`remember.py`): what was seen below the worker,
 of whichever task. It has one task, of number 0, which names the worker's job.
@@ -14,16 +15,19 @@ watcher has to stay small.
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
+
+from raydoctor.act import _private
 
 MARK = "RAYDOCTOR_TASK"
 """Environment variable of what a tracked task starts: `TASK_ID:WORKER_PID:WORKER_START:NUMBER`."""
 SESSION, GROUP = "s", "g"
 _LOOKED = ".seen"
 """End of the name of a file whose writer only looked."""
+_MOST = 8 << 20
+"""Bytes of a file; a worker drops what has ended at 64 kB, and a line has 40."""
 _SAME = 0.005
 """Seconds: start times are counted in ticks of 0.01 s."""
 
@@ -82,42 +86,35 @@ class Remembered(NamedTuple):
     """Whether the worker's tasks were tracked; else what is below the worker was seen from outside."""
 
 
-def folder() -> str:
-    """Where the files of this user are."""
-    return f"/tmp/raydoctor-{os.geteuid()}"
-
-
 def path_of(worker: Seen, is_tracked: bool = True) -> str:
-    """Of a worker's file; its folder is there, and ours alone.
+    """Of a worker's file: the one that exists, else where to make it; its folder is this user's alone.
 
-    Raises OSError where it cannot be.
+    Raises OSError where there is no such folder and none can be made.
     """
-    where = folder()
-    with suppress(FileExistsError):
-        os.mkdir(where, 0o700)
-    status = os.lstat(where)
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
-        raise PermissionError(f"{where} is not a folder of this user alone")
-    return f"{where}/{worker.pid}-{worker.started_at:.2f}{'' if is_tracked else _LOOKED}"
+    name = f"{worker.pid}-{worker.started_at:.2f}{'' if is_tracked else _LOOKED}"
+    for folder in _private.existing():
+        if folder.has(name):
+            return os.path.join(folder.path, name)
+    with _private.created(lasting=True) as folder:
+        return os.path.join(folder.path, name)
 
 
 def append(path: str, lines: Iterable[str], create: bool = False) -> None:
-    """Add lines. Raises FileNotFoundError where there is no file and none is to be made."""
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-    file = os.open(path, flags | (os.O_CREAT if create else 0), 0o600)
-    try:
-        os.write(file, "".join(f"{line}\n" for line in lines).encode("ascii"))
-    finally:
-        os.close(file)
+    """Add lines. Raises FileNotFoundError where there is no file and `create` is not set."""
+    folder, name = os.path.split(path)
+    with _private.opened(folder) as opened:
+        opened.append(name, _text(lines), create)
 
 
 def replace(path: str, lines: Iterable[str]) -> None:
     """Write the file anew, whole or not at all."""
-    fresh = f"{path}.new"
-    with suppress(FileNotFoundError):
-        os.unlink(fresh)
-    append(fresh, lines, create=True)
-    os.replace(fresh, path)
+    folder, name = os.path.split(path)
+    with _private.opened(folder) as opened:
+        opened.write(name, _text(lines))
+
+
+def _text(lines: Iterable[str]) -> bytes:
+    return "".join(f"{line}\n" for line in lines).encode("ascii")
 
 
 def begin_line(task: Task) -> str:
@@ -150,13 +147,15 @@ def lines_of(tasks: Iterable[Task]) -> Iterator[str]:
 
 def read(path: str) -> dict[int, Task]:
     """The tasks of a file that have not ended; none where it cannot be read."""
+    folder, name = os.path.split(path)
+    with suppress(OSError), _private.opened(folder) as opened:
+        return _tasks(opened.read(name, _MOST))
+    return {}
+
+
+def _tasks(text: bytes) -> dict[int, Task]:
     tasks: dict[int, Task] = {}
-    try:
-        with open(path, encoding="ascii", errors="replace") as stream:
-            lines = stream.read().splitlines()
-    except OSError:
-        return tasks
-    for line in lines:
+    for line in text.decode("ascii", "replace").splitlines():
         with suppress(ValueError, LookupError):  # a line that was cut short
             _take(line.split(" "), tasks)
     return tasks
@@ -175,13 +174,14 @@ def _take(words: list[str], tasks: dict[int, Task]) -> None:
 
 
 def remembered() -> list[Remembered]:
-    """All files of this user, whoever of their workers still lives."""
+    """All files of this user, whether or not their workers live."""
     found = []
-    with suppress(OSError):
-        for name in sorted(os.listdir(folder())):
+    for folder in _private.existing():
+        for name in sorted(folder.names()):
             pid, _, started_at = name.removesuffix(_LOOKED).partition("-")
-            path = f"{folder()}/{name}"
-            with suppress(ValueError):
+            with suppress(ValueError, OSError):
                 worker = Seen(int(pid), float(started_at))
-                found.append(Remembered(worker, read(path), path, not name.endswith(_LOOKED)))
+                tasks = _tasks(folder.read(name, _MOST))
+                path = os.path.join(folder.path, name)
+                found.append(Remembered(worker, tasks, path, not name.endswith(_LOOKED)))
     return found

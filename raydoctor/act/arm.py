@@ -2,7 +2,8 @@
 
 Two ways lead here. `raydoctor.arm()`, called ahead (Ray's `worker_process_setup_hook`), leaves a handler of
 SIGURG and nothing else, for machines where nobody may use ptrace(2). And `raydoctor attach` has a process
-that nobody prepared execute this very file, which is why it needs no other part of raydoctor.
+that nobody prepared execute this very file, which is why it imports no other part of raydoctor: the thread
+loads two files beside it (`_private.py`, `_door.py`), which import none either.
 
 The main thread, which may be anywhere when it gets here, does next to nothing: it takes a request (a
 file of the same user) and starts a thread. Only that thread imports debugpy: an import takes long, and
@@ -25,6 +26,8 @@ from typing import Any
 
 SIGNAL = int(getattr(signal, "SIGURG", 0))
 """Ignored where nobody handles it, and next to nobody does (signal(7))."""
+FOLDERS = ("/run/user/{}/raydoctor", "/tmp/raydoctor-{}")
+"""Where a user's processes and raydoctor leave each other files: `_private.places`, which see."""
 _PAUSE = 0.05
 """Seconds until the import begins: whoever brought us here is gone by then."""
 
@@ -35,6 +38,7 @@ _starting: _thread.LockType = vars(threading).setdefault(
     "_raydoctor_starting", _thread.allocate_lock()
 )
 """Held while debugpy is on its way; the process's, however often it has executed this file."""
+_loaded: dict[str, Any] = {}
 _previous: Any = None
 """The handler that was there before."""
 _has_failed = False
@@ -49,14 +53,14 @@ def arm() -> None:
 
     It costs nothing until it is used: one handler of SIGURG, which only this user and root can send.
     """
-    folder = folder_of(os.geteuid())
     if not _handle():
         _warn("raydoctor.arm: SIGURG cannot be handled here, this process is not armed")
         return
     try:
-        make(folder)
-        forget_the_dead(folder)
-        write(path_of("armed", os.getpid(), folder), {})
+        # It is armed beyond the end of the user's login.
+        with load("_private").created(lasting=True) as folder:
+            folder.forget_the_dead()
+            folder.write(name_of("armed", os.getpid()), b"{}")
     except OSError as error:
         signal.signal(SIGNAL, _previous)
         _warn(f"raydoctor.arm: {error}: this process is not armed")
@@ -71,35 +75,17 @@ def wake(number: int, frame: Any) -> None:
         _starting.release()
     time.sleep(_SLICE)
     with suppress(OSError):
-        _take(path_of("request", os.getpid(), folder_of(os.geteuid())))
+        name, user = name_of("request", os.getpid()), os.geteuid()
+        for folder in FOLDERS:
+            _take(f"{folder.format(user)}/{name}")
 
 
-# ------------------------------------------------------------------ the folder where both sides meet
+# ------------------------------------------------------------------ what both sides know
 
 
-def folder_of(user: int) -> str:
-    """Where a user's processes and `raydoctor attach` leave each other files."""
-    # Not the folder of TMPDIR: a job may set that, and both sides have to name the same.
-    return f"/tmp/raydoctor-{user}"
-
-
-def make(folder: str, user: int | None = None) -> None:
-    """Create that folder if need be. Raises OSError where it is not that user's alone."""
-    owner = os.geteuid() if user is None else user
-    try:
-        os.mkdir(folder, 0o700)
-        if owner != os.geteuid():
-            os.chown(folder, owner, -1)
-    except FileExistsError:
-        pass
-    found = os.lstat(folder)
-    if found.st_uid != owner or found.st_mode & 0o170077 != 0o040000:
-        raise PermissionError(f"{folder} is not a folder of user {owner} alone")
-
-
-def path_of(what: str, pid: int, folder: str) -> str:
+def name_of(what: str, pid: int) -> str:
     """The file `what` of a process: `request`, `answer`, `armed`. Of a pid and its start there is but one."""
-    return os.path.join(folder, f"{what}-{pid}-{start_of(pid)}")
+    return f"{what}-{pid}-{start_of(pid)}"
 
 
 def start_of(pid: int) -> str:
@@ -108,34 +94,16 @@ def start_of(pid: int) -> str:
         return stream.read().rpartition(b")")[2].split()[19].decode()
 
 
-def write(path: str, told: dict[str, Any], user: int | None = None) -> None:
-    """Write a file of JSON that only that user can read, at once as a whole. Raises OSError."""
-    import json
-
-    leave(path, json.dumps(told).encode(), user)
-
-
-def leave(path: str, data: bytes, user: int | None = None) -> None:
-    """Write any file that only that user can read, at once as a whole. Raises OSError."""
-    fresh = f"{path}.{os.getpid()}.new"
-    # O_EXCL follows no link: we may be root in a folder of somebody else.
-    file = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    try:
-        os.write(file, data)
-        if user is not None and user != os.geteuid():
-            os.fchown(file, user, -1)
-    finally:
-        os.close(file)
-    os.rename(fresh, path)
-
-
-def forget_the_dead(folder: str) -> None:
-    """Remove the files of processes that have ended."""
-    for name in os.listdir(folder)[:1000]:
-        pid = name.split("-")[1] if name.count("-") == 2 else ""
-        if pid.isdigit() and not os.path.exists(f"/proc/{pid}"):
-            with suppress(OSError):  # another worker did
-                os.unlink(os.path.join(folder, name))
+def load(name: str) -> Any:
+    """A file beside this one that needs nothing of raydoctor; also in a process that has no raydoctor."""
+    if name not in _loaded:
+        path = os.path.join(os.path.dirname(__file__), f"{name}.py")
+        space: dict[str, Any] = {"__name__": f"raydoctor{name}", "__file__": path}
+        module = _loaded[name] = type(sys)(f"raydoctor{name}")
+        vars(module).update(space)
+        with open(path, "rb") as stream:
+            exec(compile(stream.read(), path, "exec"), vars(module))
+    return _loaded[name]
 
 
 # ------------------------------------------------------------------ in the main thread
@@ -160,8 +128,10 @@ def _take(path: str) -> bool:
         os.rename(path, path + ".taken")
     except OSError:
         return False
-    # Not Thread.start(): this thread may hold the lock that it needs.
-    _thread.start_new_thread(_in_a_thread_of_its_own, (path,))
+    # Not Thread.start(): this thread may hold the lock that it needs. Nor debugpy's, which would add an entry
+    # to the list of threads that stays for ever.
+    start = getattr(_thread, "_original_start_new_thread", _thread.start_new_thread)
+    start(_in_a_thread_of_its_own, (path,))
     return True
 
 
@@ -176,28 +146,32 @@ def attached(path: str) -> None:
 
 def _in_a_thread_of_its_own(path: str) -> None:
     # Whoever asks in a thread that `threading` did not start who it is adds an entry that stays for ever.
-    threading.Thread(target=_listen, args=(path,), daemon=True, name="raydoctor-attach").start()
+    thread = threading.Thread(target=_listen, args=(path,), daemon=True, name="raydoctor-attach")
+    # Not a thread of the program: a debugger that is there already neither shows nor halts it.
+    vars(thread).update(pydev_do_not_trace=True, is_pydev_daemon_thread=True)
+    thread.start()
 
 
 def _listen(path: str) -> None:
-    """Listen as the request says, and tell where."""
+    """Do what the request says, and leave the answer beside it."""
     import json
 
-    answer: dict[str, Any] = {}
-    with open(path + ".taken", encoding="utf-8") as stream:
-        request = json.load(stream)
-    os.unlink(path + ".taken")
-    if time.time() > request["until"]:  # whoever asked was killed
-        _give_back()
-        return
-    time.sleep(_PAUSE)
-    with _starting:
-        try:
-            answer = _started(request)
-        except BaseException as error:  # the process must not end of it, whatever it is
-            answer = {"problem": f"{type(error).__name__}: {error}"[:500]}
+    where, name = os.path.split(path)
+    with suppress(OSError), load("_private").opened(where) as folder:
+        # Until here nothing has been read: another user may have made the folder, or the file.
+        request = json.loads(folder.read(name + ".taken"))
+        folder.remove(name + ".taken")
+        if time.time() > request["until"]:  # whoever asked was killed
             _give_back()
-    write(request["answer"], answer)
+            return
+        time.sleep(_PAUSE)
+        with _starting:
+            try:
+                answer = _started(request)
+            except BaseException as error:  # the process must not end of it, whatever it is
+                answer = {"problem": f"{type(error).__name__}: {error}"[:500]}
+                _give_back()
+        folder.write(name_of("answer", os.getpid()), json.dumps(answer).encode())
 
 
 def _started(request: dict[str, Any]) -> dict[str, Any]:
@@ -207,16 +181,42 @@ def _started(request: dict[str, Any]) -> dict[str, Any]:
     os.environ.setdefault(quiet, "1")
     try:
         debugpy = _debugpy(request["debugpy"])
-        told = getattr(debugpy, "_raydoctor", None)
-        if told is None:  # it can listen but once
-            port = request["port"] or _free_port(request["host"])
-            debugpy.listen((request["host"], port), in_process_debug_adapter=True)
-            told = {"host": request["host"], "port": port, "debugpy": debugpy.__version__}
-            debugpy._raydoctor = told
+        place = (request["host"], request["port"], request["seconds"])
+        door = getattr(debugpy, "_raydoctor_door", None)
+        was_open = door is not None and door.is_open
+        if door is None:  # debugpy can listen but once
+            door = debugpy._raydoctor_door = _door(debugpy, *place)
+        host, port = door.open(*place)
     finally:
         if not was_set:
             os.environ.pop(quiet, None)
-    return dict(told)
+    return {"host": host, "port": port, "debugpy": debugpy.__version__, "was_open": was_open}
+
+
+def _door(debugpy: Any, host: str, port: int, seconds: float) -> Any:
+    """A door that debugpy takes its connections from, and from nothing else. Raises what goes wrong."""
+    import importlib
+
+    importlib.import_module("debugpy.server.api")
+    pydevd: Any = sys.modules["pydevd"]  # it came with that
+    door = load("_door").Door()
+    address = door.open(host, port, seconds)
+    creates = pydevd.create_server_socket
+    pydevd.create_server_socket = lambda host, port: door
+    try:
+        debugpy.listen(address, in_process_debug_adapter=True)
+        debugger = pydevd.get_global_debugger()
+        debugger.wait_for_server_socket_ready()
+        waiting = debugger._waiting_for_connection_thread
+        if waiting._server_socket is not door:
+            waiting.do_kill_pydev_thread()
+            raise RuntimeError(f"debugpy {debugpy.__version__} opens its port to every user")
+    except BaseException:
+        door.close()
+        raise
+    finally:
+        pydevd.create_server_socket = creates
+    return door
 
 
 def _debugpy(folder: str) -> Any:
@@ -232,15 +232,6 @@ def _debugpy(folder: str) -> Any:
         finally:
             sys.path.remove(folder)
     return debugpy
-
-
-def _free_port(host: str) -> int:
-    """A port that nobody has: most versions of debugpy do not tell which one they were given."""
-    import socket
-
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
 
 
 def _give_back() -> None:

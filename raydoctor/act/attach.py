@@ -19,18 +19,20 @@ dead that is stopped for seven minutes (2.60.0); nothing here holds one for long
 from __future__ import annotations
 
 import ctypes
+import ipaddress
 import platform
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from raydoctor.act import _gil, _inject, arm, holdings
 from raydoctor.act._gil import Look
-from raydoctor.act._meeting import Meeting, meeting, read
+from raydoctor.act._meeting import Answer, Handshake, handshake
 from raydoctor.act._obstacles import Obstacle, handles, is_armed, obstacle, status
 from raydoctor.act.audit import Audit
 from raydoctor.act.process import Identity, identity_of
@@ -44,6 +46,7 @@ __all__ = [
     "Obstacle",
     "Wanted",
     "attach",
+    "has_closed",
     "listening",
     "obstacle",
     "wake",
@@ -90,11 +93,13 @@ class Attached:
     host: str
     port: int
     method: str
-    """`listening`, `ray-breakpoint`, `armed`, `injected`, `gdb`, `remote-exec`."""
+    """`listening`, `ray-breakpoint`, `armed`, `entered` (before), `injected`, `gdb`, `remote-exec`."""
     notes: tuple[str, ...] = ()
     """What whoever debugs should know."""
     wants_waking: bool = False
     """Whether its main thread holds the GIL in native code: the debugger answers as often as it is woken."""
+    is_temporary: bool = False
+    """Whether the port was opened for a look only: close it afterwards."""
 
 
 class Listening(NamedTuple):
@@ -122,34 +127,37 @@ def attach(  # noqa: PLR0913 - one more than usual, each with a default that is 
     port: int | None = None,
     host: str = LOOPBACK,
     grace: float = GRACE,
+    open_for: float = 0.0,
     tell: Tell = lambda doing: None,
     audit: Audit | None = None,
 ) -> Attached:
     """Have that process listen for a debugger, and return once it does.
 
+    `open_for`: seconds after which the port closes by itself; 0: it stays open until it is closed.
     Raises NotAttachedError where it cannot be; it is as it was then, or the message says what is left.
     """
     identity = _identified(target)
     if there := listening(target.pid, target.debugger_port):
-        return Attached(
-            *(target.pid, there.host, there.port, there.method, _notes(there, port, host)),
-            wants_waking=_wants_waking(target.pid),
-        )
+        notes = _notes(target.pid, there, port, host)
+        made = Attached(target.pid, there.host, there.port, there.method, notes)
+        return replace(made, wants_waking=_wants_waking(target.pid))
     is_prepared = is_armed(target.pid)
     for each in obstacle(target.pid):
         if not (is_prepared and each.only_injection):
             raise NotAttachedError(each.what, each.why, each.fix)
-    entry = _Entry(identity, meeting(target.pid), grace, tell, audit or Audit("attach"))
+    audit = audit or Audit("attach")
     try:
-        entry.meeting.ask(host, port or 0, grace + _SETTLES)
-        method = entry.by_signal() if is_prepared else entry.by_injection()
-        return entry.finished(method)
+        with closing(handshake(target.pid)) as shake:
+            was_entered = shake.earlier().is_there and handles(target.pid)
+            shake.ask(host, port or 0, grace + _SETTLES, open_for)
+            entry = _Entry(identity, shake, grace, tell, audit, is_temporary=bool(open_for))
+            if not is_prepared and not (was_entered and entry.by_signal_soon()):
+                return entry.finished(entry.by_injection())
+            return entry.finished(entry.by_signal() if is_prepared else "entered")
     except OSError as error:
         raise NotAttachedError(
             "system", f"pid {target.pid} cannot be asked: {error.strerror or error}"
         ) from error
-    finally:
-        entry.meeting.withdraw()
 
 
 def listening(pid: int, debugger_port: int = 0) -> Listening | None:
@@ -157,17 +165,26 @@ def listening(pid: int, debugger_port: int = 0) -> Listening | None:
     if not proc.LINUX:
         return None
     mine = holdings.ports([pid]).get(pid, ())
-    with suppress(OSError, IndexError, ValueError):
-        place = meeting(pid)
-        told = read(place.answer, place.user)
-        port = int(told.get("port", 0))
-        if port and (port in mine or (not mine and _is_open(port))):
-            return Listening(str(told["host"]), port, "listening", handles(pid))
+    with suppress(OSError, IndexError):
+        told = handshake(pid).earlier()
+        if told.port and (told.port in mine or not mine) and told.host in _hosts(pid, told.port):
+            return Listening(told.host, told.port, "listening", handles(pid))
     if debugger_port and debugger_port in mine:
-        return Listening(
-            _host_of(pid, debugger_port), debugger_port, "ray-breakpoint", handles(pid)
-        )
+        host = next(iter(_hosts(pid, debugger_port)), LOOPBACK)
+        return Listening(host, debugger_port, "ray-breakpoint", handles(pid))
     return None
+
+
+def has_closed(pid: int, host: str, port: int) -> bool:
+    """Whether the process stopped listening there, within a second; those who attach later know then."""
+    deadline = time.monotonic() + _SETTLES
+    while host in _hosts(pid, port):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_OFTEN)
+    with suppress(OSError, IndexError):
+        handshake(pid).note_closed()
+    return True
 
 
 def wake(pid: int) -> bool:
@@ -216,7 +233,7 @@ class _Entry:
     """One attempt to enter one process."""
 
     identity: Identity
-    meeting: Meeting
+    shake: Handshake
     grace: float
     tell: Tell
     audit: Audit
@@ -224,6 +241,8 @@ class _Entry:
     """Whether its main thread holds the GIL: a signal has it let the import go on (`arm.wake`)."""
     keeps_gil: bool = False
     """Whether it does so in native code."""
+    is_temporary: bool = False
+    """Whether the port is wanted for a look only."""
     to_be_taken: float = 3600.0
     """Seconds until the request is taken up, as far as the grace allows."""
 
@@ -236,6 +255,11 @@ class _Entry:
         wake(self.identity.pid)
         self._write("signal", signal.Signals(arm.SIGNAL).name)
         return "armed"
+
+    def by_signal_soon(self) -> bool:
+        """The way of a process that was entered before, and has a handler; whether it was quick to come."""
+        self.by_signal()
+        return self._is_taken(_NEXT_STEP)
 
     def by_injection(self) -> str:
         """The way of a process that nobody prepared."""
@@ -266,32 +290,39 @@ class _Entry:
         """Wait until it listens."""
         self.tell("waiting until debugpy listens in it")
         began = time.monotonic()
-        told: dict[str, Any] = {}
-        while not told and (left := self._patience(time.monotonic() - began)) > 0:
+        told = Answer()
+        while not told.is_there and (left := self._patience(time.monotonic() - began)) > 0:
             if self.pulses:
                 wake(self.identity.pid)
-            told = self.meeting.answered(min(_PULSE, left))
+            told = self.shake.answered(min(_PULSE, left))
             if status(self.identity.pid).get("State", "Z")[0] in "ZX":
                 raise NotAttachedError("gone", f"pid {self.identity.pid} has ended meanwhile")
-        if "port" not in told:
-            raise self._failure(str(told.get("problem", "")))
         pid = self.identity.pid
-        found = Listening(str(told["host"]), int(told["port"]), method, handles(pid))
-        notes = _notes(found)
-        if self.keeps_gil and method != "armed":  # no step of Python came for a while
+        if not told.port:
+            raise self._failure(told.problem)
+        if told.host not in _hosts(pid, told.port):
+            raise self._failure(f"it does not listen on {told.host}:{told.port}")
+        found = Listening(told.host, told.port, method, handles(pid))
+        is_temporary = self.is_temporary and not told.was_open
+        notes = _notes(pid, found, is_temporary=is_temporary)
+        if self.keeps_gil and method not in (
+            "armed",
+            "entered",
+        ):  # no step of Python came for a while
             notes += (f"{_KEEPS} kill -URG {pid}",)
         return Attached(
             *(pid, found.host, found.port, method, notes),
             wants_waking=self.keeps_gil or _wants_waking(pid),
+            is_temporary=is_temporary,
         )
 
     def _patience(self, passed: float) -> float:
         """Seconds left of it."""
-        is_taken = self.meeting.is_taken
+        is_taken = self.shake.is_taken
         return (self.grace if is_taken else min(self.grace, self.to_be_taken)) - passed
 
     def _failure(self, problem: str) -> NotAttachedError:
-        pid, was_not_taken = self.identity.pid, self.meeting.withdraw()
+        pid, was_not_taken = self.identity.pid, self.shake.withdraw()
         if problem:
             why = f"debugpy does not start in pid {pid}: {problem}{self._left()}"
             return NotAttachedError("debugpy", why, _DEBUGPY)
@@ -317,8 +348,8 @@ class _Entry:
 
     def _inject(self, *, now: bool, look: Look) -> _inject.Injection:
         pid = self.identity.pid
-        start = self.meeting.request.rpartition("-")[2]
-        text = self.meeting.text()
+        start = self.shake.start
+        text = self.shake.text()
         made = _inject.inject(pid, start, text, now=now, holds_gil=look.main_holds_gil)
         for _ in range(_AGAIN):
             if made.did:
@@ -333,7 +364,7 @@ class _Entry:
 
     def _is_taken(self, seconds: float) -> bool:
         deadline = time.monotonic() + seconds
-        while not self.meeting.is_taken:
+        while not self.shake.is_taken:
             if time.monotonic() > deadline:
                 return False
             time.sleep(0.02)
@@ -369,7 +400,20 @@ def _wants_waking(pid: int) -> bool:
     return look.main_holds_gil and look.stays
 
 
-def _notes(there: Listening, port: int | None = None, host: str = LOOPBACK) -> tuple[str, ...]:
+def _who(pid: int) -> str:
+    """Whom the port lets in (`_door.py`)."""
+    user = proc.owner(pid)
+    return f"{proc.user(user)} and root" if user else "root"
+
+
+def _notes(
+    pid: int,
+    there: Listening,
+    port: int | None = None,
+    host: str = LOOPBACK,
+    *,
+    is_temporary: bool = False,
+) -> tuple[str, ...]:
     notes = []
     if port and port != there.port:
         notes.append(f"It listens on {there.port} already, and cannot on {port} as well.")
@@ -381,7 +425,13 @@ def _notes(there: Listening, port: int | None = None, host: str = LOOPBACK) -> t
         )
     elif there.host not in (LOOPBACK, "::1"):
         notes.append(
-            f"Whoever reaches {there.host}:{there.port} can run code in it: there is no password."
+            f"Everyone who reaches {there.host}:{there.port} can run code in it, until it is closed: "
+            "there is no password."
+        )
+    elif there.method != "ray-breakpoint" and not is_temporary:
+        notes.append(
+            f"{there.host}:{there.port} stays open until it is closed or the process ends. "
+            f"Only {_who(pid)} can connect."
         )
     if not there.wakes:
         notes.append(
@@ -390,27 +440,17 @@ def _notes(there: Listening, port: int | None = None, host: str = LOOPBACK) -> t
     return tuple(notes)
 
 
-def _is_open(port: int) -> bool:
-    """Whether anybody listens there: where the sockets of the process itself may not be read."""
-    return any(_listens(row, port) for row in _local_sockets("self"))
+def _hosts(pid: int, port: int) -> list[str]:
+    """The addresses that are bound to the port in its network (`/proc/PID/net/tcp`, proc(5))."""
+    rows: list[list[str]] = []
+    for name in ("tcp", "tcp6"):
+        with suppress(OSError), open(f"/proc/{pid}/net/{name}", encoding="ascii") as stream:
+            rows += map(str.split, stream)
+    bound = (row[1] for row in rows if row[3] == "0A" and row[1].endswith(f":{port:04X}"))
+    return [_address(each.partition(":")[0]) for each in bound]
 
 
-def _host_of(pid: int, port: int) -> str:
-    """The address that it bound."""
-    import socket
-
-    for row in _local_sockets(str(pid)):
-        if _listens(row, port):
-            return socket.inet_ntoa(bytes.fromhex(row[1].partition(":")[0])[::-1])
-    return LOOPBACK
-
-
-def _local_sockets(pid: str) -> list[list[str]]:
-    """Of its network: the rows of `/proc/PID/net/tcp` (proc(5))."""
-    with suppress(OSError), open(f"/proc/{pid}/net/tcp", encoding="ascii") as stream:
-        return [line.split() for line in stream]
-    return []
-
-
-def _listens(row: list[str], port: int) -> bool:
-    return row[3] == "0A" and row[1].endswith(f":{port:04X}")
+def _address(spelled: str) -> str:
+    """The kernel writes words of 4 bytes, in the machine's order."""
+    words = (spelled[at : at + 8] for at in range(0, len(spelled), 8))
+    return str(ipaddress.ip_address(b"".join(int(w, 16).to_bytes(4, sys.byteorder) for w in words)))

@@ -83,23 +83,46 @@ class Seen:
     notes: list[str] = field(default_factory=list)
 
 
-def act(place: Place, wishes: Wishes, wake: Wake, redactor: Redactor | None = None) -> Seen:
-    """Do it, and leave the process as it was. Raises RaydoctorError."""
+def act(
+    place: Place,
+    wishes: Wishes,
+    wake: Wake,
+    redactor: Redactor | None = None,
+    *,
+    shut: bool = False,
+) -> Seen:
+    """Do it, and leave the process as it was; with `shut`, without an open port. Raises RaydoctorError."""
+    _require_alone(place)
+    seen = Seen()
+    try:
+        if wishes.execute:
+            with _guarded(place):
+                _session(place, wishes, wake, seen, shut)
+        else:
+            _session(place, wishes, wake, seen, shut)
+    finally:
+        seen.notes += _wrong_with(place.pid)
+    return redacted(seen, redactor or Redactor())
+
+
+def close(place: Place) -> None:
+    """Close the port that an earlier attach left open. Raises RaydoctorError."""
+    _require_alone(place)
+    with _dap.attached(place.host, place.port) as session:
+        told = _Inside(session, Wishes())("shut")
+    if "error" in told:
+        raise RaydoctorError(
+            f"raydoctor did not open {place.host}:{place.port}, and cannot close it",
+            "It closes when the process ends.",
+        )
+
+
+def _require_alone(place: Place) -> None:
     if others := _staying(place):
         raise RaydoctorError(
             f"a debugger is attached to pid {place.pid} already, from {', '.join(others)}",
             "End that session first: a second one would cut it off.",
         )
-    seen = Seen()
-    try:
-        if wishes.execute:
-            with _guarded(place):
-                _session(place, wishes, wake, seen)
-        else:
-            _session(place, wishes, wake, seen)
-    finally:
-        seen.notes += _wrong_with(place.pid)
-    return redacted(seen, redactor or Redactor())
 
 
 def _staying(place: Place) -> list[str]:
@@ -123,9 +146,11 @@ def _peers(place: Place) -> list[str]:
     return [str(row["peer"]) for row in connected if str(row["local"]).endswith(ends)]
 
 
-def _session(place: Place, wishes: Wishes, wake: Wake, seen: Seen) -> None:
+def _session(place: Place, wishes: Wishes, wake: Wake, seen: Seen, shut: bool) -> None:
     with _dap.attached(place.host, place.port) as session:
         asked = _Inside(session, wishes)
+        if shut and not wishes.execute:
+            asked("shut")  # this session stays
         if wishes.stack:
             told = asked("look")
             seen.stacks = told.get("stacks", [])
@@ -137,7 +162,12 @@ def _session(place: Place, wishes: Wishes, wake: Wake, seen: Seen) -> None:
         if wishes.choose:
             seen.chosen = asked("choose")
         if wishes.execute:
-            seen.executed = {**_execute(place, asked, wake), "code": wishes.execute}
+            try:
+                seen.executed = {**_execute(place, asked, wake), "code": wishes.execute}
+            finally:
+                if shut:  # not before: `_guarded` may have to connect, too
+                    with suppress(RaydoctorError):
+                        asked("shut")
 
 
 class _Inside(NamedTuple):

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from raydoctor.act import debug
-from raydoctor.act.attach import Attached, Wanted, attach, listening, wake, waking
+from raydoctor.act import _from_outside, debug
+from raydoctor.act.attach import Attached, Wanted, attach, has_closed, listening, wake, waking
 from raydoctor.act.audit import Audit
 from raydoctor.act.debug import Place, Wishes
 from raydoctor.collect import proc, stacks
@@ -40,27 +40,68 @@ def run(asked: Row, tell: Tell = lambda doing: None) -> Row:
     """The same, telling meanwhile what is being done.
 
     `pid`, `ip`, `worker`, `node`, `debugger` as `_attach_target.Found` has them, `title` for the audit;
-    `host`, `port` (0: any) to listen on; `wishes` of `debug.Wishes`.
+    `host`, `port` (0: any) to listen on; `stays`: whether the port stays open; `wishes` of `debug.Wishes`;
+    `may_go_on`: whether a look may end a wait at a breakpoint; `close`: only close the port.
     """
     try:
         wanted = _wanted(asked)
     except RaydoctorError as error:
         return _failed(error)
     told: Row = {"folder": _folder(wanted.pid), "doing": _seen_from_outside(wanted)}
-    began = time.monotonic()
-    tell("attaching")
     try:
-        audit = Audit(f"attach {asked.get('title') or wanted.pid}")
-        attached = _paused(asked, wanted) or attach(
-            wanted, port=asked["port"] or None, host=asked["host"], tell=tell, audit=audit
-        )
-        told["attached"] = {**_plain(attached), "seconds": round(time.monotonic() - began, 2)}
-        told["seen"] = _act(attached, Wishes(**asked["wishes"]), tell)
-        _note(audit, wanted, told["seen"].get("executed"))
-        told["audit_problem"] = audit.problem
+        if asked.get("close"):
+            told["closed"] = _close(wanted)
+        elif seen := _from_outside.seen(wanted.pid, wanted.started_at, Wishes(**asked["wishes"])):
+            told.update(method="py-spy", seen=asdict(debug.redacted(seen, Redactor())))
+        else:
+            _enter(asked, wanted, told, tell)
     except RaydoctorError as error:
         told.update(_failed(error))
     return told
+
+
+def _close(wanted: Wanted) -> Row:
+    """Close the port that an earlier attach left open; where it was, empty where there is none."""
+    there = listening(wanted.pid)
+    if there is None:
+        return {}
+    debug.close(Place(wanted.pid, there.host, there.port))
+    if not has_closed(wanted.pid, there.host, there.port):
+        raise RaydoctorError(f"pid {wanted.pid} still listens on {there.host}:{there.port}")
+    return {"host": there.host, "port": there.port}
+
+
+def _enter(asked: Row, wanted: Wanted, told: Row, tell: Tell) -> None:
+    """Attach a debugger, and do what is wished through it. Raises RaydoctorError."""
+    began, wishes = time.monotonic(), Wishes(**asked["wishes"])
+    if asked["debugger"] and any(wishes[:5]) and not asked.get("may_go_on", True):
+        raise RaydoctorError(
+            "it stands at a breakpoint, and a look from inside ends that wait",
+            "Add --yes to do it all the same.",
+        )
+    tell("attaching")
+    audit = Audit(f"attach {asked.get('title') or wanted.pid}")
+    attached = _paused(asked, wanted) or attach(
+        wanted,
+        port=asked["port"] or None,
+        host=asked["host"],
+        open_for=0.0 if asked.get("stays", True) else _AFTER + _EACH * wishes.seconds,
+        tell=tell,
+        audit=audit,
+    )
+    seconds = round(time.monotonic() - began, 2)
+    told["attached"] = {**_plain(attached), "seconds": seconds}
+    told["seen"] = _act(attached, wishes, tell)
+    if attached.is_temporary and not has_closed(attached.pid, attached.host, attached.port):
+        told["attached"]["open"] = True
+        told["seen"]["notes"].append(_STAYS.format(attached))
+    _note(audit, wanted, told["seen"].get("executed"))
+    told["audit_problem"] = audit.problem
+
+
+_AFTER, _EACH = 60.0, 4.0
+"""Seconds after which a port closes by itself that was opened for a look: beside those of each wish."""
+_STAYS = "{0.host}:{0.port} is still open in pid {0.pid}, and closes by itself in a few minutes."
 
 
 def _wanted(asked: Row) -> Wanted:
@@ -101,6 +142,7 @@ def _plain(attached: Attached) -> Row:
         "port": attached.port,
         "method": attached.method,
         "notes": list(attached.notes),
+        "open": not attached.is_temporary,
     }
 
 
@@ -109,7 +151,8 @@ def _act(attached: Attached, wishes: Wishes, tell: Tell) -> Row:
         return {}
     tell("looking inside")
     with waking(attached):
-        return asdict(debug.act(Place(attached.pid, attached.host, attached.port), wishes, wake))
+        place = Place(attached.pid, attached.host, attached.port)
+        return asdict(debug.act(place, wishes, wake, shut=attached.is_temporary))
 
 
 def _note(audit: Audit, wanted: Wanted, executed: Row | None) -> None:

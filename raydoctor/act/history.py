@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -63,11 +65,21 @@ class Raylets:
 
 def _pids(session: str) -> Iterator[int]:
     for path in _logs(session):
-        with suppress(OSError), open(path, "rb") as stream:
+        # Another user may have made the session: what is no file (a FIFO) is not waited for.
+        with suppress(OSError), open(path, "rb", opener=_opened) as stream:
             for line in stream.read(_HEAD).splitlines():
                 if match := _RAYLET_LINE.match(line):
                     yield int(match[1])
                     break
+
+
+def _opened(path: str, flags: int) -> int:
+    """Raises OSError where it is a link, or no regular file."""
+    file = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise OSError(errno.EINVAL, "it is no file", path)
+    return file
 
 
 def _logs(session: str) -> list[str]:

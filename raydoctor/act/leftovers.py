@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from raydoctor.act import cgroup, holdings, marks
+from raydoctor.act import _private, cgroup, holdings, marks
 from raydoctor.act.audit import Audit
 from raydoctor.act.marks import Kind, Mark, Seen
 from raydoctor.act.process import GRACE, Action, Identity, Outcome, end
@@ -124,11 +124,12 @@ def unseen() -> str:
     if not proc.LINUX:
         return "this system does not tell what processes inherited or have mapped: only Linux does"
     mine = os.geteuid()
+    told = [_private.distrusted()]
     owners = {proc.owner(d.daemon.pid) for d in daemons.find()} - {mine, None}
-    if mine == 0 or not owners:
-        return ""
-    names = ", ".join(sorted(proc.user(uid) for uid in owners if uid is not None))
-    return f"what {names} runs of Ray's may not be read: run it as {names}, or with sudo"
+    if mine and owners:
+        names = ", ".join(sorted(proc.user(uid) for uid in owners if uid is not None))
+        told.append(f"what {names} runs of Ray's may not be read: run it as {names}, or with sudo")
+    return "; ".join(filter(None, told))
 
 
 def _mark_idle_holders(seen: Seen, held: dict[int, int]) -> None:

@@ -289,8 +289,8 @@ class _Worker:
                 self._rewrite()
             else:
                 _registry.append(self.path, lines)
-        except FileNotFoundError:  # somebody has cleaned up
-            _registry.path_of(self.identity)
+        except FileNotFoundError:  # the file or its folder was removed
+            self.path = _registry.path_of(self.identity)
             self._rewrite()
         if self.watcher is None:
             self.watcher = Watcher(self.path, self.identity)

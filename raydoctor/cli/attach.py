@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 NOT_DONE = 1
 SEVERAL = 2
 _LOOPBACK = "127.0.0.1"
-_OF_A_PROCESS = ("stack", "variables", "evaluate", "execute", "frame", "thread", "port", "vscode")
+_INSIDE = ("stack", "variables", "evaluate", "execute")
+_OF_A_PROCESS = (*_INSIDE, "frame", "thread", "port", "vscode", "close")
 _NOTHING = (None, False, "")
 _OWN_FRAME = " "
 """What `--locals` stands for without a frame."""
@@ -31,14 +32,14 @@ WHAT is a task's id, its first digits or its name; an actor's id, class or name;
 a pid. Without it: what waits at a breakpoint of Ray's own debugger.
 
 Its process listens on loopback from then on, for VS Code, PyCharm or any other DAP
-client; it is not halted, and a second call finds it listening. On another node of
-the cluster all of this is done there, by a small task.
+client of its user or root; it is not halted, and a second call finds it listening
+until --close. On another node of the cluster a small task does all of this.
 
 \b
-Without an IDE:
-  --stack, --locals, --eval   read, and halt nothing; also coroutines that wait
-  --exec                      runs a statement in the thread, halted meanwhile
-Each ends with the debugger detached and the process running on.
+Without an IDE, and without a port that stays open:
+  --stack, --locals   read by py-spy; through a debugger for coroutines that wait
+  --eval              evaluates an expression, and halts nothing
+  --exec              runs a statement in the thread, halted meanwhile
 
 \b
 Examples:
@@ -88,6 +89,7 @@ Exit code:
     "--listen", metavar="HOST", default=_LOOPBACK, help="Listen on another address than loopback."
 )
 @click.option("--vscode", is_flag=True, help="Write the entry into .vscode/launch.json.")
+@click.option("--close", is_flag=True, help="Close the port that an earlier attach left open.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @options.address_option()
 @options.json_option
@@ -99,6 +101,8 @@ def command(
     del verbose
     if what is None and any(wishes[name] not in _NOTHING for name in _OF_A_PROCESS):
         raise click.UsageError("WHAT is missing: put it before the options")
+    if wishes["close"] and any(wishes[name] not in _NOTHING for name in _OF_A_PROCESS[:-1]):
+        raise click.UsageError("--close goes with no other option of a process")
     is_pid = what is not None and what.isdecimal()
     cluster = _cluster_of(int(what or 0)) if is_pid and not address else _cluster(address)
     if what is None:
@@ -180,7 +184,7 @@ class _Call:
         wishes = self.wishes
         if wishes["listen"] not in _NEAR:
             options.note(
-                f"whoever reaches {wishes['listen']} can run code in the process: "
+                f"everyone who reaches {wishes['listen']} can run code in the process: "
                 "a debugger asks for no password"
             )
         if not wishes["yes"] and (wishes["execute"] or self._goes_on()):
@@ -212,10 +216,15 @@ class _Call:
         return self.found.name.rpartition(".")[2] if is_task else ""
 
     def _goes_on(self) -> bool:
-        """Whether a look inside ends a wait at a breakpoint."""
+        """Whether a look inside ends a wait at a breakpoint; py-spy's look from outside does not."""
+        return bool(self.found.debugger and self.wishes["evaluate"])
+
+    def _stays(self) -> bool:
+        """Whether the port is to stay open."""
         wishes = self.wishes
-        looks = wishes["stack"] or wishes["variables"] is not None or wishes["evaluate"]
-        return bool(self.found.debugger and looks)
+        return bool(wishes["vscode"] or wishes["port"]) or not any(
+            wishes[name] not in _NOTHING for name in _INSIDE
+        )
 
     def _ask(self) -> None:
         """Raises click.Abort where the answer is no, RaydoctorError where nobody can be asked."""
@@ -254,7 +263,7 @@ class _Call:
 
         told = self._told(inside)
         found, attached = self.found, told.get("attached")
-        if not attached:
+        if not attached or not attached.get("open", True):
             return Made(found, told, {})
         is_near = attached["host"] in _NEAR
         mappings = _launch.mappings_of(told.get("folder", ""), self.is_here)
@@ -289,6 +298,9 @@ class _Call:
             "debugger": found.debugger,
             "host": self.wishes["listen"],
             "port": self.wishes["port"] or 0,
+            "stays": self._stays(),
+            "may_go_on": self.wishes["yes"] or self._goes_on(),  # that was asked
+            "close": self.wishes["close"],
             "wishes": inside,
         }
         with Progress(f"attaching to {found.name}") as progress:
@@ -335,5 +347,5 @@ class _Call:
             options.print_text(render.to_json(made))
             return
         inside = self._inside()
-        only_inside = any(inside[k] for k in ("stack", "variables", "evaluate", "execute"))
+        only_inside = any(inside[k] for k in _INSIDE)
         options.print_page(render.render(made, terminal.width_of(sys.stdout), only_inside))

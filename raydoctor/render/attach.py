@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from raydoctor import __version__, _text
 from raydoctor.act._attach_target import Found
 from raydoctor.render.json import dumps
-from raydoctor.render.page import MAX_WIDTH, Page, columns, line, paragraph
+from raydoctor.render.page import MAX_WIDTH, Line, Page, columns, line, paragraph
 
 SCHEMA = "raydoctor/attach/1"
 Row = dict[str, Any]
@@ -19,6 +19,7 @@ _FRAMES = 30
 _METHODS = {
     "listening": "it listened already",
     "armed": "armed ahead",
+    "entered": "entered before",
     "injected": "injected",
     "gdb": "by gdb",
     "remote-exec": "by Python's remote_exec",
@@ -86,6 +87,8 @@ def render(made: Made, width: int = MAX_WIDTH, inside: bool = False) -> Page:
     page += _doing(made.told.get("doing") or {}, made.found.name.rpartition(".")[2], width)
     if "failed" in made.told and not made.launch:
         return [*page, *_refused(made, width)]
+    if "closed" in made.told:
+        return [*page, _closed(made.told["closed"])]
     page += _attached(made, width)
     if "failed" in made.told:
         return [*page, *_refused(made, width)]
@@ -148,17 +151,30 @@ def _refused(made: Made, width: int) -> Page:
     return page
 
 
+def _closed(closed: Row) -> Line:
+    if not closed:
+        return line("No port that raydoctor has opened is open in it.")
+    return line(("closed ", "ok"), (f"{closed['host']}:{closed['port']}", "strong"))
+
+
 def _attached(made: Made, width: int) -> Page:
-    attached = made.told["attached"]
+    attached = made.told.get("attached")
+    if not attached:
+        return [line(("read by py-spy, from outside", "dim"), indent=2)]
     method = _METHODS.get(attached["method"], attached["method"])
+    how = f" ({method}, {attached['seconds']:.1f} s)"
     where = f"{attached['host']}:{attached['port']}"
+    is_open = attached.get("open", True)
     page = [
-        line(
-            ("listening on ", "ok"), (where, "strong"), f" ({method}, {attached['seconds']:.1f} s)"
-        )
+        line(("listening on ", "ok"), (where, "strong"), how)
+        if is_open
+        else line(("seen through a debugger", "ok"), how, ", whose port is closed again")
     ]
     for note in attached["notes"]:
-        page += paragraph(note, width, indent=2, style="dim")
+        page += paragraph(note, width, indent=2, style="warning")
+    if is_open and attached["method"] != "ray-breakpoint":
+        close = f"raydoctor attach {made.found.id or made.found.pid} --close"
+        page.append(line("Close it: ", (close, "code"), indent=2))
     if attached["method"] in ("armed", "injected", "gdb", "remote-exec"):
         page += paragraph(_CHANGED, width, indent=2, style="dim")
     return page
@@ -236,7 +252,7 @@ def _variables(row: Row, width: int) -> Page:
         page.append(
             line(
                 (each["name"], "strong"),
-                (f": {each['type']}", "dim"),
+                (f": {each['type']}" if each["type"] else "", "dim"),
                 f" = {each['value']}",
                 indent=2,
             )
@@ -291,11 +307,13 @@ def to_json(made: Made) -> str:
     """One JSON object. Keys are added, never renamed."""
     found, told = made.found, made.told
     attached, seen = told.get("attached") or {}, told.get("seen") or {}
+    is_open = bool(attached) and attached.get("open", True)
     return _dumped(
         **_process(found),
-        host=attached.get("host"),
-        port=attached.get("port"),
-        method=attached.get("method"),
+        host=attached.get("host") if is_open else None,
+        port=attached.get("port") if is_open else None,
+        method=attached.get("method") or told.get("method"),
+        closed=told.get("closed"),
         seconds=attached.get("seconds"),
         notes=[*attached.get("notes", ()), *seen.get("notes", ())],
         launch=made.launch or None,

@@ -372,4 +372,17 @@ def _told(error: BaseException) -> str:
     return told[:_MOST_TEXT]
 
 
-_DO = {"look": _look, "choose": _choose, "locals": _locals, "eval": _evaluate, "exec": _execute}
+def _shut(request: dict[str, Any]) -> dict[str, Any]:
+    """Close the port that raydoctor has opened; this connection stays."""
+    vars(sys.modules["debugpy"])["_raydoctor_door"].shut()
+    return {}
+
+
+_DO = {
+    "look": _look,
+    "choose": _choose,
+    "locals": _locals,
+    "eval": _evaluate,
+    "exec": _execute,
+    "shut": _shut,
+}
