@@ -24,6 +24,8 @@ from raydoctor.act import _private
 MARK = "RAYDOCTOR_TASK"
 """Environment variable of what a tracked task starts: `TASK_ID:WORKER_PID:WORKER_START:NUMBER`."""
 SESSION, GROUP = "s", "g"
+RUN = "run"
+"""In place of a task's id: the driver of `raydoctor run`, whose process is then the worker (`_guard.py`)."""
 _LOOKED = ".seen"
 """End of the name of a file whose writer only looked."""
 _MOST = 8 << 20

@@ -197,7 +197,8 @@ def _has_own_tie(machine: Machine, pid: int) -> bool:
         return True
     if pid in machine.output or pid in machine.log or pid in machine.traces:
         return True
-    if machine.variable(pid, _registry.MARK):
+    mark = machine.variable(pid, _registry.MARK)
+    if mark and not mark.startswith(f"{_registry.RUN}:"):
         return True
     # The process group of a living daemon or worker, or of the raylet that it names (Ray before 2.57 leaves
     # workers in their raylet's). Whatever detaches itself leaves it.
@@ -247,7 +248,10 @@ def _mark_remembered(seen: Seen) -> None:
 def _remembered(known: Remembered, task: Task, lives: bool, session: str) -> Mark:
     pid = known.worker.pid
     owner = f"worker pid {pid} ({'idle' if lives else 'gone'})"
-    if known.is_tracked:
+    if task.task == _registry.RUN:
+        owner = f"raydoctor run (pid {pid}, gone)"
+        why = f"raydoctor run (pid {pid}) is gone, and so is its guard; its driver had started it"
+    elif known.is_tracked:
         why = f"worker pid {pid} is gone, whose task {task.task} was tracked and had started it"
     elif lives:
         why = (

@@ -156,9 +156,8 @@ def _end(path: str, memory: dict[int, Task], worker: Seen) -> None:
             found = _family.members(seen, marks, since=worker.started_at)
             return [process.Identity(m.pid, m.started_at) for m in found]
 
-        names = " ".join(task.task for task in tasks)
         grace = max(task.grace for task in tasks)
-        audit = Audit(f"tracked {names}: its worker {worker.pid} is gone")
+        audit = Audit(_purpose(tasks, worker.pid))
         began = time.monotonic()
         process.end(left(), grace, more=left, all_users=True, audit=audit)
         # A child that was being forked when its parent was ended.
@@ -167,6 +166,13 @@ def _end(path: str, memory: dict[int, Task], worker: Seen) -> None:
     with suppress(OSError):
         os.unlink(path)
     _family.forget_old()
+
+
+def _purpose(tasks: list[Task], pid: int) -> str:
+    names = [task.task for task in tasks]
+    if names == [_registry.RUN]:
+        return f"raydoctor run (pid {pid}) has vanished"
+    return f"tracked {' '.join(names)}: its worker {pid} is gone"
 
 
 if __name__ == "__main__":
