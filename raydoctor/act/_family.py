@@ -23,6 +23,8 @@ _SLACK = 0.011
 """Seconds: a tick."""
 _OLD = 3600.0
 """Seconds after which a registry of which nothing lives is of no use to `raydoctor zombies` either."""
+_FOREIGN = 86400.0
+"""The same for one of another boot or container, of which it cannot be seen whether anything lives."""
 
 
 def leads(process: Process) -> str:
@@ -119,11 +121,12 @@ def children(pid: int) -> list[int] | None:
 
 def forget_old() -> None:
     """Remove files of the registry that nobody else will: nothing that they name is there, worker and all."""
-    for known in remembered():
+    for known in remembered(everywhere=True):
         named = [known.worker, *(s for task in known.tasks.values() for s in task.seen.values())]
         with suppress(OSError):
-            is_old = time.time() - os.stat(known.path).st_mtime > _OLD
-            if is_old and not any(map(lives, named)):
+            age = time.time() - os.stat(known.path).st_mtime
+            is_old = age > (_OLD if known.is_here else _FOREIGN)
+            if is_old and not (known.is_here and any(map(lives, named))):
                 os.unlink(known.path)
 
 

@@ -80,7 +80,7 @@ def beside(path: str, worker: Seen) -> subprocess.Popen[bytes]:
 
 def _command(path: str, worker: Seen) -> list[str]:
     home = str(Path(__file__).parents[2])
-    identity = (str(worker.pid), f"{worker.started_at:.2f}")
+    identity = (str(worker.pid), f"{proc.since_boot(worker.started_at):.2f}")
     return [sys.executable, "-I", "-S", str(_PROGRAM), home, path, *identity]
 
 

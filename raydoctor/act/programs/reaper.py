@@ -4,6 +4,8 @@ A program of its own, as it must outlive the worker, even one that gets SIGKILL:
 
     reaper.py FOLDER_OF_RAYDOCTOR REGISTRY WORKER_PID WORKER_START
 
+The start is in seconds since the boot.
+
 Sleeps on a pidfd of the worker and on standard input, where the worker writes when it has started something.
 While tasks have processes it looks at them now and then, more rarely the longer nothing changes: what loses
 its parents later is known then. What ends processes is only loaded when it is needed: until then this takes
@@ -176,4 +178,4 @@ def _purpose(tasks: list[Task], pid: int) -> str:
 
 
 if __name__ == "__main__":
-    main(sys.argv[2], Seen(int(sys.argv[3]), float(sys.argv[4])))
+    main(sys.argv[2], Seen(int(sys.argv[3]), proc.from_boot(float(sys.argv[4]))))
