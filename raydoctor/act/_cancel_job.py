@@ -6,6 +6,7 @@ and SIGKILL after three seconds, with all that it started.
 
 from __future__ import annotations
 
+import posixpath
 from urllib.parse import quote
 
 from raydoctor import ids
@@ -28,7 +29,8 @@ def stop(owners: Owners, cluster: Cluster, job: str, audit: Audit, all_users: bo
         return f"nobody knows the job {job}"
     if found["submission_id"]:
         return _stop_submitted(cluster, found["submission_id"], audit)
-    return _end_driver(job, int(found["driver_info"]["pid"]), audit, all_users)
+    pid = int(found["driver_info"]["pid"])
+    return _end_driver(cluster, job, pid, audit, all_users)
 
 
 def _stop_submitted(cluster: Cluster, submission: str, audit: Audit) -> str:
@@ -45,10 +47,13 @@ def _stop_submitted(cluster: Cluster, submission: str, audit: Audit) -> str:
     return f"the dashboard answered HTTP {answer.status}: ray job stop {submission}"
 
 
-def _end_driver(job: str, pid: int, audit: Audit, all_users: bool) -> str:
+def _end_driver(cluster: Cluster, job: str, pid: int, audit: Audit, all_users: bool) -> str:
     driver = identity_of(pid)
-    worker = ids.driver_of_job(job)
-    if driver is None or not any(worker in path for path in proc.files(pid).values()):
+    # Each cluster's first job has the same id: the driver's log must be in this cluster's session.
+    session, worker = posixpath.basename(cluster.session_dir), ids.driver_of_job(job)
+    logs = f"/{session}/logs/" if session else ""
+    files = proc.files(pid).values() if logs else ()
+    if driver is None or not any(logs in path and worker in path for path in files):
         return f"its driver (pid {pid}) is not on this machine"
     (outcome,) = end([driver], all_users=all_users, audit=audit)
     return "" if outcome.outcome == "gone" else outcome.reason

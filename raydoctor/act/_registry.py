@@ -5,8 +5,8 @@ process that has it first: the worker, the watcher (`programs/reaper.py`), or a 
 file whose worker and watcher are gone is still evidence of what that worker's tasks started: `remembered`.
 Processes are ended on such evidence, so every access verifies that no other user can have written it.
 
-Starts are in seconds since the boot: the kernel's epoch seconds move when the clock is set, and a living worker
-would then be taken for one that is gone. The place (`proc.place`) is the boot and the pid namespace: another
+Starts are in seconds since the boot: the kernel's epoch seconds move when the clock is set, and a living
+worker would then be taken for one that is gone. The place (`proc.place`) is the boot and the pid namespace: another
 container may share the folder, and its pids name other processes here.
 
 `WORKER_PID-START-PLACE.seen` is written by others that only looked (`remember.py`): what was seen below the

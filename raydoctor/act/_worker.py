@@ -7,6 +7,7 @@ Ray's own killing (of the worker's process group, Ray >= 2.57; of direct childre
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +17,7 @@ from raydoctor.act.audit import Audit
 from raydoctor.act.process import Identity, end, identity_of
 from raydoctor.collect import proc
 
+_WORKER_LOG = re.compile(r"/(?:python-core-)?worker-([0-9a-f]{56})[-_][^/]*$")
 _GRACE = 0.2
 """Seconds between SIGTERM and SIGKILL: these have had their time."""
 _ELSEWHERE = 20.0
@@ -47,9 +49,12 @@ def end_worker(pid: int, worker: str, purpose: str) -> str:
     targets = tree(pid)
     if not targets:
         return ""
-    # A worker writes to files with its id in their names, and calls itself `ray::…`.
-    is_named = any(worker in path for path in proc.files(pid).values())
-    if not is_named and not " ".join(proc.command(pid)).startswith("ray::"):
+    # A worker writes to files with its id in their names. Where its logs go to standard error, only its title
+    # is left; one that has another worker's log open is that one.
+    found = (_WORKER_LOG.search(path) for path in proc.files(pid).values())
+    names = {each[1] for each in found if each}
+    is_named = worker in names if names else " ".join(proc.command(pid)).startswith("ray::")
+    if not is_named or identity_of(pid) != targets[0]:
         return f"pid {pid} is not a worker here (another PID namespace?)"
     return end_tree(targets, purpose)
 
