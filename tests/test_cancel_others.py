@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any, cast
 
 import psutil
@@ -274,3 +277,41 @@ def test_an_answer_that_comes_late_is_not_the_next_questions(
         assert asked.look(TASK) == [{"is": "runs", "of": "look"}]
         assert program.stdin
         program.stdin.close()
+
+
+@pytest.mark.parametrize(("session", "is_stopped"), [("session_a", True), ("session_b", False)])
+def test_another_clusters_dashboard_on_the_same_port_is_not_told_to_stop_a_job(
+    session: str, is_stopped: bool
+) -> None:
+    """Users name their submissions, so two clusters may have one of the same name."""
+    posted = []
+
+    class Dashboard(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self._reply({"ray_version": "2.60.0", "session_name": session})
+
+        def do_POST(self) -> None:
+            posted.append(self.path)
+            self._reply({"stopped": True})
+
+        def _reply(self, body: Row) -> None:
+            data = json.dumps(body).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *_: object) -> None:
+            """Print nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Dashboard) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"127.0.0.1:{server.server_port}"
+        cluster = Cluster(session_dir="/tmp/ray/session_a", dashboard_address=address)
+        row = {"job_id": JOB, "submission_id": "nightly"}
+        why = _cancel_job.stop(
+            owners(job=lambda j: row), cluster, JOB, Audit("t", path="/dev/null")
+        )
+        server.shutdown()
+    assert bool(posted) == is_stopped
+    assert ("another cluster" in why) != is_stopped

@@ -6,8 +6,8 @@ file whose worker and watcher are gone is still evidence of what that worker's t
 Processes are ended on such evidence, so every access verifies that no other user can have written it.
 
 Starts are in seconds since the boot: the kernel's epoch seconds move when the clock is set, and a living
-worker would then be taken for one that is gone. The place (`proc.place`) is the boot and the pid namespace: another
-container may share the folder, and its pids name other processes here.
+worker would then be taken for one that is gone. The place (`proc.place`) is the boot and the pid namespace:
+another container may share the folder, and its pids name other processes here.
 
 `WORKER_PID-START-PLACE.seen` is written by others that only looked (`remember.py`): what was seen below the
 worker, of whichever task. It has one task, of number 0, which names the worker's job.
