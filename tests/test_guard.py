@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -41,31 +42,30 @@ def home(tmp_path: Path) -> dict[str, str]:
     return {**kept, "XDG_STATE_HOME": str(tmp_path / "state"), "NO_COLOR": "1"}
 
 
-@pytest.fixture
-def others() -> Iterator[set[int]]:
-    """Processes that ran before; what a failing test leaves is ended."""
-    before = set(psutil.pids())
-    yield before
-    for process in started(before, ("sleep", sys.executable)):
+@pytest.fixture(autouse=True)
+def none_left(home: dict[str, str]) -> Iterator[None]:
+    """What a failing test leaves is ended."""
+    yield
+    for process in started(home):
         process.kill()
 
 
-def started(before: set[int], programs: tuple[str, ...]) -> list[psutil.Process]:
-    """What runs of these programs beside what ran before and what the test itself waits for."""
+def started(home: dict[str, str]) -> list[psutil.Process]:
+    """What runs of a test, as its environment says."""
     found = []
-    for process in psutil.process_iter(["cmdline", "status"]):
-        words = process.info["cmdline"] or [""]
-        is_dead = process.info["status"] == psutil.STATUS_ZOMBIE
-        if process.pid not in before and words[0].endswith(programs) and not is_dead:
-            found.append(process)
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            is_ours = process.environ().get("XDG_STATE_HOME") == home["XDG_STATE_HOME"]
+            if is_ours and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
     return found
 
 
-def gone(before: set[int], seconds: float = 20.0) -> None:
+def gone(home: dict[str, str], seconds: float = 20.0) -> None:
     """Wait until nothing is left."""
     deadline = time.monotonic() + seconds
-    while left := started(before, ("sleep", sys.executable)):
-        assert time.monotonic() < deadline, [each.cmdline() for each in left]
+    while left := started(home):
+        assert time.monotonic() < deadline, left
         time.sleep(0.02)
 
 
@@ -84,14 +84,14 @@ def read_until(file: int, word: bytes) -> None:
 
 @pytest.mark.parametrize(("code", "options"), [(DRIVER, ()), (DEAF, ("--grace", "0.1"))])
 def test_a_killed_run_leaves_nothing_running(
-    code: str, options: tuple[str, ...], home: dict[str, str], others: set[int], tmp_path: Path
+    code: str, options: tuple[str, ...], home: dict[str, str], tmp_path: Path
 ) -> None:
     ours, theirs = pty.openpty()
     running = start(code, home, *options, stream=theirs)
     read_until(ours, b"started")
     running.kill()
     running.wait()
-    gone(others)
+    gone(home)
     os.close(ours)
     os.close(theirs)
     audit = (tmp_path / "state" / "raydoctor" / "audit.jsonl").read_text().splitlines()
@@ -99,9 +99,7 @@ def test_a_killed_run_leaves_nothing_running(
     assert any(f"raydoctor run (pid {running.pid})" in line["purpose"] for line in lines)
 
 
-def test_a_run_whose_terminal_is_closed_leaves_nothing_running(
-    home: dict[str, str], others: set[int]
-) -> None:
+def test_a_run_whose_terminal_is_closed_leaves_nothing_running(home: dict[str, str]) -> None:
     pid, terminal = pty.fork()
     if pid == 0:
         words = ["raydoctor", "run", "--grace", "1", "--", sys.executable, "-c", DRIVER]
@@ -109,27 +107,22 @@ def test_a_run_whose_terminal_is_closed_leaves_nothing_running(
     read_until(terminal, b"started")
     os.close(terminal)
     os.waitpid(pid, 0)
-    gone(others)
+    gone(home)
 
 
 @pytest.mark.parametrize("code", [0, 3])
-def test_a_normal_end_leaves_no_guard(
-    code: int, home: dict[str, str], others: set[int], tmp_path: Path
-) -> None:
+def test_a_normal_end_leaves_no_guard(code: int, home: dict[str, str]) -> None:
     with open(os.devnull, "r+b") as nothing:
         running = start(f"raise SystemExit({code})", home, stream=nothing.fileno())
         assert running.wait(60) == code
-    assert not [p for p in started(others, (sys.executable,)) if _watcher.is_one(p.pid)]
-    assert not started(others, ("sleep",))
+    assert not started(home)
 
 
-def test_a_guard_that_is_killed_does_not_change_the_exit_code(
-    home: dict[str, str], others: set[int]
-) -> None:
+def test_a_guard_that_is_killed_does_not_change_the_exit_code(home: dict[str, str]) -> None:
     ours, theirs = pty.openpty()
     running = start("print('started', flush=True); input()", home, stream=theirs)
     read_until(ours, b"started")
-    (guard,) = [p for p in started(others, (sys.executable,)) if _watcher.is_one(p.pid)]
+    (guard,) = [p for p in started(home) if _watcher.is_one(p.pid)]
     guard.kill()
     os.write(ours, b"\n")
     assert running.wait(60) == 0
@@ -137,9 +130,7 @@ def test_a_guard_that_is_killed_does_not_change_the_exit_code(
     os.close(theirs)
 
 
-def test_another_process_with_the_pid_of_the_driver_is_left_alone(
-    others: set[int], tmp_path: Path
-) -> None:
+def test_another_process_with_the_pid_of_the_driver_is_left_alone() -> None:
     """A registry that names a pid with another start: nothing is ended."""
     from raydoctor.act import _registry
     from raydoctor.act._registry import Seen, Task
