@@ -24,6 +24,9 @@ from raydoctor.act import (
     watch,
 )
 from raydoctor.act import _cancel_target as targets
+from raydoctor.act import (
+    _running as poll,
+)
 from raydoctor.act.audit import Audit
 from raydoctor.act.owner import AskError, Owners, Row
 from raydoctor.collect.cluster import Cluster
@@ -207,6 +210,26 @@ def test_what_the_next_task_of_a_worker_has_started_is_left_alone(
     assert made.ended
     assert running(child)
     assert running(worker)
+
+
+def test_a_poll_asks_again_before_each_kill(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first kill may take seconds; meanwhile the second worker takes another task."""
+    running_now = {b"one", b"two"}
+    ended = []
+
+    def end_worker(pid: int, worker: str, purpose: str) -> str:
+        ended.append(pid)
+        running_now.discard(b"two")
+        return ""
+
+    monkeypatch.setattr(_worker, "end_worker", end_worker)
+    runs = [
+        poll.Run(task, 0, "f", 0.0, b"w", pid, "here") for task, pid in ((b"one", 1), (b"two", 2))
+    ]
+    told = _worker.RayHands(None, "here").kill(runs, lambda run: run.task in running_now)
+    assert ended == [1]
+    assert told[b"one"] == ""
+    assert "does not run it" in told[b"two"]
 
 
 @pytest.mark.parametrize(("attempt", "is_cancelled"), [(0, True), (1, False)])
