@@ -147,3 +147,26 @@ def test_another_process_with_the_pid_of_the_driver_is_left_alone() -> None:
     assert bystander.poll() is None
     bystander.send_signal(signal.SIGKILL)
     bystander.wait()
+
+
+def test_the_registry_of_a_driver_with_many_processes_stays_small(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from raydoctor.act import _guard, _private, _registry
+    from raydoctor.collect import proc
+
+    monkeypatch.setattr(_private, "places", lambda user: ((str(tmp_path), "registry"),))
+    monkeypatch.setattr(_guard, "_FILE_LIMIT", 2000)
+    me = proc.read(os.getpid())
+    assert me is not None
+    guard = _guard.DriverGuard(1.0)
+    try:
+        guard.saw([me])
+        for number in range(300):
+            guard.saw([me._replace(pid=2**22 + number, pgid=1, sid=1)])
+        (known,) = _registry.remembered()
+        assert os.stat(known.path).st_size < 4000
+        assert me.pid in {seen.pid for seen in known.tasks[1].seen.values()}
+    finally:
+        guard.close()
+    assert _registry.remembered() == []

@@ -19,18 +19,20 @@ from raydoctor.act._registry import MARK, Seen, Task
 from raydoctor.collect import proc
 
 _NUMBER = 1
+_FILE_LIMIT = 64_000
+"""Bytes of the registry, about, before what has ended is dropped from it."""
 
 
 class DriverGuard:
     """The guard of one driver, as `raydoctor run` has it; its methods never raise."""
 
-    __slots__ = ("_child", "_path", "_task", "environment", "problem")
+    __slots__ = ("_child", "_path", "_task", "_written", "environment", "problem")
 
     def __init__(self, grace: float) -> None:
         """`grace`: seconds between SIGTERM and SIGKILL."""
         self._task = Task(_NUMBER, _registry.RUN, grace, {})
         self._child: subprocess.Popen[bytes] | None = None
-        self._path = ""
+        self._path, self._written = "", 0
         self.environment: dict[str, str] = {}
         """Variables that the driver needs to be recognised by."""
         self.problem = ""
@@ -48,8 +50,11 @@ class DriverGuard:
         seen = [Seen(p.pid, p.started_at, _family.leads(p)) for p in processes]
         lines = [_registry.seen_line(_NUMBER, each) for each in seen if self._task.add(each)]
         if lines and self._child is not None:
+            self._written += sum(map(len, lines))
             with suppress(OSError):
                 _registry.append(self._path, lines)
+                if self._written > _FILE_LIMIT:
+                    self._forget_the_dead()
 
     def close(self) -> None:
         """End the guard: the driver and what it started have ended."""
@@ -59,6 +64,17 @@ class DriverGuard:
         if self._path:
             with suppress(OSError):
                 os.unlink(self._path)
+
+    def _forget_the_dead(self) -> None:
+        """Write the file anew without what has ended: one that is too large is not read any more."""
+        known = _registry.read(self._path).get(_NUMBER)
+        if known is None:
+            return
+        # The guard writes there, too, which sessions and groups are empty.
+        kept = {key: s for key, s in known.seen.items() if s.leads or _family.lives(s)}
+        self._task = known._replace(seen=kept)
+        _registry.replace(self._path, _registry.lines_of([self._task]))
+        self._written = 0
 
     def _try_to_start(self) -> None:
         me = _family.look(os.getpid())
