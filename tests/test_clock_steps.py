@@ -27,7 +27,7 @@ from raydoctor.act import (
     sweep_nodes,
 )
 from raydoctor.act._registry import Seen, Task
-from raydoctor.collect import proc, watching
+from raydoctor.collect import kinship, proc, watching
 from raydoctor.collect.watch_clocks import Clocks
 from raydoctor.collect.watching import Run
 
@@ -75,6 +75,20 @@ def test_a_registry_names_the_same_processes_after_the_clock_was_set(
     assert [each.pid for each in _family.members(known.tasks[1].seen.values(), ())] == [sleeper]
     assert known.tasks[1].mark(known.worker) == mark
     assert _registry.path_of(known.worker) == path
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_the_mark_of_a_living_worker_names_it_after_the_clock_was_set(
+    step: float, sleeper: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`zombies` would call what it started an orphan."""
+    worker = _family.look(sleeper)
+    assert worker
+    mark = Task(1, "abc", 5.0, {}).mark(worker)
+    set_clock(step, monkeypatch)
+    machine = kinship.look()
+    assert kinship._marked(machine, mark) == [sleeper]
+    assert kinship._marked(machine, f"abc:{sleeper}:1.00:1") == []
 
 
 def test_a_watcher_that_starts_after_the_clock_was_set_ends_nothing(

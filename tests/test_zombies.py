@@ -298,12 +298,14 @@ def test_what_only_inherited_the_environment_needs_an_answer_of_its_own(
 
 
 @linux
-@pytest.mark.parametrize(("task", "is_inherited_only"), [("run", True), ("ab12", False)])
-def test_the_mark_of_raydoctor_run_is_inherited_too(
-    task: str, is_inherited_only: bool, session: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("name", "is_inherited_only"), [("RAYDOCTOR_RUN", True), ("RAYDOCTOR_TASK", False)]
+)
+def test_the_mark_of_raydoctor_run_ties_nothing_to_a_worker(
+    name: str, is_inherited_only: bool, session: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Unlike a tracked task's, it is in the environment of all that its driver starts."""
-    process = leave(RAYDOCTOR_TASK=f"{task}:4999998:1.00:1")
+    process = leave(**{name: "x:4999998:1.00:1"})
     try:
         (row,) = json.loads(told(capsys, "--json", "--session", session.name)[1])["leftovers"]
         assert row["inherited_only"] == is_inherited_only

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from functools import cache
 
-from raydoctor.act._registry import GROUP, MARK, SESSION, Seen, remembered
+from raydoctor.act._registry import GROUP, MARK, RUN_MARK, SESSION, Seen, remembered
 from raydoctor.collect import proc
 from raydoctor.collect.proc import Process
 
@@ -53,8 +53,8 @@ def members(
 ) -> list[Seen]:
     """All that live of a task now, parents first.
 
-    `marks` are the values of `MARK` that are the task's; `sure` names further processes of the table
-    that are known to be; none is older than `since`.
+    `marks` are the values of `MARK` (or `RUN_MARK`) that are the task's; `sure` names further processes of
+    the table that are known to be; none is older than `since`.
     """
     table = {pid: p for pid, p in proc.table().items() if p.state != "Z"}
     known = list(seen)
@@ -92,8 +92,8 @@ def _marked(processes: Iterable[Process], marks: Collection[str], since: float) 
     found = set()
     for process in processes if marks else ():
         if process.started_at > since - _SLACK:
-            variables = proc.environment(process.pid, (MARK,)) or {}
-            if variables.get(MARK) in marks:
+            variables = proc.environment(process.pid, (MARK, RUN_MARK)) or {}
+            if any(value in marks for value in variables.values()):
                 found.add(process.pid)
     return found
 

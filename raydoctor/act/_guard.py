@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from raydoctor.act import _family, _registry, _watcher
-from raydoctor.act._registry import MARK, Seen, Task
+from raydoctor.act._registry import RUN_MARK, Seen, Task
 from raydoctor.collect import proc
 
 _NUMBER = 1
@@ -87,4 +87,4 @@ class DriverGuard:
         except OSError as error:
             self.problem = error.strerror or str(error)
         else:
-            self.environment[MARK] = self._task.mark(me)
+            self.environment[RUN_MARK] = self._task.mark(me)

@@ -28,6 +28,8 @@ from raydoctor.collect import proc
 
 MARK = "RAYDOCTOR_TASK"
 """Environment variable of what a tracked task starts: `TASK_ID:WORKER_PID:WORKER_START:NUMBER`."""
+RUN_MARK = "RAYDOCTOR_RUN"
+"""The same of what the driver of `raydoctor run` starts; another name, as it ties nothing to a Ray worker."""
 SESSION, GROUP = "s", "g"
 RUN = "run"
 """In place of a task's id: the driver of `raydoctor run`, whose process is then the worker (`_guard.py`)."""

@@ -197,8 +197,7 @@ def _has_own_tie(machine: Machine, pid: int) -> bool:
         return True
     if pid in machine.output or pid in machine.log or pid in machine.traces:
         return True
-    mark = machine.variable(pid, _registry.MARK)
-    if mark and not mark.startswith(f"{_registry.RUN}:"):
+    if machine.variable(pid, _registry.MARK):
         return True
     # The process group of a living daemon or worker, or of the raylet that it names (Ray before 2.57 leaves
     # workers in their raylet's). Whatever detaches itself leaves it.
