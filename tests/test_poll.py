@@ -496,7 +496,7 @@ class Machine:
     def sweep(self, task: bytes) -> None:
         self.done.append("sweep")
 
-    def kill(self, runs: Sequence[Run]) -> dict[bytes, str]:
+    def kill(self, runs: Sequence[Run], still: Callable[[Run], bool]) -> dict[bytes, str]:
         self.done.append("kill")
         return dict.fromkeys((run.task for run in runs), "")
 

@@ -623,3 +623,16 @@ def test_a_file_is_read_whole_or_not_at_all(tmp_path: Path) -> None:
         folder.append("file", b"y")
         assert folder.read("file").endswith(b"xy")
         assert folder.names() == ["file"]
+
+
+def test_the_audit_is_written_into_a_folder_that_others_can_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`raydoctor run` of older versions made it so."""
+    folder = tmp_path / "raydoctor"
+    folder.mkdir(mode=0o755)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    record = audit.Audit("test")
+    record.write("signal", pid=1)
+    assert record.problem == ""
+    assert folder.stat().st_mode & 0o777 == 0o700

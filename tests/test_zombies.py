@@ -232,11 +232,11 @@ def session(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     shutil.rmtree(base)
 
 
-def leave() -> psutil.Process:
+def leave(**more: str) -> psutil.Process:
     """A process that init has, and that inherited the dead raylet's pid."""
     printed = subprocess.run(
         ["sh", "-c", "setsid sleep 300 >/dev/null 2>&1 & echo $!"], check=True, capture_output=True,
-        env={**os.environ, "RAY_RAYLET_PID": "4999999", "RAY_JOB_ID": "01000000"},
+        env={**os.environ, "RAY_RAYLET_PID": "4999999", "RAY_JOB_ID": "01000000", **more},
     )  # fmt: skip
     process = psutil.Process(int(printed.stdout))
     wait_until(lambda: process.cmdline()[:1] == ["sleep"], 5)
@@ -295,6 +295,22 @@ def test_what_only_inherited_the_environment_needs_an_answer_of_its_own(
     assert (row["inherited_only"], row["action"], row["outcome"]) == (True, "none", "running")
     assert "--inherited ends it" in row["reason"]
     assert orphan.is_running()
+
+
+@linux
+@pytest.mark.parametrize(
+    ("name", "is_inherited_only"), [("RAYDOCTOR_RUN", True), ("RAYDOCTOR_TASK", False)]
+)
+def test_the_mark_of_raydoctor_run_ties_nothing_to_a_worker(
+    name: str, is_inherited_only: bool, session: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Unlike a tracked task's, it is in the environment of all that its driver starts."""
+    process = leave(**{name: "x:4999998:1.00:1"})
+    try:
+        (row,) = json.loads(told(capsys, "--json", "--session", session.name)[1])["leftovers"]
+        assert row["inherited_only"] == is_inherited_only
+    finally:
+        process.kill()
 
 
 @linux

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from raydoctor.act._cancel_steps import worker_here
 from raydoctor.act._cancel_target import Target
 from raydoctor.act._worker import tree
 from raydoctor.act.audit import Audit
@@ -39,7 +40,12 @@ class Survivor(NamedTuple):
 
 
 def started_by(target: Target, with_actor: bool = False) -> list[Identity]:
-    """What the task has started; with `with_actor`, all that its actor has."""
+    """What the task has started here; with `with_actor`, all that its actor has.
+
+    Nothing where its worker is no process of this machine and pid namespace: its pid is another's here.
+    """
+    if not isinstance(worker_here(target), Identity):
+        return []
     if target.kind == "task" and target.started_at is not None:
         since = target.started_at - _ROUNDED
     elif with_actor:

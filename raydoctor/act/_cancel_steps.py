@@ -128,8 +128,14 @@ def _kill(hands: Hands, target: Target) -> str:
     found = worker_here(target)
     if isinstance(found, str):
         return found
+    below = tree(target.pid)
+    if below[:1] != [found]:
+        return "its worker has ended"
+    # Asked last: a worker that has finished it may run another task by now.
+    if not may_run(hands.owners, target):
+        return "it had gone on to something else"
     outcomes = end(
-        tree(target.pid),
+        below,
         _AFTER_TERM,
         more=lambda: tree(target.pid) if identity_of(target.pid) == found else (),
         all_users=hands.wishes.all_users,
@@ -154,7 +160,7 @@ def _job_stop(hands: Hands, target: Target) -> str:
 
 def worker_here(target: Target) -> Identity | str:
     """The process of its worker, by identity; or why it cannot be touched from here."""
-    if not target.pid:
+    if not target.pid or not target.worker:
         return "no worker says that it runs it"
     found = identity_of(target.pid)
     # Pids of other nodes and containers mean nothing here; a worker has its own log open.

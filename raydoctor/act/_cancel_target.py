@@ -163,7 +163,7 @@ def runs(owners: Owners, target: Target) -> bool | None:
     try:
         told = owners.look(target.task, target.worker, owned=False)
     except AskError as error:
-        return None if error.code == "DEADLINE_EXCEEDED" else False
+        return None if _may_live(owners, target.worker, error) else False
     return bool(_of_kind(told, "runs"))
 
 
@@ -188,12 +188,23 @@ def _owner_is_done(owners: Owners, target: Target) -> bool:
     try:
         told = owners.look(target.task, target.owner)
     except AskError as error:
-        # A task ends with its owner; one that is stopped still is.
-        return error.code != "DEADLINE_EXCEEDED"
+        return not _may_live(owners, target.owner, error)  # a task ends with its owner
     states = [row["state"] for row in _of_kind(told, "owns")]
     if not states and _of_kind(told, "may-own"):
         states = [row["state"] for row in owners.attempts(target.task)[-1:]]
     return all(state in _ENDED for state in states)
+
+
+def _may_live(owners: Owners, worker: str, error: AskError) -> bool:
+    """Whether a worker that did not answer may still be there: one that is stopped is.
+
+    Raises the error where it says nothing of the worker: nobody could be asked.
+    """
+    if error.code == "UNAVAILABLE":
+        return bool(owners.lives(worker))
+    if error.code not in ("DEADLINE_EXCEEDED", "NOT_FOUND"):
+        raise error
+    return error.code == "DEADLINE_EXCEEDED"
 
 
 # ------------------------------------------------------------------ rows

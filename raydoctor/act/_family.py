@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from functools import cache
 
-from raydoctor.act._registry import GROUP, MARK, SESSION, Seen, remembered
+from raydoctor.act._registry import GROUP, MARK, RUN_MARK, SESSION, Seen, remembered
 from raydoctor.collect import proc
 from raydoctor.collect.proc import Process
 
@@ -23,6 +23,8 @@ _SLACK = 0.011
 """Seconds: a tick."""
 _OLD = 3600.0
 """Seconds after which a registry of which nothing lives is of no use to `raydoctor zombies` either."""
+_FOREIGN = 86400.0
+"""The same for one of another boot or container, of which it cannot be seen whether anything lives."""
 
 
 def leads(process: Process) -> str:
@@ -51,8 +53,8 @@ def members(
 ) -> list[Seen]:
     """All that live of a task now, parents first.
 
-    `marks` are the values of `MARK` that are the task's; `sure` names further processes of the table
-    that are known to be; none is older than `since`.
+    `marks` are the values of `MARK` (or `RUN_MARK`) that are the task's; `sure` names further processes of
+    the table that are known to be; none is older than `since`.
     """
     table = {pid: p for pid, p in proc.table().items() if p.state != "Z"}
     known = list(seen)
@@ -90,8 +92,8 @@ def _marked(processes: Iterable[Process], marks: Collection[str], since: float) 
     found = set()
     for process in processes if marks else ():
         if process.started_at > since - _SLACK:
-            variables = proc.environment(process.pid, (MARK,)) or {}
-            if variables.get(MARK) in marks:
+            variables = proc.environment(process.pid, (MARK, RUN_MARK)) or {}
+            if any(value in marks for value in variables.values()):
                 found.add(process.pid)
     return found
 
@@ -119,11 +121,12 @@ def children(pid: int) -> list[int] | None:
 
 def forget_old() -> None:
     """Remove files of the registry that nobody else will: nothing that they name is there, worker and all."""
-    for known in remembered():
+    for known in remembered(everywhere=True):
         named = [known.worker, *(s for task in known.tasks.values() for s in task.seen.values())]
         with suppress(OSError):
-            is_old = time.time() - os.stat(known.path).st_mtime > _OLD
-            if is_old and not any(map(lives, named)):
+            age = time.time() - os.stat(known.path).st_mtime
+            is_old = age > (_OLD if known.is_here else _FOREIGN)
+            if is_old and not (known.is_here and any(map(lives, named))):
                 os.unlink(known.path)
 
 

@@ -56,8 +56,8 @@ class Hands(Protocol):
     def sweep(self, task: bytes) -> None:
         """End what outlived the worker of this task."""
 
-    def kill(self, runs: Sequence[Run]) -> dict[bytes, str]:
-        """End the workers of these tasks."""
+    def kill(self, runs: Sequence[Run], still: Callable[[Run], bool]) -> dict[bytes, str]:
+        """End the workers of these tasks, as far as each `still` runs its own when its turn comes."""
 
 
 @dataclass(slots=True)
@@ -274,7 +274,7 @@ class Guard:
             self._try_to_look(source)
         seen = {each.task: each.run for each in all_due if each.run is not None}
         runs = _confirmed(source, list(seen.values()))
-        told = hands.kill(runs) if runs else {}
+        told = hands.kill(runs, lambda run: bool(_confirmed(source, [run]))) if runs else {}
         for each in all_due:
             each.due = time.monotonic() + self._grace
             why = "its worker does not run it" if each.run else "not seen running"

@@ -167,6 +167,19 @@ def opened(path: str, user: int | None = None, group: int = -1) -> Folder:
         return Folder(os.open(path, _FOLDER), path, owner, group)
 
 
+def make_private(path: str) -> None:
+    """Take a folder of this user's away from others; a link or another user's folder raises OSError.
+
+    `os.makedirs` gives its mode to the last folder alone, so older versions made some that others can read.
+    """
+    fd = os.open(path, _FOLDER)
+    try:
+        _require(os.fstat(fd), os.geteuid(), stat.S_IFDIR, 0, path)
+        os.fchmod(fd, 0o700)
+    finally:
+        os.close(fd)
+
+
 def created(user: int | None = None, group: int = -1, lasting: bool = False) -> Folder:
     """The folder to leave files in, made if need be. Raises OSError.
 

@@ -1,12 +1,16 @@
 """What tracked tasks have started, on disk: one small file per worker, so that it survives the worker.
 
-`WORKER_PID-START` in a folder of the user's own (`_private.py`), a line per fact, appended whole by the
+`WORKER_PID-START-PLACE` in a folder of the user's own (`_private.py`), a line per fact, appended whole by the
 process that has it first: the worker, the watcher (`programs/reaper.py`), or a forked child of the task. A
 file whose worker and watcher are gone is still evidence of what that worker's tasks started: `remembered`.
 Processes are ended on such evidence, so every access verifies that no other user can have written it.
 
-`WORKER_PID-START.seen` is written by others that only looked (`remember.py`): what was seen below the worker,
-of whichever task. It has one task, of number 0, which names the worker's job.
+Starts are in seconds since the boot: the kernel's epoch seconds move when the clock is set, and a living
+worker would then be taken for one that is gone. The place (`proc.place`) is the boot and the pid namespace:
+another container may share the folder, and its pids name other processes here.
+
+`WORKER_PID-START-PLACE.seen` is written by others that only looked (`remember.py`): what was seen below the
+worker, of whichever task. It has one task, of number 0, which names the worker's job.
 
 No lock: a line is one `write` to a file opened for appending. Standard library only, and little of it: the
 watcher has to stay small.
@@ -20,10 +24,15 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from raydoctor.act import _private
+from raydoctor.collect import proc
 
 MARK = "RAYDOCTOR_TASK"
 """Environment variable of what a tracked task starts: `TASK_ID:WORKER_PID:WORKER_START:NUMBER`."""
+RUN_MARK = "RAYDOCTOR_RUN"
+"""The same of what the driver of `raydoctor run` starts; another name, as it ties nothing to a Ray worker."""
 SESSION, GROUP = "s", "g"
+RUN = "run"
+"""In place of a task's id: the driver of `raydoctor run`, whose process is then the worker (`_guard.py`)."""
 _LOOKED = ".seen"
 """End of the name of a file whose writer only looked."""
 _MOST = 8 << 20
@@ -45,6 +54,14 @@ class Seen(NamedTuple):
         return self.pid == pid and abs(self.started_at - started_at) < _SAME
 
 
+def _start(seen: Seen) -> str:
+    return f"{proc.since_boot(seen.started_at):.2f}"
+
+
+def _seen(pid: str, start: str, leads: str = "") -> Seen:
+    return Seen(int(pid), proc.from_boot(float(start)), leads)
+
+
 def _key(seen: Seen) -> tuple[int, float]:
     return seen.pid, round(seen.started_at, 2)
 
@@ -61,7 +78,7 @@ class Task(NamedTuple):
 
     def mark(self, worker: Seen) -> str:
         """Value of `MARK` in the environment of what it starts."""
-        return f"{self.task}:{worker.pid}:{worker.started_at:.2f}:{self.number}"
+        return f"{self.task}:{worker.pid}:{_start(worker)}:{self.number}"
 
     def shut(self, seen: Seen) -> None:
         """Its session and its group are empty: whoever leads one of that number now is another."""
@@ -84,6 +101,8 @@ class Remembered(NamedTuple):
     path: str
     is_tracked: bool = True
     """Whether the worker's tasks were tracked; else what is below the worker was seen from outside."""
+    is_here: bool = True
+    """Whether its pids are those of this boot and this pid namespace."""
 
 
 def path_of(worker: Seen, is_tracked: bool = True) -> str:
@@ -91,7 +110,7 @@ def path_of(worker: Seen, is_tracked: bool = True) -> str:
 
     Raises OSError where there is no such folder and none can be made.
     """
-    name = f"{worker.pid}-{worker.started_at:.2f}{'' if is_tracked else _LOOKED}"
+    name = f"{worker.pid}-{_start(worker)}-{proc.place()}{'' if is_tracked else _LOOKED}"
     for folder in _private.existing():
         if folder.has(name):
             return os.path.join(folder.path, name)
@@ -124,12 +143,12 @@ def begin_line(task: Task) -> str:
 
 def seen_line(number: int, seen: Seen) -> str:
     """It has started this one."""
-    return f"saw {number} {seen.pid} {seen.started_at:.2f} {seen.leads or '-'}"
+    return f"saw {number} {seen.pid} {_start(seen)} {seen.leads or '-'}"
 
 
 def shut_line(number: int, seen: Seen) -> str:
     """It has ended, and so have all of the session and the group that it led."""
-    return f"shut {number} {seen.pid} {seen.started_at:.2f}"
+    return f"shut {number} {seen.pid} {_start(seen)}"
 
 
 def end_line(number: int) -> str:
@@ -166,22 +185,26 @@ def _take(words: list[str], tasks: dict[int, Task]) -> None:
     if what == "begin":
         tasks.setdefault(number, Task(number, words[2], float(words[3]), {}))
     elif what == "saw":
-        tasks[number].add(Seen(int(words[2]), float(words[3]), words[4].replace("-", "")))
+        tasks[number].add(_seen(words[2], words[3], words[4].replace("-", "")))
     elif what == "shut":
-        tasks[number].shut(Seen(int(words[2]), float(words[3])))
+        tasks[number].shut(_seen(words[2], words[3]))
     elif what == "end":
         tasks.pop(number, None)
 
 
-def remembered() -> list[Remembered]:
-    """All files of this user, whether or not their workers live."""
+def remembered(everywhere: bool = False) -> list[Remembered]:
+    """All files of this user, whether or not their workers live; `everywhere`: those of other places, too."""
     found = []
     for folder in _private.existing():
         for name in sorted(folder.names()):
-            pid, _, started_at = name.removesuffix(_LOOKED).partition("-")
+            pid, _, rest = name.removesuffix(_LOOKED).partition("-")
+            start, _, place = rest.rpartition("-")
+            is_here = place == proc.place()
             with suppress(ValueError, OSError):
-                worker = Seen(int(pid), float(started_at))
-                tasks = _tasks(folder.read(name, _MOST))
-                path = os.path.join(folder.path, name)
-                found.append(Remembered(worker, tasks, path, not name.endswith(_LOOKED)))
+                worker = _seen(pid, start)
+                if is_here or everywhere:
+                    tasks = _tasks(folder.read(name, _MOST))
+                    path = os.path.join(folder.path, name)
+                    is_tracked = not name.endswith(_LOOKED)
+                    found.append(Remembered(worker, tasks, path, is_tracked, is_here))
     return found

@@ -159,10 +159,13 @@ class Cluster:
     _known: dict[bytes, Any] = field(default_factory=dict)
     """Workers that lived when they were last asked for, by id."""
     cost: float = 0.0
+    _looked: float = 0.0
+    """When was looked last, on our monotonic clock; 0: never."""
 
     def running(self, wanted: Callable[[bytes], bool]) -> list[Run]:
         """What runs of the wanted tasks; the workers are asked where the GCS knows of none."""
         found = list(self._of_gcs(wanted)) or list(self._of_workers(wanted))
+        self._looked = time.monotonic()
         now = {(run.task, run.attempt) for run in found}
         self._first_seen = {key: at for key, at in self._first_seen.items() if key in now}
         self._loading = {key: at for key, at in self._loading.items() if key in now}
@@ -231,6 +234,9 @@ class Cluster:
         loaded = _loaded(event)
         began = max(times["RUNNING"], times.get("SUBMITTED_TO_WORKER", 0.0), loaded)
         ago = max(0.0, clock - began)
+        if self._looked:
+            # It did not run at the last look: the clock was set since it began, else it would have.
+            ago = min(ago, now - self._looked + LAG)
         if self.loading and not loaded and event.task_info.language == self._python():
             first = self._loading.setdefault(key, now - ago)
             return first + self.loading

@@ -70,15 +70,27 @@ class Watcher:
 
     def _launch(self, readable: int) -> None:
         current.set(NOBODY)  # it is not the task's
-        home = str(Path(__file__).parents[2])
-        worker = (str(self._worker.pid), f"{self._worker.started_at:.2f}")
-        subprocess.run(
-            [*_SHELL, sys.executable, "-I", "-S", str(_PROGRAM), home, self._path, *worker],
-            stdin=readable,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            cwd="/",
-            env={name: os.environ[name] for name in _KEPT if name in os.environ},
-            start_new_session=True,
-            check=False,
-        )
+        _popen([*_SHELL, *_command(self._path, self._worker)], readable).wait()
+
+
+def beside(path: str, worker: Seen) -> subprocess.Popen[bytes]:
+    """A watcher as a child of this process, where nothing ends children. Raises OSError."""
+    return _popen(_command(path, worker), subprocess.DEVNULL)
+
+
+def _command(path: str, worker: Seen) -> list[str]:
+    home = str(Path(__file__).parents[2])
+    identity = (str(worker.pid), f"{proc.since_boot(worker.started_at):.2f}")
+    return [sys.executable, "-I", "-S", str(_PROGRAM), home, path, *identity]
+
+
+def _popen(command: list[str], readable: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        command,
+        stdin=readable,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd="/",
+        env={name: os.environ[name] for name in _KEPT if name in os.environ},
+        start_new_session=True,
+    )

@@ -7,7 +7,8 @@ Ray's own killing (of the worker's process group, Ray >= 2.57; of direct childre
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,8 +17,10 @@ from raydoctor.act.audit import Audit
 from raydoctor.act.process import Identity, end, identity_of
 from raydoctor.collect import proc
 
+_WORKER_LOG = re.compile(r"/(?:python-core-)?worker-([0-9a-f]{56})[-_][^/]*$")
 _GRACE = 0.2
 """Seconds between SIGTERM and SIGKILL: these have had their time."""
+_GONE_ON = "its worker does not run it any more"
 _ELSEWHERE = 20.0
 """Seconds that a task on another node may take to start there and to end a worker."""
 
@@ -47,9 +50,12 @@ def end_worker(pid: int, worker: str, purpose: str) -> str:
     targets = tree(pid)
     if not targets:
         return ""
-    # A worker writes to files with its id in their names, and calls itself `ray::…`.
-    is_named = any(worker in path for path in proc.files(pid).values())
-    if not is_named and not " ".join(proc.command(pid)).startswith("ray::"):
+    # A worker writes to files with its id in their names. Where its logs go to standard error, only its title
+    # is left; one that has another worker's log open is that one.
+    found = (_WORKER_LOG.search(path) for path in proc.files(pid).values())
+    names = {each[1] for each in found if each}
+    is_named = worker in names if names else " ".join(proc.command(pid)).startswith("ray::")
+    if not is_named or identity_of(pid) != targets[0]:
         return f"pid {pid} is not a worker here (another PID namespace?)"
     return end_tree(targets, purpose)
 
@@ -86,12 +92,18 @@ class RayHands:
         if left:
             end_tree(left, f"poll {task.hex()}")
 
-    def kill(self, runs: Sequence[Run]) -> dict[bytes, str]:
-        """End the workers of these tasks. By task: empty, or why it still runs."""
+    def kill(self, runs: Sequence[Run], still: Callable[[Run], bool]) -> dict[bytes, str]:
+        """End the workers of these tasks. By task: empty, or why it still runs.
+
+        Each takes up to seconds, in which the worker of the next one may finish its task and take another:
+        `still` is asked right before. Of a worker on another node, that is before its node is asked.
+        """
         told: dict[bytes, str] = {}
         away = {run.task: self._kill_away(run) for run in runs if run.node != self.node}
         for run in runs:
-            if run.task not in away:
+            if run.task not in away and not still(run):
+                told[run.task] = _GONE_ON
+            elif run.task not in away:
                 told[run.task] = end_worker(run.pid, run.worker.hex(), f"poll {run.task.hex()}")
         for task, ref in away.items():
             try:

@@ -77,6 +77,7 @@ class Audit:
         folder, name = os.path.split(self.path or default_path())
         os.makedirs(folder, mode=0o700, exist_ok=True)
         if not self.path:
+            _private.make_private(folder)
             with _private.opened(folder) as opened:
                 opened.append(name, line.encode("ascii"), create=True)
             return

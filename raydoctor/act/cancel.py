@@ -19,6 +19,7 @@ from raydoctor.act._cancel_target import (
     children,
     find,
     has_ended,
+    may_run,
     refreshed,
     with_start,
 )
@@ -113,7 +114,8 @@ def hands_of(owners: Owners, cluster: Cluster, wishes: Wishes, target: Target) -
 def run(hands: Hands, target: Target, tell: Tell = lambda doing: None) -> Cancellation:
     """Cancel it, and see what came of it."""
     made = Cancellation(target)
-    target = _with_start(hands, target)
+    # It may have ended while the user was asked: its worker may run another task by now.
+    target = _with_start(hands, refreshed(hands.owners, target))
     seen: set[Identity] = set()
     made.ended = _climb(hands, target, made.steps, seen, tell)
     made.was_accepted = target.task in hands.accepted
@@ -149,7 +151,7 @@ def _climb(
         while step := _next(hands, target, done | futile):
             done.add(step.name)
             tell(f"{step.name} {target.name}")
-            seen.update(started_by(target, with_actor=step.name == "kill-actor"))
+            seen.update(_started(hands, step, target))
             made = _take(hands, step, target)
             taken.append(made)
             if made.outcome == "ended":
@@ -162,6 +164,15 @@ def _climb(
         else:
             break
     return has_ended(hands.owners, target)
+
+
+def _started(hands: Hands, step: Step, target: Target) -> list[Identity]:
+    """What it has started so far."""
+    if step.name == "kill-actor":
+        return started_by(target, with_actor=True)
+    found = started_by(target)
+    # Asked afterwards: while its worker still runs it, no other task has started anything there.
+    return found if found and may_run(hands.owners, target) else []
 
 
 def _now(hands: Hands, target: Target) -> Target:

@@ -17,13 +17,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import BinaryIO, Literal, NamedTuple, TypeVar
 
 from raydoctor._pattern import pattern
 from raydoctor.act import process
+from raydoctor.act._guard import DriverGuard
 from raydoctor.act._tee import Tee, flush_own
 from raydoctor.act.audit import Audit
 from raydoctor.act.process import Identity, Outcome
@@ -72,6 +73,7 @@ class Driver:
     started_at: float
     """Epoch seconds."""
     signals: _Signals
+    guard: DriverGuard
     sessions: dict[str, None] = field(default_factory=dict)
     """Folders of the Ray sessions that it took part in, in order."""
     seen: dict[int, Identity] = field(default_factory=dict)
@@ -194,7 +196,7 @@ class Driver:
         """What lives of its tree."""
         alive = {pid: p for pid, p in table.items() if p.state != "Z"}
         me = os.getpid()
-        roots = [p.pid for p in alive.values() if p.ppid == me]
+        roots = [p.pid for p in alive.values() if p.ppid == me and p.pid != self.guard.pid]
         roots += [pid for pid, identity in self.seen.items() if _is(alive.get(pid), identity)]
         return [Identity(p, alive[p].started_at) for p in proc.trees(alive, roots, without=me)]
 
@@ -204,7 +206,9 @@ class Driver:
             return
         began = time.thread_time()
         table = proc.table()
-        for target in self._tree(table):
+        tree = self._tree(table)
+        self.guard.saw(table[target.pid] for target in tree)
+        for target in tree:
             self.seen[target.pid] = target
             for path in proc.files(target.pid).values():
                 if found := pattern(_DRIVER_LOG).match(path):
@@ -301,15 +305,16 @@ class _Signals:
 
 
 @contextmanager
-def driver(command: Sequence[str], log: BinaryIO) -> Iterator[Driver]:
+def driver(command: Sequence[str], log: BinaryIO, grace: float = process.GRACE) -> Iterator[Driver]:
     """Start a driver in a session of its own; its output is shown, and kept in `log`.
 
-    Raises OSError where it cannot be started. What is left of it at the end is ended.
+    Raises OSError where it cannot be started. What is left of it at the end is ended, by a guard (with
+    `grace` seconds between SIGTERM and SIGKILL) where this process is killed before.
     """
     _adopt_orphans()
     signals = _Signals()
-    with signals.taken():
-        running = _start(command, log, signals)
+    with signals.taken(), closing(DriverGuard(grace)) as guard:
+        running = _start(command, log, signals, guard)
         try:
             yield running
         finally:
@@ -319,18 +324,18 @@ def driver(command: Sequence[str], log: BinaryIO) -> Iterator[Driver]:
                 process.end(left, more=running._left, audit=Audit("run"))
 
 
-def _start(command: Sequence[str], log: BinaryIO, signals: _Signals) -> Driver:
+def _start(command: Sequence[str], log: BinaryIO, signals: _Signals, guard: DriverGuard) -> Driver:
     flush_own()
     tee = Tee(log)
     at = time.time()
     # Python keeps what it prints to a pipe for later: out of order, and lost where it is killed.
-    environment = {"PYTHONUNBUFFERED": "1", **os.environ}
+    environment = {"PYTHONUNBUFFERED": "1", **os.environ, **guard.environment}
     child = subprocess.Popen(
         command, stdout=tee.stdout, stderr=tee.stderr, env=environment, start_new_session=True
     )
     tee.begin()
     identity = process.identity_of(child.pid) or Identity(child.pid, at)
-    return Driver(child, tee, identity, at, signals)
+    return Driver(child, tee, identity, at, signals, guard)
 
 
 def _adopt_orphans() -> None:

@@ -247,7 +247,10 @@ def _mark_remembered(seen: Seen) -> None:
 def _remembered(known: Remembered, task: Task, lives: bool, session: str) -> Mark:
     pid = known.worker.pid
     owner = f"worker pid {pid} ({'idle' if lives else 'gone'})"
-    if known.is_tracked:
+    if task.task == _registry.RUN:
+        owner = f"raydoctor run (pid {pid}, gone)"
+        why = f"raydoctor run (pid {pid}) is gone, and so is its guard; its driver had started it"
+    elif known.is_tracked:
         why = f"worker pid {pid} is gone, whose task {task.task} was tracked and had started it"
     elif lives:
         why = (

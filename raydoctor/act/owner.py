@@ -40,6 +40,8 @@ class Owners:
         self._process = process
         self._timeout = timeout
         self._rest = b""
+        self._asked = 0
+        """Questions so far."""
 
     def attempts(self, task: str) -> list[Row]:
         """What the GCS knows of a task, an attempt a row, the last one last; a second late."""
@@ -81,19 +83,23 @@ class Owners:
         self._ask("kill-actor", actor=actor)
 
     def _ask(self, what: str, **fields: Any) -> list[Row]:
-        told = self.exchange({"do": what, **fields})
+        self._asked += 1
+        told = self.exchange({"do": what, "n": self._asked, **fields})
         if "failed" in told:
             raise AskError(told["failed"], told["detail"])
         return list(told["answer"])
 
     def exchange(self, request: Row) -> Row:
-        """One line there, one line back."""
+        """One line there, one line back: the one of the same number `n`, as others may come late."""
         if self._process.stdin is None:
             raise AskError("ENDED", "")
         try:
             self._process.stdin.write(json.dumps(request).encode() + b"\n")
             self._process.stdin.flush()
-            told: Row = json.loads(self._line(time.monotonic() + self._timeout + _SLACK))
+            deadline = time.monotonic() + self._timeout + _SLACK
+            told: Row = json.loads(self._line(deadline))
+            while told.get("n") != request.get("n"):
+                told = json.loads(self._line(deadline))
         except (OSError, ValueError) as error:
             raise AskError("ENDED", f"the process that asks the cluster ended: {error}") from error
         return told

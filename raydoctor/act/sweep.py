@@ -16,6 +16,7 @@ from raydoctor.act.clean import Stale
 from raydoctor.act.leftovers import Leftover, Wishes
 from raydoctor.act.process import Identity, Outcome
 from raydoctor.act.system import real_system
+from raydoctor.collect import proc
 
 
 class View(NamedTuple):
@@ -33,6 +34,8 @@ class View(NamedTuple):
     """When the youngest process of the machine was started, as it was when the look began."""
     notes: Sequence[str] = ()
     """What else is to be said of the deed."""
+    boot: float = 0.0
+    """What the starts of processes count from (`proc.boot_time`), where the machine was looked at."""
 
     @property
     def is_left(self) -> bool:
@@ -87,7 +90,7 @@ def look(wishes: Wishes, with_disk: bool) -> View:
     found = leftovers.find(wishes)
     stale = clean.find(wishes) if with_disk else []
     spared = {each.identity: why for each in found if (why := leftovers.spared(each, wishes))}
-    return View(found, spared, stale, {}, leftovers.unseen(), youngest)
+    return View(found, spared, stale, {}, leftovers.unseen(), youngest, boot=proc.boot_time())
 
 
 def plan(view: View, deed: Deed) -> Plan:
@@ -156,6 +159,24 @@ def unpacked(told: Mapping[str, Any]) -> View:
         str(told["unseen"]),
         float(told["youngest"]),
         [str(note) for note in told["notes"]],
+        float(told["boot"]),
+    )
+
+
+def as_of_now(view: View) -> View:
+    """The same, on the machine that was looked at: its clock may have been set since."""
+    step = proc.boot_time() - view.boot if view.boot else 0.0
+    if not step:
+        return view
+
+    def moved(identity: Identity) -> Identity:
+        return Identity(identity.pid, identity.started_at + step)
+
+    return view._replace(
+        leftovers=[each._replace(identity=moved(each.identity)) for each in view.leftovers],
+        spared={moved(identity): why for identity, why in view.spared.items()},
+        youngest=view.youngest + step,
+        boot=view.boot + step,
     )
 
 

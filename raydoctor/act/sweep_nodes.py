@@ -161,7 +161,7 @@ def respond(asked: Mapping[str, Any]) -> dict[str, Any]:
         seen = sweep.look(Wishes(**asked["wishes"]), bool(asked["with_disk"]))
     else:
         deed = Deed(**{**asked["deed"], "wishes": Wishes(**asked["deed"]["wishes"])})
-        seen = sweep.carry_out(sweep.unpacked(asked["view"]), deed)
+        seen = sweep.carry_out(sweep.as_of_now(sweep.unpacked(asked["view"])), deed)
     return {"view": sweep.packed(seen), "machine": machine()}
 
 

@@ -285,6 +285,8 @@ def end_task(cluster: Cluster, running: Running, limits: Limits) -> Ended:
             return Ended(running, True)
         if target.worker != running.run.worker:
             return Ended(running, True)  # it has ended, or runs elsewhere: then with a new clock
+        if running.told and (target.attempt or 0) > running.told.attempt:
+            return Ended(running, True)  # retried on the same worker, with a new clock, too
         wishes = Wishes(limits.grace, kill_actor=limits.kill_actor, force=limits.mode == "force")
         hands = Hands(owners, cluster, wishes, audit)
         told = facts(running, time.time())

@@ -128,7 +128,12 @@ def _run(wishes: _Wishes) -> tuple[int, bool]:
 
     with _opened(wishes.path) as stream:
         try:
-            with drive.driver(wishes.words, stream) as driver:
+            with drive.driver(wishes.words, stream, wishes.grace) as driver:
+                if driver.guard.problem:
+                    options.note(
+                        "a SIGKILL of raydoctor run would leave the driver running: "
+                        f"{driver.guard.problem}"
+                    )
                 event = driver.wait(wishes.timeout)
                 if event.why == "ended" and not driver.code:
                     _tell_left(driver, driver.clear(wishes.grace))

@@ -332,8 +332,9 @@ def _marked(machine: Machine, mark: str) -> list[int]:
     """The worker of this identity, if it lives."""
     pid, begun = [*mark.split(":"), "", ""][1:3]
     process = machine.processes.get(int(pid)) if pid.isdigit() else None
-    lives = process is not None and process.state != "Z" and f"{process.started_at:.2f}" == begun
-    return [process.pid] if process is not None and lives else []
+    if process is None or process.state == "Z":
+        return []
+    return [process.pid] if f"{proc.since_boot(process.started_at):.2f}" == begun else []
 
 
 def _may_have_started(machine: Machine, pid: int, orphan: Process) -> bool:

@@ -42,7 +42,11 @@ class Process(NamedTuple):
     pgid: int
     sid: int
     started_at: float
-    """Epoch seconds, as `psutil.Process.create_time()` counts them."""
+    """Epoch seconds, as `psutil.Process.create_time()` counts them.
+
+    Comparable within one process of ours: the clock may be set before another one reads it. What leaves this
+    process says when it started `since_boot`.
+    """
     cpu_seconds: float
     rss: int
 
@@ -58,6 +62,33 @@ def read(pid: int) -> Process | None:
     if LINUX:
         return _stat(pid, _boot_time())
     return next((p for p in _elsewhere() if p.pid == pid), None)
+
+
+def boot_time() -> float:
+    """What `started_at` counts from, in epoch seconds: it moves when the clock is set; 0 but on Linux."""
+    return _boot_time() if LINUX else 0.0
+
+
+def since_boot(started_at: float) -> float:
+    """A start in seconds since the boot, which no clock moves."""
+    return started_at - boot_time()
+
+
+def from_boot(seconds: float) -> float:
+    """A start that `since_boot` has told, as `Process.started_at` has it in this process."""
+    return seconds + boot_time()
+
+
+@cache
+def place() -> str:
+    """Names this boot and these namespaces: pids and starts are comparable only within one place."""
+    words = []
+    with suppress(OSError), open("/proc/sys/kernel/random/boot_id", encoding="ascii") as stream:
+        words.append(stream.read()[:8])
+    for kind in ("pid", "time"):  # `time:[4026531834]`; Linux before 5.6 has no such namespace
+        with suppress(OSError):
+            words.append(os.readlink(f"/proc/self/ns/{kind}").rpartition("[")[2].rstrip("]"))
+    return "x".join(words)
 
 
 def by_parent(processes: Mapping[int, Process]) -> dict[int, list[int]]:

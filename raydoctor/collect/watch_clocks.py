@@ -3,7 +3,8 @@
 A clock belongs to one attempt on one worker. It starts when the task is first seen there, so it is late by a
 round at most and never early; what the GCS says of the start makes it exact as far as that is possible: by
 the clock of the worker's machine, which may be wrong, a task cannot have begun before the last look that did
-not see it. A retry is a new attempt, and gets a new clock on the same worker, too.
+not see it. When this machine's clock is set, or the machine was suspended, all clocks are moved as much: no
+task gets older by that. A retry is a new attempt, and gets a new clock on the same worker, too.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from typing import NamedTuple
 from raydoctor.collect.watching import Run, Seen, Told
 
 _ASKS = 3
+_STEP = 0.5
+"""Seconds that the two clocks may differ by between two looks without one having been set."""
 _AGAIN = 1.0
 """Seconds after it was first seen from which a start is that of a later attempt."""
 
@@ -47,10 +50,13 @@ class Clocks:
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], Running] = {}
         self._last = 0.0
+        self._steady = 0.0
+        """`Seen.steady` of the last look."""
         self._asked: Counter[tuple[str, str]] = Counter()
 
     def see(self, seen: Seen) -> list[Running]:
         """Those that run now. What a worker that does not answer ran, it still runs."""
+        self._follow(seen)
         now: dict[tuple[str, str], Running] = {}
         for run in seen.running:
             key = (run.task, run.worker)
@@ -61,6 +67,14 @@ class Clocks:
         self._known, self._last = now, seen.at
         self._asked = Counter({key: asks for key, asks in self._asked.items() if key in now})
         return self.running()
+
+    def _follow(self, seen: Seen) -> None:
+        """Move all clocks by as much as the time of day was moved since the last look."""
+        before, self._steady = self._steady, seen.steady
+        step = (seen.at - self._last) - (seen.steady - before) if before and seen.steady else 0.0
+        if abs(step) > _STEP:
+            self._last += step
+            self._known = {key: _moved(each, step) for key, each in self._known.items()}
 
     def learn(self, told: Iterable[Told]) -> None:
         """What the GCS says of them."""
@@ -85,6 +99,11 @@ class Clocks:
         ][:most]
         self._asked.update(map(_place, found))
         return [each.run.task for each in found]
+
+
+def _moved(running: Running, step: float) -> Running:
+    unseen = running.unseen + step if running.unseen else 0.0
+    return running._replace(began=running.began + step, seen=running.seen + step, unseen=unseen)
 
 
 def _place(running: Running) -> tuple[str, str]:

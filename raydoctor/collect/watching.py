@@ -104,6 +104,8 @@ class Seen(NamedTuple):
     drivers: int
     silent: tuple[str, ...]
     """Workers that did not answer: their tasks, if any, are not in `running`."""
+    steady: float = 0.0
+    """`at` on a clock that is never set, and stands still while the machine is suspended; 0: not read."""
 
     @property
     def waiting(self) -> int:
@@ -168,7 +170,7 @@ class Watcher:
 
     def look(self) -> Seen:
         """Raises LookError where the GCS does not answer."""
-        at = time.time()
+        at, steady = time.time(), time.monotonic()
         filters = self._filters("GetAllWorkerInfo", is_alive=True)
         workers = self._start("WorkerInfoGcsService", "GetAllWorkerInfo", **filters)
         living, state = self._nodes_and_demands()
@@ -185,6 +187,7 @@ class Watcher:
             len(alive) - drivers,
             drivers,
             tuple(silent),
+            steady,
         )
 
     def _hear(self, workers: Sequence[Any]) -> list[str]:

@@ -5,8 +5,9 @@ A program, run as a child for the reasons that `collect/programs/gcs_tables.py` 
     cancel_calls.py
 
 Standard input has a line with the address, what may be sent to whom, and the time that a call may take; then
-a request a line, `{"do": …}`. Standard output has what became of the connection, then
-`{"answer": rows}` or `{"failed": code, "detail"}` to each request, in order.
+a request a line, `{"do": …, "n": number}`. Standard output has what became of the connection, then
+`{"answer": rows}` or `{"failed": code, "detail"}` to each request, in order and with its number: who asks may
+have stopped waiting for one.
 
 Only a task's owner can cancel it for good. Whoever tells the executor (`CancelTask`), or kills it, makes
 the owner see a crash, and retry (2.60.0 measured). The call is `RequestOwnerToCancelTask` from Ray 2.53 on,
@@ -65,7 +66,11 @@ class Cluster:
         """A live worker or driver, by its id in hex."""
         wanted = bytes.fromhex(name)
         if wanted not in self._workers:
-            self._workers = {id_of(each): each for each in self.gcs().workers() if each.is_alive}
+            try:
+                known = self.gcs().workers()
+            except CallError as failed:  # it says nothing of the worker
+                raise CallError("GCS", f"{failed.code}: {failed.detail}") from failed
+            self._workers = {id_of(each): each for each in known if each.is_alive}
         if wanted not in self._workers:
             raise CallError("NOT_FOUND", f"worker {name} is not alive")
         return self._workers[wanted]
@@ -247,7 +252,8 @@ def main() -> None:
     print(json.dumps(gcs.probe()), flush=True)
     cluster.of = gcs.of
     for line in sys.stdin:
-        print(json.dumps(answer(cluster, json.loads(line))), flush=True)
+        request = json.loads(line)
+        print(json.dumps({**answer(cluster, request), "n": request["n"]}), flush=True)
 
 
 if __name__ == "__main__":

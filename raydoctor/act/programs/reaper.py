@@ -4,6 +4,8 @@ A program of its own, as it must outlive the worker, even one that gets SIGKILL:
 
     reaper.py FOLDER_OF_RAYDOCTOR REGISTRY WORKER_PID WORKER_START
 
+The start is in seconds since the boot.
+
 Sleeps on a pidfd of the worker and on standard input, where the worker writes when it has started something.
 While tasks have processes it looks at them now and then, more rarely the longer nothing changes: what loses
 its parents later is known then. What ends processes is only loaded when it is needed: until then this takes
@@ -156,9 +158,8 @@ def _end(path: str, memory: dict[int, Task], worker: Seen) -> None:
             found = _family.members(seen, marks, since=worker.started_at)
             return [process.Identity(m.pid, m.started_at) for m in found]
 
-        names = " ".join(task.task for task in tasks)
         grace = max(task.grace for task in tasks)
-        audit = Audit(f"tracked {names}: its worker {worker.pid} is gone")
+        audit = Audit(_purpose(tasks, worker.pid))
         began = time.monotonic()
         process.end(left(), grace, more=left, all_users=True, audit=audit)
         # A child that was being forked when its parent was ended.
@@ -169,5 +170,12 @@ def _end(path: str, memory: dict[int, Task], worker: Seen) -> None:
     _family.forget_old()
 
 
+def _purpose(tasks: list[Task], pid: int) -> str:
+    names = [task.task for task in tasks]
+    if names == [_registry.RUN]:
+        return f"raydoctor run (pid {pid}) has vanished"
+    return f"tracked {' '.join(names)}: its worker {pid} is gone"
+
+
 if __name__ == "__main__":
-    main(sys.argv[2], Seen(int(sys.argv[3]), float(sys.argv[4])))
+    main(sys.argv[2], Seen(int(sys.argv[3]), proc.from_boot(float(sys.argv[4]))))

@@ -1,0 +1,340 @@
+"""A cancel must not end what is not its task's: stand-ins for a cluster whose pids mean something else here."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any, cast
+
+import psutil
+import pytest
+
+from raydoctor.act import (
+    _cancel_job,
+    _cancel_processes,
+    _cancel_steps,
+    _worker,
+    cancel,
+    owner,
+    watch,
+)
+from raydoctor.act import _cancel_target as targets
+from raydoctor.act import (
+    _running as poll,
+)
+from raydoctor.act.audit import Audit
+from raydoctor.act.owner import AskError, Owners, Row
+from raydoctor.collect.cluster import Cluster
+from raydoctor.collect.watch_clocks import Running
+from raydoctor.collect.watching import Run, Told
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc")
+TASK, WORKER, OWNER = "c8ef45ccd0112571" + "f" * 24 + "01000000", "ab" * 28, "cd" * 28
+JOB = "01000000"
+
+
+class Answers:
+    """In place of `Owners`: what each question is answered with, or raises."""
+
+    def __init__(self, **answers: Any) -> None:
+        self._answers = answers
+        self.asked: list[str] = []
+
+    def __getattr__(self, name: str) -> Callable[..., list[Row]]:
+        def ask(*arguments: Any, **named: Any) -> list[Row]:
+            self.asked.append(name)
+            answer = self._answers.get(name, [])
+            answer = answer(*arguments, **named) if callable(answer) else answer
+            if isinstance(answer, Exception):
+                raise answer
+            return list(answer) if isinstance(answer, (list, tuple)) else answer
+
+        return ask
+
+
+def owners(**answers: Any) -> Owners:
+    return cast("Owners", Answers(**answers))
+
+
+def target(pid: int, **changes: object) -> targets.Target:
+    plain: dict[str, Any] = {
+        "task": TASK, "name": "f", "kind": "task", "state": "running", "said": "RUNNING", "attempt": 0,
+        "started_at": time.time() - 3600, "worker": WORKER, "pid": pid, "ip": "10.0.0.9", "node": "ef" * 28,
+        "owner": OWNER, "owner_pid": 1, "job": JOB, "actor": "", "parent": "",
+    }  # fmt: skip
+    return targets.Target(**{**plain, **changes})
+
+
+def hands(asked: Owners, **wishes: Any) -> _cancel_steps.Hands:
+    audit = Audit("test", path="/dev/null")
+    return _cancel_steps.Hands(asked, Cluster(), _cancel_steps.Wishes(grace=0.1, **wishes), audit)
+
+
+PARENT = (
+    "import subprocess, sys, time\n"
+    "files = [open(path, 'a') for path in sys.argv[1:]]\n"
+    "subprocess.Popen(['sleep', '86151'], start_new_session=True)\n"
+    "print('ready', flush=True)\ntime.sleep(1000)"
+)
+
+
+@pytest.fixture
+def parent(tmp_path: Any) -> Iterator[Callable[..., psutil.Process]]:
+    made: list[subprocess.Popen[bytes]] = []
+
+    def start(*files: str, name: str = "") -> psutil.Process:
+        words = [name or sys.executable, "-c", PARENT, *(str(tmp_path / each) for each in files)]
+        child = subprocess.Popen(words, executable=sys.executable, stdout=subprocess.PIPE)
+        assert child.stdout
+        with child.stdout:
+            child.stdout.readline()
+        made.append(child)
+        return psutil.Process(child.pid)
+
+    yield start
+    for each in made:
+        if each.poll() is None:
+            for process in psutil.Process(each.pid).children(recursive=True):
+                process.kill()
+        each.kill()
+        each.wait()
+
+
+def running(process: psutil.Process) -> bool:
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+
+
+RUNS = {"is": "runs", "worker_id": WORKER, "worker_pid": 1, "worker_ip": "", "worker_node": ""}
+
+
+# ------------------------------------------------------------------ pids of other machines and containers
+
+
+@pytest.mark.parametrize("with_actor", [False, True])
+def test_what_has_the_pid_of_a_worker_elsewhere_has_started_nothing_of_the_task(
+    parent: Callable[..., psutil.Process], with_actor: bool
+) -> None:
+    bystander = parent("notes.txt")
+    kind = "method" if with_actor else "task"
+    assert _cancel_processes.started_by(target(bystander.pid, kind=kind), with_actor) == []
+
+
+def test_a_cancel_of_a_task_elsewhere_ends_nothing_here(
+    parent: Callable[..., psutil.Process],
+) -> None:
+    """Its node could not be asked, so the owner's steps are taken from here."""
+    bystander = parent("notes.txt")
+    (child,) = bystander.children()
+    states = iter([[RUNS]])
+    asked = owners(look=lambda *a, **k: next(states, []), attempts=[])
+    made = cancel.run(hands(asked, recursive=False), target(bystander.pid))
+    assert made.ended
+    assert made.survivors == []
+    assert running(child)
+    assert running(bystander)
+
+
+def test_a_worker_without_an_id_is_nobodys(parent: Callable[..., psutil.Process]) -> None:
+    """Every path contains the empty string."""
+    bystander = parent("notes.txt")
+    assert isinstance(_cancel_steps.worker_here(target(bystander.pid, worker="")), str)
+
+
+def test_a_poll_ends_no_other_clusters_worker(parent: Callable[..., psutil.Process]) -> None:
+    """Worker pid 812 of a container is another worker here."""
+    other = parent(f"python-core-worker-{'77' * 28}_812.log", name="ray::train")
+    assert "not a worker here" in _worker.end_worker(other.pid, WORKER, "test")
+    assert running(other)
+
+
+def test_stopping_a_job_ends_no_other_clusters_driver(
+    parent: Callable[..., psutil.Process], tmp_path: Any
+) -> None:
+    """The first job of every cluster has the same id, and its driver's worker id is made of that."""
+    (tmp_path / "session_b" / "logs").mkdir(parents=True)
+    other = parent(f"session_b/logs/python-core-driver-{JOB}{'f' * 48}_45.log")
+    row = {"job_id": JOB, "submission_id": "", "driver_info": {"pid": str(other.pid)}}
+    for session in (str(tmp_path / "session_a"), ""):
+        cluster = Cluster(session_dir=session, gcs_address="10.0.0.9:6379")
+        why = _cancel_job.stop(
+            owners(job=lambda job: row), cluster, JOB, Audit("t", path="/dev/null")
+        )
+        assert "not on this machine" in why
+        assert running(other)
+
+
+def test_stopping_a_job_ends_its_driver(
+    parent: Callable[..., psutil.Process], tmp_path: Any
+) -> None:
+    (tmp_path / "session_a" / "logs").mkdir(parents=True)
+    driver = parent(f"session_a/logs/python-core-driver-{JOB}{'f' * 48}_45.log")
+    row = {"job_id": JOB, "submission_id": "", "driver_info": {"pid": str(driver.pid)}}
+    cluster = Cluster(session_dir=str(tmp_path / "session_a"), gcs_address="127.0.0.1:6379")
+    assert not _cancel_job.stop(
+        owners(job=lambda j: row), cluster, JOB, Audit("t", path="/dev/null")
+    )
+    assert not running(driver)
+
+
+# ------------------------------------------------------------------ a worker that has gone on
+
+
+def test_a_worker_that_has_taken_another_task_is_not_killed(
+    parent: Callable[..., psutil.Process],
+) -> None:
+    worker = parent(f"worker-{WORKER}-{JOB}-812.out")
+    asked = owners(look=[], attempts=[])  # it runs something else by now
+    why = _cancel_steps._kill(hands(asked), target(worker.pid))
+    assert "something else" in why
+    assert running(worker)
+
+
+def test_a_worker_that_still_runs_it_is_killed(parent: Callable[..., psutil.Process]) -> None:
+    worker = parent(f"worker-{WORKER}-{JOB}-812.out")
+    assert _cancel_steps._kill(hands(owners(look=[RUNS])), target(worker.pid)) == ""
+    assert not running(worker)
+
+
+def test_what_the_next_task_of_a_worker_has_started_is_left_alone(
+    parent: Callable[..., psutil.Process],
+) -> None:
+    """The task ended while the user was asked whether to cancel it."""
+    worker = parent(f"worker-{WORKER}-{JOB}-812.out")
+    (child,) = worker.children()
+    made = cancel.run(hands(owners(look=[], attempts=[]), recursive=False), target(worker.pid))
+    assert made.ended
+    assert running(child)
+    assert running(worker)
+
+
+def test_a_poll_asks_again_before_each_kill(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first kill may take seconds; meanwhile the second worker takes another task."""
+    running_now = {b"one", b"two"}
+    ended = []
+
+    def end_worker(pid: int, worker: str, purpose: str) -> str:
+        ended.append(pid)
+        running_now.discard(b"two")
+        return ""
+
+    monkeypatch.setattr(_worker, "end_worker", end_worker)
+    runs = [
+        poll.Run(task, 0, "f", 0.0, b"w", pid, "here") for task, pid in ((b"one", 1), (b"two", 2))
+    ]
+    told = _worker.RayHands(None, "here").kill(runs, lambda run: run.task in running_now)
+    assert ended == [1]
+    assert told[b"one"] == ""
+    assert "does not run it" in told[b"two"]
+
+
+@pytest.mark.parametrize(("attempt", "is_cancelled"), [(0, True), (1, False)])
+def test_a_watch_does_not_cancel_the_retry_of_what_was_overdue(
+    attempt: int, is_cancelled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from contextlib import nullcontext
+
+    from raydoctor.act import _cancel_elsewhere
+
+    told = Told(TASK, "f", "f", 0, "RUNNING", WORKER, "", 1000.0)
+    overdue = Running(Run(TASK, WORKER, 12, "127.0.0.1", "ef" * 28), 1000.0, 1000.0, 0.0, told)
+    ran = []
+
+    def run(*arguments: object) -> cancel.Cancellation:
+        ran.append(arguments)
+        return cancel.Cancellation(target(12), ended=True)
+
+    monkeypatch.setattr(owner, "connected", lambda *a: nullcontext(owners()))
+    monkeypatch.setattr(targets, "by_id", lambda *a: target(12, attempt=attempt))
+    monkeypatch.setattr(_cancel_elsewhere, "run_where_it_runs", run)
+    monkeypatch.setattr(Audit, "write", lambda *a, **k: None)
+    made = watch.end_task(Cluster(), overdue, watch.Limits(10.0, "force"))
+    assert made.ended
+    assert bool(ran) == is_cancelled
+
+
+# ------------------------------------------------------------------ no answer is no end
+
+
+@pytest.mark.parametrize("code", ["ENDED", "UNAUTHENTICATED", "INTERNAL", "GCS", "KeyError"])
+def test_an_end_is_not_claimed_where_nobody_could_be_asked(code: str) -> None:
+    asked = owners(look=AskError(code, "…"), attempts=AskError(code, "…"))
+    with pytest.raises(AskError):
+        targets.has_ended(asked, target(12))
+
+
+def test_a_worker_that_cannot_be_reached_has_ended_once_the_gcs_says_so() -> None:
+    lost = AskError("UNAVAILABLE", "connection refused")
+    alive = {"worker_id": WORKER}
+    assert not targets.has_ended(owners(look=lost, lives=[alive]), target(12))
+    assert targets.has_ended(owners(look=lost, lives=[]), target(12))
+    assert targets.has_ended(owners(look=AskError("NOT_FOUND", "…")), target(12))
+
+
+LATE = """
+import json, sys, time
+for number, line in enumerate(sys.stdin):
+    asked = json.loads(line)
+    if asked["do"] == "cancel":
+        time.sleep(0.6)  # longer than is waited
+    row = {"is": "runs", "of": asked["do"]}
+    print(json.dumps({"answer": [row], "n": asked.get("n")}), flush=True)
+"""
+
+
+def test_an_answer_that_comes_late_is_not_the_next_questions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else a task would have ended because the answer to another question names none."""
+    monkeypatch.setattr(owner, "_SLACK", 0.0)
+    words = [sys.executable, "-c", LATE]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
+        asked = Owners(program, 0.3)
+        with pytest.raises(AskError):
+            asked.cancel(TASK, OWNER, force=False, recursive=False)
+        asked._timeout = 20.0
+        assert asked.look(TASK) == [{"is": "runs", "of": "look"}]
+        assert program.stdin
+        program.stdin.close()
+
+
+@pytest.mark.parametrize(("session", "is_stopped"), [("session_a", True), ("session_b", False)])
+def test_another_clusters_dashboard_on_the_same_port_is_not_told_to_stop_a_job(
+    session: str, is_stopped: bool
+) -> None:
+    """Users name their submissions, so two clusters may have one of the same name."""
+    posted = []
+
+    class Dashboard(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self._reply({"ray_version": "2.60.0", "session_name": session})
+
+        def do_POST(self) -> None:
+            posted.append(self.path)
+            self._reply({"stopped": True})
+
+        def _reply(self, body: Row) -> None:
+            data = json.dumps(body).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *_: object) -> None:
+            """Print nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Dashboard) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"127.0.0.1:{server.server_port}"
+        cluster = Cluster(session_dir="/tmp/ray/session_a", dashboard_address=address)
+        row = {"job_id": JOB, "submission_id": "nightly"}
+        why = _cancel_job.stop(
+            owners(job=lambda j: row), cluster, JOB, Audit("t", path="/dev/null")
+        )
+        server.shutdown()
+    assert bool(posted) == is_stopped
+    assert ("another cluster" in why) != is_stopped
