@@ -30,11 +30,12 @@ from raydoctor.capture import open as opening
 from raydoctor.capture import owners, session
 from raydoctor.collect import addresses, daemons, dashboard, discover, live, proc, state, token
 from raydoctor.collect.cluster import Cluster
-from raydoctor.collect.programs import peers
+from raydoctor.collect.programs import gcs_messages, peers
 from raydoctor.collect.programs.peers import Access
 from raydoctor.errors import RaydoctorError
 from raydoctor.model import Gap
 
+gcs_messages.versions()
 "x".encode("idna")  # one of the modules that are loaded late
 
 pytestmark = pytest.mark.skipif(
@@ -52,6 +53,11 @@ def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ground]:
             monkeypatch.delenv(name, raising=False)
         monkeypatch.setenv("RAY_TMPDIR", str(found.folder))
         monkeypatch.setenv("RAY_AUTH_TOKEN", SECRET)
+        # Clusters of root's that other tests run on this machine would be used.
+        every = proc.table
+        monkeypatch.setattr(
+            proc, "table", lambda: {p: s for p, s in every().items() if p in found.pids}
+        )
         yield found
 
 

@@ -302,7 +302,7 @@ def _writable(error: str) -> Remedy:
                 "ls -ld {directory:path}; grep {directory:path} /proc/mounts   # owner, mode, ro or rw",
                 directory=directory,
             ),
-            paste.shell("chown RAY_USER {directory:path}", directory=directory),
+            paste.shell("chown OWNER {directory:path}", directory=directory),
         ),
     )
 

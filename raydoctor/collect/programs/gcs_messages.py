@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -67,6 +68,7 @@ def _last() -> Version:
     return _minor(versions()[-1]) or (0, 0)
 
 
+@cache
 def _text() -> list[str]:
     return _FILE.read_text(encoding="utf-8").splitlines()
 
