@@ -64,6 +64,7 @@ ray.get(step.remote(42))
 """
 DAEMON = """
 import os, sys
+reading, writing = os.pipe()  # closed by the execve
 if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
@@ -71,6 +72,8 @@ if os.fork() == 0:
         os.execve("/bin/sleep", ["sleep", sys.argv[1]], {})
     os._exit(0)
 os.wait()
+os.close(writing)
+os.read(reading, 1)
 """
 
 
