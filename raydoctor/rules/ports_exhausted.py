@@ -70,6 +70,7 @@ _TIMEOUT = "Traceback (most recent call last):\nray.exceptions.GetTimeoutError: 
     tier="root",
     severity="error",
     rank=8,
+    daemons_record=True,
     looks_for=(NO_PORT, *worker_start.SIGNALS),
     examples=(
         Example(
