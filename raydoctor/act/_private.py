@@ -217,7 +217,7 @@ def distrusted() -> str:
             if error.errno in (errno.EPERM, errno.EACCES, errno.ELOOP, errno.ENOTDIR):
                 return (
                     f"{path} is ignored, and what it may hold of vanished workers: "
-                    "it is no folder of this user alone"
+                    "the folder does not belong to this user alone"
                 )
     return ""
 
