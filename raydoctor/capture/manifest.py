@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from raydoctor.model import paste
@@ -21,7 +22,7 @@ def dump(gaps: Iterable[Gap], told: Mapping[str, Any]) -> bytes:
 
 
 def _as_json(gap: Gap) -> dict[str, Any]:
-    return {"what": gap.what, "why": gap.why, "hint": gap.hint, "optional": gap.optional}
+    return asdict(gap)
 
 
 def gaps_of(file: str) -> list[Gap]:
@@ -35,7 +36,13 @@ def gaps_of(file: str) -> list[Gap]:
         if not str(document["schema"]).startswith("raydoctor/capture/"):
             raise ValueError(document["schema"])
         return [
-            Gap(str(g["what"]), str(g["why"]), _hint(g.get("hint")), g.get("optional") is True)
+            Gap(
+                str(g["what"]),
+                str(g["why"]),
+                _hint(g.get("hint")),
+                g.get("optional") is True,
+                str(g.get("about", "")),
+            )
             for g in document["gaps"]
         ]
     except OSError as error:

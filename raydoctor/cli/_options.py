@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 if TYPE_CHECKING:
     from raydoctor.capture.open import Capture
@@ -35,15 +36,73 @@ def driver_log_option(command: _Command) -> _Command:
     )(command)
 
 
-def format_option(*formats: str) -> Callable[[_Command], _Command]:
-    """`--format`, the first being the default."""
+def format_option(
+    *formats: str, text: str = "The output format."
+) -> Callable[[_Command], _Command]:
+    """`--format`, the first being the default; `--json` is short for `--format json`."""
+
+    def with_both(command: _Command) -> _Command:
+        command = click.option(
+            "--json",
+            is_flag=True,
+            expose_value=False,
+            callback=_json,
+            help="Short for --format json.",
+        )(command)
+        return click.option(
+            "--format",
+            "form",
+            type=click.Choice(formats),
+            default=formats[0],
+            show_default=True,
+            is_eager=True,
+            help=text,
+        )(command)
+
+    return with_both
+
+
+def _json(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if value:
+        given = context.get_parameter_source("form")
+        if given is ParameterSource.COMMANDLINE and context.params["form"] != "json":
+            raise click.BadParameter(f"--json contradicts --format {context.params['form']}")
+        context.params["form"] = "json"
+
+
+class Duration(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    """A span of time, `90`, `500ms`, `10m` or `2h`, as seconds between `least` and `most`."""
+
+    name = "duration"
+
+    def __init__(self, least: float = 0.0, most: float = float("inf")) -> None:
+        self._least, self._most = least, most
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """The seconds, or a usage error that says what is accepted."""
+        from raydoctor.cli._time import parse_duration
+
+        try:
+            seconds = parse_duration(value) if isinstance(value, str) else float(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        if not self._least <= seconds <= self._most:
+            most = "" if self._most == float("inf") else f" and at most {self._most:g} s"
+            self.fail(f"{value} is not at least {self._least:g} s{most}", param, ctx)
+        return seconds
+
+
+def grace_option(text: str) -> Callable[[_Command], _Command]:
+    """`--grace`: what a process or a step gets before the next, harder step."""
     return click.option(
-        "--format",
-        "form",
-        type=click.Choice(formats),
-        default=formats[0],
+        "--grace",
+        type=Duration(most=600),
+        default="5s",
         show_default=True,
-        help="How to print it.",
+        metavar="DURATION",
+        help=text,
     )
 
 
@@ -71,18 +130,13 @@ def address_option(
     return click.option("--address", metavar="ADDRESS", help=text)
 
 
-def json_option(command: _Command) -> _Command:
-    """`--json`."""
-    return click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")(command)
-
-
 def timeout_option(text: str) -> Callable[[_Command], _Command]:
     """`--timeout`; None where the machine's load is to say."""
     default = "[default: 5, up to 30 where processors are short]"
     return click.option(
         "--timeout",
-        type=click.FloatRange(0.1, 600),
-        metavar="SECONDS",
+        type=Duration(0.1, 600),
+        metavar="DURATION",
         help=f"{text}  {default}",
     )
 

@@ -80,9 +80,10 @@ Exit code:
 )
 @click.option(
     "--seconds",
-    type=click.FloatRange(0.1, 600),
-    default=10.0,
+    type=options.Duration(0.1, 600),
+    default="10s",
     show_default=True,
+    metavar="DURATION",
     help="For what is evaluated or run.",
 )
 @click.option("--port", type=click.IntRange(1, 65535), help="Listen there, not on any free port.")
@@ -93,10 +94,10 @@ Exit code:
 @click.option("--close", is_flag=True, help="Close the port that an earlier attach left open.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @options.address_option()
-@options.json_option
+@options.format_option("text", "json")
 @options.verbose_option
 def command(
-    *, what: str | None, address: str | None, as_json: bool, verbose: bool, **wishes: Any
+    *, what: str | None, address: str | None, form: str, verbose: bool, **wishes: Any
 ) -> int:
     """Attach to a process."""
     del verbose
@@ -107,11 +108,11 @@ def command(
     is_pid = what is not None and what.isdecimal()
     cluster = _cluster_of(int(what or 0)) if is_pid and not address else _cluster(address)
     if what is None:
-        return _tell_waiting(cluster, as_json)
+        return _tell_waiting(cluster, form == "json")
     found = _found(cluster, what)
     if len(found) > 1:
-        return _tell_several(found, what, as_json)
-    return _Call(cluster, found[0], wishes, as_json).run()
+        return _tell_several(found, what, form == "json")
+    return _Call(cluster, found[0], wishes, form == "json").run()
 
 
 def _cluster(address: str | None) -> Cluster:

@@ -56,14 +56,7 @@ Exit code:
     "cancel", help=_HELP, short_help="End one task, as gently as it lets.", **options.SETTINGS
 )
 @click.argument("task", metavar="TASK")
-@click.option(
-    "--grace",
-    type=click.FloatRange(0, 600),
-    default=5.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="What a step has before the next one is taken.",
-)
+@options.grace_option("Time each step may take before the next one is tried.")
 @click.option(
     "--recursive/--no-recursive",
     default=True,
@@ -82,7 +75,7 @@ Exit code:
 @click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @options.address_option()
-@options.json_option
+@options.format_option("text", "json")
 @options.verbose_option
 def command(  # noqa: PLR0913 - one parameter per option
     *,
@@ -96,7 +89,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     dry_run: bool,
     yes: bool,
     address: str | None,
-    as_json: bool,
+    form: str,
     verbose: bool,
 ) -> int:
     """Cancel a task."""
@@ -115,9 +108,9 @@ def command(  # noqa: PLR0913 - one parameter per option
     with connected(cluster, _TIMEOUT) as owners:
         targets = _targets(owners, task)
         if len(targets) > 1:
-            return _tell_several(targets, task, as_json)
+            return _tell_several(targets, task, form == "json")
         hands = hands_of(owners, cluster, wishes, targets[0])
-        return _cancel(hands, targets[0], dry_run, yes, as_json)
+        return _cancel(hands, targets[0], dry_run, yes, form == "json")
 
 
 def _targets(owners: Owners, task: str) -> list[Target]:

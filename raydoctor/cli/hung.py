@@ -22,9 +22,8 @@ INCOMPLETE = 3
 _PEERS_AFTER = 5.0
 """Seconds after which a task is looked at: whether that is long, its peers tell."""
 _MOST = 200
-_MATTERS = ("the cluster's state", "the stacks", "what runs after", "live/")
-"""Gaps that can hide a hang; the kernel's log, say, cannot."""
-_STACKS = ("the stacks", "what runs after")
+_MATTERS = ("tasks", "stacks", "table")
+"""What a gap may hide that can hide a hang; a gap of the kernel log, for example, cannot."""
 _RECORDED = 3
 """Seconds of the culprit's profile."""
 
@@ -57,27 +56,17 @@ Exit code:
 """
 
 
-def _seconds(context: click.Context, parameter: click.Parameter, value: str) -> float:
-    """`60`, `60s`, `10m`, `2h`, `500ms` as seconds, or a usage error."""
-    units = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-    number = value.rstrip("dhms")
-    try:
-        return max(0.0, float(number)) * units[value[len(number) :] or "s"]
-    except (ValueError, KeyError):
-        raise click.BadParameter(f"{value!r} is no duration: 60s, 10m, 500ms") from None
-
-
 @click.command(
     "hung", help=_HELP, short_help="Find what hangs, and for whom it waits.", **options.SETTINGS
 )
 @options.path_argument
 @click.option(
     "--min-age",
-    callback=_seconds,
+    type=options.Duration(),
     default="60s",
     show_default=True,
-    metavar="TIME",
-    help="What has not run for so long hangs, where there are no finished peers.",
+    metavar="DURATION",
+    help="Idle time after which a task without finished peers counts as hung.",
 )
 @click.option(
     "--samples",
@@ -89,10 +78,10 @@ def _seconds(context: click.Context, parameter: click.Parameter, value: str) -> 
 )
 @click.option(
     "--every",
-    callback=_seconds,
+    type=options.Duration(),
     default="1s",
     show_default=True,
-    metavar="TIME",
+    metavar="DURATION",
     help="Between two looks.",
 )
 @click.option("--native", is_flag=True, help="Show functions of C and C++, too.")
@@ -101,10 +90,10 @@ def _seconds(context: click.Context, parameter: click.Parameter, value: str) -> 
     metavar="FILE",
     help="Write a profile of the culprit: .svg is a flame graph, .json speedscope.",
 )
-@options.json_option
+@options.format_option("text", "json")
 @options.live_options
 @options.verbose_option
-def command(path: str | None, save: str | None, as_json: bool, verbose: bool, **given: Any) -> int:
+def command(path: str | None, save: str | None, form: str, verbose: bool, **given: Any) -> int:
     """Find what hangs."""
     given["driver_log"] = None
     if save is not None:
@@ -113,7 +102,7 @@ def command(path: str | None, save: str | None, as_json: bool, verbose: bool, **
     capture = _live(**given) if is_live else options.opened(path, None)
     with capture:
         view = _view(capture, given["min_age"], verbose)
-    _show(view, as_json)
+    _show(view, as_json=form == "json")
     if save is not None:
         _save(view, save)
     if view.found.groups:
@@ -156,14 +145,14 @@ def _view(capture: Capture, min_age: float, verbose: bool) -> View:
     if "tasks" not in tables:
         raise _untold(capture)
     case = Case(events)
-    gaps = [_judged(gap) for gap in gaps if gap.what.startswith(_MATTERS)]
+    gaps = [_judged(gap) for gap in gaps if gap.about in _MATTERS]
     looked_at = len({(e["node_id"], e.pid) for e in case.of("live.samples")})
     return View(hung(case, min_age), gaps, looked_at, verbose)
 
 
 def _judged(gap: Gap) -> Gap:
     """A diagnosis can do without stacks; here their absence may hide what is looked for."""
-    return replace(gap, optional=False) if gap.what.startswith(_STACKS) else gap
+    return replace(gap, optional=False) if gap.about == "stacks" else gap
 
 
 def _untold(capture: Capture) -> RaydoctorError:

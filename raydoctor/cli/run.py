@@ -48,21 +48,6 @@ Exit code: the driver's own; and
 """
 
 
-def _seconds(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
-    """`90`, `90s`, `10m`, `2h` as seconds."""
-    if value is None:
-        return None
-    units = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-    number, unit = (value[:-1], units[value[-1]]) if value[-1:] in units else (value, 1.0)
-    try:
-        seconds = float(number) * unit
-    except ValueError:
-        seconds = -1.0
-    if not 0.0 <= seconds < float("inf"):
-        raise click.BadParameter(f"not a time: {value!r}; write it like 90, 10m or 2h")
-    return seconds
-
-
 class _Wishes(NamedTuple):
     """What the user asked for."""
 
@@ -87,16 +72,12 @@ class _Wishes(NamedTuple):
 )
 @click.argument("words", metavar="-- COMMAND…", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.option(
-    "--timeout", metavar="TIME", callback=_seconds, help="End it after that: 90 (seconds), 10m, 2h."
+    "--timeout",
+    type=options.Duration(),
+    metavar="DURATION",
+    help="The time limit of the driver: 90 (seconds), 10m, 2h.",
 )
-@click.option(
-    "--grace",
-    metavar="TIME",
-    callback=_seconds,
-    default="5",
-    show_default=True,
-    help="Between SIGTERM and SIGKILL.",
-)
+@options.grace_option("Time between SIGTERM and SIGKILL.")
 @click.option("--log", metavar="FILE", help="Keep the driver's output there.")
 @options.format_option("text", "json", "markdown")
 @click.option("-o", "--output", metavar="FILE", help="Write the report there.")

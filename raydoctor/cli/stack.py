@@ -44,7 +44,7 @@ Exit code:
 @click.option("--native", is_flag=True, help="Frames of C, C++ and Rust, too.")
 @options.timeout_option("For each look, and each answer of the cluster.")
 @options.address_option()
-@options.json_option
+@options.format_option("text", "json")
 @options.verbose_option
 def command(  # noqa: PLR0913 - one parameter per option
     *,
@@ -54,7 +54,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     native: bool,
     timeout: float | None,
     address: str | None,
-    as_json: bool,
+    form: str,
     verbose: bool,
 ) -> int:
     """Look, and show."""
@@ -74,7 +74,7 @@ def command(  # noqa: PLR0913 - one parameter per option
         found = worker_stacks.look(cluster, wishes, progress.say)
     for each in notes:
         options.note(each)
-    if as_json:
+    if form == "json":
         options.print_text(render.to_json(found))
     else:
         style = render.Style(terminal.width_of(sys.stdout), verbose)

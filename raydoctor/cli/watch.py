@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import re
 import signal
 import sys
 import time
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 _INTERRUPTED = 130
 _GONE = (errno.EIO, errno.ENXIO)
 """What a terminal that was closed answers."""
-_UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 
 _HELP = """Watch a cluster: tasks by state, the slowest, what hangs, memory and disks against
 Ray's limits, leftovers, new diagnoses.
@@ -59,19 +57,7 @@ Exit code:
   2    could not run: no cluster, or it does not take the token
   130  ended by Ctrl-C
 """
-
-
-def _duration(
-    context: click.Context, parameter: click.Parameter, value: str | None
-) -> float | None:
-    """`100`, `100s`, `2.5m`, `1h` as seconds, more than none."""
-    if value is None:
-        return None
-    match = re.fullmatch(r"(\d+(?:\.\d+)?|\.\d+)\s*(s|m|min|h|d)?", value.strip())
-    seconds = float(match[1]) * _UNITS[match[2] or ""] if match else 0.0
-    if seconds <= 0:
-        raise click.BadParameter(f"{value!r} is no duration: write it like 100s, 5m or 1h")
-    return seconds
+_SPAN = options.Duration(0.001)
 
 
 @click.command(
@@ -82,16 +68,14 @@ def _duration(
 )
 @click.option(
     "--every",
-    callback=_duration,
+    type=_SPAN,
     default="2s",
     show_default=True,
-    metavar="SECONDS",
-    help="Between two looks.",
+    metavar="DURATION",
+    help="Time between two rounds.",
 )
-@click.option("--for", "span", callback=_duration, metavar="DURATION", help="End after that time.")
-@click.option(
-    "--timeout", callback=_duration, metavar="DURATION", help="What a task may run at most."
-)
+@click.option("--for", "span", type=_SPAN, metavar="DURATION", help="End after that time.")
+@click.option("--timeout", type=_SPAN, metavar="DURATION", help="The time limit of a task.")
 @click.option(
     "--on-timeout",
     type=click.Choice(["report", "cancel", "force"]),
@@ -104,8 +88,7 @@ def _duration(
     "--exclude", multiple=True, metavar="GLOB", help="Not functions called so; repeatable."
 )
 @click.option("--kill-actor", is_flag=True, help="With force: end the actor of an overdue method.")
-@click.option("--grace", callback=_duration, default="5s", show_default=True, metavar="SECONDS",
-              help="What a step of a cancel has before the next one is taken.")  # fmt: skip
+@options.grace_option("Time each step of a cancel may take before the next one is tried.")
 @click.option(
     "--diagnose/--no-diagnose",
     default=True,
@@ -113,10 +96,10 @@ def _duration(
     help="Diagnose, and look at what hangs, when there is a reason to.",
 )
 @options.address_option()
-@click.option("--json", "as_json", is_flag=True, help="JSON lines, also on a terminal.")
+@options.format_option("text", "json", text="json writes JSON lines, also on a terminal.")
 @options.verbose_option
 def command(
-    *, every: float, span: float | None, address: str | None, as_json: bool, **rest: Any
+    *, every: float, span: float | None, address: str | None, form: str, **rest: Any
 ) -> int:
     """Watch."""
     from raydoctor.cli._progress import patience
@@ -133,7 +116,7 @@ def command(
     for each in watch.notes:
         options.note(each)
     until = None if span is None else time.monotonic() + span
-    is_screen = not as_json and is_terminal(sys.stdout)
+    is_screen = form != "json" and is_terminal(sys.stdout)
     with Signals() as signals:
         (_show if is_screen else _tell)(watch, signals, until)
     return _INTERRUPTED if signals.ended_by == signal.SIGINT else 0

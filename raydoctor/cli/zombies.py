@@ -74,21 +74,14 @@ Exit code:
 @click.option(
     "--session", metavar="SESSION", default="", help="Of this session only: folder or name."
 )
-@click.option(
-    "--grace",
-    type=click.FloatRange(0, 600),
-    default=5.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Between SIGTERM and SIGKILL.",
-)
+@options.grace_option("Time between SIGTERM and SIGKILL.")
 @click.option("--all-users", is_flag=True, help="Other users' processes, too: as root.")
 @click.option("--node", "nodes", metavar="ID|IP", multiple=True, help="On this node; repeatable.")
 @click.option("--all-nodes", is_flag=True, help="On all nodes of the cluster, and here.")
 @options.address_option(
     "Whose nodes they are, if several clusters run here: auto, or its GCS's host:port."
 )
-@options.json_option
+@options.format_option("text", "json")
 @options.verbose_option
 def command(  # noqa: PLR0913 - one parameter per option
     *,
@@ -104,7 +97,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     nodes: tuple[str, ...],
     all_nodes: bool,
     address: str | None,
-    as_json: bool,
+    form: str,
     verbose: bool,
 ) -> int:
     """Find, and end."""
@@ -121,19 +114,19 @@ def command(  # noqa: PLR0913 - one parameter per option
     places = field.look(deed.wishes, with_disk=is_dry or clean or not yes)
     nothing = OUT_OF_SIGHT if _is_hidden(places) else 0
     if is_dry:
-        _show(places, as_json)
+        _show(places, as_json=form == "json")
         return FOUND if any(each.view and each.view.leftovers for each in places) else nothing
     what = _meant(places, deed)
     doubtful = sum(len(sweep.doubtful(each.view)) for each in places if each.view) if kill else 0
     if (what or doubtful) and not yes:
-        _show(places, as_json=False, to_stderr=as_json)
+        _show(places, as_json=False, to_stderr=form == "json")
         if what:
             _ask(what)
         if doubtful and _ask_about_doubtful(doubtful):
             places, deed = sweep.with_doubtful(places, deed)
     done = field.carry_out(places, deed)
     _tell_notes(done)
-    _show(done, as_json)
+    _show(done, as_json=form == "json")
     return FOUND if any(each.view and each.view.is_left for each in done) else nothing
 
 

@@ -89,6 +89,8 @@ class Gap:
     optional: bool = False
     """An optional source (the kernel log, say): its absence alone does not make a capture
     incomplete; it counts where a diagnosis lists it."""
+    about: str = ""
+    """What it hides, for programs: `tasks`, `stacks`, `table` (a damaged one), `search` (rg ended early)."""
 
 
 @dataclass(frozen=True, slots=True)

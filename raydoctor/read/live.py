@@ -46,11 +46,13 @@ def read(
             with open(file, "rb") as stream:
                 data = stream.read(_LIMIT)
                 if stream.read(1):
-                    gaps.append(Gap(source.path, f"only its first {size(_LIMIT)} are read"))
+                    gaps.append(
+                        Gap(source.path, f"only its first {size(_LIMIT)} are read", about="table")
+                    )
             events += _table(source, redactor.redact_rows(data) if redactor else data)
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or "damaged"
-            gaps.append(Gap(source.path, f"could not be read: {why}"))
+            gaps.append(Gap(source.path, f"could not be read: {why}", about="table"))
     return events
 
 

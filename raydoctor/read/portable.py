@@ -114,7 +114,13 @@ def _cut_from(text: str, message: str) -> str | int:
 
 
 def _gap_row(gap: Gap) -> dict[str, Any]:
-    row = {"gap": gap.what, "why": gap.why, "hint": gap.hint, "optional": gap.optional}
+    row = {
+        "gap": gap.what,
+        "why": gap.why,
+        "hint": gap.hint,
+        "optional": gap.optional,
+        "about": gap.about,
+    }
     return _without_empty(row, "gap")
 
 
@@ -229,7 +235,8 @@ class _Loader:
 
     def _gap(self, row: dict[str, Any]) -> Gap:
         what = self._under(_text(row, "gap"))
-        return Gap(what, _text(row, "why"), _text(row, "hint"), row.get("optional") is True)
+        is_optional = row.get("optional") is True
+        return Gap(what, _text(row, "why"), _text(row, "hint"), is_optional, _text(row, "about"))
 
     def _event(self, row: dict[str, Any], name: str, depth: int = 0) -> Event:
         if depth > _NESTED:

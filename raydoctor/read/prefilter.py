@@ -357,7 +357,7 @@ def _complaints(said: Iterable[bytes], code: int, files: Iterable[str] = ()) -> 
         gaps.append(Gap("further files", why, _AGAIN))
     if not messages and code not in (0, 1):
         why = f"ended with code {code} and said nothing; logs may be unread"
-        gaps.append(Gap("rg", why, _AGAIN))
+        gaps.append(Gap("rg", why, _AGAIN, about="search"))
     return gaps
 
 

@@ -202,9 +202,10 @@ def _does(thread: Row) -> str:
     state = thread.get("state", "")
     if state in ("T", "t"):
         return "is stopped" if state == "T" else "is stopped by a debugger"
-    words = "runs" if thread["active"] or state == "R" else "waits"
-    if words == "waits" and thread.get("wchan"):
-        words += f" in {thread['wchan']}"
+    if thread["active"] or state == "R":
+        words = "runs"
+    else:
+        words = f"waits in {thread['wchan']}" if thread.get("wchan") else "waits"
     return f"{words}, holds the GIL" if thread["gil"] else words
 
 

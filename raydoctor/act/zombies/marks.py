@@ -113,7 +113,9 @@ def _mark_outlived(seen: Seen) -> None:
             if whom == "raylet" and session in seen.hidden:
                 continue
             inherited = _is_inherited_only(machine, pid)
-            seen.marks[pid] = Mark(kind, _why(seen, pid, whom, owner), owner, session, inherited)
+            seen.marks[pid] = Mark(
+                kind, _why(seen, pid, whom, owner), str(owner), session, inherited
+            )
 
 
 def _origin(seen: Seen, pid: int) -> tuple[int, int]:
@@ -133,29 +135,37 @@ def _origin(seen: Seen, pid: int) -> tuple[int, int]:
     return worker, raylet
 
 
-def _owner(seen: Seen, whom: str, worker: int, raylet: int) -> str:
+class _Owner(NamedTuple):
+    """The process that a leftover outlived."""
+
+    name: str
+    state: str
+    is_worker: bool = False
+    """Whether that worker itself is known, not only its raylet."""
+
+    def __str__(self) -> str:
+        """`worker pid 812 (gone)`."""
+        return f"{self.name} ({self.state})"
+
+
+def _owner(seen: Seen, whom: str, worker: int, raylet: int) -> _Owner:
     if whom == "raylet":
         daemon = seen.machine.daemons.get(raylet)
         state = "defunct" if daemon and _is_defunct_raylet(daemon) else "gone"
-        return f"raylet pid {raylet} ({state})" if raylet else f"a raylet ({state})"
+        return _Owner(f"raylet pid {raylet}" if raylet else "a raylet", state)
     state = "idle" if whom == "task" else "gone"
     if worker:
-        return f"worker pid {worker} ({state})"
-    return f"a worker of raylet pid {raylet} ({state})" if raylet else f"a worker ({state})"
+        return _Owner(f"worker pid {worker}", state, is_worker=True)
+    return _Owner(f"a worker of raylet pid {raylet}" if raylet else "a worker", state)
 
 
-def _why(seen: Seen, pid: int, whom: str, owner: str) -> str:
-    """In one clause: what it outlived, and what says that it was that one's."""
-    machine = seen.machine
-    by = _evidence(machine, pid)
+def _why(seen: Seen, pid: int, whom: str, owner: _Owner) -> str:
+    """In one clause: what the process outlived, and the evidence for it."""
+    by = _evidence(seen.machine, pid)
     if whom == "task":
-        its = (
-            "its worker is idle"
-            if owner.startswith("worker")
-            else "every worker that may have is idle"
-        )
+        its = "its worker is idle" if owner.is_worker else "every possible worker is idle"
         return f"the task that started it has ended: {its} ({by})"
-    return f"{owner.replace(' (', ' is ').rstrip(')')} ({by})"
+    return f"{owner.name} is {owner.state} ({by})"
 
 
 def _evidence(machine: Machine, pid: int) -> str:

@@ -35,6 +35,8 @@ class Collector(NamedTuple):
     """Its absence alone does not make the evidence incomplete."""
     hint: str = ""
     """What to do where it fails or takes too long."""
+    about: str = ""
+    """What its absence hides: `Gap.about`."""
 
 
 @dataclass(slots=True)
@@ -135,4 +137,4 @@ def _failed(collector: Collector, error: BaseException) -> Gap:
 
 
 def _gap(collector: Collector, why: str) -> Gap:
-    return Gap(collector.what, why, collector.hint, collector.optional)
+    return Gap(collector.what, why, collector.hint, collector.optional, collector.about)

@@ -180,9 +180,8 @@ def knock(address: str, access: Access, timeout: float = _KNOCK) -> Door:
     dashboard = Probe("dashboard", address, "ok", seconds)
     demands = b'"token"' in mode.body if mode.status != 404 else False
     auth = _auth(address, access, ask) if demands else _not_needed(address)
-    refusal = auth.detail.removeprefix("token: ") if auth.outcome == "unauthenticated" else ""
-    if refusal:
-        return Door((dashboard, auth), demands, refusal=refusal)
+    if auth.refusal:
+        return Door((dashboard, auth), demands, refusal=auth.refusal)
     health = ask("/api/gcs_healthz", _HEALTH)
     if health.outcome != "ok" and health.status != 404:
         detail = f"its GCS does not answer: {health.detail or health.outcome}"
@@ -197,12 +196,12 @@ def _not_needed(address: str) -> Probe:
 def _auth(address: str, access: Access, ask: Callable[[str, float, Access], Answer]) -> Probe:
     """Whether the token is taken, by the cheapest endpoint that asks for it."""
     if not access.token:
-        return Probe("auth", address, "unauthenticated", 0.0, "token: missing")
+        return Probe("auth", address, "unauthenticated", 0.0, "token: missing", "missing")
     began = time.monotonic()
     answer = ask("/api/version", _OPEN, access)
     seconds = round(time.monotonic() - began, 4)
     if answer.outcome == "unauthenticated":
-        return Probe("auth", address, "unauthenticated", seconds, "token: wrong")
+        return Probe("auth", address, "unauthenticated", seconds, "token: wrong", "wrong")
     return Probe("auth", address, answer.outcome, seconds, answer.detail or "token: ok")
 
 

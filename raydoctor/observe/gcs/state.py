@@ -50,7 +50,7 @@ def collectors(
     cluster: Cluster, timeout: float, peers_after: float = PEERS_AFTER
 ) -> list[Collector]:
     """What asks the cluster itself."""
-    return [Collector(WHAT, lambda: tables(cluster, timeout, peers_after))]
+    return [Collector(WHAT, lambda: tables(cluster, timeout, peers_after), about="tasks")]
 
 
 def tables(
@@ -100,7 +100,9 @@ class _Inquiry:
             try:
                 ask()
             except Exception as error:
-                self.broken.append(Gap(f"{WHAT}: {whom}", f"failed: {error!r}"[:300]))
+                self.broken.append(
+                    Gap(f"{WHAT}: {whom}", f"failed: {error!r}"[:300], about="tasks")
+                )
 
         thread = threading.Thread(target=guarded, name=whom, daemon=True)
         thread.start()
@@ -216,8 +218,8 @@ class _Inquiry:
     def _auth_of(self, gcs: Probe) -> Iterator[Probe]:
         """What the GCS's answer says of the token, where no dashboard does."""
         if gcs.outcome == "unauthenticated":
-            detail = "token: wrong" if self._access().token else "token: missing"
-            yield gcs._replace(name="auth", detail=detail)
+            refusal = "wrong" if self._access().token else "missing"
+            yield gcs._replace(name="auth", detail=f"token: {refusal}", refusal=refusal)
         elif gcs.outcome == "ok":
             # Sent to a cluster that takes any, it was not needed, either way it is not the problem.
             yield gcs._replace(
@@ -225,10 +227,7 @@ class _Inquiry:
             )
 
     def _refusal(self) -> str:
-        for probe in self._probes():
-            if probe.name == "auth" and probe.outcome == "unauthenticated":
-                return probe.detail.removeprefix("token: ")
-        return ""
+        return next((probe.refusal for probe in self._probes() if probe.refusal), "")
 
     def _gaps(self) -> Iterator[Gap]:
         yield from self.broken
@@ -245,7 +244,7 @@ class _Inquiry:
             names.setdefault(told, []).append(name)
         for told, group in names.items():
             what = WHAT if len(group) == len(_ALL) else f"{WHAT}: {', '.join(group)}"
-            yield Gap(what, told, optional=set(group) <= {*_OPTIONAL, *_OF_METRICS})
+            yield Gap(what, told, optional=set(group) <= {*_OPTIONAL, *_OF_METRICS}, about="tasks")
         yield from _about_version(self.child.about if self.child is not None else {})
 
     def _reason(self, name: str) -> str:
@@ -275,7 +274,7 @@ def _about_version(about: Mapping[str, str]) -> Iterator[Gap]:
         hint = (
             f"Values may be missing or wrong. Update: {sys.executable} -m pip install -U raydoctor"
         )
-        yield Gap(WHAT, why, hint, optional=True)
+        yield Gap(WHAT, why, hint, optional=True, about="tasks")
 
 
 def _about_token(cluster: Cluster, refusal: str) -> Gap:
@@ -287,9 +286,11 @@ def _about_token(cluster: Cluster, refusal: str) -> Gap:
             "the cluster demands a token, and there is none in RAY_AUTH_TOKEN, in the file that "
             "RAY_AUTH_TOKEN_PATH names, or else in ~/.ray/auth_token",
             f"put the cluster's token into one of them: {where}",
+            about="tasks",
         )
     return Gap(
         WHAT,
         f"the cluster refused the token of {cluster.token.origin}",
         f"replace it: {where}",
+        about="tasks",
     )

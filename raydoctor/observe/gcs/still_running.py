@@ -21,18 +21,18 @@ _KEYS = ("worker_id", "pid", "node_id", "answers", "running_task_ids")
 
 def collector(cluster: Cluster, timeout: float) -> Collector:
     """What asks the workers once more."""
-    return Collector(_WHAT, lambda: _tables(cluster, timeout), optional=True)
+    return Collector(_WHAT, lambda: _tables(cluster, timeout), optional=True, about="stacks")
 
 
 def _tables(cluster: Cluster, timeout: float) -> Iterator[Piece | Gap]:
     if not cluster.gcs_address:
-        yield Gap(_WHAT, "the GCS's address is not known", optional=True)
+        yield Gap(_WHAT, "the GCS's address is not known", optional=True, about="stacks")
         return
     child = Child()
     try:
         for told in child.ask(cluster.gcs_address, cluster.access(), ("worker-stats",), timeout):
             if told.why:
-                yield Gap(_WHAT, told.why, optional=True)
+                yield Gap(_WHAT, told.why, optional=True, about="stacks")
             else:
                 rows = [{key: row.get(key) for key in _KEYS} for row in told.rows]
                 yield table("still-running", rows, source="gcs", total=told.total, at=told.at)

@@ -26,3 +26,5 @@ class Probe(NamedTuple):
     """`ok`, `refused`, `timeout`, `error`, `unauthenticated`."""
     seconds: float
     detail: str = ""
+    refusal: str = ""
+    """Why the token was not taken: `missing` or `wrong`; empty where it was taken, or none was needed."""

@@ -61,7 +61,7 @@ def collectors(
     made = []
     if found.here or found.makers:
         gather = partial(looks, found.here, manner, found.makers)
-        made.append(Collector(WHAT, gather, optional=True))
+        made.append(Collector(WHAT, gather, optional=True, about="stacks"))
     if found.elsewhere and all_nodes and cluster.gcs_address:
         patience = seconds(found, sampling, timeout)
         made.append(
@@ -69,6 +69,7 @@ def collectors(
                 f"{WHAT} on other nodes",
                 lambda: _elsewhere(cluster, found.elsewhere, manner, patience),
                 optional=True,
+                about="stacks",
             )
         )
     return made
@@ -118,7 +119,7 @@ def _elsewhere(
     for answer in there.ask(cluster, asks, _FUNCTION, patience):
         if answer.problem:
             what = f"{WHAT} on node {answer.node[:8]}"
-            yield Gap(what, answer.problem, answer.hint, optional=True)
+            yield Gap(what, answer.problem, answer.hint, optional=True, about="stacks")
             continue
         yield from unpacked(answer.node, answer.told)
 
@@ -146,7 +147,7 @@ def unpacked(node: str, told: dict[str, Any]) -> Iterator[Piece | Gap]:
     for path, text in told["pieces"].items():
         yield Piece(f"{nodes.label(node)}/{path}", text.encode())
     for what, why, hint in told["gaps"]:
-        yield Gap(f"{what} on node {node[:8]}", why, hint, optional=True)
+        yield Gap(f"{what} on node {node[:8]}", why, hint, optional=True, about="stacks")
 
 
 def certain(wanted: Sequence[Wanted]) -> list[Wanted]:

@@ -150,7 +150,8 @@ def _gaps(subjects: Sequence[Subject]) -> Iterator[Gap]:
             reasons.setdefault(each.refusal, []).append(each)
     for reason, of in reasons.items():
         pids = ", ".join(str(each.wanted.pid) for each in of[:5]) + (" …" if len(of) > 5 else "")
-        yield Gap(f"the stacks of {pids}", reason, fix(reason, of[0].wanted.pid), optional=True)
+        hint = fix(reason, of[0].wanted.pid)
+        yield Gap(f"the stacks of {pids}", reason, hint, optional=True, about="stacks")
 
 
 def _unseen(subjects: Sequence[Subject], manner: Manner) -> Iterator[Gap]:
@@ -164,7 +165,7 @@ def _unseen(subjects: Sequence[Subject], manner: Manner) -> Iterator[Gap]:
         why = f"{_NO_TIME}{whom}, {_were(len(alive))} looked at less than {manner.looks} times"
     else:
         return
-    yield Gap("the stacks of workers", why, _MORE_TIME, optional=True)
+    yield Gap("the stacks of workers", why, _MORE_TIME, optional=True, about="stacks")
 
 
 def _were(number: int) -> str:

@@ -27,8 +27,6 @@ from raydoctor.observe.stacks import sampling as sampling_of
 from raydoctor.observe.stacks.suspects import Sampling, suspects
 
 _EVERY = 1.0
-_STACKS = "the stacks"
-"""What gaps are called that leave open whether a task hangs."""
 
 
 def look(request: dict[str, Any]) -> dict[str, Any]:
@@ -131,7 +129,7 @@ def _hung(capture: Capture) -> tuple[list[dict[str, Any]], list[Gap]]:
 
     gaps: list[Gap] = []
     case = Case(live.read(capture.files, gaps))
-    blind = [gap for gap in capture.gaps if gap.what.startswith(_STACKS)]
+    blind = [gap for gap in capture.gaps if gap.about == "stacks"]
     groups = hung(case).groups
     rows = [row(each, number) for number, group in enumerate(groups) for each in group.all]
     return rows, ([] if rows else [*blind, *gaps])

@@ -168,7 +168,7 @@ def _end_searches() -> None:
 
 def _without_complaints(gaps: Sequence[Gap]) -> tuple[Gap, ...]:
     """Without what is said of searches that ended early: the watchdog ended them."""
-    return tuple(gap for gap in gaps if gap.what != "rg")
+    return tuple(gap for gap in gaps if gap.about != "search")
 
 
 # ---------------------------------------------------------------- without secrets
