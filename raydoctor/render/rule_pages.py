@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby, pairwise
 
@@ -20,26 +21,30 @@ _MESSAGE = re.compile(
     r"(?=.*[A-Z])(?:.*\w{2}.* .*\w{2}.*|(?:\w+\.)*[A-Z]\w+(?:Error|Exception|Exceeded))"
 )
 """A code span that is a message of Ray or the name of an exception: worth an entry in the index."""
+_COMMON = 5
+"""A literal that more rules look for says little about one of them."""
 _EXAMPLE_LINES, _EXAMPLE_WIDTH = 10, 240
 
 
 def pages(rules: Sequence[Rule]) -> Iterator[tuple[str, str]]:
     """(file name, text) of every page: one per rule, then the index."""
     names = {rule.name for rule in rules}
+    users = Counter(find for rule in rules for find in {s.find for s in rule.looks_for})
+    common = {find for find, count in users.items() if count > _COMMON}
     for rule in rules:
-        yield f"{rule.name}.md", page(rule, names)
+        yield f"{rule.name}.md", page(rule, names, common)
     yield "index.md", index(rules)
 
 
-def page(rule: Rule, names: set[str]) -> str:
-    """A rule's page; the names of other rules in it become links."""
+def page(rule: Rule, names: set[str], common: set[str]) -> str:
+    """A rule's page; the names of other rules become links, and common literals are left out."""
     head = f"# {rule.name}\n\n*{rule.severity}, {rule.tier}*"
     prose = [block for part in rule.doc.strip().split("\n\n") for block in _blocks(part)]
     linked = [
         block if block.startswith("```") else _with_links(block, names - {rule.name})
         for block in prose
     ]
-    return "\n\n".join([head, *linked, *_signals(rule), *_example(rule)]) + "\n"
+    return "\n\n".join([head, *linked, *_signals(rule, common), *_example(rule)]) + "\n"
 
 
 def index(rules: Sequence[Rule]) -> str:
@@ -123,11 +128,12 @@ def _with_links(text: str, names: set[str]) -> str:
     )
 
 
-def _signals(rule: Rule) -> list[str]:
-    """The literals to search the logs for by hand."""
+def _signals(rule: Rule, common: set[str]) -> list[str]:
+    """The literals to search the logs for by hand: those of failures, if the rule has any."""
     by_literal: dict[str, set[str]] = {}
-    for signal in rule.looks_for:
-        by_literal.setdefault(signal.find, set()).update(signal.roles)
+    for signal in [s for s in rule.looks_for if s.symptom] or rule.looks_for:
+        if signal.find not in common:
+            by_literal.setdefault(signal.find, set()).update(signal.roles)
     commands = [
         f"grep -rF {shlex.quote(literal)} logs/   # {', '.join(sorted(roles))}"
         for literal, roles in by_literal.items()
