@@ -28,9 +28,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from captures import capture_of, report_of
 from perturb import Files, Perturbation, keeping_tables, perturbations
 
-from raydoctor import diagnosis
 from raydoctor.capture.open import open_capture
-from raydoctor.model import Diagnosis, Event, Report
+from raydoctor.diagnosis import engine
+from raydoctor.model.values import Diagnosis, Event, Report
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -101,7 +101,7 @@ def report_on(files: Files) -> Report | None:
         if not files:
             return None
         with open_capture(name) as capture:
-            return diagnosis.run(capture, strict=True)
+            return engine.run(capture, strict=True)
 
 
 def judge(case: Case, report: Report | None, files: Files) -> str:

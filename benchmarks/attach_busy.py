@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from raydoctor.act import attach
+from raydoctor.act.attach import attach
 from raydoctor.act.audit import Audit
 
 COUNTERS = 80

@@ -20,10 +20,12 @@ from pathlib import Path
 
 from attacks import Attack, attacks
 
-from raydoctor import diagnosis, rules, signals, unexplained
+from raydoctor import rules
 from raydoctor.capture.layout import SHAPES
 from raydoctor.capture.open import open_capture
-from raydoctor.rule import Signal
+from raydoctor.case import signals
+from raydoctor.case.rule import Signal
+from raydoctor.diagnosis import engine, unexplained
 
 SIZE = 1_000_000
 MOST_S = 2.0
@@ -74,7 +76,7 @@ def cost(name: str, text: str) -> float:
         (folder / name).write_text(text)
         began = time.process_time()
         with open_capture(str(folder)) as capture:
-            diagnosis.run(capture)
+            engine.run(capture)
         return time.process_time() - began
     finally:
         shutil.rmtree(folder)

@@ -34,10 +34,10 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from raydoctor import diagnosis
 from raydoctor.capture.open import open_capture
-from raydoctor.errors import RaydoctorError
-from raydoctor.model import Report
+from raydoctor.diagnosis import engine
+from raydoctor.model.errors import RaydoctorError
+from raydoctor.model.values import Report
 from raydoctor.render import json as as_json
 from raydoctor.render import markdown, page
 from raydoctor.render.report import render
@@ -324,7 +324,7 @@ def judge(path: Path) -> str:
     """Diagnose an input and render the report in every format; why that failed, or empty."""
     try:
         with open_capture(str(path)) as capture:
-            report = diagnosis.run(capture)
+            report = engine.run(capture)
     except RaydoctorError:
         return ""
     _render(report)

@@ -28,8 +28,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 from captures import FIXTURES, capture_of
 
-from raydoctor import diagnosis
 from raydoctor.capture.open import Capture, open_capture
+from raydoctor.diagnosis import engine
 
 LIMIT_S = 30.0
 LIMIT_BYTES = 500 << 20
@@ -253,7 +253,7 @@ def problems(folder: Path) -> Iterator[str]:
 def _diagnosed(capture: Capture) -> Iterator[str]:
     from raydoctor.cli.diagnose import as_text
 
-    report = diagnosis.run(capture)
+    report = engine.run(capture)
     for gap in report.gaps:
         if gap.what.startswith("rule "):
             yield f"{gap.what}: {gap.why}"
@@ -263,7 +263,7 @@ def _diagnosed(capture: Capture) -> Iterator[str]:
 
 def _hung(capture: Capture) -> Iterator[str]:
     from raydoctor.cli.hung import _view
-    from raydoctor.errors import RaydoctorError
+    from raydoctor.model.errors import RaydoctorError
     from raydoctor.render import hung, page
 
     try:

@@ -17,7 +17,7 @@ from typing import Any
 
 import ray
 
-from raydoctor.act.poll import poll
+from raydoctor.act.poll.poll import poll
 
 TARGET = 1.3
 

@@ -192,7 +192,7 @@ def until(is_so: Callable[[], object], about: Path, seconds: float = 90.0) -> No
 
 def sleepers(base: int) -> dict[int, tuple[int, float]]:
     """Which of a work's processes run: number -> pid and start."""
-    from raydoctor.collect import proc
+    from raydoctor.observe.processes import proc
 
     found = {}
     for process in proc.table().values():
@@ -205,7 +205,7 @@ def sleepers(base: int) -> dict[int, tuple[int, float]]:
 
 def identities() -> set[tuple[int, float]]:
     """Pid and start of all that run."""
-    from raydoctor.collect import proc
+    from raydoctor.observe.processes import proc
 
     return {(p.pid, p.started_at) for p in proc.table().values() if p.state != "Z"}
 
@@ -255,8 +255,8 @@ def happen(ground: Ground, program: Program, told: Told) -> tuple[list[Work], bo
 
 def sweep(told: Told) -> None:
     """What `zombies --kill --leaked` does."""
-    from raydoctor.act import leftovers
     from raydoctor.act.audit import Audit
+    from raydoctor.act.zombies import leftovers
 
     wishes = leftovers.Wishes(leaked=True, inherited=True)
     plan = leftovers.find(wishes)
@@ -282,15 +282,15 @@ def count(ended: list[tuple[Work, bool]], told: Told, number: int) -> None:
 
 
 def kill(identity: tuple[int, float]) -> None:
-    from raydoctor.act import process
+    from raydoctor.act.signals import process
 
     process.end([process.Identity(*identity)], 0.0)
 
 
 def evidence(pid: int) -> str:
     """All that speaks for or against its being left over."""
-    from raydoctor.act import marks
-    from raydoctor.collect import kinship, proc
+    from raydoctor.act.zombies import marks
+    from raydoctor.observe.processes import kinship, proc
 
     seen = marks.see()
     machine = seen.machine
@@ -386,7 +386,7 @@ def rounds(count: int, seed: int, minutes: float) -> Told:
 
 
 def standing_of(stand: list[Program], daemons: set[str]) -> set[tuple[int, float]]:
-    from raydoctor.collect import proc
+    from raydoctor.observe.processes import proc
 
     kept = {900001, 900003, *(w.base for p in stand for w in p.works)}
     found = {i for base in kept for i in sleepers(base).values()}

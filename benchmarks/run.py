@@ -27,7 +27,8 @@ from measure import GB, MB, RAY, RAYDOCTOR, RG, alternate, say
 
 def literals(folder: Path) -> Path:
     """The literals of all signals, one a line: what the bare `rg` looks for."""
-    from raydoctor import rules, signals
+    from raydoctor import rules
+    from raydoctor.case import signals
 
     wanted = {s.find for s in signals.FACTS} | {s.find for r in rules.load() for s in r.looks_for}
     file = folder / "literals.txt"
@@ -99,8 +100,8 @@ def storm(folder: Path, scale: float) -> bool:
 
 def _counts(tree: inputs.Tree) -> bool:
     """Whether the events stand for just as many records as were written."""
-    from raydoctor import signals
     from raydoctor.capture.open import open_capture
+    from raydoctor.case import signals
     from raydoctor.read import build
 
     with open_capture(str(tree.path)) as capture:

@@ -28,15 +28,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from raydoctor.act.arm import arm as arm
-    from raydoctor.act.cancel import cancel as cancel
-    from raydoctor.act.poll import as_completed as as_completed
-    from raydoctor.act.poll import poll as poll
-    from raydoctor.act.tracking import tracked as tracked
-    from raydoctor.act.tracking import tracking as tracking
-    from raydoctor.model import Report as Report
+    from raydoctor.act.attach.arm import arm as arm
+    from raydoctor.act.cancel.cancel import cancel as cancel
+    from raydoctor.act.poll.poll import as_completed as as_completed
+    from raydoctor.act.poll.poll import poll as poll
+    from raydoctor.act.tracking.tracking import tracked as tracked
+    from raydoctor.act.tracking.tracking import tracking as tracking
+    from raydoctor.model.values import Report as Report
+    from raydoctor.model.version import __version__ as __version__
 
-__version__ = "0.1.0"
 __all__ = [
     "Report",
     "__version__",
@@ -49,13 +49,14 @@ __all__ = [
     "tracking",
 ]
 _LATER = {
-    "Report": "raydoctor.model",
-    "arm": "raydoctor.act.arm",
-    "as_completed": "raydoctor.act.poll",
-    "cancel": "raydoctor.act.cancel",
-    "poll": "raydoctor.act.poll",
-    "tracked": "raydoctor.act.tracking",
-    "tracking": "raydoctor.act.tracking",
+    "Report": "raydoctor.model.values",
+    "__version__": "raydoctor.model.version",
+    "arm": "raydoctor.act.attach.arm",
+    "as_completed": "raydoctor.act.poll.poll",
+    "cancel": "raydoctor.act.cancel.cancel",
+    "poll": "raydoctor.act.poll.poll",
+    "tracked": "raydoctor.act.tracking.tracking",
+    "tracking": "raydoctor.act.tracking.tracking",
 }
 """What is loaded when it is asked for, and where it is."""
 
@@ -76,16 +77,16 @@ def diagnose(
     adds a file with the driver's output. `since` and `until` (epoch seconds) keep the incidents
     that touch that span. `rules` is a folder with further rules, one a file.
 
-    Raises `raydoctor.errors.RaydoctorError` where there is nothing that can be read, or a rule of
+    Raises `raydoctor.model.errors.RaydoctorError` where there is nothing that can be read, or a rule of
     that folder cannot be loaded.
     """
     from raydoctor.capture.open import open_capture
-    from raydoctor.diagnosis import run, signals_of
-    from raydoctor.plugins import catalogue
+    from raydoctor.diagnosis.engine import run, signals_of
+    from raydoctor.diagnosis.plugins import catalogue
 
     known = catalogue(rules)
     if path is None and driver_log is None:
-        from raydoctor.collect.live import Wishes, collect
+        from raydoctor.observe.live import Wishes, collect
 
         capture = collect(Wishes(since=since, signals=lambda: signals_of(known))).capture()
     else:

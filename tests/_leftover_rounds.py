@@ -20,11 +20,13 @@ import sys
 import time
 from pathlib import Path
 
-from raydoctor.act import _registry, holdings, leftovers, marks
-from raydoctor.act._registry import Seen, Task
 from raydoctor.act.audit import Audit
-from raydoctor.act.leftovers import Wishes
-from raydoctor.collect import proc
+from raydoctor.act.tracking import registry
+from raydoctor.act.tracking.registry import Seen, Task
+from raydoctor.act.zombies import leftovers, marks
+from raydoctor.act.zombies.leftovers import Wishes
+from raydoctor.observe.machine import holdings
+from raydoctor.observe.processes import proc
 
 NOBODY = 65534
 HOLD = "exec 8<>$FIFO; read -u 8"
@@ -243,8 +245,8 @@ class Round:
         begun = proc.table()[pid].started_at
         leads = "s" if is_tracked else ""
         task = Task(int(is_tracked), "ab" * 24, 1.0, {(pid, begun): Seen(pid, begun, leads)})
-        path = _registry.path_of(worker, is_tracked)
-        _registry.append(path, _registry.lines_of([task]), create=True)
+        path = registry.path_of(worker, is_tracked)
+        registry.append(path, registry.lines_of([task]), create=True)
 
     # -------------------------------------------------------------- the living
 

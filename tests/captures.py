@@ -12,9 +12,9 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from raydoctor import diagnosis
 from raydoctor.capture.open import open_capture
-from raydoctor.model import Report
+from raydoctor.diagnosis import engine
+from raydoctor.model.values import Report
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
 
@@ -48,7 +48,7 @@ def capture_of(fixture: Path) -> Path:
 def report_of(fixture: Path) -> Report:
     """The report on the capture of a fixture, as all rules give it; a value that nobody can change."""
     with open_capture(str(capture_of(fixture))) as capture:
-        return diagnosis.run(capture, strict=True)
+        return engine.run(capture, strict=True)
 
 
 def all_captures() -> list[Path]:

@@ -23,12 +23,12 @@ from real_ray import RealRay, real_ray
 
 from raydoctor.capture.open import open_capture
 from raydoctor.case import Case
-from raydoctor.collect import stacks
-from raydoctor.collect.stacks import Manner, Wanted
-from raydoctor.collect.table import Piece
+from raydoctor.case.signals import FACTS
+from raydoctor.cluster import samples
+from raydoctor.observe.collector.table import Piece
+from raydoctor.observe.stacks import stacks
+from raydoctor.observe.stacks.stacks import Manner, Wanted
 from raydoctor.read import build
-from raydoctor.signals import FACTS
-from raydoctor.waits import values
 
 PROGRAM = f"import runpy; runpy.run_path({str(Path(__file__).with_name('hanging_program.py'))!r}, run_name='__main__')"
 """The driver's text."""
@@ -40,7 +40,7 @@ class Hang(NamedTuple):
     name: str
     """The task's, as Ray tells it: a function, or `Actor.method`."""
     kind: str | None
-    """`raydoctor.waits.values.Kind`; None where nothing of it hangs."""
+    """`raydoctor.cluster.samples.Kind`; None where nothing of it hangs."""
 
 
 KINDS = (
@@ -127,7 +127,7 @@ class Recording(NamedTuple):
     """What was recorded of a cluster."""
 
     told: dict[str, Told]
-    processes: dict[int, values.Process]
+    processes: dict[int, samples.Process]
 
 
 def recorded(path: Path) -> Recording:
@@ -135,7 +135,7 @@ def recorded(path: Path) -> Recording:
     with gzip.open(path, "rt") as stream:
         kept = json.load(stream)
     told = {name: Told(pid, tuple(says)) for name, (pid, says) in kept["told"].items()}
-    return Recording(told, {p.pid: p for p in values.processes(case_of(kept["tables"]))})
+    return Recording(told, {p.pid: p for p in samples.processes(case_of(kept["tables"]))})
 
 
 def _record(path: Path, names: list[str]) -> None:

@@ -17,13 +17,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from raydoctor import diagnosis, unexplained
 from raydoctor.capture.open import open_capture
 from raydoctor.case import Case
-from raydoctor.model import Event, Finding
-from raydoctor.plugins import Catalogue
+from raydoctor.case.rule import Example, Rule, Signal
+from raydoctor.diagnosis import engine, unexplained
+from raydoctor.diagnosis.plugins import Catalogue
+from raydoctor.model.values import Event, Finding
 from raydoctor.read import build
-from raydoctor.rule import Example, Rule, Signal
 
 PAYLOADS = (
     "a;canary",
@@ -102,7 +102,7 @@ def case_of(rule: Rule, example: Example) -> Case:
             path.write_text(content)
         with open_capture(folder) as capture:
             wanted = [
-                *diagnosis.signals_of(catalogue),
+                *engine.signals_of(catalogue),
                 *unexplained.signals(s.role for s in capture.sources),
             ]
             return build.read(capture, wanted).case
@@ -174,7 +174,7 @@ class Tainter:
     def __init__(self, rule: Rule, case: Case) -> None:
         self.case = case
         self.signals: dict[str, list[Signal]] = {}
-        for signal in diagnosis.signals_of(Catalogue((rule,))):
+        for signal in engine.signals_of(Catalogue((rule,))):
             self.signals.setdefault(signal.kind, []).append(signal)
 
     def case_with(self, wanted: Iterable[str], payload: str) -> Case:

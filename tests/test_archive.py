@@ -15,11 +15,11 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raydoctor import diagnosis
 from raydoctor.capture import archive, budget
 from raydoctor.capture.open import open_capture
-from raydoctor.errors import RaydoctorError
-from raydoctor.signals import WORKER_EXIT
+from raydoctor.case.signals import WORKER_EXIT
+from raydoctor.diagnosis import engine
+from raydoctor.model.errors import RaydoctorError
 
 EXIT = (
     f"[2026-11-21 07:34:50,741 W 8 8] (gcs_server) gcs_worker_manager.cc:70: {WORKER_EXIT.sample}\n"
@@ -62,7 +62,7 @@ FORMS: dict[str, Callable[[], bytes]] = {
 
 def rules_of(path: Path) -> list[str]:
     with open_capture(str(path)) as capture:
-        return [d.rule for d in diagnosis.run(capture, strict=True).diagnoses]
+        return [d.rule for d in engine.run(capture, strict=True).diagnoses]
 
 
 @pytest.mark.parametrize("name", FORMS)
@@ -159,7 +159,7 @@ def test_many_empty_members_cost_no_files(tmp_path: Path) -> None:
     with open_capture(str(file)) as capture:
         assert [s.path for s in capture.sources] == ["logs/gcs_server.out", *sorted(names)]
         assert sum(1 for p in capture.temporary().rglob("*") if p.is_file()) == 2
-        assert [d.rule for d in diagnosis.run(capture).diagnoses] == ["worker-vanished"]
+        assert [d.rule for d in engine.run(capture).diagnoses] == ["worker-vanished"]
 
 
 def test_the_suffix_may_be_wrong(tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ def test_one_damaged_member_of_a_zip_leaves_the_others(tmp_path: Path) -> None:
     file.write_bytes(data)
     with open_capture(str(file)) as capture:
         assert [gap.what for gap in capture.gaps] == ["x.zip: logs/raylet.out"]
-        assert [d.rule for d in diagnosis.run(capture).diagnoses] == ["worker-vanished"]
+        assert [d.rule for d in engine.run(capture).diagnoses] == ["worker-vanished"]
 
 
 def test_an_encrypted_zip_is_a_gap(tmp_path: Path) -> None:
@@ -256,7 +256,7 @@ def test_names_that_no_folder_takes_are_gaps(tmp_path: Path) -> None:
     file.write_bytes(tar_bytes(content))
     with open_capture(str(file)) as capture:
         assert len([gap for gap in capture.gaps if "cannot be unpacked" in gap.why]) == 2
-        assert [d.rule for d in diagnosis.run(capture).diagnoses] == ["worker-vanished"]
+        assert [d.rule for d in engine.run(capture).diagnoses] == ["worker-vanished"]
 
 
 def test_no_room_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,7 +281,7 @@ def test_a_truncated_archive_is_a_gap_or_an_error(
     file.write_bytes(data[: int(len(data) * cut)])
     try:
         with open_capture(str(file)) as capture:
-            report = diagnosis.run(capture, strict=True)
+            report = engine.run(capture, strict=True)
     except RaydoctorError:
         return
     assert report.gaps or report.diagnoses, "a damaged archive never looks healthy"
@@ -294,7 +294,7 @@ def test_rotated_gz_logs_count(tmp_path: Path) -> None:
     with gzip.open(logs / "gcs_server.out.1.gz", "wt") as stream:
         stream.write(EXIT)
     with open_capture(str(tmp_path)) as capture:
-        report = diagnosis.run(capture, strict=True)
+        report = engine.run(capture, strict=True)
     assert [d.rule for d in report.diagnoses] == ["worker-vanished"]
     assert report.diagnoses[0].chain[0].event.source.path == "logs/gcs_server.out.1.gz"
 

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from raydoctor.act import _private, arm
-from raydoctor.act._obstacles import is_armed
+from raydoctor.act import private
+from raydoctor.act.attach import arm
+from raydoctor.act.attach.obstacles import is_armed
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux only")
 ROOT = Path(__file__).parent.parent
@@ -67,7 +68,9 @@ def program(text: str) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
-ARMED = "from raydoctor.act.arm import arm; arm(); print('ready', flush=True); print(input())"
+ARMED = (
+    "from raydoctor.act.attach.arm import arm; arm(); print('ready', flush=True); print(input())"
+)
 
 
 @only_root
@@ -96,7 +99,7 @@ def test_a_signal_without_a_request_does_nothing() -> None:
             os.kill(process.pid, signal.SIGURG)
             time.sleep(0.01)
         name = arm.name_of("answer", process.pid)
-        assert not any(folder.has(name) for folder in _private.existing())
+        assert not any(folder.has(name) for folder in private.existing())
         assert len(os.listdir(f"/proc/{process.pid}/task")) == 1
         assert process.communicate("goes on\n", timeout=PATIENCE)[0] == "goes on\n"
 
@@ -104,7 +107,7 @@ def test_a_signal_without_a_request_does_nothing() -> None:
 def test_another_handler_of_the_signal_stays() -> None:
     text = (
         "import signal, warnings; signal.signal(signal.SIGURG, lambda number, frame: print('mine'))\n"
-        "from raydoctor.act.arm import arm\n"
+        "from raydoctor.act.attach.arm import arm\n"
         "with warnings.catch_warnings(record=True) as told: arm()\n"
         "print('ready', flush=True); print(len(told), flush=True); input()"
     )
@@ -119,7 +122,7 @@ def test_another_handler_of_the_signal_stays() -> None:
 def test_its_files_are_this_users_alone_and_go_with_it() -> None:
     with program(ARMED) as process:
         name = arm.name_of("armed", process.pid)
-        (marked,) = (Path(f.path, name) for f in _private.existing() if f.has(name))
+        (marked,) = (Path(f.path, name) for f in private.existing() if f.has(name))
         assert marked.stat().st_mode & 0o777 == 0o600
         assert marked.parent.stat().st_mode & 0o777 == 0o700
     with program(ARMED):
@@ -129,10 +132,10 @@ def test_its_files_are_this_users_alone_and_go_with_it() -> None:
 def test_arming_loads_nothing_that_a_worker_has_not() -> None:
     text = (
         "import sys, contextlib, json, signal, threading, typing, warnings; before = set(sys.modules)\n"
-        "from raydoctor.act.arm import arm; arm(); print(*sorted(set(sys.modules) - before))"
+        "from raydoctor.act.attach.arm import arm; arm(); print(*sorted(set(sys.modules) - before))"
     )
     told = subprocess.run(
         [sys.executable, "-c", text], stdout=subprocess.PIPE, text=True, check=True, cwd=ROOT
     ).stdout
-    ours = {"raydoctor", "raydoctor.act", "raydoctor.act.arm"}
+    ours = {"raydoctor", "raydoctor.act", "raydoctor.act.attach.arm"}
     assert set(told.split()) <= {"__future__", "errno", *ours}

@@ -15,10 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from raydoctor.act import _inject
-from raydoctor.collect import as_user, fan_out, nodes, there
-from raydoctor.collect.cluster import Cluster, Token
-from raydoctor.collect.fan_out import Frame
+from raydoctor.act.attach import inject
+from raydoctor.observe.collector.cluster import Cluster, Token
+from raydoctor.observe.nodes import fan_out, nodes, there
+from raydoctor.observe.nodes.fan_out import Frame
+from raydoctor.observe.processes import as_user
 
 root = pytest.mark.skipif(
     not sys.platform.startswith("linux") or os.geteuid() != 0, reason="needs root"
@@ -159,8 +160,8 @@ def test_another_user_s_cluster_gets_no_driver() -> None:
 def _as(uid: int, code: str) -> list[str]:
     """What a Python prints that has become this user once all is imported."""
     begin = (
-        "import os, pwd\nfrom raydoctor.collect import fan_out\n"
-        f"from raydoctor.collect.cluster import Cluster\nos.setresuid({uid}, {uid}, {uid})\n"
+        "import os, pwd\nfrom raydoctor.observe.nodes import fan_out\n"
+        f"from raydoctor.observe.collector.cluster import Cluster\nos.setresuid({uid}, {uid}, {uid})\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", begin + code], capture_output=True, text=True, check=True, timeout=60
@@ -227,9 +228,9 @@ def test_hypno_is_not_taken_from_the_working_folder(
         (tmp_path / f"{name}.py").write_text(f"open({str(ran)!r}, 'w')\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
-        _inject, "_HYPNO", "import json\ntry: import hypno\nexcept ImportError: pass"
+        inject, "_HYPNO", "import json\ntry: import hypno\nexcept ImportError: pass"
     )
-    _inject._by_hypno(os.getpid(), "")
+    inject._by_hypno(os.getpid(), "")
     assert not ran.exists()
 
 

@@ -21,13 +21,14 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from real_ray import RealRay, real_ray
 
-from raydoctor.act import _by_gdb, _dap, _gil, _inject, _private, arm, attach
-from raydoctor.act._obstacles import handles, obstacle, status
-from raydoctor.act.attach import NotAttachedError, Wanted
+from raydoctor.act import private
+from raydoctor.act.attach import arm, attach, by_gdb, dap, gil, inject
+from raydoctor.act.attach.attach import NotAttachedError, Wanted
+from raydoctor.act.attach.obstacles import handles, obstacle, status
 from raydoctor.act.audit import Audit
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux only")
-NEEDS_GDB = pytest.mark.skipif(not _by_gdb.is_there(), reason="gdb is not installed")
+NEEDS_GDB = pytest.mark.skipif(not by_gdb.is_there(), reason="gdb is not installed")
 PYTHON_3_14 = shutil.which("python3.14")
 PATIENCE = 30.0
 ROOT = Path(__file__).parent.parent
@@ -69,7 +70,7 @@ def until(holds: Callable[[], bool]) -> None:
 
 def left(beginning: str) -> list[str]:
     """Files of this user's whose names begin so."""
-    names = [name for folder in _private.existing() for name in folder.names()]
+    names = [name for folder in private.existing() for name in folder.names()]
     return [name for name in names if name.startswith(beginning)]
 
 
@@ -100,7 +101,7 @@ def test_what_a_process_does_goes_on(name: str, audit: Audit) -> None:
     with program(text) as process:
         made = entered(process.pid, audit)
         assert (made.method, made.host) == ("injected", "127.0.0.1")
-        with _dap.attached(made.host, made.port, PATIENCE) as connection:
+        with dap.attached(made.host, made.port, PATIENCE) as connection:
             threads = connection.request("threads", {}, PATIENCE)["threads"]
         assert "MainThread" in [each["name"] for each in threads]
         assert attach.listening(process.pid) == (made.host, made.port, "listening", True)
@@ -112,14 +113,14 @@ def test_what_a_process_does_goes_on(name: str, audit: Audit) -> None:
 @pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """On another processor, without hypno."""
-    monkeypatch.setattr(_inject._trampoline, "works_here", lambda: False)
-    monkeypatch.setattr(_inject, "_has_hypno", lambda: False)
+    monkeypatch.setattr(inject._trampoline, "works_here", lambda: False)
+    monkeypatch.setattr(inject, "_has_hypno", lambda: False)
     return monkeypatch
 
 
 @pytest.mark.skipif(find_spec("hypno") is None, reason="hypno has no wheel for this Python")
 def test_hypno_does_it_on_other_processors(monkeypatch: pytest.MonkeyPatch, audit: Audit) -> None:
-    monkeypatch.setattr(_inject._trampoline, "works_here", lambda: False)
+    monkeypatch.setattr(inject._trampoline, "works_here", lambda: False)
     with program("print('ready', flush=True); print(input())") as process:
         made = entered(process.pid, audit)
         assert attach.listening(process.pid) == (made.host, made.port, "listening", True)
@@ -146,7 +147,7 @@ def test_gdb_does_it_on_other_processors(
 def test_gdb_enters_no_other_process_of_that_pid() -> None:
     with program("print('ready', flush=True); print(input())") as process:
         with pytest.raises(ProcessLookupError):
-            _by_gdb.inject(process.pid, "1", "print('entered')", now=False, holds_gil=False)
+            by_gdb.inject(process.pid, "1", "print('entered')", now=False, holds_gil=False)
         assert process.communicate("alone\n", timeout=PATIENCE)[0] == "alone\n"
 
 
@@ -154,7 +155,7 @@ def test_gdb_enters_no_other_process_of_that_pid() -> None:
 def test_a_call_of_gdbs_that_does_not_come_back_is_taken_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(_by_gdb, "_SECONDS", 1.0)
+    monkeypatch.setattr(by_gdb, "_SECONDS", 1.0)
     text = """
 import ctypes, threading, time
 def hold():
@@ -165,11 +166,11 @@ print("ready", flush=True)
 print(input())
 """
     with program(text) as process:
-        until(lambda: _gil.look(process.pid).is_stuck)
+        until(lambda: gil.look(process.pid).is_stuck)
         before = Path(f"/proc/{process.pid}/syscall").read_text(encoding="ascii")
         start = arm.start_of(process.pid)
         with pytest.raises(OSError, match="taken back"):
-            _by_gdb.inject(process.pid, start, "print('entered')", now=False, holds_gil=False)
+            by_gdb.inject(process.pid, start, "print('entered')", now=False, holds_gil=False)
         assert Path(f"/proc/{process.pid}/syscall").read_text(encoding="ascii") == before
         assert is_as_it_was(process.pid)
         assert process.communicate("goes on\n", timeout=PATIENCE)[0] == "goes on\n"
@@ -178,7 +179,7 @@ print(input())
 
 @pytest.mark.skipif(PYTHON_3_14 is None, reason="there is no Python 3.14")
 def test_remote_exec_does_it_without_gdb(elsewhere: pytest.MonkeyPatch, audit: Audit) -> None:
-    elsewhere.setattr(_by_gdb, "is_there", lambda: False)
+    elsewhere.setattr(by_gdb, "is_there", lambda: False)
     with program(f"print('ready', flush=True)\n{WAITS['loop']}", python=PYTHON_3_14) as process:
         made = entered(process.pid, audit)
         assert made.method == "remote-exec"
@@ -190,7 +191,7 @@ def test_remote_exec_does_it_without_gdb(elsewhere: pytest.MonkeyPatch, audit: A
 
 @pytest.mark.skipif(PYTHON_3_14 is None, reason="there is no Python 3.14")
 def test_remote_exec_that_is_forbidden_says_so(elsewhere: pytest.MonkeyPatch, audit: Audit) -> None:
-    elsewhere.setattr(_by_gdb, "is_there", lambda: False)
+    elsewhere.setattr(by_gdb, "is_there", lambda: False)
     text = f"print('ready', flush=True)\n{WAITS['loop']}"
     forbidden = {"PYTHON_DISABLE_REMOTE_DEBUG": "1"}
     with (
@@ -203,7 +204,7 @@ def test_remote_exec_that_is_forbidden_says_so(elsewhere: pytest.MonkeyPatch, au
 
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="this Python has a way of its own")
 def test_without_gdb_another_processor_has_no_way_in(elsewhere: pytest.MonkeyPatch) -> None:
-    elsewhere.setattr(_by_gdb, "is_there", lambda: False)
+    elsewhere.setattr(by_gdb, "is_there", lambda: False)
     with program("print('ready', flush=True); input()") as process:
         found = {each.what: each for each in obstacle(process.pid)}
         assert "only gdb" in found["gdb"].why
@@ -220,7 +221,7 @@ def test_native_code_that_looks_for_signals_is_entered(audit: Audit) -> None:
         assert made.wants_waking
         with (
             attach.waking(made),
-            _dap.attached(made.host, made.port, PATIENCE) as connection,
+            dap.attached(made.host, made.port, PATIENCE) as connection,
         ):
             assert connection.request("threads", {}, PATIENCE)["threads"]
         assert it.poll() is None
@@ -242,7 +243,7 @@ print(total)
         start = arm.start_of(process.pid)
         done = 0
         while process.poll() is None:
-            made = _inject.inject(process.pid, start, "x = [1]", now=False, holds_gil=True)
+            made = inject.inject(process.pid, start, "x = [1]", now=False, holds_gil=True)
             done += made.did == "queued"
         assert process.communicate()[0] == expected
         assert done >= 3
@@ -266,7 +267,7 @@ def test_rounds_leave_no_more_than_the_first(audit: Audit) -> None:
         def round_trip() -> None:
             again = entered(it.pid, audit)
             assert (again.port, again.method) == (made.port, "listening")
-            with _dap.attached(again.host, again.port, PATIENCE):
+            with dap.attached(again.host, again.port, PATIENCE):
                 pass
 
         round_trip()
@@ -288,9 +289,9 @@ def test_rounds_leave_no_more_than_the_first(audit: Audit) -> None:
 def test_killing_whoever_injects_harms_nobody(waits: str, monkeypatch: pytest.MonkeyPatch) -> None:
     dice = random.Random(4)
 
-    def killed(plan: str) -> _inject.Injection:
+    def killed(plan: str) -> inject.Injection:
         child = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(_inject._PROGRAM)],
+            [sys.executable, "-I", "-S", str(inject._PROGRAM)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         )  # fmt: skip
         assert child.stdin
@@ -301,14 +302,14 @@ def test_killing_whoever_injects_harms_nobody(waits: str, monkeypatch: pytest.Mo
         child.kill()
         child.wait()
         child.stdout.close()
-        return _inject.Injection("")
+        return inject.Injection("")
 
-    monkeypatch.setattr(_inject, "_told", killed)
+    monkeypatch.setattr(inject, "_told", killed)
     text = f"import sys, time; print('ready', flush=True)\nwhile True:\n  {waits}\n  open(sys.argv[0], 'w')"
     with program(text.replace("sys.argv[0]", "'/dev/null'")) as process:
         start = arm.start_of(process.pid)
         for _ in range(12):
-            _inject.inject(process.pid, start, "x = 1", now=True, holds_gil=False)
+            inject.inject(process.pid, start, "x = 1", now=True, holds_gil=False)
             assert process.poll() is None
         assert status(process.pid)["TracerPid"] == "0"
         used = psutil.Process(process.pid).cpu_times()
@@ -397,10 +398,10 @@ def test_a_pid_that_was_given_anew_is_not_entered(audit: Audit) -> None:
 def test_another_users_folder_is_not_used(tmp_path: Path) -> None:
     (tmp_path / "open").mkdir(mode=0o755)
     with pytest.raises(PermissionError):
-        _private.opened(str(tmp_path / "open"))
+        private.opened(str(tmp_path / "open"))
     (tmp_path / "link").symlink_to(tmp_path)
     with pytest.raises(OSError, match="directory"):
-        _private.opened(str(tmp_path / "link"))
+        private.opened(str(tmp_path / "link"))
 
 
 # ------------------------------------------------------------------ Ray
@@ -455,7 +456,7 @@ def test_workers_actors_and_drivers_go_on_and_finish(ray: RealRay, audit: Audit)
     pids = [int(marked.read_text()), *(int(words[words.index(n) + 1]) for n in ("actor", "driver"))]
     for pid in pids:
         made = entered(pid, audit)
-        with _dap.attached(made.host, made.port, PATIENCE) as connection:
+        with dap.attached(made.host, made.port, PATIENCE) as connection:
             assert connection.request("threads", {}, PATIENCE)["threads"]
     (ray.folder / "go").touch()
     ray.wait_for("['waited', 'worked']")
@@ -464,9 +465,9 @@ def test_workers_actors_and_drivers_go_on_and_finish(ray: RealRay, audit: Audit)
 ARMED = """
 import os, sys, time
 import ray
-from raydoctor.act.arm import arm
+from raydoctor.act.attach.arm import arm
 
-hook = arm if sys.argv[1] == "function" else "raydoctor.act.arm.arm"
+hook = arm if sys.argv[1] == "function" else "raydoctor.act.attach.arm.arm"
 ray.init(log_to_driver=False, runtime_env={"worker_process_setup_hook": hook})
 marked = sys.argv[2]
 

@@ -19,14 +19,14 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 
 from attach_busy import Target, attempt, target
 
-from raydoctor.act import _by_gdb, _elf, _inject, _progress, _trampoline, arm, attach
+from raydoctor.act.attach import arm, attach, by_gdb, elf, inject, progress, trampoline
+from raydoctor.act.attach.programs import blocked, inject_main
+from raydoctor.act.attach.programs.tracee import Registers
 from raydoctor.act.audit import Audit
-from raydoctor.act.programs import blocked, inject_main
-from raydoctor.act.programs.tracee import Registers
 
 pytestmark = [
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux only"),
-    pytest.mark.skipif(not _trampoline.works_here(), reason="x86-64 only"),
+    pytest.mark.skipif(not trampoline.works_here(), reason="x86-64 only"),
 ]
 PATIENCE = 30.0
 
@@ -51,17 +51,17 @@ def test_many_entries_do_not_freeze_a_busy_process(busy: Target) -> None:
     """Code that was called, not queued, froze each of three processes within eight entries."""
     start = arm.start_of(busy.pid)
     for _ in range(10):
-        made = _inject.inject(busy.pid, start, "x = 1", now=False, holds_gil=False)
+        made = inject.inject(busy.pid, start, "x = 1", now=False, holds_gil=False)
         assert made.did == "queued", made
         assert not busy.still(busy.moving)
 
 
-@pytest.mark.skipif(not _by_gdb.is_there(), reason="gdb is not installed")
+@pytest.mark.skipif(not by_gdb.is_there(), reason="gdb is not installed")
 def test_gdb_does_not_freeze_a_busy_process(busy: Target) -> None:
     start = arm.start_of(busy.pid)
     for now in (False, True):
         with suppress(OSError):  # it may be nowhere that gdb can enter
-            assert _by_gdb.inject(busy.pid, start, "x = 1", now=now, holds_gil=False) == "queued"
+            assert by_gdb.inject(busy.pid, start, "x = 1", now=now, holds_gil=False) == "queued"
         assert not busy.still(busy.moving)
 
 
@@ -70,7 +70,7 @@ def test_what_is_queued_runs_in_no_child_that_is_forked_meanwhile(tmp_path: Path
         mark, start = tmp_path / "pids", arm.start_of(busy.pid)
         text = f"import os; open({str(mark)!r}, 'a').write(f'{{os.getpid()}} ')"
         for number in range(5):
-            made = _inject.inject(busy.pid, start, text, now=False, holds_gil=False)
+            made = inject.inject(busy.pid, start, text, now=False, holds_gil=False)
             assert made.did, made
             deadline = time.monotonic() + PATIENCE
             while not mark.exists() or len(mark.read_text().split()) <= number:
@@ -115,7 +115,7 @@ def test_threads_take_turns_as_before_afterwards(tmp_path: Path) -> None:
             attach.Wanted(busy.pid), grace=PATIENCE, audit=Audit("test", path="/dev/null")
         )
         text = f"import sys; open({str(mark)!r}, 'w').write(str(sys.getswitchinterval()))"
-        _inject.inject(busy.pid, arm.start_of(busy.pid), text, now=False, holds_gil=False)
+        inject.inject(busy.pid, arm.start_of(busy.pid), text, now=False, holds_gil=False)
         deadline = time.monotonic() + PATIENCE
         while not mark.exists() or not mark.read_text():
             assert time.monotonic() < deadline
@@ -132,7 +132,7 @@ threading.Thread(target=ctypes.PyDLL(None).sleep, args=(60,), daemon=True).start
 def test_a_process_that_makes_no_progress_is_reported(
     monkeypatch: pytest.MonkeyPatch, busy: Target
 ) -> None:
-    monkeypatch.setattr(_progress, "stands_still", lambda pid: True)
+    monkeypatch.setattr(progress, "stands_still", lambda pid: True)
     with pytest.raises(attach.NotAttachedError) as caught:
         attach.attach(
             attach.Wanted(busy.pid), grace=PATIENCE, audit=Audit("test", path="/dev/null")
@@ -144,18 +144,18 @@ def test_a_process_that_makes_no_progress_is_reported(
 def test_a_process_whose_threads_wait_for_the_gil_for_ever_makes_no_progress() -> None:
     with subprocess.Popen([sys.executable, "-c", HOLDS_THE_GIL]) as process:
         deadline = time.monotonic() + PATIENCE
-        while not _progress.stands_still(process.pid, 0.2):
+        while not progress.stands_still(process.pid, 0.2):
             assert time.monotonic() < deadline
         process.kill()
 
 
 def test_a_busy_or_idle_process_makes_progress(busy: Target) -> None:
-    assert not _progress.stands_still(busy.pid, PATIENCE)
+    assert not progress.stands_still(busy.pid, PATIENCE)
     idle = "import threading; print('ready', flush=True); threading.Event().wait()"
     with subprocess.Popen([sys.executable, "-c", idle], stdout=subprocess.PIPE) as process:
         assert process.stdout
         process.stdout.readline()
-        assert not _progress.stands_still(process.pid, 0.2)
+        assert not progress.stands_still(process.pid, 0.2)
         process.kill()
 
 
@@ -242,8 +242,8 @@ def test_a_stack_that_is_nearly_full_is_left_alone() -> None:
 # ------------------------------------------------------------------ large and hostile files
 
 
-def mapped(path: Path) -> _elf.Mapping:
-    return _elf.Mapping(0x10000, 0x20000, 0, str(path))
+def mapped(path: Path) -> elf.Mapping:
+    return elf.Mapping(0x10000, 0x20000, 0, str(path))
 
 
 @pytest.fixture
@@ -252,8 +252,8 @@ def library(tmp_path: Path) -> Path:
     path, ours = tmp_path / "libpython-copy.so", os.getpid()
     (used,) = {
         f.path
-        for f in _elf.code(ours)
-        if _elf.is_python(ours, f) and _elf.exported(ours, [_elf.RUNTIME], [f])
+        for f in elf.code(ours)
+        if elf.is_python(ours, f) and elf.exported(ours, [elf.RUNTIME], [f])
     }
     path.write_bytes(Path(used).read_bytes())
     return path
@@ -262,9 +262,9 @@ def library(tmp_path: Path) -> Path:
 def test_a_large_library_is_not_read_as_a_whole(library: Path) -> None:
     os.truncate(library, 1536 << 20)
     code = (
-        "import resource, sys, os; from raydoctor.act import _elf\n"
-        f"m = _elf.Mapping(0, 4096, 0, {str(library)!r})\n"
-        "with _elf.Library(os.getpid(), m) as l: l.unused(); l.symbols(['Py_AddPendingCall'])\n"
+        "import resource, sys, os; from raydoctor.act.attach import elf\n"
+        f"m = elf.Mapping(0, 4096, 0, {str(library)!r})\n"
+        "with elf.Library(os.getpid(), m) as l: l.unused(); l.symbols(['Py_AddPendingCall'])\n"
         "used = resource.getrusage(resource.RUSAGE_SELF)\n"
         # Not ru_maxrss, which begins with what the test's own process has.
         "peak = next(l.split()[1] for l in open('/proc/self/status') if l.startswith('VmHWM'))\n"
@@ -280,8 +280,8 @@ def test_a_large_library_is_not_read_as_a_whole(library: Path) -> None:
 
 def test_symbols_are_where_the_process_has_them() -> None:
     pid = os.getpid()
-    files = [f for f in _elf.code(pid) if _elf.is_python(pid, f)]
-    found = _elf.exported(pid, ["Py_AddPendingCall", _elf.RUNTIME], files)
+    files = [f for f in elf.code(pid) if elf.is_python(pid, f)]
+    found = elf.exported(pid, ["Py_AddPendingCall", elf.RUNTIME], files)
     for name, where in found.items():
         address = ctypes.addressof(ctypes.c_char.in_dll(ctypes.pythonapi, name))
         assert where.start == address
@@ -306,15 +306,15 @@ def test_a_hostile_library_raises_nothing_else(library: Path) -> None:
         damaged = bytearray(whole)
         struct.pack_into(layout, damaged, at, value)
         library.write_bytes(damaged)
-        assert isinstance(_elf.exported(os.getpid(), ["PyErr_SetString"], [mapped(library)]), dict)
+        assert isinstance(elf.exported(os.getpid(), ["PyErr_SetString"], [mapped(library)]), dict)
     for size in (0, 3, 64, 5000, len(whole) // 2):
         library.write_bytes(whole[:size])
-        assert _elf.exported(os.getpid(), ["PyErr_SetString"], [mapped(library)]) == {}
+        assert elf.exported(os.getpid(), ["PyErr_SetString"], [mapped(library)]) == {}
 
 
 def test_a_library_that_shrinks_while_it_is_read_does_no_harm(library: Path) -> None:
     """A mapping of it would end us with SIGBUS."""
-    with _elf.Library(os.getpid(), mapped(library)) as opened:
+    with elf.Library(os.getpid(), mapped(library)) as opened:
         os.truncate(library, 64)
         with pytest.raises(ValueError, match="ends before"):
             opened.unused()
@@ -325,7 +325,7 @@ def test_a_pipe_in_the_place_of_a_library_does_not_block(tmp_path: Path) -> None
     done = threading.Event()
 
     def read() -> None:
-        _elf.exported(os.getpid(), ["x"], [mapped(tmp_path / "libpython.so")])
+        elf.exported(os.getpid(), ["x"], [mapped(tmp_path / "libpython.so")])
         done.set()
 
     threading.Thread(target=read, daemon=True).start()

@@ -16,14 +16,15 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from real_ray import RealRay, real_ray
 
-from raydoctor.act import _dap, _launch
-from raydoctor.act._attach_target import Found
+from raydoctor.act.attach import dap
+from raydoctor.act.attach import launch as _launch
+from raydoctor.act.attach.target import Found
 from raydoctor.cli import attach as cli
 from raydoctor.cli import execute
-from raydoctor.collect import there
-from raydoctor.collect.cluster import Cluster
-from raydoctor.collect.there import Answer
-from raydoctor.errors import RaydoctorError
+from raydoctor.model.errors import RaydoctorError
+from raydoctor.observe.collector.cluster import Cluster
+from raydoctor.observe.nodes import there
+from raydoctor.observe.nodes.there import Answer
 from raydoctor.render import attach as render
 from raydoctor.render.page import plain
 
@@ -145,7 +146,7 @@ def test_a_task_is_debugged_by_its_name(ray: RealRay) -> None:
     assert found["launch"]["connect"] == {"host": "127.0.0.1", "port": found["port"]}
     assert (found["launch"]["justMyCode"], found["launch"]["subProcess"]) == (False, False)
 
-    with _dap.attached(found["host"], found["port"]) as session:
+    with dap.attached(found["host"], found["port"]) as session:
         (main,) = (t for t in session.request("threads")["threads"] if t["name"] == "MainThread")
         session.request("pause", {"threadId": main["id"]})
         assert session.event("stopped", 10.0) is not None
@@ -277,7 +278,7 @@ def test_another_node_is_asked(
     assert cli._Call(Cluster(gcs_address="10.0.0.2:6379"), found, wishes, False).run() == code
     assert words in capsys.readouterr().out
     (_, requests, function, _) = asked[0]
-    assert function == "raydoctor.act.debug_there:respond"
+    assert function == "raydoctor.act.attach.debug_there:respond"
     assert requests["b" * 56]["pid"] == 812
     json.dumps(requests)
 

@@ -11,16 +11,18 @@ from time import thread_time
 
 import pytest
 
-from raydoctor import _pattern, diagnosis, plugins, rules, signals, unexplained
+from raydoctor import rules
 from raydoctor.capture.open import open_capture
-from raydoctor.case import Case
-from raydoctor.model import Event, Finding, Gap, Source
+from raydoctor.case import Case, signals
+from raydoctor.case.rule import Signal, rule
+from raydoctor.diagnosis import engine, plugins, unexplained
+from raydoctor.model import patterns as _pattern
+from raydoctor.model.values import Event, Finding, Gap, Source
 from raydoctor.read import budget, keep, scan, stacks, structured
 from raydoctor.read.budget import CpuTimeSpent, cpu_limit
 from raydoctor.read.keep import Draft, Keeper
 from raydoctor.read.lines import RECORD_BYTES
 from raydoctor.read.records import MAX_LINE, Line
-from raydoctor.rule import Signal, rule
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 from attacks import attacks
@@ -70,7 +72,7 @@ def patterns() -> Iterator[tuple[str, re.Pattern[str]]]:
     assert plugins.catalogue().rules
     for name, module in sorted(sys.modules.items()):
         if name.startswith(
-            ("raydoctor.rules", "raydoctor.read", "raydoctor.facts", "raydoctor.une")
+            ("raydoctor.rules", "raydoctor.read", "raydoctor.case.facts", "raydoctor.une")
         ):
             for key, value in vars(module).items():
                 if isinstance(value, _pattern._Late) and isinstance(value.late[0], str):
@@ -102,7 +104,7 @@ def test_a_literal_many_times_in_a_line_is_tried_once(tmp_path: Path) -> None:
     """240 kB took 46 s of processor time."""
     (tmp_path / "driver.log").write_text("KeyboardInterrupt: " + "ray::a" * 40_000 + "\n")
     with cpu_limit(5.0), open_capture(str(tmp_path)) as capture:
-        diagnosis.run(capture)
+        engine.run(capture)
 
 
 def test_what_stands_late_in_a_long_line_is_found(tmp_path: Path) -> None:
@@ -181,10 +183,10 @@ def endless(case: Case) -> Iterator[Finding]:
 
 
 def test_a_rule_that_does_not_end_is_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(diagnosis, "RULE_SECONDS", 0.05)
+    monkeypatch.setattr(engine, "RULE_SECONDS", 0.05)
     made = rule(tier="root", severity="error", rank=1, looks_for=())(endless)
     gaps: list[Gap] = []
-    assert diagnosis.judge(Case([]), [made], gaps) == []
+    assert engine.judge(Case([]), [made], gaps) == []
     assert [gap.why.partition(":")[0] for gap in gaps] == [
         "not finished within its time budget of 0.05 s"
     ]

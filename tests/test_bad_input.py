@@ -21,12 +21,12 @@ from hypothesis import strategies as st
 sys.path.insert(0, str(Path(__file__).parent))
 from captures import capture_of
 
-from raydoctor import diagnosis
 from raydoctor.capture import open as opening
 from raydoctor.capture.open import Capture, open_capture
-from raydoctor.errors import RaydoctorError
-from raydoctor.model import Source
-from raydoctor.signals import WORKER_EXIT
+from raydoctor.case.signals import WORKER_EXIT
+from raydoctor.diagnosis import engine
+from raydoctor.model.errors import RaydoctorError
+from raydoctor.model.values import Source
 
 EXIT = (
     f"[2026-11-21 07:34:50,741 W 8 8] (gcs_server) gcs_worker_manager.cc:70: {WORKER_EXIT.sample}\n"
@@ -178,7 +178,7 @@ def test_truncated_records(tmp_path: Path) -> None:
     for size in range(1, len(EXIT), 7):
         with_cut = logs(tmp_path / str(size), **{"gcs_server.out": EXIT[:size]})
         with open_capture(str(with_cut)) as capture:
-            diagnosis.run(capture, strict=True)
+            engine.run(capture, strict=True)
 
 
 def test_files_that_vanish_grow_and_shrink(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_files_that_vanish_grow_and_shrink(tmp_path: Path) -> None:
         (folder / "logs" / "monitor.log").write_text("")
         with (folder / "logs" / "gcs_server.out").open("a") as out:
             out.write(EXIT)
-        report = diagnosis.run(capture, strict=True)
+        report = engine.run(capture, strict=True)
     assert [d.rule for d in report.diagnoses] == ["worker-vanished"]
     assert any("raylet.err" in gap.what for gap in report.gaps)
 
@@ -214,7 +214,7 @@ def test_a_mutated_capture_never_raises(
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(bytes(content))
     with open_capture(str(folder)) as capture:
-        report = diagnosis.run(capture, strict=True)
+        report = engine.run(capture, strict=True)
     assert all(d.chain for d in report.diagnoses)
 
 
@@ -230,7 +230,7 @@ def test_the_order_of_files_does_not_matter(order: random.Random) -> None:
 
 
 def summary(capture: Capture) -> list[tuple[str, str, tuple[tuple[str, int], ...]]]:
-    report = diagnosis.run(capture, strict=True)
+    report = engine.run(capture, strict=True)
     return [
         (d.rule, d.headline, tuple((x.event.source.path, x.event.line) for x in d.chain))
         for d in report.diagnoses
@@ -248,7 +248,7 @@ def test_driver_output_from_a_pipe(tmp_path: Path) -> None:
     writer = threading.Thread(target=lambda: pipe.write_text(line))
     writer.start()
     with open_capture(None, str(pipe)) as capture:
-        assert [d.rule for d in diagnosis.run(capture).diagnoses] == ["raylet-died"]
+        assert [d.rule for d in engine.run(capture).diagnoses] == ["raylet-died"]
     writer.join()
 
 

@@ -19,13 +19,13 @@ from captures import capture_of
 
 from raydoctor.capture import manifest
 from raydoctor.capture.open import Capture, open_capture
-from raydoctor.collect import bundle
-from raydoctor.collect.bundle import Bundle
-from raydoctor.collect.redact import Redactor
-from raydoctor.collect.table import table
-from raydoctor.diagnosis import run
-from raydoctor.errors import RaydoctorError
-from raydoctor.model import Gap
+from raydoctor.diagnosis.engine import run
+from raydoctor.model.errors import RaydoctorError
+from raydoctor.model.values import Gap
+from raydoctor.observe import bundle
+from raydoctor.observe.bundle import Bundle
+from raydoctor.observe.collector.table import table
+from raydoctor.observe.processes.redact import Redactor
 from raydoctor.render import json as as_json
 
 FIXTURE = capture_of(Path(__file__).parent.parent / "fixtures/owner-died-oom--ray-2.60.0--1-node")

@@ -20,16 +20,16 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from real_ray import RealRay, real_ray
 
-from raydoctor.act import _cancel_elsewhere as elsewhere
-from raydoctor.act import cancel as act
-from raydoctor.act import interrupt
-from raydoctor.act._cancel_outlook import outlook
-from raydoctor.act._cancel_target import Target, named
 from raydoctor.act.audit import Audit
-from raydoctor.act.owner import Owners, connected
-from raydoctor.act.process import Identity, identity_of
-from raydoctor.collect import live
-from raydoctor.errors import RaydoctorError
+from raydoctor.act.cancel import elsewhere, interrupt
+from raydoctor.act.cancel import ladder as act
+from raydoctor.act.cancel.outlook import outlook
+from raydoctor.act.cancel.owner import Owners, connected
+from raydoctor.act.cancel.steps import Wishes
+from raydoctor.act.cancel.target import Target, find, named
+from raydoctor.act.signals.process import Identity, identity_of
+from raydoctor.model.errors import RaydoctorError
+from raydoctor.observe import live
 from raydoctor.render import cancel as render
 from raydoctor.render.page import plain
 
@@ -227,14 +227,14 @@ class Hung:
         if kind == "never":  # what waits for it is to be cancelled while it waits
             self.made["get"].result(60)
         with connected(self.cluster, 3.0) as owners:
-            return cancelled(owners, self, self.ids[kind], act.Wishes(grace, **wishes))
+            return cancelled(owners, self, self.ids[kind], Wishes(grace, **wishes))
 
     def cancel_away(self) -> tuple[act.Cancellation | str, int]:
         """By a task on its node; the pid that it was seen to run under."""
         self.wait_until_it_runs("away")
         with connected(self.cluster, 3.0) as owners:
-            (found,) = act.find(owners, self.ids["away"])
-        return elsewhere.there(self.cluster, found, act.Wishes(SHORT)), found.pid
+            (found,) = find(owners, self.ids["away"])
+        return elsewhere.there(self.cluster, found, Wishes(SHORT)), found.pid
 
     def rest(self) -> None:
         """Until no other cancel is under way: a worker, at nice 15, is slow on a busy machine."""
@@ -248,8 +248,8 @@ class Hung:
         return line.removeprefix(f"DONE {kind} ")
 
 
-def cancelled(owners: Owners, hung: Hung, name: str, wishes: act.Wishes) -> act.Cancellation:
-    (target,) = act.find(owners, name)
+def cancelled(owners: Owners, hung: Hung, name: str, wishes: Wishes) -> act.Cancellation:
+    (target,) = find(owners, name)
     return act.run(act.hands_of(owners, hung.cluster, wishes, target), target)
 
 
@@ -325,7 +325,7 @@ def test_tasks_that_it_submitted_end_with_it(hung: Hung) -> None:
 def test_a_task_that_nobody_holds_a_reference_to(hung: Hung) -> None:
     hung.wait_until_it_runs("dropped")
     with connected(hung.cluster, 3.0) as owners:
-        made = cancelled(owners, hung, "dropped", act.Wishes(SHORT))
+        made = cancelled(owners, hung, "dropped", Wishes(SHORT))
     assert [(each.step, each.outcome) for each in made.steps] == [
         ("cancel", "skipped"),
         ("interrupt", "ended"),
@@ -380,10 +380,10 @@ def test_nobody_and_several(hung: Hung) -> None:
     hung.ray.wait_for("HANGS", "library.txt")
     with connected(hung.cluster, 3.0) as owners:
         with pytest.raises(RaydoctorError, match="no task that waits or runs is called nonesuch"):
-            act.find(owners, "nonesuch")
+            find(owners, "nonesuch")
         with pytest.raises(RaydoctorError, match="no task has the id"):
-            act.find(owners, "12" * 24)
-        assert [each.name for each in act.find(owners, "twin")] == ["twin", "twin"]
+            find(owners, "12" * 24)
+        assert [each.name for each in find(owners, "twin")] == ["twin", "twin"]
 
 
 @pytest.mark.ray
@@ -394,7 +394,7 @@ def test_by_a_task_on_its_node(hung: Hung) -> None:
     assert (made.by, made.target.pid, made.ended) == ("interrupt", pid, True)
     assert [each.outcome for each in made.survivors] == ["gone"]
     assert hung.outcome("away") == "RayTaskError(TaskCancelledError)"
-    lost = elsewhere.there(hung.cluster, target(node="d" * 56), act.Wishes(0.1))
+    lost = elsewhere.there(hung.cluster, target(node="d" * 56), Wishes(0.1))
     assert isinstance(lost, str)
 
 
@@ -431,7 +431,7 @@ def test_in_a_driver_and_a_whole_job(hung: Hung) -> None:
     said = (hung.ray.folder / "library.txt").read_text()
     assert "BY interrupt" in said, said
     with connected(hung.cluster, 3.0) as owners:
-        made = cancelled(owners, hung, "Slow.__init__", act.Wishes(SHORT, job_stop=True))
+        made = cancelled(owners, hung, "Slow.__init__", Wishes(SHORT, job_stop=True))
     assert (made.by, made.ended) == ("job-stop", True)
     hung.second.wait(10)
 

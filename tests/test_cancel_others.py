@@ -14,24 +14,17 @@ from typing import Any, cast
 import psutil
 import pytest
 
-from raydoctor.act import (
-    _cancel_job,
-    _cancel_processes,
-    _cancel_steps,
-    _worker,
-    cancel,
-    owner,
-    watch,
-)
-from raydoctor.act import _cancel_target as targets
-from raydoctor.act import (
-    _running as poll,
-)
 from raydoctor.act.audit import Audit
-from raydoctor.act.owner import AskError, Owners, Row
-from raydoctor.collect.cluster import Cluster
-from raydoctor.collect.watch_clocks import Running
-from raydoctor.collect.watching import Run, Told
+from raydoctor.act.cancel import job as _cancel_job
+from raydoctor.act.cancel import ladder, owner, processes, steps
+from raydoctor.act.cancel import target as targets
+from raydoctor.act.cancel.owner import AskError, Owners, Row
+from raydoctor.act.workers import running as poll
+from raydoctor.act.workers import worker as _worker
+from raydoctor.observe.collector.cluster import Cluster
+from raydoctor.observe.watching.clocks import Running
+from raydoctor.observe.watching.watching import Run, Told
+from raydoctor.watch import guard
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc")
 TASK, WORKER, OWNER = "c8ef45ccd0112571" + "f" * 24 + "01000000", "ab" * 28, "cd" * 28
@@ -70,9 +63,9 @@ def target(pid: int, **changes: object) -> targets.Target:
     return targets.Target(**{**plain, **changes})
 
 
-def hands(asked: Owners, **wishes: Any) -> _cancel_steps.Hands:
+def hands(asked: Owners, **wishes: Any) -> steps.Hands:
     audit = Audit("test", path="/dev/null")
-    return _cancel_steps.Hands(asked, Cluster(), _cancel_steps.Wishes(grace=0.1, **wishes), audit)
+    return steps.Hands(asked, Cluster(), steps.Wishes(grace=0.1, **wishes), audit)
 
 
 PARENT = (
@@ -121,7 +114,7 @@ def test_what_has_the_pid_of_a_worker_elsewhere_has_started_nothing_of_the_task(
 ) -> None:
     bystander = parent("notes.txt")
     kind = "method" if with_actor else "task"
-    assert _cancel_processes.started_by(target(bystander.pid, kind=kind), with_actor) == []
+    assert processes.started_by(target(bystander.pid, kind=kind), with_actor) == []
 
 
 def test_a_cancel_of_a_task_elsewhere_ends_nothing_here(
@@ -132,7 +125,7 @@ def test_a_cancel_of_a_task_elsewhere_ends_nothing_here(
     (child,) = bystander.children()
     states = iter([[RUNS]])
     asked = owners(look=lambda *a, **k: next(states, []), attempts=[])
-    made = cancel.run(hands(asked, recursive=False), target(bystander.pid))
+    made = ladder.run(hands(asked, recursive=False), target(bystander.pid))
     assert made.ended
     assert made.survivors == []
     assert running(child)
@@ -142,7 +135,7 @@ def test_a_cancel_of_a_task_elsewhere_ends_nothing_here(
 def test_a_worker_without_an_id_is_nobodys(parent: Callable[..., psutil.Process]) -> None:
     """Every path contains the empty string."""
     bystander = parent("notes.txt")
-    assert isinstance(_cancel_steps.worker_here(target(bystander.pid, worker="")), str)
+    assert isinstance(steps.worker_here(target(bystander.pid, worker="")), str)
 
 
 def test_a_poll_ends_no_other_clusters_worker(parent: Callable[..., psutil.Process]) -> None:
@@ -189,14 +182,14 @@ def test_a_worker_that_has_taken_another_task_is_not_killed(
 ) -> None:
     worker = parent(f"worker-{WORKER}-{JOB}-812.out")
     asked = owners(look=[], attempts=[])  # it runs something else by now
-    why = _cancel_steps._kill(hands(asked), target(worker.pid))
+    why = steps._kill(hands(asked), target(worker.pid))
     assert "something else" in why
     assert running(worker)
 
 
 def test_a_worker_that_still_runs_it_is_killed(parent: Callable[..., psutil.Process]) -> None:
     worker = parent(f"worker-{WORKER}-{JOB}-812.out")
-    assert _cancel_steps._kill(hands(owners(look=[RUNS])), target(worker.pid)) == ""
+    assert steps._kill(hands(owners(look=[RUNS])), target(worker.pid)) == ""
     assert not running(worker)
 
 
@@ -206,7 +199,7 @@ def test_what_the_next_task_of_a_worker_has_started_is_left_alone(
     """The task ended while the user was asked whether to cancel it."""
     worker = parent(f"worker-{WORKER}-{JOB}-812.out")
     (child,) = worker.children()
-    made = cancel.run(hands(owners(look=[], attempts=[]), recursive=False), target(worker.pid))
+    made = ladder.run(hands(owners(look=[], attempts=[]), recursive=False), target(worker.pid))
     assert made.ended
     assert running(child)
     assert running(worker)
@@ -238,21 +231,21 @@ def test_a_watch_does_not_cancel_the_retry_of_what_was_overdue(
 ) -> None:
     from contextlib import nullcontext
 
-    from raydoctor.act import _cancel_elsewhere
+    from raydoctor.act.cancel import elsewhere
 
     told = Told(TASK, "f", "f", 0, "RUNNING", WORKER, "", 1000.0)
     overdue = Running(Run(TASK, WORKER, 12, "127.0.0.1", "ef" * 28), 1000.0, 1000.0, 0.0, told)
     ran = []
 
-    def run(*arguments: object) -> cancel.Cancellation:
+    def run(*arguments: object) -> ladder.Cancellation:
         ran.append(arguments)
-        return cancel.Cancellation(target(12), ended=True)
+        return ladder.Cancellation(target(12), ended=True)
 
     monkeypatch.setattr(owner, "connected", lambda *a: nullcontext(owners()))
     monkeypatch.setattr(targets, "by_id", lambda *a: target(12, attempt=attempt))
-    monkeypatch.setattr(_cancel_elsewhere, "run_where_it_runs", run)
+    monkeypatch.setattr(elsewhere, "run_where_it_runs", run)
     monkeypatch.setattr(Audit, "write", lambda *a, **k: None)
-    made = watch.end_task(Cluster(), overdue, watch.Limits(10.0, "force"))
+    made = guard.end_task(Cluster(), overdue, guard.Limits(10.0, "force"))
     assert made.ended
     assert bool(ran) == is_cancelled
 

@@ -9,14 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from raydoctor import diagnosis, signals
 from raydoctor.capture import session
 from raydoctor.capture.layout import SHAPES, identify, node_label
 from raydoctor.capture.open import open_capture
-from raydoctor.errors import RaydoctorError
-from raydoctor.model import Entity
+from raydoctor.case import signals
+from raydoctor.case.signals import RAYLET_STARTED, WORKER_EXIT
+from raydoctor.diagnosis import engine
+from raydoctor.model.errors import RaydoctorError
+from raydoctor.model.values import Entity
 from raydoctor.read import build
-from raydoctor.signals import RAYLET_STARTED, WORKER_EXIT
 
 W = "cd09fc46897e18918275a6d03cc3a6abc2becabe5e0fd27a533d35a7"
 EXIT = (
@@ -35,7 +36,7 @@ def session_at(folder: Path, name: str = "session_2026-11-21_07-34-46_172399_7")
 
 def found(path: Path | None, driver_log: str | None = None) -> list[str]:
     with open_capture(None if path is None else str(path), driver_log) as capture:
-        return [d.rule for d in diagnosis.run(capture, strict=True).diagnoses]
+        return [d.rule for d in engine.run(capture, strict=True).diagnoses]
 
 
 # ---------------------------------------------------------------- layouts
@@ -62,7 +63,7 @@ def test_old_and_rotated_files_count(tmp_path: Path) -> None:
         ":job_id:01000000\n:task_name:train\n"
     )
     with open_capture(str(logs)) as capture:
-        report = diagnosis.run(capture, strict=True)
+        report = engine.run(capture, strict=True)
     assert "train (pid 379)" in report.diagnoses[0].headline
 
 

@@ -17,9 +17,12 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from real_ray import RealRay, real_ray
 
-from raydoctor import _text, cli
-from raydoctor.collect import addresses, preflight, preflight_probes
-from raydoctor.collect.preflight import Check
+from raydoctor import cli
+from raydoctor.model import text as _text
+from raydoctor.observe.machine import addresses
+from raydoctor.observe.preflight import checks as preflight
+from raydoctor.observe.preflight import probes
+from raydoctor.observe.preflight.checks import Check
 from raydoctor.render.check import render, to_json
 from raydoctor.render.page import plain
 
@@ -180,7 +183,7 @@ def test_verdicts(check: Check, outcome: str, says: str) -> None:
     assert check.outcome == outcome
     assert says in f"{check.found}\n{check.fix}"
     assert bool(check.fix) == (outcome in ("warn", "fail"))
-    assert check.name in preflight_probes.ORDER
+    assert check.name in probes.ORDER
     assert len(check.found) < 110
 
 
@@ -223,24 +226,24 @@ def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.delenv(name)
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(preflight_probes.discover, "everything", list)
-    monkeypatch.setattr(preflight_probes, "TIMEOUT", 5.0)
+    monkeypatch.setattr(probes.discover, "everything", list)
+    monkeypatch.setattr(probes, "TIMEOUT", 5.0)
     (tmp_path / "ray").mkdir()
     return tmp_path / "ray"
 
 
 def found(name: str, rg: str | None = "rg") -> Check:
-    return next(c for c in preflight_probes.check(rg, timeout=5.0) if c.name == name)
+    return next(c for c in probes.check(rg, timeout=5.0) if c.name == name)
 
 
 @pytest.mark.usefixtures("alone")
 def test_every_check_looks_in_time(capsys: pytest.CaptureFixture[str]) -> None:
-    preflight_probes.check(None, timeout=5.0)  # what it imports is imported
+    probes.check(None, timeout=5.0)  # what it imports is imported
     began = time.monotonic()
     code, out, err = say(capsys, "--format", "json")
     assert time.monotonic() - began < 2  # 0.1 s on a quiet machine
     checks = json.loads(out)["checks"]
-    assert [check["name"] for check in checks] == list(preflight_probes.ORDER)
+    assert [check["name"] for check in checks] == list(probes.ORDER)
     assert not [check for check in checks if "could not look" in check["found"]]
     assert code == (1 if any(check["outcome"] == "fail" for check in checks) else 0)
     assert err == ""
@@ -259,13 +262,13 @@ def test_a_probe_that_hangs_or_breaks_is_told_and_holds_up_nobody(
         raise OSError("the disk is gone")
 
     items = [
-        preflight_probes._Item(("ray", "token"), hang),
-        preflight_probes._Item(("disk",), fail),
-        preflight_probes._Item(("rg",), preflight_probes._tools),
+        probes._Item(("ray", "token"), hang),
+        probes._Item(("disk",), fail),
+        probes._Item(("rg",), probes._tools),
     ]
-    monkeypatch.setattr(preflight_probes, "_ITEMS", items)
+    monkeypatch.setattr(probes, "_ITEMS", items)
     began = time.monotonic()
-    checks = {c.name: c for c in preflight_probes.check("rg", timeout=0.5)}
+    checks = {c.name: c for c in probes.check("rg", timeout=0.5)}
     assert time.monotonic() - began < 3
     assert "did not answer within 0.5 s" in checks["ray"].found
     assert "the disk is gone" in checks["disk"].found
@@ -277,9 +280,9 @@ def test_a_probe_that_hangs_or_breaks_is_told_and_holds_up_nobody(
 def test_processes_that_cannot_be_read_are_not_called_absent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(preflight_probes.discover, "everything", lambda: time.sleep(5))
-    checks = {c.name: c for c in preflight_probes.check("rg", timeout=0.5)}
-    assert set(checks) == set(preflight_probes.ORDER)
+    monkeypatch.setattr(probes.discover, "everything", lambda: time.sleep(5))
+    checks = {c.name: c for c in probes.check("rg", timeout=0.5)}
+    assert set(checks) == set(probes.ORDER)
     for name in ("cluster", "address", "token", "ports", "init"):
         assert (checks[name].outcome, checks[name].found) == (
             "n/a",
@@ -363,13 +366,13 @@ def checks_of(ray: RealRay, **environ: str) -> dict[str, Check]:
         "RAY_ADDRESS": ray.address,
         **environ,
     }
-    return {c.name: c for c in preflight_probes.check("rg", timeout=5.0, environ=shell)}
+    return {c.name: c for c in probes.check("rg", timeout=5.0, environ=shell)}
 
 
 @pytest.mark.ray
 def test_a_cluster_in_good_health(ray: RealRay, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preflight_probes, "_REQUEST", 3.0)
-    monkeypatch.setattr(preflight_probes, "_GCS", 3.0)
+    monkeypatch.setattr(probes, "_REQUEST", 3.0)
+    monkeypatch.setattr(probes, "_GCS", 3.0)
     checks = checks_of(ray, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=TOKEN)
     assert {n: checks[n].outcome for n in ("cluster", "address", "token", "ray", "python")} == dict.fromkeys(
         ("cluster", "address", "token", "ray", "python"), "ok"
@@ -387,7 +390,7 @@ def test_a_cluster_in_good_health(ray: RealRay, monkeypatch: pytest.MonkeyPatch)
 def test_a_token_that_is_missing_wrong_or_not_sent(
     ray: RealRay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(preflight_probes, "_REQUEST", 3.0)
+    monkeypatch.setattr(probes, "_REQUEST", 3.0)
     missing = checks_of(ray)["token"]
     assert (missing.outcome, missing.found) == (
         "fail",

@@ -17,8 +17,8 @@ from raydoctor.cli import _progress
 from raydoctor.cli._files import write_atomically
 from raydoctor.cli._time import parse_time
 from raydoctor.cli.diagnose import exit_code
-from raydoctor.errors import RaydoctorError
-from raydoctor.model import CaptureInfo, Diagnosis, Event, Gap, Link, Report, Source
+from raydoctor.model.errors import RaydoctorError
+from raydoctor.model.values import CaptureInfo, Diagnosis, Event, Gap, Link, Report, Source
 
 WORKER = "cd09fc46897e18918275a6d03cc3a6abc2becabe5e0fd27a533d35a7"
 NODE = "4392271d343578a32aee264b3908f06bdc8a6dc43675e3227cbbe483"
@@ -94,7 +94,7 @@ def test_nothing_given_and_nothing_there_offers_the_demo(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from raydoctor.capture import session
-    from raydoctor.collect import discover
+    from raydoctor.observe.processes import discover
 
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
     monkeypatch.setattr(discover, "clusters", list)
@@ -185,12 +185,12 @@ def test_an_output_that_was_closed_is_no_trouble(closed: str, code: int) -> None
 
 @pytest.fixture(name="broken")
 def _broken(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    from raydoctor import diagnosis
+    from raydoctor.diagnosis import engine
 
     def fail(*arguments: object, **settings: object) -> None:
         raise KeyError("a defect \x1b[2J")
 
-    monkeypatch.setattr(diagnosis, "run", fail)
+    monkeypatch.setattr(engine, "run", fail)
     return iter(())
 
 
@@ -210,12 +210,12 @@ def test_a_defect_is_a_line_and_how_to_report_it(
 def test_an_interrupt_is_130(
     capsys: pytest.CaptureFixture[str], logs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from raydoctor import diagnosis
+    from raydoctor.diagnosis import engine
 
     def interrupt(*arguments: object, **settings: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(diagnosis, "run", interrupt)
+    monkeypatch.setattr(engine, "run", interrupt)
     assert say(capsys, logs) == (130, "", "raydoctor: interrupted\n")
 
 

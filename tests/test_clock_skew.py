@@ -13,9 +13,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from captures import all_captures
 
-from raydoctor import diagnosis
 from raydoctor.capture.open import open_capture
-from raydoctor.model import Report
+from raydoctor.diagnosis import engine
+from raydoctor.model.values import Report
 
 FIXTURES = [c for c in all_captures() if c.parent.name.startswith("raylet-killed-worker-node--")]
 NODE = "ray-node-2"
@@ -39,7 +39,7 @@ def turned(capture: Path, target: Path, seconds: int) -> Path:
 
 def report_of(capture: Path) -> Report:
     with open_capture(str(capture)) as opened:
-        return diagnosis.run(opened, strict=True)
+        return engine.run(opened, strict=True)
 
 
 def told(report: Report) -> list[str]:

@@ -16,20 +16,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from raydoctor.act import (
-    _family,
-    _private,
-    _registry,
-    _running,
-    _watcher,
-    leftovers,
-    sweep,
-    sweep_nodes,
-)
-from raydoctor.act._registry import Seen, Task
-from raydoctor.collect import kinship, proc, watching
-from raydoctor.collect.watch_clocks import Clocks
-from raydoctor.collect.watching import Run
+from raydoctor.act import private
+from raydoctor.act.tracking import family
+from raydoctor.act.tracking import registry as _registry
+from raydoctor.act.tracking import watcher as _watcher
+from raydoctor.act.tracking.registry import Seen, Task
+from raydoctor.act.workers import running as _running
+from raydoctor.act.zombies import leftovers, sweep, sweep_nodes
+from raydoctor.observe.processes import kinship, proc
+from raydoctor.observe.watching import watching
+from raydoctor.observe.watching.clocks import Clocks
+from raydoctor.observe.watching.watching import Run
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc")
 STEPS = (3600.0, 1.0, -1.0, -86400.0)
@@ -37,7 +34,7 @@ STEPS = (3600.0, 1.0, -1.0, -86400.0)
 
 @pytest.fixture
 def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(_private, "places", lambda user: ((str(tmp_path), "registry"),))
+    monkeypatch.setattr(private, "places", lambda user: ((str(tmp_path), "registry"),))
     return tmp_path / "registry"
 
 
@@ -59,7 +56,7 @@ def set_clock(step: float, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_registry_names_the_same_processes_after_the_clock_was_set(
     step: float, registry: Path, sleeper: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    worker, seen = _family.look(os.getpid()), _family.look(sleeper)
+    worker, seen = family.look(os.getpid()), family.look(sleeper)
     assert worker
     assert seen
     task = Task(1, "abc", 5.0, {})
@@ -72,7 +69,7 @@ def test_a_registry_names_the_same_processes_after_the_clock_was_set(
     now = proc.read(os.getpid())
     assert now
     assert known.worker.is_same(now.pid, now.started_at)
-    assert [each.pid for each in _family.members(known.tasks[1].seen.values(), ())] == [sleeper]
+    assert [each.pid for each in family.members(known.tasks[1].seen.values(), ())] == [sleeper]
     assert known.tasks[1].mark(known.worker) == mark
     assert _registry.path_of(known.worker) == path
 
@@ -82,7 +79,7 @@ def test_the_mark_of_a_living_worker_names_it_after_the_clock_was_set(
     step: float, sleeper: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`zombies` would call what it started an orphan."""
-    worker = _family.look(sleeper)
+    worker = family.look(sleeper)
     assert worker
     mark = Task(1, "abc", 5.0, {}).mark(worker)
     set_clock(step, monkeypatch)
@@ -95,8 +92,8 @@ def test_a_watcher_that_starts_after_the_clock_was_set_ends_nothing(
     registry: Path, sleeper: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The worker lives, and so do its tasks' processes."""
-    worker = _family.look(os.getpid())
-    seen = _family.look(sleeper)
+    worker = family.look(os.getpid())
+    seen = family.look(sleeper)
     assert worker
     assert seen
     task = Task(1, "abc", 0.1, {})
@@ -107,8 +104,8 @@ def test_a_watcher_that_starts_after_the_clock_was_set_ends_nothing(
     # The real program, whose kernel tells another boot time.
     code = (
         "import runpy, sys; sys.argv = sys.argv[1:]; sys.path.insert(0, sys.argv[1])\n"
-        "from raydoctor.act import _private; from raydoctor.collect import proc\n"
-        f"_private.places = lambda user: (({str(registry.parent)!r}, 'registry'),)\n"
+        "from raydoctor.act import private; from raydoctor.observe.processes import proc\n"
+        f"private.places = lambda user: (({str(registry.parent)!r}, 'registry'),)\n"
         "boot = proc._boot_time() + 7; proc._boot_time = lambda: boot\n"
         "runpy.run_path(sys.argv[0], run_name='__main__')"
     )
@@ -130,7 +127,7 @@ def test_a_registry_of_another_boot_or_pid_namespace_names_nothing_here(
     other: str, registry: Path, sleeper: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a reboot the same program may have the same pid at the same second since the boot."""
-    seen = _family.look(sleeper)
+    seen = family.look(sleeper)
     assert seen
     task = Task(1, "abc", 5.0, {})
     task.add(seen)
@@ -139,11 +136,11 @@ def test_a_registry_of_another_boot_or_pid_namespace_names_nothing_here(
         _registry.replace(_registry.path_of(Seen(2**22 - 1, 1.0)), _registry.lines_of([task]))
         assert len(_registry.remembered()) == 1
     assert _registry.remembered() == []
-    _family.forget_old()
+    family.forget_old()
     assert len(list(registry.iterdir())) == 1  # it may be another container's
     (file,) = registry.iterdir()
     os.utime(file, (time.time() - 7 * 86400,) * 2)
-    _family.forget_old()
+    family.forget_old()
     assert not list(registry.iterdir())
 
 

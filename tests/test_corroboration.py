@@ -12,11 +12,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from captures import FIXTURES, capture_of
 
-from raydoctor import diagnosis, rules
+from raydoctor import rules
 from raydoctor.capture.open import open_capture
-from raydoctor.corroboration import PRINTED
-from raydoctor.model import Report
-from raydoctor.rule import Rule
+from raydoctor.case.rule import Rule
+from raydoctor.diagnosis import engine
+from raydoctor.diagnosis.corroboration import PRINTED
+from raydoctor.model.values import Report
 
 HEALTHY = "healthy-rich--ray-2.60.0--1-node"
 RECORDED = [rule for rule in rules.load() if rule.daemons_record]
@@ -37,7 +38,7 @@ def forged(tmp_path: Path, rule: Rule, *, without: str = "") -> list[Report]:
             for path in folder.rglob(without) if without else ():
                 path.unlink()
             with open_capture(str(folder)) as capture:
-                reports.append(diagnosis.run(capture, strict=True))
+                reports.append(engine.run(capture, strict=True))
             shutil.rmtree(folder)
     return reports
 

@@ -20,12 +20,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raydoctor.act import _dap, arm, debug
-from raydoctor.act._dap import DapError, Messages
-from raydoctor.act.attach import wake
-from raydoctor.act.debug import Place, Wishes, act
-from raydoctor.collect import stacks
-from raydoctor.errors import RaydoctorError
+from raydoctor.act.attach import arm, dap, debug
+from raydoctor.act.attach.attach import wake
+from raydoctor.act.attach.dap import DapError, Messages
+from raydoctor.act.attach.debug import Place, Wishes, act
+from raydoctor.model.errors import RaydoctorError
+from raydoctor.observe.stacks import stacks
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 
@@ -147,14 +147,14 @@ def test_what_is_evaluated_may_fail_or_hang(debuggee: Debuggee) -> None:
 def test_the_order_of_vs_code(debuggee: Debuggee) -> None:
     """As VS Code sends its requests: breakpoints, pause, variables, one of them set, continue; and again."""
     for value in ("3.5", "4.5"):
-        session = _dap.connect(debuggee.place.host, debuggee.place.port)
-        attaching = _dap.hello(session)
+        session = dap.connect(debuggee.place.host, debuggee.place.port)
+        attaching = dap.hello(session)
         session.request(
             "setBreakpoints", {"source": {"path": __file__}, "breakpoints": [{"line": 1}]}
         )
         session.request("setFunctionBreakpoints", {"breakpoints": []})
         session.request("setExceptionBreakpoints", {"filters": ["uncaught"]})
-        _dap.configured(session, attaching)
+        dap.configured(session, attaching)
         threads = session.request("threads")["threads"]
         main = next(row["id"] for row in threads if row["name"] == "MainThread")
         session.request("pause", {"threadId": main})
@@ -169,7 +169,7 @@ def test_the_order_of_vs_code(debuggee: Debuggee) -> None:
             "setVariable", {"variablesReference": scope, "name": "rate", "value": value}
         )
         session.request("continue", {"threadId": main})
-        assert _dap.farewell(session)
+        assert dap.farewell(session)
         assert done(debuggee, evaluate="rate").evaluated["value"] == value
     assert rounds(debuggee) < rounds(debuggee)
 
@@ -189,7 +189,7 @@ def goes_on(debuggee: Debuggee) -> bool:
 
 
 def test_a_second_debugger_cuts_nobody_off(debuggee: Debuggee) -> None:
-    with _dap.attached(debuggee.place.host, debuggee.place.port) as other:
+    with dap.attached(debuggee.place.host, debuggee.place.port) as other:
         with pytest.raises(RaydoctorError, match=r"attached to pid \d+ already, from 127\.0\.0\.1"):
             done(debuggee, stack=True)
         assert other.request("threads")["threads"]
@@ -268,7 +268,7 @@ def test_a_process_that_is_stopped_is_not_waited_for(debuggee: Debuggee) -> None
     os.kill(debuggee.place.pid, signal.SIGSTOP)
     try:
         began = time.monotonic()
-        with pytest.raises(DapError) as caught, _dap.attached(*debuggee.place[1:], seconds=0.5):
+        with pytest.raises(DapError) as caught, dap.attached(*debuggee.place[1:], seconds=0.5):
             pass
         assert caught.value.trouble == "late"
         assert time.monotonic() - began < 8
@@ -326,7 +326,7 @@ def test_hostile_servers(said: bytes, trouble: str, words: str) -> None:
         client.sendall(said)
 
     with serving(answer) as port:
-        session = _dap.connect("127.0.0.1", port)
+        session = dap.connect("127.0.0.1", port)
         with pytest.raises(DapError, match=words) as caught:
             session.request("initialize", {}, 5.0)
     assert caught.value.trouble == trouble
@@ -340,7 +340,7 @@ def test_a_server_that_never_answers() -> None:
         ready.wait(5)
 
     with serving(silent) as port:
-        session = _dap.connect("127.0.0.1", port)
+        session = dap.connect("127.0.0.1", port)
         began = time.monotonic()
         with pytest.raises(DapError) as caught:
             session.request("initialize", {}, 0.2)
@@ -355,7 +355,7 @@ def test_nobody_listens() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     with pytest.raises(DapError, match="nothing answers") as caught:
-        _dap.connect("127.0.0.1", port)
+        dap.connect("127.0.0.1", port)
     assert caught.value.trouble == "unreachable"
 
 
@@ -372,7 +372,7 @@ def test_events_and_requests_come_between() -> None:
         refusals.append(client.recv(1000))
 
     with serving(answer) as port:
-        session = _dap.connect("127.0.0.1", port)
+        session = dap.connect("127.0.0.1", port)
         assert session.request("initialize", {}, 5.0) == {"a": 1}
         assert session.event("stopped", 0.0, lambda body: body["threadId"] == 2) is None
         assert session.event("stopped", 0.0) == {"threadId": 1}
@@ -402,13 +402,13 @@ def test_messages_come_whole_however_they_are_cut(messages: list[Any], sizes: li
     ("file", "is_users"),
     [
         ("/tmp/raydoctor-1000/arm.py", False),
-        ("/home/user/raydoctor/act/arm.py", False),
+        ("/home/user/raydoctor/act/attach/arm.py", False),
         ("/home/user/project/arm.py", True),
         ("/home/user/project/train.py", True),
     ],
 )
 def test_our_own_way_in_is_no_code_of_the_user_s(file: str, is_users: bool) -> None:
     """A thread may stand in the handler that lets the debugger in, just after an attach."""
-    from raydoctor.act.programs import look_inside
+    from raydoctor.act.attach.programs import look_inside
 
     assert look_inside._is_user(file) is is_users

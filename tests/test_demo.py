@@ -19,7 +19,7 @@ import pytest
 from raydoctor import cli
 from raydoctor.cli import demo as command
 from raydoctor.demo import cluster, machine, scenarios
-from raydoctor.errors import RaydoctorError
+from raydoctor.model.errors import RaydoctorError
 from raydoctor.rules import names
 
 GB = 1 << 30

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 sys.path.insert(0, str(Path(__file__).parent))
 from captures import capture_of
 
-from raydoctor import cli, diffing
+from raydoctor import cli
+from raydoctor.diagnosis import difference as diffing
 from raydoctor.render import diff as render
 from raydoctor.render.page import plain
 

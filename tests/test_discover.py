@@ -19,12 +19,12 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from real_ray import RealRay, real_ray
 
-from raydoctor import diagnosis
 from raydoctor.capture.open import open_capture
-from raydoctor.collect import daemons, discover, proc, processes
-from raydoctor.collect.cluster import Cluster, Daemon
-from raydoctor.collect.table import Piece
-from raydoctor.model import Diagnosis
+from raydoctor.diagnosis import engine
+from raydoctor.model.values import Diagnosis
+from raydoctor.observe.collector.cluster import Cluster, Daemon
+from raydoctor.observe.collector.table import Piece
+from raydoctor.observe.processes import daemons, discover, proc, processes
 
 linux = pytest.mark.skipif(not proc.LINUX, reason="/proc")
 
@@ -65,7 +65,7 @@ def diagnosed(rule: str, cluster: Cluster, table: Piece, folder: Path) -> list[D
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(piece.data)
     with open_capture(str(folder)) as capture:
-        report = diagnosis.run(capture, strict=True)
+        report = engine.run(capture, strict=True)
     return [d for d in report.diagnoses if d.rule == rule]
 
 

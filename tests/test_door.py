@@ -21,10 +21,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from other_users import AS_ROOT, ATTACKER, VICTIM, result_of, running_as
 
-from raydoctor.act import _dap, _door, attach, debug_there, holdings
-from raydoctor.act._door import Door
+from raydoctor.act.attach import attach, dap, debug_there
+from raydoctor.act.attach import door as _door
+from raydoctor.act.attach.debug import Wishes
+from raydoctor.act.attach.door import Door
 from raydoctor.act.audit import Audit
-from raydoctor.act.debug import Wishes
+from raydoctor.observe.machine import holdings
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux only")
 PATIENCE = 30.0
@@ -283,13 +285,13 @@ def test_another_user_does_not_reach_the_debugger(
     made = attach.attach(
         attach.Wanted(program.pid), host=host, grace=PATIENCE, audit=Audit("test", path="/dev/null")
     )
-    with _dap.attached(made.host, made.port, PATIENCE) as session:
+    with dap.attached(made.host, made.port, PATIENCE) as session:
         assert "error" not in session.request("threads", {}, PATIENCE)
         for _ in range(3):
             said = result_of(ATTACKER, lambda: says(made.host, made.port, INITIALIZE))
             assert said in ("closed", "ConnectionResetError", "BrokenPipeError")
         assert session.request("threads", {}, PATIENCE)["threads"]
-    with _dap.attached(made.host, made.port, PATIENCE) as session:
+    with dap.attached(made.host, made.port, PATIENCE) as session:
         assert session.request("threads", {}, PATIENCE)["threads"]
     assert any("stays open" in note and "root can connect" in note for note in made.notes) or any(
         "Only root can connect" in note for note in made.notes
@@ -345,7 +347,7 @@ def test_a_port_that_stays_is_closed_on_request(program: subprocess.Popen[str]) 
     assert holdings.ports([pid]) == {pid: (made["port"],)}
     looked = told(pid, evaluate="number")["attached"]
     assert (looked["open"], looked["port"]) == (True, made["port"]), "it was open before"
-    with _dap.attached(made["host"], made["port"], PATIENCE):
+    with dap.attached(made["host"], made["port"], PATIENCE):
         busy = debug_there.run({**ASKED, "pid": pid, "close": True})
         assert "attached to pid" in busy["failed"]
     assert told(pid, close=True)["closed"] == {"host": made["host"], "port": made["port"]}

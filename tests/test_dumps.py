@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from raydoctor import diagnosis
 from raydoctor.capture.open import open_capture
 from raydoctor.case import Case
+from raydoctor.case.signals import FACTS
+from raydoctor.diagnosis import engine
 from raydoctor.read import build
-from raydoctor.rules import _calls as calls
-from raydoctor.rules import _stacks as stacks
-from raydoctor.signals import FACTS
+from raydoctor.rules.shared import calls, stacks
 
 WORKER = "a" * 56
 GAVE_UP = "ray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n"
@@ -179,4 +178,4 @@ def test_files_cut_anywhere_raise_nothing(tmp_path: Path) -> None:
         (tmp_path / "logs").mkdir(exist_ok=True)
         read(tmp_path, core=core[:end], stack=STACK[: end % len(STACK)], driver=GAVE_UP)
         with open_capture(str(tmp_path)) as capture:
-            diagnosis.run(capture, strict=True)
+            engine.run(capture, strict=True)

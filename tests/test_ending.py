@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from raydoctor.model import Event, Gap, Source
+from raydoctor.model.values import Event, Gap, Source
 from raydoctor.read import ending
 
 FRAMES = 'Traceback (most recent call last):\n  File "/app/t.py", line 9, in <module>\n    main()\n  File "/app/t.py", line 4, in main\n    f()\n'

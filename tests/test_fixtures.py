@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from captures import capture_of, report_of
 
 from raydoctor import rules
-from raydoctor.model import Event, Report, Unexplained
+from raydoctor.model.values import Event, Report, Unexplained
 from raydoctor.render.json import render
 
 if sys.version_info >= (3, 11):

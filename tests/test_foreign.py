@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from raydoctor import diagnosis
 from raydoctor.capture.open import open_capture
-from raydoctor.model import Report
+from raydoctor.diagnosis import engine
+from raydoctor.model.values import Report
 
 HERE, THERE = "a" * 56, "b" * 56
 GCS = "[2026-11-21 07:44:{:02},000 I 13 13] (gcs_server) gcs.cc:1: {}\n"
@@ -32,7 +32,7 @@ def report_of(folder: Path, driver: str, gcs: str) -> Report:
         "[2026-11-21 07:34:50,741 I 9 9] (raylet) agent_manager.cc:78: Monitor agent process\n"
     )
     with open_capture(str(folder)) as capture:
-        return diagnosis.run(capture, strict=True)
+        return engine.run(capture, strict=True)
 
 
 def test_an_error_of_another_clusters_node_is_a_gap(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_a_local_ray_has_one_node(tmp_path: Path) -> None:
     (tmp_path / "driver.log").write_text(local + LOST.format("10.4.1.7"))
     (tmp_path / "logs/raylet.out").write_text(GCS.format(1, raylet).replace("gcs_server", "raylet"))
     with open_capture(str(tmp_path)) as capture:
-        report = diagnosis.run(capture, strict=True)
+        report = engine.run(capture, strict=True)
     assert "owner-died" not in [d.rule for d in report.diagnoses]
     assert "driver.log: what it tells of 10.4.1.7" in [gap.what for gap in report.gaps]
 
@@ -83,7 +83,7 @@ OF_JOB_3 = LOST.format("127.0.0.1").replace("0100000001000000", "030000000100000
 def alone(folder: Path, driver: str) -> Report:
     (folder / "driver.log").write_text(driver)
     with open_capture(str(folder / "driver.log")) as capture:
-        return diagnosis.run(capture, strict=True)
+        return engine.run(capture, strict=True)
 
 
 def test_a_ray_of_ones_own_has_one_job(tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from raydoctor.case import Case
-from raydoctor.model import Event, Gap, Source
+from raydoctor.cluster import samples
+from raydoctor.cluster import tables as fields
+from raydoctor.model.values import Event, Gap, Source
 from raydoctor.read import live
-from raydoctor.rules import _live as fields
-from raydoctor.waits import values
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 import fuzz_tables
@@ -89,7 +89,7 @@ def test_clues_have_the_types_of_their_columns(tmp_path: Path) -> None:
         "live.clues", source, 1, 0, "", pid=1,
         fields={"node_id": "n", "children": json.dumps(children), "locks": json.dumps(locks)},
     )  # fmt: skip
-    (process,) = values.processes(Case([sample, clue]))
+    (process,) = samples.processes(Case([sample, clue]))
     assert process.clues["children"] == [
         {"pid": None, "rested_s": None, "command": None},
         {"pid": 5, "rested_s": 2.0},

@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from raydoctor.act import _watcher
+from raydoctor.act.tracking import watcher
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="pidfds")
 
@@ -122,7 +122,7 @@ def test_a_guard_that_is_killed_does_not_change_the_exit_code(home: dict[str, st
     ours, theirs = pty.openpty()
     running = start("print('started', flush=True); input()", home, stream=theirs)
     read_until(ours, b"started")
-    (guard,) = [p for p in started(home) if _watcher.is_one(p.pid)]
+    (guard,) = [p for p in started(home) if watcher.is_one(p.pid)]
     guard.kill()
     os.write(ours, b"\n")
     assert running.wait(60) == 0
@@ -132,17 +132,17 @@ def test_a_guard_that_is_killed_does_not_change_the_exit_code(home: dict[str, st
 
 def test_another_process_with_the_pid_of_the_driver_is_left_alone() -> None:
     """A registry that names a pid with another start: nothing is ended."""
-    from raydoctor.act import _registry
-    from raydoctor.act._registry import Seen, Task
+    from raydoctor.act.tracking import registry
+    from raydoctor.act.tracking.registry import Seen, Task
 
     bystander = subprocess.Popen(["sleep", "86133"], start_new_session=True)
     began = psutil.Process(bystander.pid).create_time()
-    path = _registry.path_of(Seen(2**22 - 1, 1.0))
+    path = registry.path_of(Seen(2**22 - 1, 1.0))
     task = Task(1, "run", 0.1, {})
     task.add(Seen(bystander.pid, began - 1.0, "s"))
-    _registry.replace(path, _registry.lines_of([task]))
-    home = str(Path(_watcher.__file__).parents[2])
-    words = [sys.executable, "-I", "-S", str(_watcher._PROGRAM), home, path, str(2**22 - 1), "1.0"]
+    registry.replace(path, registry.lines_of([task]))
+    home = str(Path(watcher.__file__).parents[2])
+    words = [sys.executable, "-I", "-S", str(watcher._PROGRAM), home, path, str(2**22 - 1), "1.0"]
     subprocess.run(words, stdin=subprocess.DEVNULL, check=True, timeout=60)
     assert bystander.poll() is None
     bystander.send_signal(signal.SIGKILL)
@@ -152,10 +152,12 @@ def test_another_process_with_the_pid_of_the_driver_is_left_alone() -> None:
 def test_the_registry_of_a_driver_with_many_processes_stays_small(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from raydoctor.act import _guard, _private, _registry
-    from raydoctor.collect import proc
+    from raydoctor.act import private
+    from raydoctor.act.run import guard as _guard
+    from raydoctor.act.tracking import registry
+    from raydoctor.observe.processes import proc
 
-    monkeypatch.setattr(_private, "places", lambda user: ((str(tmp_path), "registry"),))
+    monkeypatch.setattr(private, "places", lambda user: ((str(tmp_path), "registry"),))
     monkeypatch.setattr(_guard, "_FILE_LIMIT", 2000)
     me = proc.read(os.getpid())
     assert me is not None
@@ -164,9 +166,9 @@ def test_the_registry_of_a_driver_with_many_processes_stays_small(
         guard.saw([me])
         for number in range(300):
             guard.saw([me._replace(pid=2**22 + number, pgid=1, sid=1)])
-        (known,) = _registry.remembered()
+        (known,) = registry.remembered()
         assert os.stat(known.path).st_size < 4000
         assert me.pid in {seen.pid for seen in known.tasks[1].seen.values()}
     finally:
         guard.close()
-    assert _registry.remembered() == []
+    assert registry.remembered() == []

@@ -22,12 +22,14 @@ import hangs
 from hangs import KINDS, Hang, Told
 from real_ray import real_ray
 
-from raydoctor.collect.stacks import Manner
-from raydoctor.model import Event, Source
-from raydoctor.rules import _stacks as text_stacks
-from raydoctor.waits import _frames, _kernel, values
-from raydoctor.waits.kind import Verdict, kind_of, verdicts_of
-from raydoctor.waits.values import Frame, Process, Sample, Thread
+from raydoctor.cluster import samples
+from raydoctor.cluster.samples import Frame, Process, Sample, Thread
+from raydoctor.model.values import Event, Source
+from raydoctor.observe.stacks.stacks import Manner
+from raydoctor.rules.shared import stacks as text_stacks
+from raydoctor.waits.kinds import frames as _frames
+from raydoctor.waits.kinds import kernel
+from raydoctor.waits.kinds.kind import Verdict, kind_of, verdicts_of
 
 FILES = sorted((Path(__file__).parent / "recorded").glob("hangs-*.json.gz"))
 MOVES = {"loop", "regex", "pbkdf2"}
@@ -198,7 +200,7 @@ def test_a_dump_as_text_tells_what_a_text_can(file: Path) -> None:
 def is_mute(thread: text_stacks.Thread) -> bool:
     """Whether its native frames have no names: so they are with Debian's Python 3.14."""
     native = _frames.natives(thread.look)
-    return bool(native) and not any(map(_kernel.says, native))
+    return bool(native) and not any(map(kernel.says, native))
 
 
 def _state(thread: Thread) -> str:
@@ -644,7 +646,7 @@ def test_no_row_whatever_it_lacks_raises(data: st.DataObject) -> None:
     _, _, known = data.draw(st.sampled_from(list(those(FILES[0]))))
     count = data.draw(st.integers(1, len(known.samples)))
     without = data.draw(st.sets(st.sampled_from(Thread._fields[5:])))
-    empty = dict(zip(Thread._fields[5:], values.thread({})[5:], strict=True))
+    empty = dict(zip(Thread._fields[5:], samples.thread({})[5:], strict=True))
 
     def cut(thread: Thread) -> Thread:
         frames = thread.frames[data.draw(st.integers(0, 9)) :]
@@ -690,7 +692,7 @@ def test_every_kind_on_a_real_cluster() -> None:
         ray.run(hangs.PROGRAM, *(hang.name for hang in chosen))
         told = hangs.wait_until_hung(ray)
         tables = hangs.look(told.values(), Manner(looks=2, every=0.5, native=True))
-    seen = {p.pid: p for p in values.processes(hangs.case_of(tables))}
+    seen = {p.pid: p for p in samples.processes(hangs.case_of(tables))}
     assert {hang.kind for hang in chosen} == {hang.kind for hang in KINDS}
     for hang in chosen:
         verdict = check(hang, seen[told[hang.name].pid])

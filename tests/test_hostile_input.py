@@ -20,13 +20,13 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from raydoctor import diagnosis, plugins
 from raydoctor.capture import budget, members
 from raydoctor.capture import open as opening
 from raydoctor.capture.open import open_capture
 from raydoctor.case import Case
-from raydoctor.errors import RaydoctorError
-from raydoctor.model import Event, Gap, Source
+from raydoctor.diagnosis import engine, plugins
+from raydoctor.model.errors import RaydoctorError
+from raydoctor.model.values import Event, Gap, Source
 
 RECORD = b"[2026-11-21 07:34:50,741 I 8 8] (raylet) event.cc:234: Set ray event level to warning\n"
 
@@ -43,7 +43,7 @@ def gaps_of(path: Path) -> tuple[Gap, ...]:
     """The gaps of a diagnosis; a refusal counts as one."""
     try:
         with open_capture(str(path)) as capture:
-            return diagnosis.run(capture, strict=True).gaps
+            return engine.run(capture, strict=True).gaps
     except RaydoctorError as error:
         return (Gap(str(path), error.message),)
 
@@ -339,7 +339,7 @@ def test_thousands_of_nodes_cost_no_more_than_so_many_times_one() -> None:
     case = Case(events, [gcs, *(e.source for e in events if e.kind == "raylet.started")], {}, [])
     catalogue = plugins.catalogue()
     with processor_time(2.5):
-        diagnosis.judge(case, catalogue.rules, [], strict=True)
+        engine.judge(case, catalogue.rules, [], strict=True)
 
 
 def test_a_look_whether_a_file_is_an_archive_is_bounded(tmp_path: Path) -> None:

@@ -20,14 +20,16 @@ sys.path.insert(0, str(Path(__file__).parent))
 from real_ray import real_ray
 
 from raydoctor.case import Case
-from raydoctor.collect import _rests, proc, profile, sampling, stacks
-from raydoctor.collect.suspects import Sampling, Suspects, suspects
-from raydoctor.collect.table import Piece
-from raydoctor.model import Source
+from raydoctor.model.values import Source
+from raydoctor.observe.collector.table import Piece
+from raydoctor.observe.processes import proc
+from raydoctor.observe.stacks import profile, sampling, stacks
+from raydoctor.observe.stacks import rests as _rests
+from raydoctor.observe.stacks.suspects import Sampling, Suspects, suspects
 from raydoctor.read import live
 from raydoctor.render import hung as render
-from raydoctor.rules import _hang_examples as hang
-from raydoctor.rules import _live_examples as sample
+from raydoctor.rules.shared.live import examples as sample
+from raydoctor.rules.shared.live import hang_examples as hang
 from raydoctor.waits.hung import Found, Group, hung
 from raydoctor.waits.remedies import remedies
 
@@ -701,7 +703,7 @@ def test_looks_have_an_end_however_many_there_are() -> None:
 
 REPLICA = sample.actor(1, "ServeReplica:a:Model", {})
 SERVING = ("_run_user_code_event_loop", "ray/serve/_private/replica.py", 3746, "ray")
-CALL = ("Model.__call__", "model.py", 7, "user")
+CALL = ("Model.__call__", "model/values.py", 7, "user")
 POOL = ("WorkerThread.run", "anyio/_backends/_asyncio.py", 1124, "library")
 
 
@@ -730,7 +732,7 @@ def test_a_handler_that_blocks_the_loop_of_its_replica(read: Read) -> None:
 def test_handlers_that_stand_in_a_pool_of_their_replica(read: Read) -> None:
     [group] = read(**requests(2, [SERVING], [CALL, POOL], [CALL, POOL])).groups
     assert len(group.culprits) == 2
-    assert "model.py:7" in render.headline(group)
+    assert "model/values.py:7" in render.headline(group)
     assert read(**requests(3, [SERVING], [CALL, POOL], [CALL, POOL])).groups == ()
 
 
@@ -785,7 +787,10 @@ def test_ranks_that_are_all_in_a_collective_hang_together(read: Read) -> None:
 
 
 def test_ranks_that_wait_for_one_that_works_do_not_hang(read: Read) -> None:
-    assert read(**ranks(ALL_REDUCE, ("forward", "model.py", 4, "user"), works=True)).groups == ()
+    assert (
+        read(**ranks(ALL_REDUCE, ("forward", "model/values.py", 4, "user"), works=True)).groups
+        == ()
+    )
 
 
 # ------------------------------------------------------------------ whatever the order
@@ -1040,7 +1045,7 @@ def test_a_profile_of_the_culprit(tmp_path: Path, name: str) -> None:
 def test_stacks_that_could_not_be_had_may_hide_a_hang(what: str, is_optional: bool) -> None:
     """A look that timed out is no good health: exit code 3, not 0."""
     from raydoctor.cli import hung as command
-    from raydoctor.model import Gap
+    from raydoctor.model.values import Gap
 
     assert (
         command._judged(Gap(what, "did not answer within 16 s", optional=True)).optional

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raydoctor import ids
+from raydoctor.model import ids
 
 ACTOR = "331fd576af32d153f0d76d1801000000"
 TASK = "00e22aed7718a125" + ACTOR

@@ -25,7 +25,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from real_ray import RealRay, free_port, real_ray
 
-from raydoctor.collect import discover
+from raydoctor.observe.processes import discover
 
 pytestmark = pytest.mark.ray
 RAYDOCTOR = str(Path(sysconfig.get_path("scripts")) / "raydoctor")
@@ -144,8 +144,8 @@ def test_nothing_is_left_behind(idle: RealRay) -> None:
 
 def test_live_and_captured_are_told_alike(idle: RealRay, tmp_path: Path) -> None:
     from raydoctor.capture.open import open_capture
-    from raydoctor.collect import bundle, live
-    from raydoctor.diagnosis import run
+    from raydoctor.diagnosis.engine import run
+    from raydoctor.observe import bundle, live
 
     found = live.collect(live.Wishes(address=idle.address))
     target = tmp_path / "x.tar.zst"

@@ -21,9 +21,10 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from real_ray import RealRay, free_port, real_ray
 
-from raydoctor.collect import addresses, discover, settings
-from raydoctor.collect.cluster import Cluster
-from raydoctor.collect.table import Piece
+from raydoctor.observe.collector.cluster import Cluster
+from raydoctor.observe.collector.table import Piece
+from raydoctor.observe.machine import addresses, settings
+from raydoctor.observe.processes import discover
 
 pytestmark = pytest.mark.ray
 RAYDOCTOR = str(Path(sysconfig.get_path("scripts")) / "raydoctor")

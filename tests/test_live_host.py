@@ -23,13 +23,15 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from real_ray import RealRay, real_ray
 
-from raydoctor import diagnosis
 from raydoctor.capture.open import open_capture
-from raydoctor.collect import cgroups, child, disk_usage, disks, gpus, host, kernel, proc
-from raydoctor.collect.cluster import Cluster, Daemon
-from raydoctor.collect.run import run
-from raydoctor.collect.table import Piece
-from raydoctor.model import Gap
+from raydoctor.diagnosis import engine
+from raydoctor.model.values import Gap
+from raydoctor.observe.collector import child
+from raydoctor.observe.collector.cluster import Cluster, Daemon
+from raydoctor.observe.collector.run import run
+from raydoctor.observe.collector.table import Piece
+from raydoctor.observe.machine import cgroups, disk_usage, disks, gpus, host, kernel
+from raydoctor.observe.processes import proc
 from raydoctor.read.clock import Clock
 from raydoctor.read.records import parse_line
 
@@ -148,7 +150,7 @@ def test_a_healthy_cluster_on_a_machine_with_a_past_is_silent(ray: RealRay, tmp_
     keep([*fast, *disk_usage.tables(cluster), *gpus.tables(cluster)], tmp_path)
     rows = json.loads((tmp_path / "live/live-disks.json").read_text())["rows"]
     is_full = any(row["used_fraction"] >= 0.9 for row in rows)
-    report = diagnosis.run(open_capture(tmp_path), strict=True)
+    report = engine.run(open_capture(tmp_path), strict=True)
     assert {d.rule for d in report.diagnoses} <= ({"disk-full"} if is_full else set())
     assert took < 1  # 40 ms on an idle machine
 
@@ -190,8 +192,8 @@ def test_every_line_of_the_kernel_log_has_its_time() -> None:
 def test_without_permission_the_gap_says_what_is_missing() -> None:
     program = (
         "import os\n"
-        "from raydoctor.collect import kernel, child\n"
-        "from raydoctor.collect.cluster import Cluster\n"
+        "from raydoctor.observe.machine import kernel; from raydoctor.observe.collector import child\n"
+        "from raydoctor.observe.collector.cluster import Cluster\n"
         "import subprocess\n"
         "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
         "print([*kernel.tables(Cluster())])\n"
@@ -352,12 +354,12 @@ def test_the_kernel_kills_a_worker_with_and_without_its_log(
     time.sleep(0.3)  # until the GCS has written of it
     shutil.copytree(ray.session / "logs", tmp_path / "logs")
     keep(host.tables(cluster), tmp_path)
-    (without,) = diagnosis.run(open_capture(tmp_path), strict=True).roots
+    (without,) = engine.run(open_capture(tmp_path), strict=True).roots
     assert without.rule == "cgroup-oom-kill"
     assert "most likely ended hungry" in without.headline
     assert "limit 256 MB, counts 1 process" in without.headline
     keep(kernel.tables(cluster, began), tmp_path)
-    (known_by_log,) = diagnosis.run(open_capture(tmp_path), strict=True).roots
+    (known_by_log,) = engine.run(open_capture(tmp_path), strict=True).roots
     assert known_by_log.rule == "kernel-oom-kill"
     assert "ended hungry (pid " in known_by_log.headline
     assert "its cgroup's limit is 256 MB" in known_by_log.headline
@@ -412,8 +414,8 @@ for name, size in ((session / "logs/raylet.out", 1), (session / "ray_spilled_obj
     name.parent.mkdir(parents=True)
     name.write_bytes(b"x" * (size << 20))
 (place / "session_latest").symlink_to(session)
-from raydoctor.collect import disk_usage, disks
-from raydoctor.collect.cluster import Cluster
+from raydoctor.observe.machine import disk_usage, disks
+from raydoctor.observe.collector.cluster import Cluster
 cluster = Cluster(session_dir=str(session), node_ids=("ab" * 28,))
 for piece in (*disks.tables(cluster), *disk_usage.tables(cluster)):
     (out / piece.path).parent.mkdir(parents=True, exist_ok=True)
@@ -434,7 +436,7 @@ def test_a_disk_that_is_full_is_told_before_anything_fails(tmp_path: Path) -> No
     (out / "logs").mkdir()
     (out / "logs/raylet.out").write_text("")
     (out / "logs/gcs_server.out").write_text("")
-    (found,) = diagnosis.run(open_capture(out), strict=True).diagnoses
+    (found,) = engine.run(open_capture(out), strict=True).diagnoses
     assert (found.rule, found.severity) == ("disk-full", "error")
     assert "96.0% full (2.0 MB of 50.0 MB free), 27.0 MB of it 1 old session," in found.headline
     assert "over Ray's threshold of 95%" in found.headline

@@ -18,14 +18,15 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from real_ray import RealRay, real_ray
 
-from raydoctor import diagnosis
 from raydoctor.capture.open import open_capture
-from raydoctor.collect import discover, kinship, proc, processes, sessions
-from raydoctor.collect.cluster import Cluster, Daemon
-from raydoctor.collect.kinship import Log, Machine
-from raydoctor.collect.proc import Process
-from raydoctor.collect.table import Piece
-from raydoctor.model import Diagnosis
+from raydoctor.diagnosis import engine
+from raydoctor.model.values import Diagnosis
+from raydoctor.observe.collector.cluster import Cluster, Daemon
+from raydoctor.observe.collector.table import Piece
+from raydoctor.observe.machine import sessions
+from raydoctor.observe.processes import discover, kinship, proc, processes
+from raydoctor.observe.processes.kinship import Log, Machine
+from raydoctor.observe.processes.proc import Process
 
 linux = pytest.mark.skipif(not proc.LINUX, reason="/proc")
 
@@ -99,7 +100,7 @@ def leftovers(ray: RealRay, folder: Path) -> list[Diagnosis]:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(piece.data)
     with open_capture(str(folder)) as capture:
-        report = diagnosis.run(capture, strict=True)
+        report = engine.run(capture, strict=True)
     return [d for d in report.diagnoses if d.rule == "leftover-process"]
 
 

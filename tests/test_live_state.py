@@ -21,13 +21,13 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from real_ray import RealRay, real_ray
 
-from raydoctor.collect import dashboard, gcs, metrics, state
-from raydoctor.collect.cluster import Cluster, Token
-from raydoctor.collect.programs.peers import Access
-from raydoctor.collect.run import run
-from raydoctor.collect.table import Piece
-from raydoctor.collect.told import Told
-from raydoctor.model import Gap
+from raydoctor.model.values import Gap
+from raydoctor.observe.collector.cluster import Cluster, Token
+from raydoctor.observe.collector.programs.peers import Access
+from raydoctor.observe.collector.run import run
+from raydoctor.observe.collector.table import Piece
+from raydoctor.observe.gcs import dashboard, gcs, metrics, state
+from raydoctor.observe.gcs.told import Told
 
 SECRET = "5f0e4b1d9a7c4e36a1f28d7b60c3e952"
 LOCK = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": SECRET}

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raydoctor.collect.redact import Redactor
-from raydoctor.collect.run import Collector, run
-from raydoctor.collect.table import Piece, table, text
-from raydoctor.model import Entity, Event, Gap, Source
+from raydoctor.model.values import Entity, Event, Gap, Source
+from raydoctor.observe.collector.run import Collector, run
+from raydoctor.observe.collector.table import Piece, table, text
+from raydoctor.observe.processes.redact import Redactor
 from raydoctor.read import live
 
 SCALARS = st.none() | st.booleans() | st.integers(-(2**63), 2**64) | st.text(max_size=40)

@@ -16,13 +16,13 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from real_ray import RealRay, real_ray
 
-from raydoctor import diagnosis
 from raydoctor.capture.open import open_capture
-from raydoctor.collect import state
-from raydoctor.collect.cluster import Cluster
-from raydoctor.collect.table import Piece
-from raydoctor.model import Diagnosis, Event, Report
-from raydoctor.rules import _live_waiting as now
+from raydoctor.cluster import waiting as now
+from raydoctor.diagnosis import engine
+from raydoctor.model.values import Diagnosis, Event, Report
+from raydoctor.observe.collector.cluster import Cluster
+from raydoctor.observe.collector.table import Piece
+from raydoctor.observe.gcs import state
 
 SOON = {"RAY_metrics_report_interval_ms": "1000"}
 """Workers tell their node's metrics port every ten seconds what they do, if not told otherwise."""
@@ -157,7 +157,7 @@ def look(ray: RealRay, folder: Path) -> Report:
     logs = shutil.ignore_patterns("events", "export_events", "old")
     shutil.copytree(ray.session / "logs", folder / "logs", ignore=logs)
     with open_capture(str(folder)) as capture:
-        return diagnosis.run(capture, strict=True)
+        return engine.run(capture, strict=True)
 
 
 @pytest.mark.ray

@@ -22,13 +22,14 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "fixtures"))
 import ray_messages
 from test_discover import acting_as
 
-from raydoctor.act import owner
-from raydoctor.collect import discover, gcs, state
-from raydoctor.collect.cluster import Cluster
-from raydoctor.collect.programs import gcs_messages, gcs_rows
-from raydoctor.collect.programs.gcs_messages import Messages
-from raydoctor.collect.programs.peers import Access
-from raydoctor.model import Gap
+from raydoctor.act.cancel import owner
+from raydoctor.model.values import Gap
+from raydoctor.observe.collector.cluster import Cluster
+from raydoctor.observe.collector.programs.peers import Access
+from raydoctor.observe.gcs import gcs, state
+from raydoctor.observe.gcs.programs import gcs_messages, gcs_rows
+from raydoctor.observe.gcs.programs.gcs_messages import Messages
+from raydoctor.observe.processes import discover
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 
@@ -370,8 +371,8 @@ def test_no_program_of_raydoctor_puts_a_folder_of_others_on_its_path() -> None:
 
 def test_asking_a_gcs_does_not_import_ray() -> None:
     code = (
-        "import sys; from raydoctor.collect import watching; "
-        "from raydoctor.collect.programs.gcs_messages import Messages; Messages(); "
+        "import sys; from raydoctor.observe.watching import watching; "
+        "from raydoctor.observe.gcs.programs.gcs_messages import Messages; Messages(); "
         "assert not [name for name in sys.modules if name.partition('.')[0] == 'ray']"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60, cwd=os.path.sep)

@@ -30,19 +30,21 @@ sys.path.insert(0, str(Path(__file__).parent))
 from captures import all_captures
 from real_ray import RealRay, free_port, real_ray
 
-from raydoctor import diagnosis, plugins, signals, unexplained
 from raydoctor.capture.open import open_capture
-from raydoctor.collect import agents_logs, discover, nodes
-from raydoctor.collect.cluster import Cluster
-from raydoctor.collect.programs import on_node
-from raydoctor.collect.programs.peers import Access
-from raydoctor.collect.redact import Redactor
-from raydoctor.collect.table import Piece
-from raydoctor.model import Entity, Event, Gap, Report, Source
+from raydoctor.case import signals
+from raydoctor.case.rule import Signal
+from raydoctor.diagnosis import engine, plugins, unexplained
+from raydoctor.model.values import Entity, Event, Gap, Report, Source
+from raydoctor.observe.collector.cluster import Cluster
+from raydoctor.observe.collector.programs.peers import Access
+from raydoctor.observe.collector.table import Piece
+from raydoctor.observe.nodes import agents_logs, nodes
+from raydoctor.observe.nodes.programs import on_node
+from raydoctor.observe.processes import discover
+from raydoctor.observe.processes.redact import Redactor
 from raydoctor.read import build, portable
 from raydoctor.read.portable import NodeReading
 from raydoctor.render.json import render
-from raydoctor.rule import Signal
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 CAPTURES = all_captures()
@@ -76,7 +78,7 @@ def write(reading: NodeReading, folder: Path) -> None:
 def told(folder: Path) -> dict[str, object]:
     """A folder's report, without what only says where its bytes were."""
     with open_capture(str(folder)) as capture:
-        report = diagnosis.run(capture, strict=True)
+        report = engine.run(capture, strict=True)
     whole = json.loads(render(report))
     return {key: whole[key] for key in ("diagnoses", "unexplained", "gaps")}
 
@@ -189,7 +191,7 @@ def test_a_file_that_is_no_reading_is_a_gap(tmp_path: Path) -> None:
     file.parent.mkdir()
     file.write_bytes(b'{"table": "tasks"}\n')
     with open_capture(str(tmp_path)) as capture:
-        report = diagnosis.run(capture, strict=True)
+        report = engine.run(capture, strict=True)
     assert nodes.FILE in [gap.what for gap in report.gaps]
     assert not report.complete
 
@@ -446,7 +448,7 @@ def test_events_of_all_nodes_are_one_diagnosis(
 
 def whole(folder: Path) -> Report:
     with open_capture(str(folder)) as capture:
-        return diagnosis.run(capture, strict=True)
+        return engine.run(capture, strict=True)
 
 
 @pytest.mark.ray

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from raydoctor.collect import run
-from raydoctor.collect.parallel import parallel
+from raydoctor.observe.collector import run
+from raydoctor.observe.collector.parallel import parallel
 
 
 def test_as_many_run_at_a_time_as_may() -> None:

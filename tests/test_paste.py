@@ -15,20 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raydoctor import paste, rules
-from raydoctor.model import (
-    CaptureInfo,
-    Diagnosis,
-    Event,
-    Gap,
-    Link,
-    Remedy,
-    Report,
-    Source,
-)
-from raydoctor.paste import Pasted, python, shell, text
-from raydoctor.rule import Rule
-from raydoctor.scrub import scrub
+from raydoctor import rules
+from raydoctor.case.rule import Rule
+from raydoctor.model import paste
+from raydoctor.model.paste import Pasted, python, shell, text
+from raydoctor.model.values import CaptureInfo, Diagnosis, Event, Gap, Link, Remedy, Report, Source
+from raydoctor.redact.report import scrub
 from tests import tainted
 
 RULES = rules.load()

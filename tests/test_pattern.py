@@ -7,14 +7,15 @@ import sys
 
 import pytest
 
-from raydoctor import _pattern, diagnosis, plugins
-from raydoctor._pattern import pattern
+from raydoctor.diagnosis import engine, plugins
+from raydoctor.model import patterns
+from raydoctor.model.patterns import pattern
 
 
 def test_it_is_compiled_when_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled: list[object] = []
     real = re.compile
-    monkeypatch.setattr(_pattern.re, "compile", lambda *a: (compiled.append(a), real(*a))[1])
+    monkeypatch.setattr(patterns.re, "compile", lambda *a: (compiled.append(a), real(*a))[1])
     late = pattern(r"(?P<n>\d+)", re.IGNORECASE)
     assert compiled == []
     assert late.findall("1 and 2") == ["1", "2"]
@@ -30,14 +31,14 @@ def test_it_has_no_other_attribute() -> None:
 
 
 def test_every_pattern_of_ours_compiles() -> None:
-    assert diagnosis
+    assert engine
     assert plugins.catalogue().rules
     late = [
         value
         for name, module in list(sys.modules.items())
         if name.partition(".")[0] == "raydoctor"
         for value in vars(module).values()
-        if isinstance(value, _pattern._Late)
+        if isinstance(value, patterns._Late)
     ]
     assert late
     for each in late:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from raydoctor import cli, plugins, rules
-from raydoctor.errors import RaydoctorError
+from raydoctor import cli, rules
+from raydoctor.diagnosis import plugins
+from raydoctor.model.errors import RaydoctorError
 
 RULE = '''"""The flux capacitor overheated.
 
@@ -31,7 +32,7 @@ It only rains.
 
 from raydoctor.case import Case
 from raydoctor.model import Finding, Link
-from raydoctor.rule import Example, Signal, rule
+from raydoctor.case.rule import Example, Signal, rule
 
 from ._words import LITERAL
 

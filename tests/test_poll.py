@@ -20,12 +20,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from real_ray import RealRay, real_ray
 
-from raydoctor.act import _limits
-from raydoctor.act._bar import bar
-from raydoctor.act._limits import LADDERS, Guard
-from raydoctor.act._results import Result, Summary
-from raydoctor.act._running import Cluster, Run
-from raydoctor.act.poll import poll
+from raydoctor.act.poll import limits
+from raydoctor.act.poll.bar import bar
+from raydoctor.act.poll.limits import LADDERS, Guard
+from raydoctor.act.poll.poll import poll
+from raydoctor.act.poll.results import Result, Summary
+from raydoctor.act.workers.running import Cluster, Run
 
 # ---------------------------------------------------------------------- with a real Ray
 
@@ -507,7 +507,7 @@ def guarded(
     on_timeout: str = "force",
     limit: float | None = 0.05,
 ) -> tuple[Guard, Callable[[Callable[[], object]], None]]:
-    monkeypatch.setattr(_limits, "_SHORTEST", 0.01)
+    monkeypatch.setattr(limits, "_SHORTEST", 0.01)
     guard = Guard(limit, LADDERS[on_timeout], 0.02, lambda: (machine, machine))
 
     def until(condition: Callable[[], object]) -> None:

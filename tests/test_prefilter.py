@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raydoctor.errors import RaydoctorError
-from raydoctor.model import Gap
+from raydoctor.model.errors import RaydoctorError
+from raydoctor.model.values import Gap
 from raydoctor.read import prefilter
 from raydoctor.read.prefilter import Hit, batches, find_rg, search
 

@@ -23,11 +23,14 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from other_users import AS_ROOT, ATTACKER, SECONDS, VICTIM, result_of, running_as
 
-from raydoctor.act import _gil, _inject, _private, _registry, arm, attach, audit, history, leftovers
-from raydoctor.act._gil import Look
+from raydoctor.act import audit, private
+from raydoctor.act.attach import arm, attach, gil, inject
+from raydoctor.act.attach.gil import Look
 from raydoctor.act.audit import Audit
-from raydoctor.act.leftovers import Wishes
-from raydoctor.collect import proc
+from raydoctor.act.tracking import registry
+from raydoctor.act.zombies import history, leftovers
+from raydoctor.act.zombies.leftovers import Wishes
+from raydoctor.observe.processes import proc
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux only")
 FOLDER, HIDDEN = f"/tmp/raydoctor-{ATTACKER}", f"/tmp/raydoctor-{ATTACKER}-hidden"
@@ -353,8 +356,8 @@ def test_root_touches_nothing_for_another_user(
 ) -> None:
     """Attach all the way but for the injection: no foreign file is read or changed, and nothing hangs."""
     monkeypatch.setattr(attach, "obstacle", lambda pid: [])
-    monkeypatch.setattr(_inject, "inject", lambda *args, **more: _inject.Injection("called"))
-    monkeypatch.setattr(_gil, "look", lambda pid: Look())
+    monkeypatch.setattr(inject, "inject", lambda *args, **more: inject.Injection("called"))
+    monkeypatch.setattr(gil, "look", lambda pid: Look())
     monkeypatch.setattr(os, "mkdir", slowly(os.mkdir))
     before = treasure.state()
     target = subprocess.Popen(["sleep", "600"], user=ATTACKER, group=ATTACKER, extra_groups=[])
@@ -522,11 +525,11 @@ def test_nothing_is_written_into_a_folder_of_another_user() -> None:
         told = []
         for lasting in (False, True):
             try:
-                _private.created(lasting=lasting).close()
+                private.created(lasting=lasting).close()
             except PermissionError as error:
                 told.append(str(error.filename))
         with suppress(PermissionError):
-            told.append(_registry.path_of(_registry.Seen(1, 1.0)))
+            told.append(registry.path_of(registry.Seen(1, 1.0)))
         return told
 
     assert result_of(VICTIM, work) == [VICTIMS, VICTIMS]
@@ -590,31 +593,29 @@ def test_the_runtime_folder_comes_first_and_is_no_must(
     runtime, shared = tmp_path / "run", tmp_path / "shared"
     shared.mkdir()
     places = ((str(runtime), "raydoctor"), (str(shared), "raydoctor-7"))
-    monkeypatch.setattr(_private, "places", lambda user: places)
-    monkeypatch.setattr(_private, "_SHARED", str(shared))
-    with _private.created() as folder:
+    monkeypatch.setattr(private, "places", lambda user: places)
+    monkeypatch.setattr(private, "_SHARED", str(shared))
+    with private.created() as folder:
         assert folder.path == str(shared / "raydoctor-7")
         folder.write("old", b"")
     runtime.mkdir(mode=0o700)
-    with _private.created() as folder:
+    with private.created() as folder:
         assert folder.path == str(runtime / "raydoctor")
         folder.write("new", b"")
-    with _private.created(lasting=True) as folder:
+    with private.created(lasting=True) as folder:
         assert folder.path == str(shared / "raydoctor-7"), "it outlives the login"
-    assert [each.names() for each in _private.existing()] == [["new"], ["old"]]
+    assert [each.names() for each in private.existing()] == [["new"], ["old"]]
     runtime.chmod(0o755)
-    with _private.created() as folder:
+    with private.created() as folder:
         assert folder.path == str(shared / "raydoctor-7")
 
 
 def test_both_sides_look_in_the_same_places() -> None:
-    assert [each.format(5) for each in arm.FOLDERS] == [
-        os.path.join(*p) for p in _private.places(5)
-    ]
+    assert [each.format(5) for each in arm.FOLDERS] == [os.path.join(*p) for p in private.places(5)]
 
 
 def test_a_file_is_read_whole_or_not_at_all(tmp_path: Path) -> None:
-    with _private.opened(str(tmp_path)) as folder:
+    with private.opened(str(tmp_path)) as folder:
         folder.write("file", b"x" * 10)
         assert folder.read("file", 10) == b"x" * 10
         with pytest.raises(OSError, match="more than 9 bytes"):

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from raydoctor.act import process, system
 from raydoctor.act.audit import Audit
-from raydoctor.act.process import Identity, Outcome
+from raydoctor.act.signals import process, system
+from raydoctor.act.signals.process import Identity, Outcome
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="pidfds")
 ME, SHELL = 50, 40

@@ -27,10 +27,10 @@ from hypothesis import strategies as st
 sys.path.insert(0, str(Path(__file__).parent))
 from captures import all_captures, capture_of, report_of
 
-from raydoctor import diagnosis
 from raydoctor.capture.open import open_capture
-from raydoctor.collect.redact import Redactor
-from raydoctor.model import Report
+from raydoctor.diagnosis import engine
+from raydoctor.model.values import Report
+from raydoctor.observe.processes.redact import Redactor
 from raydoctor.redact import redactor as redactor_module
 from raydoctor.redact import shapes
 
@@ -583,7 +583,7 @@ VARIED = [
 
 def verdict(folder: Path) -> list[tuple[str, str, str]]:
     with open_capture(str(folder)) as capture:
-        return verdict_of(diagnosis.run(capture, strict=True))
+        return verdict_of(engine.run(capture, strict=True))
 
 
 def verdict_of(report: Report) -> list[tuple[str, str, str]]:

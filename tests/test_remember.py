@@ -12,11 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from raydoctor.act import _family, _private, _registry
-from raydoctor.act._registry import Seen
-from raydoctor.act.remember import Memory
-from raydoctor.collect import proc
-from raydoctor.collect.cluster import Cluster
+from raydoctor.act import private
+from raydoctor.act.tracking import family
+from raydoctor.act.tracking import registry as _registry
+from raydoctor.act.tracking.registry import Seen
+from raydoctor.act.tracking.remember import Memory
+from raydoctor.observe.collector.cluster import Cluster
+from raydoctor.observe.processes import proc
 
 pytestmark = pytest.mark.skipif(not proc.LINUX, reason="/proc")
 
@@ -30,7 +32,7 @@ WORKER = """
 {bin}/sh1 -c "{hold} # plain" &
 (exec 7>>{logs}/python-core-driver-03000000ff_$BASHPID.log
  exec {bin}/sh2 -c "{bin}/sh3 -c \\"{hold} # of a driver\\" & {hold} # driver") &
-{bin}/sh4 -c "{hold} # /raydoctor/act/programs/reaper.py" "" /raydoctor/act/programs/reaper.py &
+{bin}/sh4 -c "{hold} # /raydoctor/act/tracking/programs/reaper.py" "" /raydoctor/act/tracking/programs/reaper.py &
 {hold} # worker
 """
 
@@ -38,7 +40,7 @@ WORKER = """
 @pytest.fixture
 def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A registry of this test's own."""
-    monkeypatch.setattr(_private, "places", lambda user: ((str(tmp_path), "registry"),))
+    monkeypatch.setattr(private, "places", lambda user: ((str(tmp_path), "registry"),))
     return tmp_path / "registry"
 
 
@@ -145,6 +147,6 @@ def test_old_files_of_which_nothing_lives_are_removed(registry: Path) -> None:
     for path in registry.iterdir():
         if f"-{proc.since_boot(2.0):.2f}-" not in path.name:
             os.utime(path, (1.0, time.time() - 4000))
-    _family.forget_old()
+    family.forget_old()
     kept = sorted(known.worker.started_at for known in _registry.remembered())
     assert kept == pytest.approx([2.0, me.started_at])

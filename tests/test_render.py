@@ -13,8 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from raydoctor import __version__, _text
-from raydoctor.model import (
+from raydoctor import __version__
+from raydoctor.case.rule import Example, Rule, Signal
+from raydoctor.model import text as _text
+from raydoctor.model.values import (
     CaptureInfo,
     Diagnosis,
     Entity,
@@ -32,7 +34,6 @@ from raydoctor.model import (
 from raydoctor.read.story import Alias, Entry, Story
 from raydoctor.render import json as json_report
 from raydoctor.render import markdown, page, report, rules, story, terminal
-from raydoctor.rule import Example, Rule, Signal
 
 WORKER = "cd09fc46897e18918275a6d03cc3a6abc2becabe5e0fd27a533d35a7"
 RAYLET = Source("logs/raylet.out", "raylet-out", size=1000)

@@ -12,9 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raydoctor import rulecheck, rules, signals, unexplained
-from raydoctor.plugins import Catalogue
-from raydoctor.rule import Example, Rule, Signal
+from raydoctor import rules
+from raydoctor.case import signals
+from raydoctor.case.rule import Example, Rule, Signal
+from raydoctor.diagnosis import rulecheck, unexplained
+from raydoctor.diagnosis.plugins import Catalogue
 
 CATALOGUE = Catalogue(rules.load())
 EXAMPLES = [(rule, example) for rule in CATALOGUE.rules for example in rule.examples]

@@ -19,9 +19,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from real_ray import RealRay, real_ray
 
-from raydoctor.act import _registry, _watcher, leftovers
 from raydoctor.act.audit import Audit
-from raydoctor.act.leftovers import Wishes
+from raydoctor.act.tracking import registry, watcher
+from raydoctor.act.zombies import leftovers
+from raydoctor.act.zombies.leftovers import Wishes
 
 QUICK = """
 import os, signal, sys
@@ -283,7 +284,7 @@ def test_what_a_worker_started_without_a_trace_is_remembered(
     until(lambda: len(sleepers("86124")) == 2, 60)
     (seen,) = set(sleepers("86124")) - set(kept)
     until(lambda: is_remembered(seen) and is_remembered(kept[0]))
-    (driver,) = [c for c in psutil.Process(child.pid).children() if not _watcher.is_one(c.pid)]
+    (driver,) = [c for c in psutil.Process(child.pid).children() if not watcher.is_one(c.pid)]
     driver.kill()
     _, err = child.communicate(timeout=60)
     assert child.returncode == 137
@@ -300,7 +301,7 @@ def test_what_a_worker_started_without_a_trace_is_remembered(
 
 def is_remembered(pid: int) -> bool:
     begun = psutil.Process(pid).create_time()
-    tasks = [task for known in _registry.remembered() for task in known.tasks.values()]
+    tasks = [task for known in registry.remembered() for task in known.tasks.values()]
     return any(seen.is_same(pid, begun) for task in tasks for seen in task.seen.values())
 
 

@@ -12,15 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raydoctor import rules, signals
-from raydoctor.model import Source
+from raydoctor import rules
+from raydoctor.case import signals
+from raydoctor.case.rule import Signal
+from raydoctor.model.values import Source
 from raydoctor.read import keep
 from raydoctor.read.index import Index, Probe, index_of
 from raydoctor.read.keep import Draft, Keeper
 from raydoctor.read.records import Line, assemble, message_of, parse_line
 from raydoctor.read.scan import Scan, scan
 from raydoctor.read.template import draw
-from raydoctor.rule import Signal
 
 ALL = tuple(dict.fromkeys([*signals.FACTS, *(s for rule in rules.load() for s in rule.looks_for)]))
 HEADER = "[2026-11-21 07:34:50,739 W 283 293] (raylet) a.cc:1: "

@@ -9,7 +9,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from captures import capture_of
 
 from raydoctor.capture.open import open_capture
-from raydoctor.diagnosis import run
+from raydoctor.diagnosis.engine import run
 from raydoctor.render import json as as_json
 from raydoctor.render import markdown, page
 from raydoctor.render.report import render

@@ -26,10 +26,11 @@ from test_redact import HOSTILE
 
 from raydoctor.act.audit import Audit
 from raydoctor.capture.open import open_capture
-from raydoctor.collect import bundle, stacks, worker_stacks
-from raydoctor.collect.redact import LEDGER, Redactor, command_line
-from raydoctor.collect.table import table
-from raydoctor.diagnosis import run
+from raydoctor.diagnosis.engine import run
+from raydoctor.observe import bundle
+from raydoctor.observe.collector.table import table
+from raydoctor.observe.processes.redact import LEDGER, Redactor, command_line
+from raydoctor.observe.stacks import stacks, worker_stacks
 from raydoctor.read import story
 from raydoctor.render import json as as_json
 from raydoctor.render import markdown, page

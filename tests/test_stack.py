@@ -21,21 +21,22 @@ sys.path.insert(0, str(Path(__file__).parent))
 import far_node
 from real_ray import RealRay, real_ray
 
-from raydoctor.collect import _pyspy, live, sampling, stacks, worker_stacks
-from raydoctor.collect._thread_rows import thread_rows, whose_is
-from raydoctor.collect._threads import KernelThread
-from raydoctor.collect.run import Collector, run
-from raydoctor.collect.stack_targets import Known, UnknownTargetError, everywhere, named
-from raydoctor.collect.stacks import Manner, Wanted
-from raydoctor.collect.suspects import Sampling, Suspects, suspects
-from raydoctor.collect.table import Piece, table
-from raydoctor.collect.worker_stacks import Found, Stack
-from raydoctor.model import Event, Gap, Source
+from raydoctor.cluster import samples
+from raydoctor.cluster.samples import Process, Sample
+from raydoctor.model.values import Event, Gap, Source
+from raydoctor.observe import live
+from raydoctor.observe.collector.run import Collector, run
+from raydoctor.observe.collector.table import Piece, table
+from raydoctor.observe.stacks import pyspy, sampling, stacks, worker_stacks
+from raydoctor.observe.stacks.stack_targets import Known, UnknownTargetError, everywhere, named
+from raydoctor.observe.stacks.stacks import Manner, Wanted
+from raydoctor.observe.stacks.suspects import Sampling, Suspects, suspects
+from raydoctor.observe.stacks.thread_rows import thread_rows, whose_is
+from raydoctor.observe.stacks.threads import KernelThread
+from raydoctor.observe.stacks.worker_stacks import Found, Stack
 from raydoctor.render import stack as render
 from raydoctor.render.page import plain
-from raydoctor.waits import values
-from raydoctor.waits.kind import kind_of
-from raydoctor.waits.values import Process, Sample
+from raydoctor.waits.kinds.kind import kind_of
 
 LINUX = sys.platform.startswith("linux")
 SECRET = "correct-horse-battery-staple"
@@ -185,7 +186,7 @@ def test_the_main_thread_is_known_where_py_spy_tells_no_ids() -> None:
         {"thread_name": "MainThread", "frames": []},
     )
     kernel = {471: KernelThread(471, "ray::work", "T", 0.5, "do_signal_stop")}
-    rows = thread_rows(471, _pyspy.Look(told), kernel, variables=False)
+    rows = thread_rows(471, pyspy.Look(told), kernel, variables=False)
     states = {row["name"]: (row["tid"], row.get("state"), row.get("wchan")) for row in rows}
     assert states["MainThread"] == (471, "T", "do_signal_stop")
     assert states["ray_print_logs"] == (0, None, None)
@@ -205,7 +206,7 @@ def test_what_runs_the_task_is_not_what_the_task_calls(above: list[str], kept: l
     native = [{"name": name, "filename": "_raylet.so", "module": "_raylet.so"} for name in above]
     python = [{"name": "train", "filename": "train.py", "line": 7}]
     told = ({"thread_name": "MainThread", "os_thread_id": 471, "frames": [*native, *python]},)
-    (row,) = thread_rows(471, _pyspy.Look(told), {}, variables=False)
+    (row,) = thread_rows(471, pyspy.Look(told), {}, variables=False)
     assert [frame["function"] for frame in row["frames"]] == [*kept, "train"]
 
 
@@ -279,7 +280,7 @@ def by_pid(ray: RealRay, row: dict[str, Any]) -> str:
 def test_tasks_that_are_not_finished_come_first(
     ray: RealRay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("raydoctor.collect._awaited._MOST", 3)
+    monkeypatch.setattr("raydoctor.observe.stacks.awaited._MOST", 3)
     manner = Manner(1, timeout=20, unfinished=frozenset({awaited(ray)[:48]}))
     (clue,) = rows(list(stacks.samples(wanted(ray, "many"), manner)), "clues")
     (wait,) = clue["awaits"]
@@ -334,7 +335,7 @@ def test_a_pid_that_was_given_anew_is_not_looked_at(ray: RealRay) -> None:
 def test_without_py_spy_the_kernel_still_tells(
     ray: RealRay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_pyspy, "program", lambda: "")
+    monkeypatch.setattr(pyspy, "program", lambda: "")
     found = list(stacks.samples(wanted(ray, "base"), Manner(1)))
     (row,) = rows(found, "samples")
     assert row["how"] == "proc"
@@ -362,7 +363,7 @@ def py_spy_that(folder: Path, where: str | int, does: str) -> str:
     program = folder / "py-spy"
     program.write_text(
         f'#!/bin/sh\nfor each in "$@"; do [ "$each" = {where} ] && {does}; done\n'
-        f'exec {_pyspy.program()} "$@"\n'
+        f'exec {pyspy.program()} "$@"\n'
     )
     program.chmod(0o755)
     return str(program)
@@ -379,7 +380,7 @@ def test_native_frames_that_cannot_be_had_cost_no_stack(
 ) -> None:
     said = "Error: Failed to get stack traces\nCaused by:\n    0: UNW_EBADREG: bad register number"
     broken = failing(tmp_path, "--native", said)
-    monkeypatch.setattr(_pyspy, "program", lambda: broken)
+    monkeypatch.setattr(pyspy, "program", lambda: broken)
     (row,) = stacks.rows([sleeper], variables=False, native=True, timeout=20)
     assert row["how"] == "py-spy"
     assert row["problem"] == "no native frames: UNW_EBADREG: bad register number"
@@ -418,7 +419,7 @@ def test_whoever_could_be_seen_in_time_is_told_of(
 ) -> None:
     """One is not seen in time: the others are, and what lies around them."""
     late = py_spy_that(tmp_path, sleepers[0].pid, "sleep 30")  # as on a machine without time
-    monkeypatch.setattr(_pyspy, "program", lambda: late)
+    monkeypatch.setattr(pyspy, "program", lambda: late)
     began = time.monotonic()
     found = list(stacks.samples(sleepers, Manner(3, 0.1, timeout=60), seconds=6))
     assert time.monotonic() - began < 10
@@ -435,7 +436,7 @@ def test_a_collector_that_is_cut_off_has_told_what_it_saw(
 ) -> None:
     """Within a look that is not done, too."""
     late = py_spy_that(tmp_path, sleepers[0].pid, "sleep 30")  # as on a machine without time
-    monkeypatch.setattr(_pyspy, "program", lambda: late)
+    monkeypatch.setattr(pyspy, "program", lambda: late)
     monkeypatch.setattr(stacks, "_SO_FAR", 0.0)
     looks = run([Collector("looks", lambda: stacks.samples(sleepers, Manner(1, timeout=60)))], 4)
     told = json.loads(looks.pieces["live/live-samples.json"])["rows"]
@@ -448,7 +449,7 @@ def test_a_refusal_is_told_with_what_to_do(
 ) -> None:
     said = "Permission Denied: Try running again with elevated permissions by going 'sudo env'"
     refused = failing(tmp_path, "dump", said)
-    monkeypatch.setattr(_pyspy, "program", lambda: refused)
+    monkeypatch.setattr(pyspy, "program", lambda: refused)
     found = list(stacks.samples([sleeper], Manner(1)))
     (row,) = rows(found, "samples")
     assert (row["how"], row["problem"]) == ("proc", "no stack: permission denied")
@@ -544,7 +545,7 @@ asyncio.run(go())
             process.kill()
     event = Event("live.samples", Source("", ""), 1, 0, "")
     looks = tuple(
-        Sample(row["at"], row["cpu_seconds"], tuple(map(values.thread, row["threads"])), row["how"], row["problem"], event)
+        Sample(row["at"], row["cpu_seconds"], tuple(map(samples.thread, row["threads"])), row["how"], row["problem"], event)
         for row in rows(found, "samples")
     )  # fmt: skip
     (clue,) = rows(found, "clues")
@@ -662,7 +663,7 @@ def test_stack_as_json(ray: RealRay) -> None:
 @pytest.mark.skipif(not LINUX, reason="/proc")
 def test_stacks_that_cannot_be_had_are_a_gap(ray: RealRay, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster, _ = live.find(ray.address)
-    monkeypatch.setattr(_pyspy, "program", lambda: "")
+    monkeypatch.setattr(pyspy, "program", lambda: "")
     found = worker_stacks.look(cluster, worker_stacks.Wishes("base", timeout=20))
     (gap,) = found.gaps
     assert (gap.why, gap.optional) == ("py-spy is not installed", False)

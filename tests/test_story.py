@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from raydoctor import cli, signals
+from raydoctor import cli
 from raydoctor.capture.open import open_capture
-from raydoctor.errors import RaydoctorError
-from raydoctor.model import Entity
+from raydoctor.case import signals
+from raydoctor.model.errors import RaydoctorError
+from raydoctor.model.values import Entity
 from raydoctor.read.story import Story, tell
 from raydoctor.render import page
 from raydoctor.render import story as render

@@ -17,9 +17,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from captures import FIXTURES, capture_of
 
-from raydoctor import _temporary
-from raydoctor._temporary import PREFIX, private_folder, sweep
+from raydoctor.capture import temporary
 from raydoctor.capture.open import Capture
+from raydoctor.capture.temporary import PREFIX, private_folder, sweep
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals and locks")
 
@@ -79,7 +79,7 @@ def test_a_signal_takes_the_folder_along(
 
 WRITES = """
 import sys, time
-from raydoctor.collect import bundle
+from raydoctor.observe import bundle
 def stop(*a, **k):
     print("writing", flush=True)
     time.sleep(60)
@@ -108,7 +108,7 @@ def test_what_a_kill_leaves_is_removed_by_the_next(
 ) -> None:
     child = unpacking(archive)
     (left,) = ground.iterdir()
-    monkeypatch.setattr(_temporary, "_SETTLED", -1.0)
+    monkeypatch.setattr(temporary, "_SETTLED", -1.0)
     sweep(str(ground))
     assert left.exists(), "its process runs"
     child.kill()
@@ -127,7 +127,7 @@ def test_a_folder_that_was_just_made_is_left(ground: Path) -> None:
 def test_others_folders_links_and_files_are_left(
     ground: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_temporary, "_SETTLED", -1.0)
+    monkeypatch.setattr(temporary, "_SETTLED", -1.0)
     precious = tmp_path / "precious"
     precious.mkdir(mode=0o700)
     (precious / "file").touch()
@@ -151,7 +151,7 @@ def test_others_folders_links_and_files_are_left(
 
 
 def test_a_sweep_is_bounded(ground: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_temporary, "_SETTLED", -1.0)
+    monkeypatch.setattr(temporary, "_SETTLED", -1.0)
     for number in range(30):
         (ground / f"{PREFIX}{number:08}").mkdir(mode=0o700)
     sweep(str(ground))

@@ -21,13 +21,14 @@ import far_node
 from real_ray import RealRay, free_port, real_ray
 
 from raydoctor import cli
-from raydoctor.act import sweep_nodes
-from raydoctor.act.sweep import Node, Place, View
-from raydoctor.collect import fan_out, live, there
-from raydoctor.collect.cluster import Cluster
-from raydoctor.collect.programs import fan_out as driver
-from raydoctor.collect.programs import there as on_node
-from raydoctor.errors import RaydoctorError
+from raydoctor.act.zombies import sweep_nodes
+from raydoctor.act.zombies.sweep import Node, Place, View
+from raydoctor.model.errors import RaydoctorError
+from raydoctor.observe import live
+from raydoctor.observe.collector.cluster import Cluster
+from raydoctor.observe.nodes import fan_out, there
+from raydoctor.observe.nodes.programs import fan_out as driver
+from raydoctor.observe.nodes.programs import there as on_node
 from raydoctor.render import zombies as render
 from raydoctor.render.page import plain
 

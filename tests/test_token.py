@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from raydoctor.collect.cluster import Cluster, Token
-from raydoctor.collect.token import find
+from raydoctor.observe.collector.cluster import Cluster, Token
+from raydoctor.observe.gcs.token import find
 
 
 @pytest.fixture

@@ -19,11 +19,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from real_ray import real_ray
 
-from raydoctor.act import _family, _private, _registry
-from raydoctor.act._registry import Seen, Task
-from raydoctor.act.tracking import tracked, tracking
-from raydoctor.collect import proc
-from raydoctor.collect.proc import Process
+from raydoctor.act import private
+from raydoctor.act.tracking import family, registry
+from raydoctor.act.tracking.registry import Seen, Task
+from raydoctor.act.tracking.tracking import tracked, tracking
+from raydoctor.observe.processes import proc
+from raydoctor.observe.processes.proc import Process
 
 KINDS = {
     1: "plain",
@@ -59,7 +60,7 @@ PROGRAM = r"""
 import asyncio, json, multiprocessing, os, signal, subprocess, sys, threading, time
 from concurrent.futures import ThreadPoolExecutor
 import ray
-from raydoctor.act import _registry
+from raydoctor.act.tracking import registry
 from raydoctor.act.tracking import tracked, tracking
 
 QUIET = dict(stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -475,47 +476,47 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     first, second = Task(1, "aa", 5.0, {}), Task(2, "bb", 0.5, {})
     first.add(Seen(10, 100.25, "gs"))
     second.add(Seen(11, 101.5))
-    _registry.replace(path, _registry.lines_of([first, second]))
-    assert list(_registry.read(path).values()) == [first, second]
-    _registry.append(path, [_registry.end_line(1), _registry.seen_line(2, Seen(11, 101.5, "g"))])
-    tasks = _registry.read(path)
+    registry.replace(path, registry.lines_of([first, second]))
+    assert list(registry.read(path).values()) == [first, second]
+    registry.append(path, [registry.end_line(1), registry.seen_line(2, Seen(11, 101.5, "g"))])
+    tasks = registry.read(path)
     assert list(tasks) == [2]
     assert [s.leads for s in tasks[2].seen.values()] == ["g"]
-    _registry.append(path, [_registry.shut_line(2, Seen(11, 101.5))])
-    assert [s.leads for s in _registry.read(path)[2].seen.values()] == [""]
+    registry.append(path, [registry.shut_line(2, Seen(11, 101.5))])
+    assert [s.leads for s in registry.read(path)[2].seen.values()] == [""]
 
 
 @pytest.mark.parametrize("torn", ["begin", "saw 1 x 1.0 -", "saw 9 5 1.0 -", "", "end", "\xff\x00"])
 def test_a_torn_line_costs_no_other(torn: str, tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text(f"begin 1 aa 5\n{torn}\nsaw 1 5 1.00 -\n")
-    assert [s.pid for s in _registry.read(str(path))[1].seen.values()] == [5]
+    assert [s.pid for s in registry.read(str(path))[1].seen.values()] == [5]
 
 
 def test_a_folder_that_others_can_write_to_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     shared = tmp_path / "shared"
-    monkeypatch.setattr(_private, "places", lambda user: ((str(tmp_path), "shared"),))
-    assert _registry.path_of(Seen(5, 1.0)).startswith(f"{shared}/5-")
+    monkeypatch.setattr(private, "places", lambda user: ((str(tmp_path), "shared"),))
+    assert registry.path_of(Seen(5, 1.0)).startswith(f"{shared}/5-")
     shared.chmod(0o777)
     with pytest.raises(PermissionError):
-        _registry.path_of(Seen(5, 1.0))
+        registry.path_of(Seen(5, 1.0))
 
 
 def test_what_nobody_needs_is_removed() -> None:
     gone = [Seen(4194304 + number, 1.0) for number in range(4)]  # above any pid
     child = subprocess.Popen(["sleep", "60"])
-    living = _family.look(child.pid)
+    living = family.look(child.pid)
     assert living is not None
-    paths = [_registry.path_of(seen) for seen in gone]
+    paths = [registry.path_of(seen) for seen in gone]
     tasks = [Task(1, "aa", 5.0, {}) for _ in gone]
     tasks[2].add(living)
     for path, task in zip(paths, tasks, strict=True):
-        _registry.replace(path, _registry.lines_of([task]))
+        registry.replace(path, registry.lines_of([task]))
     for path in paths[1:3]:
         os.utime(path, (1.0, 1.0))
-    program = Path(_family.__file__).parent / "programs" / "reaper.py"
+    program = Path(family.__file__).parent / "programs" / "reaper.py"
     words = (str(program.parents[3]), paths[3], str(gone[3].pid), "1.00")
     try:
         subprocess.run([sys.executable, "-I", "-S", str(program), *words], check=True)
@@ -530,14 +531,14 @@ def test_what_nobody_needs_is_removed() -> None:
 
 def test_without_pidfds_the_watcher_waits_all_the_same(tmp_path: Path) -> None:
     worker, started = subprocess.Popen(["sleep", "60"]), subprocess.Popen(["sleep", "60"])
-    seen, path = _family.look(worker.pid), str(tmp_path / "file")
-    child = _family.look(started.pid)
+    seen, path = family.look(worker.pid), str(tmp_path / "file")
+    child = family.look(started.pid)
     assert seen is not None
     assert child is not None
     task = Task(1, "aa", 1.0, {})
     task.add(child)
-    _registry.replace(path, _registry.lines_of([task]))
-    program = Path(_family.__file__).parent / "programs" / "reaper.py"
+    registry.replace(path, registry.lines_of([task]))
+    program = Path(family.__file__).parent / "programs" / "reaper.py"
     refuse = "import errno, os\ndef no(pid): raise OSError(errno.ENOSYS, '')\nos.pidfd_open = no\n"
     code = f"{refuse}import runpy; runpy.run_path({str(program)!r}, run_name='__main__')"
     start = f"{proc.since_boot(seen.started_at):.2f}"
@@ -565,7 +566,7 @@ def process(pid: int, ppid: int = 1, *, at: float = 200.0, pgid: int = 0, sid: i
 
 def members(monkeypatch: pytest.MonkeyPatch, table: list[Process], *seen: Seen) -> list[int]:
     monkeypatch.setattr(proc, "table", lambda: {p.pid: p for p in table})
-    return sorted(m.pid for m in _family.members(seen, ()))
+    return sorted(m.pid for m in family.members(seen, ()))
 
 
 def test_a_pid_that_is_anothers_by_now_is_not_the_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -593,14 +594,14 @@ def test_a_session_of_that_number_that_another_made_is_not(monkeypatch: pytest.M
 
 
 def test_the_present_is_told_on_the_clock_of_starts() -> None:
-    before = _family.now()
+    before = family.now()
     time.sleep(0.02)
     child = subprocess.Popen(["sleep", "10"])
     try:
-        seen = _family.look(child.pid)
+        seen = family.look(child.pid)
         assert seen is not None
-        assert before <= seen.started_at <= _family.now()
-        assert seen.pid in (_family.children(os.getpid()) or [])
+        assert before <= seen.started_at <= family.now()
+        assert seen.pid in (family.children(os.getpid()) or [])
     finally:
         child.kill()
         child.wait()

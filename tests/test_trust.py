@@ -28,12 +28,16 @@ from hostile import ALICE, MALLORY, Ground, as_user, until
 
 from raydoctor.capture import open as opening
 from raydoctor.capture import owners, session
-from raydoctor.collect import addresses, daemons, dashboard, discover, live, proc, state, token
-from raydoctor.collect.cluster import Cluster
-from raydoctor.collect.programs import gcs_messages, peers
-from raydoctor.collect.programs.peers import Access
-from raydoctor.errors import RaydoctorError
-from raydoctor.model import Gap
+from raydoctor.model.errors import RaydoctorError
+from raydoctor.model.values import Gap
+from raydoctor.observe import live
+from raydoctor.observe.collector.cluster import Cluster
+from raydoctor.observe.collector.programs import peers
+from raydoctor.observe.collector.programs.peers import Access
+from raydoctor.observe.gcs import dashboard, state, token
+from raydoctor.observe.gcs.programs import gcs_messages
+from raydoctor.observe.machine import addresses
+from raydoctor.observe.processes import daemons, discover, proc
 
 gcs_messages.versions()
 "x".encode("idna")  # one of the modules that are loaded late

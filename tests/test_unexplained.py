@@ -11,9 +11,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from captures import report_of
 
-from raydoctor import diagnosis, unexplained
 from raydoctor.capture.open import open_capture
-from raydoctor.model import Report
+from raydoctor.diagnosis import engine, unexplained
+from raydoctor.model.values import Report
 
 GCS = "[2026-11-21 07:34:00,100 I 200 200] (gcs_server) gcs_server.cc:90: GCS server is up\n"
 
@@ -33,7 +33,7 @@ def report(folder: Path, **files: str) -> Report:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(content)
     with open_capture(str(logs)) as capture:
-        return diagnosis.run(capture, strict=True)
+        return engine.run(capture, strict=True)
 
 
 def left(found: Report) -> list[tuple[str, str, int]]:

@@ -24,12 +24,12 @@ import zstandard
 sys.path.insert(0, str(Path(__file__).parent))
 from captures import FIXTURES, capture_of, report_of
 
-from raydoctor import diagnosis
 from raydoctor.capture import open as opening
 from raydoctor.capture.open import Capture, open_capture
+from raydoctor.case.signals import WORKER_DIED
 from raydoctor.cli.diagnose import exit_code
-from raydoctor.model import Report
-from raydoctor.signals import WORKER_DIED
+from raydoctor.diagnosis import engine
+from raydoctor.model.values import Report
 
 HEALTHY = (
     "healthy--ray-2.9.3--1-node",
@@ -101,7 +101,7 @@ def changed(fixture: str, to: Path, form: Callable[[bytes], bytes], names: tuple
 
 def report_on(path: Path) -> Report:
     with open_capture(str(path)) as capture:
-        return diagnosis.run(capture, strict=True)
+        return engine.run(capture, strict=True)
 
 
 def findings(report: Report) -> tuple[object, ...]:
@@ -147,9 +147,7 @@ def test_a_driver_log_in_utf_16_is_read_from_a_file_a_pipe_and_an_archive(tmp_pa
         tar.add(file, "driver.log")
     with open_capture(str(tmp_path / "plain-name")) as capture:
         assert capture.kind == "archive"
-        assert [d.rule for d in diagnosis.run(capture, strict=True).diagnoses] == [
-            "worker-vanished"
-        ]
+        assert [d.rule for d in engine.run(capture, strict=True).diagnoses] == ["worker-vanished"]
 
 
 def test_a_rotated_log_may_begin_anywhere_and_its_successor_be_empty(tmp_path: Path) -> None:

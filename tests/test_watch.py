@@ -27,26 +27,26 @@ sys.path.insert(0, str(Path(__file__).parent))
 from captures import FIXTURES, capture_of
 from real_ray import RealRay, real_ray
 
-from raydoctor import _text
-from raydoctor.act.watch import Ended, Guard, Limits, is_meant
-from raydoctor.act.watch_beside import Child, Pace
-from raydoctor.act.watch_budget import Budget
-from raydoctor.act.watch_changes import diagnoses, levels, problems
-from raydoctor.act.watch_effort import Effort
-from raydoctor.act.watch_looks import Looks
-from raydoctor.act.watch_rounds import Watch
-from raydoctor.act.watch_view import Problem, View, Wishes
 from raydoctor.cli import execute
 from raydoctor.cli._lines import Lines
-from raydoctor.collect import live
-from raydoctor.collect.cluster import Cluster
-from raydoctor.collect.proc import Process
-from raydoctor.collect.watch_clocks import Clocks
-from raydoctor.collect.watch_gauges import Gauge, metrics
-from raydoctor.collect.watching import Run, Seen, Told, Watcher
+from raydoctor.model import text as _text
+from raydoctor.observe import live
+from raydoctor.observe.collector.cluster import Cluster
+from raydoctor.observe.processes.proc import Process
+from raydoctor.observe.watching.clocks import Clocks
+from raydoctor.observe.watching.gauges import Gauge, metrics
+from raydoctor.observe.watching.watching import Run, Seen, Told, Watcher
 from raydoctor.render import watch as render
 from raydoctor.render.page import plain_line
-from raydoctor.render.watch_child import look
+from raydoctor.watch.background import Child, Pace
+from raydoctor.watch.budget import Budget
+from raydoctor.watch.changes import diagnoses, levels, problems
+from raydoctor.watch.effort import Effort
+from raydoctor.watch.guard import Ended, Guard, Limits, is_meant
+from raydoctor.watch.looks import Looks
+from raydoctor.watch.programs.child import look
+from raydoctor.watch.rounds import Watch
+from raydoctor.watch.view import Problem, View, Wishes
 
 SIZE = (24, 80)
 CONFIG = {"memory_usage_threshold": 0.97, "local_fs_capacity_threshold": 0.001}

@@ -23,16 +23,17 @@ sys.path.insert(0, str(Path(__file__).parent))
 from real_ray import real_ray
 
 from raydoctor import cli
-from raydoctor.act import clean, holdings, leftovers, marks, sweep
 from raydoctor.act.audit import Audit
-from raydoctor.act.history import Raylets, session_folders
-from raydoctor.act.leftovers import Leftover, Wishes
-from raydoctor.act.process import Identity, Outcome
-from raydoctor.act.sweep import Deed, Node, Place, View
+from raydoctor.act.signals.process import Identity, Outcome
+from raydoctor.act.zombies import clean, leftovers, marks, sweep
+from raydoctor.act.zombies.history import Raylets, session_folders
+from raydoctor.act.zombies.leftovers import Leftover, Wishes
+from raydoctor.act.zombies.sweep import Deed, Node, Place, View
 from raydoctor.cli import zombies as command
-from raydoctor.collect import kinship, proc, traces
-from raydoctor.collect.cluster import Daemon
-from raydoctor.collect.kinship import Log, Machine
+from raydoctor.observe.collector.cluster import Daemon
+from raydoctor.observe.machine import holdings
+from raydoctor.observe.processes import kinship, proc, traces
+from raydoctor.observe.processes.kinship import Log, Machine
 from raydoctor.render import zombies as render
 from raydoctor.render.page import plain
 
@@ -470,7 +471,7 @@ CGROUP = """
 import os, subprocess, sys, time
 from raydoctor.act import cgroup
 from raydoctor.act.audit import Audit
-from raydoctor.collect import proc
+from raydoctor.observe.processes import proc
 
 def start(*folders):
     child = subprocess.Popen(["sleep", "300"])

@@ -1,1 +1,1 @@
-"""The only code that changes anything: what ends processes, removes files, cancels tasks."""
+"""The only code that changes anything: it ends processes, removes files, cancels tasks."""

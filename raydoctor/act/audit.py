@@ -15,8 +15,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from raydoctor.act import _private
-from raydoctor.collect.redact import shared
+from raydoctor.act import private
+from raydoctor.observe.processes.redact import shared
 
 
 def default_path() -> str:
@@ -77,8 +77,8 @@ class Audit:
         folder, name = os.path.split(self.path or default_path())
         os.makedirs(folder, mode=0o700, exist_ok=True)
         if not self.path:
-            _private.make_private(folder)
-            with _private.opened(folder) as opened:
+            private.make_private(folder)
+            with private.opened(folder) as opened:
                 opened.append(name, line.encode("ascii"), create=True)
             return
         # One write, which the system appends whole: others may write at the same time.

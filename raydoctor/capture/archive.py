@@ -16,8 +16,8 @@ from raydoctor.capture import budget as limits
 from raydoctor.capture.budget import Budget, TooMuchError
 from raydoctor.capture.layout import ARCHIVE_SUFFIXES, identify, is_archive
 from raydoctor.capture.members import CHUNK, DAMAGED, Member, Readable, members
-from raydoctor.errors import RaydoctorError
-from raydoctor.model import Gap
+from raydoctor.model.errors import RaydoctorError
+from raydoctor.model.values import Gap
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _MOST_GAPS = 100

@@ -11,7 +11,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from raydoctor.model import Entity, Source
+from raydoctor.model.values import Entity, Source
 
 _HEX56 = "[0-9a-f]{56}"
 _ROT = r"(?:\.\d+)?"

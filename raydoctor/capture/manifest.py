@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from raydoctor import paste
-from raydoctor.model import Gap
+from raydoctor.model import paste
+from raydoctor.model.values import Gap
 
 NAME = "raydoctor.json"
 SCHEMA = "raydoctor/capture/1"

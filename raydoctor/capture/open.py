@@ -17,8 +17,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, NamedTuple
 
-from raydoctor import paste
-from raydoctor._temporary import PrivateFolder, private_folder
 from raydoctor.capture import manifest, owners, session
 from raydoctor.capture.budget import ENTRIES, Budget, TooMuchError
 from raydoctor.capture.decode import BINARY, decode, form_of
@@ -31,8 +29,10 @@ from raydoctor.capture.layout import (
     read_name,
     source_of,
 )
-from raydoctor.errors import RaydoctorError
-from raydoctor.model import Gap, Source
+from raydoctor.capture.temporary import PrivateFolder, private_folder
+from raydoctor.model import paste
+from raydoctor.model.errors import RaydoctorError
+from raydoctor.model.values import Gap, Source
 
 STREAM_LIMIT = 8 << 30
 """Bytes of standard input or a pipe: they are written to a temporary file, and may never end."""

@@ -2,7 +2,7 @@
 
 Ray keeps sessions below `<temp>/ray`, where `<temp>` is RAY_TMPDIR, else TMPDIR, else /tmp
 (`get_default_system_temp_dir` in `ray/_common/utils.py`, 2.9 to 2.60, Linux). Whether one of them is alive
-is for `collect/discover.py` to say.
+is for `observe/processes/discover.py` to say.
 
 Ray makes that folder writable for everybody, so that any user can leave sessions and links in it. Own
 sessions (and root's) come first; another user's is read where there is nothing else, with a note that names
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from raydoctor.capture import owners
-from raydoctor.errors import RaydoctorError
+from raydoctor.model.errors import RaydoctorError
 
 
 class Choice(NamedTuple):
@@ -40,7 +40,7 @@ def this_machine() -> Choice:
     if choice := latest():
         return choice
     if passed := next((f for root in _roots() for f in reversed(_sessions(root))), None):
-        from raydoctor import paste  # the offline path need not load it
+        from raydoctor.model import paste  # the offline path need not load it
 
         owner = owners.user(passed.owner)
         raise RaydoctorError(

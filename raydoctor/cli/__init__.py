@@ -17,9 +17,9 @@ from typing import NoReturn
 
 import click
 
-from raydoctor import __version__
-from raydoctor._text import one_line, printable
-from raydoctor.errors import RaydoctorError
+from raydoctor.model.errors import RaydoctorError
+from raydoctor.model.text import one_line, printable
+from raydoctor.model.version import __version__
 
 DEFAULT = "diagnose"
 CANNOT_RUN = 2
@@ -192,7 +192,7 @@ def _version_option() -> click.Option:
 
 def _complain(message: str, hint: str = "") -> None:
     """Say what is wrong; an address or a command that is named may hold a password."""
-    from raydoctor.paste import changed
+    from raydoctor.model.paste import changed
     from raydoctor.redact import Redactor
 
     redact = Redactor().redact

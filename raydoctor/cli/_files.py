@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 
-from raydoctor.errors import RaydoctorError
+from raydoctor.model.errors import RaydoctorError
 
 
 def write_atomically(path: str, text: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 
-from raydoctor.errors import RaydoctorError
+from raydoctor.model.errors import RaydoctorError
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
 
@@ -63,8 +63,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case
-from raydoctor.model import Entity, Finding, Link, Remedy
-from raydoctor.rule import Example, Signal, rule
+from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.model.values import Entity, Finding, Link, Remedy
 
 # TODO: `find` is the literal that ripgrep searches. `pattern` is matched against the record without its
 # header; named groups become fields. `roles` are the files that contain such lines. `sample` is a real line.

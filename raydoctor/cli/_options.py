@@ -10,9 +10,9 @@ import click
 
 if TYPE_CHECKING:
     from raydoctor.capture.open import Capture
-    from raydoctor.collect.live import Wishes
+    from raydoctor.case.rule import Signal
+    from raydoctor.observe.live import Wishes
     from raydoctor.render.page import Page
-    from raydoctor.rule import Signal
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -136,7 +136,7 @@ def opened_live(signals: Callable[[], Iterable[Signal]] = tuple, **given: Any) -
     """
     from raydoctor.capture.open import add_driver_log
     from raydoctor.cli._progress import Progress
-    from raydoctor.collect import live
+    from raydoctor.observe import live
 
     with Progress("looking for a cluster") as progress:
         capture = live.collect(wishes(signals, **given), progress.say).capture()
@@ -149,8 +149,8 @@ def opened_live(signals: Callable[[], Iterable[Signal]] = tuple, **given: Any) -
 
 def wishes(signals: Callable[[], Iterable[Signal]] = tuple, **given: Any) -> Wishes:
     """What the user asked of a live cluster."""
-    from raydoctor.collect.live import Wishes
-    from raydoctor.collect.run import usual_timeout
+    from raydoctor.observe.collector.run import usual_timeout
+    from raydoctor.observe.live import Wishes
 
     return Wishes(
         given["address"],
@@ -169,7 +169,7 @@ def opened(path: str | None, driver_log: str | None) -> Capture:
 
     notes: list[str] = []
     if path is None and driver_log is None:
-        from raydoctor.collect import live
+        from raydoctor.observe import live
 
         cluster, notes = live.find()
         path = cluster.session_dir or None
@@ -196,7 +196,7 @@ def print_text(text: str) -> None:
 
 def note(text: str) -> None:
     """Say something beside the report, on standard error."""
-    from raydoctor._text import one_line
+    from raydoctor.model.text import one_line
     from raydoctor.redact import Redactor
 
     click.echo(f"raydoctor: {one_line(Redactor().redact(text))}", err=True)

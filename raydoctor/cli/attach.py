@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from raydoctor import paste
 from raydoctor.cli import _options as options
+from raydoctor.model import paste
 
 if TYPE_CHECKING:
-    from raydoctor.act._attach_target import Found
-    from raydoctor.collect.cluster import Cluster
+    from raydoctor.act.attach.target import Found
+    from raydoctor.observe.collector.cluster import Cluster
     from raydoctor.render.attach import Made
 
 NOT_DONE = 1
@@ -116,7 +116,7 @@ def command(
 
 def _cluster(address: str | None) -> Cluster:
     from raydoctor.cli._progress import patience
-    from raydoctor.collect import live
+    from raydoctor.observe import live
 
     with patience("looking for the cluster"):
         cluster, notes = live.find(address)
@@ -127,7 +127,8 @@ def _cluster(address: str | None) -> Cluster:
 
 def _cluster_of(pid: int) -> Cluster | None:
     """The cluster whose logs a process writes; None where it is none of Ray's."""
-    from raydoctor.collect import discover, live, proc
+    from raydoctor.observe import live
+    from raydoctor.observe.processes import discover, proc
 
     files = list(proc.files(pid).values())
     for each in discover.clusters():
@@ -137,7 +138,7 @@ def _cluster_of(pid: int) -> Cluster | None:
 
 
 def _found(cluster: Cluster | None, what: str) -> list[Found]:
-    from raydoctor.act._attach_target import find
+    from raydoctor.act.attach.target import find
     from raydoctor.cli._progress import patience
 
     with patience(f"looking for {what}"):
@@ -145,7 +146,7 @@ def _found(cluster: Cluster | None, what: str) -> list[Found]:
 
 
 def _tell_waiting(cluster: Cluster | None, as_json: bool) -> int:
-    from raydoctor.act._attach_target import paused
+    from raydoctor.act.attach.target import paused
     from raydoctor.render import attach as render
     from raydoctor.render import terminal
 
@@ -175,7 +176,7 @@ class _Call:
     def __init__(
         self, cluster: Cluster | None, found: Found, wishes: dict[str, Any], as_json: bool
     ) -> None:
-        from raydoctor.act._attach_target import is_here
+        from raydoctor.act.attach.target import is_here
 
         self.cluster, self.found, self.wishes, self.as_json = cluster, found, wishes, as_json
         self.is_here = is_here(cluster, found)
@@ -229,7 +230,7 @@ class _Call:
 
     def _ask(self) -> None:
         """Raises click.Abort where the answer is no, RaydoctorError where nobody can be asked."""
-        from raydoctor.errors import RaydoctorError
+        from raydoctor.model.errors import RaydoctorError
         from raydoctor.render import attach as render
         from raydoctor.render import terminal
 
@@ -259,7 +260,7 @@ class _Call:
         self.wishes.update(thread=where["key"], frame=where["function"])
 
     def _made(self, inside: dict[str, Any]) -> Made:
-        from raydoctor.act import _launch
+        from raydoctor.act.attach import launch as _launch
         from raydoctor.render.attach import Made
 
         told = self._told(inside)
@@ -288,7 +289,7 @@ class _Call:
         )
 
     def _told(self, inside: dict[str, Any]) -> dict[str, Any]:
-        from raydoctor.act import debug_there
+        from raydoctor.act.attach import debug_there
         from raydoctor.cli._progress import Progress
 
         found = self.found
@@ -320,20 +321,20 @@ class _Call:
             return told
         from dataclasses import asdict
 
-        from raydoctor.act.debug import Seen, redacted
-        from raydoctor.collect.redact import Redactor
+        from raydoctor.act.attach.debug import Seen, redacted
+        from raydoctor.observe.processes.redact import Redactor
 
         seen = redacted(Seen(**told["seen"]), Redactor([self.cluster.token.value]))
         return {**told, "seen": asdict(seen)}
 
     def _elsewhere(self, request: dict[str, Any]) -> dict[str, Any]:
         """The same on the process's node."""
-        from raydoctor.collect import there
+        from raydoctor.observe.nodes import there
 
         assert self.cluster is not None
         node, seconds = self.found.node, 30.0 + self.wishes["seconds"]
         answers = there.ask(
-            self.cluster, {node: request}, "raydoctor.act.debug_there:respond", seconds
+            self.cluster, {node: request}, "raydoctor.act.attach.debug_there:respond", seconds
         )
         for answer in answers:
             if answer.problem:

@@ -10,9 +10,9 @@ import click
 from raydoctor.cli import _options as options
 
 if TYPE_CHECKING:
-    from raydoctor.act._cancel_steps import Hands
-    from raydoctor.act._cancel_target import Target
-    from raydoctor.act.owner import Owners
+    from raydoctor.act.cancel.owner import Owners
+    from raydoctor.act.cancel.steps import Hands
+    from raydoctor.act.cancel.target import Target
 
 NOT_ENDED = 1
 SEVERAL = 2
@@ -101,11 +101,11 @@ def command(  # noqa: PLR0913 - one parameter per option
 ) -> int:
     """Cancel a task."""
     del verbose
-    from raydoctor.act._cancel_steps import Wishes
-    from raydoctor.act.cancel import hands_of
-    from raydoctor.act.owner import connected
+    from raydoctor.act.cancel.ladder import hands_of
+    from raydoctor.act.cancel.owner import connected
+    from raydoctor.act.cancel.steps import Wishes
     from raydoctor.cli._progress import patience
-    from raydoctor.collect import live
+    from raydoctor.observe import live
 
     wishes = Wishes(grace, recursive, kill_actor, job_stop, all_users, force)
     with patience("looking for the cluster"):
@@ -121,7 +121,7 @@ def command(  # noqa: PLR0913 - one parameter per option
 
 
 def _targets(owners: Owners, task: str) -> list[Target]:
-    from raydoctor.act._cancel_target import find
+    from raydoctor.act.cancel.target import find
     from raydoctor.cli._progress import patience
 
     with patience("looking for the task"):
@@ -148,7 +148,7 @@ def _cancel(hands: Hands, target: Target, dry_run: bool, yes: bool, as_json: boo
 
 
 def _show_plan(hands: Hands, target: Target, as_json: bool, to_stderr: bool = False) -> None:
-    from raydoctor.act._cancel_steps import plan
+    from raydoctor.act.cancel.steps import plan
     from raydoctor.render import cancel as render
     from raydoctor.render import terminal
 
@@ -163,7 +163,7 @@ def _show_plan(hands: Hands, target: Target, as_json: bool, to_stderr: bool = Fa
 
 def _ask(hands: Hands, target: Target) -> None:
     """Raises click.Abort where the answer is no, RaydoctorError where nobody can be asked."""
-    from raydoctor.errors import RaydoctorError
+    from raydoctor.model.errors import RaydoctorError
 
     _show_plan(hands, target, as_json=False, to_stderr=True)
     if not sys.stdin.isatty():
@@ -175,8 +175,8 @@ def _ask(hands: Hands, target: Target) -> None:
 
 
 def _run(hands: Hands, target: Target, as_json: bool) -> int:
-    from raydoctor.act._cancel_elsewhere import run_where_it_runs
-    from raydoctor.act._cancel_target import settled
+    from raydoctor.act.cancel.elsewhere import run_where_it_runs
+    from raydoctor.act.cancel.target import settled
     from raydoctor.cli._progress import Progress
     from raydoctor.render import cancel as render
     from raydoctor.render import terminal

@@ -35,10 +35,11 @@ Exit code:
 @options.verbose_option
 def command(*, form: str, verbose: bool) -> int:
     """Check this machine."""
-    from raydoctor.collect import preflight, preflight_probes
+    from raydoctor.observe.preflight import checks as preflight
+    from raydoctor.observe.preflight import probes
     from raydoctor.render import check, terminal
 
-    checks = preflight_probes.check(_scanner())
+    checks = probes.check(_scanner())
     if form == "json":
         options.print_text(check.to_json(checks))
     else:
@@ -47,7 +48,7 @@ def command(*, form: str, verbose: bool) -> int:
 
 
 def _scanner() -> str | None:
-    from raydoctor.errors import RaydoctorError
+    from raydoctor.model.errors import RaydoctorError
     from raydoctor.read.prefilter import find_rg
 
     try:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from raydoctor import paste
 from raydoctor.cli import _options as options
+from raydoctor.model import paste
 
 if TYPE_CHECKING:
-    from raydoctor.rule import Signal
+    from raydoctor.case.rule import Signal
 
 _HELP = """Write what a running cluster's logs, its state and its machines say into one archive.
 
@@ -54,7 +54,7 @@ def command(output: str | None, since: float | None, anonymize: bool, **rest: An
     import time
 
     from raydoctor.cli._progress import Progress
-    from raydoctor.collect import bundle, live
+    from raydoctor.observe import bundle, live
 
     target = output or bundle.default_name(time.time())
     if target != "-":
@@ -72,14 +72,14 @@ def command(output: str | None, since: float | None, anonymize: bool, **rest: An
 
 
 def _looked_for() -> list[Signal]:
-    from raydoctor import plugins
-    from raydoctor.diagnosis import signals_of
+    from raydoctor.diagnosis import plugins
+    from raydoctor.diagnosis.engine import signals_of
 
     return signals_of(plugins.catalogue())
 
 
 def _write(target: str, content: Any, redactor: Any, progress: Any) -> Any:
-    from raydoctor.collect import bundle
+    from raydoctor.observe import bundle
 
     def told(done: int, total: int) -> None:
         progress.say(f"writing {done >> 20} of {total >> 20} MB")
@@ -90,7 +90,7 @@ def _write(target: str, content: Any, redactor: Any, progress: Any) -> Any:
 
 
 def _tell(target: str, written: Any, gaps: Any) -> None:
-    from raydoctor._text import one_line
+    from raydoctor.model.text import one_line
 
     size = (
         f"{written.bytes / (1 << 20):.1f} MB"

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from raydoctor import paste
 from raydoctor.cli import _options as options
+from raydoctor.model import paste
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from raydoctor.demo.cluster import Run
     from raydoctor.demo.scenarios import Scenario
-    from raydoctor.model import Report
+    from raydoctor.model.values import Report
 
 NOT_FOUND = 1
 _ATTEMPTS = 2
@@ -68,7 +68,7 @@ def command(*, scenario: str | None, list_: bool, keep: bool, verbose: bool) -> 
 def _check_ray() -> None:
     from importlib.util import find_spec
 
-    from raydoctor.errors import RaydoctorError
+    from raydoctor.model.errors import RaydoctorError
 
     if sys.platform == "win32":
         raise RaydoctorError("the demo does not run on Windows", "Try it under Linux or WSL.")
@@ -111,8 +111,8 @@ def _run(scenario: Scenario, run: Run) -> None:
 
 def _diagnose(run: Run) -> Report:
     from raydoctor.capture.open import open_capture
-    from raydoctor.diagnosis import run as diagnose
-    from raydoctor.errors import RaydoctorError
+    from raydoctor.diagnosis.engine import run as diagnose
+    from raydoctor.model.errors import RaydoctorError
 
     if run.session is None:
         raise RaydoctorError(
@@ -144,7 +144,7 @@ def _say(text: str) -> None:
 
 def _echo(text: str) -> None:
     """What the program and Ray print; a traceback's frames are left to the log."""
-    from raydoctor._text import cut, printable
+    from raydoctor.model.text import cut, printable
     from raydoctor.read.records import strip_ansi
     from raydoctor.render.page import MAX_WIDTH
 

@@ -11,9 +11,9 @@ import click
 from raydoctor.cli import _options as options
 
 if TYPE_CHECKING:
-    from raydoctor.model import Report
-    from raydoctor.plugins import Catalogue
-    from raydoctor.rule import Signal
+    from raydoctor.case.rule import Signal
+    from raydoctor.diagnosis.plugins import Catalogue
+    from raydoctor.model.values import Report
 
 FOUND, INCOMPLETE = 1, 3
 
@@ -84,7 +84,7 @@ def command(
     else:
         catalogue()  # what is wrong with DIR is said before anything is read
         capture = options.opened(path, rest["driver_log"])
-    from raydoctor.diagnosis import run
+    from raydoctor.diagnosis.engine import run
 
     with capture, patience("reading the logs"):
         report = run(capture, since=since, until=until, catalogue=catalogue())
@@ -93,20 +93,20 @@ def command(
 
 
 def _catalogue(folder: str | None) -> Catalogue:
-    from raydoctor import plugins
+    from raydoctor.diagnosis import plugins
 
     return plugins.catalogue(folder)
 
 
 def _looked_for(catalogue: Catalogue) -> list[Signal]:
-    from raydoctor.diagnosis import signals_of
+    from raydoctor.diagnosis.engine import signals_of
 
     return signals_of(catalogue)
 
 
 def exit_code(report: Report, fail_on: str) -> int:
     """The contract's exit code."""
-    from raydoctor.model import SEVERITIES
+    from raydoctor.model.values import SEVERITIES
 
     failing = SEVERITIES[: SEVERITIES.index(fail_on) + 1] if fail_on in SEVERITIES else ()
     if any(d.severity in failing for d in report.diagnoses):

@@ -13,7 +13,7 @@ import click
 from raydoctor.cli import _options as options
 
 if TYPE_CHECKING:
-    from raydoctor.diffing import Difference, Side
+    from raydoctor.diagnosis.difference import Difference, Side
 
 FOUND = 1
 _REPORT_LIMIT = 256 << 20
@@ -59,7 +59,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     *, a: str, b: str, form: str, fail_on: str, folder: str | None, verbose: bool
 ) -> int:
     """Compare two captures or reports."""
-    from raydoctor import diffing
+    from raydoctor.diagnosis import difference as diffing
 
     if a == b == "-":
         raise click.UsageError("only one of the two can come from standard input")
@@ -70,7 +70,7 @@ def command(  # noqa: PLR0913 - one parameter per option
 
 def exit_code(difference: Difference, fail_on: str) -> int:
     """The contract's exit code."""
-    from raydoctor.model import SEVERITIES
+    from raydoctor.model.values import SEVERITIES
 
     failing = SEVERITIES[: SEVERITIES.index(fail_on) + 1] if fail_on in SEVERITIES else ()
     return FOUND if any(severity in failing for severity in difference.grave) else 0
@@ -89,7 +89,7 @@ def _print(difference: Difference, form: str, verbose: bool) -> None:
 
 def _side(path: str, folder: str | None) -> Side:
     """A capture or a report as something to compare."""
-    from raydoctor import diffing
+    from raydoctor.diagnosis import difference as diffing
     from raydoctor.redact import Redactor
 
     data = _report(path)
@@ -122,7 +122,7 @@ def _report(path: str) -> bytes | None:
 
 
 def _parsed(data: bytes, path: str) -> Any:
-    from raydoctor.errors import RaydoctorError
+    from raydoctor.model.errors import RaydoctorError
 
     try:
         return json.loads(data, parse_constant=_no_number)
@@ -141,9 +141,9 @@ def _no_number(name: str) -> None:
 
 def _diagnosed(path: str, folder: str | None) -> Any:
     """The report of a capture, as its JSON says it."""
-    from raydoctor import plugins
     from raydoctor.cli._progress import patience
-    from raydoctor.diagnosis import run
+    from raydoctor.diagnosis import plugins
+    from raydoctor.diagnosis.engine import run
     from raydoctor.render.json import render
 
     catalogue = plugins.catalogue(folder)

@@ -28,7 +28,7 @@ All rules: raydoctor rules
 @options.verbose_option
 def command(rule: str, form: str, folder: str | None, verbose: bool) -> int:
     """Explain a rule."""
-    from raydoctor import plugins
+    from raydoctor.diagnosis import plugins
     from raydoctor.render import rules as render
     from raydoctor.render import terminal
 
@@ -46,7 +46,7 @@ def command(rule: str, form: str, folder: str | None, verbose: bool) -> int:
 def _unknown(name: str, known: list[str]) -> Exception:
     from difflib import get_close_matches
 
-    from raydoctor.errors import RaydoctorError
+    from raydoctor.model.errors import RaydoctorError
 
     close = get_close_matches(name, known, n=3, cutoff=0.5)
     close += [other for other in known if name and name in other and other not in close]

@@ -13,8 +13,8 @@ from raydoctor.cli import _options as options
 
 if TYPE_CHECKING:
     from raydoctor.capture.open import Capture
-    from raydoctor.errors import RaydoctorError
-    from raydoctor.model import Gap
+    from raydoctor.model.errors import RaydoctorError
+    from raydoctor.model.values import Gap
     from raydoctor.render.hung import View
 
 FOUND = 1
@@ -128,8 +128,8 @@ def _live(**given: Any) -> Capture:
     from dataclasses import replace
 
     from raydoctor.cli._progress import Progress
-    from raydoctor.collect import live
-    from raydoctor.collect.suspects import Sampling
+    from raydoctor.observe import live
+    from raydoctor.observe.stacks.suspects import Sampling
 
     age = min(_PEERS_AFTER, given["min_age"])
     sampling = Sampling(given["samples"], given["every"], age, given["native"], _MOST)
@@ -168,7 +168,7 @@ def _judged(gap: Gap) -> Gap:
 
 def _untold(capture: Capture) -> RaydoctorError:
     """Nobody told what runs: why, and what to do."""
-    from raydoctor.errors import RaydoctorError
+    from raydoctor.model.errors import RaydoctorError
 
     if capture.kind == "live":
         told = [f"{gap.what}: {gap.why}" for gap in capture.gaps if not gap.optional]
@@ -205,8 +205,8 @@ def _check(path: str | None, save: str) -> None:
 def _save(view: View, save: str) -> None:
     """Record the culprit for a few seconds."""
     from raydoctor.cli._progress import patience
-    from raydoctor.collect import profile
-    from raydoctor.errors import RaydoctorError
+    from raydoctor.model.errors import RaydoctorError
+    from raydoctor.observe.stacks import profile
 
     groups = view.found.groups
     runs = [h.work for g in groups for h in (*g.circle, *g.culprits) if h.work.process]

@@ -10,7 +10,7 @@ import click
 from raydoctor.cli import _options as options
 
 if TYPE_CHECKING:
-    from raydoctor.rulecheck import Problem
+    from raydoctor.diagnosis.rulecheck import Problem
 
 _HELP = """List the failures that raydoctor knows, or test rules of your own.
 
@@ -83,7 +83,7 @@ Exit code: 0 all rules pass, 1 a rule has a problem, 2 a rule cannot be loaded.
 @click.pass_context
 def command(context: click.Context, form: str, folder: str | None, verbose: bool) -> int:
     """List the rules."""
-    from raydoctor import plugins
+    from raydoctor.diagnosis import plugins
     from raydoctor.render import rules as render
     from raydoctor.render import terminal
 
@@ -106,7 +106,7 @@ def command(context: click.Context, form: str, folder: str | None, verbose: bool
 @options.verbose_option
 def test(folder: str, verbose: bool) -> int:
     """Test the rules of a folder."""
-    from raydoctor import plugins, rulecheck
+    from raydoctor.diagnosis import plugins, rulecheck
 
     catalogue = plugins.catalogue(folder)
     wanted = {rule.name for rule in plugins.from_folder(folder)}
@@ -126,7 +126,7 @@ def test(folder: str, verbose: bool) -> int:
 
 
 def _tell(problem: Problem) -> None:
-    from raydoctor._text import one_line
+    from raydoctor.model.text import one_line
 
     click.echo(f"      {one_line(problem.where)}: {one_line(problem.what)}")
 
@@ -139,9 +139,10 @@ def _tell(problem: Problem) -> None:
 @options.verbose_option
 def new(name: str, folder: str, verbose: bool) -> int:
     """Write the skeleton of a rule."""
-    from raydoctor import paste, plugins
     from raydoctor.cli import _new_rule
-    from raydoctor.errors import RaydoctorError
+    from raydoctor.diagnosis import plugins
+    from raydoctor.model import paste
+    from raydoctor.model.errors import RaydoctorError
 
     if plugins.find(name) is not None:
         raise RaydoctorError(f"a rule is called {name} already", f"See: raydoctor explain {name}")
@@ -159,9 +160,9 @@ def pages(target: str, folder: str | None, verbose: bool) -> int:
     """Write the rules' pages."""
     import os
 
-    from raydoctor import plugins
     from raydoctor.cli._files import write_atomically
-    from raydoctor.errors import RaydoctorError
+    from raydoctor.diagnosis import plugins
+    from raydoctor.model.errors import RaydoctorError
     from raydoctor.render import rule_pages
 
     try:

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from raydoctor import paste
-from raydoctor._text import printable
 from raydoctor.cli import _options as options
+from raydoctor.model import paste
+from raydoctor.model.text import printable
 
 if TYPE_CHECKING:
-    from raydoctor.act.drive import Driver, Event
-    from raydoctor.act.process import Outcome
+    from raydoctor.act.run.drive import Driver, Event
+    from raydoctor.act.signals.process import Outcome
     from raydoctor.capture.open import Capture
-    from raydoctor.plugins import Catalogue
+    from raydoctor.diagnosis.plugins import Catalogue
 
 _T = TypeVar("_T")
 _HELP = """Run a driver, and say what broke if it fails.
@@ -111,20 +111,20 @@ class _Wishes(NamedTuple):
 @options.verbose_option
 def command(words: tuple[str, ...], log: str | None, **rest: Any) -> int:
     """Run a driver."""
-    from raydoctor.act import _runs
-    from raydoctor.collect import proc
+    from raydoctor.act.run import runs
+    from raydoctor.observe.processes import proc
 
     proc.require()
-    path = log or _runs.new_log()
+    path = log or runs.new_log()
     code, is_well = _run(_Wishes(words, path, **rest))
     if is_well and log is None:
-        _runs.forget(path)
+        runs.forget(path)
     return code
 
 
 def _run(wishes: _Wishes) -> tuple[int, bool]:
     """The exit code, and whether there is nothing to tell."""
-    from raydoctor.act import drive
+    from raydoctor.act.run import drive
 
     with _opened(wishes.path) as stream:
         try:
@@ -150,7 +150,7 @@ def _run(wishes: _Wishes) -> tuple[int, bool]:
 
 
 def _opened(log: str) -> Any:
-    from raydoctor.errors import RaydoctorError
+    from raydoctor.model.errors import RaydoctorError
 
     try:
         file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -197,7 +197,7 @@ def _failed(driver: Driver, event: Event, wishes: _Wishes) -> Capture | None:
 
 def _tried(work: Callable[[], _T], wishes: _Wishes) -> _T | None:
     """Do it; where it fails, say so, as the exit code is the driver's all the same."""
-    from raydoctor.errors import RaydoctorError
+    from raydoctor.model.errors import RaydoctorError
 
     try:
         return work()
@@ -249,7 +249,7 @@ def _short(name: str) -> str:
 
 def _own_cluster(driver: Driver) -> bool:
     """Whether it started the cluster that it is in."""
-    from raydoctor.collect import discover
+    from raydoctor.observe.processes import discover
 
     clusters = discover.clusters()
     found = [discover.choose(clusters, None, session) for session in driver.sessions]
@@ -258,7 +258,7 @@ def _own_cluster(driver: Driver) -> bool:
 
 @cache
 def _catalogue(folder: str | None) -> Catalogue:
-    from raydoctor import plugins
+    from raydoctor.diagnosis import plugins
 
     return plugins.catalogue(folder)
 
@@ -266,8 +266,9 @@ def _catalogue(folder: str | None) -> Catalogue:
 def _look(driver: Driver, wishes: _Wishes) -> Capture:
     """What can be seen of the driver's cluster, or the driver's output alone if it is in none."""
     from raydoctor.capture.open import Capture, open_capture
-    from raydoctor.collect import discover, live
-    from raydoctor.diagnosis import signals_of
+    from raydoctor.diagnosis.engine import signals_of
+    from raydoctor.observe import live
+    from raydoctor.observe.processes import discover
 
     def seen(address: str | None, is_typed: bool = False) -> Capture:
         asked = live.Wishes(
@@ -291,8 +292,8 @@ def _look(driver: Driver, wishes: _Wishes) -> Capture:
 
 def _is_at(address: str | None, session: str) -> bool:
     """Whether a look at this address (None: at this machine) is one at this session."""
-    from raydoctor.collect import live
-    from raydoctor.errors import RaydoctorError
+    from raydoctor.model.errors import RaydoctorError
+    from raydoctor.observe import live
 
     try:
         found, _ = live.find(address, is_typed=False)
@@ -306,7 +307,7 @@ def _report(capture: Capture, since: float, wishes: _Wishes) -> None:
     from raydoctor.capture.open import add_driver_log
     from raydoctor.cli import diagnose
     from raydoctor.cli._progress import patience
-    from raydoctor.diagnosis import run
+    from raydoctor.diagnosis.engine import run
     from raydoctor.render import terminal
     from raydoctor.render.report import render
 

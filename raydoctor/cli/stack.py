@@ -59,8 +59,9 @@ def command(  # noqa: PLR0913 - one parameter per option
 ) -> int:
     """Look, and show."""
     from raydoctor.cli._progress import Progress
-    from raydoctor.collect import live, worker_stacks
-    from raydoctor.collect.run import usual_timeout
+    from raydoctor.observe import live
+    from raydoctor.observe.collector.run import usual_timeout
+    from raydoctor.observe.stacks import worker_stacks
     from raydoctor.render import stack as render
     from raydoctor.render import terminal
 

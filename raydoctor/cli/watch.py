@@ -14,11 +14,11 @@ import click
 from raydoctor.cli import _options as options
 
 if TYPE_CHECKING:
-    from raydoctor.act.watch import Limits
-    from raydoctor.act.watch_event import Event
-    from raydoctor.act.watch_rounds import Watch
     from raydoctor.cli._lines import Lines
     from raydoctor.cli._screen import Screen, Signals
+    from raydoctor.watch.event import Event
+    from raydoctor.watch.guard import Limits
+    from raydoctor.watch.rounds import Watch
 
 _INTERRUPTED = 130
 _GONE = (errno.EIO, errno.ENXIO)
@@ -119,11 +119,11 @@ def command(
     *, every: float, span: float | None, address: str | None, as_json: bool, **rest: Any
 ) -> int:
     """Watch."""
-    from raydoctor.act.watch_rounds import Watch
-    from raydoctor.act.watch_view import Wishes
     from raydoctor.cli._progress import patience
     from raydoctor.cli._screen import Signals
     from raydoctor.render.terminal import is_terminal
+    from raydoctor.watch.rounds import Watch
+    from raydoctor.watch.view import Wishes
 
     limits = _limits(**rest)
     wishes = Wishes(rest["diagnose"], rest["diagnose"])
@@ -143,7 +143,7 @@ def _limits(
     *, timeout: float | None, on_timeout: str | None, names: tuple[str, ...], **rest: Any
 ) -> Limits | None:
     """What the guard is to do. Raises click.UsageError where options lack what they go with."""
-    from raydoctor.act.watch import Limits, check_limits
+    from raydoctor.watch.guard import Limits, check_limits
 
     exclude, kill_actor = rest["exclude"], rest["kill_actor"]
     if timeout is None:

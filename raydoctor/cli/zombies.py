@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from raydoctor import _text
 from raydoctor.cli import _options as options
+from raydoctor.model import text
 
 if TYPE_CHECKING:
-    from raydoctor.act.leftovers import Wishes
-    from raydoctor.act.sweep import Deed, Place
-    from raydoctor.act.sweep_nodes import Choice
-    from raydoctor.collect.cluster import Cluster
+    from raydoctor.act.zombies.leftovers import Wishes
+    from raydoctor.act.zombies.sweep import Deed, Place
+    from raydoctor.act.zombies.sweep_nodes import Choice
+    from raydoctor.observe.collector.cluster import Cluster
 
 FOUND = 1
 OUT_OF_SIGHT = 3
@@ -109,9 +109,9 @@ def command(  # noqa: PLR0913 - one parameter per option
 ) -> int:
     """Find, and end."""
     del verbose
-    from raydoctor.act import sweep
-    from raydoctor.act.leftovers import Wishes
-    from raydoctor.act.sweep import Deed
+    from raydoctor.act.zombies import sweep
+    from raydoctor.act.zombies.leftovers import Wishes
+    from raydoctor.act.zombies.sweep import Deed
 
     if nodes and all_nodes:
         raise click.UsageError("--node names some nodes, --all-nodes all: give one of them")
@@ -146,7 +146,7 @@ class _Field:
 
     def look(self, wishes: Wishes, with_disk: bool) -> list[Place]:
         """What is left over on them; this one first."""
-        from raydoctor.act import sweep, sweep_nodes
+        from raydoctor.act.zombies import sweep, sweep_nodes
         from raydoctor.cli._progress import Progress
 
         here = sweep.Node() if self._choice is None else self._choice.here
@@ -167,7 +167,7 @@ class _Field:
 
     def carry_out(self, places: list[Place], deed: Deed) -> list[Place]:
         """End and remove what was shown."""
-        from raydoctor.act import sweep, sweep_nodes
+        from raydoctor.act.zombies import sweep, sweep_nodes
         from raydoctor.cli._progress import Progress
 
         with Progress("ending processes") as progress:
@@ -189,9 +189,9 @@ class _Field:
 
 
 def _chosen(named: tuple[str, ...], address: str | None) -> tuple[Cluster, Choice]:
-    from raydoctor.act import sweep_nodes
+    from raydoctor.act.zombies import sweep_nodes
     from raydoctor.cli._progress import patience
-    from raydoctor.collect import live
+    from raydoctor.observe import live
 
     with patience("looking for the cluster"):
         cluster, notes = live.find(address)
@@ -216,15 +216,15 @@ def _tell_notes(places: list[Place]) -> None:
 
 def _meant(places: list[Place], deed: Deed) -> str:
     """What is to be done, in words; empty where that is nothing."""
-    from raydoctor.act import sweep
+    from raydoctor.act.zombies import sweep
 
     plans = [sweep.plan(each.view, deed) for each in places if each.view is not None]
     count = sum(len(plan.ending) for plan in plans)
     removing = [stale for plan in plans for stale in plan.removing]
-    size = _text.size(sum(each.bytes for each in removing))
+    size = text.size(sum(each.bytes for each in removing))
     parts = (
-        f"end {_text.plural(count, 'process', 'processes')}" if count else "",
-        f"remove {_text.plural(len(removing), 'thing')} ({size})" if removing else "",
+        f"end {text.plural(count, 'process', 'processes')}" if count else "",
+        f"remove {text.plural(len(removing), 'thing')} ({size})" if removing else "",
     )
     where = sum(any(plan) for plan in plans)
     return " and ".join(filter(None, parts)) + (f" on {where} machines" if where > 1 else "")
@@ -234,7 +234,7 @@ def _ask_about_doubtful(count: int) -> bool:
     """Whether to end what only inherited Ray's environment: a question of its own, answered no by default."""
     if not sys.stdin.isatty():
         return False  # the report names them, and the option that ends them
-    what = _text.plural(count, "process", "processes")
+    what = text.plural(count, "process", "processes")
     return click.confirm(
         f"End also {what} that only inherited Ray's environment (a tmux session or a server that was started "
         "from a job looks the same)?",
@@ -245,7 +245,7 @@ def _ask_about_doubtful(count: int) -> bool:
 
 def _ask(what: str) -> None:
     """Raises click.Abort where the answer is no, RaydoctorError where standard input is no terminal."""
-    from raydoctor.errors import RaydoctorError
+    from raydoctor.model.errors import RaydoctorError
 
     if not sys.stdin.isatty():
         raise RaydoctorError(

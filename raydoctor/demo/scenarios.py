@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from raydoctor._text import size
 from raydoctor.demo import machine
-from raydoctor.errors import RaydoctorError
+from raydoctor.model.errors import RaydoctorError
+from raydoctor.model.text import size
 
 PROGRAMS = Path(__file__).parent / "programs"
 

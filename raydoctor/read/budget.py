@@ -17,8 +17,8 @@ from contextlib import contextmanager
 from time import thread_time
 from types import FrameType
 
-from raydoctor import _text
-from raydoctor.model import Gap
+from raydoctor.model import text
+from raydoctor.model.values import Gap
 
 FILE_SECONDS = 1.5
 """Per file, beside what its size grants."""
@@ -56,8 +56,8 @@ def gap(file: str, read: int, size: int, spent: CpuBudget) -> Gap:
     """That a file's budget is spent, and how far reading came."""
     return Gap(
         file,
-        f"{_text.size(read)} of {_text.size(size)} read within the time budget of "
-        f"{_text.duration(spent.seconds)}: its lines are very long or very unusual",
+        f"{text.size(read)} of {text.size(size)} read within the time budget of "
+        f"{text.duration(spent.seconds)}: its lines are very long or very unusual",
         "Read the rest of the file yourself, or split its long lines and diagnose it again.",
     )
 

@@ -12,15 +12,15 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from raydoctor import paste
 from raydoctor.capture.open import Capture
-from raydoctor.case import Case, order
-from raydoctor.model import Event, Gap, Source
+from raydoctor.case.case import Case, order
+from raydoctor.case.rule import Signal
+from raydoctor.model import paste
+from raydoctor.model.values import Event, Gap, Source
 from raydoctor.read import coverage, dumps, ending, foreign, live, stacks, structured
 from raydoctor.read.clock import Clock
 from raydoctor.read.keep import Draft
 from raydoctor.read.scan import finish, scan
-from raydoctor.rule import Signal
 
 if TYPE_CHECKING:
     from raydoctor.read.portable import NodeReading

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from raydoctor.model import Gap, Source
+from raydoctor.model.values import Gap, Source
 from raydoctor.read.records import Line, parse_line
 
 _UP = {

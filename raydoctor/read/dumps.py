@@ -17,9 +17,9 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from raydoctor import ids
-from raydoctor._pattern import pattern
-from raydoctor.model import Entity, Event, Gap, Source
+from raydoctor.model import ids
+from raydoctor.model.patterns import pattern
+from raydoctor.model.values import Entity, Event, Gap, Source
 from raydoctor.read.clock import Clock
 from raydoctor.read.records import parse_line
 

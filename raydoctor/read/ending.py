@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from raydoctor._pattern import pattern
-from raydoctor.model import Event, Gap, Source
+from raydoctor.model.patterns import pattern
+from raydoctor.model.values import Event, Gap, Source
 from raydoctor.read.records import Line, parse_line
 
 KIND = "driver.tail"

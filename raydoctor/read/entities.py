@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from raydoctor._pattern import pattern
-from raydoctor.model import Entity
+from raydoctor.model.patterns import pattern
+from raydoctor.model.values import Entity
 
 _KINDS = {"raylet": "node", "placement": "pg", "lease": "lease"}
 _LABELLED = pattern(

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from raydoctor import ids
-from raydoctor._pattern import pattern
-from raydoctor.model import Event, Gap, Source
+from raydoctor.model import ids
+from raydoctor.model.patterns import pattern
+from raydoctor.model.values import Event, Gap, Source
 
 _DRIVER = frozenset({"driver", "job-driver"})
 _RAYS_OWN = frozenset(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-from raydoctor.rule import Signal
+from raydoctor.case.rule import Signal
 
 ECHOES = ("raylet-echo", "gcs-echo", "autoscaler-echo", "worker-echo")
 DRIVERS = frozenset({"driver", "job-driver"})

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from raydoctor.model import Entity, Source
+from raydoctor.case.rule import Signal
+from raydoctor.model.values import Entity, Source
 from raydoctor.read.records import Line
-from raydoctor.rule import Signal
 
 KEPT_AT_EACH_END = 256
 KEPT_PER_SIGNAL = 2048

@@ -1,7 +1,7 @@
 """Tables that a live collection wrote (`live/live-<name>.json`) -> events, one a row.
 
 The event's kind is `live.<name>`; its fields are the row's: scalars as text (`None` is empty, truth is
-`true` or `false`), lists and objects as JSON. `rules/_live.py` turns them back. Each table also gives one
+`true` or `false`), lists and objects as JSON. `cluster/tables.py` turns them back. Each table also gives one
 event `live.table` with its name, source, total and number of rows: "no row" and "not looked" differ.
 
 A capture may come from anywhere, so this is where its values are made safe: numbers are finite and of a
@@ -15,8 +15,8 @@ import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from raydoctor._text import size
-from raydoctor.model import Event, Gap, Source
+from raydoctor.model.text import size
+from raydoctor.model.values import Event, Gap, Source
 from raydoctor.read.entities import in_fields
 from raydoctor.read.records import plausible
 from raydoctor.redact import Redactor

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from raydoctor.model import Entity, Event, Gap, Source
+from raydoctor.model.values import Entity, Event, Gap, Source
 
 FORMAT = 1
 _LIMIT = 256 << 20

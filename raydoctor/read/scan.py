@@ -14,8 +14,9 @@ from dataclasses import dataclass, field, replace
 from re import Match
 from typing import NamedTuple
 
-from raydoctor._text import duration
-from raydoctor.model import Event, Gap, Source
+from raydoctor.case.rule import Signal
+from raydoctor.model.text import duration
+from raydoctor.model.values import Event, Gap, Source
 from raydoctor.read import budget, entities
 from raydoctor.read.budget import CpuBudget
 from raydoctor.read.clock import Clock
@@ -33,7 +34,6 @@ from raydoctor.read.records import (
     trailing_fields,
 )
 from raydoctor.read.template import draw
-from raydoctor.rule import Signal
 
 _FOLDS = 200
 """Distinct values of the fold fields that are told apart in one file; the rest is one more run."""

@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator
 from itertools import islice
 
-from raydoctor._pattern import pattern
-from raydoctor.model import Event, Gap, Source
+from raydoctor.model.patterns import pattern
+from raydoctor.model.values import Event, Gap, Source
 from raydoctor.read.records import strip_ansi
 
 _LIMIT = 8 << 20

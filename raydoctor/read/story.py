@@ -12,12 +12,12 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from raydoctor import ids, paste, signals
-from raydoctor._pattern import pattern
 from raydoctor.capture.open import Capture
-from raydoctor.case import Case
-from raydoctor.errors import RaydoctorError
-from raydoctor.model import Entity, Gap, Source
+from raydoctor.case import Case, signals
+from raydoctor.model import ids, paste
+from raydoctor.model.errors import RaydoctorError
+from raydoctor.model.patterns import pattern
+from raydoctor.model.values import Entity, Gap, Source
 from raydoctor.read import build, entities
 from raydoctor.read.clock import Clock, as_utc
 from raydoctor.read.mentions import Mention, mentions, target, time_of

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
-from raydoctor._pattern import pattern
+from raydoctor.model.patterns import pattern
 from raydoctor.redact.span import Span
 
 _IPV4 = pattern(rb"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w-]|\.\d)")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from raydoctor._pattern import pattern
+from raydoctor.model.patterns import pattern
 from raydoctor.redact.names import PROSE, holds, is_plain, kind_of, looks_chosen, looks_secret
 from raydoctor.redact.span import HELD, PLACEHOLDER, PLACEHOLDER_BEFORE, Span
 

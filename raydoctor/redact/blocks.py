@@ -7,7 +7,7 @@ import binascii
 import re
 from collections.abc import Iterator
 
-from raydoctor._pattern import pattern
+from raydoctor.model.patterns import pattern
 from raydoctor.redact import decode
 from raydoctor.redact.assigned import QUOTE, VALUE, value_span
 from raydoctor.redact.names import holds, is_plain, kind_of, looks_chosen, looks_secret

@@ -12,7 +12,7 @@ import bisect
 import re
 from collections.abc import Callable, Iterator
 
-from raydoctor._pattern import pattern
+from raydoctor.model.patterns import pattern
 from raydoctor.redact.span import Span
 
 DEPTH = 5

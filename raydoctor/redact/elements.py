@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from raydoctor._pattern import pattern
+from raydoctor.model.patterns import pattern
 from raydoctor.redact import places, reasons
 from raydoctor.redact.assigned import is_likely
 from raydoctor.redact.names import is_plain, kind_of, looks_chosen

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Iterator
 
-from raydoctor._pattern import pattern
+from raydoctor.model.patterns import pattern
 from raydoctor.redact import assigned, blocks, decode, elements, places, reasons, shapes, wrapped
 from raydoctor.redact.blocks import State
 from raydoctor.redact.span import Span

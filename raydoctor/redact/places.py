@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from raydoctor._pattern import pattern
+from raydoctor.model.patterns import pattern
 from raydoctor.redact import names, sentences
 from raydoctor.redact.span import Span
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raydoctor._pattern import pattern
+from raydoctor.model.patterns import pattern
 from raydoctor.redact.names import PROSE, is_plain, looks_chosen, looks_random
 from raydoctor.redact.span import Span
 

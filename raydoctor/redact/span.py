@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import NamedTuple
 
-from raydoctor._pattern import pattern
+from raydoctor.model.patterns import pattern
 
 HELD = rb"<secret:[a-z0-9-]+-\d+>"
 PLACEHOLDER = pattern(HELD)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from raydoctor._pattern import pattern
+from raydoctor.model.patterns import pattern
 
 _WIDTHS = frozenset(
     (40, 50, 60, 70, 72, 76, 78, 79, 80, 96, 99, 100, 119, 120, 128, 132, 140, 160, 180, 200, 240)

@@ -6,8 +6,9 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from raydoctor import __version__, _text, paste
-from raydoctor.act._attach_target import Found
+from raydoctor.act.attach.target import Found
+from raydoctor.model import paste, text
+from raydoctor.model.version import __version__
 from raydoctor.render.json import dumps
 from raydoctor.render.page import MAX_WIDTH, Line, Page, columns, line, paragraph
 
@@ -59,7 +60,7 @@ def waiting(found: Sequence[Found], width: int = MAX_WIDTH) -> Page:
     """Processes that stand at a breakpoint."""
     if not found:
         return paragraph("Nothing of the cluster waits at a breakpoint for a debugger.", width)
-    count = _text.plural(len(found), "process waits", "processes wait")
+    count = text.plural(len(found), "process waits", "processes wait")
     page = [line((f"{count} at a breakpoint for a debugger", "strong"))]
     for each in found[:_LISTED]:
         where = f"{each.ip}:{each.debugger}"
@@ -110,7 +111,7 @@ def _head(found: Found) -> Page:
         parts.append(found.state)
     parts.append(f"pid {found.pid} on {found.ip}" if found.ip else f"pid {found.pid}")
     return [
-        line((_text.cut(_text.one_line(found.name), 80), "strong"), f"  {found.id}"),
+        line((text.cut(text.one_line(found.name), 80), "strong"), f"  {found.id}"),
         line((" · ".join(parts), "path"), indent=2),
     ]
 
@@ -232,7 +233,7 @@ def _stacks(stacks: Sequence[Row], width: int) -> Page:
     for stack in stacks:
         tid = f"  {stack['tid']}" if stack.get("tid") else ""
         waits = f"  awaits {stack['awaits']}" if stack.get("awaits") else ""
-        page.append(line((_text.cut(f"{stack['name']}{tid}{waits}", width), "strong")))
+        page.append(line((text.cut(f"{stack['name']}{tid}{waits}", width), "strong")))
         for number, frame in enumerate(stack["frames"][:_FRAMES]):
             style = "code" if _is_user(frame) else "dim"
             where = f"{frame['file']}:{frame['line']}" if frame["line"] else frame["file"]

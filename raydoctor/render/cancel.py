@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from raydoctor import __version__, _text
-from raydoctor.act._cancel_outlook import outlook
-from raydoctor.act._cancel_steps import Step
-from raydoctor.act._cancel_target import Target
-from raydoctor.act.cancel import Cancellation, Taken
+from raydoctor.act.cancel.ladder import Cancellation, Taken
+from raydoctor.act.cancel.outlook import outlook
+from raydoctor.act.cancel.steps import Step
+from raydoctor.act.cancel.target import Target
+from raydoctor.model import text
+from raydoctor.model.version import __version__
 from raydoctor.render.json import dumps
 from raydoctor.render.page import MAX_WIDTH, Page, columns, line, paragraph
 
@@ -44,7 +45,7 @@ def several(targets: Sequence[Target], wanted: str) -> Page:
     """Tasks of which one is to be chosen."""
     rows = [(each.task, each.name, each.said, *_where(each)) for each in targets[:_LISTED]]
     page = [
-        line((f"{_text.plural(len(targets), 'task')} called {wanted}", "strong")),
+        line((f"{text.plural(len(targets), 'task')} called {wanted}", "strong")),
         *columns(rows, 2),
     ]
     if len(targets) > _LISTED:
@@ -72,7 +73,7 @@ def render(made: Cancellation, width: int = MAX_WIDTH) -> Page:
 def _head(target: Target) -> Page:
     parts = [_KINDS[target.kind], target.said, *_where(target)]
     if target.started_at is not None:
-        parts.insert(2, f"for {_text.duration(max(0.0, time.time() - target.started_at))}")
+        parts.insert(2, f"for {text.duration(max(0.0, time.time() - target.started_at))}")
     if target.attempt:
         parts.append(f"attempt {target.attempt}")
     if target.owner_pid:
@@ -89,15 +90,15 @@ def _where(target: Target) -> list[str]:
 
 def _row(step: Taken, target: Target) -> tuple[str | tuple[str, str], ...]:
     words, style = _OUTCOMES[step.outcome]
-    whose = "" if step.task == target.task else f"of its task {_text.short_id(step.task)}"
-    return (step.step, (words, style), (_text.duration(step.seconds), "dim"), whose)
+    whose = "" if step.task == target.task else f"of its task {text.short_id(step.task)}"
+    return (step.step, (words, style), (text.duration(step.seconds), "dim"), whose)
 
 
 def _left_behind(made: Cancellation, width: int) -> Page:
     page: Page = []
     for each in made.survivors:
         what = f"pid {each.identity.pid} outlived it: {each.command}"
-        page.append(line((_text.cut(_text.one_line(what), width - 2), "code"), indent=2))
+        page.append(line((text.cut(text.one_line(what), width - 2), "code"), indent=2))
         if each.outcome == "gone":
             page.append(line(("ended", "ok"), indent=4))
         else:

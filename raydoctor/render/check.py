@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from raydoctor import __version__, _text
-from raydoctor.collect.preflight import Check
+from raydoctor.model import text
+from raydoctor.model.version import __version__
+from raydoctor.observe.preflight.checks import Check
 from raydoctor.render.json import dumps
 from raydoctor.render.page import MAX_WIDTH, Page, line, paragraph
 
@@ -15,7 +16,7 @@ _STYLES = {"ok": "ok", "warn": "warning", "fail": "error", "n/a": "dim"}
 
 def render(checks: Sequence[Check], width: int = MAX_WIDTH) -> Page:
     """A line for each check, and the fix below it where there is something to do."""
-    room = max((_text.cells(check.name) for check in checks), default=0)
+    room = max((text.cells(check.name) for check in checks), default=0)
     indent = 4 + 2 + room + 2
     page: Page = []
     for check in checks:
@@ -31,7 +32,7 @@ def render(checks: Sequence[Check], width: int = MAX_WIDTH) -> Page:
 
 def _fix(fix: str, width: int, indent: int) -> Page:
     """What to paste stays whole, however long; prose is wrapped."""
-    if _text.is_code(fix):
+    if text.is_code(fix):
         return [line((fix, "code"), indent=indent)]
     return paragraph(fix, width, indent=indent)
 
@@ -40,12 +41,12 @@ def _verdict(checks: Sequence[Check]) -> str:
     """`20 checks: 17 ok, 1 warning, 2 not applicable`."""
     counts = {outcome: sum(c.outcome == outcome for c in checks) for outcome in _STYLES}
     told = [
-        _text.plural(counts["fail"], "failure") if counts["fail"] else "",
-        _text.plural(counts["warn"], "warning") if counts["warn"] else "",
+        text.plural(counts["fail"], "failure") if counts["fail"] else "",
+        text.plural(counts["warn"], "warning") if counts["warn"] else "",
         f"{counts['ok']} ok" if counts["ok"] else "",
         f"{counts['n/a']} not applicable" if counts["n/a"] else "",
     ]
-    return f"{_text.plural(len(checks), 'check')}: {', '.join(filter(None, told))}"
+    return f"{text.plural(len(checks), 'check')}: {', '.join(filter(None, told))}"
 
 
 def to_json(checks: Sequence[Check]) -> str:

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from raydoctor import __version__, _text
-from raydoctor.diffing import Change, Difference, Side, Told, count, severity
+from raydoctor.diagnosis.difference import Change, Difference, Side, Told, count, severity
+from raydoctor.model import text as _text
+from raydoctor.model.version import __version__
 from raydoctor.render.json import dumps
 from raydoctor.render.markdown import code, inline
 from raydoctor.render.page import MAX_WIDTH, Page, columns, line, paragraph, prefixed, shortened

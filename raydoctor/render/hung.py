@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from raydoctor import __version__, _text
-from raydoctor.model import Gap, Remedy
+from raydoctor.cluster.samples import Frame, Thread
+from raydoctor.model import text as _text
+from raydoctor.model.values import Gap, Remedy
+from raydoctor.model.version import __version__
 from raydoctor.render import json as plain_json
 from raydoctor.render.page import MAX_WIDTH, Line, Page, columns, line, paragraph
 from raydoctor.waits import remedies
 from raydoctor.waits.edges import target
 from raydoctor.waits.hung import Found, Group, Hung
-from raydoctor.waits.values import Frame, Process, Thread
+from raydoctor.waits.rows import row, unseen
 
 SCHEMA = "raydoctor/hung/1"
 _ROWS = 12
@@ -195,15 +197,8 @@ def _missing(view: View, width: int) -> Page:
 
 
 def gaps(view: View) -> list[Gap]:
-    """What was not seen, with those that run for long and were not looked at."""
-    told = list(view.gaps)
-    if unseen := view.found.unseen:
-        names = ", ".join(dict.fromkeys(w.label for w in unseen[:3]))
-        more = f" and {len(unseen) - 3} more" if len(unseen) > 3 else ""
-        why = f"{names}{more} ran for long; without their stacks nobody knows whether they hang"
-        hint = "Run raydoctor on their nodes as the user who runs Ray (or as root), with py-spy installed."
-        told.append(Gap(f"the stacks of {_text.plural(len(unseen), 'task')}", why, hint))
-    return told
+    """What raydoctor could not inspect, with the tasks that ran for long and were not sampled."""
+    return [*view.gaps, *unseen(view.found)]
 
 
 # ------------------------------------------------------------------ JSON
@@ -216,12 +211,12 @@ def to_json(view: View) -> str:
         {
             "schema": SCHEMA,
             "version": __version__,
-            "hung": [_hung(h, number) for number, g in enumerate(found.groups) for h in g.all],
+            "hung": [row(h, number) for number, g in enumerate(found.groups) for h in g.all],
             "cycles": [
                 [target(h.work)._asdict() for h in g.circle] for g in found.groups if g.circle
             ],
             "groups": [_group(g) for g in found.groups],
-            "working": [_hung(each, None) for each in found.working],
+            "working": [row(each, None) for each in found.working],
             "unfinished": found.unfinished,
             "looked_at": view.looked_at,
             "gaps": [plain_json.gap(gap) for gap in gaps(view)],
@@ -237,35 +232,3 @@ def _group(group: Group) -> dict[str, Any]:
         "exact": group.exact,
         "remedies": [plain_json.remedy(r) for r in remedies.remedies(group)],
     }
-
-
-def _hung(hung: Hung, group: int | None) -> dict[str, Any]:
-    work, process = hung.work, hung.work.process
-    share = process.cpu_share if process else None
-    return {
-        "kind": hung.kind,
-        "task": {"id": work.id, "name": work.name},
-        "actor": {"id": work.actor, "class": work.class_name} if work.actor else None,
-        "pid": work.pid,
-        "node": work.node or None,
-        "age_s": round(work.age, 3),
-        "state": work.state,
-        "cpu_percent": None if share is None else round(100 * share, 1),
-        "waits_for": [each._asdict() for each in hung.targets],
-        "stack": list(_threads(process)) if process else [],
-        "evidence": list(hung.tells),
-        "words": hung.words,
-        "why": hung.why,
-        "place": hung.place._asdict() if hung.place else None,
-        "exact": hung.waiting.exact if hung.waiting else True,
-        "group": group,
-    }
-
-
-def _threads(process: Process) -> Iterable[dict[str, Any]]:
-    for thread in process.last.threads:
-        if thread.frames:
-            frames = [
-                {"function": f.function, "file": f.file, "line": f.line} for f in thread.frames
-            ]
-            yield {"thread": thread.name, "tid": thread.tid, "frames": frames}

@@ -10,8 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from raydoctor import __version__
-from raydoctor.model import (
+from raydoctor.model.values import (
     CaptureInfo,
     Diagnosis,
     Gap,
@@ -23,6 +22,7 @@ from raydoctor.model import (
     Subject,
     Unexplained,
 )
+from raydoctor.model.version import __version__
 
 SCHEMA = "raydoctor/report/1"
 

@@ -11,8 +11,9 @@ import re
 from collections.abc import Iterable
 from itertools import groupby
 
-from raydoctor import __version__, _text
-from raydoctor.model import Diagnosis, Gap, Link, Remedy, Report, Unexplained
+from raydoctor.model import text as _text
+from raydoctor.model.values import Diagnosis, Gap, Link, Remedy, Report, Unexplained
+from raydoctor.model.version import __version__
 
 _RECORD_LINES = 15
 _RECORD_WIDTH = 400

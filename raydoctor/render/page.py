@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from raydoctor._text import cells, one_line, wrap
+from raydoctor.model.text import cells, one_line, wrap
 
 MAX_WIDTH = 100
 MIN_WIDTH = 40

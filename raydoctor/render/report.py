@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from raydoctor import _text, paste
-from raydoctor._pattern import pattern
 from raydoctor.capture.layout import node_label
-from raydoctor.model import Diagnosis, Event, Gap, Link, Remedy, Report, Unexplained
+from raydoctor.model import paste
+from raydoctor.model import text as _text
+from raydoctor.model.patterns import pattern
+from raydoctor.model.values import Diagnosis, Event, Gap, Link, Remedy, Report, Unexplained
 from raydoctor.render.page import (
     MAX_WIDTH,
     Line,

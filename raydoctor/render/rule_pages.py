@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby, pairwise
 
-from raydoctor import _text
+from raydoctor.case.rule import Rule
+from raydoctor.model import text as _text
 from raydoctor.render import markdown
 from raydoctor.render import rules as render
-from raydoctor.rule import Rule
 
 _SPAN = re.compile(r"(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`)", re.DOTALL)
 _MESSAGE = re.compile(

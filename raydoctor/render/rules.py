@@ -7,11 +7,12 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from raydoctor import __version__, _text
+from raydoctor.model import text as _text
+from raydoctor.model.version import __version__
 from raydoctor.render.page import Page, line, paragraph
 
 if TYPE_CHECKING:
-    from raydoctor.rule import Example, Rule, Signal
+    from raydoctor.case.rule import Example, Rule, Signal
 
 CATALOGUE_SCHEMA = "raydoctor/rules/1"
 RULE_SCHEMA = "raydoctor/rule/1"

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from raydoctor import __version__, _text
-from raydoctor.collect.worker_stacks import Found, Stack
+from raydoctor.model import text
+from raydoctor.model.version import __version__
+from raydoctor.observe.stacks.worker_stacks import Found, Stack
 from raydoctor.render.json import dumps
 from raydoctor.render.page import MAX_WIDTH, Line, Page, Part, line, paragraph
 
@@ -43,7 +44,7 @@ def render(found: Found, style: Style = _PLAIN) -> Page:
         page += [*_block(group, found.at, style), ()]
     if idle:
         pids = _pids([each.row["pid"] for each in idle])
-        page += [line((_text.plural(len(idle), "idle worker"), "strong"), f"  {pids}"), ()]
+        page += [line((text.plural(len(idle), "idle worker"), "strong"), f"  {pids}"), ()]
     for gap in found.gaps:
         page += paragraph(f"{gap.what}: {gap.why}", style.width, style="warning")
         page += paragraph(gap.hint, style.width, indent=2) if gap.hint else []
@@ -82,7 +83,7 @@ def _generic(name: str) -> str:
 def _block(group: Sequence[Stack], at: float, style: Style) -> Page:
     first = group[0]
     head: list[Part] = [(f"{len(group)} × ", "strong")] if len(group) > 1 else []
-    page = [line(*head, (_text.cut(_title(first), style.width - 10), "strong"))]
+    page = [line(*head, (text.cut(_title(first), style.width - 10), "strong"))]
     page += _facts(group, at, style.width)
     if first.row["problem"]:
         page += paragraph(first.row["problem"], style.width, indent=2, style="warning")
@@ -94,7 +95,7 @@ def _block(group: Sequence[Stack], at: float, style: Style) -> Page:
     for each in shown:
         page += _thread(each, style)
     if len(threads) > len(shown) and first.row["how"] != "proc":
-        rest = _text.plural(len(threads) - len(shown), "thread")
+        rest = text.plural(len(threads) - len(shown), "thread")
         page.append(line((f"and {rest} of Ray's and Python's own", "dim"), indent=2))
     return page
 
@@ -112,7 +113,7 @@ def _shown(stack: Stack) -> list[Row]:
 
 def _title(stack: Stack) -> str:
     """`ray::train`, `driver python train.py`."""
-    title = _text.one_line(str(stack.row["title"]))
+    title = text.one_line(str(stack.row["title"]))
     names = sorted({task["name"] for task in stack.tasks if task.get("name")})
     if stack.kind == "worker" and names:
         return f"ray::{', '.join(names[:3])}"
@@ -134,7 +135,7 @@ def _facts(group: Sequence[Stack], at: float, width: int) -> Page:
         return page
     ages = [age for each in group for task in each.tasks if (age := _age(task, at)) is not None]
     if ages:
-        shortest, longest = _text.duration(min(ages)), _text.duration(max(ages))
+        shortest, longest = text.duration(min(ages)), text.duration(max(ages))
         parts.append(f"for {shortest}" if shortest == longest else f"for {shortest} to {longest}")
     tasks = [task["task_id"][:16] for each in group for task in each.tasks]
     page = paragraph(" · ".join(parts), width, indent=2, style="path")
@@ -157,7 +158,7 @@ def _actor(actor: Row) -> str:
 
 def _since(task: Row, at: float) -> str:
     age = _age(task, at)
-    return f" for {_text.duration(age)}" if age is not None else ""
+    return f" for {text.duration(age)}" if age is not None else ""
 
 
 def _age(task: Row, at: float) -> float | None:
@@ -221,7 +222,7 @@ def _fold(run: Sequence[Row]) -> Page:
         return []
     whose = {"ray": "Ray", "python": "Python", "native": "native code"}
     names = " and ".join(dict.fromkeys(whose.get(f["whose"], "") for f in run))
-    return [line((f"… {_text.plural(len(run), 'frame')} of {names}", "dim"), indent=4)]
+    return [line((f"… {text.plural(len(run), 'frame')} of {names}", "dim"), indent=4)]
 
 
 def _frame(frame: Row, width: int) -> Page:
@@ -235,8 +236,8 @@ def _frame(frame: Row, width: int) -> Page:
 
 def _locals(frame: Row, width: int) -> Iterator[Line]:
     for name, value in (frame.get("locals") or {}).items():
-        told = _text.one_line(f"{name} = {value}"[:_VALUE])
-        yield line((_text.cut(told, max(20, width - 8)), "code"), indent=8)
+        told = text.one_line(f"{name} = {value}"[:_VALUE])
+        yield line((text.cut(told, max(20, width - 8)), "code"), indent=8)
 
 
 # ------------------------------------------------------------------ JSON

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from raydoctor import __version__, _text, ids
-from raydoctor.model import Entity
+from raydoctor.model import ids, text
+from raydoctor.model.values import Entity
+from raydoctor.model.version import __version__
 from raydoctor.read.story import Alias, Entry, Story
 from raydoctor.render.json import dumps, gap, number
 from raydoctor.render.page import Page, Span, line, paragraph
@@ -37,7 +38,7 @@ def unknown(story: Story, width: int) -> Page:
     page: Page = []
     by_kind: dict[str, list[str]] = {}
     for entity, label in story.known:
-        shown = _text.short_id(entity.value) + (f" ({label})" if label else "")
+        shown = text.short_id(entity.value) + (f" ({label})" if label else "")
         by_kind.setdefault(entity.kind, []).append(shown)
     for kind, found in by_kind.items():
         more = f", … and {len(found) - _KNOWN} more" if len(found) > _KNOWN else ""
@@ -52,17 +53,17 @@ def name(entity: Entity, full: bool = False) -> str:
         return f"pid {pid} on {node}" if node else f"pid {pid}"
     if job := ids.job_of_driver(entity.value):
         return f"driver of job {job}"
-    return f"{entity.kind} {entity.value if full else _text.short_ids(entity.value)}"
+    return f"{entity.kind} {entity.value if full else text.short_ids(entity.value)}"
 
 
 def _entries(entries: Sequence[Entry], width: int | None, verbose: bool) -> Page:
     """One line each: time, place, level, message; the date where it changes."""
     places = [place(e.source.path, e.line, verbose) for e in entries]
-    room = min(max((_text.cells(p) for p in places), default=0), 40)
+    room = min(max((text.cells(p) for p in places), default=0), 40)
     page: Page = []
     day = ""
     for entry, where in zip(entries, places, strict=True):
-        today = _text.moment(entry.at, "%Y-%m-%d")
+        today = text.moment(entry.at, "%Y-%m-%d")
         if today != day:
             page.append(line((today or "without a time", "dim")))
             day = today
@@ -71,21 +72,21 @@ def _entries(entries: Sequence[Entry], width: int | None, verbose: bool) -> Page
 
 
 def _entry(entry: Entry, where: str, room: int, width: int | None) -> tuple[Span, ...]:
-    message = _text.short_ids(_text.first_line(entry.message))
+    message = text.short_ids(text.first_line(entry.message))
     stamp = _time(entry)
     left = line(
         (f"{stamp:12}  ", "dim"),
-        (where + " " * max(0, room - _text.cells(where)), "path"),
+        (where + " " * max(0, room - text.cells(where)), "path"),
         (f"  {entry.level or ' '}  ", _LEVELS.get(entry.level, "dim")),
     )
     if width is not None:
-        message = _text.cut(message, max(width - sum(_text.cells(s.text) for s in left), 20))
+        message = text.cut(message, max(width - sum(text.cells(s.text) for s in left), 20))
     return (*left, *line((message, _LEVELS.get(entry.level, ""))))
 
 
 def _time(entry: Entry) -> str:
     """`07:34:50.739`; only a tilde on the further lines of a record."""
-    stamp = _text.moment(entry.at, "%H:%M:%S")
+    stamp = text.moment(entry.at, "%H:%M:%S")
     if entry.at is None or not stamp:
         return ""
     return "~" if entry.inherited else f"{stamp}.{int(entry.at % 1 * 1000):03}"
@@ -95,14 +96,14 @@ def _remarks(story: Story) -> Page:
     """What was left out, and where to go on."""
     count = len(story.entries)
     files = len({entry.source.path for entry in story.entries})
-    page = [line((f"{_text.plural(count, 'line')} in {_text.plural(files, 'file')}", "dim"))]
+    page = [line((f"{text.plural(count, 'line')} in {text.plural(files, 'file')}", "dim"))]
     if story.omitted:
         left_out = sum(story.omitted.values())
-        told = f"{_text.plural(left_out, 'routine line')} of its own logs not shown: --all"
+        told = f"{text.plural(left_out, 'routine line')} of its own logs not shown: --all"
         page.append(line((told, "dim")))
     others = [(e, n) for e, n in story.related if e.kind != "job"][:_RELATED]
     if others:
-        told = ", ".join(f"{e.kind} {_text.short_id(e.value)} (×{n})" for e, n in others)
+        told = ", ".join(f"{e.kind} {text.short_id(e.value)} (×{n})" for e, n in others)
         page.append(line(("also named: ", "dim"), told))
     return page + [line((f"{each.what}: {each.why}", "warning")) for each in story.gaps]
 

@@ -32,15 +32,15 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from raydoctor import _text
-from raydoctor.act import watch as guards
-from raydoctor.act.watch_changes import gauge_facts
-from raydoctor.act.watch_event import Event
-from raydoctor.act.watch_rounds import Watch
-from raydoctor.act.watch_view import Line as Row
-from raydoctor.act.watch_view import View
-from raydoctor.collect.watch_gauges import Gauge
+from raydoctor.model import text
+from raydoctor.observe.watching.gauges import Gauge
 from raydoctor.render.page import Line, Page, Part, Span, columns, line
+from raydoctor.watch import guard as guards
+from raydoctor.watch.changes import gauge_facts
+from raydoctor.watch.event import Event
+from raydoctor.watch.rounds import Watch
+from raydoctor.watch.view import Line as Row
+from raydoctor.watch.view import View
 
 SCHEMA = "raydoctor/watch/1"
 _STYLES = {"ok": "ok", "info": "info", "warning": "warning", "error": "error"}
@@ -71,7 +71,7 @@ def round_to_json(watch: Watch) -> str:
 
 def event_to_json(event: Event) -> str:
     """What happened, as one line."""
-    told = {"level": event.level, "text": _text.one_line(event.text), **event.facts}
+    told = {"level": event.level, "text": text.one_line(event.text), **event.facts}
     return _json(event.event, event.at, told)
 
 
@@ -153,18 +153,18 @@ def page(watch: Watch, width: int, height: int) -> Page:
 
 
 def _head(watch: Watch) -> Page:
-    view, at = watch.view, _text.moment(time.time(), "%H:%M:%S")
+    view, at = watch.view, text.moment(time.time(), "%H:%M:%S")
     seen = view.seen
     where = seen.session or watch.cluster.gcs_address
     lines = [line(("raydoctor watch", "strong"), f"  {where}  ", (at, "dim"))]
     if watch.state != "up":
-        since = _text.duration(max(0.0, time.time() - seen.at))
+        since = text.duration(max(0.0, time.time() - seen.at))
         lines.append(line((watch.problem, "error"), (f"  (as it was {since} ago)", "dim")))
-    lines += [line((f"not known: {_text.one_line(p.text)}", "warning")) for p in view.problems]
+    lines += [line((f"not known: {text.one_line(p.text)}", "warning")) for p in view.problems]
     parts = [
-        _text.plural(len(seen.nodes), "node"),
-        _text.plural(seen.workers, "worker"),
-        _text.plural(seen.drivers, "driver"),
+        text.plural(len(seen.nodes), "node"),
+        text.plural(seen.workers, "worker"),
+        text.plural(seen.drivers, "driver"),
     ]
     lines.append(line(" · ".join(parts), "  ", *_tasks(view)))
     if seen.demands:
@@ -196,10 +196,10 @@ def _running(view: View) -> Page:
     rows: list[tuple[Part, ...]] = []
     for each in view.lines:
         style = "error" if each.hang else "warning" if each.is_slow(now) else ""
-        peers = f"peers {_text.duration(each.peers.median)}" if each.peers else ""
+        peers = f"peers {text.duration(each.peers.median)}" if each.peers else ""
         where = f"pid {each.running.run.pid} on {each.running.run.ip}"
-        name = _text.cut(_text.one_line(each.name), _NAME)
-        age = _text.duration(each.running.age(now))
+        name = text.cut(text.one_line(each.name), _NAME)
+        age = text.duration(each.running.age(now))
         rows.append((name, (age, style), (each.hang, "error"), peers, where))
     return columns(rows, 2)
 
@@ -209,7 +209,7 @@ def _hung(view: View) -> Page:
     for each in view.hung:
         task = each.get("task") or {}
         waits = ", ".join(str(w.get("name") or w.get("id")) for w in each.get("waits_for") or ())
-        name = _text.cut(_text.one_line(str(task.get("name") or each.get("pid"))), _NAME)
+        name = text.cut(text.one_line(str(task.get("name") or each.get("pid"))), _NAME)
         rows.append((name, (str(each.get("kind")), "error"), f"waits for {waits}" if waits else ""))
     return columns(rows, 2)
 
@@ -226,21 +226,21 @@ def _gauges(view: View) -> Page:
 
 
 def _limit(gauge: Gauge) -> str:
-    of = f"of {_text.size(gauge.limit)}"
+    of = f"of {text.size(gauge.limit)}"
     if gauge.is_assumed:
         return f"{of}, limit unknown (Ray's default: {gauge.threshold:.0%})"
     return f"{of}, Ray's limit {gauge.threshold:.0%}"
 
 
 def _users(gauge: Gauge) -> str:
-    return ", ".join(f"{each.name} {_text.size(each.bytes)}" for each in gauge.users)
+    return ", ".join(f"{each.name} {text.size(each.bytes)}" for each in gauge.users)
 
 
 def _diagnoses(view: View) -> Page:
     return [
         line(
             (str(each.get("rule")), _style(str(each.get("severity")))),
-            f"  {_text.one_line(str(each.get('headline')))}",
+            f"  {text.one_line(str(each.get('headline')))}",
             indent=2,
         )
         for each in view.diagnoses
@@ -255,9 +255,9 @@ def _events(events: Sequence[Event]) -> Page:
     """The newest first."""
     return [
         line(
-            (_text.moment(each.at, "%H:%M:%S"), "dim"),
+            (text.moment(each.at, "%H:%M:%S"), "dim"),
             " ",
-            (_text.one_line(each.text), _STYLES[each.level]),
+            (text.one_line(each.text), _STYLES[each.level]),
             indent=2,
         )
         for each in reversed(events)
@@ -267,7 +267,7 @@ def _events(events: Sequence[Event]) -> Page:
 def _foot(watch: Watch) -> Line:
     parts = [f"q quits · every {watch.pause:.1f} s · {watch.cost:.1%} of a processor"]
     if (guard := watch.guard) is not None:
-        limit = _text.duration(guard.limits.timeout)
+        limit = text.duration(guard.limits.timeout)
         parts.append(f"over {limit}: {guard.limits.mode}, {guard.reported:,} so far")
         if guard.limits.mode != "report":
             parts.append(f"{guard.cancelled:,} ended")
@@ -300,10 +300,10 @@ def _cut(spans: Line, width: int) -> Line:
     kept: list[Span] = []
     room = width
     for span in spans:
-        if _text.cells(span.text) > room:
+        if text.cells(span.text) > room:
             if room > 0:
-                kept.append(Span(_text.cut(span.text, room), span.style))
+                kept.append(Span(text.cut(span.text, room), span.style))
             break
         kept.append(span)
-        room -= _text.cells(span.text)
+        room -= text.cells(span.text)
     return tuple(kept)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from raydoctor import __version__, _text
-from raydoctor.act.clean import Stale
-from raydoctor.act.leftovers import KINDS, Leftover
-from raydoctor.act.sweep import Place, View
+from raydoctor.act.zombies.clean import Stale
+from raydoctor.act.zombies.leftovers import KINDS, Leftover
+from raydoctor.act.zombies.sweep import Place, View
+from raydoctor.model import text as _text
+from raydoctor.model.version import __version__
 from raydoctor.render.json import dumps
 from raydoctor.render.page import MAX_WIDTH, Page, columns, line, paragraph
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 from importlib import import_module
 from types import ModuleType
 
-from raydoctor.rule import Rule
+from raydoctor.case.rule import Rule
 
 _TIERS = ("root", "cause", "symptom")
 
@@ -19,7 +19,7 @@ def names() -> tuple[str, ...]:
         sorted(
             module.name.replace("_", "-")
             for module in pkgutil.iter_modules(__path__)
-            if not module.name.startswith("_")
+            if not module.ispkg
         )
     )
 

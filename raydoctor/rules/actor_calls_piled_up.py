@@ -23,11 +23,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raydoctor import paste
 from raydoctor.case import Case
-from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
-from raydoctor.rule import Example, Signal, rule
-from raydoctor.signals import CORE, DRIVER, RAY_EXCEPTION
+from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.signals import CORE, DRIVER, RAY_EXCEPTION
+from raydoctor.model import paste
+from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
 
 _A = "87ae91bbc5a67aec9872266c01000000"
 

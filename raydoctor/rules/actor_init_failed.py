@@ -35,14 +35,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from raydoctor import paste
-from raydoctor._pattern import pattern
 from raydoctor.case import Case
-from raydoctor.facts import WorkerExit
-from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
-from raydoctor.rule import Example, Signal, rule
-from raydoctor.rules._traceback import Raised, parse
-from raydoctor.signals import ACTOR_FAILED, RAY_EXCEPTION, RAYLET, WORKER_EXIT
+from raydoctor.case.facts import WorkerExit
+from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.signals import ACTOR_FAILED, RAY_EXCEPTION, RAYLET, WORKER_EXIT
+from raydoctor.model import paste
+from raydoctor.model.patterns import pattern
+from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.rules.shared.traceback import Raised, parse
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/actors.html"
 _OPENING = "The actor died because of an error raised in its creation task, "

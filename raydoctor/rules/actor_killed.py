@@ -32,14 +32,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raydoctor import paste
-from raydoctor.case import Case
-from raydoctor.model import Entity, Event, Finding, Link, Remedy
-from raydoctor.rule import Example, Signal, rule
-from raydoctor.rules import _actor_deaths as actors
-from raydoctor.rules import _evidence as evidence
-from raydoctor.rules._actor_deaths import CALL_FAILED, LEFT, Death
-from raydoctor.signals import ACTOR_PLACED, DRIVER, RAY_EXCEPTION, WORKER_DIED
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.signals import ACTOR_PLACED, DRIVER, RAY_EXCEPTION, WORKER_DIED
+from raydoctor.model import paste
+from raydoctor.model.values import Entity, Event, Finding, Link, Remedy
+from raydoctor.rules.shared import actor_deaths as actors
+from raydoctor.rules.shared.actor_deaths import CALL_FAILED, LEFT, Death
 
 _TERMINATING = "https://docs.ray.io/en/latest/ray-core/actors/terminating-actors.html"
 _LIFETIMES = "https://docs.ray.io/en/latest/ray-core/actors/named-actors.html#actor-lifetimes"

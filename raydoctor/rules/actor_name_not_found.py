@@ -29,16 +29,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from raydoctor import paste
-from raydoctor.case import Case
-from raydoctor.model import Entity, Event, Finding, Link, Remedy
-from raydoctor.rule import Example, Signal, rule
-from raydoctor.rules import _actor_deaths as actors
-from raydoctor.rules import _evidence as evidence
-from raydoctor.rules._actor_deaths import CALL_FAILED
-from raydoctor.rules._task_error import Failure, parse_failure
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.signals import CORE, DRIVER, GCS, RAY_EXCEPTION
+from raydoctor.model import paste
+from raydoctor.model.values import Entity, Event, Finding, Link, Remedy
 from raydoctor.rules.actor_owner_died import DESTROYED
-from raydoctor.signals import CORE, DRIVER, GCS, RAY_EXCEPTION
+from raydoctor.rules.shared import actor_deaths as actors
+from raydoctor.rules.shared.actor_deaths import CALL_FAILED
+from raydoctor.rules.shared.task_error import Failure, parse_failure
 
 _NAMESPACES = "https://docs.ray.io/en/latest/ray-core/namespaces.html"
 _NAMED = "https://docs.ray.io/en/latest/ray-core/actors/named-actors.html"

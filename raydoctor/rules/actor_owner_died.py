@@ -32,15 +32,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from raydoctor import ids, paste
-from raydoctor.case import Case
-from raydoctor.facts import WorkerExit
-from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
-from raydoctor.rule import Example, Signal, rule
-from raydoctor.rules import _actor_deaths as actors
-from raydoctor.rules import _evidence as evidence
-from raydoctor.rules._actor_deaths import CALL_FAILED, LEFT, Death
-from raydoctor.signals import ACTOR_PLACED, GCS, JOB_FINISHED, OWNER_GONE_KILLED, RAY_EXCEPTION
+from raydoctor.case import Case, evidence
+from raydoctor.case.facts import WorkerExit
+from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.signals import ACTOR_PLACED, GCS, JOB_FINISHED, OWNER_GONE_KILLED, RAY_EXCEPTION
+from raydoctor.model import ids, paste
+from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.rules.shared import actor_deaths as actors
+from raydoctor.rules.shared.actor_deaths import CALL_FAILED, LEFT, Death
 
 _LIFETIMES = "https://docs.ray.io/en/latest/ray-core/actors/named-actors.html#actor-lifetimes"
 _A = "b4203f7090329c495f28327601000000"

@@ -30,19 +30,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from raydoctor import ids, paste
-from raydoctor.case import Case
-from raydoctor.facts import ActorInfo, WorkerExit
-from raydoctor.model import Entity, Event, Finding, Link, Remedy, Severity, Subject
-from raydoctor.rule import Example, Signal, rule
-from raydoctor.rules import _evidence as evidence
-from raydoctor.signals import (
+from raydoctor.case import Case, evidence
+from raydoctor.case.facts import ActorInfo, WorkerExit
+from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.signals import (
     ACTOR_FAILED,
     RAY_EXCEPTION,
     TASK_ATTEMPT_FAILED,
     WORKER_DIED,
     WORKER_EXIT,
 )
+from raydoctor.model import ids, paste
+from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Severity, Subject
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/actors.html"
 _ENOUGH = 3

@@ -27,13 +27,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from raydoctor import ids, paste
-from raydoctor._pattern import pattern
-from raydoctor.case import Case
-from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
-from raydoctor.rule import Example, rule
-from raydoctor.rules import _evidence as evidence
-from raydoctor.signals import ACTOR_FAILED, RAY_EXCEPTION, TASK_ATTEMPT_FAILED, WORKER_EXIT
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import Example, rule
+from raydoctor.case.signals import ACTOR_FAILED, RAY_EXCEPTION, TASK_ATTEMPT_FAILED, WORKER_EXIT
+from raydoctor.model import ids, paste
+from raydoctor.model.patterns import pattern
+from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
 
 _A = "b1806ac952ef89a14d88127801000000"
 _ACTOR = pattern(r"The actor (?P<actor>[0-9a-f]{32}) is unavailable: (?P<why>.*?)(?:\. The task may|$)", re.DOTALL)  # fmt: skip

@@ -29,14 +29,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from raydoctor import paste
 from raydoctor.case import Case
-from raydoctor.model import Entity, Event, Finding, Gap, Link, Remedy, Subject
-from raydoctor.rule import Example, Signal, rule
-from raydoctor.rules import _cluster as cluster
-from raydoctor.rules._cluster import AGENT_FAILED, FAULT_TOLERANCE_DOC, DeadRaylet
-from raydoctor.rules._traceback import parse
-from raydoctor.signals import NODE_DEAD, RAY_EXCEPTION, RAYLET, RAYLET_STARTED
+from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.signals import NODE_DEAD, RAY_EXCEPTION, RAYLET, RAYLET_STARTED
+from raydoctor.model import paste
+from raydoctor.model.values import Entity, Event, Finding, Gap, Link, Remedy, Subject
+from raydoctor.rules.shared import cluster
+from raydoctor.rules.shared.cluster import AGENT_FAILED, FAULT_TOLERANCE_DOC, DeadRaylet
+from raydoctor.rules.shared.traceback import parse
 
 EXITED = Signal(
     "agent.exited",

@@ -31,19 +31,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from raydoctor import paste
-from raydoctor._pattern import pattern
-from raydoctor.case import Case
-from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
-from raydoctor.rule import Example, Signal, rule
-from raydoctor.rules import _calls as calls
-from raydoctor.rules import _evidence as evidence
-from raydoctor.rules import _hang_examples as looked
-from raydoctor.rules import _hangs as hangs
-from raydoctor.rules import _live_examples as sample
-from raydoctor.rules import _stacks as stacks
-from raydoctor.rules import _waiting as waiting
-from raydoctor.signals import RAY_EXCEPTION
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.signals import RAY_EXCEPTION
+from raydoctor.model import paste
+from raydoctor.model.patterns import pattern
+from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.rules.shared import calls, stacks, waiting
+from raydoctor.rules.shared.live import examples as sample
+from raydoctor.rules.shared.live import hang_examples as looked
+from raydoctor.rules.shared.live import hangs
 
 if TYPE_CHECKING:
     from raydoctor.waits.hung import Group, Hung

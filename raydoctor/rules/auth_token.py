@@ -27,13 +27,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raydoctor.case import Case
-from raydoctor.model import Entity, Event, Finding, Link, Remedy
-from raydoctor.rule import Example, Signal, rule
-from raydoctor.rules import _evidence as evidence
-from raydoctor.rules import _live as live
-from raydoctor.rules._connect import CONNECTING, connected_to
-from raydoctor.signals import CORE, DRIVER, GCS, RAY_EXCEPTION, RAYLET, RAYLET_STARTED
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.signals import CORE, DRIVER, GCS, RAY_EXCEPTION, RAYLET, RAYLET_STARTED
+from raydoctor.cluster import tables as live
+from raydoctor.model.values import Entity, Event, Finding, Link, Remedy
+from raydoctor.rules.shared.connect import CONNECTING, connected_to
 
 _DOC = "https://docs.ray.io/en/latest/ray-security/token-auth.html"
 _REFUSED = Signal(

@@ -30,13 +30,12 @@ import signal
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from raydoctor import paste
-from raydoctor._pattern import pattern
-from raydoctor.case import Case
-from raydoctor.model import Entity, Event, Finding, Link, Remedy, Severity, Subject
-from raydoctor.rule import Example, Signal, rule
-from raydoctor.rules import _evidence as evidence
-from raydoctor.signals import LOCAL_RAYLET_FAILED, NODE_REGISTERED, RAYLET_STARTED
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.signals import LOCAL_RAYLET_FAILED, NODE_REGISTERED, RAYLET_STARTED
+from raydoctor.model import paste
+from raydoctor.model.patterns import pattern
+from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Severity, Subject
 
 _DOC = "https://docs.ray.io/en/latest/cluster/kubernetes/user-guides/config.html"
 _CENTRAL = ("raylet", "gcs_server")

@@ -29,13 +29,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raydoctor import paste
-from raydoctor.case import Case
-from raydoctor.model import Entity, Event, Finding, Link, Remedy
-from raydoctor.rule import Example, Signal, rule
-from raydoctor.rules import _calls as calls
-from raydoctor.rules import _evidence as evidence
-from raydoctor.signals import RAY_EXCEPTION
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.signals import RAY_EXCEPTION
+from raydoctor.model import paste
+from raydoctor.model.values import Entity, Event, Finding, Link, Remedy
+from raydoctor.rules.shared import calls
 
 _T = "c8ef45ccd0112571ffffffffffffffffffffffff01000000"
 _M = "80e22aed7718a1257d9363d83b7976ea253c4c2601000000"

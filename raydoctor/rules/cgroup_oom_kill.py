@@ -27,17 +27,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from raydoctor import paste
-from raydoctor.case import Case
-from raydoctor.facts import WorkerExit
-from raydoctor.model import Event, Finding, Gap, Link, Remedy
-from raydoctor.rule import Example, rule
-from raydoctor.rules import _disks
-from raydoctor.rules import _evidence as evidence
-from raydoctor.rules import _jobs as jobs
-from raydoctor.rules import _live as live
-from raydoctor.rules._kernel import nodes_beside
-from raydoctor.signals import WORKER_DIED, WORKER_EXIT
+from raydoctor.case import Case, evidence
+from raydoctor.case.facts import WorkerExit
+from raydoctor.case.rule import Example, rule
+from raydoctor.case.signals import WORKER_DIED, WORKER_EXIT
+from raydoctor.cluster import tables as live
+from raydoctor.model import paste
+from raydoctor.model.values import Event, Finding, Gap, Link, Remedy
+from raydoctor.rules.shared import disks, jobs
+from raydoctor.rules.shared.kernel import nodes_beside
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/ray-oom-prevention.html"
 _LOG = Gap(
@@ -73,25 +71,25 @@ def _cgroup(
     examples=(
         Example(
             "a worker is gone, and its container counts one kill",
-            {**_LOGS, _LIVE: _disks.example("memory", (_cgroup(1),))},
+            {**_LOGS, _LIVE: disks.example("memory", (_cgroup(1),))},
             roots=("cgroup-oom-kill",),
             says=("most likely", "1 process", "3.0 GB", "docker run --memory=4g"),
         ),
         Example(
             "no kill is counted",
-            {**_LOGS, _LIVE: _disks.example("memory", (_cgroup(0),))},
+            {**_LOGS, _LIVE: disks.example("memory", (_cgroup(0),))},
             roots=("worker-vanished",),
         ),
         Example(
             "a cgroup that none of this cluster's processes is in",
-            {**_LOGS, _LIVE: _disks.example("memory", (_cgroup(4, ()),))},
+            {**_LOGS, _LIVE: disks.example("memory", (_cgroup(4, ()),))},
             roots=("worker-vanished",),
         ),
         Example(
             "the kernel log could be read, and knows of no kill of this worker",
             {
                 **_LOGS,
-                _LIVE: _disks.example("memory", (_cgroup(1),)),
+                _LIVE: disks.example("memory", (_cgroup(1),)),
                 "live/dmesg.txt": "2026-11-21T05:00:00.000000+00:00 host kernel: Out of memory: Killed process 4711 (mysqld) "
                 "total-vm:9000000kB, anon-rss:8000000kB, file-rss:0kB, shmem-rss:0kB, UID:0\n",
             },
@@ -99,7 +97,7 @@ def _cgroup(
         ),
         Example(
             "a container that once lost a process, and a cluster in good health",
-            {"logs/gcs_server.out": "", "logs/raylet.out": "", _LIVE: _disks.example("memory", (_cgroup(2),))},
+            {"logs/gcs_server.out": "", "logs/raylet.out": "", _LIVE: disks.example("memory", (_cgroup(2),))},
         ),
     ),
 )  # fmt: skip

@@ -32,14 +32,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from raydoctor import paste
-from raydoctor.case import Case
-from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
-from raydoctor.rule import Example, rule
-from raydoctor.rules import _evidence as evidence
-from raydoctor.rules._cluster import FAULT_TOLERANCE_DOC, node_of_death
-from raydoctor.rules._live_daemons import stopped
-from raydoctor.signals import (
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import Example, rule
+from raydoctor.case.signals import (
     ACTOR_PLACED,
     NODE_DEAD,
     NODE_HEALTH_FAILED,
@@ -49,6 +44,10 @@ from raydoctor.signals import (
     WORKER_EXIT,
     WORKER_STARTED,
 )
+from raydoctor.model import paste
+from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.rules.shared.cluster import FAULT_TOLERANCE_DOC, node_of_death
+from raydoctor.rules.shared.live.daemons import stopped
 
 _LEAST = 2.0
 """Seconds: what NTP keeps by far, and no queue of messages explains in this direction."""

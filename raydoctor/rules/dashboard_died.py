@@ -30,14 +30,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from raydoctor import paste
-from raydoctor.case import Case
-from raydoctor.model import Entity, Event, Finding, Gap, Link, Remedy, Subject
-from raydoctor.rule import Example, Signal, rule
-from raydoctor.rules import _evidence as evidence
-from raydoctor.rules import _live_daemons as live
-from raydoctor.rules._traceback import parse
-from raydoctor.signals import GCS, JOB_FINISHED, JOB_STARTED, WORKER_EXIT
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.signals import GCS, JOB_FINISHED, JOB_STARTED, WORKER_EXIT
+from raydoctor.model import paste
+from raydoctor.model.values import Entity, Event, Finding, Gap, Link, Remedy, Subject
+from raydoctor.rules.shared.live import daemons as live
+from raydoctor.rules.shared.traceback import parse
 
 _DASHBOARD = ("dashboard",)
 _DOC = "https://docs.ray.io/en/latest/ray-observability/getting-started.html"

@@ -32,14 +32,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from raydoctor import paste
-from raydoctor._pattern import pattern
-from raydoctor.case import Case
-from raydoctor.model import Entity, Event, Finding, Link, Remedy, Severity, Subject
-from raydoctor.rule import Example, rule
-from raydoctor.rules import _data as data
-from raydoctor.rules import _evidence as evidence
-from raydoctor.signals import WORKER_EXIT
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import Example, rule
+from raydoctor.case.signals import WORKER_EXIT
+from raydoctor.model import paste
+from raydoctor.model.patterns import pattern
+from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Severity, Subject
+from raydoctor.rules.shared import data
 
 _DOC = "https://docs.ray.io/en/latest/data/execution-configurations.html"
 _TIPS = "https://docs.ray.io/en/latest/data/performance-tips.html"

@@ -30,15 +30,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from raydoctor import paste
-from raydoctor.case import Case
-from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
-from raydoctor.rule import Example, Signal, rule
-from raydoctor.rules import _evidence as evidence
-from raydoctor.rules import _live as live
-from raydoctor.rules import _stacks as stacks
-from raydoctor.rules import _waiting as waiting
-from raydoctor.signals import RAY_EXCEPTION
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.signals import RAY_EXCEPTION
+from raydoctor.cluster import tables as live
+from raydoctor.model import paste
+from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.rules.shared import stacks, waiting
 
 _OUTPUT = ("worker-err", "worker-echo")
 

@@ -32,15 +32,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from raydoctor import paste
-from raydoctor.case import Case
-from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
-from raydoctor.rule import Example, rule
-from raydoctor.rules import _disks
-from raydoctor.rules import _evidence as evidence
-from raydoctor.rules import _store as store
-from raydoctor.rules._disks import Disk, Use
-from raydoctor.signals import RAY_EXCEPTION
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import Example, rule
+from raydoctor.case.signals import RAY_EXCEPTION
+from raydoctor.model import paste
+from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.rules.shared import disks, store
+from raydoctor.rules.shared.disks import Disk, Use
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/objects/object-spilling.html"
 _DEFAULT_PERCENT = 95.0
@@ -147,8 +145,8 @@ _QUIET = {"logs/raylet.out": _raylet(1, "I", "Starting"), "logs/gcs_server.out":
             "live: over the threshold now, nothing failed yet, and old sessions fill it",
             {
                 **_QUIET,
-                _LIVE_DISKS: _disks.example("disks", (_live(0.962), _live(0.962, "session"))),
-                _LIVE_USAGE: _disks.example("disk-usage", (
+                _LIVE_DISKS: disks.example("disks", (_live(0.962), _live(0.962, "session"))),
+                _LIVE_USAGE: disks.example("disk-usage", (
                     _usage("old sessions", "/tmp/ray", 410, 31), _usage("spilled objects", _SESSION, 120), _usage("logs", f"{_SESSION}/logs", 1))),
             },
             roots=("disk-full",),
@@ -159,7 +157,7 @@ _QUIET = {"logs/raylet.out": _raylet(1, "I", "Starting"), "logs/gcs_server.out":
             {
                 "logs/raylet.out": _raylet(17, "E", _OVER),
                 "logs/gcs_server.out": "",
-                _LIVE_DISKS: _disks.example("disks", (_live(0.97), _live(0.2, "session", "/other", "/other"))),
+                _LIVE_DISKS: disks.example("disks", (_live(0.97), _live(0.2, "session", "/other", "/other"))),
             },
             roots=("disk-full",),
             says=("97.0% full (30.0 GB of 1000 GB free)",),
@@ -168,8 +166,8 @@ _QUIET = {"logs/raylet.out": _raylet(1, "I", "Starting"), "logs/gcs_server.out":
             "live: below the threshold, and something that is not Ray's fills it",
             {
                 **_QUIET,
-                _LIVE_DISKS: _disks.example("disks", (_live(0.931),)),
-                _LIVE_USAGE: _disks.example("disk-usage", (_usage("logs", f"{_SESSION}/logs", 2),)),
+                _LIVE_DISKS: disks.example("disks", (_live(0.931),)),
+                _LIVE_USAGE: disks.example("disk-usage", (_usage("logs", f"{_SESSION}/logs", 2),)),
             },
             roots=("disk-full",),
             says=("93.1% full", "19.0 GB more", "Ray's own files there are 2.0 GB", "du -xh --max-depth=2 /"),
@@ -178,14 +176,14 @@ _QUIET = {"logs/raylet.out": _raylet(1, "I", "Starting"), "logs/gcs_server.out":
             "live: only the session's disk is full, objects are spilled elsewhere",
             {
                 **_QUIET,
-                _LIVE_DISKS: _disks.example("disks", (_live(0.3, "spill", "/big/spill", "/big"), _live(0.99, "session"))),
+                _LIVE_DISKS: disks.example("disks", (_live(0.3, "spill", "/big/spill", "/big"), _live(0.99, "session"))),
             },
             roots=("disk-full",),
             says=("99.0% full", "logs, packages and sockets"),
         ),
         Example(
             "live: room for bytes, none for files",
-            {**_QUIET, _LIVE_DISKS: _disks.example("disks", ({**_live(0.4), "inodes": 16777216, "inodes_free": 0},))},
+            {**_QUIET, _LIVE_DISKS: disks.example("disks", ({**_live(0.4), "inodes": 16777216, "inodes_free": 0},))},
             roots=("disk-full",),
             says=("0 inodes of 16777216 left", "600 GB are free", "find / -xdev"),
         ),
@@ -193,14 +191,14 @@ _QUIET = {"logs/raylet.out": _raylet(1, "I", "Starting"), "logs/gcs_server.out":
             "live: disks with room, and a full one that is none of Ray's",
             {
                 **_QUIET,
-                _LIVE_DISKS: _disks.example("disks", (_live(0.6), _live(0.6, "session"), _live(0.99, "tmp", "/tmp", "/tmp"), _live(0.98, "shm", "/dev/shm", "/dev/shm"))),
+                _LIVE_DISKS: disks.example("disks", (_live(0.6), _live(0.6, "session"), _live(0.99, "tmp", "/tmp", "/tmp"), _live(0.98, "shm", "/dev/shm", "/dev/shm"))),
             },
         ),
     ),
 )  # fmt: skip
 def disk_full(case: Case) -> Iterator[Finding]:
     """One finding per file system: over the threshold as the raylet said or as it is now, or soon to be."""
-    now = _disks.disks(case)
+    now = disks.disks(case)
     over = store.by_node(case, case.of("disk.over_threshold"))
     failed = store.by_node(case, case.of("object.out_of_disk"))
     errors = store.exceptions(case, "OutOfDiskError")

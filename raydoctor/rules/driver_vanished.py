@@ -27,14 +27,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raydoctor import ids, paste
 from raydoctor.case import Case
-from raydoctor.facts import Job
-from raydoctor.model import Entity, Event, Finding, Gap, Link, Remedy, Subject
-from raydoctor.rule import Example, rule
-from raydoctor.rules import _cluster as cluster
-from raydoctor.rules._connect import STARTED_LOCAL
-from raydoctor.signals import (
+from raydoctor.case.facts import Job
+from raydoctor.case.rule import Example, rule
+from raydoctor.case.signals import (
     JOB_STARTED,
     LOCAL_RAYLET_FAILED,
     NODE_DEAD,
@@ -42,6 +38,10 @@ from raydoctor.signals import (
     RAY_EXCEPTION,
     RAYLET_STARTED,
 )
+from raydoctor.model import ids, paste
+from raydoctor.model.values import Entity, Event, Finding, Gap, Link, Remedy, Subject
+from raydoctor.rules.shared import cluster
+from raydoctor.rules.shared.connect import STARTED_LOCAL
 
 _DRIVERS = ("driver", "job-driver", "core-driver")
 _N = "fd875f52489dc9a2f53c85a6f87fba13611a3340ab1d20bc262561bf"

@@ -28,15 +28,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from raydoctor import paste
-from raydoctor.case import Case
-from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
-from raydoctor.rule import Example, Signal, rule
-from raydoctor.rules import _cluster as cluster
-from raydoctor.rules import _evidence as evidence
-from raydoctor.rules import _worker_start as worker_start
-from raydoctor.rules._cluster import TOO_MANY_FILES, DeadRaylet
-from raydoctor.signals import DRIVER, GCS, NODE_DEAD, RAY_EXCEPTION, RAYLET, RAYLET_STARTED
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.signals import DRIVER, GCS, NODE_DEAD, RAY_EXCEPTION, RAYLET, RAYLET_STARTED
+from raydoctor.model import paste
+from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.rules.shared import cluster
+from raydoctor.rules.shared.cluster import TOO_MANY_FILES, DeadRaylet
+from raydoctor.rules.shared.setup import worker_start
 
 _DAEMONS = ("dashboard", "dashboard-agent", "runtime-env-agent", "log-monitor", "monitor")
 

@@ -26,12 +26,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from raydoctor.case import Case
-from raydoctor.model import Entity, Event, Finding, Gap, Link, Remedy, Subject
-from raydoctor.rule import Example, rule
-from raydoctor.rules import _evidence as evidence
-from raydoctor.rules import _live_daemons as live
-from raydoctor.rules._cluster import (
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import Example, rule
+from raydoctor.case.signals import GCS_SIGTERM, NODE_REGISTERED, RAY_VERSION
+from raydoctor.model.values import Entity, Event, Finding, Gap, Link, Remedy, Subject
+from raydoctor.rules.shared.cluster import (
     CHECK_FAILED,
     DAEMON_CRASH,
     GCS_DOC,
@@ -40,8 +39,8 @@ from raydoctor.rules._cluster import (
     gcs_lived_on,
     lost_driver_errors,
 )
-from raydoctor.rules._live_daemons import Missing
-from raydoctor.signals import GCS_SIGTERM, NODE_REGISTERED, RAY_VERSION
+from raydoctor.rules.shared.live import daemons as live
+from raydoctor.rules.shared.live.daemons import Missing
 
 _LOST = (
     "[2026-11-21 07:42:11,775 E 304 304] (raylet) rpc_client.h:204: Failed to connect to GCS within 60 seconds. GCS may have been "

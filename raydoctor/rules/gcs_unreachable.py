@@ -28,14 +28,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raydoctor import paste
-from raydoctor.case import Case
-from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
-from raydoctor.rule import Example, Signal, rule
-from raydoctor.rules import _cluster as cluster
-from raydoctor.rules import _evidence as evidence
-from raydoctor.rules._cluster import AGENT_FAILED, GCS_DOC, GCS_LOST
-from raydoctor.signals import (
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.signals import (
     CORE,
     JOB_FINISHED,
     JOB_STARTED,
@@ -44,6 +39,10 @@ from raydoctor.signals import (
     RAYLET,
     RAYLET_STARTED,
 )
+from raydoctor.model import paste
+from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.rules.shared import cluster
+from raydoctor.rules.shared.cluster import AGENT_FAILED, GCS_DOC, GCS_LOST
 
 AWAY = (
     Signal(

@@ -27,14 +27,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from raydoctor import paste
-from raydoctor._pattern import pattern
-from raydoctor.case import Case
-from raydoctor.model import Entity, Event, Finding, Link, Remedy
-from raydoctor.rule import Example, Signal, rule
-from raydoctor.rules import _evidence as evidence
-from raydoctor.rules import _waiting as waiting
-from raydoctor.signals import DRIVER, NODE_DEAD, RAY_EXCEPTION, WORKER_EXIT
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.signals import DRIVER, NODE_DEAD, RAY_EXCEPTION, WORKER_EXIT
+from raydoctor.model import paste
+from raydoctor.model.patterns import pattern
+from raydoctor.model.values import Entity, Event, Finding, Link, Remedy
+from raydoctor.rules.shared import waiting
 
 _DOC = "https://docs.ray.io/en/latest/ray-observability/user-guides/debug-apps/debug-hangs.html"
 

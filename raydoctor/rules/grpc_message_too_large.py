@@ -30,14 +30,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raydoctor import paste
-from raydoctor._pattern import pattern
-from raydoctor.case import Case
-from raydoctor.facts import WorkerExit
-from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
-from raydoctor.rule import Example, Signal, rule
-from raydoctor.rules import _evidence as evidence
-from raydoctor.signals import (
+from raydoctor.case import Case, evidence
+from raydoctor.case.facts import WorkerExit
+from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.signals import (
     CORE,
     DRIVER,
     GCS,
@@ -47,6 +43,9 @@ from raydoctor.signals import (
     WORKER_DIED,
     WORKER_EXIT,
 )
+from raydoctor.model import paste
+from raydoctor.model.patterns import pattern
+from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/patterns/pass-large-arg-by-value.html"
 _MIB = 1024**2

@@ -28,14 +28,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from raydoctor._pattern import pattern
-from raydoctor.case import Case
-from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
-from raydoctor.rule import Example, Signal, rule
-from raydoctor.rules import _evidence as evidence
-from raydoctor.rules import _oom as oom
-from raydoctor.rules._oom import OOM_KILL, OOM_SUMMARY, Holder, Report
-from raydoctor.signals import JOB_STARTED, RAYLET
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.signals import JOB_STARTED, RAYLET
+from raydoctor.model.patterns import pattern
+from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.rules.shared.oom import kills
+from raydoctor.rules.shared.oom.kills import OOM_KILL, OOM_SUMMARY, Holder, Report
 
 NONE_LEFT = (
     Signal(
@@ -144,7 +143,7 @@ def _kill(top: str) -> str:
 def head_memory_pressure(case: Case) -> Iterator[Finding]:
     """One finding per node and episode; one per node where nothing could be killed."""
     told = set()
-    for strikes in oom.episodes(oom.reports(case)):
+    for strikes in kills.episodes(kills.reports(case)):
         hog = _hog(case, max(strikes, key=lambda r: r.used_gb))
         told.add(strikes[0].node)
         if hog:
@@ -195,7 +194,7 @@ def _command(command: str) -> str:
 
 def _finding(case: Case, strikes: list[Report], hog: _Hog) -> Finding:
     victims = [v for s in strikes for v in s.victims]
-    exits = oom.exits_of(case, strikes, victims)
+    exits = kills.exits_of(case, strikes, victims)
     told = tuple(e for s in strikes for e in s.others if e.kind != "worker.exit")
     killed = max(sum(s.killed * s.event.count for s in strikes), evidence.deaths(exits))
     links = [Link(s.event, _shows(s, hog)) for s in dict.fromkeys((strikes[0], strikes[-1]))]
@@ -217,7 +216,7 @@ def _finding(case: Case, strikes: list[Report], hog: _Hog) -> Finding:
             *(s.event for s in strikes),
             *told,
             *evidence.exit_events(exits),
-            *oom.summaries(case, strikes),
+            *kills.summaries(case, strikes),
             *case.of(NONE_LEFT[0].kind),
         ),
     )  # fmt: skip

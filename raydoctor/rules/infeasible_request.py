@@ -31,24 +31,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 
-from raydoctor import ids, paste
-from raydoctor._pattern import pattern
-from raydoctor.case import Case
-from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
-from raydoctor.rule import Example, rule
-from raydoctor.rules import _autoscaler as autoscaler
-from raydoctor.rules import _evidence as evidence
-from raydoctor.rules import _live_examples as sample
-from raydoctor.rules import _live_rows as live_rows
-from raydoctor.rules import _live_waiting as now
-from raydoctor.rules import _resources as resources
-from raydoctor.rules import _waiting as waiting
-from raydoctor.signals import (
-    NODE_DEAD,
-    NODE_REGISTERED,
-    RAY_EXCEPTION,
-    TASK_FAILED,
-)
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import Example, rule
+from raydoctor.case.signals import NODE_DEAD, NODE_REGISTERED, RAY_EXCEPTION, TASK_FAILED
+from raydoctor.cluster import autoscaler, resources
+from raydoctor.cluster import rows as live_rows
+from raydoctor.cluster import waiting as now
+from raydoctor.model import ids, paste
+from raydoctor.model.patterns import pattern
+from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.rules.shared import waiting
+from raydoctor.rules.shared.live import examples as sample
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/resources.html"
 _LABELS = "https://docs.ray.io/en/latest/ray-core/scheduling/labels.html"

@@ -28,15 +28,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raydoctor import ids, paste
-from raydoctor.case import Case
-from raydoctor.facts import WorkerExit
-from raydoctor.model import Entity, Event, Finding, Gap, Link, Remedy, Source, Subject
-from raydoctor.rule import Example, rule
-from raydoctor.rules import _evidence as evidence
-from raydoctor.rules import _jobs as jobs
-from raydoctor.rules._traceback import Frame, Raised, parse
-from raydoctor.signals import JOB_STARTED
+from raydoctor.case import Case, evidence
+from raydoctor.case.facts import WorkerExit
+from raydoctor.case.rule import Example, rule
+from raydoctor.case.signals import JOB_STARTED
+from raydoctor.model import ids, paste
+from raydoctor.model.values import Entity, Event, Finding, Gap, Link, Remedy, Source, Subject
+from raydoctor.rules.shared import jobs
+from raydoctor.rules.shared.traceback import Frame, Raised, parse
 
 _NO_FAILURE = ("KeyboardInterrupt", "SystemExit")
 _LONGEST = 160

@@ -27,10 +27,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case
-from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
-from raydoctor.rule import Example, Signal, rule
-from raydoctor.rules import _jobs as jobs
-from raydoctor.signals import JOB_STARTED, NODE_REGISTERED
+from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.signals import JOB_STARTED, NODE_REGISTERED
+from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.rules.shared import jobs
 
 _MANAGER = ("dashboard-agent", "dashboard")
 _TIMED_OUT = Signal(

@@ -31,14 +31,14 @@ import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from raydoctor import paste
-from raydoctor.case import Case
-from raydoctor.facts import Job, WorkerExit
-from raydoctor.model import Entity, Event, Finding, Link, Remedy, Severity, Subject
-from raydoctor.rule import Example, Signal, rule
-from raydoctor.rules import _disks
-from raydoctor.rules import _evidence as evidence
-from raydoctor.rules._kernel import (
+from raydoctor.case import Case, evidence
+from raydoctor.case.facts import Job, WorkerExit
+from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.signals import JOB_STARTED, RAYLET, RAYLET_STARTED, WORKER_EXIT
+from raydoctor.model import paste
+from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Severity, Subject
+from raydoctor.rules.shared import disks
+from raydoctor.rules.shared.kernel import (
     OOM_SIGNALS,
     Kill,
     is_named,
@@ -47,8 +47,7 @@ from raydoctor.rules._kernel import (
     nodes_beside,
     outlived,
 )
-from raydoctor.rules._oom import MONITOR_STARTED
-from raydoctor.signals import JOB_STARTED, RAYLET, RAYLET_STARTED, WORKER_EXIT
+from raydoctor.rules.shared.oom.kills import MONITOR_STARTED
 
 MONITOR_OFF = Signal(
     "oom.monitor_off",
@@ -191,7 +190,7 @@ _LOGS = {
                         (16, "postgres"),
                     )
                 ),
-                "live/live-daemons.json": _disks.example(
+                "live/live-daemons.json": disks.example(
                     "daemons",
                     (_alive("raylet", 305), _alive("gcs_server", 301)),
                 ),
@@ -203,7 +202,7 @@ _LOGS = {
                 "logs/raylet.out": f"[2026-11-21 07:43:30,993 I 305 305] (raylet) main.cc:355: {RAYLET_STARTED.sample}\n",
                 "logs/gcs_server.out": "",
                 "live/dmesg.txt": _iso(_kernel(305, "raylet"), "2026-11-21T07:43:56.123456+00:00"),
-                "live/live-daemons.json": _disks.example("daemons", (_alive("gcs_server", 301),)),
+                "live/live-daemons.json": disks.example("daemons", (_alive("gcs_server", 301),)),
             },
             roots=("kernel-oom-kill",),
             says=("the raylet of node 127.0.0.1",),

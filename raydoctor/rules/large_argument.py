@@ -32,15 +32,14 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from raydoctor import paste
-from raydoctor._pattern import pattern
-from raydoctor.case import Case
-from raydoctor.model import Entity, Event, Finding, Gap, Link, Remedy, Subject
-from raydoctor.rule import Example, Signal, rule
-from raydoctor.rules import _evidence as evidence
-from raydoctor.rules import _store as store
-from raydoctor.rules._live_objects import Held, waiting_arguments
-from raydoctor.signals import DRIVER, RAY_EXCEPTION, TRACEBACK
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.signals import DRIVER, RAY_EXCEPTION, TRACEBACK
+from raydoctor.model import paste
+from raydoctor.model.patterns import pattern
+from raydoctor.model.values import Entity, Event, Finding, Gap, Link, Remedy, Subject
+from raydoctor.rules.shared import store
+from raydoctor.rules.shared.live.objects import Held, waiting_arguments
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/patterns/pass-large-arg-by-value.html"
 _ALIKE = 0.1

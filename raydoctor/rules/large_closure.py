@@ -25,13 +25,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raydoctor import paste
-from raydoctor.case import Case
-from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
-from raydoctor.rule import Example, Signal, rule
-from raydoctor.rules import _evidence as evidence
-from raydoctor.rules._task_error import ERROR_TEXT, Printed, printed
-from raydoctor.signals import DRIVER, RAY_EXCEPTION
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.signals import DRIVER, RAY_EXCEPTION
+from raydoctor.model import paste
+from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.rules.shared.task_error import ERROR_TEXT, Printed, printed
 
 _ADVICE = (
     "Check that its definition is not implicitly capturing a large array or other object in scope. Tip: use ray.put() to put "

@@ -30,14 +30,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from raydoctor import paste
-from raydoctor.case import Case
-from raydoctor.model import Entity, Finding, Link, Remedy, Subject
-from raydoctor.rule import Example, rule
-from raydoctor.rules import _evidence as evidence
-from raydoctor.rules import _live_processes as live
-from raydoctor.rules._live_processes import Process
-from raydoctor.signals import WORKER_EXIT
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import Example, rule
+from raydoctor.case.signals import WORKER_EXIT
+from raydoctor.model import paste
+from raydoctor.model.values import Entity, Finding, Link, Remedy, Subject
+from raydoctor.rules.shared.live import processes as live
+from raydoctor.rules.shared.live.processes import Process
 
 _MUCH = 0.10
 """Of the machine's memory."""

@@ -31,16 +31,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from raydoctor import paste
-from raydoctor.case import Case
-from raydoctor.facts import WorkerExit
-from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
-from raydoctor.rule import Example, Signal, rule
-from raydoctor.rules import _evidence as evidence
-from raydoctor.rules import _train as train
-from raydoctor.rules._failures import SIGNALS, failures
-from raydoctor.rules._task_error import Printed, error_entity
-from raydoctor.signals import WORKER_DIED, WORKER_EXIT
+from raydoctor.case import Case, evidence
+from raydoctor.case.facts import WorkerExit
+from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.signals import WORKER_DIED, WORKER_EXIT
+from raydoctor.model import paste
+from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.rules.shared import train
+from raydoctor.rules.shared.failures import SIGNALS, failures
+from raydoctor.rules.shared.task_error import Printed, error_entity
 
 _DOC = "https://docs.ray.io/en/latest/train/user-guides/using-gpus.html"
 _TORCH_DOC = "https://docs.pytorch.org/docs/stable/torch_nccl_environment_variables.html"

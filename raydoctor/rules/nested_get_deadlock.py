@@ -34,23 +34,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from raydoctor import ids, paste
-from raydoctor.case import Case
-from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
-from raydoctor.rule import Example, rule
-from raydoctor.rules import _autoscaler as autoscaler
-from raydoctor.rules import _calls as calls
-from raydoctor.rules import _evidence as evidence
-from raydoctor.rules import _hang_examples as looked
-from raydoctor.rules import _hangs as hangs
-from raydoctor.rules import _live as live
-from raydoctor.rules import _live_examples as sample
-from raydoctor.rules import _live_rows as live_rows
-from raydoctor.rules import _live_starved as starving
-from raydoctor.rules import _live_waiting as now
-from raydoctor.rules import _resources as resources
-from raydoctor.rules import _waiting as waiting
-from raydoctor.signals import DRIVER, RAY_EXCEPTION, TRACEBACK
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import Example, rule
+from raydoctor.case.signals import DRIVER, RAY_EXCEPTION, TRACEBACK
+from raydoctor.cluster import autoscaler, resources
+from raydoctor.cluster import rows as live_rows
+from raydoctor.cluster import starved as starving
+from raydoctor.cluster import tables as live
+from raydoctor.cluster import waiting as now
+from raydoctor.model import ids, paste
+from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.rules.shared import calls, waiting
+from raydoctor.rules.shared.live import examples as sample
+from raydoctor.rules.shared.live import hang_examples as looked
+from raydoctor.rules.shared.live import hangs
 
 if TYPE_CHECKING:
     from raydoctor.waits.hung import Group

@@ -26,15 +26,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raydoctor import paste
-from raydoctor.case import Case
-from raydoctor.model import Entity, Event, Finding, Link, Remedy
-from raydoctor.rule import Example, rule
-from raydoctor.rules import _autoscaler as autoscaler
-from raydoctor.rules import _evidence as evidence
-from raydoctor.rules import _resources as resources
-from raydoctor.rules import _waiting as waiting
-from raydoctor.signals import NODE_DEAD, NODE_REGISTERED
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import Example, rule
+from raydoctor.case.signals import NODE_DEAD, NODE_REGISTERED
+from raydoctor.cluster import autoscaler, resources
+from raydoctor.model import paste
+from raydoctor.model.values import Entity, Event, Finding, Link, Remedy
+from raydoctor.rules.shared import waiting
 
 _STAMP = "2026-11-21 11:{},199\tINFO monitor.py:438 -- "
 _CONFIG = f"{_STAMP.format('16:11')}{autoscaler.CONFIG.sample}\n"

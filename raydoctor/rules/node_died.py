@@ -29,15 +29,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from raydoctor import paste
-from raydoctor.case import Case
-from raydoctor.facts import WorkerExit
-from raydoctor.model import Entity, Event, Finding, Gap, Link, Remedy, Severity, Subject
-from raydoctor.rule import Example, Signal, rule
-from raydoctor.rules import _evidence as evidence
-from raydoctor.rules import _live as live
-from raydoctor.rules._cluster import FAULT_TOLERANCE_DOC, is_expected, node_of_death, refused
-from raydoctor.signals import DRIVER, NODE_DEAD, NODE_HEALTH_FAILED, NODE_REGISTERED
+from raydoctor.case import Case, evidence
+from raydoctor.case.facts import WorkerExit
+from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.signals import DRIVER, NODE_DEAD, NODE_HEALTH_FAILED, NODE_REGISTERED
+from raydoctor.cluster import tables as live
+from raydoctor.model import paste
+from raydoctor.model.values import Entity, Event, Finding, Gap, Link, Remedy, Severity, Subject
+from raydoctor.rules.shared.cluster import FAULT_TOLERANCE_DOC, is_expected, node_of_death, refused
 
 _N = "3f818372160713c4e2f1a871bd9bf562dfe4eb44b82671c5eba59a68"
 

@@ -26,13 +26,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from raydoctor._pattern import pattern
-from raydoctor.case import Case
-from raydoctor.model import Entity, Event, Finding, Link, Remedy
-from raydoctor.rule import Example, rule
-from raydoctor.rules import _autoscaler as autoscaler
-from raydoctor.rules import _evidence as evidence
-from raydoctor.rules import _waiting as waiting
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import Example, rule
+from raydoctor.cluster import autoscaler
+from raydoctor.model.patterns import pattern
+from raydoctor.model.values import Entity, Event, Finding, Link, Remedy
+from raydoctor.rules.shared import waiting
 
 _LONGEST = 160
 _ADVICE = (

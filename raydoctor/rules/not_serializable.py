@@ -29,18 +29,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from raydoctor import paste
-from raydoctor._pattern import pattern
-from raydoctor.case import Case
-from raydoctor.facts import WorkerExit
-from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
-from raydoctor.rule import Example, rule
-from raydoctor.rules import _evidence as evidence
-from raydoctor.rules._exit_code import EXITING, Left, left_by_itself
-from raydoctor.rules._serialize import CULPRIT, REFUSED, is_about_pickling, reason, without_address
-from raydoctor.rules._task_error import ERROR_TEXT, Printed, printed
-from raydoctor.rules._traceback import Raised, parse
-from raydoctor.signals import RAY_EXCEPTION, WORKER_EXIT
+from raydoctor.case import Case, evidence
+from raydoctor.case.facts import WorkerExit
+from raydoctor.case.rule import Example, rule
+from raydoctor.case.signals import RAY_EXCEPTION, WORKER_EXIT
+from raydoctor.model import paste
+from raydoctor.model.patterns import pattern
+from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.rules.shared.exit_code import EXITING, Left, left_by_itself
+from raydoctor.rules.shared.serialize import (
+    CULPRIT,
+    REFUSED,
+    is_about_pickling,
+    reason,
+    without_address,
+)
+from raydoctor.rules.shared.task_error import ERROR_TEXT, Printed, printed
+from raydoctor.rules.shared.traceback import Raised, parse
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/objects/serialization.html"
 _BLOCK = (

@@ -28,13 +28,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raydoctor._pattern import pattern
-from raydoctor.case import Case
-from raydoctor.model import Entity, Event, Finding, Gap, Link, Remedy, Subject
-from raydoctor.rule import Example, Signal, rule
-from raydoctor.rules import _evidence as evidence
-from raydoctor.rules import _objects as objects
-from raydoctor.signals import CORE, DRIVER, RAY_EXCEPTION
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.signals import CORE, DRIVER, RAY_EXCEPTION
+from raydoctor.model.patterns import pattern
+from raydoctor.model.values import Entity, Event, Finding, Gap, Link, Remedy, Subject
+from raydoctor.rules.shared import objects
 
 _BODY = (
     f"Fetch for object {objects.A_TASKS} timed out because no locations were found for the object. This may indicate a "

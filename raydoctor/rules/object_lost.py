@@ -31,10 +31,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case
-from raydoctor.model import Finding, Remedy
-from raydoctor.rule import Example, Signal, rule
-from raydoctor.rules import _objects as objects
-from raydoctor.signals import DRIVER, RAY_EXCEPTION
+from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.signals import DRIVER, RAY_EXCEPTION
+from raydoctor.model.values import Finding, Remedy
+from raydoctor.rules.shared import objects
 
 
 def _all_copies(object_: str) -> str:

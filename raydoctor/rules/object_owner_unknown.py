@@ -29,14 +29,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raydoctor import ids
-from raydoctor.case import Case
-from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
-from raydoctor.rule import Example, Signal, rule
-from raydoctor.rules import _evidence as evidence
-from raydoctor.rules import _objects as objects
-from raydoctor.rules._task_error import ERROR_TEXT, printed
-from raydoctor.signals import DRIVER, RAY_EXCEPTION
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.signals import DRIVER, RAY_EXCEPTION
+from raydoctor.model import ids
+from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.rules.shared import objects
+from raydoctor.rules.shared.task_error import ERROR_TEXT, printed
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/objects.html"
 _OUT_OF_BAND = "https://docs.ray.io/en/latest/ray-core/objects/serialization.html"

@@ -31,13 +31,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import ceil
 
-from raydoctor import paste
-from raydoctor.case import Case
-from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
-from raydoctor.rule import Example, Signal, rule
-from raydoctor.rules import _evidence as evidence
-from raydoctor.rules import _store as store
-from raydoctor.signals import CORE, DRIVER, RAY_EXCEPTION
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.signals import CORE, DRIVER, RAY_EXCEPTION
+from raydoctor.model import paste
+from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.rules.shared import store
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/memory-management.html"
 _ISSUE = "https://github.com/ray-project/ray/issues/62093"

@@ -33,15 +33,13 @@ from collections.abc import Iterator
 from math import ceil
 from typing import Any
 
-from raydoctor import paste
-from raydoctor.case import Case
-from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
-from raydoctor.rule import Example, Signal, rule
-from raydoctor.rules import _disks
-from raydoctor.rules import _evidence as evidence
-from raydoctor.rules import _live as live
-from raydoctor.rules import _store as store
-from raydoctor.signals import DRIVER
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.signals import DRIVER
+from raydoctor.cluster import tables as live
+from raydoctor.model import paste
+from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.rules.shared import disks, store
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/memory-management.html"
 _MB = 1024**2
@@ -132,19 +130,19 @@ def _place(
         ),
         Example(
             "live: the store's folder is on a disk",
-            {**_HEADS, "logs/raylet.out": _START, _LIVE: _disks.example("disks", (_place("store", "/tmp/ray", "ext4", 252 << 30), _place("shm", "/dev/shm", "tmpfs", 64 << 20, 0)))},
+            {**_HEADS, "logs/raylet.out": _START, _LIVE: disks.example("disks", (_place("store", "/tmp/ray", "ext4", 252 << 30), _place("shm", "/dev/shm", "tmpfs", 64 << 20, 0)))},
             roots=("object-store-on-disk",),
             says=("/tmp/ray", "/dev/shm has only 64.0 MB", "--shm-size=0.12gb"),
         ),
         Example(
             "live: the store is in /dev/shm and larger than that is",
-            {**_HEADS, "logs/raylet.out": _START, _LIVE: _disks.example("disks", (_place("shm", "/dev/shm", "tmpfs", 64 << 20),))},
+            {**_HEADS, "logs/raylet.out": _START, _LIVE: disks.example("disks", (_place("shm", "/dev/shm", "tmpfs", 64 << 20),))},
             roots=("object-store-on-disk",),
             says=("100 MB", "/dev/shm has 64.0 MB", "SIGBUS", "--shm-size=0.12gb"),
         ),
         Example(
             "live: the store is in memory elsewhere, and /dev/shm is small but not used",
-            {**_HEADS, "logs/raylet.out": _START, _LIVE: _disks.example("disks", (_place("store", "/mnt/huge", "hugetlbfs", 8 << 30), _place("shm", "/dev/shm", "tmpfs", 64 << 20, 0)))},
+            {**_HEADS, "logs/raylet.out": _START, _LIVE: disks.example("disks", (_place("store", "/mnt/huge", "hugetlbfs", 8 << 30), _place("shm", "/dev/shm", "tmpfs", 64 << 20, 0)))},
         ),
     ),
 )  # fmt: skip

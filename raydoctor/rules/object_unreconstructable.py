@@ -29,12 +29,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raydoctor.case import Case
-from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
-from raydoctor.rule import Example, Signal, rule
-from raydoctor.rules import _evidence as evidence
-from raydoctor.rules import _objects as objects
-from raydoctor.signals import CORE, DRIVER, RAY_EXCEPTION
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.signals import CORE, DRIVER, RAY_EXCEPTION
+from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.rules.shared import objects
 
 _RETRIES_DISABLED = objects.error(
     "[OBJECT_UNRECONSTRUCTABLE_RETRIES_DISABLED] The object cannot be reconstructed because the task was created with "

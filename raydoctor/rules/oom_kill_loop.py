@@ -26,11 +26,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case
-from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
-from raydoctor.rule import Example, Signal, rule
-from raydoctor.rules._oom import OOM_KILL, OOM_SUMMARY, Report, reports
-from raydoctor.rules._oom_remedies import DOC, hungriest, remedies
-from raydoctor.signals import CORE, TASK_ATTEMPT_FAILED
+from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.signals import CORE, TASK_ATTEMPT_FAILED
+from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.rules.shared.oom.kills import OOM_KILL, OOM_SUMMARY, Report, reports
+from raydoctor.rules.shared.oom.remedies import DOC, hungriest, remedies
 
 _ENOUGH = 3
 """Kills of one task from which on it is a loop."""

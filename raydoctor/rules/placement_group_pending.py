@@ -30,20 +30,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from raydoctor import paste
-from raydoctor.case import Case
-from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
-from raydoctor.rule import Example, Signal, rule
-from raydoctor.rules import _autoscaler as autoscaler
-from raydoctor.rules import _evidence as evidence
-from raydoctor.rules import _live_examples as sample
-from raydoctor.rules import _live_groups as live_groups
-from raydoctor.rules import _live_holders as holding
-from raydoctor.rules import _live_rows as live_rows
-from raydoctor.rules import _live_waiting as now
-from raydoctor.rules import _resources as resources
-from raydoctor.rules import _waiting as waiting
-from raydoctor.signals import GCS, JOB_FINISHED, RAY_EXCEPTION
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.signals import GCS, JOB_FINISHED, RAY_EXCEPTION
+from raydoctor.cluster import autoscaler, resources
+from raydoctor.cluster import groups as live_groups
+from raydoctor.cluster import holders as holding
+from raydoctor.cluster import rows as live_rows
+from raydoctor.cluster import waiting as now
+from raydoctor.model import paste
+from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.rules.shared import waiting
+from raydoctor.rules.shared.live import examples as sample
 
 _DOC = live_groups.DOC
 _LONG = 10.0

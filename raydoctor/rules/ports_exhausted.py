@@ -27,13 +27,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raydoctor.case import Case
-from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
-from raydoctor.rule import Example, Signal, rule
-from raydoctor.rules import _evidence as evidence
-from raydoctor.rules import _worker_start as worker_start
-from raydoctor.rules._worker_start import Starts
-from raydoctor.signals import DRIVER
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.signals import DRIVER
+from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.rules.shared.setup import worker_start
+from raydoctor.rules.shared.setup.worker_start import Starts
 
 _TEXT = "No available ports. Please specify a wider port range using --min-worker-port and --max-worker-port."
 NO_PORT = Signal(

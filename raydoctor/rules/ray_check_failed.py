@@ -27,13 +27,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raydoctor import ids, paste
-from raydoctor.case import Case
-from raydoctor.facts import WorkerExit
-from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
-from raydoctor.rule import Example, Signal, rule
-from raydoctor.rules import _evidence as evidence
-from raydoctor.signals import LOCAL_RAYLET_FAILED, WORKER_EXIT
+from raydoctor.case import Case, evidence
+from raydoctor.case.facts import WorkerExit
+from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.signals import LOCAL_RAYLET_FAILED, WORKER_EXIT
+from raydoctor.model import ids, paste
+from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
 
 CHECK = Signal(
     "worker.check_failed",

@@ -30,9 +30,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case
-from raydoctor.model import Entity, Event, Finding, Gap, Link, Remedy, Source
-from raydoctor.rule import Example, Signal, rule
-from raydoctor.signals import DRIVER
+from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.signals import DRIVER
+from raydoctor.model.values import Entity, Event, Finding, Gap, Link, Remedy, Source
 
 _DOC = "https://docs.ray.io/en/latest/cluster/running-applications/job-submission/ray-client.html"
 _JOB_DOC = (

@@ -29,11 +29,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raydoctor.case import Case
-from raydoctor.model import Entity, Finding, Link, Remedy, Subject
-from raydoctor.rule import Example, rule
-from raydoctor.rules import _evidence as evidence
-from raydoctor.rules._oom import (
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import Example, rule
+from raydoctor.model.values import Entity, Finding, Link, Remedy, Subject
+from raydoctor.rules.shared.oom.kills import (
     MONITOR_STARTED,
     OOM_KILL,
     OOM_SUMMARY,
@@ -43,8 +42,8 @@ from raydoctor.rules._oom import (
     exits_of,
     reports,
     summaries,
-)  # fmt: skip
-from raydoctor.rules._oom_remedies import DOC, hungriest, remedies
+)
+from raydoctor.rules.shared.oom.remedies import DOC, hungriest, remedies
 
 _W = "77eb1fc12930b201c05280f287914a9b9456d6065ac8f24413aca6f6"
 _N = "6e3e4b7e3d172751ec57d86d58c6594643fcd0964b3dee305d61701a"

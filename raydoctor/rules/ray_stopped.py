@@ -23,14 +23,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raydoctor import ids
-from raydoctor.case import Case
-from raydoctor.facts import Job
-from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
-from raydoctor.rule import Example, rule
-from raydoctor.rules import _evidence as evidence
-from raydoctor.rules._cluster import DRIVER_GOODBYE, GCS_LOST, lost_driver_errors
-from raydoctor.signals import (
+from raydoctor.case import Case, evidence
+from raydoctor.case.facts import Job
+from raydoctor.case.rule import Example, rule
+from raydoctor.case.signals import (
     DRIVER_GONE,
     GCS_SIGTERM,
     JOB_FINISHED,
@@ -38,6 +34,9 @@ from raydoctor.signals import (
     RAYLET_SIGTERM,
     RAYLET_STARTED,
 )
+from raydoctor.model import ids
+from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.rules.shared.cluster import DRIVER_GOODBYE, GCS_LOST, lost_driver_errors
 
 _N = "0aa46c9edf11d6fbb17d7a7acab0a95cb1485c37abd3ca9c1dda4310"
 _RAYLET = (

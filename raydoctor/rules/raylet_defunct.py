@@ -29,15 +29,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from raydoctor import paste
-from raydoctor.case import Case
-from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
-from raydoctor.rule import Example, rule
-from raydoctor.rules import _evidence as evidence
-from raydoctor.rules import _live as rows
-from raydoctor.rules import _live_processes as live
-from raydoctor.rules._live_processes import Defunct
-from raydoctor.signals import RAYLET_STARTED
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import Example, rule
+from raydoctor.case.signals import RAYLET_STARTED
+from raydoctor.cluster import tables as rows
+from raydoctor.model import paste
+from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.rules.shared.live import processes as live
+from raydoctor.rules.shared.live.processes import Defunct
 
 _DOC = "https://docs.docker.com/reference/cli/docker/container/run/#init"
 _STOPPED = ("T", "t")

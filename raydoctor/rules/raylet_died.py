@@ -28,12 +28,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raydoctor import paste
 from raydoctor.case import Case
-from raydoctor.model import Entity, Event, Finding, Gap, Link, Remedy, Subject
-from raydoctor.rule import Example, rule
-from raydoctor.rules import _live_daemons as live
-from raydoctor.rules._cluster import (
+from raydoctor.case.rule import Example, rule
+from raydoctor.case.signals import (
+    LOCAL_RAYLET_FAILED,
+    NODE_DEAD,
+    NODE_HEALTH_FAILED,
+    RAY_EXCEPTION,
+    RAYLET_SIGTERM,
+    RAYLET_STARTED,
+    RAYLET_TERMINATED,
+)
+from raydoctor.model import paste
+from raydoctor.model.values import Entity, Event, Finding, Gap, Link, Remedy, Subject
+from raydoctor.rules.shared.cluster import (
     AGENT_FAILED,
     CHECK_FAILED,
     DAEMON_CRASH,
@@ -48,15 +56,7 @@ from raydoctor.rules._cluster import (
     lost_jobs,
     witnesses,
 )
-from raydoctor.signals import (
-    LOCAL_RAYLET_FAILED,
-    NODE_DEAD,
-    NODE_HEALTH_FAILED,
-    RAY_EXCEPTION,
-    RAYLET_SIGTERM,
-    RAYLET_STARTED,
-    RAYLET_TERMINATED,
-)
+from raydoctor.rules.shared.live import daemons as live
 
 _N = "fd875f52489dc9a2f53c85a6f87fba13611a3340ab1d20bc262561bf"
 _STARTED = (

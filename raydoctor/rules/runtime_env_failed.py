@@ -32,13 +32,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raydoctor.case import Case
-from raydoctor.model import Entity, Finding, Severity, Subject
-from raydoctor.rule import Example, rule
-from raydoctor.rules import _evidence as evidence
-from raydoctor.rules import _setup as setup
-from raydoctor.rules._setup import Failure
-from raydoctor.rules._setup_remedies import remedies
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import Example, rule
+from raydoctor.model.values import Entity, Finding, Severity, Subject
+from raydoctor.rules.shared.setup import environments
+from raydoctor.rules.shared.setup.environments import Failure
+from raydoctor.rules.shared.setup.remedies import remedies
 
 ELSEWHERE = ("timeout", "too-large")
 """Kinds that have rules of their own."""
@@ -81,7 +80,7 @@ def _agent_log(*attempts: str) -> dict[str, str]:
     severity="error",
     rank=70,
     daemons_record=True,
-    looks_for=setup.SIGNALS,
+    looks_for=environments.SIGNALS,
     examples=(
         Example(
             "the index has no such package: three attempts, and a second task gets the kept failure",
@@ -141,15 +140,15 @@ def _agent_log(*attempts: str) -> dict[str, str]:
 )
 def runtime_env_failed(case: Case) -> Iterator[Finding]:
     """One finding per cause: what the tool said."""
-    for failure in setup.failures(case):
+    for failure in environments.failures(case):
         if failure.error.kind not in ELSEWHERE:
             yield _finding(case, failure)
 
 
 def _finding(case: Case, failure: Failure) -> Finding:
     error = failure.error
-    affected = setup.affected(case, failure)
-    healed = not failure.seen and setup.made_later(case, failure)
+    affected = environments.affected(case, failure)
+    healed = not failure.seen and environments.made_later(case, failure)
     severity: Severity | None = "warning" if healed else None
     nodes = sorted({case.node_of(e.source) for e in failure.attempts})
     explains = [Entity("runtime-env", f"{error.kind}: {error.said}")]
@@ -157,14 +156,14 @@ def _finding(case: Case, failure: Failure) -> Finding:
         explains.append(Entity("waiting", "cluster"))
     return Finding(
         _headline(failure, affected, healed),
-        tuple(setup.links(failure)),
+        tuple(environments.links(failure)),
         explains=tuple(explains),
         caused_by=tuple(Entity("disk", node) for node in nodes) if error.kind == "disk" else (),
         subjects=tuple(Subject("task", None, name) for name in affected[:10]),
         count=max(1, evidence.total(failure.seen), evidence.total(failure.refused)),
         severity=severity,
         remedies=remedies(error, failure.tool, bool(failure.kept)),
-        covers=(*failure.events, *setup.wrappers(case, failure)),
+        covers=(*failure.events, *environments.wrappers(case, failure)),
     )
 
 

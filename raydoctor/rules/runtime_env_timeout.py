@@ -30,16 +30,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from raydoctor import paste
-from raydoctor.case import Case
-from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
-from raydoctor.rule import Example, rule
-from raydoctor.rules import _evidence as evidence
-from raydoctor.rules import _setup as setup
-from raydoctor.rules._setup import Failure
-from raydoctor.rules._setup_error import read
-from raydoctor.rules._setup_remedies import DOC, IMAGE, KEPT
-from raydoctor.rules._traceback import Raised, parse
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import Example, rule
+from raydoctor.model import paste
+from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.rules.shared.setup import environments
+from raydoctor.rules.shared.setup.environments import Failure
+from raydoctor.rules.shared.setup.errors import read
+from raydoctor.rules.shared.setup.remedies import DOC, IMAGE, KEPT
+from raydoctor.rules.shared.traceback import Raised, parse
 
 _DEFAULT = 600
 """`setup_timeout_seconds` (`ray/_private/runtime_env/…`, 2.9 to 2.60)."""
@@ -90,7 +89,7 @@ def _attempt(second: int, text: str) -> str:
     severity="error",
     rank=69,
     daemons_record=True,
-    looks_for=setup.SIGNALS,
+    looks_for=environments.SIGNALS,
     examples=(
         Example(
             "pip waits for its index; the second attempt stumbles over what the first left behind",
@@ -132,14 +131,14 @@ def _attempt(second: int, text: str) -> str:
 )  # fmt: skip
 def runtime_env_timeout(case: Case) -> Iterator[Finding]:
     """At most one finding: all that was broken off."""
-    for failure in setup.failures(case):
+    for failure in environments.failures(case):
         if failure.error.kind == "timeout":
             yield _finding(case, failure)
 
 
 def _finding(case: Case, failure: Failure) -> Finding:
-    names = setup.affected(case, failure)
-    healed = not failure.seen and setup.made_later(case, failure)
+    names = environments.affected(case, failure)
+    healed = not failure.seen and environments.made_later(case, failure)
     seconds = _seconds(failure)
     step = _step(failure)
     waiting = () if failure.seen or healed else (Entity("waiting", "cluster"),)
@@ -179,7 +178,7 @@ def _links(failure: Failure, seconds: int, step: str) -> Iterator[Link]:
     for event in failure.refused[:1]:
         yield Link(event, "the raylet gives up starting a worker in this environment")
     for event in failure.seen[:1]:
-        who = "the job" if event.kind == setup.JOB_FAILED.kind else "the driver"
+        who = "the job" if event.kind == environments.JOB_FAILED.kind else "the driver"
         yield Link(event, f"{who} got it")
     if not (late or failure.refused or failure.seen):
         yield Link(failure.events[0], "a request got a failure that was kept")

@@ -27,12 +27,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raydoctor import paste
-from raydoctor.case import Case
-from raydoctor.model import Entity, Event, Finding, Link, Remedy
-from raydoctor.rule import Example, Signal, rule
-from raydoctor.rules import _evidence as evidence
-from raydoctor.signals import DRIVER
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.signals import DRIVER
+from raydoctor.model import paste
+from raydoctor.model.values import Entity, Event, Finding, Link, Remedy
 
 _DOC = "https://docs.ray.io/en/latest/serve/advanced-guides/advanced-autoscaling.html"
 _RETRY_DOC = "https://docs.ray.io/en/latest/serve/http-guide.html"

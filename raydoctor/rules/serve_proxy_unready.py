@@ -27,13 +27,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raydoctor.case import Case
-from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
-from raydoctor.rule import Example, Signal, rule
-from raydoctor.rules import _evidence as evidence
-from raydoctor.rules import _serve as serve
-from raydoctor.rules._actor_deaths import CALL_FAILED, LEFT, deaths
-from raydoctor.signals import RAY_EXCEPTION
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.signals import RAY_EXCEPTION
+from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.rules.shared import serve
+from raydoctor.rules.shared.actor_deaths import CALL_FAILED, LEFT, deaths
 
 _DOC = "https://docs.ray.io/en/latest/serve/production-guide/fault-tolerance.html"
 _N = "e6121f9e86e06cfb94b71366837897d5017b9df78e6baa48ac0da322"

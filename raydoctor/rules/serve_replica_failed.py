@@ -30,17 +30,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from raydoctor import paste
-from raydoctor.case import Case
-from raydoctor.model import Entity, Event, Finding, Gap, Link, Remedy, Subject
-from raydoctor.rule import Example, rule
-from raydoctor.rules import _evidence as evidence
-from raydoctor.rules import _serve as serve
-from raydoctor.rules import _setup as setup
-from raydoctor.rules._actor_deaths import CALL_FAILED, LEFT, deaths
-from raydoctor.rules._serve import Said
-from raydoctor.rules._traceback import Raised, parse
-from raydoctor.signals import RAY_EXCEPTION, WORKER_EXIT
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import Example, rule
+from raydoctor.case.signals import RAY_EXCEPTION, WORKER_EXIT
+from raydoctor.model import paste
+from raydoctor.model.values import Entity, Event, Finding, Gap, Link, Remedy, Subject
+from raydoctor.rules.shared import serve
+from raydoctor.rules.shared.actor_deaths import CALL_FAILED, LEFT, deaths
+from raydoctor.rules.shared.serve import Said
+from raydoctor.rules.shared.setup import environments
+from raydoctor.rules.shared.traceback import Raised, parse
 
 _DOC = "https://docs.ray.io/en/latest/serve/production-guide/fault-tolerance.html"
 _LONGEST = 160
@@ -290,7 +289,7 @@ def _finding(case: Case, trouble: _Trouble) -> Finding:
 def _environments(case: Case, trouble: _Trouble) -> Iterator[Entity]:
     """Runtime environments that could not be set up, where that is what kept the replica from starting."""
     if any("RuntimeEnvSetupError" in said.event["what"] for said in trouble.said):
-        for failure in setup.failures(case):
+        for failure in environments.failures(case):
             yield Entity("runtime-env", f"{failure.error.kind}: {failure.error.said}")
 
 

@@ -25,11 +25,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raydoctor import paste
 from raydoctor.case import Case
-from raydoctor.model import Entity, Event, Finding, Link, Remedy, Severity, Subject
-from raydoctor.rule import Example, Signal, rule
-from raydoctor.rules import _serve as serve
+from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.model import paste
+from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Severity, Subject
+from raydoctor.rules.shared import serve
 
 _DOC = "https://docs.ray.io/en/latest/serve/resource-allocation.html"
 

@@ -29,13 +29,12 @@ import json
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from raydoctor import paste
-from raydoctor.case import Case
-from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
-from raydoctor.rule import Example, rule
-from raydoctor.rules import _evidence as evidence
-from raydoctor.rules import _live as live
-from raydoctor.signals import JOB_STARTED, RAYLET_STARTED
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import Example, rule
+from raydoctor.case.signals import JOB_STARTED, RAYLET_STARTED
+from raydoctor.cluster import tables as live
+from raydoctor.model import paste
+from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/configure.html"
 

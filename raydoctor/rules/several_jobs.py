@@ -23,15 +23,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raydoctor import ids
-from raydoctor.case import Case
-from raydoctor.facts import Job
-from raydoctor.model import Event, Finding, Link, Remedy, Subject
-from raydoctor.rule import Example, rule
-from raydoctor.rules import _evidence as evidence
-from raydoctor.rules import _jobs as jobs
-from raydoctor.rules import _live as live
-from raydoctor.signals import DRIVER_GONE, JOB_FINISHED, JOB_STARTED
+from raydoctor.case import Case, evidence
+from raydoctor.case.facts import Job
+from raydoctor.case.rule import Example, rule
+from raydoctor.case.signals import DRIVER_GONE, JOB_FINISHED, JOB_STARTED
+from raydoctor.cluster import tables as live
+from raydoctor.model import ids
+from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
+from raydoctor.rules.shared import jobs
 
 _DOC = "https://docs.ray.io/en/latest/cluster/key-concepts.html"
 _BRIEF = 20.0

@@ -28,16 +28,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from raydoctor import paste
-from raydoctor._pattern import pattern
-from raydoctor.case import Case
-from raydoctor.model import Entity, Event, Finding, Link, Remedy, Severity, Subject
-from raydoctor.rule import Example, Signal, rule
-from raydoctor.rules import _evidence as evidence
-from raydoctor.rules import _store as store
-from raydoctor.rules._traceback import Raised, parse
-from raydoctor.rules._worker_start import TRACEBACK, UNREGISTERED
-from raydoctor.signals import DRIVER, RAY_EXCEPTION
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.signals import DRIVER, RAY_EXCEPTION
+from raydoctor.model import paste
+from raydoctor.model.patterns import pattern
+from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Severity, Subject
+from raydoctor.rules.shared import store
+from raydoctor.rules.shared.setup.worker_start import TRACEBACK, UNREGISTERED
+from raydoctor.rules.shared.traceback import Raised, parse
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/objects/object-spilling.html"
 _STORAGE = "/home/user/venv/lib/python3.11/site-packages/ray/_private/external_storage.py"

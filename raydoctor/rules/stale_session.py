@@ -24,16 +24,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from raydoctor import paste
-from raydoctor.case import Case
-from raydoctor.model import Event, Finding, Link, Remedy
-from raydoctor.rule import Example, rule
-from raydoctor.rules import _disks as disks
-from raydoctor.rules import _evidence as evidence
-from raydoctor.rules import _live as live
-from raydoctor.rules._disks import Disk
-from raydoctor.rules._live_processes import duration, example
-from raydoctor.signals import RAYLET_STARTED
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import Example, rule
+from raydoctor.case.signals import RAYLET_STARTED
+from raydoctor.cluster import tables as live
+from raydoctor.model import paste
+from raydoctor.model.values import Event, Finding, Link, Remedy
+from raydoctor.rules.shared import disks
+from raydoctor.rules.shared.disks import Disk
+from raydoctor.rules.shared.live.processes import duration, example
 
 _GB = 1 << 30
 _WORTH_TELLING = _GB

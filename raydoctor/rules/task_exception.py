@@ -30,17 +30,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from raydoctor import paste
-from raydoctor._pattern import pattern
-from raydoctor.case import Case
-from raydoctor.model import Event, Finding, Link, Remedy, Subject
-from raydoctor.rule import Example, rule
-from raydoctor.rules import _data as data
-from raydoctor.rules import _evidence as evidence
-from raydoctor.rules._failures import SIGNALS as FAILURES
-from raydoctor.rules._failures import failures
-from raydoctor.rules._serialize import is_about_pickling
-from raydoctor.rules._task_error import (
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import Example, rule
+from raydoctor.model import paste
+from raydoctor.model.patterns import pattern
+from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
+from raydoctor.rules.shared import data
+from raydoctor.rules.shared.failures import SIGNALS as FAILURES
+from raydoctor.rules.shared.failures import failures
+from raydoctor.rules.shared.serialize import is_about_pickling
+from raydoctor.rules.shared.task_error import (
     RETRIED,
     UNHANDLED,
     Failure,

@@ -29,9 +29,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raydoctor.case import Case
-from raydoctor.model import Entity, Event, Finding, Link, Remedy
-from raydoctor.rule import Example, Signal, rule
-from raydoctor.signals import CORE, RAYLET
+from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.signals import CORE, RAYLET
+from raydoctor.model.values import Entity, Event, Finding, Link, Remedy
 
 QUEUED = (
     Signal(

@@ -30,17 +30,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raydoctor.case import Case
-from raydoctor.facts import WorkerExit
-from raydoctor.model import Entity, Event, Finding, Link, Remedy, Subject
-from raydoctor.rule import Example, Signal, rule
-from raydoctor.rules import _cluster as cluster
-from raydoctor.rules import _evidence as evidence
-from raydoctor.rules import _worker_start as worker_start
-from raydoctor.rules._cluster import DeadRaylet
-from raydoctor.rules._crash import CRASH_SIGNALS
-from raydoctor.rules._worker_start import Starts
-from raydoctor.signals import CORE, GCS, RAYLET, RAYLET_STARTED, WORKER_EXIT
+from raydoctor.case import Case, evidence
+from raydoctor.case.facts import WorkerExit
+from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.signals import CORE, GCS, RAYLET, RAYLET_STARTED, WORKER_EXIT
+from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.rules.shared import cluster
+from raydoctor.rules.shared.cluster import DeadRaylet
+from raydoctor.rules.shared.crash import CRASH_SIGNALS
+from raydoctor.rules.shared.setup import worker_start
+from raydoctor.rules.shared.setup.worker_start import Starts
 
 _OUTPUT = ("raylet-err", "gcs-err", "worker-err", "raylet-echo")
 

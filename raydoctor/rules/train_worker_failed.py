@@ -31,15 +31,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from raydoctor import paste
-from raydoctor.case import Case
-from raydoctor.model import Entity, Event, Finding, Gap, Link, Remedy, Severity, Subject
-from raydoctor.rule import Example, rule
-from raydoctor.rules import _evidence as evidence
-from raydoctor.rules import _train as train
-from raydoctor.rules._task_error import error_entity
-from raydoctor.rules._train import Attempt, Rank, Run
-from raydoctor.signals import RAY_EXCEPTION, WORKER_EXIT
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import Example, rule
+from raydoctor.case.signals import RAY_EXCEPTION, WORKER_EXIT
+from raydoctor.model import paste
+from raydoctor.model.values import Entity, Event, Finding, Gap, Link, Remedy, Severity, Subject
+from raydoctor.rules.shared import train
+from raydoctor.rules.shared.task_error import error_entity
+from raydoctor.rules.shared.train import Attempt, Rank, Run
 
 _FIRST = Gap(
     "log of the rank that ended first",

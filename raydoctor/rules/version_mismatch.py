@@ -27,12 +27,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raydoctor import paste
 from raydoctor.case import Case
-from raydoctor.model import Entity, Event, Finding, Link, Remedy
-from raydoctor.rule import Example, Signal, rule
-from raydoctor.rules._connect import CONNECTING, INIT_DOC, connected_to, is_this_cluster
-from raydoctor.signals import DRIVER, NODE_REGISTERED, RAY_VERSION
+from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.signals import DRIVER, NODE_REGISTERED, RAY_VERSION
+from raydoctor.model import paste
+from raydoctor.model.values import Entity, Event, Finding, Link, Remedy
+from raydoctor.rules.shared.connect import CONNECTING, INIT_DOC, connected_to, is_this_cluster
 
 _TOLD = Signal(
     "version.mismatch", "ersion mismatch: The cluster was started with:",

@@ -29,16 +29,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raydoctor import paste
-from raydoctor.case import Case
-from raydoctor.facts import WorkerExit
-from raydoctor.model import Entity, Finding, Link, Remedy
-from raydoctor.rule import Example, rule
-from raydoctor.rules import _evidence as evidence
-from raydoctor.rules._exit_code import EXITING, Left, left_by_itself
-from raydoctor.rules._serialize import is_about_pickling
-from raydoctor.rules._traceback import parse
-from raydoctor.signals import RAY_EXCEPTION, WORKER_DIED, WORKER_EXIT
+from raydoctor.case import Case, evidence
+from raydoctor.case.facts import WorkerExit
+from raydoctor.case.rule import Example, rule
+from raydoctor.case.signals import RAY_EXCEPTION, WORKER_DIED, WORKER_EXIT
+from raydoctor.model import paste
+from raydoctor.model.values import Entity, Finding, Link, Remedy
+from raydoctor.rules.shared.exit_code import EXITING, Left, left_by_itself
+from raydoctor.rules.shared.serialize import is_about_pickling
+from raydoctor.rules.shared.traceback import parse
 
 _W = "b41a1ad54acd561a0b77648b762c9b4372963c4eb73f76d0d8e90e8c"
 _N = "53d8c40aa06edfc75cab15320700f8038cfad0d9ed6c558fbdf6d03b"

@@ -27,14 +27,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raydoctor import ids
-from raydoctor.case import Case
-from raydoctor.facts import WorkerExit
-from raydoctor.model import Entity, Event, Finding, Link, Remedy
-from raydoctor.rule import Example, rule
-from raydoctor.rules import _evidence as evidence
-from raydoctor.rules._exit_code import Left, left_by_itself, submitter
-from raydoctor.signals import OWNER_GONE_KILLED, WORKER_DIED, WORKER_EXIT
+from raydoctor.case import Case, evidence
+from raydoctor.case.facts import WorkerExit
+from raydoctor.case.rule import Example, rule
+from raydoctor.case.signals import OWNER_GONE_KILLED, WORKER_DIED, WORKER_EXIT
+from raydoctor.model import ids
+from raydoctor.model.values import Entity, Event, Finding, Link, Remedy
+from raydoctor.rules.shared.exit_code import Left, left_by_itself, submitter
 
 _CHILD, _OWNER = "de4d6a45368856f8b08554fa0b5ca28a1bf294635478dabe7adc34bc", "a" * 56
 _N = "ecca5ac7b92d39f4e0a6fa453af9890247f59bc691d3a9c4111d7a59"

@@ -31,13 +31,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raydoctor import ids, paste
-from raydoctor.case import Case
-from raydoctor.facts import WorkerExit
-from raydoctor.model import Entity, Finding, Link, Remedy, Severity, Subject
-from raydoctor.rule import Example, rule
-from raydoctor.rules import _evidence as evidence
-from raydoctor.rules._crash import (
+from raydoctor.case import Case, evidence
+from raydoctor.case.facts import WorkerExit
+from raydoctor.case.rule import Example, rule
+from raydoctor.case.signals import LOCAL_RAYLET_FAILED, WORKER_EXIT
+from raydoctor.model import ids, paste
+from raydoctor.model.values import Entity, Finding, Link, Remedy, Severity, Subject
+from raydoctor.rules.shared.crash import (
     CRASH_SIGNALS,
     Crash,
     of_driver,
@@ -45,7 +45,6 @@ from raydoctor.rules._crash import (
     of_lone_output,
     of_worker,
 )
-from raydoctor.signals import LOCAL_RAYLET_FAILED, WORKER_EXIT
 
 _W = "cd09fc46897e18918275a6d03cc3a6abc2becabe5e0fd27a533d35a7"
 _ERR = f"logs/worker-{_W}-ffffffff-129.err"

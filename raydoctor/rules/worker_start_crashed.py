@@ -30,15 +30,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raydoctor import paste
-from raydoctor._pattern import pattern
-from raydoctor.case import Case
-from raydoctor.model import Entity, Finding, Link, Remedy, Subject
-from raydoctor.rule import Example, rule
-from raydoctor.rules import _evidence as evidence
-from raydoctor.rules import _worker_start as worker_start
-from raydoctor.rules._traceback import Raised
-from raydoctor.rules._worker_start import Starts
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import Example, rule
+from raydoctor.model import paste
+from raydoctor.model.patterns import pattern
+from raydoctor.model.values import Entity, Finding, Link, Remedy, Subject
+from raydoctor.rules.shared.setup import worker_start
+from raydoctor.rules.shared.setup.worker_start import Starts
+from raydoctor.rules.shared.traceback import Raised
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/handling-dependencies.html"
 _HIDDEN = pattern(

@@ -31,14 +31,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raydoctor import paste
-from raydoctor.case import Case
-from raydoctor.facts import WorkerExit
-from raydoctor.model import Entity, Finding, Gap, Link, Remedy
-from raydoctor.rule import Example, rule
-from raydoctor.rules import _evidence as evidence
-from raydoctor.rules._exit_code import EXITING, Left, left_by_itself, submitter
-from raydoctor.signals import OWNER_GONE_KILLED, RAYLET_SIGTERM, WORKER_DIED, WORKER_EXIT
+from raydoctor.case import Case, evidence
+from raydoctor.case.facts import WorkerExit
+from raydoctor.case.rule import Example, rule
+from raydoctor.case.signals import OWNER_GONE_KILLED, RAYLET_SIGTERM, WORKER_DIED, WORKER_EXIT
+from raydoctor.model import paste
+from raydoctor.model.values import Entity, Finding, Gap, Link, Remedy
+from raydoctor.rules.shared.exit_code import EXITING, Left, left_by_itself, submitter
 
 _W = "d71272a4f74fbcc1b9a512babee38970d83b615363ab2b3f2775d469"
 _N = "ac0b6ba1bd42bdd2dcf310bd7f01437ac30bd7821c0fc29974cddd58"

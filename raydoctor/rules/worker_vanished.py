@@ -31,13 +31,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raydoctor.case import Case
-from raydoctor.facts import WorkerExit
-from raydoctor.model import Entity, Finding, Gap, Link, Remedy
-from raydoctor.rule import Example, rule
-from raydoctor.rules import _evidence as evidence
-from raydoctor.rules import _jobs as jobs
-from raydoctor.signals import WORKER_DIED, WORKER_EXIT
+from raydoctor.case import Case, evidence
+from raydoctor.case.facts import WorkerExit
+from raydoctor.case.rule import Example, rule
+from raydoctor.case.signals import WORKER_DIED, WORKER_EXIT
+from raydoctor.model.values import Entity, Finding, Gap, Link, Remedy
+from raydoctor.rules.shared import jobs
 
 _KERNEL = Gap(
     "kernel log",

@@ -32,15 +32,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raydoctor import paste
-from raydoctor._pattern import pattern
-from raydoctor.case import Case
-from raydoctor.model import Entity, Event, Finding, Link, Remedy
-from raydoctor.rule import Example, Signal, rule
-from raydoctor.rules import _evidence as evidence
-from raydoctor.rules import _live_addresses as addresses
-from raydoctor.rules._connect import CONNECTING, INIT_DOC, STARTED_LOCAL, is_this_cluster
-from raydoctor.signals import DRIVER, JOB_STARTED, NODE_REGISTERED
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.case.signals import DRIVER, JOB_STARTED, NODE_REGISTERED
+from raydoctor.model import paste
+from raydoctor.model.patterns import pattern
+from raydoctor.model.values import Entity, Event, Finding, Link, Remedy
+from raydoctor.rules.shared.connect import CONNECTING, INIT_DOC, STARTED_LOCAL, is_this_cluster
+from raydoctor.rules.shared.live import addresses
 
 _CONNECTED = Signal(
     "driver.connected", "Connected to Ray cluster.", r"^Connected to Ray cluster\.", DRIVER,

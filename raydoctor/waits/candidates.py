@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Literal, NamedTuple
 
-from raydoctor import ids
-from raydoctor._text import duration
 from raydoctor.case import Case
-from raydoctor.model import Event, Subject
-from raydoctor.rules import _live as live
-from raydoctor.rules import _live_rows as live_rows
-from raydoctor.waits.values import Process
+from raydoctor.cluster import rows as live_rows
+from raydoctor.cluster import tables as live
+from raydoctor.cluster.samples import Process
+from raydoctor.model import ids
+from raydoctor.model.text import duration
+from raydoctor.model.values import Event, Subject
 
 MIN_AGE = 60.0
 """Seconds after which something without peers may be called hung."""

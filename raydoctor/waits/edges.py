@@ -11,19 +11,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from raydoctor import ids
-from raydoctor._text import duration
-from raydoctor.case import Case
-from raydoctor.model import Event, Link
-from raydoctor.rules import _evidence as evidence
-from raydoctor.rules import _live as live
-from raydoctor.rules import _live_calls as live_calls
-from raydoctor.rules import _live_holders as holding
+from raydoctor.case import Case, evidence
+from raydoctor.cluster import calls as live_calls
+from raydoctor.cluster import holders as holding
+from raydoctor.cluster import tables as live
+from raydoctor.cluster.samples import Awaited, Kind, Process, processes
+from raydoctor.model import ids
+from raydoctor.model.text import duration
+from raydoctor.model.values import Event, Link
 from raydoctor.waits import training
 from raydoctor.waits.candidates import Work, works
 from raydoctor.waits.graph import Wait
-from raydoctor.waits.kind import Verdict
-from raydoctor.waits.values import Awaited, Kind, Process, processes
+from raydoctor.waits.kinds.kind import Verdict
 
 _Key = TypeVar("_Key", str, tuple[str, int])
 _NAMED = 3

@@ -11,17 +11,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from raydoctor._text import duration
 from raydoctor.case import Case
-from raydoctor.model import Link
-from raydoctor.waits import edges, graph, kind, pending
-from raydoctor.waits._frames import EVENT_LOOP
-from raydoctor.waits._specifics import watched_peers
+from raydoctor.cluster.samples import Frame, Kind, Process, Thread
+from raydoctor.model.text import duration
+from raydoctor.model.values import Link
+from raydoctor.waits import edges, graph, pending
 from raydoctor.waits.candidates import MIN_AGE, SETTLED, Work, too_long
 from raydoctor.waits.edges import Scene, Target, Waiting, target
 from raydoctor.waits.graph import Wait
-from raydoctor.waits.kind import Verdict
-from raydoctor.waits.values import Frame, Kind, Process, Thread
+from raydoctor.waits.kinds import kind
+from raydoctor.waits.kinds.frames import EVENT_LOOP
+from raydoctor.waits.kinds.kind import Verdict
+from raydoctor.waits.kinds.specifics import watched_peers
 
 _STATES: Mapping[str, Kind] = {
     "PENDING_ARGS_AVAIL": "arguments",

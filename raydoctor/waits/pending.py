@@ -1,7 +1,7 @@
 """Whom those wait for who are to be placed on a node: resources, a placement group, a worker that starts.
 
-The judgement is that of the rules about waiting (`rules/_live_waiting.py`, `_live_starved.py`,
-`_live_groups.py`); here it becomes part of the graph: a request waits for the tasks that hold what it
+The judgement is that of the rules about waiting (`cluster/waiting.py`, `starved.py`,
+`groups.py`); here it becomes part of the graph: a request waits for the tasks that hold what it
 needs, or for nobody who could help it.
 """
 
@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from raydoctor.model import Event, Link
-from raydoctor.rules import _live as live
-from raydoctor.rules import _live_groups as grouping
-from raydoctor.rules import _live_rows as live_rows
-from raydoctor.rules import _live_starved as starving
-from raydoctor.rules import _live_waiting as now
-from raydoctor.rules import _resources as resources
+from raydoctor.cluster import groups as grouping
+from raydoctor.cluster import resources
+from raydoctor.cluster import rows as live_rows
+from raydoctor.cluster import starved as starving
+from raydoctor.cluster import tables as live
+from raydoctor.cluster import waiting as now
+from raydoctor.model.values import Event, Link
 from raydoctor.waits.candidates import SETTLED, Work
 from raydoctor.waits.edges import Scene, Target, Waiting, target
 from raydoctor.waits.graph import Wait

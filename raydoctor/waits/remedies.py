@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from raydoctor import paste
-from raydoctor.model import Remedy
-from raydoctor.waits import _calls
+from raydoctor.cluster.samples import Kind
+from raydoctor.model import paste
+from raydoctor.model.values import Remedy
 from raydoctor.waits.hung import Group, Hung
-from raydoctor.waits.values import Kind
+from raydoctor.waits.kinds import calls
 
 _CORE = "https://docs.ray.io/en/latest/ray-core/"
 _HANGS = "https://docs.ray.io/en/latest/ray-observability/user-guides/debug-apps/debug-hangs.html"
@@ -63,44 +63,44 @@ _CODE: Mapping[Kind, tuple[str, tuple[str, ...], str]] = {
 }  # fmt: skip
 
 _LOCKS: Mapping[str, tuple[str, str]] = {
-    _calls.FUTURE: (
+    calls.FUTURE: (
         "Give the wait a limit, and see what the thread does that has to answer",
         "future.result(timeout=60)",
     ),
-    _calls.THREAD_END: (
+    calls.THREAD_END: (
         "Give the wait a limit, and see what the thread does that has to end",
         "thread.join(timeout=60)",
     ),
-    _calls.POOL_END: (
+    calls.POOL_END: (
         "See what the pool's threads do: it ends when the last of them does",
         "pool.shutdown(wait=False, cancel_futures=True)",
     ),
-    _calls.EVENT: (
+    calls.EVENT: (
         "Set the event on every way out, errors too, and wait with a limit",
         "if not event.wait(timeout=60): raise TimeoutError(...)",
     ),
-    _calls.CONDITION: (
+    calls.CONDITION: (
         "Notify the condition on every way out, errors too, and wait with a limit",
         "if not condition.wait(timeout=60): raise TimeoutError(...)",
     ),
-    _calls.ITEM: (
+    calls.ITEM: (
         "Let whoever puts items end with a last one, and wait with a limit",
         "item = queue.get(timeout=60)",
     ),
-    _calls.ROOM: (
+    calls.ROOM: (
         "Let somebody take the items for as long as there are any, and wait with a limit",
         "queue.put(item, timeout=60)",
     ),
-    _calls.ITEMS_DONE: (
+    calls.ITEMS_DONE: (
         "Call task_done() for each item that was taken, after errors too",
         "try: ...  finally: queue.task_done()",
     ),
-    _calls.BARRIER: (
+    calls.BARRIER: (
         "Let as many come to the barrier as it was made for, after errors too",
         "barrier.wait(timeout=60)",
     ),
-    _calls.SEMAPHORE: ("Release the semaphore on every way out", "with semaphore: ..."),
-    _calls.FILE_LOCK.removesuffix("a file"): (
+    calls.SEMAPHORE: ("Release the semaphore on every way out", "with semaphore: ..."),
+    calls.FILE_LOCK.removesuffix("a file"): (
         "End whoever holds the file's lock, and wait for it with a limit",
         "FileLock(path, timeout=60)",
     ),

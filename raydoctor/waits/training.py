@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from raydoctor.case import Case
-from raydoctor.model import Event, Link
-from raydoctor.rules import _live as live
-from raydoctor.waits import _frames
+from raydoctor.cluster import tables as live
+from raydoctor.cluster.samples import Process
+from raydoctor.model.values import Event, Link
 from raydoctor.waits.candidates import Work
-from raydoctor.waits.kind import Verdict
-from raydoctor.waits.values import Process
+from raydoctor.waits.kinds import frames
+from raydoctor.waits.kinds.kind import Verdict
 
 ACTOR = "RayTrainWorker"
 """The class of the actors that run the loops."""
@@ -33,7 +33,7 @@ def loops(case: Case, processes: Iterable[Process]) -> Iterator[Work]:
     whose = {e["worker_id"]: actors[e["actor_id"]] for e in told if e["actor_id"] in actors}
     for process in processes:
         actor = whose.get(process.worker)
-        if actor is not None and any(_frames.is_training(t) for t in process.last.threads):
+        if actor is not None and any(frames.is_training(t) for t in process.last.threads):
             yield _work(process, actor)
 
 

@@ -1,0 +1,1 @@
+"""A debugger in a process that runs."""

@@ -1,0 +1,338 @@
+"""What runs inside a process that a debugger is to enter: a signal's handler, and one thread.
+
+Two ways lead here. `raydoctor.arm()`, called ahead (Ray's `worker_process_setup_hook`), leaves a handler of
+SIGURG and nothing else, for machines where nobody may use ptrace(2). And `raydoctor attach` has a process
+that nobody prepared execute this very file, which is why it imports no other part of raydoctor: the thread
+loads two files beside it (`private.py`, `door.py`), which import none either.
+
+The main thread, which may be anywhere when it gets here, does next to nothing: it takes a request (a
+file of the same user) and starts a thread. Only that thread imports debugpy: an import takes long, and
+may fork. (A whole import in the main thread under ptrace(2) broke 5 of 7 workers, Ray 2.60.0.)
+
+The handler stays as long as the debugger does: a thread that waits in C code (a lock, a socket) gives a
+debugger no chance to stop it, and a signal makes it run Python code for a moment.
+"""
+
+from __future__ import annotations
+
+import _thread
+import os
+import signal
+import sys
+import threading
+import time
+from contextlib import suppress
+from typing import Any
+
+SIGNAL = int(getattr(signal, "SIGURG", 0))
+"""Ignored where nobody handles it, and next to nobody does (signal(7))."""
+FOLDERS = ("/run/user/{}/raydoctor", "/tmp/raydoctor-{}")
+"""Where a user's processes and raydoctor leave each other files: `act/private.py`."""
+_PAUSE = 0.05
+"""Seconds until the import begins: whoever brought us here is gone by then."""
+
+_YIELD, _SLICE = 0.5, 0.005
+"""Seconds that this thread leaves to others when it is woken: to the import at most so many, then a few."""
+
+_HURRY = 1e-4
+"""Seconds until a waiting thread asks for the GIL, while debugpy is imported (Python's own: 5 ms)."""
+_INTERVAL, _UNHANDLED = "_raydoctor_interval", "_raydoctor_unhandled"
+"""Of the process, however often it has executed this file: the interval that was set before, and the request
+that a thread of its own took for the main thread, which has no handler yet."""
+
+_starting: _thread.LockType = vars(threading).setdefault(
+    "_raydoctor_starting", _thread.allocate_lock()
+)
+"""Held while debugpy is on its way; the process's, however often it has executed this file."""
+_loaded: dict[str, Any] = {}
+_previous: Any = None
+"""The handler that was there before."""
+_has_failed = False
+
+
+def arm() -> None:
+    """Let `raydoctor attach` into this process later on, without ptrace(2) and gdb.
+
+    Pass it to Ray, as a function or by its name:
+
+        ray.init(runtime_env={"worker_process_setup_hook": "raydoctor.arm"})
+
+    It costs nothing until it is used: one handler of SIGURG, which only this user and root can send.
+    """
+    if not _handle():
+        _warn("raydoctor.arm: SIGURG cannot be handled here, this process is not armed")
+        return
+    try:
+        # It is armed beyond the end of the user's login.
+        with load("private").created(lasting=True) as folder:
+            folder.forget_the_dead()
+            folder.write(name_of("armed", os.getpid()), b"{}")
+    except OSError as error:
+        signal.signal(SIGNAL, _previous)
+        _warn(f"raydoctor.arm: {error}: this process is not armed")
+
+
+def wake(number: int, frame: Any) -> None:
+    """Handle the signal. A debugger that wants this thread to stop has it stop in here."""
+    if _has_failed:
+        signal.signal(SIGNAL, _previous)
+    # Native code in this thread may hold the GIL, and look for signals now and then (`re`).
+    if _starting.locked() and _starting.acquire(timeout=_YIELD):
+        _starting.release()
+    time.sleep(_SLICE)
+    with suppress(OSError):
+        name, user = name_of("request", os.getpid()), os.geteuid()
+        for folder in FOLDERS:
+            _take(f"{folder.format(user)}/{name}")
+
+
+# ------------------------------------------------------------------ what both sides know
+
+
+def name_of(what: str, pid: int) -> str:
+    """The file `what` of a process: `request`, `answer`, `armed`. Of a pid and its start there is but one."""
+    return f"{what}-{pid}-{start_of(pid)}"
+
+
+def start_of(pid: int) -> str:
+    """When a process began, in ticks since the system did (proc(5), field 22). Raises OSError."""
+    with open(f"/proc/{pid}/stat", "rb") as stream:
+        return stream.read().rpartition(b")")[2].split()[19].decode()
+
+
+def path_of(name: str) -> str:
+    """The path of a program that needs nothing of raydoctor; `act/private.py` serves others as well."""
+    here = os.path.dirname(__file__)
+    beside = os.path.join(here, f"{name}.py")
+    return beside if os.path.exists(beside) else os.path.join(os.path.dirname(here), f"{name}.py")
+
+
+def load(name: str) -> Any:
+    """The module of such a file; also in a process that has no raydoctor."""
+    if name not in _loaded:
+        path = path_of(name)
+        space: dict[str, Any] = {"__name__": f"raydoctor{name}", "__file__": path}
+        module = _loaded[name] = type(sys)(f"raydoctor{name}")
+        vars(module).update(space)
+        with open(path, "rb") as stream:
+            exec(compile(stream.read(), path, "exec"), vars(module))
+    return _loaded[name]
+
+
+# ------------------------------------------------------------------ in the main thread
+
+
+def _handle() -> bool:
+    """Take the signal, unless somebody else has."""
+    global _previous  # noqa: PLW0603 - a signal's handler is the process's, and so is what it replaced
+    if not SIGNAL or not _is_main():
+        return False
+    before = signal.getsignal(SIGNAL)
+    if before not in (signal.SIG_DFL, signal.SIG_IGN):
+        return getattr(before, "__name__", "") == "wake"  # ours, of an earlier call
+    _previous = before
+    signal.signal(SIGNAL, wake)
+    return True
+
+
+def _take(path: str) -> bool:
+    """Take that request, if it is there; whoever made it takes it back by deleting it."""
+    try:
+        os.rename(path, path + ".taken")
+    except OSError:
+        return False
+    # Not Thread.start(): this thread may hold the lock that it needs. Nor debugpy's, which would add an entry
+    # to the list of threads that stays for ever.
+    start = getattr(_thread, "_original_start_new_thread", _thread.start_new_thread)
+    _hurry()
+    try:
+        start(_in_a_thread_of_its_own, (path,))
+    except (RuntimeError, MemoryError):
+        # It may not have one more thread; the code that we interrupt goes on all the same.
+        _take_time()
+        return False
+    return True
+
+
+def attached(path: str) -> None:
+    """What `raydoctor attach` has a process execute: nothing if the request is gone by now.
+
+    Where the main thread does not come to it, another thread executes this; the main one catches up later.
+    """
+    shared, is_main = vars(threading), _is_main()
+    if not is_main:
+        shared[_UNHANDLED] = path  # before it is taken: the main thread may come to it at once
+    is_taken = _take(path)
+    if is_main and (is_taken or shared.get(_UNHANDLED) == path):
+        _handle()
+    if not is_taken:
+        shared.pop(_UNHANDLED, None)
+
+
+def _is_main() -> bool:
+    # current_thread() would add an entry for a thread that `threading` did not start, which stays for ever.
+    return _thread.get_ident() == threading.main_thread().ident
+
+
+def _hurry() -> None:
+    """Let threads take turns faster for a while.
+
+    An import gives the GIL back thousands of times, and waits each time for a turn of every busy thread: with
+    16 of them a minute instead of seconds.
+    """
+    shared = vars(threading)
+    if _INTERVAL not in shared:
+        shared[_INTERVAL] = sys.getswitchinterval()
+        os.register_at_fork(after_in_child=_forked)
+    sys.setswitchinterval(_HURRY)
+
+
+def _take_time() -> None:
+    """Take turns as before."""
+    interval = vars(threading).pop(_INTERVAL, None)
+    if interval is not None:
+        sys.setswitchinterval(interval)
+
+
+def _forked() -> None:
+    """In a child that was forked meanwhile: nothing is on its way there."""
+    if _INTERVAL in vars(threading):
+        _take_time()
+        vars(threading)["_raydoctor_starting"] = _thread.allocate_lock()
+
+
+# ------------------------------------------------------------------ in a thread
+
+
+def _in_a_thread_of_its_own(path: str) -> None:
+    # Whoever asks in a thread that `threading` did not start who it is adds an entry that stays for ever.
+    thread = threading.Thread(target=_listen, args=(path,), daemon=True, name="raydoctor-attach")
+    # Not a thread of the program: a debugger that is there already neither shows nor halts it.
+    vars(thread).update(pydev_do_not_trace=True, is_pydev_daemon_thread=True)
+    try:
+        thread.start()
+    except BaseException:
+        _take_time()
+        raise
+
+
+def _listen(path: str) -> None:
+    try:
+        _answer(path)
+    finally:
+        _take_time()
+
+
+def _answer(path: str) -> None:
+    """Do what the request says, and leave the answer beside it."""
+    import json
+
+    where, name = os.path.split(path)
+    with suppress(OSError), load("private").opened(where) as folder:
+        # Until here nothing has been read: another user may have made the folder, or the file.
+        request = json.loads(folder.read(name + ".taken"))
+        folder.remove(name + ".taken")
+        if time.time() > request["until"]:  # whoever asked was killed
+            _give_back()
+            return
+        time.sleep(_PAUSE)
+        with _starting:
+            try:
+                answer = _started(request)
+            except BaseException as error:  # the process must not end of it, whatever it is
+                answer = {"problem": f"{type(error).__name__}: {error}"[:500]}
+                _give_back()
+        folder.write(name_of("answer", os.getpid()), json.dumps(answer).encode())
+
+
+def _started(request: dict[str, Any]) -> dict[str, Any]:
+    # It warns on stderr of modules that are frozen into Python: users would see that in the driver's log.
+    quiet = "PYDEVD_DISABLE_FILE_VALIDATION"
+    was_set = quiet in os.environ
+    os.environ.setdefault(quiet, "1")
+    try:
+        debugpy = _debugpy(request["debugpy"])
+        place = (request["host"], request["port"], request["seconds"])
+        door = getattr(debugpy, "_raydoctor_door", None)
+        was_open = door is not None and door.is_open
+        if door is None:  # debugpy can listen but once
+            _spare_the_list_of_packages()
+            door = debugpy._raydoctor_door = _door(debugpy, *place)
+        host, port = door.open(*place)
+    finally:
+        if not was_set:
+            os.environ.pop(quiet, None)
+    return {"host": host, "port": port, "debugpy": debugpy.__version__, "was_open": was_open}
+
+
+def _door(debugpy: Any, host: str, port: int, seconds: float) -> Any:
+    """A door that debugpy takes its connections from, and from nothing else. Raises what goes wrong."""
+    import importlib
+
+    importlib.import_module("debugpy.server.api")
+    pydevd: Any = sys.modules["pydevd"]  # it came with that
+    door = load("door").Door()
+    address = door.open(host, port, seconds)
+    creates = pydevd.create_server_socket
+    pydevd.create_server_socket = lambda host, port: door
+    try:
+        debugpy.listen(address, in_process_debug_adapter=True)
+        debugger = pydevd.get_global_debugger()
+        debugger.wait_for_server_socket_ready()
+        waiting = debugger._waiting_for_connection_thread
+        if waiting._server_socket is not door:
+            waiting.do_kill_pydev_thread()
+            raise RuntimeError(f"debugpy {debugpy.__version__} opens its port to every user")
+    except BaseException:
+        door.close()
+        raise
+    finally:
+        pydevd.create_server_socket = creates
+    return door
+
+
+def _spare_the_list_of_packages() -> None:
+    """Have debugpy not describe its environment for a log that nobody asked for.
+
+    It reads four files of each package that is installed (1.8.22), which is half the time until it listens.
+    """
+    if "DEBUGPY_LOG_DIR" in os.environ:
+        return
+    with suppress(ImportError):
+        from debugpy.common import log
+
+        log.describe_environment = lambda header: None
+
+
+def _debugpy(folder: str) -> Any:
+    """This process's own debugpy, else the one of that folder, which has nothing else in it."""
+    try:
+        import debugpy
+    except ImportError:
+        if not folder:
+            raise
+        sys.path.insert(0, folder)
+        try:
+            import debugpy
+        finally:
+            sys.path.remove(folder)
+    return debugpy
+
+
+def _give_back() -> None:
+    """Have the main thread put the handler back that was there; one that was armed ahead stays."""
+    global _has_failed  # noqa: PLW0603 - as above
+    vars(threading).pop(_UNHANDLED, None)
+    if __name__ == "raydoctor_attached" and _previous is not None:
+        _has_failed = True
+        signal.pthread_kill(threading.main_thread().ident or 0, SIGNAL)
+
+
+def _warn(words: str) -> None:
+    import warnings
+
+    warnings.warn(words, RuntimeWarning, stacklevel=3)
+
+
+if __name__ == "raydoctor_attached":
+    attached(globals()["REQUEST"])

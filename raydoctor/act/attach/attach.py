@@ -1,0 +1,476 @@
+"""A debugger (debugpy) inside a process that runs, a worker or a driver; nobody has to have prepared it.
+
+The ways, in this order, each only where the one before cannot be had:
+
+1. It listens already: somebody attached before, or Ray's own `breakpoint()` waits in it.
+2. It is armed (`raydoctor.arm()`): a signal is enough.
+3. Its main thread is sent through a few lines (`inject.py`) that leave a signal's handler and start a
+   thread; that thread imports debugpy and listens. Our own code sends it, or where that does not run, gdb or
+   `sys.remote_exec` do. They get the same few lines and not `debugpy --pid`, which loads a library and waits
+   for debugpy with every thread stopped, takes 1.7 s and 212 MB, and leaves a process (1.8.22 measured).
+
+Where none helps there is the stack.
+
+The thread of the process that is sent stands still for less than a millisecond each time. What did not lead
+to a debugger leaves nothing behind; that is verified, and told where it is not so. Ray declares a worker
+dead that is stopped for seven minutes (2.60.0); nothing here holds one for longer than a moment.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ipaddress
+import platform
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from raydoctor.act.attach import arm, gil, progress
+from raydoctor.act.attach import inject as _inject
+from raydoctor.act.attach.gil import Look
+from raydoctor.act.attach.meeting import Answer, Handshake, handshake
+from raydoctor.act.attach.obstacles import Obstacle, handles, is_armed, obstacle, status
+from raydoctor.act.audit import Audit
+from raydoctor.act.signals.process import Identity, identity_of
+from raydoctor.model import paste
+from raydoctor.model.errors import RaydoctorError
+from raydoctor.observe.machine import holdings
+from raydoctor.observe.processes import proc
+
+__all__ = [
+    "Attached",
+    "Listening",
+    "NotAttachedError",
+    "Obstacle",
+    "Wanted",
+    "attach",
+    "has_closed",
+    "listening",
+    "obstacle",
+    "wake",
+    "waking",
+]
+LOOPBACK = "127.0.0.1"
+GRACE = 20.0
+"""Seconds until it listens: one on an idle machine; the process, which works, has to import debugpy."""
+_PULSE = 0.25
+"""Seconds between two signals to a thread in native code that looks for signals now and then (`re`)."""
+_OFTEN = 0.02
+_NEXT_STEP = 0.6
+"""Seconds in which a thread that runs Python code gets between two steps, on a busy machine too."""
+_END_OF_CALL = 3.0
+"""Seconds for a native call to end after which only Python can be entered."""
+_AGAIN, _HELD = 2, 0.2
+"""Another look, by py-spy or a monitoring agent, may hold it for a moment."""
+_SETTLES = 1.0
+_SAME_START = 0.02
+"""Seconds: start times are rounded on their way through JSON."""
+_TGKILL = {"x86_64": 234, "aarch64": 131}
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The process that is meant."""
+
+    pid: int
+    started_at: float = 0.0
+    """With the pid its identity; 0: whoever has the pid now."""
+    worker_id: str = ""
+    node: str = ""
+    debugger_port: int = 0
+    """Of Ray's own debugger, as the worker's row has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """Where a debugger can connect to."""
+
+    pid: int
+    host: str
+    port: int
+    method: str
+    """`listening`, `ray-breakpoint`, `armed`, `entered` (before), `injected`, `gdb`, `remote-exec`."""
+    notes: tuple[str, ...] = ()
+    """What whoever debugs should know."""
+    wants_waking: bool = False
+    """Whether its main thread holds the GIL in native code: the debugger answers as often as it is woken."""
+    is_temporary: bool = False
+    """Whether the port was opened for a look only: close it afterwards."""
+
+
+class Listening(NamedTuple):
+    """A debugger's server that is in a process already."""
+
+    host: str
+    port: int
+    method: str
+    """`listening` or `ray-breakpoint`."""
+    wakes: bool
+    """Whether its main thread can be woken for a debugger's pause."""
+
+
+class NotAttachedError(RaydoctorError):
+    """It could not be entered; `why` is a word of `Obstacle.what`, `gil`, `late` or `still`."""
+
+    def __init__(self, why: str, message: str, hint: str = "") -> None:
+        super().__init__(message, hint)
+        self.why = why
+
+
+def attach(  # noqa: PLR0913 - one more than usual, each with a default that is safe
+    target: Wanted,
+    *,
+    port: int | None = None,
+    host: str = LOOPBACK,
+    grace: float = GRACE,
+    open_for: float = 0.0,
+    tell: Tell = lambda doing: None,
+    audit: Audit | None = None,
+) -> Attached:
+    """Have that process listen for a debugger, and return once it does.
+
+    `open_for`: seconds after which the port closes by itself; 0: it stays open until it is closed.
+    Raises NotAttachedError where it cannot be; it is as it was then, or the message says what is left.
+    """
+    identity = _identified(target)
+    if there := listening(target.pid, target.debugger_port):
+        notes = _notes(target.pid, there, port, host)
+        made = Attached(target.pid, there.host, there.port, there.method, notes)
+        return replace(made, wants_waking=_wants_waking(target.pid))
+    is_prepared = is_armed(target.pid)
+    for each in obstacle(target.pid):
+        if not (is_prepared and each.only_injection):
+            raise NotAttachedError(each.what, each.why, each.fix)
+    audit = audit or Audit("attach")
+    try:
+        with closing(handshake(target.pid)) as shake:
+            was_entered = shake.earlier().is_there and handles(target.pid)
+            shake.ask(host, port or 0, grace + _SETTLES, open_for)
+            entry = _Entry(identity, shake, grace, tell, audit, is_temporary=bool(open_for))
+            if not is_prepared and not (was_entered and entry.by_signal_soon()):
+                return entry.finished(entry.by_injection())
+            return entry.finished(entry.by_signal() if is_prepared else "entered")
+    except OSError as error:
+        raise NotAttachedError(
+            "system", f"pid {target.pid} cannot be asked: {error.strerror or error}"
+        ) from error
+
+
+def listening(pid: int, debugger_port: int = 0) -> Listening | None:
+    """Whether a debugger can connect to it as it is. `debugger_port` is what Ray says of its own."""
+    if not proc.LINUX:
+        return None
+    mine = holdings.ports([pid]).get(pid, ())
+    with suppress(OSError, IndexError):
+        told = handshake(pid).earlier()
+        if told.port and (told.port in mine or not mine) and told.host in _hosts(pid, told.port):
+            return Listening(told.host, told.port, "listening", handles(pid))
+    if debugger_port and debugger_port in mine:
+        host = next(iter(_hosts(pid, debugger_port)), LOOPBACK)
+        return Listening(host, debugger_port, "ray-breakpoint", handles(pid))
+    return None
+
+
+def has_closed(pid: int, host: str, port: int) -> bool:
+    """Whether the process stopped listening there, within a second; those who attach later know then."""
+    deadline = time.monotonic() + _SETTLES
+    while host in _hosts(pid, port):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_OFTEN)
+    with suppress(OSError, IndexError):
+        handshake(pid).note_closed()
+    return True
+
+
+def wake(pid: int) -> bool:
+    """Have its main thread run Python code for a moment, for a debugger's pause; whether it was told to.
+
+    A process that does not handle the signal ignores it (signal(7)), so that it harms nobody.
+    """
+    if not handles(pid):
+        return False
+    # To the main thread by its number: right after a debugger's hold, another may get what is for all.
+    libc = ctypes.CDLL(None, use_errno=True)
+    if hasattr(libc, "tgkill"):  # glibc >= 2.30
+        return bool(libc.tgkill(pid, pid, arm.SIGNAL) == 0)
+    return bool(libc.syscall(_TGKILL[platform.machine()], pid, pid, arm.SIGNAL) == 0)
+
+
+@contextmanager
+def waking(attached: Attached) -> Iterator[None]:
+    """While talking to its debugger: have a main thread that keeps the GIL leave it to that one now and then.
+
+    Where it does not keep it, nothing is done: a signal cuts a bare sleep in C code short.
+    """
+    if not attached.wants_waking:
+        yield
+        return
+    done = threading.Event()
+
+    def pulse() -> None:
+        while not done.wait(_OFTEN) and wake(attached.pid):
+            pass
+
+    thread = threading.Thread(target=pulse, daemon=True, name="raydoctor-waking")
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+# ------------------------------------------------------------------ one entry
+
+
+@dataclass(slots=True)
+class _Entry:
+    """One attempt to enter one process."""
+
+    identity: Identity
+    shake: Handshake
+    grace: float
+    tell: Tell
+    audit: Audit
+    pulses: bool = False
+    """Whether its main thread holds the GIL: a signal has it let the import go on (`arm.wake`)."""
+    keeps_gil: bool = False
+    """Whether it does so in native code."""
+    is_temporary: bool = False
+    """Whether the port is wanted for a look only."""
+    to_be_taken: float = 3600.0
+    """Seconds until the request is taken up, as far as the grace allows."""
+
+    def by_signal(self) -> str:
+        """The way of an armed process."""
+        self.tell("asking the process, which is armed")
+        look = gil.look(self.identity.pid)
+        self.pulses = look.main_holds_gil or look.is_unknown
+        self.keeps_gil = look.main_holds_gil and look.stays
+        wake(self.identity.pid)
+        self._write("signal", signal.Signals(arm.SIGNAL).name)
+        return "armed"
+
+    def by_signal_soon(self) -> bool:
+        """The way of a process that was entered before, and has a handler; whether it was quick to come."""
+        self.by_signal()
+        return self._is_taken(_NEXT_STEP)
+
+    def by_injection(self) -> str:
+        """The way of a process that nobody prepared."""
+        pid = self.identity.pid
+        look = gil.look(pid)
+        if look.is_stuck:
+            raise NotAttachedError(
+                "gil",
+                f"pid {pid} cannot be entered: native code in {look.says}, and waits",
+                _stack(pid),
+            )
+        self.tell("sending its main thread through a few lines")
+        self.pulses = look.main_holds_gil
+        made = self._inject(now=False, look=look)
+        if made.did == "queued" and not self._is_taken(_NEXT_STEP):
+            # Nothing but the end of a native call brings it to a next step.
+            look = gil.look(pid)
+            self.pulses = self.keeps_gil = look.main_holds_gil
+            if not self._inject(now=True, look=look).did:
+                self.to_be_taken = _END_OF_CALL
+        elif not made.did:
+            raise NotAttachedError(
+                "ptrace", f"pid {pid} could not be entered: {made.problem}", _stack(pid)
+            )
+        return made.way
+
+    def finished(self, method: str) -> Attached:
+        """Wait until it listens."""
+        self.tell("waiting until debugpy listens in it")
+        began = time.monotonic()
+        told = Answer()
+        while not told.is_there and (left := self._patience(time.monotonic() - began)) > 0:
+            if self.pulses:
+                wake(self.identity.pid)
+            told = self.shake.answered(min(_PULSE, left))
+            if status(self.identity.pid).get("State", "Z")[0] in "ZX":
+                raise NotAttachedError("gone", f"pid {self.identity.pid} has ended meanwhile")
+        if progress.stands_still(self.identity.pid):
+            raise self._still()
+        pid = self.identity.pid
+        if not told.port:
+            raise self._failure(told.problem)
+        if told.host not in _hosts(pid, told.port):
+            raise self._failure(f"it does not listen on {told.host}:{told.port}")
+        found = Listening(told.host, told.port, method, handles(pid))
+        is_temporary = self.is_temporary and not told.was_open
+        notes = _notes(pid, found, is_temporary=is_temporary)
+        if self.keeps_gil and method not in (
+            "armed",
+            "entered",
+        ):  # no step of Python came for a while
+            notes += (f"{_KEEPS} kill -URG {pid}",)
+        return Attached(
+            *(pid, found.host, found.port, method, notes),
+            wants_waking=self.keeps_gil or _wants_waking(pid),
+            is_temporary=is_temporary,
+        )
+
+    def _patience(self, passed: float) -> float:
+        """Seconds left of it."""
+        is_taken = self.shake.is_taken
+        return (self.grace if is_taken else min(self.grace, self.to_be_taken)) - passed
+
+    def _still(self) -> NotAttachedError:
+        pid, seconds = self.identity.pid, progress.STILL
+        self._write("still", f"no processor time for {seconds:g} s")
+        return NotAttachedError(
+            "still",
+            f"pid {pid} has made no progress for {seconds:g} s since raydoctor entered it: its threads wait "
+            "for the GIL",
+            _stack(pid),
+        )
+
+    def _failure(self, problem: str) -> NotAttachedError:
+        pid, was_not_taken = self.identity.pid, self.shake.withdraw()
+        if problem:
+            why = f"debugpy does not start in pid {pid}: {problem}{self._left()}"
+            return NotAttachedError("debugpy", why, _DEBUGPY)
+        if was_not_taken:
+            says = gil.look(pid).says or "its main thread runs no Python code"
+            waited = min(self.grace, self.to_be_taken)
+            why = f"pid {pid} did not come to it within {waited:g} s: {says}"
+            return NotAttachedError("gil", why, _stack(pid))
+        return NotAttachedError(
+            "late",
+            f"debugpy is still on its way in pid {pid} after {self.grace:g} s: "
+            f"{status(pid).get('Threads', 'its')} threads share the processor and the GIL",
+            paste.shell(
+                "Attach again in a moment: it finds what was begun. "
+                "Until then: raydoctor stack --native {pid:pid}",
+                pid=pid,
+            ),
+        )
+
+    def _left(self) -> str:
+        """What is left of us in the process, as far as that can be seen; verified, not supposed."""
+        deadline = time.monotonic() + _SETTLES
+        while handles(self.identity.pid) and not is_armed(self.identity.pid):
+            if time.monotonic() > deadline:
+                return "; a handler of SIGURG, which does nothing, is left in it"
+            time.sleep(0.05)
+        return ""
+
+    def _inject(self, *, now: bool, look: Look) -> _inject.Injection:
+        pid = self.identity.pid
+        start = self.shake.start
+        text = self.shake.text()
+        made = _inject.inject(pid, start, text, now=now, holds_gil=look.main_holds_gil)
+        for _ in range(_AGAIN):
+            if made.did:
+                break
+            time.sleep(_HELD)
+            made = _inject.inject(pid, start, text, now=now, holds_gil=look.main_holds_gil)
+        self._write("inject", made.did or made.problem)
+        held = status(pid)
+        if held.get("TracerPid", "0") != "0":  # our child has ended: nobody of ours holds it
+            self.tell(f"pid {pid} is held by pid {held['TracerPid']}, which is none of ours")
+        return made
+
+    def _is_taken(self, seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        while not self.shake.is_taken:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.02)
+        return True
+
+    def _write(self, what: str, result: str) -> None:
+        pid, started_at = self.identity
+        self.audit.write(what, pid=pid, started_at=started_at, result=result)
+
+
+_KEEPS = (
+    "Its main thread is in native code that keeps the GIL: a debugger gets an answer only while it is woken "
+    "again and again:"
+)
+_DEBUGPY = "Install debugpy for that Python, or in the job's runtime_env: {'pip': ['debugpy']}"
+
+
+def _stack(pid: int) -> str:
+    return paste.shell("Its stack is available: raydoctor stack --native {pid:pid}", pid=pid)
+
+
+def _identified(target: Wanted) -> Identity:
+    found = identity_of(target.pid)
+    if found is None:
+        raise NotAttachedError("gone", f"pid {target.pid} has ended")
+    if target.started_at and abs(found.started_at - target.started_at) > _SAME_START:
+        raise NotAttachedError("gone", f"pid {target.pid} is another process's by now")
+    return found
+
+
+def _wants_waking(pid: int) -> bool:
+    look = gil.look(pid)
+    return look.main_holds_gil and look.stays
+
+
+def _who(pid: int) -> str:
+    """Whom the port lets in (`door.py`)."""
+    user = proc.owner(pid)
+    return f"{proc.user(user)} and root" if user else "root"
+
+
+def _notes(
+    pid: int,
+    there: Listening,
+    port: int | None = None,
+    host: str = LOOPBACK,
+    *,
+    is_temporary: bool = False,
+) -> tuple[str, ...]:
+    notes = []
+    if port and port != there.port:
+        notes.append(f"It listens on {there.port} already, and cannot on {port} as well.")
+    if host not in (LOOPBACK, there.host):
+        notes.append(f"It listens on {there.host} already, and cannot on {host} as well.")
+    if there.method == "ray-breakpoint" and there.host != LOOPBACK:
+        notes.append(
+            f"Ray has bound {there.host}:{there.port} without a password: whoever reaches it can run code."
+        )
+    elif there.host not in (LOOPBACK, "::1"):
+        notes.append(
+            f"Everyone who reaches {there.host}:{there.port} can run code in it, until it is closed: "
+            "there is no password."
+        )
+    elif there.method != "ray-breakpoint" and not is_temporary:
+        notes.append(
+            f"{there.host}:{there.port} stays open until it is closed or the process ends. "
+            f"Only {_who(pid)} can connect."
+        )
+    if not there.wakes:
+        notes.append(
+            "A thread that waits in native code cannot be paused: it does not handle SIGURG."
+        )
+    return tuple(notes)
+
+
+def _hosts(pid: int, port: int) -> list[str]:
+    """The addresses that are bound to the port in its network (`/proc/PID/net/tcp`, proc(5))."""
+    rows: list[list[str]] = []
+    for name in ("tcp", "tcp6"):
+        with suppress(OSError), open(f"/proc/{pid}/net/{name}", encoding="ascii") as stream:
+            rows += map(str.split, stream)
+    bound = (row[1] for row in rows if row[3] == "0A" and row[1].endswith(f":{port:04X}"))
+    return [_address(each.partition(":")[0]) for each in bound]
+
+
+def _address(spelled: str) -> str:
+    """The kernel writes words of 4 bytes, in the machine's order."""
+    words = (spelled[at : at + 8] for at in range(0, len(spelled), 8))
+    return str(ipaddress.ip_address(b"".join(int(w, 16).to_bytes(4, sys.byteorder) for w in words)))

@@ -1,0 +1,359 @@
+"""What `raydoctor attach` does by itself through the debugger in a process: stacks, variables, statements.
+
+Reading halts nothing: a text (`programs/look_inside.py`) that debugpy runs in a thread of its own looks at
+all threads. A statement runs in the thread that it is for, halted for that moment; one that stands in
+native code cannot be halted, and the statement runs beside it. At the end the debugger is left, and it is
+verified that the program runs on; also where this process is killed meanwhile (`programs/let_go.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from raydoctor.act.attach import dap
+from raydoctor.act.attach.obstacles import status
+from raydoctor.model.errors import RaydoctorError
+from raydoctor.observe.processes import proc
+from raydoctor.observe.processes.redact import Redactor, shared
+from raydoctor.observe.stacks import sockets, stacks
+
+Row = dict[str, Any]
+Wake = Callable[[int], object]
+"""Has the main thread of a process run Python code for a moment, also where it waits in native code."""
+_PROGRAMS = Path(__file__).with_name("programs")
+_ENDS = 1.0
+"""Seconds for another session to end that is about to."""
+_SLACK = 3.0
+"""Seconds beside what the text may take, for a process that has much to do."""
+_HALT = 0.3
+"""Seconds for a thread that runs Python code to notice that it is to halt."""
+_WAKES = 6
+"""Times that a thread is woken; each has `_HALT`."""
+_WAITS = 4
+"""The same for a thread that no signal wakes."""
+_LET_GO = 1.0
+_LOOK, _LOOKS = 0.2, 5
+_GUARD = 15.0
+
+
+class Place(NamedTuple):
+    """A process, and where its debugger listens."""
+
+    pid: int
+    host: str
+    port: int
+
+
+class Wishes(NamedTuple):
+    """What is to be done, in this order."""
+
+    stack: bool = False
+    variables: bool = False
+    evaluate: str = ""
+    choose: bool = False
+    """Only tell where a statement would run."""
+    execute: str = ""
+    thread: str = ""
+    """Its name or its kernel's id; empty: the first that runs code of the user's."""
+    function: str = ""
+    """What runs in the thread that is meant, where there are several."""
+    frame: str = ""
+    """Its number, 0 being the innermost, or its function; empty: the innermost of the user's."""
+    seconds: float = 10.0
+    """For each."""
+
+
+@dataclass(slots=True)
+class Seen:
+    """What came of it; each is what `look_inside` told."""
+
+    stacks: list[Row] = field(default_factory=list)
+    variables: Row = field(default_factory=dict)
+    evaluated: Row = field(default_factory=dict)
+    chosen: Row = field(default_factory=dict)
+    executed: Row = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def act(
+    place: Place,
+    wishes: Wishes,
+    wake: Wake,
+    redactor: Redactor | None = None,
+    *,
+    shut: bool = False,
+) -> Seen:
+    """Do it, and leave the process as it was; with `shut`, without an open port. Raises RaydoctorError."""
+    _require_alone(place)
+    seen = Seen()
+    try:
+        if wishes.execute:
+            with _guarded(place):
+                _session(place, wishes, wake, seen, shut)
+        else:
+            _session(place, wishes, wake, seen, shut)
+    finally:
+        seen.notes += _wrong_with(place.pid)
+    return redacted(seen, redactor or shared())
+
+
+def close(place: Place) -> None:
+    """Close the port that an earlier attach left open. Raises RaydoctorError."""
+    _require_alone(place)
+    with dap.attached(place.host, place.port) as session:
+        told = _Inside(session, Wishes())("shut")
+    if "error" in told:
+        raise RaydoctorError(
+            f"raydoctor did not open {place.host}:{place.port}, and cannot close it",
+            "It closes when the process ends.",
+        )
+
+
+def _require_alone(place: Place) -> None:
+    if others := _staying(place):
+        raise RaydoctorError(
+            f"a debugger is attached to pid {place.pid} already, from {', '.join(others)}",
+            "End that session first: a second one would cut it off.",
+        )
+
+
+def _staying(place: Place) -> list[str]:
+    """Who is connected, and stays: a look that ends just now does not count."""
+    deadline = time.monotonic() + _ENDS
+    while (peers := _peers(place)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return peers
+
+
+def _peers(place: Place) -> list[str]:
+    """Who is connected to a debugger in the process itself; an adapter beside it says so itself."""
+    links, folder = {}, f"/proc/{place.pid}/fd"
+    with suppress(OSError):
+        for name in os.listdir(folder):
+            with suppress(OSError):
+                links[int(name)] = os.readlink(f"{folder}/{name}")
+    rows = sockets.rows(place.pid, links, {})
+    ends = f":{place.port}"
+    connected = (row for row in rows if row["type"] == "tcp" and row["state"] == "ESTABLISHED")
+    return [str(row["peer"]) for row in connected if str(row["local"]).endswith(ends)]
+
+
+def _session(place: Place, wishes: Wishes, wake: Wake, seen: Seen, shut: bool) -> None:
+    with dap.attached(place.host, place.port) as session:
+        asked = _Inside(session, wishes)
+        if shut and not wishes.execute:
+            asked("shut")  # this session stays
+        if wishes.stack:
+            told = asked("look")
+            seen.stacks = told.get("stacks", [])
+            seen.notes += [f"no stacks: {told['error']}"] if "error" in told else []
+        if wishes.variables:
+            seen.variables = asked("locals")
+        if wishes.evaluate:
+            seen.evaluated = {**asked("eval", wishes.evaluate), "code": wishes.evaluate}
+        if wishes.choose:
+            seen.chosen = asked("choose")
+        if wishes.execute:
+            try:
+                seen.executed = {**_execute(place, asked, wake), "code": wishes.execute}
+            finally:
+                if shut:  # not before: `_guarded` may have to connect, too
+                    with suppress(RaydoctorError):
+                        asked("shut")
+
+
+class _Inside(NamedTuple):
+    """Asks the text in the process."""
+
+    session: dap.Connection
+    wishes: Wishes
+
+    def __call__(self, what: str, code: str = "") -> Row:
+        wishes = self.wishes
+        request = {
+            "do": what,
+            "code": code,
+            "thread": wishes.thread,
+            "function": wishes.function,
+            "frame": wishes.frame,
+            "seconds": wishes.seconds,
+        }
+        text = (_PROGRAMS / "look_inside.py").read_text("utf-8")
+        run = f"exec(compile({text!r}, '<raydoctor>', 'exec'), space)"
+        expression = f"(lambda space: ({run}, space['answer']({json.dumps(request)!r}))[1])({{}})"
+        told = self.session.request(
+            "evaluate", {"expression": expression, "context": "watch"}, wishes.seconds + _SLACK
+        )
+        try:
+            row = json.loads(str(told.get("result", "")))
+        except (ValueError, RecursionError):
+            row = None
+        if not isinstance(row, dict):
+            raise RaydoctorError("the debugger in the process did not answer as expected")
+        return row
+
+
+# ------------------------------------------------------------------ a statement
+
+
+def _execute(place: Place, asked: _Inside, wake: Wake) -> Row:
+    """Run the statement in its thread, or beside it."""
+    chosen = asked("choose")
+    if "error" in chosen:
+        return chosen
+    where = chosen["where"]
+    thread = _dap_thread(asked.session, where)
+    if thread is not None and _halt(asked, thread, place, where, wake):
+        return _in_frame(asked, thread, where)
+    told = asked("exec", asked.wishes.execute)
+    return {**told, "how": "beside"}
+
+
+def _dap_thread(session: dap.Connection, where: Row) -> int | None:
+    """The debugger's number of the thread; None where that cannot be told."""
+    if where["kind"] != "thread":
+        return None
+    rows = session.request("threads").get("threads", [])
+    same = [row["id"] for row in rows if row.get("name") == where["thread"]]
+    return same[0] if len(same) == 1 else None
+
+
+def _halt(asked: _Inside, thread: int, place: Place, where: Row, wake: Wake) -> bool:
+    """Halt the thread; whether it did. debugpy 1.8 halts all others, too, and tells of the first alone."""
+    session = asked.session
+    session.request("pause", {"threadId": thread})
+    is_main = where["tid"] == place.pid
+    has_any = False
+    for attempt in range(1 + (_WAKES if is_main else _WAITS)):
+        if attempt and is_main:
+            wake(place.pid)
+        has_any = session.event("stopped", _HALT) is not None or has_any
+        if has_any and _is_halted(asked, where["key"]):
+            return True
+    _let_go(session, thread)  # else it would halt whenever it comes back from native code
+    return False
+
+
+def _is_halted(asked: _Inside, key: str) -> bool:
+    return any(row["key"] == key and row["halted"] for row in asked("look").get("stacks", []))
+
+
+def _let_go(session: dap.Connection, thread: int) -> None:
+    """All threads go on. debugpy answers only once one does that had halted."""
+    with suppress(dap.DapError):
+        session.request("continue", {"threadId": thread}, _LET_GO)
+
+
+def _in_frame(asked: _Inside, thread: int, where: Row) -> Row:
+    session, wishes = asked.session, asked.wishes
+    try:
+        frames = session.request("stackTrace", {"threadId": thread}).get("stackFrames", [])
+        frame = _same_frame(frames, where)
+        if frame is None:
+            return {"where": where, "error": f"it had left {where['function']} before it halted"}
+        arguments = {"expression": wishes.execute, "frameId": frame["id"], "context": "repl"}
+        told = session.request("evaluate", arguments, wishes.seconds)
+    except dap.DapError as error:
+        late = error.trouble == "late"
+        why = f"it has not ended after {wishes.seconds:g} s, and goes on" if late else error.message
+        return {"where": where, "error": why, "late": late}
+    finally:
+        _let_go(session, thread)
+    return {
+        "where": where,
+        "type": told.get("type") or "",
+        "value": told.get("result") or "",
+        "how": "halted",
+    }
+
+
+def _same_frame(frames: list[Row], where: Row) -> Row | None:
+    """The frame of a halted thread that was chosen while it ran: as deep, else the innermost of that name."""
+    name = str(where["function"]).rpartition(".")[2]
+    same = [row for row in frames if str(row.get("name", "")).rpartition(".")[2] == name]
+    at = len(frames) - 1 - int(where["depth"])
+    if 0 <= at < len(frames) and frames[at] in same:
+        return frames[at]
+    return same[0] if same else None
+
+
+# ------------------------------------------------------------------ that it runs on
+
+
+@contextmanager
+def _guarded(place: Place) -> Iterator[None]:
+    """Whatever becomes of this process: what is halted in the block goes on."""
+    guard = subprocess.Popen(
+        [sys.executable, str(_PROGRAMS / "let_go.py"), place.host, str(place.port)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    word = b""
+    try:
+        yield
+        word = b"" if _is_held(place.pid) else b"done"
+    finally:
+        with suppress(subprocess.TimeoutExpired, OSError):
+            guard.communicate(word, timeout=_GUARD)
+
+
+def _is_held(pid: int) -> bool:
+    """Whether a thread of the process is still held by debugpy, as one outside sees it."""
+    for _ in range(_LOOKS):
+        rows = stacks.rows([stacks.Wanted(pid)], variables=False, native=False)
+        frames = (each for row in rows for thread in row["threads"] for each in thread["frames"])
+        if not any(each["function"].endswith("_do_wait_suspend") for each in frames):
+            return False
+        time.sleep(_LOOK)
+    return True
+
+
+def _wrong_with(pid: int) -> list[str]:
+    """What is not as it should be with a process that was let go."""
+    process = proc.read(pid)
+    if process is None:
+        return ["the process has ended meanwhile"]
+    if process.state in "Tt":
+        tracer = status(pid).get("TracerPid", "0")
+        if tracer != "0":
+            return [f"the process is held by pid {tracer}, a debugger that is none of ours"]
+        return [f"the process is stopped: kill -CONT {pid} lets it go on"]
+    return []
+
+
+def redacted(seen: Seen, redactor: Redactor) -> Seen:
+    """The same without secrets: a value's name tells much of it."""
+
+    def clean(row: Row) -> Row:
+        row = {**row}
+        # What is called a password is one, whatever it looks like.
+        name = str(row.get("code", "")).rpartition(".")[2].strip() or "value"
+        for key, called in (("value", name), ("error", "error")):
+            if isinstance(row.get(key), str):
+                row[key] = redactor.redact_json({called: row[key]})[called]
+        if "variables" in row:
+            row["variables"] = [
+                {**each, "value": redactor.redact_json({each["name"]: each["value"]})[each["name"]]}
+                for each in row["variables"]
+            ]
+        return row
+
+    return Seen(
+        stacks=[{**row, "awaits": redactor.redact(row.get("awaits", ""))} for row in seen.stacks],
+        variables=clean(seen.variables),
+        evaluated=clean(seen.evaluated),
+        chosen=clean(seen.chosen),
+        executed=clean(seen.executed),
+        notes=seen.notes,
+    )

@@ -1,0 +1,125 @@
+"""What `attach --stack` and `--locals` show, as py-spy reads it: the process is not entered, no port opens.
+
+py-spy sees threads, and the variables of functions. It sees neither coroutines that wait nor the variables of
+a module: those are read through a debugger in the process (`debug.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from raydoctor.act.attach.debug import Seen, Wishes
+from raydoctor.observe.stacks import stacks
+
+Row = dict[str, Any]
+_TIMEOUT = 3.0
+_DEBUGGERS = ("/pydevd_daemon_thread.py", "/pydevd.py")
+"""Frames at the bottom of debugpy's own threads; `programs/look_inside.py` leaves the same ones out."""
+_LOOP = ("asyncio/base_events.py", "asyncio/runners.py")
+_LOOPS_THREAD = "AsyncIO Thread"
+"""How the threads of Ray's async actors begin (2.9 to 2.60); uvloop has no frame of Python."""
+_MOST_VARIABLES = 200
+
+
+def seen(pid: int, started_at: float, wishes: Wishes) -> Seen | None:
+    """The answer; None where only a look from inside can give it."""
+    if wishes.evaluate or wishes.execute or wishes.choose:
+        return None
+    if not (wishes.stack or wishes.variables):
+        return None
+    found = stacks.rows(
+        [stacks.Wanted(pid, started_at)],
+        variables=wishes.variables,
+        native=False,
+        timeout=_TIMEOUT,
+    )
+    if not found or found[0]["how"] == "proc" or found[0]["problem"]:
+        return None
+    threads = [each for each in found[0]["threads"] if each["frames"] and not _is_debuggers(each)]
+    has_loop = any(map(_runs_loop, threads))
+    if not threads or (wishes.stack and has_loop):
+        return None
+    told = Seen(stacks=[_stack(each) for each in threads] if wishes.stack else [])
+    if wishes.variables:
+        variables = _variables(threads, wishes)
+        if variables is None or (has_loop and not variables.get("where", {}).get("user")):
+            return None  # it may be a coroutine that is meant
+        told.variables = variables
+    return told
+
+
+def _is_debuggers(thread: Row) -> bool:
+    return any(
+        frame["function"].rpartition(".")[2] == "run" and frame["file"].endswith(_DEBUGGERS)
+        for frame in thread["frames"]
+    )
+
+
+def _runs_loop(thread: Row) -> bool:
+    files = (frame["file"] for frame in thread["frames"])
+    return thread["name"].startswith(_LOOPS_THREAD) or any(f.endswith(_LOOP) for f in files)
+
+
+def _stack(thread: Row) -> Row:
+    frames = [_frame(each) for each in thread["frames"]]
+    halted = any(each["function"].endswith("_do_wait_suspend") for each in frames)
+    own = {"key": str(thread["tid"]), "name": thread["name"], "tid": thread["tid"]}
+    return {**own, "kind": "thread", "awaits": "", "frames": frames, "halted": halted}
+
+
+def _frame(frame: Row) -> Row:
+    plain = {name: frame[name] for name in ("function", "file", "line")}
+    return {**plain, "user": frame["whose"] == "user"}
+
+
+def _variables(threads: list[Row], wishes: Wishes) -> Row | None:
+    """Of the frame that is meant, chosen as `look_inside` does; None where it has none that py-spy sees."""
+    if wishes.thread:
+        threads = [t for t in threads if wishes.thread in (t["name"], str(t["tid"]))]
+        if not threads:
+            return {"error": f"no thread is called {wishes.thread}"}
+    for name in (wishes.frame, wishes.function):
+        if name and not name.isdigit():
+            threads = [t for t in threads if any(_is(f, name) for f in t["frames"])] or threads
+    thread = next((t for t in threads if any(map(_is_user, t["frames"]))), threads[0])
+    frames = thread["frames"]
+    if wishes.frame.isdigit():
+        number = int(wishes.frame)
+        if number >= len(frames):
+            return {"error": f"{thread['name']} has {len(frames)} frames, counted from 0"}
+    else:
+        wanted = [
+            n
+            for n, f in enumerate(frames)
+            if (_is(f, wishes.frame) if wishes.frame else _is_user(f))
+        ]
+        if not wanted and wishes.frame:
+            return {"error": f"{thread['name']} is in no function called {wishes.frame}"}
+        number = wanted[0] if wanted else 0
+    return _told(thread, number)
+
+
+def _told(thread: Row, number: int) -> Row | None:
+    frame, depth = thread["frames"][number], len(thread["frames"]) - 1 - number
+    found: dict[str, str] = frame.get("locals") or {}
+    if not found and frame["function"].startswith("<module>"):
+        return None
+    where = {
+        **_frame(frame),
+        "number": number,
+        "depth": depth,
+        "thread": thread["name"],
+        "key": str(thread["tid"]),
+        "kind": "thread",
+        "tid": thread["tid"],
+    }
+    rows = [{"name": n, "type": "", "value": v} for n, v in list(found.items())[:_MOST_VARIABLES]]
+    return {"where": where, "variables": rows, "more": max(0, len(found) - len(rows))}
+
+
+def _is_user(frame: Row) -> bool:
+    return bool(frame["whose"] == "user")
+
+
+def _is(frame: Row, name: str) -> bool:
+    return name in (frame["function"], frame["function"].rpartition(".")[2])

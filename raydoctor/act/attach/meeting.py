@@ -1,0 +1,195 @@
+"""What `attach` and the process tell each other: a request, and its answer, as files of the process's user.
+
+`arm.py` is the other side. Taking back a request and taking it up are both a rename or a removal of the
+same file, of which the system lets only one succeed: what was withdrawn is never acted upon.
+
+The process may be another user's, who may do to the folder what that user likes: `private.py`.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+from raydoctor.act import private
+from raydoctor.act.attach import arm
+from raydoctor.act.private import Folder
+
+_LOOK = 0.02
+_LARGEST = 4096
+"""Bytes of an answer; the process that wrote it may be another user's."""
+_PROGRAM = ("arm", "private", "door")
+
+
+class Answer(NamedTuple):
+    """What a process has answered; empty where it has not."""
+
+    host: str = ""
+    port: int = 0
+    """0: it has a debugger, whose port is closed."""
+    was_open: bool = False
+    """Whether the port was open before it was asked for."""
+    problem: str = ""
+    is_there: bool = False
+
+
+@dataclass(slots=True)
+class Handshake:
+    """With one process, of one user."""
+
+    pid: int
+    user: int
+    group: int
+    start: str
+    """With the pid its identity (proc(5), field 22 of `stat`)."""
+    _folder: Folder | None = field(default=None, repr=False)
+    _is_open: bool = False
+
+    @property
+    def request(self) -> str:
+        """The name of the file that the process takes."""
+        return f"request-{self.pid}-{self.start}"
+
+    @property
+    def answer(self) -> str:
+        """The name of the file that says where it listens; it stays, for those who attach later."""
+        return f"answer-{self.pid}-{self.start}"
+
+    def ask(self, host: str, port: int, seconds: float, open_for: float = 0.0) -> None:
+        """Leave a request there, good for so many seconds. Raises OSError.
+
+        `open_for`: seconds after which the port closes by itself; 0: never.
+        """
+        debugpy = _debugpys_folder()
+        folder = self._folder = private.created(self.user, self.group)
+        folder.forget_the_dead()
+        with suppress(FileNotFoundError):
+            folder.remove(self.answer)
+        told = {
+            "host": host,
+            "port": port,
+            "until": time.time() + seconds,
+            "seconds": open_for,
+            "debugpy": _linked(folder, debugpy) if debugpy else "",
+        }
+        folder.write(self.request, json.dumps(told).encode())
+        self._is_open = True
+
+    def withdraw(self) -> bool:
+        """Take the request back; whether the process had not taken it up."""
+        if not self._is_open or self._folder is None:
+            return True
+        self._is_open = False
+        try:
+            self._folder.remove(self.request)
+        except FileNotFoundError:
+            return False
+        except OSError:  # nothing reads it any more: the process has ended
+            return True
+        return True
+
+    def close(self) -> None:
+        """Take the request back, and leave the folder."""
+        self.withdraw()
+        if self._folder is not None:
+            self._folder.close()
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether the process has taken the request up."""
+        return self._folder is not None and not self._folder.has(self.request)
+
+    def answered(self, seconds: float) -> Answer:
+        """The answer; empty where none has come by then, or the process has ended."""
+        deadline = time.monotonic() + seconds
+        while True:
+            if self._folder is not None and (told := self._read(self._folder)).is_there:
+                return told
+            if time.monotonic() >= deadline or not os.path.exists(f"/proc/{self.pid}"):
+                return Answer()
+            time.sleep(_LOOK)
+
+    def earlier(self) -> Answer:
+        """What it has answered to an earlier request."""
+        for folder in private.existing(self.user, self.group):
+            if (told := self._read(folder)).is_there:
+                return told
+        return Answer()
+
+    def note_closed(self) -> None:
+        """Have those who attach later know that its port is closed."""
+        for folder in private.existing(self.user, self.group):
+            if folder.has(self.answer):
+                folder.write(self.answer, b'{"port": 0}')
+
+    def _read(self, folder: Folder) -> Answer:
+        with suppress(OSError):
+            return _answer(folder.read(self.answer, _LARGEST))
+        return Answer()
+
+    def text(self) -> str:
+        """What a process that is not armed has to execute to take the request up. Raises OSError."""
+        assert self._folder is not None, "it was asked"
+        where = self._folder.path
+        for name in _PROGRAM:
+            _copy(Path(arm.path_of(name)).read_bytes(), self._folder, f"{name}.py")
+        program, request = (
+            os.path.join(where, f"{_PROGRAM[0]}.py"),
+            os.path.join(where, self.request),
+        )
+        names = {"__name__": "raydoctor_attached", "__file__": program, "REQUEST": request}
+        # Errors of its own would be printed to the worker's log, and only there.
+        return (
+            f"try: exec(compile(open({program!r}, 'rb').read(), {program!r}, 'exec'), {names!r})\n"
+            "except BaseException: pass"
+        )
+
+
+def handshake(pid: int) -> Handshake:
+    """With that process. Raises OSError where it has ended."""
+    found = os.stat(f"/proc/{pid}")
+    return Handshake(pid, found.st_uid, found.st_gid, arm.start_of(pid))
+
+
+def _answer(said: bytes) -> Answer:
+    """Of a process that may be hostile: what is no answer is none."""
+    try:
+        told = json.loads(said)
+        if "problem" in told:
+            return Answer(problem=str(told["problem"])[:500], is_there=True)
+        port = int(told["port"])
+        host = str(ipaddress.ip_address(told["host"])) if port else ""
+    except (ValueError, LookupError, TypeError, OverflowError, RecursionError):
+        return Answer()
+    if not 0 <= port < 1 << 16:
+        return Answer()
+    return Answer(host, port, bool(told.get("was_open")), is_there=True)
+
+
+def _debugpys_folder() -> str:
+    spec = find_spec("debugpy")
+    if spec is None or not spec.submodule_search_locations:
+        return ""
+    return os.path.realpath(spec.submodule_search_locations[0])
+
+
+def _linked(folder: Folder, debugpy: str) -> str:
+    """A folder with our debugpy and nothing else: what else is installed here is none of its business."""
+    with folder.folder("packages", create=True) as packages:
+        packages.link("debugpy", debugpy)
+        return packages.path
+
+
+def _copy(program: bytes, folder: Folder, name: str) -> None:
+    """Where that user can read it; a debugger shows where the handler is, so it is a file."""
+    with suppress(OSError):
+        if folder.read(name) == program:
+            return
+    folder.write(name, program)

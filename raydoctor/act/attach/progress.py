@@ -1,0 +1,57 @@
+"""Whether a process keeps running after it was entered.
+
+It does not if threads of it wait for the GIL and none uses processor time: in a process that merely became
+idle, no thread waits for the GIL.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+
+from raydoctor.act.attach import elf
+from raydoctor.act.attach.programs import blocked
+
+STILL = 2.0
+"""Seconds without progress after which a process is reported."""
+_LEAST = 0.02
+"""Seconds of processor time that are progress: two ticks, in which it is counted."""
+_LOOK = 0.05
+
+
+def stands_still(pid: int, seconds: float = STILL) -> bool:
+    """Whether no thread of the process gets any further for so long. It returns as soon as one does.
+
+    A process that may not be read, or has ended, is not reported.
+    """
+    try:
+        if not asks_for_python(pid):
+            return False
+        used, until = processor_time(pid), time.monotonic() + seconds
+        while time.monotonic() < until:
+            time.sleep(_LOOK)
+            if processor_time(pid) - used >= _LEAST:
+                return False
+        return asks_for_python(pid)
+    except OSError:
+        return False
+
+
+def asks_for_python(pid: int) -> bool:
+    """Whether a thread waits for a lock of Python's own, where these can be found. Raises OSError."""
+    if (locks := elf.runtime(pid)) is None:
+        return False
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        with suppress(OSError):  # it has ended meanwhile
+            call = blocked.current(int(thread))
+            if call and call.number == blocked.FUTEX and call.first in locks:
+                return True
+    return False
+
+
+def processor_time(pid: int) -> float:
+    """Seconds, of all its threads, also those that have ended (proc(5), fields 14 and 15). Raises OSError."""
+    with open(f"/proc/{pid}/stat", "rb") as stream:
+        words = stream.read().rpartition(b")")[2].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,239 @@
+"""The process that a debugger is to be attached to: by pid, by what it runs, or because it waits for one.
+
+Tasks are found as `cancel` finds them, actors in what the GCS has of them. Ray marks no task as paused at
+a breakpoint (2.60: `is_debugger_paused` stays empty); its worker's row tells port and number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from raydoctor.act.cancel.owner import connected
+from raydoctor.act.cancel.target import Target, UnknownTaskError
+from raydoctor.act.cancel.target import find as find_tasks
+from raydoctor.model import ids
+from raydoctor.model.errors import RaydoctorError
+from raydoctor.observe.collector.cluster import Cluster
+from raydoctor.observe.collector.run import usual_timeout
+from raydoctor.observe.gcs import gcs
+from raydoctor.observe.processes import proc
+from raydoctor.observe.processes.redact import command_line
+
+Row = dict[str, Any]
+Tables = dict[str, list[Row]]
+What = Literal["task", "method", "creation", "actor", "driver", "worker", "process"]
+_PID_DIGITS = 7
+_ACTOR_DIGITS = 32
+_LEAST_DIGITS = 6
+"""Of an id that stands for the whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A process, and why it is meant."""
+
+    what: What
+    id: str
+    """Of the task or the actor; empty for a process."""
+    name: str
+    state: str
+    """As Ray calls it; empty for a process."""
+    pid: int
+    ip: str = ""
+    node: str = ""
+    """Its id."""
+    worker: str = ""
+    actor: str = ""
+    debugger: int = 0
+    """The port of Ray's own debugger, where a thread of it stands at a breakpoint."""
+
+
+def find(cluster: Cluster | None, wanted: str) -> list[Found]:
+    """The processes that are meant. Raises RaydoctorError where there is none."""
+    timeout = usual_timeout()
+    if wanted.isdecimal() and len(wanted) <= _PID_DIGITS:
+        return [_process(cluster, int(wanted), timeout)]
+    if cluster is None or not cluster.gcs_address:
+        raise RaydoctorError(
+            f"no cluster is known to be running here that could have a task or an actor called {wanted}",
+            "Name one: --address HOST:PORT of its GCS. A process: its pid.",
+        )
+    if len(wanted) == _ACTOR_DIGITS and not wanted.strip("0123456789abcdef"):
+        return _actors(_tables(cluster, ("actors", "workers"), timeout), wanted)
+    # Two processes ask it, side by side: each takes a while to load gRPC.
+    with ThreadPoolExecutor(1) as pool:
+        tables = pool.submit(_tables, cluster, ("actors", "workers"), timeout)
+        try:
+            with connected(cluster, timeout) as owners:
+                tasks = find_tasks(owners, wanted)
+        except UnknownTaskError:
+            return _actors(tables.result(), wanted)
+        return _running(tables.result(), tasks)
+
+
+def paused(cluster: Cluster) -> list[Found]:
+    """Processes of the cluster that stand at a breakpoint and wait for a debugger."""
+    rows = _tables(cluster, ("workers", "tasks"), usual_timeout())
+    names = {
+        row["worker_id"]: row
+        for row in rows["tasks"]
+        if row.get("state") == "RUNNING" and row.get("worker_id")
+    }
+    return [
+        _of_worker(row, names.get(row["worker_id"]))
+        for row in rows["workers"]
+        if row.get("is_alive") and row.get("num_paused_threads") and row.get("debugger_port")
+    ]
+
+
+def is_here(cluster: Cluster | None, found: Found) -> bool:
+    """Whether its process is one of this machine and its pids."""
+    if found.what == "process" or cluster is None:
+        return True
+    if proc.read(found.pid) is None:
+        return False
+    # A worker's log is open in it, and is called like it; another user's files cannot be seen.
+    return found.node in cluster.node_ids or any(
+        found.worker in path for path in proc.files(found.pid).values() if found.worker
+    )
+
+
+# ------------------------------------------------------------------ by pid
+
+
+def _process(cluster: Cluster | None, pid: int, timeout: float) -> Found:
+    process = proc.read(pid)
+    if process is None:
+        raise RaydoctorError(
+            f"no process of this machine has the pid {pid}",
+            "One of another node is found by its task or its actor.",
+        )
+    name = command_line(pid)[:200] or process.name
+    found = Found("process", "", name, "", pid)
+    if cluster is None or not cluster.gcs_address:
+        return found
+    try:
+        rows = _tables(cluster, ("workers",), timeout)["workers"]
+    except RaydoctorError:
+        return found  # the cluster is not needed for it
+    for row in rows:
+        if row.get("is_alive") and row.get("pid") == pid:
+            worker = _of_worker(row, None)
+            if row.get("node_id") in cluster.node_ids:
+                return replace(worker, name=name)
+    return found
+
+
+def _of_worker(row: Row, task: Row | None) -> Found:
+    is_driver = row.get("worker_type") == "DRIVER"
+    what: What = "driver" if is_driver else "worker"
+    paused = row.get("debugger_port") if row.get("num_paused_threads") else 0
+    found = Found(
+        what,
+        "",
+        what,
+        "",
+        int(row.get("pid") or 0),
+        str(row.get("ip") or ""),
+        str(row.get("node_id") or ""),
+        str(row.get("worker_id") or ""),
+        debugger=int(paused or 0),
+    )
+    if task is None:
+        return found
+    name = str(task.get("name") or task.get("func_or_class_name") or "")
+    kind: What = "method" if ids.actor_of_task(task["task_id"]) else "task"
+    actor = str(task.get("actor_id") or "")
+    return replace(found, what=kind, id=task["task_id"], name=name, state="RUNNING", actor=actor)
+
+
+# ------------------------------------------------------------------ by name
+
+
+def _running(tables: Tables, tasks: Sequence[Target]) -> list[Found]:
+    """Those that run, one of each process."""
+    running = {(each.node, each.pid): each for each in reversed(tasks) if each.runs}
+    if not running:
+        first = tasks[0]
+        raise RaydoctorError(
+            f"{first.name} does not run: {first.said}",
+            "Why it waits: raydoctor diagnose" if first.state == "waiting" else "",
+        )
+    workers = {row["worker_id"]: row for row in tables["workers"]}
+    return [
+        Found(
+            each.kind,
+            each.task,
+            each.name,
+            each.said,
+            each.pid,
+            each.ip,
+            each.node,
+            each.worker,
+            each.actor,
+            _of_worker(workers.get(each.worker, {}), None).debugger,
+        )
+        for each in reversed(running.values())
+    ]
+
+
+def _actors(tables: Tables, wanted: str) -> list[Found]:
+    workers = {(r.get("node_id"), r.get("pid")): r for r in tables["workers"] if r.get("is_alive")}
+    meant = [row for row in tables["actors"] if _is_meant(row, wanted)]
+    alive = [row for row in meant if row.get("state") == "ALIVE" and row.get("pid")]
+    if not alive:
+        if meant:
+            raise RaydoctorError(
+                f"the actor {_actor_name(meant[-1])} has no process: it is {meant[-1]['state']}",
+                "Why: raydoctor diagnose",
+            )
+        raise RaydoctorError(
+            f"no task that runs, no actor and no process is called {wanted}",
+            "Those there are: ray list tasks --filter state=RUNNING; ray list actors",
+        )
+    return [_of_actor(row, workers.get((row.get("node_id"), row["pid"]), {})) for row in alive]
+
+
+def _of_actor(row: Row, worker: Row) -> Found:
+    return replace(
+        _of_worker({**worker, "pid": row["pid"], "node_id": row.get("node_id")}, None),
+        what="actor",
+        id=row["actor_id"],
+        name=_actor_name(row),
+        state=row["state"],
+        actor=row["actor_id"],
+    )
+
+
+def _actor_name(row: Row) -> str:
+    name = row.get("name")
+    return f"{row['class_name']} ({name})" if name else str(row["class_name"])
+
+
+def _is_meant(row: Row, wanted: str) -> bool:
+    full = str(row.get("class_name") or "")
+    digits = len(wanted) >= _LEAST_DIGITS and not wanted.strip("0123456789abcdef")
+    is_id = digits and str(row.get("actor_id")).startswith(wanted)
+    return is_id or wanted in {full, full.rpartition(".")[2], row.get("name")} - {"", None}
+
+
+def _tables(cluster: Cluster, names: Iterable[str], timeout: float) -> Tables:
+    """What the GCS has of these. Raises RaydoctorError where one of them does not come."""
+    child = gcs.Child()
+    try:
+        told = {
+            each.name: each
+            for each in child.ask(cluster.gcs_address, cluster.access(), list(names), timeout + 3.0)
+        }
+    finally:
+        child.end()
+    for each in told.values():
+        if each.why:
+            raise RaydoctorError(
+                f"the cluster could not be asked for its {each.name}: {each.why}",
+                "What is wrong with it: raydoctor diagnose",
+            )
+    return {name: each.rows for name, each in told.items()}

@@ -1,0 +1,1 @@
+"""Cancelling a task, from the gentlest step to the hardest."""

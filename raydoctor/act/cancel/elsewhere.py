@@ -1,0 +1,68 @@
+"""Cancelling a task that runs on another node: the whole ladder is taken there, by a small Ray task.
+
+Signals, process trees and the interrupt work only on the machine of the worker. Where that machine cannot be
+asked (raydoctor is not installed there, its raylet is frozen), the steps that go through the owner are
+taken from here, and `Cancellation.problem` says why not more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from raydoctor.act.cancel import ladder
+from raydoctor.act.cancel.owner import Row, connected
+from raydoctor.act.cancel.processes import Survivor
+from raydoctor.act.cancel.steps import Hands, Wishes, worker_here
+from raydoctor.act.cancel.target import Target, by_id, refreshed
+from raydoctor.act.signals.process import Identity
+from raydoctor.observe import live
+from raydoctor.observe.collector.cluster import Cluster
+from raydoctor.observe.nodes.there import ask
+
+_FUNCTION = "raydoctor.act.cancel.elsewhere:respond"
+_STEPS = 8
+"""As many graces as a ladder with a few retries may take."""
+
+
+def run_where_it_runs(
+    hands: Hands, target: Target, tell: ladder.Tell = lambda doing: None
+) -> ladder.Cancellation:
+    """Cancel it on its worker's machine, from here as far as that cannot be."""
+    if not target.runs or not target.node or isinstance(worker_here(target), Identity):
+        return ladder.run(hands, target, tell)
+    tell(f"cancelling it on {target.ip}")
+    found = there(hands.cluster, target, hands.wishes)
+    if isinstance(found, ladder.Cancellation):
+        return found
+    made = ladder.run(hands, refreshed(hands.owners, target), tell)
+    made.problem = f"{target.ip} could not be asked to do it: {found}"
+    return made
+
+
+def there(cluster: Cluster, target: Target, wishes: Wishes) -> ladder.Cancellation | str:
+    """What its node did, or why it did nothing."""
+    asked = {"address": cluster.gcs_address, "task": target.task, "wishes": asdict(wishes)}
+    seconds = _STEPS * (wishes.grace + 2.0)
+    (answer,) = ask(cluster, {target.node: asked}, _FUNCTION, seconds)
+    return answer.problem or unpacked(answer.told)
+
+
+def respond(asked: Row) -> Row:
+    """On that node: cancel it, and tell what came of it."""
+    cluster = live.find(asked["address"], is_typed=False)[0]
+    with connected(cluster, ladder.TIMEOUT) as owners:
+        target = by_id(owners, asked["task"])
+        hands = ladder.hands_of(owners, cluster, Wishes(**asked["wishes"]), target)
+        return asdict(ladder.run(hands, target))
+
+
+def unpacked(told: Row) -> ladder.Cancellation:
+    """What `respond` has told, after its way through JSON."""
+    plain = {key: told[key] for key in ("ended", "was_accepted", "last", "problem")}
+    return ladder.Cancellation(
+        target=Target(**told["target"]),
+        steps=[ladder.Taken(*each) for each in told["steps"]],
+        survivors=[Survivor(Identity(*each[0]), *each[1:]) for each in told["survivors"]],
+        children=[Target(**each) for each in told["children"]],
+        **plain,
+    )

@@ -1,0 +1,87 @@
+"""Stopping a whole job: a submitted one through the dashboard, another by its driver's end.
+
+`POST /api/jobs/<submission id>/stop` is what `ray job stop` asks (2.9.3 to 2.60.0); the driver gets SIGTERM,
+and SIGKILL after three seconds, with all that it started.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import posixpath
+from contextlib import suppress
+from urllib.parse import quote
+
+from raydoctor.act.audit import Audit
+from raydoctor.act.cancel.owner import AskError, Owners
+from raydoctor.act.signals.process import end, identity_of
+from raydoctor.model import ids, paste
+from raydoctor.observe.collector.cluster import Cluster
+from raydoctor.observe.gcs import dashboard
+from raydoctor.observe.processes import proc
+
+_TIMEOUT = 10.0
+
+
+def stop(owners: Owners, cluster: Cluster, job: str, audit: Audit, all_users: bool = False) -> str:
+    """Empty where the job was told to stop, else why it could not be."""
+    try:
+        found = owners.job(job)
+    except AskError as error:
+        return str(error)
+    if not found:
+        return f"nobody knows the job {job}"
+    if found["submission_id"]:
+        return _stop_submitted(cluster, found["submission_id"], audit)
+    pid = int(found["driver_info"]["pid"])
+    return _end_driver(cluster, job, pid, audit, all_users)
+
+
+def _stop_submitted(cluster: Cluster, submission: str, audit: Audit) -> str:
+    address = cluster.dashboard_address
+    if not address:
+        return f"no dashboard is known: {_by_hand(submission)}"
+    if other := _other_session(cluster, address):
+        return f"another cluster's dashboard ({other}) listens at {address}"
+    path = f"/api/jobs/{quote(submission, safe='')}/stop"
+    answer = dashboard.request("POST", address, path, _TIMEOUT, cluster.access(True))
+    if not answer.status:
+        return f"the dashboard at {address} did not answer: {answer.detail or answer.outcome}"
+    audit.write("job-stop", submission_id=submission, result=answer.status)
+    if answer.status < 400:
+        return ""
+    return f"the dashboard answered HTTP {answer.status}: {_by_hand(submission)}"
+
+
+def _by_hand(submission: str) -> str:
+    return paste.shell("ray job stop {submission}", submission=submission)
+
+
+def _other_session(cluster: Cluster, address: str) -> str:
+    """The session of the dashboard there, where that is not this cluster's: users name their submissions.
+
+    Empty where either is not known: older versions of Ray do not tell theirs.
+    """
+    answer = dashboard.get(address, "/api/version", _TIMEOUT, cluster.access(True))
+    name = ""
+    with suppress(ValueError, AttributeError):
+        name = str(json.loads(answer.body or b"{}").get("session_name") or "")
+    ours = _session(cluster)
+    return name if name and ours and name != ours else ""
+
+
+def _session(cluster: Cluster) -> str:
+    return posixpath.basename(os.path.realpath(cluster.session_dir)) if cluster.session_dir else ""
+
+
+def _end_driver(cluster: Cluster, job: str, pid: int, audit: Audit, all_users: bool) -> str:
+    driver = identity_of(pid)
+    # Each cluster's first job has the same id: the driver's log must be in this cluster's session.
+    session = _session(cluster)
+    worker = ids.driver_of_job(job)
+    logs = f"/{session}/logs/" if session else ""
+    files = proc.files(pid).values() if logs else ()
+    if driver is None or not any(logs in path and worker in path for path in files):
+        return f"its driver (pid {pid}) is not on this machine"
+    (outcome,) = end([driver], all_users=all_users, audit=audit)
+    return "" if outcome.outcome == "gone" else outcome.reason

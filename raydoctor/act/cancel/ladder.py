@@ -1,0 +1,197 @@
+"""Cancelling one task step by step: each step only if the last had no effect, each verified."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple
+
+from raydoctor.act.audit import Audit
+from raydoctor.act.cancel.owner import Owners, Row
+from raydoctor.act.cancel.processes import Survivor, alive, end_survivors, started_by
+from raydoctor.act.cancel.steps import Hands, Step, Wishes, plan
+from raydoctor.act.cancel.target import (
+    Target,
+    children,
+    has_ended,
+    may_run,
+    refreshed,
+    with_start,
+)
+from raydoctor.act.signals.process import Identity
+from raydoctor.observe.collector.cluster import Cluster
+
+Effect = Literal["ended", "no-effect", "retried", "skipped"]
+_LOOK = 0.05
+TIMEOUT = 3.0
+"""Seconds for each question."""
+_ROUNDS = 5
+"""A task that was retried is ended again, until its retries are used up: 3 of them unless set."""
+_CHILDREN = 100
+_BEGINNING = 1.5
+"""Seconds until the GCS knows when a task started: what it started itself is told by that."""
+
+
+class Taken(NamedTuple):
+    """A step that was taken, or could not be."""
+
+    step: str
+    outcome: Effect
+    seconds: float
+    why: str = ""
+    """Why it was skipped."""
+    task: str = ""
+    """The task that it was for: a child of the target, too."""
+
+
+@dataclass(slots=True)
+class Cancellation:
+    """What was done, what came of it, and what is left."""
+
+    target: Target
+    """As it was before."""
+    steps: list[Taken] = field(default_factory=list)
+    ended: bool = False
+    was_accepted: bool = False
+    """Whether its owner took the cancel: then it is not retried."""
+    survivors: list[Survivor] = field(default_factory=list)
+    """Processes that outlived it, and what became of them."""
+    children: list[Target] = field(default_factory=list)
+    """Tasks that it submitted and that still run or wait."""
+    last: Row = field(default_factory=dict)
+    """Its last attempt, as the GCS has it afterwards; for who waits for that."""
+
+    problem: str = ""
+    """Why not all could be tried that may be."""
+
+    @property
+    def by(self) -> str:
+        """The step that ended it; empty where none did."""
+        own = (each for each in self.steps if each.task == self.target.task)
+        return next((each.step for each in own if each.outcome == "ended"), "")
+
+
+Tell = Callable[[str], None]
+
+
+def hands_of(owners: Owners, cluster: Cluster, wishes: Wishes, target: Target) -> Hands:
+    """What a cancel of this task acts with."""
+    return Hands(owners, cluster, wishes, Audit(f"cancel {target.task}"))
+
+
+def run(hands: Hands, target: Target, tell: Tell = lambda doing: None) -> Cancellation:
+    """Cancel it, and see what came of it."""
+    made = Cancellation(target)
+    # It may have ended while the user was asked: its worker may run another task by now.
+    target = _with_start(hands, refreshed(hands.owners, target))
+    seen: set[Identity] = set()
+    made.ended = _climb(hands, target, made.steps, seen, tell)
+    made.was_accepted = target.task in hands.accepted
+    if made.ended:
+        tell("looking for what it left behind")
+        made.survivors = end_survivors(seen, hands.audit, hands.wishes.all_users)
+    if hands.wishes.recursive and made.ended:
+        _cancel_children(hands, target, made, tell)
+    else:
+        made.children = children(hands.owners, target)
+    return made
+
+
+def _with_start(hands: Hands, target: Target) -> Target:
+    """The same, once the GCS knows when it started."""
+    deadline = time.monotonic() + _BEGINNING
+    while target.runs and target.started_at is None and time.monotonic() < deadline:
+        time.sleep(2 * _LOOK)
+        target = with_start(hands.owners, target)
+    return target
+
+
+# ------------------------------------------------------------------ the ladder
+
+
+def _climb(
+    hands: Hands, target: Target, taken: list[Taken], seen: set[Identity], tell: Tell
+) -> bool:
+    """Take step after step; `seen` gets what the task was seen to have started. Whether it has ended."""
+    futile: set[str] = set()
+    for _ in range(_ROUNDS):
+        done: set[str] = set()
+        while step := _next(hands, target, done | futile):
+            done.add(step.name)
+            tell(f"{step.name} {target.name}")
+            seen.update(_started(hands, step, target))
+            made = _take(hands, step, target)
+            taken.append(made)
+            if made.outcome == "ended":
+                return True
+            target = _now(hands, target)
+            if made.outcome == "retried":
+                target = _with_start(hands, target)
+                break
+            futile.add(step.name)
+        else:
+            break
+    return has_ended(hands.owners, target)
+
+
+def _started(hands: Hands, step: Step, target: Target) -> list[Identity]:
+    """What it has started so far."""
+    if step.name == "kill-actor":
+        return started_by(target, with_actor=True)
+    found = started_by(target)
+    # Asked afterwards: while its worker still runs it, no other task has started anything there.
+    return found if found and may_run(hands.owners, target) else []
+
+
+def _now(hands: Hands, target: Target) -> Target:
+    """The same task; its start is told a second late."""
+    now = refreshed(hands.owners, target)
+    return replace(now, started_at=target.started_at) if now.worker == target.worker else now
+
+
+def _next(hands: Hands, target: Target, done: Iterable[str]) -> Step | None:
+    """The first step that fits now and was not taken: what waited may have begun."""
+    if target.state == "ended":
+        return None
+    return next((step for step in plan(hands, target) if step.name not in done), None)
+
+
+def _take(hands: Hands, step: Step, target: Target) -> Taken:
+    began = time.monotonic()
+    why = step.take(hands, target)
+    outcome: Effect = "skipped" if why else _effect(hands, target)
+    return Taken(step.name, outcome, round(time.monotonic() - began, 2), why, target.task)
+
+
+def _effect(hands: Hands, target: Target) -> Effect:
+    deadline = time.monotonic() + hands.wishes.grace
+    while True:
+        asked = time.monotonic()
+        if has_ended(hands.owners, target):
+            return "ended"
+        now = time.monotonic()
+        if now > deadline:
+            break
+        # An owner of 10,000 tasks tells them all: it is to have time for other things.
+        time.sleep(max(_LOOK, 2 * (now - asked)))
+    later = refreshed(hands.owners, target)
+    return "retried" if target.worker and later.worker != target.worker else "no-effect"
+
+
+def _cancel_children(hands: Hands, target: Target, made: Cancellation, tell: Tell) -> None:
+    """Tasks that it submitted, and theirs, that its own cancel has not ended."""
+    waiting, known = [target], {target.task}
+    hands.ended.add(target.task)
+    while waiting and len(known) <= _CHILDREN:
+        for child in children(hands.owners, waiting.pop()):
+            if child.task in known or has_ended(hands.owners, child):
+                continue
+            known.add(child.task)
+            waiting.append(child)
+            seen: set[Identity] = set()
+            if _climb(hands, _with_start(hands, child), made.steps, seen, tell):
+                hands.ended.add(child.task)
+                made.survivors += end_survivors(alive(seen), hands.audit, hands.wishes.all_users)
+            else:
+                made.children.append(child)

@@ -1,0 +1,262 @@
+"""Asks a cluster about one task, and its owner to cancel it: over plain gRPC, with Ray's messages.
+
+A program, run as a child for the reasons that `observe/gcs/programs/gcs_tables.py` has, and made of its
+parts.
+
+    cancel_calls.py
+
+Standard input has a line with the address, what may be sent to whom, and the time that a call may take; then
+a request a line, `{"do": …, "n": number}`. Standard output has what became of the connection, then
+`{"answer": rows}` or `{"failed": code, "detail"}` to each request, in order and with its number: who asks may
+have stopped waiting for one.
+
+Only a task's owner can cancel it for good. Whoever tells the executor (`CancelTask`), or kills it, makes
+the owner see a crash, and retry (2.60.0 measured). The call is `RequestOwnerToCancelTask` from Ray 2.53 on,
+`CancelRemoteTask` in 2.52 and `RemoteCancelTask` before, with the same fields.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from raydoctor.observe.collector.programs.peers import access_of
+    from raydoctor.observe.gcs.programs import gcs_rows
+    from raydoctor.observe.gcs.programs.gcs_client import LIMIT, Gcs, Row, id_of
+    from raydoctor.observe.gcs.programs.gcs_messages import Messages
+    from raydoctor.observe.gcs.programs.gcs_tables import jobs
+    from raydoctor.observe.gcs.programs.gcs_tasks import owned_tasks, tasks
+    from raydoctor.observe.gcs.programs.gcs_wire import Call, CallError, Wire
+else:
+    _OBSERVE = Path(__file__).parents[3] / "observe"
+    sys.path[:0] = [str(_OBSERVE / room / "programs") for room in ("gcs", "collector")]
+    import gcs_rows
+    from gcs_client import LIMIT, Gcs, Row, id_of
+    from gcs_messages import Messages
+    from gcs_tables import jobs
+    from gcs_tasks import owned_tasks, tasks
+    from gcs_wire import Call, CallError, Wire
+    from peers import access_of
+
+_FIRST_RETURN = b"\x01\x00\x00\x00"
+"""An object's id is its task's and the number of the return value; a task is named by its first."""
+_CANCELS = ("RequestOwnerToCancelTask", "CancelRemoteTask", "RemoteCancelTask")
+_WORKER_DEADLINE = 1.0
+"""Its C++ thread answers within milliseconds, even while native code holds the GIL; a stopped one never."""
+
+
+@dataclass(slots=True)
+class Cluster:
+    """One cluster, over one set of connections."""
+
+    of: Messages
+    wire: Wire
+    address: str
+    timeout: float
+    _workers: dict[bytes, Any] = field(default_factory=dict)
+
+    def gcs(self) -> Gcs:
+        """To be asked afresh: it keeps what it was told."""
+        return Gcs(self.of, self.wire, self.address, self.timeout)
+
+    def worker(self, name: str) -> Any:
+        """A live worker or driver, by its id in hex."""
+        wanted = bytes.fromhex(name)
+        if wanted not in self._workers:
+            try:
+                known = self.gcs().workers()
+            except CallError as failed:  # it says nothing of the worker
+                raise CallError("GCS", f"{failed.code}: {failed.detail}") from failed
+            self._workers = {id_of(each): each for each in known if each.is_alive}
+        if wanted not in self._workers:
+            raise CallError("NOT_FOUND", f"worker {name} is not alive")
+        return self._workers[wanted]
+
+    def ask_worker(self, name: str, method: str, timeout: float, **fields: Any) -> Any:
+        """A call to a worker."""
+        where = self.worker(name).worker_address
+        if method == "GetCoreWorkerStats":
+            fields["intended_worker_id"] = where.worker_id
+        of = self.of.rpc
+        call = Call(
+            f"/ray.rpc.CoreWorkerService/{method}",
+            getattr(of, f"{method}Request")(**fields),
+            getattr(of, f"{method}Reply"),
+        )
+        ip = f"[{where.ip_address}]" if ":" in where.ip_address else where.ip_address
+        return self.wire.ask(f"{ip}:{where.port}", call, timeout)
+
+
+def attempts(cluster: Cluster, request: Row) -> list[Row]:
+    """What the GCS knows of a task, an attempt a row: a second late."""
+    task, gcs = bytes.fromhex(request["task"]), cluster.gcs()
+    filters = cluster.of.rpc.GetTaskEventsRequest.Filters
+    if "task_filters" in filters.DESCRIPTOR.fields_by_name:
+        only = filters(task_filters=[{"predicate": 0, "task_id": task}])
+    else:  # Ray <= 2.40
+        only = filters(task_ids=[task])
+    reply = gcs.ask(gcs.call("TaskInfoGcsService", "GetTaskEvents", limit=-1, filters=only))
+    names = cluster.of.rpc.TaskStatus
+    rows = [gcs_rows.task(event, names) for event in reply.events_by_task]
+    return sorted(rows, key=lambda row: row["attempt_number"])
+
+
+def unfinished(cluster: Cluster, request: Row) -> list[Row]:
+    """Tasks that have not ended, as the GCS, the workers and their owners tell them."""
+    del request
+    gcs = cluster.gcs()
+    rows = {row["task_id"]: row for row in owned_tasks(gcs).rows}
+    # A task that failed once may run again: its last attempt counts.
+    for row in sorted(tasks(gcs).rows, key=lambda row: row["attempt_number"] or 0):
+        rows[row["task_id"]] = row
+    return [row for row in rows.values() if row["state"] not in ("FINISHED", "FAILED", "NIL")]
+
+
+def look(cluster: Cluster, request: Row) -> list[Row]:
+    """Which workers and drivers run the task (`is`: `runs`) or own it (`owns`); one alone, if it is named.
+
+    One that has more tasks than it tells of may own it (`may-own`).
+    """
+    task, name = bytes.fromhex(request["task"]), request.get("worker", "")
+    if name:
+        limit = {"include_task_info": True, "limit": LIMIT if request["owned"] else 0}
+        reply = cluster.ask_worker(name, "GetCoreWorkerStats", _WORKER_DEADLINE, **limit)
+        told = [(cluster.worker(name), reply)]
+    else:
+        told = [(each, reply) for each, reply, _ in cluster.gcs().stats(of_tasks=True)]
+    return [row for each, reply in told if reply is not None for row in _roles(task, each, reply)]
+
+
+def _roles(task: bytes, worker: Any, reply: Any) -> list[Row]:
+    who, entries = _worker(worker), reply.owned_task_info_entries
+    rows = [{"is": "runs", **who}] if task in reply.running_task_ids else []
+    mine = [gcs_rows.owned_task(each) for each in entries if each.task_id == task]
+    rows += [{"is": "owns", **row, **who} for row in mine]
+    if not mine and reply.tasks_total > len(entries):
+        rows.append({"is": "may-own", **who})
+    return rows
+
+
+def lives(cluster: Cluster, request: Row) -> list[Row]:
+    """The worker of this id, as long as the GCS has it as alive."""
+    wanted = bytes.fromhex(request["worker"])
+    found = cluster.gcs().workers()
+    return [_worker(each) for each in found if each.is_alive and id_of(each) == wanted]
+
+
+def known_jobs(cluster: Cluster, request: Row) -> list[Row]:
+    """All jobs."""
+    del request
+    return jobs(cluster.gcs()).rows
+
+
+def actor(cluster: Cluster, request: Row) -> list[Row]:
+    """The actor, as the GCS has it."""
+    gcs = cluster.gcs()
+    wanted = bytes.fromhex(request["actor"])
+    found = gcs.ask(
+        gcs.call("ActorInfoGcsService", "GetActorInfo", actor_id=wanted)
+    ).actor_table_data
+    return [{**gcs_rows.actor(found), "max_restarts": found.max_restarts}] if found.actor_id else []
+
+
+def cancel(cluster: Cluster, request: Row) -> list[Row]:
+    """Have the owner cancel the task."""
+    known = (name for name in _CANCELS if hasattr(cluster.of.rpc, f"{name}Request"))
+    method = next(known, None)
+    if method is None:
+        raise CallError("UNIMPLEMENTED", "this Ray has no call that cancels another's task")
+    cluster.ask_worker(
+        request["owner"],
+        method,
+        cluster.timeout,
+        remote_object_id=bytes.fromhex(request["task"]) + _FIRST_RETURN,
+        force_kill=request["force"],
+        recursive=request["recursive"],
+    )
+    return []
+
+
+def cancel_children(cluster: Cluster, request: Row) -> list[Row]:
+    """Have a worker cancel what a task of its own, that has ended, submitted: with or without references.
+
+    `CancelTask` ends what runs under this id there, which is nothing any more, and its children.
+    """
+    parent = bytes.fromhex(request["parent"])
+    told = cluster.ask_worker(
+        request["owner"], "GetCoreWorkerStats", _WORKER_DEADLINE, include_task_info=True, limit=0
+    )
+    if parent in told.running_task_ids:
+        raise CallError("FAILED_PRECONDITION", "their parent still runs")
+    cluster.ask_worker(
+        request["owner"],
+        "CancelTask",
+        cluster.timeout,
+        intended_task_id=parent,
+        force_kill=request["force"],
+        recursive=True,
+    )
+    return []
+
+
+def kill_actor(cluster: Cluster, request: Row) -> list[Row]:
+    """End an actor as `ray.kill` does: it is not started again."""
+    gcs = cluster.gcs()
+    wanted = {"actor_id": bytes.fromhex(request["actor"]), "force_kill": True, "no_restart": True}
+    gcs.ask(gcs.call("ActorInfoGcsService", "KillActorViaGcs", **wanted))
+    return []
+
+
+def _worker(message: Any) -> Row:
+    address = message.worker_address
+    return {
+        "worker_id": address.worker_id.hex(),
+        "worker_pid": message.pid,
+        "worker_ip": address.ip_address,
+        "worker_node": gcs_rows.node_of(address),
+    }
+
+
+CALLS: dict[str, Callable[[Cluster, Row], list[Row]]] = {
+    "attempts": attempts,
+    "unfinished": unfinished,
+    "look": look,
+    "lives": lives,
+    "jobs": known_jobs,
+    "actor": actor,
+    "cancel": cancel,
+    "cancel-children": cancel_children,
+    "kill-actor": kill_actor,
+}
+
+
+def answer(cluster: Cluster, request: Row) -> Row:
+    """The answer to one request."""
+    try:
+        return {"answer": CALLS[request["do"]](cluster, request)}
+    except CallError as failed:
+        return {"failed": failed.code, "detail": failed.detail}
+    except Exception as error:  # a message of another version
+        return {"failed": type(error).__name__, "detail": str(error)[:300]}
+
+
+def main() -> None:
+    """Serve until standard input ends."""
+    opened = json.loads(sys.stdin.readline())
+    wire = Wire(access_of(opened["access"]))
+    cluster = Cluster(Messages(), wire, opened["address"], opened["timeout"])
+    gcs = cluster.gcs()
+    print(json.dumps(gcs.probe()), flush=True)
+    cluster.of = gcs.of
+    for line in sys.stdin:
+        request = json.loads(line)
+        print(json.dumps({**answer(cluster, request), "n": request["n"]}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

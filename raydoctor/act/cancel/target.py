@@ -1,0 +1,284 @@
+"""The task that is to be cancelled: what it is, where it runs, and who owns it.
+
+The GCS knows a task a second late, its owner and its worker know it at once: what they say goes first.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from raydoctor.act.cancel.owner import AskError, Owners, Row
+from raydoctor.model import ids
+from raydoctor.model.errors import RaydoctorError
+from raydoctor.model.patterns import pattern
+
+Kind = Literal["task", "method", "creation"]
+State = Literal["waiting", "running", "ended"]
+_ENDED = ("FINISHED", "FAILED")
+_LAG = 1.5
+"""Seconds by which the GCS may be behind the workers."""
+_LOOK = 0.1
+_MANY = 20
+"""More are listed as the GCS has them: each costs two questions."""
+
+
+class UnknownTaskError(RaydoctorError):
+    """Nobody knows the task."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A task, as it was when it was last looked at."""
+
+    task: str
+    """Its id."""
+    name: str
+    kind: Kind
+    state: State
+    said: str
+    """Its state in Ray's word: `PENDING_NODE_ASSIGNMENT`, `RUNNING`."""
+    attempt: int | None
+    """Counted from 0; None where the GCS has not been told yet."""
+    started_at: float | None
+    """Epoch seconds of its worker's clock."""
+    worker: str
+    """The worker that runs it; empty where none does."""
+    pid: int
+    ip: str
+    node: str
+    """Its worker's, by id."""
+    owner: str
+    """The worker or driver that submitted it; empty where it lives no more."""
+    owner_pid: int
+    job: str
+    actor: str
+    parent: str
+
+    @property
+    def runs(self) -> bool:
+        """Whether it runs."""
+        return self.state == "running"
+
+
+def find(owners: Owners, wanted: str) -> list[Target]:
+    """The tasks that are meant by an id, the first digits of one, or a name; none ended but by its whole id.
+
+    Raises UnknownTaskError where there is none.
+    """
+    name = named(wanted)
+    if len(name) == 48 and not name.strip("0123456789abcdef"):
+        return [by_id(owners, name)]
+    is_digits = len(name) >= 6 and not name.strip("0123456789abcdef")
+    rows = owners.unfinished()
+    found = [
+        row
+        for row in rows
+        if (is_digits and row["task_id"].startswith(name)) or wanted in _names(row)
+    ]
+    if len(found) > _MANY:
+        return [_of(row, [], []) for row in found]
+    targets = [_target(owners, row) for row in found]
+    left = [each for each in targets if each.state != "ended"]
+    if not left:
+        raise UnknownTaskError(
+            f"no task that waits or runs is called {wanted}",
+            "Those there are: ray list tasks --filter state=RUNNING",
+        )
+    return left
+
+
+def named(wanted: str) -> str:
+    """The task's id in what Ray prints (`TaskID(…)`, `ObjectRef(…)`), else the words as they are."""
+    inside = pattern(r"(?:TaskID|ObjectRef|ObjectID)\(([0-9a-fA-F]+)\)").fullmatch(wanted.strip())
+    digits = (inside[1] if inside else wanted.strip()).lower()
+    parts = ids.parse_object_id(digits)
+    return parts.task if parts else digits if pattern("[0-9a-f]+").fullmatch(digits) else wanted
+
+
+def by_id(owners: Owners, task: str) -> Target:
+    """The task of this id. Raises UnknownTaskError where nobody knows it."""
+    told = owners.look(task)
+    rows = [*owners.attempts(task), *_of_kind(told, "owns"), *_of_kind(told, "runs")]
+    if not rows:
+        raise UnknownTaskError(
+            f"no task has the id {task}",
+            "The GCS forgets ended tasks after a while. Those there are: ray list tasks",
+        )
+    merged: Row = {"task_id": task, "state": "RUNNING"}
+    for row in rows:  # the last attempt's, then the owner's
+        merged |= {key: value for key, value in row.items() if value not in (None, "")}
+    return _target(owners, merged, told)
+
+
+def refreshed(owners: Owners, target: Target) -> Target:
+    """The same task, now."""
+    if target.runs and may_run(owners, target):
+        return target
+    if target.owner and _owner_is_done(owners, target):
+        return replace(target, state="ended", said="FINISHED")
+    try:
+        return by_id(owners, target.task)
+    except UnknownTaskError:  # it ended before the GCS was told of it
+        return replace(target, state="ended", said="FINISHED")
+
+
+def with_start(owners: Owners, target: Target) -> Target:
+    """The same, with what the GCS knows by now of the start of its last attempt."""
+    rows = owners.attempts(target.task)
+    last = rows[-1] if rows else {}
+    if not last.get("start_time_ms") or last["worker_id"] != target.worker:
+        return target
+    return replace(target, started_at=last["start_time_ms"] / 1000, attempt=last["attempt_number"])
+
+
+def settled(owners: Owners, target: Target) -> Row:
+    """Its last attempt once the GCS has been told of its end; what it has after a while where it has not."""
+    deadline = time.monotonic() + _LAG
+    while True:
+        rows = owners.attempts(target.task)
+        last = rows[-1] if rows else {}
+        if last.get("state") in _ENDED or time.monotonic() > deadline:
+            return last
+        time.sleep(_LOOK)
+
+
+def children(owners: Owners, target: Target) -> list[Target]:
+    """Tasks that it submitted and that have not ended."""
+    rows = [row for row in owners.unfinished() if row.get("parent_task_id") == target.task]
+    found = [_target(owners, row) for row in rows]
+    return [each for each in found if each.state != "ended" and each.kind != "creation"]
+
+
+def runs(owners: Owners, target: Target) -> bool | None:
+    """Whether its worker says that it runs it; None where that one lives and does not answer.
+
+    A cancel makes the worker's own thread wait for the GIL: while native code holds that, it is silent.
+    """
+    if not target.worker:
+        return False
+    try:
+        told = owners.look(target.task, target.worker, owned=False)
+    except AskError as error:
+        return None if _may_live(owners, target.worker, error) else False
+    return bool(_of_kind(told, "runs"))
+
+
+def may_run(owners: Owners, target: Target) -> bool:
+    """Whether its worker runs it, or does not answer while its owner waits for it."""
+    answer = runs(owners, target)
+    if answer is None:
+        return not (target.owner and _owner_is_done(owners, target))
+    return answer
+
+
+def has_ended(owners: Owners, target: Target) -> bool:
+    """Whether it neither runs nor waits anywhere, as its worker and its owner say."""
+    if target.runs and may_run(owners, target):
+        return False
+    if target.owner:
+        return _owner_is_done(owners, target)
+    return not _of_kind(owners.look(target.task), "runs", "owns")
+
+
+def _owner_is_done(owners: Owners, target: Target) -> bool:
+    try:
+        told = owners.look(target.task, target.owner)
+    except AskError as error:
+        return not _may_live(owners, target.owner, error)  # a task ends with its owner
+    states = [row["state"] for row in _of_kind(told, "owns")]
+    if not states and _of_kind(told, "may-own"):
+        states = [row["state"] for row in owners.attempts(target.task)[-1:]]
+    return all(state in _ENDED for state in states)
+
+
+def _may_live(owners: Owners, worker: str, error: AskError) -> bool:
+    """Whether a worker that did not answer may still be there: one that is stopped is.
+
+    Raises the error where it says nothing of the worker: nobody could be asked.
+    """
+    if error.code == "UNAVAILABLE":
+        return bool(owners.lives(worker))
+    if error.code not in ("DEADLINE_EXCEEDED", "NOT_FOUND"):
+        raise error
+    return error.code == "DEADLINE_EXCEEDED"
+
+
+# ------------------------------------------------------------------ rows
+
+
+def _names(row: Row) -> Iterator[str]:
+    for key in ("name", "func_or_class_name"):
+        if full := row.get(key):
+            yield full
+            yield full.rpartition(".")[2]
+
+
+def _of_kind(rows: list[Row], *kinds: str) -> list[Row]:
+    return [row for row in rows if row["is"] in kinds]
+
+
+def _target(owners: Owners, row: Row, told: list[Row] | None = None) -> Target:
+    if told is None:
+        told = owners.look(row["task_id"])
+    running, owner = _of_kind(told, "runs"), _of_kind(told, "owns")
+    if not owner and not running and not _of_kind(told, "may-own"):
+        # Its owner, which knows best, knows it no more: the GCS has not been told yet.
+        row = {**row, "state": row["state"] if row["state"] in _ENDED else "FINISHED"}
+    if not owner and (derived := _derived_owner(owners, row)):
+        owner = [derived]
+    return _of(row, running, owner)
+
+
+def _of(row: Row, running: list[Row], owner: list[Row]) -> Target:
+    task = row["task_id"]
+    said = "RUNNING" if running else next((r["state"] for r in owner if "state" in r), row["state"])
+    state: State = "running" if running else "ended" if said in _ENDED else "waiting"
+    started = row.get("start_time_ms")
+    where, whose = running[0] if running else {}, owner[0] if owner else {}
+    return Target(
+        task,
+        row.get("name") or row.get("func_or_class_name") or task[:16],
+        _kind(task),
+        state,
+        said,
+        row.get("attempt_number"),
+        started / 1000 if started and running else None,
+        where.get("worker_id", ""),
+        int(where.get("worker_pid", 0)),
+        where.get("worker_ip", ""),
+        where.get("worker_node", ""),
+        whose.get("worker_id", ""),
+        int(whose.get("worker_pid", 0)),
+        ids.job_of_task(task),
+        row.get("actor_id") or ids.actor_of_task(task),
+        row.get("parent_task_id") or "",
+    )
+
+
+def _kind(task: str) -> Kind:
+    if ids.is_creation_task(task):
+        return "creation"
+    return "method" if ids.actor_of_task(task) else "task"
+
+
+def _derived_owner(owners: Owners, row: Row) -> Row:
+    """Whoever ran its parent: of what an owner does not list, there may be too much."""
+    parent = row.get("parent_task_id") or ""
+    if not parent:
+        return {}
+    if ids.is_driver_task(parent):
+        return _alive(owners, ids.driver_of_job(ids.job_of_task(parent)))
+    if running := _of_kind(owners.look(parent), "runs"):
+        return running[0]
+    ran = [each.get("worker_id") for each in owners.attempts(parent)]
+    return _alive(owners, ran[-1]) if ran and ran[-1] else {}
+
+
+def _alive(owners: Owners, worker: str) -> Row:
+    with suppress(AskError):
+        return next(iter(owners.lives(worker)), {})
+    return {}

@@ -1,0 +1,1 @@
+"""Waiting for many tasks, each with a time limit."""

@@ -1,0 +1,307 @@
+"""Keeps time limits: sees which tasks have run for too long, and ends them step by step.
+
+A thread of its own, so that a limit holds while the caller is busy with a result. It looks only when
+something could be over its limit: a task that was not seen running at a look cannot be over it before
+another `limit` has gone by. What ends a task is a ladder, of which a step is tried only if the last had
+no effect within `grace` seconds:
+
+* `cancel`: Ray's own; queued tasks never start, a Python loop is interrupted, its `finally` runs;
+* `force`: Ray ends the worker, without a retry (not for actors, whose state would be lost);
+* `kill`: SIGKILL of the worker, for native code that holds the GIL: a cancel makes it deaf, so that `force`
+  does not reach it either. Not retried, as the owner knows of the cancel (2.60.0 measured).
+
+The worker is asked before the first step, and again before `kill`: one that has gone on to another task is
+left alone. One that does not answer cannot have gone on.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from raydoctor.act.workers.running import LAG, Run, Source, is_method
+
+Step = Literal["cancel", "force", "kill"]
+Reason = Literal["timeout", "cancelled"]
+LADDERS: dict[str, tuple[Step, ...]] = {
+    "report": (),
+    "cancel": ("cancel",),
+    "force": ("cancel", "force", "kill"),
+}
+_SHORTEST = 0.25
+"""Seconds between two looks, at least."""
+_PATIENCE = 10
+"""So many times what the last answer took the GCS (0.6 s where it holds 100,000 tasks), up to the limit."""
+_AFTER_FAILURE = 1.0
+_IDLE = 60.0
+_FIRST = 1.0
+"""Most batches of small tasks are done before anything has to be looked at."""
+_log = logging.getLogger("raydoctor")
+
+
+class Hands(Protocol):
+    """What can be done to a task; each returns why it could not be done, or nothing."""
+
+    def cancel(self, ref: Any, force: bool) -> str:
+        """Ray's cancel."""
+
+    def remember(self, run: Run) -> None:
+        """Note what its worker has started."""
+
+    def sweep(self, task: bytes) -> None:
+        """End what outlived the worker of this task."""
+
+    def kill(self, runs: Sequence[Run], still: Callable[[Run], bool]) -> dict[bytes, str]:
+        """End the workers of these tasks, as far as each `still` runs its own when its turn comes."""
+
+
+@dataclass(slots=True)
+class Ended:
+    """A task that was to end: why, and how far that has come."""
+
+    task: bytes
+    ref: Any
+    reason: Reason
+    run: Run | None
+    """None where it was not seen running."""
+    ran: float
+    """Seconds, when it was found."""
+    ladder: tuple[Step, ...]
+    due: float
+    """When the next step is to be taken, on the monotonic clock."""
+    said: list[str] = field(default_factory=list)
+    """What was done."""
+
+    @property
+    def how(self) -> str:
+        """In words."""
+        return ", then ".join(self.said)
+
+
+class Guard:
+    """Watches tasks from `watch` to `done`. All its methods may be called from any thread."""
+
+    def __init__(
+        self,
+        limit: float | None,
+        ladder: tuple[Step, ...],
+        grace: float,
+        connect: Callable[[], tuple[Source, Hands]],
+    ) -> None:
+        self._limit, self._ladder, self._grace = limit, ladder, grace
+        self._connect = connect
+        self._source: Source | None = None
+        self._hands: Hands | None = None
+        self._watched: dict[bytes, list[Any]] = {}
+        self._ending: dict[bytes, Ended] = {}
+        self._given_up: list[Ended] = []
+        self._look_at = time.monotonic() + min(_FIRST, limit or 0.0)
+        self._lock = threading.Lock()
+        self._changed = threading.Event()
+        self._is_closed = False
+        self._thread: threading.Thread | None = None
+        self.problem = ""
+        """Why limits could not be kept; empty where they could."""
+
+    # -------------------------------------------------------------- from the caller
+
+    def watch(self, task: bytes, ref: Any) -> None:
+        """A task is under way; several refs may be of one."""
+        with self._lock:
+            self._watched.setdefault(task, []).append(ref)
+        if self._limit is not None and self._thread is None:
+            self._start()
+
+    def done(self, task: bytes) -> Ended | None:
+        """One of its refs is there; what was done to that end, if anything."""
+        with self._lock:
+            refs = self._watched.get(task, [])
+            given_up = [each for each in self._given_up if each.task == task]
+            ended = self._ending.get(task) or (given_up[0] if given_up else None)
+            if ended is not None:
+                ended.ladder, ended.due = (), math.inf
+            if refs:
+                refs.pop()
+            if not refs:
+                self._watched.pop(task, None)
+                self._ending.pop(task, None)
+        if ended is not None and self._hands is not None:
+            self._hands.sweep(task)
+        return ended
+
+    def given_up(self) -> list[Ended]:
+        """Those that have not ended, whatever was done; each is told once and watched no more."""
+        with self._lock:
+            told, self._given_up = self._given_up, []
+        return told
+
+    def end_all(self, ladder: tuple[Step, ...]) -> None:
+        """End all that is watched, each within the ladder's time."""
+        now = time.monotonic()
+        with self._lock:
+            self._look_at = now
+            for task, refs in self._watched.items():
+                if task not in self._ending:
+                    self._ending[task] = Ended(task, refs[0], "cancelled", None, 0.0, ladder, now)
+        if self._thread is None:
+            self._start()
+        self._changed.set()
+
+    def close(self) -> None:
+        """Look no more."""
+        self._is_closed = True
+        self._changed.set()
+
+    # -------------------------------------------------------------- the thread
+
+    def _start(self) -> None:
+        self._thread = threading.Thread(target=self._guard, name="raydoctor-poll", daemon=True)
+        self._thread.start()
+
+    def _guard(self) -> None:
+        while not self._is_closed:
+            try:
+                wait = self._step()
+            except Exception as error:  # what others wait for goes on
+                self._tell(error)
+                wait = _SHORTEST
+            self._changed.wait(min(wait, _IDLE))
+            self._changed.clear()
+        if self._source is not None:
+            self._source.close()
+
+    def _tell(self, error: Exception) -> None:
+        problem = _words(error)
+        if not self.problem:
+            _log.warning("time limits cannot be kept for now: %s", problem)
+        self.problem = problem
+
+    def _step(self) -> float:
+        """Do what is due; the seconds until something is."""
+        now = time.monotonic()
+        soonest = min([self._look_at, *self._dues()])
+        if now < soonest:
+            return soonest - now
+        if self._source is None or self._hands is None:
+            self._source, self._hands = self._connect()
+        if now >= self._look_at:
+            self._try_to_look(self._source)
+        self._escalate(self._hands, self._source)
+        return min([self._look_at, *self._dues()]) - time.monotonic()
+
+    def _dues(self) -> list[float]:
+        with self._lock:
+            return [each.due for each in self._ending.values()]
+
+    def _try_to_look(self, source: Source) -> None:
+        """Look; where that fails, what is being ended goes on without."""
+        try:
+            self._look(source)
+        except Exception as error:  # gRPC's, and a cluster's that goes away
+            self._tell(error)
+            self._look_at = time.monotonic() + _AFTER_FAILURE
+        else:
+            self.problem = ""
+
+    def _look(self, source: Source) -> None:
+        """Find what has run for too long, and when to look again."""
+        asked = time.monotonic()
+        watched = self._watched
+        runs = source.running(watched.__contains__) if watched else []
+        limit = math.inf if self._limit is None else self._limit
+        soonest = asked - LAG + limit
+        overdue = []
+        for run in runs:
+            with self._lock:
+                ending = self._ending.get(run.task)
+            if ending is not None:
+                ending.run = run
+            elif time.monotonic() - run.started_at < limit:
+                soonest = min(soonest, run.started_at + limit)
+            else:
+                overdue.append(run)
+        for run in _confirmed(source, overdue):
+            self._overdue(run)
+        rest = max(_SHORTEST, min(_PATIENCE * source.cost, limit))
+        with self._lock:
+            self._look_at = max(time.monotonic() + rest, soonest)
+
+    def _overdue(self, run: Run) -> None:
+        now = time.monotonic()
+        with self._lock:
+            if run.task in self._watched and run.task not in self._ending:
+                ref, ran = self._watched[run.task][0], now - run.started_at
+                ended = Ended(run.task, ref, "timeout", run, ran, self._ladder, now)
+                self._ending[run.task] = ended
+
+    def _escalate(self, hands: Hands, source: Source) -> None:
+        """Take the next step with each whose time has come."""
+        now = time.monotonic()
+        with self._lock:
+            due = [each for each in self._ending.values() if each.due <= now]
+        to_kill: list[Ended] = []
+        for each in due:
+            step = self._next(each)
+            if step is None:
+                self._give_up(each)
+            elif step == "kill":
+                to_kill.append(each)
+            else:
+                self._cancel(hands, each, force=step == "force")
+        if to_kill:
+            self._kill(hands, source, to_kill)
+
+    def _next(self, each: Ended) -> Step | None:
+        """Its next step, as far as one fits: an actor is not ended for one of its methods."""
+        step, each.ladder = (each.ladder[0], each.ladder[1:]) if each.ladder else (None, ())
+        return None if step != "cancel" and is_method(each.task) else step
+
+    def _cancel(self, hands: Hands, each: Ended, force: bool) -> None:
+        if force and each.run is not None:
+            hands.remember(each.run)
+        why = hands.cancel(each.ref, force)
+        words = "force" if force else "cancel"
+        each.said.append(f"{words} ({why})" if why else words)
+        each.due = time.monotonic() + (0.0 if why else self._grace)
+
+    def _kill(self, hands: Hands, source: Source, all_due: list[Ended]) -> None:
+        if any(each.run is None for each in all_due):
+            self._try_to_look(source)
+        seen = {each.task: each.run for each in all_due if each.run is not None}
+        runs = _confirmed(source, list(seen.values()))
+        told = hands.kill(runs, lambda run: bool(_confirmed(source, [run]))) if runs else {}
+        for each in all_due:
+            each.due = time.monotonic() + self._grace
+            why = "its worker does not run it" if each.run else "not seen running"
+            why = told.get(each.task, why)
+            each.said.append(f"kill ({why})" if why else "kill")
+
+    def _give_up(self, each: Ended) -> None:
+        with self._lock:
+            if self._ending.pop(each.task, None) is not None:
+                self._watched.pop(each.task, None)
+                self._given_up.append(each)
+
+
+def _confirmed(source: Source, runs: list[Run]) -> list[Run]:
+    """Those of which no worker says that it does not run them: one that cannot be asked has not gone on."""
+    if not runs:
+        return []
+    try:
+        told = source.confirm(runs)
+    except Exception:  # gRPC's: the GCS has to say where a worker is
+        return runs
+    return [run for run, is_running in zip(runs, told, strict=True) if is_running is not False]
+
+
+def _words(error: Exception) -> str:
+    """What gRPC's errors say is several lines; the code and the detail are enough."""
+    code, details = getattr(error, "code", None), getattr(error, "details", None)
+    if callable(code) and callable(details):
+        return f"{getattr(code(), 'name', code())}: {details()}"
+    return f"{type(error).__name__}: {error}"

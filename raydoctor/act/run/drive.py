@@ -1,0 +1,346 @@
+"""Runs a driver: to its end, to its time limit or to a signal for us; afterwards nothing of it is left.
+
+What it starts, at whatever remove and in whatever session, is ours (Linux: we are the reaper of its orphans,
+PR_SET_CHILD_SUBREAPER), so what it leaves is known for certain: daemons, and the cluster that it started.
+Elsewhere what is seen of its tree while it lives is remembered; so is what workers start of a cluster that it
+only joined (`remember.py`). Which Ray sessions it takes part in is read off its open files: the driver's own
+log is among them (Ray 2.9.3 to 2.60.0).
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import BinaryIO, Literal, NamedTuple, TypeVar
+
+from raydoctor.act.audit import Audit
+from raydoctor.act.run.guard import DriverGuard
+from raydoctor.act.run.tee import Tee, flush_own
+from raydoctor.act.signals import process
+from raydoctor.act.signals.process import Identity, Outcome
+from raydoctor.act.tracking.remember import Joined
+from raydoctor.model.patterns import pattern
+from raydoctor.observe.processes import proc
+from raydoctor.observe.processes.redact import command_line
+
+TIMED_OUT = 124
+"""Exit code, as of timeout(1)."""
+NOT_FOUND, NOT_STARTED = 127, 126
+"""Exit codes, as of a shell: no such program; one that cannot be run."""
+_SIGNALS = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+)
+_PR_SET_CHILD_SUBREAPER = 36
+_LOOKS = 0.5, 30.0
+"""Seconds between two looks at processes: no less, and no more."""
+_SHARE = 0.008
+"""Of a core, which the looks may take: a machine with many processes is looked at less often."""
+_BY_ITSELF = 3.0
+"""Seconds that a cluster takes to go when its driver has ended."""
+_IMPATIENT = 1.0
+"""Seconds that it has after a second signal for us."""
+_DRIVER_LOG = r"^(.*/session_[^/]+)/logs/python-core-driver-([0-9a-f]{8})[0-9a-f]*_(\d+)\.log$"
+"""Session, job and pid: a driver's id begins with its job's, `01000000ffff…`."""
+
+_T = TypeVar("_T")
+Why = Literal["ended", "timeout", "signal"]
+
+
+class Event(NamedTuple):
+    """What ended a wait."""
+
+    why: Why
+    number: int = 0
+    """Of the signal that we got."""
+
+
+@dataclass(slots=True)
+class Driver:
+    """A driver that runs, or has."""
+
+    child: subprocess.Popen[bytes]
+    tee: Tee
+    identity: Identity
+    started_at: float
+    """Epoch seconds."""
+    signals: _Signals
+    guard: DriverGuard
+    sessions: dict[str, None] = field(default_factory=dict)
+    """Folders of the Ray sessions that it took part in, in order."""
+    seen: dict[int, Identity] = field(default_factory=dict)
+    """Its tree, while it lived."""
+    joined: Joined = field(default_factory=Joined)
+    names: dict[Identity, str] = field(default_factory=dict)
+    _due: float = 0.0
+    """When to look at processes again."""
+    _is_shared: bool = False
+    """Whether other threads may wait for children of their own."""
+
+    @property
+    def code(self) -> int:
+        """Its exit code as a shell tells it: 128 + n where signal n ended it."""
+        code = self.child.returncode
+        if code is None:
+            return 128 + signal.SIGKILL
+        return 128 - code if code < 0 else code
+
+    def wait(self, seconds: float | None) -> Event:
+        """Until it ends, the time is up, or we get a signal."""
+        until = None if seconds is None else time.monotonic() + seconds
+        while True:
+            if self.child.poll() is not None:
+                self.joined.look()  # its workers go within moments
+                return Event("ended")
+            if number := self.signals.take():
+                return Event("signal", number)
+            now = time.monotonic()
+            if until is not None and now >= until:
+                return Event("timeout")
+            self._look(now)
+            # A child's end wakes us as a signal does.
+            self.signals.sleep(min(self._due, until or self._due) - time.monotonic())
+            self._reap()
+
+    def find_sessions(self) -> None:
+        """See which sessions it was in, by the logs that it left: it may have been too quick for a look."""
+        from raydoctor.act.zombies.history import session_folders
+        from raydoctor.observe.processes import discover
+
+        pids = {self.child.pid, *self.seen}
+        for folder in session_folders(c.session_dir for c in discover.clusters()):
+            for path in _changed_since(f"{folder}/logs", self.started_at):
+                found = pattern(_DRIVER_LOG).match(path)
+                if found and int(found[3]) in pids:
+                    self.sessions[folder] = None
+
+    def is_own(self, pids: Iterable[int]) -> bool:
+        """Whether any of these is of its tree."""
+        tree = {target.pid for target in self._tree(proc.table())}
+        return not tree.isdisjoint(pids)
+
+    def meanwhile(self, work: Callable[[], _T]) -> _T | None:
+        """Do something that takes a while; None where a signal for us came first."""
+        self._is_shared = True
+        results: list[_T] = []
+        failures: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                results.append(work())
+            except BaseException as error:
+                failures.append(error)
+            self.signals.wake()
+
+        threading.Thread(target=run, name="look", daemon=True).start()
+        while not results and not failures:
+            if self.signals.take():
+                return None
+            self.signals.sleep(1.0)
+        if failures:
+            raise failures[0]
+        return results[0]
+
+    def stop(self, number: int, grace: float) -> None:
+        """Pass a signal on to it; end it where that has not after `grace` seconds, or at a second signal."""
+        audit = Audit("run")
+        self.joined.look()
+        # An interrupt is for all, as at a terminal, and Ray's daemons do not hear it. Another signal they
+        # would hear, and be gone before the driver has left them.
+        for member in self._group() if number == signal.SIGINT else [self.identity]:
+            process.send(member, number, audit=audit)
+        why = self.wait(grace).why
+        if why == "ended":
+            return
+        # It was asked to end already, or somebody is losing patience.
+        more = 0.0 if number == signal.SIGTERM else _IMPATIENT if why == "signal" else grace
+        process.end([self.identity], more, audit=audit)
+        with suppress(subprocess.TimeoutExpired):  # one that waits for a disk is not to be ended
+            self.child.wait(1.0)
+
+    def clear(self, grace: float) -> list[Outcome]:
+        """End all that it has left, once it had the time to go by itself; what came of that."""
+        patience = time.monotonic() + min(_BY_ITSELF if self.sessions else 0.0, grace)
+        while self._is_going() and time.monotonic() < patience and not self.signals.take():
+            time.sleep(0.05)
+        left = self._left()
+        self.names = {t: _name(t.pid) for t in left}
+        outcomes = process.end(left, grace, more=self._left, audit=Audit("run")) if left else []
+        self.tee.finish(1.0)
+        return outcomes
+
+    # -------------------------------------------------------------- its tree
+
+    def _group(self) -> list[Identity]:
+        """Those that a terminal would tell."""
+        table = proc.table().values()
+        return [Identity(p.pid, p.started_at) for p in table if p.pgid == self.identity.pid]
+
+    def _left(self) -> list[Identity]:
+        """What lives of its tree, and of what workers have started that worked for it and are gone."""
+        return list(dict.fromkeys([*self._tree(proc.table()), *self.joined.left()]))
+
+    def _is_going(self) -> bool:
+        """Whether anything of it lives, which may yet end by itself."""
+        return bool(self._tree(proc.table())) or self.joined.is_awaited()
+
+    def _tree(self, table: dict[int, proc.Process]) -> list[Identity]:
+        """What lives of its tree."""
+        alive = {pid: p for pid, p in table.items() if p.state != "Z"}
+        me = os.getpid()
+        roots = [p.pid for p in alive.values() if p.ppid == me and p.pid != self.guard.pid]
+        roots += [pid for pid, identity in self.seen.items() if _is(alive.get(pid), identity)]
+        return [Identity(p, alive[p].started_at) for p in proc.trees(alive, roots, without=me)]
+
+    def _look(self, now: float) -> None:
+        """Remember its tree, the sessions that are open in it, and what workers there start."""
+        if now < self._due:
+            return
+        began = time.thread_time()
+        table = proc.table()
+        tree = self._tree(table)
+        self.guard.saw(table[target.pid] for target in tree)
+        for target in tree:
+            self.seen[target.pid] = target
+            for path in proc.files(target.pid).values():
+                if found := pattern(_DRIVER_LOG).match(path):
+                    self.sessions[found[1]] = None
+                    self.joined.add(found[1], found[2])
+        self.joined.look(table)
+        pause = (time.thread_time() - began) / _SHARE
+        self._due = now + min(max(pause, _LOOKS[0]), _LOOKS[1])
+
+    def _reap(self) -> None:
+        """Let go of orphans that have ended. Only while nothing else here waits for a child."""
+        if self._is_shared or not sys.platform.startswith("linux"):
+            return  # where orphans are not ours, there are none
+        ended_only = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        with suppress(ChildProcessError):
+            # Looks first: the driver's own status is not to be lost.
+            while (ended := os.waitid(os.P_ALL, 0, ended_only)) is not None:
+                if ended.si_pid == self.child.pid:
+                    return
+                os.waitpid(ended.si_pid, 0)
+
+
+def _changed_since(folder: str, at: float) -> list[str]:
+    """Files of a folder, if any have been added to it since."""
+    with suppress(OSError):
+        if os.stat(folder).st_mtime > at - 1.0:
+            return [f"{folder}/{name}" for name in os.listdir(folder)]
+    return []
+
+
+def _is(found: proc.Process | None, identity: Identity) -> bool:
+    return found is not None and found.started_at == identity.started_at
+
+
+def _name(pid: int) -> str:
+    """What a user knows it by."""
+    command = command_line(pid)
+    found = proc.read(pid)
+    return command or (found.name if found else "")
+
+
+# ------------------------------------------------------------------ signals for us
+
+
+class _Signals:
+    """Signals that we get while a driver runs: kept until they are taken, and waking whoever sleeps."""
+
+    def __init__(self) -> None:
+        self._pending: list[int] = []
+        self._wakes, self._wake = os.pipe()
+        self._is_closed = False
+        for end in (self._wakes, self._wake):
+            os.set_blocking(end, False)
+
+    def note(self, number: int, frame: FrameType | None) -> None:
+        """A signal has come."""
+        if number != signal.SIGCHLD:
+            self._pending.append(number)
+
+    def take(self) -> int:
+        """The next one; 0 where there is none."""
+        return self._pending.pop(0) if self._pending else 0
+
+    def sleep(self, seconds: float) -> None:
+        """Until one comes."""
+        select.select([self._wakes], [], [], max(0.0, seconds))
+        with suppress(BlockingIOError):
+            os.read(self._wakes, 4096)
+
+    def wake(self) -> None:
+        """End the sleep."""
+        with suppress(BlockingIOError):
+            if not self._is_closed:
+                os.write(self._wake, b".")
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        """While this lasts, signals are kept and end nothing; those that are ignored stay so (nohup)."""
+        numbers = [n for n in _SIGNALS if signal.getsignal(n) is not signal.SIG_IGN]
+        before = {n: signal.signal(n, self.note) for n in (*numbers, signal.SIGCHLD)}
+        pipe = signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(pipe)
+            for number, handler in before.items():
+                signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+            self._is_closed = True
+            os.close(self._wakes)
+            os.close(self._wake)
+
+
+# ------------------------------------------------------------------ starting it
+
+
+@contextmanager
+def driver(command: Sequence[str], log: BinaryIO, grace: float = process.GRACE) -> Iterator[Driver]:
+    """Start a driver in a session of its own; its output is shown, and kept in `log`.
+
+    Raises OSError where it cannot be started. What is left of it at the end is ended, by a guard (with
+    `grace` seconds between SIGTERM and SIGKILL) where this process is killed before.
+    """
+    _adopt_orphans()
+    signals = _Signals()
+    with signals.taken(), closing(DriverGuard(grace)) as guard:
+        running = _start(command, log, signals, guard)
+        try:
+            yield running
+        finally:
+            if running.child.poll() is None:
+                process.end([running.identity], audit=Audit("run"))
+            if left := running._left():
+                process.end(left, more=running._left, audit=Audit("run"))
+
+
+def _start(command: Sequence[str], log: BinaryIO, signals: _Signals, guard: DriverGuard) -> Driver:
+    flush_own()
+    tee = Tee(log)
+    at = time.time()
+    # Python keeps what it prints to a pipe for later: out of order, and lost where it is killed.
+    environment = {"PYTHONUNBUFFERED": "1", **os.environ, **guard.environment}
+    child = subprocess.Popen(
+        command, stdout=tee.stdout, stderr=tee.stderr, env=environment, start_new_session=True
+    )
+    tee.begin()
+    identity = process.identity_of(child.pid) or Identity(child.pid, at)
+    return Driver(child, tee, identity, at, signals, guard)
+
+
+def _adopt_orphans() -> None:
+    """Have what loses its parents become our child, whatever it did to get away."""
+    if sys.platform.startswith("linux"):
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

@@ -1,0 +1,90 @@
+"""Ends a driver and what it started if `raydoctor run` vanishes: killed with SIGKILL, or crashed.
+
+The same program does this that watches a worker with tracked tasks (`programs/reaper.py`), with the same
+registry: it sleeps on a pidfd of `raydoctor run`, in a session of its own. What the driver started is known
+by descent, by session and process group, and by a mark in the environment, which the driver has from its
+first instruction on. Not found: a process that cleared its environment, left its session and lost its parents
+between two samples (0.5 s at the start, at most 30 s later).
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterable
+from contextlib import suppress
+
+from raydoctor.act.tracking import family, registry, watcher
+from raydoctor.act.tracking.registry import RUN_MARK, Seen, Task
+from raydoctor.observe.processes import proc
+
+_NUMBER = 1
+_FILE_LIMIT = 64_000
+"""Bytes of the registry, about, before what has ended is dropped from it."""
+
+
+class DriverGuard:
+    """The guard of one driver, as `raydoctor run` has it; its methods never raise."""
+
+    __slots__ = ("_child", "_path", "_task", "_written", "environment", "problem")
+
+    def __init__(self, grace: float) -> None:
+        """`grace`: seconds between SIGTERM and SIGKILL."""
+        self._task = Task(_NUMBER, registry.RUN, grace, {})
+        self._child: subprocess.Popen[bytes] | None = None
+        self._path, self._written = "", 0
+        self.environment: dict[str, str] = {}
+        """Variables that the driver needs to be recognised by."""
+        self.problem = ""
+        """Why there is no guard; empty where there is one."""
+        if proc.LINUX:
+            self._try_to_start()
+
+    @property
+    def pid(self) -> int:
+        """0 where none was started."""
+        return self._child.pid if self._child else 0
+
+    def saw(self, processes: Iterable[proc.Process]) -> None:
+        """Record processes of the driver's tree."""
+        seen = [Seen(p.pid, p.started_at, family.leads(p)) for p in processes]
+        lines = [registry.seen_line(_NUMBER, each) for each in seen if self._task.add(each)]
+        if lines and self._child is not None:
+            self._written += sum(map(len, lines))
+            with suppress(OSError):
+                registry.append(self._path, lines)
+                if self._written > _FILE_LIMIT:
+                    self._forget_the_dead()
+
+    def close(self) -> None:
+        """End the guard: the driver and what it started have ended."""
+        if self._child is not None:
+            self._child.kill()
+            self._child.wait()
+        if self._path:
+            with suppress(OSError):
+                os.unlink(self._path)
+
+    def _forget_the_dead(self) -> None:
+        """Write the file anew without what has ended: one that is too large is not read any more."""
+        known = registry.read(self._path).get(_NUMBER)
+        if known is None:
+            return
+        # The guard writes there, too, which sessions and groups are empty.
+        kept = {key: s for key, s in known.seen.items() if s.leads or family.lives(s)}
+        self._task = known._replace(seen=kept)
+        registry.replace(self._path, registry.lines_of([self._task]))
+        self._written = 0
+
+    def _try_to_start(self) -> None:
+        me = family.look(os.getpid())
+        if me is None:
+            return
+        try:
+            self._path = registry.path_of(me)
+            registry.replace(self._path, registry.lines_of([self._task]))
+            self._child = watcher.beside(self._path, me)
+        except OSError as error:
+            self.problem = error.strerror or str(error)
+        else:
+            self.environment[RUN_MARK] = self._task.mark(me)

@@ -1,0 +1,52 @@
+"""Where the output of drivers is kept that `raydoctor run` ran: the last ten, readable by their user alone.
+
+`${XDG_STATE_HOME:-~/.local/state}/raydoctor/runs/STARTED-PID/driver.log`, beside the audit.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from contextlib import suppress
+
+from raydoctor.act import audit
+from raydoctor.model.errors import RaydoctorError
+
+_KEPT = 10
+
+
+def new_log() -> str:
+    """The path of a log that can be written. Raises RaydoctorError where there is no place for one."""
+    base = os.path.join(os.path.dirname(audit.default_path()), "runs")
+    name = time.strftime(f"%Y-%m-%dT%H-%M-%S-{os.getpid()}")
+    try:
+        os.makedirs(base, mode=0o700, exist_ok=True)
+        _drop_old(base)
+        folder = os.path.join(base, name)
+        os.mkdir(folder, 0o700)
+    except OSError:
+        try:
+            folder = tempfile.mkdtemp(prefix="raydoctor-run-")  # a home that is read-only
+        except OSError as error:
+            raise RaydoctorError(
+                f"no place for the driver's output: {error.strerror or error}",
+                "Name a file with --log, or set TMPDIR to a folder that can be written to.",
+            ) from None
+    return os.path.join(folder, "driver.log")
+
+
+def _drop_old(base: str) -> None:
+    for name in sorted(os.listdir(base))[: 1 - _KEPT]:
+        pid = name.rpartition("-")[2]
+        # One whose raydoctor still runs is not old.
+        if not os.path.exists(f"/proc/{pid}"):
+            shutil.rmtree(os.path.join(base, name), ignore_errors=True)
+
+
+def forget(log: str) -> None:
+    """Remove a log that `new_log` made."""
+    with suppress(OSError):
+        os.unlink(log)
+        os.rmdir(os.path.dirname(log))

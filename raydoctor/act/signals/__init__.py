@@ -1,0 +1,1 @@
+"""Signals to processes whose identity was checked, and to cgroups."""

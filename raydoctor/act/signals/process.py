@@ -1,0 +1,301 @@
+"""Ending processes, and never another: the one place where raydoctor sends a signal.
+
+A process is named by its pid *and* its start. Before a signal it is held (a pidfd, Linux 5.3) and its
+start is read again; as it still runs after that, the held process is the one that was named, and the
+signal goes through what is held: a pid that is given to another process in the meantime cannot be hit.
+Where a system has no pidfds, the start is read right before the signal, and `System.is_exact` says that
+this leaves a moment.
+
+Refused: pid 1, ourselves, our ancestors, and another user's processes unless root asks for them
+(`all_users`).
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, Protocol
+
+from raydoctor.act.audit import Audit
+from raydoctor.act.signals.system import real_system
+
+GRACE = 5.0
+"""Seconds between SIGTERM and SIGKILL."""
+_AFTER_KILL = 5.0
+"""Seconds that a killed process may take to be gone: one that waits for a disk does not die before."""
+_AT_ONCE = 256
+"""Processes held at a time: each takes a file descriptor, of which a shell's child has 1024."""
+_ROUNDS = 20
+"""What still starts new processes after that many looks is told, not chased."""
+_SAME = 0.005
+"""Seconds: start times are counted in ticks of 0.01 s."""
+
+Action = Literal["none", "term", "kill"]
+State = Literal["running", "gone", "refused"]
+
+
+class Identity(NamedTuple):
+    """A process: its pid, and when it started (`proc.Process.started_at`)."""
+
+    pid: int
+    started_at: float
+
+
+class Outcome(NamedTuple):
+    """What became of one process that was to end."""
+
+    identity: Identity
+    action: Action
+    """The last signal that it got."""
+    outcome: State
+    reason: str = ""
+    """Why it was refused, why it still runs; or how it was found to be gone without a signal."""
+
+
+class System(Protocol):
+    """What the operating system does for us; the seam where tests put a machine of their own."""
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether what is held is a process, and not only a pid."""
+
+    def hold(self, pid: int) -> int | None:
+        """A handle on the process that has this pid now; None where none has."""
+
+    def release(self, handle: int) -> None:
+        """Let a handle go."""
+
+    def started_at(self, pid: int) -> float | None:
+        """When the process that has this pid now started."""
+
+    def signal(self, handle: int, number: int) -> None:
+        """Send a signal (0 only asks) to the held process.
+
+        Raises ProcessLookupError where it is gone, PermissionError where it is not ours.
+        """
+
+    def ended(self, handles: Collection[int], seconds: float) -> set[int]:
+        """Those whose process has ended, defunct ones too; waits up to `seconds` for all of them."""
+
+    def users(self, pid: int) -> frozenset[int]:
+        """The user ids that it runs as, real and effective; empty where they cannot be told."""
+
+    def protected(self) -> frozenset[int]:
+        """Ourselves and our ancestors."""
+
+    def uid(self) -> int:
+        """The user id that we run as."""
+
+    def now(self) -> float:
+        """Seconds of a clock that nobody sets."""
+
+
+Relist = Callable[[], Iterable[Identity]]
+
+
+def end(  # noqa: PLR0913 - one more than usual, each with a default that is safe
+    targets: Iterable[Identity],
+    grace: float = GRACE,
+    *,
+    more: Relist | None = None,
+    all_users: bool = False,
+    audit: Audit | None = None,
+    system: System | None = None,
+) -> list[Outcome]:
+    """End these processes: SIGTERM, and SIGKILL to those that have not ended after `grace` seconds.
+
+    `more` is asked after each round what is to end now (a child forked meanwhile), until that is nothing new.
+    An outcome for each process, in the order they were met; it is `gone` only where that was seen.
+    """
+    ending = _Ending(
+        system or real_system(), audit or Audit("end"), grace=max(0.0, grace), all_users=all_users
+    )
+    waiting = list(dict.fromkeys(targets))
+    for _ in range(_ROUNDS):
+        for first in range(0, len(waiting), _AT_ONCE):
+            ending.end(waiting[first : first + _AT_ONCE])
+        waiting = [t for t in dict.fromkeys(more() if more else ()) if t not in ending.outcomes]
+        if not waiting:
+            break
+    for target in waiting:
+        ending.settle(target, "none", "running", "appeared again and again while others were ended")
+    return list(ending.outcomes.values())
+
+
+def send(
+    target: Identity,
+    number: int,
+    *,
+    all_users: bool = False,
+    audit: Audit | None = None,
+    system: System | None = None,
+) -> str:
+    """Send one signal (0 only asks) under the same care. Empty where it was sent, else why not."""
+    ending = _Ending(system or real_system(), audit or Audit("send"), all_users=all_users)
+    with_handle = ending.hold(target)
+    if with_handle is None:
+        return ending.outcomes[target].reason
+    try:
+        return ending.signal(target, with_handle, number)
+    finally:
+        ending.system.release(with_handle)
+
+
+def identity_of(pid: int, system: System | None = None) -> Identity | None:
+    """The process that has this pid now."""
+    begun = (system or real_system()).started_at(pid)
+    return None if begun is None else Identity(pid, begun)
+
+
+@dataclass(slots=True)
+class _Ending:
+    """One call of `end`: what was decided, and what came of it."""
+
+    system: System
+    audit: Audit
+    grace: float = GRACE
+    all_users: bool = False
+    outcomes: dict[Identity, Outcome] = field(default_factory=dict)
+    deadline: float | None = None
+    """When patience with newly found processes ends: whoever forks for ever is killed at once."""
+    protected: frozenset[int] | None = None
+
+    def settle(self, target: Identity, action: Action, state: State, reason: str = "") -> None:
+        self.outcomes[target] = Outcome(target, action, state, reason)
+
+    def end(self, targets: Sequence[Identity]) -> None:
+        if self.deadline is None:
+            self.deadline = self.system.now() + 2 * self.grace
+        held: dict[Identity, int] = {}
+        try:
+            for target in targets:
+                handle = self.hold(target)
+                if handle is not None:
+                    held[target] = handle
+            self._end_held(held)
+        finally:
+            for handle in held.values():
+                self.system.release(handle)
+
+    def hold(self, target: Identity) -> int | None:
+        """A handle on exactly this process; None where it is settled already."""
+        if why := self._refusal(target):
+            self._refuse(target, why)
+            return None
+        handle = self.system.hold(target.pid)
+        if handle is None:
+            self.settle(target, "none", "gone", "it had ended before")
+            return None
+        why = self._other_than(target, handle)
+        if not why and (refusal := self._refusal_of_user(target)):
+            self._refuse(target, refusal)
+        elif why:
+            self.settle(target, "none", "gone", why)
+        elif handle in self.system.ended([handle], 0.0):
+            self.settle(target, "none", "gone", "it had ended before")
+        else:
+            return handle
+        self.system.release(handle)
+        return None
+
+    def _other_than(self, target: Identity, handle: int) -> str:
+        """Why what is held is not the target; empty where it is.
+
+        The order matters: what is held *after* the start was read has had this pid all the time.
+        """
+        begun = self.system.started_at(target.pid)
+        try:
+            self.system.signal(handle, 0)
+        except ProcessLookupError:
+            return "it had ended before"
+        except PermissionError:
+            pass  # it lives; whether we may is asked next
+        if begun is None:
+            return "it had ended before"
+        is_same = abs(begun - target.started_at) < _SAME
+        return "" if is_same else "its pid is another process's by now"
+
+    def _refusal(self, target: Identity) -> str:
+        if target.pid <= 1:
+            return "PID 1 is the machine's or the container's own"
+        if self.protected is None:
+            self.protected = self.system.protected()
+        if target.pid in self.protected:
+            return "it is raydoctor itself, or what started it"
+        return ""
+
+    def _refusal_of_user(self, target: Identity) -> str:
+        users = self.system.users(target.pid)
+        mine = self.system.uid()
+        if users == {mine}:
+            return ""
+        if not users:
+            return "whose it is cannot be told"
+        if mine != 0:
+            return "it is another user's"
+        return "" if self.all_users else "it is another user's: --all-users ends those, too"
+
+    def _refuse(self, target: Identity, why: str) -> None:
+        self.settle(target, "none", "refused", why)
+
+    def _end_held(self, held: dict[Identity, int]) -> None:
+        patience = max(0.0, min(self.grace, (self.deadline or 0.0) - self.system.now()))
+        left = dict(held)
+        steps: tuple[tuple[Action, int, float], ...] = (
+            ("term", signal.SIGTERM, patience),
+            ("kill", _KILL, _AFTER_KILL),
+        )
+        for action, number, wait in steps:
+            left = self._step(left, action, number, wait)
+
+    def _step(
+        self, held: dict[Identity, int], action: Action, number: int, wait: float
+    ) -> dict[Identity, int]:
+        """Signal all, and wait; those that it has not ended."""
+        told = {}
+        for target, handle in held.items():
+            why = self.signal(target, handle, number)
+            if not why:
+                told[target] = handle
+                self.settle(
+                    target, action, "running", f"not gone {wait:g} s after {action.upper()}"
+                )
+            elif why != _GONE:
+                self._refuse(target, why)
+            else:
+                self._gone(target)
+        ended = self.system.ended(told.values(), wait) if told else set()
+        for target, handle in told.items():
+            if handle in ended:
+                self._gone(target)
+        return {target: handle for target, handle in told.items() if handle not in ended}
+
+    def _gone(self, target: Identity) -> None:
+        before = self.outcomes.get(target)
+        self.settle(target, before.action if before else "none", "gone")
+
+    def signal(self, target: Identity, handle: int, number: int) -> str:
+        """Send it, and have it in the audit. Empty where it was sent, else why not."""
+        result = ""
+        try:
+            self.system.signal(handle, number)
+        except ProcessLookupError:
+            result = _GONE
+        except PermissionError:
+            result = "the system does not let us signal it"
+        if number == 0:
+            return result
+        self.audit.write(
+            "signal",
+            pid=target.pid,
+            started_at=target.started_at,
+            signal=signal.Signals(number).name,
+            result=result or "sent",
+            **self.audit.about.get(target, {}),
+        )
+        return result
+
+
+_GONE = "it had ended before"
+_KILL = int(getattr(signal, "SIGKILL", signal.SIGTERM))

@@ -1,0 +1,1 @@
+"""What a tracked task starts, and its end with the task."""

@@ -1,0 +1,179 @@
+"""Waits for a worker to vanish, and ends what its unfinished tracked tasks have started.
+
+A program of its own, as it must outlive the worker, even one that gets SIGKILL:
+
+    reaper.py FOLDER_OF_RAYDOCTOR REGISTRY WORKER_PID WORKER_START
+
+The start is in seconds since the boot.
+
+Sleeps on a pidfd of the worker and on standard input, where the worker writes when it has started something.
+While tasks have processes it looks at them now and then, more rarely the longer nothing changes: what loses
+its parents later is known then. What ends processes is only loaded when it is needed: until then this takes
+less than 12 MB.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from raydoctor.act.tracking import family, registry
+    from raydoctor.act.tracking.registry import Seen, Task
+    from raydoctor.observe.processes import proc
+else:
+    sys.path.insert(0, sys.argv[1])
+    from raydoctor.act.tracking import family, registry
+    from raydoctor.act.tracking.registry import Seen, Task
+    from raydoctor.observe.processes import proc
+
+_FIRST, _LAST = 0.1, 8.0
+"""Seconds between looks: after something was started, and when nothing has changed for long."""
+_WITHOUT_PIDFD = 0.5
+_NEVER = float("inf")
+_RAYS_OWN = 0.5
+"""Seconds that a raylet has to end its worker's group (200 ms in Ray 2.60) before what is left is chased."""
+
+
+def main(path: str, worker: Seen) -> None:
+    """Wait, and end what is left."""
+    memory: dict[int, Task] = {}
+    while _runs(worker):
+        gone = _pidfd(worker.pid)
+        if gone is None:  # a kernel or a sandbox without
+            look(path, memory)
+            time.sleep(_WITHOUT_PIDFD)
+        elif _runs(worker):  # what is held is the worker
+            _wait(path, memory, gone)
+            break
+    _end(path, memory, worker)
+
+
+def _runs(worker: Seen) -> bool:
+    now = proc.read(worker.pid)
+    return now is not None and worker.is_same(now.pid, now.started_at) and now.state != "Z"
+
+
+def _pidfd(pid: int) -> int | None:
+    """Readable when the process has ended; None where there is none to be had."""
+    with suppress(OSError):
+        if hasattr(os, "pidfd_open"):
+            return os.pidfd_open(pid)
+        from raydoctor.act.signals.system import Pidfds  # a Python that was built with old headers
+
+        return Pidfds().hold(pid)
+    return None
+
+
+def _wait(path: str, memory: dict[int, Task], gone: int) -> None:
+    poll = select.poll()
+    poll.register(gone, select.POLLIN)
+    poll.register(0, select.POLLIN)
+    pause, due = _FIRST, time.monotonic()
+    while True:
+        left = None if due == _NEVER else max(0.0, due - time.monotonic()) * 1000
+        ready = {file for file, _ in poll.poll(left)}
+        now = time.monotonic()
+        if gone in ready:
+            return
+        if 0 in ready:
+            if not os.read(0, 65536):
+                poll.unregister(0)
+            pause, due = _FIRST, min(due, now + _FIRST)
+        if now >= due:
+            is_news, is_needed = look(path, memory)
+            pause = _FIRST if is_news else min(_LAST, 2 * pause)
+            due = time.monotonic() + pause if is_needed else _NEVER
+
+
+def _read(path: str, memory: dict[int, Task]) -> dict[int, Task]:
+    """The unfinished tasks, with what was known of them before: somebody may have removed the file."""
+    if os.path.exists(path):
+        tasks = registry.read(path)
+        for number, task in tasks.items():
+            for seen in memory[number].seen.values() if number in memory else ():
+                if (seen.pid, round(seen.started_at, 2)) not in task.seen:
+                    task.add(seen)
+        memory.clear()
+        memory.update(tasks)
+    return memory
+
+
+def look(path: str, memory: dict[int, Task]) -> tuple[bool, bool]:
+    """Write down what is new; whether anything was, and whether there is anything to look at again."""
+    lines, alive = [], 0
+    tasks = _read(path, memory)
+    for task in tasks.values():
+        known = {s.pid: s for s in task.seen.values() if family.lives(s)}
+        alive += len(known)
+        lines += [registry.seen_line(task.number, seen) for seen in _below(known) if task.add(seen)]
+        lines += [registry.shut_line(task.number, seen) for seen in _emptied(task, known)]
+    if lines:
+        with suppress(OSError):
+            registry.append(path, lines)
+    is_led = any(s.leads for task in tasks.values() for s in task.seen.values())
+    return bool(lines), bool(alive) or is_led
+
+
+def _below(known: dict[int, Seen]) -> list[Seen]:
+    """Those that live of these and their descendants, as they are now."""
+    found: dict[int, Seen] = {}
+    waiting = list(known)
+    while waiting:
+        pid = waiting.pop()
+        seen = None if pid in found else family.look(pid)
+        if seen is not None:
+            found[pid] = seen
+            waiting += family.children(pid) or ()
+    return list(found.values())
+
+
+def _emptied(task: Task, known: dict[int, Seen]) -> list[Seen]:
+    """Leaders that have ended, with all of their session and group."""
+    dead = [s for s in task.seen.values() if s.leads and s.pid not in known]
+    if not dead:
+        return []
+    table = proc.table().values()
+    inhabited = {p.sid for p in table} | {p.pgid for p in table}
+    return [s for s in dead if s.pid not in inhabited]
+
+
+def _end(path: str, memory: dict[int, Task], worker: Seen) -> None:
+    """End what the unfinished tasks have started, then forget the worker."""
+    tasks = list(_read(path, memory).values())
+    if tasks:
+        from raydoctor.act.audit import Audit
+        from raydoctor.act.signals import process
+
+        def left() -> list[process.Identity]:
+            known = _read(path, memory).values()
+            seen = [s for task in known for s in task.seen.values()]
+            marks = [task.mark(worker) for task in tasks]
+            found = family.members(seen, marks, since=worker.started_at)
+            return [process.Identity(m.pid, m.started_at) for m in found]
+
+        grace = max(task.grace for task in tasks)
+        audit = Audit(_purpose(tasks, worker.pid))
+        began = time.monotonic()
+        process.end(left(), grace, more=left, all_users=True, audit=audit)
+        # A child that was being forked when its parent was ended.
+        time.sleep(max(0.0, began + _RAYS_OWN - time.monotonic()))
+        process.end(left(), 0.0, more=left, all_users=True, audit=audit)
+    with suppress(OSError):
+        os.unlink(path)
+    family.forget_old()
+
+
+def _purpose(tasks: list[Task], pid: int) -> str:
+    names = [task.task for task in tasks]
+    if names == [registry.RUN]:
+        return f"raydoctor run (pid {pid}) has vanished"
+    return f"tracked {' '.join(names)}: its worker {pid} is gone"
+
+
+if __name__ == "__main__":
+    main(sys.argv[2], Seen(int(sys.argv[3]), proc.from_boot(float(sys.argv[4]))))

@@ -1,0 +1,212 @@
+"""What the workers of a cluster start, written down while it can be seen whose it is.
+
+A child that has a session of its own, nothing of its worker's environment and none of its files keeps but one
+thing that says whose it is: its parent. When that is gone, nothing does. So whoever watches a cluster
+(`raydoctor run`, `raydoctor watch`) looks at the process table now and then, and notes each process below a
+worker, by pid and start, in the registry (`registry.py`), where `raydoctor zombies` finds it.
+
+Seen from outside: what is started and loses its parents between two looks is not known. What a driver
+starts that runs below a worker (the entrypoint of a job) is that driver's, not the worker's.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from raydoctor.act.signals.process import Identity
+from raydoctor.act.tracking import family, registry, watcher
+from raydoctor.act.tracking.registry import Seen, Task
+from raydoctor.observe.collector.cluster import Cluster
+from raydoctor.observe.processes import daemons, kinship, proc, traces
+from raydoctor.observe.processes.proc import Process
+
+_NUMBER = 0
+"""Of the one task that a file of ours has: which of a worker's tasks started what cannot be seen."""
+_AGENTS = ("ray::DashboardA", "ray::RuntimeEnv")
+"""What raylets start beside workers, as the kernel names it (Ray 2.60; older agents are no `ray::`)."""
+
+Table = Mapping[int, Process]
+
+
+@dataclass(slots=True)
+class _Tree:
+    """A worker, and what was seen below it."""
+
+    worker: Seen
+    task: Task
+    path: str = ""
+    """Of its file; empty where none is written yet, or none can be."""
+
+    def living(self, table: Table) -> dict[int, Seen]:
+        """Those of it that live; the worker is not among them."""
+        return {s.pid: s for s in self.task.seen.values() if _is(table, s)}
+
+    def write(self, new: Collection[Seen]) -> None:
+        """Add to its file; where that cannot be, what was seen is known to us alone."""
+        with suppress(OSError):
+            try:
+                if not self.path:
+                    raise FileNotFoundError
+                registry.append(self.path, [registry.seen_line(_NUMBER, s) for s in new])
+            except FileNotFoundError:  # not made yet, or removed by somebody
+                self.path = registry.path_of(self.worker, is_tracked=False)
+                registry.replace(self.path, registry.lines_of([self.task]))
+
+    def forget(self) -> None:
+        """Remove its file."""
+        with suppress(OSError):
+            if self.path:
+                os.unlink(self.path)
+
+
+@dataclass(slots=True)
+class Memory:
+    """What was seen below the workers that one cluster has on this machine."""
+
+    cluster: Cluster
+    _is_tidy: bool = False
+    """Whether what others have left in the registry for long was removed."""
+    _raylets: dict[tuple[int, float], bool] = field(default_factory=dict)
+    _drivers: set[tuple[int, float]] = field(default_factory=set)
+    _trees: dict[tuple[int, float], _Tree] = field(default_factory=dict)
+
+    def look(self, table: Table) -> None:
+        """Note what is below the cluster's workers. `table`: what `proc.table()` has just told."""
+        if not self._is_tidy:
+            self._is_tidy = True
+            family.forget_old()
+        children = proc.by_parent(table)
+        for worker in self._workers(table, children):
+            if worker.pid in children and _key(worker) not in self._trees:
+                self._trees[_key(worker)] = _tree(worker)
+        for key, tree in list(self._trees.items()):
+            new = self._below(tree, table, children)
+            if new:
+                tree.write([seen for seen in new if tree.task.add(seen)])
+            if not _is(table, tree.worker) and not tree.living(table):
+                tree.forget()
+                del self._trees[key]
+
+    def left(self, jobs: Collection[str]) -> list[Identity]:
+        """What lives of what workers of these jobs have started that are gone, parents first."""
+        trees = [t for t in self._trees.values() if t.task.task in jobs]
+        table = proc.table() if trees else {}
+        seen = [
+            each
+            for tree in trees
+            if not _is(table, tree.worker)
+            for each in tree.living(table).values()
+            if not self._is_rays(table[each.pid])
+        ]
+        found = family.members(seen, ()) if seen else []
+        return [Identity(each.pid, each.started_at) for each in found]
+
+    def is_awaited(self, jobs: Collection[str]) -> bool:
+        """Whether workers of these jobs live, with something that they have started."""
+        trees = [t for t in self._trees.values() if t.task.task in jobs]
+        table = proc.table() if trees else {}
+        return any(_is(table, tree.worker) and tree.living(table) for tree in trees)
+
+    # -------------------------------------------------------------- who is whose
+
+    def _workers(self, table: Table, children: Mapping[int, list[int]]) -> Iterator[Process]:
+        for raylet in table.values():
+            if raylet.name == "raylet" and raylet.state != "Z" and self._is_ours(raylet):
+                for pid in children.get(raylet.pid, ()):
+                    name = table[pid].name
+                    if name.startswith("ray::") and not name.startswith(_AGENTS):
+                        yield table[pid]
+
+    def _is_ours(self, raylet: Process) -> bool:
+        """Whether it is of this cluster; its command line is read once."""
+        key = _key(raylet)
+        if key not in self._raylets:
+            told = daemons.find({raylet.pid: raylet})
+            ours = posixpath.basename(self.cluster.session_dir)
+            self._raylets[key] = any(
+                posixpath.basename(seen.daemon.session_dir) == ours for seen in told
+            )
+        return self._raylets[key]
+
+    def _below(self, tree: _Tree, table: Table, children: Mapping[int, list[int]]) -> list[Seen]:
+        """What is below a worker, or what it has started, and not known yet."""
+        known = tree.living(table)
+        new = []
+        waiting = [*known, *([tree.worker.pid] if _is(table, tree.worker) else [])]
+        while waiting:
+            parent = waiting.pop()
+            fresh = [p for p in children.get(parent, ()) if p not in known]
+            if not fresh or (parent != tree.worker.pid and self._is_rays(table[parent])):
+                continue
+            for pid in fresh:
+                process = table[pid]
+                if process.state != "Z" and pid != os.getpid() and not watcher.is_one(pid):
+                    # Without what it leads: a number may be another's when nobody looks any more.
+                    known[pid] = Seen(pid, process.started_at)
+                    new.append(known[pid])
+                    waiting.append(pid)
+        return new
+
+    def _is_rays(self, process: Process) -> bool:
+        """Whether it is a driver or a daemon: what is below it is its own."""
+        if process.name in daemons.BINARIES or _key(process) in self._drivers:
+            return True
+        is_driver = kinship.is_driver(process.pid)
+        if is_driver:
+            self._drivers.add(_key(process))
+        return is_driver
+
+
+@dataclass(slots=True)
+class Joined:
+    """The clusters that a driver takes part in, and its jobs there."""
+
+    _memories: dict[str, Memory] = field(default_factory=dict)
+    _jobs: dict[str, set[str]] = field(default_factory=dict)
+
+    def add(self, session: str, job: str) -> None:
+        """It has this job in the cluster of this session."""
+        self._memories.setdefault(session, Memory(Cluster(session_dir=session)))
+        self._jobs.setdefault(session, set()).add(job)
+
+    def look(self, table: Table | None = None) -> None:
+        """Note what is below the workers of all of them."""
+        if self._memories:
+            table = proc.table() if table is None else table
+            for memory in self._memories.values():
+                memory.look(table)
+
+    def left(self) -> list[Identity]:
+        """What lives of what its workers that are gone have started."""
+        return [i for session, m in self._memories.items() for i in m.left(self._jobs[session])]
+
+    def is_awaited(self) -> bool:
+        """Whether workers of its jobs live, with something that they have started."""
+        return any(m.is_awaited(self._jobs[session]) for session, m in self._memories.items())
+
+
+def _tree(worker: Process) -> _Tree:
+    """Of a worker, with what was written down of it before."""
+    who = Seen(worker.pid, worker.started_at)
+    task = Task(_NUMBER, traces.job_of_worker(worker.pid) or "-", 0.0, {})
+    tree = _Tree(who, task)
+    with suppress(OSError):
+        path = registry.path_of(who, is_tracked=False)
+        if before := registry.read(path).get(_NUMBER):
+            tree.path = path
+            for seen in before.seen.values():
+                task.add(seen)
+    return tree
+
+
+def _key(process: Process) -> tuple[int, float]:
+    return process.pid, process.started_at
+
+
+def _is(table: Table, seen: Seen) -> bool:
+    now = table.get(seen.pid)
+    return now is not None and now.state != "Z" and seen.is_same(now.pid, now.started_at)

@@ -1,0 +1,1 @@
+"""Ray workers: which tasks they run, and their end."""

@@ -1,0 +1,1 @@
+"""Leftovers of Ray: processes and files, their judgement and their end."""

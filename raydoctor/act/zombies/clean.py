@@ -1,0 +1,251 @@
+"""What dead sessions keep on the disk: their folders, spilled objects, files in shared memory.
+
+A session is dead where no process of this machine has anything to do with it, no socket in its folder is
+bound, and nothing in it was written for ten minutes: another container may use the same folder, and a
+living GCS writes every 10 s (Ray 2.60). A file in `/dev/shm` is dead where nobody has it open, in whatever
+container: the kernel grants a lease for writing only then (fcntl(2), F_SETLEASE).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import posixpath
+import shutil
+import stat
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from raydoctor.act.audit import Audit
+from raydoctor.act.zombies import history
+from raydoctor.act.zombies.leftovers import Wishes
+from raydoctor.capture.session import is_session
+from raydoctor.model.patterns import pattern
+from raydoctor.observe.collector.cluster import Cluster
+from raydoctor.observe.collector.table import Piece
+from raydoctor.observe.machine import sessions, storage
+from raydoctor.observe.processes import discover, kinship, proc
+from raydoctor.observe.processes.kinship import Machine
+
+QUIET = 600.0
+"""Seconds without a change. Who lives writes more often."""
+_HEAD = 1 << 16
+_SHARED = "/dev/shm"
+_SHARED_FILES = pattern(r"plasma[A-Za-z0-9]{6}|sem\.(?:obj|hdr).+")
+"""Ray's object store, which it deletes as soon as it is made, unless it dies in between; and the semaphores
+of mutable objects (compiled graphs), which whoever made them unlinks (Ray 2.60)."""
+_SPILLED = pattern(r"ray_spilled_objects(?:_([0-9a-f]+))?")
+
+
+class Stale(NamedTuple):
+    """One thing of a dead session."""
+
+    path: str
+    what: str
+    """`session`, `spilled objects`, `shared memory`."""
+    bytes: int
+    age_s: float
+    """Since anything in it was last written."""
+    truncated: bool = False
+    """It is at least as large as told."""
+    removed: bool = False
+    reason: str = ""
+    """Why it is, or was, not removed."""
+
+    @property
+    def told(self) -> str:
+        """What is said of it beside its size and path."""
+        if self.removed:
+            return "removed"
+        return f"kept: {self.reason}" if self.reason else ""
+
+
+def find(wishes: Wishes) -> list[Stale]:
+    """What dead sessions have left on this machine's disks; with a reason where it is not to be removed."""
+    seen = _Used(kinship.look(thorough=True, folders=history.session_folders()))
+    dead = [each for each in _sessions(seen) if wishes.means(each.path)]
+    found = [*dead, *_spilled([each.path for each in dead])]
+    if not wishes.session:
+        found += _shared()
+    return [_judged(each, wishes) for each in found]
+
+
+def remove(plan: Sequence[Stale], wishes: Wishes, audit: Audit) -> list[Stale]:
+    """Remove what was planned and is still dead; each with what came of it."""
+    still = {each.path: each for each in find(wishes)}
+    done = []
+    for each in plan:
+        now = still.get(each.path)
+        if each.reason:
+            done.append(each)
+        elif now is None or now.reason:
+            done.append(each._replace(reason=now.reason if now else "it is in use by now"))
+        else:
+            done.append(_removed(now, audit))
+    return done
+
+
+def _removed(each: Stale, audit: Audit) -> Stale:
+    problem = _remove(each.path)
+    audit.write("remove", path=each.path, bytes=each.bytes, result=problem or "removed")
+    return each._replace(removed=not problem, reason=problem)
+
+
+def _remove(path: str) -> str:
+    """Empty where it is gone, else why not."""
+    try:
+        if os.path.isdir(path) and not os.path.islink(path):
+            shutil.rmtree(path)  # follows no link
+        else:
+            os.unlink(path)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        return error.strerror or str(error)
+    return "something in it was made anew" if os.path.lexists(path) else ""
+
+
+def _judged(each: Stale, wishes: Wishes) -> Stale:
+    try:
+        owner = os.lstat(each.path).st_uid
+    except OSError as error:
+        return each._replace(reason=error.strerror or str(error))
+    mine = os.geteuid()
+    if mine not in (owner, 0):
+        return each._replace(reason="it is another user's")
+    if owner != mine and not wishes.all_users:
+        return each._replace(reason="it is another user's: --all-users removes it, too")
+    if any(mount == each.path or mount.startswith(f"{each.path}/") for mount in _mounts()):
+        return each._replace(reason="something is mounted in it")
+    return each
+
+
+def _mounts() -> list[str]:
+    with suppress(OSError), open("/proc/self/mountinfo", encoding="utf-8") as stream:
+        return [words[4] for line in stream if len(words := line.split()) > 4]
+    return []
+
+
+# ------------------------------------------------------------------ sessions
+
+
+class _Used:
+    """What processes of this machine have to do with folders."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.sessions = kinship.sessions(machine) | {t.session for t in machine.traces.values()}
+        self.paths = set(history.bound_sockets()) | {
+            path for pid in machine.processes for path in _places(pid)
+        }
+
+    def uses(self, folder: str) -> bool:
+        """Whether anything of it is open, bound, or somebody's working directory or program."""
+        real = os.path.realpath(folder)
+        if folder in self.sessions or real in {os.path.realpath(s) for s in self.sessions}:
+            return True
+        return any(path == real or path.startswith(f"{real}/") for path in self.paths)
+
+
+def _places(pid: int) -> Iterator[str]:
+    yield from proc.files(pid).values()
+    for name in ("cwd", "exe", "root"):
+        with suppress(OSError):
+            yield os.readlink(f"/proc/{pid}/{name}")
+
+
+def _sessions(seen: _Used) -> list[Stale]:
+    found: dict[str, Stale] = {}
+    idle = [s for s in history.session_folders(seen.sessions) if not seen.uses(s)]
+    for root in sorted({os.path.dirname(session) for session in idle}):
+        # The collector looks beside the session that it is given.
+        for piece in sessions.tables(Cluster(session_dir=f"{root}/session")):
+            rows = json.loads(piece.data)["rows"] if isinstance(piece, Piece) else ()
+            for row in rows:
+                is_old = not row["alive"] and row["age_s"] > QUIET
+                if is_old and is_session(posixpath.basename(row["path"])):
+                    what = Stale(
+                        row["path"], "session", row["bytes"], row["age_s"], row["truncated"]
+                    )
+                    found.setdefault(row["path"], what)
+    return [each for each in found.values() if each.path in idle]
+
+
+# ------------------------------------------------------------------ objects
+
+
+def _spilled(dead: Sequence[str]) -> Iterator[Stale]:
+    """Folders of spilled objects, outside of the session, of nodes that dead sessions had here.
+
+    Others' may be a living node's on another machine that shares the folder.
+    """
+    folders = {f for c in discover.clusters() for s in storage.of_cluster(c) for f in s.spill}
+    for folder in sorted(folders):
+        for name in _names(folder):
+            match = _SPILLED.fullmatch(name)
+            if match and match[1] and any(_had_node(session, match[1]) for session in dead):
+                path = f"{folder}/{name}"
+                yield Stale(path, "spilled objects", *_size(path))
+
+
+def _had_node(session: str, node_id: str) -> bool:
+    """Whether a raylet of a session names this node at the beginning of its log."""
+    for name in _names(f"{session}/logs"):
+        if name.startswith("raylet") and name.endswith(".out"):
+            with suppress(OSError), open(f"{session}/logs/{name}", "rb") as stream:
+                if node_id.encode() in stream.read(_HEAD):
+                    return True
+    return False
+
+
+def _names(folder: str) -> list[str]:
+    with suppress(OSError):
+        return sorted(os.listdir(folder))
+    return []
+
+
+def _size(path: str) -> tuple[int, float]:
+    """Bytes on the disk, and seconds since the last change, of what lies right in a folder."""
+    size, changed = 0, 0.0
+    with suppress(OSError), os.scandir(path) as entries:
+        changed = os.lstat(path).st_mtime
+        for entry in entries:
+            told = entry.stat(follow_symlinks=False)
+            size += told.st_blocks * 512
+            changed = max(changed, told.st_mtime)
+    return size, round(max(0.0, time.time() - changed), 1)
+
+
+# ------------------------------------------------------------------ shared memory
+
+
+def _shared() -> Iterator[Stale]:
+    for name in _names(_SHARED):
+        path = f"{_SHARED}/{name}"
+        if _SHARED_FILES.fullmatch(name):
+            with suppress(OSError):
+                told = os.lstat(path)
+                age = max(0.0, time.time() - max(told.st_mtime, told.st_ctime))
+                if stat.S_ISREG(told.st_mode) and age > QUIET and not _is_open(path):
+                    yield Stale(path, "shared memory", told.st_blocks * 512, round(age, 1))
+
+
+def _is_open(path: str) -> bool:
+    """Whether anybody has the file open or mapped, or it cannot be told."""
+    if not hasattr(fcntl, "F_SETLEASE"):
+        return True
+    try:
+        file = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return True
+    try:
+        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    except OSError:
+        return True
+    finally:
+        os.close(file)
+    return False

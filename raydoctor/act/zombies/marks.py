@@ -1,0 +1,451 @@
+"""Which processes of a machine are left over, and why: the judgement behind `act/zombies/leftovers.py`.
+
+Everything here follows from one look at the process table (`observe/processes/kinship.py`), from logs of
+raylets that are gone, and, for a GCS, from who is connected to it. Where it does not follow, a process is
+not marked.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from raydoctor.act.signals.process import Identity
+from raydoctor.act.tracking import family, registry
+from raydoctor.act.tracking.registry import Remembered, Task
+from raydoctor.act.zombies import history
+from raydoctor.act.zombies.history import Raylets
+from raydoctor.model.patterns import pattern
+from raydoctor.observe.collector.cluster import Daemon
+from raydoctor.observe.machine import holdings
+from raydoctor.observe.processes import daemons, kinship, proc, traces
+from raydoctor.observe.processes.kinship import Machine
+
+Kind = Literal["defunct", "orphan", "stale-daemon", "leaked-child", "idle-holder"]
+_STARTING = 60.0
+"""Seconds that a session without a trace of a raylet may be starting up."""
+_RAYLET_SOCKET = pattern(r"/sockets/raylet(?:\.\d+)?$")
+_AGENTS = ("agent", "runtime_env_agent")
+_CLIENT_DRIVER = "ray.util.client.server"
+
+
+class Mark(NamedTuple):
+    """Why one process is left over."""
+
+    kind: Kind
+    why: str
+    belongs_to: str
+    session: str
+    is_inherited_only: bool = False
+    """Nothing but an inherited environment ties it to Ray: a tmux server that was started from a job has that
+    too, and belongs to its user."""
+
+
+@dataclass(slots=True)
+class Seen:
+    """A look at the machine, and what is marked as left over."""
+
+    machine: Machine
+    raylets: Raylets
+    hidden: set[str] = field(default_factory=set)
+    """Sessions that a raylet runs for which is not among the processes that we see."""
+    marks: dict[int, Mark] = field(default_factory=dict)
+
+    def identity(self, pid: int) -> Identity:
+        """Of a process that was seen."""
+        return Identity(pid, self.machine.processes[pid].started_at)
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether a raylet may have died a moment ago, so that others are about to follow it."""
+        daemons_too = any(mark.kind == "stale-daemon" for mark in self.marks.values())
+        return daemons_too or any(_is_defunct_raylet(d) for d in self.machine.daemons.values())
+
+
+def see() -> Seen:
+    """Look at the machine now."""
+    machine = kinship.look(thorough=True, folders=history.session_folders())
+    folders = history.session_folders(kinship.sessions(machine))
+    seen = Seen(machine, Raylets(folders), _with_hidden_raylets(machine))
+    _mark_outlived(seen)
+    _mark_remembered(seen)
+    _mark_daemons(seen)
+    _mark_lost_drivers(seen)
+    _mark_defunct(seen)
+    return seen
+
+
+def _with_hidden_raylets(machine: Machine) -> set[str]:
+    """Sessions that have more raylets than we see: in another container that shares folder and network.
+
+    Each listens on a socket of its own in the session's folder (`sockets/raylet`, `raylet.1`, Ray 2.9 to
+    2.60); the kernel lists those that somebody has bound, and none of a process that is dead.
+    """
+    listening = Counter(
+        path.partition("/sockets/")[0]
+        for path in set(history.bound_sockets())
+        if _RAYLET_SOCKET.search(path)
+    )
+    visible = Counter(
+        os.path.realpath(d.session_dir)
+        for d in machine.daemons.values()
+        if machine.is_raylet(d.pid)
+    )
+    hidden = {s for s, count in listening.items() if count > visible[os.path.realpath(s)]}
+    return hidden | {os.path.realpath(session) for session in hidden}
+
+
+# ------------------------------------------------------------------ workers and what they started
+
+
+def _mark_outlived(seen: Seen) -> None:
+    machine = seen.machine
+    for pid, whom in machine.outlived.items():
+        if machine.processes[pid].state != "Z":
+            worker, raylet = _origin(seen, pid)
+            kind: Kind = "leaked-child" if whom == "task" else "orphan"
+            owner = _owner(seen, whom, worker, raylet)
+            session = _session(seen, pid, raylet)
+            if whom == "raylet" and session in seen.hidden:
+                continue
+            inherited = _is_inherited_only(machine, pid)
+            seen.marks[pid] = Mark(kind, _why(seen, pid, whom, owner), owner, session, inherited)
+
+
+def _origin(seen: Seen, pid: int) -> tuple[int, int]:
+    """Pids of the worker and of the raylet that it came from; 0 where none is told."""
+    machine = seen.machine
+    worker = raylet = 0
+    for each in machine.line(pid):
+        log = machine.output.get(each) or machine.log.get(each)
+        trace = machine.traces.get(each)
+        group = machine.processes[each].pgid
+        worker = worker or (log.pid if log else 0) or (trace.worker if trace else 0)
+        worker = worker or (group if machine.kinds.get(group) == "worker" else 0)
+        told = machine.variable(each, "RAY_RAYLET_PID")
+        raylet = raylet or (int(told) if told.isdigit() else 0)
+    if not worker and pid in machine.leaders:
+        return _origin(seen, machine.leaders[pid])
+    return worker, raylet
+
+
+def _owner(seen: Seen, whom: str, worker: int, raylet: int) -> str:
+    if whom == "raylet":
+        daemon = seen.machine.daemons.get(raylet)
+        state = "defunct" if daemon and _is_defunct_raylet(daemon) else "gone"
+        return f"raylet pid {raylet} ({state})" if raylet else f"a raylet ({state})"
+    state = "idle" if whom == "task" else "gone"
+    if worker:
+        return f"worker pid {worker} ({state})"
+    return f"a worker of raylet pid {raylet} ({state})" if raylet else f"a worker ({state})"
+
+
+def _why(seen: Seen, pid: int, whom: str, owner: str) -> str:
+    """In one clause: what it outlived, and what says that it was that one's."""
+    machine = seen.machine
+    by = _evidence(machine, pid)
+    if whom == "task":
+        its = (
+            "its worker is idle"
+            if owner.startswith("worker")
+            else "every worker that may have is idle"
+        )
+        return f"the task that started it has ended: {its} ({by})"
+    return f"{owner.replace(' (', ' is ').rstrip(')')} ({by})"
+
+
+def _evidence(machine: Machine, pid: int) -> str:
+    """What says whose it is, on the way up to the one that init has."""
+    for each in machine.line(pid):
+        if told := _told(machine, each):
+            subject = "it" if each == pid else f"its ancestor pid {each}"
+            return f"{subject} {told}"
+    return "by its parent"
+
+
+def _told(machine: Machine, pid: int) -> str:
+    log, trace = machine.log.get(pid), machine.traces.get(pid)
+    found = ""
+    if machine.kinds.get(pid) == "worker":
+        found = "is a worker of Ray's"
+    elif out := machine.output.get(pid):
+        found = f"writes to the output of worker pid {out.pid}"
+    elif log:
+        found = f"is a fork of worker pid {log.pid}, and has its log open"
+    elif raylet := machine.variable(pid, "RAY_RAYLET_PID"):
+        found = f"inherited RAY_RAYLET_PID={raylet}"
+    elif trace:
+        found = trace.why
+    elif leader := machine.leaders.get(pid):
+        found = f"is in the session of pid {leader}, which is left over"
+    return found
+
+
+def _is_inherited_only(machine: Machine, pid: int) -> bool:
+    """Whether `RAY_RAYLET_PID` in its environment, or an ancestor's, is all that ties it to Ray."""
+    line = list(machine.line(pid))
+    if any(_has_own_tie(machine, each) for each in line):
+        return False
+    leaders = [machine.leaders[each] for each in line if each in machine.leaders]
+    return all(_is_inherited_only(machine, leader) for leader in leaders)
+
+
+def _has_own_tie(machine: Machine, pid: int) -> bool:
+    """Whether a process has what only Ray's workers give to what they start."""
+    if machine.kinds.get(pid) in ("daemon", "worker", "driver"):
+        return True
+    if pid in machine.output or pid in machine.log or pid in machine.traces:
+        return True
+    if machine.variable(pid, registry.MARK):
+        return True
+    # The process group of a living daemon or worker, or of the raylet that it names (Ray before 2.57 leaves
+    # workers in their raylet's). Whatever detaches itself leaves it.
+    process = machine.processes[pid]
+    is_raylets = machine.variable(pid, "RAY_RAYLET_PID") == str(process.pgid) != str(pid)
+    return is_raylets or machine.kinds.get(process.pgid) in ("daemon", "worker")
+
+
+def _session(seen: Seen, pid: int, raylet: int) -> str:
+    machine = seen.machine
+    for each in machine.line(pid):
+        if log := machine.log.get(each) or machine.output.get(each):
+            return log.session
+        if (trace := machine.traces.get(each)) and trace.session:
+            return trace.session
+        if each in machine.leaders:
+            return _session(seen, machine.leaders[each], raylet)
+    if raylet in machine.daemons:
+        return machine.daemons[raylet].session_dir
+    return seen.raylets.session(raylet, machine.processes[pid].started_at) if raylet else ""
+
+
+def _mark_remembered(seen: Seen) -> None:
+    """What tasks have started whose worker vanished while they ran: tracked ones, or seen from outside.
+
+    Nothing of a process need say so (`act/tracking/tracking.py`, `act/tracking/remember.py`): it was seen
+    while it still had its parents.
+    """
+    machine = seen.machine
+    numbers = {n for p in machine.processes.values() for n in (p.pid, p.pgid, p.sid)}
+    for known in registry.remembered():
+        worker = known.worker
+        now = machine.processes.get(worker.pid)
+        lives = now is not None and now.state != "Z" and worker.is_same(worker.pid, now.started_at)
+        if lives and (known.is_tracked or not kinship.is_idle(machine, worker.pid)):
+            continue
+        here = [t for t in known.tasks.values() if any(s.pid in numbers for s in t.seen.values())]
+        groups = traces.worker_groups([worker.pid], seen.raylets.folders) if here else {}
+        session, _ = groups.get(worker.pid, ("", 0.0))
+        for task in here:
+            mark = _remembered(known, task, lives, session)
+            for each in family.members(_still(machine, task), [task.mark(worker)]):
+                if _is_nobodys(machine, each):
+                    seen.marks.setdefault(each.pid, mark)
+
+
+def _remembered(known: Remembered, task: Task, lives: bool, session: str) -> Mark:
+    pid = known.worker.pid
+    owner = f"worker pid {pid} ({'idle' if lives else 'gone'})"
+    if task.task == registry.RUN:
+        owner = f"raydoctor run (pid {pid}, gone)"
+        why = f"raydoctor run (pid {pid}) is gone, and so is its guard; its driver had started it"
+    elif known.is_tracked:
+        why = f"worker pid {pid} is gone, whose task {task.task} was tracked and had started it"
+    elif lives:
+        why = (
+            f"the task that started it has ended: its worker is idle (it was seen below pid {pid})"
+        )
+    else:
+        why = f"worker pid {pid} is gone (it was seen below that one)"
+    return Mark("leaked-child" if lives else "orphan", why, owner, session)
+
+
+def _still(machine: Machine, task: Task) -> list[registry.Seen]:
+    """What was seen, without what has become a driver or a daemon: what those started is theirs."""
+    kinds, processes = machine.kinds, machine.processes
+    return [
+        each
+        for each in task.seen.values()
+        if kinds.get(each.pid, "child") == "child"
+        or not each.is_same(each.pid, processes[each.pid].started_at)
+    ]
+
+
+def _is_nobodys(machine: Machine, each: registry.Seen) -> bool:
+    """Whether it is the one that was seen, and no living worker, driver or daemon has started it."""
+    now = machine.processes.get(each.pid)
+    if now is None or not each.is_same(now.pid, now.started_at):
+        return False
+    *_, last = machine.line(each.pid) if each.pid in machine.kinds else (each.pid,)
+    return machine.kinds.get(last, "child") == "child"
+
+
+# ------------------------------------------------------------------ daemons
+
+
+def _is_defunct_raylet(daemon: Daemon) -> bool:
+    return daemon.kind == "raylet" and daemon.state == "Z"
+
+
+def _mark_daemons(seen: Seen) -> None:
+    machine = seen.machine
+    living = kinship.sessions_of_raylets(machine) | seen.hidden
+    by_session: dict[str, list[Daemon]] = {}
+    for daemon in machine.daemons.values():
+        if daemon.state != "Z" and daemon.session_dir and proc.same_pids(daemon.pid):
+            by_session.setdefault(daemon.session_dir, []).append(daemon)
+    for session, its in by_session.items():
+        if session not in living:
+            _mark_session(seen, session, its)
+        else:
+            for daemon in its:
+                if daemon.kind in _AGENTS and _is_alone(machine, daemon.pid):
+                    why = "every agent is a child of its raylet, and this one's is gone"
+                    _mark_daemon(seen, daemon.pid, why, "a raylet (gone)", session)
+
+
+def _is_alone(machine: Machine, pid: int) -> bool:
+    """Whether init has it, or nobody: its parent is gone."""
+    parent = machine.processes.get(machine.processes[pid].ppid)
+    return (
+        parent is None
+        or parent.pid == 1
+        or (parent.ppid in (0, 1) and not _is_ray(machine, parent.pid))
+    )
+
+
+def _is_ray(machine: Machine, pid: int) -> bool:
+    return pid in machine.kinds
+
+
+def _mark_session(seen: Seen, session: str, its: list[Daemon]) -> None:
+    """The daemons of a session that has no raylet here, where nobody else uses them."""
+    had = seen.raylets.of(session)
+    youngest = max(d.started_at for d in its)
+    if not had and time.time() - youngest < _STARTING:
+        return  # GCS, dashboard and monitor are started before the raylet
+    if any(d.kind == "gcs_server" and _is_used(seen, session, d) for d in its):
+        return
+    if any(_is_driver_of(seen, pid, session) for pid in seen.machine.kinds):
+        return
+    owner = f"raylet pid {had[-1]} (gone)" if had else "a raylet (gone)"
+    named = f"raylet pid {had[-1]} of its session is gone" if had else "its session has no raylet"
+    why = f"{named}, and no other process, here or elsewhere, is connected to its GCS"
+    if not any(d.kind == "gcs_server" for d in its):
+        why = f"{named}, and neither has it a GCS here"
+    for daemon in its:
+        _mark_daemon(seen, daemon.pid, why, owner, session)
+
+
+def _mark_daemon(seen: Seen, pid: int, why: str, owner: str, session: str) -> None:
+    mark = Mark("stale-daemon", why, owner, session)
+    for each in (pid, *seen.machine.below(pid)):
+        if each not in seen.marks and seen.machine.processes[each].state != "Z":
+            seen.marks[each] = mark
+
+
+def _is_used(seen: Seen, session: str, gcs: Daemon) -> bool:
+    """Whether others than the session's own processes are connected to a GCS, or it cannot be told."""
+    machine = seen.machine
+    connected = holdings.clients(gcs.pid, machine.processes)
+    if connected is None:
+        return True
+    return not all(_belongs_to(seen, pid, session) for pid in connected)
+
+
+def _belongs_to(seen: Seen, pid: int, session: str) -> bool:
+    machine = seen.machine
+    if pid in seen.marks:
+        return True
+    for each in machine.line(pid):
+        if each in machine.daemons:
+            return machine.daemons[each].session_dir == session
+    return _is_client_server(machine, pid)
+
+
+def _is_driver_of(seen: Seen, pid: int, session: str) -> bool:
+    machine = seen.machine
+    log = machine.log.get(pid)
+    return (
+        machine.kinds[pid] == "driver"
+        and log is not None
+        and log.session == session
+        and not _is_client_server(machine, pid)
+        and not _has_lost_worker(seen, pid)
+    )
+
+
+# ------------------------------------------------------------------ drivers that Ray itself started
+
+
+def _is_client_server(machine: Machine, pid: int) -> bool:
+    """Whether it is what the client server starts for each client: a driver, but nobody's program."""
+    return machine.kinds.get(pid) == "driver" and _CLIENT_DRIVER in proc.command(pid)
+
+
+def _has_lost_worker(seen: Seen, pid: int) -> bool:
+    """Whether a driver was started by a worker (a job's entrypoint) whose raylet is gone."""
+    machine = seen.machine
+    told = (machine.environment(pid) or {}).get("RAY_RAYLET_PID", "")
+    return told.isdigit() and _is_alone(machine, pid) and not machine.is_raylet(int(told))
+
+
+def _mark_lost_drivers(seen: Seen) -> None:
+    machine = seen.machine
+    living = kinship.sessions_of_raylets(machine) | seen.hidden
+    for pid, kind in machine.kinds.items():
+        log = machine.log.get(pid)
+        if kind != "driver" or log is None or log.session in living or not proc.same_pids(pid):
+            continue
+        if _has_lost_worker(seen, pid):
+            raylet = machine.variable(pid, "RAY_RAYLET_PID")
+            why = f"a job's entrypoint, whose raylet pid {raylet} is gone"
+            mark = Mark("orphan", why, f"raylet pid {raylet} (gone)", log.session)
+        elif _is_client_server(machine, pid) and _is_alone(machine, pid):
+            why = "the client server that started it for a client is gone, and the session has no raylet"
+            mark = Mark("stale-daemon", why, "a client server (gone)", log.session)
+        else:
+            continue
+        for each in (pid, *machine.below(pid)):
+            seen.marks.setdefault(each, mark)
+
+
+# ------------------------------------------------------------------ defunct
+
+
+def _mark_defunct(seen: Seen) -> None:
+    machine = seen.machine
+    for pid, process in machine.processes.items():
+        if process.state != "Z" or _has_threads(pid) or not _is_rays(machine, pid):
+            continue
+        parent = machine.processes.get(process.ppid)
+        named = f"pid {process.ppid} ({parent.name if parent else 'not seen'})"
+        why = f"it has ended; {named} has not asked for its exit status"
+        if process.ppid == 1:
+            why += ": it is no init (start the container with --init, or under tini)"
+        daemon = machine.daemons.get(pid)
+        session = daemon.session_dir if daemon else _session(seen, process.ppid, 0)
+        seen.marks[pid] = Mark("defunct", why, f"parent {named}", session)
+
+
+def _is_rays(machine: Machine, pid: int) -> bool:
+    """Whether a defunct process, which has kept nothing but its name and parent, was Ray's or a task's."""
+    process = machine.processes[pid]
+    by_name = process.name in daemons.BINARIES or process.name.startswith("ray::")
+    return by_name or any(machine.kinds.get(p) == "worker" for p in _parents(machine, pid))
+
+
+def _parents(machine: Machine, pid: int) -> Iterator[int]:
+    return (each for each in machine.line(pid) if each != pid)
+
+
+def _has_threads(pid: int) -> bool:
+    """Whether only its first thread has ended: the process looks defunct, and works."""
+    try:
+        return len(os.listdir(f"/proc/{pid}/task")) > 1
+    except OSError:
+        return False

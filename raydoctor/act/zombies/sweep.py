@@ -1,0 +1,185 @@
+"""One machine swept: what is left over on it, what is meant to go, and what became of that.
+
+The same here and inside a task on another node (`sweep_nodes.py`): between the look and the deed somebody is
+asked, so the look travels as a value, and the deed touches only what was shown, and what that forked since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from raydoctor.act.audit import Audit
+from raydoctor.act.signals.process import Identity, Outcome
+from raydoctor.act.signals.system import real_system
+from raydoctor.act.zombies import clean, leftovers
+from raydoctor.act.zombies.clean import Stale
+from raydoctor.act.zombies.leftovers import Leftover, Wishes
+from raydoctor.observe.processes import proc
+
+
+class View(NamedTuple):
+    """What was seen of a machine, and what was done."""
+
+    leftovers: Sequence[Leftover]
+    spared: Mapping[Identity, str]
+    """Why one is not ended; those that are not in it are, or would be."""
+    stale: Sequence[Stale]
+    outcomes: Mapping[Identity, Outcome]
+    """Empty before anything was done."""
+    unseen: str = ""
+    """What could not be looked at, and how it could."""
+    youngest: float = 0.0
+    """When the youngest process of the machine was started, as it was when the look began."""
+    notes: Sequence[str] = ()
+    """What else is to be said of the deed."""
+    boot: float = 0.0
+    """What the starts of processes count from (`proc.boot_time`), where the machine was looked at."""
+
+    @property
+    def is_left(self) -> bool:
+        """Whether anything that was to go is still there."""
+        ended = all(outcome.outcome == "gone" for outcome in self.outcomes.values())
+        is_kept = any(why == leftovers.INHERITED_ONLY for why in self.spared.values())
+        return not ended or is_kept or any(each.reason and not each.removed for each in self.stale)
+
+
+class Node(NamedTuple):
+    """A node of the cluster; with an empty id, this machine without one."""
+
+    id: str = ""
+    ip: str = ""
+
+
+class Place(NamedTuple):
+    """A machine, and what was seen or done there."""
+
+    node: Node
+    view: View | None
+    """None where it could not be asked, or is another node's machine."""
+    problem: str = ""
+    hint: str = ""
+    machine: str = ""
+    same_as: str = ""
+    """The node that has the same machine, and tells it all; `here` for this one's."""
+    is_here: bool = False
+    """Whether it is this machine, looked at without a task."""
+
+
+class Deed(NamedTuple):
+    """What the user wants done."""
+
+    wishes: Wishes
+    grace: float
+    kill: bool
+    remove: bool
+    """What dead sessions keep on the disk."""
+
+
+class Plan(NamedTuple):
+    """What is to be ended, and what is to be removed."""
+
+    ending: Sequence[Leftover]
+    removing: Sequence[Stale]
+
+
+def look(wishes: Wishes, with_disk: bool) -> View:
+    """What is left over; with what dead sessions keep on the disk, if that is wanted."""
+    youngest = leftovers.youngest()
+    found = leftovers.find(wishes)
+    stale = clean.find(wishes) if with_disk else []
+    spared = {each.identity: why for each in found if (why := leftovers.spared(each, wishes))}
+    return View(found, spared, stale, {}, leftovers.unseen(), youngest, boot=proc.boot_time())
+
+
+def plan(view: View, deed: Deed) -> Plan:
+    """What would be done about it."""
+    kill = [each for each in view.leftovers if each.identity not in view.spared]
+    remove = [each for each in view.stale if not each.reason]
+    return Plan(kill if deed.kill else [], remove if deed.remove else [])
+
+
+def doubtful(view: View) -> list[Leftover]:
+    """Leftovers that are kept only because nothing but an inherited environment ties them to Ray."""
+    return [e for e in view.leftovers if view.spared.get(e.identity) == leftovers.INHERITED_ONLY]
+
+
+def with_doubtful(places: Sequence[Place], deed: Deed) -> tuple[list[Place], Deed]:
+    """The same machines and deed, after the user has agreed to end those too."""
+
+    def agreed(view: View) -> View:
+        kept = {each.identity for each in doubtful(view)}
+        return view._replace(spared={i: why for i, why in view.spared.items() if i not in kept})
+
+    these = [each._replace(view=agreed(each.view)) if each.view else each for each in places]
+    return these, deed._replace(wishes=replace(deed.wishes, inherited=True))
+
+
+def carry_out(view: View, deed: Deed) -> View:
+    """Do it, on the machine that was looked at."""
+    meant = plan(view, deed)
+    audit = Audit("zombies")
+    notes = []
+    if meant.ending and not real_system().is_exact:
+        notes.append("this system cannot hold processes: a pid is checked right before each signal")
+    outcomes: Mapping[Identity, Outcome] = {}
+    if meant.ending:
+        outcomes = leftovers.clear(
+            meant.ending, deed.wishes, deed.grace, audit=audit, since=view.youngest
+        )
+    removed = clean.remove(meant.removing, deed.wishes, audit) if meant.removing else []
+    if audit.problem:
+        notes.append(f"the audit could not be written: {audit.problem}")
+    gone = {each.path for each in removed}
+    kept = [each for each in view.stale if each.path not in gone]
+    return view._replace(outcomes=outcomes, stale=[*removed, *kept], notes=notes)
+
+
+# ------------------------------------------------------------------ as JSON
+
+
+def packed(view: View) -> dict[str, Any]:
+    """A view as JSON has it: named tuples become lists."""
+    return {
+        **view._asdict(),
+        "spared": list(view.spared.items()),
+        "outcomes": list(view.outcomes.values()),
+    }
+
+
+def unpacked(told: Mapping[str, Any]) -> View:
+    """What `packed` made, after its way through JSON."""
+    outcomes = [Outcome(Identity(*identity), *rest) for identity, *rest in told["outcomes"]]
+    return View(
+        [_leftover(each) for each in told["leftovers"]],
+        {Identity(*identity): str(why) for identity, why in told["spared"]},
+        [Stale(*each) for each in told["stale"]],
+        {each.identity: each for each in outcomes},
+        str(told["unseen"]),
+        float(told["youngest"]),
+        [str(note) for note in told["notes"]],
+        float(told["boot"]),
+    )
+
+
+def as_of_now(view: View) -> View:
+    """The same, on the machine that was looked at: its clock may have been set since."""
+    step = proc.boot_time() - view.boot if view.boot else 0.0
+    if not step:
+        return view
+
+    def moved(identity: Identity) -> Identity:
+        return Identity(identity.pid, identity.started_at + step)
+
+    return view._replace(
+        leftovers=[each._replace(identity=moved(each.identity)) for each in view.leftovers],
+        spared={moved(identity): why for identity, why in view.spared.items()},
+        youngest=view.youngest + step,
+        boot=view.boot + step,
+    )
+
+
+def _leftover(told: Sequence[Any]) -> Leftover:
+    made = Leftover(*told)
+    return made._replace(identity=Identity(*made.identity), ports=tuple(made.ports))

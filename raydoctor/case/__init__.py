@@ -1,0 +1,7 @@
+"""What rules are made of and what they see: a case, its facts, signals, the `rule` decorator."""
+
+from __future__ import annotations
+
+from raydoctor.case.case import Case as Case
+
+__all__ = ["Case"]

@@ -1,0 +1,178 @@
+"""What rules see: events and facts of one capture, indexed and read-only.
+
+A rule never touches the disk, the clock or the network; all it knows comes from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+
+from raydoctor.case import facts
+from raydoctor.case.facts import ActorInfo, Job, Ledger, WorkerExit
+from raydoctor.model.values import Entity, Event, Source
+
+_FOREVER = float("inf")
+
+
+class Case:
+    """Events by kind and entity in time order, and the ledger drawn from them."""
+
+    def __init__(
+        self,
+        events: Iterable[Event],
+        sources: Iterable[Source] = (),
+        names: Mapping[str, tuple[str, ...]] | None = None,
+        endings: Iterable[Event] = (),
+    ) -> None:
+        self.events = tuple(sorted(events, key=order))
+        self.sources = tuple(sources)
+        self.roles = frozenset(s.role for s in self.sources)
+        self.names = names or {}
+        self.endings = {event.source: event for event in endings}
+        """How the output of each driver ends (`read/ending.py`)."""
+        self.ledger: Ledger = facts.build(self.events, self.sources, self.names)
+        self._by_kind: dict[str, list[Event]] = {}
+        self._by_entity: dict[Entity, list[Event]] = {}
+        for event in self.events:
+            self._by_kind.setdefault(event.kind, []).append(event)
+            for entity in event.entities:
+                self._by_entity.setdefault(entity, []).append(event)
+        self.explained: frozenset[Entity] = frozenset()
+        self.accounted: Mapping[int, tuple[Entity, ...]] = {}
+
+    # ------------------------------------------------------------ events
+
+    def of(self, *kinds: str) -> list[Event]:
+        """Events of these kinds, in time order."""
+        if len(kinds) == 1:
+            return list(self._by_kind.get(kinds[0], ()))
+        return sorted((e for kind in kinds for e in self._by_kind.get(kind, ())), key=order)
+
+    def about(self, entity: Entity, *kinds: str) -> list[Event]:
+        """Events that name this entity, of these kinds (or any), in time order."""
+        return [e for e in self._by_entity.get(entity, ()) if not kinds or e.kind in kinds]
+
+    def near(
+        self, event: Event, *kinds: str, before: float = 5.0, after: float = 5.0
+    ) -> list[Event]:
+        """Events of these kinds within seconds of another on the same clock; untimed ones are out."""
+        if event.at is None:
+            return []
+        low, high = event.at - before - event.slack, event.at + after + event.slack
+        return [e for e in self.of(*kinds) if e.at is not None and low <= e.at <= high]
+
+    # ------------------------------------------------------------ facts
+
+    @property
+    def version(self) -> tuple[int, int] | None:
+        """(major, minor) of the capture's Ray, the older where several are told; None if unknown."""
+        return self.ledger.version
+
+    @property
+    def exits(self) -> list[WorkerExit]:
+        """Worker ends that are failures, in time order."""
+        return [e for e in self.ledger.exits if not e.expected]
+
+    @property
+    def all_exits(self) -> list[WorkerExit]:
+        """Every recorded worker end, expected ones too."""
+        return list(self.ledger.exits)
+
+    def exit_of(self, worker: str) -> WorkerExit | None:
+        """The recorded end of a worker."""
+        return self.ledger.exit_of(worker)
+
+    def exit_of_process(self, pid: int, node: str = "", ip: str = "") -> WorkerExit | None:
+        """The recorded end of a process, where its pid is unambiguous or its node is given."""
+        found = [
+            e
+            for e in self.ledger.exits
+            if e.pid == pid
+            and (not node or not e.node or e.node == node)
+            and (not ip or not e.ip or e.ip == ip)
+        ]
+        return found[0] if len(found) == 1 else None
+
+    def actor(self, actor: str) -> ActorInfo:
+        """What is known of an actor, if only its id."""
+        return self.ledger.actors.get(actor) or ActorInfo(actor)
+
+    def actor_of_worker(self, worker: str) -> str:
+        """The actor that lived in a worker, or empty."""
+        return next((a.id for a in self.ledger.actors.values() if worker in a.workers), "")
+
+    def job(self, job: str) -> Job:
+        """What is known of a job, if only its id."""
+        return self.ledger.jobs.get(job) or Job(job)
+
+    def node_of(self, source: Source) -> str:
+        """NodeID of the raylet that wrote this source (or the only node there is), else empty."""
+        if source.role.startswith("raylet"):
+            return facts.node_of_file(self.ledger, source.path)
+        here = self._nodes_of_folders.get(_folder(source.path), set())
+        return next(iter(here)) if len(here) == 1 else ""
+
+    @cached_property
+    def _nodes_of_folders(self) -> dict[str, set[str]]:
+        found: dict[str, set[str]] = {}
+        for path, node in self.ledger.raylet_files.items():
+            found.setdefault(_folder(path), set()).add(node)
+        return found
+
+    def stopped_at(self, node: str = "") -> float:
+        """When a node (or, without one, the first raylet or GCS) was told to stop; infinity if never."""
+        if node:
+            return self.ledger.stops.get(node, _FOREVER)
+        return min(self.ledger.stops.values(), default=_FOREVER)
+
+    def torn_down(self, event: Event) -> bool:
+        """Whether an event belongs to tear-down: after its job's end or its node's stop."""
+        if event.at is None:
+            return False
+        jobs = [
+            self.ledger.jobs[e.value]
+            for e in event.entities
+            if e.kind == "job" and e.value in self.ledger.jobs
+        ]
+        jobs = jobs or list(self.ledger.jobs.values())
+        ended = bool(jobs) and all(j.ended is not None and event.at >= j.ended for j in jobs)
+        node = event["node"] or self.node_of(event.source)
+        return (
+            ended or event.at >= self.stopped_at(node)
+            if node
+            else ended or event.at >= self.stopped_at()
+        )
+
+    # ------------------------------------------------------------ for fallback rules
+
+    def is_explained(self, *entities: Entity) -> bool:
+        """Whether another rule's finding already accounts for any of these (fallback rules only)."""
+        return any(entity in self.explained for entity in entities)
+
+    def is_accounted_for(self, event: Event) -> bool:
+        """Whether another rule's finding has this event among its evidence (fallback rules only)."""
+        return id(event) in self.accounted
+
+    def explained_with(self, event: Event) -> tuple[Entity, ...]:
+        """What the finding explains that has this event among its evidence (fallback rules only)."""
+        return self.accounted.get(id(event), ())
+
+
+def order(event: Event) -> tuple[bool, float, str, int]:
+    """Time, then place; untimed events last. The order of files must not matter."""
+    return (event.at is None, event.at or 0.0, event.source.path, event.line)
+
+
+def _folder(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def sightings(exit_: WorkerExit) -> Iterator[Event]:
+    """An exit's events, the most telling first, without repeats of one record."""
+    seen: set[tuple[str, str]] = set()
+    for event in exit_.events:
+        key = (event.kind, event.source.role)
+        if key not in seen:
+            seen.add(key)
+            yield event

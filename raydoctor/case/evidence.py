@@ -1,0 +1,140 @@
+"""What rule files share: links from a worker's end, subjects, and numbers for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from raydoctor.case.case import Case, sightings
+from raydoctor.case.facts import WorkerExit
+from raydoctor.model.values import Entity, Event, Link, Severity, Subject
+
+GB = 1024**3
+"""Ray prints GiB and writes `GB` (`memory_monitor_utils.cc`); so do we."""
+
+
+def exit_links(exit_: WorkerExit, most: int = 2) -> tuple[Link, ...]:
+    """The best sightings of a worker's end as links: what each file says of it."""
+    links = []
+    for event in sightings(exit_):
+        shows = {
+            "worker.exit": f"GCS records the exit of {exit_.label}: {exit_.exit_type}",
+            "worker.died": f"the raylet reports {exit_.label} as died: {exit_.exit_type}",
+            "worker.disconnected": f"{exit_.label} disconnected from its raylet ({exit_.exit_type})",
+            "driver.exception": f"the driver got {event['type']}",
+        }[event.kind]
+        links.append(Link(event, shows))
+    return tuple(links[:most])
+
+
+def exit_subject(exit_: WorkerExit) -> Subject:
+    """The worker (or the actor in it) whose end this was."""
+    name = exit_.names[-1] if exit_.names else None
+    kind, id_ = ("actor", exit_.actor) if exit_.actor else ("worker", exit_.worker)
+    return Subject(kind, id_ or None, name, exit_.pid, exit_.node or None)
+
+
+def deaths(exits: Iterable[WorkerExit]) -> int:
+    """How many workers ended, storms counted to the last."""
+    return sum(exit_.count for exit_ in exits)
+
+
+def exit_entities(exits: Iterable[WorkerExit]) -> tuple[Entity, ...]:
+    """Everything these ends explain, under every name."""
+    return tuple(dict.fromkeys(entity for exit_ in exits for entity in exit_.entities))
+
+
+def exit_events(exits: Iterable[WorkerExit]) -> tuple[Event, ...]:
+    """Every sighting of these ends, to be covered."""
+    return tuple(event for exit_ in exits for event in exit_.events)
+
+
+def attempts_covered(case: Case, exits: Iterable[WorkerExit]) -> tuple[Event, ...]:
+    """`WorkerCrashedError`s of the driver, if one of these ends may be theirs.
+
+    The exception names neither worker nor task; every worker's end is accounted for on its own, so
+    whichever of them it was, it is explained.
+    """
+    if all(e.actor for e in exits):
+        return ()
+    return tuple(e for e in case.of("driver.exception") if e["type"] == "WorkerCrashedError")
+
+
+def unreachable_nodes(case: Case) -> tuple[Event, ...]:
+    """The dashboard's `Cannot reach the node`: a raylet queries its workers, and a stopped worker blocks it.
+
+    (Seen with Ray 2.9.3 and 2.40, whenever a worker was stopped by SIGSTOP.)
+    """
+    told = case.of("log.error")
+    return tuple(e for e in told if "Cannot reach the node, " in e.message)
+
+
+_WORKER_LOST = ("WORKER_DIED", "OUT_OF_MEMORY", "NODE_DIED", "ACTOR_UNAVAILABLE")
+
+
+def healed(case: Case, exit_: WorkerExit) -> bool:
+    """Whether Ray's own retry made this end harmless, as far as the logs show.
+
+    An actor: it was restarted. A task: its submitter's core log holds a failed attempt at that time
+    and no final failure of any such task. Without that log nothing is known, and nothing is healed.
+    """
+    if exit_.actor:
+        return any(
+            e["worker"] == exit_.worker and e["reschedule"] == "1" and e["remaining"] != "0"
+            for e in case.actor(exit_.actor).failures
+        )
+    if not exit_.events:
+        return False
+    attempts = [
+        e
+        for e in case.near(exit_.events[0], "task.attempt_failed", before=2, after=3)
+        if e["error"] in _WORKER_LOST
+    ]
+    return bool(attempts) and not any(e["task"] in case.ledger.tasks for e in attempts)
+
+
+def severity(case: Case, exits: Iterable[WorkerExit], normally: Severity = "error") -> Severity:
+    """One step lower where a retry healed every one of these ends."""
+    lower: dict[Severity, Severity] = {
+        "critical": "error",
+        "error": "warning",
+        "warning": "info",
+        "info": "info",
+    }
+    return lower[normally] if all(healed(case, e) for e in exits) else normally
+
+
+def total(events: Sequence[Event]) -> int:
+    """How many records these events stand for."""
+    return sum(event.count for event in events)
+
+
+def join_names(names: Iterable[str], most: int = 3) -> str:
+    """`a, b and 4 more`."""
+    unique = list(dict.fromkeys(n for n in names if n))
+    if len(unique) > most:
+        return f"{', '.join(unique[:most])} and {len(unique) - most} more"
+    return ", ".join(unique)
+
+
+def many(count: int, noun: str, plural: str = "") -> str:
+    """`1 worker`, `3 workers`."""
+    return f"{count} {noun if count == 1 else plural or noun + 's'}"
+
+
+def short(identifier: str) -> str:
+    """The first twelve digits of an id: enough to search for."""
+    return identifier[:12]
+
+
+def size(number: float) -> str:
+    """Bytes for people: `640 MB`, `3.2 GB` (binary units, named as Ray names them)."""
+    for unit, factor in (("TB", 1024**4), ("GB", GB), ("MB", 1024**2), ("KB", 1024)):
+        if number >= factor:
+            value = number / factor
+            return f"{value:.1f} {unit}" if value < 100 else f"{value:.0f} {unit}"
+    return f"{number:.0f} bytes"
+
+
+def last_line(text: str) -> str:
+    """The last line with something on it."""
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")

@@ -1,0 +1,134 @@
+"""What a rule is made of: signals, examples, the `rule` decorator.
+
+A rule is a *value*: declaring one costs microseconds and registers nothing; `rules.load()` finds
+the values. Its function is pure: it sees a `Case` and yields findings.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Literal
+
+from raydoctor.model.values import Finding, Remedy, Severity, Tier
+
+if TYPE_CHECKING:
+    from raydoctor.case import Case
+
+Extent = Literal["line", "record", "traceback"]
+Judge = Callable[["Case"], Iterator[Finding]]
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """A record worth an event: what to grep for, what to match, where it may come from.
+
+    Signals are compared by value, so two rules may name the same one and it is read once.
+    """
+
+    kind: str
+    """Name of the event, `thing.happened`."""
+    find: str
+    """The literal that `rg` looks for. A property test proves that `pattern` cannot match without
+    it. No quotes, backslashes or tabs: JSON logs escape them."""
+    pattern: str
+    """Searched in the record's message (header and driver prefix removed), with re.DOTALL for
+    `record` and `traceback`. Named groups become fields."""
+    roles: tuple[str, ...]
+    """Roles of sources that may say this; Ray's boilerplate names causes everywhere."""
+    sample: str
+    """A real line (whole record) that must match."""
+    extent: Extent = "line"
+    """`line`: the hit's own line. `record`: up to the next record's header. `traceback`: a Python
+    traceback from its first line to the exception's last."""
+    symptom: bool = False
+    """Something broke: if no diagnosis covers it, the report lists it as unexplained."""
+    fold: tuple[str, ...] = ()
+    """Fields that tell events of one kind apart when a storm is folded (beyond the cap)."""
+    with_header: bool = False
+    """The pattern is searched in the record's first line as it stands, header and all."""
+
+    @property
+    def regex(self) -> re.Pattern[str]:
+        """The compiled pattern, made on first use."""
+        return _compile(self.pattern, self.extent != "line")
+
+
+@cache
+def _compile(pattern: str, dotall: bool) -> re.Pattern[str]:
+    return re.compile(pattern, re.DOTALL if dotall else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A small capture and the root diagnoses it must give with *all* rules loaded."""
+
+    title: str
+    files: Mapping[str, str]
+    """Path in the capture -> content."""
+    roots: tuple[str, ...] = ()
+    """Rules expected as roots, in any order; empty: this must give no diagnosis at all."""
+    consequences: tuple[str, ...] = ()
+    """Rules that must appear below a root."""
+    says: tuple[str, ...] = ()
+    """Strings that must stand in this rule's headline or remedies."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rule:
+    """One failure."""
+
+    name: str
+    tier: Tier
+    severity: Severity
+    rank: int
+    """Who wins when two rules claim the same entity: the lower. The order is that of causes, not
+    of importance: a crash explains a death better than an owner's end, any of them better than
+    "vanished" (the precedence is documented in CONTRIBUTING.md)."""
+    looks_for: tuple[Signal, ...]
+    remedies: tuple[Remedy, ...]
+    examples: tuple[Example, ...]
+    judge: Judge
+    doc: str
+    fallback: bool = False
+    """Runs after all others, and may ask `case.is_explained(entity)`."""
+    formerly: tuple[str, ...] = ()
+    daemons_record: bool = False
+    """The GCS or a raylet writes a record of every such failure: a program's output alone does not prove one
+    while their logs are complete and report no failure (`diagnosis/corroboration.py`)."""
+
+
+def rule(  # noqa: PLR0913 - one keyword per part of a rule file, all named at the call
+    *,
+    tier: Tier,
+    severity: Severity,
+    rank: int,
+    looks_for: Iterable[Signal],
+    remedies: Iterable[Remedy] = (),
+    examples: Iterable[Example] = (),
+    fallback: bool = False,
+    formerly: Iterable[str] = (),
+    daemons_record: bool = False,
+) -> Callable[[Judge], Rule]:
+    """Make a rule of a function `case -> findings`; its name and page come from its module."""
+
+    def declare(judge: Judge) -> Rule:
+        module = judge.__globals__
+        return Rule(
+            name=str(module["__name__"]).rpartition(".")[2].replace("_", "-"),
+            tier=tier,
+            severity=severity,
+            rank=rank,
+            looks_for=tuple(looks_for),
+            remedies=tuple(remedies),
+            examples=tuple(examples),
+            judge=judge,
+            doc=str(module.get("__doc__") or ""),
+            fallback=fallback,
+            formerly=tuple(formerly),
+            daemons_record=daemons_record,
+        )
+
+    return declare

@@ -1,0 +1,1 @@
+"""Tables of a live cluster as typed rows, for rules and waits alike."""

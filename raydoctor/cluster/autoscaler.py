@@ -1,0 +1,84 @@
+"""What the autoscaler says of its node types and of nodes it could not get (`monitor.log`; Ray 2.9 to 2.60)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from raydoctor.case import Case
+from raydoctor.case.rule import Signal
+from raydoctor.cluster import resources
+from raydoctor.model.patterns import pattern
+
+AUTOSCALING_DOC = (
+    "https://docs.ray.io/en/latest/cluster/vms/user-guides/configuring-autoscaling.html"
+)
+_SAID = ("monitor", "event", "autoscaler-echo")
+
+CONFIG = Signal(
+    "autoscaler.config", "StandardAutoscaler: {", r"^StandardAutoscaler: (?P<config>\{.*)", ("monitor",),
+    "StandardAutoscaler: {'cluster_name': 'training', 'max_workers': 2, 'provider': {'type': 'aws'}, 'available_node_types': "
+    "{'ray.head.default': {'resources': {'CPU': 1}, 'max_workers': 0}, 'cpu-small': {'resources': {'CPU': 4}, 'max_workers': 2}}}",
+)  # fmt: skip
+"""The whole configuration, credentials and all: it is read for the node types and never shown."""
+
+LAUNCH_FAILED = Signal(
+    "autoscaler.launch_failed", "Failed to launch ",
+    r"Failed to launch (?P<count>\d+) node(?:s|\(s\)) of type (?P<type>[^\s:]+?)(?:\.|:| with )(?: ?\((?P<category>\w+)\):)? ?(?P<why>[^\n]*)",
+    _SAID,
+    ":event_summary:Failed to launch 2 node(s) of type cpu-small. (VcpuLimitExceeded): You have requested more vCPU capacity than your "
+    "current vCPU limit of 8 allows.", fold=("type", "category"),
+)  # fmt: skip
+ADDING = Signal(
+    "autoscaler.adding", " node(s) of type ", r"Adding (?P<count>\d+) node\(s\) of type (?P<type>[^\s.]+)\.", _SAID,
+    ":event_summary:Adding 1 node(s) of type cpu-small.", fold=("type",),
+)  # fmt: skip
+
+_TYPES = pattern(r"'available_node_types': (?P<types>\{.*)")
+_RESOURCES = pattern(r"'resources': (?P<holds>\{[^{}]*\})")
+_MOST = pattern(r"'max_workers': (?P<most>\d+)")
+_ENTRY = pattern(r"'(?P<name>[^']+)': $")
+
+
+class NodeType(NamedTuple):
+    """What the autoscaler may start."""
+
+    name: str
+    holds: resources.Needs
+    most: int | None
+    """`max_workers` of the type."""
+
+    def __str__(self) -> str:
+        most = f", at most {self.most}" if self.most is not None else ""
+        return f"{self.name} ({resources.describe(self.holds)}{most})"
+
+
+def node_types(case: Case) -> list[NodeType]:
+    """The worker types of the last configuration; none where the autoscaler only watches (`ray start`)."""
+    told = case.of("autoscaler.config")
+    if not told or "'type': 'readonly'" in told[-1]["config"]:
+        return []
+    found = _TYPES.search(told[-1]["config"])
+    types = [_node_type(name, body) for name, body in _entries(found["types"] if found else "")]
+    return [each for each in types if each.most != 0]
+
+
+def _node_type(name: str, body: str) -> NodeType:
+    holds, most = _RESOURCES.search(body), _MOST.search(body)
+    amounts = resources.python_amounts(holds["holds"])[0] if holds else {}
+    return NodeType(name, amounts, int(most["most"]) if most else None)
+
+
+def _entries(text: str) -> Iterator[tuple[str, str]]:
+    """Name and body of each dictionary that stands in the outermost one of a `repr`; the line may be cut."""
+    depth, begin = 0, 0
+    for position, char in enumerate(text):
+        if char == "{":
+            depth += 1
+            begin = position if depth == 2 else begin
+        elif char == "}":
+            depth -= 1
+            if depth == 1 and (entry := _ENTRY.search(text[:begin])):
+                yield entry["name"], text[begin : position + 1]
+            if depth == 0:
+                return

@@ -1,0 +1,226 @@
+"""Placement groups that wait at this moment, and which of their bundles find no room: by live tables.
+
+The rows of `placement-groups` are those of the state API (Ray 2.9 to 2.60), which does not tell the strategy;
+the GCS's own rows, its demands and its log do. `scheduling_state` is the GCS's own view: INFEASIBLE (no
+attempt is repeated before a node joins) or NO_RESOURCES (one a second).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from raydoctor.case import Case, evidence
+from raydoctor.cluster import holders as holding
+from raydoctor.cluster import resources
+from raydoctor.cluster import rows as live_rows
+from raydoctor.cluster import starved as starving
+from raydoctor.cluster import tables as live
+from raydoctor.cluster import waiting as now
+from raydoctor.model.values import Event, Remedy
+
+DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/placement-group.html"
+_WAITS = ("PENDING", "RESCHEDULING")
+_STRATEGIES = ("STRICT_SPREAD", "STRICT_PACK", "SPREAD", "PACK")
+
+
+class Bundle(NamedTuple):
+    """What is reserved together on one node."""
+
+    needs: resources.Needs
+    selectors: tuple[dict[str, str], ...]
+
+
+class Pending(NamedTuple):
+    """A group that nobody has got, and why."""
+
+    id: str
+    name: str
+    strategy: str
+    bundles: tuple[Bundle, ...]
+    """Those that are not placed."""
+    event: Event
+    age: float
+    waiters: tuple[Event, ...]
+    """Tasks and actors that are to run in it."""
+    infeasible: bool
+    """There is no room even in an empty cluster."""
+    homeless: tuple[Bundle, ...]
+    """Bundles that find no room beside the holders (or at all, where it is infeasible)."""
+    holders: tuple[holding.Holder, ...]
+    at_work: bool
+    """There would be no room either if those ended that run nothing."""
+
+    @property
+    def says(self) -> str:
+        """The GCS's own view of it."""
+        return _says(self.event)
+
+
+def of(case: Case, seen: now.Picture, logged: Mapping[str, str]) -> dict[str, Pending | None]:
+    """Every group that waits now, by id; None for one that is new, or waits for tasks that end.
+
+    `logged`: strategies by id, as the GCS's log tells them.
+    """
+    rows = [e for e in live.rows(case, "placement-groups") if e["state"] in _WAITS]
+    return {
+        (group := e["placement_group_id"]): _pending(case, seen, e, logged.get(group, ""))
+        for e in rows
+    }
+
+
+def _pending(case: Case, seen: now.Picture, event: Event, logged: str) -> Pending | None:
+    bundles = [
+        Bundle(live_rows.amounts_of(b.get("unit_resources")), _selectors(b))
+        for b in live.records(event, "bundles")
+        if not b.get("node_id")
+    ]
+    age = _age(event, seen.at)
+    strategy = _strategy(case, event) or logged
+    awaited = any(now.expected(case, b.needs, age) for b in bundles)
+    if not bundles or age < now.AGE or awaited:
+        return None
+    rooms = [_Room(n, starving.left(n, ())) for n in seen.nodes]
+    infeasible = _unplaced(strategy, bundles, rooms)
+    if not strategy and _says(event) == "INFEASIBLE":
+        infeasible = bundles
+    if infeasible and seen.newest < now.AGE:
+        return None
+    rooms = [_Room(n, starving.left(n, seen.holders)) for n in seen.nodes]
+    homeless = infeasible or _unplaced(strategy, bundles, rooms)
+    if not homeless:
+        return None
+    working = [h for h in seen.holders if h.busy and not h.waits]
+    rooms = [_Room(n, starving.left(n, working)) for n in seen.nodes]
+    names = {name for bundle in bundles for name in bundle.needs}
+    group = event["placement_group_id"]
+    return Pending(
+        group,
+        event["name"],
+        strategy,
+        tuple(bundles),
+        event,
+        age,
+        tuple(e for r in seen.requests if r.group == group for e in r.waiters),
+        bool(infeasible),
+        tuple(homeless),
+        () if infeasible else tuple(h for h in seen.holders if names & set(h.held)),
+        not infeasible and bool(_unplaced(strategy, bundles, rooms)),
+    )
+
+
+def _says(event: Event) -> str:
+    return str(live.mapping(event, "stats").get("scheduling_state") or "")
+
+
+def _age(event: Event, at: float) -> float:
+    """Seconds since it was asked for; one that lost a node has waited for less, and is no news either."""
+    since = live.number_of(live.mapping(event, "stats").get("creation_request_received_ns"))
+    return now.AGE if since is None else max(at - since / 1e9, 0.0)
+
+
+def _strategy(case: Case, event: Event) -> str:
+    """By its row, or by the demand for it; the log may know more."""
+    group = event["placement_group_id"]
+    demands = [
+        e["strategy"]
+        for e in live.rows(case, "demands")
+        if e["kind"] == "placement-group" and e["placement_group_id"] == group
+    ]
+    return next((s for s in (event["strategy"], *demands) if s in _STRATEGIES), "")
+
+
+def _selectors(bundle: dict[str, object]) -> tuple[dict[str, str], ...]:
+    told = bundle.get("label_selector")
+    return ({k: str(v) for k, v in told.items()},) if isinstance(told, dict) and told else ()
+
+
+# ---------------------------------------------------------------- room
+
+
+class _Room(NamedTuple):
+    """A node, and what of it can be had; taken from as bundles are placed."""
+
+    node: now.Node
+    left: dict[str, float]
+
+
+def _unplaced(strategy: str, bundles: Sequence[Bundle], rooms: Sequence[_Room]) -> list[Bundle]:
+    """Bundles that find no room, the largest placed first, as Ray's own scheduler does."""
+    if strategy == "STRICT_PACK":
+        every = Bundle(total(b.needs for b in bundles), bundles[0].selectors)
+        return [] if any(_takes(room, every) for room in rooms) else list(bundles)
+    free = [_Room(room.node, dict(room.left)) for room in rooms]
+    homeless = []
+    for bundle in sorted(bundles, key=lambda b: -sum(b.needs.values())):
+        room = next((r for r in free if _takes(r, bundle)), None)
+        if room is None:
+            homeless.append(bundle)
+        elif strategy == "STRICT_SPREAD":
+            free.remove(room)
+        else:
+            for name, amount in bundle.needs.items():
+                room.left[name] -= amount
+    return homeless
+
+
+def _takes(room: _Room, bundle: Bundle) -> bool:
+    return live_rows.fits(room.left, bundle.needs) and now.bears(room.node, bundle.selectors)
+
+
+def total(parts: Iterable[resources.Needs]) -> resources.Needs:
+    """All of it together."""
+    found: dict[str, float] = {}
+    for part in parts:
+        for name, amount in part.items():
+            found[name] = found.get(name, 0.0) + amount
+    return found
+
+
+def missed(seen: now.Picture, pending: Pending) -> list[now.Node]:
+    """Lost nodes with which there would be room."""
+    nodes = (*seen.nodes, *seen.lost)
+    if not pending.infeasible or not seen.lost:
+        return []
+    rooms = [_Room(node, starving.left(node, ())) for node in nodes]
+    return [] if _unplaced(pending.strategy, pending.bundles, rooms) else list(seen.lost)
+
+
+# ---------------------------------------------------------------- words
+
+
+def remove(holders: Iterable[holding.Holder]) -> Iterator[Remedy]:
+    """Placement groups keep what is reserved until they are removed, used or not."""
+    names = {h.id: h.name for h in holders if h.kind == "placement group"}
+    if names:
+        yield Remedy(
+            f"Remove what placement groups reserve and nobody needs: {evidence.join_names(names.values())}",
+            (
+                "ray list placement-groups --detail --filter state=CREATED",
+                "ray.util.remove_placement_group(pg)     # ends its tasks and actors, too",
+            ),
+            risk="destructive",
+            doc=DOC,
+        )
+
+
+def shape(bundles: Iterable[Bundle]) -> str:
+    """`2 x 4 CPU + 1 x 1 GPU`."""
+    counts: dict[str, int] = {}
+    for bundle in bundles:
+        words = resources.describe(bundle.needs)
+        counts[words] = counts.get(words, 0) + 1
+    return " + ".join(f"{n} x {words}" for words, n in counts.items())
+
+
+def held(seen: now.Picture, pending: Pending) -> str:
+    """`1 of 2 bundles finds no room: 1 Holder actor holds 1 of 2 CPU`."""
+    wanted = total(b.needs for b in pending.homeless)
+    found = total(h.held for h in pending.holders)
+    whole = total(n.total for n in seen.nodes)
+    shares = [resources.share(n, found[n], whole.get(n, 0.0)) for n in wanted if found.get(n)]
+    homeless, bundles = len(pending.homeless), evidence.many(len(pending.bundles), "bundle")
+    finds = "find" if homeless > 1 else "finds"
+    which = f"{homeless} of {bundles} {finds}" if len(pending.bundles) > 1 else "it finds"
+    hold = holding.hold(pending.holders, shares, [pending.event], at_work=pending.at_work)
+    return f"{which} no room: {hold}"

@@ -1,0 +1,112 @@
+"""Amounts of resources, as Ray's parts write them, and what fits into what.
+
+Up to Ray 2.40 the raylet writes amounts as ten-thousandths (`{CPU: 10000}` is one CPU), from 2.50 on as they
+are (`{CPU: 1}`); `total` in its dumps is in ten-thousandths everywhere. The autoscaler writes Python
+dictionaries. Read in the logs of Ray 2.9.3, 2.20, 2.40, 2.50 and 2.60.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from raydoctor.case import evidence
+from raydoctor.model.patterns import pattern
+
+Needs = Mapping[str, float]
+"""Resource name -> amount; `memory` in bytes."""
+
+_FIXED_POINT = 10_000
+_BYTES = ("memory", "object_store_memory")
+_PYTHON_ITEM = pattern(r"'([^']+)': ([\d.e+-]+)")
+_PYTHON_DICT = pattern(r"\{[^{}]*\}")
+
+
+def amounts(text: str) -> Needs:
+    """`CPU: 10000, GPU: 5000` or `CPU: 1, GPU: 0.5`, whichever generation wrote it.
+
+    Nobody asks for ten thousand CPUs, and a part of one is a multiple of a hundredth.
+    """
+    items = [item.rpartition(": ") for item in text.split(", ") if ": " in item]
+    values = {name: float(value) for name, _, value in items if _is_number(value)}
+    counts = [v for name, v in values.items() if name not in _BYTES]
+    if not counts:
+        fixed = all(value.isdigit() for _, _, value in items)  # bytes as they are: `1.07374e+11`
+    else:
+        most = max(counts)
+        whole = all(v == int(v) for v in counts)
+        fixed = whole and (most >= _FIXED_POINT or (most >= 1000 and most % 100 == 0))
+    return {name: v / _FIXED_POINT for name, v in values.items()} if fixed else values
+
+
+def _is_number(text: str) -> bool:
+    return bool(re.fullmatch(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?", text))
+
+
+def amounts_of_spec(text: str) -> Needs:
+    """`acelerator: 1, CPU: 1, ` of a task's specification: plain amounts in every Ray."""
+    items = [item.rpartition(": ") for item in text.split(", ")]
+    return {name: float(value) for name, _, value in items if name and _is_number(value)}
+
+
+def python_amounts(text: str) -> list[Needs]:
+    """The dictionaries in the autoscaler's words."""
+    return [
+        {name: float(value) for name, value in _PYTHON_ITEM.findall(found)}
+        for found in _PYTHON_DICT.findall(text)
+    ]
+
+
+def key(needs: Needs) -> frozenset[tuple[str, float]]:
+    """Requests that ask for the same are the same; C++ prints six digits of a memory's size, Python all."""
+    return frozenset((name, float(f"{v:.4g}")) for name, v in needs.items() if v)
+
+
+def describe(needs: Needs) -> str:
+    """`1 GPU and 4 CPU`: what is rare first."""
+    order = sorted(needs, key=lambda n: (n in _BYTES, n == "CPU", n != "GPU", n))
+    parts = [
+        f"{evidence.size(needs[n])} {n}" if n in _BYTES else f"{needs[n]:g} {n}" for n in order
+    ]
+    return (
+        f"{', '.join(parts[:-1])} and {parts[-1]}"
+        if len(parts) > 1
+        else "".join(parts) or "nothing"
+    )
+
+
+def share(name: str, part: float, whole: float) -> str:
+    """`2 of 4 CPU`, `1.5 GB of 2.0 GB memory`."""
+    if name in _BYTES:
+        return f"{evidence.size(part)} of {evidence.size(whole)} {name}"
+    return f"{part:g} of {whole:g} {name}"
+
+
+def ten_thousandths(text: str) -> Needs:
+    """Amounts in the units of the raylets' dumps."""
+    items = [item.rpartition(": ") for item in text.split(", ") if ": " in item]
+    return {n: float(v) / _FIXED_POINT for n, _, v in items if _is_number(v)}
+
+
+def fits(total: Needs, needs: Needs) -> bool:
+    """Whether a node could ever hold this."""
+    return all(total.get(name, 0.0) >= amount for name, amount in needs.items())
+
+
+def short_of(nodes: Iterable[Needs], needs: Needs) -> list[str]:
+    """Resources of which no single node has enough."""
+    listed = list(nodes)
+    return [
+        n
+        for n, amount in needs.items()
+        if max((t.get(n, 0.0) for t in listed), default=0.0) < amount
+    ]
+
+
+def visible(total: Needs) -> Needs:
+    """A node's resources without those that nobody asks for by name."""
+    return {
+        n: v
+        for n, v in total.items()
+        if not n.startswith("node:") and n != "object_store_memory" and "_group_" not in n
+    }

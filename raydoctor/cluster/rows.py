@@ -1,0 +1,58 @@
+"""What the rules about waiting read of a row: amounts of resources, and whose row it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from raydoctor.case import evidence
+from raydoctor.cluster import resources
+from raydoctor.cluster import tables as live
+from raydoctor.model.values import Event
+
+_TOLERANCE = 1e-6
+
+
+def amounts(event: Event, name: str) -> resources.Needs:
+    """A field that maps resources to amounts."""
+    return amounts_of(live.mapping(event, name))
+
+
+def amounts_of(told: object) -> resources.Needs:
+    """An object of a row that maps resources to amounts."""
+    items = told.items() if isinstance(told, dict) else ()
+    return {name: float(v) for name, v in items if isinstance(v, (int, float)) and v}
+
+
+def fits(total: resources.Needs, needs: resources.Needs) -> bool:
+    """Whether there is enough; amounts have been added and taken away."""
+    return all(total.get(name, 0.0) >= amount - _TOLERANCE for name, amount in needs.items())
+
+
+def plain(needs: resources.Needs) -> resources.Needs:
+    """Amounts without a placement group's names: `CPU_group_0_<id>` is CPU, `bundle_group_<id>` nothing."""
+    found: dict[str, float] = {}
+    for name, amount in needs.items():
+        word = name.partition("_group_")[0]
+        if word != "bundle" or word == name:
+            found[word] = max(found.get(word, 0.0), amount)
+    return found
+
+
+def name_of(event: Event) -> str:
+    """A task's function, an actor's class; a demand has no name."""
+    return named(event) or "a request"
+
+
+def named(event: Event) -> str:
+    """The same, or nothing."""
+    name = event["class_name"] or event["func_or_class_name"] or event["name"]
+    return name.removesuffix(".__init__")
+
+
+def listed(counts: Mapping[tuple[str, str], int], most: int = 3) -> str:
+    """`2 Simulator actors, 1 plan task and 4 more`, of (name, kind) -> how many."""
+    items = sorted(counts.items(), key=lambda item: -item[1])
+    words = [evidence.many(n, f"{name} {kind}".strip()) for (name, kind), n in items[:most]]
+    rest = sum(n for _, n in items[most:])
+    words += [f"{rest} more"] if rest else []
+    return " and ".join(part for part in (", ".join(words[:-1]), *words[-1:]) if part)

@@ -1,0 +1,170 @@
+"""Requests that would fit, and what keeps the room from them: a judgement on a live picture.
+
+A request is starved when no node could take it even after every task that works has ended: actors, placement
+groups and tasks in `ray.get` keep what they hold. A queue behind tasks that work is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from raydoctor.case import Case
+from raydoctor.cluster import holders as holding
+from raydoctor.cluster import resources
+from raydoctor.cluster import rows as live_rows
+from raydoctor.cluster import waiting as now
+from raydoctor.model.values import Event
+
+
+class Starved(NamedTuple):
+    """Requests that wait for the same holders."""
+
+    requests: tuple[now.Request, ...]
+    holders: tuple[holding.Holder, ...]
+    short: tuple[str, ...]
+    """Resources of which there is not enough left."""
+    total: resources.Needs
+    """What the nodes that could take them have in all."""
+    at_work: bool
+    """It would not fit if those ended that run nothing: it waits for some that work."""
+    parents: tuple[Event, ...] = ()
+    """Tasks in `ray.get` among the holders (or in actors that are), which wait for these very requests:
+    they hold what is short, and nobody else can make room. A deadlock."""
+
+    @property
+    def waiters(self) -> tuple[Event, ...]:
+        """Rows of all who wait."""
+        return tuple(event for request in self.requests for event in request.waiters)
+
+    @property
+    def age(self) -> float:
+        """Seconds that the first has waited."""
+        return max((request.age or 0.0 for request in self.requests), default=0.0)
+
+    @property
+    def needs(self) -> resources.Needs:
+        """What the first ask for, without a placement group's names."""
+        return live_rows.plain(self.requests[0].needs)
+
+    @property
+    def children(self) -> tuple[Event, ...]:
+        """Who waits and is awaited by a parent."""
+        ids = {e["task_id"] for e in self.parents}
+        return tuple(e for e in self.waiters if e["parent_task_id"] in ids)
+
+    @property
+    def wait(self) -> str:
+        """`3 train tasks wait for 1 CPU, 1 big task for 2 CPU`."""
+        first, *others = self.requests
+        waits = "waits" if len(first.waiters) == 1 else "wait"
+        words = [f"{first.who} {waits} for {first.asked}"]
+        return ", ".join([*words, *(f"{r.who} for {r.asked}" for r in others)])
+
+    @property
+    def hold(self) -> str:
+        """`2 Simulator actors hold 2 of 2 CPU and run nothing`."""
+        held = {
+            n: sum(live_rows.plain(h.held).get(n, 0.0) for h in self.holders) for n in self.short
+        }
+        shares = [resources.share(n, held[n], self.total.get(n, 0.0)) for n in self.short]
+        return holding.hold(self.holders, shares, self.waiters, at_work=self.at_work)
+
+
+def left(node: now.Node, holders: Iterable[holding.Holder]) -> dict[str, float]:
+    """What a node has beside what these hold."""
+    amounts = dict(node.total)
+    for holder in holders:
+        if holder.node == node.id:
+            for name, amount in holder.held.items():
+                amounts[name] = amounts.get(name, 0.0) - amount
+    return amounts
+
+
+def starved(case: Case, seen: now.Picture | None) -> list[Starved]:
+    """Every group of requests that wait for the same holders, the oldest first."""
+    found: dict[tuple[str, ...], list[Starved]] = {}
+    if seen is None:
+        return []
+    for request in seen.requests:
+        one = _starved(seen, request) if (request.age or 0.0) >= now.AGE else None
+        if one and not now.expected(case, request.needs, request.age or 0.0):
+            found.setdefault(tuple(sorted(h.id for h in one.holders)), []).append(one)
+    merged = [_together(same) for same in found.values()]
+    return [one._replace(parents=_parents(seen, one)) for one in merged]
+
+
+def _starved(seen: now.Picture, request: now.Request) -> Starved | None:
+    homes = [
+        n
+        for n in seen.nodes
+        if live_rows.fits(n.total, request.needs) and now.bears(n, request.selectors)
+    ]
+    rest = [left(n, seen.holders) for n in homes]
+    if not homes or any(live_rows.fits(each, request.needs) for each in rest):
+        return None
+    names = [
+        n for n, amount in request.needs.items() if any(each.get(n, 0.0) < amount for each in rest)
+    ]
+    ids = {n.id for n in homes}
+    holders = tuple(
+        h for h in seen.holders if h.node in ids and any(h.held.get(name) for name in names)
+    )
+    at_work = [h for h in holders if h.busy and not h.waits]
+    needed = any(live_rows.fits(left(n, at_work), request.needs) for n in homes)
+    plain = live_rows.plain({name: request.needs[name] for name in names})
+    total = _in_group(homes, names) if request.group else _sum(homes, plain)
+    return Starved((request,), holders, tuple(plain), total, not needed)
+
+
+def _sum(homes: list[now.Node], names: Iterable[str]) -> resources.Needs:
+    return {n: sum(home.total.get(n, 0.0) for home in homes) for n in names}
+
+
+def _in_group(homes: list[now.Node], names: list[str]) -> resources.Needs:
+    """What a placement group has of it."""
+    found: dict[str, float] = {}
+    for name in names:
+        for word in live_rows.plain({name: 1.0}):
+            found[word] = found.get(word, 0.0) + sum(n.total.get(name, 0.0) for n in homes)
+    return found
+
+
+def _together(same: list[Starved]) -> Starved:
+    """Requests of several shapes that wait for the same holders: most waiters first."""
+    requests = sorted(
+        (request for one in same for request in one.requests), key=lambda r: -len(r.waiters)
+    )
+    short = tuple(dict.fromkeys(name for one in same for name in one.short))
+    total: dict[str, float] = {}
+    for one in same:
+        for name, amount in one.total.items():
+            total[name] = max(total.get(name, 0.0), amount)
+    return Starved(tuple(requests), same[0].holders, short, total, all(one.at_work for one in same))
+
+
+# ---------------------------------------------------------------- nested ray.get
+
+
+def _parents(seen: now.Picture, one: Starved) -> tuple[Event, ...]:
+    """Tasks that wait for the starved requests and hold what these need.
+
+    A parent that has another child at work may merely wait for that one.
+    """
+    stuck = {h.id for h in one.holders if h.waits}
+    waiting = {
+        e["task_id"]: e
+        for e in seen.tasks
+        if e["state"] == "RUNNING" and (e["task_id"] in stuck or e["actor_id"] in stuck)
+    }
+    parents = {t: waiting[t] for e in one.waiters if (t := e["parent_task_id"]) in waiting}
+    rest = [h for h in seen.holders if h.id not in stuck]
+    needs = one.requests[0].needs
+    freed = any(live_rows.fits(left(node, rest), needs) for node in seen.nodes)
+    helped = any(
+        e["state"] in now.UNDER_WAY
+        and e["parent_task_id"] in parents
+        and e["task_id"] not in waiting
+        for e in seen.tasks
+    )
+    return tuple(parents.values()) if freed and not helped else ()

@@ -1,0 +1,52 @@
+"""Which findings rest on a program's output alone, and whether Ray's own logs contradict them.
+
+A program may print anything: an old log, a test's expectation, a forged record. The GCS and the raylets
+record every failure that they take part in (`Rule.daemons_record`). Where their logs are complete, cover
+the time in question and report no failure at all, such a finding is at most a warning, and its headline
+says why; where they report another failure, it explains nothing that they explain.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from raydoctor.case import Case
+from raydoctor.model.values import Event, Finding
+
+PRINTED = frozenset({"driver", "job-driver", "worker-out", "worker-err"})
+"""Roles of files that hold what programs print."""
+_SLACK = 60.0
+"""Seconds after the last record of Ray's daemons for which their logs still count as complete."""
+_NOTE = "only the program's output reports this; the GCS and raylet logs are complete and do not record it"
+
+
+def is_printed_only(finding: Finding) -> bool:
+    """Whether all of its evidence stands in files that hold what programs print."""
+    events = (*(link.event for link in finding.chain), *finding.covers)
+    return all(_is_printed(event) for event in events)
+
+
+def is_claimed(case: Case, finding: Finding) -> bool:
+    """Whether a program's output alone reports it, of a time that the logs of Ray's daemons cover."""
+    return is_printed_only(finding) and _covers(case, finding)
+
+
+def _covers(case: Case, finding: Finding) -> bool:
+    """Whether the logs of Ray's daemons reach as far as the finding's evidence.
+
+    They do where a daemon wrote that late or recorded its own stop; evidence without a time is covered.
+    """
+    if case.stopped_at() != float("inf"):
+        return True
+    written = [e.at for e in case.events if e.at is not None and not _is_printed(e)]
+    printed = [link.event.at for link in finding.chain if link.event.at is not None]
+    return bool(written) and max(printed, default=0.0) <= max(written) + _SLACK
+
+
+def as_warning(finding: Finding) -> Finding:
+    """The same finding as a warning, with the reason in its headline."""
+    return replace(finding, severity="warning", headline=f"{finding.headline} ({_NOTE})")
+
+
+def _is_printed(event: Event) -> bool:
+    return event.source.role in PRINTED

@@ -1,0 +1,370 @@
+"""Two reports -> what is new, gone, worse and better. Pure: values in, values out.
+
+What is compared is the contract (`raydoctor/report/1`), so that a report kept from last month and the
+capture of a minute ago are read alike. No id, pid, address or time survives from one cluster to the next;
+diagnoses are *about the same* where one rule
+
+* says the same words, ids, numbers and counts aside; else
+* names the same tasks, actors, deployments, …, and no other exception or signal; else, where it names
+  nobody, says the same about the same functions and resources, and more.
+
+Neither the order of the reports' parts nor that of their files matters; `compare(b, a)` mirrors
+`compare(a, b)`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from raydoctor.diagnosis.unexplained import template
+from raydoctor.model.errors import RaydoctorError
+from raydoctor.model.patterns import pattern
+from raydoctor.model.values import SEVERITIES, Severity
+
+_SCHEMA = "raydoctor/report/"
+_VERSION = 1
+_ALIKE = 0.5
+"""Share of words that two headlines which name nobody must have in common, though one says more."""
+
+
+class Told(NamedTuple):
+    """A diagnosis as a report tells it."""
+
+    id: str
+    rule: str
+    severity: Severity
+    times: int
+    headline: str
+    words: tuple[str, ...]
+    """The headline's, without what differs from run to run."""
+    names: frozenset[str]
+    """What it is about."""
+    raised: frozenset[str]
+    """Exceptions and signals that the headline names."""
+    document: Mapping[str, Any]
+    """All of it."""
+
+
+class Side(NamedTuple):
+    """A report, as far as it is compared."""
+
+    path: str
+    ray_versions: tuple[str, ...]
+    nodes: int
+    begin: float | None
+    end: float | None
+    diagnoses: tuple[Told, ...]
+    unexplained: tuple[Mapping[str, Any], ...]
+    gaps: tuple[Mapping[str, Any], ...]
+
+
+class Change(NamedTuple):
+    """What both reports tell: the diagnoses about one thing, as they were and as they are."""
+
+    before: tuple[Told, ...]
+    after: tuple[Told, ...]
+
+    @property
+    def rule(self) -> str:
+        """The rule that found it."""
+        return self.before[0].rule
+
+
+class Difference(NamedTuple):
+    """What has changed from `a` to `b`; worst first."""
+
+    a: Side
+    b: Side
+    new: tuple[Told, ...]
+    gone: tuple[Told, ...]
+    worse: tuple[Change, ...]
+    better: tuple[Change, ...]
+    same: tuple[Change, ...]
+    new_unexplained: tuple[Mapping[str, Any], ...]
+    gone_unexplained: tuple[Mapping[str, Any], ...]
+    new_gaps: tuple[Mapping[str, Any], ...]
+    gone_gaps: tuple[Mapping[str, Any], ...]
+
+    @property
+    def grave(self) -> tuple[Severity, ...]:
+        """Severities of what is new or worse."""
+        return (*(d.severity for d in self.new), *(severity(c.after) for c in self.worse))
+
+    @property
+    def unsure(self) -> bool:
+        """Whether something may be gone only because `b` could not see it."""
+        hidden = any(not gap.get("optional") for gap in self.new_gaps)
+        return hidden and bool(self.gone or self.better)
+
+
+def compare(a: Side, b: Side) -> Difference:
+    """What is new, gone, worse and better in `b`."""
+    changes, gone, new = _paired(_together(a.diagnoses), _together(b.diagnoses))
+    verdicts: dict[str, list[Change]] = {"worse": [], "better": [], "same": []}
+    for change in sorted(changes, key=lambda c: (_rank(c.after), c.rule, c.after[0].headline)):
+        verdicts[_verdict(change)].append(change)
+    return Difference(
+        a,
+        b,
+        new,
+        gone,
+        tuple(verdicts["worse"]),
+        tuple(verdicts["better"]),
+        tuple(verdicts["same"]),
+        _only(b.unexplained, a.unexplained, _symptom),
+        _only(a.unexplained, b.unexplained, _symptom),
+        _only(b.gaps, a.gaps, _gap),
+        _only(a.gaps, b.gaps, _gap),
+    )
+
+
+def severity(group: Sequence[Told]) -> Severity:
+    """The worst of a group."""
+    return min((d.severity for d in group), key=SEVERITIES.index)
+
+
+def count(group: Iterable[Told]) -> int:
+    """How often a group's thing happened."""
+    return sum(d.times for d in group)
+
+
+# ---------------------------------------------------------------- what belongs together
+
+Group = tuple[Told, ...]
+_Key = Callable[[Mapping[str, Any]], object]
+
+
+def _together(diagnoses: Iterable[Told]) -> list[Group]:
+    """Diagnoses of one report that say the same about the same."""
+    groups: dict[object, list[Told]] = {}
+    for told in diagnoses:
+        groups.setdefault((told.rule, told.words, told.names), []).append(told)
+    return [tuple(group) for group in groups.values()]
+
+
+def _paired(before: list[Group], after: list[Group]) -> tuple[list[Change], Group, Group]:
+    """The groups that are about the same, the closest first; and what is left on either side."""
+    pairs = sorted(
+        (
+            (-likeness, sorted((_key(one), _key(other))), one, other)
+            for one in before
+            for other in after
+            if (likeness := _likeness(one[0], other[0]))
+        ),
+        key=lambda pair: pair[:2],
+    )
+    left = {id(group): group for group in before}
+    right = {id(group): group for group in after}
+    changes = []
+    for _, _, one, other in pairs:
+        if id(one) in left and id(other) in right:
+            changes.append(Change(left.pop(id(one)), right.pop(id(other))))
+    return changes, _in_order(left.values()), _in_order(right.values())
+
+
+def _key(group: Group) -> tuple[str, ...]:
+    """Decides between pairs that are equally close, whichever report comes first."""
+    return (" ".join(group[0].words), " ".join(sorted(group[0].names)))
+
+
+def _in_order(groups: Iterable[Group]) -> Group:
+    """As their report had them: what follows from another stands behind it."""
+    return tuple(sorted((t for group in groups for t in group), key=lambda t: _number(t.id)))
+
+
+def _number(name: str) -> tuple[int, str]:
+    """`d9` comes before `d10`."""
+    digits = name[1:]
+    return (int(digits) if digits.isdecimal() and len(digits) < 9 else 0, name)
+
+
+def _likeness(one: Told, other: Told) -> float:
+    """From 0, not about the same, to 3, the same words about the same."""
+    if one.rule != other.rule:
+        return 0.0
+    if one.words == other.words and one.names == other.names:
+        return 3.0
+    shared = one.names & other.names
+    is_named = bool(one.names and other.names)
+    if (is_named and not shared) or (one.raised and other.raised and not one.raised & other.raised):
+        return 0.0
+    common = (Counter(one.words) & Counter(other.words)).total()
+    alike = 2 * common / max(len(one.words) + len(other.words), 1)
+    if is_named:
+        return 1.0 + (len(shared) / len(one.names | other.names) + alike) / 2
+    # Without names a sentence with another word in it may be about another thing; one that says more is not.
+    says_more = common == min(len(one.words), len(other.words))
+    return alike if says_more and alike >= _ALIKE and _things(one) == _things(other) else 0.0
+
+
+def _things(told: Told) -> frozenset[str]:
+    """Words of a headline that stand for a thing: `GPU`, `book.add`, `max_retries`."""
+    return frozenset(w for w in told.words if "." in w or "_" in w or (w.isupper() and w[1:]))
+
+
+# ---------------------------------------------------------------- what became of it
+
+
+def _verdict(change: Change) -> str:
+    before, after = _rank(change.before), _rank(change.after)
+    if before == after:
+        return "same"
+    return "worse" if after < before else "better"
+
+
+def _rank(group: Group) -> tuple[int, int]:
+    """Lower is worse: by severity, then by how often."""
+    return (SEVERITIES.index(severity(group)), -count(group))
+
+
+def _only(
+    items: Iterable[Mapping[str, Any]], others: Iterable[Mapping[str, Any]], key: _Key
+) -> tuple[Mapping[str, Any], ...]:
+    """Those of the items whose like is not among the others, one of each kind."""
+    known = {key(other) for other in others}
+    fresh: dict[object, Mapping[str, Any]] = {}
+    for item in items:
+        if key(item) not in known:
+            fresh.setdefault(key(item), item)
+    return tuple(fresh.values())
+
+
+def _symptom(item: Mapping[str, Any]) -> tuple[str, str]:
+    return str(item.get("kind", "")), template(str(item.get("text", "")))
+
+
+def _gap(item: Mapping[str, Any]) -> tuple[str, str]:
+    return template(str(item.get("what", ""))), template(str(item.get("why", "")))
+
+
+# ---------------------------------------------------------------- words
+
+_FOLDS = (
+    (pattern(r"^\d+ × "), ""),
+    (pattern(r" \(pid \d+\)"), ""),
+    (pattern(r"(?<![\w.])(?:/[^/\s'\"()]+)*/(?=[^/\s])"), ""),  # of a path, the last part tells
+    (pattern(r"raysubmit_[A-Za-z0-9]+"), "#"),
+    (pattern(r"\b(?=[0-9a-f]*\d)[0-9a-f]{5,}(?:-[0-9a-f]{4,})*\b"), "#"),
+    (pattern(r"(?<=_)(?=[0-9a-f]*\d)[0-9a-f]{5,}(?![^\W_])"), "#"),
+    (pattern(r"\b\d+(?:[.,:_-]\d+)*(?:\s?(?:[kKMGT]i?B|B|ms|s|min|h|%)(?!\w))?"), "#"),
+)
+"""What differs from run to run, in headlines and names."""
+_WORD = pattern(r"#|[^\W#](?:[\w.'-]*\w)?")
+_NUMBERS = {"were": "was", "have": "has", "are": "is", "they": "it", "them": "it", "their": "its"}
+_RAISED = pattern(r"\b[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Timeout)\b|\bSIG[A-Z]{3,}\b")
+
+
+def _folded(text: str) -> str:
+    for what, by in _FOLDS:
+        text = what.sub(by, text)
+    return text
+
+
+def _words(headline: str) -> tuple[str, ...]:
+    """A headline's words: `2 tasks were killed` and `1 task was killed` have the same."""
+    found = []
+    for word in _WORD.findall(_folded(headline)):
+        if word in ("A", "An", "a", "an"):
+            found.append("#")
+        elif word.islower() and len(word) > 3 and word.endswith("s"):
+            found.append(word[:-1])
+        else:
+            found.append(_NUMBERS.get(word, word))
+    return tuple(found)
+
+
+# ---------------------------------------------------------------- reading a report
+
+
+def side(document: object, path: str, names: Mapping[str, str] | None = None) -> Side:
+    """A report's JSON as something to compare; RaydoctorError where it is none.
+
+    `path` is what the user called it; `names`: former name of a rule -> its present one.
+    """
+    report = _checked(document, path)
+    info = _mapping(report.get("capture", {}), "capture", path)
+    return Side(
+        str(info.get("path") or path),
+        tuple(str(version) for version in _list(info, "ray_versions", path)),
+        len(_list(info, "nodes", path)),
+        _time(info.get("from")),
+        _time(info.get("to")),
+        tuple(_told(d, path, names or {}) for d in _list(report, "diagnoses", path)),
+        tuple(_mapping(u, "unexplained", path) for u in _list(report, "unexplained", path)),
+        tuple(_mapping(g, "gaps", path) for g in _list(report, "gaps", path)),
+    )
+
+
+def _checked(document: object, path: str) -> Mapping[str, Any]:
+    schema = document.get("schema") if isinstance(document, dict) else None
+    if not isinstance(document, dict) or not isinstance(schema, str):
+        raise _unfit(path, "is JSON, but no report of raydoctor")
+    version = schema.removeprefix(_SCHEMA)
+    if not schema.startswith(_SCHEMA) or not version.isdecimal():
+        raise _unfit(path, f"is no report: its schema is {schema[:60]}")
+    if version != str(_VERSION):
+        raise RaydoctorError(
+            f"{path} is a report of a later raydoctor: {schema[:60]}",
+            "Update raydoctor, or give the capture that the report was made from.",
+        )
+    if "diagnoses" not in document:
+        raise _damaged(path, "diagnoses")
+    return document
+
+
+def _told(value: object, path: str, names: Mapping[str, str]) -> Told:
+    item = _mapping(value, "diagnoses", path)
+    rule, grade, headline = item.get("rule"), item.get("severity"), item.get("headline")
+    times = item.get("count", 1)
+    if not isinstance(rule, str) or not isinstance(headline, str) or not isinstance(times, int):
+        raise _damaged(path, "diagnoses")
+    if grade not in SEVERITIES:
+        raise _damaged(path, f"severity of {rule[:60]}")
+    subjects = [_mapping(s, "subjects", path) for s in _list(item, "subjects", path)]
+    return Told(
+        str(item.get("id", "")),
+        names.get(rule, rule),
+        grade,
+        times,
+        headline,
+        _words(headline),
+        frozenset(name for s in subjects if (name := _name(s))),
+        frozenset(_RAISED.findall(headline)),
+        item,
+    )
+
+
+def _name(subject: Mapping[str, Any]) -> str:
+    """A subject's name, where it has one that tells it from others of its kind."""
+    name = _folded(str(subject.get("name") or ""))
+    return name if _WORD.search(name.replace("#", "")) else ""
+
+
+def _mapping(value: object, what: str, path: str) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise _damaged(path, what)
+    return value
+
+
+def _list(holder: Mapping[str, Any], name: str, path: str) -> Sequence[Any]:
+    value = holder.get(name, [])
+    if not isinstance(value, list):
+        raise _damaged(path, name)
+    return value
+
+
+def _time(value: object) -> float | None:
+    return float(value) if isinstance(value, (int, float)) and abs(value) < 1e12 else None
+
+
+def _damaged(path: str, where: str) -> RaydoctorError:
+    return _unfit(path, f"is a damaged report: {where}")
+
+
+def _unfit(path: str, why: str) -> RaydoctorError:
+    return RaydoctorError(
+        f"{path} {why}",
+        "Give a capture, or what `raydoctor diagnose --format json` printed.",
+    )

@@ -1,0 +1,351 @@
+"""Runs the rules, lets the best cause of each end have it, links what follows from what.
+
+* Every finding *explains* entities (a worker that ended, a node that died, an object that was lost).
+  Where two findings explain the same entity, the rule with the lower `rank` keeps it; a finding
+  that keeps none of its entities is dropped, its evidence covered by the winner.
+* Fallback rules run last and see what is explained already.
+* A finding whose `caused_by` names an entity that another explains becomes that one's consequence.
+  One incident is one tree.
+* Every symptom event is covered by a diagnosis or listed as unexplained (see `unexplained`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from raydoctor.capture.open import Capture
+from raydoctor.case import Case, signals
+from raydoctor.case.rule import Rule, Signal
+from raydoctor.diagnosis import corroboration, plugins, unexplained
+from raydoctor.diagnosis.plugins import Catalogue
+from raydoctor.model.text import duration
+from raydoctor.model.values import (
+    SEVERITIES,
+    CaptureInfo,
+    Diagnosis,
+    Entity,
+    Finding,
+    Gap,
+    NodeInfo,
+    Remedy,
+    Report,
+    Severity,
+    Stats,
+    Unexplained,
+)
+from raydoctor.read import build
+from raydoctor.read.budget import CpuBudget, CpuTimeSpent, cpu_limit
+from raydoctor.redact.report import scrub
+
+RULE_SECONDS = 10.0
+"""Processor time that one rule may take: of real logs all of them together take less than one."""
+RULES_SECONDS = 60.0
+"""And all of them."""
+
+
+@dataclass(slots=True, eq=False)
+class _Candidate:
+    """A finding on its way to a diagnosis."""
+
+    rule: Rule
+    finding: Finding
+    held: set[Entity] = field(default_factory=set)
+    is_claimed: bool = False
+    """Only a program's output reports it, although complete logs of Ray's daemons would have recorded it."""
+    parent: _Candidate | None = None
+    children: list[_Candidate] = field(default_factory=list)
+
+    @property
+    def severity(self) -> Severity:
+        return self.finding.severity or self.rule.severity
+
+    @property
+    def times(self) -> list[float]:
+        return [link.event.at for link in self.finding.chain if link.event.at is not None]
+
+    @property
+    def key(self) -> tuple[int, int, float, str]:
+        """Most severe first, then by cause precedence, time, text: no order of files in it."""
+        first = min(self.times, default=float("inf"))
+        return (SEVERITIES.index(self.severity), self.rule.rank, first, self.finding.headline)
+
+
+def run(
+    capture: Capture,
+    *,
+    since: float | None = None,
+    until: float | None = None,
+    catalogue: Catalogue | None = None,
+    strict: bool = False,
+) -> Report:
+    """Diagnose an open capture. `since`/`until` (epoch seconds) keep incidents that touch that span.
+
+    Without a catalogue: our own rules and those of installed packages. A rule that raises becomes a
+    gap, unless `strict`.
+    """
+    began = time.monotonic()
+    catalogue = catalogue or plugins.catalogue()
+    rules = catalogue.rules
+    looked_for = [*signals_of(catalogue), *unexplained.signals(s.role for s in capture.sources)]
+    reading = build.read(capture, looked_for)
+    case, gaps = reading.case, [*capture.gaps, *reading.gaps, *catalogue.gaps]
+    candidates = judge(case, rules, gaps, strict, logs_are_complete=reading.is_complete)
+    kinds = {s.kind for s in looked_for if s.symptom}
+    if any(c.is_claimed for c in candidates):
+        unfinished: list[Gap] = []
+        everything = _left(case, kinds, [c.finding for c in candidates], (None, None), unfinished)
+        if not unfinished:
+            _weaken_contradicted(candidates, case, everything)
+    candidates = [c for c in candidates if _within(c, since, until)]
+    roots = _link(candidates)
+    diagnoses = _number(roots, case.version)
+    findings = [candidate.finding for candidate in candidates]
+    left = _left(case, kinds, findings, (since, until), gaps)
+    stats = Stats(time.monotonic() - began, reading.hits, len(case.events), len(rules))
+    report = Report(_info(capture, case), diagnoses, left, tuple(dict.fromkeys(gaps)), stats)
+    return scrub(report, capture.secrets)
+
+
+def _left(
+    case: Case,
+    kinds: set[str],
+    findings: list[Finding],
+    span: tuple[float | None, float | None],
+    gaps: list[Gap],
+) -> tuple[Unexplained, ...]:
+    try:
+        with cpu_limit(RULE_SECONDS):
+            return unexplained.account(case, kinds, findings, *span)
+    except CpuTimeSpent:
+        gaps.append(_unfinished("errors that no rule matches", RULE_SECONDS))
+        return ()
+
+
+def signals_of(catalogue: Catalogue) -> list[Signal]:
+    """What is looked for in logs for these rules, whatever files there are."""
+    return [*signals.FACTS, *(s for rule in catalogue.rules for s in rule.looks_for)]
+
+
+# ---------------------------------------------------------------- findings
+
+
+def judge(
+    case: Case,
+    rules: Iterable[Rule],
+    gaps: list[Gap],
+    strict: bool = False,
+    logs_are_complete: bool = False,
+) -> list[_Candidate]:
+    """Findings of all rules, each entity held by its best explanation.
+
+    `logs_are_complete`: what only a program's output claims explains nothing that Ray's own logs explain.
+    """
+    ordered = sorted(rules, key=lambda r: (r.rank, r.name))
+    time_left = CpuBudget(RULES_SECONDS)
+
+    def found(rule: Rule) -> list[_Candidate]:
+        seconds = min(RULE_SECONDS, time_left.left)
+        candidates = _findings(rule, case, gaps, strict, seconds)
+        if logs_are_complete and rule.daemons_record:
+            for candidate in candidates:
+                candidate.is_claimed = corroboration.is_claimed(case, candidate.finding)
+        return candidates
+
+    first = [c for rule in ordered if not rule.fallback for c in found(rule)]
+    kept, holders = _claim(sorted(first, key=lambda c: c.is_claimed))
+    for rule in (r for r in ordered if r.fallback):
+        case.explained = frozenset(holders)
+        case.accounted = _accounted(kept)
+        more, holders = _claim(found(rule), holders)
+        kept += more
+    return kept
+
+
+def _weaken_contradicted(
+    candidates: list[_Candidate], case: Case, left: Iterable[Unexplained]
+) -> None:
+    """Make warnings of what a program's output claims while Ray's logs report no failure at all.
+
+    They report none where they give no finding and no unexplained error of their own.
+    """
+    outputs = {s.path for s in case.sources if s.role in corroboration.PRINTED}
+    if any(each.file not in outputs for each in left) or not all(
+        corroboration.is_printed_only(c.finding) for c in candidates
+    ):
+        return
+    for candidate in candidates:
+        if candidate.is_claimed and candidate.severity in ("critical", "error"):
+            candidate.finding = corroboration.as_warning(candidate.finding)
+
+
+def _accounted(candidates: Iterable[_Candidate]) -> dict[int, tuple[Entity, ...]]:
+    """Identity of an event -> what the findings explain that have it among their evidence."""
+    found: dict[int, tuple[Entity, ...]] = {}
+    for candidate in candidates:
+        finding, held = candidate.finding, tuple(sorted(candidate.held))
+        for event in {id(e) for e in (*(link.event for link in finding.chain), *finding.covers)}:
+            found[event] = (*found[event], *held) if event in found else held
+    return found
+
+
+def _findings(
+    rule: Rule, case: Case, gaps: list[Gap], strict: bool, seconds: float
+) -> list[_Candidate]:
+    try:
+        with cpu_limit(seconds):
+            return [_Candidate(rule, finding) for finding in rule.judge(case)]
+    except CpuTimeSpent:
+        gaps.append(_unfinished(f"rule {rule.name}", seconds))
+        return []
+    except Exception as error:
+        if strict:
+            raise
+        gaps.append(
+            Gap(
+                f"rule {rule.name}",
+                f"crashed: {type(error).__name__}: {error}",
+                "Please report this with the capture.",
+            )
+        )
+        return []
+
+
+def _unfinished(what: str, seconds: float) -> Gap:
+    return Gap(
+        what,
+        f"not finished within its time budget of {duration(seconds)}: the logs hold very long or very "
+        "many records",
+        "Diagnose the logs of one node or one job at a time.",
+    )
+
+
+def _claim(
+    candidates: list[_Candidate], holders: dict[Entity, _Candidate] | None = None
+) -> tuple[list[_Candidate], dict[Entity, _Candidate]]:
+    """Give each entity to the first candidate (they come by rank); drop who holds nothing."""
+    holders = dict(holders or {})
+    kept = []
+    for candidate in candidates:
+        wanted = candidate.finding.explains
+        candidate.held = {entity for entity in wanted if entity not in holders}
+        if wanted and not candidate.held:
+            continue
+        for entity in candidate.held:
+            holders[entity] = candidate
+        kept.append(candidate)
+    return kept, holders
+
+
+def _within(candidate: _Candidate, since: float | None, until: float | None) -> bool:
+    times = candidate.times
+    if not times:
+        return True
+    return (since is None or max(times) >= since) and (until is None or min(times) <= until)
+
+
+# ---------------------------------------------------------------- links
+
+
+def _link(candidates: list[_Candidate]) -> list[_Candidate]:
+    """Hang each finding below the one that explains it; the roots come back, worst first."""
+    holders = {entity: c for c in candidates for entity in c.held}
+    for candidate in sorted(candidates, key=lambda c: c.key):
+        causes = [holders[e] for e in candidate.finding.caused_by if e in holders]
+        causes = [
+            c
+            for c in causes
+            if not _is_below(c, candidate)
+            and (not c.is_claimed or corroboration.is_printed_only(candidate.finding))
+        ]
+        if causes:
+            candidate.parent = min(causes, key=lambda c: (c.rule.rank, c.key))
+            candidate.parent.children.append(candidate)
+    roots = [c for c in candidates if c.parent is None]
+    for candidate in candidates:
+        candidate.children.sort(key=lambda c: (min(c.times, default=float("inf")), c.key))
+    return sorted(roots, key=_root_key)
+
+
+def _is_below(candidate: _Candidate | None, top: _Candidate) -> bool:
+    while candidate is not None:
+        if candidate is top:
+            return True
+        candidate = candidate.parent
+    return False
+
+
+def _root_key(root: _Candidate) -> tuple[int, tuple[int, int, float, str]]:
+    """A root is as severe as the worst of its tree."""
+    return (min(SEVERITIES.index(c.severity) for c in _tree(root)), root.key)
+
+
+def _tree(candidate: _Candidate) -> list[_Candidate]:
+    return [candidate, *(below for child in candidate.children for below in _tree(child))]
+
+
+def _number(roots: list[_Candidate], version: tuple[int, int] | None) -> tuple[Diagnosis, ...]:
+    ordered = [c for root in roots for c in _tree(root)]
+    names = {id(c): f"d{n}" for n, c in enumerate(ordered, 1)}
+    return tuple(_diagnosis(c, names, version) for c in ordered)
+
+
+def _diagnosis(
+    candidate: _Candidate, names: dict[int, str], version: tuple[int, int] | None
+) -> Diagnosis:
+    rule, finding = candidate.rule, candidate.finding
+    remedies = rule.remedies if finding.remedies is None else finding.remedies
+    return Diagnosis(
+        id=names[id(candidate)],
+        rule=rule.name,
+        tier=rule.tier,
+        severity=candidate.severity,
+        headline=finding.headline,
+        count=finding.count,
+        chain=finding.chain,
+        remedies=tuple(r for remedy in remedies if (r := _for_version(remedy, version))),
+        subjects=finding.subjects,
+        gaps=finding.gaps,
+        consequences=tuple(names[id(child)] for child in candidate.children),
+        first_at=min(candidate.times, default=None),
+        last_at=max(
+            [*candidate.times, *(e.at for e in finding.covers if e.at is not None)], default=None
+        ),
+    )
+
+
+def _for_version(remedy: Remedy, version: tuple[int, int] | None) -> Remedy | None:
+    """A remedy that this Ray knows; where the version is unknown, one that says from when on."""
+    if version is None:
+        if remedy.since > (2, 9):
+            return replace(
+                remedy, title=f"{remedy.title} (Ray ≥ {remedy.since[0]}.{remedy.since[1]})"
+            )
+        return remedy
+    return remedy if remedy.since <= version < remedy.until else None
+
+
+# ---------------------------------------------------------------- the capture
+
+
+def _info(capture: Capture, case: Case) -> CaptureInfo:
+    times = [e.at for e in case.events if e.at is not None]
+    ledger = case.ledger
+    registered = [e["node"] for e in case.of("node.registered")]
+    nodes = tuple(
+        NodeInfo(node, ip, head=bool(registered) and node == registered[0])
+        for node, ip in sorted(
+            ledger.node_ips.items(), key=lambda item: (item[0] not in registered[:1], item[0])
+        )
+    )
+    return CaptureInfo(
+        path=capture.path,
+        kind=capture.kind,
+        ray_versions=ledger.versions,
+        nodes=nodes,
+        begin=min(times, default=None),
+        end=max(times, default=None),
+        files=len(case.sources),
+        bytes=sum(source.size for source in case.sources),
+    )

@@ -1,0 +1,190 @@
+"""Rules of others, beside our own: from installed packages and from a folder.
+
+A package offers rules by entry points of the group `raydoctor.rules`, each naming a module with one
+rule, a package of such modules, a `Rule`, or an iterable of rules:
+
+    [project.entry-points."raydoctor.rules"]
+    acme = "acme_ray.rules"
+
+A folder (`--rules DIR`) holds one rule a file, as `raydoctor/rules/` does; files whose names begin with
+an underscore are for what several of them share (`from ._words import …`). A package that cannot be
+loaded is a gap; a folder that the user names must load.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+from raydoctor import rules as own
+from raydoctor.case.rule import Rule
+from raydoctor.model import paste
+from raydoctor.model.errors import RaydoctorError
+from raydoctor.model.values import Gap
+
+GROUP = "raydoctor.rules"
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """The rules of a run, and what could not be loaded."""
+
+    rules: tuple[Rule, ...]
+    gaps: tuple[Gap, ...] = ()
+
+
+def catalogue(folder: str | None = None) -> Catalogue:
+    """Our own rules, those of installed packages, and those of the folder; every name once.
+
+    Raises `RaydoctorError` where a rule of the folder cannot be loaded.
+    """
+    rules, gaps = list(own.load()), list[Gap]()
+    for where, rule in _installed(gaps):
+        if taken := _clash(rule, rules):
+            gaps.append(_unloaded(where, f"a rule is called {taken} already"))
+        else:
+            rules.append(rule)
+    for rule in from_folder(folder) if folder is not None else ():
+        if taken := _clash(rule, rules):
+            raise RaydoctorError(
+                f"{folder}: a rule is called {taken} already", "Give the file another name."
+            )
+        rules.append(rule)
+    return Catalogue(tuple(sorted(rules, key=own.order)), tuple(gaps))
+
+
+def find(name: str, folder: str | None = None) -> Rule | None:
+    """A rule by its name or a former one, wherever it comes from."""
+    if found := own.find(name):
+        return found
+    others = catalogue(folder).rules
+    return next((rule for rule in others if name == rule.name or name in rule.formerly), None)
+
+
+def _clash(rule: Rule, rules: Iterable[Rule]) -> str:
+    """A name of the rule that another has."""
+    taken = {name for other in rules for name in (other.name, *other.formerly)}
+    return next((name for name in (rule.name, *rule.formerly) if name in taken), "")
+
+
+# ---------------------------------------------------------------- a folder
+
+
+def from_folder(folder: str) -> tuple[Rule, ...]:
+    """The rules of a folder, one a file, by name.
+
+    Raises `RaydoctorError` with the file and the reason where one cannot be loaded.
+    """
+    files = _rule_files(folder)
+    if not files:
+        raise RaydoctorError(
+            f"no rule in {folder}: no file there ends in .py",
+            "A rule is one file; CONTRIBUTING.md of raydoctor says what it holds.",
+        )
+    package = _package_at(os.path.abspath(folder))
+    return tuple(_from_file(package, folder, file) for file in files)
+
+
+def _rule_files(folder: str) -> list[str]:
+    try:
+        names = os.listdir(folder)
+    except OSError as error:
+        raise RaydoctorError(
+            f"cannot read the folder of rules {folder}: {error.strerror}",
+            "--rules takes a folder with one rule a file.",
+        ) from None
+    return sorted(n for n in names if n.endswith(".py") and not n.startswith("_"))
+
+
+def _package_at(path: str) -> str:
+    """Make the folder a package, so that its files may import from one another; the package's name."""
+    name = f"raydoctor_rules_{zlib.crc32(os.fsencode(path)):08x}"
+    if name not in sys.modules:
+        package = ModuleType(name, "Rules of a folder.")
+        package.__path__ = [path]
+        sys.modules[name] = package
+    return name
+
+
+def _from_file(package: str, folder: str, file: str) -> Rule:
+    where = os.path.join(folder, file)
+    stem = file.removesuffix(".py")
+    if not stem.isidentifier():
+        raise RaydoctorError(
+            f"{where}: {stem!r} is no name of a Python module",
+            paste.shell("Call it {name}.py", name=stem.replace("-", "_")),
+        )
+    try:
+        return own.only_rule(import_module(f"{package}.{stem}"))
+    except Exception as error:
+        hint = paste.shell("raydoctor rules test {folder:path}", folder=folder)
+        raise RaydoctorError(f"{where}: {_why(error)}", hint) from error
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, SyntaxError):
+        return f"line {error.lineno}: {error.msg}"
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+# ---------------------------------------------------------------- installed packages
+
+
+def _installed(gaps: list[Gap]) -> Iterator[tuple[str, Rule]]:
+    """(entry point, rule) for what installed packages offer."""
+    if not any(_offers(place) for place in sys.path):
+        return
+    from importlib.metadata import entry_points
+
+    for point in sorted(entry_points(group=GROUP), key=lambda p: (p.name, p.value)):
+        where = f"rules of {point.name} ({point.value})"
+        try:
+            rules = tuple(_rules_in(point.load()))
+        except Exception as error:
+            gaps.append(_unloaded(where, _why(error)))
+            continue
+        yield from ((where, rule) for rule in rules)
+
+
+def _offers(place: str) -> bool:
+    """Whether a package installed there has such entry points.
+
+    Looking for the group's name costs a fraction of what `importlib.metadata` takes to load and to
+    parse every package's metadata, and hardly anybody has a plugin.
+    """
+    wanted = f"[{GROUP}]".encode()
+    with suppress(OSError), os.scandir(place or ".") as entries:
+        for entry in entries:
+            if entry.name.endswith((".dist-info", ".egg-info")):
+                with suppress(OSError), open(f"{entry.path}/entry_points.txt", "rb") as file:
+                    if wanted in file.read():
+                        return True
+    return False
+
+
+def _rules_in(offered: Any) -> Iterator[Rule]:
+    if isinstance(offered, Rule):
+        yield offered
+    elif isinstance(offered, ModuleType) and hasattr(offered, "__path__"):
+        for path in offered.__path__:
+            for file in _rule_files(path):
+                name = f"{offered.__name__}.{file.removesuffix('.py')}"
+                yield own.only_rule(import_module(name))
+    elif isinstance(offered, ModuleType):
+        yield own.only_rule(offered)
+    else:
+        for each in offered:
+            if not isinstance(each, Rule):
+                raise TypeError(f"{each!r} is no rule")
+            yield each
+
+
+def _unloaded(what: str, why: str) -> Gap:
+    return Gap(what, f"not loaded: {why}", "Update or uninstall that package.")

@@ -1,0 +1,210 @@
+"""What every rule must be, for ours and for those of plugin authors: `raydoctor rules test DIR`.
+
+Each check yields its problems as sentences; no problem, no output. The project's own tests call the same
+functions.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from raydoctor.capture.open import open_capture
+from raydoctor.case.rule import Example, Rule, Signal
+from raydoctor.diagnosis import engine
+from raydoctor.diagnosis.plugins import Catalogue
+from raydoctor.model.patterns import pattern
+from raydoctor.model.values import Report
+
+HEADINGS = ("What you see", "Why", "Confirm", "Fix", "Not this when")
+_TRIES = 25
+_TODO = re.compile(r"\bTODO\b")
+"""What `raydoctor rules new` leaves to the author."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is wrong with a rule."""
+
+    rule: str
+    where: str
+    """`page`, `signal KIND: LITERAL`, or `example TITLE`."""
+    what: str
+
+
+def check(rule: Rule, catalogue: Catalogue) -> Iterator[Problem]:
+    """Everything that is wrong with a rule; its examples run with the whole catalogue."""
+    for what in (*page_problems(rule), *shape_problems(rule)):
+        yield Problem(rule.name, "page", what)
+    for where, what in unfinished(rule):
+        yield Problem(rule.name, where, what)
+    for signal in rule.looks_for:
+        for what in signal_problems(signal):
+            yield Problem(rule.name, f"signal {signal.kind}: {signal.find}", what)
+    for example in rule.examples:
+        with tempfile.TemporaryDirectory(prefix="raydoctor-") as folder:
+            for what in example_problems(rule, example, catalogue, Path(folder)):
+                yield Problem(rule.name, f"example {example.title}", what)
+
+
+def page_problems(rule: Rule) -> Iterator[str]:
+    """The module's docstring: a sentence, then the five headings, each with text."""
+    summary, _, page = rule.doc.partition("\n")
+    if not summary.endswith("."):
+        yield "the first line of the docstring must be one sentence that ends in a full stop"
+    sections = dict(re.findall(r"^## (.+)\n((?:(?!## ).*\n)+)", page + "\n", re.MULTILINE))
+    if tuple(sections) != HEADINGS:
+        yield f"the headings must be {', '.join(HEADINGS)}; they are {', '.join(sections) or 'none'}"
+    for heading, text in sections.items():
+        if not text.strip():
+            yield f"nothing stands below {heading!r}"
+
+
+def shape_problems(rule: Rule) -> Iterator[str]:
+    """A signal, and an example of either kind."""
+    told = [rule.name in (*e.roots, *e.consequences) for e in rule.examples]
+    if not rule.looks_for:
+        yield "it looks for nothing: looks_for is empty"
+    if True not in told:
+        yield "no example shows it: one must name it among its roots or consequences"
+    if False not in told:
+        yield "no example shows what would fool it: one must not name it"
+
+
+def unfinished(rule: Rule) -> Iterator[tuple[str, str]]:
+    """(place, problem) wherever a `TODO` of the skeleton is left."""
+    texts = [
+        ("page", rule.doc),
+        *((f"signal {s.kind}", f"{s.find} {s.pattern} {s.sample}") for s in rule.looks_for),
+        *((f"remedy {r.title}", " ".join((r.title, *r.steps))) for r in rule.remedies),
+        *((f"example {e.title}", " ".join((e.title, *e.files.values()))) for e in rule.examples),
+    ]
+    for where, text in texts:
+        if count := len(_TODO.findall(text)):
+            yield where, f"TODO is left {'once' if count == 1 else f'{count} times'}"
+
+
+def signal_problems(signal: Signal) -> Iterator[str]:
+    """The sample matches, and the pattern cannot match without the literal."""
+    if re.search(r"[\\\t\n]" if signal.with_header else r"[\"\\\t\n]", signal.find):
+        yield "the literal holds a character that JSON logs escape"
+    if signal.find not in signal.sample:
+        yield "the sample does not hold the literal"
+    if not signal.regex.search(signal.sample):
+        yield "the pattern does not match the sample"
+    if (text := _without_literal(signal)) is not None:
+        yield f"the pattern matches {text!r}, which does not hold the literal"
+
+
+def proves_literals() -> bool:
+    """Whether the library is there that looks for counterexamples (`raydoctor[test]`)."""
+    try:
+        import hypothesis  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def _without_literal(signal: Signal) -> str | None:
+    """A text that the pattern accepts and ripgrep would not find, or None if none was met."""
+    if not proves_literals() or holds(signal.regex, signal.find):
+        return None
+    from hypothesis import HealthCheck, Phase, find, settings
+    from hypothesis import strategies as st
+    from hypothesis.errors import NoSuchExample
+
+    few = settings(
+        max_examples=_TRIES,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        phases=(Phase.generate, Phase.shrink),
+        suppress_health_check=list(HealthCheck),
+    )
+    try:
+        return find(st.from_regex(signal.regex), lambda text: signal.find not in text, settings=few)
+    except NoSuchExample:
+        return None
+
+
+_PIECE = pattern(
+    r"\\(?P<escaped>\W)|\\(?:N\{[^}]*\}|\w+)|\[\^?\]?(?:[^\]\\]|\\.)*\]|\{[\d,]*\}|(?P<char>.)",
+    re.DOTALL,
+)
+"""Of a regular expression: an escaped character, what stands for several, a number of times, a character."""
+
+
+def holds(regex: re.Pattern[str], literal: str) -> bool:
+    """Whether the pattern itself proves that every match holds the literal.
+
+    It does where the literal's characters stand side by side outside of brackets. If not, only trying can
+    tell: groups, which may prove it, too, are not looked into.
+    """
+    if regex.flags & (re.IGNORECASE | re.VERBOSE):
+        return False
+    return any(literal in run for run in _certain(regex.pattern))
+
+
+def _certain(text: str) -> list[str]:
+    """Runs of characters that are in every match, outside of brackets; none where there are alternatives."""
+    runs, depth = [""], 0
+    for piece in _PIECE.finditer(text):
+        char = piece["escaped"] or piece["char"] or ""
+        if piece["char"] == "|" and not depth:
+            return []
+        if piece["char"] in ("(", ")"):
+            depth += 1 if char == "(" else -1
+            runs.append("")
+        elif depth:
+            continue
+        elif piece[0][0] in "*?{":
+            runs[-1] = runs[-1][:-1]  # it may be missing
+            runs.append("")
+        elif not char or piece[0] in ("+", ".", "^", "$"):
+            runs.append("")
+        else:
+            runs[-1] += char
+    return runs
+
+
+def run_example(example: Example, catalogue: Catalogue, folder: Path) -> Report:
+    """The report on an example, laid out in an empty folder."""
+    for name, content in example.files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    with open_capture(str(folder)) as capture:
+        return engine.run(capture, catalogue=catalogue, strict=True)
+
+
+def example_problems(
+    rule: Rule, example: Example, catalogue: Catalogue, folder: Path
+) -> Iterator[str]:
+    """With all rules at work the roots are those it names, and the numbers are said."""
+    report = run_example(example, catalogue, folder)
+    roots = sorted(d.rule for d in report.roots)
+    if roots != sorted(example.roots):
+        yield f"the roots must be {_listed(example.roots)}; they are {_listed(roots)}"
+    below = {d.rule for d in report.diagnoses} - set(roots)
+    for name in example.consequences:
+        if name not in below:
+            yield f"{name} must hang below a root"
+    told = [
+        text
+        for d in report.diagnoses
+        if d.rule == rule.name
+        for text in (d.headline, *(x for r in d.remedies for x in (r.title, *r.steps)))
+    ]
+    shown = (link.shows for d in report.diagnoses if d.rule == rule.name for link in d.chain)
+    if _TODO.search("\n".join((*told, *shown))):
+        yield "TODO is left in the headline or the evidence"
+    for words in example.says:
+        if words not in "\n".join(told):
+            yield f"neither headline nor remedies say {words!r}"
+
+
+def _listed(names: object) -> str:
+    return ", ".join(names) if isinstance(names, (list, tuple)) and names else "none"

@@ -1,0 +1,319 @@
+"""What no diagnosis accounts for: symptoms that rules know, and errors that nobody knows.
+
+Three kinds of trouble are read even where no rule asks for them: records of level E or C of Ray's own
+processes (ERROR and CRITICAL of those written in Python), and tracebacks. What a rule recognises is
+left to that rule; what only echoes a diagnosed end (a dashboard that misses the dead node) is left out;
+the rest is grouped by template, worst first, so that a report is of use even where no rule fires.
+
+Templates are made by folding ids, numbers, addresses, quoted words and paths, not by a log miner: Ray's
+messages are format strings whose words stay, while Drain's clusters depend on the order in which lines
+come and join short messages that mean different things (`benchmarks/README.md` has the comparison).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from raydoctor.case import Case
+from raydoctor.case.rule import Signal
+from raydoctor.case.signals import TRACEBACK
+from raydoctor.model.patterns import pattern
+from raydoctor.model.values import Entity, Event, Finding, Unexplained
+
+_TEXT = 300
+_TEMPLATE = 160
+_STAMP = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}"
+
+_TWINS = (
+    # C++ writes E and C to both files of a pair, so the one that holds nothing else is read.
+    ("raylet-err", "raylet-out"),
+    ("gcs-err", "gcs-out"),
+    ("worker-err", "core-worker"),
+    ("io-worker", "core-io"),
+)
+_PYTHON = (
+    *("dashboard", "dashboard-agent", "runtime-env-agent", "monitor", "log-monitor"),
+    *("client-server", "serve", "data", "train"),
+)
+_OBSERVERS = frozenset(
+    (*_PYTHON, "core-driver", "core-worker", "core-io", "worker-err", "io-worker")
+)
+"""Who complains when a node or the GCS is gone."""
+
+_KINDS = {"log.critical": 0, "log.traceback": 2, "log.error": 3}
+"""Kinds of what no rule asked for, by gravity; 1 is a symptom that a rule knows and cannot explain."""
+_SYMPTOM = 1
+_BESIDE_S = 2.0
+"""Events that do not mean that somebody recognised the record."""
+_NOT_ERRORS = (
+    ":info_message:",  # advice for the driver, of level E so that it is streamed
+    "PC: @",  # frames of a crash, each a record of its own behind `*** SIGSEGV received`
+    "    @ ",
+    "*** SIGTERM received",  # a driver that was told to end
+    "Actor with class name: '",  # may restart though its arguments are large: Data and Train do it
+    # A second cluster on the machine, both in good health (2.60).
+    "An exception occurred while starting the metrics server.",
+    "Report event failed: ",  # an agent (2.50) that knows the dashboard's address too late
+)
+
+
+def signals(roles: Iterable[str]) -> list[Signal]:
+    """What to look for in a capture that has files of these roles."""
+    present = frozenset(roles)
+    cpp = tuple(err if err in present else out for err, out in _TWINS)
+    return [*_cpp((*cpp, "core-driver")), *_python(), TRACEBACK]
+
+
+def _cpp(roles: tuple[str, ...]) -> Iterator[Signal]:
+    for letter, kind in (("E", "log.error"), ("C", "log.critical")):
+        yield Signal(
+            kind,
+            f" {letter} ",
+            rf"^\[{_STAMP} {letter} \d+ \d+\] (?:\([\w.-]+\) )?(?P<place>[\w./-]+):\d+: ?"
+            r"(?P<begin>[A-Za-z' ]{0,24})",
+            roles,
+            f"[2026-11-21 07:34:50,739 {letter} 283 293] (raylet) store.cc:366: The end is near",
+            extent="record",
+            symptom=True,
+            fold=("place", "begin"),
+            with_header=True,
+        )
+        # RAY_BACKEND_LOG_JSON=1 (Ray 2.24+): one object a record.
+        yield Signal(
+            kind,
+            f'"levelname":"{letter}"',
+            rf'^\{{.*"levelname":"{letter}"',
+            roles,
+            f'{{"asctime":"2026-11-21 07:34:50,739","levelname":"{letter}","message":"The end is near"}}',
+            symptom=True,
+            with_header=True,
+        )
+
+
+def _python() -> Iterator[Signal]:
+    for level, kind in (("ERROR", "log.error"), ("CRITICAL", "log.critical")):
+        yield Signal(
+            kind,
+            f"{level} ",
+            rf"^{_STAMP}\s{level} (?P<place>[\w./-]+):\d+ -- (?P<begin>[A-Za-z' ]{{0,24}})",
+            _PYTHON,
+            f"2026-11-21 07:35:03,092\t{level} worker.py:2622 -- The end is near",
+            extent="record",
+            symptom=True,
+            fold=("place", "begin"),
+            with_header=True,
+        )
+        yield Signal(  # Serve's own form
+            kind,
+            f"{level} ",
+            rf"^{level} {_STAMP} (?P<place>\S+) (?:\S+ )?(?P<begin>[A-Za-z' ]{{0,24}})",
+            ("serve",),
+            f"{level} 2026-11-21 07:35:03,092 controller 812 -- The end is near",
+            extent="record",
+            symptom=True,
+            fold=("place",),
+            with_header=True,
+        )
+
+
+# ---------------------------------------------------------------- accounting
+
+
+class _Told:
+    """What the diagnoses account for."""
+
+    def __init__(self, case: Case, findings: Sequence[Finding]) -> None:
+        links = [link.event for finding in findings for link in finding.chain]
+        self.events = [*links, *(event for finding in findings for event in finding.covers)]
+        self.entities: set[Entity] = {e for finding in findings for e in finding.explains}
+        # The message too: JSON escapes what a traceback elsewhere says plainly.
+        self.quoted = "\n".join(f"{event.text}\n{event.message}" for event in self.events)
+        self._ids = {id(event) for event in self.events} | _of_ends(case, self.entities)
+        hurt = [
+            link.event.at
+            for finding in findings
+            if any(entity.kind in ("node", "raylet", "gcs") for entity in finding.explains)
+            for link in finding.chain
+            if link.event.at is not None
+        ]
+        self.cluster_hurt_at = min(hurt, default=None)
+        """When the first node, raylet or GCS ended, as far as it is diagnosed."""
+
+    def holds(self, event: Event) -> bool:
+        """Whether a diagnosis shows the event, covers it, or explains an end that it tells of."""
+        return id(event) in self._ids or bool(event.entities & self.entities)
+
+    def stands_beside(self, event: Event) -> bool:
+        """Whether the same daemon tells part of a diagnosis within seconds of the event."""
+        return event.source.role in _PYTHON and any(
+            told.source.path == event.source.path
+            and (event.at is None or told.at is None or abs(told.at - event.at) <= _BESIDE_S)
+            for told in self.events
+        )
+
+
+def _of_ends(case: Case, explained: set[Entity]) -> set[int]:
+    """Sightings of worker ends that are explained, or were to be."""
+    return {
+        id(event)
+        for exit_ in case.all_exits
+        if exit_.expected or explained & set(exit_.entities)
+        for event in exit_.events
+    }
+
+
+def account(
+    case: Case,
+    symptoms: Iterable[str],
+    findings: Sequence[Finding],
+    since: float | None = None,
+    until: float | None = None,
+) -> tuple[Unexplained, ...]:
+    """Symptoms that no finding accounts for, equal ones grouped: the worst first, then the most frequent.
+
+    `symptoms`: kinds of events that mean that something broke. `since` and `until`, epoch seconds,
+    leave out what lies outside.
+    """
+    told = _Told(case, findings)
+    groups: dict[tuple[int, str, str], list[Event]] = {}
+    for event in _nobody_knows(case, set(symptoms), told):
+        if told.holds(event) or _is_outside(event, since, until) or case.torn_down(event):
+            continue
+        weight = _KINDS.get(event.kind, _SYMPTOM)
+        groups.setdefault((weight, event.kind, template(says(event))), []).append(event)
+    ordered = sorted(groups.items(), key=lambda g: (g[0][0], -_count(g[1]), _place(g[1][0])))
+    return tuple(_listed(kind, found) for (_, kind, _), found in ordered)
+
+
+def _is_outside(event: Event, since: float | None, until: float | None) -> bool:
+    return event.at is not None and (
+        (since is not None and event.at < since) or (until is not None and event.at > until)
+    )
+
+
+def _listed(kind: str, found: list[Event]) -> Unexplained:
+    first = found[0]
+    text = says(first) if kind in _KINDS else first.text
+    return Unexplained(kind, first.source.path, first.line, text[:_TEXT], _count(found))
+
+
+def _count(events: Iterable[Event]) -> int:
+    return sum(event.count for event in events)
+
+
+def _place(event: Event) -> tuple[str, int]:
+    return event.source.path, event.line
+
+
+def _nobody_knows(case: Case, symptoms: set[str], told: _Told) -> Iterator[Event]:
+    """Symptoms, without the records that some signal recognised and those that only echo an end."""
+    known, over = _Recognised(case.events), _is_over(case)
+    for event in case.of(*sorted(symptoms | set(_KINDS))):
+        if event.kind not in _KINDS or not (
+            event.message.startswith(_NOT_ERRORS)
+            or known.holds(event)
+            or _is_echo(event, over, told.cluster_hurt_at)
+            or _is_quoted(event, told.quoted)
+            or told.stands_beside(event)
+        ):
+            yield event
+
+
+def _is_over(case: Case) -> bool:
+    """Whether the session ended as it should: every job did, or somebody stopped a part of it."""
+    jobs = case.ledger.jobs.values()
+    return bool(case.ledger.stops) or (bool(jobs) and all(j.ended is not None for j in jobs))
+
+
+def _is_echo(event: Event, over: bool, hurt: float | None) -> bool:
+    """Said by an observer once a part of the cluster was gone.
+
+    What has no time (a bare traceback in `dashboard.err`) may have come last.
+    """
+    if event.source.role not in _OBSERVERS:
+        return False
+    if event.at is None:
+        return event.source.role in _PYTHON and (over or hurt is not None)
+    return hurt is not None and event.at + event.slack >= hurt
+
+
+def _is_quoted(event: Event, quoted: str) -> bool:
+    """A traceback whose exception a diagnosis tells already."""
+    return event.kind == "log.traceback" and (raised := _raised(event)) != "" and raised in quoted
+
+
+class _Recognised:
+    """Records that a rule's signal matched, by place and, for twins, by time and words."""
+
+    def __init__(self, events: Iterable[Event]) -> None:
+        self._lines: dict[str, list[tuple[int, int]]] = {}
+        self._words: set[tuple[object, ...]] = set()
+        for event in events:
+            if event.kind in _KINDS:
+                if event.kind != "log.traceback" and event.kind in _KINDS:
+                    self._hold(event, inner_only=True)
+                continue
+            for seen in (event, *event.sightings):
+                self._hold(seen)
+                self._words.add(_words(seen))
+
+    def _hold(self, event: Event, inner_only: bool = False) -> None:
+        end = event.line + event.text.count("\n")
+        begin = event.line + 1 if inner_only else event.line
+        if begin <= end:
+            self._lines.setdefault(event.source.path, []).append((begin, end))
+
+    def holds(self, event: Event) -> bool:
+        """Whether a signal recognised the record, a part of it, or the record that it is part of."""
+        first, last = event.line, event.line + event.text.count("\n")
+        if event.kind != "log.traceback":
+            last = first
+        overlapping = any(
+            begin <= last and first <= end for begin, end in self._lines.get(event.source.path, ())
+        )
+        return overlapping or (event.at is not None and _words(event) in self._words)
+
+
+def _words(event: Event) -> tuple[object, ...]:
+    return (event.source.node, event.at, event.message.partition("\n")[0][:100])
+
+
+# ---------------------------------------------------------------- templates
+
+_FRAME = pattern(
+    r'^  File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>.+)$', re.MULTILINE
+)
+_RAISED = pattern(r"^(?![ \t])(?P<raised>[\w.]+(?:: .*)?)$", re.MULTILINE)
+
+
+def says(event: Event) -> str:
+    """The one line that says most: of a traceback what was raised and where, else the first."""
+    if event.kind == "log.traceback" and (raised := _raised(event)):
+        frames = list(_FRAME.finditer(event.message))
+        at = frames[-1] if frames else None
+        return f"{raised}  ({at['file']}:{at['line']} in {at['function']})" if at else raised
+    return (event.message.strip() or event.text).partition("\n")[0]
+
+
+def _raised(event: Event) -> str:
+    found = _RAISED.findall(event.message)
+    return str(found[-1]) if len(found) > 1 or (found and "Traceback" not in found[-1]) else ""
+
+
+_FOLDS: Mapping[str, str] = {
+    "'…'": r"'[^'\n]{1,120}'",
+    "<id>": r"\b(?:0x[0-9a-f]+|(?=[0-9a-f]*\d)[0-9a-f]{8,}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\b",
+    "<ip>": r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?",
+    "<path>": r"(?<![\w.])(?:/[\w.@+-]+){2,}/?",
+    "<n>": r"\d+(?:\.\d+)?",
+}
+_FOLD = pattern("|".join(f"(?P<f{n}>{p})" for n, p in enumerate(_FOLDS.values())))
+_NAMES = tuple(_FOLDS)
+
+
+def template(message: str) -> str:
+    """A message with its ids, addresses, paths and numbers folded: equal troubles have equal ones."""
+    return _FOLD.sub(lambda m: _NAMES[int((m.lastgroup or "f3")[1:])], message[: _TEMPLATE * 2])[
+        :_TEMPLATE
+    ]

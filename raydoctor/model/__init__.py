@@ -1,0 +1,1 @@
+"""What every room uses: the values that cross layers, ids, texts, errors, lines to paste."""

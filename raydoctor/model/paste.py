@@ -1,0 +1,292 @@
+"""Lines for people to paste: a template of ours, and values of others, each quoted for its place.
+
+Logs, process tables and archives name tasks, paths, packages and addresses, and their authors may be
+hostile. A value in a line to paste is therefore only ever data: in bash, zsh and Python, also where a line
+for one of them is pasted into another, and in fish for lines that are meant for a shell.
+
+    shell("raydoctor cancel {task}", task=name)
+    python("ray.get_actor({name}, namespace={namespace})", name=…, namespace=…)
+    text("On node {node}: dmesg -T", node=…)
+
+Some places admit no quotes: a class name, a version, a pid, an argument that must be no option. There a value
+is checked by its shape; one that does not fit is replaced by its field's name in capitals, which the reader
+fills in.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from keyword import iskeyword
+from typing import Any, Literal
+
+from raydoctor.model.patterns import pattern
+
+Kind = Literal["shell", "python", "text"]
+Value = str | int | float
+Values = Value | Sequence[Value]
+
+_LONGEST = 1000
+"""Characters of a value; longer ones are replaced by their field's name."""
+_LONGEST_IN_TEXT = 200
+_BARE = pattern(r"[\w@+:,./-][\w@%+=:,./-]*", re.ASCII)
+"""A word that no shell changes: zsh expands a leading `=`, every shell a leading `~`."""
+_PLAIN = pattern(r"[^\w .,:@+/×…\[\]-]")
+"""What acts in a comment or in prose that is pasted by mistake; zsh runs what stands behind a `#`."""
+_CODING = pattern(r"coding[:=]", re.IGNORECASE)
+"""Python reads the encoding of a file from a comment in its first lines."""
+_VERSION = r"\d{1,9}(?:\.\d{1,9})*(?:\.?(?:a|b|rc|dev|post)\d{1,9})*(?:\+[A-Za-z0-9.]{1,40})?"
+_ADDRESS = r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::\d{1,5})?|[0-9A-Fa-f:]{2,39}"
+_SHAPES: Mapping[str, Callable[[str], bool]] = {
+    "name": lambda text: all(map(_is_identifier, text.split("."))),
+    "number": lambda text: _is(r"-?\d{1,30}(?:\.\d{1,30})?", text),
+    "size": lambda text: _is(r"\d{1,30}(?:\.\d{1,30})?(?:[KMGTkmgt]i?)?[Bb]?", text),
+    "pid": lambda text: _is(r"[1-9]\d{0,9}", text) and text != "1",
+    "pids": lambda text: _is(r"[1-9]\d{0,9}(?:,[1-9]\d{0,9})*", text),
+    "version": lambda text: _is(_VERSION, text),
+    "package": lambda text: _is(r"[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?", text),
+    "address": lambda text: _is(_ADDRESS, text),
+    "id": lambda text: _is(r"[A-Za-z0-9](?:[\w.:-]*\w)?", text),
+}
+"""Values that need no quotes, and may stand in quotes of the template. To `kill`, 0 and less mean groups or
+everything, and 1 is init."""
+
+
+def _is_identifier(text: str) -> bool:
+    return text.isascii() and text.isidentifier() and not iskeyword(text)
+
+
+def _is(shape: str, text: str) -> bool:
+    return re.fullmatch(shape, text, re.ASCII) is not None
+
+
+class Pasted(str):
+    """A line to paste, and what it is made of, so that a value can be changed and quoted anew."""
+
+    __slots__ = ("kind", "template", "values")
+    kind: Kind
+    template: str
+    values: Mapping[str, Values]
+
+    def __new__(cls, kind: Kind, template: str, values: Mapping[str, Values]) -> Pasted:
+        """Fill the template."""
+        made = super().__new__(cls, _filled(kind, template, values))
+        made.kind, made.template, made.values = kind, template, values
+        return made
+
+    def __getnewargs__(self) -> Any:
+        return self.kind, self.template, self.values
+
+    def changed(self, change: Callable[[str], str]) -> Pasted:
+        """The same line with every text among its values changed."""
+        values = {name: _changed(value, change) for name, value in self.values.items()}
+        return self if values == self.values else Pasted(self.kind, self.template, values)
+
+    def without_texts(self) -> Pasted:
+        """The same line with each text's name in capitals in the text's place."""
+        names = {name: _named(name, value) for name, value in self.values.items()}
+        return Pasted(self.kind, self.template, names)
+
+
+def _named(name: str, value: Values) -> Values:
+    return value if isinstance(value, (int, float)) else name.upper()
+
+
+def _changed(value: Values, change: Callable[[str], str]) -> Values:
+    if isinstance(value, str):
+        return changed(value, change)
+    if isinstance(value, (int, float)):
+        return value
+    return [changed(each, change) if isinstance(each, str) else each for each in value]
+
+
+def changed(value: str, change: Callable[[str], str]) -> str:
+    """The text with a function applied to it; to the values alone where it is for pasting."""
+    return value.changed(change) if isinstance(value, Pasted) else change(value)
+
+
+def shell(template: str, /, **values: Values) -> Pasted:
+    """A line for a shell. `{x}` becomes one word, `{x:path}` a path, several values several words.
+
+    A shape (`{pid:pid}`, `{ray:version}`, …) may stand in quotes of the template, other values may not.
+    Raises ValueError for a template that no value could be safe in: a mistake in our source.
+    """
+    return Pasted("shell", template, values)
+
+
+def python(template: str, /, **values: Values) -> Pasted:
+    """Python, YAML or JSON. `{x}` becomes a literal, `{x:name}` an identifier, numbers numbers."""
+    return Pasted("python", template, values)
+
+
+def text(template: str, /, **values: Values) -> Pasted:
+    """Prose: nothing in its values acts, even where the prose is pasted into a shell."""
+    return Pasted("text", template, values)
+
+
+def plain(value: str) -> str:
+    """A value for prose and comments: letters, digits and harmless punctuation."""
+    kept = value if len(value) <= _LONGEST_IN_TEXT else value[: _LONGEST_IN_TEXT - 1] + "…"
+    shown = _CODING.sub("coding_", _PLAIN.sub("_", kept))
+    return f"_{shown[1:]}" if shown.startswith("-") else shown
+
+
+# ------------------------------------------------------------------ templates
+
+
+def _filled(kind: Kind, template: str, values: Mapping[str, Values]) -> str:
+    from string import Formatter  # compiles expressions of its own: not at every start
+
+    parts: list[str] = []
+    place = _Place(kind)
+    for literal, name, spec, _ in Formatter().parse(template):
+        parts.append(literal)
+        place.read(literal)
+        if name is not None:
+            parts.append(_several(place, name, spec or "", values[name]))
+            place.fresh = place.starts = False
+    return "".join(parts)
+
+
+class _Place:
+    """Where in a template a value stands: in quotes, in a comment, at the start of a word or command."""
+
+    def __init__(self, kind: Kind) -> None:
+        self.kind = kind
+        self.quote = ""
+        self.comment = False
+        self.fresh = self.starts = True
+
+    def read(self, literal: str) -> None:
+        escaped = False
+        for char in literal:
+            if escaped:
+                escaped = False
+            elif char == "\n":
+                self.comment, self.fresh, self.starts = False, True, not self.quote
+                continue
+            elif self.comment or self.kind == "text":
+                pass
+            elif char == "\\" and self.quote != "'":
+                escaped = True
+            elif self.quote:
+                self.quote = "" if char == self.quote else self.quote
+            elif char in "'\"":
+                self.quote = char
+            elif char == "#" and (self.fresh or self.kind == "python"):
+                self.comment = True
+            self._step(char)
+
+    def _step(self, char: str) -> None:
+        ends = char in (";|&`" if self.kind == "text" else ";|&(`")
+        self.fresh = char.isspace() or ends
+        self.starts = ends or (self.starts and char.isspace())
+
+
+def _several(place: _Place, name: str, spec: str, value: Values) -> str:
+    if isinstance(value, (str, int, float)):
+        return _one(place, name, spec, value) or name.upper()
+    made = [part for each in value if (part := _one(place, name, spec, each))]
+    return (" " if place.kind == "shell" else ", ").join(made) or name.upper()
+
+
+def _one(place: _Place, name: str, spec: str, value: Value) -> str:
+    """A value as its place takes it; empty where it does not."""
+    bare = not (place.quote or place.comment)
+    if isinstance(value, Pasted) and value.kind == place.kind and bare:
+        return str(value)
+    if not isinstance(value, str) and spec not in _SHAPES:
+        return _number(value, spec, place)
+    if place.comment or place.kind == "text":
+        _refuse(place.starts, name, "begins a line of prose")
+        return plain(str(value))
+    if spec in _SHAPES or spec == "url":
+        return _shaped(spec, str(value))
+    _refuse(bool(place.quote), name, "stands in quotes of the template")
+    return _quoted(place, name, spec, str(value))
+
+
+def _shaped(spec: str, value: str) -> str:
+    if spec == "url":
+        return _escaped_url(value[:_LONGEST_IN_TEXT])
+    return value if len(value) <= _LONGEST and _SHAPES[spec](value) else ""
+
+
+def _quoted(place: _Place, name: str, spec: str, value: str) -> str:
+    if place.kind == "python":
+        _refuse(spec != "", name, f"has the unknown shape {spec!r}")
+        return literal(value if len(value) <= _LONGEST else name.upper())
+    _refuse(spec not in ("", "path"), name, f"has the unknown shape {spec!r}")
+    _refuse(place.starts and spec != "path", name, "is run as a command")
+    is_option = place.fresh and value.startswith("-")
+    if len(value) > _LONGEST or (is_option and spec != "path"):
+        return ""
+    return word(f"./{value}" if is_option else value)
+
+
+def _refuse(is_wrong: bool, name: str, why: str) -> None:
+    if is_wrong:
+        raise ValueError(f"the value {name!r} {why}")
+
+
+def _number(value: float, spec: str, place: _Place) -> str:
+    if not math.isfinite(value) or abs(value) >= 1e30:
+        return ""
+    told = format(value, spec)
+    # `kill -1` is a signal, or everything.
+    is_option = place.kind == "shell" and place.fresh and not place.comment and told[0] == "-"
+    return "" if is_option else told
+
+
+# ------------------------------------------------------------------ quoting
+
+
+def word(value: str) -> str:
+    """The value as one word of bash, zsh, fish or sh; empty where there is none (NUL).
+
+    Between single quotes nothing acts, history expansion included; fish alone reads a backslash there, which
+    therefore stands outside. What does not show or moves text on a screen is spelled as `$'\\x1b'`.
+    """
+    if not value or "\0" in value:
+        return ""
+    if _BARE.fullmatch(value):
+        return value
+    if all(map(_shows, value)):
+        inner = "".join(f"'\\{char}'" if char in "'\\" else char for char in value)
+        return f"'{inner}'"
+    return f"$'{''.join(map(_hex, value))}'"
+
+
+def _shows(char: str) -> bool:
+    return " " <= char <= "~" or (char > "~" and char.isalnum())
+
+
+def _hex(char: str) -> str:
+    # Neither quote nor backslash stays: a shell without `$'…'` sees an ordinary quoted word.
+    if char.isascii() and (char.isalnum() or char in " _./-"):
+        return char
+    return "".join(f"\\x{byte:02x}" for byte in char.encode("utf-8", "surrogateescape"))
+
+
+def literal(value: str) -> str:
+    """The value as a string of Python, JSON, YAML and TOML that no shell would look into either."""
+    return f'"{"".join(map(_escaped, value))}"'
+
+
+def _escaped(char: str) -> str:
+    if _shows(char) and char not in "\"'\\$`!":
+        return char
+    return f"\\u{ord(char):04x}" if ord(char) < 0x10000 else f"\\U{ord(char):08x}"
+
+
+def _escaped_url(value: str) -> str:
+    """The value for a URL's query, `+` for spaces."""
+    return "".join(map(_url, value))
+
+
+def _url(char: str) -> str:
+    if char.isascii() and (char.isalnum() or char in "_.-"):
+        return char
+    encoded = char.encode("utf-8", "replace")
+    return "+" if char == " " else "".join(f"%{byte:02X}" for byte in encoded)

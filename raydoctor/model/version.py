@@ -1,0 +1,3 @@
+"""The version of raydoctor, which captures, reports and other nodes carry."""
+
+__version__ = "0.1.0"

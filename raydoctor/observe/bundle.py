@@ -1,0 +1,210 @@
+"""Writes a capture to an archive: every file redacted on its way, whole or not at all.
+
+The archive's own name says its kind: `.tar.gz` (`.tgz`), `.tar.zst`, `.tar.xz`, `.tar` or `.zip`.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+import tempfile
+import time
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO, Any, NamedTuple, Protocol, cast
+
+from raydoctor.capture import manifest
+from raydoctor.capture.temporary import removed_if_ended
+from raydoctor.model.errors import RaydoctorError
+from raydoctor.model.values import Gap, Source
+from raydoctor.model.version import __version__
+from raydoctor.observe.processes.redact import Redactor
+
+SUFFIXES = (".tar.gz", ".tgz", ".tar.zst", ".tar.xz", ".tar", ".zip")
+_IN_MEMORY = 8 << 20
+"""Bytes of one redacted file that are kept in memory: a tar wants the size before the content."""
+_CHUNK = 1 << 20
+
+Tell = Callable[[int, int], None]
+"""Is told how many bytes of how many are done."""
+
+
+class Bundle(NamedTuple):
+    """What goes into an archive."""
+
+    files: Mapping[Source, str]
+    """Each source and where its bytes lie; not yet redacted."""
+    pieces: Mapping[str, bytes]
+    """Path -> content of what collectors brought; redacted."""
+    gaps: tuple[Gap, ...]
+    about: Mapping[str, Any]
+    """Further keys of the manifest."""
+
+
+class Written(NamedTuple):
+    """What came of it."""
+
+    files: int
+    bytes: int
+    """Of the archive."""
+    redactions: Mapping[str, int]
+
+
+class _Archive(Protocol):
+    def add(self, path: str, content: IO[bytes], size: int, changed: float) -> None: ...
+
+
+def kind_of(name: str) -> str:
+    """The suffix that says which archive is meant. Raises RaydoctorError where none does."""
+    for suffix in SUFFIXES:
+        if name.lower().endswith(suffix):
+            return suffix
+    raise RaydoctorError(
+        f"cannot write {name}: its name does not say which archive it is to be",
+        f"Let it end with one of {', '.join(SUFFIXES)}.",
+    )
+
+
+def write(
+    target: str, bundle: Bundle, redactor: Redactor, tell: Tell = lambda done, total: None
+) -> Written:
+    """Write the archive in one step as others see it, readable by its owner alone.
+
+    Raises RaydoctorError where it cannot be written (a full disk, say); nothing is left of it then.
+    """
+    kind = kind_of(target)
+    folder = os.path.dirname(os.path.realpath(target))
+    partial = ""
+    try:
+        handle, partial = tempfile.mkstemp(dir=folder, prefix=".raydoctor-", suffix=kind)
+        with removed_if_ended(partial):
+            with os.fdopen(handle, "wb") as out:
+                written = write_to(out, kind, bundle, redactor, tell)
+            os.replace(partial, os.path.realpath(target))
+        partial = ""
+        return written
+    except OSError as error:
+        raise RaydoctorError(
+            f"cannot write {target}: {error.strerror or error}",
+            "Give a file on another disk with -o; `raydoctor diagnose` needs no space.",
+        ) from None
+    finally:
+        if partial and os.path.exists(partial):
+            os.unlink(partial)
+
+
+def write_to(out: IO[bytes], kind: str, bundle: Bundle, redactor: Redactor, tell: Tell) -> Written:
+    """Write an archive of a kind to a stream, front to back."""
+    count = _Counting(out)
+    gaps = list(bundle.gaps)
+    total, done, files = sum(source.size for source in bundle.files), 0, 0
+    with _archive(count, kind) as archive:
+        for source, file in bundle.files.items():
+            tell(done, total)
+            if gap := _add_file(archive, source, file, redactor):
+                gaps.append(gap)
+            else:
+                files += 1
+            done += source.size
+        for path, data in bundle.pieces.items():
+            archive.add(path, io.BytesIO(data), len(data), time.time())
+        told = {
+            "raydoctor": __version__,
+            **bundle.about,
+            "files": files + len(bundle.pieces),
+            "redactions": redactor.summary,
+        }
+        about = redactor.redact_bytes(manifest.dump(gaps, told))
+        archive.add(manifest.NAME, io.BytesIO(about), len(about), time.time())
+    return Written(files + len(bundle.pieces), count.bytes, redactor.summary)
+
+
+def _add_file(archive: _Archive, source: Source, file: str, redactor: Redactor) -> Gap | None:
+    """Add a log as it is now, without its secrets; what is appended meanwhile is left out."""
+    with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY) as spool:
+        try:
+            with open(file, "rb") as stream:
+                changed = os.fstat(stream.fileno()).st_mtime
+                chunks = _chunks(stream, source.size)
+                for chunk in redactor.redact_stream(chunks):
+                    spool.write(chunk)
+        except FileNotFoundError:
+            return Gap(source.path, "was removed while the capture was written", optional=True)
+        except PermissionError:
+            return Gap(source.path, "may not be read", "Try: sudo raydoctor collect")
+        size = spool.tell()
+        spool.seek(0)
+        archive.add(source.path.removesuffix(".gz"), spool, size, changed)
+    return None
+
+
+def _chunks(stream: IO[bytes], size: int) -> Iterator[bytes]:
+    left = size
+    while left > 0 and (chunk := stream.read(min(left, _CHUNK))):
+        left -= len(chunk)
+        yield chunk
+
+
+class _Counting:
+    """A stream that counts what it is given."""
+
+    def __init__(self, out: IO[bytes]) -> None:
+        self._out = out
+        self.bytes = 0
+
+    def write(self, data: bytes) -> int:
+        self._out.write(data)
+        self.bytes += len(data)
+        return len(data)
+
+    def flush(self) -> None:
+        self._out.flush()
+
+
+class _Tar:
+    def __init__(self, tar: tarfile.TarFile) -> None:
+        self._tar = tar
+
+    def add(self, path: str, content: IO[bytes], size: int, changed: float) -> None:
+        info = tarfile.TarInfo(path)
+        info.size, info.mtime, info.mode = size, int(changed), 0o600
+        self._tar.addfile(info, content)
+
+
+class _Zip:
+    def __init__(self, bundle: zipfile.ZipFile) -> None:
+        self._zip = bundle
+
+    def add(self, path: str, content: IO[bytes], size: int, changed: float) -> None:
+        # Zip knows no year before 1980.
+        info = zipfile.ZipInfo(path, time.localtime(max(changed, 315_619_200.0))[:6])
+        info.compress_type = zipfile.ZIP_DEFLATED
+        info.external_attr = 0o600 << 16
+        with self._zip.open(info, "w", force_zip64=size > 1 << 30) as out:
+            while chunk := content.read(_CHUNK):
+                out.write(chunk)
+
+
+@contextmanager
+def _archive(out: _Counting, kind: str) -> Iterator[_Archive]:
+    with ExitStack() as stack:
+        if kind == ".zip":
+            yield _Zip(stack.enter_context(zipfile.ZipFile(cast("IO[bytes]", out), "w")))
+            return
+        stream: Any = out
+        mode = {".tar.gz": "w|gz", ".tgz": "w|gz", ".tar.xz": "w|xz"}.get(kind, "w|")
+        if kind == ".tar.zst":
+            import zstandard  # 6 ms, and few want it
+
+            stream = stack.enter_context(
+                zstandard.ZstdCompressor().stream_writer(stream, closefd=False)
+            )
+        yield _Tar(stack.enter_context(tarfile.open(fileobj=stream, mode=mode)))  # type: ignore[call-overload]
+
+
+def default_name(now: float) -> str:
+    """`raydoctor-20261121-1403.tar.gz`, in the working folder."""
+    return str(Path(time.strftime("raydoctor-%Y%m%d-%H%M%S.tar.gz", time.localtime(now))))

@@ -1,0 +1,1 @@
+"""What every collector uses: tables, deadlines, child processes, the cluster and its listeners."""

@@ -1,0 +1,1 @@
+"""What the GCS, the workers and the dashboard report."""

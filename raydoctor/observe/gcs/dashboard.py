@@ -1,0 +1,258 @@
+"""Tables from a cluster's dashboard over plain HTTP, none of whose endpoints can cost the others.
+
+Asked in an order that finds out first what would hang (Ray 2.60.0): whether the port takes connections,
+`/api/authentication_mode` and `/api/gcs_healthz` (both open to all, milliseconds), and only where the GCS is
+alive the state API: with a dead one `/api/v0/*` hangs for more than 15 s, and `objects` for 14 s with one
+stopped raylet. Each endpoint has its own thread and its own time.
+
+Truncation is silent there: `total` tells it, `warnings` does not.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
+
+from raydoctor.observe.collector.parallel import parallel
+from raydoctor.observe.collector.programs.peers import Access, RefusedListenerError, connect
+from raydoctor.observe.gcs.told import Probe, Told
+
+_CONNECT = 0.5
+_OPEN = 1.0
+_HEALTH = 1.5
+"""A dashboard whose GCS is dead says so after one second."""
+_KNOCK = 3.0
+"""For all that `knock` asks."""
+_OWN = Access()
+_LIMIT = 10_000
+"""The most that the state API gives; it refuses to be asked for more."""
+_LEAST = 2
+"""Seconds that Ray <= 2.40 can be given to answer: of one it makes none, and fails."""
+_FAILED = 200
+"""Tasks that failed: the last."""
+_BYTES = 256 << 20
+_PATHS = {
+    "nodes": "/api/v0/nodes",
+    "actors": "/api/v0/actors",
+    "workers": "/api/v0/workers",
+    "jobs": "/api/v0/jobs",
+    "placement-groups": "/api/v0/placement_groups",
+    "objects": "/api/v0/objects",
+    "tasks": "/api/v0/tasks",
+}
+TABLES = tuple(_PATHS)
+_FILTERS = {
+    "tasks": {"filter_keys": "state", "filter_predicates": "!=", "filter_values": "FINISHED"}
+}
+_LEFT_OUT = frozenset(
+    {"serialized_runtime_env", "runtime_env", "runtime_env_info", "profiling_data", "task_log_info"}
+)
+"""Big or private."""
+
+
+class Answer(NamedTuple):
+    """What an address said to a GET."""
+
+    outcome: str
+    """As `Probe.outcome`; every status below 400 is `ok`."""
+    status: int = 0
+    body: bytes = b""
+    detail: str = ""
+
+
+class Door(NamedTuple):
+    """What may be asked of a dashboard."""
+
+    probes: tuple[Probe, ...]
+    token_mode: bool | None = None
+    """Whether the cluster demands a token; None where the dashboard did not say."""
+    is_open: bool = False
+    """Whether the state API is worth asking."""
+    refusal: str = ""
+    """`missing` or `wrong`: what is the matter with the token."""
+
+
+def get(address: str, path: str, timeout: float, access: Access = _OWN) -> Answer:
+    """GET within `timeout` seconds in all, without proxies and redirects; never raises for the network.
+
+    The token goes only to a listener that `access` allows.
+    """
+    return request("GET", address, path, timeout, access)
+
+
+def request(method: str, address: str, path: str, timeout: float, access: Access) -> Answer:
+    """As `get`, with another method and without a body."""
+    import http.client
+
+    deadline = time.monotonic() + timeout
+    try:
+        host, _, port = address.rpartition(":")
+        connection = http.client.HTTPConnection(host.strip("[]"), int(port))
+        with closing(connection):
+            connection.sock = sock = connect(address, access, min(_CONNECT, timeout))
+            sock.settimeout(max(0.01, deadline - time.monotonic()))
+            connection.request(method, path, headers=_headers(access.token))
+            with http.client.HTTPResponse(_Timed(sock, deadline), method=method) as reply:  # type: ignore[arg-type]
+                reply.begin()
+                body = _body(reply)
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        return _failure(error, timeout)
+    if reply.status in (401, 403):
+        return Answer("unauthenticated", reply.status, body)
+    if reply.status >= 400:
+        detail = f"HTTP {reply.status}: {body[:200].decode('utf-8', 'replace')}"
+        return Answer("error", reply.status, body, detail)
+    return Answer("ok", reply.status, body)
+
+
+def _failure(error: Exception, timeout: float) -> Answer:
+    if isinstance(error, TimeoutError):
+        return Answer("timeout", detail=f"no answer within {timeout:g} s")
+    if isinstance(error, ConnectionRefusedError):
+        return Answer("refused")
+    if isinstance(error, RefusedListenerError):
+        return Answer("error", detail=str(error))
+    return Answer("error", detail=f"{type(error).__name__}: {error}"[:300])
+
+
+def _headers(token: str) -> dict[str, str]:
+    # Ray <= 2.50 answers HTTP 500 to a request without a user agent (`is_browser_request`).
+    named = {"User-Agent": "raydoctor"}
+    return {**named, "Authorization": f"Bearer {token}"} if token else named
+
+
+class _Timed(io.RawIOBase):
+    """What a socket receives until a deadline: TimeoutError after it, however often bytes arrive.
+
+    `http.client` reads a header line by line and knows only a limit for each byte.
+    """
+
+    def __init__(self, sock: socket.socket, deadline: float) -> None:
+        self._sock = sock
+        self._deadline = deadline
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        """What `HTTPResponse` reads from."""
+        return io.BufferedReader(self, 1 << 16)
+
+    def readable(self) -> bool:
+        """It is read, never written."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Raises TimeoutError."""
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self._sock.settimeout(left)
+        return self._sock.recv_into(buffer)
+
+
+def _body(reply: Any) -> bytes:
+    parts, size = [], 0
+    while part := reply.read1(1 << 20):
+        parts.append(part)
+        size += len(part)
+        if size > _BYTES:
+            raise ValueError(f"more than {_BYTES >> 20} MB")
+    return b"".join(parts)
+
+
+def knock(address: str, access: Access, timeout: float = _KNOCK) -> Door:
+    """Find out what may be asked, in 3 s at most, and in 5 ms where all is well."""
+    deadline = time.monotonic() + min(timeout, _KNOCK)
+    open_to_all = access.without_token()
+
+    def ask(path: str, most: float, access: Access = open_to_all) -> Answer:
+        return get(address, path, max(0.01, min(most, deadline - time.monotonic())), access)
+
+    began = time.monotonic()
+    mode = ask("/api/authentication_mode", _OPEN)
+    seconds = round(time.monotonic() - began, 4)
+    if mode.outcome != "ok" and mode.status != 404:  # older ones have no such mode
+        return Door((Probe("dashboard", address, mode.outcome, seconds, mode.detail),))
+    dashboard = Probe("dashboard", address, "ok", seconds)
+    demands = b'"token"' in mode.body if mode.status != 404 else False
+    auth = _auth(address, access, ask) if demands else _not_needed(address)
+    refusal = auth.detail.removeprefix("token: ") if auth.outcome == "unauthenticated" else ""
+    if refusal:
+        return Door((dashboard, auth), demands, refusal=refusal)
+    health = ask("/api/gcs_healthz", _HEALTH)
+    if health.outcome != "ok" and health.status != 404:
+        detail = f"its GCS does not answer: {health.detail or health.outcome}"
+        return Door((dashboard._replace(outcome="error", detail=detail), auth), demands)
+    return Door((dashboard, auth), demands, is_open=True)
+
+
+def _not_needed(address: str) -> Probe:
+    return Probe("auth", address, "ok", 0.0, "token: not needed")
+
+
+def _auth(address: str, access: Access, ask: Callable[[str, float, Access], Answer]) -> Probe:
+    """Whether the token is taken, by the cheapest endpoint that asks for it."""
+    if not access.token:
+        return Probe("auth", address, "unauthenticated", 0.0, "token: missing")
+    began = time.monotonic()
+    answer = ask("/api/version", _OPEN, access)
+    seconds = round(time.monotonic() - began, 4)
+    if answer.outcome == "unauthenticated":
+        return Probe("auth", address, "unauthenticated", seconds, "token: wrong")
+    return Probe("auth", address, answer.outcome, seconds, answer.detail or "token: ok")
+
+
+def tables(address: str, access: Access, names: Sequence[str], timeout: float) -> Iterator[Told]:
+    """Each table as it comes, or why it did not; back after `timeout` seconds at the latest."""
+    asked = {name: lambda name=name: _table(address, access, name, timeout) for name in names}
+    missing = dict.fromkeys(names)
+    for name, told in parallel(asked, timeout + 0.1):
+        del missing[name]
+        yield told if isinstance(told, Told) else Told(name, [], why=f"failed: {told}")
+    for name in missing:
+        yield Told(name, [], why=f"the dashboard did not answer within {timeout:g} s")
+
+
+def _table(address: str, access: Access, name: str, timeout: float) -> Told:
+    query = urlencode(
+        {
+            "detail": 1,
+            "limit": _LIMIT,
+            "timeout": max(_LEAST, int(timeout)),
+            **_FILTERS.get(name, {}),
+        }
+    )
+    answer = get(address, f"{_PATHS[name]}?{query}", timeout, access)
+    if answer.outcome != "ok":
+        return Told(name, [], why=f"the dashboard: {answer.detail or answer.outcome}")
+    try:
+        result = json.loads(answer.body)["data"]["result"]
+        rows = [_without_big(row) for row in result["result"]]
+        total, reached = int(result["total"]), int(result["num_after_truncation"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return Told(name, [], why=f"the dashboard's answer is not understood: {error!r}"[:300])
+    if result.get("partial_failure_warning"):
+        return Told(name, rows, total, f"incomplete: {result['partial_failure_warning']}"[:300])
+    why = f"the dashboard gives {reached:,} of {total:,}" if _is_cut(name, reached, total) else ""
+    total = total if why else len(rows)
+    kept = _without_old_failures(rows) if name == "tasks" else rows
+    return Told(name, kept, total, why, time.time(), "dashboard")
+
+
+def _is_cut(name: str, reached: int, total: int) -> bool:
+    """Whether the ceiling hides rows. Of tasks, `total` also counts events that Ray dropped long ago."""
+    return reached >= _LIMIT if name == "tasks" else total > reached
+
+
+def _without_old_failures(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    failed = [row for row in rows if row.get("state") == "FAILED"]
+    failed.sort(key=lambda row: row.get("end_time_ms") or 0)
+    return [row for row in rows if row.get("state") != "FAILED"] + failed[-_FAILED:]
+
+
+def _without_big(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name not in _LEFT_OUT}

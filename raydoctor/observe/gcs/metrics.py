@@ -1,0 +1,109 @@
+"""How many tasks of each name are in which state, from the nodes' metrics ports.
+
+The state API calls a task RUNNING that sits in `ray.get`; the gauge `ray_tasks` tells (Ray 2.9 to 2.60;
+owner and executor report differences of the same count, so that only their sum means something). It counts
+finished tasks, too, costs 5 to 30 ms a node whatever their number, and asks for no token. It is some
+seconds old: workers report every `metrics_report_interval_ms`, 10 s by default.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from raydoctor.model.patterns import pattern
+from raydoctor.observe.collector.parallel import parallel
+from raydoctor.observe.collector.programs.peers import Access
+from raydoctor.observe.gcs.dashboard import Answer, get
+
+BLOCKED = ("RUNNING_IN_RAY_GET", "RUNNING_IN_RAY_WAIT", "GETTING_AND_PINNING_ARGS")
+_NODES = 200
+"""Nodes that are asked: a node's metrics are up to 1 MB."""
+_LABEL = pattern(rb'(\w+)="((?:[^"\\]|\\.)*)"')
+_TASKS = "ray_tasks"
+_TIMEOUT = 1.0
+_OWN = Access()
+
+
+class Count(NamedTuple):
+    """Tasks of one name in one state, of one job, on one node."""
+
+    name: str
+    state: str
+    job_id: str
+    node_id: str
+
+
+def counts(
+    nodes: Sequence[dict[str, Any]], access: Access = _OWN
+) -> tuple[Counter[Count], list[str]]:
+    """What the nodes count, and the addresses that did not answer; `nodes` are rows of `metrics`."""
+    asked = {_address(node): node for node in nodes[:_NODES] if node["port"]}
+    calls = {
+        address: lambda address=address: get(address, "/metrics", _TIMEOUT, access)
+        for address in asked
+    }
+    total: Counter[Count] = Counter()
+    heard = set()
+    for address, answer in parallel(calls, _TIMEOUT + 0.1):
+        if isinstance(answer, Answer) and answer.outcome == "ok":
+            heard.add(address)
+            for count, amount in _tasks(answer.body, str(asked[address]["node_id"])):
+                total[count] += amount
+    return total, [address for address in map(_address, nodes) if address not in heard]
+
+
+def _address(node: dict[str, Any]) -> str:
+    ip = str(node["ip"])
+    return f"[{ip}]:{node['port']}" if ":" in ip else f"{ip}:{node['port']}"
+
+
+def blocked(total: Counter[Count]) -> list[dict[str, Any]]:
+    """Rows of `ray-get`: where tasks wait inside a call of Ray's."""
+    return [
+        {**count._asdict(), "count": amount}
+        for count, amount in sorted(total.items())
+        if amount > 0 and count.state in BLOCKED
+    ]
+
+
+def by_state(total: Counter[Count]) -> list[dict[str, Any]]:
+    """Rows of `task-counts`: all tasks that Ray has counted, finished ones too."""
+    sums: Counter[tuple[str, str]] = Counter()
+    for count, amount in total.items():
+        sums[count.state, count.name] += amount
+    return [
+        {"state": state, "name": name, "count": amount}
+        for (state, name), amount in sorted(sums.items())
+        if amount > 0
+    ]
+
+
+def _tasks(body: bytes, node_id: str) -> Iterator[tuple[Count, int]]:
+    for _, labels, amount in readings(body, (_TASKS,)):
+        job = labels.get("JobId", "")
+        yield Count(labels.get("Name", ""), labels.get("State", ""), job, node_id), int(amount)
+
+
+def readings(body: bytes, wanted: tuple[str, ...]) -> Iterator[tuple[str, dict[str, str], float]]:
+    """The readings of these metrics: name, labels, amount; what is no finite number is left out."""
+    starts = tuple(f"{name}{{".encode() for name in wanted)
+    for line in body.split(b"\n"):
+        if not line.startswith(starts):
+            continue
+        told, _, rest = line.rpartition(b"} ")
+        name, _, labels = told.partition(b"{")
+        try:
+            amount = float(rest.split()[0])
+        except (ValueError, IndexError):
+            continue
+        if math.isfinite(amount):
+            known = {key.decode(): _text(value) for key, value in _LABEL.findall(labels)}
+            yield name.decode(), known, amount
+
+
+def _text(value: bytes) -> str:
+    plain = value.replace(b"\\n", b"\n").replace(b'\\"', b'"').replace(b"\\\\", b"\\")
+    return plain.decode("utf-8", "replace")

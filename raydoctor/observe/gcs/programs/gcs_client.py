@@ -1,0 +1,167 @@
+"""One cluster's GCS and workers, asked for what several tables need: part of the program `gcs_tables`."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from raydoctor.observe.gcs.programs.gcs_messages import Messages
+    from raydoctor.observe.gcs.programs.gcs_wire import Call, CallError, Wire, metadata, result
+else:  # a program finds what is beside it
+    from gcs_messages import Messages
+    from gcs_wire import Call, CallError, Wire, metadata, result
+
+
+Row = dict[str, Any]
+LIMIT = 10_000
+"""Rows of a table."""
+_WORKERS = 2_000
+_WORKER_DEADLINE = 1.0
+"""Its C++ thread answers within milliseconds, even while native code holds the GIL; a stopped one never."""
+_PROBE_DEADLINE = 1.5
+
+
+class Table(NamedTuple):
+    """Rows, and how many there are where these are the first."""
+
+    rows: list[Row]
+    total: int
+
+
+class Gcs:
+    """One cluster, asked for one request; what two tables need is asked for once."""
+
+    def __init__(self, of: Messages, wire: Wire, address: str, timeout: float) -> None:
+        self.of = of
+        """Of the cluster's version, once `probe` has found that out."""
+        self.wire = wire
+        self.address = address
+        self.timeout = timeout
+        self.about: dict[str, str] = {}
+        """The cluster's `metadata`, once `probe` has asked for it."""
+        self._nodes: Any = None
+        self._workers: Any = None
+        self._stats: dict[bool, list[tuple[Any, Any, str]]] = {}
+        self._silent: dict[bytes, str] = {}
+        self.wanted: frozenset[str] = frozenset()
+        self.running: frozenset[str] = frozenset()
+        """Functions that ran when the tasks were asked for."""
+
+    def call(self, service: str, method: str, **fields: Any) -> Call:
+        """A method of the GCS; fields that this version has not are left out."""
+        of = self.of.autoscaler if service.startswith("autoscaler.") else self.of.rpc
+        request = getattr(of, f"{method}Request")
+        known = request.DESCRIPTOR.fields_by_name
+        return Call(
+            f"/ray.rpc.{service}/{method}",
+            request(**{name: value for name, value in fields.items() if name in known}),
+            getattr(of, f"{method}Reply"),
+        )
+
+    def start(self, call: Call) -> Any:
+        """Begin a call to the GCS."""
+        return self.wire.start(self.address, call, self.timeout)
+
+    def ask(self, call: Call) -> Any:
+        """Call the GCS and wait."""
+        return result(self.start(call))
+
+    def probe(self) -> Row:
+        """Whether the GCS answers and takes the token; asks for the cluster's version, too."""
+        began = time.monotonic()
+        outcome, detail = "ok", ""
+        try:
+            deadline = min(self.timeout, _PROBE_DEADLINE)
+            call = self.call("NodeInfoGcsService", "GetAllNodeInfo")
+            nodes = self.wire.start(self.address, call, deadline)
+            self.about = metadata(self.of, self.wire, self.address, deadline)
+            known, self.of = self.of, self.of.of_version(self.about.get("ray_version", ""))
+            self._nodes = list(result(nodes).node_info_list) if self.of is known else None
+        except CallError as failed:
+            outcome = {
+                "UNAUTHENTICATED": "unauthenticated",
+                "UNAVAILABLE": "refused",
+                "DEADLINE_EXCEEDED": "timeout",
+            }.get(failed.code, "error")
+            detail = f"{failed.code}: {failed.detail}"
+        seconds = round(time.monotonic() - began, 4)
+        return {
+            "name": "gcs",
+            "address": self.address,
+            "outcome": outcome,
+            "seconds": seconds,
+            "detail": detail,
+        }
+
+    def nodes(self) -> list[Any]:
+        """Every node that the GCS remembers."""
+        if self._nodes is None:
+            call = self.call("NodeInfoGcsService", "GetAllNodeInfo")
+            self._nodes = list(self.ask(call).node_info_list)
+        return self._nodes  # type: ignore[no-any-return]
+
+    def workers(self) -> list[Any]:
+        """Every worker that the GCS remembers, those alive first."""
+        if self._workers is None:
+            call = self.call("WorkerInfoGcsService", "GetAllWorkerInfo")
+            found = self.ask(call).worker_table_data
+            self._workers = sorted(found, key=lambda each: not each.is_alive)
+        return self._workers  # type: ignore[no-any-return]
+
+    def stats(self, of_tasks: bool = False) -> list[tuple[Any, Any, str]]:
+        """Each live worker, its own answer or None, and why there is none."""
+        if of_tasks not in self._stats:
+            alive = [each for each in self.workers() if each.is_alive][:_WORKERS]
+            asked = [each for each in alive if id_of(each) not in self._silent]
+            started = [(each, self._start_stats(each, of_tasks)) for each in asked]
+            told = {id_of(each): _answer(future) for each, future in started}
+            # Who was silent once is not waited for again.
+            self._silent |= {name: told[name][1] for name in told if told[name][0] is None}
+            self._stats[of_tasks] = [
+                (each, *told.get(id_of(each), (None, self._silent.get(id_of(each), ""))))
+                for each in alive
+            ]
+        return self._stats[of_tasks]
+
+    def _start_stats(self, worker: Any, of_tasks: bool) -> Any:
+        address = worker.worker_address
+        of = self.of.rpc
+        memory = "objects" in self.wanted
+        request = of.GetCoreWorkerStatsRequest(
+            intended_worker_id=address.worker_id,
+            include_memory_info=memory,
+            include_task_info=True,  # without it, no word on what runs
+            limit=LIMIT if memory or of_tasks else 0,  # of objects, and of tasks that it owns
+        )
+        path = "/ray.rpc.CoreWorkerService/GetCoreWorkerStats"
+        call = Call(path, request, of.GetCoreWorkerStatsReply)
+        return self.wire.start(_target(address), call, min(self.timeout, _WORKER_DEADLINE))
+
+    def want(self, tables: list[str]) -> None:
+        """Begin a request: what workers said before was without their objects."""
+        if "objects" in tables and "objects" not in self.wanted:
+            self._stats.clear()
+        self.wanted = frozenset(tables)
+
+
+def id_of(worker: Any) -> bytes:
+    """The id of a `WorkerTableData`."""
+    return bytes(worker.worker_address.worker_id)
+
+
+def _answer(started: Any) -> tuple[Any, str]:
+    try:
+        return result(started), ""
+    except CallError as failed:
+        return None, failed.code
+
+
+def _target(address: Any) -> str:
+    ip = address.ip_address
+    return f"[{ip}]:{address.port}" if ":" in ip else f"{ip}:{address.port}"
+
+
+def first(rows: list[Row], total: int | None = None) -> Table:
+    """As many rows as a table holds; `total` where there are more than these."""
+    return Table(rows[:LIMIT], len(rows) if total is None else max(total, len(rows)))

@@ -1,0 +1,1 @@
+"""This machine: memory, cgroups, disks, GPUs, kernel log, sessions, clocks, settings."""

@@ -1,0 +1,196 @@
+"""How full the file systems are that a cluster writes to, as Ray counts: table `disks`.
+
+Ray looks at `available / capacity` of the folders that it spills to and falls back to, and stores nothing
+there from `local_fs_capacity_threshold` on (`file_system_monitor.cc`). "Available" is what a normal user may
+still take, so that the blocks that ext4 keeps for root count as used.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import queue
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from raydoctor.model.values import Gap
+from raydoctor.observe.collector.cluster import Cluster
+from raydoctor.observe.collector.run import Collector
+from raydoctor.observe.collector.table import Piece, table
+from raydoctor.observe.machine import disk_usage, storage
+from raydoctor.observe.machine.storage import Storage
+
+_PATIENCE = 2.0
+"""Seconds for a file system to answer; a local one takes microseconds, a dead NFS server for ever."""
+_SHM = "/dev/shm"
+
+
+class _Place(NamedTuple):
+    """A folder and what Ray has it for."""
+
+    use: str
+    """`spill`, `session`, `store`, `shm`, `tmp`."""
+    path: str
+    node_id: str = ""
+    threshold: float = storage.THRESHOLD
+    store_bytes: int = 0
+    """Of the object stores that lie there."""
+
+
+class _Mount(NamedTuple):
+    folder: str
+    filesystem: str
+    device: str
+
+
+def collectors(cluster: Cluster) -> list[Collector]:
+    """How full the disks are, and what fills them: the walk must not hold up the numbers."""
+    hint = "df -h, as a user who may read Ray's folders"
+    return [
+        Collector("disks", lambda: tables(cluster), hint=hint),
+        Collector(
+            "what fills the disks", lambda: disk_usage.tables(cluster), optional=True, hint=hint
+        ),
+    ]
+
+
+def tables(cluster: Cluster) -> Iterator[Piece | Gap]:
+    """The table `disks`; a file system that does not answer is a gap, the others' rows are kept."""
+    mounts = _mounts()
+    rows, gaps = [], []
+    for place, found in _asked(_places(cluster)):
+        if isinstance(found, Gap):
+            gaps.append(found)
+        elif found is not None:
+            rows.append(_row(place, found, mounts))
+    yield table("disks", rows, source="statvfs")
+    yield from gaps
+
+
+def _places(cluster: Cluster) -> list[_Place]:
+    """Every folder of interest, once for each use."""
+    stores = storage.of_cluster(cluster)
+    node = cluster.node_ids[0] if len(cluster.node_ids) == 1 else ""
+    threshold = stores[0].threshold if stores else storage.THRESHOLD
+    places = [_Place("spill", path, s.node_id, s.threshold) for s in stores for path in s.spill]
+    if cluster.session_dir:
+        # Where nothing else is known, objects are spilled below the session.
+        places.append(_Place("session", cluster.session_dir, node, threshold))
+        places.append(_Place("tmp", posixpath.dirname(cluster.session_dir), node, threshold))
+    places += _store_places(stores)
+    if sys.platform.startswith("linux") and not any(p.path == _SHM for p in places):
+        places.append(_Place("shm", _SHM, node))
+    return list({(p.use, p.path): p for p in places}.values())
+
+
+def _store_places(stores: list[Storage]) -> Iterator[_Place]:
+    """One for each folder that holds object stores, with the sum of their sizes."""
+    for folder in dict.fromkeys(s.store for s in stores if s.store):
+        there = [s for s in stores if s.store == folder]
+        size = sum(s.store_bytes for s in there)
+        use = "shm" if folder == _SHM else "store"
+        yield _Place(use, folder, there[0].node_id if len(there) == 1 else "", store_bytes=size)
+
+
+# ------------------------------------------------------------------ asking
+
+
+class _Answer(NamedTuple):
+    path: str
+    """With links resolved."""
+    told: os.statvfs_result
+
+
+def _asked(places: Iterable[_Place]) -> Iterator[tuple[_Place, _Answer | Gap | None]]:
+    """Ask for each path in a thread of its own, all at once: one may hang in the kernel."""
+    places = list(places)
+    answers: queue.SimpleQueue[tuple[str, _Answer | OSError]] = queue.SimpleQueue()
+    paths = dict.fromkeys(place.path for place in places)
+    for path in paths:
+        threading.Thread(target=_ask, args=(path, answers), daemon=True).start()
+    found: dict[str, _Answer | OSError] = {}
+    deadline = time.monotonic() + _PATIENCE
+    with suppress(queue.Empty):
+        while len(found) < len(paths):
+            path, answer = answers.get(timeout=max(0.0, deadline - time.monotonic()))
+            found[path] = answer
+    for place in places:
+        yield place, _judged(place, found.get(place.path))
+
+
+def _ask(path: str, answers: queue.SimpleQueue[tuple[str, _Answer | OSError]]) -> None:
+    try:
+        resolved = os.path.realpath(path)
+        answers.put((path, _Answer(resolved, os.statvfs(resolved))))
+    except OSError as error:
+        answers.put((path, error))
+
+
+def _judged(place: _Place, answer: _Answer | OSError | None) -> _Answer | Gap | None:
+    what = f"disk of {place.path}"
+    if answer is None:
+        why = f"the file system did not answer within {_PATIENCE:g} s"
+        return Gap(what, why, "Is it on a network server that is down? See `mount` and `dmesg -T`.")
+    if isinstance(answer, FileNotFoundError):
+        return None  # nothing was spilled yet, or the session was removed
+    if isinstance(answer, OSError):
+        return Gap(what, answer.strerror or str(answer))
+    return answer
+
+
+# ------------------------------------------------------------------ rows
+
+
+def _row(place: _Place, answer: _Answer, mounts: list[_Mount]) -> dict[str, Any]:
+    told = answer.told
+    mount = _mount_of(answer.path, mounts)
+    capacity, free = told.f_blocks * told.f_frsize, told.f_bavail * told.f_frsize
+    return {
+        "path": place.path,
+        "use": place.use,
+        "mount": mount.folder,
+        "filesystem": mount.filesystem,
+        "device": mount.device,
+        "capacity": capacity,
+        "free": free,
+        "used_fraction": round(1 - free / capacity, 4) if capacity else 1.0,
+        "inodes": told.f_files,
+        "inodes_free": told.f_favail,
+        "threshold": place.threshold,
+        "store_bytes": place.store_bytes or None,
+        "node_id": place.node_id,
+    }
+
+
+def _mounts() -> list[_Mount]:
+    """What is mounted where, in the order of mounting: a later one hides an earlier one."""
+    found = []
+    with (
+        suppress(OSError),
+        open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as file,
+    ):
+        for line in file:
+            place, _, kind = line.partition(" - ")
+            words, told = place.split(), kind.split()
+            if len(words) > 4 and len(told) > 1:
+                found.append(_Mount(_unescaped(words[4]), told[0], _unescaped(told[1])))
+    return found
+
+
+def _unescaped(word: str) -> str:
+    for code, character in ((r"\040", " "), (r"\011", "\t"), (r"\012", "\n"), (r"\134", "\\")):
+        word = word.replace(code, character)
+    return word
+
+
+def _mount_of(path: str, mounts: list[_Mount]) -> _Mount:
+    best = _Mount("", "", "")
+    for mount in mounts:
+        inside = path == mount.folder or path.startswith(mount.folder.rstrip("/") + "/")
+        if inside and len(mount.folder) >= len(best.folder):
+            best = mount
+    return best

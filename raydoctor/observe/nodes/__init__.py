@@ -1,0 +1,1 @@
+"""Other nodes: functions that run there, and their logs."""

@@ -1,0 +1,296 @@
+"""Has a function run on every node that is asked: one small Ray task a node. A program; it runs as a child.
+
+A driver of its own, because Ray's hangs and crashes must not be ours: the parent ends this process when its
+time is up, and `signal.alarm` does where there is no parent any more. The tasks need no CPU, no memory and
+no object store, so they run while everything is taken; they are pinned, are not retried, and leave nothing
+behind but a finished job and their (almost empty) log files.
+
+Standard input: one JSON object:
+
+    {"address", "access", "version",       how to connect, and which raydoctor must be there
+     "task": "raydoctor: …",               the name of the tasks
+     "function": "MODULE:FUNCTION",        called there with the packed request and the room for its answer
+     "nodes": […], "ask": …, "own": {…},   what is asked: all the same, or each node (id) its own
+     "reach", "each", "seconds",           for a node to run any task (0: no matter), for its answer, for all
+     "at_once"}
+
+Standard output: frames, each a JSON line and as many bytes as it says:
+
+    {"nodes": [{"id": "…", "ip": "10.0.0.7", "alive": true}, …]}
+    {"node": "…", "bytes": 21034, "events": 812, …}    then 21,034 bytes: what the function returned
+    {"node": "…", "problem": "…"}
+    {"problem": "…"}                                   nothing could be asked
+
+It imports nothing of raydoctor but what is beside it: it sends the nodes a function that imports raydoctor
+there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+import zlib
+from collections import deque
+from contextlib import suppress
+from functools import cache
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING or __package__:
+    from raydoctor.observe.collector.programs.peers import Access, access_of, check
+else:  # a program finds what is beside it
+    from peers import Access, access_of, check
+
+NAMESPACE = "_raydoctor"
+CHUNKS, CHUNK_BYTES = 24, 90_000
+"""Returns of each task: one larger than 100 kB (`max_direct_call_object_size`) would go through the object
+store, all together may have 10 MB (`task_rpc_inlined_bytes_limit`)."""
+_GRACE_S = 4
+"""Seconds to leave the cluster in good order."""
+
+
+def look(
+    request: bytes, version: str, function: str, chunks: int, chunk_bytes: int
+) -> tuple[bytes, ...]:
+    """The task: pickled by value, so that it can say that raydoctor is not there. No request: only that."""
+    import importlib
+    import json
+    import sys
+
+    try:
+        found = importlib.import_module("raydoctor").__version__
+        if found != version:
+            raise ImportError(f"raydoctor there is {found}, here {version}")
+        module, _, name = function.partition(":")
+        respond = getattr(importlib.import_module(module), name)
+        told: tuple[bytes, ...] = (b"{}\n", *[b""] * (chunks - 1))
+        if request:
+            told = respond(request, chunks, chunk_bytes)
+    except Exception as error:
+        missing = isinstance(error, ImportError)
+        about = {
+            "problem": f"{type(error).__name__}: {error}"[:500],
+            "missing": missing,
+            "python": sys.executable,
+        }
+        return (json.dumps(about).encode() + b"\n", *[b""] * (chunks - 1))
+    return told
+
+
+class _Out:
+    """Where frames go: what Ray itself prints to standard output must not get between them."""
+
+    def __init__(self) -> None:
+        self._stream: IO[bytes] = os.fdopen(os.dup(1), "wb")
+        os.dup2(2, 1)
+
+    def put(self, told: dict[str, Any], data: bytes = b"") -> None:
+        """Send a frame."""
+        frame = {**told, "bytes": len(data)} if data else told
+        self._stream.write(json.dumps(frame).encode() + b"\n" + data)
+        self._stream.flush()
+
+
+class _Asked(NamedTuple):
+    """A node that has a task."""
+
+    node: str
+    returns: list[Any]
+    deadline: float
+    is_reached: bool
+    """Whether the task is the one that does it, not the one that sees whether the node runs tasks."""
+
+
+def main() -> int:
+    """Read the request, ask, answer."""
+    request = json.load(sys.stdin.buffer)
+    signal.alarm(int(request["seconds"]) + _GRACE_S)
+    # Ray would put this folder on the path of every worker, where our modules hide others' names.
+    here = os.path.dirname(os.path.realpath(__file__))
+    sys.path[:] = [place for place in sys.path if os.path.realpath(place or ".") != here]
+    access = access_of(request["access"])
+    _authenticate(access.token)
+    out = _Out()
+    deadline = time.monotonic() + float(request["seconds"])
+    try:
+        _connect(str(request["address"]), access, str(request["version"]))
+        _ask_all(out, _tell_nodes(out, request["nodes"]), request, deadline)
+    except Exception as error:
+        out.put({"problem": _brief(error)})
+        return 1
+    finally:
+        _disconnect()
+    return 0
+
+
+def _brief(error: Exception) -> str:
+    """An error in a line."""
+    told = " ".join(str(error).split())
+    return f"{type(error).__name__}: {told[:300]}" if told else type(error).__name__
+
+
+def _authenticate(token: str) -> None:
+    """Ray reads these when it is imported; whoever lists this process's environment does not see them."""
+    if token:
+        os.environ.update({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token})
+
+
+def _connect(address: str, access: Access, version: str) -> None:
+    """Raises RefusedListenerError: Ray opens its own connections, so the listener is checked just before."""
+    import logging
+
+    import ray
+    from ray.job_config import JobConfig
+
+    check(address, access)
+    ray.init(
+        address=address,
+        namespace=NAMESPACE,
+        job_config=JobConfig(metadata={"raydoctor": version}),
+        log_to_driver=False,
+        configure_logging=False,
+        logging_level=logging.CRITICAL,
+    )
+
+
+def _disconnect() -> None:
+    """End the job: as long as its driver lives, its workers do."""
+    if "ray" in sys.modules:
+        import ray
+
+        with suppress(Exception):
+            ray.shutdown()
+
+
+def _tell_nodes(out: _Out, wanted: list[str]) -> list[str]:
+    """Tell which nodes there are; those that can be asked come back."""
+    import ray
+
+    known: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    nodes = [
+        {"id": n["NodeID"], "ip": n.get("NodeManagerAddress", ""), "alive": bool(n["Alive"])}
+        for n in known
+        if n["NodeID"] in wanted
+    ]
+    out.put({"nodes": nodes})
+    return [str(n["id"]) for n in nodes if n["alive"]]
+
+
+def _ask_all(out: _Out, nodes: list[str], request: dict[str, Any], deadline: float) -> None:
+    """Ask some nodes at a time, until all have answered or were given up."""
+    import ray
+
+    tasks = _Tasks(request, deadline)
+    waiting, asked = deque(nodes), dict[Any, _Asked]()
+
+    def begin(node: str, *, is_reached: bool) -> None:
+        one = tasks.begin(node, is_reached)
+        asked[one.returns[0]] = one
+
+    while (waiting or asked) and time.monotonic() < deadline:
+        while waiting and len(asked) < int(request["at_once"]):
+            begin(waiting.popleft(), is_reached=not request.get("reach"))
+        left = max(0.0, min(one.deadline for one in asked.values()) - time.monotonic())
+        ready, _ = ray.wait(list(asked), num_returns=1, timeout=left, fetch_local=False)
+        for first in ready:
+            one = asked.pop(first)
+            if _hand_over(out, one):
+                begin(one.node, is_reached=True)
+        for first in [f for f, one in asked.items() if one.deadline <= time.monotonic()]:
+            _give_up(out, asked.pop(first), request)
+    for one in asked.values():
+        _give_up(out, one, request)
+    for node in waiting:
+        out.put({"node": node, "problem": "there was no time left to ask it"})
+
+
+class _Tasks:
+    """How the tasks are made."""
+
+    def __init__(self, request: dict[str, Any], deadline: float) -> None:
+        self._request = request
+        self._own: dict[str, Any] = request.get("own") or {}
+        self._common = _packed(request.get("ask"))
+        self._deadline = deadline
+
+    def begin(self, node: str, is_reached: bool) -> _Asked:
+        """Ask a node, or see first whether it runs tasks: the same worker then does both."""
+        packed = _packed(self._own[node]) if node in self._own else self._common
+        how = (self._request["version"], self._request["function"], CHUNKS, CHUNK_BYTES)
+        task = _task(node, str(self._request["task"]))
+        returns = task.remote(packed if is_reached else b"", *how)
+        seconds = float(self._request["each" if is_reached else "reach"])
+        until = min(time.monotonic() + seconds, self._deadline)
+        return _Asked(node, returns, until, is_reached)
+
+
+def _packed(ask: Any) -> bytes:
+    return zlib.compress(json.dumps(ask).encode())
+
+
+def _task(node: str, name: str) -> Any:
+    """The task, pinned to a node; it is in no list of tasks, where Ray can do that (2.40 can, 2.9 not)."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    options = {
+        "num_cpus": 0,
+        "max_retries": 0,
+        "num_returns": CHUNKS,
+        "name": name,
+        "scheduling_strategy": NodeAffinitySchedulingStrategy(node, soft=False),
+    }
+    remote: Any = _remote()
+    try:
+        return remote.options(**options, enable_task_events=False)
+    except (TypeError, ValueError):
+        return remote.options(**options)
+
+
+@cache
+def _remote() -> Any:
+    import ray
+
+    return ray.remote(look)
+
+
+def _hand_over(out: _Out, one: _Asked) -> bool:
+    """Tell what came back; whether the node runs tasks and is yet to be asked."""
+    import ray
+
+    try:
+        whole = b"".join(ray.get(one.returns, timeout=1))
+    except Exception as error:
+        out.put({"node": one.node, "problem": _brief(error)})
+        return False
+    about, _, data = whole.partition(b"\n")
+    told = json.loads(about)
+    if not one.is_reached and "problem" not in told:
+        return True
+    out.put({**told, "node": one.node}, data)
+    return False
+
+
+def _give_up(out: _Out, one: _Asked, request: dict[str, Any]) -> None:
+    import ray
+
+    with suppress(Exception):
+        ray.cancel(one.returns[0], force=True)
+    out.put({"node": one.node, "problem": _too_late(request, one.is_reached)})
+
+
+def _too_late(request: dict[str, Any], is_reached: bool) -> str:
+    """What it says of a node that it did not answer."""
+    reach = request.get("reach")
+    if reach and is_reached:
+        return f"it runs tasks, but gave no answer within {float(request['each']):g} s"
+    seconds = float(reach or request["each"])
+    return f"its raylet ran no task within {seconds:g} s: it is frozen, or far too busy"
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stderr.flush()
+    # Ray's threads may still be at work; nothing here has to be tidied up by them.
+    os._exit(code)

@@ -1,0 +1,238 @@
+"""What runs on every node, inside a Ray task: its own logs -> events, without secrets, in a few kilobytes.
+
+Works as `raydoctor diagnose` does on that machine, but returns events instead of a report. It is bounded: in
+time by a watchdog that ends the searches it started, in size by `MOST_BYTES`. Imports Ray only to ask the
+worker that it runs in for its session's folder (`ray._private.worker._global_node`, Ray 2.9 to 2.60).
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from raydoctor.capture.open import Capture, open_capture
+from raydoctor.case.rule import Signal
+from raydoctor.model.errors import RaydoctorError
+from raydoctor.model.patterns import pattern
+from raydoctor.model.values import Event, Gap
+from raydoctor.model.version import __version__
+from raydoctor.observe.gcs import token
+from raydoctor.observe.nodes.place import place_of
+from raydoctor.observe.processes.redact import Redactor
+from raydoctor.read import portable
+from raydoctor.read.portable import NodeReading
+
+MOST_BYTES = 8 << 20
+"""Of one node's events, before compression."""
+_HIDDEN = "<secret:record-0>"
+"""For a field that a record's context, not its own looks, gives away."""
+_PLACEHOLDER = pattern(rb"<secret:([a-z0-9-]+)-(\d+)>")
+_AGAIN_S = 0.1
+"""Seconds between two looks of the watchdog for searches that were started since."""
+
+
+class Wanted(NamedTuple):
+    """What to do here."""
+
+    signals: tuple[Signal, ...]
+    seconds: float
+    """From when on what is still searched is left out."""
+    most_events: int
+    most_packed: int
+    """Bytes that the answer may have."""
+    known_folder: str
+    """Where the logs lie that the asker has already (`place_of`)."""
+    session: str
+    """The session's folder."""
+    tag: str = ""
+    """Tells this node's placeholders for secrets from those of other nodes, which count for themselves."""
+
+
+class Answer(NamedTuple):
+    """What this node tells: `about` for the asker, `data` for the capture (compressed)."""
+
+    about: Mapping[str, Any]
+    data: bytes = b""
+
+
+# ---------------------------------------------------------------- signals as data
+
+
+def unpack(packed: Sequence[Sequence[Any]]) -> tuple[Signal, ...]:
+    """Signals as `nodes.py` sends them: rules of others (`--rules DIR`) are not installed there."""
+    return tuple(
+        Signal(kind, find, pattern, tuple(roles), "", extent, symptom, tuple(fold), with_header)
+        for kind, find, pattern, roles, extent, symptom, fold, with_header in packed
+    )
+
+
+# ---------------------------------------------------------------- the node's part
+
+
+def answer(wanted: Wanted) -> Answer:
+    """Read this node's logs. What goes wrong is told in `about["problem"]`."""
+    began = time.monotonic()
+    place = place_of(wanted.session)
+    about: dict[str, Any] = {"place": place, "raydoctor": __version__}
+    if place and place == wanted.known_folder:
+        return Answer({**about, "same": True})
+    try:
+        with open_capture(wanted.session) as capture, _watchdog(wanted.seconds) as late:
+            reading = _read(capture, wanted.signals)
+    except RaydoctorError as error:
+        return Answer({**about, "problem": error.message, "hint": error.hint})
+    if late.is_set():
+        why = f"the search of this node's logs was ended after {wanted.seconds:g} s"
+        hint = "Allow more time with --timeout, or copy that node's logs."
+        reading = replace(reading, gaps=(*_without_complaints(reading.gaps), Gap("", why, hint)))
+    data, events = _packed(without_secrets(reading, _redactor()), wanted)
+    seconds = time.monotonic() - began
+    return Answer({**about, "events": events, "seconds": seconds}, data)
+
+
+def _read(capture: Capture, signals: Sequence[Signal]) -> NodeReading:
+    from raydoctor.diagnosis import unexplained
+    from raydoctor.read import build
+
+    roles = {source.role for source in capture.sources}
+    return build.read_node(capture, [*signals, *unexplained.signals(roles)])
+
+
+def _packed(reading: NodeReading, wanted: Wanted) -> tuple[bytes, int]:
+    """The reading compressed, with as many events as fit; and how many those are."""
+    most = min(wanted.most_events, max(1, len(reading.events)))
+    own = rb"<secret:\1-%s-\2>" % wanted.tag.encode() if wanted.tag else rb"\g<0>"
+    while most:
+        trimmed = portable.trim(reading, most)
+        data = _PLACEHOLDER.sub(own, portable.dump(trimmed, __version__))
+        packed = zlib.compress(data, 6)
+        if len(data) <= MOST_BYTES and len(packed) <= wanted.most_packed:
+            return packed, len(trimmed.events)
+        most //= 2
+    why = "even one event of each kind is more than may be sent"
+    empty = NodeReading((), (), gaps=(Gap("", why, "Copy that node's logs."),))
+    return zlib.compress(portable.dump(empty, __version__)), 0
+
+
+def _own_place() -> tuple[str, str]:
+    """The session's folder of the raylet whose worker this is, and the beginning of its node's id."""
+    import ray
+    from ray._private import worker
+
+    node: Any = worker._global_node
+    return str(node.get_session_dir_path()), str(ray.get_runtime_context().get_node_id())[:6]
+
+
+# ---------------------------------------------------------------- bounded in time
+
+
+@contextmanager
+def _watchdog(seconds: float) -> Iterator[threading.Event]:
+    """Ends the searches (`rg`) of this process once the time is up; reading goes on with what they found.
+
+    Ray's own time-out would end this worker and leave its searches behind.
+    """
+    late, done = threading.Event(), threading.Event()
+
+    def watch() -> None:
+        if done.wait(seconds):
+            return
+        late.set()
+        while not done.wait(_AGAIN_S):
+            _end_searches()
+
+    thread = threading.Thread(target=watch, name="raydoctor-watchdog", daemon=True)
+    thread.start()
+    try:
+        yield late
+    finally:
+        done.set()
+        thread.join()
+
+
+def _end_searches() -> None:
+    import psutil
+
+    with suppress(psutil.Error):
+        for child in psutil.Process().children():
+            with suppress(psutil.Error):
+                if child.name() in ("rg", "rg.exe"):
+                    child.kill()
+
+
+def _without_complaints(gaps: Sequence[Gap]) -> tuple[Gap, ...]:
+    """Without what is said of searches that ended early: the watchdog ended them."""
+    return tuple(gap for gap in gaps if gap.what != "rg")
+
+
+# ---------------------------------------------------------------- without secrets
+
+
+def _redactor() -> Redactor:
+    found = token.find()
+    return Redactor([found.value] if found else [])
+
+
+def without_secrets(reading: NodeReading, redactor: Redactor) -> NodeReading:
+    """A reading whose records hold no secret, nor their fields what their records no longer hold."""
+    return replace(
+        reading,
+        events=tuple(_clean(event, redactor) for event in reading.events),
+        endings=tuple(_clean(event, redactor) for event in reading.endings),
+    )
+
+
+def _clean(event: Event, redactor: Redactor) -> Event:
+    sightings = tuple(_clean(each, redactor) for each in event.sightings)
+    text = redactor.redact(event.text)
+    message = redactor.redact(event.message) if event.message not in event.text else None
+    if message is None and text != event.text:
+        message = redactor.redact(event.message)
+    before, after = f"{event.text}\n{event.message}", f"{text}\n{message or event.message}"
+    fields = {
+        name: value
+        if before == after and value in before
+        else _clean_field(name, value, before, after, redactor)
+        for name, value in event.fields.items()
+    }
+    return replace(
+        event,
+        text=text,
+        message=event.message if message is None else message,
+        fields=fields,
+        sightings=sightings,
+    )
+
+
+def _clean_field(name: str, value: str, before: str, after: str, redactor: Redactor) -> str:
+    """A field's value; it was cut from its record, and with that from what shows that it is a secret."""
+    clean = str(redactor.redact_json({name: value})[name])
+    return _HIDDEN if value in before and clean not in after else clean
+
+
+# ---------------------------------------------------------------- as bytes
+
+
+def respond(request: bytes, chunks: int, chunk_bytes: int) -> tuple[bytes, ...]:
+    """What the task returns: `answer` cut into pieces that travel inside the reply.
+
+    What is larger than 100 kB would go through the object store, which may be what is broken.
+    """
+    told = json.loads(zlib.decompress(request))
+    wanted = Wanted(
+        unpack(told["signals"]),
+        float(told["seconds"]),
+        int(told["most_events"]),
+        chunks * chunk_bytes - 4096,
+        str(told["known_folder"]),
+        *_own_place(),
+    )
+    given = answer(wanted)
+    whole = json.dumps(given.about).encode() + b"\n" + given.data
+    return tuple(whole[n * chunk_bytes : (n + 1) * chunk_bytes] for n in range(chunks))

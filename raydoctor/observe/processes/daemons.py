@@ -1,0 +1,331 @@
+"""Ray's own processes on this machine, of all clusters and users, each with its session and node.
+
+A daemon is found by its command line: a raylet names session, node and GCS; the GCS, the dashboard, the
+monitors and the agents name the session or its log folder (measured with Ray 2.9.3, 2.40 and 2.60;
+`_private/services.py` starts them). What a process does not name is joined: an agent that renamed itself by
+its parent or its open log, a defunct raylet by the workers that it started or by its own log.
+
+Name and command line are whatever a process chose. What it is, the kernel tells: the user it runs as, and,
+where we may read it, the file that it runs. A process counts as a daemon of a session only if its user owns
+the session's folder; every other claim is reported and ignored.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from raydoctor.capture import owners
+from raydoctor.observe.collector.cluster import Daemon
+from raydoctor.observe.processes import proc
+from raydoctor.observe.processes.proc import Process
+
+_SCRIPTS = {
+    "/ray/dashboard/dashboard.py": "dashboard",
+    "/ray/dashboard/agent.py": "agent",
+    "/ray/_private/runtime_env/agent/main.py": "runtime_env_agent",
+    "/ray/_private/log_monitor.py": "log_monitor",
+    "/ray/autoscaler/_private/monitor.py": "monitor",
+    "/ray/autoscaler/v2/monitor.py": "monitor",
+}
+BINARIES = ("raylet", "gcs_server")
+_RENAMED = {"ray::DashboardAgent": "agent", "ray::RuntimeEnvAgent": "runtime_env_agent"}
+"""setproctitle in `dashboard/agent.py` and `runtime_env/agent/main.py`, Ray 2.60; older ones keep theirs."""
+_CLIENT_SERVER = "ray.util.client.server"
+_FIRST_WORDS = 12
+"""A script stands among an interpreter's first words; what follows are its own arguments."""
+_LOG_HEAD = 4096
+_COMMAND = 64 << 10
+"""Bytes of a command line: a raylet's has 8,000, another user's as many as that user likes."""
+_EMULATORS = ("qemu-", "rosetta")
+"""What runs a binary of another architecture, and is the program that the kernel names."""
+
+
+class Seen(NamedTuple):
+    """A daemon, with what its command line says."""
+
+    daemon: Daemon
+    options: Mapping[str, str]
+    """Names with `_` for `-`: raylet has `--session_dir`, the others have `--session-dir`."""
+    program: str
+    """Path of its binary or script."""
+    is_vouched: bool = False
+    """Whether the kernel showed which program it runs: another user's does not show it, nor a defunct one."""
+
+    @property
+    def ip(self) -> str:
+        """The node's address."""
+        return self.options.get("node_ip_address", "")
+
+
+class Claim(NamedTuple):
+    """A process that looks like a daemon of a session and is none."""
+
+    kind: str
+    pid: int
+    session_dir: str
+    user: str
+    why: str
+
+
+class Survey(NamedTuple):
+    """What the processes of this machine are."""
+
+    daemons: list[Seen]
+    claims: list[Claim]
+
+
+def find(processes: Mapping[int, Process] | None = None) -> list[Seen]:
+    """Ray's own processes on this machine, of all clusters; the session is empty where none can be told."""
+    return survey(processes).daemons
+
+
+def survey(processes: Mapping[int, Process] | None = None) -> Survey:
+    """Ray's own processes, and those that only claim to be."""
+    processes = proc.table() if processes is None else processes
+    named = [s for p in processes.values() if (s := _seen(p)) is not None]
+    real, claims = [], []
+    for each in named:
+        checked = _identified(each)
+        if isinstance(checked, Seen):
+            real.append(checked)
+        else:
+            claims.append(checked)
+    by_pid = {s.daemon.pid: s for s in real}
+    joined = _by_address([_joined(s, processes, by_pid) for s in real])
+    nodes = _nodes_of_agents(joined, processes)
+    found, refused = _of_their_sessions([_with_node(s, nodes) for s in joined])
+    return Survey(found, [c for c in (*claims, *refused) if c.session_dir])
+
+
+# ------------------------------------------------------------------ what the kernel says
+
+
+def _identified(seen: Seen) -> Seen | Claim:
+    """With its user, if it runs as one, and if it runs Ray's program as far as the kernel shows it."""
+    daemon = seen.daemon
+    uid = proc.credentials(daemon.pid)
+    if uid is None:
+        return _claim(seen, None, "it runs as several users at once, as a set-uid program does")
+    running = None if daemon.state == "Z" else proc.program(daemon.pid)
+    if running is not None and not _is_program(daemon.kind, running):
+        return _claim(seen, uid, f"it runs {running or 'a set-uid program'}")
+    # Of a script the kernel names the interpreter; the script is what our own process was given.
+    program = (running if daemon.kind in BINARIES else seen.program) if running else ""
+    return Seen(daemon._replace(uid=uid), seen.options, program, bool(running))
+
+
+def _is_program(kind: str, path: str) -> bool:
+    name = posixpath.basename(path)
+    if kind in BINARIES:
+        return name == kind or name.startswith(_EMULATORS)
+    return name.startswith(("python", "pypy", *_EMULATORS))
+
+
+def _of_their_sessions(seen: Sequence[Seen]) -> tuple[list[Seen], list[Claim]]:
+    """Those whose user owns the folder of the session that they name, and the others.
+
+    Root may run a session in any folder, where the kernel shows that it is Ray's program that does. Of a
+    folder that is not there (another container's) our own processes decide.
+    """
+    sessions = {s.daemon.session_dir for s in seen} - {""}
+    owner = {session: owners.of_folder(session) for session in sessions}
+    ours = {s.daemon.session_dir for s in seen if s.daemon.uid in owners.trusted()}
+    found, claims = [], []
+    for each in seen:
+        session, uid = each.daemon.session_dir, each.daemon.uid
+        whose = owner.get(session)
+        if whose is None:
+            fits = session not in ours or uid in owners.trusted()
+        else:
+            fits = whose == uid or (uid == 0 and each.is_vouched)
+        if fits:
+            found.append(each)
+        else:
+            whom = "another user" if whose in (None, -1) else f"user {owners.user(whose)}"
+            claims.append(_claim(each, uid, f"the session belongs to {whom}"))
+    return found, claims
+
+
+def _claim(seen: Seen, uid: int | None, why: str) -> Claim:
+    daemon = seen.daemon
+    whose = "unknown" if uid is None else owners.user(uid)
+    return Claim(daemon.kind, daemon.pid, daemon.session_dir, whose, why)
+
+
+# ------------------------------------------------------------------ one process
+
+
+def _seen(process: Process) -> Seen | None:
+    name = process.name
+    if name in BINARIES:
+        argv = proc.command(process.pid, _COMMAND)
+        return _told(process, name, argv, argv[0] if argv else "")
+    if name.startswith(("ray::DashboardA", "ray::RuntimeEnv")):
+        kind = _RENAMED.get((proc.command(process.pid, _COMMAND) or ("",))[0])
+        return _told(process, kind, (), "") if kind else None
+    if "py" in name.lower():
+        argv = proc.command(process.pid, _COMMAND)
+        kind, program = _script(argv)
+        return _told(process, kind, argv, program) if kind else None
+    return None
+
+
+def _script(argv: Sequence[str]) -> tuple[str, str]:
+    words = argv[:_FIRST_WORDS]
+    for word in words:
+        if word == "-c":
+            # A helper of `multiprocessing`, which has its parent's words after its own: the dashboard's
+            # fork server (Python 3.14).
+            break
+        if word == _CLIENT_SERVER:
+            # In the mode `specific-server` it is a client's driver, no daemon.
+            return ("client_server" if "--mode=proxy" in argv else ""), ""
+        if word.endswith(".py"):
+            for end, kind in _SCRIPTS.items():
+                if word.endswith(end):
+                    return kind, word
+    return "", ""
+
+
+def _told(process: Process, kind: str, argv: Sequence[str], program: str) -> Seen:
+    options = _options(argv)
+    daemon = Daemon(
+        kind,
+        process.pid,
+        process.started_at,
+        process.state,
+        _session_of_options(options),
+        options.get("node_id", ""),
+    )
+    return Seen(daemon, options, program)
+
+
+def _options(argv: Iterable[str]) -> dict[str, str]:
+    found = {}
+    for word in argv:
+        if word.startswith("--"):
+            name, _, value = word[2:].partition("=")
+            found[name.replace("-", "_")] = value
+    return found
+
+
+def _session_of_options(options: Mapping[str, str]) -> str:
+    if session := options.get("session_dir"):
+        return session.rstrip("/")
+    logs = options.get("log_dir") or options.get("logs_dir") or ""
+    return session_of(f"{logs}/")
+
+
+def session_of(path: str) -> str:
+    """The session's folder that a path of a log lies in, or empty: Ray names it `session_<date>_…`."""
+    session, found, _ = path.partition("/logs/")
+    return session if found and posixpath.basename(session).startswith("session_2") else ""
+
+
+# ------------------------------------------------------------------ joins
+
+
+def _joined(seen: Seen, processes: Mapping[int, Process], told: Mapping[int, Seen]) -> Seen:
+    """With the session and the node that its own command line does not name."""
+    daemon = seen.daemon
+    parent = told.get(processes[daemon.pid].ppid)
+    if parent is not None and parent.daemon.kind == "raylet" and parent.daemon.uid == daemon.uid:
+        daemon = daemon._replace(
+            session_dir=daemon.session_dir or parent.daemon.session_dir,
+            node_id=daemon.node_id or parent.daemon.node_id,
+        )
+    if not daemon.session_dir:
+        session = _session_of_files(daemon.pid)
+        if not session and daemon.state == "Z":
+            session = _session_of_defunct(daemon, processes, told)
+        daemon = daemon._replace(session_dir=session)
+    return seen._replace(daemon=daemon)
+
+
+def _by_address(seen: Sequence[Seen]) -> list[Seen]:
+    """With the session of a client server, another user's, that names nothing but the GCS."""
+    sessions = {s.options["gcs_address"]: s.daemon for s in seen if "gcs_address" in s.options}
+    found = []
+    for each in seen:
+        daemon = sessions.get(each.options.get("address", ""))
+        is_its = daemon is not None and daemon.uid == each.daemon.uid
+        if (
+            daemon
+            and is_its
+            and each.daemon.kind == "client_server"
+            and not each.daemon.session_dir
+        ):
+            joined = each.daemon._replace(session_dir=daemon.session_dir)
+            found.append(each._replace(daemon=joined))
+        else:
+            found.append(each)
+    return found
+
+
+def _session_of_files(pid: int) -> str:
+    sessions = (session_of(path) for path in proc.files(pid).values())
+    return next((session for session in sessions if session), "")
+
+
+def _session_of_defunct(
+    daemon: Daemon, processes: Mapping[int, Process], told: Mapping[int, Seen]
+) -> str:
+    """The session of a process that has ended and keeps nothing but its name.
+
+    Its workers, which now belong to another parent, still name its pid; else its log does, in each header.
+    """
+    for process in processes.values():
+        if process.name.startswith("ray::") and process.state != "Z":
+            named = proc.environment(process.pid, ("RAY_RAYLET_PID",)) or {}
+            is_its = named.get("RAY_RAYLET_PID") == str(daemon.pid)
+            is_its = is_its and proc.credentials(process.pid) == daemon.uid
+            if is_its and (session := _session_of_files(process.pid)):
+                return session
+    same = (s.daemon for s in told.values() if s.daemon.uid == daemon.uid)
+    known = dict.fromkeys(d.session_dir for d in same)
+    return next((s for s in known if s and _wrote(daemon, s)), "")
+
+
+def _wrote(daemon: Daemon, session: str) -> bool:
+    """Whether a session's log was written by this process: `[… I 812 812] (raylet) …`."""
+    mark = f" {daemon.pid} {daemon.pid}] ({daemon.kind})".encode()
+    with suppress(OSError):
+        for name in os.listdir(f"{session}/logs"):
+            if name.startswith(daemon.kind) and name.endswith(".out"):
+                path = f"{session}/logs/{name}"
+                if mark in owners.read_regular(path, _LOG_HEAD, (daemon.uid or 0,)).data:
+                    return True
+    return False
+
+
+def _nodes_of_agents(seen: Sequence[Seen], processes: Mapping[int, Process]) -> dict[int, str]:
+    """Raylet's pid -> its node, as its agents' environments say it: no raylet before 2.4x names its node."""
+    nameless = {
+        s.daemon.pid: s.daemon.uid
+        for s in seen
+        if s.daemon.kind == "raylet" and not s.daemon.node_id
+    }
+    found = {}
+    for each in seen:
+        raylet = processes[each.daemon.pid].ppid
+        if raylet in nameless and raylet not in found and nameless[raylet] == each.daemon.uid:
+            told = proc.environment(each.daemon.pid, ("RAY_NODE_ID",)) or {}
+            found[raylet] = told.get("RAY_NODE_ID", "")
+    return {
+        **found,
+        **{
+            s.daemon.pid: found[ppid]
+            for s in seen
+            if (ppid := processes[s.daemon.pid].ppid) in found
+        },
+    }
+
+
+def _with_node(seen: Seen, nodes: Mapping[int, str]) -> Seen:
+    daemon = seen.daemon
+    node = daemon.node_id or nodes.get(daemon.pid, "")
+    return seen._replace(daemon=daemon._replace(node_id=node))

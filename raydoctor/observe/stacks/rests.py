@@ -1,0 +1,178 @@
+"""How long each thread of a process has not run, for the table `rests`: before anybody looks at its stack.
+
+A few looks within seconds cannot tell a loop that wakes up every minute from a hang; the kernel can.
+`/proc/PID/task/TID/sched` has `se.exec_start`, when the thread last left a processor, in milliseconds of that
+processor's own clock (`update_curr` in `kernel/sched/fair.c`; kernels with CONFIG_SCHED_DEBUG, measured on
+Linux 6.18). A processor's clock leaves out what a hypervisor stole from it, so what time it is there is read
+on that processor. Where there is no such file, nothing is told.
+
+A look by py-spy wakes all threads of a process at once: how long those had rested before, nobody knows. Of a
+`time.sleep` the kernel knows when it ends (Python >= 3.11 gives it the time, not the length): where that is
+soon, it is a nap.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from raydoctor.observe.processes import proc
+from raydoctor.observe.stacks import threads
+from raydoctor.observe.stacks.memory import memory
+
+Row = dict[str, Any]
+_TOGETHER = 2.0
+"""Seconds within which the threads of a stopped process go on: 0.4 s measured on a busy machine."""
+_OTHERS = 3
+"""As many others that last ran with a thread were woken with it; a worker of Ray has five that rest."""
+_CPU_FIELD = 36
+"""Of `/proc/PID/stat` behind the name: the processor that it last ran on (`proc(5)`, field 39)."""
+_DESCENDANTS = 64
+_SLEEPS = {"x86_64": 230, "aarch64": 115}
+"""The number of `clock_nanosleep`."""
+_ABSOLUTE = 1
+"""Its flag TIMER_ABSTIME."""
+
+
+class _Run(NamedTuple):
+    """When a thread last ran."""
+
+    cpu: int
+    at: float
+    """Seconds of that processor's clock."""
+    read: float
+    """When that was read, of the clock of this machine: what it did later is not known."""
+
+
+def of_threads(pids: Iterable[int]) -> dict[int, list[Row]]:
+    """Of each process its threads with their `rested_s`, seconds since they last ran, and whether they were
+    merely woken then.
+
+    Of those that sleep until a known time, `wakes_s`: seconds until then.
+    """
+    runs = {pid: _runs(pid) for pid in pids}
+    now = _clocks({run.cpu for those in runs.values() for run in those.values()})
+    return {pid: list(_rows(pid, _rested(those, now))) for pid, those in runs.items()}
+
+
+def _rows(pid: int, rested: Mapping[int, float]) -> Iterator[Row]:
+    together = woken(rested.values())
+    wakes = _wakes(pid, rested)
+    for tid, since in rested.items():
+        row: Row = {"tid": tid, "rested_s": round(since, 3), "woken": since in together}
+        yield row | ({"wakes_s": round(wakes[tid], 3)} if tid in wakes else {})
+
+
+def woken(rested: Collection[float]) -> set[float]:
+    """Of these, the longest, if they came about together: somebody stopped the process and let it go on."""
+    begun = (
+        max(rested, default=0.0) - _TOGETHER
+    )  # no thread of a stopped process has rested for longer
+    together = [since for since in rested if since >= begun]
+    return set(together) if len(together) > _OTHERS else set()
+
+
+def of_families(pids: Iterable[int]) -> dict[int, float | None]:
+    """Of each process, seconds since anything last ran of it and of all below it; None where not known."""
+    wanted = tuple(pids)
+    below = _below() if proc.LINUX and wanted else {}
+    runs = {pid: _merged(_runs(each) for each in _family(pid, below)) for pid in wanted}
+    now = _clocks({run.cpu for those in runs.values() for run in those.values()})
+    rested = {pid: _rested(those, now).values() for pid, those in runs.items()}
+    return {pid: round(min(known), 3) if known else None for pid, known in rested.items()}
+
+
+def _merged(runs: Iterable[dict[int, _Run]]) -> dict[int, _Run]:
+    return {tid: run for those in runs for tid, run in those.items()}
+
+
+def _rested(runs: Mapping[int, _Run], now: Mapping[int, tuple[float, float]]) -> dict[int, float]:
+    """Thread -> seconds since it last ran, as far as the kernel tells."""
+    found = {}
+    for tid, run in runs.items():
+        if run.cpu in now:
+            clock, at = now[run.cpu]
+            found[tid] = max(0.0, clock - run.at - (at - run.read))
+    return found
+
+
+def _wakes(pid: int, tids: Iterable[int]) -> dict[int, float]:
+    """Thread -> seconds until the end of its sleep, of those that the kernel was told the end of."""
+    number, found = _SLEEPS.get(os.uname().machine), {}
+    calls = {tid: threads.call(pid, tid) for tid in tids}
+    asleep = {tid: arguments for tid, (call, arguments) in calls.items() if call == number}
+    with memory(pid) as seen:
+        for tid, arguments in asleep.items() if seen is not None else ():
+            clock, flags, request = arguments[:3]
+            until = seen.words(request, 2) if seen is not None else ()
+            if until and flags & _ABSOLUTE:
+                with suppress(OSError):  # a clock of another process's alone
+                    found[tid] = until[0] + until[1] / 1e9 - time.clock_gettime(clock)
+    return found
+
+
+def _below() -> dict[int, list[int]]:
+    """Processes by who started them."""
+    below: dict[int, list[int]] = {}
+    for each in proc.table().values():
+        below.setdefault(each.ppid, []).append(each.pid)
+    return below
+
+
+def _family(pid: int, below: Mapping[int, list[int]]) -> list[int]:
+    found = [pid]
+    for parent in found:
+        if parent in below and len(found) < _DESCENDANTS:
+            found += below[parent]
+    return found
+
+
+def _runs(pid: int) -> dict[int, _Run]:
+    """Its threads that have run, as far as the kernel tells."""
+    tids = threads.tids(pid) if proc.LINUX else ()
+    return {tid: run for tid in tids if (run := _run(pid, tid)) is not None}
+
+
+def _run(pid: int, tid: int) -> _Run | None:
+    folder = f"/proc/{pid}/task/{tid}"
+    at = _last_run(f"{folder}/sched")
+    if not at:  # a thread that has not run yet on the processor that it moved to
+        return None
+    with suppress(OSError, ValueError, IndexError), open(f"{folder}/stat", "rb") as stream:
+        fields = stream.read().rpartition(b")")[2].split()
+        return _Run(int(fields[_CPU_FIELD]), at, time.monotonic())
+    return None
+
+
+def _last_run(path: str) -> float:
+    """Seconds of its processor's clock; 0 where the kernel does not tell."""
+    with suppress(OSError, ValueError), open(path) as stream:
+        for line in stream:
+            if line.startswith("se.exec_start"):
+                return float(line.rpartition(":")[2]) / 1000
+    return 0.0
+
+
+def _clocks(cpus: Collection[int]) -> Mapping[int, tuple[float, float]]:
+    """What time it is on these processors, and when that was: read by a thread that goes there.
+
+    It may wait for each: a machine without time is asked once for all processes.
+    """
+    found: dict[int, tuple[float, float]] = {}
+
+    def visit() -> None:
+        for cpu in cpus:
+            with suppress(OSError):  # a processor that this process may not use
+                os.sched_setaffinity(0, {cpu})
+            if now := _last_run("/proc/thread-self/sched"):
+                found[cpu] = now, time.monotonic()
+
+    if cpus:
+        visitor = threading.Thread(target=visit, name="clocks", daemon=True)
+        visitor.start()
+        visitor.join()
+    return found

@@ -1,0 +1,163 @@
+"""Looks at the suspects of a cluster, here and on other machines: the tables `rests`, `samples` and `clues`.
+
+A node elsewhere is asked by a small Ray task (`there.py`); its tables lie in its own folder of the capture.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from raydoctor.model.values import Gap
+from raydoctor.observe.collector.cluster import Cluster
+from raydoctor.observe.collector.run import Collector
+from raydoctor.observe.collector.table import Piece, table
+from raydoctor.observe.nodes import nodes, there
+from raydoctor.observe.processes import proc
+from raydoctor.observe.stacks import rests, stacks
+from raydoctor.observe.stacks.stacks import Manner, Wanted
+from raydoctor.observe.stacks.suspects import Sampling, Suspects
+
+WHAT = "the stacks of workers"
+_FUNCTION = "raydoctor.observe.stacks.sampling:respond"
+_FEW = 20
+"""Processes that are looked at in one `timeout`, on a busy machine."""
+FIRST = 40
+"""Processes that are looked at before the others, so that a machine without time tells of these."""
+LONGEST = 30.0
+"""Seconds for the looks themselves, unless more is wished for one: then what was seen is told, and that it is
+not all."""
+_OWN = 0.9
+"""Of the time: what was seen must be told before it is over."""
+_OF_FIRST = 0.75
+"""Of the time, for the first ones where there are others."""
+
+
+def seconds(found: Suspects, sampling: Sampling, timeout: float) -> float:
+    """How long it may take here."""
+    most = max(map(len, (found.here, *found.elsewhere.values())))
+    pauses = sampling.looks * sampling.every * (2 if most > FIRST else 1)
+    return pauses + _longest(most, timeout)
+
+
+def _longest(number: int, timeout: float) -> float:
+    """Seconds that so many processes may take beside the pauses between looks.
+
+    One that py-spy hangs on takes a whole `timeout` before it is read without stopping it.
+    """
+    return min(max(LONGEST, 1.5 * timeout), timeout * (1.5 + number / _FEW))
+
+
+def collectors(
+    cluster: Cluster, found: Suspects, sampling: Sampling, timeout: float, all_nodes: bool
+) -> list[Collector]:
+    """What looks at them: one for this machine, one for all others."""
+    manner = Manner(
+        sampling.looks, sampling.every, sampling.native, timeout, True, found.unfinished
+    )
+    made = []
+    if found.here or found.makers:
+        gather = partial(looks, found.here, manner, found.makers)
+        made.append(Collector(WHAT, gather, optional=True))
+    if found.elsewhere and all_nodes and cluster.gcs_address:
+        patience = seconds(found, sampling, timeout)
+        made.append(
+            Collector(
+                f"{WHAT} on other nodes",
+                lambda: _elsewhere(cluster, found.elsewhere, manner, patience),
+                optional=True,
+            )
+        )
+    return made
+
+
+def looks(
+    wanted: Sequence[Wanted], manner: Manner, makers: Sequence[tuple[str, int]] = ()
+) -> Iterator[Piece | Gap]:
+    """How long they have rested, before a look wakes them; then the looks.
+
+    Of `makers` that is all there is to see: nobody looks at their stacks.
+    """
+    began, left = time.monotonic(), _OWN * _longest(len(wanted), manner.timeout)
+    rested = rests.of_threads(each.pid for each in wanted)
+    rows: list[dict[str, Any]] = [
+        {"node_id": each.node_id, "pid": each.pid, "threads": rested[each.pid]} for each in wanted
+    ]
+    families = rests.of_families(pid for _, pid in makers)
+    rows += [{"node_id": node, "pid": pid, "family_s": families[pid]} for node, pid in makers]
+    yield table("rests", rows, source="proc")
+    before: dict[str, Piece] = {}
+    left = max(0.0, left - (time.monotonic() - began))
+    first, others = wanted[:FIRST], wanted[FIRST:]
+    for those, share in ((first, _OF_FIRST if others else 1.0), (others, 1.0)):
+        began, last = time.monotonic(), dict(before)
+        for item in stacks.samples(those, manner, share * left) if those else ():
+            if isinstance(item, Piece):
+                item = last[item.path] = _joined(before.get(item.path), item)  # noqa: PLW2901
+            yield item
+        left = max(0.0, left - max(0.0, time.monotonic() - began - manner.pauses))
+        before = last
+
+
+def _joined(before: Piece | None, piece: Piece) -> Piece:
+    """A table with the rows of another one before its own."""
+    if before is None:
+        return piece
+    head, more = json.loads(before.data), json.loads(piece.data)
+    rows = [*head["rows"], *more["rows"]]
+    return table(head["table"], rows, source=head["from"], at=head["at"])
+
+
+def _elsewhere(
+    cluster: Cluster, others: Mapping[str, Sequence[Wanted]], manner: Manner, patience: float
+) -> Iterator[Piece | Gap]:
+    asks = {node: ask(wanted, manner) for node, wanted in others.items()}
+    for answer in there.ask(cluster, asks, _FUNCTION, patience):
+        if answer.problem:
+            what = f"{WHAT} on node {answer.node[:8]}"
+            yield Gap(what, answer.problem, answer.hint, optional=True)
+            continue
+        yield from unpacked(answer.node, answer.told)
+
+
+def ask(wanted: Sequence[Wanted], manner: Manner) -> dict[str, Any]:
+    """What another node is asked: `respond` takes it."""
+    plain = manner._asdict() | {"unfinished": sorted(manner.unfinished)}
+    return {"wanted": [each._asdict() for each in wanted], "manner": plain}
+
+
+def respond(asked: dict[str, Any]) -> dict[str, Any]:
+    """On that node: look at its processes."""
+    plain = asked["manner"] | {"unfinished": frozenset(asked["manner"]["unfinished"])}
+    pieces, gaps = {}, []
+    for item in looks(certain([Wanted(**w) for w in asked["wanted"]]), Manner(**plain)):
+        if isinstance(item, Piece):
+            pieces[item.path] = item.data.decode()
+        else:
+            gaps.append([item.what, item.why, item.hint])
+    return {"pieces": pieces, "gaps": gaps}
+
+
+def unpacked(node: str, told: dict[str, Any]) -> Iterator[Piece | Gap]:
+    """What `respond` has told, in the node's folder."""
+    for path, text in told["pieces"].items():
+        yield Piece(f"{nodes.label(node)}/{path}", text.encode())
+    for what, why, hint in told["gaps"]:
+        yield Gap(f"{what} on node {node[:8]}", why, hint, optional=True)
+
+
+def certain(wanted: Sequence[Wanted]) -> list[Wanted]:
+    """Those that are certainly meant: by their start, or else by the log of theirs that they have open.
+
+    Ray tells pids only, and in a container those are others than here.
+    """
+    return [each for each in wanted if each.started_at or _has_log(each)]
+
+
+def _has_log(wanted: Wanted) -> bool:
+    kind = "driver" if wanted.worker_id.endswith("f" * 48) else "worker"
+    name = f"/python-core-{kind}-{wanted.worker_id}_{wanted.pid}.log"
+    return any(path.endswith(name) for path in proc.files(wanted.pid).values())

@@ -1,0 +1,223 @@
+"""Which processes of a cluster may hang: workers whose task has run for long, and drivers that may wait.
+
+Read off the tables that were just collected, line by line: a queue of ten thousand tasks is not parsed for
+the few that run. A worker that says that it runs nothing is not looked at, whatever the GCS still believes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from raydoctor.model import ids
+from raydoctor.observe.stacks.stacks import Wanted
+
+Row = dict[str, Any]
+_DRIVERS = 8
+"""Drivers that are looked at, at most."""
+_FIRST = 50
+"""Tasks that wait, of which the oldest are looked for: they stand first in the table, state by state."""
+
+
+_CONTROLLER, _TRAINER = "TrainController", "RayTrainWorker"
+"""Ray Train's actors: the second runs its user's loop in a thread, without any call (`ray/train/v2`)."""
+
+
+ENVIRONMENTS = "/runtime_resources/"
+"""Where the node's agent makes runtime environments: in the command of whoever makes one."""
+
+
+class Sampling(NamedTuple):
+    """Whom to look at, and how often."""
+
+    looks: int = 2
+    every: float = 0.5
+    """Seconds between the looks."""
+    min_age_s: float = 60.0
+    """Seconds that a task must have run, or waited, before anybody looks."""
+    native: bool = False
+    most: int = 40
+    """Processes, each function's oldest first."""
+
+
+class _Running(NamedTuple):
+    worker: str
+    task: str
+    name: str
+    age: float
+    pid: int
+    node: str
+
+
+class Suspects(NamedTuple):
+    """Processes to look at, and the tasks that are not finished."""
+
+    here: Sequence[Wanted] = ()
+    elsewhere: Mapping[str, Sequence[Wanted]] = MappingProxyType({})
+    """By node."""
+    unfinished: frozenset[str] = frozenset()
+    makers: tuple[tuple[str, int], ...] = ()
+    """Processes of this machine that make runtime environments, each with its node."""
+
+    @property
+    def total(self) -> int:
+        """How many processes."""
+        return len(self.here) + sum(map(len, self.elsewhere.values()))
+
+
+def suspects(
+    pieces: Mapping[str, bytes], sampling: Sampling, nodes_here: Sequence[str] = ()
+) -> Suspects:
+    """Whom to look at, of a collection's tables; nobody where no task is old enough."""
+    stats = {row["worker_id"]: row for row in rows(pieces, "worker-stats") if "worker_id" in row}
+    silent = {worker for worker, row in stats.items() if not row.get("answers")}
+    tasks, at = _unfinished(pieces, silent)
+    workers = {
+        task: name for name, row in stats.items() for task in row.get("running_task_ids") or ()
+    }
+    running = [r for row in tasks if (r := _running(row, at, silent, workers)) is not None]
+    old = [r for r in running if r.age >= sampling.min_age_s and _may_run(r, stats)]
+    if not old and not any(_age(row, at) >= sampling.min_age_s for row in tasks):
+        return Suspects()
+    trains = any(each.name.startswith(f"{_CONTROLLER}.") for each in old)
+    trainers = _trainers(rows(pieces, "actors"), stats.values()) if trains else ()
+    wanted = [*_drivers(stats.values()), *trainers, *_workers(old, stats)][: sampling.most]
+    processes = rows(pieces, "processes")
+    unfinished = frozenset(row["task_id"] for row in tasks)
+    found = placed(wanted, processes, nodes_here, unfinished)
+    return found._replace(makers=tuple(_makers(processes)))
+
+
+def _makers(processes: Sequence[Row]) -> Iterator[tuple[str, int]]:
+    for row in processes:
+        is_one = ENVIRONMENTS in (row.get("title") or "") and row.get("kind") != "worker"
+        if is_one and row.get("is_this"):
+            yield row.get("node_id") or "", row["pid"]
+
+
+def placed(
+    wanted: Sequence[Wanted],
+    processes: Sequence[Row],
+    nodes_here: Sequence[str],
+    unfinished: frozenset[str] = frozenset(),
+) -> Suspects:
+    """Those that run on this machine, as `processes` has it, and those of other nodes."""
+    mine = [row for row in processes if row.get("is_this")]
+    workers = {row["worker_id"]: row for row in mine if row.get("kind") == "worker"}
+    drivers = {row["pid"]: row for row in mine if row.get("kind") == "driver"}
+    here: list[Wanted] = []
+    elsewhere: dict[str, list[Wanted]] = {}
+    for each in wanted:
+        row = workers.get(each.worker_id) or drivers.get(each.pid)
+        if row is not None and each.node_id in (*nodes_here, row.get("node_id")):
+            start = float(row["started_at"])
+            title = each.title or row.get("title") or ""
+            here.append(Wanted(row["pid"], start, each.worker_id, each.node_id, title, each.pid))
+        elif each.node_id not in nodes_here:
+            elsewhere.setdefault(each.node_id, []).append(each)
+    return Suspects(here, elsewhere, unfinished)
+
+
+def _workers(old: list[_Running], stats: Mapping[str, Row]) -> Iterator[Wanted]:
+    """Each worker once: of each function the one that has run longest, then of each the second …"""
+    turns: dict[str, int] = {}
+    ranked = []
+    for each in sorted(old, key=lambda each: -each.age):
+        turns[each.name] = turns.get(each.name, 0) + 1
+        ranked.append((turns[each.name], each))
+    seen = set()
+    for _, each in sorted(ranked, key=lambda pair: pair[0]):
+        if each.worker not in seen:
+            seen.add(each.worker)
+            told = stats.get(each.worker, {})
+            pid, node = told.get("pid") or each.pid, told.get("node_id") or each.node
+            if pid and node:
+                yield Wanted(int(pid), 0.0, each.worker, node, f"ray::{each.name}")
+
+
+def _drivers(stats: Any) -> Iterator[Wanted]:
+    found = [row for row in stats if row.get("worker_type") == "DRIVER" and row.get("pid")]
+    for row in found[:_DRIVERS]:
+        job = ids.job_number(ids.job_of_driver(row["worker_id"]))
+        yield Wanted(
+            int(row["pid"]), 0.0, row["worker_id"], row.get("node_id") or "", f"driver of job {job}"
+        )
+
+
+def _trainers(actors: Sequence[Row], stats: Iterable[Row]) -> Iterator[Wanted]:
+    """Workers whose work is no task."""
+    those = {row["actor_id"] for row in actors if row.get("class_name") == _TRAINER}
+    for row in stats:
+        if row.get("actor_id") in those and row.get("pid") and row.get("node_id"):
+            title = f"ray::{_TRAINER}"
+            yield Wanted(int(row["pid"]), 0.0, row["worker_id"], row["node_id"], title)
+
+
+def _may_run(task: _Running, stats: Mapping[str, Row]) -> bool:
+    """Whether its worker says that it runs it, or says nothing at all, as one that is stopped."""
+    told = stats.get(task.worker)
+    if told is None or not told.get("answers"):
+        return True
+    return task.task in (told.get("running_task_ids") or ())
+
+
+# ------------------------------------------------------------------ tasks
+
+
+def _unfinished(pieces: Mapping[str, bytes], silent: Collection[str]) -> tuple[list[Row], float]:
+    """Tasks that run or may run, and the first of those that wait; and when that was."""
+    data = pieces.get("live/live-tasks.json", b"")
+    head, _, rest = data.partition(b"\n")
+    try:
+        at = float(json.loads(head + b"]}")["at"])
+    except (ValueError, KeyError, TypeError):
+        return [], 0.0
+    words = [b'"state":"RUNNING', *(worker.encode() for worker in silent)]
+    found, waiting = [], 0
+    for line in rest.split(b"\n"):
+        runs = any(word in line for word in words)
+        if not line.startswith(b"{") or (not runs and waiting >= _FIRST):
+            continue
+        row = json.loads(line.removesuffix(b","))
+        if row.get("state") not in ("FINISHED", "FAILED"):
+            waiting += not runs
+            found.append(row)
+    return found, at
+
+
+def _running(
+    row: Row, at: float, silent: Collection[str], workers: Mapping[str, str]
+) -> _Running | None:
+    # Of an actor that is being made the GCS does not know it (2.60.0).
+    worker = row.get("worker_id") or workers.get(row["task_id"])
+    # Of what a worker began right before it stood still, it could not tell the GCS.
+    runs = str(row.get("state")).startswith("RUNNING")
+    if not worker or not (runs or worker in silent):
+        return None
+    name = row.get("name") or row.get("func_or_class_name") or ""
+    return _Running(
+        worker,
+        row["task_id"],
+        name,
+        _age(row, at),
+        int(row.get("worker_pid") or 0),
+        row.get("node_id") or "",
+    )
+
+
+def _age(row: Row, at: float) -> float:
+    """Seconds that it has run or waited; of one that only its worker knows, nobody knows: it counts."""
+    since = row.get("start_time_ms") or row.get("creation_time_ms")
+    if since:
+        return at - float(since) / 1000
+    return float("inf") if row.get("told_by") == "worker" else 0.0
+
+
+def rows(pieces: Mapping[str, bytes], name: str) -> list[Row]:
+    """The rows of a table; none where it was not collected."""
+    data = pieces.get(f"live/live-{name}.json")
+    if not data:
+        return []
+    return [row for row in json.loads(data)["rows"] if isinstance(row, dict)]

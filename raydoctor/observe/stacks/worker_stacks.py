@@ -1,0 +1,295 @@
+"""The stacks of a cluster's workers and drivers at this moment, with what each runs: `raydoctor stack`.
+
+The processes of this machine are looked at while the GCS is still being asked what they run; those of other
+nodes by a small Ray task on each (`there.py`). Locals are redacted where they are read.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from raydoctor.model.errors import RaydoctorError
+from raydoctor.model.values import Gap
+from raydoctor.observe.collector.cluster import Cluster
+from raydoctor.observe.gcs.gcs import Child
+from raydoctor.observe.nodes import there
+from raydoctor.observe.processes import kinship
+from raydoctor.observe.processes.redact import Redactor, command_line, shared
+from raydoctor.observe.stacks import stacks, suspects
+from raydoctor.observe.stacks.stack_targets import Known, UnknownTargetError, everywhere, named
+from raydoctor.observe.stacks.stacks import Row, Wanted
+from raydoctor.observe.stacks.suspects import Suspects
+
+_FUNCTION = "raydoctor.observe.stacks.worker_stacks:respond"
+_TABLES = ("worker-stats", "tasks", "actors", "nodes")
+Tell = Callable[[str], None]
+
+
+class Wishes(NamedTuple):
+    """What the user asked for."""
+
+    target: str = ""
+    """A task, an actor, a pid, a node; empty: all that runs on this machine."""
+    all_nodes: bool = False
+    variables: bool = False
+    native: bool = False
+    timeout: float = 5.0
+
+
+class Stack(NamedTuple):
+    """A process, what it runs, and where it stands."""
+
+    row: Row
+    """As in the table `samples`; its frames have `locals` where they were wished for."""
+    kind: str
+    """`worker`, `driver` or `process`."""
+    tasks: tuple[Row, ...] = ()
+    actor: Row = {}  # noqa: RUF012 - never changed
+    is_here: bool = True
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it is a worker that waits for work."""
+        return self.kind == "worker" and not self.tasks and not self.actor and self._is_titled_idle
+
+    @property
+    def _is_titled_idle(self) -> bool:
+        return str(self.row["title"]).startswith("ray::IDLE")
+
+
+@dataclass(slots=True)
+class Found:
+    """What was found, and what could not be looked at."""
+
+    stacks: list[Stack] = field(default_factory=list)
+    gaps: list[Gap] = field(default_factory=list)
+    at: float = 0.0
+
+
+def look(cluster: Cluster, wishes: Wishes, tell: Tell = lambda doing: None) -> Found:
+    """Look at all that is meant. Raises UnknownTargetError where nothing is."""
+    asked = _Question(cluster, wishes.timeout)
+    asked.begin()
+    here = _here(cluster)
+    found = Found(at=time.time())
+    is_all = not wishes.target and not wishes.all_nodes
+    pid = next((r for r in here if str(r["pid"]) == wishes.target), None)
+    if is_all or pid is not None:
+        chosen = Suspects([_wanted(row) for row in ([pid] if pid is not None else here)])
+        if not chosen.total:
+            raise UnknownTargetError(
+                "no worker and no driver of the cluster is in sight on this machine",
+                "Those of other nodes: raydoctor stack --all-nodes",
+            )
+    else:
+        tell("asking the cluster")
+        chosen = _chosen(asked, wishes, here, cluster)
+    tell(f"looking at {chosen.total} processes")
+    rows = stacks.rows(
+        chosen.here, variables=wishes.variables, native=wishes.native, timeout=wishes.timeout
+    )
+    found.gaps += _gaps(rows)
+    if chosen.elsewhere:
+        tell(f"asking {len(chosen.elsewhere)} more nodes")
+        rows += _elsewhere(cluster, chosen, wishes, found)
+    known = asked.answer()
+    if asked.problem and not known.stats:
+        found.gaps.append(Gap("what the workers run", asked.problem, optional=True))
+    kinds = {row["pid"]: str(row["kind"]) for row in here}
+    mine = {each.pid for each in chosen.here}
+    found.stacks = [
+        _stack(row, known, kinds, row["pid"] in mine) for row in _redacted(rows, cluster)
+    ]
+    return found
+
+
+def _chosen(asked: _Question, wishes: Wishes, here: Sequence[Row], cluster: Cluster) -> Suspects:
+    known = asked.answer()
+    if not known.stats:
+        raise RaydoctorError(
+            f"the cluster could not be asked: {asked.problem or 'it told nothing'}",
+            "What runs on this machine is shown without it: raydoctor stack",
+        )
+    wanted = named(known, wishes.target) if wishes.target else everywhere(known)
+    placed = suspects.placed(wanted, here, cluster.node_ids)
+    if not placed.total:
+        raise UnknownTargetError(
+            f"{wishes.target or 'the cluster'}: its processes are out of sight here",
+            "Run raydoctor on the node, or in the container, where they run.",
+        )
+    return placed
+
+
+def _stack(row: Row, known: Known, kinds: dict[int, str], is_here: bool) -> Stack:
+    worker = row["worker_id"]
+    driver = "driver" if worker.endswith("f" * 48) else "worker"
+    kind = kinds.get(row["pid"], driver) if is_here else driver
+    if kind not in ("worker", "driver"):
+        kind = "process"
+    return Stack(
+        row,
+        kind,
+        tuple(known.tasks_of(worker)) if worker else (),
+        known.actor_of(worker, row["worker_pid"]) if worker else {},
+        is_here,
+    )
+
+
+# ------------------------------------------------------------------ this machine
+
+
+def _here(cluster: Cluster) -> list[Row]:
+    """The workers and drivers of the cluster on this machine, as rows of `processes`."""
+    machine = kinship.look()
+    rows = []
+    for pid, kind in machine.kinds.items():
+        log = machine.log.get(pid)
+        process = machine.processes[pid]
+        is_this = log is not None and log.session == cluster.session_dir
+        if log is None or not is_this or kind not in ("worker", "driver") or process.state == "Z":
+            continue
+        raylet = machine.daemons.get(process.ppid)
+        rows.append(
+            {
+                "pid": pid,
+                "worker_pid": log.pid,
+                "started_at": process.started_at,
+                "kind": kind,
+                "worker_id": log.worker,
+                "node_id": raylet.node_id if raylet else _only(cluster.node_ids),
+                "title": command_line(pid)[:200] or process.name,
+                "is_this": True,
+            }
+        )
+    return sorted(rows, key=lambda row: float(row["started_at"]))
+
+
+def _only(nodes: Sequence[str]) -> str:
+    return nodes[0] if len(nodes) == 1 else ""
+
+
+def _wanted(row: Row) -> Wanted:
+    return Wanted(
+        row["pid"],
+        row["started_at"],
+        row["worker_id"],
+        row["node_id"],
+        row["title"],
+        row["worker_pid"],
+    )
+
+
+def _gaps(rows: Sequence[Row]) -> Iterator[Gap]:
+    """One for each reason why stacks are missing."""
+    without: dict[str, list[int]] = {}
+    for row in rows:
+        if row["how"] == "proc":
+            without.setdefault(row["problem"].removeprefix("no stack: "), []).append(row["pid"])
+    for reason, pids in without.items():
+        named_ones = ", ".join(map(str, pids[:5])) + (" …" if len(pids) > 5 else "")
+        yield Gap(f"the stacks of {named_ones}", reason, stacks.fix(reason, pids[0]))
+
+
+def _redacted(rows: list[Row], cluster: Cluster) -> list[Row]:
+    redactor = shared([cluster.token.value] if cluster.token else [])
+    for row in rows:
+        _redact(row, redactor)
+    return rows
+
+
+def _redact(row: Row, redactor: Redactor) -> None:
+    """The locals without secrets: by their names, and by what they look like."""
+    row["title"] = redactor.redact(row["title"])
+    for thread in row["threads"]:
+        for frame in thread["frames"]:
+            if "locals" in frame:
+                frame["locals"] = redactor.redact_json(frame["locals"])
+
+
+# ------------------------------------------------------------------ other nodes
+
+
+def _elsewhere(cluster: Cluster, chosen: Suspects, wishes: Wishes, found: Found) -> list[Row]:
+    """Rows of other nodes; what a node cannot tell is a gap."""
+    asks = {
+        node: {"wanted": [each._asdict() for each in wanted], "wishes": wishes._asdict()}
+        for node, wanted in chosen.elsewhere.items()
+    }
+    rows: list[Row] = []
+    for answer in there.ask(cluster, asks, _FUNCTION, 2 * wishes.timeout):
+        where = f"the stacks on node {answer.node[:12]}"
+        if answer.problem:
+            found.gaps.append(Gap(where, answer.problem, answer.hint))
+            continue
+        rows += answer.told
+        found.gaps += _gaps(answer.told)
+        missing = len(asks[answer.node]["wanted"]) - len(answer.told)
+        if missing:
+            found.gaps.append(Gap(where, f"{missing} ended, or are in another container there"))
+    return rows
+
+
+def respond(asked: dict[str, Any]) -> list[Row]:
+    """On that node: its rows, redacted."""
+    from raydoctor.observe.stacks.sampling import certain
+
+    wishes = Wishes(**asked["wishes"])
+    wanted = certain([Wanted(*each.values()) for each in asked["wanted"]])
+    rows = stacks.rows(
+        wanted, variables=wishes.variables, native=wishes.native, timeout=wishes.timeout
+    )
+    redactor = shared()
+    for row in rows:
+        _redact(row, redactor)
+    return rows
+
+
+# ------------------------------------------------------------------ the cluster
+
+
+def ask(cluster: Cluster, timeout: float) -> Known:
+    """What the cluster says that it runs."""
+    question = _Question(cluster, timeout)
+    question.begin()
+    return question.answer()
+
+
+class _Question:
+    """The GCS and the workers, asked what runs, while something else is done."""
+
+    def __init__(self, cluster: Cluster, timeout: float) -> None:
+        self._cluster = cluster
+        self._timeout = timeout
+        self._known = Known()
+        self._thread = threading.Thread(target=self._ask, name="the GCS", daemon=True)
+        self.problem = ""
+
+    def begin(self) -> None:
+        """Ask."""
+        if self._cluster.gcs_address:
+            self._thread.start()
+        else:
+            self.problem = "the GCS's address is not known"
+
+    def answer(self) -> Known:
+        """What was told until now, or in time."""
+        if self._thread.ident is not None:
+            self._thread.join(self._timeout + 0.5)
+        return self._known
+
+    def _ask(self) -> None:
+        cluster = self._cluster
+        child = Child()
+        found: dict[str, list[Row]] = {}
+        try:
+            for told in child.ask(cluster.gcs_address, cluster.access(), _TABLES, self._timeout):
+                if told.why:
+                    self.problem = told.why
+                found[told.name] = told.rows
+        finally:
+            child.end()
+        self._known = Known(*(found.get(name, []) for name in _TABLES))

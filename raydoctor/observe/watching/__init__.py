@@ -1,0 +1,1 @@
+"""The readings of `raydoctor watch`: a running cluster again and again, at little cost."""

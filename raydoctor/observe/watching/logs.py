@@ -1,0 +1,64 @@
+"""Whether a session's logs on this machine grew, and whether what they grew by looks like trouble.
+
+Only what was appended since the last look is read, and of that a little: it decides when a diagnosis is
+worth its second of a processor, not what it says. The words are those of Ray's own logs (`… E 4659 4659] …`),
+of Python's logging and of tracebacks.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import NamedTuple
+
+from raydoctor.model.patterns import pattern
+
+_TROUBLE = pattern(rb" [EFC] \d+ \d+\] |Traceback \(most recent call last\)|\bERROR\b|Error: ")
+_READ = 64 << 10
+"""Bytes of a file, the last of what was appended."""
+_FILES = 5_000
+
+
+class Growth(NamedTuple):
+    """What happened to the logs since the last look."""
+
+    grew: bool
+    is_trouble: bool
+
+
+class Logs:
+    """The logs of one session; the first look finds nothing new."""
+
+    def __init__(self, session_dir: str) -> None:
+        self._folder = os.path.join(session_dir, "logs") if session_dir else ""
+        self._sizes: dict[str, int] | None = None
+
+    def look(self) -> Growth:
+        """Never raises: a folder that is gone does not grow."""
+        sizes = self._now()
+        before, self._sizes = self._sizes, sizes
+        if before is None:
+            return Growth(False, False)
+        grown = {name: before.get(name, 0) for name in sizes if sizes[name] > before.get(name, 0)}
+        return Growth(bool(grown), any(self._is_trouble(*each) for each in grown.items()))
+
+    def _now(self) -> dict[str, int]:
+        sizes: dict[str, int] = {}
+        if not self._folder:
+            return sizes
+        with suppress(OSError), os.scandir(self._folder) as entries:
+            for entry in entries:
+                if len(sizes) < _FILES and entry.name.endswith((".out", ".err", ".log")):
+                    with suppress(OSError):
+                        sizes[entry.name] = entry.stat().st_size
+        return sizes
+
+    def _is_trouble(self, name: str, since: int) -> bool:
+        with suppress(OSError):
+            file = os.open(os.path.join(self._folder, name), os.O_RDONLY)
+            try:
+                end = os.fstat(file).st_size
+                return bool(_TROUBLE.search(os.pread(file, _READ, max(since, end - _READ))))
+            finally:
+                os.close(file)
+        return False

@@ -1,0 +1,474 @@
+"""A running cluster at a glance, again and again: what runs where, since when, what waits, which nodes live.
+
+One look is a call to the GCS for the workers (nodes and demands: every third time), and one to each worker
+that may run something else than at the last look: 0.5 ms of a processor here and about as much there for
+each, whatever the number of tasks that are finished or wait (Ray 2.60.0 measured). An idle worker is told by
+its title, and one that runs the same for long is asked less and less often, up to each fifth time.
+
+What would cost by the number of tasks is not asked in a look: `GetTaskEvents` takes the GCS 0.6 s where it
+holds its 100,000 tasks, unless it is asked for one task by its id.
+
+gRPC is used in this very process, without Ray and without a child: a child that stays costs 43 MB.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from raydoctor.model import ids
+from raydoctor.model.errors import RaydoctorError
+from raydoctor.observe.collector.cluster import Cluster
+
+if TYPE_CHECKING:
+    from raydoctor.observe.gcs.programs.gcs_messages import Messages
+    from raydoctor.observe.gcs.programs.gcs_wire import Wire
+
+_CALL = 3.0
+"""Seconds for a question to the GCS."""
+_WORKER_CALL = 1.0
+"""Its C++ thread answers within milliseconds, even while native code holds the GIL; a stopped one never."""
+_WORKERS = 2_000
+_RARE = 3
+_PATIENCE = 3
+_RESTED = 5
+"""Looks for which a worker is believed to run on what it ran for as many before."""
+_IDLE = b"ray::IDLE"
+_TITLE = 100
+_EQUAL = 0
+_PEERS = 200
+"""Finished attempts of a function that its usual time is taken from."""
+_REPLY = 200
+"""Tasks told of in one breath: each is a question."""
+
+
+class LookError(RaydoctorError):
+    """A cluster that did not tell; `code` is gRPC's."""
+
+    def __init__(self, code: str, detail: str) -> None:
+        super().__init__(f"{code}: {detail}" if detail else code)
+        self.code = code
+
+    @property
+    def is_refusal(self) -> bool:
+        """Whether it is the token that is missing or wrong."""
+        return self.code in ("UNAUTHENTICATED", "PERMISSION_DENIED")
+
+
+class Node(NamedTuple):
+    """A node that lives."""
+
+    node: str
+    ip: str
+    is_head: bool
+    metrics: str
+    """Where it tells its metrics, `host:port`; empty where nowhere."""
+
+
+class Run(NamedTuple):
+    """A task that a worker says it runs."""
+
+    task: str
+    worker: str
+    pid: int
+    ip: str
+    node: str
+
+
+class Demand(NamedTuple):
+    """Tasks and actors that wait for the same resources."""
+
+    resources: tuple[tuple[str, float], ...]
+    number: int
+
+
+class Seen(NamedTuple):
+    """One look."""
+
+    at: float
+    """Epoch seconds."""
+    session: str
+    """The cluster's own name for itself: another one is another cluster. Empty where it does not say."""
+    nodes: tuple[Node, ...]
+    running: tuple[Run, ...]
+    unfinished: int
+    """Tasks that owners wait for, those that run included."""
+    demands: tuple[Demand, ...]
+    workers: int
+    drivers: int
+    silent: tuple[str, ...]
+    """Workers that did not answer: their tasks, if any, are not in `running`."""
+    steady: float = 0.0
+    """`at` on a clock that is never set, and stands still while the machine is suspended; 0: not read."""
+
+    @property
+    def waiting(self) -> int:
+        """Tasks that do not run yet."""
+        return max(0, self.unfinished - len(self.running))
+
+
+class _Heard(NamedTuple):
+    """What a worker said, and how long that counts."""
+
+    title: bytes
+    tasks: frozenset[bytes]
+    runs: tuple[Run, ...]
+    unfinished: int
+    same: int
+    """Looks that it has said so."""
+    asked: int
+    """In which look."""
+
+
+class Told(NamedTuple):
+    """What the GCS knows of the last attempt of a task: a second late."""
+
+    task: str
+    name: str
+    function: str
+    attempt: int
+    state: str
+    worker: str
+    actor: str
+    started_at: float | None
+    """Epoch seconds of the clock of its worker's machine."""
+
+
+class Peers(NamedTuple):
+    """How long a function's last attempts took that finished."""
+
+    finished: int
+    median: float
+    """Seconds."""
+
+
+class Watcher:
+    """One cluster, over connections that stay open."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._wire = _connected(cluster)
+        self._known: Messages | None = None
+        self.here = frozenset(cluster.node_ids)
+        """Nodes of this machine."""
+        self._looks = 0
+        self._rare: tuple[tuple[Node, ...], Any] = ((), None)
+        self._heard: dict[str, _Heard] = {}
+        self._mute: dict[str, tuple[int, int]] = {}
+        """Workers that did not answer: how often, and in which look last."""
+
+    def close(self) -> None:
+        """Let the connections go."""
+        for channel in self._wire.channels.values():
+            channel.close()
+
+    def look(self) -> Seen:
+        """Raises LookError where the GCS does not answer."""
+        at, steady = time.time(), time.monotonic()
+        filters = self._filters("GetAllWorkerInfo", is_alive=True)
+        workers = self._start("WorkerInfoGcsService", "GetAllWorkerInfo", **filters)
+        living, state = self._nodes_and_demands()
+        alive = [each for each in _result(workers).worker_table_data if each.is_alive]
+        silent = self._hear(alive[:_WORKERS])
+        drivers = sum(_is_driver(each) for each in alive)
+        return Seen(
+            at,
+            getattr(state, "cluster_session_name", ""),
+            living,
+            tuple(run for heard in self._heard.values() for run in heard.runs),
+            sum(heard.unfinished for heard in self._heard.values()),
+            tuple(_demands(state.pending_resource_requests)),
+            len(alive) - drivers,
+            drivers,
+            tuple(silent),
+            steady,
+        )
+
+    def _hear(self, workers: Sequence[Any]) -> list[str]:
+        """Ask the workers that may run something else than before; those that did not answer."""
+        asked, heard, silent = [], {}, list[str]()
+        for worker in workers:
+            name, title = _worker_id(worker), self._title(worker)
+            before = self._heard.get(name)
+            if title == _IDLE:
+                continue
+            if name in self._mute and not self._is_asked_again(*self._mute[name]):
+                silent.append(name)
+                continue
+            if before and before.title == title and self._looks < before.asked + before.same:
+                heard[name] = before
+            else:
+                asked.append((worker, name, title, self._start_stats(worker)))
+        for worker, name, title, call in asked:
+            reply = _answer(call)
+            if reply is None:
+                silent.append(name)
+                self._mute[name] = self._mute.get(name, (0, 0))[0] + 1, self._looks
+            else:
+                self._mute.pop(name, None)
+                heard[name] = self._told_by(worker, title, reply)
+        self._heard = heard
+        self._mute = {name: self._mute[name] for name in silent}
+        return silent
+
+    def _is_asked_again(self, times: int, look: int) -> bool:
+        """One that is stopped costs a second each time."""
+        return times < _PATIENCE or self._looks >= look + _RESTED
+
+    def _told_by(self, worker: Any, title: bytes, reply: Any) -> _Heard:
+        tasks = frozenset(reply.running_task_ids)
+        before = self._heard.get(_worker_id(worker))
+        is_same = before is not None and before.tasks == tasks and before.title == title
+        # A driver's tasks come and go without a sign; so do those of workers whose title is not seen.
+        same = min(_RESTED, before.same + 1) if before and is_same and title and tasks else 1
+        unfinished = reply.core_worker_stats.num_pending_tasks
+        return _Heard(title, tasks, tuple(_runs(worker, reply)), unfinished, same, self._looks)
+
+    def _nodes_and_demands(self) -> tuple[tuple[Node, ...], Any]:
+        """What changes slowly is asked with every third look."""
+        if self._looks % _RARE == 0:
+            nodes = self._start("NodeInfoGcsService", "GetAllNodeInfo")
+            status = self._start("autoscaler.AutoscalerStateService", "GetClusterStatus")
+            living = tuple(_nodes(_result(nodes).node_info_list))
+            self._rare = living, _result(status).cluster_resource_state
+        self._looks += 1
+        return self._rare
+
+    def config(self) -> dict[str, Any]:
+        """What the head was given for all nodes (`--system-config`); empty where nobody says."""
+        # Ray 2.9 has it with the nodes, 2.40 to 2.60 with the key-value store.
+        for service in ("InternalKVGcsService", "NodeInfoGcsService"):
+            with suppress(LookError, ValueError):
+                told = json.loads(_result(self._start(service, "GetInternalConfig")).config)
+                return told if isinstance(told, dict) else {}
+        return {}
+
+    def running(self) -> list[Told]:
+        """All tasks that run, as the GCS knows them. Costs by the number of tasks that it holds: ask once."""
+        known = self._of.rpc.GetTaskEventsRequest.Filters.DESCRIPTOR.fields_by_name
+        if "state_filters" not in known:  # Ray <= 2.40 would tell all tasks, finished ones too
+            return []
+        states = [{"predicate": _EQUAL, "state": "RUNNING"}]
+        return self._attempts(self._start_tasks(exclude_driver=True, state_filters=states))
+
+    def told(self, tasks: Sequence[str]) -> dict[str, Told]:
+        """The last attempt of each task that the GCS knows."""
+        found: dict[str, Told] = {}
+        for each in self._asked_for(tasks[:_REPLY]):
+            for row in self._attempts(each):
+                if row.task not in found or row.attempt >= found[row.task].attempt:
+                    found[row.task] = row
+        return found
+
+    def peers(self, function: str) -> Peers | None:
+        """How long its last finished attempts took. Costs by the number of tasks that the GCS holds."""
+        known = self._of.rpc.GetTaskEventsRequest.Filters.DESCRIPTOR.fields_by_name
+        if not {"task_name_filters", "state_filters"} <= set(known):
+            return None
+        named = [{"predicate": _EQUAL, "task_name": function}]
+        done = [{"predicate": _EQUAL, "state": "FINISHED"}]
+        call = self._start_tasks(
+            exclude_driver=True, limit=_PEERS, task_name_filters=named, state_filters=done
+        )
+        took = sorted(_durations(_result(call).events_by_task, self._of.rpc.TaskStatus))
+        return Peers(len(took), took[len(took) // 2]) if took else None
+
+    # -------------------------------------------------------------- calls
+
+    @property
+    def _of(self) -> Messages:
+        """The messages of the cluster's version. Raises LookError where the GCS does not answer."""
+        from raydoctor.observe.gcs.programs.gcs_messages import Messages
+        from raydoctor.observe.gcs.programs.gcs_wire import CallError, metadata
+
+        if self._known is None:
+            newest = Messages()
+            try:
+                about = metadata(newest, self._wire, self._cluster.gcs_address, _CALL)
+            except CallError as failed:
+                raise LookError(failed.code, failed.detail) from failed
+            self._known = newest.of_version(about.get("ray_version", ""))
+        return self._known
+
+    def _start(self, service: str, method: str, **fields: Any) -> Any:
+        """Begin a call to the GCS; fields that this version of Ray has not are left out."""
+        from raydoctor.observe.gcs.programs.gcs_wire import Call
+
+        of = self._of.autoscaler if service.startswith("autoscaler.") else self._of.rpc
+        request = getattr(of, f"{method}Request")
+        known = request.DESCRIPTOR.fields_by_name
+        kept = {name: value for name, value in fields.items() if name in known}
+        path = f"/ray.rpc.{service}/{method}"
+        call = Call(path, request(**kept), getattr(of, f"{method}Reply"))
+        return self._wire.start(self._cluster.gcs_address, call, _CALL)
+
+    def _filters(self, method: str, **fields: Any) -> dict[str, Any]:
+        """`filters` of a request, as far as this version of Ray knows them."""
+        request = getattr(self._of.rpc, f"{method}Request")
+        filters = getattr(request, "Filters", None)
+        known = filters.DESCRIPTOR.fields_by_name if filters else ()
+        kept = {name: value for name, value in fields.items() if name in known}
+        return {"filters": filters(**kept)} if filters and kept else {}
+
+    def _start_tasks(self, limit: int = -1, **fields: Any) -> Any:
+        filters = self._filters("GetTaskEvents", **fields)
+        return self._start("TaskInfoGcsService", "GetTaskEvents", limit=limit, **filters)
+
+    def _asked_for(self, tasks: Sequence[str]) -> list[Any]:
+        """Questions about tasks by their ids: several ids in one mean "all of them" since Ray 2.4x."""
+        known = self._of.rpc.GetTaskEventsRequest.Filters.DESCRIPTOR.fields_by_name
+        keys = [bytes.fromhex(each) for each in tasks]
+        if "task_filters" not in known:
+            return [self._start_tasks(task_ids=keys)] if keys else []
+        only = [[{"predicate": _EQUAL, "task_id": key}] for key in keys]
+        return [self._start_tasks(task_filters=each) for each in only]
+
+    def _attempts(self, call: Any) -> list[Told]:
+        states = self._of.rpc.TaskStatus
+        return [_told(event, states) for event in _result(call).events_by_task]
+
+    def _title(self, worker: Any) -> bytes:
+        """`ray::IDLE`, `ray::train`: what a worker of this machine calls itself; empty elsewhere."""
+        if _node_id(worker) not in self.here or _is_driver(worker):
+            return b""
+        try:
+            file = os.open(f"/proc/{worker.pid}/cmdline", os.O_RDONLY)
+        except OSError:
+            return b""
+        try:
+            return os.read(file, _TITLE).partition(b"\0")[0]
+        except OSError:
+            return b""
+        finally:
+            os.close(file)
+
+    def _start_stats(self, worker: Any) -> Any:
+        from raydoctor.observe.gcs.programs.gcs_wire import Call
+
+        where = worker.worker_address
+        request = self._of.rpc.GetCoreWorkerStatsRequest(
+            intended_worker_id=where.worker_id,
+            include_memory_info=False,
+            # What runs is told with the tasks that it owns only: of these none, to a driver neither.
+            include_task_info=not _is_driver(worker),
+            limit=0,
+        )
+        path = "/ray.rpc.CoreWorkerService/GetCoreWorkerStats"
+        call = Call(path, request, self._of.rpc.GetCoreWorkerStatsReply)
+        ip = f"[{where.ip_address}]" if ":" in where.ip_address else where.ip_address
+        return self._wire.start(f"{ip}:{where.port}", call, _WORKER_CALL)
+
+
+# ------------------------------------------------------------------ the wire
+
+
+def _connected(cluster: Cluster) -> Wire:
+    """The connections, with the token where the cluster wants it."""
+    from raydoctor.observe.gcs.programs import gcs_wire
+
+    if not cluster.gcs_address:
+        raise RaydoctorError(
+            "no cluster runs on this machine", "Name one: --address HOST:PORT of its GCS."
+        )
+    # gRPC logs what its calls return already; its fork handlers cost and are not needed.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+    try:
+        for name in ("grpc", "google.protobuf"):
+            import_module(name)
+    except ImportError as error:
+        hint = f"{sys.executable} -m pip install grpcio protobuf"
+        raise RaydoctorError(f"gRPC cannot be used: {error}", hint) from error
+    return gcs_wire.Wire(cluster.access())
+
+
+def _result(call: Any) -> Any:
+    from raydoctor.observe.gcs.programs.gcs_wire import CallError, result
+
+    try:
+        return result(call)
+    except CallError as failed:
+        raise LookError(failed.code, failed.detail) from failed
+
+
+def _answer(call: Any) -> Any:
+    """A worker's answer, or None: it may have ended meanwhile."""
+    try:
+        return _result(call)
+    except LookError as failed:
+        if failed.is_refusal:
+            raise
+        return None
+
+
+# ------------------------------------------------------------------ messages
+
+
+def _nodes(messages: Iterable[Any]) -> Iterator[Node]:
+    from raydoctor.observe.gcs.programs import gcs_rows
+
+    for each in messages:
+        if gcs_rows.enum(each, "state") == "ALIVE":
+            ip, port = each.node_manager_address, each.metrics_export_port
+            host = f"[{ip}]" if ":" in ip else ip
+            yield Node(each.node_id.hex(), ip, each.is_head_node, f"{host}:{port}" if port else "")
+
+
+def _runs(worker: Any, reply: Any) -> Iterator[Run]:
+    where = worker.worker_address
+    for task in reply.running_task_ids:
+        name = task.hex()
+        if not ids.is_driver_task(name):
+            yield Run(name, _worker_id(worker), worker.pid, where.ip_address, _node_id(worker))
+
+
+def _demands(requests: Iterable[Any]) -> Iterator[Demand]:
+    for each in requests:
+        resources = tuple(sorted(each.request.resources_bundle.items()))
+        yield Demand(resources, int(each.count))
+
+
+def _told(event: Any, states: Any) -> Told:
+    from raydoctor.observe.gcs.programs import gcs_rows
+
+    row = gcs_rows.task(event, states)
+    started = row["start_time_ms"]
+    return Told(
+        row["task_id"],
+        row["name"] or "",
+        row["func_or_class_name"] or row["name"] or "",
+        row["attempt_number"],
+        row["state"],
+        row["worker_id"] or "",
+        row["actor_id"] or ids.actor_of_task(row["task_id"]),
+        started / 1000 if started else None,
+    )
+
+
+def _durations(events: Iterable[Any], states: Any) -> Iterator[float]:
+    from raydoctor.observe.gcs.programs import gcs_rows
+
+    for event in events:
+        row = gcs_rows.task(event, states)
+        if row["start_time_ms"] and row["end_time_ms"]:
+            yield max(0.0, row["end_time_ms"] - row["start_time_ms"]) / 1000
+
+
+def _is_driver(worker: Any) -> bool:
+    return bool(ids.job_of_driver(_worker_id(worker)))
+
+
+def _worker_id(worker: Any) -> str:
+    return str(worker.worker_address.worker_id.hex())
+
+
+def _node_id(worker: Any) -> str:
+    from raydoctor.observe.gcs.programs import gcs_rows
+
+    return gcs_rows.node_of(worker.worker_address)

@@ -1,0 +1,170 @@
+"""Calls on dead actors: whose call failed, and what Ray says the actor died of.
+
+Two places tell it. The exception that the caller got (`ActorDiedError`, up to 2.10 `RayActorError`), which
+the driver prints; and the caller's core log, which has it with a time and the actor's owner, in the text
+form of a protobuf (`ActorDiedErrorContext`), whether the program caught the exception or not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import Signal
+from raydoctor.case.signals import CORE
+from raydoctor.model import ids
+from raydoctor.model.patterns import pattern
+from raydoctor.model.values import Entity, Event, Subject
+
+BY_KILL = "because it was killed by `ray.kill`"
+BY_EXIT = "exit_actor() is called"
+BY_SCOPE = "because all references to the actor were removed"
+BY_OWNER = "because its owner has died"
+
+_FRAME = pattern(
+    r"(?:\n\tclass_name: (?P<class_name>[^\n]*))?\n\tactor_id: (?P<actor>[0-9a-f]{32})(?:\n\tpid: (?P<pid>\d+))?"
+    r"(?:\n\tname: (?P<name>[^\n]*))?(?:\n\tnamespace: (?P<ray_namespace>[^\n]*))?"
+    r"(?:\n\tip: (?P<node_ip_address>[^\n]*))?\n(?P<error_message>.*)",
+    re.DOTALL,
+)
+_CONTEXT_FIELD = pattern(r'^ {4}(\w+): (?:"(.*)"|(\S+))$', re.MULTILINE)
+_OWNER = pattern(r"Owner Id: (?P<owner>[0-9a-f]{56})")
+
+CALL_FAILED = Signal(
+    "actor.call_failed",
+    "failed with error ACTOR_DIED",
+    r"^Task attempt (?P<task>[0-9a-f]{48}) failed with error ACTOR_DIED .{0,2000}?actor_died_error_context \{\n(?P<context>.{0,4000}?)\n  \}",
+    CORE,
+    "Task attempt c2668a65bda616c1c4647def073eea9d8fbb251801000000 failed with error ACTOR_DIED Fail immediately? 0, status "
+    "IOError: cancelling task of dead actor, error info actor_died_error {\n  actor_died_error_context {\n"
+    '    error_message: "The actor is dead because it was killed by `ray.kill`."\n'
+    f'    owner_id: "\\001\\000\\000\\000{chr(92) + "377"}"\n    pid: 386\n    name: "cache"\n    class_name: "Cache"\n  }}\n}}',
+    extent="record",
+)
+
+LEFT = Signal(
+    "actor.left",
+    "Client::Disconnect, exit_type=INTENDED_",
+    r"^Raylet(?:Ipc)?Client::Disconnect, exit_type=INTENDED_\w+, exit_detail=(?P<detail>.*?(?:killed by `ray\.kill`|"
+    r"exit_actor\(\) is called|references to the actor were removed).*?), has creation_task_exception",
+    ("core-worker",),
+    "RayletIpcClient::Disconnect, exit_type=INTENDED_SYSTEM_EXIT, exit_detail=Worker exits because the actor is killed. The "
+    "actor is dead because it was killed by `ray.kill`., has creation_task_exception_pb_bytes=0",
+)
+
+
+@dataclass(slots=True)
+class Death:
+    """An actor's end, as its callers learned of it."""
+
+    actor: str
+    class_name: str = ""
+    name: str = ""
+    namespace: str = ""
+    pid: int | None = None
+    cause: str = ""
+    owner: str = ""
+    """WorkerID of the process that created it, where the text says so."""
+    seen: list[Event] = field(default_factory=list)
+    """Exceptions in a driver's output."""
+    calls: list[Event] = field(default_factory=list)
+    """The same calls, and those whose failure the program caught, in callers' core logs."""
+
+    @property
+    def entity(self) -> Entity:
+        """The actor."""
+        return Entity("actor", self.actor)
+
+    @property
+    def label(self) -> str:
+        """`Cache (pid 386)`, or `Cache 'cache' (pid 386)` where it has a name."""
+        who = self.class_name or "an actor"
+        who += f" '{self.name}'" if self.name else ""
+        return f"{who} (pid {self.pid})" if self.pid is not None else who
+
+    @property
+    def count(self) -> int:
+        """How many calls failed, as far as is known."""
+        return max(evidence.total(self.seen), evidence.total(self.calls))
+
+    @property
+    def subject(self) -> Subject:
+        """For the report."""
+        return Subject("actor", self.actor, self.class_name or None, self.pid)
+
+
+def deaths(case: Case) -> list[Death]:
+    """Actors on which calls failed, in the order of the first failure.
+
+    Where a driver's output is there and shows no such exception, the program dealt with it: a call
+    on a dead actor is how many a program learns that it is gone. Those are left out.
+    """
+    found: dict[str, Death] = {}
+    for event in case.of("actor.call_failed", "driver.exception"):
+        if case.torn_down(event):
+            continue
+        if event.kind == "actor.call_failed":
+            fields = _context(event["context"])
+            death = found.setdefault(actor := ids.actor_of_task(event["task"]), Death(actor))
+            death.calls.append(event)
+        elif frame := _frame(event):
+            fields = frame
+            death = found.setdefault(frame["actor"], Death(frame["actor"]))
+            death.seen.append(event)
+        else:
+            continue
+        _tell(death, fields)
+    printed = bool(case.roles & {"driver", "job-driver"})
+    return [d for d in found.values() if d.actor and (d.seen or not printed or _is_told(case, d))]
+
+
+def _is_told(case: Case, death: Death) -> bool:
+    """Whether a driver's exception speaks of the actor, if inside another error's text."""
+    return bool(case.about(death.entity, "driver.exception"))
+
+
+def _frame(event: Event) -> dict[str, str] | None:
+    """The frame of `ActorDiedError` itself, not of an error that quotes one."""
+    if event["type"] not in ("ActorDiedError", "RayActorError"):
+        return None
+    match = _FRAME.search(event["what"])
+    return {k: v for k, v in match.groupdict().items() if v} if match else None
+
+
+def _context(text: str) -> dict[str, str]:
+    return {name: quoted or bare for name, quoted, bare in _CONTEXT_FIELD.findall(text)}
+
+
+def _tell(death: Death, fields: dict[str, str]) -> None:
+    """Take what one telling says and was not known yet."""
+    death.class_name = death.class_name or fields.get("class_name", "")
+    death.name = death.name or fields.get("name", "")
+    death.namespace = death.namespace or fields.get("ray_namespace", "")
+    death.cause = death.cause or fields.get("error_message", "")
+    if death.pid is None and fields.get("pid", "").isdigit():
+        death.pid = int(fields["pid"])
+    named = _OWNER.search(fields.get("error_message", ""))
+    death.owner = death.owner or (
+        named["owner"] if named else worker_id(fields.get("owner_id", ""))
+    )
+
+
+def worker_id(escaped: str) -> str:
+    """A WorkerID from protobuf's text form (octal escapes), or empty if it is none."""
+    try:
+        value = escaped.encode("latin-1").decode("unicode_escape").encode("latin-1").hex()
+    except (UnicodeDecodeError, UnicodeEncodeError):
+        return ""
+    return value if len(value) == len(ids.NIL_WORKER) and value != ids.NIL_WORKER else ""
+
+
+def all_events(found: Iterable[Death]) -> tuple[Event, ...]:
+    """Every telling of these deaths, to be covered."""
+    return tuple(event for death in found for event in (*death.calls, *death.seen))
+
+
+def last_words(case: Case, worker: str) -> list[Event]:
+    """What an actor's process wrote when it left because somebody wanted it to."""
+    return case.about(Entity("worker", worker), "actor.left")

@@ -1,0 +1,181 @@
+"""Who serves whom, who waits for whom: the joins of the rules about waiting for ever.
+
+They draw on what `read.dumps` found: `worker.calls` (what a worker served and waited for when its core
+log last told) and `raylet.dump` or `debug.state` (what was queued, who held what). A raylet lists only
+the workers that run in `Resource usage`; a task that is blocked in `ray.get` or `ray.wait` is still
+counted in `Granted leases by scheduling class` (`Running tasks by scheduling class` up to 2.40), so the
+difference is who waits. Read in the logs of Ray 2.9.3, 2.40, 2.50 and 2.60.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from raydoctor.case import Case
+from raydoctor.cluster import resources
+from raydoctor.model.patterns import pattern
+from raydoctor.model.values import Event, Subject
+from raydoctor.rules.shared import waiting
+
+LASTING = 10.0
+"""Seconds between two equal tables that prove that nothing moved (a minute apart by default)."""
+
+
+class Worker(NamedTuple):
+    """A worker that had calls in hand when it last told."""
+
+    id: str
+    pid: int
+    names: tuple[str, ...]
+    actor: str
+    serving: int
+    running: int
+    calling: int
+    """Calls of its own that nobody had answered yet."""
+    leases: int
+    """Workers it had asked for and not got: its own tasks stand in the raylets' queues."""
+    leased: int
+    """Workers it had been given before: it has also called plain tasks."""
+    done: int
+    mean: float
+    """Seconds that an answered call took."""
+    unmoved: float
+    peers: tuple[str, ...]
+    is_async: bool
+    event: Event
+
+    @property
+    def queued(self) -> int:
+        """Calls that wait behind the one that runs."""
+        return max(self.serving - self.running, 0)
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for others itself, and nothing about that changed."""
+        return bool(self.calling or self.leases) and self.unmoved >= LASTING
+
+    @property
+    def name(self) -> str:
+        """The actor's class, or the task it started last."""
+        return self.names[-1] if self.names else "worker"
+
+    @property
+    def label(self) -> str:
+        """`OrderBook (pid 400)`."""
+        return f"{self.name} (pid {self.pid})"
+
+    @property
+    def subject(self) -> Subject:
+        """For reports."""
+        if self.actor:
+            return Subject("actor", self.actor, self.name, self.pid)
+        return Subject("worker", self.id, self.name, self.pid)
+
+
+def busy(case: Case) -> list[Worker]:
+    """Workers that still served somebody, in the order of their logs."""
+    return [_worker(case, event) for event in case.of("worker.calls")]
+
+
+def _worker(case: Case, event: Event) -> Worker:
+    worker = next((e.value for e in event.source.entities if e.kind == "worker"), "")
+    return Worker(
+        id=worker,
+        pid=event.pid or 0,
+        names=case.names.get(worker, ()),
+        actor=event["actor"],
+        serving=int(event["serving"] or 0),
+        running=int(event["running"] or 0),
+        calling=int(event["calling"] or 0),
+        leases=int(event["leases"] or 0),
+        leased=int(event["leased"] or 0),
+        done=int(event["done"] or 0),
+        mean=float(event["mean"] or 0),
+        unmoved=float(event["unmoved"] or 0),
+        peers=tuple(event["peers"].split()),
+        is_async=bool(event["async"]),
+        event=event,
+    )
+
+
+def working(workers: Iterable[Worker]) -> list[Worker]:
+    """Those that run something and wait for nobody: as long as there is one, there is hope."""
+    return [w for w in workers if w.running and not w.calling and not w.leases]
+
+
+# ---------------------------------------------------------------- the raylets' side
+
+_GRANTED = pattern(
+    r"class_name=(?P<class>[^,}]{0,300}), function_name=(?P<function>[^,}]{0,300})[^{]{0,300}\} scheduling_strategy=(?s:.{0,1000}?)"
+    r"resource_set=\{(?P<set>[^{}]{0,2000})\}(?s:.{0,500}?): (?P<granted>\d+)/\d+$",
+    re.MULTILINE,
+)
+_AVAILABLE = pattern(r'Local resources: \{"total":.{0,4000}?"available": \{(?P<items>[^{}]*)\}')
+_ITEM = pattern(r"([\w:.\-/]{1,200}): (\[[^\[\]]*\]|[\d.e+]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """Tasks of one function that hold a worker and wait in it."""
+
+    function: str
+    count: int
+    each: resources.Needs
+    """What one of them asked for; its CPUs are given back while it waits."""
+
+
+def queued(dump: Event) -> int:
+    """Requests that wait for resources on that raylet."""
+    if not int(dump["num_waiting_for_resource"] or 0):
+        return 0
+    return int(dump["grant_queue_length"] or dump["dispatch_queue_length"] or 0)
+
+
+def blocked_in(dump: Event) -> list[Blocked]:
+    """Tasks that wait in `ray.get` or `ray.wait`, by a raylet's dump."""
+    text = dump.message
+    begin = max(
+        text.find("Granted leases by scheduling class:"),
+        text.find("Running tasks by scheduling class:"),
+    )
+    if begin < 0:
+        return []
+    part = text[begin:].partition("\n=====")[0]
+    listed = [h.name for h in waiting.holders_in(dump)]
+    found = []
+    for match in _GRANTED.finditer(part):
+        name = match["function"]
+        count = int(match["granted"]) - listed.count(name)
+        if count > 0:
+            found.append(Blocked(name, count, _set(match["set"])))
+    return found
+
+
+def _set(text: str) -> resources.Needs:
+    """`CPU : 1, licence : 1, ` of a scheduling class."""
+    items = [item.rpartition(" : ") for item in text.split(", ")]
+    return {n.strip(): float(v) for n, _, v in items if n and re.fullmatch(r"[\d.]+", v.strip())}
+
+
+def exhausted(dump: Event) -> set[str]:
+    """Resources of which the node had nothing left; those that the dump does not name count as used up."""
+    found = _AVAILABLE.search(dump.message)
+    if not found:
+        return set()
+    left = {
+        name: sum(float(n) for n in re.findall(r"[\d.e+]+", amount))
+        for name, amount in _ITEM.findall(found["items"])
+    }
+    total = re.search(r'Local resources: \{"total":\{([^}]*)\}', dump.message)
+    names = [name for name, _ in _ITEM.findall(total[1])] if total else []
+    return {name for name in names if not left.get(name, 0.0)}
+
+
+def has(dump: Event, name: str) -> float:
+    """How much of a resource the node has in all."""
+    total = re.search(r'Local resources: \{"total":\{([^}]*)\}', dump.message)
+    amounts = dict(_ITEM.findall(total[1])) if total else {}
+    return sum(float(n) for n in re.findall(r"[\d.e+]+", amounts.get(name, ""))) / 10_000

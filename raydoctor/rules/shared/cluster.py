@@ -1,0 +1,241 @@
+"""Raylets, GCS and nodes: signals and joins that their rules share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from raydoctor.case import Case
+from raydoctor.case.rule import Signal
+from raydoctor.case.signals import CORE, DRIVER, GCS, RAYLET
+from raydoctor.model import ids
+from raydoctor.model.patterns import pattern
+from raydoctor.model.values import Entity, Event, Link
+
+FAULT_TOLERANCE_DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/nodes.html"
+GCS_DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/gcs.html"
+
+GCS_LOST = Signal(
+    "gcs.lost", "Failed to connect to GCS within ",
+    r"^Failed to connect to GCS within (?P<seconds>\d+) seconds", (*RAYLET, *CORE, *DRIVER, "core-io", "client-server"),
+    "Failed to connect to GCS within 8 seconds. GCS may have been killed. It's either GCS is terminated by `ray stop` or is "
+    "killed unexpectedly.", fold=("seconds",),
+)  # fmt: skip
+DRIVER_GOODBYE = Signal(
+    "driver.goodbye", "exit_detail=Shutdown by ray.shutdown()", r"exit_detail=Shutdown by ray\.shutdown\(\)", ("core-driver",),
+    "RayletIpcClient::Disconnect, exit_type=INTENDED_USER_EXIT, exit_detail=Shutdown by ray.shutdown()., "
+    "has_creation_task_exception_pb_bytes=0",
+)  # fmt: skip
+CHECK_FAILED = Signal(
+    "ray.check_failed", "Check failed: ", r"Check failed: (?P<expression>[^\n]+)", (*RAYLET, *GCS),
+    "Check failed: status.ok() Failed to bind", extent="record", symptom=True,
+)  # fmt: skip
+DAEMON_CRASH = Signal(
+    "daemon.crash", " received at time=", r"^\*\*\* (?P<signal>SIG[A-Z]+) received at time=(?P<epoch>\d+)", (*RAYLET, *GCS),
+    "*** SIGSEGV received at time=1795246490 on cpu 0 ***", symptom=True,
+)  # fmt: skip
+AGENT_FAILED = Signal(
+    "raylet.agent_failed", "The raylet exited immediately because ",
+    r"^The raylet exited immediately because (?:the Ray agent failed|one Ray agent failed, agent_name = (?P<agent>\w+)|"
+    r"the (?P<late>runtime env agent) timed out)", (*RAYLET, "raylet-echo"),
+    "The raylet exited immediately because one Ray agent failed, agent_name = dashboard_agent.", symptom=True,
+)  # fmt: skip
+TOO_MANY_FILES = Signal(
+    "raylet.too_many_files", "Too many workers, failed to create a file. ",
+    r"^Too many workers, failed to create a file\. Try setting `ulimit -n", (*RAYLET, "raylet-echo"),
+    "Too many workers, failed to create a file. Try setting `ulimit -n <num_files>` then restart Ray.", symptom=True,
+)  # fmt: skip
+MARKED_DEAD = Signal(
+    "raylet.marked_dead", "has mistakenly been marked as dead by the GCS",
+    r"Exiting because this node manager has mistakenly been marked as dead by the GCS", RAYLET,
+    "[Timeout] Exiting because this node manager has mistakenly been marked as dead by the GCS: GCS failed to check the health "
+    "of this node for 5 times. This is likely because the machine or raylet has become overloaded.", symptom=True,
+)  # fmt: skip
+REDIS_FAILED = tuple(
+    Signal("gcs.redis_failed", text, rf"^{text}", GCS, f"{text} 10.0.0.9:6379.", symptom=True)
+    for text in ("Redis connection failed", "Could not establish connection to Redis")
+)
+
+LOST_WITH_CLUSTER = (
+    "LocalRayletDiedError", "NodeDiedError", "RaySystemError", "WorkerCrashedError", "ActorDiedError", "RayActorError",
+    "ActorUnavailableError", "RpcError", "GetTimeoutError", "ObjectLostError", "OwnerDiedError",
+)  # fmt: skip
+"""What drivers raise once the cluster below them is gone."""
+
+
+class DeadRaylet(NamedTuple):
+    """A raylet that ended without being told to."""
+
+    node: str
+    ip: str
+    pid: int | None
+    started: Event | None
+    """Its own start line, if its log is here."""
+    seen: tuple[Event, ...]
+    """Who noticed: workers, agents, the GCS's health checks."""
+    said: tuple[Event, ...]
+    """Its own last words: a failed check, a crash, an agent's death."""
+
+
+def dead_raylets(case: Case) -> list[DeadRaylet]:
+    """Raylets whose log is here, that others saw die, and that no SIGTERM had stopped."""
+    found = []
+    by_pid = _grouped(case.of("raylet.seen_dead"), lambda e: e["raylet_pid"])
+    deaths = _grouped(case.of("node.dead"), node_of_death)
+    checks = _grouped(case.of("node.health_failed"), lambda e: e["node"])
+    last_words = _grouped(case.of(*_LAST_WORDS), lambda e: case.node_of(e.source))
+    driver_left = _driver_took_it_along(case)
+    for started in case.of("raylet.started"):
+        node, pid = started["node"], started.pid
+        seen = [e for e in by_pid.get(str(pid), ()) if _same_place(e, started)]
+        seen += [e for e in deaths.get(node, ()) if not is_expected(e)]
+        seen += filter(_is_refused, checks.get(node, ()))
+        said = [e for e in last_words.get(node, ()) if e.pid in _own_pids(e, pid)]
+        ended = min(case.stopped_at(node), driver_left)
+        before_stop = [e for e in (*seen, *said) if e.at is None or e.at < ended]
+        if before_stop:
+            ip = case.ledger.node_ips.get(node, started["ip"])
+            found.append(DeadRaylet(node, ip, pid, started, tuple(seen), tuple(said)))
+    return found
+
+
+def _grouped(events: Iterable[Event], key: Callable[[Event], str]) -> dict[str, list[Event]]:
+    """Events by a text: a cluster may have thousands of nodes."""
+    groups: dict[str, list[Event]] = {}
+    for event in events:
+        groups.setdefault(key(event), []).append(event)
+    return groups
+
+
+def _driver_took_it_along(case: Case) -> float:
+    """When the driver that had started this cluster shut it down; infinity if none did.
+
+    Its processes end with it: a driver that leaves by `os._exit` behind `ray.shutdown()` gives them no
+    time for words of their own.
+    """
+    if not case.of("driver.started_local"):
+        return float("inf")
+    return min((e.at for e in case.of("driver.goodbye") if e.at is not None), default=float("inf"))
+
+
+TOLD_BY_OTHERS = ("raylet.agent_failed", "raylet.too_many_files")
+"""Last words of a raylet that are the matter of a rule of their own."""
+_LAST_WORDS = ("ray.check_failed", "daemon.crash", "raylet.marked_dead", *TOLD_BY_OTHERS)
+
+
+def witnesses(raylet: DeadRaylet) -> tuple[Link, ...]:
+    """Who noticed a raylet's end: one witness of each kind, in time order."""
+    kinds: dict[str, Event] = {}
+    for event in sorted(raylet.seen, key=lambda e: (e.at is None, e.at or 0.0)):
+        kinds.setdefault(event.kind, event)
+    shows = {
+        "raylet.seen_dead": f"a worker of the node saw raylet {raylet.pid} gone",
+        "node.health_failed": "the GCS's health check finds nobody at the raylet's port",
+        "node.dead": "the GCS marks the node dead",
+    }
+    return tuple(Link(event, shows[event.kind]) for event in list(kinds.values())[:3])
+
+
+def is_drivers(case: Case, node: str) -> bool:
+    """Whether a whole job goes with this node: the head, or the only one there is."""
+    registered = case.of("node.registered")
+    head = bool(registered) and registered[0]["node"] == node
+    return head or len(case.ledger.node_ips) <= 1
+
+
+def lost_jobs(case: Case, raylet: DeadRaylet) -> tuple[Entity, ...]:
+    """Jobs that were still running when the raylet beside their drivers ended."""
+    if not is_drivers(case, raylet.node):
+        return ()
+    times = [e.at for e in (*raylet.said, *raylet.seen) if e.at is not None]
+    ended = min(times, default=None)
+    return tuple(
+        Entity("job", job.id)
+        for job in case.ledger.jobs.values()
+        if job.ended is None or ended is None or job.ended >= ended
+    )
+
+
+def _own_pids(event: Event, pid: int | None) -> tuple[int | None, ...]:
+    """Workers that start share `raylet.err`: their crash reports bear another pid, or none (2.9)."""
+    return (pid,) if event.kind == "daemon.crash" else (pid, None)
+
+
+def refused(case: Case, node: str) -> list[Event]:
+    """Health checks of a node that nobody answered at its port: the raylet's process is gone."""
+    return [e for e in case.of("node.health_failed") if e["node"] == node and _is_refused(e)]
+
+
+def _is_refused(event: Event) -> bool:
+    """Whether nobody answered a health check at the raylet's port."""
+    texts = ("refused", "failed to connect", "Socket closed", "Connection reset")
+    return any(text in event["status"] for text in texts)
+
+
+def node_of_death(event: Event) -> str:
+    """The NodeID that a `node.dead` record names."""
+    return event["node"] or event["node_a"] or event["node_b"]
+
+
+def is_expected(event: Event) -> bool:
+    """Whether a node's death was wanted: told to stop, or drained when idle."""
+    return event["reason"] in ("EXPECTED_TERMINATION", "AUTOSCALER_DRAIN_IDLE")
+
+
+def lost_driver_errors(case: Case, types: Iterable[str] = LOST_WITH_CLUSTER) -> tuple[Event, ...]:
+    """Driver exceptions that the loss of a node, raylet or cluster brings with it."""
+    wanted = set(types)
+    return tuple(
+        e
+        for e in case.of("driver.exception")
+        if (e["inner"] or e["type"]) in wanted or e["type"] in wanted
+    )
+
+
+def dead_node(case: Case, ip: str = "") -> tuple[Entity, ...]:
+    """The raylet of the node that the GCS counted as dead, where it can only be one."""
+    dead = {
+        node_of_death(e)
+        for e in case.of("node.dead")
+        if not is_expected(e) and (not ip or not e["ip"] or e["ip"] == ip)
+    }
+    return tuple(Entity("raylet", node) for node in dead) if len(dead) == 1 else ()
+
+
+_OWNER = pattern(r"Owner Id: ([0-9a-f]{56})")
+
+
+def crashed_owners(errors: Iterable[Event]) -> tuple[Entity, ...]:
+    """Drivers and workers of whom a driver was told that their node had crashed."""
+    owners = [
+        owner
+        for error in errors
+        if "Owner's node has crashed" in error.text
+        for owner in _OWNER.findall(error.text)
+    ]
+    jobs = (ids.job_of_driver(owner) for owner in owners)
+    return (
+        *(Entity("worker", owner) for owner in dict.fromkeys(owners)),
+        *(Entity("job", job) for job in dict.fromkeys(jobs) if job),
+    )
+
+
+def gcs_lived_on(case: Case, lost: list[Event]) -> Event | None:
+    """A record of the GCS from after others had given it up, by the very process that they had known."""
+    if not lost or lost[0].at is None:
+        return None
+    gave_up = lost[0].at + lost[0].slack
+    unheard = gave_up - float(lost[0]["seconds"] or 0)
+    known: set[int] = set()
+    for event in case.events:
+        if event.source.role not in GCS or event.at is None or event.pid is None:
+            continue
+        if event.at < unheard:
+            known.add(event.pid)
+        elif event.at > gave_up + 1 and event.pid in known:
+            return event
+    return None
+
+
+def _same_place(one: Event, other: Event) -> bool:
+    return one.source.node == other.source.node

@@ -1,0 +1,39 @@
+"""How a driver says which cluster it joined, or that it could not: `ray.init` in `worker.py`, 2.9 to 2.60."""
+
+from __future__ import annotations
+
+from raydoctor.case import Case
+from raydoctor.case.rule import Signal
+from raydoctor.case.signals import DRIVER
+from raydoctor.model.values import Event
+
+INIT_DOC = "https://docs.ray.io/en/latest/ray-core/configure.html"
+
+CONNECTING = Signal(
+    "driver.connecting", "Connecting to existing Ray cluster at address: ",
+    r"^Connecting to existing Ray cluster at address: (?P<address>(?P<ip>[^\s:]+):(?P<port>\d+))", DRIVER,
+    "Connecting to existing Ray cluster at address: 10.0.0.2:6379...",
+)  # fmt: skip
+STARTED_LOCAL = Signal(
+    "driver.started_local", "Started a local Ray instance.", r"^Started a local Ray instance\.", DRIVER,
+    "Started a local Ray instance. View the dashboard at http://127.0.0.1:8265",
+)  # fmt: skip
+
+
+def connected_to(case: Case, event: Event) -> Event | None:
+    """The last `Connecting to …` of the same driver before an event of its output."""
+    before = [
+        e
+        for e in case.of("driver.connecting")
+        if e.source is event.source and e.offset < event.offset
+    ]
+    return before[-1] if before else None
+
+
+def is_this_cluster(case: Case, address: Event | None) -> bool:
+    """Whether a driver's address may be that of the cluster whose logs these are.
+
+    Its own words are the only ones, and loopback names any cluster of its machine.
+    """
+    known = set(case.ledger.node_ips.values())
+    return address is None or not known or address["ip"] in known | {"127.0.0.1", "localhost"}

@@ -1,0 +1,262 @@
+"""Crash reports of one process -> signal, native symbol, Python stack, what it said before.
+
+A crash leaves up to three records: Ray's failure handler (abseil) in the core log and in `.err`,
+Python's faulthandler in `.err`, and before either the last words of whoever called `abort()`. The
+order and texts were read in sessions of Ray 2.9.3 and 2.60 (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT,
+`Py_FatalError`, an uncaught C++ exception); the abseil format string is in the wheels of all five versions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from raydoctor.case import Case
+from raydoctor.case.facts import WorkerExit
+from raydoctor.case.rule import Signal
+from raydoctor.model import ids
+from raydoctor.model.patterns import pattern
+from raydoctor.model.values import Entity, Event
+from raydoctor.rules.shared.traceback import Frame
+
+_CORE = ("core-worker", "core-driver", "core-io")
+_OUTPUT = ("worker-err", "io-worker", "worker-echo", "driver", "job-driver")
+_STACK = (
+    'Fatal Python error: Segmentation fault\n\nStack (most recent call first):\n  File "/app/decode.py", line 32 in brightness\n'
+    "\nExtension modules: msgpack._cmsgpack, numpy._core._multiarray_umath (total: 2)"
+)
+_SIGNALS = "SIGSEGV|SIGBUS|SIGILL|SIGFPE|SIGABRT|SIGTRAP|SIGSYS"
+"""Not SIGTERM and SIGINT: the handler reports them too, and they are no crashes."""
+
+
+def _handler(kind: str, roles: tuple[str, ...], *, symptom: bool) -> Signal:
+    return Signal(
+        kind,
+        "*** SIG",
+        rf"^\*\*\* (?P<signal>{_SIGNALS}) received at time=(?P<epoch>\d+)",
+        roles,
+        "*** SIGSEGV received at time=1795247733 on cpu 0 ***",
+        symptom=symptom,
+    )
+
+
+def _words(find: str, pattern: str, sample: str) -> Signal:
+    return Signal("crash.words", find, pattern, (*_CORE, *_OUTPUT), sample)
+
+
+CRASH_SIGNALS = (
+    _handler("crash.handler", _CORE, symptom=True),
+    _handler("crash.printed", _OUTPUT, symptom=False),
+    Signal(
+        "crash.symbol",
+        "PC: @",
+        r"^PC: @ +0x[0-9a-f]+ +\S+ +(?P<symbol>[^(\s].*)",
+        _CORE,
+        "PC: @     0x7f1a0eb14923  (unknown)  FLOAT_pairwise_sum",
+    ),
+    Signal(
+        "crash.python",
+        "Fatal Python error: ",
+        r"^Fatal Python error: (?P<what>[^\n]+)",
+        _OUTPUT,
+        _STACK,
+        extent="record",
+    ),
+    _words(
+        "terminate called ",
+        r"^terminate called (?P<words>.*)",
+        "terminate called after throwing an instance of 'std::bad_alloc'",
+    ),
+    _words(
+        "Unhandled exception: ",
+        r"(?P<words>Unhandled exception: .*)",
+        "Unhandled exception: St9bad_alloc. what(): std::bad_alloc",
+    ),
+    _words(
+        ": Assertion ",
+        r": (?P<words>Assertion .* failed\.)",
+        "python: solver.c:12: solve: Assertion `n > 0' failed.",
+    ),
+    _words("free(): ", r"^(?P<words>free\(\): .*)", "free(): double free detected in tcache 2"),
+    _words(
+        "double free or corruption",
+        r"^(?P<words>double free or corruption.*)",
+        "double free or corruption (fasttop)",
+    ),
+    _words("malloc(): ", r"^(?P<words>malloc\(\): .*)", "malloc(): corrupted top size"),
+    _words(
+        "corrupted size vs. prev_size",
+        r"^(?P<words>corrupted size vs\. prev_size.*)",
+        "corrupted size vs. prev_size while consolidating",
+    ),
+)
+
+_KINDS = ("crash.handler", "crash.printed", "crash.symbol", "crash.python", "crash.words")
+_FRAME = pattern(r'^ +File "(?P<file>[^"]+)", line (?P<line>\d+),? in (?P<function>.*\S)\s*$')
+_MODULES = pattern(r"^Extension modules: (?P<names>.*?) \(total: (?P<total>\d+)\)", re.MULTILINE)
+_CRASHED_THREAD = pattern(r"^Current thread 0x.*?(?=^Thread 0x|^$|\Z)", re.MULTILINE | re.DOTALL)
+_RAYS_MODULES = (
+    "msgpack", "google", "psutil", "setproctitle", "yaml", "charset_normalizer", "requests", "ray",
+    "wcwidth", "multidict", "yarl", "frozenlist", "aiohttp", "propcache", "grpc",
+)  # fmt: skip
+"""Packages whose extension modules Ray loads itself (seen in workers and drivers that load no other)."""
+_SIGNAL_OF = {
+    "Segmentation fault": "SIGSEGV",
+    "Bus error": "SIGBUS",
+    "Illegal instruction": "SIGILL",
+    "Floating point exception": "SIGFPE",
+    "Floating-point exception": "SIGFPE",
+    "Aborted": "SIGABRT",
+}
+"""faulthandler's names; any other fatal error of Python calls `abort()`."""
+_LATEST, _LONGEST_DUMP = 3.0, 900.0
+"""Seconds between a crash report and the recorded exit: writing a core file may take minutes."""
+
+
+class Crash(NamedTuple):
+    """What one process's crash left."""
+
+    signal: str
+    """`SIGSEGV`."""
+    events: tuple[Event, ...]
+    """Every report and last word; never empty."""
+    handler: Event | None = None
+    """Ray's failure handler."""
+    python: Event | None = None
+    """faulthandler's record."""
+    said: Event | None = None
+    """What was printed before `abort()`."""
+    symbol: str = ""
+    """The native function it stood in, where the binary has symbols."""
+    words: str = ""
+    """The reason that was given for `abort()`."""
+    frames: tuple[Frame, ...] = ()
+    """Python's stack, innermost first."""
+    modules: tuple[str, ...] = ()
+    """Packages with native code that the program itself loaded."""
+    module_count: int = 0
+    exit: WorkerExit | None = None
+
+    @property
+    def name(self) -> str:
+        """The task or class that ran; without the worker's own files the driver's prefix tells it."""
+        if self.exit and self.exit.names:
+            return self.exit.names[-1]
+        return next((e["who"] for e in self.events if e["who"]), "worker")
+
+    @property
+    def place(self) -> Frame | None:
+        """The innermost line of the user's own program, else the innermost there is."""
+        return next((f for f in self.frames if f.is_user_code), next(iter(self.frames), None))
+
+
+def of_exit(case: Case, exit_: WorkerExit) -> Crash | None:
+    """The crash that ended a worker: reports in its own files, or echoed by the driver.
+
+    A program can print such words: the file counts only with the header that Ray's C++ puts before
+    them, or with Python's stack below, and only when the time fits the recorded exit.
+    """
+    events = [e for e in _told_by(case, exit_) if _in_time(e, exit_)]
+    return _crash(events, exit_)
+
+
+def of_worker(case: Case, end: WorkerExit) -> Crash | None:
+    """The crash of a worker whose end nobody recorded, from its own files."""
+    return _crash(case.about(Entity("worker", end.worker), *_KINDS), end)
+
+
+def of_driver(case: Case, job: str) -> Crash | None:
+    """The crash of a job's driver, as its own core log tells it; its output adds Python's stack."""
+    logs = case.about(Entity("worker", ids.driver_of_job(job)), *_KINDS)
+    handlers = [e for e in logs if e.kind == "crash.handler"]
+    if not handlers:
+        return None
+    printed = [
+        e
+        for e in case.of("crash.printed", "crash.python", "crash.words")
+        if e.source.role in ("driver", "job-driver") and not e["who"]
+    ]
+    return _crash([*logs, *printed], None)
+
+
+def of_lone_output(case: Case) -> Iterator[Crash]:
+    """Drivers of whom only the output is left: handler and stack together, without a worker's prefix."""
+    by_file: dict[str, list[Event]] = {}
+    for event in case.of("crash.printed", "crash.python", "crash.words"):
+        if event.source.role in ("driver", "job-driver") and not event["who"]:
+            by_file.setdefault(event.source.path, []).append(event)
+    for events in by_file.values():
+        crash = _crash(events, None)
+        if crash and crash.handler and crash.python:
+            yield crash
+
+
+def _told_by(case: Case, exit_: WorkerExit) -> list[Event]:
+    own = case.about(Entity("worker", exit_.worker), *_KINDS) if exit_.worker else []
+    echoed = [
+        e
+        for e in case.of("crash.printed", "crash.python", "crash.words")
+        if e["who"] and e.pid == exit_.pid and case.exit_of_process(e.pid or 0, ip=e["ip"]) is exit_
+    ]
+    return own + echoed
+
+
+def _in_time(event: Event, exit_: WorkerExit) -> bool:
+    if event.at is None or exit_.at is None:
+        return True
+    return -_LONGEST_DUMP <= event.at - exit_.at <= _LATEST + event.slack
+
+
+def _crash(events: list[Event], exit_: WorkerExit | None) -> Crash | None:
+    handlers = [e for e in events if e.kind == "crash.handler"]
+    handlers += [e for e in events if e.kind == "crash.printed" and e.level == "E"]
+    stacks = [e for e in events if e.kind == "crash.python" and _frames(e)]
+    if not handlers and not stacks:
+        return None
+    python = max(stacks, key=_completeness) if stacks else None
+    modules, count = _modules(python)
+    words = [e for e in events if e.kind == "crash.words"]
+    symbols = [e["symbol"] for e in events if e.kind == "crash.symbol"]
+    fatal = python["what"] if python else ""
+    reason = words[-1]["words"] if words else "" if fatal in _SIGNAL_OF else fatal
+    return Crash(
+        signal=handlers[0]["signal"] if handlers else _SIGNAL_OF.get(fatal, "SIGABRT"),
+        events=(*handlers, *stacks, *words),
+        handler=handlers[0] if handlers else None,
+        python=python,
+        said=words[-1] if words else None,
+        symbol=symbols[-1].strip() if symbols else "",
+        words=reason.strip(),
+        frames=tuple(_frames(python)),
+        modules=modules,
+        module_count=count,
+        exit=exit_,
+    )
+
+
+def _completeness(stack: Event) -> tuple[int, bool]:
+    """The driver's echo leaves lines out that it has printed for another worker."""
+    return (len(_frames(stack)), not stack["who"])
+
+
+def _stack(event: Event) -> str:
+    """The crashed thread's part of a record; of several threads faulthandler marks it `Current`."""
+    found = _CRASHED_THREAD.search(event.message)
+    return found[0] if found else event.message
+
+
+def _frames(event: Event | None) -> list[Frame]:
+    if event is None:
+        return []
+    matches = (_FRAME.match(line) for line in _stack(event).splitlines())
+    return [Frame(m["file"], int(m["line"]), m["function"]) for m in matches if m]
+
+
+def _modules(event: Event | None) -> tuple[tuple[str, ...], int]:
+    """Packages with native code, without those that every Ray worker loads, and how many modules in all."""
+    found = _MODULES.search(event.message) if event else None
+    if not found:
+        return (), 0
+    packages = dict.fromkeys(name.strip().partition(".")[0] for name in found["names"].split(","))
+    return tuple(p for p in packages if p not in _RAYS_MODULES), int(found["total"])

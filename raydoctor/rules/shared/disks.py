@@ -1,0 +1,154 @@
+"""What a live collection tells of disks (tables `disks` and `disk-usage`), joined by node and file system."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from raydoctor.case import Case, evidence
+from raydoctor.cluster import tables as live
+from raydoctor.model.values import Entity, Event, Link
+from raydoctor.rules.shared.kernel import nodes_beside
+
+DEFAULT_THRESHOLD = 0.95
+_WORTH_TELLING = 0.01
+"""Of what is in use on a disk."""
+
+
+class Use(NamedTuple):
+    """One kind of thing on a disk."""
+
+    event: Event
+    what: str
+    path: str
+    bytes: int
+    number: int
+    """How many of them."""
+    truncated: bool
+
+    @property
+    def told(self) -> str:
+        """`31 old sessions in /tmp/ray: 12.0 GB`."""
+        least = "at least " if self.truncated else ""
+        is_many = self.what == "old sessions"
+        what = evidence.many(self.number, "old session") if is_many else self.what
+        return f"{what} in {self.path}: {least}{evidence.size(self.bytes)}"
+
+
+class Disk(NamedTuple):
+    """One file system of one node, with all that Ray has it for."""
+
+    event: Event
+    node: str
+    """NodeID, where one raylet alone writes there; else empty."""
+    path: str
+    """The folder of Ray's that a report names."""
+    mount: str
+    free: float
+    capacity: float
+    used: float
+    """The share in use, as Ray counts: what a normal user cannot have."""
+    threshold: float
+    inodes: float
+    """How many files it can hold; 0 where it has no such limit (btrfs), or does not say."""
+    inodes_free: float
+    takes_objects: bool
+    """Whether Ray spills objects to it, so that its threshold holds."""
+    paths: tuple[str, ...]
+    uses: tuple[Use, ...]
+    """The largest first."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether Ray stores no more objects there."""
+        return self.threshold < 1 and self.used >= self.threshold
+
+    @property
+    def room(self) -> float:
+        """Bytes until it is."""
+        return max(0.0, (min(self.threshold, 1.0) - self.used) * self.capacity)
+
+    @property
+    def entity(self) -> Entity:
+        """It alone: nodes on one machine share it, and have others."""
+        return Entity("disk", f"{self.event.source.node}:{self.mount}")
+
+    def holds(self, path: str, node: str) -> bool:
+        """Whether this folder, of that node if it is known, lies on it."""
+        if node and self.node and node != self.node:
+            return False
+        return any(path == own or path.startswith(f"{own}/") for own in self.paths)
+
+    def of(self, what: str) -> Use | None:
+        """What is known of one kind of thing on it."""
+        return next((use for use in self.uses if use.what == what), None)
+
+    def links(self, most: int = 3) -> tuple[Link, ...]:
+        """What fills it, as far as that is Ray's and much."""
+        in_use = self.used * self.capacity
+        told = [u for u in self.uses if u.bytes >= in_use * _WORTH_TELLING]
+        return tuple(Link(use.event, use.told) for use in told[:most])
+
+
+def disks(case: Case) -> list[Disk]:
+    """File systems that Ray writes its session or its objects to, as they were when they were looked at."""
+    rows = [e for e in live.rows(case, "disks") if e["use"] in ("spill", "session")]
+    groups: dict[tuple[str, str, str], list[Event]] = {}
+    for row in rows:
+        key = (row.source.node, row["device"], row["mount"] or row["path"])
+        groups.setdefault(key, []).append(row)
+    # Where no raylet told where it spills to, it is below the session.
+    spilling = {row.source.node for row in rows if row["use"] == "spill"}
+    return [_disk(case, group, label not in spilling) for (label, *_), group in groups.items()]
+
+
+def _disk(case: Case, rows: list[Event], is_default: bool) -> Disk:
+    first = next((row for row in rows if row["use"] == "spill"), rows[0])
+    nodes = {row["node_id"] for row in rows} - {""}
+    threshold = live.number(first, "threshold")
+    return Disk(
+        event=first,
+        node=nodes.pop() if len(nodes) == 1 else _only_node(case, first),
+        path=first["path"],
+        mount=first["mount"] or first["path"],
+        free=live.number(first, "free") or 0.0,
+        capacity=live.number(first, "capacity") or 0.0,
+        used=live.number(first, "used_fraction") or 0.0,
+        threshold=DEFAULT_THRESHOLD if threshold is None else threshold,
+        inodes=live.number(first, "inodes") or 0.0,
+        inodes_free=live.number(first, "inodes_free") or 0.0,
+        takes_objects=is_default or first["use"] == "spill",
+        paths=tuple(dict.fromkeys(row["path"] for row in rows)),
+        uses=tuple(_uses(case, first)),
+    )
+
+
+def _only_node(case: Case, event: Event) -> str:
+    """The node whose raylet's log lies in the same node's folder, if there is one alone."""
+    found = nodes_beside(case, event)
+    return found.pop() if len(found) == 1 else ""
+
+
+def _uses(case: Case, disk: Event) -> list[Use]:
+    label = disk.source.node
+    mounts = {e["mount"] for e in live.rows(case, "disks") if e.source.node == label}
+    found = []
+    for event in live.rows(case, "disk-usage"):
+        on = _mount_of(event["path"], mounts)
+        if event.source.node == label and on == disk["mount"]:
+            size, count = live.whole(event, "bytes") or 0, live.whole(event, "count") or 1
+            truncated = live.truth(event, "truncated")
+            found.append(Use(event, event["what"], event["path"], size, count, truncated))
+    return sorted(found, key=lambda use: (-use.bytes, use.what))
+
+
+def _mount_of(path: str, mounts: Iterable[str]) -> str:
+    held = [m for m in mounts if path == m or path.startswith(m.rstrip("/") + "/")]
+    return max(held, key=len, default="")
+
+
+def example(name: str, rows: Iterable[Mapping[str, Any]], at: float = 1795247700.0) -> str:
+    """The file of a table, for a rule's examples."""
+    lines = ",\n".join(json.dumps(row, separators=(",", ":")) for row in rows)
+    return f'{{"table": "{name}", "at": {at}, "from": "test", "total": 1, "rows": [\n{lines}\n]}}\n'

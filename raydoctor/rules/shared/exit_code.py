@@ -1,0 +1,96 @@
+"""`Worker exits with an exit code …` -> the code, who asked for it, what went wrong inside Ray.
+
+The sentence is built in `_raylet.pyx` from the `SystemExit` that ended the task loop (the same in 2.9.3 to
+2.60): the code; in Kubernetes always a guess about memory limits; the words of Ray's own SIGTERM handler or
+of `exit_actor()`; a traceback if Ray failed while it ran the task. `os._exit`, SIGKILL and crashes leave no such
+sentence.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from raydoctor.case import Case
+from raydoctor.case.facts import WorkerExit
+from raydoctor.case.rule import Signal
+from raydoctor.model import ids
+from raydoctor.model.patterns import pattern
+from raydoctor.model.values import Entity, Event
+
+EXITING = Signal(
+    "worker.exiting",
+    "Worker exits with an exit code ",
+    r"SYSTEM_ERROR.{0,2000}?Worker exits with an exit code (?P<left>.*)",
+    ("core-worker",),
+    "Executing worker exit: SYSTEM_ERROR - Worker exits unexpectedly. Worker exits with an exit code 3. (timeout: -1ms)",
+    extent="record",
+)
+"""A worker's own record; GCS's may tell only that the socket was closed, whichever it saw first."""
+
+_LEFT = pattern(r"Worker exits with an exit code (?P<left>.*)", re.DOTALL)
+_K8S = " The worker may have exceeded K8s pod memory limits."
+_SIGTERM = "The process receives a SIGTERM"
+_EXIT_ACTOR = "exit_actor() is called."
+_TRACEBACK = "Traceback (most recent call last):"
+_GCS_ADDS = pattern(
+    r"\.? ?(?:Unintentional worker failures have been reported\.|\(timeout: -?\d+ms\)).*", re.DOTALL
+)
+
+
+class Left(NamedTuple):
+    """How a worker left on its own."""
+
+    code: str
+    """The argument of `sys.exit`: a number, `None`, or a text."""
+    event: Event
+    """Who tells it."""
+    sigterm: bool = False
+    exit_actor: bool = False
+    kubernetes: bool = False
+    traceback: str = ""
+
+    @property
+    def call(self) -> str:
+        """`sys.exit(3)`, as the program may have written it."""
+        if self.code == "None":
+            return "sys.exit()"
+        return (
+            f"sys.exit({self.code})"
+            if self.code.lstrip("-").isdigit()
+            else f'sys.exit("{self.code}")'
+        )
+
+
+def left_by_itself(case: Case, exit_: WorkerExit) -> Left | None:
+    """The first telling of an exit code among the sightings of a worker's end and in its own core log."""
+    told = [(e, _LEFT.search(e["detail"] or e["what"])) for e in exit_.events]
+    for event, found in told:
+        if found:
+            return _parse(found["left"], event)
+    if exit_.worker:
+        for event in case.about(Entity("worker", exit_.worker), EXITING.kind):
+            return _parse(event["left"], event)
+    return None
+
+
+def _parse(text: str, event: Event) -> Left:
+    text = _GCS_ADDS.sub("", text)
+    said, _, traceback = text.partition(_TRACEBACK)
+    first = said.split("\n", 1)[0]
+    code = first
+    for known in (_K8S, f" {_SIGTERM}", f" {_EXIT_ACTOR}"):
+        code = code.partition(known)[0]
+    return Left(
+        code=code.rstrip(". "),
+        event=event,
+        sigterm=_SIGTERM in first,
+        exit_actor=_EXIT_ACTOR in first,
+        kubernetes=_K8S in first,
+        traceback=f"{_TRACEBACK}{traceback}" if traceback else "",
+    )
+
+
+def submitter(exit_: WorkerExit) -> str:
+    """The WorkerID of whoever leased the worker, where a report names the lease (2.50+), or empty."""
+    return next((w for e in exit_.events if (w := ids.submitter_of_lease(e["lease"]))), "")

@@ -1,0 +1,127 @@
+"""Submitted jobs: what the job manager and each job's supervisor tell of them (Ray 2.9 to 2.60)."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass, field
+
+from raydoctor.case import Case
+from raydoctor.case.facts import Job
+from raydoctor.case.rule import Signal
+from raydoctor.model import ids
+from raydoctor.model.values import Event, Source
+
+JOBS_DOC = (
+    "https://docs.ray.io/en/latest/cluster/running-applications/job-submission/quickstart.html"
+)
+
+SUBMITTED = Signal(
+    "submission.started", "Started a ray job ", r"^Started a ray job (?P<submission>\S+?)\.$", ("event",),
+    "Started a ray job raysubmit_63HYmcYcwYNggBEX.",
+)  # fmt: skip
+COMPLETED = Signal(
+    "submission.completed", "Completed a ray job ",
+    r"^Completed a ray job (?P<submission>\S+) with a status (?P<status>[A-Z]+)\.(?: (?P<why>.+))?", ("event",),
+    "Completed a ray job raysubmit_H6JUxhF6QzatFfvR with a status FAILED.", extent="record",
+)  # fmt: skip
+EXITED = Signal(
+    "submission.exited", " entrypoint command exited with code ",
+    r"^Job (?P<submission>\S+) entrypoint command exited with code (?P<code>-?\d+)", ("worker-err",),
+    "Job raysubmit_H6JUxhF6QzatFfvR entrypoint command exited with code 1 job_id=01000000",
+)  # fmt: skip
+ENTRYPOINT = Signal(
+    "submission.entrypoint", "Running entrypoint for job ",
+    r"^Running entrypoint for job (?P<submission>\S+): (?P<command>.+)", ("job-driver",),
+    "Running entrypoint for job raysubmit_63HYmcYcwYNggBEX: python job.py slow",
+)  # fmt: skip
+STATUS_MESSAGE = Signal(
+    "submission.status", "Job entrypoint command failed with exit code ",
+    r"^(?:Status message: )?Job entrypoint command failed with exit code (?P<code>-?\d+)", ("driver", "job-driver"),
+    "Status message: Job entrypoint command failed with exit code 1, last available logs (truncated to 20,000 chars):",
+)  # fmt: skip
+"""What `ray job submit` prints at its end, below the job's own output."""
+
+SIGNALS = (SUBMITTED, COMPLETED, EXITED, ENTRYPOINT, STATUS_MESSAGE)
+
+_SHELL = 128
+"""What a shell adds to the number of the signal that ended its command."""
+_EVENT_SLACK = 1.0
+"""Event files round down to a second."""
+
+
+@dataclass(slots=True)
+class Submission:
+    """One submitted job."""
+
+    id: str
+    started: Event | None = None
+    completed: Event | None = None
+    exited: Event | None = None
+    command: Event | None = None
+    source: Source | None = None
+    """Its `job-driver-<id>.log`."""
+    jobs: list[Job] = field(default_factory=list)
+    """Jobs that its program registered: usually one."""
+
+    @property
+    def status(self) -> str:
+        """FAILED, SUCCEEDED, STOPPED; empty while it runs, or where nothing tells."""
+        return self.completed["status"] if self.completed else ""
+
+    @property
+    def why(self) -> str:
+        """What the job manager says, where the entrypoint did not end by itself."""
+        return self.completed["why"] if self.completed else ""
+
+    @property
+    def code(self) -> int | None:
+        """The entrypoint's exit code."""
+        return int(self.exited["code"]) if self.exited else None
+
+
+def submissions(case: Case) -> list[Submission]:
+    """Every submitted job that the capture tells of, in order of time."""
+    found: dict[str, Submission] = {}
+    for source in sorted(case.sources, key=lambda s: s.path):
+        if source.role == "job-driver":
+            name = source.path.rpartition("/")[2].removeprefix("job-driver-").partition(".log")[0]
+            known = found.setdefault(name, Submission(name))
+            known.source = known.source or source
+    for event in case.of("submission.started", "submission.completed", "submission.exited"):
+        known = found.setdefault(event["submission"], Submission(event["submission"]))
+        setattr(known, event.kind.rpartition(".")[2], event)
+    for event in case.of("submission.entrypoint"):
+        if event["submission"] in found and not found[event["submission"]].command:
+            found[event["submission"]].command = event
+    ordered = sorted(found.values(), key=lambda s: (_at(s.started), s.id))
+    _assign_jobs(case, ordered)
+    return ordered
+
+
+def _at(event: Event | None) -> float:
+    return event.at if event and event.at is not None else float("inf")
+
+
+def _assign_jobs(case: Case, found: list[Submission]) -> None:
+    """A job belongs to the submission that ran when its driver registered, if only one did."""
+    managers = {s.started.pid for s in found if s.started}
+    for job in case.ledger.jobs.values():
+        if job.started is None or job.driver_pid in managers:
+            continue
+        running = [
+            s for s in found if _at(s.started) - _EVENT_SLACK <= job.started <= _at(s.completed)
+        ]
+        if len(running) == 1:
+            running[0].jobs.append(job)
+
+
+def ended_with(case: Case, worker: str) -> bool:
+    """Whether a worker is the driver of a submitted job whose exit code is known: that says how it ended."""
+    job = ids.job_of_driver(worker)
+    return bool(job) and any(s.code and job in [j.id for j in s.jobs] for s in submissions(case))
+
+
+def signal_of(code: int) -> str:
+    """The signal that an exit code stands for: `-9` and, from a shell, `137` are SIGKILL."""
+    number = -code if code < 0 else code - _SHELL
+    return signal.Signals(number).name if number in set(signal.Signals) else ""

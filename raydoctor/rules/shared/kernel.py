@@ -1,0 +1,164 @@
+"""The kernel log's out-of-memory records -> whom it killed, what they held, under which limit.
+
+One kill is a block of lines: who asked for memory, `memory: usage …kB, limit …kB` (cgroups only), a
+table of tasks, `oom-kill:constraint=…` and `… Killed process <pid> (<comm>)`. The forms are those of Linux
+4.x to 6.18; `comm` is cut to 15 characters.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from raydoctor.case import Case
+from raydoctor.case.rule import Signal
+from raydoctor.cluster import tables as live
+from raydoctor.model.values import Event
+
+_KB = 1024
+_PAGE = 4 * _KB
+"""The table counts pages; 4 kB unless the victim's own line shows another size (arm64)."""
+COMM = 15
+"""Characters that the kernel keeps of a process's name."""
+
+KILLED = Signal(
+    "kernel.oom_kill",
+    "Killed process ",
+    r"(?:(?P<scope>Memory cgroup out of memory|Out of memory)[^:]{0,100}:? ?)?Killed process (?P<victim>\d+),? (?:UID \d+, )?"
+    r"\((?P<comm>.{0,64}?)\)(?:,? total-vm:(?P<vm>\d+)kB, anon-rss:(?P<anon>\d+)kB, file-rss:(?P<file>\d+)kB"
+    r"(?:, shmem-rss:(?P<shmem>\d+)kB)?|,|$| )",
+    ("kernel",),
+    "Memory cgroup out of memory: Killed process 22082 (ray::load_embed) total-vm:4596960kB, anon-rss:2477592kB, "
+    "file-rss:42684kB, shmem-rss:0kB, UID:0 pgtables:5168kB oom_score_adj:1000",
+)
+LIMIT = Signal(
+    "kernel.oom_limit",
+    "kB, limit ",
+    r"(?:^|\s)memory: usage (?P<usage>\d+)kB, limit (?P<limit>\d+)kB",
+    ("kernel",),
+    "memory: usage 3145728kB, limit 3145728kB, failcnt 415",
+)
+CONSTRAINT = Signal(
+    "kernel.oom_constraint",
+    "oom-kill:constraint=",
+    r"oom-kill:constraint=(?P<constraint>\w+),.{0,1000}?(?:oom_memcg=(?P<memcg>[^,]+),)?(?:task_memcg=(?P<task_memcg>[^,]+),)?"
+    r"task=(?P<comm>.{0,64}?),pid=(?P<victim>\d+)",
+    ("kernel",),
+    "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0,oom_memcg=/pod1,task_memcg=/pod1,"
+    "task=ray::load_embed,pid=22082,uid=0",
+)
+RAY_TASK = Signal(
+    "kernel.oom_task",
+    "ray::",
+    r"^\[ *(?P<task_pid>\d+)\] +\d+ +\d+ +\d+ +(?P<pages>\d+) .*?(?P<comm>ray::.*)$",
+    ("kernel",),
+    "[  22082]     0 22082  1149240   630069   619398    10671         0  5292032        0          1000 ray::load_embed",
+)
+OOM_SIGNALS = (KILLED, LIMIT, CONSTRAINT, RAY_TASK)
+
+
+class Kill(NamedTuple):
+    """One process that the kernel killed for memory."""
+
+    event: Event
+    pid: int
+    comm: str
+    held: int
+    """Bytes it had in memory; 0 where the record does not say."""
+    limit: int = 0
+    """Bytes that its cgroup may use; 0 if the whole machine ran out, or unknown."""
+    memcg: str = ""
+    in_cgroup: bool = False
+    evidence: tuple[Event, ...] = ()
+    """The block's lines that told limit and constraint."""
+    workers: tuple[tuple[str, int], ...] = ()
+    """Ray's processes in the table: name, bytes."""
+
+    def alike(self) -> list[int]:
+        """Sizes of the Ray processes that bear the victim's name."""
+        return [size for name, size in self.workers if name == self.comm]
+
+
+def kills(case: Case) -> Iterator[Kill]:
+    """Every kill on record, in the order of each log."""
+    begun: dict[str, int] = {}
+    for event in sorted(case.of("kernel.oom_kill"), key=lambda e: (e.source.path, e.line)):
+        path = event.source.path
+        block = _block(case, event, begun.get(path, 0))
+        begun[path] = event.line
+        yield _kill(event, block)
+
+
+def _block(case: Case, event: Event, after: int) -> list[Event]:
+    kinds = ("kernel.oom_limit", "kernel.oom_constraint", "kernel.oom_task")
+    found = [
+        e for e in case.of(*kinds) if e.source == event.source and after < e.line <= event.line
+    ]
+    return sorted(found, key=lambda e: e.line)
+
+
+def _kill(event: Event, block: list[Event]) -> Kill:
+    limits = [e for e in block if e.kind == "kernel.oom_limit"]
+    constraints = [e for e in block if e.kind == "kernel.oom_constraint"]
+    held = sum(int(event[part] or 0) for part in ("anon", "file", "shmem")) * _KB
+    memcg = constraints[-1]["memcg"] if constraints else ""
+    in_cgroup = event["scope"].startswith("Memory cgroup") or bool(memcg)
+    return Kill(
+        event=event,
+        pid=int(event["victim"]),
+        comm=event["comm"],
+        held=held,
+        limit=int(limits[-1]["limit"]) * _KB if limits and in_cgroup else 0,
+        memcg=memcg,
+        in_cgroup=in_cgroup,
+        evidence=(*limits[-1:], *constraints[-1:]),
+        workers=tuple(_table(block, int(event["victim"]), held)),
+    )
+
+
+def _table(block: list[Event], victim: int, held: int) -> Iterator[tuple[str, int]]:
+    tasks = [e for e in block if e.kind == "kernel.oom_task"]
+    own = next((int(e["pages"]) for e in tasks if int(e["task_pid"]) == victim), 0)
+    page = _PAGE
+    if own and held:
+        page = min((4 * _KB, 16 * _KB, 64 * _KB), key=lambda size: abs(size * own - held))
+    for task in tasks:
+        yield task["comm"].strip(), int(task["pages"]) * page
+
+
+def is_named(comm: str, name: str) -> bool:
+    """Whether a worker that runs `name` (a function, or an actor's class) would bear this `comm`."""
+    title = f"ray::{name}"
+    return comm == title[:COMM] or re.match(rf"{re.escape(title)}\.", comm) is not None
+
+
+def is_program(comm: str) -> bool:
+    """Whether a Python, Java or C++ program of Ray's may bear this `comm`.
+
+    A pid alone does not tell: in a container Ray's pids are not the kernel's, and the kernel's pid 379 is somebody
+    else's. `ray::` names are Ray's; other frameworks in its workers name themselves alike (`VLLM::EngineCore`).
+    """
+    return "::" in comm or comm.startswith(("python", "pypy", "java", "default_worker"))
+
+
+def nodes_beside(case: Case, event: Event) -> set[str]:
+    """Nodes whose raylet's log lies in the same node's folder as this event's file."""
+    labels = {source.path: source.node for source in case.sources}
+    files = case.ledger.raylet_files.items()
+    return {node for path, node in files if labels.get(path) == event.source.node}
+
+
+def outlived(case: Case, kill: Kill, kind: str, pid: int | None = None) -> bool:
+    """Whether a live look shows this cluster's process of that kind as alive since before the kill.
+
+    `kind` is a daemon's (table `daemons`) or `driver` (table `processes`), on the machine of the kernel log.
+    """
+    for row in live.rows(case, "processes" if kind == "driver" else "daemons"):
+        here = live.truth(row, "is_this") and row.source.node == kill.event.source.node
+        if not here or row["kind"] != kind or row["state"] == "Z" or pid not in (None, row.pid):
+            continue
+        started = live.number(row, "started_at")
+        if started is not None and kill.event.at is not None and started <= kill.event.at:
+            return True
+    return False

@@ -1,0 +1,1 @@
+"""What rules about live tables need: lines, examples, what hangs."""

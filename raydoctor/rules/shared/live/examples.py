@@ -1,0 +1,90 @@
+"""Small tables for the examples of rules that read a live collection: rows with the keys that these rules read.
+
+A row is short here; a real one has every key of the state API (Ray 2.9 to 2.60).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from raydoctor.cluster import resources
+
+AT = 1795268951.0
+"""When all of it was collected."""
+NODE = "bc9f98176fe7ee70e9fce1a98018b5a45c33157769b177af34723d11"
+_JOB = "01000000"
+_DRIVER = f"{'f' * 40}{_JOB}"
+Row = Mapping[str, Any]
+
+
+def tables(**rows: Sequence[Row]) -> dict[str, str]:
+    """Files of a collection: `tables(nodes=[…], tasks=[…])`; `ray_get` is the table `ray-get`."""
+    return {
+        f"live/live-{name.replace('_', '-')}.json": table(name.replace("_", "-"), found)
+        for name, found in rows.items()
+    }
+
+
+def table(name: str, rows: Sequence[Row]) -> str:
+    """One table's text."""
+    head = {"table": name, "at": AT, "from": "dashboard", "total": len(rows)}
+    lines = (json.dumps(row, separators=(",", ":")) for row in rows)
+    return json.dumps(head)[:-1] + ', "rows": [\n' + ",\n".join(lines) + "\n]}\n"
+
+
+def node(total: resources.Needs, node_id: str = NODE, **more: object) -> Row:
+    """A row of `nodes`."""
+    return {"node_id": node_id, "state": "ALIVE", "resources_total": total, "labels": {}, **more}
+
+
+def task(number: int, name: str, needs: resources.Needs, **more: object) -> Row:
+    """A row of `tasks`: one that has waited for fifteen seconds, unless `more` says otherwise."""
+    return {
+        "task_id": task_id(number),
+        "name": name,
+        "func_or_class_name": name,
+        "state": "PENDING_NODE_ASSIGNMENT",
+        "type": "NORMAL_TASK",
+        "job_id": _JOB,
+        "parent_task_id": _DRIVER,
+        "required_resources": needs,
+        "events": [{"state": "PENDING_NODE_ASSIGNMENT", "created_ms": int(AT - 15) * 1000}],
+        **more,
+    }
+
+
+def running(number: int, name: str, needs: resources.Needs, **more: object) -> Row:
+    """A row of `tasks`: one that runs."""
+    runs = {"state": "RUNNING", "node_id": NODE, "worker_pid": 800 + number}
+    return task(number, name, needs, **{**runs, **more})
+
+
+def call(number: int, name: str, of: Row, **more: object) -> Row:
+    """A row of `tasks`: a method of an actor that runs."""
+    return running(number, name, {}, type="ACTOR_TASK", actor_id=of["actor_id"], **more)
+
+
+def actor(number: int, name: str, held: resources.Needs, **more: object) -> Row:
+    """A row of `actors`: one that lives."""
+    return {
+        "actor_id": f"{number:024x}{_JOB}",
+        "class_name": name,
+        "state": "ALIVE",
+        "job_id": _JOB,
+        "node_id": NODE,
+        "pid": 900 + number,
+        "required_resources": held,
+        **more,
+    }
+
+
+def task_id(number: int) -> str:
+    """A task's id by its number."""
+    return f"{number:016x}{'f' * 24}{_JOB}"
+
+
+def in_ray_get(name: str, count: int) -> Row:
+    """A row of `ray-get`."""
+    return {"name": name, "state": "RUNNING_IN_RAY_GET", "job_id": _JOB, "count": count}

@@ -1,0 +1,83 @@
+"""What rules tell of hangs that a live collection has looked at (`raydoctor/waits/`), at once or from a capture."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from raydoctor.case import Case, evidence
+from raydoctor.cluster import tables as live
+from raydoctor.model.values import Entity, Finding, Link, Remedy, Severity
+
+if TYPE_CHECKING:
+    from raydoctor.waits.hung import Group, Hung
+
+_LINKS = 3
+_SUBJECTS = 10
+
+
+@lru_cache(maxsize=1)  # four rules ask for the same
+def groups(case: Case) -> tuple[Group, ...]:
+    """Those that hang together; empty where no process was looked at."""
+    if live.looked(case, "samples") is None:
+        return ()
+    from raydoctor.waits.hung import hung  # most captures hold no looks
+
+    return hung(case).groups
+
+
+def blocks_its_loop(group: Group) -> bool:
+    """Whether it comes down to an async actor that blocks its own event loop."""
+    return any(h.kind == "async-blocked" and h.verdict for h in group.culprits)
+
+
+def is_nested(group: Group) -> bool:
+    """Whether it is a circle in which tasks wait for room that the others take."""
+    return any(h.kind in ("resources", "placement-group") for h in group.circle)
+
+
+def finding(
+    group: Group, headline: str, remedies: Iterable[Remedy], severity: Severity | None = None
+) -> Finding:
+    """One for a group, with everybody in it."""
+    shown = (group.circle or group.culprits)[:_LINKS]
+    return Finding(
+        headline,
+        tuple(link for h in shown for link in _links(h)),
+        explains=(Entity("waiting", "cluster"), *entities(group)),
+        subjects=tuple(h.work.subject for h in group.all[:_SUBJECTS]),
+        count=len(group.all),
+        severity=severity,
+        remedies=tuple(remedies),
+    )
+
+
+def _links(hung: Hung) -> Iterator[Link]:
+    yield from hung.links or (Link(hung.work.event, f"{hung.work.label} {hung.words}"),)
+
+
+def entities(group: Group) -> Iterator[Entity]:
+    """All that hang, as other rules name them."""
+    for hung in group.all:
+        yield Entity("task", hung.work.id)
+        if hung.work.actor:
+            yield Entity("waiting-actor", hung.work.actor)
+    for hung in group.culprits:
+        if hung.kind == "async-blocked" and hung.work.pid:
+            yield Entity("event-loop", str(hung.work.pid))
+
+
+def waiting(group: Group) -> str:
+    """`; 36 train tasks and the driver wait for it`, or nothing."""
+    tasks = [h for h in group.behind if h.work.kind != "driver"]
+    drivers = len(group.behind) - len(tasks)
+    names = {h.work.name for h in tasks}
+    noun = f"{names.pop()} task" if len(names) == 1 else "task"
+    parts = [evidence.many(len(tasks), noun)] if tasks else []
+    parts += ["the driver" if drivers == 1 else f"{drivers} drivers"] if drivers else []
+    if not parts:
+        return ""
+    wait = "waits" if len(group.behind) == 1 else "wait"
+    them = "them" if len(group.culprits) > 1 else "it"
+    return f"; {' and '.join(parts)} {wait} for {them}"

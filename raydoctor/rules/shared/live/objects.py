@@ -1,0 +1,128 @@
+"""Large arguments in the object table of a running cluster: one value stored again at each call.
+
+What `ray memory` shows of `f.remote(value)` with a value of more than 100 KB (measured with Ray 2.60, 20 calls): 20
+objects with ids that `ray.put` gives, all of one size to the byte, each `USED_BY_PENDING_TASK` in the caller; and for
+each task that has begun a row of the worker, `(deserialize task arg) module.function`. A value that was put once
+is one such object; blocks that nobody was given yet are `LOCAL_REFERENCE`, and those of Ray Data are returns of
+tasks. A `ray.put` for each call looks the same; only creation sites tell them apart (`(task call)`, `(put
+object)`), and only the bytes, which nobody sees, would prove that it is one value.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from raydoctor.case import Case
+from raydoctor.cluster import tables as live
+from raydoctor.model import ids
+from raydoctor.model.patterns import pattern
+from raydoctor.model.values import Event
+
+_LARGE = 1 << 20
+"""Bytes of one argument."""
+_MANY = 10
+_TOGETHER = 32 << 20
+"""Bytes of all of them: below that it hurts nobody."""
+_WAITS = "USED_BY_PENDING_TASK"
+_READER = pattern(r"^\(deserialize (?:actor )?task arg\) (?P<function>\S+)")
+_MADE = pattern(r"^\((?P<how>task call|actor call|put object)\) *\|? *(?P<line>[^|]*)")
+_OF_LIBRARIES = (
+    "ray.",
+    "_map_task",
+    "_MapWorker",
+    "MapWorker",
+    "_RayTrainWorker",
+    "RayTrainWorker",
+)
+"""Ray Data, Train and Tune pass blocks of one size on purpose, and hold them no longer than they must."""
+
+
+_BEGUN = ("RUNNING", "FINISHED", "FAILED")
+
+
+class _Group(NamedTuple):
+    """What makes objects look like one value."""
+
+    owner: str
+    size: int
+    site: str
+
+
+class Held(NamedTuple):
+    """Objects of one size that one process made, and that only its pending tasks use."""
+
+    owner: str
+    """`DRIVER pid 812`."""
+    function: str
+    """Who reads them; empty where that is not clear."""
+    bytes: int
+    """Of each."""
+    rows: list[Event]
+    readers: list[Event]
+    by_value: bool
+    """Creation sites say that a call made them, not a `ray.put`."""
+    line: str
+    """Where, if creation sites are recorded."""
+
+    @property
+    def copies(self) -> int:
+        """How many there are."""
+        return len(self.rows)
+
+
+def waiting_arguments(case: Case) -> Iterator[Held]:
+    """Groups of arguments that look like one value, the largest first."""
+    groups: dict[_Group, list[Event]] = {}
+    readers: dict[str, Event] = {}
+    for row in live.rows(case, "objects"):
+        size = live.whole(row, "object_size") or 0
+        if _READER.search(row["call_site"]):
+            readers.setdefault(row["object_id"], row)
+        elif size >= _LARGE and row["reference_type"] == _WAITS and _is_put(row["object_id"]):
+            group = _Group(f"{row['type']} pid {row['pid']}", size, row["call_site"])
+            groups.setdefault(group, []).append(row)
+    for group, rows in sorted(groups.items(), key=lambda g: -len(g[1]) * g[0].size):
+        if len(rows) >= _MANY and len(rows) * group.size >= _TOGETHER:
+            read = [readers[r["object_id"]] for r in rows if r["object_id"] in readers]
+            held = _held(case, group, rows, read)
+            if not _by_library(case, held):
+                yield held
+
+
+def _held(case: Case, group: _Group, rows: list[Event], read: list[Event]) -> Held:
+    names = Counter(m["function"] for e in read if (m := _READER.search(e["call_site"])))
+    function = (
+        names.most_common(1)[0][0].removeprefix("__main__.") if names else _waiting_for(case, rows)
+    )
+    made = _MADE.search(group.site)
+    by_value = made is not None and made["how"] != "put object"
+    line = made["line"].strip() if made else ""
+    return Held(group.owner, function, group.size, rows, read, by_value, line)
+
+
+def _waiting_for(case: Case, rows: list[Event]) -> str:
+    """What the job's tasks that have not begun call, where it is one thing, and there is a task for each object."""
+    parts = ids.parse_object_id(rows[0]["object_id"])
+    job = parts.job if parts else ""
+    waiting = [
+        e for e in live.rows(case, "tasks") if e["job_id"] == job and e["state"] not in _BEGUN
+    ]
+    names = {e["func_or_class_name"] for e in waiting}
+    return names.pop() if len(names) == 1 and len(waiting) >= len(rows) else ""
+
+
+def _is_put(object_id: str) -> bool:
+    parts = ids.parse_object_id(object_id)
+    return parts is not None and parts.put
+
+
+def _by_library(case: Case, held: Held) -> bool:
+    """Whether a library of Ray's passes them; where no task has begun, the tasks that wait tell."""
+    if held.function:
+        return held.function.startswith(_OF_LIBRARIES)
+    if held.line:
+        return "/ray/" in held.line
+    waiting = live.rows(case, "tasks")
+    return any(e["func_or_class_name"].startswith(_OF_LIBRARIES) for e in waiting)

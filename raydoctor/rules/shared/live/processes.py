@@ -1,0 +1,183 @@
+"""Processes of a machine as a live collection saw them (tables `processes`, `daemons`, `gpu-processes`, `memory`).
+
+Whose a process is and whom it outlived was found out where it ran (`observe/processes/kinship.py`); here rows are joined
+with each other, within one machine.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from raydoctor.case import Case, evidence
+from raydoctor.cluster import tables as live
+from raydoctor.model.values import Event
+
+_MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
+
+
+class GpuShare(NamedTuple):
+    """What a process holds of a GPU."""
+
+    event: Event
+    gpu: str
+    bytes: float
+
+    @property
+    def told(self) -> str:
+        """`12.0 GB of GPU 0`."""
+        return f"{evidence.size(self.bytes)} of GPU {self.gpu}"
+
+
+class Process(NamedTuple):
+    """One row of `processes`."""
+
+    event: Event
+    pid: int
+    ppid: int
+    kind: str
+    title: str
+    outlived: str
+    memory: float
+    """Its own, without what it shares with others."""
+    gpus: tuple[GpuShare, ...]
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it is a worker that waits for work."""
+        return self.kind == "worker" and self.title.startswith("ray::IDLE")
+
+    @property
+    def named(self) -> str:
+        """``pid 812 (`sleep 3001`)``."""
+        return f"pid {self.pid} (`{self.title[:60]}{'…' if len(self.title) > 60 else ''}`)"
+
+    @property
+    def age(self) -> str:
+        """For how long it runs."""
+        begun = live.number(self.event, "started_at")
+        return "" if begun is None else duration((self.event.at or begun) - begun)
+
+    @property
+    def gpu_bytes(self) -> float:
+        """Of all GPUs together."""
+        return sum(share.bytes for share in self.gpus)
+
+
+def processes(case: Case) -> dict[str, list[Process]]:
+    """Label of the node that was looked at -> its living processes, by pid."""
+    shares: dict[tuple[str, str, str], list[GpuShare]] = {}
+    for row in live.rows(case, "gpu-processes"):
+        share = GpuShare(row, row["gpu"], live.number(row, "memory") or 0.0)
+        # In a container nvidia-smi may tell the host's pids: the title must be the same too.
+        shares.setdefault((row.source.node, row["pid"], row["title"]), []).append(share)
+    found: dict[str, list[Process]] = {}
+    for row in live.rows(case, "processes"):
+        if row["state"] != "Z":
+            held = shares.get((row.source.node, row["pid"], row["title"]), ())
+            found.setdefault(row.source.node, []).append(_process(row, held))
+    return {label: sorted(those, key=lambda p: p.pid) for label, those in found.items()}
+
+
+def _process(row: Event, gpus: Iterable[GpuShare]) -> Process:
+    private = live.number(row, "private")
+    return Process(
+        row,
+        live.whole(row, "pid") or 0,
+        live.whole(row, "ppid") or 0,
+        row["kind"],
+        row["title"],
+        row["outlived"],
+        (live.number(row, "rss") or 0.0) if private is None else private,
+        tuple(gpus),
+    )
+
+
+def machine_memory(case: Case, label: str) -> float:
+    """Bytes that the processes of a machine may use together: its cgroup's limit or its own; 0 where unknown."""
+    limits = [
+        limit
+        for row in live.rows(case, "memory")
+        if row.source.node == label and (limit := live.number(row, "limit"))
+    ]
+    return min(limits, default=0.0)
+
+
+class Defunct(NamedTuple):
+    """A raylet that has ended and is still in the process table, and the workers that take it for alive."""
+
+    event: Event
+    pid: int
+    workers: tuple[Process, ...]
+    others: tuple[Process, ...]
+    """What these workers started."""
+
+
+def defunct_raylets(case: Case) -> list[Defunct]:
+    """Those whose workers live on; not another cluster's, where the one that is looked at is known."""
+    found = []
+    here = processes(case)
+    daemons = live.rows(case, "daemons")
+    is_known = any(live.truth(row, "is_this") for row in daemons)
+    for row in daemons:
+        is_others = is_known and bool(row["session_dir"]) and not live.truth(row, "is_this")
+        if row["kind"] == "raylet" and row["state"] == "Z" and not is_others:
+            its = [
+                p
+                for p in here.get(row.source.node, ())
+                if p.outlived == "raylet" and p.event["raylet_pid"] == row["pid"]
+            ]
+            workers = tuple(p for p in its if p.kind == "worker")
+            others = tuple(p for p in its if p.kind != "worker")
+            if workers:
+                found.append(Defunct(row, live.whole(row, "pid") or 0, workers, others))
+    return found
+
+
+def duration(seconds: float) -> str:
+    """`40 s`, `12 min`, `5 h`, `3 days`."""
+    for unit, length in (("days", _DAY), ("h", _HOUR), ("min", _MINUTE)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{max(0.0, seconds):.0f} s"
+
+
+# ------------------------------------------------------------------ for examples
+
+AT = 1795268951.0
+"""When all of an example was collected."""
+_HOST = {"kind": "host", "limit": 16 << 30, "used": 4 << 30}
+SESSION = "/tmp/ray/session_2026-11-21_13-00-00_000000_1"
+
+
+def example(name: str, rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """The file of a table."""
+    lines = ",\n".join(json.dumps(row, separators=(",", ":")) for row in rows)
+    head = json.dumps({"table": name, "at": AT, "from": "proc", "total": 1})
+    return {f"live/live-{name}.json": f'{head[:-1]}, "rows": [\n{lines}\n]}}\n'}
+
+
+def machine(*rows: Mapping[str, Any]) -> dict[str, str]:
+    """A machine with 16 GB that has these processes."""
+    return {**example("processes", rows), **example("memory", [_HOST])}
+
+
+def process(pid: int, kind: str, title: str, **more: object) -> dict[str, Any]:
+    """A row of `processes`: a process of 10 MB that has run for half an hour."""
+    return {
+        "pid": pid,
+        "started_at": AT - 1800,
+        "ppid": 1,
+        "state": "S",
+        "user": "ray",
+        "rss": 10 << 20,
+        "private": 10 << 20,
+        "title": title,
+        "kind": kind,
+        "session_dir": SESSION,
+        "is_this": True,
+        "parent_kind": "init",
+        "outlived": "",
+        **more,
+    }

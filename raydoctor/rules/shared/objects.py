@@ -1,0 +1,202 @@
+"""What the rules about single objects share: an id in words, the head of Ray's errors, losses with a node.
+
+`ObjectLostError` and its subclasses (`ray/exceptions.py`, 2.9.3 to 2.60) all begin with `Failed to retrieve
+object <id>.` and a word on creation sites; what went wrong stands in the next paragraph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import Signal
+from raydoctor.case.signals import CORE, DRIVER, NODE_DEAD
+from raydoctor.model import ids
+from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+
+DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/objects.html"
+HEAD = "Failed to retrieve object "
+HEAD_PATTERN = (
+    r"Failed to retrieve object (?P<object>[0-9a-f]{56})\.(?:(?!Failed to retrieve object ).)*?"
+)
+"""Up to the paragraph that follows, but not into the next error."""
+
+A_TASKS = "c8ef45ccd0112571ffffffffffffffffffffffff0100000001000000"
+A_PUT = "00ffffffffffffffffffffffffffffffffffffff0100000003e1f505"
+NODE = "3b389b91d7f85259a7684efa4a087d351c4c650f1bafe9b5c7e9ba23"
+"""For samples and examples."""
+
+
+def error(body: str, object_: str = A_TASKS) -> str:
+    """The text of one of these errors."""
+    return (
+        f"{HEAD}{object_}. To see information about where this ObjectRef was created in Python, set the environment variable "
+        f"RAY_record_ref_creation_sites=1 during `ray start` and `ray.init()`.\n\n{body}\n"
+    )
+
+
+NODE_LOST = Signal(
+    "objects.node_lost", "All objects pinned on that node will be lost",
+    r"^Node failure(?: from (?P<node_a>[0-9a-f]{56}))?\. All objects pinned on that node will be lost", CORE,
+    f"Node failure. All objects pinned on that node will be lost if object reconstruction is not enabled. node_id={NODE}",
+)  # fmt: skip
+RECOVERING = Signal(
+    "objects.recovering", ":info_message: Attempting to recover ",
+    r"^:info_message: Attempting to recover (?P<count>\d+) lost objects by resubmitting", (*CORE, *DRIVER),
+    ":info_message: Attempting to recover 1 lost objects by resubmitting their tasks or setting a new primary location from existing "
+    "copies. To disable object reconstruction, set @ray.remote(max_retries=0).",
+)  # fmt: skip
+NODE_SIGNALS = (NODE_LOST, RECOVERING, *NODE_DEAD)
+"""What tells the node, and the attempt to recover."""
+
+DRIVER_LOG = f"logs/python-core-driver-01000000{'f' * 48}_16.log"
+RECOVERY = f"[2026-11-21 07:58:19,579 I 16 486] core_worker.cc:1044: {NODE_LOST.sample}\n" + (
+    f"[2026-11-21 07:58:19,582 E 16 486] core_worker.cc:609: {RECOVERING.sample}\n"
+)
+
+
+NIL = "f" * 56
+"""What stands for the object where a task's argument failed: the task got the error in the object's place."""
+
+
+def named(listed: Iterable[str]) -> list[str]:
+    """The objects among these ids, each once; the nil id only if there is no other."""
+    unique = list(dict.fromkeys(listed))
+    return [o for o in unique if o != NIL] or unique
+
+
+def described(case: Case, object_: str) -> str:
+    """Who created an object and how, from its id: `a return value of task make_features (c8ef45ccd011)`."""
+    parts = ids.parse_object_id(object_)
+    if object_ == NIL:
+        return "an argument of a task"
+    if parts is None:
+        return f"object {evidence.short(object_)}"
+    how = "a ray.put value" if parts.put else "a return value"
+    if parts.actor:
+        name = case.actor(parts.actor).class_name
+        return f"{how} of actor {name or evidence.short(parts.actor)}"
+    if ids.is_driver_task(parts.task):
+        return f"{how} of the driver of job {ids.job_number(parts.job)}"
+    return f"{how} of task {task_named(case, parts.task)}"
+
+
+def task_named(case: Case, task: str) -> str:
+    """`make_features (c8ef45ccd011)` where some log names it, else the id alone."""
+    failed = case.ledger.tasks.get(task)
+    name = failed["name"] if failed else ""
+    return f"{name} ({evidence.short(task)})" if name else evidence.short(task)
+
+
+def made_by(object_: str) -> str:
+    """`PUT`, `ACTOR` or `TASK`, as the id tells."""
+    parts = ids.parse_object_id(object_)
+    if parts is None or object_ == NIL:
+        return "UNKNOWN"
+    return "PUT" if parts.put else "ACTOR" if parts.actor else "TASK"
+
+
+# ---------------------------------------------------------------- losses with a node
+
+
+class Loss(NamedTuple):
+    """An object that is gone, why it cannot come back, and the record that says so."""
+
+    event: Event
+    object: str
+    reason: str
+
+
+def finding(case: Case, losses: list[Loss], why: str, remedies: tuple[Remedy, ...]) -> Finding:
+    """All objects that are lost for one reason."""
+    lost = named(loss.object for loss in losses)
+    nodes = dead_nodes(case)
+    with_node = f" with {_nodes(case, nodes)}" if nodes else ""
+    return Finding(
+        f"{evidence.many(len(lost), 'object')} lost{with_node}: {described(case, lost[0])}; {why}",
+        (*recovery(case), Link(losses[0].event, f"this one cannot come back: {why}")),
+        explains=tuple(Entity("object", o) for o in lost),
+        caused_by=with_nodes(nodes),
+        subjects=tuple(Subject("object", o) for o in lost[:10]),
+        count=len(lost),
+        remedies=remedies,
+        covers=(
+            *(loss.event for loss in losses),
+            *raised_for(case, {loss.object for loss in losses}),
+        ),
+    )
+
+
+def recovery(case: Case) -> Iterator[Link]:
+    """The node's end as owners saw it, and their attempt to get its objects back."""
+    deaths = case.of("objects.node_lost") or [
+        e for e in case.of("node.dead") if not case.torn_down(e)
+    ]
+    tries = [e for e in case.of("objects.recovering") if e.source.role in CORE] or case.of(
+        "objects.recovering"
+    )
+    yield from (Link(e, "the node that held objects is gone") for e in deaths[-1:])
+    yield from (Link(e, f"the owner tries to recover {e['count']} of them") for e in tries[:1])
+
+
+def dead_nodes(case: Case) -> list[str]:
+    """Nodes that went, by the owners' logs (they name those that held objects) or by anybody's."""
+    told = [
+        e["node_a"] or e["node_id"] for e in case.of("objects.node_lost") if not case.torn_down(e)
+    ]
+    told = told or [
+        e["node"] or e["node_a"] or e["node_b"]
+        for e in case.of("node.dead")
+        if not case.torn_down(e)
+    ]
+    return list(dict.fromkeys(node for node in told if node))
+
+
+def with_nodes(nodes: Iterable[str]) -> tuple[Entity, ...]:
+    """What accounts for a loss: these nodes, or their raylets."""
+    return tuple(Entity(kind, n) for n in nodes for kind in ("node", "raylet"))
+
+
+def _nodes(case: Case, nodes: list[str]) -> str:
+    named = [f"{case.ledger.node_ips.get(n, '')} {evidence.short(n)}".strip() for n in nodes]
+    return f"node {named[0]}" if len(named) == 1 else f"one of {len(named)} nodes that died"
+
+
+def raised_for(case: Case, lost: Iterable[str]) -> Iterator[Event]:
+    """The exceptions that raised these losses, plain or nested in a task's error."""
+    wanted = list(lost)
+    yield from (e for e in case.of("driver.exception") if any(o in e["what"] for o in wanted))
+
+
+# ---------------------------------------------------------------- remedies
+
+RETURN = Remedy(
+    "Let a task make the object: return the value instead of a reference from ray.put",
+    ("return value                      # in a @ray.remote function; Ray can run that again",),
+    doc=DOC,
+)
+RESTART_ACTOR = Remedy(
+    "Let Ray restart the actor and run its method again",
+    ("@ray.remote(max_restarts=3, max_task_retries=3)   # only where methods may run twice",),
+    doc=DOC,
+)
+PERSIST = Remedy(
+    "Keep what must survive a node outside the object store",
+    ("# write checkpoints to shared storage, and pass their paths instead of ObjectRefs",),
+)
+
+
+def run_again(case: Case, object_: str, steps: tuple[str, ...] = ()) -> Remedy:
+    """Retries for the task that made an object."""
+    parts = ids.parse_object_id(object_)
+    known = parts is not None and object_ != NIL
+    task = f" (task {task_named(case, parts.task)})" if parts and known else ""
+    default = (
+        "@ray.remote(max_retries=3)        # the default; max_retries=0 forbids it, -1 is without end",
+    )
+    return Remedy(
+        f"Let Ray run the task that made it again{task}",
+        steps or default,
+        doc=DOC,
+    )

@@ -1,0 +1,1 @@
+"""Ray's memory monitor: its kills and what helps."""

@@ -1,0 +1,314 @@
+"""Ray's memory-monitor reports -> values, in all five generations of the text.
+
+2.3-2.49 `where the task (…)`, 2.50-2.54 `where the lease (…)`, 2.55 one line with `;`, 2.56-2.58 with
+`Considered workers`, 2.59+ `used / limit`. Sizes are GiB in Ray's own rounding to two digits.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from raydoctor.case import Case
+from raydoctor.case.facts import WorkerExit
+from raydoctor.case.rule import Signal
+from raydoctor.case.signals import PUSHED, RAYLET
+from raydoctor.model.patterns import pattern
+from raydoctor.model.values import Event
+
+_HEAD = pattern(
+    r"Memory on the node \(IP: (?P<ip>[^,]{1,100}), ID: (?P<node>[0-9a-f]+)\)(?: where the (?:task|lease) "
+    r"\((?P<victim>.{0,1000}?), memory used=(?P<victim_gb>[\d.]+)GB\) was running)? was "
+    r"(?P<used>[\d.]+)GB(?: used)? / (?P<limit>[\d.]+)GB(?: limit)? \((?P<fraction>[\d.]+)\)"
+    r"(?:, which exceeds the memory usage threshold of (?P<threshold>\d+(?:\.\d+)?))?",
+    re.DOTALL,
+)
+_VICTIM = pattern(
+    r"(?P<kind>actor|task|lease) ID: (?P<id>\w+), name=(?P<name>.{0,1000}), pid=(?P<pid>\d+)",
+    re.DOTALL,
+)
+_KILLED_WORKER = pattern(r"Ray killed this worker \(ID: (?P<worker>[0-9a-f]{56})\)")
+_CONSIDERED = pattern(
+    r"(?P<selected>Selected to kill: )?\((?:(?P<kind>Actor|Task)(?:\(\w*\))?: job ID=\w+, lease ID=\w+, "
+    r"task name=(?P<name>.{0,300}?), required resources=\{(?P<resources>[^{}]*)\}|Worker with no lease granted):?,? "
+    r"pid=(?P<pid>\d+), actual memory used=(?P<gb>\d+\.\d+)GB, worker ID=(?P<worker>[0-9a-f]{56})\)"
+)
+_EXCEEDED = pattern(
+    r"Memory usage (?P<used>\d+)B exceeded threshold of (?P<threshold>\d+)B \((?P<percent>[\d.]+)% of (?P<limit>\d+)B"
+)
+_STORE = pattern(r"bytes created by worker: (\d+)")
+_COUNT = pattern(
+    r"(?P<count>\d{1,10}) worker\(s\) were killed|Killing (?P<killing>\d+) worker\(s\)"
+)
+_USER = pattern(r"^[;\s]*(?P<pid>\d+)\s+(?P<gb>\d+\.\d+)\s+(?P<command>\S(?:.*\S)?)\s*$")
+_BETWEEN_USERS = pattern(r"\n|; |, (?=\d+\t)")
+"""Rows of the table: lines up to 2.54 and from 2.57, else separated by `, ` (2.55) or `; ` (2.56)."""
+_IDLE_GB = pattern(r"Total non-selected idle workers USS bytes: ([\d.]+)GB")
+
+_BODY = (
+    "Memory on the node (IP: 127.0.0.1, ID: 7b7300e4fc32be8d273fd1e5045162fa94b1ca910e080bbe66e7b7c8) was 3.22GB used / "
+    "4.00GB limit (0.805288)"
+)
+
+OOM_KILL = (
+    Signal(
+        "oom.kill",
+        "worker(s), kill details: ",
+        r"^Killing (?P<killed>\d+) worker\(s\), kill details: (?P<report>.*)",
+        RAYLET,
+        f"Killing 1 worker(s), kill details: {_BODY}",
+        extent="record",
+        symptom=True,
+    ),
+    Signal(
+        "oom.kill",
+        "Killing worker with task ",
+        r"^Killing worker with task (?P<report>.*)",
+        RAYLET,
+        f"Killing worker with task Type=NORMAL_TASK\n\n{_BODY}",
+        extent="record",
+        symptom=True,
+    ),
+    Signal(
+        "oom.kill_told",
+        "due to the node running low on memory.",
+        r"(?:Task was killed|worker\(s\) were killed) due to the node running low on memory\.(?P<report>.*)",
+        PUSHED,
+        f"1 worker(s) were killed due to the node running low on memory. {_BODY}",
+        extent="record",
+    ),
+)
+OOM_SUMMARY = Signal(
+    "oom.summary",
+    "killed due to memory pressure (OOM)",
+    r"(?P<killed>\d{1,10}) Workers \(tasks / actors\) killed due to memory pressure \(OOM\), \d+ Workers crashed due to other "
+    r"reasons at node \(ID: (?P<node>[0-9a-f]{56}), IP: (?P<ip>[^)]+)\)",
+    (*RAYLET, "raylet-echo"),
+    f"1 Workers (tasks / actors) killed due to memory pressure (OOM), 0 Workers crashed due to other reasons at node "
+    f"(ID: {'7b73' * 14}, IP: 127.0.0.1) over the last time period.",
+)
+MONITOR_STARTED = Signal(
+    "oom.monitor_started",
+    "initialized with usage threshold at ",
+    r"MemoryMonitor initialized with usage threshold at (?P<threshold>\d+) bytes .*?total system memory bytes: (?P<limit>\d+)",
+    RAYLET,
+    "ThresholdMemoryMonitor initialized with usage threshold at 24012677120 bytes (95.000000% of system memory), total "
+    "system memory bytes: 25276502016, monitor interval: 250ms",
+)
+
+_EPISODE = 600.0
+"""Seconds without a kill after which the next one is another incident."""
+
+
+_ONE_STRIKE = 5.0
+"""Seconds within which equal numbers are one strike: with an endless retry they come again."""
+
+
+class Holder(NamedTuple):
+    """A process that held memory when the monitor struck."""
+
+    pid: int
+    gb: float
+    name: str
+    """Task or actor method, or the command where it is no worker."""
+    worker: str = ""
+    actor: bool = False
+    cpus: float = 0.0
+    killed: bool = False
+
+    @property
+    def is_worker(self) -> bool:
+        """Whether this is a process that runs tasks (not a driver or daemon)."""
+        return bool(self.worker) or self.name.startswith("ray::")
+
+    @property
+    def function(self) -> str:
+        """The task or actor class: `ray::Trainer.fit` and `Trainer.__init__` are both `Trainer`."""
+        name = self.name.removeprefix("ray::")
+        return name.partition(".")[0] if self.actor or "." in name else name
+
+
+class Report(NamedTuple):
+    """One strike of the memory monitor."""
+
+    event: Event
+    node: str
+    ip: str
+    used_gb: float
+    limit_gb: float
+    threshold_gb: float
+    victims: tuple[Holder, ...]
+    holders: tuple[Holder, ...]
+    """Top memory users, largest first, joined with what is known of them as workers."""
+    killed: int
+    store_gb: float
+    idle_gb: float
+    others: tuple[Event, ...] = ()
+    """Further records of the same strike."""
+
+
+def parse(event: Event, text: str) -> Report | None:
+    """A report in any generation's words, or None if this is none."""
+    head = _HEAD.search(text)
+    if not head:
+        return None
+    limit = float(head["limit"])
+    exceeded = _EXCEEDED.search(text)
+    if exceeded:
+        threshold = int(exceeded["threshold"]) / 1024**3
+    else:
+        threshold = limit * float(head["threshold"] or 0.95)
+    considered = _considered(text)
+    victims = tuple(h for h in considered if h.killed) or _named_victim(head, text)
+    counted = _COUNT.search(text)
+    store, idle = _STORE.search(text), _IDLE_GB.search(text)
+    return Report(
+        event,
+        head["node"],
+        head["ip"],
+        float(head["used"]),
+        limit,
+        threshold,
+        victims,
+        _holders(text, (*considered, *victims)),
+        int((counted["count"] or counted["killing"]) if counted else max(len(victims), 1)),
+        int(store[1]) / 1024**3 if store else 0.0,
+        float(idle[1]) if idle else 0.0,
+    )
+
+
+def _considered(text: str) -> tuple[Holder, ...]:
+    """Workers that the policy looked at; 2.55 lists only those that it chose, and does not mark them."""
+    only_chosen = "Considered workers: [" not in text
+    found = []
+    for m in _CONSIDERED.finditer(text):
+        cpus = re.search(r"CPU: ([\d.]+)", m["resources"] or "")
+        found.append(
+            Holder(
+                int(m["pid"]),
+                float(m["gb"]),
+                m["name"] or "ray::IDLE",
+                m["worker"],
+                m["kind"] == "Actor",
+                float(cpus[1]) if cpus else 0.0,
+                bool(m["selected"]) or only_chosen,
+            )
+        )
+    return tuple(found)
+
+
+def _named_victim(head: re.Match[str], text: str) -> tuple[Holder, ...]:
+    """Up to 2.54 the one victim stands in the sentence itself."""
+    victim = _VICTIM.search(head["victim"] or "")
+    if not victim:
+        return ()
+    worker = _KILLED_WORKER.search(text)
+    actor = victim["kind"] == "actor"
+    return (
+        Holder(
+            int(victim["pid"]),
+            float(head["victim_gb"]),
+            victim["name"],
+            worker["worker"] if worker else "",
+            actor or victim["name"].endswith(".__init__"),
+            0.0,
+            True,
+        ),
+    )
+
+
+def _holders(text: str, known: Iterable[Holder]) -> tuple[Holder, ...]:
+    """The top-10 table, each pid joined with what the report says of it as a worker."""
+    by_pid = {h.pid: h for h in known}
+    _, _, table = text.partition("Top 10 memory users:")
+    found = {}
+    for line in _BETWEEN_USERS.split(table.partition("suggestions: ")[0].rstrip(" ,;")):
+        if row := _USER.match(line):
+            pid = int(row["pid"])
+            told = by_pid.get(pid)
+            holder = Holder(pid, float(row["gb"]), row["command"])
+            found[pid] = told._replace(gb=max(told.gb, holder.gb)) if told else holder
+    for pid, told in by_pid.items():
+        found.setdefault(pid, told)
+    return tuple(sorted(found.values(), key=lambda h: -h.gb))
+
+
+def reports(case: Case) -> list[Report]:
+    """Every strike in the capture, once: the raylet's own record first, then what others tell of it."""
+    found: list[Report] = []
+    for event, text in _texts(case):
+        report = parse(event, text)
+        if report is None:
+            continue
+        same = next((n for n, known in enumerate(found) if _same(known, report)), None)
+        if same is None:
+            found.append(report)
+        else:
+            found[same] = found[same]._replace(others=(*found[same].others, event))
+    return sorted(found, key=lambda r: (r.event.at is None, r.event.at or 0.0))
+
+
+def _texts(case: Case) -> Iterator[tuple[Event, str]]:
+    for event in case.of("oom.kill"):
+        yield event, event.message
+    for event in case.of("worker.exit"):
+        if event["exit_type"] == "NODE_OUT_OF_MEMORY":
+            yield event, event["detail"]
+    for event in case.of("oom.kill_told"):
+        yield event, event.message
+    for event in case.of("driver.exception"):
+        if "running low on memory" in event["what"] or "OutOfMemoryError" in event["type"]:
+            yield event, event["what"]
+
+
+def _same(known: Report, other: Report) -> bool:
+    """Two tellings of one strike: they share a victim, or the very numbers at about one time."""
+    shared = {(h.pid, h.worker[:8]) for h in known.victims} & {
+        (h.pid, h.worker[:8]) for h in other.victims
+    }
+    numbers = (known.used_gb, known.limit_gb) == (other.used_gb, other.limit_gb)
+    told_whole = bool(known.victims and other.victims)
+    apart = abs((known.event.at or 0.0) - (other.event.at or known.event.at or 0.0))
+    near = known.event.at is None or apart <= _ONE_STRIKE
+    return known.node == other.node and (bool(shared) if told_whole else numbers and near)
+
+
+def episodes(found: list[Report]) -> Iterator[list[Report]]:
+    """Strikes of one node that follow each other within minutes."""
+    by_node: dict[str, list[Report]] = {}
+    for report in found:
+        by_node.setdefault(report.node, []).append(report)
+    for strikes in by_node.values():
+        episode: list[Report] = []
+        for strike in strikes:
+            apart = episode and strike.event.at and episode[-1].event.at
+            if apart and (strike.event.at or 0) - (episode[-1].event.at or 0) > _EPISODE:
+                yield episode
+                episode = []
+            episode.append(strike)
+        yield episode
+
+
+def exits_of(case: Case, strikes: list[Report], victims: list[Holder]) -> list[WorkerExit]:
+    """Recorded ends of the victims: by worker id, by pid, or as those that ended for memory on that node."""
+    workers, pids = {v.worker for v in victims if v.worker}, {v.pid for v in victims}
+    nodes = {s.node for s in strikes}
+    first, last = strikes[0].event.at, strikes[-1].event.at
+    found = []
+    for exit_ in case.exits:
+        here = exit_.node in nodes or not exit_.node
+        in_time = (
+            exit_.at is None or first is None or last is None or first - 5 <= exit_.at <= last + 5
+        )
+        by_type = exit_.exit_type == "NODE_OUT_OF_MEMORY" and here and in_time
+        by_pid = exit_.pid in pids and here and in_time and not exit_.worker
+        if exit_.worker in workers or by_type or by_pid:
+            found.append(exit_)
+    return found
+
+
+def summaries(case: Case, strikes: list[Report]) -> tuple[Event, ...]:
+    """Ray's once-a-minute counts of those nodes."""
+    nodes = {s.node for s in strikes}
+    return tuple(e for e in case.of("oom.summary") if e["node"] in nodes)

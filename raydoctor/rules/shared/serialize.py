@@ -1,0 +1,68 @@
+"""What says that something could not be pickled: Ray's refusals, its inspection, exceptions.
+
+`pickle_dumps` (`ray/_private/serialization.py`) refuses with `Could not serialize the <what> …` and the output of
+`inspect_serializability` below; the texts are the same in 2.9.3 to 2.60, `path=` came after 2.50.
+A result is refused in the worker: then a `RayTaskError` ends in the pickler's own exception, without a line
+of the user's program above it.
+"""
+
+from __future__ import annotations
+
+import re
+
+from raydoctor.case.rule import Signal
+from raydoctor.case.signals import DRIVER
+from raydoctor.model.patterns import pattern
+from raydoctor.rules.shared.traceback import Raised
+
+REFUSED = Signal(
+    "serialize.refused",
+    "Could not serialize the ",
+    r"^[\w.]+(?:Error|Exception): Could not serialize the (?P<what>argument|function|actor class|put value|"
+    r"deployment init args|deployment init kwargs|deployment|retry exception allowlist) ?(?P<object>.*?)"
+    r"(?: for a task or actor (?P<target>\S+))?:(?:\n|$)",
+    DRIVER,
+    "TypeError: Could not serialize the argument <__main__.Database object at 0x7f0c2b3e5d10> for a task or actor "
+    "app.count_rows:\n===\nChecking Serializability of <__main__.Database object at 0x7f0c2b3e5d10>\n===\n"
+    "!!! FAIL serialization: cannot pickle '_thread.lock' object",
+    extent="record",
+    symptom=True,
+    fold=("what", "target"),
+)
+CULPRIT = Signal(
+    "serialize.culprit",
+    "FailTuple(",
+    r"^\s*FailTuple\((?P<name>.{0,300}?) \[(?:path=(?P<path>.{0,300}?), )?obj=(?P<object>.{0,4000}), parent=(?P<parent>.{0,4000})\]\)",
+    DRIVER,
+    "FailTuple(lock [path=database -> lock, obj=<unlocked _thread.lock object at 0x7f0>, parent=<__main__.Database object>])",
+    fold=("name",),
+)
+
+_WHY = pattern(r"^[ \t]*!!! FAIL serialization: (?P<why>.+)$", re.MULTILINE)
+_ADDRESS = pattern(r" at 0x[0-9a-f]+")
+_TYPES = ("PicklingError",)
+_TEXTS = ("cannot pickle ", "can't pickle ", "Could not serialize the ", "Can't get local object")
+
+
+def is_about_pickling(raised: Raised | None) -> bool:
+    """Whether an exception says that a value of Ray's could not be pickled.
+
+    With a line of the user's program above it the program pickled something by itself, unless it is Ray's refusal.
+    """
+    if raised is None:
+        return False
+    if raised.message.startswith("Could not serialize the "):
+        return True
+    pickled = raised.name in _TYPES or any(text in raised.message for text in _TEXTS)
+    return pickled and not any(frame.is_user_code for frame in raised.frames)
+
+
+def reason(text: str) -> str:
+    """`cannot pickle '_thread.lock' object`, from the inspection's output."""
+    found = _WHY.search(text)
+    return found["why"].strip() if found else ""
+
+
+def without_address(text: str) -> str:
+    """A repr that is the same for two objects of one class."""
+    return _ADDRESS.sub("", text)

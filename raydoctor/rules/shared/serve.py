@@ -1,0 +1,157 @@
+"""What Ray Serve's controller says of replicas that failed: signals, and one shape for all versions.
+
+Texts of `serve/_private/deployment_state.py` (2.9 to 2.60): up to 2.9 a replica is `app#deployment#id`, later
+`Replica(id='…', deployment='…', app='…')`. The controller's log is `logs/serve/controller_*.log`; drivers
+print it as `(ServeController pid=…) …`, which is read where the logs are missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from raydoctor.case import Case
+from raydoctor.case.rule import Signal
+from raydoctor.case.signals import DRIVER
+from raydoctor.model.values import Event
+
+CONTROLLER = ("serve", "worker-echo")
+_PRINTED = (*CONTROLLER, "worker-err")
+"""The controller's own `.err` repeats its log: recognised, and not read again."""
+_REPLICA = (
+    r"(?:Replica\(id='(?P<id>\w+)', deployment='(?P<deployment>[^'\n]*)', app='(?P<app>[^'\n]*)'\)"
+    r"|(?P<tag>[^\s',#]+(?:#[^\s',#]+){1,2}))"
+)
+SAMPLE = "Replica(id='g7278tvw', deployment='Translator', app='translation')"
+
+FAILED = Signal(
+    "serve.replica_failed",
+    ", the replica will be stopped.",
+    rf"^Exception in (?:replica ')?{_REPLICA}'?, the replica will be stopped\.(?P<what>.*)",
+    _PRINTED,
+    f"Exception in {SAMPLE}, the replica will be stopped.\nTraceback (most recent call last):\nValueError: x",
+    extent="record",
+    fold=("deployment", "tag"),
+)
+NOT_ALLOCATED = Signal(
+    "serve.replica_failed",
+    "Exception when allocating ",
+    rf"^Exception when allocating (?:replica ')?{_REPLICA}'?:(?P<what>.*)",
+    _PRINTED,
+    f"Exception when allocating {SAMPLE}: Failed to set up runtime environment.\nTraceback (most recent call last):\n"
+    "ray.exceptions.RuntimeEnvSetupError: Failed to set up runtime environment.",
+    extent="record",
+    fold=("deployment", "tag"),
+)
+"""Its process never came: its runtime environment, or its actor's end before the constructor."""
+NO_ANSWER = Signal(
+    "serve.health_timeout",
+    "t receive health check response for",
+    rf"^Didn't receive health check response for replica {_REPLICA} after (?P<seconds>[\d.]+)s, marking it unhealthy",
+    CONTROLLER,
+    f"Didn't receive health check response for replica {SAMPLE} after 5.0s, marking it unhealthy.",
+    fold=("deployment", "tag"),
+)
+CHECK_FAILED = Signal(
+    "serve.health_failed",
+    "Health check for ",
+    rf"^Health check for (?:replica )?{_REPLICA} failed: (?P<what>.*)",
+    CONTROLLER,
+    f"Health check for {SAMPLE} failed: ray::ServeReplica:translation:Translator.check_health() (pid=484, ip=10.0.0.2)\nValueError: x",
+    extent="record",
+    fold=("deployment", "tag"),
+)
+UNHEALTHY = Signal(
+    "serve.unhealthy",
+    " failed the health check ",
+    rf"^Replica {_REPLICA} failed the health check (?P<times>\d+) times in a row, marking it unhealthy",
+    CONTROLLER,
+    f"Replica {SAMPLE} failed the health check 3 times in a row, marking it unhealthy.",
+    fold=("deployment", "tag"),
+)
+CRASHED = Signal(
+    "serve.replica_crashed",
+    " crashed, marking it unhealthy immediately.",
+    rf"^Actor for (?:replica )?{_REPLICA} crashed, marking it unhealthy immediately\.",
+    CONTROLLER,
+    f"Actor for {SAMPLE} crashed, marking it unhealthy immediately.",
+    fold=("deployment", "tag"),
+)
+APP_FAILED = (
+    Signal(
+        "serve.app_failed",
+        "Failed to update the deployments [",
+        r"^Failed to update the deployments \[(?P<names>[^\]\n]*)\]\.",
+        CONTROLLER,
+        "Failed to update the deployments ['Translator'].",
+        symptom=True,
+        fold=("names",),
+    ),
+    Signal(
+        "serve.app_failed",
+        "] are UNHEALTHY.",
+        r"^The deployments \[(?P<names>[^\]\n]*)\] are UNHEALTHY\.",
+        CONTROLLER,
+        "The deployments ['Translator'] are UNHEALTHY.",
+        symptom=True,
+        fold=("names",),
+    ),
+)
+DEPLOY_FAILED = Signal(
+    "serve.deploy_failed",
+    "RuntimeError: Deploying application ",
+    r"^RuntimeError: Deploying application (?P<deployed>.+?) failed: (?P<why>.*)",
+    DRIVER,
+    "RuntimeError: Deploying application translation failed: Failed to update the deployments ['Translator'].",
+    symptom=True,
+)
+SIGNALS = (
+    FAILED,
+    NOT_ALLOCATED,
+    NO_ANSWER,
+    CHECK_FAILED,
+    UNHEALTHY,
+    CRASHED,
+    *APP_FAILED,
+    DEPLOY_FAILED,
+)
+
+
+class Said(NamedTuple):
+    """One record about one replica."""
+
+    event: Event
+    app: str
+    deployment: str
+    replica: str
+
+    @property
+    def actor_name(self) -> str:
+        """What Serve calls the replica's actor."""
+        parts = [part for part in (self.app, self.deployment, self.replica) if part]
+        return f"SERVE_REPLICA::{'#'.join(parts)}"
+
+    @property
+    def class_name(self) -> str:
+        """The class of the replica's actor, which its worker is called by."""
+        return ":".join(part for part in ("ServeReplica", self.app, self.deployment) if part)
+
+
+def said(case: Case, *kinds: str) -> Iterator[Said]:
+    """What the controller said of replicas, each record once."""
+    for event in controllers(case, *kinds):
+        tag = event["tag"].split("#")
+        replica = event["id"] or tag[-1]
+        deployment = event["deployment"] or (tag[-2] if len(tag) > 1 else "")
+        app = event["app"] or (tag[0] if len(tag) > 2 else "")
+        yield Said(event, app, deployment, replica)
+
+
+def controllers(case: Case, *kinds: str) -> Iterator[Event]:
+    """Records of the controller itself: a task may print anything, and echoes repeat the log."""
+    for event in case.of(*kinds):
+        echo = event.source.role != "serve"
+        if not case.torn_down(event) and not (
+            echo and ("serve" in case.roles or event["who"] != "ServeController")
+        ):
+            yield event

@@ -1,0 +1,1 @@
+"""Environments and worker start-up: their errors and remedies."""

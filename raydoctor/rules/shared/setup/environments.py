@@ -1,0 +1,183 @@
+"""Failed set-ups of runtime environments, gathered by cause: signals and joins that their rules share.
+
+The agent tries three times, and the error of the last attempt goes to who asked. Where an attempt ran out of time,
+the next one may fail of what it left behind (`dest dir … exists`, seen with 2.60): that is the same failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from raydoctor.case import Case, evidence
+from raydoctor.case.case import order
+from raydoctor.case.rule import Signal
+from raydoctor.case.signals import DRIVER, RAY_EXCEPTION, RAYLET, TASK_FAILED
+from raydoctor.model.values import Event, Link
+from raydoctor.rules.shared.setup.errors import SetupError, read, tool_of
+
+_AGENT = ("runtime-env-agent", "dashboard-agent")
+"""Up to 2.6 the dashboard's agent did this."""
+
+ATTEMPT = Signal(
+    "runtime_env.attempt_failed",
+    "Failed to create runtime env {",
+    r"^Failed to create runtime env (?P<env>\{[^\n]*\})\.\n(?P<what>.*)",
+    _AGENT,
+    'Failed to create runtime env {"pip": {"packages": ["acme-features==1.4.2"], "pip_check": false}}.\n'
+    "Traceback (most recent call last):\nValueError: …",
+    extent="record",
+    fold=("env",),
+)
+CREATED = Signal(
+    "runtime_env.created",
+    "Successfully created runtime env: ",
+    r"^Successfully created runtime env: (?P<env>\{.*?\}), (?:the )?context: ",
+    _AGENT,
+    'Successfully created runtime env: {"env_vars": {"A": "1"}}, the context: {"command_prefix": []}',
+    fold=("env",),
+)
+KEPT = Signal(
+    "runtime_env.failure_kept",
+    "Runtime env already failed. Env: ",
+    r"^Runtime env already failed\. Env: (?P<env>\{[^\n]*\}), err: (?P<what>.*)",
+    _AGENT,
+    'Runtime env already failed. Env: {"pip": {"packages": ["acme-features==1.4.2"]}}, err: Traceback (most recent call last):',
+    extent="record",
+    fold=("env",),
+)
+REFUSED = Signal(
+    "runtime_env.refused",
+    "Failed to create runtime env for job ",
+    r"^Failed to create runtime env for job (?P<job>[0-9a-f]{8}), error message: (?P<what>.*)",
+    RAYLET,
+    "Failed to create runtime env for job 01000000, error message: Traceback (most recent call last):\nValueError: …",
+    extent="record",
+)
+JOB_FAILED = Signal(
+    "runtime_env.job_failed",
+    "Status message: runtime_env setup failed: ",
+    r"^Status message: runtime_env setup failed: (?P<what>.*)",
+    DRIVER,
+    "Status message: runtime_env setup failed: Failed to set up runtime environment.\nTraceback (most recent call last):\n…",
+    extent="record",
+    symptom=True,
+)
+
+SIGNALS = (ATTEMPT, CREATED, KEPT, REFUSED, JOB_FAILED, RAY_EXCEPTION, TASK_FAILED)
+
+_SECONDS = 2.0
+"""Within which a task's failure follows that of its environment."""
+
+
+@dataclass(slots=True)
+class Failure:
+    """One cause, wherever and how often it showed."""
+
+    error: SetupError
+    attempts: list[Event] = field(default_factory=list)
+    kept: list[Event] = field(default_factory=list)
+    refused: list[Event] = field(default_factory=list)
+    seen: list[Event] = field(default_factory=list)
+    """In drivers' output."""
+
+    @property
+    def events(self) -> list[Event]:
+        """All of them, the telling ones first."""
+        return [*self.attempts, *self.refused, *self.seen, *self.kept]
+
+    @property
+    def environments(self) -> set[str]:
+        """The environments that failed so, as the agent writes them."""
+        return {e["env"] for e in self.events if e["env"]}
+
+    def join(self, other: Failure) -> None:
+        """Take in what followed of this failure."""
+        self.attempts = sorted([*self.attempts, *other.attempts], key=order)
+        self.kept += other.kept
+        self.refused += other.refused
+        self.seen += other.seen
+
+    @property
+    def tool(self) -> str:
+        """Which part of the environment failed, where only one needs setting up."""
+        return next((t for e in self.events if (t := tool_of(e["env"]))), "")
+
+
+def failures(case: Case) -> list[Failure]:
+    """Every cause of failed set-ups; what followed of an attempt that ran out of time belongs to that."""
+    found: dict[tuple[str, str], Failure] = {}
+    for event in _telling(case):
+        error = read(event["what"])
+        said = "" if error.kind == "timeout" else error.said
+        _place(found.setdefault((error.kind, said), Failure(error)), event)
+    late = found.get(("timeout", ""))
+    for key, failure in list(found.items()):
+        if late and failure is not late and failure.environments & late.environments:
+            late.join(found.pop(key))
+    return list(found.values())
+
+
+def _telling(case: Case) -> Iterable[Event]:
+    kinds = (ATTEMPT.kind, REFUSED.kind, KEPT.kind, JOB_FAILED.kind)
+    yield from (e for e in case.of(*kinds) if not case.torn_down(e))
+    yield from (e for e in case.of("driver.exception") if e["type"] == "RuntimeEnvSetupError")
+
+
+def _place(failure: Failure, event: Event) -> None:
+    places = {
+        ATTEMPT.kind: failure.attempts,
+        REFUSED.kind: failure.refused,
+        KEPT.kind: failure.kept,
+    }
+    places.get(event.kind, failure.seen).append(event)
+
+
+def links(failure: Failure) -> Iterator[Link]:
+    """From the first attempt to the driver."""
+    told = failure.error.said
+    attempts = failure.attempts
+    for event in attempts[:1]:
+        yield Link(event, f"the agent's first attempt fails: {told}")
+    for event in attempts[-1:] if len(attempts) > 1 else ():
+        yield Link(event, f"attempt no. {evidence.total(attempts)} fails as well")
+    for event in failure.refused[:1]:
+        yield Link(event, "the raylet gives up starting a worker in this environment")
+    for event in failure.seen[:1]:
+        who = "the job" if event.kind == JOB_FAILED.kind else "the driver"
+        yield Link(event, f"{who} got it: {told}")
+    if not (attempts or failure.refused or failure.seen):
+        yield Link(failure.kept[0], f"a request got a failure that was kept: {told}")
+
+
+def affected(case: Case, failure: Failure) -> list[str]:
+    """Tasks and actors that were given up at that moment, by their submitters' logs."""
+    ends = [*failure.attempts[-1:], *failure.refused, *failure.kept]
+    names = {
+        task["name"]
+        for event in ends
+        for task in case.near(event, "task.failed", before=0.5, after=_SECONDS)
+        if task["status"] == "OK"  # no reply of a worker: it was never started
+    }
+    return sorted(names)
+
+
+def made_later(case: Case, failure: Failure) -> bool:
+    """Whether each environment that failed was made after all."""
+    last: dict[str, float] = {}
+    for event in (*failure.attempts, *failure.kept):
+        if event.at is None:
+            return False
+        last[event["env"]] = max(event.at, last.get(event["env"], event.at))
+    made = case.of("runtime_env.created")
+    return bool(last) and all(
+        any(e["env"] == env and (e.at or 0.0) >= at for e in made) for env, at in last.items()
+    )
+
+
+def wrappers(case: Case, failure: Failure) -> list[Event]:
+    """Errors of tasks that passed the failure on."""
+    return [
+        e for e in case.of("driver.exception")
+        if "RuntimeEnvSetupError" in (e["inner"], e["type"]) and failure.error.said in e["what"]
+    ]  # fmt: skip

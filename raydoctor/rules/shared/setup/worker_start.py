@@ -1,0 +1,234 @@
+"""Worker processes that were started and never registered with their raylet.
+
+The raylet says it in one sentence with two endings, the same from 2.3 to 2.60: the process is dead, or it is
+still alive. What such a process printed before it could open its own files stands in `raylet.err`. From
+2.55 on a task is given up after some of these (`RAY_pop_worker_max_retries`); before, Ray tried for ever.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import Signal
+from raydoctor.case.signals import RAY_EXCEPTION, RAYLET, TASK_FAILED, WORKER_STARTED
+from raydoctor.model import paste
+from raydoctor.model.values import Entity, Event
+from raydoctor.rules.shared.setup.environments import CREATED
+from raydoctor.rules.shared.traceback import Raised, parse
+
+DEFAULT_TIMEOUT = 60.0
+"""`RAY_worker_register_timeout_seconds`."""
+GIVEN_UP = "Failed to startup worker after retrying"
+NO_ACTOR = "because worker startup repeatedly failed"
+_SECONDS = 2.0
+"""Within which a task is given up after the last attempt."""
+
+_FIRST_FRAME = '  File "/home/user/venv/lib/python3.11/site-packages/ray/_private/workers/default_worker.py", line 8, in <module>'
+
+UNREGISTERED = Signal(
+    "worker.unregistered",
+    "have not registered within the timeout. The process is ",
+    r"^Some workers of the worker process\((?P<worker_pid>\d+)\) have not registered within the timeout\. "
+    r"The process is (?P<state>dead|still alive)",
+    (*RAYLET, "raylet-echo"),
+    "Some workers of the worker process(450) have not registered within the timeout. The process is dead, probably it crashed "
+    "during start.",
+    symptom=True,
+    fold=("state",),
+)
+TRACEBACK = Signal(
+    "worker.start_traceback",
+    "/workers/default_worker.py",
+    r'^ +File "[^"\n]*/workers/default_worker\.py", line \d+, in <module>\n(?P<what>.*)',
+    ("raylet-err", "worker-err", "raylet-echo"),
+    f"{_FIRST_FRAME}\n    import ray\nAttributeError: module 'queue' has no attribute 'LifoQueue'",
+    extent="record",
+)
+SHELL_WORDS = (
+    Signal(
+        "worker.start_words",
+        "No such file or directory",
+        r"^(?P<what>(?:/bin/|bash|sh|exec)[^\n]*: No such file or directory)$",
+        ("raylet-err",),
+        "bash: line 1: /opt/venv/bin/python: No such file or directory",
+    ),
+    Signal(
+        "worker.start_words",
+        "error while loading shared libraries",
+        r"^(?P<what>[^\[\n]*error while loading shared libraries[^\n]*)",
+        ("raylet-err",),
+        "/opt/venv/bin/python: error while loading shared libraries: libpython3.11.so.1.0: cannot open shared object file",
+    ),
+    Signal(
+        "worker.start_words",
+        "pthread_create failed",
+        r"^(?P<what>[^\[\n]*pthread_create failed[^\n]*)",
+        ("raylet-err", "worker-err"),
+        "OpenBLAS blas_thread_init: pthread_create failed for thread 7 of 64: Resource temporarily unavailable",
+    ),
+)
+REFUSED = Signal(
+    "worker.start_words",
+    "Failed to register worker ",
+    r"^(?P<what>Failed to register worker (?:[0-9a-f]{56} )?to Raylet[.:] .*)",
+    ("core-worker", "worker-err"),
+    "Failed to register worker to Raylet: IOError: [RayletClient] Unable to register worker with raylet. End of file",
+)
+
+SIGNALS = (
+    UNREGISTERED, TRACEBACK, *SHELL_WORDS, REFUSED, CREATED, WORKER_STARTED, TASK_FAILED, RAY_EXCEPTION,
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class Starts:
+    """The workers of one node that ended alike: dead, or alive and not registered."""
+
+    node: str
+    ip: str
+    events: list[Event] = field(default_factory=list)
+    """The raylet's records."""
+    timeout: float = 0.0
+    """Seconds from start to record, where both are told."""
+    given_up: list[Event] = field(default_factory=list)
+    """What drivers got for it (2.55+)."""
+    words: list[Event] = field(default_factory=list)
+    """What the processes said before they died."""
+
+    @property
+    def count(self) -> int:
+        """How many workers failed to start."""
+        return evidence.total(self.events)
+
+    @property
+    def place(self) -> str:
+        """` on 10.0.0.2`, or nothing."""
+        return f" on {self.ip}" if self.ip else ""
+
+    @property
+    def entities(self) -> tuple[Entity, ...]:
+        """What such failures account for: those who wait, and actors that were given up."""
+        actors = {e for event in self.given_up for e in event.entities if e.kind == "actor"}
+        return (Entity("waiting", "cluster"), *sorted(actors))
+
+
+def starts(case: Case, state: str) -> list[Starts]:
+    """Failures of this kind (`dead`, `still alive`) by node; drivers' errors go to the more frequent kind."""
+    found: dict[str, Starts] = {}
+    kinds = {"dead": 0, "still alive": 0}
+    told = case.of("worker.unregistered")
+    logged = {e["worker_pid"] for e in told if e.source.role in RAYLET}
+    for event in told:
+        if case.torn_down(event):
+            continue
+        kinds[event["state"]] += event.count
+        echo = event.source.role not in RAYLET and event["worker_pid"] in logged
+        if event["state"] == state and not echo:
+            node = case.node_of(event.source)
+            ip = case.ledger.node_ips.get(node) or event["ip"]
+            found.setdefault(node, Starts(node, ip)).events.append(event)
+    for one in found.values():
+        one.timeout = _timeout(case, one.events)
+        one.words = said_by(case, one.events, TRACEBACK.kind, REFUSED.kind)
+    given_up = _given_up(case)
+    most = max(kinds, key=lambda kind: kinds[kind])
+    if given_up and most == state:
+        first = next(iter(found.values()), None) or found.setdefault("", Starts("", ""))
+        first.given_up = given_up
+    return list(found.values())
+
+
+def echoes(case: Case, state: str) -> list[Event]:
+    """Every record of this kind, drivers' echoes too, to be covered."""
+    return [e for e in case.of("worker.unregistered") if e["state"] == state]
+
+
+def _timeout(case: Case, events: Iterable[Event]) -> float:
+    """How long the raylet waited: from the start of a process to its record."""
+    began = {e["worker_pid"]: e.at for e in case.of("worker.started") if e.at is not None}
+    waited = [
+        e.at - start
+        for e in events
+        if e.at is not None and (start := began.get(e["worker_pid"])) is not None and e.at > start
+    ]
+    return min(waited, default=0.0)
+
+
+def _given_up(case: Case) -> list[Event]:
+    return [
+        e for e in case.of("driver.exception") if GIVEN_UP in e["what"] or NO_ACTOR in e["what"]
+    ]
+
+
+def said_by(case: Case, events: Iterable[Event], *kinds: str) -> list[Event]:
+    """What these processes said: in `raylet.err` of their node, or in files of their pid."""
+    told = list(events)
+    pids = {int(e["worker_pid"]) for e in told}
+    folders = {e.source.path.rpartition("/")[0] for e in told}
+    found = []
+    for event in case.of(*kinds):
+        here = event.source.path.rpartition("/")[0] in folders
+        # A worker's own file counts for its pid alone: others have their troubles too.
+        if here and (event.source.pid is None or event.source.pid in pids):
+            found.append(event)
+    return found
+
+
+def raised(words: Iterable[Event]) -> Raised | None:
+    """The exception that most of these processes died of."""
+    told: dict[str, list[Raised]] = {}
+    for event in words:
+        if event.kind == "worker.start_traceback" and (one := parse(event.message)):
+            told.setdefault(str(one), []).append(one)
+    return max(told.values(), key=len)[0] if told else None
+
+
+def is_over(case: Case, one: Starts) -> bool:
+    """Whether the trouble passed: nobody gave up waiting, and a later start went well.
+
+    Where every start fails, the one after the last record is younger than the timeout.
+    """
+    gave_up = any(e["type"] == "GetTimeoutError" for e in case.of("driver.exception"))
+    late = [e.at for e in case.of("worker.unregistered") if e.at is not None]
+    times = [e.at for e in case.events if e.at is not None]
+    if one.given_up or gave_up or not late:
+        return False
+    enough = one.timeout or DEFAULT_TIMEOUT
+    return any(
+        e.at is not None and e.at >= late[-1] and times[-1] - e.at > enough
+        for e in case.of("worker.started")
+    )
+
+
+def affected(case: Case, one: Starts) -> list[str]:
+    """Tasks and actors that were given up with the last attempt (2.55+), by their submitters' logs."""
+    names = {
+        task["name"]
+        for event in one.events[-1:]
+        for task in case.near(event, "task.failed", before=0.5, after=_SECONDS)
+        if task["status"] == "OK"  # no reply of a worker: it was never started
+    }
+    return sorted(names)
+
+
+def search_path(case: Case) -> str:
+    """PYTHONPATH that a runtime environment gives to workers: what lies there is imported first."""
+    for event in case.of("runtime_env.created"):
+        try:
+            env = json.loads(event["env"])
+        except ValueError:
+            continue
+        variables = env.get("env_vars") if isinstance(env, dict) else None
+        if isinstance(variables, dict) and variables.get("PYTHONPATH"):
+            return str(variables["PYTHONPATH"])
+    return ""
+
+
+def python_with(path: str) -> paste.Pasted:
+    """`python` as workers start it, for a line to paste."""
+    if not path:
+        return paste.shell("python")
+    return paste.shell("PYTHONPATH={path:path} python", path=path)

@@ -1,0 +1,133 @@
+"""What a stack says a worker does: the shapes that `py-spy dump` and `ray stack` print.
+
+A thread's header holds its state: `active+gil` runs Python code, `active` runs native code without the
+lock, `idle` waits in a call. Frames are `function (file.py:12)`, innermost first. With `--native` the C
+functions stand above them (py-spy 0.4). What they mean is told by `raydoctor.waits`, as of live looks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from raydoctor.case import Case
+from raydoctor.case.rule import Signal
+from raydoctor.cluster import samples
+from raydoctor.cluster.samples import Frame
+from raydoctor.model.patterns import pattern
+from raydoctor.model.values import Event
+from raydoctor.waits.kinds import kind
+
+PRINTED = Signal(
+    "stack.printed", "Timeout (0:",
+    r"^Timeout \(0:\d\d:\d\d(?:\.\d+)?\)!\n(?:Current t|T)hread 0x[0-9a-f]+", ("worker-err",),
+    'Timeout (0:01:00)!\nThread 0x00007f3b78275700 (most recent call first):\n  File "/home/user/project/train.py", line 31 in resample\n'
+    '  File "/home/user/venv/lib/python3.11/site-packages/ray/_private/worker.py", line 947 in main_loop', extent="record",
+)  # fmt: skip
+"""What `faulthandler.dump_traceback_later(60)` prints (its format in CPython's `traceback.c` and `faulthandler.c`)."""
+
+_PRINTED_THREAD = pattern(
+    r"^(?:Current t|T)hread (?P<id>0x[0-9a-f]+)[^\n]*\(most recent call first\):\n(?P<frames>(?:[ \t]+File .*\n?)*)",
+    re.MULTILINE,
+)
+_PRINTED_FRAME = pattern(r'^\s+File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>.+)$')
+_THREAD = pattern(
+    r'^Thread (?P<id>\S+) \((?P<state>[\w+ ]+)\)(?:: "(?P<name>[^"]*)")?\n(?P<frames>(?:[ \t]+.*\n?)*)', re.MULTILINE
+)  # fmt: skip
+EVENT_LOOP = kind.EVENT_LOOP
+_FRAME = pattern(r"^\s{1,20}(?P<function>\S.{0,1000}?) \((?P<file>[^()]+?)(?::(?P<line>\d+))?\)$")
+
+
+class Thread(NamedTuple):
+    """One thread of a dump."""
+
+    name: str
+    state: str
+    """`active+gil`, `active`, `idle`; empty where the dump does not tell."""
+    frames: tuple[Frame, ...]
+
+    @property
+    def look(self) -> samples.Thread:
+        """The same as one look at a live process."""
+        is_active, has_gil = "active" in self.state, "gil" in self.state
+        return samples.Thread(0, self.name, is_active, has_gil, self.frames)
+
+    @property
+    def user(self) -> Frame | None:
+        """The innermost frame that a user wrote."""
+        return kind.user_frame(self.frames)
+
+    @property
+    def doing(self) -> tuple[samples.Kind, str]:
+        """(kind, words): what the thread does, in the plainest words."""
+        done = kind.doing_of(self.look)
+        return done.kind, kind.base_words(done)
+
+    @property
+    def words(self) -> str:
+        """What it does, as exactly as its stack tells: `waits for an item of a queue`."""
+        return kind.doing_of(self.look).words
+
+
+class Dump(NamedTuple):
+    """The stack of one process at one moment."""
+
+    pid: int
+    title: str
+    threads: tuple[Thread, ...]
+    event: Event
+
+    @property
+    def is_worker(self) -> bool:
+        """Whether it is a Ray worker with something to do; an idle one is called `ray::IDLE`."""
+        return self.title.startswith("ray::") and not self.title.startswith("ray::IDLE")
+
+    @property
+    def name(self) -> str:
+        """What Ray had called the process after: a task, or an actor's method."""
+        return self.title.removeprefix("ray::").split()[0].removesuffix("()") if self.title else ""
+
+    @property
+    def main(self) -> Thread | None:
+        """The thread that runs plain tasks and methods."""
+        return next((t for t in self.threads if t.name == "MainThread"), None)
+
+    @property
+    def busy(self) -> Thread | None:
+        """The thread in a user's function: the main one, or one of an actor with several; no event loop's."""
+        ordered = sorted(self.threads, key=lambda t: t.name != "MainThread")
+        own = (t for t in ordered if t.user is not None and not t.name.startswith(EVENT_LOOP))
+        return next((t for t in own if not kind.is_background(t.look)), None)
+
+
+def dumps(case: Case) -> list[Dump]:
+    """Every stack in the capture, in the order of its files."""
+    taken = [
+        Dump(event.pid or 0, event["title"], tuple(_threads(event.message)), event)
+        for event in case.of("stack.dump")
+    ]
+    return taken + [_printed(case, event) for event in case.of("stack.printed")]
+
+
+def _printed(case: Case, event: Event) -> Dump:
+    """A stack that a worker printed itself; the main thread is the one in Ray's main loop."""
+    worker = next((e.value for e in event.source.entities if e.kind == "worker"), "")
+    names = case.names.get(worker, ())
+    threads = []
+    for match in _PRINTED_THREAD.finditer(event.message):
+        told = (_PRINTED_FRAME.match(line) for line in match["frames"].splitlines())
+        frames = tuple(Frame(f["function"], f["file"], int(f["line"])) for f in told if f)
+        main = any(f.function == "main_loop" for f in frames)
+        threads.append(Thread("MainThread" if main else match["id"], "", frames))
+    return Dump(event.pid or 0, f"ray::{names[-1] if names else 'task'}", tuple(threads), event)
+
+
+def _threads(text: str) -> Iterator[Thread]:
+    for match in _THREAD.finditer(text):
+        frames = [f for line in match["frames"].splitlines() if (f := _FRAME.match(line))]
+        yield Thread(
+            match["name"] or "",
+            match["state"],
+            tuple(Frame(f["function"], f["file"], int(f["line"] or 0)) for f in frames),
+        )

@@ -1,0 +1,250 @@
+"""What the rules about objects, spilling and disk share: the texts of plasma and of its disk.
+
+Read in the logs of Ray 2.9.3, 2.20, 2.40, 2.50 and 2.60; the words are the same in all of them, only
+the file-system monitor's numbers changed from bytes (2.9.3, 2.20) to `77.2179 GB` (2.40 and later).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from raydoctor.case import Case, evidence
+from raydoctor.case.case import order
+from raydoctor.case.rule import Signal
+from raydoctor.case.signals import RAYLET
+from raydoctor.model.patterns import pattern
+from raydoctor.model.values import Entity, Event
+
+RAYLET_TOLD = (*RAYLET, "event", "raylet-echo")
+"""Raylet errors: its own log, the event file, and the driver's copy of `raylet.err`."""
+
+DISK_OVER = (
+    Signal(
+        "disk.over_threshold", "% full, available space: ",
+        r"^(?P<dir>\S.*?) is over (?P<percent>[\d.]+)% full, available space: (?P<free>[\d.e+-]+)(?P<gb> GB)?; "
+        r"capacity: (?P<capacity>[\d.e+-]+)", RAYLET_TOLD,
+        "/tmp/ray/session_2026-11-21_07-50-14_566733_12 is over 95% full, available space: 9.2337 GB; capacity: 251.972 GB. "
+        "Object creation will fail if spilling is required.",
+        symptom=True, fold=("dir",),
+    ),
+    Signal(
+        "disk.over_threshold", "object creation will fail if spilling is required.",
+        r"^(?P<dir>\S.*?) has no capacity, object creation will fail if spilling is required\.", RAYLET_TOLD,
+        "/tmp/ray/session_2026-11-21_07-50-14_566733_12 has no capacity, object creation will fail if spilling is required.",
+        symptom=True, fold=("dir",),
+    ),
+)  # fmt: skip
+"""`file_system_monitor.cc`; once in ten seconds while it lasts."""
+
+OUT_OF_DISK = Signal(
+    "object.out_of_disk", "Out-of-disk: Failed to create object ",
+    r"^Out-of-disk: Failed to create object (?P<object>[0-9a-f]{56}) of size (?P<mb>\d+)MB", RAYLET,
+    "Out-of-disk: Failed to create object 00ffffffffffffffffffffffffffffffffffffff0100000003e1f505 of size 32MB\n"
+    "Plasma store debug dump: \nCurrent usage: 0.272633 / 0.104858 GB",
+    extent="record", symptom=True,
+)  # fmt: skip
+"""`create_request_queue.cc`, level I. The store's status follows, in this record or the next."""
+
+STORE_SIZE = Signal(
+    "store.size", "Allowing the Plasma store to use up to ",
+    r"^Allowing the Plasma store to use up to (?P<gb>[\d.e+-]+)GB of memory", ("raylet-out",),
+    "Allowing the Plasma store to use up to 0.209715GB of memory.",
+)  # fmt: skip
+"""Decimal gigabytes, printed once when the raylet starts."""
+
+FALLBACK = Signal(
+    "store.fallback", "Shared memory store full, falling back to allocating from filesystem: ",
+    r"^Shared memory store full, falling back to allocating from filesystem: (?P<bytes>\d+)", ("raylet-out",),
+    "Shared memory store full, falling back to allocating from filesystem: 20971774",
+)  # fmt: skip
+
+FALLBACK_FAILED = (
+    Signal(
+        "store.fallback_failed", "Plasma fallback allocator failed, likely out of disk space.",
+        r"^Plasma fallback allocator failed, likely out of disk space\.", (*RAYLET, "raylet-echo"),
+        "Plasma fallback allocator failed, likely out of disk space.", symptom=True,
+    ),
+    Signal(
+        "store.fallback_failed", "Out of disk space with fallocate error: ",
+        r"^Out of disk space with fallocate error: (?P<error>.*)", (*RAYLET, "raylet-echo"),
+        "Out of disk space with fallocate error: No space left on device", symptom=True,
+    ),
+)  # fmt: skip
+
+SPILLING_OFF = Signal(
+    "store.spilling_off", "Object spilling is disabled because spilling config is unspecified",
+    r"^Object spilling is disabled because spilling config is unspecified", ("raylet-out",),
+    "Object spilling is disabled because spilling config is unspecified",
+)  # fmt: skip
+
+SPILLING_UNPARSED = Signal(
+    "store.spilling_unparsed", "Failed to parse spilling config, error message: ",
+    r"^Failed to parse spilling config, error message: (?P<error>.*)", RAYLET,
+    "Failed to parse spilling config, error message: [json.exception.parse_error.101] parse error at line 1, column 1: syntax error "
+    "while parsing value - unexpected end of input; expected '[', '{', or a literal",
+    symptom=True,
+)  # fmt: skip
+"""Up to 2.40 in place of the words above: what is no JSON, as the empty text of "off", means no spilling."""
+
+SPILLED = Signal(
+    "store.spilled", " MiB, ",
+    r"^(?::info_message:)?Spilled (?P<mib>\d+) MiB, (?P<objects>\d+) objects, write throughput (?P<rate>\d+) MiB/s",
+    (*RAYLET, "raylet-echo"),
+    ":info_message:Spilled 2080 MiB, 52 objects, write throughput 453 MiB/s. Set RAY_verbose_spill_logs=0 to disable this message.",
+)  # fmt: skip
+"""Sums since the raylet's start; the rate is the average over all of it (`local_object_manager.cc`)."""
+
+RESTORED = Signal(
+    "store.restored", " MiB, ",
+    r"^Restored (?P<mib>\d+) MiB, (?P<objects>\d+) objects, read throughput (?P<rate>\d+) MiB/s", ("raylet-out",),
+    "Restored 2480 MiB, 62 objects, read throughput 771 MiB/s",
+)  # fmt: skip
+
+
+class Status(NamedTuple):
+    """The block `Plasma store debug dump`, in bytes."""
+
+    used: float
+    capacity: float
+    pending_mb: int
+    pending: int
+    spillable: int
+    in_use: int
+    objects_in_use: int
+    received: int
+
+
+class Pulls(NamedTuple):
+    """What the raylet's last dump of its state says of tasks' arguments that it should fetch."""
+
+    objects: int
+    wanted: int
+    available: int
+    removable: int
+    """Bytes that it could still spill or is spilling."""
+
+
+_PULLS = pattern(
+    r"^PullManager:\n.{0,1500}?- num bytes available for pulled objects: (?P<available>\d+)\n.{0,1500}?- num bytes being pulled \(all\): 0\n"
+    r".{0,1500}?- first task request bundle: (?P<objects>\d+) objects, (?P<wanted>\d+) bytes \(inactive, waiting for capacity\)",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+def waiting_pulls(state: Event) -> Pulls | None:
+    """Arguments that wait for room while nothing is being pulled, or None (`debug.state`, all Rays)."""
+    found = _PULLS.search(state.message)
+    if not found:
+        return None
+    removable = sum(int(state[k] or 0) for k in ("pinned_objects_size", "num_bytes_pending_spill"))
+    return Pulls(int(found["objects"]), int(found["wanted"]), int(found["available"]), removable)
+
+
+_USAGE = pattern(r"Current usage: ([\d.e+-]+) / ([\d.e+-]+) GB")
+_PENDING = pattern(r"(\d{1,15}) pending objects of total size (\d{1,15})MB")
+
+
+def status(text: str) -> Status | None:
+    """The store's status block in a record, or None."""
+    usage = _USAGE.search(text)
+    if not usage:
+        return None
+    pending = _PENDING.search(text)
+    return Status(
+        used=float(usage[1]) * 1e9,
+        capacity=float(usage[2]) * 1e9,
+        pending_mb=int(pending[2]) if pending else 0,
+        pending=int(pending[1]) if pending else 0,
+        spillable=_entry(text, "bytes spillable"),
+        in_use=_entry(text, "bytes in use"),
+        objects_in_use=_entry(text, "objects in use"),
+        received=_entry(text, "bytes received"),
+    )
+
+
+def _entry(text: str, name: str) -> int:
+    found = re.search(rf"^- {name}: (\d+)", text, re.MULTILINE)
+    return int(found[1]) if found else 0
+
+
+def node_of(case: Case, event: Event) -> str:
+    """The NodeID of the raylet that said this, or empty where its log does not tell.
+
+    A driver's copy carries the address only where the raylet is on another host.
+    """
+    if event["node_id"]:
+        return event["node_id"]
+    if not event.source.role.startswith(("driver", "job-driver")):
+        return case.node_of(event.source)
+    nodes = {n for n, ip in case.ledger.node_ips.items() if not event["ip"] or ip == event["ip"]}
+    return nodes.pop() if len(nodes) == 1 else ""
+
+
+def by_node(case: Case, events: Iterable[Event]) -> dict[str, list[Event]]:
+    """Events by the node of their raylet; those whose node is unknown join the only one known."""
+    found: dict[str, list[Event]] = {}
+    for event in events:
+        found.setdefault(node_of(case, event), []).append(event)
+    if "" in found and len(found) == 2:
+        nameless = found.pop("")
+        known = next(iter(found))
+        found[known] = sorted([*found[known], *nameless], key=order)
+    return found
+
+
+def own_log_first(events: Iterable[Event]) -> list[Event]:
+    """The raylet's own records if there are any, else the copies: each is told up to three times."""
+    listed = list(events)
+    for roles in (RAYLET, ("event",), ("raylet-echo",)):
+        chosen = [e for e in listed if role_of(e) in roles]
+        if chosen:
+            return chosen
+    return listed
+
+
+def role_of(event: Event) -> str:
+    """The role of an event's line: a driver's file also holds copies of raylets' errors."""
+    return "raylet-echo" if event.source.role in ("driver", "job-driver") else event.source.role
+
+
+def capacity_of(case: Case, node: str) -> float:
+    """Bytes that the node's object store may hold, or 0 where its raylet's log does not say."""
+    sizes = by_node(case, case.of("store.size")).get(node, [])
+    return float(sizes[-1]["gb"]) * 1e9 if sizes else 0.0
+
+
+def spilled_bytes(case: Case, node: str) -> int:
+    """Bytes that the node has spilled since its raylet's start, as far as logged."""
+    told = by_node(case, case.of("store.spilled")).get(node, [])
+    return max((int(e["mib"]) << 20 for e in told), default=0)
+
+
+def exceptions(case: Case, name: str) -> list[Event]:
+    """Driver exceptions of this type, plain or as the cause of a task's error."""
+    return [e for e in case.of("driver.exception") if name in (e["type"], e["inner"])]
+
+
+_RAISER = pattern(r"ray::(?P<function>[\w.<>]+)\(")
+
+
+def raised(error: Event) -> str:
+    """`OutOfDiskError, raised in load_block`: the exception and the task it came from, if it names one."""
+    name = error["inner"] or error["type"]
+    found = _RAISER.search(error["what"])
+    return f"{name}, raised in {found['function']}" if found else name
+
+
+def failed_objects(events: Iterable[Event]) -> tuple[Entity, ...]:
+    """The objects that these records name."""
+    return tuple(dict.fromkeys(Entity("object", e["object"]) for e in events if e["object"]))
+
+
+def where(case: Case, node: str) -> str:
+    """` on node 10.0.0.2 (6990a5f6626e)`, or nothing in a cluster of one."""
+    if not node or len(case.ledger.node_ips) < 2:
+        return ""
+    return f" on node {case.ledger.node_ips.get(node, '')} ({evidence.short(node)})".replace(
+        "  ", " "
+    )

@@ -1,0 +1,209 @@
+"""The text of a `RayTaskError` -> which task raised what, where, and whom it took along.
+
+Forms (read in sessions of Ray 2.9.3 to 2.60): `ray.exceptions.RayTaskError(X): ray::f() (pid=…, ip=…)` at the end
+of a traceback; the bare text where a program prints or logs the exception, or where Ray logs one that
+nobody fetched (`Unhandled error …`); inside an `UnserializableException` (2.50+). A task whose input failed, or that
+passes on what its own `ray.get` raised, prints the inner task's text below its own; in a chain (`raise … from`)
+each traceback has a `ray::f()` line of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from raydoctor.case import Case
+from raydoctor.case.rule import Signal
+from raydoctor.case.signals import DRIVER
+from raydoctor.model.patterns import pattern
+from raydoctor.model.values import Entity, Event
+from raydoctor.rules.shared.traceback import Frame, Raised, parse
+
+ERROR_TEXT = Signal(
+    "task.error_text",
+    "ray::",
+    r"(?:^|[\s:])ray::(?P<function>[^\n]{1,300}?)\(\) \(pid=(?P<task_pid>\d+), ip=(?P<task_ip>[^,)\s]+)",
+    DRIVER,
+    "ray::load_shard() (pid=390, ip=10.0.0.2)\n  File \"/app/shards.py\", line 40, in load_shard\nKeyError: 'price'",
+    extent="record",
+    fold=("function",),
+)
+RETRIED = Signal(
+    "task.retried",
+    "so the task will be retried. Error: ",
+    r"^Task (?P<function>.+?) failed\. There are (?P<left>\w+) retries remaining, so the task will be retried\. "
+    r"Error: User exception:(?P<what>.*)",
+    ("raylet-echo",),
+    "Task download failed. There are 5 retries remaining, so the task will be retried. Error: User exception:\n"
+    "ray::download() (pid=384, ip=127.0.0.1)\nConnectionError: 503 service unavailable",
+    extent="record",
+    fold=("function",),
+)
+"""Since 2.50; before, a retried exception leaves no trace."""
+
+UNHANDLED = "Unhandled error (suppress with"
+_NESTED = "ray.exceptions.RayTaskError"
+_HEADER = pattern(r"ray::(?P<function>.{1,300}?)\(\) \(pid=(?P<pid>\d+), ip=(?P<ip>[^,)\s]+)")
+_OWN_LINE = pattern(r"^(?:ray\.exceptions\.RayTaskError(?:\(\w+\))?: )?ray::")
+_OF_GROUP = pattern(r"^[ +|-]*\| ?")
+_DEPENDENCY = "At least one of the input arguments for this task could not be computed"
+_IMPORT_FAILED = "failed to import on the worker."
+_CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
+_WRAPPERS = ("UserCodeException",)
+"""Ray Data's wrapper around what a user's function raised."""
+_TRAIN_WORKER = "_RayTrainWorker__execute."
+"""The method in which Ray Train V1 runs a training function."""
+
+
+class Failure(NamedTuple):
+    """One printed failure of a task or method."""
+
+    function: str
+    """The task that raised: `load_shard`, `Trainer.step`."""
+    raised: Raised | None
+    """None where the text breaks off."""
+    cause: tuple[str, Raised] | None = None
+    """What was raised before, and where it was: `raise … from`, or while handling."""
+    path: tuple[str, ...] = ()
+    """Tasks that only passed it on, outermost first."""
+    by_input: bool = False
+    """Some of them never ran: an input of theirs had failed."""
+    pid: int | None = None
+    lines: int = 1
+    """Lines of the text that it takes."""
+    is_remote: bool = True
+    """Whether the function is a task or method; else Ray Train or Serve called it in theirs."""
+
+    @property
+    def is_rays_own(self) -> bool:
+        """Whether the innermost exception is one of Ray's: another rule's matter."""
+        return (
+            self.raised is not None
+            and self.raised.is_rays_own
+            and self.raised.name not in _WRAPPERS
+        )
+
+
+class Printed(NamedTuple):
+    """A failure and the records that tell it."""
+
+    event: Event
+    failure: Failure
+    inside: tuple[Event, ...] = ()
+    """Records within its text: the nested exceptions."""
+
+
+def kind_and_place(seen: Printed) -> tuple[str, Frame | None]:
+    """What was raised, and the line of the program that did."""
+    raised = seen.failure.raised
+    if raised is None:
+        return seen.event["inner"] or "an exception", None
+    return raised.name, raised.place
+
+
+def error_entity(seen: Printed) -> Entity:
+    """Equal failures (function, exception, place) are one thing; who explains it explains them all."""
+    kind, place = kind_and_place(seen)
+    return Entity("task-error", f"{seen.failure.function} {kind} {place}")
+
+
+def printed(case: Case) -> Iterator[Printed]:
+    """Every task failure that a driver's output shows, each text once."""
+    kinds = ("driver.exception", "task.error_text", "task.retried")
+    by_file: dict[str, list[Event]] = {}
+    for event in case.of(*kinds):
+        by_file.setdefault(event.source.path, []).append(event)
+    for path in sorted(by_file):
+        yield from _in_file(sorted(by_file[path], key=lambda e: (e.line, kinds.index(e.kind))))
+
+
+def _in_file(events: list[Event]) -> Iterator[Printed]:
+    end = 0
+    found: Printed | None = None
+    inside: list[Event] = []
+    for event in events:
+        if event.line <= end:
+            inside.append(event)
+            continue
+        if found:
+            yield Printed(found.event, found.failure, tuple(inside))
+        found, inside = None, []
+        if (failure := parse_failure(event.message)) and _is_of_a_task(event, failure):
+            found, end = Printed(event, failure), event.line + failure.lines - 1
+    if found:
+        yield Printed(found.event, found.failure, tuple(inside))
+
+
+def _is_of_a_task(event: Event, failure: Failure) -> bool:
+    """Constructors are the matter of `actor-init-failed`, other exceptions that of their rules."""
+    if failure.function.endswith(".__init__"):
+        return False
+    return event.kind != "driver.exception" or event["type"] in (
+        "RayTaskError",
+        "UnserializableException",
+    )
+
+
+def parse_failure(text: str) -> Failure | None:
+    """Read the text that begins in this record; None if it names no task."""
+    lines = [_OF_GROUP.sub("", line) for line in text.splitlines()]
+    heads = [
+        i for i, line in enumerate(lines)
+        if _HEADER.search(line) and (i == 0 or _OWN_LINE.match(line))
+    ]  # fmt: skip
+    path: list[str] = []
+    by_input, cause = False, None
+    for n, begin in enumerate(heads):
+        segment = lines[begin : heads[n + 1] if n + 1 < len(heads) else None]
+        head = _HEADER.search(segment[0])
+        function, pid = (head["function"], int(head["pid"])) if head else ("", 0)
+        raised = parse("\n".join((segment[0][segment[0].find("ray::") :], *segment[1:])))
+        if raised is None:
+            path.append(function)
+            by_input = by_input or any(_DEPENDENCY in line for line in segment)
+            continue
+        length = _end_of(raised, segment)
+        if _IMPORT_FAILED in raised.message and n + 1 < len(heads):
+            continue  # what went wrong stands below, as another traceback of the same task
+        if not raised.is_rays_own and _goes_on(segment[length:]) and n + 1 < len(heads):
+            cause = (function, raised)
+            continue
+        if raised.name in _WRAPPERS and cause:
+            (function, raised), cause = cause, None
+        if function.startswith(_TRAIN_WORKER):
+            inner = function_of(raised)
+            return Failure(inner, raised, cause, (), False, pid, begin + length, is_remote=False)
+        passed_on = tuple(f for f in dict.fromkeys(path) if f != function)
+        return Failure(function, raised, cause, passed_on, by_input, pid, begin + length)
+    if not heads:
+        return _of_group(lines)
+    return Failure(path[-1], None, cause, tuple(path[:-1]), by_input, None, heads[-1] + 1)
+
+
+def function_of(raised: Raised) -> str:
+    """The outermost function of the program itself that an exception passed through."""
+    own = [frame.function for frame in raised.frames if frame.is_user_code]
+    return own[0] if own else "the training function"
+
+
+def _of_group(lines: list[str]) -> Failure | None:
+    """An `ExceptionGroup` prints no `ray::f()`: the task's name is that of its outermost frame."""
+    if "Exception Group Traceback" not in lines[0]:
+        return None
+    raised = parse("\n".join(("Traceback (most recent call last):", *lines[1:])))
+    own = [frame for frame in raised.frames if frame.is_user_code] if raised else []
+    if raised is None or not own:
+        return None
+    return Failure(own[0].function, raised, lines=_end_of(raised, lines))
+
+
+def _end_of(raised: Raised, segment: list[str]) -> int:
+    """How many lines the traceback takes, up to the exception's own."""
+    for i, line in enumerate(segment):
+        if i and line.startswith(raised.type) and line[len(raised.type) :][:1] in ("", ":", "("):
+            return i + 1
+    return len(segment)
+
+
+def _goes_on(rest: list[str]) -> bool:
+    return any(line.startswith(_CHAINED) for line in rest)

@@ -1,0 +1,129 @@
+"""Python tracebacks, plain or as `RayTaskError` prints them -> what was raised, and where.
+
+`RayTaskError` replaces each `Traceback (most recent call last):` by `ray::f() (pid=…, ip=…)`, leaves out
+the frames of Ray itself (their carets may stay), and of a chain also the first frame of the first
+traceback (`format_error_message` in `ray/_private/utils.py`, 2.9 to 2.60).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from raydoctor.model.patterns import pattern
+
+_FRAME = pattern(r'  File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>\S+))?')
+_RAISED = pattern(r"^(?P<type>[A-Za-z_][\w.]{0,300})(?:\([\w.]+\))?(?:: ?(?P<message>.*))?$")
+_USUAL_NAME = pattern(r"(?:Error|Exception|Exit|Interrupt|Warning|Timeout|Failure|Failed)$")
+_HEADER = pattern(r"^Traceback \(most recent call last\):|^(?:.{0,300}, )?ray::.{0,300}\(pid=\d+")
+_RAYS_OWN = "ray.exceptions."
+_CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
+_LIBRARIES = (
+    "/site-packages/",
+    "/dist-packages/",
+    "/lib/python3",
+    "python/ray/",
+    "<frozen ",
+    "<string>",
+)
+_INSIDE_LIBRARY = pattern(
+    r"/(?:site-packages|dist-packages|lib/python3[^/]*)/(?!.*-packages/)(.+)$"
+)
+
+
+class Frame(NamedTuple):
+    """A line of somebody's program."""
+
+    file: str
+    line: int
+    function: str
+
+    @property
+    def is_user_code(self) -> bool:
+        """Whether it lies outside Python's library and installed packages, Ray among them."""
+        return not any(part in self.file for part in _LIBRARIES)
+
+    @property
+    def short_file(self) -> str:
+        """The file's name; of a package also the path inside it: `numpy/_core/_methods.py`."""
+        if not self.is_user_code and (inside := _INSIDE_LIBRARY.search(self.file)):
+            return inside[1]
+        folder, _, name = self.file.rpartition("/")
+        return f"{folder.rpartition('/')[2]}/{name}" if name == "__init__.py" else name
+
+    def __str__(self) -> str:
+        place = f"{self.short_file}:{self.line}"
+        return f"{self.function} ({place})" if self.function else place
+
+
+class Raised(NamedTuple):
+    """An exception, as its traceback tells it."""
+
+    type: str
+    """The class with its module, as Python prints it."""
+    message: str
+    """Its first line."""
+    frames: tuple[Frame, ...] = ()
+    """Outermost first."""
+    cause: Raised | None = None
+    """What it was raised from, or while handling."""
+
+    @property
+    def name(self) -> str:
+        """The class without its module."""
+        return self.type.rpartition(".")[2]
+
+    @property
+    def place(self) -> Frame | None:
+        """The innermost line of the user's own program, else the innermost there is."""
+        own = [frame for frame in self.frames if frame.is_user_code]
+        return own[-1] if own else self.frames[-1] if self.frames else None
+
+    @property
+    def first(self) -> Raised:
+        """Where the chain of causes began."""
+        return self.cause.first if self.cause else self
+
+    @property
+    def is_rays_own(self) -> bool:
+        """Whether it is one of `ray.exceptions`."""
+        return self.type.startswith(_RAYS_OWN)
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.message}" if self.message else self.name
+
+
+def parse(text: str) -> Raised | None:
+    """The last exception of the first chain in `text`, with its causes; None if there is none.
+
+    The end of a message cannot be told from what was printed next, so only its first line counts.
+    One of Ray's own exceptions ends the chain: what stands below it is the text of another failure.
+    """
+    raised: Raised | None = None
+    frames: list[Frame] = []
+    begun = False
+    for line in text.splitlines():
+        if match := _FRAME.match(line):
+            frames.append(Frame(match["file"], int(match["line"]), match["function"] or ""))
+            begun = True
+        elif _HEADER.match(line) and not line.startswith(_RAYS_OWN):
+            begun = True
+        elif found := _exception(line, begun, bool(frames)):
+            raised = Raised(found["type"], (found["message"] or "").strip(), tuple(frames), raised)
+            frames, begun = [], False
+            if raised.is_rays_own:
+                break
+        elif raised and not begun and line.strip() and not line.startswith(_CHAINED):
+            break
+    return raised
+
+
+def _exception(line: str, begun: bool, has_frames: bool) -> re.Match[str] | None:
+    """An exception's own line; before any frame was seen only a usual name will do.
+
+    An actor's `repr` may span lines between the header and the first frame.
+    """
+    match = _RAISED.match(line) if begun else None
+    if match and (has_frames or _USUAL_NAME.search(match["type"])):
+        return match
+    return None

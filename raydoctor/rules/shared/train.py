@@ -1,0 +1,368 @@
+"""What Ray Train tells of a failed run: which rank failed first, how, and whom it took along.
+
+Train V2 (opt-in from 2.42, the default since 2.51) writes JSON to `logs/train/`: every worker its own exception
+(`Error in training function`), the controller a decision per attempt (`[FailurePolicy] …`) that quotes the ranks
+which had failed when it looked. A rank that is not quoted, or failed later, mostly failed *because* a peer had gone:
+`Connection closed by peer`. Read in runs of 2.60 and in the sources of 2.49 to 2.60.
+
+Train V1 writes no log of its own: Tune prints `Trial task failed for trial TorchTrainer_…` and the exception of the
+rank that failed first into the driver's output (read in runs of 2.40).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from raydoctor.case import Case
+from raydoctor.case.facts import WorkerExit
+from raydoctor.case.rule import Signal
+from raydoctor.case.signals import DRIVER
+from raydoctor.model.patterns import pattern
+from raydoctor.model.values import Event
+from raydoctor.rules.shared.task_error import Failure, Printed, function_of, parse_failure
+from raydoctor.rules.shared.traceback import parse
+
+_ROW = (
+    "[Rank 1 Error Snippet]:\nTraceback (most recent call last):\n"
+    "  File \"/app/train.py\", line 34, in parse\n    return float(row)\nValueError: could not convert string to float: 'n/a'\n"
+)
+DECISION = Signal(
+    "train.decision",
+    "[FailurePolicy] ",
+    r"^\[FailurePolicy\] (?:Decision: (?:FailureDecision\.)?(?P<decision_a>\w+), Error source: (?P<source_a>[\w ]+), Error count "
+    r"/ maximum errors allowed: (?P<count_a>\d+)/(?P<limit_a>[\w.-]+), Error: |(?P<decision_b>\w+)\n  Source: (?P<source_b>[\w ]+)"
+    r"\n  Error count: (?P<count_b>\d+) \(max allowed: (?P<limit_b>[\w.-]+)\)\nError: )(?P<what>.*)",
+    ("train",),
+    "[FailurePolicy] RAISE\n  Source: worker group\n  Error count: 1 (max allowed: 0)\n"
+    f"Error: Training failed due to worker errors:\n{_ROW}",
+    extent="record",
+    symptom=True,
+)
+WORKER_ERROR = Signal(
+    "train.worker_error",
+    "Error in training function:",
+    r"^Error in training function:\n(?P<what>.*)",
+    ("train",),
+    f"Error in training function:\n{_ROW.partition(chr(10))[2]}",
+    extent="record",
+    symptom=True,
+)
+RAISED = Signal(
+    "train.raised",
+    "Training failed due to ",
+    r"^(?:raise )?ray\.train\.(?:[\w.]*\.)?(?P<type>\w+Error): Training failed due to (?P<source>worker|controller) errors?:\n?(?P<what>.*)",
+    DRIVER,
+    f"ray.train.WorkerGroupError: Training failed due to worker errors:\n{_ROW}",
+    extent="record",
+    symptom=True,
+)
+RAISED_V1 = Signal(
+    "train.raised_v1",
+    "The Ray Train run failed. Please inspect the previous error",
+    r"^ray\.train\.base_trainer\.TrainingFailedError: The Ray Train run failed\. Please inspect the previous error",
+    DRIVER,
+    "ray.train.base_trainer.TrainingFailedError: The Ray Train run failed. Please inspect the previous error messages for a cause.",
+    symptom=True,
+)
+TRIAL = Signal(
+    "train.trial_failed",
+    "Trial task failed for trial ",
+    r"^Trial task failed for trial (?P<trial>\S+)",
+    DRIVER,
+    "Trial task failed for trial TorchTrainer_df28e_00000",
+)
+PLACED = Signal(
+    "train.rank",
+    ") world_rank=",
+    r"^- \((?:node_id=[0-9a-f]{56}, )?ip=(?P<rank_ip>[^\s,]+), pid=(?P<rank_pid>\d+)\) world_rank=(?P<rank>\d+), local_rank=",
+    ("worker-err", "worker-echo"),
+    "- (ip=10.0.0.2, pid=605) world_rank=1, local_rank=1, node_rank=0",
+    fold=("rank",),
+)
+"""Who is which rank: one line per worker and start."""
+SHUTDOWN = Signal(
+    "train.shutdown_failed",
+    "Graceful shutdown of backend failed. This is expected",
+    r"^Graceful shutdown of backend failed\. This is expected if one of the workers has crashed\.",
+    ("train", "worker-err"),
+    "Graceful shutdown of backend failed. This is expected if one of the workers has crashed.",
+    extent="record",
+)
+"""What the end of a rank does to the controller: recognised, so that it is not listed as a trouble of its own."""
+NO_ANSWER = Signal(
+    "train.no_answer",
+    "Failed to send resource request for ",
+    r"^Failed to send resource request for \S+ If this only happens transiently",
+    ("train", "worker-err"),
+    "Failed to send resource request for train-8818959a. If this only happens transiently during network partition or CPU being overloaded",
+    extent="record",
+)
+"""Of a controller on a busy machine, with a traceback: harmless, as it says itself."""
+SIGNALS = (DECISION, WORKER_ERROR, RAISED, RAISED_V1, TRIAL, PLACED, SHUTDOWN, NO_ANSWER)
+
+_SNIPPET = pattern(r"^\[Rank (?P<ranks>\d+(?:,\d+)*) Error Snippet\]:\n", re.MULTILINE)
+_DEAD = "A worker health check failed."
+_PID = pattern(r"\bpid[=:] ?(\d+)")
+_IP = pattern(r"(?:node_ip='|\n\tip: )([^'\n]+)")
+_WORKER = pattern(r"ray-train-app-worker-([0-9a-f]{56})\.log")
+_WORLD = pattern(r"\bworld_size=(\d+)")
+_V1_TASK = "ray::_Inner.train()"
+_V1_ERROR = "ray::_RayTrainWorker__execute."
+_V1_DEAD = pattern(
+    r"\tclass_name: RayTrainWorker\n\tactor_id: [0-9a-f]{32}\n\tpid: (?P<pid>\d+)(?:\n\t[^\n]*){0,20}?\n\tip: (?P<ip>\S+)\n(?P<says>[^\n]*)"
+)
+_UNKNOWN = -1
+_PEER = pattern(
+    r"Connection (?:closed|reset) by peer|Read error \[[^\]]{0,200}\]:\d+: |Broken pipe"
+)
+_SAYS = pattern(r"^\)\n(?P<says>[^\n]+)", re.MULTILINE)
+
+
+class Rank(NamedTuple):
+    """A rank that had failed when the controller looked."""
+
+    number: int
+    """Of the world; negative where no log tells it."""
+    event: Event
+    """What tells it best: its own error, its process's end, or the controller's words."""
+    at: float
+    pid: int | None = None
+    error: Printed | None = None
+    """It raised."""
+    exit: WorkerExit | None = None
+    """Its process ended."""
+    says: str = ""
+    """What the controller heard instead of an answer, where neither is in the capture."""
+    world_size: int | None = None
+
+    @property
+    def lost_its_peer(self) -> bool:
+        """Whether what it raised says no more than that another rank had gone."""
+        return self.error is not None and is_loss_of_peer(self.error)
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One start of a run's workers, up to its failure."""
+
+    event: Event
+    """The controller's decision; where only the driver's output is left, the exception."""
+    ranks: list[Rank] = field(default_factory=list)
+    """Those that failed by themselves, the first one first."""
+    followers: list[Event] = field(default_factory=list)
+    """Errors of ranks that failed because another one had."""
+
+    gave_up: bool = True
+    """Whether the run failed for good with it."""
+
+    @property
+    def by_controller(self) -> bool:
+        """Whether the failure lay outside the workers: they could not be started, say."""
+        return (_field(self.event, "source") or "worker").startswith("controller")
+
+    @property
+    def count(self) -> str:
+        """How many failures the controller has counted."""
+        return _field(self.event, "count")
+
+    @property
+    def limit(self) -> str:
+        """How many it allows."""
+        return _field(self.event, "limit")
+
+
+@dataclass(slots=True)
+class Run:
+    """One `trainer.fit()`."""
+
+    name: str
+    attempts: list[Attempt]
+    raised: list[Event]
+    """The exception as the driver printed it."""
+
+
+def _field(event: Event, name: str) -> str:
+    return event[f"{name}_a"] or event[f"{name}_b"] or event[name]
+
+
+def is_loss_of_peer(seen: Printed) -> bool:
+    """Whether a training function raised only because another rank's process had gone (gloo's words)."""
+    raised = seen.failure.raised
+    return not seen.failure.is_remote and bool(raised and _PEER.search(raised.message))
+
+
+def runs(case: Case) -> list[Run]:
+    """Failed runs in the order of their first failure."""
+    raised = case.of("train.raised")
+    by_name: dict[str, list[Event]] = {}
+    for event in case.of("train.decision"):
+        by_name.setdefault(event["run_name"], []).append(event)
+    if not by_name and raised:
+        printed_only = [Run("", [_attempt(case, event, [])], [event]) for event in raised]
+        return [*printed_only, *_runs_of_v1(case)]
+    found = []
+    for name, decisions in by_name.items():
+        errors = [e for e in case.of("train.worker_error") if e["run_name"] == name]
+        attempts = [
+            _attempt(case, decision, own)
+            for decision, own in zip(decisions, _shared(decisions, errors), strict=True)
+        ]
+        last = decisions[-1]
+        own = [e for e in raised if last.at is not None and _within(e, last)]
+        found.append(Run(name, attempts, own or (raised if len(by_name) == 1 else [])))
+    return [*found, *_runs_of_v1(case)]
+
+
+def _within(event: Event, decision: Event) -> bool:
+    """Whether the driver printed just this failure: its output carries no times."""
+    return bool(event["what"]) and event["what"].strip()[:400] in decision.message
+
+
+_LATE = 30.0
+"""Seconds in which a peer notices that a rank has gone, unless a time-out of its own is longer."""
+
+
+def _shared(decisions: Sequence[Event], errors: Sequence[Event]) -> Iterator[list[Event]]:
+    """Which errors belong to which attempt: those since the attempt before, and the late ones."""
+    begin = float("-inf")
+    for n, decision in enumerate(decisions):
+        end = decision.at or 0.0
+        following = decisions[n + 1].at if n + 1 < len(decisions) else None
+        limit = min(end + _LATE, (following or float("inf")) - 1.0)
+        yield [e for e in errors if e.at is not None and begin < e.at <= max(limit, end)]
+        begin = max(limit, end)
+
+
+def _attempt(case: Case, event: Event, errors: list[Event]) -> Attempt:
+    attempt = Attempt(event, gave_up=_field(event, "decision") in ("RAISE", ""))
+    own: dict[int, Event] = {}
+    for error in errors:
+        if error["world_rank"].isdecimal():
+            own.setdefault(int(error["world_rank"]), error)
+    text = event["what"].partition("\nray.train.")[0]
+    parts = _SNIPPET.split(text)
+    for ranks, snippet in zip(parts[1::2], parts[2::2], strict=True):
+        numbers = [int(n) for n in ranks.split(",")]
+        attempt.ranks += [_rank(case, n, event, own.get(n), snippet) for n in numbers]
+    # The loss of a peer is told before the peer's end is, if only by milliseconds.
+    attempt.ranks.sort(key=lambda r: (r.lost_its_peer, r.at, r.number))
+    named = {rank.number for rank in attempt.ranks}
+    attempt.followers = [e for n, e in own.items() if n not in named]
+    _part_followers(attempt)
+    return attempt
+
+
+def _part_followers(attempt: Attempt) -> None:
+    """Of the ranks that failed, only those that failed as the first one did failed by themselves."""
+    first = attempt.ranks[0] if attempt.ranks else None
+    if first is None:
+        return
+    alike = [r for r in attempt.ranks if r is first or _like(r, first)]
+    attempt.followers += [r.event for r in attempt.ranks if r not in alike and r.error]
+    attempt.ranks = alike
+
+
+def _like(rank: Rank, first: Rank) -> bool:
+    if rank.error and first.error:
+        one, other = rank.error.failure.raised, first.error.failure.raised
+        return bool(one and other and (one.name, one.place) == (other.name, other.place))
+    return rank.exit is not None and first.exit is not None
+
+
+def _rank(case: Case, number: int, decision: Event, error: Event | None, snippet: str) -> Rank:
+    pid = _PID.search(snippet)
+    world = _WORLD.search(snippet)
+    size = int(world[1]) if world else None
+    late = decision.at or float("inf")
+    if snippet.startswith(_DEAD) or not error:
+        exit_ = _exit(case, snippet, int(pid[1]) if pid else None)
+        if exit_ or snippet.startswith(_DEAD):
+            says = _SAYS.search(snippet)
+            heard = says["says"] if says else snippet.partition("\n")[0]
+            at = exit_.at if exit_ and exit_.at is not None else late
+            event = exit_.events[0] if exit_ and exit_.events else decision
+            return Rank(number, event, at, int(pid[1]) if pid else None, None, exit_, heard, size)
+    event = error or decision
+    text = error["what"] if error else snippet
+    printed = _printed(event, text) if parse(text) else None
+    at = error.at if error and error.at is not None else late
+    told = "" if printed else snippet.strip().partition("\n")[0]
+    return Rank(number, event, at, error.pid if error else None, printed, None, told, size)
+
+
+def _exit(case: Case, snippet: str, pid: int | None) -> WorkerExit | None:
+    worker = _WORKER.search(snippet)
+    if worker and (exit_ := case.exit_of(worker[1])):
+        return exit_
+    ip = _IP.search(snippet)
+    return case.exit_of_process(pid, ip=ip[1] if ip else "") if pid is not None else None
+
+
+def _printed(event: Event, text: str) -> Printed:
+    """The error of a training function, as the failure of a function that is no task of its own."""
+    raised = parse(text)
+    function = function_of(raised) if raised else "the training function"
+    cause = (function, raised.cause) if raised and raised.cause else None
+    return Printed(event, Failure(function, raised, cause, pid=event.pid, is_remote=False))
+
+
+# ---------------------------------------------------------------- V1
+
+
+def _runs_of_v1(case: Case) -> Iterator[Run]:
+    raised = case.of("train.raised_v1")
+    failures = [e for e in case.of("driver.exception") if _V1_TASK in e.message]
+    by_trial: dict[str, list[Attempt]] = {}
+    covered: list[Event] = []
+    for trial in case.of("train.trial_failed"):
+        told = [e for e in failures if e.source is trial.source and e.line > trial.line]
+        first = min(told, key=lambda e: e.line, default=None)
+        if first and (rank := _rank_of_v1(case, first)):
+            attempt = Attempt(trial, [rank], gave_up=False)
+            by_trial.setdefault(trial["trial"], []).append(attempt)
+            covered += told
+    for name, attempts in by_trial.items():
+        attempts[-1].gave_up = bool(raised)
+        yield Run(name, attempts, [*raised, *dict.fromkeys(covered)])
+
+
+def _rank_of_v1(case: Case, event: Event) -> Rank | None:
+    at = event.at if event.at is not None else float("inf")
+    if _V1_ERROR in event.message:
+        failure = parse_failure(event.message)
+        if failure is None or failure.is_remote:
+            return None
+        return Rank(_number(case, failure.pid), event, at, failure.pid, Printed(event, failure))
+    if dead := _V1_DEAD.search(event.message):
+        pid = int(dead["pid"])
+        exit_ = case.exit_of_process(pid, ip=dead["ip"])
+        told = exit_.events[0] if exit_ and exit_.events else event
+        return Rank(_number(case, pid), told, at, pid, None, exit_, dead["says"])
+    return None
+
+
+def _number(case: Case, pid: int | None) -> int:
+    found = {e["rank"] for e in case.of("train.rank") if e["rank_pid"] == str(pid)}
+    return int(found.pop()) if len(found) == 1 else _UNKNOWN
+
+
+def world_size(case: Case, attempt: Attempt) -> int | None:
+    """How many ranks there were, where a log tells it."""
+    told = next((r.world_size for r in attempt.ranks if r.world_size), None)
+    ranks = [int(e["rank"]) for e in case.of("train.rank")]
+    return told or (max(ranks) + 1 if ranks else None)
+
+
+def errors(case: Case) -> Iterator[Printed]:
+    """What training functions raised by themselves; what followed from a peer's end is left out.
+
+    V1's are among the tasks' failures in the driver's output.
+    """
+    for run in runs(case):
+        for attempt in run.attempts:
+            for rank in attempt.ranks:
+                if rank.error and rank.error.event.kind != "driver.exception":
+                    yield rank.error

@@ -1,0 +1,355 @@
+"""What the rules about waiting share: requests, what the nodes have, who holds it, who gave up.
+
+Texts read in the logs of Ray 2.9.3, 2.20, 2.40, 2.50 and 2.60.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from raydoctor.case import Case, evidence
+from raydoctor.case.rule import Signal
+from raydoctor.case.signals import CORE, DRIVER, DRIVER_GONE, RAYLET, TRACEBACK, WORKER_DISCONNECTED
+from raydoctor.cluster import resources
+from raydoctor.model.patterns import pattern
+from raydoctor.model.values import Event, Severity
+
+_WHO = r"(?:actor or task with ID (?P<task>[0-9a-f]{48})|lease with ID (?P<lease>[0-9a-f]{64}))"
+_TASK = "ffffffffffffffffc49f0dc5b78fa1b30dbe726e01000000"
+_LEASE = "0000000001000000ffffffffffffffffffffffffffffffffffffffffffffffff"
+
+INFEASIBLE = Signal(
+    "request.infeasible", " cannot be scheduled right now. It requires ",
+    rf"^The {_WHO} cannot be scheduled right now\. It requires \{{(?P<needs>[^}}]*)\}} for placement", (*RAYLET, "raylet-echo"),
+    f"The lease with ID {_LEASE} cannot be scheduled right now. It requires {{CPU: 1, GPU: 1}} for placement, however the cluster "
+    "currently cannot provide the requested resources. The required resources may be added as autoscaling takes place or placement "
+    "groups are scheduled. Otherwise, consider reducing the resource requirements of the lease.",
+)  # fmt: skip
+"""Level W, once when a request is put aside; drivers see it only with RAY_legacy_scheduler_warnings."""
+
+STARVED = Signal(
+    "request.starved", " cannot be scheduled right now. You can ignore this message if this ",
+    rf"^The {_WHO} cannot be scheduled right now\. You can ignore this message if this .{{0,2000}}?\nRequired resources for this (?:actor or task|lease): "
+    r"\{(?P<needs>[^}]*)\}\nAvailable resources on this node: (?P<node_state>.*?) ?In total there are (?P<tasks>\d+) pending "
+    r"(?:tasks|leases) and (?P<actors>\d+) pending actors on this node", (*RAYLET, "raylet-echo"),
+    f"The lease with ID {_LEASE} cannot be scheduled right now. You can ignore this message if this Ray cluster is expected to "
+    "auto-scale or if you specified a runtime_env for this actor or lease, which may take time to install.  Otherwise, this is likely "
+    "due to all cluster resources being claimed by actors. To resolve the issue, consider creating fewer actors or increasing the "
+    "resources available to this Ray cluster.\nRequired resources for this lease: {CPU: 1}\nAvailable resources on this node: "
+    '{"total":{node:127.0.0.1: 10000, CPU: 20000, memory: 27059228680000}, "available": {node:127.0.0.1: 10000, memory: '
+    '27059228680000}, "labels":{}, "is_draining": 0} In total there are 2 pending leases and 0 pending actors on this node.',
+    extent="record",
+)  # fmt: skip
+"""Level W, once, some twenty seconds after the last worker that could take work was gone."""
+
+NO_NODE_TYPE = (
+    Signal(
+        "request.no_node_type", "No available node types can fulfill resource request",
+        r"No available node types can fulfill resource requests? (?P<combined>defaultdict\()?(?P<asked>.*?)(?:\. Add suitable|$)",
+        ("monitor", "event", "autoscaler-echo"),
+        ":event_summary:Error: No available node types can fulfill resource request {'CPU': 1.0, 'GPU': 1.0}. Add suitable node types "
+        "to this cluster to resolve this issue.", fold=("asked",),
+    ),
+    Signal(
+        "request.no_node_type", "No available node types can fulfill placement group requests",
+        r"No available node types can fulfill (?P<gang>placement group) requests \(detail=.*?\): (?P<asked>.*?)(?:\. Add suitable|$)",
+        ("monitor", "event", "autoscaler-echo"),
+        "No available node types can fulfill placement group requests (detail=c9a9): {'GPU': 1.0}*2. Add suitable node types to this "
+        "cluster to resolve this issue.", fold=("asked",),
+    ),
+)  # fmt: skip
+"""Autoscaler v1 repeats one request every 30 s and merges a STRICT_PACK group into one `defaultdict`; v2
+(2.10 and later) lists them with counts and names groups as such."""
+
+CLAIMED = Signal(
+    "request.claimed", "This is likely due to all cluster resources being claimed by actors.",
+    r"The following resource request cannot be scheduled right now: (?P<asked>\{[^}]*\})\. This is likely due to all cluster "
+    r"resources being claimed by actors\.", ("monitor", "event", "autoscaler-echo"),
+    "Warning: The following resource request cannot be scheduled right now: {'CPU': 1.0}. This is likely due to all cluster resources "
+    "being claimed by actors. Consider creating fewer actors or adding more nodes to this Ray cluster.", fold=("asked",),
+)  # fmt: skip
+"""Autoscaler v1 up to 2.50, every 30 s while it lasts."""
+
+GROUP_PENDING = Signal(
+    "pg.demand", "+ pending placement groups",
+    r"^ *(?P<bundles>\{.*\}(?: \* \d+)?) \((?P<strategy>[A-Z_]+)\): (?P<count>\d+)\+ pending placement groups", ("monitor",),
+    " {'CPU': 4.0} * 2 (STRICT_PACK): 1+ pending placement groups", fold=("bundles", "strategy"),
+)  # fmt: skip
+"""`Demands` of the autoscaler's status, every five seconds while it lasts."""
+
+RESUBMITTED = Signal(
+    "task.resubmitted", "Will resubmit task after a ",
+    r"^Will resubmit task after a \d+ms delay: Type=NORMAL_TASK, .*?Resources: \{(?P<needs>[^}]*)\}.*?function_name=(?P<function>[^,}]*)",
+    CORE,
+    "Will resubmit task after a 0ms delay: Type=NORMAL_TASK, Language=PYTHON, Resources: {big_disk: 1, CPU: 1, }, function_descriptor="
+    "{type=PythonFunctionDescriptor, module_name=t, class_name=, function_name=train, function_hash=4045}, "
+    "task_id=c8ef45ccd0112571ffffffffffffffffffffffff01000000, task_name=train, job_id=01000000", fold=("function",),
+)  # fmt: skip
+"""A submitter's retry: the task ran before, so its request could once be met. Amounts are plain in every Ray."""
+
+RESIZED = Signal(
+    "autoscaler.resized", "Resized to ", r"^(?::event_summary:)?Resized to \d+ ", ("monitor", "event", "autoscaler-echo"),
+    ":event_summary:Resized to 100 CPUs, 4 GPUs.",
+)  # fmt: skip
+
+CALLER_GONE = (
+    Signal(
+        "request.caller_gone", "Caller of RequestWorkerLease is dead",
+        r"^Caller of RequestWorkerLease is dead\.(?:.*?worker_id=(?P<worker>[0-9a-f]{56}))?", RAYLET,
+        "Caller of RequestWorkerLease is dead. Skip leasing. worker_id=01000000ffffffffffffffffffffffffffffffffffffffffffffffff",
+    ),
+    Signal(
+        "request.caller_gone", "caller is no longer running. Cancelling task.",
+        r"^RayTask: (?P<task>[0-9a-f]{48})'s caller is no longer running\. Cancelling task\.", RAYLET,
+        f"RayTask: {_TASK}'s caller is no longer running. Cancelling task.",
+    ),
+)  # fmt: skip
+"""A request still waited when the process that had made it ended."""
+
+GC_SENT = Signal(
+    "raylet.gc_sent", "Sending Python GC request to ", r"^Sending Python GC request to \d+ local workers", ("raylet-out",),
+    "Sending Python GC request to 3 local workers to clean up Python cyclic references.",
+)  # fmt: skip
+"""Every ten seconds from STARVED on, for as long as it lasts (and, rarely, when the object store is full)."""
+
+CLIENT_GONE = Signal(
+    "raylet.client_gone", "NodeManager::DisconnectClient, disconnect_type=",
+    r"^NodeManager::DisconnectClient, disconnect_type=(?P<disconnect_type>\d)", ("raylet-out",),
+    "NodeManager::DisconnectClient, disconnect_type=3, has creation task exception = false",
+)  # fmt: skip
+"""2.9.3 to 2.40, without an id; a driver's own record follows on the next line."""
+INTERRUPTED = Signal(
+    "driver.interrupted", "KeyboardInterrupt", r"^KeyboardInterrupt\b", DRIVER, "KeyboardInterrupt"
+)
+
+DRIVER_END = (INTERRUPTED, TRACEBACK, WORKER_DISCONNECTED, CLIENT_GONE, DRIVER_GONE)
+"""How a driver that waited came to its end."""
+
+# ---------------------------------------------------------------- what there is
+
+_NODE_TOTAL = pattern(r'node id: (-?\d+)\{"total":\{([^{}]*)\}')
+_OWN_TOTAL = pattern(r'"total":\{([^{}]*)\}')
+
+
+def totals(case: Case, at: float | None) -> list[resources.Needs]:
+    """What each node has in all, by the last dumps of raylets that were alive at that moment."""
+    dead = {node for node, death in deaths(case) if at is not None and death <= at}
+    found: dict[str, resources.Needs] = {}
+    for state in case.of("debug.state"):
+        for node, text in _NODE_TOTAL.findall("" if state["node"] in dead else state["local_id"]):
+            found[node] = resources.ten_thousandths(text)
+    if not found:
+        for event in case.of("request.starved"):
+            if own := _OWN_TOTAL.search(event["node_state"]):
+                found[event.source.path] = resources.ten_thousandths(own[1])
+    return list(found.values())
+
+
+def had(case: Case, node: str, needs: resources.Needs) -> bool:
+    """Whether a node's own last dump shows that it could have met a request."""
+    for state in case.of("debug.state"):
+        told = dict(_NODE_TOTAL.findall(state["local_id"])) if state["node"] == node else {}
+        own = told.get(state["local_id"].partition(" ")[0], "")
+        if own and resources.fits(resources.ten_thousandths(own), needs):
+            return True
+    return False
+
+
+def deaths(case: Case) -> list[tuple[str, float]]:
+    """(NodeID, when the GCS counted it as dead)."""
+    told = [(e["node"] or e["node_a"] or e["node_b"], e.at) for e in case.of("node.dead")]
+    return [(node, at) for node, at in told if node and at is not None]
+
+
+def retries(case: Case, needs: resources.Needs) -> list[Event]:
+    """Retries of tasks that asked for the same: what they ask for was once there."""
+    return [
+        e
+        for e in case.of("task.resubmitted")
+        if resources.key(resources.amounts_of_spec(e["needs"])) == resources.key(needs)
+    ]
+
+
+_BUNDLE = pattern(r"(?P<one>\{[^{}]*\})(?: \* (?P<times>\d+))?")
+
+
+class Group(NamedTuple):
+    """A pending placement group as the autoscaler counts it."""
+
+    strategy: str
+    bundles: tuple[tuple[frozenset[tuple[str, float]], int], ...]
+    """(resources of a bundle, how many such bundles)."""
+    event: Event
+
+
+def pending_groups(case: Case) -> list[Group]:
+    """Placement groups that the autoscaler's status lists as pending, the last sighting of each."""
+    found: dict[tuple[str, str], Group] = {}
+    for event in case.of("pg.demand"):
+        bundles = tuple(
+            (resources.key(resources.python_amounts(b["one"])[0]), int(b["times"] or 1))
+            for b in _BUNDLE.finditer(event["bundles"])
+        )
+        found[(event["strategy"], event["bundles"])] = Group(event["strategy"], bundles, event)
+    return list(found.values())
+
+
+def group_bundles(case: Case) -> set[frozenset[tuple[str, float]]]:
+    """Shapes that only placement groups ask for: the autoscaler reports these bundle by bundle."""
+    return {bundle for group in pending_groups(case) for bundle, _ in group.bundles}
+
+
+# ---------------------------------------------------------------- who holds it
+
+
+class Holder(NamedTuple):
+    """A worker that holds resources: an actor, or a task that runs or waits itself."""
+
+    name: str
+    pid: int
+    held: resources.Needs
+
+    @property
+    def is_actor(self) -> bool:
+        """The raylet knows an actor by its creation task."""
+        return self.name.endswith(".__init__")
+
+
+_HOLDER = pattern(
+    r"actor_or_task=?(?P<name>.{0,300}?) pid=(?P<pid>\d+)(?: worker_id=[0-9a-f]*)?\): \{(?P<held>[^{}]*)\}"
+)
+
+
+def holders_in(state: Event) -> list[Holder]:
+    """Who holds something, by a raylet's last dump of its state."""
+    text = state.message.partition("Resource usage {")[2].partition("\n}")[0]
+    return [
+        Holder(m["name"], int(m["pid"]), resources.amounts(m["held"]))
+        for m in _HOLDER.finditer(text)
+    ]
+
+
+def holders(case: Case) -> tuple[list[Holder], Event | None]:
+    """Who held what by the last dump of each node, and the fullest of them. Empty once their job has ended.
+
+    (The raylet also dumps it where it prints STARVED, but in the words of the dump that fills its log every
+    minute: too dear to look for.)
+    """
+    dumps = [(holders_in(state), state) for state in case.of("debug.state")]
+    dumps = [(found, state) for found, state in dumps if found]
+    fullest = max(dumps, key=lambda dump: len(dump[0]), default=None)
+    return [holder for found, _ in dumps for holder in found], fullest[1] if fullest else None
+
+
+def alive_actors(case: Case, at: float | None) -> tuple[list[str], list[Event]]:
+    """Class names (where known) of the actors that lived at a moment, and how they were placed."""
+    if at is None:
+        return [], []
+    ended = {e.worker for e in case.all_exits if e.at is not None and e.at <= at}
+    placed = [
+        e
+        for e in case.of("actor.placed")
+        if e.at is not None and e.at <= at and e["worker"] not in ended
+    ]
+    last = {e["actor"]: e for e in placed}
+    names = [
+        next(iter(case.names.get(e["worker"], ())), "") or case.actor(actor).class_name
+        for actor, e in last.items()
+    ]
+    return names, list(last.values())
+
+
+def held_by(found: Iterable[Holder], most: int = 3) -> str:
+    """`2 Simulator actors, 1 train task`."""
+    counts: dict[tuple[str, str], int] = {}
+    for holder in found:
+        who = (holder.name.removesuffix(".__init__"), "actor" if holder.is_actor else "task")
+        counts[who] = counts.get(who, 0) + 1
+    listed = sorted(counts.items(), key=lambda item: -item[1])
+    words = [evidence.many(count, f"{name} {kind}") for (name, kind), count in listed[:most]]
+    rest = len(listed) - most
+    return ", ".join(words) + (f" and {rest} more" if rest > 0 else "")
+
+
+# ---------------------------------------------------------------- whether it lasted
+
+_GC_PERIOD = 11.0
+"""`debug_dump_period_milliseconds` (10 s), and a second for a busy machine."""
+
+
+def gave_up(case: Case) -> list[Event]:
+    """Drivers that stopped waiting: a deadline of `ray.get`, or Ctrl-C."""
+    timeouts = [e for e in case.of("driver.exception") if e["type"] == "GetTimeoutError"]
+    return [*timeouts, *case.of("driver.interrupted")]
+
+
+def severity(case: Case, *, over: bool = False) -> Severity:
+    """An error, unless the driver's own output is there, holds no exception, and the driver ended in good order.
+
+    A program may leave something unscheduled behind and still be content. On a live cluster, where nobody
+    waits for it any more (`over`), what waits now comes first, unless a program failed for it.
+    """
+    if over and not gave_up(case):
+        return "warning"
+    seen = case.roles & set(DRIVER)
+    content = _ended_in_order(case)
+    raised = case.of("driver.exception", "driver.interrupted")
+    raised += [e for e in case.of(TRACEBACK.kind) if e.source.role in DRIVER]
+    open_jobs = any(job.ended is None for job in case.ledger.jobs.values())
+    return "warning" if seen and content and not raised and not open_jobs else "error"
+
+
+_INTENDED_EXITS = ("1", "3")
+"""WorkerExitType INTENDED_SYSTEM_EXIT and INTENDED_USER_EXIT."""
+
+
+def _ended_in_order(case: Case) -> bool:
+    """Whether every driver said good-bye; up to 2.40 the line before its end tells how it went."""
+    ends = [e["disconnect_type"] for e in case.of("worker.disconnected") if e["what"] == "driver"]
+    gone = {(e.source.path, e.line): e["disconnect_type"] for e in case.of("raylet.client_gone")}
+    before = [(e.source.path, e.line - 1) for e in case.of("driver.disconnected")]
+    ends += [gone[place] for place in before if place in gone]
+    return bool(ends) and all(how in _INTENDED_EXITS for how in ends)
+
+
+def abandoned(case: Case) -> list[Event]:
+    """Requests that still waited when their process ended."""
+    return case.of("request.caller_gone")
+
+
+def starved_until(case: Case, end: float | None) -> list[Event]:
+    """The raylets' tries to free something, if they went on until that moment."""
+    last = case.of("raylet.gc_sent")[-1:]
+    return [
+        e
+        for e in last
+        if end is not None and e.at is not None and (end - e.at <= _GC_PERIOD or e.count > 1)
+    ]
+
+
+def queued_at_the_end(case: Case) -> list[Event]:
+    """Raylets whose last state has requests that wait for resources."""
+    return [
+        s
+        for s in case.of("debug.state")
+        if int(s["num_waiting_for_resource"] or 0) > 0
+        and int(s["grant_queue_length"] or s["dispatch_queue_length"] or 0) > 0
+    ]
+
+
+def joined_after(case: Case, at: float | None) -> list[Event]:
+    """Nodes that joined after a moment."""
+    return [
+        e for e in case.of("node.registered") if at is not None and e.at is not None and e.at > at
+    ]
+
+
+def one_role(events: Iterable[Event]) -> list[Event]:
+    """Autoscaler messages as one file tells them: log, event file and driver each have every one."""
+    listed = list(events)
+    for roles in (("monitor",), ("event",), DRIVER):
+        chosen = [e for e in listed if e.source.role in roles]
+        if chosen:
+            return chosen
+    return []

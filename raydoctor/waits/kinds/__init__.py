@@ -1,0 +1,1 @@
+"""The kinds of wait, from a thread's frames and the kernel's state."""

@@ -1,0 +1,241 @@
+"""On what exactly a thread waits: the peer of its socket, the child, the file, who holds the lock.
+
+From the row of `clues`, which names the threads (`tids`) whose calls are on a socket or a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from raydoctor.cluster.samples import Kind, Process
+from raydoctor.waits.kinds import calls
+from raydoctor.waits.kinds.thread import Doing
+
+Row = Mapping[str, Any]
+_MOST = 3
+_COMMAND = 80
+
+
+class Specifics(NamedTuple):
+    """What the clues add to what a thread does."""
+
+    kind: Kind
+    words: str
+    on: str = ""
+    """What it waits on outside of the process: `10.0.0.9:5432`, `pid 812 (sleep 100)`, a path."""
+    evidence: tuple[str, ...] = ()
+    works: bool = False
+    """Whether what it waits for works."""
+    rested: float | None = None
+    """Seconds since what it waits for last ran."""
+
+
+def specifics(process: Process, done: Doing) -> Specifics:
+    """What a thread does, with the names of what it waits on."""
+    add = _BY_KIND.get(done.kind)
+    return add(process, done) if add else Specifics(done.kind, done.words)
+
+
+# ------------------------------------------------------------------ sockets, pipes, files
+
+
+def _socket(process: Process, done: Doing) -> Specifics:
+    sockets = [row for row in _rows(process, "sockets") if done.thread.tid in _tids(row)]
+    peers = [peer for row in sockets if (peer := str(row.get("peer") or ""))]
+    if any(row.get("state") == "LISTEN" for row in sockets):
+        return Specifics("socket", calls.SERVES, evidence=_states(sockets))
+    if peers:
+        connecting = any(row.get("state") == "SYN_SENT" for row in sockets)
+        words = "connects to a socket" if connecting else done.words
+        return Specifics("socket", f"{words}: {_list(peers)}", peers[0], _states(sockets))
+    if sockets:
+        local = next((str(row["local"]) for row in sockets if row.get("local")), "")
+        own = f", its own end is {local}" if local else ""
+        kinds = {str(row.get("type") or "") for row in sockets}
+        name = "a unix socket" if kinds == {"unix"} else "a socket without a peer"
+        return Specifics("socket", done.words, evidence=(f"it waits on {name}{own}",))
+    return _file(process, done) or Specifics(done.kind, done.words)
+
+
+def _unknown(process: Process, done: Doing) -> Specifics:
+    if done.words != calls.COROUTINES:
+        return _socket(process, done)
+    # No coroutine is on a stack, but what its event loop watches is known; a pipe to itself is always there.
+    watched = [row for row in _rows(process, "sockets") if done.thread.tid in _tids(row)]
+    peers = [row for row in watched if row.get("peer")]
+    if any(row.get("state") == "LISTEN" for row in watched) or not peers:
+        return Specifics(done.kind, done.words)
+    words = f"{calls.IN_ASYNCIO} for a socket: {_list([str(row['peer']) for row in peers])}"
+    return Specifics("socket", words, str(peers[0]["peer"]), _states(peers))
+
+
+def watched_peers(process: Process, tids: Collection[int]) -> str:
+    """The other ends of the sockets that these threads wait on; empty where there are none."""
+    rows = (row for row in _rows(process, "sockets") if set(tids) & set(_tids(row)))
+    return _list([str(row["peer"]) for row in rows if row.get("peer")])
+
+
+def _states(sockets: Sequence[Row]) -> tuple[str, ...]:
+    return tuple(
+        f"socket {row.get('local')} to {row.get('peer')}: {row.get('state')}"
+        for row in sockets[:_MOST]
+    )
+
+
+def _file(process: Process, done: Doing) -> Specifics | None:
+    """What a call on a descriptor that is no socket waits on."""
+    used = [row for row in _rows(process, "files") if done.thread.tid in _tids(row)]
+    if not used:
+        return None
+    row = used[0]
+    path = str(row.get("path") or "")
+    holders = [
+        child for child in _children(process) if child.get("pid") in (row.get("held_by") or ())
+    ]
+    if path.startswith("pipe:") and holders:
+        return _of_children(
+            done.words, holders, f"{len(holders)} of its children have the pipe open"
+        )
+    if path.startswith("pipe:"):
+        return Specifics("socket", "waits for a pipe", evidence=(f"it waits on {path}",))
+    if path.startswith(("/dev/pts/", "/dev/tty", "/dev/console")):
+        return Specifics("socket", f"waits for input at a terminal: {path}", path)
+    if path.startswith("anon_inode:"):
+        return Specifics(done.kind, done.words, evidence=(f"it waits on {path}",))
+    kind: Kind = "socket" if done.call == "pipe" else done.kind
+    words = "waits for a pipe" if done.call == "pipe" else done.words
+    return Specifics(kind, f"{words}: {path}", path)
+
+
+def _disk(process: Process, done: Doing) -> Specifics:
+    return _file(process, done) or Specifics(done.kind, done.words)
+
+
+# ------------------------------------------------------------------ processes
+
+
+def _subprocess(process: Process, done: Doing) -> Specifics:
+    children = _children(process)
+    if not children:
+        return Specifics(done.kind, done.words, evidence=("no child of it runs any more",))
+    return _of_children(done.words, children)
+
+
+def _of_children(words: str, children: Sequence[Row], *evidence: str) -> Specifics:
+    names = [process_name(child) for child in children]
+    running = [
+        name
+        for child, name in zip(children, names, strict=True)
+        if child.get("state") in ("R", "D")
+    ]
+    stopped = [
+        name
+        for child, name in zip(children, names, strict=True)
+        if child.get("state") in ("T", "t")
+    ]
+    told = (
+        *(f"{name} runs" for name in running[:_MOST]),
+        *(f"{name} is stopped" for name in stopped[:_MOST]),
+    )
+    rested = [float(r) for child in children if (r := child.get("rested_s")) is not None]
+    since = min(rested, default=None)
+    words = f"{words}: {_list(names)}"
+    return Specifics("subprocess", words, names[0], (*evidence, *told), bool(running), since)
+
+
+def _children(process: Process) -> list[Row]:
+    return [row for row in _rows(process, "children") if row.get("state") != "Z"]
+
+
+def process_name(row: Row) -> str:
+    """`pid 812 (sleep 100)`."""
+    command = " ".join(str(row.get("command") or "").split())
+    short = command if len(command) <= _COMMAND else f"{command[: _COMMAND - 1]}…"
+    return f"pid {row.get('pid')} ({short})" if short else f"pid {row.get('pid')}"
+
+
+# ------------------------------------------------------------------ locks
+
+
+def _lock(process: Process, done: Doing) -> Specifics:
+    """A lock's type and name, and who holds it as far as that is kept."""
+    rows = _rows(process, "locks")
+    if done.call == "file-lock":
+        return _file_lock(process, done, [row for row in rows if row.get("type") == "file"])
+    own = next((row for row in rows if done.thread.tid and row.get("tid") == done.thread.tid), None)
+    if own is None or done.words != "waits for a lock":
+        return Specifics(done.kind, done.words)
+    name = f"{own.get('type') or 'lock'} {own.get('name') or ''}".strip()
+    return Specifics(done.kind, f"waits for the {name}", evidence=tuple(_holder(done, own)))
+
+
+def _holder(done: Doing, row: Row) -> Iterator[str]:
+    holder = row.get("holder_tid")
+    if holder == done.thread.tid:
+        yield "it holds the lock itself"
+    elif holder:
+        yield f"thread {row.get('holder') or holder} holds the lock"
+    else:
+        for place in (row.get("seen_in") or ())[:_MOST]:
+            where = f"{place.get('function')}, line {place.get('line')}"
+            yield f"thread {place.get('tid')} has the same lock, in {where}"
+        if not row.get("seen_in"):
+            yield "no other thread of the process has this lock among its locals"
+
+
+def _file_lock(process: Process, done: Doing, rows: Sequence[Row]) -> Specifics:
+    file = _file(process, done)
+    path = file.on if file else ""
+    words = f"waits for a lock on {path}" if path else done.words
+    if not rows:
+        return Specifics("lock", words, path)
+    pid = rows[0].get("holder_pid")
+    if pid == process.pid:
+        return Specifics("lock", f"{words}, which it holds itself", path)
+    holder = process_name({"pid": pid, "command": rows[0].get("holder")})
+    return Specifics("lock", f"{words}, which {holder} holds", holder)
+
+
+# ------------------------------------------------------------------ rows
+
+
+def holder_of(process: Process, done: Doing) -> list[int]:
+    """The threads that hold the lock a thread waits for, or may."""
+    for row in _rows(process, "locks"):
+        if row.get("tid") == done.thread.tid and done.thread.tid:
+            if row.get("holder_tid"):
+                return [int(row["holder_tid"])]
+            return [int(place["tid"]) for place in row.get("seen_in") or () if place.get("tid")]
+    return []
+
+
+def tracer_of(process: Process) -> Row | None:
+    """Who traces the process."""
+    row = process.clues.get("tracer")
+    return row if isinstance(row, Mapping) and row.get("pid") else None
+
+
+def _rows(process: Process, name: str) -> list[Row]:
+    rows = process.clues.get(name)
+    return [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, Sequence) else []
+
+
+def _tids(row: Row) -> Sequence[object]:
+    tids = row.get("tids")
+    return tids if isinstance(tids, list) else ()
+
+
+def _list(names: Sequence[str]) -> str:
+    unique = list(dict.fromkeys(names))
+    more = f" and {len(unique) - _MOST} more" if len(unique) > _MOST else ""
+    return ", ".join(unique[:_MOST]) + more
+
+
+_BY_KIND: Mapping[Kind, Callable[[Process, Doing], Specifics]] = {
+    "socket": _socket,
+    "unknown": _unknown,
+    "disk": _disk,
+    "subprocess": _subprocess,
+    "lock": _lock,
+}

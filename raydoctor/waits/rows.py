@@ -1,0 +1,57 @@
+"""What hangs as plain values: the rows of `raydoctor hung --format json` and of `raydoctor watch`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from raydoctor.cluster.samples import Process
+from raydoctor.model import text
+from raydoctor.model.values import Gap
+from raydoctor.waits.hung import Found, Hung
+
+
+def row(hung: Hung, group: int | None) -> dict[str, Any]:
+    """One hung task, actor or driver; `group` is the number of its group. Keys are added, never renamed."""
+    work, process = hung.work, hung.work.process
+    share = process.cpu_share if process else None
+    return {
+        "kind": hung.kind,
+        "task": {"id": work.id, "name": work.name},
+        "actor": {"id": work.actor, "class": work.class_name} if work.actor else None,
+        "pid": work.pid,
+        "node": work.node or None,
+        "age_s": round(work.age, 3),
+        "state": work.state,
+        "cpu_percent": None if share is None else round(100 * share, 1),
+        "waits_for": [each._asdict() for each in hung.targets],
+        "stack": list(_threads(process)) if process else [],
+        "evidence": list(hung.tells),
+        "words": hung.words,
+        "why": hung.why,
+        "place": hung.place._asdict() if hung.place else None,
+        "exact": hung.waiting.exact if hung.waiting else True,
+        "group": group,
+    }
+
+
+def _threads(process: Process) -> Iterable[dict[str, Any]]:
+    for thread in process.last.threads:
+        if thread.frames:
+            frames = [
+                {"function": f.function, "file": f.file, "line": f.line} for f in thread.frames
+            ]
+            yield {"thread": thread.name, "tid": thread.tid, "frames": frames}
+
+
+def unseen(found: Found) -> list[Gap]:
+    """The gap for tasks that ran for long and were not sampled, if there are any."""
+    if not found.unseen:
+        return []
+    names = ", ".join(dict.fromkeys(w.label for w in found.unseen[:3]))
+    more = f" and {len(found.unseen) - 3} more" if len(found.unseen) > 3 else ""
+    why = f"{names}{more} ran for long; without their stacks nobody knows whether they hang"
+    hint = (
+        "Run raydoctor on their nodes as the user who runs Ray (or as root), with py-spy installed."
+    )
+    return [Gap(f"the stacks of {text.plural(len(found.unseen), 'task')}", why, hint)]

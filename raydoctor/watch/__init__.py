@@ -1,0 +1,1 @@
+"""Watching a cluster: the loop, its budget, its changes, and the data of its screen."""

@@ -1,0 +1,228 @@
+"""What a watch has done beside its rounds: slow questions in a thread, looks that cost much in a child.
+
+A look (`watch/programs/child.py`: a diagnosis, the stacks of suspects) is a process of its own so that its
+memory is given back. It runs at low priority, one at a time, when there is a reason to (`Pace`) and what it
+costs allows it (`budget.py`). One that fails says why.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import IO, Any, Generic, TypeVar
+
+_Told = TypeVar("_Told")
+_NICE = 10
+_MOST = 120.0
+"""Seconds that a look may take."""
+_SHARE = 0.001
+"""Of a processor, for one question."""
+_QUIET = 600.0
+"""Seconds between two looks for which there is no reason."""
+_FUTILE = 8
+"""Doublings of a wait: more make no difference."""
+_SAID = 4096
+"""Bytes of what a child that failed has said, the last."""
+
+
+@dataclass(slots=True)
+class Thread(Generic[_Told]):
+    """A question that is asked in a thread, every so many seconds."""
+
+    ask: Callable[[], _Told]
+    every: float
+    problem: str = ""
+    """Why it was not answered the last time."""
+    spent: float = 0.0
+    """Seconds of a processor that all answers took."""
+    _cost: float = 0.0
+    """The same of the last one."""
+    _next: float = 0.0
+    _thread: threading.Thread | None = None
+    _answers: list[_Told] = field(default_factory=list)
+
+    def turn(self, now: float) -> _Told | None:
+        """The answer, once it is there; asks anew when it is time. `now`: of a clock that nobody sets."""
+        if self._thread is not None and self._thread.is_alive():
+            return None
+        if now >= self._next:
+            self._next = now + max(self.every, self._cost / _SHARE)
+            self._thread = threading.Thread(target=self._work, daemon=True)
+            self._thread.start()
+        return self._answers.pop() if self._answers else None
+
+    def hurry(self, least: float) -> None:
+        """Ask sooner than planned, but not before `least` seconds after the last time."""
+        self._next = min(self._next, self._next - self.every + max(least, self._cost / _SHARE))
+
+    def _work(self) -> None:
+        try:
+            answer = self.ask()
+        except Exception as error:  # nobody else would know
+            self.problem = f"{type(error).__name__}: {error}"
+        else:
+            self.problem = ""
+            self._answers[:] = [answer]
+        self._cost = time.thread_time()  # a thread of its own for each question
+        self.spent += self._cost
+
+
+@dataclass(slots=True)
+class Pace:
+    """When a look is due again: soon where there is a reason, else seldom.
+
+    A reason that led to nothing new counts less the next time.
+    """
+
+    least: float
+    """Seconds between two looks, at least."""
+    _last: float | None = None
+    _futile: int = 0
+
+    def is_due(self, now: float, has_reason: bool) -> bool:
+        """Whether it is time."""
+        if self._last is None:
+            return True
+        return now - self._last >= (self.wait if has_reason else _QUIET)
+
+    @property
+    def wait(self) -> float:
+        """Seconds that a reason has to wait after the last look."""
+        return min(_QUIET, self.least * 2.0**self._futile)
+
+    def started(self, now: float) -> None:
+        """It runs."""
+        self._last = now
+
+    def ended(self, has_news: bool) -> None:
+        """It has run; whether it found anything new."""
+        self._futile = 0 if has_news else min(_FUTILE, self._futile + 1)
+
+
+@dataclass(slots=True)
+class Child:
+    """The program that looks: at most one process at a time."""
+
+    program: str = "raydoctor.watch.programs.child"
+    cost: float = 0.0
+    """Seconds of a processor that the last look took."""
+    spent: float = 0.0
+    """The same of all."""
+    _process: subprocess.Popen[bytes] | None = None
+    _out: IO[bytes] | None = None
+    _err: IO[bytes] | None = None
+    _began: float = 0.0
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it runs, or has run and was not polled since."""
+        return self._process is not None
+
+    def start(self, request: Mapping[str, Any]) -> str:
+        """Begin a look: why it cannot, or nothing."""
+        self._began = time.monotonic()
+        try:
+            self._out = tempfile.TemporaryFile()  # noqa: SIM115 - read when it has ended
+            self._err = tempfile.TemporaryFile()  # noqa: SIM115
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", self.program, json.dumps(request)],
+                stdin=subprocess.DEVNULL,
+                stdout=self._out,
+                stderr=self._err,
+                cwd="/",  # -m puts the working folder first on the path
+                # glibc gives each thread that asks an arena of its own: 2 MB less with one for all.
+                env={**os.environ, "MALLOC_ARENA_MAX": "1"},
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._close()
+            return f"could not be started: {error.strerror or error}"
+        with suppress(OSError, AttributeError):
+            os.setpriority(os.PRIO_PROCESS, self._process.pid, _NICE)
+        return ""
+
+    def poll(self) -> dict[str, Any] | None:
+        """What it has told, once it has ended: at least why it failed, as `problem`."""
+        if self._process is None:
+            return None
+        is_late = time.monotonic() - self._began > _MOST
+        if is_late:
+            self._kill()
+        code = self._code()
+        if code is None:
+            return None
+        why = f"took more than {_MOST:.0f} s" if is_late else self._why(code)
+        told = {"problem": why} if why else self._read()
+        self._close()
+        return told
+
+    def _code(self) -> int | None:
+        """How it ended; None while it has not."""
+        assert self._process is not None
+        try:
+            pid, status, usage = os.wait4(self._process.pid, os.WNOHANG)
+        except ChildProcessError:  # whoever started us ignores SIGCHLD: the kernel has reaped it
+            code = 0
+        else:
+            if not pid:
+                return None
+            code = os.waitstatus_to_exitcode(status)
+            self.cost = usage.ru_utime + usage.ru_stime
+            self.spent += self.cost
+        self._process.returncode, self._process = code, None
+        return code
+
+    def _why(self, code: int) -> str:
+        """Why it ended as it did; nothing where all was well."""
+        if code < 0:
+            return f"was ended by {_signal(-code)}"
+        if not code or self._err is None:
+            return ""
+        self._err.seek(max(0, self._err.seek(0, os.SEEK_END) - _SAID))
+        said = self._err.read().decode("utf-8", "replace").strip().splitlines()
+        return f"failed: {said[-1].strip()}" if said else f"ended with {code}"
+
+    def _read(self) -> dict[str, Any]:
+        assert self._out is not None
+        self._out.seek(0)
+        try:
+            told = json.load(self._out)
+        except ValueError:
+            told = None
+        return told if isinstance(told, dict) else {"problem": "told nothing that can be read"}
+
+    def end(self) -> None:
+        """End it, if it runs."""
+        if self._process is not None:
+            self._kill()
+            self._process.wait()
+            self._process = None
+        self._close()
+
+    def _kill(self) -> None:
+        """It, and what it has started: it leads a session of its own."""
+        assert self._process is not None
+        with suppress(OSError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    def _close(self) -> None:
+        for file in (self._out, self._err):
+            if file is not None:
+                file.close()
+        self._out = self._err = None
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,321 @@
+"""The guard of a watch: tasks that run longer than they may are reported, or cancelled.
+
+What counts is the time that an attempt runs, not what it waited: `observe/watching/clocks.py`. Before
+anything is done, the GCS is asked for the attempt once more, and its name is held against the wishes; each
+attempt is treated once. `cancel` takes the gentle steps of `raydoctor cancel` (the owner's cancel, an
+interrupt), `force` all of them, up to SIGKILL for native code that holds the GIL; an actor is ended with
+`kill_actor` only. Drivers are no tasks here; actors that are Ray's own, whose methods run as long as they
+live, are left alone.
+
+Cancelling takes seconds, so it is done beside, a few at a time; what came of it is an event, and each deed a
+line of the audit.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from raydoctor.model import ids
+from raydoctor.model import text as _text
+from raydoctor.model.errors import RaydoctorError
+from raydoctor.observe.collector.cluster import Cluster
+from raydoctor.observe.watching.clocks import Clocks, Running
+from raydoctor.observe.watching.watching import Told
+from raydoctor.watch.event import Event, event
+
+if TYPE_CHECKING:
+    from raydoctor.act.cancel.ladder import Cancellation
+
+Mode = Literal["report", "cancel", "force"]
+_AT_ONCE = 4
+"""Cancels at a time: each has a process that asks the cluster."""
+_ASKED = 50
+"""Attempts that are asked for in one round."""
+_LAG = 5.0
+"""Seconds after which the GCS should know a task; one of which it knows nothing then, it lost."""
+_LOOK = 0.1
+_ENDED = ("FINISHED", "FAILED")
+_RAYS_OWN = (
+    # Their methods run as long as the actor: a submitted job's driver hangs on the first.
+    *(
+        "JobSupervisor.*",
+        "ServeController.*",
+        "ProxyActor.*",
+        "HTTPProxyActor.*",
+        "gRPCProxyActor.*",
+    ),
+    *("ServeReplica:*", "*StatsActor.*", "SplitCoordinator.*", "TrainController.*", "raydoctor: *"),
+)
+
+
+class Limits(NamedTuple):
+    """What tasks may, and what happens to those that do more."""
+
+    timeout: float
+    """Seconds that an attempt may run."""
+    mode: Mode = "report"
+    names: tuple[str, ...] = ()
+    """Patterns of function names that are meant; empty: all."""
+    exclude: tuple[str, ...] = ()
+    kill_actor: bool = False
+    grace: float = 5.0
+    """Seconds that a step of a cancel has before the next one is taken."""
+
+
+class Ended(NamedTuple):
+    """What came of one cancel."""
+
+    running: Running
+    ended: bool
+    by: str = ""
+    """The step that ended it; empty: it had ended by itself."""
+    seconds: float = 0.0
+    why: str = ""
+    """Why it has not ended."""
+    steps: tuple[dict[str, Any], ...] = ()
+    survivors: int = 0
+    """Processes that it had started and that outlive it still."""
+
+
+End = Callable[[Cluster, Running, Limits], Ended]
+
+
+@dataclass(slots=True)
+class Guard:
+    """One for as long as a cluster is watched."""
+
+    limits: Limits
+    end: End = field(default_factory=lambda: end_task)
+    """Ends one task: the seam for tests of what must not happen."""
+    reported: int = 0
+    cancelled: int = 0
+    _done: set[tuple[str, str, int]] = field(default_factory=set)
+    _under_way: set[tuple[str, str, int]] = field(default_factory=set)
+    _results: SimpleQueue[Ended] = field(default_factory=SimpleQueue)
+
+    @property
+    def under_way(self) -> int:
+        """Cancels that are not finished."""
+        return len(self._under_way)
+
+    def check(
+        self,
+        cluster: Cluster,
+        clocks: Clocks,
+        told: Callable[[Sequence[str]], dict[str, Told]],
+        now: float,
+    ) -> list[Event]:
+        """What became of the cancels so far, and what is overdue now."""
+        events = list(self._finished())
+        suspects = [each for each in clocks.running() if self._is_due(each, now)][:_ASKED]
+        if suspects:
+            answers = told([each.run.task for each in suspects])
+            clocks.learn(answers.values())
+            ended = {task for task, each in answers.items() if each.state in _ENDED}
+            wanted = {(e.run.task, e.run.worker) for e in suspects if e.run.task not in ended}
+            for each in clocks.running():
+                if (each.run.task, each.run.worker) in wanted and self._is_due(each, now):
+                    events += self._treat(cluster, each, now)
+        alive = {each.key for each in clocks.running()}
+        self._done &= alive | self._under_way
+        return events
+
+    def wait(self, seconds: float) -> list[Event]:
+        """At the end: give what is under way a moment; what came of it."""
+        deadline = time.monotonic() + seconds
+        events = list(self._finished())
+        while self._under_way and time.monotonic() < deadline:
+            time.sleep(_LOOK)
+            events += self._finished()
+        return events
+
+    def _is_due(self, running: Running, now: float) -> bool:
+        return running.age(now) > self.limits.timeout and running.key not in self._done
+
+    def _treat(self, cluster: Cluster, running: Running, now: float) -> Iterator[Event]:
+        """Report one that is overdue; and have it cancelled, where that is wanted and may be."""
+        if running.told is None and now - running.seen < _LAG:
+            return
+        is_left = self.limits.mode == "report" or bool(_why_not(running))
+        if not is_meant(running, self.limits):
+            self._done.add(running.key)
+            return
+        if not is_left and self.under_way >= _AT_ONCE:
+            return  # the next round sees it again
+        self._done.add(running.key)
+        self.reported += 1
+        yield _overdue(running, self.limits, now)
+        if not is_left:
+            self._start(cluster, running)
+
+    def _start(self, cluster: Cluster, running: Running) -> None:
+        self._under_way.add(running.key)
+
+        def work() -> None:
+            try:
+                self._results.put(self.end(cluster, running, self.limits))
+            except Exception as error:  # it must be known, and not only to this thread
+                self._results.put(Ended(running, False, why=str(error) or repr(error)))
+
+        threading.Thread(target=work, name=f"cancel {running.run.task}", daemon=True).start()
+
+    def _finished(self) -> Iterator[Event]:
+        while True:
+            try:
+                made = self._results.get_nowait()
+            except Empty:
+                return
+            self._under_way.discard(made.running.key)
+            self.cancelled += made.ended
+            yield _outcome(made)
+
+
+# ------------------------------------------------------------------ who is meant
+
+
+def is_meant(running: Running, limits: Limits) -> bool:
+    """Whether the limit is for this task. One without a known name is, unless names matter."""
+    names = _names(running)
+    if not names:
+        return not limits.names
+    if any(fnmatchcase(name, each) for name in names for each in _RAYS_OWN):
+        return False
+    if any(fnmatchcase(name, each) for name in names for each in limits.exclude):
+        return False
+    return not limits.names or any(
+        fnmatchcase(name, each) for name in names for each in limits.names
+    )
+
+
+def _names(running: Running) -> list[str]:
+    told = running.told
+    if told is None:
+        return []
+    full = [name for name in (told.name, told.function) if name]
+    return [*full, *(name.rpartition(".")[2] for name in full)]
+
+
+def _why_not(running: Running) -> str:
+    """Why it is only reported, whatever is wished."""
+    if ids.is_creation_task(running.run.task):
+        return "the creation of an actor cannot be cancelled"
+    if running.told is None:
+        return "the GCS does not know it: neither its name nor since when it runs"
+    return ""
+
+
+def title(running: Running) -> str:
+    """What to call it."""
+    return running.told.name if running.told else f"task {_text.short_id(running.run.task)}…"
+
+
+def facts(running: Running, now: float) -> dict[str, Any]:
+    """Keys of a JSON object about a task that runs."""
+    run, told = running.run, running.told
+    return {
+        "task_id": run.task,
+        "name": told.name if told else None,
+        "attempt": told.attempt if told else None,
+        "age_s": round(running.age(now), 1),
+        "pid": run.pid,
+        "ip": run.ip,
+        "node_id": run.node,
+        "worker_id": run.worker,
+        "actor_id": ids.actor_of_task(run.task) or None,
+    }
+
+
+def _overdue(running: Running, limits: Limits, now: float) -> Event:
+    """It runs too long, and what is done about it."""
+    does = {"report": "reported", "cancel": "is cancelled", "force": "is cancelled by force"}
+    why = "" if limits.mode == "report" else _why_not(running)
+    done = f"not cancelled: {why}" if why else does[limits.mode]
+    text = (
+        f"{title(running)} (pid {running.run.pid}) runs for {_text.duration(running.age(now))}, "
+        f"more than {_text.duration(limits.timeout)}: {done}"
+    )
+    told = {**facts(running, now), "timeout_s": limits.timeout, "action": limits.mode}
+    return event("task-overdue", "warning", text, **told, why_not=why or None)
+
+
+def _outcome(made: Ended) -> Event:
+    what = f"{title(made.running)} (pid {made.running.run.pid})"
+    told = {
+        **facts(made.running, time.time()),
+        "by": made.by or None,
+        "seconds": made.seconds,
+        "steps": list(made.steps),
+        "survivors": made.survivors,
+    }
+    if made.ended:
+        how = (
+            f"was ended by {made.by} in {_text.duration(made.seconds)}" if made.by else "had ended"
+        )
+        left = f"; {_text.plural(made.survivors, 'process', 'processes')} outlive it"
+        text = f"{what} {how}{left if made.survivors else ''}"
+        return event("task-ended", "ok", text, **told)
+    return event(
+        "task-not-ended", "error", f"{what} was not ended: {made.why}", **told, why=made.why
+    )
+
+
+# ------------------------------------------------------------------ the deed
+
+
+def end_task(cluster: Cluster, running: Running, limits: Limits) -> Ended:
+    """Cancel it as far as the limits allow. Raises RaydoctorError where the cluster cannot be asked."""
+    from raydoctor.act.audit import Audit
+    from raydoctor.act.cancel.elsewhere import run_where_it_runs
+    from raydoctor.act.cancel.ladder import TIMEOUT
+    from raydoctor.act.cancel.owner import connected
+    from raydoctor.act.cancel.steps import Hands, Wishes
+    from raydoctor.act.cancel.target import UnknownTaskError, by_id
+
+    began = time.monotonic()
+    audit = Audit(f"watch --timeout {limits.timeout:g} --on-timeout {limits.mode}")
+    with connected(cluster, TIMEOUT) as owners:
+        try:
+            target = by_id(owners, running.run.task)
+        except UnknownTaskError:
+            return Ended(running, True)
+        if target.worker != running.run.worker:
+            return Ended(running, True)  # it has ended, or runs elsewhere: then with a new clock
+        if running.told and (target.attempt or 0) > running.told.attempt:
+            return Ended(running, True)  # retried on the same worker, with a new clock, too
+        wishes = Wishes(limits.grace, kill_actor=limits.kill_actor, force=limits.mode == "force")
+        hands = Hands(owners, cluster, wishes, audit)
+        told = facts(running, time.time())
+        audit.write("task-overdue", mode=limits.mode, timeout_s=limits.timeout, **told)
+        made = run_where_it_runs(hands, target)
+    return _of(running, made, time.monotonic() - began, limits)
+
+
+def _of(running: Running, made: Cancellation, seconds: float, limits: Limits) -> Ended:
+    why = made.problem or next((each.why for each in reversed(made.steps) if each.why), "")
+    if not made.ended:
+        why = f"{why or 'no step had an effect'}{_more(running, limits)}"
+    left = sum(each.outcome != "gone" for each in made.survivors)
+    steps = tuple(each._asdict() for each in made.steps)
+    return Ended(running, made.ended, made.by, round(seconds, 2), why, steps, left)
+
+
+def _more(running: Running, limits: Limits) -> str:
+    """Which option would do more, if one would."""
+    if limits.mode == "cancel":
+        return "; --on-timeout force may end it"
+    is_method = bool(ids.actor_of_task(running.run.task))
+    return "; --kill-actor may end it" if is_method and not limits.kill_actor else ""
+
+
+def check_limits(limits: Limits) -> None:
+    """Raises RaydoctorError where what is wished makes no sense."""
+    if limits.kill_actor and limits.mode != "force":
+        raise RaydoctorError(
+            "--kill-actor goes with --on-timeout force alone", "Add it, or leave --kill-actor out."
+        )

@@ -1,0 +1,151 @@
+"""The program that `raydoctor watch` runs beside its rounds: one look at a cluster, told as JSON.
+
+    python -m raydoctor.watch.programs.child '{"address": "10.0.0.1:6379", "report": true}'
+
+Report and hangs are read off one collection, so that what both need is asked once; the stacks of suspects
+alone are taken. It has no options and no help text: whoever looks himself has `diagnose` and `hung`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from raydoctor.capture.open import Capture, open_capture
+from raydoctor.model.errors import RaydoctorError
+from raydoctor.model.values import Gap
+from raydoctor.observe import live
+from raydoctor.observe.collector.run import Collector, run, usual_timeout
+from raydoctor.observe.gcs import state
+from raydoctor.observe.live import Live
+from raydoctor.observe.processes import processes
+from raydoctor.observe.processes.redact import shared
+from raydoctor.observe.stacks import sampling as sampling_of
+from raydoctor.observe.stacks.suspects import Sampling, suspects
+
+_EVERY = 1.0
+_STACKS = "the stacks"
+"""What gaps are called that leave open whether a task hangs."""
+
+
+def look(request: dict[str, Any]) -> dict[str, Any]:
+    """`diagnoses` and `hung`, as far as they were asked for and are known; else `problem` and `hint`.
+
+    The request: `address`, `report` (diagnose), and of the suspects `suspects` (how many to look at, drivers
+    first), `age_s` (that of the youngest) and `elsewhere` (whether some are on other nodes). Of a cluster
+    that is dead, instead of all that, `session`: its folder.
+
+    Raises RaydoctorError where there is nothing to look at.
+    """
+    if "session" in request:
+        with open_capture(request["session"]) as dead:
+            return {"diagnoses": _diagnoses(dead)}
+    is_elsewhere = bool(request.get("elsewhere"))
+    sampling = _sampling(request)
+    found = (
+        live.collect(
+            live.Wishes(
+                request["address"],
+                usual_timeout(),
+                is_elsewhere,
+                logs=False,
+                samples=sampling,
+                is_typed=bool(request.get("typed")),
+            )
+        )
+        if request["report"]
+        else _tasks_and_stacks(request, sampling or Sampling(), is_elsewhere)
+    )
+    told: dict[str, Any] = {}
+    untold = _untold(found)
+    with found.capture() as capture:
+        # In this order the diagnosis takes the memory that the hangs have given back: 5 MB less.
+        if sampling is not None and not untold:
+            rows, untold = _hung(capture)
+            told |= {} if untold else {"hung": found.redactor.redact_json(rows)}
+        if request["report"]:
+            told["diagnoses"] = _diagnoses(capture)
+    return told | _problem(untold)
+
+
+def _sampling(request: dict[str, Any]) -> Sampling | None:
+    most = request.get("suspects")
+    return Sampling(every=_EVERY, min_age_s=request["age_s"], most=most) if most else None
+
+
+def _tasks_and_stacks(request: dict[str, Any], sampling: Sampling, is_elsewhere: bool) -> Live:
+    """What `hung` reads, and no more: it costs half of a whole collection."""
+    cluster, notes = live.find(request["address"], bool(request.get("typed")))
+    timeout = usual_timeout()
+    asked = [
+        *state.collectors(cluster, timeout, sampling.min_age_s),
+        Collector("the process table", lambda: processes.tables(cluster)),
+    ]
+    collection = run(asked, timeout)
+    found = suspects(collection.pieces, sampling, cluster.node_ids)
+    looks = sampling_of.collectors(cluster, found, sampling, timeout, is_elsewhere)
+    if looks:
+        brought = run(looks, sampling_of.seconds(found, sampling, timeout))
+        collection.pieces.update(brought.pieces)
+        collection.gaps += brought.gaps
+    secrets = [cluster.token.value] if cluster.token else []
+    return Live(cluster, collection, shared(secrets), notes)
+
+
+def _untold(found: Live) -> list[Gap]:
+    """Why nothing is known of the tasks, if so."""
+    if "live/live-tasks.json" in found.collection.pieces:
+        return []
+    return [gap for gap in found.collection.gaps if not gap.optional]
+
+
+def _problem(gaps: Sequence[Gap]) -> dict[str, str]:
+    """The first one stands for all."""
+    return next(({"problem": f"{gap.what}: {gap.why}", "hint": gap.hint} for gap in gaps), {})
+
+
+def _diagnoses(capture: Capture) -> list[dict[str, Any]]:
+    from raydoctor.diagnosis import engine
+
+    return [
+        {
+            "rule": each.rule,
+            "severity": each.severity,
+            "tier": each.tier,
+            "headline": each.headline,
+            "subjects": [asdict(subject) for subject in each.subjects],
+        }
+        for each in engine.run(capture).diagnoses
+    ]
+
+
+def _hung(capture: Capture) -> tuple[list[dict[str, Any]], list[Gap]]:
+    """Rows of `raydoctor hung --json`, and what hid others."""
+    from raydoctor.case import Case
+    from raydoctor.read import live
+    from raydoctor.waits.hung import hung
+    from raydoctor.waits.rows import row
+
+    gaps: list[Gap] = []
+    case = Case(live.read(capture.files, gaps))
+    blind = [gap for gap in capture.gaps if gap.what.startswith(_STACKS)]
+    groups = hung(case).groups
+    rows = [row(each, number) for number, group in enumerate(groups) for each in group.all]
+    return rows, ([] if rows else [*blind, *gaps])
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write what was found, or why nothing was."""
+    try:
+        told = look(json.loads(arguments[0]))
+    except RaydoctorError as error:
+        told = {"problem": error.message, "hint": error.hint}
+    json.dump(told, sys.stdout)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
