@@ -31,7 +31,7 @@ It only rains.
 """
 
 from raydoctor.case import Case
-from raydoctor.model import Finding, Link
+from raydoctor.model.values import Finding, Link
 from raydoctor.case.rule import Example, Signal, rule
 
 from ._words import LITERAL
