@@ -173,6 +173,20 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert dead_links(page) == []
 
 
+@pytest.mark.parametrize("page", WRITTEN, ids=name_of)
+def test_files_that_a_page_names_exist(page: Path) -> None:
+    text = page.read_text()
+    for path in re.findall(
+        r"`((?:raydoctor|tests|benchmarks|fixtures)/[a-z0-9_./]+(?:/|\.[a-z]+))`", text
+    ):
+        assert (ROOT / path).exists(), path
+    for folder, files in re.findall(
+        r"^\| `(raydoctor/\w+/)` \|.*\| ([^|]*) \|$", text, re.MULTILINE
+    ):
+        for file in re.findall(r"`([^`]+)`", files):
+            assert (ROOT / folder / file).exists(), f"{folder}{file}"
+
+
 def test_a_dead_link_is_found(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("# One\n\n[a](#one) [b](#two) [c](none.md) [d](page.md#one) `[e](f.md)`\n")
