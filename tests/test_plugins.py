@@ -31,7 +31,7 @@ It only rains.
 """
 
 from raydoctor.case import Case
-from raydoctor.model import Finding, Link
+from raydoctor.model.values import Finding, Link
 from raydoctor.case.rule import Example, Signal, rule
 
 from ._words import LITERAL
@@ -104,7 +104,7 @@ def test_a_folder_adds_its_rules(
 
 def test_its_author_tests_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = say(capsys, "rules", "test", folder)
-    assert (code, out.splitlines()[-1]) == (0, "1 of 1 rules are well")
+    assert (code, out.splitlines()[-1]) == (0, "1 of 1 rules pass")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`raydoctor rules`: the catalogue, and the tests of a rule's author."""
+"""`raydoctor rules`: the catalogue, its pages, and what an author of rules needs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,38 @@ Examples:
   raydoctor rules
   raydoctor rules --format json
   raydoctor rules --rules our-rules/
+  raydoctor rules new flux-hot --dir our-rules/
   raydoctor rules test our-rules/
+  raydoctor rules pages site/rules/
+"""
+
+_NEW_HELP = """Write the skeleton of a rule.
+
+The file holds the page, a signal, the function, a remedy and two examples. Replace every
+TODO; `raydoctor rules test DIR` says what is still missing. NAME becomes the rule's name
+and, with underscores, the file's.
+
+\b
+Examples:
+  raydoctor rules new flux-hot --dir our-rules/
+  raydoctor rules test our-rules/
+
+\b
+Exit code: 0 written, 2 could not run: a bad name, or one that is taken.
+"""
+
+_PAGES_HELP = """Write one Markdown page per rule into DIR, and an index of messages.
+
+The pages are what `raydoctor explain` prints, ready for a static site. A page's address
+is its rule's name: NAME.md, and index.md. Files of those names are replaced.
+
+\b
+Examples:
+  raydoctor rules pages docs/rules/
+  raydoctor rules pages site/ --rules our-rules/
+
+\b
+Exit code: 0 written, 2 could not run, or not write.
 """
 
 _TEST_HELP = """Test the rules of a folder as raydoctor tests its own.
@@ -35,7 +66,7 @@ Examples:
   raydoctor diagnose LOGS --rules our-rules/
 
 \b
-Exit code: 0 all is well, 1 a rule has a problem, 2 a rule cannot be loaded.
+Exit code: 0 all rules pass, 1 a rule has a problem, 2 a rule cannot be loaded.
 """
 
 
@@ -90,7 +121,7 @@ def test(folder: str, verbose: bool) -> int:
                 _tell(problem)
     if not rulecheck.proves_literals():
         options.note("literals are not proven: pip install 'raydoctor[test]'")
-    click.echo(f"{len(wanted) - failed} of {len(wanted)} rules are well")
+    click.echo(f"{len(wanted) - failed} of {len(wanted)} rules pass")
     return 1 if failed else 0
 
 
@@ -100,4 +131,52 @@ def _tell(problem: Problem) -> None:
     click.echo(f"      {one_line(problem.where)}: {one_line(problem.what)}")
 
 
-command.add_command(test)
+@click.command(
+    "new", help=_NEW_HELP, short_help="Write the skeleton of a rule.", **options.SETTINGS
+)
+@click.argument("name")
+@click.option("--dir", "folder", metavar="DIR", default=".", help="Where.  [default: here]")
+@options.verbose_option
+def new(name: str, folder: str, verbose: bool) -> int:
+    """Write the skeleton of a rule."""
+    from raydoctor.cli import _new_rule
+    from raydoctor.diagnosis import plugins
+    from raydoctor.model import paste
+    from raydoctor.model.errors import RaydoctorError
+
+    if plugins.find(name) is not None:
+        raise RaydoctorError(f"a rule is called {name} already", f"See: raydoctor explain {name}")
+    path = _new_rule.write(name, folder)
+    click.echo(f"{path} written. Replace every TODO, then:")
+    click.echo(paste.shell("  raydoctor rules test {folder:path}", folder=folder))
+    return 0
+
+
+@click.command("pages", help=_PAGES_HELP, short_help="Write the rules' pages.", **options.SETTINGS)
+@click.argument("target", metavar="DIR")
+@options.rules_option
+@options.verbose_option
+def pages(target: str, folder: str | None, verbose: bool) -> int:
+    """Write the rules' pages."""
+    import os
+
+    from raydoctor.cli._files import write_atomically
+    from raydoctor.diagnosis import plugins
+    from raydoctor.model.errors import RaydoctorError
+    from raydoctor.render import rule_pages
+
+    try:
+        os.makedirs(target, exist_ok=True)
+    except OSError as error:
+        raise RaydoctorError(
+            f"cannot make the folder {target}: {error.strerror}", "Give another folder."
+        ) from None
+    written = list(rule_pages.pages(plugins.catalogue(folder).rules))
+    for name, text in written:
+        write_atomically(os.path.join(target, name), text)
+    click.echo(f"{len(written)} pages written to {target}")
+    return 0
+
+
+for each in (new, test, pages):
+    command.add_command(each)

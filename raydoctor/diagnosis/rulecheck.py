@@ -21,6 +21,8 @@ from raydoctor.model.values import Report
 
 HEADINGS = ("What you see", "Why", "Confirm", "Fix", "Not this when")
 _TRIES = 25
+_TODO = re.compile(r"\bTODO\b")
+"""What `raydoctor rules new` leaves to the author."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,8 @@ def check(rule: Rule, catalogue: Catalogue) -> Iterator[Problem]:
     """Everything that is wrong with a rule; its examples run with the whole catalogue."""
     for what in (*page_problems(rule), *shape_problems(rule)):
         yield Problem(rule.name, "page", what)
+    for where, what in unfinished(rule):
+        yield Problem(rule.name, where, what)
     for signal in rule.looks_for:
         for what in signal_problems(signal):
             yield Problem(rule.name, f"signal {signal.kind}: {signal.find}", what)
@@ -68,6 +72,19 @@ def shape_problems(rule: Rule) -> Iterator[str]:
         yield "no example shows it: one must name it among its roots or consequences"
     if False not in told:
         yield "no example shows what would fool it: one must not name it"
+
+
+def unfinished(rule: Rule) -> Iterator[tuple[str, str]]:
+    """(place, problem) wherever a `TODO` of the skeleton is left."""
+    texts = [
+        ("page", rule.doc),
+        *((f"signal {s.kind}", f"{s.find} {s.pattern} {s.sample}") for s in rule.looks_for),
+        *((f"remedy {r.title}", " ".join((r.title, *r.steps))) for r in rule.remedies),
+        *((f"example {e.title}", " ".join((e.title, *e.files.values()))) for e in rule.examples),
+    ]
+    for where, text in texts:
+        if count := len(_TODO.findall(text)):
+            yield where, f"TODO is left {'once' if count == 1 else f'{count} times'}"
 
 
 def signal_problems(signal: Signal) -> Iterator[str]:
@@ -181,6 +198,9 @@ def example_problems(
         if d.rule == rule.name
         for text in (d.headline, *(x for r in d.remedies for x in (r.title, *r.steps)))
     ]
+    shown = (link.shows for d in report.diagnoses if d.rule == rule.name for link in d.chain)
+    if _TODO.search("\n".join((*told, *shown))):
+        yield "TODO is left in the headline or the evidence"
     for words in example.says:
         if words not in "\n".join(told):
             yield f"neither headline nor remedies say {words!r}"

@@ -65,7 +65,7 @@ def catalogue_json(rules: Iterable[Rule]) -> str:
 
 
 def catalogue_markdown(rules: Iterable[Rule]) -> str:
-    """The catalogue as a Markdown table, as the README shows it."""
+    """The catalogue as a Markdown table."""
     rows = [
         f"| `{rule.name}` | {rule.tier} | {rule.severity} | {_cell(summary(rule))} |"
         for rule in rules
@@ -109,13 +109,14 @@ def _prose(doc: str, width: int) -> Page:
     """The page's own text: headings set off, paragraphs and bullets wrapped, code as it stands."""
     page: Page = []
     for block in doc.strip().split("\n\n"):
-        for kind, lines in groupby(block.split("\n"), key=_kind):
+        for kind, lines in groupby(block.split("\n"), key=kind_of):
             page += _block(kind, list(lines), width)
         page.append(())
     return page
 
 
-def _kind(text: str) -> str:
+def kind_of(text: str) -> str:
+    """What a line of a page is: a heading, code, or text."""
     if text.startswith("## "):
         return "heading"
     if text.startswith("    "):
@@ -129,20 +130,20 @@ def _block(kind: str, lines: list[str], width: int) -> Page:
     if kind == "code":
         return [line((text, "code")) for text in lines]
     page: Page = []
-    for item in _items(lines):
+    for item in items(lines):
         page += paragraph(item, width, hang=2 if item.startswith("- ") else 0)
     return page
 
 
-def _items(lines: Iterable[str]) -> list[str]:
-    """Bullets apart, and what continues one with it."""
-    items: list[str] = []
+def items(lines: Iterable[str]) -> list[str]:
+    """Each bullet with the lines that continue it."""
+    found: list[str] = []
     for text in lines:
-        if items and not text.startswith("- "):
-            items[-1] += " " + text.strip()
+        if found and not text.startswith("- "):
+            found[-1] += " " + text.strip()
         else:
-            items.append(text)
-    return items
+            found.append(text)
+    return found
 
 
 def _signals(signals: Sequence[Signal]) -> Page:

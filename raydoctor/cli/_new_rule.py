@@ -1,0 +1,113 @@
+"""`raydoctor rules new`: the skeleton of a rule file.
+
+The skeleton loads, and its own made-up message triggers it. What an author has to replace contains `TODO`,
+which `raydoctor rules test` rejects.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+from raydoctor.model.errors import RaydoctorError
+
+_NAME = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
+
+
+def write(name: str, folder: str) -> str:
+    """Write the skeleton of a rule into a folder, which is made if it does not exist; the file's path.
+
+    Raises RaydoctorError where the name is no rule's name, the file exists, or it cannot be written.
+    """
+    if not _NAME.fullmatch(name):
+        raise RaydoctorError(
+            f"{name!r} cannot be the name of a rule",
+            "Use small letters, digits and hyphens: flux-hot.",
+        )
+    path = os.path.join(folder, name.replace("-", "_") + ".py")
+    text = _SKELETON.replace("NAME", name).replace("FUNCTION", name.replace("-", "_"))
+    try:
+        if not os.path.isdir(folder):
+            os.makedirs(folder)
+        if os.path.lexists(path):
+            raise RaydoctorError(f"{path} exists already", "Give the rule another name.")
+        with open(path, "x", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise RaydoctorError(
+            f"cannot write {path}: {error.strerror}", "Give another folder with --dir."
+        ) from None
+    return path
+
+
+_SKELETON = '''"""TODO: one sentence that says what happened.
+
+## What you see
+TODO: the message or exception, as code: `SomeError: the disk of … is on fire`.
+
+## Why
+TODO: what went wrong, and which facts prove it.
+
+## Confirm
+- TODO: a command, and what its output shows.
+
+## Fix
+TODO: what to change.
+
+## Not this when
+TODO: what looks the same and is another failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from raydoctor.case import Case
+from raydoctor.case.rule import Example, Signal, rule
+from raydoctor.model.values import Entity, Finding, Link, Remedy
+
+# TODO: `find` is the literal that ripgrep searches. `pattern` is matched against the record without its
+# header; named groups become fields. `roles` are the files that contain such lines. `sample` is a real line.
+_SEEN = Signal(
+    kind="NAME.seen",
+    find="TODO: the disk of ",
+    pattern=r"TODO: the disk of (?P<what>\\S+) is on fire",
+    roles=("raylet-out",),
+    sample="TODO: the disk of /data is on fire",
+    symptom=True,
+)
+_HEADER = "[2026-11-21 07:34:50,739 E 283 293] (raylet) file.cc:3: "
+
+
+@rule(
+    tier="root",  # where an incident starts; `cause`: explains symptoms; `symptom`: what the program saw
+    severity="error",
+    rank=50,  # TODO: which rule wins if two explain the same exit, the lower one: see CONTRIBUTING.md
+    looks_for=(_SEEN,),
+    remedies=(Remedy("TODO: what to do", ("TODO: the line to paste",)),),
+    examples=(
+        Example(
+            "TODO: what the rule finds",
+            {"logs/raylet.out": f"{_HEADER}{_SEEN.sample}\\n", "logs/gcs_server.out": ""},
+            roots=("NAME",),
+        ),
+        Example(
+            "TODO: what would fool a plain search",
+            {
+                "logs/raylet.out": f"{_HEADER}TODO: the disk of /data is fine\\n",
+                "logs/gcs_server.out": "",
+            },
+        ),
+    ),
+)
+def FUNCTION(case: Case) -> Iterator[Finding]:
+    """One finding per event."""
+    for event in case.of(_SEEN.kind):
+        yield Finding(
+            f"TODO: the disk of {event['what']} is on fire",
+            (Link(event, "TODO: what this line proves"),),
+            # TODO: the entities that this failure ended, and those whose end would explain it.
+            explains=tuple(Entity("worker", e.value) for e in event.entities if e.kind == "worker"),
+            caused_by=(Entity("node", node),) if (node := case.node_of(event.source)) else (),
+        )
+'''

@@ -1,0 +1,162 @@
+"""Rules -> Markdown files for a static site: one page per rule, and an index by message.
+
+A page's address is its rule's name and never changes: `NAME.md` in the folder, `rules/NAME/` on the site.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import groupby, pairwise
+
+from raydoctor.case.rule import Rule
+from raydoctor.model import text as _text
+from raydoctor.render import markdown
+from raydoctor.render import rules as render
+
+_SPAN = re.compile(r"(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`)", re.DOTALL)
+_MESSAGE = re.compile(
+    r"(?=.*[A-Z])(?:.*\w{2}.* .*\w{2}.*|(?:\w+\.)*[A-Z]\w+(?:Error|Exception|Exceeded))"
+)
+"""A code span that is a message of Ray or the name of an exception: worth an entry in the index."""
+_COMMON = 5
+"""A literal that more rules look for says little about one of them."""
+_EXAMPLE_LINES, _EXAMPLE_WIDTH = 10, 240
+
+
+def pages(rules: Sequence[Rule]) -> Iterator[tuple[str, str]]:
+    """(file name, text) of every page: one per rule, then the index."""
+    names = {rule.name for rule in rules}
+    users = Counter(find for rule in rules for find in {s.find for s in rule.looks_for})
+    common = {find for find, count in users.items() if count > _COMMON}
+    for rule in rules:
+        yield f"{rule.name}.md", page(rule, names, common)
+    yield "index.md", index(rules)
+
+
+def page(rule: Rule, names: set[str], common: set[str]) -> str:
+    """A rule's page; the names of other rules become links, and common literals are left out."""
+    head = f"# {rule.name}\n\n*{rule.severity}, {rule.tier}*"
+    prose = [block for part in rule.doc.strip().split("\n\n") for block in _blocks(part)]
+    linked = [
+        block if block.startswith("```") else _with_links(block, names - {rule.name})
+        for block in prose
+    ]
+    return "\n\n".join([head, *linked, *_signals(rule, common), *_example(rule)]) + "\n"
+
+
+def index(rules: Sequence[Rule]) -> str:
+    """The messages that the pages quote, each with its rules; then the catalogue."""
+    names = {rule.name for rule in rules}
+    by_message: dict[str, list[str]] = {}
+    for rule in rules:
+        for message in _messages(rule):
+            by_message.setdefault(message, []).append(f"`{rule.name}`")
+    rows = (
+        f"| {markdown.code(message.replace('|', '¦'))} | {', '.join(by_message[message])} |"
+        for message in sorted(by_message, key=_without_module)
+    )
+    text = _INDEX.format(messages="\n".join(rows), rules=render.catalogue_markdown(rules))
+    return _with_links(text, names)
+
+
+_INDEX = """# Rules
+
+Every failure that raydoctor recognizes has a page: what you see, why it happens, how to confirm it,
+how to fix it, and when it is something else. `raydoctor explain NAME` prints the same page.
+
+## By symptom
+
+Find the exception or the log message that you see. A message with several rules has several possible
+causes: `raydoctor diagnose` decides between them by evidence.
+
+| message | rules |
+|---|---|
+{messages}
+
+## By name
+
+A *root* is where an incident starts. A *cause* explains symptoms and may have a root of its own.
+A *symptom* is what the program saw.
+
+{rules}"""
+
+
+def _messages(rule: Rule) -> list[str]:
+    """Messages and exceptions that the page quotes below "What you see"."""
+    seen = rule.doc.partition("## What you see")[2].partition("\n## ")[0]
+    spans = (" ".join(span[0].strip("` \n").split()) for span in _SPAN.finditer(seen))
+    return list(dict.fromkeys(span for span in spans if _MESSAGE.fullmatch(span)))
+
+
+def _without_module(message: str) -> str:
+    """A sort key: `ray.exceptions.OwnerDiedError: …` is found below O."""
+    return re.sub(r"^\W*(?:[a-z_]+\.)*", "", message).lower()
+
+
+def _blocks(part: str) -> Iterator[str]:
+    """A paragraph of a docstring as Markdown: headings, fenced code, bullets and text apart."""
+    for kind, group in groupby(part.split("\n"), key=render.kind_of):
+        lines = list(group)
+        if kind == "heading":
+            yield from lines
+        elif kind == "code":
+            yield markdown.fence("\n".join(line.removeprefix("    ") for line in lines))
+        else:
+            items = [_escaped(item) for item in render.items(lines)]
+            if before := [item for item in items if not item.startswith("- ")]:
+                yield " ".join(before)
+            if bullets := [item for item in items if item.startswith("- ")]:
+                yield "\n".join(bullets)
+
+
+def _escaped(text: str) -> str:
+    """Text in which `<` outside of code does not begin a tag."""
+    ends = [0, *(n for span in _SPAN.finditer(text) for n in span.span()), len(text)]
+    parts = [text[start:end] for start, end in pairwise(ends)]
+    return "".join(p if n % 2 else p.replace("<", "&lt;") for n, p in enumerate(parts))
+
+
+def _with_links(text: str, names: set[str]) -> str:
+    """Text in which a code span that is a rule's name links to its page."""
+    return re.sub(
+        r"`([a-z0-9-]+)`",
+        lambda span: f"[{span[0]}]({span[1]}.md)" if span[1] in names else span[0],
+        text,
+    )
+
+
+def _signals(rule: Rule, common: set[str]) -> list[str]:
+    """The literals to search the logs for by hand: those of failures, if the rule has any."""
+    by_literal: dict[str, set[str]] = {}
+    for signal in [s for s in rule.looks_for if s.symptom] or rule.looks_for:
+        if signal.find not in common:
+            by_literal.setdefault(signal.find, set()).update(signal.roles)
+    commands = [
+        f"grep -rF {shlex.quote(literal)} logs/   # {', '.join(sorted(roles))}"
+        for literal, roles in by_literal.items()
+    ]
+    return (
+        ["## Search the logs by hand", markdown.fence("\n".join(commands), language="bash")]
+        if commands
+        else []
+    )
+
+
+def _example(rule: Rule) -> list[str]:
+    """The first example of the rule, file by file."""
+    example = render.example_of(rule)
+    if example is None:
+        return []
+    parts = ["## Example", f"{example.title[:1].upper()}{example.title[1:]}:"]
+    for path, content in example.files.items():
+        lines = [
+            _text.short_ids(_text.printable(text)) for text in content.rstrip("\n").split("\n")
+        ]
+        shown = [text[:_EXAMPLE_WIDTH] + "…" * (len(text) > _EXAMPLE_WIDTH) for text in lines]
+        more = [f"… {len(lines) - _EXAMPLE_LINES} more lines"] * (len(lines) > _EXAMPLE_LINES)
+        if content.strip():
+            parts += [f"`{path}`", markdown.fence("\n".join([*shown[:_EXAMPLE_LINES], *more]))]
+    return parts
