@@ -274,10 +274,13 @@ def _places(rule: Rule, tainter: Tainter, group: list[str]) -> frozenset[str]:
 
 # ------------------------------------------------------------------ sandboxes
 
+# The commands of a pipeline run at the same time, and bash writes a long row in pieces: each process writes its
+# own file.
 _DRIVER = r"""
-command_not_found_handle() { printf '%s\x1f' "$number" "$@" $'\x1e' >&9; }
+called() { printf '%s\x1f' "$number" "$@" $'\x1e' >>"$HOME/calls/$BASHPID"; }
+command_not_found_handle() { called "$@"; }
 for name in kill cd pushd exec source . eval_ trap alias enable hash; do
-  eval "$name() { printf '%s\x1f' \"\$number\" $name \"\$@\" \$'\x1e' >&9; }"
+  eval "$name() { called $name \"\$@\"; }"
 done
 exit() { return 1; }
 number=0
@@ -303,11 +306,12 @@ def in_bash(steps: Iterable[str], folder: Path, *, comments: bool = True) -> lis
     """
     steps = [step if comments else re.sub(r"(^|\s)#", r"\1X", step) for step in steps]
     (folder / "cwd").mkdir()
+    (folder / "calls").mkdir()
     (folder / "driver").write_text(_DRIVER)
     (folder / "steps").write_bytes(
         b"".join(s.encode("utf-8", "surrogateescape") + b"\0" for s in steps)
     )
-    start = "exec 8<../steps 9>../calls; exec /bin/bash --norc --noprofile ../driver"
+    start = "exec 8<../steps; exec /bin/bash --norc --noprofile ../driver"
     subprocess.run(
         ["/bin/bash", "--norc", "--noprofile", "-c", start],
         cwd=folder / "cwd",
@@ -318,12 +322,11 @@ def in_bash(steps: Iterable[str], folder: Path, *, comments: bool = True) -> lis
         check=True,
     )
     calls = []
-    for row in (
-        (folder / "calls").read_bytes().decode("utf-8", "replace").split("\x1f\x1e\x1f")[:-1]
-    ):
-        number, *words = row.split("\x1f")
-        calls.append(Call(steps[int(number) - 1], tuple(words)))
-    return calls
+    for path in (folder / "calls").iterdir():
+        for row in path.read_bytes().decode("utf-8", "replace").split("\x1f\x1e\x1f")[:-1]:
+            number, *words = row.split("\x1f")
+            calls.append((int(number), Call(steps[int(number) - 1], tuple(words))))
+    return [call for _, call in sorted(calls)]
 
 
 def harm_in_bash(steps: Iterable[str], folder: Path, *, comments: bool = True) -> list[str]:

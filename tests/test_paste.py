@@ -229,6 +229,12 @@ def test_the_sandboxes_see_what_runs(tmp_path: Path) -> None:
     assert tainted.harm_in_python(['f("canary()")', "a.canary", "# canary()"]) == []
 
 
+def test_the_rows_of_a_pipeline_stay_apart(tmp_path: Path) -> None:
+    value = "\n".join("long value" for _ in range(400))
+    calls = tainted.in_bash([f"a '{value}' | b '{value}' | c '{value}'"] * 20, tmp_path)
+    assert sorted(call.words for call in calls) == sorted([(n, value) for n in "abc"] * 20)
+
+
 # ------------------------------------------------------------------ nobody forgets
 
 
