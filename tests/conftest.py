@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import signal
+import sys
 
 import pytest
+
+from tests.helpers import ROOT
+
+# For `benchmarks` and `fixtures`; last, so that the tests import the installed raydoctor.
+sys.path.append(str(ROOT))
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     # A shell's background job ignores it, and so would every driver and worker that a test starts.
