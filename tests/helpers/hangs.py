@@ -26,6 +26,7 @@ from raydoctor.read import build
 from raydoctor.signals import FACTS
 from raydoctor.waits import values
 from tests.helpers.real_ray import RealRay, real_ray
+from tests.helpers.waiting import PATIENCE
 
 PROGRAM = f"import runpy; runpy.run_path({str(Path(__file__).with_name('hanging_program.py'))!r}, run_name='__main__')"
 """The driver's text."""
@@ -86,7 +87,7 @@ class Told(NamedTuple):
 
 
 def wait_until_hung(
-    ray: RealRay, log: str = "driver-0.txt", seconds: float = 120.0
+    ray: RealRay, log: str = "driver-0.txt", seconds: float = PATIENCE
 ) -> dict[str, Told]:
     """What hangs now, by its name; `log` is the driver's."""
     ray.wait_for("ready", log, seconds)

@@ -9,7 +9,6 @@ import signal
 import socket
 import tempfile
 import threading
-import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -211,11 +210,3 @@ def ground() -> Iterator[Ground]:
     finally:
         found.end()
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def until(is_so: Callable[[], object], seconds: float = 10.0) -> None:
-    """Wait for something."""
-    deadline = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)

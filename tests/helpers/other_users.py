@@ -21,7 +21,7 @@ for _name in ("ascii", "idna"):
     codecs.lookup(_name)
 ATTACKER, VICTIM = 65533, 65532
 """Users that own nothing else."""
-SECONDS = 20
+SECONDS = 60
 AS_ROOT = pytest.mark.skipif(
     not sys.platform.startswith("linux") or os.geteuid() != 0, reason="only root can be other users"
 )

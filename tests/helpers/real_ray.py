@@ -22,8 +22,7 @@ from pathlib import Path
 
 import psutil
 
-STARTED = 60.0
-"""Seconds that a node may take to start."""
+from tests.helpers.waiting import PATIENCE
 
 
 def free_port() -> int:
@@ -116,7 +115,7 @@ class RealRay:
 
     def _wait_for(self, node: subprocess.Popen[bytes], number: int) -> None:
         said = self.folder / f"start-{number}.txt"
-        deadline = time.monotonic() + STARTED
+        deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
             self.remember()
             if "Ray runtime started" in said.read_text(errors="replace"):
@@ -140,7 +139,7 @@ class RealRay:
         self.drivers.append(driver)
         return driver
 
-    def wait_for(self, words: str, log: str = "driver-0.txt", seconds: float = STARTED) -> None:
+    def wait_for(self, words: str, log: str = "driver-0.txt", seconds: float = PATIENCE) -> None:
         """Wait until a driver has printed this."""
         deadline = time.monotonic() + seconds
         said = ""

@@ -17,9 +17,9 @@ import pytest
 from raydoctor.act import _private, arm
 from raydoctor.act._obstacles import is_armed
 from tests.helpers import ROOT
+from tests.helpers.waiting import PATIENCE
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux only")
-PATIENCE = 30.0
 
 ATTACH = """
 import ctypes, json, sys

@@ -19,6 +19,7 @@ from raydoctor.act import _inject
 from raydoctor.collect import as_user, fan_out, nodes, there
 from raydoctor.collect.cluster import Cluster, Token
 from raydoctor.collect.fan_out import Frame
+from tests.helpers.waiting import PATIENCE
 
 root = pytest.mark.skipif(
     not sys.platform.startswith("linux") or os.geteuid() != 0, reason="needs root"
@@ -163,7 +164,11 @@ def _as(uid: int, code: str) -> list[str]:
         f"from raydoctor.collect.cluster import Cluster\nos.setresuid({uid}, {uid}, {uid})\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", begin + code], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", begin + code],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=PATIENCE,
     )
     return done.stdout.splitlines()
 

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,11 +23,11 @@ from raydoctor.act.attach import NotAttachedError, Wanted
 from raydoctor.act.audit import Audit
 from tests.helpers import ROOT
 from tests.helpers.real_ray import RealRay, real_ray
+from tests.helpers.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux only")
 NEEDS_GDB = pytest.mark.skipif(not _by_gdb.is_there(), reason="gdb is not installed")
 PYTHON_3_14 = shutil.which("python3.14")
-PATIENCE = 30.0
 
 
 @contextmanager
@@ -55,13 +55,6 @@ def audit(tmp_path: Path) -> Audit:
 
 def entered(pid: int, audit: Audit, grace: float = PATIENCE) -> attach.Attached:
     return attach.attach(Wanted(pid), grace=grace, audit=audit)
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def left(beginning: str) -> list[str]:

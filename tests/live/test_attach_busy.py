@@ -20,12 +20,12 @@ from raydoctor.act import _by_gdb, _elf, _inject, _progress, _trampoline, arm, a
 from raydoctor.act.audit import Audit
 from raydoctor.act.programs import blocked, inject_main
 from raydoctor.act.programs.tracee import Registers
+from tests.helpers.waiting import PATIENCE
 
 pytestmark = [
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux only"),
     pytest.mark.skipif(not _trampoline.works_here(), reason="x86-64 only"),
 ]
-PATIENCE = 30.0
 
 
 @pytest.fixture

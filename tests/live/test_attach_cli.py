@@ -6,8 +6,7 @@ import json
 import subprocess
 import sys
 import sysconfig
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from raydoctor.errors import RaydoctorError
 from raydoctor.render import attach as render
 from raydoctor.render.page import plain
 from tests.helpers.real_ray import RealRay, real_ray
+from tests.helpers.waiting import until
 
 RAYDOCTOR = str(Path(sysconfig.get_path("scripts")) / "raydoctor")
 LINUX = sys.platform.startswith("linux")
@@ -98,13 +98,6 @@ def ray() -> Iterator[RealRay]:
         ray.wait_for("ready")
         until(lambda: len(json.loads(told(ray)[1])["waiting"]) == 1)
         yield ray
-
-
-def until(true: Callable[[], bool], seconds: float = 40.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
 
 
 def told(ray: RealRay, *arguments: str, form: str = "--json") -> tuple[int, str, str]:

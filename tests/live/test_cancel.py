@@ -29,6 +29,7 @@ from raydoctor.errors import RaydoctorError
 from raydoctor.render import cancel as render
 from raydoctor.render.page import plain
 from tests.helpers.real_ray import RealRay, real_ray
+from tests.helpers.waiting import PATIENCE
 
 LINUX = sys.platform.startswith("linux")
 TASK = "c8ef45ccd0112571ffffffffffffffffffffffff01000000"
@@ -212,7 +213,7 @@ class Hung:
         return [int(pid) for pid in path.read_text().split()] if path.exists() else []
 
     def wait_until_it_runs(self, *kinds: str) -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE
         while not all(self.ran(kind) for kind in kinds if kind != "never"):
             assert time.monotonic() < deadline, f"{kinds} do not run"
             time.sleep(0.05)
@@ -494,7 +495,7 @@ def test_the_interrupt_spares_what_has_gone_on(
     assert stopped == [psutil.STATUS_TRACING_STOP]
     other = Identity(target.pid, target.started_at - 50)
     assert "another process's" in interrupt.interrupt(other, lambda: True, audit)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE
     while psutil.Process(sleeper.pid).status() != psutil.STATUS_SLEEPING:  # a busy machine is slow
         assert time.monotonic() < deadline
     assert not (tmp_path / "audit.jsonl").exists()

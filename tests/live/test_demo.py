@@ -21,6 +21,7 @@ from raydoctor.cli import demo as command
 from raydoctor.demo import cluster, machine, scenarios
 from raydoctor.errors import RaydoctorError
 from raydoctor.rules import names
+from tests.helpers.waiting import PATIENCE
 
 GB = 1 << 30
 MEMINFO = "MemTotal:  25165824 kB\nMemFree: 1 kB\nMemAvailable:  20971520 kB\n"
@@ -216,7 +217,7 @@ def test_an_interrupted_demo_leaves_nothing(tmp_path: Path, number: int) -> None
         pids = list(map(int, process.stdout.readline().split()))
         time.sleep(0.5)
         os.kill(process.pid, number)
-        assert process.wait(timeout=60) != 0
+        assert process.wait(timeout=PATIENCE) != 0
     assert len(pids) == 3
     assert not any(alive(pid) for pid in pids)
     assert not folder.exists()

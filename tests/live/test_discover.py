@@ -23,6 +23,7 @@ from raydoctor.collect.cluster import Cluster, Daemon
 from raydoctor.collect.table import Piece
 from raydoctor.model import Diagnosis
 from tests.helpers.real_ray import RealRay, real_ray
+from tests.helpers.waiting import PATIENCE
 
 linux = pytest.mark.skipif(not proc.LINUX, reason="/proc")
 
@@ -185,7 +186,7 @@ def acting_as(
         command = [str(program), str(script), *then, *arguments]
     process = subprocess.Popen(command, env={**os.environ, **env}, start_new_session=True)
     try:
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + PATIENCE
         while name not in " ".join(proc.command(process.pid)) and time.monotonic() < deadline:
             time.sleep(0.02)
         yield process.pid
@@ -244,7 +245,7 @@ def test_raylet_of_ray_2_9_has_its_node_from_its_agent(tmp_path: Path) -> None:
     node = "cd" * 28
     then = ["then", sys.executable, str(agent)]
     with acting_as("raylet", tmp_path, arguments, {"RAY_NODE_ID": node}, then) as raylet:
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + PATIENCE
         cluster = find(session)
         # Between fork and exec the agent looks like its parent.
         while [d.kind for d in cluster.daemons] != ["raylet", "agent"] and (

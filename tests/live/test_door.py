@@ -21,9 +21,9 @@ from raydoctor.act._door import Door
 from raydoctor.act.audit import Audit
 from raydoctor.act.debug import Wishes
 from tests.helpers.other_users import AS_ROOT, ATTACKER, VICTIM, result_of, running_as
+from tests.helpers.waiting import PATIENCE
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux only")
-PATIENCE = 30.0
 HOSTS = ("127.0.0.1", "::1")
 _REQUEST = (
     b'{"seq": 1, "type": "request", "command": "initialize", "arguments": {"adapterID": "x"}}'

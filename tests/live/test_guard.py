@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from raydoctor.act import _watcher
+from tests.helpers.waiting import PATIENCE
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="pidfds")
 
@@ -61,7 +62,7 @@ def started(home: dict[str, str]) -> list[psutil.Process]:
     return found
 
 
-def gone(home: dict[str, str], seconds: float = 20.0) -> None:
+def gone(home: dict[str, str], seconds: float = PATIENCE) -> None:
     """Wait until nothing is left."""
     deadline = time.monotonic() + seconds
     while left := started(home):
@@ -143,7 +144,7 @@ def test_another_process_with_the_pid_of_the_driver_is_left_alone() -> None:
     _registry.replace(path, _registry.lines_of([task]))
     home = str(Path(_watcher.__file__).parents[2])
     words = [sys.executable, "-I", "-S", str(_watcher._PROGRAM), home, path, str(2**22 - 1), "1.0"]
-    subprocess.run(words, stdin=subprocess.DEVNULL, check=True, timeout=60)
+    subprocess.run(words, stdin=subprocess.DEVNULL, check=True, timeout=PATIENCE)
     assert bystander.poll() is None
     bystander.send_signal(signal.SIGKILL)
     bystander.wait()

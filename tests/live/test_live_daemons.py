@@ -21,6 +21,7 @@ from raydoctor.collect import addresses, discover, settings
 from raydoctor.collect.cluster import Cluster
 from raydoctor.collect.table import Piece
 from tests.helpers.real_ray import RealRay, free_port, real_ray
+from tests.helpers.waiting import PATIENCE, clock
 
 pytestmark = pytest.mark.ray
 RAYDOCTOR = str(Path(sysconfig.get_path("scripts")) / "raydoctor")
@@ -70,7 +71,7 @@ def diagnoses(ray: RealRay, env: Mapping[str, str] | None = None) -> dict[str, d
     done = subprocess.run(
         [RAYDOCTOR, "diagnose", "--address", ray.address, "--timeout", "3", "--format", "json", "--this-node"],
         env={**ray.environment, "RAY_TMPDIR": str(ray.folder / "none"), **(env or {})},
-        capture_output=True, text=True, check=False, timeout=60,
+        capture_output=True, text=True, check=False, timeout=PATIENCE,
     )  # fmt: skip
     assert done.returncode in (0, 1, 3), done.stderr
     found = json.loads(done.stdout)["diagnoses"]
@@ -104,9 +105,9 @@ def test_a_file_of_a_cluster_that_is_gone(ray: RealRay, tmp_path: Path) -> None:
     (tmp_path / "ray").mkdir()
     file = tmp_path / "ray" / "ray_current_cluster"
     file.write_text(f"127.0.0.1:{free_port()}")
-    began = time.monotonic()
+    began = clock()
     found = diagnoses(ray, {"RAY_TMPDIR": str(tmp_path)})
-    assert time.monotonic() - began < 15
+    assert clock() - began < 15
     assert list(found) == ["wrong-cluster"]
     assert found["wrong-cluster"]["severity"] == "error"
     steps = [step for remedy in found["wrong-cluster"]["remedies"] for step in remedy["steps"]]
@@ -170,9 +171,9 @@ def test_a_gcs_that_was_killed(ray: RealRay) -> None:
     (gcs,) = ray.processes("gcs_server")
     gcs.kill()
     time.sleep(0.5)
-    began = time.monotonic()
+    began = clock()
     found = diagnoses(ray)
-    assert time.monotonic() - began < 15
+    assert clock() - began < 15
     below = {name for d in found.values() for name in d["consequences"]}
     assert [rule for rule, d in found.items() if d["id"] not in below] == ["gcs-died"]
     assert found["gcs-died"]["severity"] == "critical"

@@ -23,6 +23,7 @@ from raydoctor.collect.proc import Process
 from raydoctor.collect.table import Piece
 from raydoctor.model import Diagnosis
 from tests.helpers.real_ray import RealRay, real_ray
+from tests.helpers.waiting import PATIENCE
 
 linux = pytest.mark.skipif(not proc.LINUX, reason="/proc")
 
@@ -179,7 +180,7 @@ def test_dead_raylet_leaves_a_process_behind(cluster: RealRay) -> None:
     (raylet,) = cluster.processes("raylet")
     cluster.remember()
     raylet.kill()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE
     while cluster.processes("ray::Busy") and time.monotonic() < deadline:
         time.sleep(0.2)
     found = {
@@ -202,7 +203,7 @@ def test_both_ways_to_read_a_process_agree(monkeypatch: pytest.MonkeyPatch, tmp_
     with (tmp_path / "out").open("w") as out:
         child = subprocess.Popen(["sleep", "60"], stdout=out, env={"SEEN": "1", "HIDDEN": "2"})
     try:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + PATIENCE
         # `Popen` returns while the kernel still makes the new program's arguments.
         while not proc.command(child.pid) and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -234,7 +235,7 @@ def test_both_ways_to_read_a_process_agree(monkeypatch: pytest.MonkeyPatch, tmp_
 @linux
 def test_a_process_that_is_gone_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     child = subprocess.Popen(["true"])
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + PATIENCE
     while proc.read(child.pid).state != "Z" and time.monotonic() < deadline:  # type: ignore[union-attr]
         time.sleep(0.01)
     assert proc.command(child.pid) == ()

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.helpers.real_ray import RealRay, real_ray
+from tests.helpers.waiting import PATIENCE
 
 pytestmark = pytest.mark.ray
 RAYDOCTOR = str(Path(sysconfig.get_path("scripts")) / "raydoctor")
@@ -67,7 +68,7 @@ def look(ray: RealRay, until: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
         done = subprocess.run(
             [RAYDOCTOR, "diagnose", "--address", ray.address, "--format", "json", "--this-node"],
             env={**ray.environment, "RAY_TMPDIR": str(ray.folder / "none")},
-            capture_output=True, text=True, check=False, timeout=60,
+            capture_output=True, text=True, check=False, timeout=PATIENCE,
         )  # fmt: skip
         assert done.returncode in (0, 1, 3), done.stderr
         found = {d["rule"]: d for d in json.loads(done.stdout)["diagnoses"] if d["rule"] in ASKED}

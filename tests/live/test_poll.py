@@ -22,6 +22,7 @@ from raydoctor.act._results import Result, Summary
 from raydoctor.act._running import Cluster, Run
 from raydoctor.act.poll import poll
 from tests.helpers.real_ray import RealRay, real_ray
+from tests.helpers.waiting import PATIENCE
 
 # ---------------------------------------------------------------------- with a real Ray
 
@@ -204,7 +205,7 @@ def interrupted():
     except KeyboardInterrupt:
         raised = True
     seconds = time.monotonic() - began
-    ray.get([value.remote(0) for _ in range(4)], timeout=20)
+    ray.get([value.remote(0) for _ in range(4)], timeout=60)
     told("interrupted", raised=raised, seconds=seconds, rows=rows(polling.results()))
 
 def left():
@@ -220,7 +221,7 @@ def dropped():
     polling = poll([refs[0], submit, (value, (1,))])
     next(polling)
     del polling
-    own, _ = ray.wait(refs[1:], timeout=20)
+    own, _ = ray.wait(refs[1:], timeout=60)
     given, _ = ray.wait(refs[:1], timeout=0.3)
     told("dropped", own=len(own), given=len(given))
     ray.cancel(refs[0])
@@ -507,7 +508,7 @@ def guarded(
     guard = Guard(limit, LADDERS[on_timeout], 0.02, lambda: (machine, machine))
 
     def until(condition: Callable[[], object]) -> None:
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + PATIENCE
         while not condition():
             assert time.monotonic() < deadline, machine.done
             time.sleep(0.01)

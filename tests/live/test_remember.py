@@ -7,7 +7,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from raydoctor.act._registry import Seen
 from raydoctor.act.remember import Memory
 from raydoctor.collect import proc
 from raydoctor.collect.cluster import Cluster
+from tests.helpers.waiting import until
 
 pytestmark = pytest.mark.skipif(not proc.LINUX, reason="/proc")
 
@@ -64,13 +65,6 @@ def raylet(tmp_path: Path) -> Iterator[int]:
     yield started.pid
     os.killpg(started.pid, signal.SIGKILL)
     started.wait()
-
-
-def until(is_so: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 20
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def below(pid: int) -> dict[str, int]:

@@ -19,6 +19,7 @@ from raydoctor.act import _registry, _watcher, leftovers
 from raydoctor.act.audit import Audit
 from raydoctor.act.leftovers import Wishes
 from tests.helpers.real_ray import RealRay, real_ray
+from tests.helpers.waiting import PATIENCE, clock, until
 
 QUICK = """
 import os, signal, sys
@@ -91,7 +92,7 @@ def run(
     *words: str, env: dict[str, str], options: tuple[str, ...] = ()
 ) -> subprocess.CompletedProcess[str]:
     child = start(*words, env=env, options=options)
-    out, err = child.communicate(timeout=90)
+    out, err = child.communicate(timeout=PATIENCE)
     return subprocess.CompletedProcess(words, child.returncode, out, err)
 
 
@@ -106,13 +107,6 @@ def sleepers(seconds: str) -> list[int]:
         if len(command) == 2 and command[0].endswith("sleep") and command[1] == seconds:
             found.append(process.pid)
     return found
-
-
-def until(is_so: object, seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not is_so():  # type: ignore[operator]
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def logs(env: dict[str, str]) -> list[Path]:
@@ -185,18 +179,18 @@ def test_nothing_outlives_it_not_even_a_daemon_without_a_trace(home: dict[str, s
 
 def test_time_runs_out(home: dict[str, str]) -> None:
     stubborn = "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(1000)"
-    began = time.monotonic()
+    began = clock()
     result = run(*python(stubborn), env=home, options=("--timeout", "1", "--grace", "0.5"))
     assert result.returncode == 124
     assert "SIGKILL" in result.stderr
-    assert time.monotonic() - began < 30
+    assert clock() - began < 30
 
 
 def test_sigterm_is_passed_on(home: dict[str, str]) -> None:
     child = start("sh", "-c", "sleep 86112; echo unreachable", env=home)
     until(lambda: sleepers("86112"))
     child.send_signal(signal.SIGTERM)
-    out, _ = child.communicate(timeout=30)
+    out, _ = child.communicate(timeout=PATIENCE)
     assert child.returncode == 143
     assert out == ""
     assert not sleepers("86112")
@@ -210,7 +204,7 @@ def test_a_second_interrupt_has_less_patience(home: dict[str, str]) -> None:
     child.send_signal(signal.SIGINT)
     time.sleep(1.5)
     child.send_signal(signal.SIGINT)
-    child.communicate(timeout=30)
+    child.communicate(timeout=PATIENCE)
     assert child.returncode == 143  # SIGTERM ends it
 
 
@@ -262,7 +256,7 @@ def test_a_driver_that_hangs_is_looked_at_before_it_is_ended(
     child = start(*python(HANGS), env=env, options=("--format", "json", "-o", str(report)))
     until(lambda: sleepers("86123"), 60)
     child.send_signal(signal.SIGINT)
-    _, err = child.communicate(timeout=60)
+    _, err = child.communicate(timeout=PATIENCE)
     assert child.returncode in (1, 130), err  # as Python does with `-c`, or with a file
     assert "KeyboardInterrupt" in err
     assert json.loads(report.read_text())["capture"]["kind"] == "live"
@@ -282,7 +276,7 @@ def test_what_a_worker_started_without_a_trace_is_remembered(
     until(lambda: is_remembered(seen) and is_remembered(kept[0]))
     (driver,) = [c for c in psutil.Process(child.pid).children() if not _watcher.is_one(c.pid)]
     driver.kill()
-    _, err = child.communicate(timeout=60)
+    _, err = child.communicate(timeout=PATIENCE)
     assert child.returncode == 137
     assert f"ended what it left: {seen} (" in err  # called as it was when it was first seen
     assert sleepers("86124") == kept  # another driver's, which lives

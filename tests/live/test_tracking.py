@@ -115,7 +115,7 @@ def alive(base):
             found[int(words[1]) - base] = int(pid)
     return found
 
-def until(is_so, seconds=20):
+def until(is_so, seconds=120):
     deadline = time.time() + seconds
     while not is_so() and time.time() < deadline:
         time.sleep(0.02)

@@ -45,11 +45,10 @@ from raydoctor.render.page import plain_line
 from raydoctor.render.watch_child import look
 from tests.helpers.captures import FIXTURES, capture_of
 from tests.helpers.real_ray import RealRay, real_ray
+from tests.helpers.waiting import PATIENCE
 
 SIZE = (24, 80)
 CONFIG = {"memory_usage_threshold": 0.97, "local_fs_capacity_threshold": 0.001}
-PATIENCE = 90.0
-"""Seconds for what takes two on a machine that is not busy."""
 PROGRAM = """
 import time, ray
 ray.init(log_to_driver=False)
@@ -209,7 +208,7 @@ def test_the_guard_ends_what_is_meant_and_nothing_else(ray: RealRay) -> None:
     assert of(killed, "task-ended")["Lost.hold"]["by"] == "kill-actor"
 
     for words in ("soft=", "doomed=", "keeper is well", "lost="):
-        ray.wait_for(words, seconds=10)
+        ray.wait_for(words)
     assert "spared=" not in (ray.folder / "driver-0.txt").read_text()
     assert ray.drivers[0].poll() is None
     audit = (ray.folder / ".local/state/raydoctor/audit.jsonl").read_text()
@@ -229,7 +228,7 @@ def test_rounds_tell_of_tasks_and_memory_and_end_with_the_signal(ray: RealRay) -
             while not any(gauge["users"] for gauge in first["gauges"] if gauge["what"] == "disk"):
                 (first,) = of(until(watch, "round"), "round").values()
             watch.send_signal(number)
-            codes.append(watch.wait(timeout=30))
+            codes.append(watch.wait(timeout=PATIENCE))
     assert codes == [0, 130]
     assert first["state"] == "up"
     assert first["nodes"] == 1
@@ -325,7 +324,7 @@ def test_the_screen_fits_and_gives_the_terminal_back(ray: RealRay) -> None:
     out += read(leader, 2)
     os.write(leader, b"q")
     out += read(leader, 0)
-    assert watch.wait(timeout=20) == 0
+    assert watch.wait(timeout=PATIENCE) == 0
     assert termios.tcgetattr(follower) == before
     for file in (leader, follower):
         os.close(file)

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -34,6 +34,7 @@ from raydoctor.render import zombies as render
 from raydoctor.render.page import plain
 from tests.helpers import ROOT
 from tests.helpers.real_ray import real_ray
+from tests.helpers.waiting import clock, until
 
 linux = pytest.mark.skipif(not proc.LINUX, reason="/proc")
 ROUNDS = ROOT / "tests" / "helpers" / "leftover_rounds.py"
@@ -147,13 +148,6 @@ def sleeping(base: int) -> dict[int, psutil.Process]:
     return found
 
 
-def wait_until(true: Callable[[], object], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "it did not come true"
-        time.sleep(0.1)
-
-
 @linux
 @pytest.mark.ray
 def test_what_a_dead_worker_and_a_dead_raylet_left_beside_a_living_cluster() -> None:
@@ -170,7 +164,7 @@ def test_what_a_dead_worker_and_a_dead_raylet_left_beside_a_living_cluster() -> 
         for base, whom in ((7100200, "worker"), (7100300, "raylet")):
             mark = ray.folder / whom
             ray.run(DRIVER, str(mark), str(base), "eight")
-            wait_until(lambda mark=mark: mark.exists() and mark.read_text())  # type: ignore[misc]
+            until(lambda mark=mark: mark.exists() and mark.read_text())  # type: ignore[misc]
             before = leftovers.find(wishes, settle=False)
             assert [f for f in before if not leftovers.spared(f, wishes)] == []
             victim = int(mark.read_text()) if whom == "worker" else ray.processes("raylet")[0].pid
@@ -197,9 +191,9 @@ def _clear_and_look(base: int, wishes: Wishes) -> None:
     assert left, "something has survived"
     assert [n for n, p in left.items() if p.pid not in found] == []
     assert all(" is gone" in found[p.pid].why or "idle" in found[p.pid].why for p in left.values())
-    begun = time.monotonic()
+    begun = clock()
     outcomes = leftovers.clear(list(found.values()), wishes, 1.0, audit=Audit("test"))
-    assert time.monotonic() - begun < 3.0 + 1.0
+    assert clock() - begun < 3.0 + 1.0
     assert {o.outcome for o in outcomes.values()} == {"gone"}
     assert sleeping(base).keys() <= {_SCRUBBED, 13}
     assert leftovers.find(wishes, settle=False) == []
@@ -238,7 +232,7 @@ def leave(**more: str) -> psutil.Process:
         env={**os.environ, "RAY_RAYLET_PID": "4999999", "RAY_JOB_ID": "01000000", **more},
     )  # fmt: skip
     process = psutil.Process(int(printed.stdout))
-    wait_until(lambda: process.cmdline()[:1] == ["sleep"], 5)
+    until(lambda: process.cmdline()[:1] == ["sleep"], 5)
     return process
 
 
@@ -322,7 +316,7 @@ def test_what_keeps_the_output_of_its_worker_needs_no_second_answer(
         env={**os.environ, "RAY_RAYLET_PID": "4999999", "RAY_JOB_ID": "01000000"},
     )  # fmt: skip
     process = psutil.Process(int(printed.stdout))
-    wait_until(lambda: process.cmdline()[:1] == ["sleep"], 5)
+    until(lambda: process.cmdline()[:1] == ["sleep"], 5)
     try:
         code, said = told(capsys, "--kill", "--yes", "--json", "--session", session.name)
         (row,) = json.loads(said)["leftovers"]
@@ -595,7 +589,7 @@ def test_what_only_runs_in_a_runtime_environment(by: str, session: Path) -> None
     )  # fmt: skip
     process = psutil.Process(int(printed.stdout))
     try:
-        wait_until(lambda: leftovers.find(Wishes(session.name), settle=False), 20)
+        until(lambda: leftovers.find(Wishes(session.name), settle=False), 20)
         (found,) = leftovers.find(Wishes(session.name), settle=False)
         assert (found.pid, found.kind) == (process.pid, "orphan")
         assert f"a {by} of a runtime environment of {session}" in found.why

@@ -25,6 +25,7 @@ from raydoctor.collect.programs import gcs_messages, gcs_rows
 from raydoctor.collect.programs.gcs_messages import Messages
 from raydoctor.collect.programs.peers import Access
 from raydoctor.model import Gap
+from tests.helpers.waiting import PATIENCE
 from tests.live.test_discover import acting_as
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
@@ -371,4 +372,4 @@ def test_asking_a_gcs_does_not_import_ray() -> None:
         "from raydoctor.collect.programs.gcs_messages import Messages; Messages(); "
         "assert not [name for name in sys.modules if name.partition('.')[0] == 'ray']"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, cwd=os.path.sep)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=PATIENCE, cwd=os.path.sep)
