@@ -50,6 +50,11 @@ def report_of(fixture: Path) -> Report:
         return diagnosis.run(capture, strict=True)
 
 
+def fixtures(pattern: str = "*") -> list[Path]:
+    """The folders of the fixtures with such a name, sorted; nothing is unpacked."""
+    return [path.parent for path in sorted(FIXTURES.glob(f"{pattern}/fixture.toml"))]
+
+
 def all_captures() -> list[Path]:
-    """Those of all fixtures, by name."""
-    return [capture_of(path.parent) for path in sorted(FIXTURES.glob("*/fixture.toml"))]
+    """Those of all fixtures, by name; unpacks them."""
+    return [capture_of(fixture) for fixture in fixtures()]

@@ -28,6 +28,7 @@ from raydoctor.rules import _live_examples as sample
 from raydoctor.waits.hung import Found, Group, hung
 from raydoctor.waits.remedies import remedies
 from tests.helpers.real_ray import real_ray
+from tests.helpers.waiting import until
 
 Read = Callable[..., Found]
 OLD = hang.since(300)
@@ -617,10 +618,18 @@ def sleepers() -> Iterator[list[int]]:
     not Path("/proc/self/sched").exists(), reason="a kernel without CONFIG_SCHED_DEBUG"
 )
 def test_how_long_a_thread_has_rested(sleepers: list[int]) -> None:
-    time.sleep(1.5)
-    idle, busy = ({row["tid"]: row["rested_s"] for row in rows}[pid] for pid, rows in _rests.of_threads(sleepers).items())  # fmt: skip
-    assert busy < 1 < idle
-    assert _rests.of_families(sleepers[:1])[sleepers[0]] == pytest.approx(idle, abs=0.5)
+    def rested() -> list[float]:
+        found = _rests.of_threads(sleepers).items()
+        return [next(row["rested_s"] for row in rows if row["tid"] == pid) for pid, rows in found]
+
+    def is_told_apart() -> bool:
+        idle, busy = rested()
+        return busy < 1 < idle
+
+    until(is_told_apart)  # a busy machine may let the second one wait for longer now and then
+    before = rested()[0]
+    family = _rests.of_families(sleepers[:1])[sleepers[0]]
+    assert before - 0.5 <= family <= rested()[0] + 0.5
 
 
 @pytest.mark.skipif(
@@ -931,6 +940,11 @@ ray.get(trains)
 """
 
 
+AT_WORK = {"count", "hashes", "naps"}
+TRIES = 5
+"""While processors are short, a coroutine may run late, and so be listed as at work."""
+
+
 @pytest.fixture(scope="module")
 def hanging() -> Iterator[dict[str, Any]]:
     """What `raydoctor hung` says of a cluster where several things hang at once, and others work."""
@@ -940,9 +954,13 @@ def hanging() -> Iterator[dict[str, Any]]:
         ray.wait_for("ready")
         command = [sys.executable, "-m", "raydoctor", "hung", "--json", "--address", ray.address]
         command += ["--min-age", "6s", "--every", "500ms", "--timeout", "20"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 1, done.stderr
-        yield json.loads(done.stdout)
+        for _ in range(TRIES):
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            assert done.returncode == 1, done.stderr
+            told = json.loads(done.stdout)
+            if {each["task"]["name"] for each in told["working"]} <= AT_WORK:
+                break
+        yield told
 
 
 def of(told: dict[str, Any], name: str) -> dict[str, Any]:
@@ -997,7 +1015,7 @@ def test_what_works_and_who_waits_for_it_does_not_hang(hanging: dict[str, Any]) 
     assert not names & {"count", "hashes", "naps", "waits_for_work"}
     kinds = {each["task"]["name"]: each["kind"] for each in hanging["working"]}
     assert (kinds["count"], kinds["hashes"]) == ("python-loop", "native")
-    assert set(kinds) <= {"count", "hashes", "naps"}
+    assert set(kinds) <= AT_WORK
 
 
 @pytest.mark.ray

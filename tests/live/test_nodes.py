@@ -38,14 +38,15 @@ from raydoctor.read import build, portable
 from raydoctor.read.portable import NodeReading
 from raydoctor.render.json import render
 from raydoctor.rule import Signal
-from tests.helpers.captures import all_captures
+from tests.helpers.captures import capture_of, fixtures
 from tests.helpers.real_ray import RealRay, free_port, real_ray
 from tests.helpers.waiting import PATIENCE, clock
 
-CAPTURES = all_captures()
-SOME = CAPTURES[::8]
+SOME = fixtures()[::8]
 """All give the same (some 40 s)."""
-OF_NODES = [c for c in CAPTURES if len({p.parent for p in c.glob("*/logs")}) > 1]
+LOGS_OF_NODES = ("node-lost-cascade", "raylet-killed-worker-node", "two-nodes-two-failures")
+"""Scenarios whose captures have the logs of several nodes."""
+OF_NODES = [fixture for name in LOGS_OF_NODES for fixture in fixtures(f"{name}--*")]
 
 
 # ---------------------------------------------------------------- a reading as a file
@@ -78,16 +79,19 @@ def told(folder: Path) -> dict[str, object]:
     return {key: whole[key] for key in ("diagnoses", "unexplained", "gaps")}
 
 
-@pytest.mark.parametrize("folder", SOME, ids=lambda p: p.parent.name)
-def test_a_reading_gives_the_report_of_its_files(folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("fixture", SOME, ids=lambda f: f.name)
+def test_a_reading_gives_the_report_of_its_files(fixture: Path, tmp_path: Path) -> None:
+    folder = capture_of(fixture)
     write(reading_of(folder), tmp_path)
     assert told(tmp_path) == told(folder)
 
 
-@pytest.mark.parametrize("folder", OF_NODES, ids=lambda p: p.parent.name)
-def test_some_nodes_may_be_files_and_others_readings(folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("fixture", OF_NODES, ids=lambda f: f.name)
+def test_some_nodes_may_be_files_and_others_readings(fixture: Path, tmp_path: Path) -> None:
+    folder = capture_of(fixture)
     direct = told(folder)
     labels = sorted(path.parent.name for path in folder.glob("*/logs"))
+    assert len(labels) > 1
     for number, travelled in enumerate((labels[:1], labels[1:], labels)):
         mixed = tmp_path / str(number)
         shutil.copytree(folder, mixed)
