@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
@@ -16,9 +17,15 @@ from tests.helpers import ROOT, skips, workers
 # For `benchmarks` and `fixtures`; last, so that the tests import the installed raydoctor.
 sys.path.append(str(ROOT))
 
+# A shell's background job ignores the first, `nohup` the second, and so would what a test starts.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
-    # A shell's background job ignores it, and so would every driver and worker that a test starts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+# Time is the machine's: a busy one generates inputs slowly.
+settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("suite")
 
 LONGEST = (
     "test_zombies",
@@ -108,7 +115,8 @@ class Skips:
                 self.unexpected.append(f"{report.nodeid}: {reason}")
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        if self.is_strict and self.unexpected and session.exitstatus == pytest.ExitCode.OK:
+        went_well = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+        if self.is_strict and self.unexpected and session.exitstatus in went_well:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:

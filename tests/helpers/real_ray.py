@@ -24,6 +24,9 @@ import psutil
 
 from tests.helpers.waiting import PATIENCE
 
+REMEMBER_EVERY = 2.0
+"""Seconds between two looks for processes that belong to the cluster."""
+
 
 def free_port() -> int:
     """A port of loopback that nobody has just now."""
@@ -46,6 +49,7 @@ class RealRay:
     dashboard_port: int = 0
     nodes: list[subprocess.Popen[bytes]] = field(default_factory=list)
     drivers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    _remembered: float = 0.0
     _seen: dict[tuple[int, float], psutil.Process] = field(default_factory=dict)
 
     @property
@@ -117,12 +121,13 @@ class RealRay:
         said = self.folder / f"start-{number}.txt"
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
-            self.remember()
             if "Ray runtime started" in said.read_text(errors="replace"):
+                self.remember()
                 return
             if node.poll() is not None:
                 break
-            time.sleep(0.1)
+            self._remember_now_and_then()
+            time.sleep(0.05)
         raise NotStartedError(f"Ray did not start:\n{said.read_text(errors='replace')[-3000:]}")
 
     def run(
@@ -144,11 +149,12 @@ class RealRay:
         deadline = time.monotonic() + seconds
         said = ""
         while time.monotonic() < deadline:
-            self.remember()
             said = (self.folder / log).read_text(errors="replace")
             if words in said:
+                self.remember()
                 return
-            time.sleep(0.1)
+            self._remember_now_and_then()
+            time.sleep(0.05)
         raise AssertionError(f"{words!r} is not in {log}:\n{said[-3000:]}")
 
     def processes(self, name: str) -> list[psutil.Process]:
@@ -175,6 +181,12 @@ class RealRay:
                     str(self.folder) in word for word in process.cmdline()
                 ) or process.environ().get("RAYDOCTOR_TEST") == str(self.folder):
                     self._note(process)
+
+    def _remember_now_and_then(self) -> None:
+        """Every process of the machine is read for it, which would keep a core busy."""
+        if time.monotonic() >= self._remembered + REMEMBER_EVERY:
+            self.remember()
+            self._remembered = time.monotonic()
 
     def _note(self, process: psutil.Process) -> None:
         with suppress(psutil.Error):

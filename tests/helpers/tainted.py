@@ -250,8 +250,11 @@ def _deep(value: Any, wanted: list[str], payload: str) -> Any:
     return _put(value, wanted, payload) if isinstance(value, str) else value
 
 
-def attacks(rule: Rule) -> Iterator[tuple[str, Advice]]:
-    """(payload, advice) for every payload in every place of a line where a text of the input shows."""
+def attacks(rule: Rule, every: int = 1) -> Iterator[tuple[str, Advice]]:
+    """(payload, advice) for every payload in every place of a line where a text of the input shows.
+
+    With `every`, each place gets one payload in so many, and the next place the next ones.
+    """
     seen: set[frozenset[str]] = {frozenset()}
     for example in rule.examples:
         if rule.name not in (*example.roots, *example.consequences):
@@ -262,8 +265,13 @@ def attacks(rule: Rule) -> Iterator[tuple[str, Advice]]:
             if (places := _places(rule, tainter, group)) in seen:
                 continue
             seen.add(places)
-            for payload in PAYLOADS:
+            for payload in PAYLOADS[len(seen) % every :: every]:
                 yield payload, advice(rule, tainter.case_with(group, payload))
+
+
+def attacked(rule: Rule, every: int = 1) -> set[str]:
+    """What the rule advises to paste, with a payload in every place that takes one."""
+    return {s for _, advice in attacks(rule, every) for s in advice.steps if "canary" in s}
 
 
 def _places(rule: Rule, tainter: Tainter, group: list[str]) -> frozenset[str]:

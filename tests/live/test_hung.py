@@ -618,18 +618,23 @@ def sleepers() -> Iterator[list[int]]:
     not Path("/proc/self/sched").exists(), reason="a kernel without CONFIG_SCHED_DEBUG"
 )
 def test_how_long_a_thread_has_rested(sleepers: list[int]) -> None:
-    def rested() -> list[float]:
-        found = _rests.of_threads(sleepers).items()
-        return [next(row["rested_s"] for row in rows if row["tid"] == pid) for pid, rows in found]
+    idle, busy = sleepers
+
+    def rested(pid: int) -> float | None:
+        """None while it runs."""
+        rows = _rests.of_threads([pid]).get(pid, ())
+        return next((row["rested_s"] for row in rows if row["tid"] == pid), None)
 
     def is_told_apart() -> bool:
-        idle, busy = rested()
-        return busy < 1 < idle
+        return (rested(idle) or 0) > 1 > (rested(busy) or 1)
 
-    until(is_told_apart)  # a busy machine may let the second one wait for longer now and then
-    before = rested()[0]
-    family = _rests.of_families(sleepers[:1])[sleepers[0]]
-    assert before - 0.5 <= family <= rested()[0] + 0.5
+    until(is_told_apart)  # on a busy machine, the second one rests longer now and then
+    before = rested(idle)
+    family = _rests.of_families([idle])[idle]
+    after = rested(idle)
+    assert before is not None
+    assert after is not None
+    assert before - 0.5 <= family <= after + 0.5
 
 
 @pytest.mark.skipif(

@@ -33,7 +33,7 @@ from raydoctor.waits.kind import kind_of
 from raydoctor.waits.values import Process, Sample
 from tests.helpers import far_node
 from tests.helpers.real_ray import RealRay, real_ray
-from tests.helpers.waiting import PATIENCE, clock
+from tests.helpers.waiting import PATIENCE, clock, until
 
 LINUX = sys.platform.startswith("linux")
 SECRET = "correct-horse-battery-staple"
@@ -333,14 +333,16 @@ def test_without_py_spy_the_kernel_still_tells(
     ray: RealRay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_pyspy, "program", lambda: "")
-    deadline = time.monotonic() + PATIENCE
-    while True:  # a worker has its task's name before the task sleeps
-        found = list(stacks.samples(wanted(ray, "base"), Manner(1)))
+    found: list[Piece | Gap] = []
+
+    def is_asleep() -> bool:
+        """A worker has its task's name before the task sleeps."""
+        found[:] = stacks.samples(wanted(ray, "base"), Manner(1))
         (row,) = rows(found, "samples")
         assert row["how"] == "proc"
-        if row["threads"][0]["wchan"] == "hrtimer_nanosleep":
-            break
-        assert time.monotonic() < deadline, row
+        return bool(row["threads"][0]["wchan"] == "hrtimer_nanosleep")
+
+    until(is_asleep)
     (gap,) = [g for g in found if isinstance(g, Gap)]
     assert "pip install py-spy" in gap.hint
 
@@ -462,16 +464,19 @@ def test_a_refusal_is_told_with_what_to_do(
 @pytest.mark.skipif(not LINUX, reason="/proc")
 def test_a_call_that_a_look_interrupted_is_still_known() -> None:
     code = "import ctypes; print(1, flush=True); ctypes.CDLL(None).sleep(1000)"
+    number = {"x86_64": 230, "aarch64": 115}[os.uname().machine]
+
+    def told(pid: int) -> set[tuple[int, str]]:
+        found = list(stacks.samples([Wanted(pid)], Manner(3, 0.05, timeout=20)))
+        threads = [row["threads"][0] for row in rows(found, "samples")]
+        return {(thread["syscall"], thread["wchan"]) for thread in threads}
+
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        time.sleep(0.1)
-        found = list(stacks.samples([Wanted(process.pid)], Manner(3, 0.05, timeout=20)))
+        # Not yet asleep, or not asleep again: on a busy machine it waits for a processor.
+        until(lambda: told(process.pid) == {(number, "hrtimer_nanosleep")})
         process.kill()
-    threads = [row["threads"][0] for row in rows(found, "samples")]
-    number = {"x86_64": 230, "aarch64": 115}[os.uname().machine]
-    told = {(thread["syscall"], thread["wchan"]) for thread in threads}
-    assert told == {(number, "hrtimer_nanosleep")}
 
 
 @pytest.mark.skipif(not LINUX, reason="/proc")

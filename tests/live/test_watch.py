@@ -173,7 +173,7 @@ def test_the_guard_ends_what_is_meant_and_nothing_else(ray: RealRay) -> None:
         "--on-timeout",
         "cancel",
         "--grace",
-        "2s",
+        "30s",
         "--name",
         "soft",
         "--name",

@@ -27,7 +27,6 @@ from raydoctor.model import (
     Source,
 )
 from raydoctor.paste import Pasted, python, shell, text
-from raydoctor.rule import Rule
 from raydoctor.scrub import scrub
 from tests.helpers import tainted
 
@@ -202,14 +201,13 @@ def test_a_line_that_is_a_secret_as_a_whole_loses_its_values() -> None:
 # ------------------------------------------------------------------ all rules
 
 
-def attacked(rule: Rule) -> set[str]:
-    """What the rule advises to paste, with a payload in every place that takes one."""
-    return {s for _, advice in tainted.attacks(rule) for s in advice.steps if "canary" in s}
+EVERY = 4
+"""Of the payloads in each place; `python -m benchmarks.pasting` tries all."""
 
 
 def test_no_rule_advises_to_run_a_name(tmp_path: Path) -> None:
-    steps = [step for rule in RULES for step in sorted(attacked(rule))]
-    assert len(steps) > 2000
+    steps = [step for rule in RULES for step in sorted(tainted.attacked(rule, EVERY))]
+    assert len(steps) > 1000
     assert tainted.unprintable(steps) == []
     assert tainted.harm_in_python(steps) == []
     assert tainted.harm_in_bash(steps, tmp_path) == []
