@@ -171,7 +171,7 @@ class Case(NamedTuple):
     raises: str = "RayTaskError(TaskCancelledError)"
 
 
-SHORTER, SHORT, LONG = 0.8, 4.0, 15.0
+SHORTER, SHORT, LONG = 2.0, 4.0, 30.0
 KINDS = {
     "loop": Case("cancel", LONG),
     "get": Case("cancel", LONG),
@@ -223,7 +223,7 @@ class Hung:
         if kind == "parent":  # a child that waits ends with it at once
             self.wait_until_it_runs("kid")
         if kind == "never":  # what waits for it is to be cancelled while it waits
-            self.made["get"].result(60)
+            self.made["get"].result(PATIENCE)
         with connected(self.cluster, 3.0) as owners:
             return cancelled(owners, self, self.ids[kind], act.Wishes(grace, **wishes))
 
@@ -237,11 +237,11 @@ class Hung:
     def rest(self) -> None:
         """Until no other cancel is under way: a worker, at nice 15, is slow on a busy machine."""
         for each in (*self.made.values(), self.away):
-            each.result(90)
+            each.result(PATIENCE)
 
     def outcome(self, kind: str) -> str:
         """What `ray.get` said."""
-        self.ray.wait_for(f"DONE {kind} ", seconds=20)
+        self.ray.wait_for(f"DONE {kind} ")
         line = next(x for x in self.said().splitlines() if x.startswith(f"DONE {kind} "))
         return line.removeprefix(f"DONE {kind} ")
 
@@ -272,7 +272,7 @@ def hung(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hung]:
 @pytest.mark.skipif(not LINUX, reason="interrupts need ptrace")
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_ends_by_the_gentlest_step_that_can(hung: Hung, kind: str) -> None:
-    case, made = KINDS[kind], hung.made[kind].result(90)
+    case, made = KINDS[kind], hung.made[kind].result(PATIENCE)
     steps = [(each.step, each.outcome, each.why) for each in made.steps]
     assert made.ended, steps
     assert made.by == case.by, steps
@@ -289,7 +289,7 @@ def still_runs(pid: int) -> bool:
 @pytest.mark.ray
 @pytest.mark.skipif(not LINUX, reason="interrupts need ptrace")
 def test_what_it_started_goes_with_it(hung: Hung) -> None:
-    made = hung.made["child"].result(90)
+    made = hung.made["child"].result(PATIENCE)
     pids = [int(pid) for pid in (hung.ray.folder / "children").read_text().split()]
     assert len(pids) == 3
     assert not [pid for pid in pids if still_runs(pid)]
@@ -300,15 +300,15 @@ def test_what_it_started_goes_with_it(hung: Hung) -> None:
 @pytest.mark.ray
 @pytest.mark.skipif(not LINUX, reason="interrupts need ptrace")
 def test_an_interrupted_actor_lives_on(hung: Hung) -> None:
-    assert hung.made["method"].result(90).ended
-    hung.ray.wait_for("LIVES", seconds=20)
+    assert hung.made["method"].result(PATIENCE).ended
+    hung.ray.wait_for("LIVES")
     assert f"LIVES {hung.ran('method')[0]}\n" in hung.said()
 
 
 @pytest.mark.ray
 @pytest.mark.skipif(not LINUX, reason="interrupts need ptrace")
 def test_tasks_that_it_submitted_end_with_it(hung: Hung) -> None:
-    made = hung.made["parent"].result(90)
+    made = hung.made["parent"].result(PATIENCE)
     assert made.children == []
     of_kid = [each for each in made.steps if each.task != made.target.task]
     assert [(each.step, each.outcome) for each in of_kid] == [
@@ -333,7 +333,7 @@ def test_a_task_that_nobody_holds_a_reference_to(hung: Hung) -> None:
 
 @pytest.mark.ray
 def test_a_threaded_method_ends_with_its_actor_alone(hung: Hung) -> None:
-    hung.made["polite"].result(90)  # it runs beside this one
+    hung.made["polite"].result(PATIENCE)  # it runs beside this one
     made = hung.cancel("threaded", 0.5)
     assert not made.ended
     assert [each.step for each in made.steps] == ["cancel", "interrupt"]
@@ -387,7 +387,7 @@ def test_nobody_and_several(hung: Hung) -> None:
 @pytest.mark.ray
 @pytest.mark.skipif(not LINUX, reason="interrupts need ptrace")
 def test_by_a_task_on_its_node(hung: Hung) -> None:
-    made, pid = hung.away.result(90)
+    made, pid = hung.away.result(PATIENCE)
     assert isinstance(made, act.Cancellation), made
     assert (made.by, made.target.pid, made.ended) == ("interrupt", pid, True)
     assert [each.outcome for each in made.survivors] == ["gone"]

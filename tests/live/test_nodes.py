@@ -366,10 +366,10 @@ class Nodes:
         return rows
 
     def collect(
-        self, tell: nodes.Tell = lambda done, total: None
+        self, seconds: float, tell: nodes.Tell = lambda done, total: None
     ) -> tuple[dict[str, bytes], list[Gap]]:
         """Files and gaps of all nodes."""
-        found = list(nodes.collect(self.cluster, self.ids, 6, [*known(), ACME], tell))
+        found = list(nodes.collect(self.cluster, self.ids, seconds, [*known(), ACME], tell))
         gaps = [item for item in found if isinstance(item, Gap)]
         return {item.path: item.data for item in found if isinstance(item, Piece)}, gaps
 
@@ -405,7 +405,7 @@ class Collected:
 def collected(four: Nodes) -> Collected:
     steps: list[tuple[int, int]] = []
     began = clock()
-    pieces, gaps = four.collect(tell=lambda *at: steps.append(at))
+    pieces, gaps = four.collect(PATIENCE, tell=lambda *at: steps.append(at))
     return Collected(pieces, gaps, clock() - began, steps)
 
 
@@ -506,8 +506,8 @@ def test_a_dead_and_a_frozen_node_are_named_and_the_others_complete(four: Nodes)
     stopped.suspend()
     try:
         began = clock()
-        pieces, gaps = four.collect()
-        assert clock() - began < 15
+        pieces, gaps = four.collect(10)
+        assert clock() - began < 20
     finally:
         stopped.resume()
     for node in four.ids[:2]:
