@@ -11,7 +11,7 @@ import sys
 
 import psutil
 
-from tests.helpers.real_ray import NotStartedError, RealRay, free_port
+from tests.helpers.real_ray import RETRIES, NotStartedError, RealRay, free_port
 
 MULTI_NODE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1"}
 """Ray keeps a cluster on loopback to one node; drivers need this, too."""
@@ -34,11 +34,12 @@ def may_be_had() -> bool:
 
 def join(ray: RealRay) -> subprocess.Popen[bytes]:
     """Start such a node; returns when it is up."""
-    try:
-        return _join(ray)
-    except NotStartedError:  # a port taken, a busy machine
-        ray.nodes.pop().kill()
-        return _join(ray)
+    for _ in range(RETRIES):
+        try:
+            return _join(ray)
+        except NotStartedError:
+            ray.nodes.pop().kill()
+    return _join(ray)
 
 
 def _join(ray: RealRay) -> subprocess.Popen[bytes]:

@@ -24,6 +24,8 @@ import psutil
 
 from tests.helpers.waiting import PATIENCE
 
+RETRIES = 3
+"""Another process may take a port between our look and Ray's; and Ray gives a busy machine 30 s to start a node."""
 REMEMBER_EVERY = 2.0
 """Seconds between two looks for processes that belong to the cluster."""
 
@@ -75,14 +77,16 @@ class RealRay:
         dashboard: bool = True,
     ) -> subprocess.Popen[bytes]:
         """Start a node: the first is the head, others join it. Returns when it is up."""
-        try:
-            return self._start(options, cpus, env, dashboard)
-        except NotStartedError:
-            # Another process may have taken a port between our look and Ray's.
-            if len(self.nodes) == 1:
-                self._end_all()
-                self.nodes.clear()
-            return self._start(options, cpus, env, dashboard)
+        for _ in range(RETRIES):
+            try:
+                return self._start(options, cpus, env, dashboard)
+            except NotStartedError:
+                if len(self.nodes) == 1:
+                    self._end_all()
+                    self.nodes.clear()
+                else:
+                    self.nodes.pop().kill()
+        return self._start(options, cpus, env, dashboard)
 
     def _start(
         self,

@@ -34,7 +34,7 @@ from raydoctor.render import zombies as render
 from raydoctor.render.page import plain
 from tests.helpers import ROOT
 from tests.helpers.real_ray import real_ray
-from tests.helpers.waiting import clock, until
+from tests.helpers.waiting import PATIENCE, clock, until
 
 linux = pytest.mark.skipif(not proc.LINUX, reason="/proc")
 ROUNDS = ROOT / "tests" / "helpers" / "leftover_rounds.py"
@@ -57,29 +57,29 @@ PRIVATE_TMP = (
 
 
 @linux
-def test_two_hundred_rounds_among_the_living() -> None:
+def test_rounds_among_the_living() -> None:
     """Leftovers of ten kinds of evidence are all ended; 30 living processes and what is added never are.
 
-    A hundred rounds each in two namespaces at once: most of the time goes to the kernel's tables of sockets.
+    In two namespaces at once; `python tests/helpers/leftover_rounds.py ROUNDS SEED` runs more, in one.
     """
     inside = ["unshare", "--pid", "--net", "--mount", "--fork", "--mount-proc", "--kill-child"]
     if os.geteuid() != 0 or subprocess.call([*inside, "true"], stderr=subprocess.DEVNULL):
         pytest.skip("needs a pid namespace of its own")
     # Its own /tmp: sessions of others are not looked at, and what it writes is gone with it.
     script = f'{PRIVATE_TMP} && exec "$0" "$@"'
-    command = [*inside, "bash", "-c", script, sys.executable, str(ROUNDS), "100"]
+    command = [*inside, "bash", "-c", script, sys.executable, str(ROUNDS), "40"]
     halves = [
         subprocess.Popen(
             [*command, seed], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         for seed in ("20261121", "20261122")
     ]
-    said = [half.communicate(timeout=400) for half in halves]
+    said = [half.communicate(timeout=2 * PATIENCE) for half in halves]
     for half, (out, err) in zip(halves, said, strict=True):
         assert half.returncode == 0, err
         counts = json.loads(out)
-        assert counts["rounds"] == 100
-        assert counts["left"] > 200
+        assert counts["rounds"] == 40
+        assert counts["left"] > 80
         assert counts["living"] > 30
         assert counts["slowest"] < 3.0
 
