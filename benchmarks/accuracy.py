@@ -1,8 +1,8 @@
 """How often the first root is right: every fixture as it is, and with its logs perturbed.
 
-    python benchmarks/accuracy.py                     # all fixtures, all perturbations, one seed: minutes
-    python benchmarks/accuracy.py --seeds 3 --only oom node
-    python benchmarks/accuracy.py -v                  # name every run that was not right
+    python -m benchmarks.accuracy                     # all fixtures, all perturbations, one seed: minutes
+    python -m benchmarks.accuracy --seeds 3 --only oom node
+    python -m benchmarks.accuracy -v                  # name every run that was not right
 
 A run is
 * right: the first root is the expected one (nothing at all for a healthy capture);
@@ -24,20 +24,18 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-from captures import capture_of, report_of
-from perturb import Files, Perturbation, keeping_tables, perturbations
-
+from benchmarks.perturb import Files, Perturbation, keeping_tables, perturbations
 from raydoctor.capture.open import open_capture
 from raydoctor.diagnosis import engine
 from raydoctor.model.values import Diagnosis, Event, Report
+from tests.helpers import FIXTURES
+from tests.helpers.captures import capture_of, report_of
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
-FIXTURES = Path(__file__).parent.parent / "fixtures"
 HEALTHY = capture_of(FIXTURES / "healthy--ray-2.60.0--1-node")
 OUTCOMES = ("right", "less", "missed", "wrong")
 SERIOUS = ("critical", "error")

@@ -1,8 +1,8 @@
 """Attach to busy processes of eleven kinds, and see whether each keeps running afterwards.
 
-    python benchmarks/attach_busy.py                               # every kind, 20 times each
-    python benchmarks/attach_busy.py threads-4 forking --times 5   # some kinds
-    python benchmarks/attach_busy.py --python OTHER/bin/python     # targets of another Python
+    python -m benchmarks.attach_busy                               # every kind, 20 times each
+    python -m benchmarks.attach_busy threads-4 forking --times 5   # some kinds
+    python -m benchmarks.attach_busy --python OTHER/bin/python     # targets of another Python
 
 Each target writes a counter per thread into a shared file. A target is *frozen* if a counter that rose
 before the attach does not rise within `PATIENCE` seconds afterwards, and *dead* if it has exited. A kind

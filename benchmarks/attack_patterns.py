@@ -1,7 +1,7 @@
 """Attacks every signal with lines and records of 1 MB, in every form that a log has, and diagnoses them.
 
-    python benchmarks/attack_patterns.py                       # everything: some ten minutes
-    python benchmarks/attack_patterns.py --every 10 --first 3  # each tenth signal, from the fourth on
+    python -m benchmarks.attack_patterns                       # everything: some ten minutes
+    python -m benchmarks.attack_patterns --every 10 --first 3  # each tenth signal, from the fourth on
 
 Of the attacks on a signal's pattern (`attacks.py`) the slowest ones are written to a file of one of the
 signal's roles: plain, behind a C++ header, behind a driver's prefix, as JSON, coloured, and as a record of
@@ -18,8 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from attacks import Attack, attacks
-
+from benchmarks.attacks import Attack, attacks
 from raydoctor import rules
 from raydoctor.capture.layout import SHAPES
 from raydoctor.capture.open import open_capture

@@ -1,8 +1,8 @@
 """Live cases: whole processes against Ray's own CLI, on a real local Ray.
 
-python benchmarks/clusters.py             # both: some minutes
-python benchmarks/clusters.py thousand    # 1,000 tasks
-python benchmarks/clusters.py stuck       # 100,000 finished tasks and 5 stuck ones
+python -m benchmarks.clusters             # both: some minutes
+python -m benchmarks.clusters thousand    # 1,000 tasks
+python -m benchmarks.clusters stuck       # 100,000 finished tasks and 5 stuck ones
 """
 
 from __future__ import annotations
@@ -10,15 +10,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import tarfile
 import time
 from pathlib import Path
 
-from measure import RAY, RAYDOCTOR, alternate, say
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-from real_ray import RealRay, real_ray
+from benchmarks.measure import RAY, RAYDOCTOR, alternate, say
+from tests.helpers.real_ray import RealRay, real_ray
 
 _THOUSAND = """
 import ray, time

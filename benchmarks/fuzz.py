@@ -1,8 +1,8 @@
 """Damages captures and archives of the fixtures, and diagnoses each: no crash, no disabled rule, no giant.
 
-    python benchmarks/fuzz.py --count 2500 --seed 1
-    python benchmarks/fuzz.py --seed 1 --only 417          # one of these again
-    python benchmarks/fuzz.py --seed 1 --only 417 --keep DIR
+    python -m benchmarks.fuzz --count 2500 --seed 1
+    python -m benchmarks.fuzz --seed 1 --only 417          # one of these again
+    python -m benchmarks.fuzz --seed 1 --only 417 --keep DIR
 
 Every case is made from its seed and number alone. A case fails if it raises anything but a RaydoctorError, if
 a rule or collector crashes (its gap reports that), if it takes more than 30 s of processor time, or if the
@@ -41,8 +41,8 @@ from raydoctor.model.values import Report
 from raydoctor.render import json as as_json
 from raydoctor.render import markdown, page
 from raydoctor.render.report import render
+from tests.helpers import FIXTURES
 
-FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
 SECONDS, MEGABYTES = 30.0, 500.0
 _LINE = 1 << 20
 """Bytes of a line that is made huge."""

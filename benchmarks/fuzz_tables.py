@@ -1,7 +1,7 @@
 """Damages the tables of live captures at random, and sees that every command still answers.
 
-    python benchmarks/fuzz_tables.py                    # 2,500 captures
-    python benchmarks/fuzz_tables.py --seed 7 --count 1 # one of them again
+    python -m benchmarks.fuzz_tables                    # 2,500 captures
+    python -m benchmarks.fuzz_tables --seed 7 --count 1 # one of them again
 
 Seeded and in one process. Each capture is a `live-*` fixture with one to six damages: values of the wrong
 type or out of range, missing and doubled keys, rows that are no objects, damaged heads, cut and re-encoded
@@ -25,11 +25,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
-from captures import FIXTURES, capture_of
-
 from raydoctor.capture.open import Capture, open_capture
 from raydoctor.diagnosis import engine
+from tests.helpers.captures import FIXTURES, capture_of
 
 LIMIT_S = 30.0
 LIMIT_BYTES = 500 << 20

@@ -1,7 +1,7 @@
 """`raydoctor.poll` against `ray.get` of as many tiny tasks, in turn, on a Ray of its own.
 
-    python benchmarks/polling.py                      # 10,000 tasks, three rounds
-    python benchmarks/polling.py --tasks 2000 --address 127.0.0.1:6379
+    python -m benchmarks.polling                      # 10,000 tasks, three rounds
+    python -m benchmarks.polling --tasks 2000 --address 127.0.0.1:6379
 
 Prints the seconds of each round, submitting included, and the ratio of the medians: at most 1.3.
 """

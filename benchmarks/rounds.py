@@ -1,6 +1,6 @@
 """Leftovers among the living, with two real clusters: is anything touched that lives, is anything left?
 
-    python benchmarks/rounds.py 200 --seed 1            # 200 rounds, or as many as --minutes allow
+    python -m benchmarks.rounds 200 --seed 1            # 200 rounds, or as many as --minutes allow
 
 Two clusters of this interpreter's Ray are there all the time, each with a driver whose actor and task run
 and have descendants of all kinds; beside them an unrelated tree, and another user's processes that look like
@@ -33,10 +33,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from real_ray import RealRay
+from tests.helpers import ROOT
 
-TESTS = Path(__file__).parents[1] / "tests"
+if TYPE_CHECKING:
+    from tests.helpers.real_ray import RealRay
+
 KINDS = ("child", "session", "grandchild", "fork", "spawn", "daemon", "scrubbed")
 EVENTS = ("worker", "worker", "actor-worker", "actor-worker", "actor", "cancel", "short") * 2
 HIDDEN = "scrubbed"
@@ -356,8 +357,7 @@ def bystanders(folder: Path) -> None:
 
 
 def rounds(count: int, seed: int, minutes: float) -> Told:
-    sys.path.insert(0, str(TESTS))
-    from real_ray import real_ray
+    from tests.helpers.real_ray import real_ray
 
     told = Told()
     folder = Path("/tmp/rounds")
@@ -411,7 +411,7 @@ def reap() -> int:
 
 def enclosed(words: list[str]) -> int:
     """Run this again with processes, network and folders of its own."""
-    kept = [sys.prefix, str(Path(__file__).parents[1])]
+    kept = [sys.prefix, str(ROOT)]
     binds = " && ".join(
         f"mkdir -p /mnt/{n} && mount --bind {shlex.quote(path)} /mnt/{n}"
         for n, path in enumerate(kept)
@@ -426,7 +426,18 @@ def enclosed(words: list[str]) -> int:
     )
     inside = ["unshare", "--pid", "--net", "--mount", "--fork", "--mount-proc", "--kill-child"]
     return subprocess.call(
-        [*inside, "bash", "-c", script, sys.executable, __file__, "--inside", *words]
+        [
+            *inside,
+            "bash",
+            "-c",
+            script,
+            sys.executable,
+            "-m",
+            "benchmarks.rounds",
+            "--inside",
+            *words,
+        ],
+        cwd=ROOT,
     )
 
 

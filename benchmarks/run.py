@@ -1,8 +1,8 @@
 """Time and memory of whole processes, as ratios against `ray`'s own CLI and a bare `rg`.
 
-    python benchmarks/run.py                  # everything: some minutes, 3 GB of disk
-    python benchmarks/run.py startup small    # some cases
-    python benchmarks/run.py --scale 0.2 quiet storm
+    python -m benchmarks.run                  # everything: some minutes, 3 GB of disk
+    python -m benchmarks.run startup small    # some cases
+    python -m benchmarks.run --scale 0.2 quiet storm
 
 Each case runs its commands in turn, so that a busy moment hits both, and prints medians, the ratio, the
 target and whether it is met. Inputs are made of the real lines in `lines/`; `live` and `stuck` start a
@@ -20,9 +20,8 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import clusters
-import inputs
-from measure import GB, MB, RAY, RAYDOCTOR, RG, alternate, say
+from benchmarks import clusters, inputs
+from benchmarks.measure import GB, MB, RAY, RAYDOCTOR, RG, alternate, say
 
 
 def literals(folder: Path) -> Path:

@@ -1,13 +1,13 @@
 """`raydoctor stack` against `ray stack`, on one node with 40 busy workers.
 
-    python benchmarks/stacks.py
-    python benchmarks/stacks.py --workers 10
+    python -m benchmarks.stacks
+    python -m benchmarks.stacks --workers 10
 
 `ray stack` calls `sudo py-spy` for each worker, one after the other. It gets its best case: a `sudo` that
 only starts the command, for whoever runs this must be root or own the workers anyway. It looks at every
 `ray::` process of the machine: run this where no other Ray runs, or in a pid namespace of its own:
 
-    unshare -p -m -f --mount-proc --kill-child python benchmarks/stacks.py
+    unshare -p -m -f --mount-proc --kill-child python -m benchmarks.stacks
 """
 
 from __future__ import annotations
@@ -20,10 +20,8 @@ import sys
 import time
 from pathlib import Path
 
-from measure import RAY, RAYDOCTOR, SCRIPTS, alternate, say
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-from real_ray import RealRay, real_ray
+from benchmarks.measure import RAY, RAYDOCTOR, SCRIPTS, alternate, say
+from tests.helpers.real_ray import RealRay, real_ray
 
 _PROGRAM = """
 import ray, sys, threading, time

@@ -1,8 +1,8 @@
 """What a task started and what outlives it, event by event; and whether `raydoctor zombies` clears that.
 
-    python benchmarks/survivors.py                              # this interpreter's Ray, all events
-    python benchmarks/survivors.py --python OTHER/bin/python    # the Ray of another environment
-    python benchmarks/survivors.py stop job-stop --set RAY_process_group_cleanup_enabled=0
+    python -m benchmarks.survivors                              # this interpreter's Ray, all events
+    python -m benchmarks.survivors --python OTHER/bin/python    # the Ray of another environment
+    python -m benchmarks.survivors stop job-stop --set RAY_process_group_cleanup_enabled=0
 
 A task starts eight descendants; then something happens; what lives five seconds later are the survivors.
 `raydoctor zombies --kill --yes` must end them all, but the one that has kept nothing of its worker's (its

@@ -1,7 +1,7 @@
 """What `raydoctor watch` costs: its own processor time and memory, and what it puts on Ray.
 
-    python benchmarks/watching.py                       # 1,000 tasks, 300 s
-    python benchmarks/watching.py --tasks 1000 --running 200 --seconds 60
+    python -m benchmarks.watching                       # 1,000 tasks, 300 s
+    python -m benchmarks.watching --tasks 1000 --running 200 --seconds 60
 
 On a Ray of its own with that many tasks finished, as many waiting and some that stand still (their stacks
 are looked at after a minute). Counted from the process table: the watch and all that it started, those that
@@ -22,10 +22,9 @@ import time
 from pathlib import Path
 
 import psutil
-from measure import MB, RAYDOCTOR
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-from real_ray import RealRay, real_ray
+from benchmarks.measure import MB, RAYDOCTOR
+from tests.helpers.real_ray import RealRay, real_ray
 
 SHARE, MEMORY = 0.01, 60
 _WINDOW = 300.0

@@ -1,0 +1,1 @@
+"""The test suite: `unit`, `fixtures` and `live`, and what they share in `helpers`."""

@@ -1,0 +1,32 @@
+"""Which tests CI may skip, and why. Any other skip there is a failure: a check that silently went away."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Skip(NamedTuple):
+    """A reason for a skip that says nothing bad about the machine."""
+
+    reason: str
+    """As the test gives it."""
+    because: str
+    """Why a machine of CI may lack it."""
+
+
+EXPECTED = (
+    Skip("there is no Python 3.14", "CI installs one Python"),
+    Skip("this Python has a way of its own", "for Python 3.13 and older"),
+    Skip("hypno has no wheel for this Python", "hypno has wheels up to Python 3.11"),
+    Skip("gdb is not installed", "gdb is an optional backend of `attach`"),
+    Skip("no memory cgroup", "containers without cgroup controllers"),
+    Skip("no right to make a cgroup", "containers with read-only cgroups"),
+    Skip("the memory controller is not handed on", "containers without a delegated controller"),
+    Skip("this machine has a GPU", "the test is for machines without one"),
+    Skip("everybody may read it here, or nobody", "depends on kernel.dmesg_restrict"),
+)
+
+
+def is_expected(reason: str) -> bool:
+    """Whether CI may skip a test for this reason."""
+    return reason.removeprefix("Skipped: ") in {skip.reason for skip in EXPECTED}

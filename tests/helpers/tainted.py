@@ -1,0 +1,427 @@
+"""Cases whose names are hostile, and sandboxes that see what a pasted line does with them.
+
+Every name, path, address and text in an example is replaced by a payload, as far as the signal's own pattern lets
+it pass. A sandboxed bash finds no program at all: what it looks for is logged instead. The payloads call `canary`.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from raydoctor.capture.open import open_capture
+from raydoctor.case import Case
+from raydoctor.case.rule import Example, Rule, Signal
+from raydoctor.diagnosis import engine, unexplained
+from raydoctor.diagnosis.plugins import Catalogue
+from raydoctor.model.values import Event, Finding
+from raydoctor.read import build
+
+PAYLOADS = (
+    "a;canary",
+    "a; canary #",
+    "a&&canary",
+    "a||canary&",
+    "a|canary",
+    "$(canary)",
+    "a$(canary)b",
+    "`canary`",
+    "a`canary`",
+    "<(canary)",
+    ">canary",
+    "a>canary",
+    "a'b;canary;'c",
+    "a' ; canary ; echo '",
+    'a";canary;"b',
+    'a"$(canary)"b',
+    "a'$(canary)'b",
+    "a\\';canary;echo \\'",
+    "a\ncanary\nb",
+    "a\rcanary\rb",
+    "a\x0bcanary",
+    "a\x0ccanary",
+    "a\x85canary",
+    "a\u2028canary\u2029",
+    "a\u202ecanary\u200b",
+    "a\x1b[2Jcanary\t",
+    "-canary",
+    "--canary=1",
+    "-rf canary",
+    "{a,canary}",
+    "~canary",
+    "!canary",
+    "*canary*?",
+    "$canary",
+    "a\uff02;canary;\uff07b",
+    'a");canary("b',
+    'a"+canary()+"b',
+    "a'+canary()+'b",
+    '"""+canary()+"""',
+    "canary()",
+    "canary(1).b",
+    "a]+[canary()",
+    "a)\ncanary()\n(b",
+    "a\\N{QUOTATION MARK}canary",
+    "{canary()}",
+    "%s%(canary)s",
+    "a:canary()",
+    "# canary",
+    "a#canary",
+    "a=canary()",
+)
+_ID = re.compile(r"(?:[0-9a-f]{8}|[0-9a-f]{28,})\Z|[-+\d.:TZ eE]+\Z|(?:true|false|null)\Z")
+_TOKEN = re.compile(r"[\w./-]{3,}")
+MARK = "zqxjk"
+
+
+class Advice(NamedTuple):
+    """What a rule offers for pasting."""
+
+    steps: tuple[str, ...]
+    titles: tuple[str, ...]
+
+
+# ------------------------------------------------------------------ cases
+
+
+def case_of(rule: Rule, example: Example) -> Case:
+    """What the rule would see of its example."""
+    catalogue = Catalogue((rule,))
+    with tempfile.TemporaryDirectory() as folder:
+        for name, content in example.files.items():
+            path = Path(folder) / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content)
+        with open_capture(folder) as capture:
+            wanted = [
+                *engine.signals_of(catalogue),
+                *unexplained.signals(s.role for s in capture.sources),
+            ]
+            return build.read(capture, wanted).case
+
+
+def advice(rule: Rule, case: Case) -> Advice:
+    """Steps and titles for this case; none where the rule does not find anything."""
+    try:
+        found = list(rule.judge(case))
+    except (ValueError, TypeError, KeyError, IndexError, OverflowError):
+        return Advice((), ())  # a number that is none: the report has a gap instead
+    return _advice(rule, found)
+
+
+def _advice(rule: Rule, found: Iterable[Finding]) -> Advice:
+    steps: list[str] = []
+    titles: list[str] = []
+    for finding in found:
+        for remedy in rule.remedies if finding.remedies is None else finding.remedies:
+            steps += remedy.steps
+            titles.append(remedy.title)
+        steps += [gap.hint for gap in finding.gaps if gap.hint]
+    return Advice(tuple(steps), tuple(titles))
+
+
+def targets(rule: Rule, case: Case) -> list[str]:
+    """Texts of the example that a name could stand in for: fields, leaves of tables, words of the advice."""
+    told: dict[str, None] = {}
+    for event in case.events:
+        is_row = event.kind.startswith("live.")
+        for value in event.fields.values():
+            for leaf in _leaves(value) if is_row else (value,):
+                if len(leaf) > 1 and (is_row or not _ID.match(leaf)) and not leaf.isdigit():
+                    told[leaf] = None
+    given = advice(rule, case)
+    corpus = "\n".join(e.text for e in case.events)
+    for text in (*given.steps, *given.titles):
+        told.update((w, None) for w in _TOKEN.findall(text) if not _ID.match(w) and w in corpus)
+    for names in case.names.values():
+        told.update((name, None) for name in names)
+    return list(told)
+
+
+def _leaves(value: str) -> Iterator[str]:
+    if value[:1] not in "[{":
+        yield value
+        return
+    try:
+        yield from _strings(json.loads(value))
+    except ValueError:
+        yield value
+
+
+def _strings(value: object) -> Iterator[str]:
+    if isinstance(value, dict):
+        for name, each in value.items():
+            yield name
+            yield from _strings(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _strings(each)
+    elif isinstance(value, str):
+        yield value
+
+
+class Tainter:
+    """Replaces targets in a case, where the signals' patterns allow it."""
+
+    def __init__(self, rule: Rule, case: Case) -> None:
+        self.case = case
+        self.signals: dict[str, list[Signal]] = {}
+        for signal in engine.signals_of(Catalogue((rule,))):
+            self.signals.setdefault(signal.kind, []).append(signal)
+
+    def case_with(self, wanted: Iterable[str], payload: str) -> Case:
+        """The case with these texts replaced by the payload."""
+        ordered = sorted(wanted, key=len, reverse=True)
+        events = [self._event(event, ordered, payload) for event in self.case.events]
+        names = {
+            worker: tuple(_put(name, ordered, payload) for name in ran)
+            for worker, ran in self.case.names.items()
+        }
+        endings = self.case.endings.values()
+        return Case(events, self.case.sources, names, endings)
+
+    def _event(self, event: Event, wanted: list[str], payload: str) -> Event:
+        here = [w for w in wanted if w in event.text or any(w in v for v in event.fields.values())]
+        if not here:
+            return event
+        known = self.signals.get(event.kind)
+        if not known:
+            return _row(event, here, payload)
+        for some in (here, *([each] for each in here)):
+            if changed := _matched(event, known, some, payload):
+                event = changed
+                if some is here:
+                    break
+        return event
+
+
+def _put(text: str, wanted: Iterable[str], payload: str) -> str:
+    return _words(tuple(wanted)).sub(lambda _: payload, text)
+
+
+@lru_cache(maxsize=512)
+def _words(wanted: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, wanted))})(?!\w)")
+
+
+def _matched(event: Event, known: list[Signal], wanted: list[str], payload: str) -> Event | None:
+    """The event as the scan would have read the changed record, if its pattern still matches."""
+    message, text = _put(event.message, wanted, payload), _put(event.text, wanted, payload)
+    for signal in known:
+        if signal.extent == "line" and ("\n" in payload or "\n" in event.message):
+            continue
+        if found := signal.regex.search(text if signal.with_header else message):
+            own = {k: _put(v, wanted, payload) for k, v in event.fields.items()}
+            groups = {k: v for k, v in found.groupdict().items() if v}
+            rest = {k: v for k, v in own.items() if k not in found.groupdict()}
+            return replace(event, text=text, message=message, fields={**rest, **groups})
+    return None
+
+
+def _row(event: Event, wanted: list[str], payload: str) -> Event:
+    """A row of a table, or a record that no signal read: every text in it may be anything."""
+    fields = {name: _value(value, wanted, payload) for name, value in event.fields.items()}
+    text, message = _put(event.text, wanted, payload), _put(event.message, wanted, payload)
+    return replace(event, text=text, message=message, fields=fields)
+
+
+def _value(value: str, wanted: list[str], payload: str) -> str:
+    if value[:1] in "[{" and value:
+        try:
+            return json.dumps(_deep(json.loads(value), wanted, payload), separators=(",", ":"))
+        except ValueError:
+            pass
+    return _put(value, wanted, payload)
+
+
+def _deep(value: Any, wanted: list[str], payload: str) -> Any:
+    if isinstance(value, dict):
+        return {_put(k, wanted, payload): _deep(v, wanted, payload) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_deep(each, wanted, payload) for each in value]
+    return _put(value, wanted, payload) if isinstance(value, str) else value
+
+
+def attacks(rule: Rule, every: int = 1) -> Iterator[tuple[str, Advice]]:
+    """(payload, advice) for every payload in every place of a line where a text of the input shows.
+
+    With `every`, each place gets one payload in so many, and the next place the next ones.
+    """
+    seen: set[frozenset[str]] = {frozenset()}
+    for example in rule.examples:
+        if rule.name not in (*example.roots, *example.consequences):
+            continue
+        tainter = Tainter(rule, case_of(rule, example))
+        flowing = [t for t in targets(rule, tainter.case) if _places(rule, tainter, [t])]
+        for group in (*([each] for each in flowing), flowing):
+            if (places := _places(rule, tainter, group)) in seen:
+                continue
+            seen.add(places)
+            for payload in PAYLOADS[len(seen) % every :: every]:
+                yield payload, advice(rule, tainter.case_with(group, payload))
+
+
+def attacked(rule: Rule, every: int = 1) -> set[str]:
+    """What the rule advises to paste, with a payload in every place that takes one."""
+    return {s for _, advice in attacks(rule, every) for s in advice.steps if "canary" in s}
+
+
+def _places(rule: Rule, tainter: Tainter, group: list[str]) -> frozenset[str]:
+    """The lines in which these texts show, with a mark in their place."""
+    given = advice(rule, tainter.case_with(group, MARK))
+    return frozenset(text for text in (*given.steps, *given.titles) if MARK in text)
+
+
+# ------------------------------------------------------------------ sandboxes
+
+# The commands of a pipeline run at the same time, and bash writes a long row in pieces: each process writes its
+# own file.
+_DRIVER = r"""
+called() { printf '%s\x1f' "$number" "$@" $'\x1e' >>"$HOME/calls/$BASHPID"; }
+command_not_found_handle() { called "$@"; }
+for name in kill cd pushd exec source . eval_ trap alias enable hash; do
+  eval "$name() { called $name \"\$@\"; }"
+done
+exit() { return 1; }
+number=0
+while IFS= read -r -d '' step; do
+  number=$((number + 1))
+  ( builtin eval "$step" ) </dev/null >/dev/null 2>&1
+done <&8
+builtin exit 0
+"""
+
+
+class Call(NamedTuple):
+    """A program that bash looked for."""
+
+    step: str
+    words: tuple[str, ...]
+
+
+def in_bash(steps: Iterable[str], folder: Path, *, comments: bool = True) -> list[Call]:
+    """What the steps would run, each in a subshell without programs, in a folder of its own.
+
+    Without `comments`: as zsh reads what is typed, where `#` is a word like any other.
+    """
+    steps = [step if comments else re.sub(r"(^|\s)#", r"\1X", step) for step in steps]
+    (folder / "cwd").mkdir()
+    (folder / "calls").mkdir()
+    (folder / "driver").write_text(_DRIVER)
+    (folder / "steps").write_bytes(
+        b"".join(s.encode("utf-8", "surrogateescape") + b"\0" for s in steps)
+    )
+    start = "exec 8<../steps; exec /bin/bash --norc --noprofile ../driver"
+    subprocess.run(
+        ["/bin/bash", "--norc", "--noprofile", "-c", start],
+        cwd=folder / "cwd",
+        env={"PATH": "/nonexistent", "HOME": str(folder), "LC_ALL": "C.UTF-8"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=300,
+        check=True,
+    )
+    calls = []
+    for path in (folder / "calls").iterdir():
+        for row in path.read_bytes().decode("utf-8", "replace").split("\x1f\x1e\x1f")[:-1]:
+            number, *words = row.split("\x1f")
+            calls.append((int(number), Call(steps[int(number) - 1], tuple(words))))
+    return [call for _, call in sorted(calls)]
+
+
+def harm_in_bash(steps: Iterable[str], folder: Path, *, comments: bool = True) -> list[str]:
+    """Steps of which a value was run, taken as an option, or written to a file."""
+    harm = []
+    for call in in_bash(steps, folder, comments=comments):
+        command, *words = call.words
+        if "canary" in command:
+            harm.append(f"runs {command!r}: {call.step!r}")
+        is_program = re.fullmatch(r"[\w./-]+", command) is not None
+        if is_program and any(re.match(r"--?(?:rf )?canary", word) for word in words):
+            harm.append(f"takes an option: {call.step!r}")
+    harm += [f"wrote {path.name}" for path in (folder / "cwd").iterdir()]
+    return harm
+
+
+class _Anything:
+    """Stands for `ray`, actors, references and whatever else a line uses."""
+
+    def __init__(self, name: str = "") -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        return _Anything(name)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if "canary" in self._name or self._name in ("__import__", "exec", "eval", "open"):
+            raise AssertionError(self._name)
+        return args[0] if len(args) == 1 and callable(args[0]) and not kwargs else _Anything()
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((_Anything(), _Anything()))
+
+    def __getitem__(self, key: object) -> Any:
+        return _Anything()
+
+    def __len__(self) -> int:
+        return 0
+
+
+class _Namespace(dict[str, Any]):
+    def __missing__(self, name: str) -> Any:
+        return range if name == "range" else _Anything(name)
+
+
+def harm_in_python(steps: Iterable[str]) -> list[str]:
+    """Steps of which a value is code: as a whole, and line by line as a prompt reads it."""
+    harm = []
+    for step in steps:
+        for source in {step, *re.split(r"[\r\n\x0b\x0c\x85\u2028\u2029]", step)}:
+            tree = _parsed(source.strip().replace("…", "..."))
+            if tree is not None and "canary" in source and (_calls_it(tree) or _runs(tree)):
+                harm.append(f"is code: {step!r}")
+                break
+    return harm
+
+
+def _parsed(source: str) -> ast.Module | None:
+    for text in (source, f"{source} pass"):
+        try:
+            return ast.parse(text)
+        except (SyntaxError, ValueError):
+            pass
+    return None
+
+
+def _calls_it(tree: ast.Module) -> bool:
+    """Whether it is called anywhere, also in a body that does not run now."""
+    calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return any(isinstance(func, ast.Name) and "canary" in func.id for func in calls)
+
+
+def _runs(tree: ast.Module) -> bool:
+    try:
+        code = compile(tree, "step", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        exec(
+            code,
+            {"__builtins__": {"__build_class__": __build_class__}},
+            _Namespace(__name__="step"),
+        )
+    except AssertionError:
+        return True
+    except Exception:  # what the stand-ins cannot do
+        return False
+    return False
+
+
+def unprintable(steps: Iterable[str]) -> list[str]:
+    """Steps with characters that a terminal acts on, or that do not show."""
+    return [s for s in steps if not s.replace("\n", "").isprintable()]

@@ -1,0 +1,38 @@
+"""Waiting for events, and limits of time, that hold on a machine that is busy with something else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+PATIENCE = 180.0
+"""Seconds for what takes two on an idle machine. Only a failure waits so long."""
+PRESSURE = Path("/proc/pressure/cpu")
+UNKNOWN = 10.0
+"""Factor on limits where the kernel does not report how long processes wait for a processor."""
+
+
+def until(holds: Callable[[], object], seconds: float = PATIENCE, every: float = 0.02) -> None:
+    """Wait until it holds; fail if it does not in time."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, "it did not come true"
+        time.sleep(every)
+
+
+def starved() -> float | None:
+    """Seconds since the boot in which some process waited for a processor; None where that is unknown."""
+    try:
+        return int(PRESSURE.read_text().split("total=")[1].split()[0]) / 1e6
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def clock() -> float:
+    """Seconds, not counting those in which some process waited for a processor: for upper limits of time.
+
+    Where the kernel does not report these, it runs slower than time by a factor.
+    """
+    lost = starved()
+    return time.monotonic() / UNKNOWN if lost is None else time.monotonic() - lost

@@ -1,0 +1,1 @@
+"""Tests on real Ray clusters, and on other real processes and users."""

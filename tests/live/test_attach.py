@@ -1,0 +1,481 @@
+"""A debugger in processes that nobody prepared; and processes that never notice that one was tried."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+import psutil
+import pytest
+
+from raydoctor.act import private
+from raydoctor.act.attach import arm, attach, by_gdb, dap, gil, inject
+from raydoctor.act.attach.attach import NotAttachedError, Wanted
+from raydoctor.act.attach.obstacles import handles, obstacle, status
+from raydoctor.act.audit import Audit
+from tests.helpers import ROOT
+from tests.helpers.real_ray import RealRay, real_ray
+from tests.helpers.waiting import PATIENCE, until
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux only")
+NEEDS_GDB = pytest.mark.skipif(not by_gdb.is_there(), reason="gdb is not installed")
+PYTHON_3_14 = shutil.which("python3.14")
+
+
+@contextmanager
+def program(
+    text: str, python: str | None = None, **environment: str
+) -> Iterator[subprocess.Popen[str]]:
+    """A Python process that has said `ready`."""
+    process = subprocess.Popen(
+        [python or sys.executable, "-c", text],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment},
+    )  # fmt: skip
+    try:
+        assert process.stdout
+        assert process.stdout.readline() == "ready\n"
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def audit(tmp_path: Path) -> Audit:
+    return Audit("test", path=str(tmp_path / "audit.jsonl"))
+
+
+def entered(pid: int, audit: Audit, grace: float = PATIENCE) -> attach.Attached:
+    return attach.attach(Wanted(pid), grace=grace, audit=audit)
+
+
+def left(beginning: str) -> list[str]:
+    """Files of this user's whose names begin so."""
+    names = [name for folder in private.existing() for name in folder.names()]
+    return [name for name in names if name.startswith(beginning)]
+
+
+def is_as_it_was(pid: int) -> bool:
+    """Nobody traces it, nothing handles the signal, and no request waits for it."""
+    told = status(pid)
+    return (
+        told["TracerPid"] == "0"
+        and told["State"][0] not in "tT"
+        and not handles(pid)
+        and not left(f"request-{pid}-")
+    )
+
+
+# ------------------------------------------------------------------ what it is doing goes on
+
+WAITS = {
+    "input": "line = input()",
+    "lock": "import threading; held = threading.Lock(); held.acquire()\n"
+    "threading.Timer(0, lambda: (input(), held.release())).start(); held.acquire()",
+    "loop": "import select, sys\nturns = 0\nwhile not select.select([sys.stdin], [], [], 0)[0]:\n  turns += 1",
+}
+
+
+@pytest.mark.parametrize("name", WAITS)
+def test_what_a_process_does_goes_on(name: str, audit: Audit) -> None:
+    text = f"import time\nprint('ready', flush=True)\n{WAITS[name]}\nprint('done', flush=True)"
+    with program(text) as process:
+        made = entered(process.pid, audit)
+        assert (made.method, made.host) == ("injected", "127.0.0.1")
+        with dap.attached(made.host, made.port, PATIENCE) as connection:
+            threads = connection.request("threads", {}, PATIENCE)["threads"]
+        assert "MainThread" in [each["name"] for each in threads]
+        assert attach.listening(process.pid) == (made.host, made.port, "listening", True)
+        out, _ = process.communicate("go\n", timeout=PATIENCE)
+    assert out == "done\n"
+    assert process.returncode == 0
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """On another processor, without hypno."""
+    monkeypatch.setattr(inject.trampoline, "works_here", lambda: False)
+    monkeypatch.setattr(inject, "_has_hypno", lambda: False)
+    return monkeypatch
+
+
+@pytest.mark.skipif(find_spec("hypno") is None, reason="hypno has no wheel for this Python")
+def test_hypno_does_it_on_other_processors(monkeypatch: pytest.MonkeyPatch, audit: Audit) -> None:
+    monkeypatch.setattr(inject.trampoline, "works_here", lambda: False)
+    with program("print('ready', flush=True); print(input())") as process:
+        made = entered(process.pid, audit)
+        assert attach.listening(process.pid) == (made.host, made.port, "listening", True)
+        assert process.communicate("goes on\n", timeout=PATIENCE)[0] == "goes on\n"
+
+
+@NEEDS_GDB
+@pytest.mark.parametrize("name", WAITS)
+def test_gdb_does_it_on_other_processors(
+    name: str, elsewhere: pytest.MonkeyPatch, audit: Audit
+) -> None:
+    text = f"import time\nprint('ready', flush=True)\n{WAITS[name]}\nprint('done', flush=True)"
+    with program(text) as process:
+        made = entered(process.pid, audit)
+        # What runs is left to Python itself, where that can do it.
+        by_itself = sys.version_info >= (3, 14) and name == "loop"
+        assert made.method == ("remote-exec" if by_itself else "gdb")
+        assert attach.listening(process.pid) == (made.host, made.port, "listening", True)
+        out, _ = process.communicate("go\n", timeout=PATIENCE)
+    assert (out, process.returncode) == ("done\n", 0)
+
+
+@NEEDS_GDB
+def test_gdb_enters_no_other_process_of_that_pid() -> None:
+    with program("print('ready', flush=True); print(input())") as process:
+        with pytest.raises(ProcessLookupError):
+            by_gdb.inject(process.pid, "1", "print('entered')", now=False, holds_gil=False)
+        assert process.communicate("alone\n", timeout=PATIENCE)[0] == "alone\n"
+
+
+@NEEDS_GDB
+def test_a_call_of_gdbs_that_does_not_come_back_is_taken_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(by_gdb, "_SECONDS", 1.0)
+    text = """
+import ctypes, threading, time
+def hold():
+    time.sleep(0.5)
+    ctypes.PyDLL(None).sleep(4)
+threading.Thread(target=hold).start()
+print("ready", flush=True)
+print(input())
+"""
+    with program(text) as process:
+        until(lambda: gil.look(process.pid).is_stuck)
+        before = Path(f"/proc/{process.pid}/syscall").read_text(encoding="ascii")
+        start = arm.start_of(process.pid)
+        with pytest.raises(OSError, match="taken back"):
+            by_gdb.inject(process.pid, start, "print('entered')", now=False, holds_gil=False)
+        assert Path(f"/proc/{process.pid}/syscall").read_text(encoding="ascii") == before
+        assert is_as_it_was(process.pid)
+        assert process.communicate("goes on\n", timeout=PATIENCE)[0] == "goes on\n"
+        assert process.returncode == 0
+
+
+@pytest.mark.skipif(PYTHON_3_14 is None, reason="there is no Python 3.14")
+def test_remote_exec_does_it_without_gdb(elsewhere: pytest.MonkeyPatch, audit: Audit) -> None:
+    elsewhere.setattr(by_gdb, "is_there", lambda: False)
+    with program(f"print('ready', flush=True)\n{WAITS['loop']}", python=PYTHON_3_14) as process:
+        made = entered(process.pid, audit)
+        assert made.method == "remote-exec"
+        assert attach.listening(process.pid) == (made.host, made.port, "listening", True)
+        assert not left(f"entry-{process.pid}-")
+        process.communicate("go\n", timeout=PATIENCE)
+        assert process.returncode == 0
+
+
+@pytest.mark.skipif(PYTHON_3_14 is None, reason="there is no Python 3.14")
+def test_remote_exec_that_is_forbidden_says_so(elsewhere: pytest.MonkeyPatch, audit: Audit) -> None:
+    elsewhere.setattr(by_gdb, "is_there", lambda: False)
+    text = f"print('ready', flush=True)\n{WAITS['loop']}"
+    forbidden = {"PYTHON_DISABLE_REMOTE_DEBUG": "1"}
+    with (
+        program(text, python=PYTHON_3_14, **forbidden) as process,
+        pytest.raises(NotAttachedError, match=r"remote_exec: .*not enabled"),
+    ):
+        entered(process.pid, audit)
+    assert not left(f"entry-{process.pid}-")
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="this Python has a way of its own")
+def test_without_gdb_another_processor_has_no_way_in(elsewhere: pytest.MonkeyPatch) -> None:
+    elsewhere.setattr(by_gdb, "is_there", lambda: False)
+    with program("print('ready', flush=True); input()") as process:
+        found = {each.what: each for each in obstacle(process.pid)}
+        assert "only gdb" in found["gdb"].why
+        assert "install gdb" in found["gdb"].fix
+        assert found["gdb"].only_injection
+        with pytest.raises(NotAttachedError, match="only gdb"):
+            attach.attach(Wanted(process.pid))
+        assert is_as_it_was(process.pid)
+
+
+def test_native_code_that_looks_for_signals_is_entered(audit: Audit) -> None:
+    with program("import re; print('ready', flush=True); re.match('(a+)+$', 64 * 'a' + 'b')") as it:
+        made = entered(it.pid, audit)
+        assert made.wants_waking
+        with (
+            attach.waking(made),
+            dap.attached(made.host, made.port, PATIENCE) as connection,
+        ):
+            assert connection.request("threads", {}, PATIENCE)["threads"]
+        assert it.poll() is None
+
+
+def test_a_computation_that_is_entered_all_the_time_has_the_right_result() -> None:
+    text = """
+import json
+print("ready", flush=True)
+total, kept = 0, {}
+for turn in range(150_000):
+    kept[turn % 1000] = [str(turn), (turn, turn * 2.5)]
+    total += len(json.dumps(kept[turn % 1000]))
+print(total)
+"""
+    with program(text) as undisturbed:
+        expected, _ = undisturbed.communicate(timeout=PATIENCE)
+    with program(text) as process:
+        start = arm.start_of(process.pid)
+        done = 0
+        while process.poll() is None:
+            made = inject.inject(process.pid, start, "x = [1]", now=False, holds_gil=True)
+            done += made.did == "queued"
+        assert process.communicate()[0] == expected
+        assert done >= 3
+
+
+def test_rounds_leave_no_more_than_the_first(audit: Audit) -> None:
+    text = "import gc; print('ready', flush=True)\nwhile input(): gc.collect(); print('here', flush=True)"
+    with program(text) as it:
+        made = entered(it.pid, audit)
+        process = psutil.Process(it.pid)
+
+        def held() -> tuple[int, int]:
+            # Sockets of ended sessions are closed by the garbage collector, whenever that runs.
+            assert it.stdin
+            assert it.stdout
+            it.stdin.write("collect\n")
+            it.stdin.flush()
+            assert it.stdout.readline() == "here\n"
+            return process.num_threads(), process.num_fds()
+
+        def round_trip() -> None:
+            again = entered(it.pid, audit)
+            assert (again.port, again.method) == (made.port, "listening")
+            with dap.attached(again.host, again.port, PATIENCE):
+                pass
+
+        round_trip()
+        before = held()
+        for _ in range(20):
+            round_trip()
+
+        def is_as_after_the_first() -> bool:
+            after = held()  # of the last session, debugpy keeps a socket or two
+            return after[0] <= before[0] and after[1] <= before[1] + 2
+
+        until(is_as_after_the_first)
+
+
+# ------------------------------------------------------------------ an attempt that fails, or is cut off
+
+
+@pytest.mark.parametrize("waits", ["time.sleep(0.001)", "[str(n) for n in range(300)]"])
+def test_killing_whoever_injects_harms_nobody(waits: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    dice = random.Random(4)
+
+    def killed(plan: str) -> inject.Injection:
+        child = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(inject._PROGRAM)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        )  # fmt: skip
+        assert child.stdin
+        assert child.stdout
+        child.stdin.write(plan.encode())
+        child.stdin.close()
+        time.sleep(dice.uniform(0.01, 0.06))
+        child.kill()
+        child.wait()
+        child.stdout.close()
+        return inject.Injection("")
+
+    monkeypatch.setattr(inject, "_told", killed)
+    text = f"import sys, time; print('ready', flush=True)\nwhile True:\n  {waits}\n  open(sys.argv[0], 'w')"
+    with program(text.replace("sys.argv[0]", "'/dev/null'")) as process:
+        start = arm.start_of(process.pid)
+        for _ in range(12):
+            inject.inject(process.pid, start, "x = 1", now=True, holds_gil=False)
+            assert process.poll() is None
+        assert status(process.pid)["TracerPid"] == "0"
+        used = psutil.Process(process.pid).cpu_times()
+        until(lambda: psutil.Process(process.pid).cpu_times() != used)
+
+
+def test_a_native_call_that_keeps_the_gil_is_not_touched(audit: Audit) -> None:
+    text = (
+        "import ctypes, time; began = time.monotonic(); print('ready', flush=True)\n"
+        "ctypes.PyDLL(None).usleep(2_000_000); print(time.monotonic() - began >= 2)"
+    )
+    with program(text) as process:
+        with pytest.raises(NotAttachedError) as caught:
+            entered(process.pid, audit)
+        assert caught.value.why == "gil"
+        assert "<module>" in caught.value.message
+        assert is_as_it_was(process.pid)
+        assert process.communicate(timeout=PATIENCE)[0] == "True\n"
+
+
+def test_what_did_not_come_in_time_never_comes(audit: Audit) -> None:
+    """A native loop that never looks for signals ends after we gave up: what is queued does nothing."""
+    with program(
+        "print('ready', flush=True); sum(range(450_000_000)); print('done', flush=True); input()"
+    ) as it:
+        with pytest.raises(NotAttachedError) as caught:
+            entered(it.pid, audit, grace=0.3)
+        assert caught.value.why == "gil"
+        assert it.stdout
+        assert it.stdout.readline() == "done\n"
+        time.sleep(0.3)
+        assert is_as_it_was(it.pid)
+
+
+def test_a_debugpy_that_does_not_start(tmp_path: Path, audit: Audit) -> None:
+    (tmp_path / "debugpy.py").write_text("raise RuntimeError('broken on purpose')\n")
+    with program("print('ready', flush=True); input()", PYTHONPATH=str(tmp_path)) as process:
+        with pytest.raises(NotAttachedError) as caught:
+            entered(process.pid, audit)
+        assert caught.value.why == "debugpy"
+        assert "broken on purpose" in caught.value.message
+        assert is_as_it_was(process.pid)
+        assert process.communicate("\n", timeout=PATIENCE)[0] == ""
+
+
+def test_an_interrupted_attempt_is_taken_back(audit: Audit) -> None:
+    def interrupted(doing: str) -> None:
+        raise KeyboardInterrupt
+
+    with program("print('ready', flush=True); input()") as process:
+        with pytest.raises(KeyboardInterrupt):
+            attach.attach(Wanted(process.pid), tell=interrupted, audit=audit)
+        assert is_as_it_was(process.pid)
+
+
+# ------------------------------------------------------------------ what is told before
+
+
+def test_a_process_that_is_stopped_stays_so(audit: Audit) -> None:
+    with program("print('ready', flush=True); input()") as process:
+        os.kill(process.pid, signal.SIGSTOP)
+        until(lambda: status(process.pid)["State"].startswith("T"))
+        with pytest.raises(NotAttachedError) as caught:
+            entered(process.pid, audit)
+        assert caught.value.why == "stopped"
+        assert f"kill -CONT {process.pid}" in caught.value.hint
+        assert status(process.pid)["State"].startswith("T")
+
+
+def test_what_stands_in_the_way_is_named() -> None:
+    with subprocess.Popen(["sleep", "60"]) as process:
+        assert [each.what for each in obstacle(process.pid)] == ["python"]
+        process.kill()
+        process.wait()
+        assert [each.what for each in obstacle(process.pid)] == ["gone"]
+
+
+def test_a_pid_that_was_given_anew_is_not_entered(audit: Audit) -> None:
+    with program("print('ready', flush=True); input()") as process:
+        with pytest.raises(NotAttachedError) as caught:
+            attach.attach(Wanted(process.pid, started_at=1.0), audit=audit)
+        assert "another process's" in caught.value.message
+        assert is_as_it_was(process.pid)
+
+
+def test_another_users_folder_is_not_used(tmp_path: Path) -> None:
+    (tmp_path / "open").mkdir(mode=0o755)
+    with pytest.raises(PermissionError):
+        private.opened(str(tmp_path / "open"))
+    (tmp_path / "link").symlink_to(tmp_path)
+    with pytest.raises(OSError, match="directory"):
+        private.opened(str(tmp_path / "link"))
+
+
+# ------------------------------------------------------------------ Ray
+
+DRIVER = """
+import os, threading, time
+import ray
+
+ray.init(log_to_driver=False)
+
+@ray.remote(num_cpus=0.1, max_retries=0)
+def waits():
+    open(f"{os.getcwd()}/waits", "w").write(str(os.getpid()))
+    stop = threading.Event()
+    while not os.path.exists("FOLDER/go"):
+        stop.wait(0.2)
+    return "waited"
+
+@ray.remote(num_cpus=0.1, max_concurrency=2)
+class Threaded:
+    def works(self):
+        turns = 0
+        while not os.path.exists("FOLDER/go"):
+            turns += 1
+        return "worked"
+
+    def pid(self):
+        return os.getpid()
+
+actor = Threaded.remote()
+refs = [waits.remote(), actor.works.remote()]
+print("actor", ray.get(actor.pid.remote()), "driver", os.getpid(), flush=True)
+print(ray.get(refs), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def ray() -> Iterator[RealRay]:
+    with real_ray() as cluster:
+        cluster.start(dashboard=False)
+        yield cluster
+
+
+@pytest.mark.ray
+def test_workers_actors_and_drivers_go_on_and_finish(ray: RealRay, audit: Audit) -> None:
+    ray.run(DRIVER.replace("FOLDER", str(ray.folder)).replace("{os.getcwd()}", str(ray.folder)))
+    ray.wait_for("driver")
+    words = (ray.folder / "driver-0.txt").read_text().split()
+    marked = ray.folder / "waits"
+    while not (marked.exists() and marked.read_text()):
+        time.sleep(0.05)
+    pids = [int(marked.read_text()), *(int(words[words.index(n) + 1]) for n in ("actor", "driver"))]
+    for pid in pids:
+        made = entered(pid, audit)
+        with dap.attached(made.host, made.port, PATIENCE) as connection:
+            assert connection.request("threads", {}, PATIENCE)["threads"]
+    (ray.folder / "go").touch()
+    ray.wait_for("['waited', 'worked']")
+
+
+ARMED = """
+import os, sys, time
+import ray
+from raydoctor.act.attach.arm import arm
+
+hook = arm if sys.argv[1] == "function" else "raydoctor.act.attach.arm.arm"
+ray.init(log_to_driver=False, runtime_env={"worker_process_setup_hook": hook})
+marked = sys.argv[2]
+
+@ray.remote(num_cpus=0.1, max_retries=0)
+def pauses():
+    open(marked, "w").write(str(os.getpid()))
+    time.sleep(1000)
+
+ray.get(pauses.remote())
+"""
+
+
+@pytest.mark.ray
+def test_a_hook_arms_every_worker_of_a_job(ray: RealRay, audit: Audit) -> None:
+    ways = {way: ray.folder / f"pid-{way}" for way in ("function", "name")}
+    for way, marked in ways.items():
+        ray.run(ARMED, way, str(marked), env={"PYTHONPATH": str(ROOT)}, log=f"{way}.txt")
+    for marked in ways.values():
+        until(lambda marked=marked: marked.exists() and bool(marked.read_text()))
+        made = entered(int(marked.read_text()), audit)
+        assert (made.method, made.host) == ("armed", "127.0.0.1")

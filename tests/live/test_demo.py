@@ -1,0 +1,296 @@
+"""The demo: limits set just above what is in use, and nothing of it left behind."""
+
+from __future__ import annotations
+
+import ast
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+
+import psutil
+import pytest
+
+from raydoctor import cli
+from raydoctor.cli import demo as command
+from raydoctor.demo import cluster, machine, scenarios
+from raydoctor.model.errors import RaydoctorError
+from raydoctor.rules import names
+from tests.helpers.waiting import PATIENCE
+
+GB = 1 << 30
+MEMINFO = "MemTotal:  25165824 kB\nMemFree: 1 kB\nMemAvailable:  20971520 kB\n"
+
+
+def write(root: Path, files: Mapping[str, str]) -> Path:
+    for path, content in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(content)
+    return root
+
+
+# ---------------------------------------------------------------- the machine
+
+
+def test_memory_is_the_system_s_where_no_group_limits_it(tmp_path: Path) -> None:
+    files = {
+        "proc/meminfo": MEMINFO,
+        "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
+        "sys/fs/cgroup/memory/memory.usage_in_bytes": "12345\n",
+        "sys/fs/cgroup/memory.max": "max\n",
+        "sys/fs/cgroup/memory.current": "12345\n",
+    }
+    assert machine.memory(write(tmp_path, files)) == machine.Memory(4 * GB, 24 * GB)
+
+
+@pytest.mark.parametrize(
+    ("folder", "limit", "usage", "prefix"),
+    [
+        ("sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
+        ("sys/fs/cgroup", "memory.max", "memory.current", ""),
+    ],
+)
+def test_memory_is_the_group_s_without_its_page_cache(
+    tmp_path: Path, folder: str, limit: str, usage: str, prefix: str
+) -> None:
+    files = {
+        "proc/meminfo": MEMINFO,
+        f"{folder}/{limit}": f"{4 * GB}\n",
+        f"{folder}/{usage}": f"{3 * GB}\n",
+        f"{folder}/memory.stat": f"{prefix}inactive_file {GB // 2}\n{prefix}active_file {GB // 2}\n",
+    }
+    assert machine.memory(write(tmp_path, files)) == machine.Memory(2 * GB, 4 * GB)
+
+
+def test_without_proc_there_is_no_memory(tmp_path: Path) -> None:
+    assert machine.memory(tmp_path) is None
+
+
+def test_the_threshold_lies_above_the_use(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(machine, "memory", lambda: machine.Memory(4 * GB, 24 * GB))
+    oom = scenarios.find("oom")
+    assert oom is not None
+    threshold = float(oom.settings(tmp_path)["RAY_memory_usage_threshold"])
+    assert 5 * GB < threshold * 24 * GB < 5.5 * GB
+
+
+@pytest.mark.parametrize("memory", [machine.Memory(3 * GB, 4 * GB), None])
+def test_too_little_memory_is_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, memory: machine.Memory | None
+) -> None:
+    monkeypatch.setattr(machine, "memory", lambda: memory)
+    oom = scenarios.find("oom")
+    assert oom is not None
+    with pytest.raises(RaydoctorError) as refused:
+        oom.settings(tmp_path)
+    assert "raydoctor demo " in refused.value.hint
+
+
+def test_the_disk_s_threshold_lies_below_the_use(tmp_path: Path) -> None:
+    full = scenarios.find("disk-full")
+    assert full is not None
+    threshold = float(full.settings(tmp_path)["RAY_local_fs_capacity_threshold"])
+    assert threshold < machine.disk_used(tmp_path)
+
+
+# ---------------------------------------------------------------- the scenarios
+
+
+@pytest.mark.parametrize("scenario", scenarios.SCENARIOS, ids=lambda s: s.name)
+def test_programs_are_small_and_what_they_show_has_a_rule(scenario: scenarios.Scenario) -> None:
+    source = scenario.path.read_text()
+    ast.parse(source)
+    assert len(source.splitlines()) < 60
+    assert scenario.finds <= set(names())
+
+
+def test_the_default_is_one_of_them() -> None:
+    assert scenarios.find(scenarios.DEFAULT) is not None
+    assert scenarios.find("earthquake") is None
+
+
+# ---------------------------------------------------------------- the throw-away cluster
+
+
+def test_the_environment_is_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    monkeypatch.setenv("RAY_memory_usage_threshold", "0.1")
+    with cluster.throw_away() as run:
+        run.exit_code = 0
+        environment = run.environment
+        assert environment["RAY_TMPDIR"] == str(run.folder)
+    assert environment["RAY_ADDRESS"] == "local"
+    assert environment["RAY_AUTH_TOKEN"]
+    assert "RAY_memory_usage_threshold" not in environment
+    assert not run.folder.exists()
+
+
+def test_sockets_fit_into_the_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster.tempfile, "gettempdir", lambda: "/var/folders/" + "x" * 50)
+    with cluster.throw_away() as run:
+        assert len(str(run.folder)) <= 40
+
+
+def program(folder: Path, code: str) -> Path:
+    path = folder / "program.py"
+    path.write_text(code)
+    return path
+
+
+def test_a_driver_is_run_to_its_end_and_its_output_told(tmp_path: Path) -> None:
+    code = "import os, sys; print('hello', os.environ['EXTRA']); sys.exit('wrong')"
+    told: list[str] = []
+    limits = resource.getrlimit(resource.RLIMIT_CORE)
+    with cluster.throw_away(keep=True) as run:
+        cluster.drive(run, program(tmp_path, code), {"EXTRA": "1"}, 30, told.append)
+    assert run.exit_code == 1
+    assert told == ["hello 1", "wrong"]
+    assert run.driver_log.read_text() == "hello 1\nwrong\n"
+    assert run.session is None
+    assert resource.getrlimit(resource.RLIMIT_CORE) == limits
+    run.driver_log.unlink()
+    run.folder.rmdir()
+
+
+SPAWNS = """
+import os, subprocess, sys, time
+child = [sys.executable, "-c", "import time; time.sleep(600)"]
+plain = subprocess.Popen(child)
+apart = subprocess.Popen(child, start_new_session=True)
+unmarked = subprocess.Popen(child, start_new_session=True, env={"PATH": os.environ["PATH"]})
+print(plain.pid, apart.pid, unmarked.pid, flush=True)
+time.sleep(float(sys.argv[1]) if len(sys.argv) > 1 else 2)
+os._exit(3)
+"""
+
+
+def test_what_it_started_is_ended_and_nothing_else(tmp_path: Path) -> None:
+    sleeper = [sys.executable, "-c", "import time; time.sleep(600)"]
+    with subprocess.Popen(sleeper) as bystander:
+        told: list[str] = []
+        with cluster.throw_away() as run:
+            cluster.drive(run, program(tmp_path, SPAWNS), {}, 30, told.append)
+            run.exit_code = None  # no patience: they sleep for long
+        pids = list(map(int, told[0].split()))
+        assert len(pids) == 3
+        assert not any(alive(pid) for pid in pids)
+        assert alive(bystander.pid)
+        bystander.kill()
+    assert not run.folder.exists()
+
+
+def alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_a_driver_that_takes_too_long_is_ended(tmp_path: Path) -> None:
+    with cluster.throw_away() as run:
+        cluster.drive(run, program(tmp_path, "import time; time.sleep(600)"), {}, 0.5, print)
+        assert run.exit_code is None
+    assert not any(p.is_running() for p in run.processes.values())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupted_demo_leaves_nothing(tmp_path: Path, number: int) -> None:
+    code = (
+        "import signal, sys\nfrom pathlib import Path\nfrom raydoctor.demo import cluster\n"
+        # A shell's background job, as CI may be, inherits SIGINT ignored.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "with cluster.throw_away() as run:\n"
+        "    print(run.folder, flush=True)\n"
+        f"    cluster.drive(run, Path({str(program(tmp_path, SPAWNS))!r}), {{}}, 60,\n"
+        "        lambda line: print(line, flush=True))\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        assert process.stdout is not None
+        folder = Path(process.stdout.readline().strip())
+        pids = list(map(int, process.stdout.readline().split()))
+        time.sleep(0.5)
+        os.kill(process.pid, number)
+        assert process.wait(timeout=PATIENCE) != 0
+    assert len(pids) == 3
+    assert not any(alive(pid) for pid in pids)
+    assert not folder.exists()
+
+
+# ---------------------------------------------------------------- the command
+
+
+def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.execute(["demo", "--list"]) == 0
+    out = capsys.readouterr().out
+    assert all(s.name in out and s.title in out for s in scenarios.SCENARIOS)
+
+
+def test_without_ray_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert cli.execute(["demo"]) == 2
+    assert "pip install 'ray[default]'" in capsys.readouterr().err
+
+
+def test_a_ray_that_does_not_start_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    broken = scenarios.Scenario(
+        "x", "x", str(program(tmp_path, "raise SystemExit(1)")), frozenset()
+    )
+    monkeypatch.setattr(scenarios, "find", lambda name: broken)
+    monkeypatch.setattr(command, "_check_ray", lambda: None)
+    assert cli.execute(["demo"]) == 2
+    assert "Ray did not start" in capsys.readouterr().err
+
+
+def test_endless_output_is_cut_short() -> None:
+    told: list[str] = []
+    limited = command._limited(told.append, 2)
+    for text in "abcd":
+        limited(text)
+    assert told == ["a", "b", "…"]
+
+
+BESIDE = {"owner-died": "starved"}
+"""The one mostly waits: it does so while others run, but not beside the one that measures the memory in use."""
+
+
+@pytest.fixture(scope="module")
+def begun() -> Iterator[dict[str, subprocess.Popen[str]]]:
+    """Demos that run; what no test has waited for is ended."""
+    running: dict[str, subprocess.Popen[str]] = {}
+    yield running
+    for process in running.values():
+        process.terminate()
+        process.communicate()
+
+
+def begin(name: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "raydoctor", "demo", name]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.ray
+@pytest.mark.skipif(find_spec("ray") is None, reason="breaks a real Ray")
+@pytest.mark.parametrize("name", [s.name for s in scenarios.SCENARIOS])
+def test_a_real_failure_is_found(name: str, begun: dict[str, subprocess.Popen[str]]) -> None:
+    for each in (name, BESIDE.get(name, name)):
+        if each not in begun:
+            begun[each] = begin(each)
+    process = begun[name]
+    out, err = process.communicate(timeout=180)
+    assert process.returncode == 0, out + err
+    folder = next(line for line in err.splitlines() if " in a Ray of its own, in " in line)
+    folder = folder.rpartition(" in ")[2]
+    assert not Path(folder).exists()
+    commands = [" ".join(p.info["cmdline"] or ()) for p in psutil.process_iter(["cmdline"])]
+    assert not [command for command in commands if folder in command]

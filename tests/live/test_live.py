@@ -1,0 +1,367 @@
+"""A live cluster, whole or broken, as a user meets it: `raydoctor diagnose` and `collect` as commands.
+
+Every situation must be told in 15 seconds with the right root, what could not be had must be named, and
+nothing may be left behind in the cluster.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sysconfig
+import tarfile
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from raydoctor.observe.processes import discover
+from tests.helpers.real_ray import RealRay, free_port, real_ray
+from tests.helpers.waiting import PATIENCE, clock
+
+pytestmark = pytest.mark.ray
+RAYDOCTOR = str(Path(sysconfig.get_path("scripts")) / "raydoctor")
+LONGEST = 15.0
+_PR_CAPBSET_DROP, _CAP_SYS_ADMIN, _CAP_SYSLOG = 24, 21, 34
+"""linux/prctl.h, linux/capability.h"""
+
+PASSWORD, KEY = "pass4711wörd-of-mine", "hf_" + "qRsTuVwXyZ" * 3 + "4711"
+IDLE = f"""
+# started with --hub-token {KEY}
+import ray, time
+ray.init(log_to_driver=False, runtime_env={{"env_vars": {{"DB_PASSWORD": "{PASSWORD}"}}}})
+@ray.remote(num_cpus=0)
+def quick(i): return i
+ray.get([quick.remote(i) for i in range(20)])
+print("ready", flush=True)
+time.sleep(3600)
+"""
+BUSY = """
+import ray, time
+ray.init(log_to_driver=False)
+@ray.remote
+def simulate(i): time.sleep(3600)
+waiting = [simulate.remote(i) for i in range(6)]
+print("ready", flush=True)
+time.sleep(3600)
+"""
+STARVED = """
+import ray, time
+ray.init(log_to_driver=False)
+@ray.remote(num_cpus=1)
+class Simulator:
+    def ping(self): return 1
+@ray.remote
+def evaluate(): return 1
+held = [Simulator.remote() for _ in range(2)]
+ray.get([s.ping.remote() for s in held])
+waiting = [evaluate.remote() for _ in range(3)]
+print("ready", flush=True)
+time.sleep(3600)
+"""
+
+
+class Told(NamedTuple):
+    """What a run of the command told."""
+
+    report: dict[str, Any]
+    seconds: float
+    code: int
+    stderr: str
+
+    @property
+    def roots(self) -> list[str]:
+        """Rules of the roots of warning and above."""
+        below = {name for d in self.report["diagnoses"] for name in d["consequences"]}
+        return [
+            d["rule"]
+            for d in self.report["diagnoses"]
+            if d["id"] not in below and d["severity"] != "info"
+        ]
+
+    @property
+    def gaps(self) -> str:
+        """All gaps as one text."""
+        return "\n".join(f"{g['what']}: {g['why']} ({g['hint']})" for g in self.report["gaps"])
+
+
+def diagnose(ray: RealRay, *options: str, env: Mapping[str, str] | None = None) -> Told:
+    """`raydoctor diagnose` of this cluster."""
+    began = clock()
+    done = subprocess.run(
+        [RAYDOCTOR, "diagnose", "--address", ray.address, "--format", "json", *options],
+        # An address file of this machine's own is another story.
+        env={**ray.environment, "RAY_TMPDIR": str(ray.folder / "none"), **(env or {})},
+        capture_output=True, text=True, check=False, timeout=PATIENCE,
+    )  # fmt: skip
+    seconds = clock() - began
+    assert done.returncode in (0, 1, 3), done.stderr
+    return Told(json.loads(done.stdout), seconds, done.returncode, done.stderr)
+
+
+def hold(ray: RealRay) -> None:
+    """Stop `ray start --block`, which would end the whole node where one daemon of it dies."""
+    for node in ray.nodes:
+        os.kill(node.pid, signal.SIGSTOP)
+
+
+@pytest.fixture(scope="module")
+def idle() -> Iterator[RealRay]:
+    """A cluster in good health with a driver that does nothing."""
+    with real_ray() as ray:
+        ray.start()
+        ray.run(IDLE)
+        ray.wait_for("ready")
+        time.sleep(1.5)  # task events are sent once a second
+        yield ray
+
+
+def test_good_health_is_silent(idle: RealRay) -> None:
+    told = diagnose(idle)
+    assert told.roots == []
+    assert told.code == 0, told.gaps
+    assert told.seconds < LONGEST
+    assert told.report["capture"]["kind"] == "live"
+
+
+def test_nothing_is_left_behind(idle: RealRay) -> None:
+    before = {p.pid for p in idle.processes("")}
+    sockets = sorted(str(p) for p in idle.folder.rglob("*"))
+    diagnose(idle)
+    time.sleep(0.5)
+    assert {p.pid for p in idle.processes("")} - before == set()
+    after = sorted(str(p) for p in idle.folder.rglob("*"))
+    assert [p for p in after if p not in sockets and "/logs/" not in p] == []
+
+
+def test_live_and_captured_are_told_alike(idle: RealRay, tmp_path: Path) -> None:
+    from raydoctor.capture.open import open_capture
+    from raydoctor.diagnosis.engine import run
+    from raydoctor.observe import bundle, live
+
+    found = live.collect(live.Wishes(address=idle.address))
+    target = tmp_path / "x.tar.zst"
+    with found.capture() as capture:
+        now = run(capture)
+        bundle.write(str(target), live.bundle_of(found, capture), found.redactor)
+    with open_capture(str(target)) as capture:
+        later = run(capture)
+    assert _essence(now) == _essence(later)
+    assert now.capture.files > 20
+
+
+def _essence(report: Any) -> Any:
+    shown = [(d.rule, d.severity, d.headline, d.count, d.consequences, [
+        (link.event.source.path, link.event.line, link.event.text) for link in d.chain
+    ], d.remedies) for d in report.diagnoses]  # fmt: skip
+    return shown, report.unexplained, sorted(map(str, report.gaps)), report.capture.nodes
+
+
+def test_collect_writes_what_diagnose_reads(idle: RealRay, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [RAYDOCTOR, "collect", "--address", idle.address, "-o", str(tmp_path / "x.tar.gz")],
+        env=idle.environment, capture_output=True, text=True, check=False, timeout=PATIENCE,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == str(tmp_path / "x.tar.gz")
+    with tarfile.open(tmp_path / "x.tar.gz") as tar:
+        names = tar.getnames()
+        about = json.load(tar.extractfile("raydoctor.json"))  # type: ignore[arg-type]
+        clocks = json.load(tar.extractfile("live/live-clocks.json"))["rows"]  # type: ignore[arg-type]
+    assert {"logs/raylet.out", "live/live-nodes.json", "live/live-daemons.json"} <= set(names)
+    assert [row["ahead_s"] for row in clocks if row["kind"] == "node"] == [0.0]
+    assert about["schema"] == "raydoctor/capture/1"
+    assert about["cluster"]["gcs_address"] == idle.address
+    again = subprocess.run(
+        [RAYDOCTOR, "diagnose", str(tmp_path / "x.tar.gz")], capture_output=True, text=True, check=False
+    )  # fmt: skip
+    assert again.returncode == 0, again.stdout + again.stderr
+
+
+def forms(secret: str) -> set[bytes]:
+    """How Python, JSON and C++ may write it."""
+    return {secret.encode(), secret.encode("unicode_escape"), json.dumps(secret)[1:-1].encode()}
+
+
+def test_secrets_stay_behind(idle: RealRay, tmp_path: Path) -> None:
+    """Ray writes a runtime environment to its logs, and a driver's command to the list of jobs."""
+    written = b"".join(p.read_bytes() for p in idle.session.rglob("logs/*") if p.is_file())
+    assert any(form in written for form in forms(PASSWORD))
+    target = tmp_path / "x.tar"
+    subprocess.run(
+        [RAYDOCTOR, "collect", "--address", idle.address, "-o", str(target), "--anonymize"],
+        env=idle.environment, capture_output=True, check=True, timeout=60,
+    )  # fmt: skip
+    data = target.read_bytes()
+    assert [form for form in forms(PASSWORD) | forms(KEY) if form in data] == []
+    assert b"<secret:" in data
+
+
+def test_collect_to_a_pipe(idle: RealRay) -> None:
+    import io
+
+    done = subprocess.run(
+        [RAYDOCTOR, "collect", "--address", idle.address, "-o", "-"],
+        env=idle.environment, capture_output=True, check=False, timeout=PATIENCE,
+    )  # fmt: skip
+    with tarfile.open(fileobj=io.BytesIO(done.stdout)) as tar:
+        assert "raydoctor.json" in tar.getnames()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a file system")
+def test_a_full_disk_hinders_no_report(idle: RealRay, tmp_path: Path) -> None:
+    program = (
+        'mount -t tmpfs -o size=64k tmpfs "$1" && dd if=/dev/zero of="$1/x" bs=1k count=64 2>/dev/null; '
+        'cd "$1" && export TMPDIR="$1" && shift && "$@"'
+    )
+    full = ["unshare", "-m", "sh", "-c", program, "sh", str(tmp_path)]
+    command = [RAYDOCTOR, "diagnose", "--address", idle.address, "--format", "json"]
+    done = subprocess.run(
+        [*full, *command], env=idle.environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["diagnoses"] == []
+    refused = subprocess.run(
+        [*full, RAYDOCTOR, "collect", "--address", idle.address], env=idle.environment,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert refused.returncode == 2
+    assert "No space left on device" in refused.stderr
+    assert refused.stderr.count("\n") <= 3
+
+
+def test_a_token_that_is_not_needed_is_no_matter(idle: RealRay) -> None:
+    told = diagnose(idle, env={"RAY_AUTH_TOKEN": "a" * 64})
+    assert told.roots == []
+    assert "a" * 64 not in json.dumps(told.report)
+
+
+def test_a_stale_address_file_is_named(idle: RealRay) -> None:
+    """Ray's own commands hang 40 s on it (2.60)."""
+    temp = idle.folder / "elsewhere"
+    (temp / "ray").mkdir(parents=True)
+    (temp / "ray/ray_current_cluster").write_text(f"127.0.0.1:{free_port()}")
+    told = diagnose(idle, env={"RAY_TMPDIR": str(temp)})
+    assert told.roots == ["wrong-cluster"]
+    assert told.seconds < LONGEST
+
+
+def test_the_kernel_log_may_be_forbidden(idle: RealRay) -> None:
+    restricted = Path("/proc/sys/kernel/dmesg_restrict")
+    if os.geteuid() != 0 or not restricted.exists() or restricted.read_text().strip() == "0":
+        pytest.skip("everybody may read it here, or nobody")
+    done = subprocess.run(
+        [RAYDOCTOR, "diagnose", "--address", idle.address, "--format", "json"],
+        env=idle.environment, capture_output=True, text=True, check=False, preexec_fn=_without_capabilities,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr + done.stdout  # it is optional
+    gaps = json.loads(done.stdout)["gaps"]
+    assert [g["hint"] for g in gaps if g["what"] == "kernel log"]
+
+
+def _without_capabilities() -> None:
+    """Give up, for good, what reading the kernel's log takes."""
+    prctl = ctypes.CDLL(None).prctl
+    for capability in (_CAP_SYSLOG, _CAP_SYS_ADMIN):
+        prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
+
+
+def test_a_stopped_raylet_is_named(idle: RealRay) -> None:
+    [raylet] = idle.processes("raylet")
+    raylet.send_signal(signal.SIGSTOP)
+    try:
+        told = diagnose(idle)
+    finally:
+        raylet.send_signal(signal.SIGCONT)
+    assert told.seconds < LONGEST
+    assert told.roots
+    assert "stopped" in told.report["diagnoses"][0]["headline"]
+    assert str(raylet.pid) in json.dumps(told.report["diagnoses"][0])
+
+
+class Three(NamedTuple):
+    """Clusters that wait at the same time."""
+
+    busy: RealRay
+    """All CPUs are taken by work, and more waits."""
+    starved: RealRay
+    """All CPUs are taken by actors that do nothing, and tasks wait."""
+    locked: RealRay
+    """It wants a token."""
+
+
+TOKEN = "b" * 64
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[Three]:
+    with (
+        real_ray() as busy,
+        real_ray() as starved,
+        real_ray({"RAY_AUTH_MODE": "token"}) as locked,
+    ):
+        with ThreadPoolExecutor(2) as pool:
+            for up in pool.map(
+                lambda ray: ray.start(cpus=2, dashboard=ray is busy), (busy, starved)
+            ):
+                assert up.poll() is None
+        busy.run(BUSY)
+        starved.run(STARVED)
+        for ray in (busy, starved):
+            ray.wait_for("ready")
+        began = time.monotonic()
+        locked.start(env={"RAY_AUTH_TOKEN": TOKEN})
+        # By then Ray itself would warn of a wait.
+        time.sleep(max(0.0, 12 - (time.monotonic() - began)))
+        yield Three(busy, starved, locked)
+
+
+def test_work_is_not_starvation(three: Three) -> None:
+    ray = three.busy
+    told = diagnose(ray)
+    assert told.roots == []
+    assert told.seconds < LONGEST
+    # Now without a dashboard: the same, by the GCS itself.
+    hold(ray)
+    [cluster] = [c for c in discover.clusters() if c.gcs_address == ray.address]
+    [board] = cluster.of("dashboard")
+    os.kill(board.pid, signal.SIGKILL)
+    time.sleep(1)
+    told = diagnose(ray)
+    assert set(told.roots) <= {"dashboard-died"}
+    assert "dashboard" in told.gaps + json.dumps(told.report["diagnoses"])
+
+
+def test_starvation_is_told_while_all_cpus_are_taken_without_a_dashboard(three: Three) -> None:
+    ray = three.starved
+    told = diagnose(ray)
+    assert told.roots == ["cluster-starved"]
+    assert "2 Simulator actors hold 2 of 2 CPU" in told.report["diagnoses"][0]["headline"]
+    assert told.seconds < LONGEST
+    hold(ray)
+    [gcs] = ray.processes("gcs_server")
+    gcs.kill()
+    time.sleep(1)
+    told = diagnose(ray)
+    assert told.roots[0] == "gcs-died"
+    assert told.seconds < LONGEST
+
+
+def test_token_missing_wrong_and_right(three: Three) -> None:
+    ray = three.locked
+    missing = diagnose(ray)
+    assert missing.roots == ["auth-token"]
+    assert missing.seconds < LONGEST
+    wrong = diagnose(ray, env={"RAY_AUTH_TOKEN": "c" * 64})
+    assert wrong.roots == ["auth-token"]
+    right = diagnose(ray, env={"RAY_AUTH_TOKEN": TOKEN})
+    assert right.roots == []
+    for told in (missing, wrong, right):
+        assert TOKEN not in json.dumps(told.report)
+        assert "c" * 64 not in json.dumps(told.report)

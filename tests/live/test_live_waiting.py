@@ -1,0 +1,235 @@
+"""Who waits for what, on a real cluster: the four ways to wait for ever, and a busy cluster in good health."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from raydoctor.capture.open import open_capture
+from raydoctor.cluster import waiting as now
+from raydoctor.diagnosis import engine
+from raydoctor.model.values import Diagnosis, Event, Report
+from raydoctor.observe.collector.cluster import Cluster
+from raydoctor.observe.collector.table import Piece
+from raydoctor.observe.gcs import state
+from tests.helpers.real_ray import RealRay, real_ray
+
+SOON = {"RAY_metrics_report_interval_ms": "1000"}
+"""Workers tell their node's metrics port every ten seconds what they do, if not told otherwise."""
+
+RESOURCES = '--resources={"seat": 2, "licence": 2, "desk": 2}'
+BUSY = """
+import ray, time
+ray.init()
+
+@ray.remote
+def short(): time.sleep(0.2)
+
+@ray.remote(num_cpus=0, resources={"desk": 1})
+class Desk:
+    def ping(self): return 1
+    def work(self): time.sleep(1)
+
+desk, idle = Desk.remote(), Desk.remote()
+ray.get([desk.ping.remote(), idle.ping.remote()])
+queue = [short.remote() for _ in range(1000)]
+calls = [desk.work.remote() for _ in range(100)]
+ray.get(queue[0])
+print("busy", flush=True)
+time.sleep(9999)
+"""
+STUCK = """
+import ray, time
+from ray.util.placement_group import placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy as In
+ray.init()
+free = dict(num_cpus=0)
+
+@ray.remote(resources={"seat": 1}, **free)
+class Simulator:
+    def ping(self): return 1
+
+simulators = [Simulator.remote() for _ in range(2)]
+ray.get([s.ping.remote() for s in simulators])
+
+@ray.remote(resources={"seat": 1}, **free)
+def train(): pass
+
+@ray.remote(resources={"licence": 1}, **free)
+def part(): pass
+
+@ray.remote(resources={"licence": 1}, **free)
+def plan(): return ray.get([part.remote() for _ in range(3)])
+
+@ray.remote(num_gpus=1, **free)
+def render(): pass
+
+@ray.remote(resources={"licenc": 1}, **free)
+class Typist: pass
+
+@ray.remote(label_selector={"zone": "x"}, **free)
+def far(): pass
+
+@ray.remote(resources={"seat": 1}, **free)
+def rank(): pass
+
+spread = placement_group([{"seat": 1}] * 3, strategy="STRICT_SPREAD", name="spread")
+taken = placement_group([{"seat": 1}], name="taken")
+waits = [train.remote() for _ in range(3)] + [plan.remote() for _ in range(2)] + [render.remote(), far.remote()]
+waits += [rank.options(scheduling_strategy=In(placement_group=spread)).remote()]
+typist = Typist.remote()
+
+@ray.remote(**free)
+class Book:
+    def know(self, other): self.other = other
+    def buy(self): return ray.get(self.other.check.remote())
+    def price(self): return 1
+
+@ray.remote(**free)
+class Risk:
+    def know(self, other): self.other = other
+    def check(self): return ray.get(self.other.price.remote())
+
+book, risk = Book.remote(), Risk.remote()
+ray.get([book.know.remote(risk), risk.know.remote(book)])
+waits.append(book.buy.remote())
+while ray.available_resources().get("licence"): time.sleep(0.1)
+print("stuck", flush=True)
+time.sleep(9999)
+"""
+
+
+RULES = (
+    *("infeasible-request", "nested-get-deadlock", "placement-group-pending", "cluster-starved"),
+    "actor-deadlock",
+)
+SEATS = "2 Simulator actors hold 2 of 2 seat, and run nothing"
+
+
+class Clinic(NamedTuple):
+    """What is found out about a cluster while it is busy, and when some in it wait for ever."""
+
+    busy: Report
+    stuck: Report
+
+    def headlines(self, rule: str) -> list[str]:
+        return sorted(d.headline for d in self.of(rule))
+
+    def of(self, rule: str) -> list[Diagnosis]:
+        return [d for d in self.stuck.diagnoses if d.rule == rule]
+
+
+@pytest.fixture(scope="module")
+def clinic(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clinic]:
+    """Two clusters that wait at the same time: in one the busy program is alone, in one beside what is stuck."""
+    with real_ray() as calm, real_ray() as ray:
+        with ThreadPoolExecutor(2) as pool:
+            for up in pool.map(lambda each: each.start(RESOURCES, env=SOON), (calm, ray)):
+                assert up.poll() is None
+        for each in (calm, ray):
+            each.run(BUSY)
+        ray.run(STUCK)
+        calm.wait_for("busy")
+        ray.wait_for("stuck", "driver-1.txt")
+        time.sleep(now.AGE + 3)
+        busy = look(calm, tmp_path_factory.mktemp("busy"))
+        calm.end()
+        yield Clinic(busy, look(ray, tmp_path_factory.mktemp("stuck")))
+
+
+def look(ray: RealRay, folder: Path) -> Report:
+    """Diagnose what the collectors bring, and the logs so far."""
+    cluster = Cluster(str(ray.session), ray.address, ray.dashboard)
+    (folder / "live").mkdir()
+    for item in state.tables(cluster, 5):
+        if isinstance(item, Piece):
+            (folder / item.path).write_bytes(item.data)
+    logs = shutil.ignore_patterns("events", "export_events", "old")
+    shutil.copytree(ray.session / "logs", folder / "logs", ignore=logs)
+    with open_capture(str(folder)) as capture:
+        return engine.run(capture, strict=True)
+
+
+@pytest.mark.ray
+def test_busy_is_no_failure(clinic: Clinic) -> None:
+    """A thousand tasks queued, actors with calls queued, an actor that does nothing: nobody waits in vain."""
+    assert clinic.busy.diagnoses == ()
+
+
+@pytest.mark.ray
+def test_starved(clinic: Clinic) -> None:
+    assert clinic.headlines("cluster-starved") == [
+        f"3 train tasks wait for 1 seat, which would fit, but {SEATS}"
+    ]
+    (found,) = clinic.of("cluster-starved")
+    assert {s.name for s in found.subjects} == {"Simulator"}
+    assert all(s.pid for s in found.subjects)
+    assert row(found, "tasks", "has waited")["name"] == "train"
+
+
+@pytest.mark.ray
+def test_infeasible(clinic: Clinic) -> None:
+    """By amount, by name and by label; what the raylet wrote belongs to the same incident."""
+    typist, label, render = clinic.headlines("infeasible-request")
+    assert "1 Typist actor asks for 1 licenc, and no node has any licenc" in typist
+    assert "1 far task asks for a node with zone=x, and no node bears such labels" in label
+    assert "1 render task asks for 1 GPU, and no node has any GPU" in render
+    by_name = {d.subjects[0].name: d for d in clinic.of("infeasible-request")}
+    assert any('"licence"' in step for r in by_name["Typist"].remedies for step in r.steps)
+    assert any(link.event.kind == "request.infeasible" for link in by_name["render"].chain)
+
+
+@pytest.mark.ray
+def test_placement_groups(clinic: Clinic) -> None:
+    """By the cluster's shape, and by what others hold; who is to run in a group is no request of its own."""
+    spread, taken = clinic.headlines("placement-group-pending")
+    assert "(STRICT_SPREAD, 3 x 1 seat) waits: it needs 3 nodes" in spread
+    assert spread.endswith("1 rank task waits for it")
+    assert taken == f"Placement group taken (PACK, 1 x 1 seat) waits: it finds no room: {SEATS}"
+    told = [link.event.kind for d in clinic.of("placement-group-pending") for link in d.chain]
+    assert told.count("pg.registered") == 2
+
+
+@pytest.mark.ray
+def test_nested_get(clinic: Clinic) -> None:
+    assert clinic.headlines("nested-get-deadlock") == [
+        "2 plan tasks hold 2 of 2 licence and wait for tasks of their own that can never start: "
+        "6 part tasks wait for 1 licence"
+    ]
+    (found,) = clinic.of("nested-get-deadlock")
+    child = row(found, "tasks", "its parent is plan")
+    assert child["parent_task_id"] in {s.id for s in found.subjects}
+    assert row(found, "ray-get", "by the metrics")["count"] == "2"
+
+
+@pytest.mark.ray
+def test_actors_in_a_circle(clinic: Clinic) -> None:
+    (headline,) = clinic.headlines("actor-deadlock")
+    names = re.sub(r" \(pid \d+\)", "", headline)
+    assert re.match("(Book → Risk → Book|Risk → Book → Risk): they wait for each other", names)
+    (found,) = clinic.of("actor-deadlock")
+    assert row(found, "tasks", "has stood queued")["name"] == "Book.price"
+
+
+@pytest.mark.ray
+def test_nothing_else(clinic: Clinic) -> None:
+    """One finding each: none is told twice, and the busy program beside them is none."""
+    twice = ["infeasible-request", "infeasible-request", "placement-group-pending"]
+    errors = [d.rule for d in clinic.stuck.roots if d.severity == "error"]
+    assert sorted(errors) == sorted([*RULES, *twice])
+
+
+def row(found: Diagnosis, table: str, words: str) -> Event:
+    """The row of a table that a link rests on."""
+    return next(
+        link.event
+        for link in found.chain
+        if words in link.shows and link.event.source.path == f"live/live-{table}.json"
+    )

@@ -1,0 +1,1 @@
+"""Tests without clusters and without captured fixtures."""

@@ -1,0 +1,243 @@
+"""Logs made to be slow: every pattern against long repetitions, and what bounds the rest."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from time import thread_time
+
+import pytest
+
+from benchmarks.attacks import attacks
+from raydoctor import rules
+from raydoctor.capture.open import open_capture
+from raydoctor.case import Case, signals
+from raydoctor.case.rule import Signal, rule
+from raydoctor.diagnosis import engine, plugins, unexplained
+from raydoctor.model import patterns as _pattern
+from raydoctor.model.values import Event, Finding, Gap, Source
+from raydoctor.read import budget, keep, scan, stacks, structured
+from raydoctor.read.budget import CpuTimeSpent, cpu_limit
+from raydoctor.read.keep import Draft, Keeper
+from raydoctor.read.lines import RECORD_BYTES
+from raydoctor.read.records import MAX_LINE, Line
+
+SIGNALS = sorted(
+    {s for r in rules.load() for s in r.looks_for}
+    | set(signals.FACTS)
+    | set(unexplained.signals(())),
+    key=lambda s: (s.kind, s.find, s.pattern),
+)
+SMALL, QUICK_S = 1024, 0.0002
+"""A pattern that takes longer for so few characters is tried with as many as it can meet."""
+MOST_S = 1.0
+"""Processor time for one text: what is quadratic with a small factor passes, anything worse does not."""
+HEADER = "[2026-11-21 07:34:50,739 E 283 293] (raylet) a.cc:1: "
+
+
+def slow(tries: Callable[[str], object], text: Callable[[int], str], size: int) -> bool:
+    """Whether a pattern takes too long for the longest text that it can meet."""
+    began = thread_time()
+    tries(text(SMALL))
+    if thread_time() - began < QUICK_S:
+        return False
+    try:
+        with cpu_limit(MOST_S):
+            tries(text(size))
+    except CpuTimeSpent:
+        return True
+    return False
+
+
+def test_no_line_is_slow_for_a_signal() -> None:
+    """Each literal, sample and part of each signal's pattern, repeated up to the longest text it sees."""
+    found = [
+        f"{signal.kind} {signal.find!r}: {attack.name}"
+        for signal in SIGNALS
+        for attack in attacks(signal.pattern, signal.regex.flags, signal.find, signal.sample)
+        if slow(
+            signal.regex.search, attack.text, MAX_LINE if signal.extent == "line" else RECORD_BYTES
+        )
+    ]
+    assert found == []
+
+
+def patterns() -> Iterator[tuple[str, re.Pattern[str]]]:
+    """The expressions that rules and readers use on records; `redact` has its own tests."""
+    assert plugins.catalogue().rules
+    for name, module in sorted(sys.modules.items()):
+        if name.startswith(
+            ("raydoctor.rules", "raydoctor.read", "raydoctor.case.facts", "raydoctor.une")
+        ):
+            for key, value in vars(module).items():
+                if isinstance(value, _pattern._Late) and isinstance(value.late[0], str):
+                    yield f"{name}.{key}", re.compile(*value.late)
+
+
+def test_no_record_is_slow_for_a_rule() -> None:
+    found = [
+        f"{name}: {attack.name}"
+        for name, regex in patterns()
+        for attack in attacks(regex.pattern, regex.flags)
+        if slow(regex.search, attack.text, MAX_LINE)
+    ]
+    assert found == []
+
+
+# ---------------------------------------------------------------- long lines
+
+
+def signal(kind: str, find: str, pattern: str, **more: object) -> Signal:
+    return Signal(kind, find, pattern, ("raylet-out", "driver"), find, **more)  # type: ignore[arg-type]
+
+
+def scanned(file: Path, wanted: list[Signal], role: str = "raylet-out") -> scan.Scan:
+    return scan.scan({Source(file.name, role, size=file.stat().st_size): str(file)}, wanted)
+
+
+def test_a_literal_many_times_in_a_line_is_tried_once(tmp_path: Path) -> None:
+    """240 kB took 46 s of processor time."""
+    (tmp_path / "driver.log").write_text("KeyboardInterrupt: " + "ray::a" * 40_000 + "\n")
+    with cpu_limit(5.0), open_capture(str(tmp_path)) as capture:
+        engine.run(capture)
+
+
+def test_what_stands_late_in_a_long_line_is_found(tmp_path: Path) -> None:
+    line = "early " + "x" * 300_000 + " late 7 " + "x" * 300_000 + " early"
+    (tmp_path / "raylet.out").write_text(f"{line}\n{HEADER}late 8\n")
+    wanted = [signal("early", "early", "early"), signal("late", "late ", r"late (?P<n>\d+)")]
+    found = scanned(tmp_path / "raylet.out", wanted)
+    told = sorted((d.signal.kind, d.line, d.count, d.fields.get("n")) for d in found.drafts)
+    assert told == [("early", 1, 1, None), ("late", 1, 1, "7"), ("late", 2, 1, "8")]
+
+
+def test_a_recognised_line_counts_once(tmp_path: Path) -> None:
+    """Lines that templates accept, each with two literals that alternate."""
+    lines = "".join(f"{HEADER}aa {n} bb {n} aa bb aa bb\n" for n in range(2000))
+    (tmp_path / "raylet.out").write_text(lines)
+    wanted = [signal("a", "aa ", r"^aa \d+"), signal("b", " bb ", r" bb \d+")]
+    found = scanned(tmp_path / "raylet.out", wanted)
+    counts = {kind: sum(d.count for d in found.drafts if d.signal.kind == kind) for kind in "ab"}
+    assert counts == {"a": 2000, "b": 2000}
+
+
+# ---------------------------------------------------------------- budgets
+
+
+def no_time(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(budget, name, -1.0)
+    monkeypatch.setattr(budget, "SECONDS_PER_GB", 0.0)
+
+
+def test_a_file_that_takes_too_long_is_a_gap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    no_time(monkeypatch, "FILE_SECONDS")
+    (tmp_path / "raylet.out").write_text(f"{HEADER}oops\n" * 100)
+    found = scanned(tmp_path / "raylet.out", [signal("x", "oops", "oops")])
+    assert [gap.what for gap in found.gaps] == ["raylet.out"]
+    assert "53 B of 5.8 kB read within the time budget" in found.gaps[0].why
+    assert not found.gaps[0].optional
+
+
+def test_a_capture_that_takes_too_long_is_a_gap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    no_time(monkeypatch, "RUN_SECONDS")
+    (tmp_path / "raylet.out").write_text(f"{HEADER}oops\n")
+    found = scanned(tmp_path / "raylet.out", [signal("x", "oops", "oops")])
+    assert [gap.what for gap in found.gaps] == ["logs"]
+
+
+def test_the_search_of_a_file_given_up_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rg is not read to the end, nor waited for, and the next file is searched all the same."""
+    from raydoctor.read import prefilter
+
+    monkeypatch.setattr(prefilter, "GIANT", 1000)
+    for name in "ab":
+        (tmp_path / name).write_text("oops\n" * 300_000)
+    files = [str(tmp_path / name) for name in "ab"]
+    given_up: set[str] = set()
+    seen: list[str] = []
+    gaps: list[Gap] = []
+    wanted = dict.fromkeys(files, frozenset({"oops"}))
+    for file, hits in prefilter.batches(wanted, gaps, given_up=given_up):
+        seen.append(file)
+        given_up.add(file)
+        assert len(hits) < 300_000
+    assert sorted(seen) == files
+    assert gaps == []
+
+
+def endless(case: Case) -> Iterator[Finding]:
+    while True:
+        case.of("x")
+    yield
+
+
+def test_a_rule_that_does_not_end_is_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "RULE_SECONDS", 0.05)
+    made = rule(tier="root", severity="error", rank=1, looks_for=())(endless)
+    gaps: list[Gap] = []
+    assert engine.judge(Case([]), [made], gaps) == []
+    assert [gap.why.partition(":")[0] for gap in gaps] == [
+        "not finished within its time budget of 0.05 s"
+    ]
+
+
+def test_a_limit_leaves_no_timer_behind() -> None:
+    with cpu_limit(0.05):
+        pass
+    ends = thread_time() + 0.1
+    while thread_time() < ends:
+        pass
+
+
+# ---------------------------------------------------------------- memory
+
+
+def test_records_that_are_huge_are_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan, "_KEPT_CHARS", 200_000)
+    record = f"{HEADER}oops\n" + f"{'y' * 2000}\n" * 20
+    (tmp_path / "raylet.out").write_text(record * 60)
+    found = scanned(tmp_path / "raylet.out", [signal("x", "oops", "^oops\n", extent="record")])
+    assert sum(d.count for d in found.drafts) == 60
+    assert sum(d.chars for d in found.drafts) < 400_000
+
+
+def test_a_keeper_bounds_characters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keep, "KEPT_CHARS", 10_000)
+    keeper = Keeper()
+    for number in range(50):
+        source = Source(f"{number}", "raylet-out")
+        draft = Draft(SIGNALS[0], source, 1, 0, Line("", ""), "x" * 1000, "", {}, frozenset(), 3)
+        keeper.add([draft])
+    kept = keeper.drafts()
+    assert sum(d.count for d in kept) == 150
+    assert sum(d.chars for d in kept) <= 20_000
+
+
+def test_an_export_event_is_no_longer_than_a_message(tmp_path: Path) -> None:
+    event = {
+        "source_type": "EXPORT_NODE",
+        "timestamp": 1e400,
+        "event_data": {"death_info": {"reason_message": "x" * 900_000}},
+    }
+    file = tmp_path / "event_EXPORT_NODE.log"
+    file.write_text("y" * 3_000_000 + '"EXPORT_NODE"\n' + json.dumps(event) + "\n")
+    (found,) = structured.read({Source(file.name, "export-event", size=1): str(file)}, [])
+    assert (found.line, found.at, len(found.message)) == (2, None, 32_000)
+
+
+def test_a_file_of_many_stacks_is_read_up_to_its_limit(tmp_path: Path) -> None:
+    file = tmp_path / "stacks.txt"
+    file.write_text("Process 1: x\nThread 1\n" * 200_000)
+    with cpu_limit(5.0):
+        found: list[Event] = stacks.read({Source(file.name, "stack"): str(file)}, [])
+    assert [(e.line, e.offset) for e in found[:2]] == [(1, 0), (3, 22)]
+    assert len(found) == 500

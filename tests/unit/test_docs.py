@@ -1,0 +1,205 @@
+"""The documents agree with the code: commands, options, reports, rule pages, links."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from raydoctor import __version__, rules
+from raydoctor.cli import execute, names
+from raydoctor.render import rule_pages
+from tests.helpers import ROOT
+
+README = (ROOT / "README.md").read_text()
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("*/README.md")],
+    key=lambda page: page.relative_to(ROOT).as_posix(),
+)
+WRITTEN = [page for page in PAGES if page.parent.name != "rules"]
+"""The pages that people write; those of the rules are generated."""
+FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def output(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    execute(list(arguments))
+    return capsys.readouterr().out
+
+
+# ---------------------------------------------------------------- README
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.split()) <= 1100
+
+
+def test_the_report_in_the_readme_is_the_present_one(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    shown = README.partition("<!-- report -->")[2].partition("<!-- /report -->")[0]
+    command, *lines = shown.strip().removeprefix("```").removesuffix("```").strip().split("\n")
+    printed = output(capsys, *command.removeprefix("$ raydoctor ").split())
+    for line in lines:
+        assert line.strip() == "…" or line.rstrip() in printed.split("\n"), line
+
+
+# ---------------------------------------------------------------- commands
+
+
+def test_every_command_is_in_the_readme_and_on_a_page() -> None:
+    shown = set(re.findall(r"raydoctor ([a-z]+)\b", README))
+    assert set(names()) <= shown | {"diagnose"}
+    pages = "\n".join(page.read_text() for page in WRITTEN)
+    assert {name for name in names() if f"raydoctor {name}" not in pages} == set()
+
+
+@cache
+def help_of(command: str) -> str:
+    import contextlib
+    import io
+
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        assert execute([*command.split(), "--help"]) == 0, command
+    return printed.getvalue()
+
+
+def commands_in(text: str) -> set[tuple[str, str]]:
+    """(command, option) that a page shows: (`rules test`, `--verbose`), (`diagnose`, `--since`)."""
+    found = set()
+    for line in re.findall(r"\braydoctor ([^`\n|)#]*)", text):
+        words = line.partition(" -- ")[0].split()
+        command = words[0] if words and words[0] in names() else "diagnose"
+        if words[:1] == ["rules"] and words[1:] and words[1] in ("test", "pages", "new"):
+            command = f"rules {words[1]}"
+        found |= {(command, word) for word in words if re.fullmatch(r"--?[a-z][a-z-]*", word)}
+    return found
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=name_of)
+def test_options_that_a_page_shows_exist(page: Path) -> None:
+    for command, option in commands_in(page.read_text()):
+        known = help_of(command) + ("--version" if command == "diagnose" else "")
+        assert re.search(rf"{option}\b", known), f"raydoctor {command} {option}"
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=name_of)
+def test_python_that_a_page_shows_is_python(page: Path) -> None:
+    for language, code in FENCE.findall(page.read_text()):
+        if language == "python":
+            ast.parse(code if not code.startswith(" ") else "if 1:\n" + code)
+
+
+def test_every_command_has_examples_in_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in names():
+        assert "example" in output(capsys, command, "--help").lower()
+
+
+# ---------------------------------------------------------------- rules
+
+
+def test_every_rule_that_a_page_names_exists() -> None:
+    known = set(rules.names())
+    planned = re.compile(r"\(`([a-z]+(?:-[a-z]+)+)`[):;,]")
+    for rule in rules.load():
+        for name in planned.findall(rule.doc):
+            assert name in known, f"{rule.name} points to {name}"
+
+
+def test_the_pages_of_the_rules_are_written_from_their_docstrings() -> None:
+    written = {page.name: page.read_text() for page in (ROOT / "docs/rules").glob("*.md")}
+    made = dict(rule_pages.pages(rules.load()))
+    other = {name for name in written.keys() | made.keys() if written.get(name) != made.get(name)}
+    assert not other, "run: raydoctor rules pages docs/rules/ (and remove pages of former rules)"
+
+
+def test_a_message_leads_to_the_rules_that_quote_it() -> None:
+    index = (ROOT / "docs/rules/index.md").read_text()
+    (row,) = (
+        r for r in index.split("\n") if r.startswith("| `connection error code 2. End of file`")
+    )
+    assert "[`kernel-oom-kill`](kernel-oom-kill.md)" in row
+    assert "[`worker-vanished`](worker-vanished.md)" in row
+    assert all(f"]({name}.md)" in index for name in rules.names())
+
+
+def test_the_worked_example_passes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (code,) = (
+        c
+        for language, c in FENCE.findall((ROOT / "CONTRIBUTING.md").read_text())
+        if language == "python"
+    )
+    (tmp_path / "license_denied.py").write_text(code)
+    assert output(capsys, "rules", "test", str(tmp_path)).endswith("1 of 1 rules pass\n")
+
+
+# ---------------------------------------------------------------- links
+
+
+@cache
+def anchors(page: Path) -> frozenset[str]:
+    """Anchors of the headings, as forges and the site's generator make them."""
+    prose = FENCE.sub("", page.read_text())
+    titles = re.findall(r"^#+ (.+)$", prose, re.MULTILINE)
+    kept = (re.sub(r"[^\w\s-]", "", title.lower().strip()) for title in titles)
+    return frozenset(re.sub(r"[\s]", "-", title) for title in kept)
+
+
+def dead_links(page: Path) -> list[str]:
+    """Links to files and headings that do not exist; addresses elsewhere are not tried."""
+    dead = []
+    prose = re.sub(
+        r"(`+)(?!`).+?(?<!`)\1(?!`)", "`code`", FENCE.sub("", page.read_text()), flags=re.DOTALL
+    )
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        if not file.exists() or (anchor and anchor not in anchors(file)):
+            dead.append(target)
+    return dead
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_somewhere(page: Path) -> None:
+    assert dead_links(page) == []
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=name_of)
+def test_files_that_a_page_names_exist(page: Path) -> None:
+    text = page.read_text()
+    for path in re.findall(
+        r"`((?:raydoctor|tests|benchmarks|fixtures)/[a-z0-9_./]+(?:/|\.[a-z]+))`", text
+    ):
+        assert (ROOT / path).exists(), path
+    for folder, files in re.findall(
+        r"^\| `(raydoctor/\w+/)` \|.*\| ([^|]*) \|$", text, re.MULTILINE
+    ):
+        for file in re.findall(r"`([^`]+)`", files):
+            assert (ROOT / folder / file).exists(), f"{folder}{file}"
+
+
+def test_a_dead_link_is_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# One\n\n[a](#one) [b](#two) [c](none.md) [d](page.md#one) `[e](f.md)`\n")
+    assert dead_links(page) == ["#two", "none.md"]
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    shown = set(re.findall(r": ([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE))
+    pages = {page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").glob("*.md")}
+    assert shown == pages | {"rules/index.md"}
+
+
+def test_versions_agree() -> None:
+    pyproject = (ROOT / "pyproject.toml").read_text()
+    assert f'version = "{__version__}"' in pyproject
+    assert f"## [{__version__}]" in (ROOT / "CHANGELOG.md").read_text()

@@ -1,0 +1,360 @@
+"""Lines to paste: every value in them is data, whatever it holds and wherever they are pasted."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import json
+import pickle
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeGuard
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raydoctor import rules
+from raydoctor.model import paste
+from raydoctor.model.paste import Pasted, python, shell, text
+from raydoctor.model.values import CaptureInfo, Diagnosis, Event, Gap, Link, Remedy, Report, Source
+from raydoctor.redact.report import scrub
+from tests.helpers import tainted
+
+RULES = rules.load()
+HOSTILE = [*tainted.PAYLOADS, "\udc80canary", "a\0b", "x" * 5000, "", " ", "-", "'", "\\", "%1", "=ls", "~", "…"]  # fmt: skip
+
+
+# ------------------------------------------------------------------ quoting
+
+
+def words_of(line: str) -> list[bytes]:
+    """The arguments that bash makes of a line `true …`."""
+    script = "set -f; " + line.replace("true", "printf %s\\\\0", 1)
+    done = subprocess.run(["/bin/bash", "-c", script], capture_output=True, check=True)
+    return done.stdout.split(b"\0")[:-1]
+
+
+@pytest.mark.parametrize("value", [v for v in HOSTILE if not v.startswith("-")])
+def test_a_word_of_the_shell_is_the_value_itself(value: str) -> None:
+    line = shell("true {value}", value=value)
+    fits = 0 < len(value) <= 1000 and "\0" not in value
+    assert words_of(line) == [
+        value.encode("utf-8", "surrogateescape") if fits else b"VALUE",
+    ]
+    assert line.isprintable()
+
+
+@given(st.text(min_size=1, max_size=20))
+def test_any_text_is_one_printable_word(value: str) -> None:
+    word = paste.word(value.encode("utf-8", "replace").decode())
+    assert word.isprintable()
+    assert "\0" in value or ast.literal_eval(paste.literal(value)) == value
+
+
+@given(st.text(alphabet="ab\\\"'$`!; \n#{}[]()", min_size=1, max_size=8))
+def test_quotes_of_any_shell_are_balanced(value: str) -> None:
+    """Outside of `'…'` stand only words, `\\'` and `\\\\`: fish, which reads a backslash in quotes, sees the same."""
+    rest = paste.word(value)
+    while rest:
+        if rest.startswith("'"):
+            inner, _, rest = rest[1:].partition("'")
+            assert "\\" not in inner
+        elif rest.startswith("$'"):
+            inner, _, rest = rest[2:].partition("'")
+            assert set(inner) <= set("\\x0123456789abcdef _./-")
+        else:
+            assert rest[0].isalnum() or rest[:2] in ("\\'", "\\\\")
+            rest = rest[1:] if rest[0].isalnum() else rest[2:]
+
+
+@pytest.mark.parametrize("value", HOSTILE)
+def test_a_literal_is_the_value_in_python_and_json(value: str) -> None:
+    line = python("f({value})", value=value)
+    shown = value if len(value) <= 1000 else "VALUE"
+    assert ast.literal_eval(line[2:-1]) == shown
+    if "\\U" not in line:
+        assert json.loads(line[2:-1]) == shown
+    assert not set(line[3:-2]) & set("\"'$`!")
+
+
+@pytest.mark.parametrize("value", HOSTILE)
+def test_prose_and_comments_hold_nothing_that_acts(value: str) -> None:
+    for line in (text("On {value}: look", value=value), shell("ls   # {value}", value=value)):
+        assert line.isprintable()
+        assert not set(line.removeprefix("ls   #")) & set("'\"$`;&|<>(){}!*?~#=\\%")
+        assert " -" not in line
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        (shell("kill {pid:pid}", pid=-1), "kill PID"),
+        (shell("kill {pid:pid}", pid=0), "kill PID"),
+        (shell("kill {pid:pid}", pid="1"), "kill PID"),
+        (shell("kill {pid:pid}", pid="٣"), "kill PID"),
+        (shell("kill {pids:pid}", pids=[812, -1, 813]), "kill 812 813"),
+        (shell("kill {pids:pid}", pids=[]), "kill PIDS"),
+        (shell("nice {n}", n=-1), "nice N"),
+        (shell("a {x:.1f}", x=float("nan")), "a X"),
+        (shell("a {x}", x=10**40), "a X"),
+        (shell("rm -rf {path:path}", path="-rf"), "rm -rf ./-rf"),
+        (shell("rm -rf {path:path}/old", path=""), "rm -rf PATH/old"),
+        (shell("raydoctor cancel {task}", task="--all"), "raydoctor cancel TASK"),
+        (shell("pip install 'ray=={v:version}'", v="2.9.0rc1"), "pip install 'ray==2.9.0rc1'"),
+        (shell("pip install 'ray=={v:version}'", v="2.9 @ evil"), "pip install 'ray==V'"),
+        (shell("pip install {package:package}", package="evil @ https://a"), "pip install PACKAGE"),
+        (shell("nc {host:address} 1", host="-oProxyCommand=x"), "nc HOST 1"),
+        (shell("nc {host:address} 1", host="fe80::1"), "nc fe80::1 1"),
+        (shell("a?q={q:url}", q="x & y=1\n"), "a?q=x+%26+y%3D1%0A"),
+        (python("{actor:name}.remote()", actor="a;b"), "ACTOR.remote()"),
+        (python("{actor:name}.remote()", actor="class"), "ACTOR.remote()"),
+        (python("{actor:name}.remote()", actor="ｓｙｓ"), "ACTOR.remote()"),
+        (python("{actor:name}.remote()", actor="a.B"), "a.B.remote()"),
+        (python("f({x:number})", x="1.5"), "f(1.5)"),
+        (python("f({x:number})", x="1 or 2"), "f(X)"),
+        (python("f([{xs}])", xs=["a", 'b"']), 'f(["a", "b\\u0022"])'),
+        (python("# coding: {x}", x="a coding: utf-7"), "# coding: a coding_ utf-7"),
+    ],
+)
+def test_a_value_that_does_not_fit_gives_way_to_its_name(line: str, shown: str) -> None:
+    assert line == shown
+
+
+@pytest.mark.parametrize(
+    ("kind", "template"),
+    [
+        (shell, "a '{x}'"),
+        (shell, 'a "{x}"'),
+        (shell, "the node's logs: {x}"),
+        (shell, "{x} a"),
+        (shell, "a; {x}"),
+        (shell, "a | {x}"),
+        (shell, "a $({x})"),
+        (shell, "a {x:oops}"),
+        (python, 'f("{x}")'),
+        (python, "f({x:path})"),
+        (text, "{x}: look"),
+        (text, "Look; {x}"),
+    ],
+)
+def test_a_template_in_which_a_value_could_act_is_refused(kind: type, template: str) -> None:
+    with pytest.raises(ValueError, match="the value 'x'"):
+        kind(template, x="a")
+
+
+def test_a_part_that_is_quoted_already_stays_as_it_is() -> None:
+    part = shell("A={x}", x="b c")
+    assert shell("{env} ray start", env=part) == "A='b c' ray start"
+    assert python("f({x})", x=part) == 'f("A=\\u0027b c\\u0027")'
+
+
+def test_a_line_is_copied_and_quoted_anew() -> None:
+    line = shell("a {x} {y}", x="it's", y=[shell("{z:path}", z="b'")])
+    assert pickle.loads(pickle.dumps(line)) == copy.deepcopy(line) == line
+    changed = line.changed(str.upper)
+    assert changed == r"a 'IT'\''S' 'B'\'''"
+    assert isinstance(changed, Pasted)
+    assert line.changed(str) is line
+
+
+SECRETS = ("token=hunter2hunter2'; canary #", "password='x y", "--api-key 's3cr3t", "AKIAABCDEFGHIJKLMNOP'", "https://u:p'w@h/x;canary")  # fmt: skip
+
+
+@pytest.mark.parametrize("value", SECRETS)
+def test_redaction_takes_no_quote_away(value: str, tmp_path: Path) -> None:
+    """A mark in the place of a secret, whatever it covers, leaves the line as it was quoted."""
+    steps = (
+        shell("raydoctor story {x} {y:path}   # {x}", x=value, y=f"/tmp/{value}"),
+        python("ray.get_actor({x})   # {x}", x=value),
+    )
+    gap = Gap("a", "b", shell("Try: sudo raydoctor diagnose {x:path}", x=value))
+    event = Event("a", Source("a", "driver"), 1, 0, "a")
+    found = Diagnosis(
+        "d1", "a", "root", "error", "a", 1, (Link(event, "a"),), (Remedy("a", steps),)
+    )
+    report = scrub(Report(CaptureInfo("a", "file"), (found,), gaps=(gap,)))
+    lines = [*report.diagnoses[0].remedies[0].steps, report.gaps[0].hint]
+    assert all(isinstance(line, Pasted) for line in lines)
+    assert tainted.harm_in_bash(lines, tmp_path) == []
+    assert not any(secret in line for secret in ("hunter2", "s3cr3t", "ABCDEFGH") for line in lines)
+
+
+def test_a_line_that_is_a_secret_as_a_whole_loses_its_values() -> None:
+    step = shell("export RAY_AUTH_TOKEN={token}", token="abcdefgh12345678")
+    event = Event("a", Source("a", "driver"), 1, 0, "a")
+    remedy = Remedy("a", (step,))
+    found = Diagnosis("d1", "a", "root", "error", "a", 1, (Link(event, "a"),), (remedy,))
+    report = scrub(Report(CaptureInfo("a", "file"), (found,)))
+    assert report.diagnoses[0].remedies[0].steps == ("export RAY_AUTH_TOKEN=TOKEN",)
+
+
+# ------------------------------------------------------------------ all rules
+
+
+EVERY = 4
+"""Of the payloads in each place; `python -m benchmarks.pasting` tries all."""
+
+
+def test_no_rule_advises_to_run_a_name(tmp_path: Path) -> None:
+    steps = [step for rule in RULES for step in sorted(tainted.attacked(rule, EVERY))]
+    assert len(steps) > 1000
+    assert tainted.unprintable(steps) == []
+    assert tainted.harm_in_python(steps) == []
+    assert tainted.harm_in_bash(steps, tmp_path) == []
+    (folder := tmp_path / "typed").mkdir()
+    assert tainted.harm_in_bash([s for s in steps if "#" in s], folder, comments=False) == []
+
+
+def test_the_sandboxes_see_what_runs(tmp_path: Path) -> None:
+    harmful = ["a; canary", "a `canary`", "a $(canary)", "rm -rf -canary", "kill 1\ncanary"]
+    assert len(tainted.harm_in_bash(harmful, tmp_path)) == len(harmful)
+    (folder := tmp_path / "2").mkdir()
+    assert tainted.harm_in_bash(["echo a >canary"], folder) == ["wrote canary"]
+    (folder := tmp_path / "3").mkdir()
+    assert tainted.harm_in_bash(["a # b; canary"], folder, comments=False)
+    code = ["canary()", "f(x)\rcanary()", "class A:\n  def f(): canary()", "ray.get(canary())"]
+    assert len(tainted.harm_in_python(code)) == len(code)
+    assert tainted.harm_in_python(['f("canary()")', "a.canary", "# canary()"]) == []
+
+
+def test_the_rows_of_a_pipeline_stay_apart(tmp_path: Path) -> None:
+    value = "\n".join("long value" for _ in range(400))
+    calls = tainted.in_bash([f"a '{value}' | b '{value}' | c '{value}'"] * 20, tmp_path)
+    assert sorted(call.words for call in calls) == sorted([(n, value) for n in "abc"] * 20)
+
+
+# ------------------------------------------------------------------ nobody forgets
+
+
+ROOT = Path(rules.__file__).parent.parent
+FILES = sorted([*(ROOT / "rules").glob("*.py"), *(ROOT / "waits").glob("*.py")])
+HELPERS = {"shell", "python", "text"}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: p.name)
+def test_steps_and_hints_are_constants_or_pasted(path: Path) -> None:
+    """An f-string in a step would bring a name into it as it is."""
+    tree = ast.parse(path.read_text())
+    assert [ast.unparse(e) for part in _parts(tree) for e in _made(tree, part)] == []
+    for call in (n for n in ast.walk(tree) if isinstance(n, ast.Call)):
+        if isinstance(call.func, ast.Attribute) and ast.unparse(call.func.value) == "paste":
+            assert not any(
+                isinstance(n, (ast.JoinedStr, ast.BinOp)) for n in ast.walk(call.args[0])
+            )
+
+
+OTHERS = sorted(p for p in ROOT.rglob("*.py") if p not in FILES)
+HINTS = {"Gap": 2, "RaydoctorError": 1, "NotAttachedError": 2, "UnknownTargetError": 1, "Check": 3, "Obstacle": 2}  # fmt: skip
+OWN = {"other", "oldest", "moved", "where", "how", "hint", "close[0]", "share"}
+"""What hints outside of rules are made of: numbers, options and sentences of ours."""
+
+
+@pytest.mark.parametrize("path", OTHERS, ids=lambda p: str(p.relative_to(ROOT)))
+def test_hints_outside_of_rules_hold_no_value_as_it_is(path: Path) -> None:
+    for call in (n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Call)):
+        number = HINTS.get(ast.unparse(call.func))
+        if number is None:
+            continue
+        hints = [*call.args[number : number + 1], *(k.value for k in call.keywords if k.arg in ("hint", "fix"))]  # fmt: skip
+        for value in (n for hint in hints for n in _raw(hint)):
+            names = [n.id for n in ast.walk(value) if isinstance(n, ast.Name)]
+            assert ast.unparse(value) in OWN or all(map(str.isupper, names)), ast.unparse(call)
+
+
+def _raw(hint: ast.expr) -> Iterator[ast.expr]:
+    """Values that an f-string of the hint takes as they are."""
+    if isinstance(hint, ast.Call):
+        return  # a helper's, or a function's that is checked where it makes its hint
+    if isinstance(hint, ast.FormattedValue):
+        yield hint.value
+    for child in ast.iter_child_nodes(hint):
+        if isinstance(child, ast.expr):
+            yield from _raw(child)
+
+
+def _parts(tree: ast.Module) -> Iterator[ast.expr]:
+    """Expressions that become steps or hints."""
+    place = {"Remedy": (1, "steps"), "Gap": (2, "hint")}
+    for call in ast.walk(tree):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in place:
+            number, name = place[call.func.id]
+            yield from call.args[number : number + 1]
+            yield from (k.value for k in call.keywords if k.arg == name)
+
+
+def _made(tree: ast.Module, part: ast.AST, seen: frozenset[str] = frozenset()) -> Iterator[ast.AST]:
+    """Strings that are put together on the way to this expression other than by a helper."""
+    if isinstance(part, (ast.JoinedStr, ast.BinOp)):
+        named = [n.id for n in ast.walk(part) if isinstance(n, ast.Name)]
+        if not all(map(str.isupper, named)):
+            yield part
+    elif isinstance(part, ast.Call):
+        yield from _of_call(tree, part, seen)
+    elif isinstance(part, ast.Name) and part.id not in seen:
+        for value in _values_of(tree, part.id):
+            yield from _made(tree, value, seen | {part.id})
+    for child in _strings_in(part):
+        yield from _made(tree, child, seen)
+
+
+def _strings_in(part: ast.AST) -> list[ast.expr]:
+    """What of an expression becomes the string: no conditions, indexes or loops."""
+    if isinstance(part, ast.IfExp):
+        return [part.body, part.orelse]
+    for kind, name in _HOLDS.items():
+        if isinstance(part, kind):
+            held = getattr(part, name)
+            return held if isinstance(held, list) else [held]
+    return []
+
+
+_HOLDS: dict[type[ast.AST], str] = {
+    ast.Tuple: "elts",
+    ast.List: "elts",
+    ast.BoolOp: "values",
+    ast.Dict: "values",
+    ast.GeneratorExp: "elt",
+    ast.ListComp: "elt",
+    ast.Starred: "value",
+    ast.Subscript: "value",
+}
+
+
+def _of_call(tree: ast.Module, call: ast.Call, seen: frozenset[str]) -> Iterator[ast.AST]:
+    if isinstance(call.func, ast.Attribute):
+        if call.func.attr == "get":
+            yield from _made(tree, call.func.value, seen)
+        elif ast.unparse(call.func.value) != "paste" or call.func.attr not in HELPERS:
+            yield call
+    elif isinstance(call.func, ast.Name) and call.func.id in ("tuple", "next"):
+        yield from _made(tree, call.args[0], seen)
+    elif isinstance(call.func, ast.Name) and call.func.id not in seen:
+        name = call.func.id
+        defined = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == name]
+        if not defined:
+            yield call
+        for node in (n for function in defined for n in ast.walk(function)):
+            if isinstance(node, (ast.Return, ast.Yield)) and node.value is not None:
+                yield from _made(tree, node.value, seen | {name})
+
+
+def _values_of(tree: ast.Module, name: str) -> Iterator[ast.AST]:
+    """Whatever is assigned to this name, or added to the list of this name, anywhere in the module."""
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr))
+            and node.value
+        ):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if any(isinstance(n, ast.Name) and n.id == name for t in targets for n in ast.walk(t)):
+                yield node.value
+        elif _adds_to(node, name):
+            yield node.args[-1]
+
+
+def _adds_to(node: ast.AST, name: str) -> TypeGuard[ast.Call]:
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return False
+    return ast.unparse(node.func.value) == name and node.func.attr in ("append", "insert", "extend")

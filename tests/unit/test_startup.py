@@ -1,0 +1,131 @@
+"""Start-up stays fast, and the offline path imports nothing that it does not need."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import subprocess
+import sys
+from collections.abc import Sequence
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import raydoctor
+from tests.helpers import ROOT
+
+HEAVY = {"ray", "psutil", "asyncio", "rich", "importlib.metadata", "numpy", "zstandard"}
+PYPROJECT = ROOT / "pyproject.toml"
+WORKER = "cd09fc46897e18918275a6d03cc3a6abc2becabe5e0fd27a533d35a7"
+EXIT = (
+    f"Reporting worker exit, worker id = {WORKER}, node id = {WORKER[::-1]}, address = 127.0.0.1, "
+    "exit_type = SYSTEM_ERROR, exit_detail = Worker unexpectedly exits"
+)
+PROBE = """
+import json, sys
+from raydoctor.cli import execute
+code = execute(json.loads(sys.argv[1]))
+print(json.dumps([code, sorted(sys.modules)]), file=sys.stderr)
+"""
+
+
+def imported_by(arguments: Sequence[str], **environment: str) -> tuple[int, set[str]]:
+    """The exit code of a command, and the modules it left imported."""
+    clean = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR")}
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE, json.dumps(list(arguments))],
+        capture_output=True,
+        text=True,
+        env={**clean, **environment},
+        check=True,
+    )
+    code, modules = json.loads(done.stderr.splitlines()[-1])
+    return code, set(modules)
+
+
+@pytest.fixture(name="logs")
+def _logs(tmp_path: Path) -> str:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    header = "[2026-11-21 07:34:50,741 W 8 8] (gcs_server) gcs_worker_manager.cc:70: "
+    (logs / "gcs_server.out").write_text(header + EXIT + "\n")
+    (logs / "raylet.out").write_text("")
+    return str(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["--version"], ["rules"], ["explain", "worker-vanished"], ["demo", "--list"]],
+)
+def test_pages_import_nothing_heavy(arguments: list[str]) -> None:
+    code, modules = imported_by(arguments)
+    assert code == 0
+    assert not modules & HEAVY
+
+
+@pytest.mark.parametrize("form", ["text", "json", "markdown"])
+def test_the_offline_diagnosis_imports_nothing_heavy(logs: str, form: str) -> None:
+    code, modules = imported_by([logs, "--format", form])
+    assert code == 1
+    assert not modules & HEAVY
+
+
+def test_the_story_imports_nothing_heavy(logs: str) -> None:
+    code, modules = imported_by(["story", WORKER[:8], logs])
+    assert code == 0
+    assert not modules & HEAVY
+
+
+def test_colour_is_what_brings_rich_in(logs: str) -> None:
+    assert "rich" in imported_by([logs], FORCE_COLOR="1")[1]
+    assert "rich" not in imported_by([logs], FORCE_COLOR="1", NO_COLOR="1")[1]
+
+
+def test_importing_the_package_loads_the_package_alone() -> None:
+    probe = "import sys, raydoctor; print([m for m in sys.modules if m.startswith('raydoctor')])"
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['raydoctor']"
+
+
+@cache
+def cpu_seconds(*command: str) -> float:
+    """What a command costs, at its best of three: other work on the machine does not count."""
+    costs = []
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run(command, capture_output=True, check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        costs.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return min(costs)
+
+
+@pytest.mark.skipif(find_spec("ray") is None, reason="Ray is the measure")
+@pytest.mark.parametrize("arguments", [["--help"], ["explain", "worker-vanished"]])
+def test_start_up_costs_a_quarter_of_rays_at_most(arguments: list[str]) -> None:
+    ours = cpu_seconds(sys.executable, "-m", "raydoctor", *arguments)
+    assert ours * 4 <= cpu_seconds(sys.executable, "-m", "ray.scripts.scripts", "--help")
+
+
+# ---------------------------------------------------------------- the package's own face
+
+
+def test_the_api_diagnoses(logs: str) -> None:
+    report = raydoctor.diagnose(logs)
+    assert isinstance(report, raydoctor.Report)
+    assert [d.rule for d in report.roots] == ["worker-vanished"]
+    assert raydoctor.diagnose(logs, until=1.0).diagnoses == ()
+
+
+def test_the_package_has_no_other_attribute() -> None:
+    with pytest.raises(AttributeError, match="nonsense"):
+        raydoctor.nonsense  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_the_version_is_that_of_the_distribution() -> None:
+    declared = re.search(r'^version = "(.+)"$', PYPROJECT.read_text(), re.MULTILINE)
+    assert declared is not None
+    assert declared[1] == raydoctor.__version__
