@@ -123,6 +123,34 @@ def test_threads_take_turns_as_before_afterwards(tmp_path: Path) -> None:
         assert mark.read_text() == "0.005"
 
 
+PRINTS_ITS_ENVIRONMENT = """
+import ctypes, os
+c_library = ctypes.CDLL(None)
+def environment():
+    array = ctypes.POINTER(ctypes.c_char_p).in_dll(c_library, "environ")
+    count = next(number for number in range(10_000) if array[number] is None)
+    return ctypes.addressof(array.contents), array[:count], dict(os.environ)
+before = environment()
+print("ready", flush=True)
+input()
+print(environment() == before)
+"""
+
+
+def test_an_attach_leaves_the_environment_as_it_is() -> None:
+    """setenv(3) frees the array that a child of vfork(2) passes to execve(2), which then fails (EFAULT)."""
+    with subprocess.Popen(
+        [sys.executable, "-c", PRINTS_ITS_ENVIRONMENT],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout
+        assert process.stdout.readline() == "ready\n"
+        attach.attach(
+            attach.Wanted(process.pid), grace=PATIENCE, audit=Audit("test", path="/dev/null")
+        )
+        assert process.communicate("\n", timeout=PATIENCE)[0] == "True\n"
+
+
 HOLDS_THE_GIL = """
 import ctypes, threading, time
 threading.Thread(target=ctypes.PyDLL(None).sleep, args=(60,), daemon=True).start()
