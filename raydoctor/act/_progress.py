@@ -40,14 +40,19 @@ def stands_still(pid: int, seconds: float = STILL) -> bool:
 
 def asks_for_python(pid: int) -> bool:
     """Whether a thread waits for a lock of Python's own, where these can be found. Raises OSError."""
+    return competitors(pid) > 0
+
+
+def competitors(pid: int) -> int:
+    """How many threads wait for a lock of Python's own; 0 where these cannot be found. Raises OSError."""
     if (locks := _elf.runtime(pid)) is None:
-        return False
+        return 0
+    found = 0
     for thread in os.listdir(f"/proc/{pid}/task"):
         with suppress(OSError):  # it has ended meanwhile
             call = blocked.current(int(thread))
-            if call and call.number == blocked.FUTEX and call.first in locks:
-                return True
-    return False
+            found += bool(call and call.number == blocked.FUTEX and call.first in locks)
+    return found
 
 
 def processor_time(pid: int) -> float:

@@ -27,13 +27,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from raydoctor import paste
 from raydoctor.act import _gil, _inject, _progress, arm, holdings
 from raydoctor.act._gil import Look
-from raydoctor.act._meeting import Answer, Handshake, handshake
+from raydoctor.act._meeting import Handshake, handshake
 from raydoctor.act._obstacles import Obstacle, handles, is_armed, obstacle, status
 from raydoctor.act.audit import Audit
 from raydoctor.act.process import Identity, identity_of
@@ -54,8 +54,14 @@ __all__ = [
     "waking",
 ]
 LOOPBACK = "127.0.0.1"
-GRACE = 20.0
-"""Seconds until it listens: one on an idle machine; the process, which works, has to import debugpy."""
+GRACE = 5.0
+"""Seconds until the process listens, or the attach is refused. An idle machine needs one.
+
+The process has to import debugpy, which needs 0.2 to 0.4 s of processor time, and more than 2000 system calls
+that release the GIL. Each thread that competes for the GIL multiplies both.
+"""
+_VALID = 20.0
+"""Seconds for which the process may take up a request: the import continues after a refusal."""
 _PULSE = 0.25
 """Seconds between two signals to a thread in native code that looks for signals now and then (`re`)."""
 _OFTEN = 0.02
@@ -150,7 +156,7 @@ def attach(  # noqa: PLR0913 - one more than usual, each with a default that is 
     try:
         with closing(handshake(target.pid)) as shake:
             was_entered = shake.earlier().is_there and handles(target.pid)
-            shake.ask(host, port or 0, grace + _SETTLES, open_for)
+            shake.ask(host, port or 0, max(grace, _VALID) + _SETTLES, open_for)
             entry = _Entry(identity, shake, grace, tell, audit, is_temporary=bool(open_for))
             if not is_prepared and not (was_entered and entry.by_signal_soon()):
                 return entry.finished(entry.by_injection())
@@ -246,6 +252,7 @@ class _Entry:
     """Whether the port is wanted for a look only."""
     to_be_taken: float = 3600.0
     """Seconds until the request is taken up, as far as the grace allows."""
+    began: float = field(default_factory=time.monotonic)
 
     def by_signal(self) -> str:
         """The way of an armed process."""
@@ -291,7 +298,7 @@ class _Entry:
         """Wait until it listens."""
         self.tell("waiting until debugpy listens in it")
         began = time.monotonic()
-        told = Answer()
+        told = self.shake.answered(0)
         while not told.is_there and (left := self._patience(time.monotonic() - began)) > 0:
             if self.pulses:
                 wake(self.identity.pid)
@@ -319,10 +326,11 @@ class _Entry:
             is_temporary=is_temporary,
         )
 
-    def _patience(self, passed: float) -> float:
-        """Seconds left of it."""
-        is_taken = self.shake.is_taken
-        return (self.grace if is_taken else min(self.grace, self.to_be_taken)) - passed
+    def _patience(self, waited: float) -> float:
+        """Seconds left: of the grace, or until the process takes up the request."""
+        if self.shake.is_taken:
+            return self.grace - (time.monotonic() - self.began)
+        return min(self.grace, self.to_be_taken) - waited
 
     def _still(self) -> NotAttachedError:
         pid, seconds = self.identity.pid, _progress.STILL
@@ -346,10 +354,10 @@ class _Entry:
             return NotAttachedError("gil", why, _stack(pid))
         return NotAttachedError(
             "late",
-            f"debugpy is still on its way in pid {pid} after {self.grace:g} s: "
-            f"{status(pid).get('Threads', 'its')} threads share the processor and the GIL",
+            f"debugpy did not start in pid {pid} within {self.grace:g} s: "
+            f"its import competes with {_progress.competitors(pid)} other threads for the GIL",
             paste.shell(
-                "Attach again in a moment: it finds what was begun. "
+                "Its import continues and costs about 0.4 s of processor time: attach again in a moment. "
                 "Until then: raydoctor stack --native {pid:pid}",
                 pid=pid,
             ),
