@@ -151,6 +151,18 @@ def test_an_attach_leaves_the_environment_as_it_is() -> None:
         assert process.communicate("\n", timeout=PATIENCE)[0] == "True\n"
 
 
+def test_a_refusal_names_the_threads_that_compete_for_the_gil(
+    monkeypatch: pytest.MonkeyPatch, busy: Target
+) -> None:
+    """Nothing is queued: the busy main thread never takes the request up."""
+    monkeypatch.setattr(_inject, "inject", lambda *_, **__: _inject.Injection("queued"))
+    with pytest.raises(attach.NotAttachedError) as caught:
+        attach.attach(attach.Wanted(busy.pid), grace=0.5, audit=Audit("test", path="/dev/null"))
+    assert caught.value.why == "gil"
+    assert "threads compete for the GIL" in caught.value.message
+    assert f"raydoctor stack --native {busy.pid}" in caught.value.hint
+
+
 HOLDS_THE_GIL = """
 import ctypes, threading, time
 threading.Thread(target=ctypes.PyDLL(None).sleep, args=(60,), daemon=True).start()

@@ -348,9 +348,9 @@ class _Entry:
             why = f"debugpy does not start in pid {pid}: {problem}{self._left()}"
             return NotAttachedError("debugpy", why, _DEBUGPY)
         if was_not_taken:
-            says = _gil.look(pid).says or "its main thread runs no Python code"
+            says = _gil.look(pid).says or _not_taken(_progress.competitors(pid))
             waited = min(self.grace, self.to_be_taken)
-            why = f"pid {pid} did not come to it within {waited:g} s: {says}"
+            why = f"pid {pid} did not take up the request within {waited:g} s: {says}"
             return NotAttachedError("gil", why, _stack(pid))
         return NotAttachedError(
             "late",
@@ -406,6 +406,13 @@ _KEEPS = (
     "again and again:"
 )
 _DEBUGPY = "Install debugpy for that Python, or in the job's runtime_env: {'pip': ['debugpy']}"
+
+
+def _not_taken(competitors: int) -> str:
+    """Why a main thread of which no thread holds the GIL for long did not take the request up."""
+    if competitors > 1:  # one is usual for a moment
+        return f"{competitors} threads compete for the GIL"
+    return "its main thread runs no Python code"
 
 
 def _stack(pid: int) -> str:
