@@ -327,10 +327,9 @@ class _Entry:
         )
 
     def _patience(self, waited: float) -> float:
-        """Seconds left: of the grace, or until the process takes up the request."""
-        if self.shake.is_taken:
-            return self.grace - (time.monotonic() - self.began)
-        return min(self.grace, self.to_be_taken) - waited
+        """Seconds left: of the grace, which includes the injection, or until the request is taken up."""
+        left = max(self.grace - (time.monotonic() - self.began), min(self.grace, _SETTLES) - waited)
+        return left if self.shake.is_taken else min(left, self.to_be_taken - waited)
 
     def _still(self) -> NotAttachedError:
         pid, seconds = self.identity.pid, _progress.STILL
@@ -357,8 +356,8 @@ class _Entry:
             f"debugpy did not start in pid {pid} within {self.grace:g} s: "
             f"its import competes with {_progress.competitors(pid)} other threads for the GIL",
             paste.shell(
-                "Its import continues and costs about 0.4 s of processor time: attach again in a moment. "
-                "Until then: raydoctor stack --native {pid:pid}",
+                "Its import continues, costs about 0.4 s of processor time, and then opens the port: "
+                "attach again in a moment. Until then: raydoctor stack --native {pid:pid}",
                 pid=pid,
             ),
         )
