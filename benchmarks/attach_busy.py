@@ -32,7 +32,6 @@ COUNTERS = 80
 PATIENCE = 15.0
 """Seconds in which every counter must rise: 64 threads share the GIL, maybe on a machine with other work."""
 WARM_UP = 0.3
-_GRACE = 30.0
 
 PRELUDE = """
 import mmap, os, sys, threading, time
@@ -187,7 +186,7 @@ def target(kind: str, python: str = sys.executable) -> Iterator[Target]:
             process.communicate()
 
 
-def attempt(kind: str, python: str, grace: float = _GRACE) -> Attempt:
+def attempt(kind: str, python: str, grace: float = attach.GRACE) -> Attempt:
     """Attach to one fresh target of that kind."""
     with target(kind, python) as busy:
         began, reason, hint = time.monotonic(), "", ""
@@ -224,6 +223,7 @@ def main() -> int:
     parser.add_argument("kinds", nargs="*", help=f"of: {', '.join(TARGETS)}")
     parser.add_argument("--times", type=int, default=20)
     parser.add_argument("--python", default=sys.executable, help="the Python of the targets")
+    parser.add_argument("--grace", type=float, default=attach.GRACE, help="seconds until a refusal")
     options = parser.parse_args()
     print(f"load {Path('/proc/loadavg').read_text().split()[0]}, {os.cpu_count()} processors")
     print(f"{'kind':14} attached refused frozen dead  median s  slowest s")
@@ -232,7 +232,7 @@ def main() -> int:
         if not can_run(kind, options.python):
             print(f"{kind:14} skipped: {options.python} has no {NEEDS[kind]}")
             continue
-        made = [attempt(kind, options.python) for _ in range(options.times)]
+        made = [attempt(kind, options.python, options.grace) for _ in range(options.times)]
         count = {
             result: sum(each.result == result for each in made)
             for result in ("attached", "refused", "frozen", "dead")

@@ -94,7 +94,7 @@ MEANINGS: dict[EntityKind, str] = {
     "client": "A Ray Client connection, by the driver's file.",
     "clock": "The clock of a node.",
     "closure": "A function or class that captures large data, by name.",
-    "daemon": "A daemon or driver process: `<ip>/<pid>`, `gcs_server`, `driver/<pid>`, or its program's name.",
+    "daemon": "A daemon or driver process: `<ip>/<pid>`, `gcs_server`, `driver/<pid>`, or its name.",
     "dashboard": "The dashboard of a cluster.",
     "data-operator": "An operator of Ray Data, by name.",
     "debugger": "A task that waits for a debugger to attach.",

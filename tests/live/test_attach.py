@@ -345,6 +345,30 @@ def test_a_debugpy_that_does_not_start(tmp_path: Path, audit: Audit) -> None:
         assert process.communicate("\n", timeout=PATIENCE)[0] == ""
 
 
+SLOW = """
+import os, sys, time
+here = os.path.dirname(__file__)
+while not os.path.exists(os.path.join(here, "go on")):
+    time.sleep(0.01)
+sys.path.remove(here)
+del sys.modules["debugpy"]
+import debugpy
+"""
+
+
+def test_a_slow_import_is_refused_in_time_and_continues(tmp_path: Path, audit: Audit) -> None:
+    (tmp_path / "debugpy.py").write_text(SLOW)
+    with program("print('ready', flush=True); input()", PYTHONPATH=str(tmp_path)) as process:
+        with pytest.raises(NotAttachedError) as caught:
+            entered(process.pid, audit, grace=0.5)
+        assert caught.value.why == "late"
+        assert "within 0.5 s" in caught.value.message
+        assert f"raydoctor stack --native {process.pid}" in caught.value.hint
+        (tmp_path / "go on").touch()
+        assert entered(process.pid, audit).port
+        assert process.communicate("\n", timeout=PATIENCE)[0] == ""
+
+
 def test_an_interrupted_attempt_is_taken_back(audit: Audit) -> None:
     def interrupted(doing: str) -> None:
         raise KeyboardInterrupt

@@ -120,6 +120,46 @@ def test_threads_take_turns_as_before_afterwards(tmp_path: Path) -> None:
         assert mark.read_text() == "0.005"
 
 
+PRINTS_ITS_ENVIRONMENT = """
+import ctypes, os
+c_library = ctypes.CDLL(None)
+def environment():
+    array = ctypes.POINTER(ctypes.c_char_p).in_dll(c_library, "environ")
+    count = next(number for number in range(10_000) if array[number] is None)
+    return ctypes.addressof(array.contents), array[:count], dict(os.environ)
+before = environment()
+print("ready", flush=True)
+input()
+print(environment() == before)
+"""
+
+
+def test_an_attach_leaves_the_environment_as_it_is() -> None:
+    """setenv(3) frees the array that a child of vfork(2) passes to execve(2), which then fails (EFAULT)."""
+    with subprocess.Popen(
+        [sys.executable, "-c", PRINTS_ITS_ENVIRONMENT],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout
+        assert process.stdout.readline() == "ready\n"
+        attach.attach(
+            attach.Wanted(process.pid), grace=PATIENCE, audit=Audit("test", path="/dev/null")
+        )
+        assert process.communicate("\n", timeout=PATIENCE)[0] == "True\n"
+
+
+def test_a_refusal_names_the_threads_that_compete_for_the_gil(
+    monkeypatch: pytest.MonkeyPatch, busy: Target
+) -> None:
+    """Nothing is queued: the busy main thread never takes the request up."""
+    monkeypatch.setattr(inject, "inject", lambda *_, **__: inject.Injection("queued"))
+    with pytest.raises(attach.NotAttachedError) as caught:
+        attach.attach(attach.Wanted(busy.pid), grace=0.5, audit=Audit("test", path="/dev/null"))
+    assert caught.value.why == "gil"
+    assert "threads compete for the GIL" in caught.value.message
+    assert f"raydoctor stack --native {busy.pid}" in caught.value.hint
+
+
 HOLDS_THE_GIL = """
 import ctypes, threading, time
 threading.Thread(target=ctypes.PyDLL(None).sleep, args=(60,), daemon=True).start()

@@ -27,13 +27,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from raydoctor.act.attach import arm, gil, progress
 from raydoctor.act.attach import inject as _inject
 from raydoctor.act.attach.gil import Look
-from raydoctor.act.attach.meeting import Answer, Handshake, handshake
+from raydoctor.act.attach.meeting import Handshake, handshake
 from raydoctor.act.attach.obstacles import Obstacle, handles, is_armed, obstacle, status
 from raydoctor.act.audit import Audit
 from raydoctor.act.signals.process import Identity, identity_of
@@ -56,8 +56,14 @@ __all__ = [
     "waking",
 ]
 LOOPBACK = "127.0.0.1"
-GRACE = 20.0
-"""Seconds until it listens: one on an idle machine; the process, which works, has to import debugpy."""
+GRACE = 5.0
+"""Seconds until the process listens, or the attach is refused. An idle machine needs one.
+
+The process has to import debugpy, which needs 0.2 to 0.4 s of processor time, and more than 2000 system calls
+that release the GIL. Each thread that competes for the GIL multiplies both.
+"""
+_VALID = 20.0
+"""Seconds for which the process may take up a request: the import continues after a refusal."""
 _PULSE = 0.25
 """Seconds between two signals to a thread in native code that looks for signals now and then (`re`)."""
 _OFTEN = 0.02
@@ -152,7 +158,7 @@ def attach(  # noqa: PLR0913 - one more than usual, each with a default that is 
     try:
         with closing(handshake(target.pid)) as shake:
             was_entered = shake.earlier().is_there and handles(target.pid)
-            shake.ask(host, port or 0, grace + _SETTLES, open_for)
+            shake.ask(host, port or 0, max(grace, _VALID) + _SETTLES, open_for)
             entry = _Entry(identity, shake, grace, tell, audit, is_temporary=bool(open_for))
             if not is_prepared and not (was_entered and entry.by_signal_soon()):
                 return entry.finished(entry.by_injection())
@@ -248,6 +254,7 @@ class _Entry:
     """Whether the port is wanted for a look only."""
     to_be_taken: float = 3600.0
     """Seconds until the request is taken up, as far as the grace allows."""
+    began: float = field(default_factory=time.monotonic)
 
     def by_signal(self) -> str:
         """The way of an armed process."""
@@ -293,7 +300,7 @@ class _Entry:
         """Wait until it listens."""
         self.tell("waiting until debugpy listens in it")
         began = time.monotonic()
-        told = Answer()
+        told = self.shake.answered(0)
         while not told.is_there and (left := self._patience(time.monotonic() - began)) > 0:
             if self.pulses:
                 wake(self.identity.pid)
@@ -321,10 +328,10 @@ class _Entry:
             is_temporary=is_temporary,
         )
 
-    def _patience(self, passed: float) -> float:
-        """Seconds left of it."""
-        is_taken = self.shake.is_taken
-        return (self.grace if is_taken else min(self.grace, self.to_be_taken)) - passed
+    def _patience(self, waited: float) -> float:
+        """Seconds left: of the grace, which includes the injection, or until the request is taken up."""
+        left = max(self.grace - (time.monotonic() - self.began), min(self.grace, _SETTLES) - waited)
+        return left if self.shake.is_taken else min(left, self.to_be_taken - waited)
 
     def _still(self) -> NotAttachedError:
         pid, seconds = self.identity.pid, progress.STILL
@@ -342,17 +349,17 @@ class _Entry:
             why = f"debugpy does not start in pid {pid}: {problem}{self._left()}"
             return NotAttachedError("debugpy", why, _DEBUGPY)
         if was_not_taken:
-            says = gil.look(pid).says or "its main thread runs no Python code"
+            says = gil.look(pid).says or _not_taken(progress.competitors(pid))
             waited = min(self.grace, self.to_be_taken)
-            why = f"pid {pid} did not come to it within {waited:g} s: {says}"
+            why = f"pid {pid} did not take up the request within {waited:g} s: {says}"
             return NotAttachedError("gil", why, _stack(pid))
         return NotAttachedError(
             "late",
-            f"debugpy is still on its way in pid {pid} after {self.grace:g} s: "
-            f"{status(pid).get('Threads', 'its')} threads share the processor and the GIL",
+            f"debugpy did not start in pid {pid} within {self.grace:g} s: "
+            f"its import competes with {progress.competitors(pid)} other threads for the GIL",
             paste.shell(
-                "Attach again in a moment: it finds what was begun. "
-                "Until then: raydoctor stack --native {pid:pid}",
+                "Its import continues, costs about 0.4 s of processor time, and then opens the port: "
+                "attach again in a moment. Until then: raydoctor stack --native {pid:pid}",
                 pid=pid,
             ),
         )
@@ -400,6 +407,13 @@ _KEEPS = (
     "again and again:"
 )
 _DEBUGPY = "Install debugpy for that Python, or in the job's runtime_env: {'pip': ['debugpy']}"
+
+
+def _not_taken(competitors: int) -> str:
+    """Why a main thread of which no thread holds the GIL for long did not take the request up."""
+    if competitors > 1:  # one is usual for a moment
+        return f"{competitors} threads compete for the GIL"
+    return "its main thread runs no Python code"
 
 
 def _stack(pid: int) -> str:

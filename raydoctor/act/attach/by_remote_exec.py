@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import os
-import pwd
 import subprocess
 import sys
 from contextlib import suppress
@@ -17,6 +16,7 @@ from typing import Any
 
 from raydoctor.act import private
 from raydoctor.act.attach import arm
+from raydoctor.observe.processes import as_user
 
 SINCE = (3, 14)
 _SECONDS = 10.0
@@ -58,7 +58,8 @@ def _ask(pid: int, path: str, version: tuple[int, int], user: int) -> None:
 
 
 def _as(user: int) -> dict[str, Any]:
-    """For `subprocess`: what of another user's we run, we run as that user."""
+    """Options for `subprocess`: a program of another user runs as that user, without our environment."""
     if user == os.geteuid():
         return {}
-    return {"user": user, "group": pwd.getpwuid(user).pw_gid, "extra_groups": []}
+    other = as_user.find(user)
+    return as_user.options(other, as_user.environment(other))

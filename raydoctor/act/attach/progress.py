@@ -18,6 +18,8 @@ STILL = 2.0
 _LEAST = 0.02
 """Seconds of processor time that are progress: two ticks, in which it is counted."""
 _LOOK = 0.05
+_LOOKS, _BETWEEN = 5, 0.01
+"""A thread that waits for the GIL wakes up for a moment every few milliseconds."""
 
 
 def stands_still(pid: int, seconds: float = STILL) -> bool:
@@ -40,14 +42,28 @@ def stands_still(pid: int, seconds: float = STILL) -> bool:
 
 def asks_for_python(pid: int) -> bool:
     """Whether a thread waits for a lock of Python's own, where these can be found. Raises OSError."""
+    return _waiting(pid) > 0
+
+
+def competitors(pid: int) -> int:
+    """How many threads compete for the GIL; 0 where its locks cannot be found. Raises OSError."""
+    found = 0
+    for _ in range(_LOOKS):
+        found = max(found, _waiting(pid))
+        time.sleep(_BETWEEN)
+    return found
+
+
+def _waiting(pid: int) -> int:
+    """How many threads wait for a lock of Python's own at this moment. Raises OSError."""
     if (locks := elf.runtime(pid)) is None:
-        return False
+        return 0
+    found = 0
     for thread in os.listdir(f"/proc/{pid}/task"):
         with suppress(OSError):  # it has ended meanwhile
             call = blocked.current(int(thread))
-            if call and call.number == blocked.FUTEX and call.first in locks:
-                return True
-    return False
+            found += bool(call and call.number == blocked.FUTEX and call.first in locks)
+    return found
 
 
 def processor_time(pid: int) -> float:
