@@ -6,9 +6,11 @@ import re
 import time
 from datetime import datetime
 
-_AGO = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|d|w)(?:\s+ago)?")
+from raydoctor._pattern import pattern
+
+_AGO = pattern(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|d|w)(?:\s+ago)?")
 _SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 604800}
-_EPOCH = re.compile(r"\d{9,11}(?:\.\d+)?")
+_EPOCH = pattern(r"\d{9,11}(?:\.\d+)?")
 EXAMPLES = "2026-11-21T07:30, '2026-11-21 07:34:50,739' (local time), 1795237984, 2h, 30m, 1d"
 
 
