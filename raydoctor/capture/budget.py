@@ -6,7 +6,6 @@ encoded files, folders. What is not read because the budget is spent becomes a g
 
 from __future__ import annotations
 
-import shutil
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -55,6 +54,8 @@ class Budget:
 
     def limit_to_room(self, folder: Path) -> None:
         """Leave 1 GiB of the disk free that holds this folder."""
+        import shutil  # with its formats of archives: most captures are folders
+
         room = shutil.disk_usage(folder).free - _KEPT_FREE
         self.written = min(self.written, max(room, _AT_LEAST))
 

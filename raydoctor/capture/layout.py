@@ -11,6 +11,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
+from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Entity, Source
 
 _HEX56 = "[0-9a-f]{56}"
@@ -35,10 +36,10 @@ class Name(NamedTuple):
     pid: int | None
 
 
-def _shape(role: str, pattern: str, sample: str) -> _Shape:
-    compiled = re.compile(pattern + r"(?:\.\d+)?(?:\.gz)?\Z")
-    kinds = tuple(kind for kind in ("worker", "job") if kind in compiled.groupindex)
-    return _Shape(role, compiled, sample, kinds, "pid" in compiled.groupindex)
+def _shape(role: str, stem: str, sample: str) -> _Shape:
+    late = pattern(stem + r"(?:\.\d+)?(?:\.gz)?\Z")
+    kinds = tuple(kind for kind in ("worker", "job") if f"(?P<{kind}>" in stem)
+    return _Shape(role, late, sample, kinds, "(?P<pid>" in stem)
 
 
 _W = "ddf8977704e1f85d8e440552e68586b1f3fa5f18c631134981469abf"

@@ -9,13 +9,12 @@ from __future__ import annotations
 import os
 import stat
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count, islice
 from pathlib import Path
 from types import TracebackType
-from typing import IO, NamedTuple
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 from raydoctor.capture import manifest, owners, session
 from raydoctor.capture.budget import ENTRIES, Budget, TooMuchError
@@ -29,10 +28,12 @@ from raydoctor.capture.layout import (
     read_name,
     source_of,
 )
-from raydoctor.capture.temporary import PrivateFolder, private_folder
 from raydoctor.model import paste
 from raydoctor.model.errors import RaydoctorError
 from raydoctor.model.values import Gap, Source
+
+if TYPE_CHECKING:
+    from raydoctor.capture.temporary import PrivateFolder
 
 STREAM_LIMIT = 8 << 30
 """Bytes of standard input or a pipe: they are written to a temporary file, and may never end."""
@@ -84,6 +85,8 @@ class Capture:
     def temporary(self) -> Path:
         """A private folder (mode 0700) that goes with the capture."""
         if self._temporary is None:
+            from raydoctor.capture.temporary import private_folder  # most captures need none
+
             try:
                 self._temporary = private_folder()
             except OSError as error:
@@ -106,6 +109,8 @@ class Capture:
             with open(number, "wb", closefd=False) as out:
                 out.write(data)
             return f"/proc/{os.getpid()}/fd/{number}"
+        import tempfile
+
         handle, name = tempfile.mkstemp(dir=self.temporary())
         with open(handle, "wb") as out:
             out.write(data)

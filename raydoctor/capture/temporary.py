@@ -22,8 +22,10 @@ from itertools import islice
 from pathlib import Path
 from types import FrameType
 
+from raydoctor.model.patterns import pattern
+
 PREFIX = "raydoctor-tmp-"
-_NAME = re.compile(re.escape(PREFIX) + r"[a-z0-9_]{8}")
+_NAME = pattern(re.escape(PREFIX) + r"[a-z0-9_]{8}")
 _SETTLED = 60.0
 """Seconds after which a folder without a lock is abandoned: it is locked right after it is made."""
 _LOOKED_AT, _REMOVED, _SECONDS = 10_000, 20, 2.0

@@ -6,9 +6,11 @@ import re
 import time
 from datetime import datetime
 
-_DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(ms|s|m|min|h|d|w)?")
+from raydoctor.model.patterns import pattern
+
+_DURATION = pattern(r"(\d+(?:\.\d*)?|\.\d+)\s*(ms|s|m|min|h|d|w)?")
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 604800}
-_EPOCH = re.compile(r"\d{9,11}(?:\.\d+)?")
+_EPOCH = pattern(r"\d{9,11}(?:\.\d+)?")
 EXAMPLES = "2026-11-21T07:30, '2026-11-21 07:34:50,739' (local time), 1795237984, 2h, 30m, 1d"
 
 

@@ -15,8 +15,10 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 from functools import lru_cache
 
+from raydoctor.model.patterns import pattern
+
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-_ISO = re.compile(
+_ISO = pattern(
     r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:[.,](\d+))?(?:(Z)|([+-])(\d\d):?(\d\d))?", re.ASCII
 )
 _MOST_AHEAD = 15 * 3600

@@ -8,10 +8,10 @@ is up was read in the fixtures of Ray 2.9 to 2.60: a raylet its own id, the GCS 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Gap, Source
 from raydoctor.read.records import Line, parse_line
 
@@ -32,8 +32,8 @@ _TAIL = 64 << 10
 _READ_WHOLE = 32 << 20
 """Bytes up to which all of a log is searched for NULs; of a larger one samples are."""
 _SAMPLE_EVERY = 16 << 20
-_BASE64 = re.compile(rb"[A-Za-z0-9+/]{40,}={0,2}\s")
-_HEX = re.compile(rb"(?:[0-9a-f]{4,}[: ]+)?(?:[0-9a-f]{2,8} +){8,}")
+_BASE64 = pattern(rb"[A-Za-z0-9+/]{40,}={0,2}\s")
+_HEX = pattern(rb"(?:[0-9a-f]{4,}[: ]+)?(?:[0-9a-f]{2,8} +){8,}")
 
 
 class _Log(NamedTuple):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
+from itertools import accumulate
 from typing import NamedTuple
 
 from raydoctor.case.rule import Signal
@@ -148,18 +150,37 @@ def _only_begins(pattern: str) -> bool:
 
 def _overlaps(literals: list[str]) -> dict[str, list[str]]:
     """literal -> others that can share characters with it in a line, and so be hidden by it."""
+    found: dict[str, set[str]] = {}
+    for literal, other in _touching(literals):
+        found.setdefault(literal, set()).add(other)
+        found.setdefault(other, set()).add(literal)
+    for other, literal in _contained(literals):
+        found.setdefault(literal, set()).add(other)
+    return {literal: sorted(others) for literal, others in found.items()}
+
+
+def _touching(literals: list[str]) -> Iterator[tuple[str, str]]:
+    """Pairs of which the first ends as the second begins, by one character or more."""
     starting: dict[str, list[str]] = {}
     for literal in literals:
-        for size in range(1, len(literal) + 1):
+        for size in (1, 2):
             starting.setdefault(literal[:size], []).append(literal)
-    found: dict[str, set[str]] = {}
     for literal in literals:
+        # Two characters rule most places out.
         for begin in range(len(literal)):
-            for other in starting.get(literal[begin:], ()):
-                if other != literal:
-                    found.setdefault(literal, set()).add(other)
-                    found.setdefault(other, set()).add(literal)
-        for other in literals:
-            if other != literal and other in literal:
-                found.setdefault(literal, set()).add(other)
-    return {literal: sorted(others) for literal, others in found.items()}
+            for other in starting.get(literal[begin : begin + 2], ()):
+                if other != literal and other.startswith(literal[begin:]):
+                    yield literal, other
+
+
+def _contained(literals: list[str]) -> Iterator[tuple[str, str]]:
+    """Pairs of which the second contains the first."""
+    text = "\0".join(literals)
+    starts = list(accumulate((len(literal) + 1 for literal in literals), initial=0))
+    for literal in literals:
+        at = text.find(literal)
+        while at >= 0:
+            container = literals[bisect_right(starts, at) - 1]
+            if container != literal:
+                yield literal, container
+            at = text.find(literal, at + 1)

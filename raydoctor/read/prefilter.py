@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -103,6 +102,8 @@ def find_rg() -> str:
     for place in places:
         if place and os.access(candidate := os.path.join(place, name), os.X_OK):
             return candidate
+    import shutil  # with its formats of archives: nearly always rg is beside this Python
+
     if found := shutil.which("rg"):
         return found
     raise RaydoctorError(

@@ -18,45 +18,47 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any
 
+from raydoctor.model.patterns import pattern
+
 MAX_RECORD_LINES = 250
 MAX_LINE = 16_384
 """Characters of one line that are looked at: exit details and task specs are far below."""
 
-_ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+_ANSI = pattern(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _STAMP = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}"
 _CPP = re.compile(
     rf"\[(?P<stamp>{_STAMP}) (?P<level>[TDIWECF]) (?P<pid>\d{{1,10}}) \d+\] "
     r"(?:\([\w.-]+\) )?[\w./-]+:\d+: ?"
 )
-_PYTHON = re.compile(
+_PYTHON = pattern(
     rf"(?P<stamp>{_STAMP})[\t ]+(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL)[\t ]+"
     r"(?:[\w./-]+:\d+ -- )?"
 )
-_SERVE = re.compile(
+_SERVE = pattern(
     rf"(?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL) (?P<stamp>{_STAMP}) (?:[^\s]{{1,200}} ){{2,5}}?"
     r"(?:--|[\w./-]+:\d+ -) "
 )
 """Component, its id and (of a request) request id, route and application stand before the text
 (`ray/serve/_private/logging_utils.py`): `file.py:12 - text` in 2.9 and 2.20, `-- text` in 2.40 and after."""
-_ABSL = re.compile(
+_ABSL = pattern(
     r"(?P<level>[IWEF])(?P<monthday>\d{4}) (?P<time>\d\d:\d\d:\d\d\.\d+)\s+(?P<pid>\d{1,10}) "
     r"[\w./-]+:\d+\]\s*"
 )
 _KERNEL = (
-    re.compile(r"\[(?P<date>\w{3} \w{3} +\d+ \d\d:\d\d:\d\d \d{4})\] "),
-    re.compile(r"\[ *(?P<uptime>\d+\.\d+)\] "),
-    re.compile(
+    pattern(r"\[(?P<date>\w{3} \w{3} +\d+ \d\d:\d\d:\d\d \d{4})\] "),
+    pattern(r"\[ *(?P<uptime>\d+\.\d+)\] "),
+    pattern(
         r"(?P<iso>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?) \S+ kernel: "
         r"(?:\[ *\d+\.\d+\] )?"
     ),
-    re.compile(r"(?P<syslog>\w{3} +\d+ \d\d:\d\d:\d\d) \S+ kernel: (?:\[ *\d+\.\d+\] )?"),
+    pattern(r"(?P<syslog>\w{3} +\d+ \d\d:\d\d:\d\d) \S+ kernel: (?:\[ *\d+\.\d+\] )?"),
 )
-_PREFIX = re.compile(
+_PREFIX = pattern(
     r"\((?P<who>(?:raylet|gcs_server|autoscaler|scheduler)(?:[ ,][^()]*)?"
     r"|[^()]{0,300}(?:\([^()]{0,300}\))?[^()]{0,300}?pid=\d{1,10}(?:, ip=[^()]{1,100})?)\) ?"
 )
-_PREFIX_PARTS = re.compile(r"^(?P<name>.*?)[ ,]{0,9}\bpid=(?P<pid>\d{1,10})(?:, ip=(?P<ip>\S+))?$")
-_REPEATED = re.compile(
+_PREFIX_PARTS = pattern(r"^(?P<name>.*?)[ ,]{0,9}\bpid=(?P<pid>\d{1,10})(?:, ip=(?P<ip>\S+))?$")
+_REPEATED = pattern(
     r" ?\[repeated (\d{1,10})x across (?:cluster|all nodes)\](?: \(Ray deduplicates logs by default\..*)?$"
 )
 _LEVELS = {
@@ -191,7 +193,7 @@ def header_length(text: str) -> int:
     return match.end() if match else 0
 
 
-_CPP_BYTES = re.compile(_CPP.pattern.encode())
+_CPP_BYTES = pattern(_CPP.pattern.encode())
 
 
 def begins_record(data: bytes, at: int) -> bool:
@@ -384,7 +386,7 @@ _PUSHED = (
 )
 
 
-_KEY_VALUE = re.compile(r"(?:^|\s)([a-z][a-z_]*)=([^\s=,;]+)(?=\s|$)")
+_KEY_VALUE = pattern(r"(?:^|\s)([a-z][a-z_]*)=([^\s=,;]+)(?=\s|$)")
 
 
 def trailing_fields(message: str) -> dict[str, str]:

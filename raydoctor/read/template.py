@@ -22,10 +22,11 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import NamedTuple
 
+from raydoctor.model.patterns import pattern as late
 from raydoctor.read.records import header_length
 
 _QUANTIFIER = r"(?:[*+?]|\{\d+(?:,\d*)?\})\??"
-_TOKEN = re.compile(
+_TOKEN = late(
     r"(?P<atom>\\.|\[\^?\]?(?:[^\]\\]|\\.)*\]|[^\\\[\](){}*+?|])"
     rf"(?P<times>{_QUANTIFIER})?|\(\?P<\w+>|\(\?:|\((?!\?)|[)|]|{_QUANTIFIER}",
     re.DOTALL,
@@ -37,8 +38,8 @@ _MAY_BEGIN_HEADERS = frozenset("[{(0123456789EWIF")
 _LONGEST = 4096
 """Characters: a template is compiled, and longer lines are rare."""
 _BREAK = rb"(?:\n|\Z)"
-_RUN = re.compile(r"[0-9a-f]{8,}|[0-9]+")
-_DIGITS = re.compile(r"[0-9]+")
+_RUN = late(r"[0-9a-f]{8,}|[0-9]+")
+_DIGITS = late(r"[0-9]+")
 
 
 class _Group(NamedTuple):

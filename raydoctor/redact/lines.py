@@ -5,12 +5,13 @@ from __future__ import annotations
 import bisect
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from raydoctor.model.patterns import pattern
 from raydoctor.redact import assigned, blocks, decode, elements, places, reasons, shapes, wrapped
 from raydoctor.redact.blocks import State
 from raydoctor.redact.span import Span
+from raydoctor.redact.wrapped import Group
 
 _JSON = pattern(rb"\s*[\[{].*[\]}]\s*,?\s*$", re.DOTALL)
 _STRING = pattern(rb'"(?:[^"\\]|\\.)*"')
@@ -75,10 +76,8 @@ def _first(starts: list[int], after: int) -> int:
 
 def _wrapped_spans(block: bytes, starts: set[int], before: int, depth: int) -> Iterator[Span]:
     """Spans of lines that are parts of one."""
-    for group in wrapped.groups(block, starts, before):
+    for group in _with_reason(block, wrapped.groups(block, starts, before), starts):
         text = block[group.start : group.end]
-        if not _has_reason(text, group.start, starts):
-            continue
         joined = decode.view(text, _NEWLINE, _joint)
         if joined is None:
             continue
@@ -98,15 +97,21 @@ _JOINT = 32
 """Bytes on both sides of where a line was broken: more than a name has."""
 
 
-def _has_reason(text: bytes, start: int, starts: set[int]) -> bool:
-    """Whether one of these lines may hold a secret, or what is broken between two may be its name."""
-    if start in starts:
-        return True
-    for match in _NEWLINE.finditer(text):
-        around = text[max(0, match.start() - _JOINT) : match.start()], text[match.end() :][:_JOINT]
-        if start + match.end() in starts or reasons.near(b"".join(around)):
-            return True
-    return False
+def _with_reason(block: bytes, groups: Iterable[Group], starts: set[int]) -> Iterator[Group]:
+    """Groups of which a line may hold a secret, or what is broken between two lines may be its name."""
+    joints: list[bytes] = []
+    groups_of: list[Group] = []
+    for group in groups:
+        if group.start in starts or any(end + 1 in starts for end in group.breaks):
+            yield group
+            continue
+        for end in group.breaks:
+            begin = end - 1 if block[end - 1 : end] == b"\r" else end
+            left = block[max(group.start, begin - _JOINT) : begin]
+            joints.append(left + block[end + 1 : min(group.end, end + 1 + _JOINT)])
+            groups_of.append(group)
+    numbers = {id(groups_of[number]): number for number in reasons.of_lines(joints)}
+    yield from (groups_of[number] for number in numbers.values())
 
 
 def line_spans(line: bytes, state: State, shaped: bool, depth: int = 0) -> list[Span]:

@@ -6,7 +6,9 @@ literal too (`bytes.find`).
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
+from itertools import accumulate, chain
 
 from raydoctor.model.patterns import pattern
 from raydoctor.redact.decode import may_be_coded
@@ -64,6 +66,16 @@ def near(window: bytes) -> bool:
     if any(word in lower for word in _WORDS) or _EXACT in window or b"\0" in window:
         return True
     return len(window) >= len(_RUN) and any(True for _ in shaped(window))
+
+
+def of_lines(lines: list[bytes]) -> list[int]:
+    """Numbers of those that hold a reason, in order: quicker for many than `near`."""
+    block = b"\n".join(lines)
+    starts = list(accumulate((len(line) + 1 for line in lines), initial=0))
+    found = {bisect_right(starts, at) - 1 for at in chain(worded(block), shaped(block))}
+    if b"\0" in block:
+        found.update(number for number, line in enumerate(lines) if b"\0" in line)
+    return sorted(found)
 
 
 def shaped(block: bytes) -> Iterator[int]:

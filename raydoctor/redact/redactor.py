@@ -301,15 +301,17 @@ def _complete(buffer: bytes) -> int:
     end = buffer.rfind(b"\n")
     if end < 0:
         return 0
-    last = cut = buffer.rfind(b"\n", 0, end) + 1
-    for _ in range(wrapped.MOST_LINES):
-        if not cut:
+    head = end + 1
+    for _ in range(wrapped.MOST_LINES + 2):  # the lines below, and their neighbours
+        head = buffer.rfind(b"\n", 0, max(0, head - 1)) + 1
+    lines = wrapped.Lines(buffer[head:end], 0)
+    last = len(lines.texts) - 1
+    for number in range(last - 1, last - 1 - wrapped.MOST_LINES, -1):
+        if number < 0:
             return 0
-        begin = buffer.rfind(b"\n", 0, cut - 1) + 1
-        if not (wrapped.joins(buffer[:end], cut - 1, 0) or is_half(buffer[begin : cut - 1])):
-            return cut
-        cut = begin
-    return last
+        if not (lines.joins(number) or is_half(lines.texts[number])):
+            return head + lines.ends[number] + 1
+    return head + lines.ends[last - 1] + 1
 
 
 def _is_json(line: bytes) -> bool:

@@ -6,7 +6,9 @@ within a possible secret, and the second does not begin a record.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from itertools import accumulate, count
 from typing import NamedTuple
 
 from raydoctor.model.patterns import pattern
@@ -22,8 +24,8 @@ _RECORD = pattern(
     rb"\[\d{4}-|\[\d\d|\([\w.:]+ pid=|\{\"|\}|\d{4}-\d\d-\d\d[ T]|\d\d:\d\d|[IWEFD]\d{4} "
     rb"|\s{3}|\s*File \"|Traceback |ray\.|[A-Z]\w+(?:Error|Exception): "
 )
-_GOING_ON = pattern(rb"\n(?=[^\[({<} \t\r\n])(?!20\d\d-|[IWEF]\d{4} |- )")
-"""The end of a line whose next may go on with it: nearly all records begin otherwise."""
+_GOING_ON = pattern(rb"(?=[^\[({<} \t\r\n])(?!20\d\d-|[IWEF]\d{4} |- )")
+"""The begin of a line that may go on with the one before it: nearly all records begin otherwise."""
 _PAIR = pattern(rb"[A-Za-z_][\w.-]*\s*[=:]")
 WAITS = pattern(
     rb"(?i)(?:(?<![\w-])-{1,2}[\w-]*(?:pass\w*|pwd?|token|secret|key|credentials?)|(?<!\S)-[pwuaP]|\b(?:is|bearer|basic))$"
@@ -40,58 +42,57 @@ _GOES_ON = pattern(
 
 
 class Group(NamedTuple):
-    """Lines that belong together: offsets of the first's begin and the last's end."""
+    """Lines that belong together: offsets of the first's begin, of the breaks between, of the last's end."""
 
     start: int
+    breaks: list[int]
     end: int
 
 
-def groups(block: bytes, starts: set[int], before: int) -> Iterator[Group]:
+class Lines:
+    """The lines of a block, with `before` the length of the line before the block."""
+
+    def __init__(self, block: bytes, before: int) -> None:
+        self.texts = block.split(b"\n")
+        lengths = list(map(len, self.texts))
+        self.ends = list(accumulate(lengths, lambda end, length: end + 1 + length))
+        self.wide = {
+            number
+            for number, last, length, following in zip(
+                count(), [before, *lengths], lengths, lengths[1:]
+            )
+            if _LEAST <= length <= _MOST and (length in (last, following) or length in _WIDTHS)
+        }
+        """Those as wide as a terminal, or as a line beside them; the last line is none."""
+
+    def joins(self, number: int) -> bool:
+        """Whether a line goes on in the next."""
+        line, rest = self.texts[number], self.texts[number + 1]
+        if not (_LEAST <= len(line) <= _MOST) or not rest or _RECORD.match(rest):
+            return False
+        if number in self.wide:
+            return b" " in line or not (_PAIR.match(rest) and _PAIR.match(line))
+        if WAITS.search(line[-60:]):
+            return True
+        goes_on = _UNFINISHED.search(line[-80:]) and _GOES_ON.match(rest[:_MOST])
+        return bool(goes_on and not _PAIR.match(rest))
+
+
+def groups(block: bytes, starts: Iterable[int], before: int) -> Iterator[Group]:
     """Lines of a block that are parts of one, with `before` the length of the line before the block.
 
     `starts`: where lines begin that may hold a secret.
     """
-    ends = {end for start in starts if (end := block.find(b"\n", start)) >= 0}
-    ends.update(
-        match.start()
-        for match in _GOING_ON.finditer(block)
-        if _is_full(block, match.start(), before)
-    )
+    lines = Lines(block, before)
+    texts, ends, last = lines.texts, lines.ends, len(lines.texts) - 1
+    firsts = {number for start in starts if (number := bisect_left(ends, start)) < last}
+    firsts.update(number for number in lines.wide if _GOING_ON.match(texts[number + 1]))
     done = -1
-    for first in sorted(ends):
-        if first < done or not joins(block, first, before):
+    for first in sorted(firsts):
+        if first < done or not lines.joins(first):
             continue
-        start, end = block.rfind(b"\n", 0, first) + 1, first
-        for _ in range(MOST_LINES):
-            following = block.find(b"\n", end + 1)
-            end = len(block) if following < 0 else following
-            if following < 0 or not joins(block, end, before):
-                break
+        end = first + 1
+        while end < last and end - first < MOST_LINES and lines.joins(end):
+            end += 1
         done = end
-        yield Group(start, end)
-
-
-def _is_full(block: bytes, end: int, before: int) -> bool:
-    """Whether the line that ends there is as wide as a terminal, or as a line beside it."""
-    start = block.rfind(b"\n", 0, end) + 1
-    length = end - start
-    if not _LEAST <= length <= _MOST:
-        return False
-    if length in _WIDTHS:
-        return True
-    last = start - 1 - (block.rfind(b"\n", 0, start - 1) + 1) if start else before
-    following = block.find(b"\n", end + 1)
-    return length == last or length == (len(block) if following < 0 else following) - end - 1
-
-
-def joins(block: bytes, end: int, before: int) -> bool:
-    """Whether a line that ends at `end` goes on in the next."""
-    start = block.rfind(b"\n", 0, end) + 1
-    line, rest = block[start:end], block[end + 1 : end + 1 + _MOST].partition(b"\n")[0]
-    if not (_LEAST <= len(line) <= _MOST) or not rest or _RECORD.match(rest):
-        return False
-    if _is_full(block, end, before):
-        return not (_PAIR.match(rest) and _PAIR.match(line) and b" " not in line)
-    if WAITS.search(line[-60:]):
-        return True
-    return not _PAIR.match(rest) and bool(_UNFINISHED.search(line[-80:]) and _GOES_ON.match(rest))
+        yield Group(ends[first] - len(texts[first]), ends[first:end], ends[end])

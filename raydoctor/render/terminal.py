@@ -6,7 +6,6 @@ rich is imported only when there is something to paint: it costs ten times the r
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Mapping
 from typing import TextIO
 
@@ -51,6 +50,8 @@ def columns_of(stream: TextIO) -> int | None:
     """The terminal's columns, or None for pipes and files."""
     if not is_terminal(stream):
         return None
+    import shutil  # with its formats of archives: not for pipes and files
+
     return max(MIN_WIDTH, shutil.get_terminal_size((MAX_WIDTH, 24)).columns)
 
 

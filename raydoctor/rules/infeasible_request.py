@@ -29,7 +29,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, rule
@@ -582,6 +581,8 @@ def _label_remedies(request: now.Request) -> tuple[Remedy, ...]:
 def _spelling(
     missing: list[str], nodes: list[resources.Needs], needs: resources.Needs
 ) -> Iterator[Remedy]:
+    from difflib import get_close_matches  # takes 2 ms, and resources are seldom misspelt
+
     known = {name for total in nodes for name in resources.visible(total)}
     for name in missing:
         for like in get_close_matches(name, known - {name}, n=1, cutoff=0.75):
