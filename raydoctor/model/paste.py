@@ -18,6 +18,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
+from functools import lru_cache
 from keyword import iskeyword
 from typing import Any, Literal
 
@@ -138,14 +140,22 @@ def plain(value: str) -> str:
 
 def _filled(kind: Kind, template: str, values: Mapping[str, Values]) -> str:
     parts: list[str] = []
-    place = _Place(kind)
-    for before, name, spec in _fields(template):
+    for before, name, spec, place in _parsed(kind, template):
         parts.append(before)
-        place.read(before)
         if name:
             parts.append(_several(place, name, spec, values[name]))
-            place.fresh = place.starts = False
     return "".join(parts)
+
+
+@lru_cache(maxsize=512)
+def _parsed(kind: Kind, template: str) -> tuple[tuple[str, str, str, _Place], ...]:
+    """Text, and name, shape and place of the field after it: one line is made for each of many values."""
+    place, made = _Place(kind), []
+    for before, name, spec in _fields(template):
+        place.read(before)
+        made.append((before, name, spec, copy(place)))
+        place.fresh = place.starts = False
+    return tuple(made)
 
 
 def _fields(template: str) -> Iterator[tuple[str, str, str]]:
