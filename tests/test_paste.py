@@ -8,6 +8,7 @@ import json
 import pickle
 import subprocess
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import TypeGuard
 
@@ -27,7 +28,7 @@ from raydoctor.model import (
     Source,
 )
 from raydoctor.paste import Pasted, python, shell, text
-from raydoctor.rule import Rule
+from raydoctor.read import portable, prefilter
 from raydoctor.scrub import scrub
 from tests import tainted
 
@@ -202,19 +203,33 @@ def test_a_line_that_is_a_secret_as_a_whole_loses_its_values() -> None:
 # ------------------------------------------------------------------ all rules
 
 
-def attacked(rule: Rule) -> set[str]:
-    """What the rule advises to paste, with a payload in every place that takes one."""
-    return {s for _, advice in tainted.attacks(rule) for s in advice.steps if "canary" in s}
+@cache
+def attacked() -> tainted.Advice:
+    """What all rules show, with a payload in every place that takes one."""
+    shown = [advice for rule in RULES for advice in tainted.attacks(rule)]
+    steps = {s for advice in shown for s in advice.steps if "canary" in s}
+    prose = {s for advice in shown for s in advice.prose if "canary" in s}
+    return tainted.Advice(tuple(sorted(steps)), tuple(sorted(prose)))
 
 
 def test_no_rule_advises_to_run_a_name(tmp_path: Path) -> None:
-    steps = [step for rule in RULES for step in sorted(attacked(rule))]
+    steps = attacked().steps
     assert len(steps) > 2000
     assert tainted.unprintable(steps) == []
     assert tainted.harm_in_python(steps) == []
     assert tainted.harm_in_bash(steps, tmp_path) == []
     (folder := tmp_path / "typed").mkdir()
     assert tainted.harm_in_bash([s for s in steps if "#" in s], folder, comments=False) == []
+
+
+def test_no_headline_or_title_acts_when_pasted(tmp_path: Path) -> None:
+    prose = attacked().prose
+    assert len(prose) > 5000
+    assert tainted.unprintable(prose) == []
+    assert not any("\n" in line for line in prose)
+    assert tainted.harm_in_python(prose) == []
+    # A stride that is no multiple of the number of payloads: bash takes a millisecond for each.
+    assert tainted.harm_in_bash(prose[::7], tmp_path, prose=True) == []
 
 
 def test_the_sandboxes_see_what_runs(tmp_path: Path) -> None:
@@ -362,3 +377,24 @@ def _adds_to(node: ast.AST, name: str) -> TypeGuard[ast.Call]:
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
         return False
     return ast.unparse(node.func.value) == name and node.func.attr in ("append", "insert", "extend")
+
+
+# ------------------------------------------------------------------ advice from another node
+
+
+def hint_of(hint: str) -> str:
+    """The hint of a gap after it came from another node."""
+    reading = portable.NodeReading((), (), gaps=(Gap("logs", "unread", hint),))
+    return portable.load(portable.dump(reading)).gaps[0].hint
+
+
+@pytest.mark.parametrize("payload", tainted.PAYLOADS)
+def test_advice_of_another_node_does_not_act(payload: str, tmp_path: Path) -> None:
+    hints = [hint_of(payload), hint_of(f"Copy that node's logs.\n{payload}"), hint_of("rm -rf ~")]
+    assert all(hint.startswith("There: ") and hint.isprintable() for hint in hints)
+    assert tainted.harm_in_bash(hints, tmp_path) == []
+
+
+@pytest.mark.parametrize("hint", [portable.COPY, portable.MORE_TIME, prefilter.AGAIN, ""])
+def test_advice_of_ours_comes_back_as_written(hint: str) -> None:
+    assert hint_of(hint) == hint

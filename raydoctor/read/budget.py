@@ -25,6 +25,7 @@ FILE_SECONDS = 1.5
 RUN_SECONDS = 60.0
 """For all files of a capture together, beside what their size grants."""
 SECONDS_PER_GB = 120.0
+HINT = "Read the rest of the file yourself, or split its long lines and diagnose it again."
 
 
 class CpuBudget:
@@ -58,7 +59,7 @@ def gap(file: str, read: int, size: int, spent: CpuBudget) -> Gap:
         file,
         f"{_text.size(read)} of {_text.size(size)} read within the time budget of "
         f"{_text.duration(spent.seconds)}: its lines are very long or very unusual",
-        "Read the rest of the file yourself, or split its long lines and diagnose it again.",
+        HINT,
     )
 
 
