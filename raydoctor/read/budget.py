@@ -77,7 +77,8 @@ def cpu_limit(seconds: float) -> Iterator[None]:
     """Raise CpuTimeSpent in the body after so many seconds of this process's user time.
 
     Only where signals can be handled, which is the main thread of a POSIX process that does not use
-    SIGVTALRM itself; elsewhere the body runs without a limit.
+    SIGVTALRM itself; elsewhere the body runs without a limit. A limit for other threads would not hold: an
+    exception that is raised in a thread from outside waits for the end of a regular expression.
     """
     if not _is_available():
         yield
