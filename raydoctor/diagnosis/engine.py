@@ -20,6 +20,7 @@ from raydoctor.case import Case, signals
 from raydoctor.case.rule import Rule, Signal
 from raydoctor.diagnosis import corroboration, plugins, unexplained
 from raydoctor.diagnosis.plugins import Catalogue
+from raydoctor.model import paste
 from raydoctor.model.text import duration
 from raydoctor.model.values import (
     SEVERITIES,
@@ -285,6 +286,12 @@ def _tree(candidate: _Candidate) -> list[_Candidate]:
     return [candidate, *(below for child in candidate.children for below in _tree(child))]
 
 
+def shown(rule: Rule, findings: Iterable[Finding]) -> list[Diagnosis]:
+    """A rule's findings as a report shows them, none of them linked to another."""
+    candidates = [_Candidate(rule, finding) for finding in findings]
+    return list(_number(candidates, (99, 0)))
+
+
 def _number(roots: list[_Candidate], version: tuple[int, int] | None) -> tuple[Diagnosis, ...]:
     ordered = [c for root in roots for c in _tree(root)]
     names = {id(c): f"d{n}" for n, c in enumerate(ordered, 1)}
@@ -301,10 +308,10 @@ def _diagnosis(
         rule=rule.name,
         tier=rule.tier,
         severity=candidate.severity,
-        headline=finding.headline,
+        headline=paste.inert(finding.headline),
         count=finding.count,
         chain=finding.chain,
-        remedies=tuple(r for remedy in remedies if (r := _for_version(remedy, version))),
+        remedies=tuple(_inert(r) for remedy in remedies if (r := _for_version(remedy, version))),
         subjects=finding.subjects,
         gaps=finding.gaps,
         consequences=tuple(names[id(child)] for child in candidate.children),
@@ -313,6 +320,11 @@ def _diagnosis(
             [*candidate.times, *(e.at for e in finding.covers if e.at is not None)], default=None
         ),
     )
+
+
+def _inert(remedy: Remedy) -> Remedy:
+    title = paste.inert(remedy.title)
+    return remedy if title == remedy.title else replace(remedy, title=title)
 
 
 def _for_version(remedy: Remedy, version: tuple[int, int] | None) -> Remedy | None:

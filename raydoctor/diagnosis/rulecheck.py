@@ -6,11 +6,13 @@ functions.
 
 from __future__ import annotations
 
+import ast
 import re
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeGuard
 
 from raydoctor.capture.open import open_capture
 from raydoctor.case.rule import Example, Rule, Signal
@@ -31,7 +33,7 @@ class Problem:
 
     rule: str
     where: str
-    """`page`, `signal KIND: LITERAL`, or `example TITLE`."""
+    """`page`, `steps`, `signal KIND: LITERAL`, or `example TITLE`."""
     what: str
 
 
@@ -41,6 +43,8 @@ def check(rule: Rule, catalogue: Catalogue) -> Iterator[Problem]:
         yield Problem(rule.name, "page", what)
     for where, what in unfinished(rule):
         yield Problem(rule.name, where, what)
+    for what in line_problems(_source_of(rule)):
+        yield Problem(rule.name, "steps", what)
     for signal in rule.looks_for:
         for what in signal_problems(signal):
             yield Problem(rule.name, f"signal {signal.kind}: {signal.find}", what)
@@ -208,3 +212,115 @@ def example_problems(
 
 def _listed(names: object) -> str:
     return ", ".join(names) if isinstance(names, (list, tuple)) and names else "none"
+
+
+# ------------------------------------------------------------------ lines to paste
+
+
+def _source_of(rule: Rule) -> str:
+    """The text of the rule's module; empty where it is no file."""
+    try:
+        return Path(str(rule.judge.__globals__.get("__file__", ""))).read_text("utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def line_problems(source: str) -> Iterator[str]:
+    """Steps and hints are constants or made by `raydoctor.paste`: an f-string takes a log's name as it is."""
+    tree = ast.parse(source)
+    for made in (each for part in _parts(tree) for each in _made(tree, part)):
+        yield f"a step or hint must be made with raydoctor.paste: {ast.unparse(made)}"
+    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.args):
+        is_helper = ast.unparse(call.func) in (*_HELPERS, *(f"paste.{name}" for name in _HELPERS))
+        parts = ast.walk(call.args[0]) if is_helper else ()
+        if any(isinstance(part, (ast.JoinedStr, ast.BinOp)) for part in parts):
+            yield f"the template must be a constant: {ast.unparse(call)}"
+
+
+_HELPERS = frozenset({"shell", "python", "text"})
+
+
+def _parts(tree: ast.Module) -> Iterator[ast.expr]:
+    """Expressions that become steps or hints."""
+    place = {"Remedy": (1, "steps"), "Gap": (2, "hint")}
+    for call in ast.walk(tree):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in place:
+            number, name = place[call.func.id]
+            yield from call.args[number : number + 1]
+            yield from (k.value for k in call.keywords if k.arg == name)
+
+
+def _made(tree: ast.Module, part: ast.AST, seen: frozenset[str] = frozenset()) -> Iterator[ast.AST]:
+    """Strings that are put together on the way to this expression other than by a helper."""
+    if isinstance(part, (ast.JoinedStr, ast.BinOp)):
+        named = [n.id for n in ast.walk(part) if isinstance(n, ast.Name)]
+        if not all(map(str.isupper, named)):
+            yield part
+    elif isinstance(part, ast.Call):
+        yield from _of_call(tree, part, seen)
+    elif isinstance(part, ast.Name) and part.id not in seen:
+        for value in _values_of(tree, part.id):
+            yield from _made(tree, value, seen | {part.id})
+    for child in _strings_in(part):
+        yield from _made(tree, child, seen)
+
+
+def _strings_in(part: ast.AST) -> list[ast.expr]:
+    """What of an expression becomes the string: no conditions, indexes or loops."""
+    if isinstance(part, ast.IfExp):
+        return [part.body, part.orelse]
+    for kind, name in _HOLDS.items():
+        if isinstance(part, kind):
+            held = getattr(part, name)
+            return held if isinstance(held, list) else [held]
+    return []
+
+
+_HOLDS: dict[type[ast.AST], str] = {
+    ast.Tuple: "elts",
+    ast.List: "elts",
+    ast.BoolOp: "values",
+    ast.Dict: "values",
+    ast.GeneratorExp: "elt",
+    ast.ListComp: "elt",
+    ast.Starred: "value",
+    ast.Subscript: "value",
+}
+
+
+def _of_call(tree: ast.Module, call: ast.Call, seen: frozenset[str]) -> Iterator[ast.AST]:
+    if isinstance(call.func, ast.Attribute):
+        if call.func.attr == "get":
+            yield from _made(tree, call.func.value, seen)
+        elif ast.unparse(call.func.value) != "paste" or call.func.attr not in _HELPERS:
+            yield call
+    elif isinstance(call.func, ast.Name) and call.func.id in ("tuple", "next"):
+        yield from _made(tree, call.args[0], seen)
+    elif isinstance(call.func, ast.Name) and call.func.id not in (*seen, *_HELPERS):
+        name = call.func.id
+        defined = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == name]
+        if not defined:
+            yield call
+        for node in (n for function in defined for n in ast.walk(function)):
+            if isinstance(node, (ast.Return, ast.Yield)) and node.value is not None:
+                yield from _made(tree, node.value, seen | {name})
+
+
+def _values_of(tree: ast.Module, name: str) -> Iterator[ast.AST]:
+    """Whatever is assigned to this name, or added to the list of this name, anywhere in the module."""
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr))
+            and node.value
+        ):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if any(isinstance(n, ast.Name) and n.id == name for t in targets for n in ast.walk(t)):
+                yield node.value
+        elif _adds_to(node, name):
+            yield node.args[-1]
+
+
+def _adds_to(node: ast.AST, name: str) -> TypeGuard[ast.Call]:
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return False
+    return ast.unparse(node.func.value) == name and node.func.attr in ("append", "insert", "extend")

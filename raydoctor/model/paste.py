@@ -24,6 +24,7 @@ from keyword import iskeyword
 from typing import Any, Literal
 
 from raydoctor.model.patterns import pattern
+from raydoctor.model.text import one_line
 
 Kind = Literal["shell", "python", "text"]
 Value = str | int | float
@@ -36,6 +37,20 @@ _BARE = pattern(r"[\w@+:,./-][\w@%+=:,./-]*", re.ASCII)
 """A word that no shell changes: zsh expands a leading `=`, every shell a leading `~`."""
 _PLAIN = pattern(r"[^\w .,:@+/×…\[\]-]")
 """What acts in a comment or in prose that is pasted by mistake; zsh runs what stands behind a `#`."""
+_ACTS = pattern(
+    r"""[$|&]|(?<!\S)\#|!(?=[\w!$?*\#^:-])   # expansions, pipes, the end of a line, history
+      |(?P<ends>;(?!\ (?:\d[\d.,]*|a|after|it|its|job|largest:|lost|no|nobody|nothing|raylet|the|then|there
+        |they|those|unchanged|whether|without|KubeRay:|Ray)\s))
+      |(?P<own>`(?:ray(?:\ list|\ status|\ start\ --block|\ job\ submit|\.\w+(?:\(\))?)?|check_health)`)
+      |`(?P<code>[^`]*)`|(?P<tick>`)
+      |(?P<op>->(?=\w+\()|<(?:module|locals|lambda|\w+comp|genexpr)>)|(?P<less><)|(?P<more>>)""",
+    re.VERBOSE,
+)
+"""What a shell acts on in a sentence that is pasted by mistake, but for a few words of ours and Python's."""
+_OPENS = pattern(
+    r"[A-Z][\w'-]*[:,]?(?:\s|$)|\d[\d,.]*\s|[\w.]+(?:\s|$)|[\w.:/→<>-]+(?: \(|\((?=[^\s)]))|[‘`]"
+)
+"""How a sentence opens that runs no file and assigns nothing: a word, a number, a name before brackets."""
 _CODING = pattern(r"coding[:=]", re.IGNORECASE)
 """Python reads the encoding of a file from a comment in its first lines."""
 _FIELD = pattern(r"(?P<brace>\{\{|\}\})|\{(?P<name>\w+)(?::(?P<spec>[^{}]*))?\}|[{}]")
@@ -133,6 +148,33 @@ def plain(value: str) -> str:
     kept = value if len(value) <= _LONGEST_IN_TEXT else value[: _LONGEST_IN_TEXT - 1] + "…"
     shown = _CODING.sub("coding_", _PLAIN.sub("_", kept))
     return f"_{shown[1:]}" if shown.startswith("-") else shown
+
+
+def inert(sentence: str) -> str:
+    """A headline or title on one line on which no shell acts, whatever values of others it holds.
+
+    Unlike `plain` it keeps brackets and quotes, so that names and error messages stay as Ray wrote them. It
+    also keeps a bare name at the beginning: a shell looks for a program of that name.
+    """
+    if isinstance(sentence, Pasted):
+        return sentence
+    shown = _ACTS.sub(_disarmed, one_line(sentence))
+    if shown and not _OPENS.match(shown):
+        first = shown.split(" ", 1)[0].rstrip(",:")
+        shown = f"‘{first}’{shown[len(first) :]}"
+    return shown
+
+
+def _disarmed(found: re.Match[str]) -> str:
+    kind = found.lastgroup
+    if kind in ("own", "op"):
+        return found[0]
+    if kind == "code":
+        return f"‘{_ACTS.sub(_disarmed, found['code'])}’"
+    return _LOOKS_LIKE.get(kind or "", "_")
+
+
+_LOOKS_LIKE = {"ends": ",", "tick": "’", "less": "‹", "more": "›"}
 
 
 # ------------------------------------------------------------------ templates

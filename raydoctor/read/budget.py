@@ -25,6 +25,7 @@ FILE_SECONDS = 1.5
 RUN_SECONDS = 60.0
 """For all files of a capture together, beside what their size grants."""
 SECONDS_PER_GB = 120.0
+HINT = "Read the rest of the file yourself, or split its long lines and diagnose it again."
 
 
 class CpuBudget:
@@ -58,7 +59,7 @@ def gap(file: str, read: int, size: int, spent: CpuBudget) -> Gap:
         file,
         f"{text.size(read)} of {text.size(size)} read within the time budget of "
         f"{text.duration(spent.seconds)}: its lines are very long or very unusual",
-        "Read the rest of the file yourself, or split its long lines and diagnose it again.",
+        HINT,
     )
 
 
@@ -76,7 +77,8 @@ def cpu_limit(seconds: float) -> Iterator[None]:
     """Raise CpuTimeSpent in the body after so many seconds of this process's user time.
 
     Only where signals can be handled, which is the main thread of a POSIX process that does not use
-    SIGVTALRM itself; elsewhere the body runs without a limit.
+    SIGVTALRM itself; elsewhere the body runs without a limit. A limit for other threads would not hold: an
+    exception that is raised in a thread from outside waits for the end of a regular expression.
     """
     if not _is_available():
         yield

@@ -8,11 +8,14 @@ is up was read in the fixtures of Ray 2.9 to 2.60: a raylet its own id, the GCS 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from raydoctor.model import paste
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Gap, Source
+from raydoctor.read import cut_logs
 from raydoctor.read.records import Line, parse_line
 
 _UP = {
@@ -49,8 +52,12 @@ class _Log(NamedTuple):
     @property
     def is_up(self) -> bool:
         """Whether the daemon's start-up was complete, or is not in this file."""
-        begins = any(mark in self.head[:_OPENING] for mark in _BEGINS[self.source.role])
-        return not begins or self.shows_up or self.size > _HEAD
+        return not self.begins or self.shows_up or self.size > _HEAD
+
+    @property
+    def begins(self) -> bool:
+        """Whether the log begins with its daemon; one that was rotated does not."""
+        return any(mark in self.head[:_OPENING] for mark in _BEGINS[self.source.role])
 
     @property
     def shows_up(self) -> bool:
@@ -67,14 +74,26 @@ def gaps_of(files: Mapping[Source, str]) -> list[Gap]:
     raylets = [log for log in logs if log.source.role == "raylet-out"]
     # The GCS waits for ever for nodes whose raylets cannot start.
     no_nodes = not any(log.shows_up for log in raylets) and any(map(_died, raylets))
-    found = []
+    found = {}
     for log in logs:
         rotated = not log.size and (log.source.role, log.source.node) in filled
         if not rotated and (why := _why(log, no_nodes)):
-            name = os.path.basename(log.source.path)
-            hint = f"Copy it from its node again: /tmp/ray/session_latest/logs/{name}"
-            found.append(Gap(log.source.path, why, hint))
-    return found
+            found[log.source] = why
+    parts = Counter((log.source.role, log.source.node) for log in logs)
+    whole = [
+        log.source
+        for log in logs
+        if log.source not in found and log.begins and parts[log.source.role, log.source.node] == 1
+    ]
+    for source, shown in cut_logs.cut(files, whole):
+        found[source] = f"ends too early: {shown}"
+    return [_gap(source, why) for source, why in found.items()]
+
+
+def _gap(source: Source, why: str) -> Gap:
+    name = os.path.basename(source.path)
+    hint = "Copy it from its node again: /tmp/ray/session_latest/logs/{name}"
+    return Gap(source.path, why, paste.text(hint, name=name))
 
 
 def _log(source: Source, file: str) -> _Log | None:

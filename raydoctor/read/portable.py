@@ -18,7 +18,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from raydoctor.model import paste
 from raydoctor.model.values import Entity, Event, Gap, Source
+from raydoctor.read import budget, prefilter, scan
 
 FORMAT = 1
 _LIMIT = 256 << 20
@@ -27,6 +29,11 @@ _NESTED = 8
 """Sightings within sightings that are read."""
 _IDLE_SOURCES = 4000
 """Workers' files of which no event tells: more than a node has, unless it has lived for months."""
+MORE_TIME = "Allow more time with --timeout, or copy that node's logs."
+COPY = "Copy that node's logs."
+_DIAGNOSE = "Copy that node's logs and run: raydoctor diagnose PATH"
+_OWN_HINTS = frozenset({MORE_TIME, COPY, _DIAGNOSE, budget.HINT, scan.HINT, prefilter.AGAIN})
+"""What a reading may advise as it stands; in other advice, which may be forged, nothing acts."""
 _OF_WORKERS = ("worker-out", "worker-err", "core-worker", "core-io", "io-worker")
 
 
@@ -236,7 +243,10 @@ class _Loader:
     def _gap(self, row: dict[str, Any]) -> Gap:
         what = self._under(_text(row, "gap"))
         is_optional = row.get("optional") is True
-        return Gap(what, _text(row, "why"), _text(row, "hint"), is_optional, _text(row, "about"))
+        hint = _text(row, "hint")
+        if hint and hint not in _OWN_HINTS:
+            hint = paste.text("There: {hint}", hint=hint)
+        return Gap(what, _text(row, "why"), hint, is_optional, _text(row, "about"))
 
     def _event(self, row: dict[str, Any], name: str, depth: int = 0) -> Event:
         if depth > _NESTED:
@@ -330,7 +340,7 @@ def trim(reading: NodeReading, most: int) -> NodeReading:
     gap = Gap(
         "some events of this node",
         f"{left_out:,} of {len(reading.events):,} were only counted: a node tells {most:,} at most",
-        "Copy that node's logs and run: raydoctor diagnose PATH",
+        _DIAGNOSE,
         optional=True,
     )
     return replace(reading, events=events, gaps=(*reading.gaps, gap))

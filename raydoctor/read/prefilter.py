@@ -352,13 +352,13 @@ def _complaints(said: Iterable[bytes], code: int, files: Iterable[str] = ()) -> 
     gaps = []
     for message in messages[:_SAID]:
         why = message.rpartition(": ")[2]
-        gaps.append(Gap(_file_in(message, known), f"could not be read: {why}", _AGAIN))
+        gaps.append(Gap(_file_in(message, known), f"could not be read: {why}", AGAIN))
     if len(messages) > _SAID:
         why = f"{len(messages) - _SAID:,} could not be read"
-        gaps.append(Gap("further files", why, _AGAIN))
+        gaps.append(Gap("further files", why, AGAIN))
     if not messages and code not in (0, 1):
         why = f"ended with code {code} and said nothing; logs may be unread"
-        gaps.append(Gap("rg", why, _AGAIN, about="search"))
+        gaps.append(Gap("rg", why, AGAIN, about="search"))
     return gaps
 
 
@@ -372,7 +372,7 @@ def _file_in(message: str, files: set[str]) -> str:
     return "rg"
 
 
-_AGAIN = "Check their permissions, and run it again."
+AGAIN = "Check their permissions, and run it again."
 _HITS = re.compile(rb"(\d+):(\d+):([^\n]*)\n")
 
 
@@ -530,4 +530,4 @@ def _feed(file: str, pipe: IO[bytes], overlap: int, breaks: list[int], gaps: lis
                     chunk += b"\n" + chunk[-overlap:] if overlap else b"\n"
                 pipe.write(chunk)
     except OSError as error:
-        gaps.append(Gap(file, f"could be read up to byte {at:,} only: {error.strerror}", _AGAIN))
+        gaps.append(Gap(file, f"could be read up to byte {at:,} only: {error.strerror}", AGAIN))

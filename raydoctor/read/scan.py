@@ -102,12 +102,15 @@ def _open(
         return None
 
 
+HINT = "Diagnose one node's logs at a time, without the files that other gaps name."
+
+
 def _unsearched(files: int, spent: CpuBudget) -> Gap:
     return Gap(
         "logs",
         f"the time budget of {duration(spent.seconds)} for all {files:,} files is spent; some of "
         "them are not searched",
-        "Diagnose one node's logs at a time, without the files that other gaps name.",
+        HINT,
     )
 
 

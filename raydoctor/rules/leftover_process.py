@@ -66,7 +66,7 @@ _SERVER = "python -m my_server --port 8000"
             "a child in a session of its own, after its worker was killed",
             live.machine(_LEFT),
             roots=("leftover-process",),
-            says=("1 process outlived", "pid 3003 (`sleep 3003`)", "kill 3003", "10.0 MB"),
+            says=("1 process outlived", "pid 3003 (‘sleep 3003’)", "kill 3003", "10.0 MB"),
         ),
         Example(
             "a detached server on a GPU, after the raylet",

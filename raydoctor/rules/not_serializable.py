@@ -96,7 +96,7 @@ _EMPTY = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
             "a function captures it; newer Ray tells the path",
             {**_EMPTY, "driver.log": _CAPTURED},
             roots=("not-serializable",),
-            says=("main.run.<locals>.export", "database -> lock"),
+            says=("main.run.<locals>.export", "database → lock"),
         ),
         Example(
             "a task's result",
@@ -276,7 +276,8 @@ def _finding(case: Case, refusals: list[_Refusal]) -> Finding:
     verb = "could not be rebuilt by its receiver" if _is_rebuild(best) else "cannot be pickled"
     held = ""
     if best.culprit:
-        held = f": it {'captures' if best.is_captured else 'holds'} {best.culprit}"
+        path = best.culprit.replace(" -> ", " → ")
+        held = f": it {'captures' if best.is_captured else 'holds'} {path}"
     why = f" ({best.why})" if best.why else ""
     links = [Link(best.events[0], f"{best.thing} {verb}{why}")]
     links += [

@@ -76,7 +76,7 @@ _LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": _STARTED}
             },
             roots=("raylet-died",),
             consequences=("raylet-defunct",),
-            says=("2 workers", "PID 1 (`python`)", "kill 88 89", "--init"),
+            says=("2 workers", "PID 1 (‘python’)", "kill 88 89", "--init"),
         ),
         Example(
             "it was told to stop; whoever started it is stopped itself",

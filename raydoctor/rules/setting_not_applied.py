@@ -139,7 +139,7 @@ def _settings(**settings: tuple[str | None, str | None, str | None]) -> dict[str
                 health_check_failure_threshold=("5", "20", "50"),
             ),
             roots=("setting-not-applied",),
-            says=("RAY_health_check_failure_threshold=50, RAY_local_fs_capacity_threshold=0.99", "GCS and raylet"),
+            says=("RAY_health_check_failure_threshold=50", "RAY_local_fs_capacity_threshold=0.99", "GCS and raylet"),
         ),
         Example(
             "set on both sides, or to what is the default, or one that drivers read",

@@ -77,16 +77,20 @@ PAYLOADS = (
     "a#canary",
     "a=canary()",
 )
+SHARP = ("a; canary #", "$(canary)", "`canary`", "a\ncanary\nb", "a>canary", "a|canary")
+"""For places of which there are many."""
 _ID = re.compile(r"(?:[0-9a-f]{8}|[0-9a-f]{28,})\Z|[-+\d.:TZ eE]+\Z|(?:true|false|null)\Z")
 _TOKEN = re.compile(r"[\w./-]{3,}")
 MARK = "zqxjk"
 
 
 class Advice(NamedTuple):
-    """What a rule offers for pasting."""
+    """What a report shows of a rule."""
 
-    steps: tuple[str, ...]
-    titles: tuple[str, ...]
+    steps: tuple[str, ...] = ()
+    """Lines to paste, hints among them."""
+    prose: tuple[str, ...] = ()
+    """The headline and the titles of remedies, which people paste by mistake."""
 
 
 # ------------------------------------------------------------------ cases
@@ -109,23 +113,22 @@ def case_of(rule: Rule, example: Example) -> Case:
 
 
 def advice(rule: Rule, case: Case) -> Advice:
-    """Steps and titles for this case; none where the rule does not find anything."""
+    """What the report shows for this case; nothing where the rule does not find anything."""
     try:
         found = list(rule.judge(case))
     except (ValueError, TypeError, KeyError, IndexError, OverflowError):
-        return Advice((), ())  # a number that is none: the report has a gap instead
+        return Advice()  # a number that is none: the report has a gap instead
     return _advice(rule, found)
 
 
 def _advice(rule: Rule, found: Iterable[Finding]) -> Advice:
     steps: list[str] = []
-    titles: list[str] = []
-    for finding in found:
-        for remedy in rule.remedies if finding.remedies is None else finding.remedies:
-            steps += remedy.steps
-            titles.append(remedy.title)
-        steps += [gap.hint for gap in finding.gaps if gap.hint]
-    return Advice(tuple(steps), tuple(titles))
+    prose: list[str] = []
+    for shown in engine.shown(rule, found):
+        steps += [step for remedy in shown.remedies for step in remedy.steps]
+        steps += [gap.hint for gap in shown.gaps if gap.hint]
+        prose += [shown.headline, *(remedy.title for remedy in shown.remedies)]
+    return Advice(tuple(steps), tuple(prose))
 
 
 def targets(rule: Rule, case: Case) -> list[str]:
@@ -139,7 +142,7 @@ def targets(rule: Rule, case: Case) -> list[str]:
                     told[leaf] = None
     given = advice(rule, case)
     corpus = "\n".join(e.text for e in case.events)
-    for text in (*given.steps, *given.titles):
+    for text in (*given.steps, *given.prose):
         told.update((w, None) for w in _TOKEN.findall(text) if not _ID.match(w) and w in corpus)
     for names in case.names.values():
         told.update((name, None) for name in names)
@@ -250,34 +253,35 @@ def _deep(value: Any, wanted: list[str], payload: str) -> Any:
     return _put(value, wanted, payload) if isinstance(value, str) else value
 
 
-def attacks(rule: Rule, every: int = 1) -> Iterator[tuple[str, Advice]]:
-    """(payload, advice) for every payload in every place of a line where a text of the input shows.
+def attacks(rule: Rule) -> Iterator[Advice]:
+    """What the rule shows, with a payload in every place of a line where a text of the input shows.
 
-    With `every`, each place gets one payload in so many, and the next place the next ones.
+    Prose has many places: each is tried with one sharp payload, all of them together with every payload.
     """
     seen: set[frozenset[str]] = {frozenset()}
     for example in rule.examples:
         if rule.name not in (*example.roots, *example.consequences):
             continue
         tainter = Tainter(rule, case_of(rule, example))
-        flowing = [t for t in targets(rule, tainter.case) if _places(rule, tainter, [t])]
+        places = {t: _places(rule, tainter, [t]) for t in targets(rule, tainter.case)}
+        flowing = [target for target, where in places.items() if any(where)]
         for group in (*([each] for each in flowing), flowing):
-            if (places := _places(rule, tainter, group)) in seen:
+            steps, prose = _places(rule, tainter, group)
+            if steps | prose in seen:
                 continue
-            seen.add(places)
-            for payload in PAYLOADS[len(seen) % every :: every]:
-                yield payload, advice(rule, tainter.case_with(group, payload))
+            seen.add(steps | prose)
+            is_whole = bool(steps) or group is flowing
+            payloads = PAYLOADS if is_whole else SHARP[len(seen) % len(SHARP) :][:1]
+            yield from (advice(rule, tainter.case_with(group, payload)) for payload in payloads)
 
 
-def attacked(rule: Rule, every: int = 1) -> set[str]:
-    """What the rule advises to paste, with a payload in every place that takes one."""
-    return {s for _, advice in attacks(rule, every) for s in advice.steps if "canary" in s}
-
-
-def _places(rule: Rule, tainter: Tainter, group: list[str]) -> frozenset[str]:
-    """The lines in which these texts show, with a mark in their place."""
+def _places(
+    rule: Rule, tainter: Tainter, group: list[str]
+) -> tuple[frozenset[str], frozenset[str]]:
+    """The lines to paste and the prose in which these texts show, with a mark in their place."""
     given = advice(rule, tainter.case_with(group, MARK))
-    return frozenset(text for text in (*given.steps, *given.titles) if MARK in text)
+    steps, prose = (frozenset(text for text in texts if MARK in text) for texts in given)
+    return steps, prose
 
 
 # ------------------------------------------------------------------ sandboxes
@@ -337,15 +341,26 @@ def in_bash(steps: Iterable[str], folder: Path, *, comments: bool = True) -> lis
     return [call for _, call in sorted(calls)]
 
 
-def harm_in_bash(steps: Iterable[str], folder: Path, *, comments: bool = True) -> list[str]:
-    """Steps of which a value was run, taken as an option, or written to a file."""
+def _opens(call: Call) -> bool:
+    """Whether the program looked for has the name of the sentence's first word."""
+    command, first = call.words[0], re.sub(r"['\"\\]", "", call.step.split(" ")[0])
+    return command == first or command.startswith("‘")
+
+
+def harm_in_bash(
+    steps: Iterable[str], folder: Path, *, comments: bool = True, prose: bool = False
+) -> list[str]:
+    """Steps of which a value was run, taken as an option, or written to a file.
+
+    Of prose, the first word is always looked for as a program, and what follows are its arguments.
+    """
     harm = []
     for call in in_bash(steps, folder, comments=comments):
         command, *words = call.words
-        if "canary" in command:
+        if "canary" in command and not (prose and _opens(call)):
             harm.append(f"runs {command!r}: {call.step!r}")
         is_program = re.fullmatch(r"[\w./-]+", command) is not None
-        if is_program and any(re.match(r"--?(?:rf )?canary", word) for word in words):
+        if is_program and not prose and any(re.match(r"--?(?:rf )?canary", word) for word in words):
             harm.append(f"takes an option: {call.step!r}")
     harm += [f"wrote {path.name}" for path in (folder / "cwd").iterdir()]
     return harm

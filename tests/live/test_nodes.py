@@ -145,7 +145,7 @@ def test_what_is_written_is_read_back(
     events: list[Event], names: Mapping[str, tuple[str, ...]]
 ) -> None:
     twin = [replace(event, sightings=(event,)) for event in events]
-    gaps = (Gap("logs/a", "why", "hint", True), Gap("b", "because"))
+    gaps = (Gap("logs/a", "why", portable.COPY, True), Gap("b", "because"))
     reading = NodeReading((*events, *twin), (SOURCE,), names, tuple(events), gaps, 12)
     back = portable.load(portable.dump(reading))
     assert all(map(same, reading.events, back.events))

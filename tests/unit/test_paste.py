@@ -8,17 +8,19 @@ import json
 import pickle
 import subprocess
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
-from typing import TypeGuard
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from raydoctor import rules
+from raydoctor.diagnosis import rulecheck
 from raydoctor.model import paste
 from raydoctor.model.paste import Pasted, python, shell, text
 from raydoctor.model.values import CaptureInfo, Diagnosis, Event, Gap, Link, Remedy, Report, Source
+from raydoctor.read import portable, prefilter
 from raydoctor.redact.report import scrub
 from tests.helpers import tainted
 
@@ -193,18 +195,33 @@ def test_a_line_that_is_a_secret_as_a_whole_loses_its_values() -> None:
 # ------------------------------------------------------------------ all rules
 
 
-EVERY = 4
-"""Of the payloads in each place; `python -m benchmarks.pasting` tries all."""
+@cache
+def attacked() -> tainted.Advice:
+    """What all rules show, with a payload in every place that takes one."""
+    shown = [advice for rule in RULES for advice in tainted.attacks(rule)]
+    steps = {s for advice in shown for s in advice.steps if "canary" in s}
+    prose = {s for advice in shown for s in advice.prose if "canary" in s}
+    return tainted.Advice(tuple(sorted(steps)), tuple(sorted(prose)))
 
 
 def test_no_rule_advises_to_run_a_name(tmp_path: Path) -> None:
-    steps = [step for rule in RULES for step in sorted(tainted.attacked(rule, EVERY))]
-    assert len(steps) > 1000
+    steps = attacked().steps
+    assert len(steps) > 2000
     assert tainted.unprintable(steps) == []
     assert tainted.harm_in_python(steps) == []
     assert tainted.harm_in_bash(steps, tmp_path) == []
     (folder := tmp_path / "typed").mkdir()
     assert tainted.harm_in_bash([s for s in steps if "#" in s], folder, comments=False) == []
+
+
+def test_no_headline_or_title_acts_when_pasted(tmp_path: Path) -> None:
+    prose = attacked().prose
+    assert len(prose) > 5000
+    assert tainted.unprintable(prose) == []
+    assert not any("\n" in line for line in prose)
+    assert tainted.harm_in_python(prose) == []
+    # A stride that is no multiple of the number of payloads: bash takes a millisecond for each.
+    assert tainted.harm_in_bash(prose[::7], tmp_path, prose=True) == []
 
 
 def test_the_sandboxes_see_what_runs(tmp_path: Path) -> None:
@@ -230,19 +247,30 @@ def test_the_rows_of_a_pipeline_stay_apart(tmp_path: Path) -> None:
 
 ROOT = Path(rules.__file__).parent.parent
 FILES = sorted([*(ROOT / "rules").glob("*.py"), *(ROOT / "waits").glob("*.py")])
-HELPERS = {"shell", "python", "text"}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.name)
 def test_steps_and_hints_are_constants_or_pasted(path: Path) -> None:
     """An f-string in a step would bring a name into it as it is."""
-    tree = ast.parse(path.read_text())
-    assert [ast.unparse(e) for part in _parts(tree) for e in _made(tree, part)] == []
-    for call in (n for n in ast.walk(tree) if isinstance(n, ast.Call)):
-        if isinstance(call.func, ast.Attribute) and ast.unparse(call.func.value) == "paste":
-            assert not any(
-                isinstance(n, (ast.JoinedStr, ast.BinOp)) for n in ast.walk(call.args[0])
-            )
+    assert list(rulecheck.line_problems(path.read_text())) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "is_refused"),
+    [
+        ('Remedy("a", (f"kill {pid}",))', True),
+        ('Remedy("a", steps=("kill " + pid,))', True),
+        ('steps = []\nsteps.append(f"kill {pid}")\nRemedy("a", tuple(steps))', True),
+        ('Gap("a", "b", f"See {path}")', True),
+        ('paste.shell(f"kill {pid}")', True),
+        ('Remedy("a", (paste.shell("kill {pid:pid}", pid=pid), "ray stop"))', False),
+        ('Remedy("a", (shell("kill {pid:pid}", pid=pid),))', False),
+    ],
+)
+def test_a_rule_that_puts_a_value_into_a_step_as_it_is_is_refused(
+    line: str, is_refused: bool
+) -> None:
+    assert bool(list(rulecheck.line_problems(line))) is is_refused
 
 
 OTHERS = sorted(p for p in ROOT.rglob("*.py") if p not in FILES)
@@ -274,87 +302,22 @@ def _raw(hint: ast.expr) -> Iterator[ast.expr]:
             yield from _raw(child)
 
 
-def _parts(tree: ast.Module) -> Iterator[ast.expr]:
-    """Expressions that become steps or hints."""
-    place = {"Remedy": (1, "steps"), "Gap": (2, "hint")}
-    for call in ast.walk(tree):
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in place:
-            number, name = place[call.func.id]
-            yield from call.args[number : number + 1]
-            yield from (k.value for k in call.keywords if k.arg == name)
+# ------------------------------------------------------------------ advice from another node
 
 
-def _made(tree: ast.Module, part: ast.AST, seen: frozenset[str] = frozenset()) -> Iterator[ast.AST]:
-    """Strings that are put together on the way to this expression other than by a helper."""
-    if isinstance(part, (ast.JoinedStr, ast.BinOp)):
-        named = [n.id for n in ast.walk(part) if isinstance(n, ast.Name)]
-        if not all(map(str.isupper, named)):
-            yield part
-    elif isinstance(part, ast.Call):
-        yield from _of_call(tree, part, seen)
-    elif isinstance(part, ast.Name) and part.id not in seen:
-        for value in _values_of(tree, part.id):
-            yield from _made(tree, value, seen | {part.id})
-    for child in _strings_in(part):
-        yield from _made(tree, child, seen)
+def hint_of(hint: str) -> str:
+    """The hint of a gap after it came from another node."""
+    reading = portable.NodeReading((), (), gaps=(Gap("logs", "unread", hint),))
+    return portable.load(portable.dump(reading)).gaps[0].hint
 
 
-def _strings_in(part: ast.AST) -> list[ast.expr]:
-    """What of an expression becomes the string: no conditions, indexes or loops."""
-    if isinstance(part, ast.IfExp):
-        return [part.body, part.orelse]
-    for kind, name in _HOLDS.items():
-        if isinstance(part, kind):
-            held = getattr(part, name)
-            return held if isinstance(held, list) else [held]
-    return []
+@pytest.mark.parametrize("payload", tainted.PAYLOADS)
+def test_advice_of_another_node_does_not_act(payload: str, tmp_path: Path) -> None:
+    hints = [hint_of(payload), hint_of(f"Copy that node's logs.\n{payload}"), hint_of("rm -rf ~")]
+    assert all(hint.startswith("There: ") and hint.isprintable() for hint in hints)
+    assert tainted.harm_in_bash(hints, tmp_path) == []
 
 
-_HOLDS: dict[type[ast.AST], str] = {
-    ast.Tuple: "elts",
-    ast.List: "elts",
-    ast.BoolOp: "values",
-    ast.Dict: "values",
-    ast.GeneratorExp: "elt",
-    ast.ListComp: "elt",
-    ast.Starred: "value",
-    ast.Subscript: "value",
-}
-
-
-def _of_call(tree: ast.Module, call: ast.Call, seen: frozenset[str]) -> Iterator[ast.AST]:
-    if isinstance(call.func, ast.Attribute):
-        if call.func.attr == "get":
-            yield from _made(tree, call.func.value, seen)
-        elif ast.unparse(call.func.value) != "paste" or call.func.attr not in HELPERS:
-            yield call
-    elif isinstance(call.func, ast.Name) and call.func.id in ("tuple", "next"):
-        yield from _made(tree, call.args[0], seen)
-    elif isinstance(call.func, ast.Name) and call.func.id not in seen:
-        name = call.func.id
-        defined = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == name]
-        if not defined:
-            yield call
-        for node in (n for function in defined for n in ast.walk(function)):
-            if isinstance(node, (ast.Return, ast.Yield)) and node.value is not None:
-                yield from _made(tree, node.value, seen | {name})
-
-
-def _values_of(tree: ast.Module, name: str) -> Iterator[ast.AST]:
-    """Whatever is assigned to this name, or added to the list of this name, anywhere in the module."""
-    for node in ast.walk(tree):
-        if (
-            isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.NamedExpr))
-            and node.value
-        ):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            if any(isinstance(n, ast.Name) and n.id == name for t in targets for n in ast.walk(t)):
-                yield node.value
-        elif _adds_to(node, name):
-            yield node.args[-1]
-
-
-def _adds_to(node: ast.AST, name: str) -> TypeGuard[ast.Call]:
-    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
-        return False
-    return ast.unparse(node.func.value) == name and node.func.attr in ("append", "insert", "extend")
+@pytest.mark.parametrize("hint", [portable.COPY, portable.MORE_TIME, prefilter.AGAIN, ""])
+def test_advice_of_ours_comes_back_as_written(hint: str) -> None:
+    assert hint_of(hint) == hint

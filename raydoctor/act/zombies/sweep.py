@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from math import isfinite
+from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 from raydoctor.act.audit import Audit
 from raydoctor.act.signals.process import Identity, Outcome
@@ -17,6 +18,8 @@ from raydoctor.act.zombies import clean, leftovers
 from raydoctor.act.zombies.clean import Stale
 from raydoctor.act.zombies.leftovers import Leftover, Wishes
 from raydoctor.observe.processes import proc
+
+_T = TypeVar("_T")
 
 
 class View(NamedTuple):
@@ -149,18 +152,51 @@ def packed(view: View) -> dict[str, Any]:
 
 
 def unpacked(told: Mapping[str, Any]) -> View:
-    """What `packed` made, after its way through JSON."""
-    outcomes = [Outcome(Identity(*identity), *rest) for identity, *rest in told["outcomes"]]
+    """What `packed` made, after its way through JSON. Raises DAMAGED for what another program made."""
+    outcomes = [_made(Outcome, each) for each in told["outcomes"]]
     return View(
-        [_leftover(each) for each in told["leftovers"]],
-        {Identity(*identity): str(why) for identity, why in told["spared"]},
-        [Stale(*each) for each in told["stale"]],
+        [_made(Leftover, each) for each in told["leftovers"]],
+        {_made(Identity, identity): str(why) for identity, why in told["spared"]},
+        [_made(Stale, each) for each in told["stale"]],
         {each.identity: each for each in outcomes},
         str(told["unseen"]),
-        float(told["youngest"]),
+        _typed(float, told["youngest"]),
         [str(note) for note in told["notes"]],
-        float(told["boot"]),
+        _typed(float, told["boot"]),
     )
+
+
+DAMAGED = (ValueError, TypeError, LookupError, AttributeError, OverflowError)
+"""What a view that is none raises."""
+
+
+def _made(kind: type[_T], values: Any) -> _T:
+    """A named tuple of values that have its types."""
+    hints = get_type_hints(kind)
+    if not isinstance(values, list):
+        raise ValueError(f"no {kind.__name__}")
+    typed = [_typed(hint, value) for hint, value in zip(hints.values(), values, strict=False)]
+    return kind(*typed, *values[len(typed) :])
+
+
+def _typed(hint: Any, value: Any) -> Any:
+    """The value as this type has it. Raises ValueError where it has another type."""
+    options = get_args(hint)
+    if get_origin(hint) is Literal:
+        fits = isinstance(value, str) and value in options
+    elif get_origin(hint) is tuple:
+        return tuple(_typed(options[0], each) for each in value)
+    elif options:  # `int | None`
+        return None if value is None else _typed(options[0], value)
+    elif hint is float:
+        fits = type(value) in (int, float) and isfinite(value)
+    elif hint in (int, str, bool):
+        fits = type(value) is hint
+    else:
+        return _made(hint, value)
+    if not fits:
+        raise ValueError(f"no {hint}")
+    return value
 
 
 def as_of_now(view: View) -> View:
@@ -178,8 +214,3 @@ def as_of_now(view: View) -> View:
         youngest=view.youngest + step,
         boot=view.boot + step,
     )
-
-
-def _leftover(told: Sequence[Any]) -> Leftover:
-    made = Leftover(*told)
-    return made._replace(identity=Identity(*made.identity), ports=tuple(made.ports))

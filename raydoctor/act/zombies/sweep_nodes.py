@@ -186,8 +186,11 @@ def _asked(
 def _place(node: Node, answer: Answer) -> Place:
     if answer.problem:
         return Place(node, None, answer.problem, answer.hint)
-    view = sweep.unpacked(answer.told["view"])
-    return Place(node, view, machine=str(answer.told["machine"]))
+    try:
+        view = sweep.unpacked(answer.told["view"])
+        return Place(node, view, machine=str(answer.told["machine"]))
+    except sweep.DAMAGED:
+        return Place(node, None, "its answer is damaged", "Run on that node: raydoctor zombies")
 
 
 def _after(place: Place, answer: Answer) -> Place:

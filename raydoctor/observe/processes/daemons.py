@@ -50,8 +50,6 @@ class Seen(NamedTuple):
     daemon: Daemon
     options: Mapping[str, str]
     """Names with `_` for `-`: raylet has `--session_dir`, the others have `--session-dir`."""
-    program: str
-    """Path of its binary or script."""
     is_vouched: bool = False
     """Whether the kernel showed which program it runs: another user's does not show it, nor a defunct one."""
 
@@ -113,9 +111,7 @@ def _identified(seen: Seen) -> Seen | Claim:
     running = None if daemon.state == "Z" else proc.program(daemon.pid)
     if running is not None and not _is_program(daemon.kind, running):
         return _claim(seen, uid, f"it runs {running or 'a set-uid program'}")
-    # Of a script the kernel names the interpreter; the script is what our own process was given.
-    program = (running if daemon.kind in BINARIES else seen.program) if running else ""
-    return Seen(daemon._replace(uid=uid), seen.options, program, bool(running))
+    return Seen(daemon._replace(uid=uid), seen.options, bool(running))
 
 
 def _is_program(kind: str, path: str) -> bool:
@@ -163,18 +159,18 @@ def _seen(process: Process) -> Seen | None:
     name = process.name
     if name in BINARIES:
         argv = proc.command(process.pid, _COMMAND)
-        return _told(process, name, argv, argv[0] if argv else "")
+        return _told(process, name, argv)
     if name.startswith(("ray::DashboardA", "ray::RuntimeEnv")):
         kind = _RENAMED.get((proc.command(process.pid, _COMMAND) or ("",))[0])
-        return _told(process, kind, (), "") if kind else None
+        return _told(process, kind, ()) if kind else None
     if "py" in name.lower():
         argv = proc.command(process.pid, _COMMAND)
-        kind, program = _script(argv)
-        return _told(process, kind, argv, program) if kind else None
+        kind = _kind_of_script(argv)
+        return _told(process, kind, argv) if kind else None
     return None
 
 
-def _script(argv: Sequence[str]) -> tuple[str, str]:
+def _kind_of_script(argv: Sequence[str]) -> str:
     words = argv[:_FIRST_WORDS]
     for word in words:
         if word == "-c":
@@ -183,15 +179,15 @@ def _script(argv: Sequence[str]) -> tuple[str, str]:
             break
         if word == _CLIENT_SERVER:
             # In the mode `specific-server` it is a client's driver, no daemon.
-            return ("client_server" if "--mode=proxy" in argv else ""), ""
+            return "client_server" if "--mode=proxy" in argv else ""
         if word.endswith(".py"):
             for end, kind in _SCRIPTS.items():
                 if word.endswith(end):
-                    return kind, word
-    return "", ""
+                    return kind
+    return ""
 
 
-def _told(process: Process, kind: str, argv: Sequence[str], program: str) -> Seen:
+def _told(process: Process, kind: str, argv: Sequence[str]) -> Seen:
     options = _options(argv)
     daemon = Daemon(
         kind,
@@ -201,7 +197,7 @@ def _told(process: Process, kind: str, argv: Sequence[str], program: str) -> See
         _session_of_options(options),
         options.get("node_id", ""),
     )
-    return Seen(daemon, options, program)
+    return Seen(daemon, options)
 
 
 def _options(argv: Iterable[str]) -> dict[str, str]:

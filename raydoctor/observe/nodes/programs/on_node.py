@@ -89,7 +89,7 @@ def answer(wanted: Wanted) -> Answer:
         return Answer({**about, "problem": error.message, "hint": error.hint})
     if late.is_set():
         why = f"the search of this node's logs was ended after {wanted.seconds:g} s"
-        hint = "Allow more time with --timeout, or copy that node's logs."
+        hint = portable.MORE_TIME
         reading = replace(reading, gaps=(*_without_complaints(reading.gaps), Gap("", why, hint)))
     data, events = _packed(without_secrets(reading, _redactor()), wanted)
     seconds = time.monotonic() - began
@@ -116,7 +116,7 @@ def _packed(reading: NodeReading, wanted: Wanted) -> tuple[bytes, int]:
             return packed, len(trimmed.events)
         most //= 2
     why = "even one event of each kind is more than may be sent"
-    empty = NodeReading((), (), gaps=(Gap("", why, "Copy that node's logs."),))
+    empty = NodeReading((), (), gaps=(Gap("", why, portable.COPY),))
     return zlib.compress(portable.dump(empty, __version__)), 0
 
 

@@ -1,0 +1,214 @@
+"""Required logs that other logs contradict: the raylet or the GCS must have recorded what those report.
+
+A log that is cut exactly at the end of a line looks whole. Some records of Ray come in pairs, one in each of
+two files; where the second is missing, the rest of its file is. The pairs hold in every fixture of Ray 2.9 to
+2.60, failed sessions included:
+
+* A worker that writes a log was started by its raylet, which records its pid or its id.
+* The raylet records that a driver disconnects.
+* The GCS records a job that a raylet starts, and marks it as finished when its driver disconnects.
+* The raylet records the stop of a node that the GCS removes as expected, and the other way round.
+* Both daemons print a table of their state at an interval, 60 s by default.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
+from statistics import median
+from typing import NamedTuple
+
+from raydoctor.model.patterns import pattern
+from raydoctor.model.text import duration
+from raydoctor.model.values import Source
+from raydoctor.read.clock import as_utc
+
+_MOST = 32 << 20
+"""Bytes of all required logs; more are not compared: reading them again takes seconds."""
+_PART = 16 << 10
+"""Bytes of the beginning or end of another log."""
+_MOST_WORKERS = 64
+"""Workers whose last record is looked up."""
+_SETTLED_S = 5.0
+"""Seconds after the last write to a log. Until then, the counterpart of a record may still be on its way."""
+_INTERVALS = 2.5
+"""How many intervals without a table show that a log is cut. On a busy machine one may be late."""
+
+_STAMP = pattern(rb'(?m)(?:^\[|"asctime": ?")(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3})')
+_NODE = pattern(rb"Raylet of id, ([0-9a-f]{56})")
+_JOB = pattern(rb'[jJ]ob[_ ]id[" =:]+([0-9a-f]{8})')
+_ID = pattern(rb"[0-9a-f]{56}")
+_STARTED = b"Started worker process with pid "
+_DISCONNECTS = (b"Disconnecting to the raylet", b"Sending disconnect message to the local raylet")
+_UNREGISTERED = b"Finished unregistering node info, status = OK"
+_REMOVED = (b"Draining node info", b"UnregisterNode", b"death reason", b"Removing node")
+_AS_EXPECTED = (b"Draining node info", b" EXPECTED_TERMINATION")
+_STOPS = (b"received SIGTERM", b"graceful shutdown", b"nregistering node")
+_JOB_OVER = (b"Marking job", b"marking job")
+_GCS_LOST = (b"GCS has been unavailable", b"Failed to connect to GCS", b"GCS may have been killed")
+_TABLE = {
+    "raylet-out": (b"[state-dump] NodeManager:",),
+    "gcs-out": (b"Gcs Debug state:", b"] Event stats:"),
+}
+
+
+class Daemon(NamedTuple):
+    """The log of a raylet or of the GCS from its beginning."""
+
+    source: Source
+    text: bytes
+
+    @property
+    def end(self) -> float:
+        """When its last record was written, in the node's own time."""
+        return max(_times(self.text[-_PART:]), default=0.0)
+
+    def has(self, *marks: bytes) -> bool:
+        """Whether any of these texts is in it."""
+        return any(mark in self.text for mark in marks)
+
+    def lines(self, *marks: bytes) -> Iterator[bytes]:
+        """The lines that hold one of these texts. (A search by lines is ten times as slow.)"""
+        for mark in marks:
+            at = self.text.find(mark)
+            while at >= 0:
+                end = self.text.find(b"\n", at)
+                yield self.text[self.text.rfind(b"\n", 0, at) + 1 : end if end >= 0 else None]
+                at = self.text.find(mark, end) if end >= 0 else -1
+
+
+class _Other(NamedTuple):
+    """The log of a driver or worker."""
+
+    source: Source
+    begin: float
+    end: float
+    disconnects: bool
+
+
+def cut(files: Mapping[Source, str], begins: Iterable[Source]) -> Iterator[tuple[Source, str]]:
+    """Each required log that is cut, and what shows it; `begins`: those with their beginning."""
+    sources = list(begins)
+    if sum(source.size for source in sources) > _MOST:
+        return
+    daemons = [d for source in sources if (d := _daemon(source, files[source]))]
+    gcs = next((d for d in daemons if d.source.role == "gcs-out"), None)
+    raylets = [d for d in daemons if d is not gcs and d.source.role == "raylet-out"]
+    for raylet in raylets:
+        drivers, workers = _beside(files, raylet)
+        alive = [other.end for other in (*drivers, *workers)]
+        shown = _not_in_raylet(raylet, drivers, workers, gcs) or _silent(raylet, alive, gcs)
+        if shown:
+            yield raylet.source, shown
+    if gcs:
+        alive = [raylet.end for raylet in raylets if raylet.source.node == gcs.source.node]
+        if shown := _not_in_gcs(gcs, raylets) or _silent(gcs, alive, None):
+            yield gcs.source, shown
+
+
+def _daemon(source: Source, file: str) -> Daemon | None:
+    try:
+        with open(file, "rb") as stream:
+            return Daemon(source, stream.read(_MOST))
+    except OSError:
+        return None
+
+
+def _beside(files: Mapping[Source, str], raylet: Daemon) -> tuple[list[_Other], list[_Other]]:
+    """Drivers of the raylet's node, and its workers: those that its log does not know, and some others."""
+    near = [s for s in files if s.node == raylet.source.node and s.pid]
+    drivers = [s for s in near if s.role == "core-driver"]
+    workers = sorted(
+        (s for s in near if s.role == "core-worker"),
+        key=lambda s: (_knows(raylet, s), -(s.pid or 0)),
+    )
+    some = workers[:_MOST_WORKERS]
+    return _others(drivers, files), _others(some, files)
+
+
+def _others(sources: Iterable[Source], files: Mapping[Source, str]) -> list[_Other]:
+    """What these logs show; those that are written just now prove nothing yet."""
+    found = []
+    for source in sources:
+        try:
+            with open(files[source], "rb", buffering=0) as stream:
+                status = os.fstat(stream.fileno())
+                head = stream.read(_PART) or b""
+                tail = os.pread(stream.fileno(), _PART, max(0, status.st_size - _PART))
+        except OSError:
+            continue
+        times = [*_times(head), *_times(tail)]
+        if times and time.time() - status.st_mtime > _SETTLED_S:
+            gone = any(mark in tail for mark in _DISCONNECTS)
+            found.append(_Other(source, min(times), max(times), gone))
+    return found
+
+
+def _times(text: bytes) -> Iterator[float]:
+    for stamp in _STAMP.findall(text):
+        if (at := as_utc(stamp.decode())) is not None:
+            yield at
+
+
+def _not_in_raylet(
+    raylet: Daemon, drivers: list[_Other], workers: list[_Other], gcs: Daemon | None
+) -> str:
+    """A record that the raylet must have written and that its log lacks; empty if there is none."""
+    for driver in drivers:
+        pid = driver.source.pid or 0
+        if driver.disconnects and not raylet.has(b"Driver (pid=%d) is disconnected" % pid):
+            return f"the driver with pid {pid} disconnected later"
+    for worker in workers:
+        late = worker.begin > raylet.end and raylet.has(_STARTED)
+        if late and not _knows(raylet, worker.source):
+            return f"the worker with pid {worker.source.pid} was started later"
+    node = _NODE.search(raylet.text)
+    if gcs and node and not raylet.has(*_STOPS):
+        for record in _removals(gcs, node[1]):
+            if any(mark in record for mark in _AS_EXPECTED):
+                return "the GCS records that the node stopped as expected later"
+    return ""
+
+
+def _knows(raylet: Daemon, worker: Source) -> bool:
+    ids = [entity.value.encode() for entity in worker.entities if entity.kind == "worker"]
+    return raylet.has(_STARTED + b"%d" % (worker.pid or 0), *ids)
+
+
+def _removals(gcs: Daemon, node: bytes) -> Iterator[bytes]:
+    """The records with which the GCS removes a node."""
+    return (record for record in gcs.lines(*_REMOVED) if node in record)
+
+
+def _not_in_gcs(gcs: Daemon, raylets: list[Daemon]) -> str:
+    """A record that the GCS must have written and that its log lacks, unless a raylet could not reach it."""
+    over = {job for line in gcs.lines(*_JOB_OVER) for job in _JOB.findall(line)}
+    for raylet in raylets:
+        if raylet.has(*_GCS_LOST):
+            continue
+        for line in raylet.lines(b"New job has started. Job id "):
+            if (job := _JOB.search(line)) and not gcs.has(job[1]):
+                return f"a raylet records the start of job {job[1].decode()}"
+        for line in raylet.lines(b") is disconnected"):
+            if (job := _JOB.search(line)) and job[1] not in over:
+                return f"a raylet records the end of job {job[1].decode()}"
+        for line in raylet.lines(_UNREGISTERED):
+            if (node := _ID.search(line)) and not any(_removals(gcs, node[0])):
+                return f"a raylet records that the GCS removed node {node[0][:12].decode()}"
+    return ""
+
+
+def _silent(daemon: Daemon, alive: list[float], gcs: Daemon | None) -> str:
+    """That others of the node wrote for much longer than a daemon's regular table takes; empty if not."""
+    lines = daemon.lines(*_TABLE[daemon.source.role])
+    tables = sorted(at for line in lines for at in _times(line))
+    steps = [after - before for before, after in pairwise(tables) if after - before > 1]
+    late = max(alive, default=0.0) - daemon.end
+    if len(steps) < 2 or late <= _INTERVALS * max(steps):
+        return ""
+    node = _NODE.search(daemon.text)
+    if gcs and node and any(_removals(gcs, node[1])):
+        return ""  # the node died, and the GCS records it
+    return f"other logs of its node go on for {duration(late)}, and it writes every {duration(median(steps))}"

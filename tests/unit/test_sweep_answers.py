@@ -1,0 +1,61 @@
+"""Answers of other nodes to `zombies`: one that is damaged or forged is a problem of that node, no error of ours."""
+
+from __future__ import annotations
+
+import json
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from raydoctor.act.signals.process import Identity, Outcome
+from raydoctor.act.zombies import sweep, sweep_nodes
+from raydoctor.act.zombies.clean import Stale
+from raydoctor.act.zombies.leftovers import Leftover
+from raydoctor.act.zombies.sweep import Node, View
+from raydoctor.observe.nodes.there import Answer
+
+WHO = Identity(812, 5.5)
+VIEW = View(
+    [Leftover(WHO, "orphan", "why", "a", "python", "", "ray", 1000, 5, 5, ports=(80, 81))],
+    {Identity(813, 6.0): "spared"},
+    [Stale("/tmp/ray/a", "session", 5, 60.0)],
+    {WHO: Outcome(WHO, "term", "gone")},
+    "",
+    5.5,
+    ["a note"],
+    1.0,
+)
+
+
+def place(view: Any) -> sweep_nodes.Place:
+    """What is made of an answer with this view."""
+    return sweep_nodes._place(Node("ab", "10.0.0.2"), Answer("ab", {"view": view, "machine": "m"}))
+
+
+def sent() -> Any:
+    return json.loads(json.dumps(sweep.packed(VIEW)))
+
+
+def test_a_view_comes_back_as_it_was() -> None:
+    assert place(sent()).view == VIEW
+
+
+@pytest.mark.parametrize(
+    "bad", [None, {}, [], "x", -1.5, float("nan"), True, [["a"]], {"a": 1}], ids=repr
+)
+def test_a_damaged_view_is_a_problem_of_its_node(bad: Any) -> None:
+    whole = sent()
+    views: list[Any] = [bad, *({**whole, name: bad} for name in ("leftovers", "stale", "outcomes"))]
+    for number in (0, 1, 8):
+        view = deepcopy(whole)
+        view["leftovers"][0][number] = bad
+        views.append(view)
+    for view in views:
+        made = place(view)
+        assert made.problem == "its answer is damaged" or made.view is not None
+        if made.view is not None:
+            for each in made.view.leftovers:
+                assert isinstance(each.identity.pid, int)
+                assert isinstance(each.rss, int)
+                assert isinstance(each.kind, str)
