@@ -11,8 +11,9 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
+from raydoctor.model.entities import Entity, EntityKind
 from raydoctor.model.patterns import pattern
-from raydoctor.model.values import Entity, Source
+from raydoctor.model.values import Source
 
 _HEX56 = "[0-9a-f]{56}"
 _ROT = r"(?:\.\d+)?"
@@ -23,7 +24,7 @@ class _Shape(NamedTuple):
     role: str
     pattern: re.Pattern[str]
     sample: str
-    kinds: tuple[str, ...]
+    kinds: tuple[EntityKind, ...]
     """Of the ids that such a name carries."""
     has_pid: bool
 
@@ -38,7 +39,8 @@ class Name(NamedTuple):
 
 def _shape(role: str, stem: str, sample: str) -> _Shape:
     late = pattern(stem + r"(?:\.\d+)?(?:\.gz)?\Z")
-    kinds = tuple(kind for kind in ("worker", "job") if f"(?P<{kind}>" in stem)
+    ids: tuple[EntityKind, ...] = ("worker", "job")
+    kinds = tuple(kind for kind in ids if f"(?P<{kind}>" in stem)
     return _Shape(role, late, sample, kinds, "(?P<pid>" in stem)
 
 

@@ -10,7 +10,8 @@ from functools import cached_property
 
 from raydoctor.case import facts
 from raydoctor.case.facts import ActorInfo, Job, Ledger, WorkerExit
-from raydoctor.model.values import Entity, Event, Source
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Source
 
 _FOREVER = float("inf")
 

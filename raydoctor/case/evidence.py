@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from raydoctor.case.case import Case, sightings
 from raydoctor.case.facts import WorkerExit
-from raydoctor.model.values import Entity, Event, Link, Severity, Subject
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Link, Severity, Subject
 
 GB = 1024**3
 """Ray prints GiB and writes `GB` (`memory_monitor_utils.cc`); so do we."""

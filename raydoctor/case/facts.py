@@ -13,8 +13,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from raydoctor.model import ids
+from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
-from raydoctor.model.values import Entity, Event, Source
+from raydoctor.model.values import Event, Source
 
 _DISCONNECT_TYPES = {
     "0": "SYSTEM_ERROR",

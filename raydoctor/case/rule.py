@@ -89,15 +89,19 @@ class Rule:
     "vanished" (the precedence is documented in CONTRIBUTING.md)."""
     looks_for: tuple[Signal, ...]
     remedies: tuple[Remedy, ...]
-    examples: tuple[Example, ...]
     judge: Judge
     doc: str
     fallback: bool = False
     """Runs after all others, and may ask `case.is_explained(entity)`."""
-    formerly: tuple[str, ...] = ()
     daemons_record: bool = False
     """The GCS or a raylet writes a record of every such failure: a program's output alone does not prove one
     while their logs are complete and report no failure (`diagnosis/corroboration.py`)."""
+
+    @property
+    def examples(self) -> tuple[Example, ...]:
+        """`EXAMPLES` at the end of the rule's module."""
+        found: Iterable[Example] = self.judge.__globals__.get("EXAMPLES", ())
+        return tuple(found)
 
 
 def rule(  # noqa: PLR0913 - one keyword per part of a rule file, all named at the call
@@ -107,12 +111,10 @@ def rule(  # noqa: PLR0913 - one keyword per part of a rule file, all named at t
     rank: int,
     looks_for: Iterable[Signal],
     remedies: Iterable[Remedy] = (),
-    examples: Iterable[Example] = (),
     fallback: bool = False,
-    formerly: Iterable[str] = (),
     daemons_record: bool = False,
 ) -> Callable[[Judge], Rule]:
-    """Make a rule of a function `case -> findings`; its name and page come from its module."""
+    """Make a rule of a function `case -> findings`; its name, page and examples come from its module."""
 
     def declare(judge: Judge) -> Rule:
         module = judge.__globals__
@@ -123,11 +125,9 @@ def rule(  # noqa: PLR0913 - one keyword per part of a rule file, all named at t
             rank=rank,
             looks_for=tuple(looks_for),
             remedies=tuple(remedies),
-            examples=tuple(examples),
             judge=judge,
             doc=str(module.get("__doc__") or ""),
             fallback=fallback,
-            formerly=tuple(formerly),
             daemons_record=daemons_record,
         )
 

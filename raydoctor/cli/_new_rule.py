@@ -64,7 +64,8 @@ from collections.abc import Iterator
 
 from raydoctor.case import Case
 from raydoctor.case.rule import Example, Signal, rule
-from raydoctor.model.values import Entity, Finding, Link, Remedy
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Finding, Link, Remedy
 
 # TODO: `find` is the literal that ripgrep searches. `pattern` is matched against the record without its
 # header; named groups become fields. `roles` are the files that contain such lines. `sample` is a real line.
@@ -76,7 +77,6 @@ _SEEN = Signal(
     sample="TODO: the disk of /data is on fire",
     symptom=True,
 )
-_HEADER = "[2026-11-21 07:34:50,739 E 283 293] (raylet) file.cc:3: "
 
 
 @rule(
@@ -85,20 +85,6 @@ _HEADER = "[2026-11-21 07:34:50,739 E 283 293] (raylet) file.cc:3: "
     rank=50,  # TODO: which rule wins if two explain the same exit, the lower one: see CONTRIBUTING.md
     looks_for=(_SEEN,),
     remedies=(Remedy("TODO: what to do", ("TODO: the line to paste",)),),
-    examples=(
-        Example(
-            "TODO: what the rule finds",
-            {"logs/raylet.out": f"{_HEADER}{_SEEN.sample}\\n", "logs/gcs_server.out": ""},
-            roots=("NAME",),
-        ),
-        Example(
-            "TODO: what would fool a plain search",
-            {
-                "logs/raylet.out": f"{_HEADER}TODO: the disk of /data is fine\\n",
-                "logs/gcs_server.out": "",
-            },
-        ),
-    ),
 )
 def FUNCTION(case: Case) -> Iterator[Finding]:
     """One finding per event."""
@@ -110,4 +96,21 @@ def FUNCTION(case: Case) -> Iterator[Finding]:
             explains=tuple(Entity("worker", e.value) for e in event.entities if e.kind == "worker"),
             caused_by=(Entity("node", node),) if (node := case.node_of(event.source)) else (),
         )
+
+
+_HEADER = "[2026-11-21 07:34:50,739 E 283 293] (raylet) file.cc:3: "
+EXAMPLES = (
+    Example(
+        "TODO: what the rule finds",
+        {"logs/raylet.out": f"{_HEADER}{_SEEN.sample}\\n", "logs/gcs_server.out": ""},
+        roots=("NAME",),
+    ),
+    Example(
+        "TODO: what would fool a plain search",
+        {
+            "logs/raylet.out": f"{_HEADER}TODO: the disk of /data is fine\\n",
+            "logs/gcs_server.out": "",
+        },
+    ),
+)
 '''

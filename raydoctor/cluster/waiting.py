@@ -17,8 +17,9 @@ from raydoctor.case import Case
 from raydoctor.cluster import autoscaler, resources, rows
 from raydoctor.cluster import holders as holding
 from raydoctor.cluster import tables as live
+from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
-from raydoctor.model.values import Entity, Event
+from raydoctor.model.values import Event
 
 AGE = 5.0
 """Seconds that a request must have waited before it is worth a word: what fits is granted within one."""

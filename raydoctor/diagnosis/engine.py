@@ -21,12 +21,12 @@ from raydoctor.case.rule import Rule, Signal
 from raydoctor.diagnosis import corroboration, plugins, unexplained
 from raydoctor.diagnosis.plugins import Catalogue
 from raydoctor.model import paste
+from raydoctor.model.entities import Entity
 from raydoctor.model.text import duration
 from raydoctor.model.values import (
     SEVERITIES,
     CaptureInfo,
     Diagnosis,
-    Entity,
     Finding,
     Gap,
     NodeInfo,

@@ -61,17 +61,16 @@ def catalogue(folder: str | None = None) -> Catalogue:
 
 
 def find(name: str, folder: str | None = None) -> Rule | None:
-    """A rule by its name or a former one, wherever it comes from."""
+    """A rule by its name, wherever it comes from."""
     if found := own.find(name):
         return found
     others = catalogue(folder).rules
-    return next((rule for rule in others if name == rule.name or name in rule.formerly), None)
+    return next((rule for rule in others if name == rule.name), None)
 
 
 def _clash(rule: Rule, rules: Iterable[Rule]) -> str:
     """A name of the rule that another has."""
-    taken = {name for other in rules for name in (other.name, *other.formerly)}
-    return next((name for name in (rule.name, *rule.formerly) if name in taken), "")
+    return rule.name if rule.name in {other.name for other in rules} else ""
 
 
 # ---------------------------------------------------------------- a folder

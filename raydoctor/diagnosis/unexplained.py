@@ -18,8 +18,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from raydoctor.case import Case
 from raydoctor.case.rule import Signal
 from raydoctor.case.signals import TRACEBACK
+from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
-from raydoctor.model.values import Entity, Event, Finding, Unexplained
+from raydoctor.model.values import Event, Finding, Unexplained
 
 _TEXT = 300
 _TEMPLATE = 160

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Literal
+
+from raydoctor.model.entities import Entity
 
 Severity = Literal["critical", "error", "warning", "info"]
 Tier = Literal["root", "cause", "symptom"]
@@ -17,18 +19,6 @@ Risk = Literal["safe", "disruptive", "destructive"]
 
 SEVERITIES: tuple[Severity, ...] = ("critical", "error", "warning", "info")
 """Worst first."""
-
-
-class Entity(NamedTuple):
-    """A thing with an id.
-
-    Kinds: `node`, `worker`, `process` (value `<node label>/<pid>`: a pid alone identifies
-    nothing), `job`, `task`, `actor`, `object`, `lease`, `pg`, and the two singletons of a node or
-    cluster that fail as a whole: `raylet` (value: node id or node label) and `gcs`.
-    """
-
-    kind: str
-    value: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)

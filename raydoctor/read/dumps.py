@@ -18,8 +18,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from raydoctor.model import ids
+from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
-from raydoctor.model.values import Entity, Event, Gap, Source
+from raydoctor.model.values import Event, Gap, Source
 from raydoctor.read.clock import Clock
 from raydoctor.read.records import parse_line
 

@@ -5,10 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from raydoctor.model.entities import Entity, EntityKind
 from raydoctor.model.patterns import pattern
-from raydoctor.model.values import Entity
 
-_KINDS = {"raylet": "node", "placement": "pg", "lease": "lease"}
+_KINDS: dict[str, EntityKind] = {
+    "worker": "worker",
+    "node": "node",
+    "actor": "actor",
+    "task": "task",
+    "object": "object",
+    "job": "job",
+    "lease": "lease",
+    "raylet": "node",
+    "placement": "pg",
+}
 _LABELLED = pattern(
     r"\b(worker|node|actor|task|object|job|lease|raylet|placement)[ _]?(?:group)?[ _]?(?:id)?\s?[:=]?\s?"
     r"([0-9a-f]{64}|[0-9a-f]{56}|[0-9a-f]{48}|[0-9a-f]{36}|[0-9a-f]{32}|[0-9a-f]{8})\b",
@@ -16,7 +26,7 @@ _LABELLED = pattern(
 )
 _MOST = 512
 """Ids of one record: Ray's longest lists name the nodes of a cluster."""
-_LENGTHS = {
+_LENGTHS: dict[EntityKind, int] = {
     "worker": 56,
     "node": 56,
     "actor": 32,
@@ -26,14 +36,14 @@ _LENGTHS = {
     "lease": 64,
     "pg": 36,
 }
-_FIELD_KINDS = {
+_FIELD_KINDS: dict[str, EntityKind] = {
     **{kind: kind for kind in _LENGTHS},
     **{f"{kind}_id": kind for kind in _LENGTHS},
     "placement_group_id": "pg",
 }
 
 
-def is_id(kind: str, value: str) -> bool:
+def is_id(kind: EntityKind, value: str) -> bool:
     """Whether `value` has the length of such an id and is not nil (all `f`)."""
     return len(value) == _LENGTHS.get(kind) and value.strip("f") != ""
 
@@ -45,8 +55,7 @@ def in_text(text: str) -> frozenset[Entity]:
         if len(found) >= _MOST:
             break
         label, value = match.groups()
-        kind = label.lower()
-        kind = _KINDS.get(kind, kind)
+        kind = _KINDS[label.lower()]
         if is_id(kind, value):
             found.add(Entity(kind, value))
     return frozenset(found)

@@ -11,7 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from raydoctor.case.rule import Signal
-from raydoctor.model.values import Entity, Source
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Source
 from raydoctor.read.records import Line
 
 KEPT_AT_EACH_END = 256

@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from raydoctor.model.values import Entity, Gap, Source
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Gap, Source
 from raydoctor.read import budget
 from raydoctor.read.clock import Clock
 from raydoctor.read.lines import Lines

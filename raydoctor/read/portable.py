@@ -19,7 +19,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from raydoctor.model import paste
-from raydoctor.model.values import Entity, Event, Gap, Source
+from raydoctor.model.entities import MEANINGS, Entity
+from raydoctor.model.values import Event, Gap, Source
 from raydoctor.read import budget, prefilter, scan
 
 FORMAT = 1
@@ -308,7 +309,8 @@ def _number(row: Mapping[str, Any], name: str) -> float | None:
 
 def _entities(row: Mapping[str, Any]) -> Iterator[Entity]:
     for kind, value in row.get("ids", ()):
-        yield Entity(str(kind), str(value))
+        if kind in MEANINGS:
+            yield Entity(kind, str(value))
 
 
 # ---------------------------------------------------------------- bounding

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from raydoctor.capture.open import Capture
 from raydoctor.case import Case, signals
 from raydoctor.model import ids, paste
+from raydoctor.model.entities import Entity, EntityKind
 from raydoctor.model.errors import RaydoctorError
 from raydoctor.model.patterns import pattern
-from raydoctor.model.values import Entity, Gap, Source
+from raydoctor.model.values import Gap, Source
 from raydoctor.read import build, entities
 from raydoctor.read.clock import Clock, as_utc
 from raydoctor.read.mentions import Mention, mentions, target, time_of
@@ -28,7 +29,14 @@ MIN_PREFIX = 6
 _MAX_ENTRIES = 10_000
 _OWN_HEAD, _OWN_TAIL = 20, 200
 """Lines of a worker's own output that are shown: its start and its end."""
-_ID_LENGTHS = {8: "job", 32: "actor", 36: "pg", 48: "task", 56: "worker", 64: "lease"}
+_ID_LENGTHS: dict[int, EntityKind] = {
+    8: "job",
+    32: "actor",
+    36: "pg",
+    48: "task",
+    56: "worker",
+    64: "lease",
+}
 _HEX = pattern(r"(?<![0-9a-zA-Z])[0-9a-f]+(?![0-9a-zA-Z])")
 _GIVEN_ID = pattern(r"(?:\w+\()?([0-9a-f]{6,})\)?", re.IGNORECASE)
 """`4a3f…`, or as Python prints it: `ObjectRef(4a3f…)`, `ActorID(4a3f…)`."""
@@ -165,13 +173,14 @@ def _by_prefix(ground: _Ground, prefix: str) -> Iterator[Entity]:
 def _kind(case: Case, value: str, labels: Counter[Entity]) -> Entity:
     """An id with its kind: as the ledger knows it, as lines label it, or as its length says."""
     ledger = case.ledger
-    for kind, known in (
+    tables: tuple[tuple[EntityKind, Container[str]], ...] = (
         ("worker", ledger.pids),
         ("node", ledger.node_ips),
         ("actor", ledger.actors),
         ("job", ledger.jobs),
         ("task", ledger.tasks),
-    ):
+    )
+    for kind, known in tables:
         if value in known:
             return Entity(kind, value)
     labelled = [(count, entity) for entity, count in labels.items() if entity.value == value]

@@ -13,7 +13,8 @@ import json
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from raydoctor.model.values import Entity, Event, Gap, Source
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Gap, Source
 from raydoctor.read import budget
 from raydoctor.read.entities import in_fields
 from raydoctor.read.records import plausible, strip_ansi

@@ -85,7 +85,6 @@ def _heading(rule: Rule) -> dict[str, Any]:
         "tier": rule.tier,
         "severity": rule.severity,
         "summary": summary(rule),
-        "formerly": list(rule.formerly),
     }
 
 
@@ -97,8 +96,7 @@ def rule_page(rule: Rule, width: int) -> Page:
     head = line(
         (rule.name, "rule"), "  ", (rule.severity, rule.severity), (f", {rule.tier}", "dim")
     )
-    formerly = [line((f"formerly {', '.join(rule.formerly)}", "dim"))] if rule.formerly else []
-    page = [head, *formerly, (), *_prose(rule.doc, width)]
+    page = [head, (), *_prose(rule.doc, width)]
     page += _signals(rule.looks_for)
     page += _remedies(rule, width)
     page += _example(rule)

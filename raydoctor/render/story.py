@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from raydoctor.model import ids, text
-from raydoctor.model.values import Entity
+from raydoctor.model.entities import Entity
 from raydoctor.model.version import __version__
 from raydoctor.read.story import Alias, Entry, Story
 from raydoctor.render.json import dumps, gap, number

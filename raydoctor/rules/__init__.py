@@ -36,10 +36,8 @@ def order(rule: Rule) -> tuple[int, str]:
 
 
 def find(name: str) -> Rule | None:
-    """A rule by its name or a former one, or None. A present name imports that rule alone."""
-    if name in names():
-        return _from_module(name)
-    return next((rule for rule in load() if name in rule.formerly), None)
+    """A rule by its name, or None; imports that rule alone."""
+    return _from_module(name) if name in names() else None
 
 
 def _from_module(name: str) -> Rule:

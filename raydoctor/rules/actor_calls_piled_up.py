@@ -27,7 +27,8 @@ from raydoctor.case import Case
 from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.case.signals import CORE, DRIVER, RAY_EXCEPTION
 from raydoctor.model import paste
-from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 
 _A = "87ae91bbc5a67aec9872266c01000000"
 
@@ -47,7 +48,6 @@ LIMIT = Signal(
 )  # fmt: skip
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/patterns/limit-pending-tasks.html"
-_LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
 
 
 @rule(
@@ -55,24 +55,6 @@ _LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
     severity="error",
     rank=83,
     looks_for=(PILED_UP, LIMIT, RAY_EXCEPTION),
-    examples=(
-        Example(
-            "the limit of the actor was reached",
-            {**_LOGS, "driver.log": f"{LIMIT.sample}\n"},
-            roots=("actor-calls-piled-up",),
-            says=("Writer.write", "100 calls", "while len(pending) >= 100"),
-        ),
-        Example(
-            "a warning without a limit",
-            {**_LOGS, "driver.log": f"(raylet) {PILED_UP.sample}\n(raylet) {PILED_UP.sample.replace('5000', '10000')}\ndone\n"},
-            roots=("actor-calls-piled-up",),
-            says=("more than 10000 calls", "Slow"),
-        ),
-        Example(
-            "a program that prints about limits",
-            {**_LOGS, "driver.log": "(load pid=7) more than 100 tasks are queued on the actor, waiting\n"},
-        ),
-    ),
 )  # fmt: skip
 def actor_calls_piled_up(case: Case) -> Iterator[Finding]:
     """One finding per actor class, by its last warning or its limit."""
@@ -151,3 +133,33 @@ def _remedies(name: str, method: str, limit: str) -> tuple[Remedy, ...]:
             doc="https://docs.ray.io/en/latest/ray-core/actors/actor-utils.html",
         ),
     )
+
+
+# ------------------------------------------------------------------ examples
+
+_LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "the limit of the actor was reached",
+        {**_LOGS, "driver.log": f"{LIMIT.sample}\n"},
+        roots=("actor-calls-piled-up",),
+        says=("Writer.write", "100 calls", "while len(pending) >= 100"),
+    ),
+    Example(
+        "a warning without a limit",
+        {
+            **_LOGS,
+            "driver.log": f"(raylet) {PILED_UP.sample}\n(raylet) {PILED_UP.sample.replace('5000', '10000')}\ndone\n",
+        },
+        roots=("actor-calls-piled-up",),
+        says=("more than 10000 calls", "Slow"),
+    ),
+    Example(
+        "a program that prints about limits",
+        {
+            **_LOGS,
+            "driver.log": "(load pid=7) more than 100 tasks are queued on the actor, waiting\n",
+        },
+    ),
+)

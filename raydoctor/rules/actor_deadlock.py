@@ -42,7 +42,8 @@ from raydoctor.case.signals import ACTOR_PLACED, RAY_EXCEPTION
 from raydoctor.cluster import calls as live_calls
 from raydoctor.cluster import waiting as now
 from raydoctor.model import paste
-from raydoctor.model.values import Entity, Finding, Link, Remedy
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Finding, Link, Remedy
 from raydoctor.rules.shared import calls, waiting
 from raydoctor.rules.shared.live import examples as sample
 from raydoctor.rules.shared.live import hang_examples as looked
@@ -51,145 +52,12 @@ from raydoctor.rules.shared.live import hangs
 if TYPE_CHECKING:
     from raydoctor.waits.hung import Group
 
-_BOOK, _DESK = f"{'1' * 24}01000000", f"{'2' * 24}01000000"
-_WORKERS = {_BOOK: "a" * 56, _DESK: "b" * 56}
-_ERROR = "ray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n"
-
-
-def _row(what: str, total: int, active: int, running: int = 0) -> str:
-    more = f", {running} running" if running else ""
-    return (
-        f"\t{what} - {total} total ({active} active{more}), Execution time: mean = 143.25ms, total = 573.00ms, "
-        "Queueing time: mean = 0.00ms, max = -0.00ms, min = 9223372036854.78ms, total = 0.00ms\n"
-    )
-
-
-def _table(at: str, pid: int, serving: int, calling: int) -> str:
-    return (
-        f"[2026-11-21 {at},438 I {pid} 418] core_worker.cc:591: Event stats:\n\n\nGlobal stats: 822 total (13 active)\n"
-        + _row("CoreWorkerService.grpc_server.PushTask", serving + 2, serving)
-        + (_row("CoreWorkerService.grpc_client.PushTask", 1, calling) if calling else "")
-        + "\n-----------------\nTask execution event stats:\n"
-        + _row("CoreWorker.HandlePushTaskActor", serving + 1, serving, 1)
-    )
-
-
-def _log(pid: int, own: str, peer: str, serving: int, calling: int) -> str:
-    return (
-        f"[2026-11-21 10:41:55,169 I {pid} {pid}] task_receiver.cc:117: Actor creation task finished, task_id: {'f' * 16}{own}, "
-        f"actor_id: {own}, actor_repr_name: \n"
-        f"[2026-11-21 10:41:55,880 I {pid} 418] actor_manager.cc:236: received notification on actor, state: ALIVE, ip address: "
-        f"10.0.0.2, port: 44061, num_restarts: 0, death context type=CONTEXT_NOT_SET actor_id={peer} worker_id={_WORKERS[peer]} "
-        f"node_id={'c' * 56}\n" + _table("10:42:54", pid, serving, calling) + _table("10:43:54", pid, serving, calling)
-    )  # fmt: skip
-
-
-def _files(book: tuple[int, int], desk: tuple[int, int]) -> dict[str, str]:
-    """A capture in which both actors serve and wait for so many calls."""
-    return {
-        "logs/gcs_server.out": "",
-        "logs/raylet.out": "",
-        "driver.log": _ERROR,
-        f"logs/python-core-worker-{_WORKERS[_BOOK]}_400.log": _log(400, _BOOK, _DESK, *book),
-        f"logs/python-core-worker-{_WORKERS[_DESK]}_399.log": _log(399, _DESK, _BOOK, *desk),
-        f"logs/worker-{_WORKERS[_BOOK]}-01000000-400.out": ":job_id:01000000\n:actor_name:OrderBook\n",
-        f"logs/worker-{_WORKERS[_DESK]}-01000000-399.out": ":job_id:01000000\n:actor_name:RiskDesk\n",
-    }
-
-
-_BOOK_ROW, _DESK_ROW = sample.actor(1, "OrderBook", {}), sample.actor(2, "RiskDesk", {})
-_BUY = sample.call(1, "OrderBook.buy", _BOOK_ROW)
-
-
-def _live(*calls: sample.Row) -> dict[str, str]:
-    """An order book that waits for a risk desk, which waits as well; and further calls."""
-    check = sample.call(2, "RiskDesk.check", _DESK_ROW, parent_task_id=sample.task_id(1))
-    gets = [sample.in_ray_get(name, 1) for name in ("OrderBook.buy", "RiskDesk.check")]
-    nodes = [sample.node({"CPU": 2})]
-    return sample.tables(nodes=nodes, ray_get=gets, tasks=[_BUY, check, *calls])
-
-
-def _seen(*awaited_by_desk: sample.Row) -> dict[str, str]:
-    """The same, with the objects that both wait for, read from their memory."""
-    buy = sample.call(1, "OrderBook.buy", _BOOK_ROW, **looked.since(90))
-    check = sample.call(2, "RiskDesk.check", _DESK_ROW, **looked.since(90))
-    price = sample.call(
-        3, "OrderBook.price", _BOOK_ROW, worker_pid=None, **looked.since(90, "SUBMITTED_TO_WORKER")
-    )
-    asked = awaited_by_desk or (price,)
-    return sample.tables(
-        nodes=[sample.node({"CPU": 2})],
-        tasks=[buy, check, price, *awaited_by_desk],
-        samples=[
-            *looked.getting(buy, ("OrderBook.buy", "desk.py", 12)), *looked.getting(check, ("RiskDesk.check", "desk.py", 31)),
-        ],
-        clues=[looked.clues(buy, check), looked.clues(check, *asked)],
-    )  # fmt: skip
-
 
 @rule(
     tier="root",
     severity="error",
     rank=74,
     looks_for=(waiting.INTERRUPTED, RAY_EXCEPTION, *ACTOR_PLACED),
-    examples=(
-        Example(
-            "an order book asks a risk desk, which asks the order book",
-            _files((2, 1), (1, 1)),
-            roots=("actor-deadlock",),
-            consequences=("get-timeout",),
-            says=("OrderBook (pid 400) → RiskDesk (pid 399) → OrderBook (pid 400)", "1 call queued"),
-        ),
-        Example(
-            "the risk desk still works: the order book only waits for it",
-            _files((2, 1), (1, 0)),
-            roots=("get-timeout",),
-        ),
-        Example(
-            "live: an order book asks a risk desk, which asks the order book",
-            _live(sample.call(3, "OrderBook.price", _BOOK_ROW, state="SUBMITTED_TO_WORKER", parent_task_id=sample.task_id(2))),
-            roots=("actor-deadlock",),
-            says=("OrderBook (pid 801) → RiskDesk (pid 802) → OrderBook (pid 801)", "1 call queued"),
-        ),
-        Example(
-            "live: the same, by the objects that they wait for",
-            _seen(),
-            roots=("actor-deadlock",),
-            says=("OrderBook.buy (pid 801) → RiskDesk.check (pid 802) → OrderBook.price → OrderBook.buy (pid 801)", "wait for each other"),
-        ),
-        Example(
-            "live: the risk desk waits for a ledger that works",
-            _seen(sample.call(4, "Ledger.sum", sample.actor(9, "Ledger", {}), **looked.since(90))),
-        ),
-        Example(
-            "live: an actor calls itself and waits",
-            sample.tables(
-                nodes=[sample.node({"CPU": 2})], ray_get=[sample.in_ray_get("OrderBook.buy", 1)],
-                tasks=[_BUY, sample.call(3, "OrderBook.price", _BOOK_ROW, state="SUBMITTED_TO_WORKER", parent_task_id=sample.task_id(1))],
-            ),
-            roots=("actor-deadlock",),
-            says=("it calls itself and waits",),
-        ),
-        Example(
-            "live: the risk desk has another call at work, which may free it",
-            _live(
-                sample.call(3, "OrderBook.price", _BOOK_ROW, state="SUBMITTED_TO_WORKER", parent_task_id=sample.task_id(2)),
-                sample.call(4, "Ledger.sum", sample.actor(9, "Ledger", {}), parent_task_id=sample.task_id(2)),
-            ),
-        ),
-        Example(
-            "live: both wait, the second for a call that has only just been made",
-            _live(sample.call(
-                3, "OrderBook.price", _BOOK_ROW, state="SUBMITTED_TO_WORKER", parent_task_id=sample.task_id(2),
-                events=[{"state": "SUBMITTED_TO_WORKER", "created_ms": int(sample.AT) * 1000}],
-            )),
-        ),
-        Example(
-            "both wait, but nothing is queued behind them: they wait for tasks elsewhere",
-            _files((1, 1), (1, 1)),
-            roots=("get-timeout",),
-        ),
-    ),
 )  # fmt: skip
 def actor_deadlock(case: Case) -> Iterator[Finding]:
     """One finding per group of actors that wait for each other."""
@@ -399,3 +267,177 @@ def _untie(first: str, last: str) -> Remedy:
         ),
         doc="https://docs.ray.io/en/latest/ray-core/actors.html",
     )
+
+
+# ------------------------------------------------------------------ examples
+
+
+_BOOK, _DESK = f"{'1' * 24}01000000", f"{'2' * 24}01000000"
+_WORKERS = {_BOOK: "a" * 56, _DESK: "b" * 56}
+_ERROR = "ray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n"
+
+
+def _row(what: str, total: int, active: int, running: int = 0) -> str:
+    more = f", {running} running" if running else ""
+    return (
+        f"\t{what} - {total} total ({active} active{more}), Execution time: mean = 143.25ms, total = 573.00ms, "
+        "Queueing time: mean = 0.00ms, max = -0.00ms, min = 9223372036854.78ms, total = 0.00ms\n"
+    )
+
+
+def _table(at: str, pid: int, serving: int, calling: int) -> str:
+    return (
+        f"[2026-11-21 {at},438 I {pid} 418] core_worker.cc:591: Event stats:\n\n\nGlobal stats: 822 total (13 active)\n"
+        + _row("CoreWorkerService.grpc_server.PushTask", serving + 2, serving)
+        + (_row("CoreWorkerService.grpc_client.PushTask", 1, calling) if calling else "")
+        + "\n-----------------\nTask execution event stats:\n"
+        + _row("CoreWorker.HandlePushTaskActor", serving + 1, serving, 1)
+    )
+
+
+def _log(pid: int, own: str, peer: str, serving: int, calling: int) -> str:
+    return (
+        f"[2026-11-21 10:41:55,169 I {pid} {pid}] task_receiver.cc:117: Actor creation task finished, task_id: {'f' * 16}{own}, "
+        f"actor_id: {own}, actor_repr_name: \n"
+        f"[2026-11-21 10:41:55,880 I {pid} 418] actor_manager.cc:236: received notification on actor, state: ALIVE, ip address: "
+        f"10.0.0.2, port: 44061, num_restarts: 0, death context type=CONTEXT_NOT_SET actor_id={peer} worker_id={_WORKERS[peer]} "
+        f"node_id={'c' * 56}\n" + _table("10:42:54", pid, serving, calling) + _table("10:43:54", pid, serving, calling)
+    )  # fmt: skip
+
+
+def _files(book: tuple[int, int], desk: tuple[int, int]) -> dict[str, str]:
+    """A capture in which both actors serve and wait for so many calls."""
+    return {
+        "logs/gcs_server.out": "",
+        "logs/raylet.out": "",
+        "driver.log": _ERROR,
+        f"logs/python-core-worker-{_WORKERS[_BOOK]}_400.log": _log(400, _BOOK, _DESK, *book),
+        f"logs/python-core-worker-{_WORKERS[_DESK]}_399.log": _log(399, _DESK, _BOOK, *desk),
+        f"logs/worker-{_WORKERS[_BOOK]}-01000000-400.out": ":job_id:01000000\n:actor_name:OrderBook\n",
+        f"logs/worker-{_WORKERS[_DESK]}-01000000-399.out": ":job_id:01000000\n:actor_name:RiskDesk\n",
+    }
+
+
+_BOOK_ROW, _DESK_ROW = sample.actor(1, "OrderBook", {}), sample.actor(2, "RiskDesk", {})
+_BUY = sample.call(1, "OrderBook.buy", _BOOK_ROW)
+
+
+def _live(*calls: sample.Row) -> dict[str, str]:
+    """An order book that waits for a risk desk, which waits as well; and further calls."""
+    check = sample.call(2, "RiskDesk.check", _DESK_ROW, parent_task_id=sample.task_id(1))
+    gets = [sample.in_ray_get(name, 1) for name in ("OrderBook.buy", "RiskDesk.check")]
+    nodes = [sample.node({"CPU": 2})]
+    return sample.tables(nodes=nodes, ray_get=gets, tasks=[_BUY, check, *calls])
+
+
+def _seen(*awaited_by_desk: sample.Row) -> dict[str, str]:
+    """The same, with the objects that both wait for, read from their memory."""
+    buy = sample.call(1, "OrderBook.buy", _BOOK_ROW, **looked.since(90))
+    check = sample.call(2, "RiskDesk.check", _DESK_ROW, **looked.since(90))
+    price = sample.call(
+        3, "OrderBook.price", _BOOK_ROW, worker_pid=None, **looked.since(90, "SUBMITTED_TO_WORKER")
+    )
+    asked = awaited_by_desk or (price,)
+    return sample.tables(
+        nodes=[sample.node({"CPU": 2})],
+        tasks=[buy, check, price, *awaited_by_desk],
+        samples=[
+            *looked.getting(buy, ("OrderBook.buy", "desk.py", 12)), *looked.getting(check, ("RiskDesk.check", "desk.py", 31)),
+        ],
+        clues=[looked.clues(buy, check), looked.clues(check, *asked)],
+    )  # fmt: skip
+
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "an order book asks a risk desk, which asks the order book",
+        _files((2, 1), (1, 1)),
+        roots=("actor-deadlock",),
+        consequences=("get-timeout",),
+        says=("OrderBook (pid 400) → RiskDesk (pid 399) → OrderBook (pid 400)", "1 call queued"),
+    ),
+    Example(
+        "the risk desk still works: the order book only waits for it",
+        _files((2, 1), (1, 0)),
+        roots=("get-timeout",),
+    ),
+    Example(
+        "live: an order book asks a risk desk, which asks the order book",
+        _live(
+            sample.call(
+                3,
+                "OrderBook.price",
+                _BOOK_ROW,
+                state="SUBMITTED_TO_WORKER",
+                parent_task_id=sample.task_id(2),
+            )
+        ),
+        roots=("actor-deadlock",),
+        says=("OrderBook (pid 801) → RiskDesk (pid 802) → OrderBook (pid 801)", "1 call queued"),
+    ),
+    Example(
+        "live: the same, by the objects that they wait for",
+        _seen(),
+        roots=("actor-deadlock",),
+        says=(
+            "OrderBook.buy (pid 801) → RiskDesk.check (pid 802) → OrderBook.price → OrderBook.buy (pid 801)",
+            "wait for each other",
+        ),
+    ),
+    Example(
+        "live: the risk desk waits for a ledger that works",
+        _seen(sample.call(4, "Ledger.sum", sample.actor(9, "Ledger", {}), **looked.since(90))),
+    ),
+    Example(
+        "live: an actor calls itself and waits",
+        sample.tables(
+            nodes=[sample.node({"CPU": 2})],
+            ray_get=[sample.in_ray_get("OrderBook.buy", 1)],
+            tasks=[
+                _BUY,
+                sample.call(
+                    3,
+                    "OrderBook.price",
+                    _BOOK_ROW,
+                    state="SUBMITTED_TO_WORKER",
+                    parent_task_id=sample.task_id(1),
+                ),
+            ],
+        ),
+        roots=("actor-deadlock",),
+        says=("it calls itself and waits",),
+    ),
+    Example(
+        "live: the risk desk has another call at work, which may free it",
+        _live(
+            sample.call(
+                3,
+                "OrderBook.price",
+                _BOOK_ROW,
+                state="SUBMITTED_TO_WORKER",
+                parent_task_id=sample.task_id(2),
+            ),
+            sample.call(
+                4, "Ledger.sum", sample.actor(9, "Ledger", {}), parent_task_id=sample.task_id(2)
+            ),
+        ),
+    ),
+    Example(
+        "live: both wait, the second for a call that has only just been made",
+        _live(
+            sample.call(
+                3,
+                "OrderBook.price",
+                _BOOK_ROW,
+                state="SUBMITTED_TO_WORKER",
+                parent_task_id=sample.task_id(2),
+                events=[{"state": "SUBMITTED_TO_WORKER", "created_ms": int(sample.AT) * 1000}],
+            )
+        ),
+    ),
+    Example(
+        "both wait, but nothing is queued behind them: they wait for tasks elsewhere",
+        _files((1, 1), (1, 1)),
+        roots=("get-timeout",),
+    ),
+)

@@ -40,8 +40,9 @@ from raydoctor.case.facts import WorkerExit
 from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.case.signals import ACTOR_FAILED, RAY_EXCEPTION, RAYLET, WORKER_EXIT
 from raydoctor.model import paste
+from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
-from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared.traceback import Raised, parse
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/actors.html"
@@ -54,9 +55,6 @@ _LONGEST = 160
 """Characters of an exception that a headline has room for."""
 
 _A = "7dbdc85090b37cd39fb9e77001000000"
-_CHILD = "99bc65675c0710f662ee9b7101000000"
-_W = "6616787a8526d94be7228afa1d3bfac9b8a161ecc5b6198713d8dc4e"
-_N = "391d8f898779c8955d2f7368368e9667f32956a74c0220a5c3ca2eb1"
 
 
 def _creation_text(cls: str, pid: int, actor: str, body: str) -> str:
@@ -72,13 +70,6 @@ _BODY = (
     '    raise ValueError(f"not a checkpoint: magic {magic}")\nValueError: not a checkpoint: magic 7'
 )
 _TEXT = _creation_text("ModelServer", 463, _A, _BODY)
-_NESTED = _creation_text(
-    "Pool",
-    490,
-    _A,
-    '  File "/home/user/project/serve.py", line 52, in __init__\n    ray.get(self.child.ping.remote())\n'
-    f"ray.exceptions.ActorDiedError: {_creation_text('ModelServer', 518, _CHILD, _BODY)}",
-)
 
 LOGGED = Signal(
     "actor.creation_exception",
@@ -88,16 +79,6 @@ LOGGED = Signal(
     f"Formatted creation task exception: Traceback (most recent call last):\n\nray.exceptions.ActorDiedError: {_TEXT}",
     extent="record",
 )
-
-
-def _exit_line(worker: str, text: str) -> str:
-    return (
-        "[2026-11-21 07:42:41,363 W 13 13] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, worker id = "
-        f"{worker}, node id = {_N}, address = 10.0.0.2, exit_type = USER_ERROR, exit_detail = Worker exits because there was an "
-        "exception in the initialization method (e.g., __init__). Fix the exceptions from the initialization to resolve the issue. "
-        f"Exception raised from an actor init method. Traceback: {text}. Unintentional worker failures have been reported. If "
-        "there are lots of this logs, that might indicate there are unexpected failures in the cluster.\n"
-    )
 
 
 @dataclass(slots=True)
@@ -124,53 +105,6 @@ class _Failure:
     rank=45,
     daemons_record=True,
     looks_for=(WORKER_EXIT, ACTOR_FAILED, RAY_EXCEPTION, LOGGED),
-    examples=(
-        Example(
-            "a constructor that raises three calls deep; the driver sees it inside a task's error",
-            {
-                "logs/gcs_server.out": _exit_line(_W, _TEXT),
-                "logs/raylet.out": "",
-                "driver.log": "Traceback (most recent call last):\nray.exceptions.RayTaskError(ActorDiedError): ray::evaluate() "
-                '(pid=387, ip=10.0.0.2)\n  File "/home/user/project/serve.py", line 48, in evaluate\n    return ray.get(ref)\n'
-                f"ray.exceptions.ActorDiedError: {_TEXT}\n",
-            },
-            roots=("actor-init-failed",),
-            says=(
-                "ModelServer (pid 463)",
-                "ValueError: not a checkpoint",
-                "read_header (serve.py:25)",
-            ),
-        ),
-        Example(
-            "three equal actors, and only the driver's output is left",
-            {
-                "driver.log": "".join(
-                    f"ray.exceptions.RayActorError: {_creation_text('Loader', pid, f'{pid:024x}01000000', _BODY)}\ngoing on\n"
-                    for pid in (211, 212, 240)
-                )
-            },
-            roots=("actor-init-failed",),
-            says=("3 Loader actors", "read_header (serve.py:25)"),
-        ),
-        Example(
-            "a constructor that waits for another actor fails with that one",
-            {
-                "logs/gcs_server.out": _exit_line("5" * 56, _TEXT.replace(_A, _CHILD))
-                + _exit_line(_W, _NESTED),
-                "logs/raylet.out": "",
-            },
-            roots=("actor-init-failed",),
-            says=("Pool (pid 490)", "an actor that it called is dead"),
-        ),
-        Example(
-            "a task prints what it found in an old log",
-            {
-                "driver.log": f"(grep pid=12) ray.exceptions.ActorDiedError: {_TEXT}\nsummary: {_TEXT}\n",
-                "logs/gcs_server.out": "",
-                "logs/raylet.out": "",
-            },
-        ),
-    ),
 )
 def actor_init_failed(case: Case) -> Iterator[Finding]:
     """One finding per class, exception and line of code: equal constructors fail alike."""
@@ -339,3 +273,76 @@ def _remedies(failure: _Failure) -> tuple[Remedy, ...]:
             doc=_DOC,
         ),
     )
+
+
+# ------------------------------------------------------------------ examples
+
+_CHILD = "99bc65675c0710f662ee9b7101000000"
+_W = "6616787a8526d94be7228afa1d3bfac9b8a161ecc5b6198713d8dc4e"
+_N = "391d8f898779c8955d2f7368368e9667f32956a74c0220a5c3ca2eb1"
+_NESTED = _creation_text(
+    "Pool",
+    490,
+    _A,
+    '  File "/home/user/project/serve.py", line 52, in __init__\n    ray.get(self.child.ping.remote())\n'
+    f"ray.exceptions.ActorDiedError: {_creation_text('ModelServer', 518, _CHILD, _BODY)}",
+)
+
+
+def _exit_line(worker: str, text: str) -> str:
+    return (
+        "[2026-11-21 07:42:41,363 W 13 13] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, worker id = "
+        f"{worker}, node id = {_N}, address = 10.0.0.2, exit_type = USER_ERROR, exit_detail = Worker exits because there was an "
+        "exception in the initialization method (e.g., __init__). Fix the exceptions from the initialization to resolve the issue. "
+        f"Exception raised from an actor init method. Traceback: {text}. Unintentional worker failures have been reported. If "
+        "there are lots of this logs, that might indicate there are unexpected failures in the cluster.\n"
+    )
+
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "a constructor that raises three calls deep; the driver sees it inside a task's error",
+        {
+            "logs/gcs_server.out": _exit_line(_W, _TEXT),
+            "logs/raylet.out": "",
+            "driver.log": "Traceback (most recent call last):\nray.exceptions.RayTaskError(ActorDiedError): ray::evaluate() "
+            '(pid=387, ip=10.0.0.2)\n  File "/home/user/project/serve.py", line 48, in evaluate\n    return ray.get(ref)\n'
+            f"ray.exceptions.ActorDiedError: {_TEXT}\n",
+        },
+        roots=("actor-init-failed",),
+        says=(
+            "ModelServer (pid 463)",
+            "ValueError: not a checkpoint",
+            "read_header (serve.py:25)",
+        ),
+    ),
+    Example(
+        "three equal actors, and only the driver's output is left",
+        {
+            "driver.log": "".join(
+                f"ray.exceptions.RayActorError: {_creation_text('Loader', pid, f'{pid:024x}01000000', _BODY)}\ngoing on\n"
+                for pid in (211, 212, 240)
+            )
+        },
+        roots=("actor-init-failed",),
+        says=("3 Loader actors", "read_header (serve.py:25)"),
+    ),
+    Example(
+        "a constructor that waits for another actor fails with that one",
+        {
+            "logs/gcs_server.out": _exit_line("5" * 56, _TEXT.replace(_A, _CHILD))
+            + _exit_line(_W, _NESTED),
+            "logs/raylet.out": "",
+        },
+        roots=("actor-init-failed",),
+        says=("Pool (pid 490)", "an actor that it called is dead"),
+    ),
+    Example(
+        "a task prints what it found in an old log",
+        {
+            "driver.log": f"(grep pid=12) ray.exceptions.ActorDiedError: {_TEXT}\nsummary: {_TEXT}\n",
+            "logs/gcs_server.out": "",
+            "logs/raylet.out": "",
+        },
+    ),
+)

@@ -36,7 +36,8 @@ from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.case.signals import ACTOR_PLACED, DRIVER, RAY_EXCEPTION, WORKER_DIED
 from raydoctor.model import paste
-from raydoctor.model.values import Entity, Event, Finding, Link, Remedy
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Finding, Link, Remedy
 from raydoctor.rules.shared import actor_deaths as actors
 from raydoctor.rules.shared.actor_deaths import CALL_FAILED, LEFT, Death
 
@@ -54,42 +55,6 @@ LOST_REFERENCE = Signal(
 
 _EITHER = " (or its creator died: without GCS's log the words do not tell)"
 _KINDS = (actors.BY_KILL, actors.BY_EXIT, actors.BY_SCOPE)
-_A = "c4647def073eea9d8fbb251801000000"
-_W = "a07fa00a6cf9b3258fd6316159a56d965c516ff1108012ab20f3bd9b"
-_N = "d6ee7b2fc9aa6e457ead8e404153759d8d28b085e2ec49238aa515d8"
-_KILLED = "it was killed by `ray.kill`."
-_LEFT_TEXT = (
-    "its worker process has died. Worker exit type: INTENDED_USER_EXIT Worker exit detail: Worker exits by an user request. "
-    "Worker exits with an exit code 0. exit_actor() is called."
-)
-_SCOPE = "all references to the actor were removed."
-
-
-def _frame(cause: str, actor: str = _A) -> str:
-    return (
-        "Traceback (most recent call last):\nray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this "
-        f"task.\n\tclass_name: Cache\n\tactor_id: {actor}\n\tpid: 386\n\tname: cache\n\tnamespace: shared\n\tip: 10.0.0.2\n"
-        f"The actor is dead because {cause}\n"
-    )
-
-
-_PLACED = (
-    "[2026-11-21 07:41:06,968 I 13 13] (gcs_server) gcs_actor_scheduler.cc:424: Submitting actor creation task to worker. "
-    f"actor_id={_A} worker_id={_W} node_id={_N} job_id=01000000\n"
-)
-_OWN_LOG = f"logs/python-core-worker-{_W}_386.log"
-_OWN_END = (
-    "[2026-11-21 07:41:07,079 I 386 405] raylet_ipc_client.cc:133: RayletIpcClient::Disconnect, exit_type=INTENDED_SYSTEM_EXIT, "
-    f"exit_detail=Worker exits because the actor is killed. The actor is dead because {_KILLED}, has "
-    "creation_task_exception_pb_bytes=0\n"
-)
-_CALLER_LOG = f"logs/python-core-driver-01000000{'f' * 48}_12.log"
-_CALL = (
-    f"[2026-11-21 07:41:08,073 W 12 12] task_manager.cc:1678: Task attempt c2668a65bda616c1{_A} failed with error ACTOR_DIED Fail "
-    "immediately? 0, status IOError: cancelling task of dead actor, error info actor_died_error {\n  actor_died_error_context "
-    f'{{\n    error_message: "The actor is dead because {_KILLED}"\n    pid: 386\n    class_name: "Cache"\n  }}\n}}\n'
-)
-_GCS = {"logs/gcs_server.out": _PLACED, "logs/raylet.out": ""}
 
 
 @rule(
@@ -98,53 +63,6 @@ _GCS = {"logs/gcs_server.out": _PLACED, "logs/raylet.out": ""}
     rank=48,
     daemons_record=True,
     looks_for=(CALL_FAILED, RAY_EXCEPTION, LEFT, LOST_REFERENCE, WORKER_DIED, *ACTOR_PLACED),
-    examples=(
-        Example(
-            "killed a second before it was asked",
-            {**_GCS, _OWN_LOG: _OWN_END, _CALLER_LOG: _CALL, "driver.log": _frame(_KILLED)},
-            roots=("actor-killed",),
-            says=("Cache 'cache' (pid 386) was killed by ray.kill", "1 call failed, 1.0 s later"),
-        ),
-        Example(
-            "it left by exit_actor(); only the driver's output is left",
-            {"driver.log": _frame(_LEFT_TEXT)},
-            roots=("actor-killed",),
-            says=("left by exit_actor()",),
-        ),
-        Example(
-            "two actors whose handles went out of scope",
-            {"driver.log": _frame(_SCOPE) + _frame(_SCOPE, "d" * 24 + "01000000")},
-            roots=("actor-killed",),
-            says=("2 Cache actors", 'lifetime="detached"'),
-        ),
-        Example(
-            "the same words after a worker's death, without GCS's log: perhaps that was its creator",
-            {
-                "driver.log": f"(raylet) {WORKER_DIED.sample}\n{_frame(_SCOPE)}",
-            },
-            roots=("worker-vanished",),
-            consequences=("actor-killed",),
-            says=("or its creator died",),
-        ),
-        Example(
-            "a method of a handle that nobody kept, up to 2.9",
-            {
-                "driver.log": "Traceback (most recent call last):\nRuntimeError: Lost reference to actor\n"
-            },
-            roots=("actor-killed",),
-        ),
-        Example(
-            "the program caught the error: it knew that the actor was gone",
-            {**_GCS, _OWN_LOG: _OWN_END, _CALLER_LOG: _CALL, "driver.log": "as intended\n"},
-        ),
-        Example(
-            "a task prints the words",
-            {
-                "driver.log": f"(check pid=12) The actor is dead because {_KILLED}\nthe runbook: {_frame(_KILLED)[42:]}",
-                **_GCS,
-            },
-        ),
-    ),
 )
 def actor_killed(case: Case) -> Iterator[Finding]:
     """One finding per way of ending and class."""
@@ -322,3 +240,91 @@ def _keep_the_handle(cls: str, name: str) -> tuple[Remedy, ...]:
             doc=_LIFETIMES,
         ),
     )
+
+
+# ------------------------------------------------------------------ examples
+
+_A = "c4647def073eea9d8fbb251801000000"
+_W = "a07fa00a6cf9b3258fd6316159a56d965c516ff1108012ab20f3bd9b"
+_N = "d6ee7b2fc9aa6e457ead8e404153759d8d28b085e2ec49238aa515d8"
+_KILLED = "it was killed by `ray.kill`."
+_LEFT_TEXT = (
+    "its worker process has died. Worker exit type: INTENDED_USER_EXIT Worker exit detail: Worker exits by an user request. "
+    "Worker exits with an exit code 0. exit_actor() is called."
+)
+_SCOPE = "all references to the actor were removed."
+
+
+def _frame(cause: str, actor: str = _A) -> str:
+    return (
+        "Traceback (most recent call last):\nray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this "
+        f"task.\n\tclass_name: Cache\n\tactor_id: {actor}\n\tpid: 386\n\tname: cache\n\tnamespace: shared\n\tip: 10.0.0.2\n"
+        f"The actor is dead because {cause}\n"
+    )
+
+
+_PLACED = (
+    "[2026-11-21 07:41:06,968 I 13 13] (gcs_server) gcs_actor_scheduler.cc:424: Submitting actor creation task to worker. "
+    f"actor_id={_A} worker_id={_W} node_id={_N} job_id=01000000\n"
+)
+_OWN_LOG = f"logs/python-core-worker-{_W}_386.log"
+_OWN_END = (
+    "[2026-11-21 07:41:07,079 I 386 405] raylet_ipc_client.cc:133: RayletIpcClient::Disconnect, exit_type=INTENDED_SYSTEM_EXIT, "
+    f"exit_detail=Worker exits because the actor is killed. The actor is dead because {_KILLED}, has "
+    "creation_task_exception_pb_bytes=0\n"
+)
+_CALLER_LOG = f"logs/python-core-driver-01000000{'f' * 48}_12.log"
+_CALL = (
+    f"[2026-11-21 07:41:08,073 W 12 12] task_manager.cc:1678: Task attempt c2668a65bda616c1{_A} failed with error ACTOR_DIED Fail "
+    "immediately? 0, status IOError: cancelling task of dead actor, error info actor_died_error {\n  actor_died_error_context "
+    f'{{\n    error_message: "The actor is dead because {_KILLED}"\n    pid: 386\n    class_name: "Cache"\n  }}\n}}\n'
+)
+_GCS = {"logs/gcs_server.out": _PLACED, "logs/raylet.out": ""}
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "killed a second before it was asked",
+        {**_GCS, _OWN_LOG: _OWN_END, _CALLER_LOG: _CALL, "driver.log": _frame(_KILLED)},
+        roots=("actor-killed",),
+        says=("Cache 'cache' (pid 386) was killed by ray.kill", "1 call failed, 1.0 s later"),
+    ),
+    Example(
+        "it left by exit_actor(); only the driver's output is left",
+        {"driver.log": _frame(_LEFT_TEXT)},
+        roots=("actor-killed",),
+        says=("left by exit_actor()",),
+    ),
+    Example(
+        "two actors whose handles went out of scope",
+        {"driver.log": _frame(_SCOPE) + _frame(_SCOPE, "d" * 24 + "01000000")},
+        roots=("actor-killed",),
+        says=("2 Cache actors", 'lifetime="detached"'),
+    ),
+    Example(
+        "the same words after a worker's death, without GCS's log: perhaps that was its creator",
+        {
+            "driver.log": f"(raylet) {WORKER_DIED.sample}\n{_frame(_SCOPE)}",
+        },
+        roots=("worker-vanished",),
+        consequences=("actor-killed",),
+        says=("or its creator died",),
+    ),
+    Example(
+        "a method of a handle that nobody kept, up to 2.9",
+        {
+            "driver.log": "Traceback (most recent call last):\nRuntimeError: Lost reference to actor\n"
+        },
+        roots=("actor-killed",),
+    ),
+    Example(
+        "the program caught the error: it knew that the actor was gone",
+        {**_GCS, _OWN_LOG: _OWN_END, _CALLER_LOG: _CALL, "driver.log": "as intended\n"},
+    ),
+    Example(
+        "a task prints the words",
+        {
+            "driver.log": f"(check pid=12) The actor is dead because {_KILLED}\nthe runbook: {_frame(_KILLED)[42:]}",
+            **_GCS,
+        },
+    ),
+)

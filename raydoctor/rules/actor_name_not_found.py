@@ -33,7 +33,8 @@ from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.case.signals import CORE, DRIVER, GCS, RAY_EXCEPTION
 from raydoctor.model import paste
-from raydoctor.model.values import Entity, Event, Finding, Link, Remedy
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Finding, Link, Remedy
 from raydoctor.rules.actor_owner_died import DESTROYED
 from raydoctor.rules.shared import actor_deaths as actors
 from raydoctor.rules.shared.actor_deaths import CALL_FAILED
@@ -76,19 +77,6 @@ FREED = Signal(
 
 _SECONDS = 0.1
 """GCS frees a name in the same step in which it destroys the actor."""
-_CORE = f"logs/python-core-driver-01000000{'f' * 48}_12.log"
-_TRACEBACK = "Traceback (most recent call last):\n"
-
-
-def _lookup(at: str) -> str:
-    return f"[2026-11-21 07:41:{at} W 12 12] actor_manager.cc:110: {_TEXT}\n"
-
-
-def _freed(at: str) -> dict[str, str]:
-    line = (
-        f"[2026-11-21 07:41:{at} I 13 13] (gcs_server) gcs_actor_manager.cc:916: {FREED.sample}\n"
-    )
-    return {"logs/gcs_server.out": line, "logs/raylet.out": ""}
 
 
 class _Fate(NamedTuple):
@@ -105,55 +93,6 @@ class _Fate(NamedTuple):
     severity="error",
     rank=84,
     looks_for=(NOT_FOUND, LOOKED_UP, FREED, DESTROYED, CALL_FAILED, RAY_EXCEPTION),
-    examples=(
-        Example(
-            "the actor lived, in another namespace",
-            {
-                **_freed("18,425"),
-                _CORE: _lookup("17,737") + _lookup("17,899"),
-                "driver.log": f"{_TRACEBACK}ValueError: {_TEXT}\n",
-            },
-            roots=("actor-name-not-found",),
-            says=("'metrics'", "another namespace", 'ray.get_actor("metrics", namespace='),
-        ),
-        Example(
-            "the actor had ended before",
-            {
-                **_freed("14,399"),
-                _CORE: _lookup("13,737") + _lookup("17,899"),
-                "driver.log": f"{_TRACEBACK}ValueError: {_TEXT}\n",
-            },
-            roots=("actor-name-not-found",),
-            says=("had ended 3.5 s before",),
-        ),
-        Example(
-            "a task looks it up: one incident with the task's error",
-            {
-                "driver.log": f"{_TRACEBACK}ray.exceptions.RayTaskError(ValueError): ray::find() (pid=388, ip=10.0.0.2)\n"
-                f'  File "/home/user/project/names.py", line 10, in find\n    ray.get_actor(name)\nValueError: {_TEXT}\n'
-            },
-            roots=("task-exception",),
-            consequences=("actor-name-not-found",),
-            says=("in find (names.py:10)",),
-        ),
-        Example(
-            "only the driver's output is left",
-            {"driver.log": f"{_TRACEBACK}ValueError: {_TEXT}\n"},
-            roots=("actor-name-not-found",),
-        ),
-        Example(
-            "a named actor is created: Ray looks for the name first, and warns",
-            {**_freed("18,425"), _CORE: _lookup("17,737"), "driver.log": "events 0\n"},
-        ),
-        Example(
-            "the program asks, catches the error, and fails at something else",
-            {
-                **_freed("18,425"),
-                "driver.log": f"{_TRACEBACK}ValueError: {_TEXT}\n\nDuring handling of the above exception, another exception "
-                f"occurred:\n\n{_TRACEBACK}SystemExit: start the metrics actor first\n",
-            },
-        ),
-    ),
 )
 def actor_name_not_found(case: Case) -> Iterator[Finding]:
     """One finding per name."""
@@ -264,3 +203,71 @@ def _remedies(case: Case, name: str, fate: _Fate) -> tuple[Remedy, ...]:
         doc=_NAMED,
     )
     return (missing, elsewhere) if fate.kind == "ended" else (elsewhere, missing)
+
+
+# ------------------------------------------------------------------ examples
+
+_CORE = f"logs/python-core-driver-01000000{'f' * 48}_12.log"
+_TRACEBACK = "Traceback (most recent call last):\n"
+
+
+def _lookup(at: str) -> str:
+    return f"[2026-11-21 07:41:{at} W 12 12] actor_manager.cc:110: {_TEXT}\n"
+
+
+def _freed(at: str) -> dict[str, str]:
+    line = (
+        f"[2026-11-21 07:41:{at} I 13 13] (gcs_server) gcs_actor_manager.cc:916: {FREED.sample}\n"
+    )
+    return {"logs/gcs_server.out": line, "logs/raylet.out": ""}
+
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "the actor lived, in another namespace",
+        {
+            **_freed("18,425"),
+            _CORE: _lookup("17,737") + _lookup("17,899"),
+            "driver.log": f"{_TRACEBACK}ValueError: {_TEXT}\n",
+        },
+        roots=("actor-name-not-found",),
+        says=("'metrics'", "another namespace", 'ray.get_actor("metrics", namespace='),
+    ),
+    Example(
+        "the actor had ended before",
+        {
+            **_freed("14,399"),
+            _CORE: _lookup("13,737") + _lookup("17,899"),
+            "driver.log": f"{_TRACEBACK}ValueError: {_TEXT}\n",
+        },
+        roots=("actor-name-not-found",),
+        says=("had ended 3.5 s before",),
+    ),
+    Example(
+        "a task looks it up: one incident with the task's error",
+        {
+            "driver.log": f"{_TRACEBACK}ray.exceptions.RayTaskError(ValueError): ray::find() (pid=388, ip=10.0.0.2)\n"
+            f'  File "/home/user/project/names.py", line 10, in find\n    ray.get_actor(name)\nValueError: {_TEXT}\n'
+        },
+        roots=("task-exception",),
+        consequences=("actor-name-not-found",),
+        says=("in find (names.py:10)",),
+    ),
+    Example(
+        "only the driver's output is left",
+        {"driver.log": f"{_TRACEBACK}ValueError: {_TEXT}\n"},
+        roots=("actor-name-not-found",),
+    ),
+    Example(
+        "a named actor is created: Ray looks for the name first, and warns",
+        {**_freed("18,425"), _CORE: _lookup("17,737"), "driver.log": "events 0\n"},
+    ),
+    Example(
+        "the program asks, catches the error, and fails at something else",
+        {
+            **_freed("18,425"),
+            "driver.log": f"{_TRACEBACK}ValueError: {_TEXT}\n\nDuring handling of the above exception, another exception "
+            f"occurred:\n\n{_TRACEBACK}SystemExit: start the metrics actor first\n",
+        },
+    ),
+)

@@ -37,16 +37,14 @@ from raydoctor.case.facts import WorkerExit
 from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.case.signals import ACTOR_PLACED, GCS, JOB_FINISHED, OWNER_GONE_KILLED, RAY_EXCEPTION
 from raydoctor.model import ids, paste
-from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.model.entities import Entity, EntityKind
+from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import actor_deaths as actors
 from raydoctor.rules.shared.actor_deaths import CALL_FAILED, LEFT, Death
 
 _LIFETIMES = "https://docs.ray.io/en/latest/ray-core/actors/named-actors.html#actor-lifetimes"
 _A = "b4203f7090329c495f28327601000000"
 _W = "4f059f01e4e7c97759a38e087d85b28db9ab784c2cf818d6307ac1c0"
-_CHILD = "b12e2f43e80a8ffe0602be5efcee3d0268ebc7cb3760c4a29e21fad8"
-_N = "7242d0307271711d187811091629336d2817d1540779835256818d3c"
-_DRIVER = "01000000" + "f" * 48
 
 OWNER_FAILED = Signal(
     "actor.owner_failed",
@@ -62,64 +60,6 @@ DESTROYED = Signal(
     GCS,
     f"Destroying actor, force_kill=1, timeout_ms=-1 job_id=01000000 actor_id={_A}",
 )
-
-
-def _frame(cause: str) -> str:
-    return (
-        "Traceback (most recent call last):\nray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this "
-        f"task.\n\tclass_name: Trainer\n\tactor_id: {_A}\n\tpid: 383\n\tname: trainer\n\tnamespace: shared\n\tip: 10.0.0.2\n"
-        f"The actor is dead because {cause}\n"
-    )
-
-
-def _owner_text(owner: str, exit_type: str) -> str:
-    return (
-        f"its owner has died. Owner Id: {owner} Owner Ip address: 10.0.0.2 Owner worker exit type: {exit_type} Worker exit "
-        "detail: Owner's worker process has crashed."
-    )
-
-
-_REFERENCES = "all references to the actor were removed."
-_OWNER_EXIT = (
-    "[2026-11-21 07:41:27,935 W 13 13] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, worker id = "
-    f"{_W}, node id = {_N}, address = 10.0.0.2, exit_type = SYSTEM_ERROR, exit_detail = Worker unexpectedly exits with a connection "
-    "error code 2. End of file. Some common causes include: (1) the process was killed by the OOM killer due to high memory usage, "
-    "(2) ray stop --force was called, or (3) the worker crashed unexpectedly due to SIGSEGV or another unexpected error.\n"
-)
-_PLACED = (
-    "[2026-11-21 07:41:27,632 I 13 13] (gcs_server) gcs_actor_scheduler.cc:447: Start creating actor "
-    f"{_A} on worker {_CHILD} at node {_N}, job id = 01000000\n"
-)
-_DESTROYED = (
-    f"[2026-11-21 07:41:27,939 I 20 20] (gcs_server) gcs_actor_manager.cc:999: {OWNER_FAILED.sample}\n"
-    f"[2026-11-21 07:41:27,939 I 20 20] (gcs_server) gcs_actor_manager.cc:1023: {DESTROYED.sample}\n"
-)
-_WITH_OWNER = (
-    "[2026-11-21 07:41:27,938 I 78 78] (raylet) node_manager.cc:1090: The leased worker "
-    f"{_CHILD} is killed because the owner process {_W} died.\n"
-)
-_TWO_JOBS = "".join(
-    f"[2026-11-21 07:41:{at},000 I 17 17] (gcs_server) gcs_job_manager.cc:115: {text}\n"
-    for at, text in (
-        ("21", "Registering job. job_id=01000000 driver_pid=400"),
-        ("23", "Registering job. job_id=02000000 driver_pid=399"),
-        ("37", "Marking job as finished. job_id=01000000"),
-        ("45", "Marking job as finished. job_id=02000000"),
-    )
-)
-
-
-def _call(at: str, owner: str, cause: str) -> str:
-    escaped = "".join(f"\\{byte:03o}" for byte in bytes.fromhex(owner))
-    return (
-        f"[2026-11-21 07:41:{at},073 W 12 12] task_manager.cc:1678: Task attempt e0dc174c83599034{_A} failed with error ACTOR_DIED "
-        "Fail immediately? 0, status IOError: cancelling task of dead actor, error info actor_died_error {\n  "
-        f'actor_died_error_context {{\n    error_message: "The actor is dead because {cause}"\n    owner_id: "{escaped}"\n'
-        '    pid: 383\n    ray_namespace: "shared"\n    name: "trainer"\n    class_name: "Trainer"\n  }\n}\n'
-    )
-
-
-_SECOND_LOG = f"logs/python-core-driver-02000000{'f' * 48}_399.log"
 
 
 class _Orphan(NamedTuple):
@@ -146,67 +86,6 @@ class _Orphan(NamedTuple):
         *OWNER_GONE_KILLED,
         *ACTOR_PLACED,
         *JOB_FINISHED,
-    ),
-    examples=(
-        Example(
-            "the actor that had created it was killed",
-            {
-                "driver.log": _frame(_owner_text(_W, "SYSTEM_ERROR")),
-                "logs/gcs_server.out": _OWNER_EXIT,
-                "logs/raylet.out": "",
-            },
-            roots=("worker-vanished",),
-            consequences=("actor-owner-died",),
-            says=("Trainer 'trainer' (pid 383)", 'lifetime="detached"'),
-        ),
-        Example(
-            "up to 2.50 the text speaks of references; the raylet tells that it was the owner",
-            {
-                "driver.log": _frame(_REFERENCES).replace("ActorDiedError", "RayActorError"),
-                "logs/gcs_server.out": _PLACED + _OWNER_EXIT,
-                "logs/raylet.out": _WITH_OWNER,
-            },
-            roots=("worker-vanished",),
-            consequences=("actor-owner-died",),
-        ),
-        Example(
-            "GCS destroyed it for its owner, and no raylet had to kill it (2.40)",
-            {
-                "driver.log": _frame(_REFERENCES.replace(".", " including lineage ref count.")),
-                "logs/gcs_server.out": _PLACED + _DESTROYED + _OWNER_EXIT,
-                "logs/raylet.out": "",
-            },
-            roots=("worker-vanished",),
-            consequences=("actor-owner-died",),
-        ),
-        Example(
-            "the driver that had created it ended, and another driver still used it",
-            {
-                "driver.log": _frame(_REFERENCES),
-                "logs/gcs_server.out": _TWO_JOBS,
-                "logs/raylet.out": "",
-                _SECOND_LOG: _call("44", _DRIVER, _REFERENCES),
-            },
-            roots=("actor-owner-died",),
-            says=("driver of job 1", "get_if_exists=True"),
-        ),
-        Example(
-            "only the driver's output is left",
-            {"driver.log": _frame(_owner_text(_DRIVER, "INTENDED_USER_EXIT"))},
-            roots=("actor-owner-died",),
-            says=("driver of job 1",),
-        ),
-        Example(
-            "at the end of its driver an actor logs the same words: tidying up",
-            {
-                "driver.log": "done\n",
-                "logs/gcs_server.out": _TWO_JOBS,
-                "logs/raylet.out": "",
-                f"logs/python-core-worker-{_CHILD}_383.log": "[2026-11-21 07:41:37,100 I 383 402] core_worker.cc:4630: Force kill "
-                "actor request has received. exiting immediately... The actor is dead because "
-                f"{_owner_text(_DRIVER, 'INTENDED_USER_EXIT')}\n",
-            },
-        ),
     ),
 )
 def actor_owner_died(case: Case) -> Iterator[Finding]:
@@ -274,7 +153,7 @@ def _finding(case: Case, orphans: list[_Orphan]) -> Finding:
 
 def _owner_entities(case: Case, orphan: _Orphan) -> tuple[Entity, ...]:
     """What would account for the owner's end: its worker, its job, the actor it was, its node."""
-    named = (
+    named: tuple[tuple[EntityKind, str], ...] = (
         ("worker", orphan.owner),
         ("job", ids.job_of_driver(orphan.owner)),
         ("actor", case.actor_of_worker(orphan.owner)),
@@ -376,3 +255,130 @@ def _remedies(orphan: _Orphan) -> tuple[Remedy, ...]:
         doc=_LIFETIMES,
     )
     return detached, moved
+
+
+# ------------------------------------------------------------------ examples
+
+_CHILD = "b12e2f43e80a8ffe0602be5efcee3d0268ebc7cb3760c4a29e21fad8"
+_N = "7242d0307271711d187811091629336d2817d1540779835256818d3c"
+_DRIVER = "01000000" + "f" * 48
+
+
+def _frame(cause: str) -> str:
+    return (
+        "Traceback (most recent call last):\nray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this "
+        f"task.\n\tclass_name: Trainer\n\tactor_id: {_A}\n\tpid: 383\n\tname: trainer\n\tnamespace: shared\n\tip: 10.0.0.2\n"
+        f"The actor is dead because {cause}\n"
+    )
+
+
+def _owner_text(owner: str, exit_type: str) -> str:
+    return (
+        f"its owner has died. Owner Id: {owner} Owner Ip address: 10.0.0.2 Owner worker exit type: {exit_type} Worker exit "
+        "detail: Owner's worker process has crashed."
+    )
+
+
+_REFERENCES = "all references to the actor were removed."
+_OWNER_EXIT = (
+    "[2026-11-21 07:41:27,935 W 13 13] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, worker id = "
+    f"{_W}, node id = {_N}, address = 10.0.0.2, exit_type = SYSTEM_ERROR, exit_detail = Worker unexpectedly exits with a connection "
+    "error code 2. End of file. Some common causes include: (1) the process was killed by the OOM killer due to high memory usage, "
+    "(2) ray stop --force was called, or (3) the worker crashed unexpectedly due to SIGSEGV or another unexpected error.\n"
+)
+_PLACED = (
+    "[2026-11-21 07:41:27,632 I 13 13] (gcs_server) gcs_actor_scheduler.cc:447: Start creating actor "
+    f"{_A} on worker {_CHILD} at node {_N}, job id = 01000000\n"
+)
+_DESTROYED = (
+    f"[2026-11-21 07:41:27,939 I 20 20] (gcs_server) gcs_actor_manager.cc:999: {OWNER_FAILED.sample}\n"
+    f"[2026-11-21 07:41:27,939 I 20 20] (gcs_server) gcs_actor_manager.cc:1023: {DESTROYED.sample}\n"
+)
+_WITH_OWNER = (
+    "[2026-11-21 07:41:27,938 I 78 78] (raylet) node_manager.cc:1090: The leased worker "
+    f"{_CHILD} is killed because the owner process {_W} died.\n"
+)
+_TWO_JOBS = "".join(
+    f"[2026-11-21 07:41:{at},000 I 17 17] (gcs_server) gcs_job_manager.cc:115: {text}\n"
+    for at, text in (
+        ("21", "Registering job. job_id=01000000 driver_pid=400"),
+        ("23", "Registering job. job_id=02000000 driver_pid=399"),
+        ("37", "Marking job as finished. job_id=01000000"),
+        ("45", "Marking job as finished. job_id=02000000"),
+    )
+)
+
+
+def _call(at: str, owner: str, cause: str) -> str:
+    escaped = "".join(f"\\{byte:03o}" for byte in bytes.fromhex(owner))
+    return (
+        f"[2026-11-21 07:41:{at},073 W 12 12] task_manager.cc:1678: Task attempt e0dc174c83599034{_A} failed with error ACTOR_DIED "
+        "Fail immediately? 0, status IOError: cancelling task of dead actor, error info actor_died_error {\n  "
+        f'actor_died_error_context {{\n    error_message: "The actor is dead because {cause}"\n    owner_id: "{escaped}"\n'
+        '    pid: 383\n    ray_namespace: "shared"\n    name: "trainer"\n    class_name: "Trainer"\n  }\n}\n'
+    )
+
+
+_SECOND_LOG = f"logs/python-core-driver-02000000{'f' * 48}_399.log"
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "the actor that had created it was killed",
+        {
+            "driver.log": _frame(_owner_text(_W, "SYSTEM_ERROR")),
+            "logs/gcs_server.out": _OWNER_EXIT,
+            "logs/raylet.out": "",
+        },
+        roots=("worker-vanished",),
+        consequences=("actor-owner-died",),
+        says=("Trainer 'trainer' (pid 383)", 'lifetime="detached"'),
+    ),
+    Example(
+        "up to 2.50 the text speaks of references; the raylet tells that it was the owner",
+        {
+            "driver.log": _frame(_REFERENCES).replace("ActorDiedError", "RayActorError"),
+            "logs/gcs_server.out": _PLACED + _OWNER_EXIT,
+            "logs/raylet.out": _WITH_OWNER,
+        },
+        roots=("worker-vanished",),
+        consequences=("actor-owner-died",),
+    ),
+    Example(
+        "GCS destroyed it for its owner, and no raylet had to kill it (2.40)",
+        {
+            "driver.log": _frame(_REFERENCES.replace(".", " including lineage ref count.")),
+            "logs/gcs_server.out": _PLACED + _DESTROYED + _OWNER_EXIT,
+            "logs/raylet.out": "",
+        },
+        roots=("worker-vanished",),
+        consequences=("actor-owner-died",),
+    ),
+    Example(
+        "the driver that had created it ended, and another driver still used it",
+        {
+            "driver.log": _frame(_REFERENCES),
+            "logs/gcs_server.out": _TWO_JOBS,
+            "logs/raylet.out": "",
+            _SECOND_LOG: _call("44", _DRIVER, _REFERENCES),
+        },
+        roots=("actor-owner-died",),
+        says=("driver of job 1", "get_if_exists=True"),
+    ),
+    Example(
+        "only the driver's output is left",
+        {"driver.log": _frame(_owner_text(_DRIVER, "INTENDED_USER_EXIT"))},
+        roots=("actor-owner-died",),
+        says=("driver of job 1",),
+    ),
+    Example(
+        "at the end of its driver an actor logs the same words: tidying up",
+        {
+            "driver.log": "done\n",
+            "logs/gcs_server.out": _TWO_JOBS,
+            "logs/raylet.out": "",
+            f"logs/python-core-worker-{_CHILD}_383.log": "[2026-11-21 07:41:37,100 I 383 402] core_worker.cc:4630: Force kill "
+            "actor request has received. exiting immediately... The actor is dead because "
+            f"{_owner_text(_DRIVER, 'INTENDED_USER_EXIT')}\n",
+        },
+    ),
+)

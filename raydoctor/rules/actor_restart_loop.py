@@ -41,7 +41,8 @@ from raydoctor.case.signals import (
     WORKER_EXIT,
 )
 from raydoctor.model import ids, paste
-from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Severity, Subject
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Finding, Link, Remedy, Severity, Subject
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/actors.html"
 _ENOUGH = 3
@@ -65,34 +66,6 @@ _HOW = {
     "SYSTEM_ERROR": "its process died",
     "NODE_OUT_OF_MEMORY": "Ray's memory monitor killed it",
 }
-_A = "1bb566f50af83ac72fee4d9301000000"
-_N = "5f355fe80508307900f17cdf422e9e886772dcecbfbf74c669018777"
-
-
-def _worker(number: int) -> str:
-    return f"{number:x}" * 56
-
-
-def _death(
-    number: int,
-    left: int,
-    detail: str = "Worker unexpectedly exits with a connection error code 2.",
-) -> str:
-    stamp, worker = f"[2026-11-21 07:41:3{number},000 W 13 13] (gcs_server)", _worker(number)
-    return (
-        f"{stamp} gcs_worker_manager.cc:70: Reporting worker exit, worker id = {worker}, node id = {_N}, address = 10.0.0.2, "
-        f"exit_type = SYSTEM_ERROR, exit_detail = {detail} End of file. Some common causes include: (1) the process was killed "
-        "by the OOM killer due to high memory usage\n"
-        f"{stamp} gcs_actor_manager.cc:1515: Actor is failed on worker {worker} at node {_N}, need_reschedule = 1, death context "
-        f"type = ActorDiedErrorContext, remaining_restarts = {left}, num_restarts = {number} job_id=01000000 actor_id={_A}\n"
-    )
-
-
-_DRIVER_DIED = (
-    "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.\n\tclass_name: Simulator\n"
-    f"\tactor_id: {_A}\n\tpid: 481\n\tip: 10.0.0.2\nThe actor is dead because its worker process has died. Worker exit type: "
-    "SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits with a connection error code 2. End of file.\n"
-)
 
 
 class _Loop(NamedTuple):
@@ -118,54 +91,6 @@ class _Loop(NamedTuple):
     severity="error",
     rank=46,
     looks_for=(ACTOR_FAILED, WORKER_EXIT, WORKER_DIED, TASK_ATTEMPT_FAILED, RAY_EXCEPTION, RETRIED),
-    examples=(
-        Example(
-            "three restarts, four sudden deaths, and no restart is left",
-            {
-                "logs/gcs_server.out": "".join(_death(n, 3 - n) for n in range(4)),
-                "logs/raylet.out": "",
-                "driver.log": "(raylet) "
-                + RETRIED.sample.replace("Trainer.step", "Simulator.run")
-                + "\n"
-                + _DRIVER_DIED,
-            },
-            roots=("worker-vanished",),
-            consequences=("actor-restart-loop",),
-            says=("Simulator (actor 1bb566f50af8)", "3 times in 3 s", "Simulator.run"),
-        ),
-        Example(
-            "restarts without end that still go on after ten deaths",
-            {
-                "logs/gcs_server.out": "".join(
-                    _death(n % 10, -1).replace(_worker(n % 10), _worker(n)[:56]) for n in range(10)
-                ),
-                "logs/raylet.out": "",
-            },
-            roots=("worker-vanished",),
-            consequences=("actor-restart-loop",),
-            says=("10 times", "max_restarts is infinite"),
-        ),
-        Example(
-            "only the driver's output is left",
-            {
-                "driver.log": "(raylet) "
-                + RETRIED.sample.replace("Trainer.step", "Simulator.run")
-                + " [repeated 4x across cluster]\n"
-                + _DRIVER_DIED
-            },
-            roots=("worker-vanished",),
-            consequences=("actor-restart-loop",),
-        ),
-        Example(
-            "one restart is what max_restarts is for",
-            {
-                "logs/gcs_server.out": _death(1, 3),
-                "logs/raylet.out": "",
-                "driver.log": "the old actor was restarted 5 times: remaining_restarts = 0\n",
-            },
-            roots=("worker-vanished",),
-        ),
-    ),
 )
 def actor_restart_loop(case: Case) -> Iterator[Finding]:
     """One finding per class and kind of death: equal actors loop alike."""
@@ -319,3 +244,84 @@ def _remedies(loop: _Loop, method: str) -> tuple[Remedy, ...]:
             doc=_DOC,
         ),
     )
+
+
+# ------------------------------------------------------------------ examples
+
+_A = "1bb566f50af83ac72fee4d9301000000"
+_N = "5f355fe80508307900f17cdf422e9e886772dcecbfbf74c669018777"
+
+
+def _worker(number: int) -> str:
+    return f"{number:x}" * 56
+
+
+def _death(
+    number: int,
+    left: int,
+    detail: str = "Worker unexpectedly exits with a connection error code 2.",
+) -> str:
+    stamp, worker = f"[2026-11-21 07:41:3{number},000 W 13 13] (gcs_server)", _worker(number)
+    return (
+        f"{stamp} gcs_worker_manager.cc:70: Reporting worker exit, worker id = {worker}, node id = {_N}, address = 10.0.0.2, "
+        f"exit_type = SYSTEM_ERROR, exit_detail = {detail} End of file. Some common causes include: (1) the process was killed "
+        "by the OOM killer due to high memory usage\n"
+        f"{stamp} gcs_actor_manager.cc:1515: Actor is failed on worker {worker} at node {_N}, need_reschedule = 1, death context "
+        f"type = ActorDiedErrorContext, remaining_restarts = {left}, num_restarts = {number} job_id=01000000 actor_id={_A}\n"
+    )
+
+
+_DRIVER_DIED = (
+    "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.\n\tclass_name: Simulator\n"
+    f"\tactor_id: {_A}\n\tpid: 481\n\tip: 10.0.0.2\nThe actor is dead because its worker process has died. Worker exit type: "
+    "SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits with a connection error code 2. End of file.\n"
+)
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "three restarts, four sudden deaths, and no restart is left",
+        {
+            "logs/gcs_server.out": "".join(_death(n, 3 - n) for n in range(4)),
+            "logs/raylet.out": "",
+            "driver.log": "(raylet) "
+            + RETRIED.sample.replace("Trainer.step", "Simulator.run")
+            + "\n"
+            + _DRIVER_DIED,
+        },
+        roots=("worker-vanished",),
+        consequences=("actor-restart-loop",),
+        says=("Simulator (actor 1bb566f50af8)", "3 times in 3 s", "Simulator.run"),
+    ),
+    Example(
+        "restarts without end that still go on after ten deaths",
+        {
+            "logs/gcs_server.out": "".join(
+                _death(n % 10, -1).replace(_worker(n % 10), _worker(n)[:56]) for n in range(10)
+            ),
+            "logs/raylet.out": "",
+        },
+        roots=("worker-vanished",),
+        consequences=("actor-restart-loop",),
+        says=("10 times", "max_restarts is infinite"),
+    ),
+    Example(
+        "only the driver's output is left",
+        {
+            "driver.log": "(raylet) "
+            + RETRIED.sample.replace("Trainer.step", "Simulator.run")
+            + " [repeated 4x across cluster]\n"
+            + _DRIVER_DIED
+        },
+        roots=("worker-vanished",),
+        consequences=("actor-restart-loop",),
+    ),
+    Example(
+        "one restart is what max_restarts is for",
+        {
+            "logs/gcs_server.out": _death(1, 3),
+            "logs/raylet.out": "",
+            "driver.log": "the old actor was restarted 5 times: remaining_restarts = 0\n",
+        },
+        roots=("worker-vanished",),
+    ),
+)

@@ -31,26 +31,15 @@ from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, rule
 from raydoctor.case.signals import ACTOR_FAILED, RAY_EXCEPTION, TASK_ATTEMPT_FAILED, WORKER_EXIT
 from raydoctor.model import ids, paste
+from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
-from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 
-_A = "b1806ac952ef89a14d88127801000000"
 _ACTOR = pattern(r"The actor (?P<actor>[0-9a-f]{32}) is unavailable: (?P<why>.*?)(?:\. The task may|$)", re.DOTALL)  # fmt: skip
 _RPC = pattern(r"RPC [Ee]rror(?: message)?: (?P<words>.*?)(?: rpc_code|; RPC|$)", re.DOTALL)
-_ERROR = (
-    f"ray.exceptions.ActorUnavailableError: The actor {_A} is unavailable: The actor is temporarily unavailable: RpcError: RPC "
-    "error: keepalive watchdog timeout rpc_code: 14. The task may or may not have been executed on the actor.\n"
-)
 _WITHOUT_CAUSE = pattern(
     r"^The actor died unexpectedly before finishing this task\.\n\tclass_name: *\n\tactor_id: (?P<actor>[0-9a-f]{32})\s*$"
 )
-_OLD_ERROR = f"ray.exceptions.RayActorError: The actor died unexpectedly before finishing this task.\n\tclass_name: \n\tactor_id: {_A}\n\n"
-_OLD_ATTEMPT = (
-    "[2026-11-21 11:56:39,824 W 16 127] task_manager.cc:1048: Task attempt "
-    f"c2668a65bda616c1{_A} failed with error ACTOR_DIED Fail immediately? 0, status GrpcUnavailable: RPC Error message: "
-    'keepalive watchdog timeout; RPC Error details: , error info error_message: "Death cause not recorded."\n'
-)
-_LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
 
 
 @rule(
@@ -59,30 +48,6 @@ _LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
     rank=82,
     daemons_record=True,
     looks_for=(RAY_EXCEPTION, WORKER_EXIT, ACTOR_FAILED, TASK_ATTEMPT_FAILED),
-    examples=(
-        Example(
-            "an actor whose process does not answer",
-            {**_LOGS, "driver.log": _ERROR},
-            roots=("actor-unavailable",),
-            says=("does not answer", "kill -CONT", "max_task_retries"),
-        ),
-        Example(
-            "an actor that cannot be connected to",
-            {**_LOGS, "driver.log": _ERROR.replace("keepalive watchdog timeout", "failed to connect to all addresses; last error: UNKNOWN")},
-            roots=("actor-unavailable",),
-            says=("no connection",),
-        ),
-        Example(
-            "Ray 2.9.3 names no cause; the caller's core log does",
-            {**_LOGS, "driver.log": _OLD_ERROR, f"logs/python-core-driver-01000000{'f' * 48}_16.log": _OLD_ATTEMPT},
-            roots=("actor-unavailable",),
-            says=("does not answer",),
-        ),
-        Example(
-            "a program that handles it and prints its name",
-            {**_LOGS, "driver.log": "(serve pid=7) retrying after ActorUnavailableError: The actor is unavailable\n"},
-        ),
-    ),
 )  # fmt: skip
 def actor_unavailable(case: Case) -> Iterator[Finding]:
     """One finding per actor; the end of its process, if the logs tell one, is the cause."""
@@ -162,3 +127,58 @@ def _remedies(name: str, frozen: bool) -> tuple[Remedy, ...]:
             doc="https://docs.ray.io/en/latest/ray-core/fault_tolerance/actors.html#actor-method-exceptions",
         ),
     )
+
+
+# ------------------------------------------------------------------ examples
+
+
+_A = "b1806ac952ef89a14d88127801000000"
+_ERROR = (
+    f"ray.exceptions.ActorUnavailableError: The actor {_A} is unavailable: The actor is temporarily unavailable: RpcError: RPC "
+    "error: keepalive watchdog timeout rpc_code: 14. The task may or may not have been executed on the actor.\n"
+)
+_OLD_ERROR = f"ray.exceptions.RayActorError: The actor died unexpectedly before finishing this task.\n\tclass_name: \n\tactor_id: {_A}\n\n"
+_OLD_ATTEMPT = (
+    "[2026-11-21 11:56:39,824 W 16 127] task_manager.cc:1048: Task attempt "
+    f"c2668a65bda616c1{_A} failed with error ACTOR_DIED Fail immediately? 0, status GrpcUnavailable: RPC Error message: "
+    'keepalive watchdog timeout; RPC Error details: , error info error_message: "Death cause not recorded."\n'
+)
+_LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "an actor whose process does not answer",
+        {**_LOGS, "driver.log": _ERROR},
+        roots=("actor-unavailable",),
+        says=("does not answer", "kill -CONT", "max_task_retries"),
+    ),
+    Example(
+        "an actor that cannot be connected to",
+        {
+            **_LOGS,
+            "driver.log": _ERROR.replace(
+                "keepalive watchdog timeout",
+                "failed to connect to all addresses; last error: UNKNOWN",
+            ),
+        },
+        roots=("actor-unavailable",),
+        says=("no connection",),
+    ),
+    Example(
+        "Ray 2.9.3 names no cause; the caller's core log does",
+        {
+            **_LOGS,
+            "driver.log": _OLD_ERROR,
+            f"logs/python-core-driver-01000000{'f' * 48}_16.log": _OLD_ATTEMPT,
+        },
+        roots=("actor-unavailable",),
+        says=("does not answer",),
+    ),
+    Example(
+        "a program that handles it and prints its name",
+        {
+            **_LOGS,
+            "driver.log": "(serve pid=7) retrying after ActorUnavailableError: The actor is unavailable\n",
+        },
+    ),
+)

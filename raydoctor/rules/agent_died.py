@@ -33,7 +33,8 @@ from raydoctor.case import Case
 from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.case.signals import NODE_DEAD, RAY_EXCEPTION, RAYLET, RAYLET_STARTED
 from raydoctor.model import paste
-from raydoctor.model.values import Entity, Event, Finding, Gap, Link, Remedy, Subject
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Subject
 from raydoctor.rules.shared import cluster
 from raydoctor.rules.shared.cluster import AGENT_FAILED, FAULT_TOLERANCE_DOC, DeadRaylet
 from raydoctor.rules.shared.traceback import parse
@@ -63,30 +64,6 @@ SIGTERM = Signal(
 )
 
 _PORT_TAKEN = "ddress already in use"
-_N = "946bde575ec494f0d7d35f9d5596571774b3d8661d4853b0781b56d5"
-_STARTED = (
-    f"[2026-11-21 10:45:58,136 I 313 313] (raylet) node_manager.cc:355: Raylet of id, {_N} started. Raylet consists of "
-    "node_manager and object_manager. node_manager address: 10.0.0.2:0 object_manager address: 10.0.0.2:46637 hostname: n\n"
-)
-_EXITED = f"[2026-11-21 10:46:12,577 I 313 337] (raylet) agent_manager.cc:83: {EXITED.sample}\n"
-_FAILED = (
-    f"[2026-11-21 10:46:12,577 E 313 337] (raylet) agent_manager.cc:87: {AGENT_FAILED.sample}\n"
-    "The raylet fate shares with the agent. This can happen because\n- The version of `grpcio` doesn't follow Ray's "
-    "requirement. Agent can segfault with the incorrect `grpcio` version. Check the grpcio version `pip freeze | grep grpcio`.\n"
-    "- The agent is killed by the OS (e.g., out of memory).\n"
-)
-_NODE_DEAD = (
-    "[2026-11-21 10:46:12,580 I 17 33] (gcs_server) gcs_node_manager.cc:734: , death reason = UNEXPECTED_TERMINATION, death message "
-    f"= dashboard_agent failed and raylet fate-shares with it. node_id={_N} node_name=10.0.0.2\n"
-)
-_PORT = (
-    "2026-11-21 10:46:12,100\tERROR agent.py:430 -- Agent is working abnormally. It will exit immediately.\n"
-    "Traceback (most recent call last):\n"
-    '  File "/home/user/venv/lib/python3.11/site-packages/ray/dashboard/agent.py", line 425, in <module>\n'
-    "    loop.run_until_complete(agent.run())\n"
-    "OSError: [Errno 98] error while attempting to bind on address ('10.0.0.2', 52365): address already in use\n"
-)
-_LOST = "ray.exceptions.LocalRayletDiedError: The task's local raylet died. Check raylet.out for more information.\n"
 
 
 class _Agent(NamedTuple):
@@ -112,58 +89,6 @@ class _Agent(NamedTuple):
     severity="error",
     rank=9,
     looks_for=(AGENT_FAILED, EXITED, ABNORMAL, SIGTERM, RAYLET_STARTED, *NODE_DEAD, RAY_EXCEPTION),
-    examples=(
-        Example(
-            "the dashboard agent was killed: its log ends, the raylet says so",
-            {
-                "logs/raylet.out": _STARTED + _EXITED + _FAILED,
-                "logs/raylet.err": _FAILED,
-                "logs/gcs_server.out": _NODE_DEAD,
-                "driver.log": _LOST,
-            },
-            roots=("agent-died",),
-            consequences=("node-died",),
-            says=("dashboard_agent", "10.0.0.2", "grpcio"),
-        ),
-        Example(
-            "it could not have its port",
-            {
-                "logs/raylet.out": _STARTED + _FAILED,
-                "logs/gcs_server.out": "",
-                "logs/dashboard_agent.log": _PORT,
-            },
-            roots=("agent-died",),
-            says=("address already in use", "52365", "--dashboard-agent-listen-port"),
-        ),
-        Example(
-            "the driver's output alone",
-            {
-                "driver.log": "".join(f"(raylet) {line}\n" for line in _FAILED.splitlines()) + _LOST,
-            },
-            roots=("agent-died",),
-        ),
-        Example(
-            "at a normal stop the raylet ends its agents",
-            {
-                "logs/raylet.out": _STARTED
-                + "[2026-11-21 10:46:12,500 I 313 313] (raylet) main.cc:1174: received SIGTERM. Existing local drain request = None\n"
-                + _EXITED,
-                "logs/gcs_server.out": "",
-                "logs/dashboard_agent.log": f"2026-11-21 10:46:12,570\tWARNING agent.py:421 -- {SIGTERM.sample}\n",
-            },
-        ),
-        Example(
-            "the raylet was killed, and its agents noticed",
-            {
-                "logs/raylet.out": _STARTED,
-                "logs/gcs_server.out": "",
-                "logs/dashboard_agent.log": "2026-11-21 10:46:13,100\tERROR process_watcher.py:115 -- Raylet is terminated. "
-                "Termination is unexpected. Possible reasons include: (1) SIGKILL by the user or system OOM killer\n",
-                "driver.log": _LOST,
-            },
-            roots=("raylet-died",),
-        ),
-    ),
 )  # fmt: skip
 def agent_died(case: Case) -> Iterator[Finding]:
     """One finding per raylet that went down with its agent; one where only the driver saw it."""
@@ -302,3 +227,84 @@ def _remedies(agent: _Agent) -> tuple[Remedy, ...]:
         risk="disruptive",
     )
     return (find, again)
+
+
+# ------------------------------------------------------------------ examples
+
+_N = "946bde575ec494f0d7d35f9d5596571774b3d8661d4853b0781b56d5"
+_STARTED = (
+    f"[2026-11-21 10:45:58,136 I 313 313] (raylet) node_manager.cc:355: Raylet of id, {_N} started. Raylet consists of "
+    "node_manager and object_manager. node_manager address: 10.0.0.2:0 object_manager address: 10.0.0.2:46637 hostname: n\n"
+)
+_EXITED = f"[2026-11-21 10:46:12,577 I 313 337] (raylet) agent_manager.cc:83: {EXITED.sample}\n"
+_FAILED = (
+    f"[2026-11-21 10:46:12,577 E 313 337] (raylet) agent_manager.cc:87: {AGENT_FAILED.sample}\n"
+    "The raylet fate shares with the agent. This can happen because\n- The version of `grpcio` doesn't follow Ray's "
+    "requirement. Agent can segfault with the incorrect `grpcio` version. Check the grpcio version `pip freeze | grep grpcio`.\n"
+    "- The agent is killed by the OS (e.g., out of memory).\n"
+)
+_NODE_DEAD = (
+    "[2026-11-21 10:46:12,580 I 17 33] (gcs_server) gcs_node_manager.cc:734: , death reason = UNEXPECTED_TERMINATION, death message "
+    f"= dashboard_agent failed and raylet fate-shares with it. node_id={_N} node_name=10.0.0.2\n"
+)
+_PORT = (
+    "2026-11-21 10:46:12,100\tERROR agent.py:430 -- Agent is working abnormally. It will exit immediately.\n"
+    "Traceback (most recent call last):\n"
+    '  File "/home/user/venv/lib/python3.11/site-packages/ray/dashboard/agent.py", line 425, in <module>\n'
+    "    loop.run_until_complete(agent.run())\n"
+    "OSError: [Errno 98] error while attempting to bind on address ('10.0.0.2', 52365): address already in use\n"
+)
+_LOST = "ray.exceptions.LocalRayletDiedError: The task's local raylet died. Check raylet.out for more information.\n"
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "the dashboard agent was killed: its log ends, the raylet says so",
+        {
+            "logs/raylet.out": _STARTED + _EXITED + _FAILED,
+            "logs/raylet.err": _FAILED,
+            "logs/gcs_server.out": _NODE_DEAD,
+            "driver.log": _LOST,
+        },
+        roots=("agent-died",),
+        consequences=("node-died",),
+        says=("dashboard_agent", "10.0.0.2", "grpcio"),
+    ),
+    Example(
+        "it could not have its port",
+        {
+            "logs/raylet.out": _STARTED + _FAILED,
+            "logs/gcs_server.out": "",
+            "logs/dashboard_agent.log": _PORT,
+        },
+        roots=("agent-died",),
+        says=("address already in use", "52365", "--dashboard-agent-listen-port"),
+    ),
+    Example(
+        "the driver's output alone",
+        {
+            "driver.log": "".join(f"(raylet) {line}\n" for line in _FAILED.splitlines()) + _LOST,
+        },
+        roots=("agent-died",),
+    ),
+    Example(
+        "at a normal stop the raylet ends its agents",
+        {
+            "logs/raylet.out": _STARTED
+            + "[2026-11-21 10:46:12,500 I 313 313] (raylet) main.cc:1174: received SIGTERM. Existing local drain request = None\n"
+            + _EXITED,
+            "logs/gcs_server.out": "",
+            "logs/dashboard_agent.log": f"2026-11-21 10:46:12,570\tWARNING agent.py:421 -- {SIGTERM.sample}\n",
+        },
+    ),
+    Example(
+        "the raylet was killed, and its agents noticed",
+        {
+            "logs/raylet.out": _STARTED,
+            "logs/gcs_server.out": "",
+            "logs/dashboard_agent.log": "2026-11-21 10:46:13,100\tERROR process_watcher.py:115 -- Raylet is terminated. "
+            "Termination is unexpected. Possible reasons include: (1) SIGKILL by the user or system OOM killer\n",
+            "driver.log": _LOST,
+        },
+        roots=("raylet-died",),
+    ),
+)

@@ -35,8 +35,9 @@ from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.case.signals import RAY_EXCEPTION
 from raydoctor.model import paste
+from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
-from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import calls, stacks, waiting
 from raydoctor.rules.shared.live import examples as sample
 from raydoctor.rules.shared.live import hang_examples as looked
@@ -68,118 +69,12 @@ _LONG_STEP = 5.0
 """Seconds: a shorter step is a slow one, no hang."""
 _DOC = "https://docs.ray.io/en/latest/ray-core/actors/async_api.html"
 
-_ERROR = "ray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n"
-_W, _A = "a" * 56, f"{'1' * 24}01000000"
-
-
-def _row(what: str, total: int, active: int) -> str:
-    return (
-        f"\tCoreWorkerService.{what}.PushTask - {total} total ({active} active), Execution time: mean = 0.19 s, total = 0.38 s, "
-        "Queueing time: mean = 0.00ms, max = -0.00ms, min = 9223372036854.78ms, total = 0.00ms\n"
-    )
-
-
-def _core(serving: int, calling: int) -> str:
-    tables = "".join(
-        f"[2026-11-21 {at},438 I 398 418] core_worker.cc:591: Event stats:\n\n\n"
-        + _row("grpc_server", serving + 2, serving)
-        + _row("grpc_client", 10, calling)
-        for at in ("10:42:54", "10:43:54")
-    )
-    return (
-        "[2026-11-21 10:42:07,330 I 398 398] unordered_actor_task_execution_queue.cc:58: Setting actor as asyncio with "
-        f"max_concurrency=1000\n[2026-11-21 10:42:07,331 I 398 398] task_receiver.cc:117: Actor creation task finished, task_id: "
-        f"{'f' * 16}{_A}, actor_id: {_A}, actor_repr_name: \n{tables}"
-    )
-
-
-def _files(err: str = "", core: str = "") -> dict[str, str]:
-    return {
-        "logs/gcs_server.out": "",
-        "logs/raylet.out": "",
-        "driver.log": _ERROR,
-        f"logs/worker-{_W}-01000000-398.err": f":job_id:01000000\n:actor_name:Crawler\n{err}",
-        f"logs/worker-{_W}-01000000-398.out": ":job_id:01000000\n:actor_name:Crawler\n",
-        f"logs/python-core-worker-{_W}_398.log": core,
-    }
-
-
-_STACK = (
-    "Process 398: ray::Crawler.crawl\nPython v3.11.7 (/home/user/venv/bin/python3.11)\n\n"
-    'Thread 398 (idle): "MainThread"\n    main_loop (ray/_private/worker.py:947)\n'
-    'Thread 490 (idle): "AsyncIO Thread: default"\n    crawl (crawl.py:31)\n    async_func (ray/_private/async_compat.py:40)\n'
-    "    _run (asyncio/events.py:84)\n    _run_once (asyncio/base_events.py:1922)\n"
-)
-
-
-_CRAWLER = sample.actor(1, "Crawler", {})
-_CRAWL = sample.call(1, "Crawler.crawl", _CRAWLER, **looked.since(300))
-_FETCHES = [
-    sample.call(n, "Crawler.fetch", _CRAWLER, worker_pid=801, **looked.since(200)) for n in (2, 3)
-]
-
-
-def _live(*frames: tuple[str, str, int], looks: int = 3) -> dict[str, str]:
-    """An actor of whose three coroutines one stands at these frames."""
-    samples = looked.blocking(_CRAWL, *frames, looks=looks)
-    return sample.tables(
-        nodes=[sample.node({"CPU": 2})], tasks=[_CRAWL, *_FETCHES], actors=[_CRAWLER], samples=samples, clues=[looked.clues(_CRAWL)],
-    )  # fmt: skip
-
 
 @rule(
     tier="root",
     severity="error",
     rank=73,
     looks_for=(BLOCKING_GET, SLOW_STEP, RAY_EXCEPTION),
-    examples=(
-        Example(
-            "a blocking ray.get for calls of the same actor",
-            _files(f"{BLOCKING_GET.sample}\n", _core(11, 10)),
-            roots=("async-actor-blocked",),
-            consequences=("get-timeout",),
-            says=("Crawler (pid 398)", "ray.get", "await self.other", "11 calls"),
-        ),
-        Example(
-            "asyncio's debug mode names a step of half a minute",
-            _files(f"{SLOW_STEP.sample}\n"),
-            roots=("async-actor-blocked",),
-            consequences=("get-timeout",),
-            says=("30.0 s",),
-        ),
-        Example(
-            "a stack shows what stands in the event loop's thread",
-            {**_files(core=_core(3, 0)), "ray-stack.txt": _STACK},
-            roots=("async-actor-blocked",),
-            consequences=("get-timeout",),
-            says=("crawl (crawl.py:31)",),
-        ),
-        Example(
-            "live: a request without await",
-            _live(("SocketIO.readinto", "socket.py", 706), ("crawl", "crawl.py", 31)),
-            roots=("async-actor-blocked",),
-            says=("Crawler (pid 801)", "crawl (crawl.py:31)", "2 Crawler.fetch tasks wait for it", "asyncio.to_thread"),
-        ),
-        Example(
-            "live: its event loop waits for something to do, however long its coroutines await",
-            _live(("EpollSelector.select", "selectors.py", 468)),
-        ),
-        Example(
-            "an event loop that waits for something to do",
-            {**_files(core=_core(3, 0)), "ray-stack.txt": _STACK.replace("    crawl (crawl.py:31)\n    async_func (ray/_private/async_compat.py:40)\n", "    EpollSelector.select (selectors.py:468)\n")},
-            roots=("get-timeout",),
-        ),
-        Example(
-            "it printed the advice and went on",
-            {**_files(f"{BLOCKING_GET.sample}\n"), "driver.log": "crawled 10\n"},
-            roots=("async-actor-blocked",),
-            says=("blocks its event loop",),
-        ),
-        Example(
-            "a program that prints about it",
-            {**_files(), "driver.log": "(train pid=7) docs: using blocking ray.get inside async actor is bad\n"},
-        ),
-    ),
 )  # fmt: skip
 def async_actor_blocked(case: Case) -> Iterator[Finding]:
     """One finding per actor process."""
@@ -351,3 +246,129 @@ def _remedies(name: str, blocked: _Blocked) -> tuple[Remedy, ...]:
             doc=_DOC,
         ),
     )
+
+
+# ------------------------------------------------------------------ examples
+
+
+_ERROR = "ray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n"
+_W, _A = "a" * 56, f"{'1' * 24}01000000"
+
+
+def _row(what: str, total: int, active: int) -> str:
+    return (
+        f"\tCoreWorkerService.{what}.PushTask - {total} total ({active} active), Execution time: mean = 0.19 s, total = 0.38 s, "
+        "Queueing time: mean = 0.00ms, max = -0.00ms, min = 9223372036854.78ms, total = 0.00ms\n"
+    )
+
+
+def _core(serving: int, calling: int) -> str:
+    tables = "".join(
+        f"[2026-11-21 {at},438 I 398 418] core_worker.cc:591: Event stats:\n\n\n"
+        + _row("grpc_server", serving + 2, serving)
+        + _row("grpc_client", 10, calling)
+        for at in ("10:42:54", "10:43:54")
+    )
+    return (
+        "[2026-11-21 10:42:07,330 I 398 398] unordered_actor_task_execution_queue.cc:58: Setting actor as asyncio with "
+        f"max_concurrency=1000\n[2026-11-21 10:42:07,331 I 398 398] task_receiver.cc:117: Actor creation task finished, task_id: "
+        f"{'f' * 16}{_A}, actor_id: {_A}, actor_repr_name: \n{tables}"
+    )
+
+
+def _files(err: str = "", core: str = "") -> dict[str, str]:
+    return {
+        "logs/gcs_server.out": "",
+        "logs/raylet.out": "",
+        "driver.log": _ERROR,
+        f"logs/worker-{_W}-01000000-398.err": f":job_id:01000000\n:actor_name:Crawler\n{err}",
+        f"logs/worker-{_W}-01000000-398.out": ":job_id:01000000\n:actor_name:Crawler\n",
+        f"logs/python-core-worker-{_W}_398.log": core,
+    }
+
+
+_STACK = (
+    "Process 398: ray::Crawler.crawl\nPython v3.11.7 (/home/user/venv/bin/python3.11)\n\n"
+    'Thread 398 (idle): "MainThread"\n    main_loop (ray/_private/worker.py:947)\n'
+    'Thread 490 (idle): "AsyncIO Thread: default"\n    crawl (crawl.py:31)\n    async_func (ray/_private/async_compat.py:40)\n'
+    "    _run (asyncio/events.py:84)\n    _run_once (asyncio/base_events.py:1922)\n"
+)
+
+
+_CRAWLER = sample.actor(1, "Crawler", {})
+_CRAWL = sample.call(1, "Crawler.crawl", _CRAWLER, **looked.since(300))
+_FETCHES = [
+    sample.call(n, "Crawler.fetch", _CRAWLER, worker_pid=801, **looked.since(200)) for n in (2, 3)
+]
+
+
+def _live(*frames: tuple[str, str, int], looks: int = 3) -> dict[str, str]:
+    """An actor of whose three coroutines one stands at these frames."""
+    samples = looked.blocking(_CRAWL, *frames, looks=looks)
+    return sample.tables(
+        nodes=[sample.node({"CPU": 2})], tasks=[_CRAWL, *_FETCHES], actors=[_CRAWLER], samples=samples, clues=[looked.clues(_CRAWL)],
+    )  # fmt: skip
+
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "a blocking ray.get for calls of the same actor",
+        _files(f"{BLOCKING_GET.sample}\n", _core(11, 10)),
+        roots=("async-actor-blocked",),
+        consequences=("get-timeout",),
+        says=("Crawler (pid 398)", "ray.get", "await self.other", "11 calls"),
+    ),
+    Example(
+        "asyncio's debug mode names a step of half a minute",
+        _files(f"{SLOW_STEP.sample}\n"),
+        roots=("async-actor-blocked",),
+        consequences=("get-timeout",),
+        says=("30.0 s",),
+    ),
+    Example(
+        "a stack shows what stands in the event loop's thread",
+        {**_files(core=_core(3, 0)), "ray-stack.txt": _STACK},
+        roots=("async-actor-blocked",),
+        consequences=("get-timeout",),
+        says=("crawl (crawl.py:31)",),
+    ),
+    Example(
+        "live: a request without await",
+        _live(("SocketIO.readinto", "socket.py", 706), ("crawl", "crawl.py", 31)),
+        roots=("async-actor-blocked",),
+        says=(
+            "Crawler (pid 801)",
+            "crawl (crawl.py:31)",
+            "2 Crawler.fetch tasks wait for it",
+            "asyncio.to_thread",
+        ),
+    ),
+    Example(
+        "live: its event loop waits for something to do, however long its coroutines await",
+        _live(("EpollSelector.select", "selectors.py", 468)),
+    ),
+    Example(
+        "an event loop that waits for something to do",
+        {
+            **_files(core=_core(3, 0)),
+            "ray-stack.txt": _STACK.replace(
+                "    crawl (crawl.py:31)\n    async_func (ray/_private/async_compat.py:40)\n",
+                "    EpollSelector.select (selectors.py:468)\n",
+            ),
+        },
+        roots=("get-timeout",),
+    ),
+    Example(
+        "it printed the advice and went on",
+        {**_files(f"{BLOCKING_GET.sample}\n"), "driver.log": "crawled 10\n"},
+        roots=("async-actor-blocked",),
+        says=("blocks its event loop",),
+    ),
+    Example(
+        "a program that prints about it",
+        {
+            **_files(),
+            "driver.log": "(train pid=7) docs: using blocking ray.get inside async actor is bad\n",
+        },
+    ),
+)

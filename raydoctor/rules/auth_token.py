@@ -31,7 +31,8 @@ from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.case.signals import CORE, DRIVER, GCS, RAY_EXCEPTION, RAYLET, RAYLET_STARTED
 from raydoctor.cluster import tables as live
-from raydoctor.model.values import Entity, Event, Finding, Link, Remedy
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Finding, Link, Remedy
 from raydoctor.rules.shared.connect import CONNECTING, connected_to
 
 _DOC = "https://docs.ray.io/en/latest/ray-security/token-auth.html"
@@ -60,43 +61,6 @@ _SYNCER = Signal(
 )  # fmt: skip
 
 _MISSING = ("no authentication token was found", "Missing authentication token")
-_N = "4392271d343578a32aee264b3908f06bdc8a6dc43675e3227cbbe483"
-_CONNECTING = "2026-11-21 10:57:09,882\tINFO worker.py:1841 -- Connecting to existing Ray cluster at address: 10.0.0.2:6379...\n"
-_FRAMES = 'Traceback (most recent call last):\n  File "/app/train.py", line 24, in <module>\n    ray.init()\n'
-_ADVICE = " Ensure that the token for the cluster is available in a local file (e.g., ~/.ray/auth_token or via RAY_AUTH_TOKEN_PATH)\n"
-_NO_TOKEN = (
-    f"{_CONNECTING}{_FRAMES}ray.exceptions.AuthenticationError: Token authentication is enabled but no authentication token was "
-    f"found.{_ADVICE}"
-)
-_WRONG = (
-    _CONNECTING
-    + "".join(f"[2026-11-21 10:57:{s:02d},919 W 419 419] gcs_client.cc:210: {_REFUSED.sample}\n" for s in range(9, 30))
-    + f"{_FRAMES}ray.exceptions.AuthenticationError: RPC error: InvalidAuthToken: Authentication token is missing or incorrect.{_ADVICE}\n"
-    f"The above exception was the direct cause of the following exception:\n\n{_FRAMES}"
-    "ConnectionError: Failed to connect to Ray cluster at 10.0.0.2:6379\n"
-)  # fmt: skip
-_RAYLET = (
-    f"[2026-11-21 10:57:09,000 I 307 307] (raylet) node_manager.cc:355: Raylet of id, {_N} started. Raylet consists of node_manager "
-    "and object_manager. node_manager address: 10.0.0.3:0 object_manager address: 10.0.0.3:1 hostname: n\n"
-    f"[2026-11-21 10:57:09,919 C 307 307] (raylet) gcs_client.cc:99: {_RAYLET_REFUSED.sample}\n"
-)
-_NOISE = "[2026-11-21 10:57:09,919 W 13 13] (gcs_server) server_call.h:220: Missing authorization header in request!\n"
-
-
-def _probed(outcome: str, detail: str) -> dict[str, str]:
-    """How the GCS answered the live collection."""
-    head = '{"table": "probes", "at": 1795258700.0, "from": "tcp", "total": 1, "rows": ['
-    refused = (
-        "InvalidAuthToken: Authentication token is missing or incorrect" if outcome != "ok" else ""
-    )
-    rows = ",\n".join(
-        f'{{"name":"{name}","address":"{address}","outcome":"{outcome}","seconds":0.01,"detail":"{told}"}}'
-        for name, address, told in (
-            ("auth", "10.0.0.2:8265", detail),
-            ("gcs", "10.0.0.2:6379", refused),
-        )
-    )
-    return {"live/live-probes.json": f"{head}\n{rows}\n]}}\n"}
 
 
 @rule(
@@ -104,63 +68,6 @@ def _probed(outcome: str, detail: str) -> dict[str, str]:
     severity="critical",
     rank=11,
     looks_for=(_REFUSED, _NONE_FOUND, _RAYLET_REFUSED, _SYNCER, RAY_EXCEPTION, RAYLET_STARTED, CONNECTING),
-    examples=(
-        Example(
-            "a driver without a token",
-            {"driver.log": _NO_TOKEN, "logs/gcs_server.out": "", "logs/raylet.out": ""},
-            roots=("auth-token",),
-            says=("no authentication token", "10.0.0.2:6379", "RAY_AUTH_TOKEN_PATH"),
-        ),
-        Example(
-            "`JobSubmissionClient` without a token: HTTP 401",
-            {
-                "driver.log": f"{_FRAMES}ray.exceptions.AuthenticationError: Authentication required: Unauthorized: Missing authentication "
-                "token\n\nToken authentication is enabled but no authentication token was found. Ensure that the token is available\n"
-            },
-            roots=("auth-token",),
-            says=("no authentication token",),
-        ),
-        Example(
-            "a driver with another cluster's token",
-            {"driver.log": _WRONG, "logs/gcs_server.out": _NOISE, "logs/raylet.out": ""},
-            roots=("auth-token",),
-            says=("refused", "21 times", "10.0.0.2:6379"),
-        ),
-        Example(
-            "a node with another token cannot join",
-            {"logs/raylet.out": _RAYLET, "logs/gcs_server.out": _NOISE},
-            roots=("auth-token",),
-            says=("10.0.0.3",),
-        ),
-        Example(
-            "the shell of the diagnosis has no token",
-            {"logs/gcs_server.out": _NOISE, "logs/raylet.out": "", **_probed("unauthenticated", "token: missing")},
-            roots=("auth-token",),
-            says=("10.0.0.2:6379", "this shell has none", "export RAY_AUTH_MODE=token"),
-        ),
-        Example(
-            "the shell of the diagnosis has another cluster's token",
-            {"logs/gcs_server.out": _NOISE, "logs/raylet.out": "", **_probed("unauthenticated", "token: wrong")},
-            roots=("auth-token",),
-            says=("has another one", "sha256sum"),
-        ),
-        Example(
-            "a token lies around, and the cluster asks for none",
-            {"logs/gcs_server.out": "", "logs/raylet.out": "", **_probed("ok", "token: not needed")},
-        ),
-        Example(
-            "what a healthy cluster writes each minute",
-            {"logs/gcs_server.out": _NOISE * 9, "logs/raylet.out": "", "driver.log": "done\n"},
-        ),
-        Example(
-            "a task that prints the words",
-            {
-                "driver.log": f"(check pid=12) {_REFUSED.sample}\n(check pid=12) {_NO_TOKEN.splitlines()[-1]}\n",
-                "logs/gcs_server.out": "",
-                "logs/raylet.out": "",
-            },
-        ),
-    ),
 )  # fmt: skip
 def auth_token(case: Case) -> Iterator[Finding]:
     """One finding for the drivers without a token, one for those that were refused, one for the nodes."""
@@ -289,3 +196,111 @@ def _remedies(who: str, missing: bool) -> tuple[Remedy, ...]:
             doc=_DOC,
         ),
     )
+
+
+# ------------------------------------------------------------------ examples
+
+_N = "4392271d343578a32aee264b3908f06bdc8a6dc43675e3227cbbe483"
+_CONNECTING = "2026-11-21 10:57:09,882\tINFO worker.py:1841 -- Connecting to existing Ray cluster at address: 10.0.0.2:6379...\n"
+_FRAMES = 'Traceback (most recent call last):\n  File "/app/train.py", line 24, in <module>\n    ray.init()\n'
+_ADVICE = " Ensure that the token for the cluster is available in a local file (e.g., ~/.ray/auth_token or via RAY_AUTH_TOKEN_PATH)\n"
+_NO_TOKEN = (
+    f"{_CONNECTING}{_FRAMES}ray.exceptions.AuthenticationError: Token authentication is enabled but no authentication token was "
+    f"found.{_ADVICE}"
+)
+_WRONG = (
+    _CONNECTING
+    + "".join(f"[2026-11-21 10:57:{s:02d},919 W 419 419] gcs_client.cc:210: {_REFUSED.sample}\n" for s in range(9, 30))
+    + f"{_FRAMES}ray.exceptions.AuthenticationError: RPC error: InvalidAuthToken: Authentication token is missing or incorrect.{_ADVICE}\n"
+    f"The above exception was the direct cause of the following exception:\n\n{_FRAMES}"
+    "ConnectionError: Failed to connect to Ray cluster at 10.0.0.2:6379\n"
+)  # fmt: skip
+_RAYLET = (
+    f"[2026-11-21 10:57:09,000 I 307 307] (raylet) node_manager.cc:355: Raylet of id, {_N} started. Raylet consists of node_manager "
+    "and object_manager. node_manager address: 10.0.0.3:0 object_manager address: 10.0.0.3:1 hostname: n\n"
+    f"[2026-11-21 10:57:09,919 C 307 307] (raylet) gcs_client.cc:99: {_RAYLET_REFUSED.sample}\n"
+)
+_NOISE = "[2026-11-21 10:57:09,919 W 13 13] (gcs_server) server_call.h:220: Missing authorization header in request!\n"
+
+
+def _probed(outcome: str, detail: str) -> dict[str, str]:
+    """How the GCS answered the live collection."""
+    head = '{"table": "probes", "at": 1795258700.0, "from": "tcp", "total": 1, "rows": ['
+    refused = (
+        "InvalidAuthToken: Authentication token is missing or incorrect" if outcome != "ok" else ""
+    )
+    rows = ",\n".join(
+        f'{{"name":"{name}","address":"{address}","outcome":"{outcome}","seconds":0.01,"detail":"{told}"}}'
+        for name, address, told in (
+            ("auth", "10.0.0.2:8265", detail),
+            ("gcs", "10.0.0.2:6379", refused),
+        )
+    )
+    return {"live/live-probes.json": f"{head}\n{rows}\n]}}\n"}
+
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "a driver without a token",
+        {"driver.log": _NO_TOKEN, "logs/gcs_server.out": "", "logs/raylet.out": ""},
+        roots=("auth-token",),
+        says=("no authentication token", "10.0.0.2:6379", "RAY_AUTH_TOKEN_PATH"),
+    ),
+    Example(
+        "`JobSubmissionClient` without a token: HTTP 401",
+        {
+            "driver.log": f"{_FRAMES}ray.exceptions.AuthenticationError: Authentication required: Unauthorized: Missing authentication "
+            "token\n\nToken authentication is enabled but no authentication token was found. Ensure that the token is available\n"
+        },
+        roots=("auth-token",),
+        says=("no authentication token",),
+    ),
+    Example(
+        "a driver with another cluster's token",
+        {"driver.log": _WRONG, "logs/gcs_server.out": _NOISE, "logs/raylet.out": ""},
+        roots=("auth-token",),
+        says=("refused", "21 times", "10.0.0.2:6379"),
+    ),
+    Example(
+        "a node with another token cannot join",
+        {"logs/raylet.out": _RAYLET, "logs/gcs_server.out": _NOISE},
+        roots=("auth-token",),
+        says=("10.0.0.3",),
+    ),
+    Example(
+        "the shell of the diagnosis has no token",
+        {
+            "logs/gcs_server.out": _NOISE,
+            "logs/raylet.out": "",
+            **_probed("unauthenticated", "token: missing"),
+        },
+        roots=("auth-token",),
+        says=("10.0.0.2:6379", "this shell has none", "export RAY_AUTH_MODE=token"),
+    ),
+    Example(
+        "the shell of the diagnosis has another cluster's token",
+        {
+            "logs/gcs_server.out": _NOISE,
+            "logs/raylet.out": "",
+            **_probed("unauthenticated", "token: wrong"),
+        },
+        roots=("auth-token",),
+        says=("has another one", "sha256sum"),
+    ),
+    Example(
+        "a token lies around, and the cluster asks for none",
+        {"logs/gcs_server.out": "", "logs/raylet.out": "", **_probed("ok", "token: not needed")},
+    ),
+    Example(
+        "what a healthy cluster writes each minute",
+        {"logs/gcs_server.out": _NOISE * 9, "logs/raylet.out": "", "driver.log": "done\n"},
+    ),
+    Example(
+        "a task that prints the words",
+        {
+            "driver.log": f"(check pid=12) {_REFUSED.sample}\n(check pid=12) {_NO_TOKEN.splitlines()[-1]}\n",
+            "logs/gcs_server.out": "",
+            "logs/raylet.out": "",
+        },
+    ),
+)

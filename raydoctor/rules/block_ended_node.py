@@ -34,8 +34,9 @@ from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.case.signals import LOCAL_RAYLET_FAILED, NODE_REGISTERED, RAYLET_STARTED
 from raydoctor.model import paste
+from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
-from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Severity, Subject
+from raydoctor.model.values import Event, Finding, Link, Remedy, Severity, Subject
 
 _DOC = "https://docs.ray.io/en/latest/cluster/kubernetes/user-guides/config.html"
 _CENTRAL = ("raylet", "gcs_server")
@@ -55,16 +56,6 @@ EXITED = (
 """The file since Ray 2.54, the output of `ray start --block` since 2.9."""
 
 _DAEMON = pattern(r"(?P<name>\w{1,100}) \[exit code=(?P<code>-?\d+|None)")
-
-_HEADER = "2026-11-21 14:49:15,419\tERROR scripts.py:100 -- "
-_TOLD = f"{_HEADER}{EXITED[0].sample}\n"
-_RAYLET = f"[2026-11-21 14:48:54,100 I 305 305] (raylet) main.cc:1: {RAYLET_STARTED.sample}\n"
-_GCS = f"[2026-11-21 14:48:54,200 I 13 25] (gcs_server) gcs_node_manager.cc:1: {NODE_REGISTERED[0].sample}\n"
-_SEEN = f"[2026-11-21 14:49:15,300 C 379 379] core_worker.cc:1: {LOCAL_RAYLET_FAILED.sample}\n"
-_CONSOLE = (
-    "2026-11-21 14:49:15,419\tERR scripts.py:1307 -- Some Ray subprocesses exited unexpectedly:\n"
-    f"{EXITED[1].sample}\n2026-11-21 14:49:15,420\tERR scripts.py:1315 -- Remaining processes will be killed.\n"
-)
 
 
 class _Daemon(NamedTuple):
@@ -88,34 +79,6 @@ class _Daemon(NamedTuple):
     rank=8,
     daemons_record=True,
     looks_for=(*EXITED, RAYLET_STARTED, *NODE_REGISTERED, LOCAL_RAYLET_FAILED),
-    examples=(
-        Example(
-            "the dashboard of a head is killed",
-            {"logs/ray_process_exit.log": _TOLD, "logs/raylet.out": _RAYLET, "logs/gcs_server.out": _GCS},
-            roots=("block-ended-node",),
-            says=("dashboard", "was killed by SIGKILL", "ended the head"),
-        ),
-        Example(
-            "only the output of `ray start --block` is left",
-            {"driver.log": _CONSOLE},
-            roots=("block-ended-node",),
-            says=("dashboard", "was killed by SIGKILL"),
-        ),
-        Example(
-            "the raylet itself ended first",
-            {
-                "logs/ray_process_exit.log": _TOLD.replace("dashboard", "raylet"),
-                "logs/raylet.out": _RAYLET,
-                "logs/gcs_server.out": _GCS,
-                f"logs/python-core-worker-{'cd09fc46' * 7}_379.log": _SEEN,
-            },
-            roots=("raylet-died",),
-        ),
-        Example(
-            "a user's program reports exit codes of its own",
-            {"driver.log": "dashboard [exit code=0]\nstep train [exit code=-9]\nexporter [exit code=1]\n"},
-        ),
-    ),
 )  # fmt: skip
 def block_ended_node(case: Case) -> Iterator[Finding]:
     """One finding per node that ended this way."""
@@ -208,3 +171,52 @@ def _remedies(daemons: list[_Daemon]) -> tuple[Remedy, ...]:
             doc=_DOC,
         ),
     )
+
+
+# ------------------------------------------------------------------ examples
+
+
+_HEADER = "2026-11-21 14:49:15,419\tERROR scripts.py:100 -- "
+_TOLD = f"{_HEADER}{EXITED[0].sample}\n"
+_RAYLET = f"[2026-11-21 14:48:54,100 I 305 305] (raylet) main.cc:1: {RAYLET_STARTED.sample}\n"
+_GCS = f"[2026-11-21 14:48:54,200 I 13 25] (gcs_server) gcs_node_manager.cc:1: {NODE_REGISTERED[0].sample}\n"
+_SEEN = f"[2026-11-21 14:49:15,300 C 379 379] core_worker.cc:1: {LOCAL_RAYLET_FAILED.sample}\n"
+_CONSOLE = (
+    "2026-11-21 14:49:15,419\tERR scripts.py:1307 -- Some Ray subprocesses exited unexpectedly:\n"
+    f"{EXITED[1].sample}\n2026-11-21 14:49:15,420\tERR scripts.py:1315 -- Remaining processes will be killed.\n"
+)
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "the dashboard of a head is killed",
+        {
+            "logs/ray_process_exit.log": _TOLD,
+            "logs/raylet.out": _RAYLET,
+            "logs/gcs_server.out": _GCS,
+        },
+        roots=("block-ended-node",),
+        says=("dashboard", "was killed by SIGKILL", "ended the head"),
+    ),
+    Example(
+        "only the output of `ray start --block` is left",
+        {"driver.log": _CONSOLE},
+        roots=("block-ended-node",),
+        says=("dashboard", "was killed by SIGKILL"),
+    ),
+    Example(
+        "the raylet itself ended first",
+        {
+            "logs/ray_process_exit.log": _TOLD.replace("dashboard", "raylet"),
+            "logs/raylet.out": _RAYLET,
+            "logs/gcs_server.out": _GCS,
+            f"logs/python-core-worker-{'cd09fc46' * 7}_379.log": _SEEN,
+        },
+        roots=("raylet-died",),
+    ),
+    Example(
+        "a user's program reports exit codes of its own",
+        {
+            "driver.log": "dashboard [exit code=0]\nstep train [exit code=-9]\nexporter [exit code=1]\n"
+        },
+    ),
+)

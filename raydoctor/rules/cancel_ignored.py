@@ -33,12 +33,12 @@ from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.case.signals import RAY_EXCEPTION
 from raydoctor.model import paste
-from raydoctor.model.values import Entity, Event, Finding, Link, Remedy
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Finding, Link, Remedy
 from raydoctor.rules.shared import calls
 
 _T = "c8ef45ccd0112571ffffffffffffffffffffffff01000000"
 _M = "80e22aed7718a1257d9363d83b7976ea253c4c2601000000"
-_W = "a" * 56
 
 CANCELLING = Signal(
     "task.cancel_running", "Cancelling a running task",
@@ -57,66 +57,11 @@ _DOC = "https://docs.ray.io/en/latest/ray-core/tasks.html#cancelling-tasks"
 _ERROR = "ray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n"
 
 
-def _table(at: str, active: int) -> str:
-    return (
-        f"[2026-11-21 {at},438 I 401 418] core_worker.cc:591: Event stats:\n\n\nGlobal stats: 822 total (13 active)\n"
-        f"\tCoreWorkerService.grpc_server.PushTask - 1 total ({active} active), Execution time: mean = 0.00ms, total = 0.00ms, "
-        "Queueing time: mean = 0.00ms, max = -0.00ms, min = 9223372036854.78ms, total = 0.00ms\n"
-    )
-
-
-_CANCEL_METHOD = f"[2026-11-21 10:43:02,073 I 401 421] core_worker.cc:4488: Cancel an actor task task_id={_M} actor_id={_M[16:]}\n"
-_COROUTINES = "[2026-11-21 10:42:40,100 I 401 401] core_worker.cc:3310: Setting actor as asyncio with max_concurrency=1000\n"
-_CREATED = (
-    f"[2026-11-21 10:42:40,101 I 401 401] task_receiver.cc:150: Actor creation task finished, task_id: {_T}, "
-    f"actor_id: {_M[16:]}, actor_repr_name: \n"
-)
-_CANCEL = f"[2026-11-21 10:43:02,073 I 401 421] core_worker.cc:4523: {CANCELLING.sample}\n"
-
-
-def _files(core: str) -> dict[str, str]:
-    return {
-        "logs/gcs_server.out": "",
-        "logs/raylet.out": "",
-        "driver.log": "cancelled the search\n",
-        f"logs/python-core-worker-{_W}_401.log": core,
-        f"logs/worker-{_W}-01000000-401.out": ":job_id:01000000\n:task_name:poll\n",
-    }
-
-
 @rule(
     tier="cause",
     severity="error",
     rank=73,
     looks_for=(CANCELLING, CANCELLING_METHOD, RAY_EXCEPTION),
-    examples=(
-        Example(
-            "a minute later the task is still there",
-            _files(_table("10:42:54", 1) + _CANCEL + _table("10:43:54", 1)),
-            roots=("cancel-ignored",),
-            says=("poll (pid 401) was cancelled", "at least 52 s", "force=True", f"raydoctor cancel {_T}"),
-        ),
-        Example(
-            "a coroutine that goes on: only the end of its actor ends it",
-            _files(_COROUTINES + _CREATED + _table("10:42:54", 1) + _CANCEL_METHOD + _table("10:43:54", 1)),
-            roots=("cancel-ignored",),
-            says=("ray.kill(actor)", f"raydoctor cancel {_M} --kill-actor"),
-        ),
-        Example(
-            "a method of a plain actor: an interrupt ends it, and the actor lives on",
-            _files(_CREATED + _table("10:42:54", 1) + _CANCEL_METHOD + _table("10:43:54", 1)),
-            roots=("cancel-ignored",),
-            says=("ends only coroutines", f"raydoctor cancel {_M}      # poll lives on"),
-        ),
-        Example(
-            "the task ended, as it should",
-            _files(_table("10:42:54", 1) + _CANCEL + _table("10:43:54", 0)),
-        ),
-        Example(
-            "cancelled, and the log ends: nothing is known",
-            _files(_table("10:42:54", 1) + _CANCEL),
-        ),
-    ),
 )  # fmt: skip
 def cancel_ignored(case: Case) -> Iterator[Finding]:
     """One finding for all tasks that went on after they had been cancelled."""
@@ -249,3 +194,72 @@ def _for_tasks(ignored: list[tuple[str, calls.Worker]]) -> tuple[Remedy, ...]:
 
 _IS_CANCELED = (2, 54)
 """`runtime_context.py` of 2.50.0 lacks it, that of 2.54.0 has it."""
+
+
+# ------------------------------------------------------------------ examples
+
+_W = "a" * 56
+
+
+def _table(at: str, active: int) -> str:
+    return (
+        f"[2026-11-21 {at},438 I 401 418] core_worker.cc:591: Event stats:\n\n\nGlobal stats: 822 total (13 active)\n"
+        f"\tCoreWorkerService.grpc_server.PushTask - 1 total ({active} active), Execution time: mean = 0.00ms, total = 0.00ms, "
+        "Queueing time: mean = 0.00ms, max = -0.00ms, min = 9223372036854.78ms, total = 0.00ms\n"
+    )
+
+
+_CANCEL_METHOD = f"[2026-11-21 10:43:02,073 I 401 421] core_worker.cc:4488: Cancel an actor task task_id={_M} actor_id={_M[16:]}\n"
+_COROUTINES = "[2026-11-21 10:42:40,100 I 401 401] core_worker.cc:3310: Setting actor as asyncio with max_concurrency=1000\n"
+_CREATED = (
+    f"[2026-11-21 10:42:40,101 I 401 401] task_receiver.cc:150: Actor creation task finished, task_id: {_T}, "
+    f"actor_id: {_M[16:]}, actor_repr_name: \n"
+)
+_CANCEL = f"[2026-11-21 10:43:02,073 I 401 421] core_worker.cc:4523: {CANCELLING.sample}\n"
+
+
+def _files(core: str) -> dict[str, str]:
+    return {
+        "logs/gcs_server.out": "",
+        "logs/raylet.out": "",
+        "driver.log": "cancelled the search\n",
+        f"logs/python-core-worker-{_W}_401.log": core,
+        f"logs/worker-{_W}-01000000-401.out": ":job_id:01000000\n:task_name:poll\n",
+    }
+
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "a minute later the task is still there",
+        _files(_table("10:42:54", 1) + _CANCEL + _table("10:43:54", 1)),
+        roots=("cancel-ignored",),
+        says=(
+            "poll (pid 401) was cancelled",
+            "at least 52 s",
+            "force=True",
+            f"raydoctor cancel {_T}",
+        ),
+    ),
+    Example(
+        "a coroutine that goes on: only the end of its actor ends it",
+        _files(
+            _COROUTINES + _CREATED + _table("10:42:54", 1) + _CANCEL_METHOD + _table("10:43:54", 1)
+        ),
+        roots=("cancel-ignored",),
+        says=("ray.kill(actor)", f"raydoctor cancel {_M} --kill-actor"),
+    ),
+    Example(
+        "a method of a plain actor: an interrupt ends it, and the actor lives on",
+        _files(_CREATED + _table("10:42:54", 1) + _CANCEL_METHOD + _table("10:43:54", 1)),
+        roots=("cancel-ignored",),
+        says=("ends only coroutines", f"raydoctor cancel {_M}      # poll lives on"),
+    ),
+    Example(
+        "the task ended, as it should",
+        _files(_table("10:42:54", 1) + _CANCEL + _table("10:43:54", 0)),
+    ),
+    Example(
+        "cancelled, and the log ends: nothing is known",
+        _files(_table("10:42:54", 1) + _CANCEL),
+    ),
+)

@@ -45,22 +45,6 @@ _LOG = Gap(
     optional=True,
 )
 
-_LOGS = {
-    "logs/gcs_server.out": f"[2026-11-21 07:34:50,741 W 8 8] (gcs_server) gcs_worker_manager.cc:70: {WORKER_EXIT.sample}\n",
-    "logs/raylet.out": "",
-}
-_LIVE = "live/live-memory.json"
-
-
-def _cgroup(
-    kills: int, pids: tuple[int, ...] = (290, 379), limit: int | None = 3 << 30
-) -> dict[str, Any]:
-    """A row of the table `memory`."""
-    return {
-        "kind": "cgroup", "path": "/sys/fs/cgroup", "limit": limit, "used": 2 << 30, "events": {"oom_kill": kills, "max": 9 * kills},
-        "version": 2, "pids": list(pids),
-    }  # fmt: skip
-
 
 @rule(
     tier="root",
@@ -68,38 +52,6 @@ def _cgroup(
     rank=89,
     fallback=True,
     looks_for=(WORKER_EXIT, WORKER_DIED, *jobs.SIGNALS),
-    examples=(
-        Example(
-            "a worker is gone, and its container counts one kill",
-            {**_LOGS, _LIVE: disks.example("memory", (_cgroup(1),))},
-            roots=("cgroup-oom-kill",),
-            says=("most likely", "1 process", "3.0 GB", "docker run --memory=4g"),
-        ),
-        Example(
-            "no kill is counted",
-            {**_LOGS, _LIVE: disks.example("memory", (_cgroup(0),))},
-            roots=("worker-vanished",),
-        ),
-        Example(
-            "a cgroup that none of this cluster's processes is in",
-            {**_LOGS, _LIVE: disks.example("memory", (_cgroup(4, ()),))},
-            roots=("worker-vanished",),
-        ),
-        Example(
-            "the kernel log could be read, and knows of no kill of this worker",
-            {
-                **_LOGS,
-                _LIVE: disks.example("memory", (_cgroup(1),)),
-                "live/dmesg.txt": "2026-11-21T05:00:00.000000+00:00 host kernel: Out of memory: Killed process 4711 (mysqld) "
-                "total-vm:9000000kB, anon-rss:8000000kB, file-rss:0kB, shmem-rss:0kB, UID:0\n",
-            },
-            roots=("worker-vanished",),
-        ),
-        Example(
-            "a container that once lost a process, and a cluster in good health",
-            {"logs/gcs_server.out": "", "logs/raylet.out": "", _LIVE: disks.example("memory", (_cgroup(2),))},
-        ),
-    ),
 )  # fmt: skip
 def cgroup_oom_kill(case: Case) -> Iterator[Finding]:
     """One finding per cgroup that counts kills: the ends on its node that nothing else explains."""
@@ -195,3 +147,61 @@ def _remedies(exits: list[WorkerExit], row: Event, limit: int | None) -> Iterato
         risk="disruptive",
         doc=_DOC,
     )
+
+
+# ------------------------------------------------------------------ examples
+
+
+_LOGS = {
+    "logs/gcs_server.out": f"[2026-11-21 07:34:50,741 W 8 8] (gcs_server) gcs_worker_manager.cc:70: {WORKER_EXIT.sample}\n",
+    "logs/raylet.out": "",
+}
+_LIVE = "live/live-memory.json"
+
+
+def _cgroup(
+    kills: int, pids: tuple[int, ...] = (290, 379), limit: int | None = 3 << 30
+) -> dict[str, Any]:
+    """A row of the table `memory`."""
+    return {
+        "kind": "cgroup", "path": "/sys/fs/cgroup", "limit": limit, "used": 2 << 30, "events": {"oom_kill": kills, "max": 9 * kills},
+        "version": 2, "pids": list(pids),
+    }  # fmt: skip
+
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "a worker is gone, and its container counts one kill",
+        {**_LOGS, _LIVE: disks.example("memory", (_cgroup(1),))},
+        roots=("cgroup-oom-kill",),
+        says=("most likely", "1 process", "3.0 GB", "docker run --memory=4g"),
+    ),
+    Example(
+        "no kill is counted",
+        {**_LOGS, _LIVE: disks.example("memory", (_cgroup(0),))},
+        roots=("worker-vanished",),
+    ),
+    Example(
+        "a cgroup that none of this cluster's processes is in",
+        {**_LOGS, _LIVE: disks.example("memory", (_cgroup(4, ()),))},
+        roots=("worker-vanished",),
+    ),
+    Example(
+        "the kernel log could be read, and knows of no kill of this worker",
+        {
+            **_LOGS,
+            _LIVE: disks.example("memory", (_cgroup(1),)),
+            "live/dmesg.txt": "2026-11-21T05:00:00.000000+00:00 host kernel: Out of memory: Killed process 4711 (mysqld) "
+            "total-vm:9000000kB, anon-rss:8000000kB, file-rss:0kB, shmem-rss:0kB, UID:0\n",
+        },
+        roots=("worker-vanished",),
+    ),
+    Example(
+        "a container that once lost a process, and a cluster in good health",
+        {
+            "logs/gcs_server.out": "",
+            "logs/raylet.out": "",
+            _LIVE: disks.example("memory", (_cgroup(2),)),
+        },
+    ),
+)

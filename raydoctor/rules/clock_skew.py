@@ -45,7 +45,8 @@ from raydoctor.case.signals import (
     WORKER_STARTED,
 )
 from raydoctor.model import paste
-from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared.cluster import FAULT_TOLERANCE_DOC, node_of_death
 from raydoctor.rules.shared.live.daemons import stopped
 
@@ -61,59 +62,6 @@ _BEFORE = 30.0
 _STAND_STILL = ("gcs_server", "raylet", "agent", "runtime_env_agent")
 """Daemons without which a node, or the cluster, stands still."""
 
-_N, _H = "fd875f52489dc9a2f53c85a6f87fba13611a3340ab1d20bc262561bf", "a" * 56
-_W = "cd09fc46897e18918275a6d03cc3a6abc2becabe5e0fd27a533d35a7"
-
-
-def _registered(node: str, ip: str, at: str) -> str:
-    return (
-        f"[2026-11-21 {at} I 13 13] (gcs_server) gcs_node_manager.cc:111: Registering new node. node_id={node} node_name={ip} "
-        f"node_address={ip}\n"
-    )
-
-
-def _started(node: str, ip: str, at: str) -> str:
-    return (
-        f"[2026-11-21 {at} I 304 304] (raylet) node_manager.cc:355: Raylet of id, {node} started. Raylet consists of node_manager "
-        f"and object_manager. node_manager address: {ip}:0 object_manager address: {ip}:46637 hostname: n\n"
-    )
-
-
-def _worker(at: str) -> str:
-    return f"[2026-11-21 {at} I 304 304] (raylet) worker_pool.cc:564: Started worker process with pid 451 worker_id={_W}\n"
-
-
-def _placed(at: str) -> str:
-    return f"[2026-11-21 {at} I 13 13] (gcs_server) gcs_actor_scheduler.cc:300: {ACTOR_PLACED[0].sample.replace('4392271d343578a32aee264b3908f06bdc8a6dc43675e3227cbbe483', _N)}\n"
-
-
-def _check(at: str, remaining: int, why: str = "Deadline Exceeded") -> str:
-    return (
-        f"[2026-11-21 {at} W 13 13] (gcs_server) gcs_health_check_manager.cc:209: Health check failed for node {_N}, remaining "
-        f"checks {remaining}, status 4, response status 0, status message {why}, status details \n"
-    )
-
-
-def _daemons(state: str) -> str:
-    """The process table: this cluster's raylet in that state, and a stopped one of another."""
-    head = '{"table": "daemons", "at": 1795246900.0, "from": "proc", "total": 3, "rows": [\n'
-    rows = (
-        f'{{"kind":"raylet","pid":304,"state":"{state}","node_id":"{_N}","ip":"10.0.0.3","is_this":true}},\n'
-        '{"kind":"gcs_server","pid":13,"state":"S","node_id":"","ip":"10.0.0.3","is_this":true},\n'
-        '{"kind":"raylet","pid":900,"state":"T","node_id":"","ip":"10.0.0.3","is_this":false}\n'
-    )
-    return f"{head}{rows}]}}\n"
-
-
-def _two(gcs: str, worker: str) -> dict[str, str]:
-    return {
-        "head/logs/gcs_server.out": _registered(_H, "10.0.0.2", "07:40:00,000")
-        + _registered(_N, "10.0.0.3", "07:40:10,000")
-        + gcs,
-        "head/logs/raylet.out": _started(_H, "10.0.0.2", "07:40:00,010"),
-        "worker/logs/raylet.out": worker,
-    }
-
 
 @rule(
     tier="root",
@@ -122,65 +70,6 @@ def _two(gcs: str, worker: str) -> dict[str, str]:
     looks_for=(
         *(RAYLET_STARTED, *NODE_REGISTERED, WORKER_STARTED, WORKER_EXIT, WORKER_DISCONNECTED),
         *(*ACTOR_PLACED, NODE_HEALTH_FAILED, *NODE_DEAD),
-    ),
-    examples=(
-        Example(
-            "a raylet that starts 40 s before the GCS knows of it: its clock is behind",
-            _two("", _started(_N, "10.0.0.3", "07:39:30,010")),
-            roots=("clock-skew",),
-            says=("10.0.0.3", "40 s", "behind", "chronyc"),
-        ),
-        Example(
-            "an actor is placed in a worker 25 s before that is started: its clock is ahead",
-            _two(
-                _placed("07:40:20,000"),
-                _started(_N, "10.0.0.3", "07:40:35,010") + _worker("07:40:45,000"),
-            ),
-            roots=("clock-skew",),
-            says=("10.0.0.3", "25 s", "ahead"),
-        ),
-        Example(
-            "another time zone is none",
-            _two("", _started(_N, "10.0.0.3", "01:40:10,010")),
-        ),
-        Example(
-            "a slow start is none",
-            _two(
-                _placed("07:40:50,000"),
-                _started(_N, "10.0.0.3", "07:40:35,010") + _worker("07:40:45,000"),
-            ),
-        ),
-        Example(
-            "three health checks without an answer, then it goes on",
-            _two(
-                _check("07:41:24,000", 4) + _check("07:41:37,000", 3) + _check("07:41:50,000", 2),
-                _started(_N, "10.0.0.3", "07:40:10,010"),
-            ),
-            roots=("clock-skew",),
-            says=("10.0.0.3", "26 s", "3 health checks", "--num-cpus"),
-        ),
-        Example(
-            "a raylet that is stopped by SIGSTOP, now",
-            {
-                "logs/gcs_server.out": _registered(_N, "10.0.0.3", "07:40:10,000") + _check("07:41:24,000", 4),
-                "logs/raylet.out": _started(_N, "10.0.0.3", "07:40:10,010"),
-                "live/live-daemons.json": _daemons("T"),
-            },
-            roots=("clock-skew",),
-            says=("raylet of node 10.0.0.3 (pid 304)", "SIGSTOP", "kill -CONT 304"),
-        ),
-        Example(
-            "a raylet that runs, and one of another cluster that is stopped",
-            {
-                "logs/gcs_server.out": _registered(_N, "10.0.0.3", "07:40:10,000"),
-                "logs/raylet.out": _started(_N, "10.0.0.3", "07:40:10,010"),
-                "live/live-daemons.json": _daemons("S"),
-            },
-        ),
-        Example(
-            "one that was lost is none",
-            _two(_check("07:41:24,000", 4), _started(_N, "10.0.0.3", "07:40:10,010")),
-        ),
     ),
 )  # fmt: skip
 def clock_skew(case: Case) -> Iterator[Finding]:
@@ -389,3 +278,122 @@ def _complaints(errors: Iterable[Event]) -> list[Event]:
         if e.source.role in ("dashboard", "dashboard-agent")
         and ("from raylet" in e.message or "Cannot reach the node" in e.message)
     ]
+
+
+# ------------------------------------------------------------------ examples
+
+
+_N, _H = "fd875f52489dc9a2f53c85a6f87fba13611a3340ab1d20bc262561bf", "a" * 56
+_W = "cd09fc46897e18918275a6d03cc3a6abc2becabe5e0fd27a533d35a7"
+
+
+def _registered(node: str, ip: str, at: str) -> str:
+    return (
+        f"[2026-11-21 {at} I 13 13] (gcs_server) gcs_node_manager.cc:111: Registering new node. node_id={node} node_name={ip} "
+        f"node_address={ip}\n"
+    )
+
+
+def _started(node: str, ip: str, at: str) -> str:
+    return (
+        f"[2026-11-21 {at} I 304 304] (raylet) node_manager.cc:355: Raylet of id, {node} started. Raylet consists of node_manager "
+        f"and object_manager. node_manager address: {ip}:0 object_manager address: {ip}:46637 hostname: n\n"
+    )
+
+
+def _worker(at: str) -> str:
+    return f"[2026-11-21 {at} I 304 304] (raylet) worker_pool.cc:564: Started worker process with pid 451 worker_id={_W}\n"
+
+
+def _placed(at: str) -> str:
+    return f"[2026-11-21 {at} I 13 13] (gcs_server) gcs_actor_scheduler.cc:300: {ACTOR_PLACED[0].sample.replace('4392271d343578a32aee264b3908f06bdc8a6dc43675e3227cbbe483', _N)}\n"
+
+
+def _check(at: str, remaining: int, why: str = "Deadline Exceeded") -> str:
+    return (
+        f"[2026-11-21 {at} W 13 13] (gcs_server) gcs_health_check_manager.cc:209: Health check failed for node {_N}, remaining "
+        f"checks {remaining}, status 4, response status 0, status message {why}, status details \n"
+    )
+
+
+def _daemons(state: str) -> str:
+    """The process table: this cluster's raylet in that state, and a stopped one of another."""
+    head = '{"table": "daemons", "at": 1795246900.0, "from": "proc", "total": 3, "rows": [\n'
+    rows = (
+        f'{{"kind":"raylet","pid":304,"state":"{state}","node_id":"{_N}","ip":"10.0.0.3","is_this":true}},\n'
+        '{"kind":"gcs_server","pid":13,"state":"S","node_id":"","ip":"10.0.0.3","is_this":true},\n'
+        '{"kind":"raylet","pid":900,"state":"T","node_id":"","ip":"10.0.0.3","is_this":false}\n'
+    )
+    return f"{head}{rows}]}}\n"
+
+
+def _two(gcs: str, worker: str) -> dict[str, str]:
+    return {
+        "head/logs/gcs_server.out": _registered(_H, "10.0.0.2", "07:40:00,000")
+        + _registered(_N, "10.0.0.3", "07:40:10,000")
+        + gcs,
+        "head/logs/raylet.out": _started(_H, "10.0.0.2", "07:40:00,010"),
+        "worker/logs/raylet.out": worker,
+    }
+
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "a raylet that starts 40 s before the GCS knows of it: its clock is behind",
+        _two("", _started(_N, "10.0.0.3", "07:39:30,010")),
+        roots=("clock-skew",),
+        says=("10.0.0.3", "40 s", "behind", "chronyc"),
+    ),
+    Example(
+        "an actor is placed in a worker 25 s before that is started: its clock is ahead",
+        _two(
+            _placed("07:40:20,000"),
+            _started(_N, "10.0.0.3", "07:40:35,010") + _worker("07:40:45,000"),
+        ),
+        roots=("clock-skew",),
+        says=("10.0.0.3", "25 s", "ahead"),
+    ),
+    Example(
+        "another time zone is none",
+        _two("", _started(_N, "10.0.0.3", "01:40:10,010")),
+    ),
+    Example(
+        "a slow start is none",
+        _two(
+            _placed("07:40:50,000"),
+            _started(_N, "10.0.0.3", "07:40:35,010") + _worker("07:40:45,000"),
+        ),
+    ),
+    Example(
+        "three health checks without an answer, then it goes on",
+        _two(
+            _check("07:41:24,000", 4) + _check("07:41:37,000", 3) + _check("07:41:50,000", 2),
+            _started(_N, "10.0.0.3", "07:40:10,010"),
+        ),
+        roots=("clock-skew",),
+        says=("10.0.0.3", "26 s", "3 health checks", "--num-cpus"),
+    ),
+    Example(
+        "a raylet that is stopped by SIGSTOP, now",
+        {
+            "logs/gcs_server.out": _registered(_N, "10.0.0.3", "07:40:10,000")
+            + _check("07:41:24,000", 4),
+            "logs/raylet.out": _started(_N, "10.0.0.3", "07:40:10,010"),
+            "live/live-daemons.json": _daemons("T"),
+        },
+        roots=("clock-skew",),
+        says=("raylet of node 10.0.0.3 (pid 304)", "SIGSTOP", "kill -CONT 304"),
+    ),
+    Example(
+        "a raylet that runs, and one of another cluster that is stopped",
+        {
+            "logs/gcs_server.out": _registered(_N, "10.0.0.3", "07:40:10,000"),
+            "logs/raylet.out": _started(_N, "10.0.0.3", "07:40:10,010"),
+            "live/live-daemons.json": _daemons("S"),
+        },
+    ),
+    Example(
+        "one that was lost is none",
+        _two(_check("07:41:24,000", 4), _started(_N, "10.0.0.3", "07:40:10,010")),
+    ),
+)

@@ -41,37 +41,13 @@ from raydoctor.cluster import rows as live_rows
 from raydoctor.cluster import starved as starving
 from raydoctor.cluster import waiting as now
 from raydoctor.model import ids, paste
-from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import waiting
 from raydoctor.rules.shared.live import examples as sample
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/resources.html"
 _NESTED = "https://docs.ray.io/en/latest/ray-core/patterns/nested-tasks.html"
-
-_TIMEOUT = "ray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n"
-_REPORT = (
-    f"[2026-11-21 07:47:10,028 W 285 285] (raylet) node_manager.cc:914: {waiting.STARVED.sample}\n"
-)
-_STATE = (
-    "NodeManager:\nInfeasible queue length: 0\nGrant queue length: 2\nnum_waiting_for_resource: 1\nResource usage {\n"
-    "    - (language=PYTHON actor_or_taskSimulator.__init__ pid=396 worker_id=f3e2): {CPU: 1}\n"
-    "    - (language=PYTHON actor_or_taskSimulator.__init__ pid=397 worker_id=2264): {CPU: 1}\n}\n"
-)
-_PLACED = "".join(
-    f"[2026-11-21 07:46:{second},040 I 13 25] (gcs_server) gcs_actor_manager.cc:11: "
-    f"{ACTOR_PLACED[0].sample.replace('331fd576', f'331fd5{second}').replace('cd09fc46', f'cd09fc{second}')}\n"
-    for second in ("53", "54")
-)
-_GONE = f"[2026-11-21 07:47:38,954 I 285 285] (raylet) node_manager.cc:1915: {waiting.CALLER_GONE[0].sample}\n"
-_OLD_STATE = (
-    "NodeManager:\nInfeasible queue length: 0\nDispatch queue length: 2\nnum_waiting_for_resource: 1\nResource usage {\n"
-    "    - (language=PYTHON actor_or_task=outer pid=245): {GPU: 10000}\n    - (language=PYTHON actor_or_task=outer pid=246): "
-    "{GPU: 10000}\n}\n"
-)
-_TWO = sample.node({"CPU": 2})
-_SIM, _SIM2 = sample.actor(1, "Simulator", {"CPU": 1}), sample.actor(2, "Simulator", {"CPU": 1})
-_WAIT = [sample.task(1, "train", {"CPU": 1}), sample.task(2, "train", {"CPU": 1})]
-_OLD_REPORT = _REPORT.replace("{CPU: 1}", "{GPU: 10000}").replace("CPU: 20000", "GPU: 20000")
 
 
 @rule(
@@ -81,100 +57,6 @@ _OLD_REPORT = _REPORT.replace("{CPU: 1}", "{GPU: 10000}").replace("CPU: 20000", 
     looks_for=(
         waiting.STARVED, waiting.CLAIMED, *waiting.CALLER_GONE, waiting.GC_SENT, *waiting.DRIVER_END, RAY_EXCEPTION,
         *ACTOR_PLACED, autoscaler.CONFIG, autoscaler.ADDING,
-    ),
-    examples=(
-        Example(
-            "two actors hold both CPUs",
-            {"logs/raylet.out": _REPORT, "logs/gcs_server.out": "", "logs/debug_state.txt": _STATE, "driver.log": _TIMEOUT},
-            roots=("cluster-starved",),
-            consequences=("get-timeout",),
-            says=("2 tasks wait for 1 CPU", "2 Simulator actors hold 2 of 2 CPU", "range(1)"),
-        ),
-        Example(
-            "tasks hold the GPUs and wait themselves; a hang without a deadline",
-            {"logs/raylet.out": _OLD_REPORT, "logs/gcs_server.out": "", "logs/debug_state.txt": _OLD_STATE},
-            roots=("cluster-starved",),
-            says=("1 GPU", "2 outer tasks hold 2 of 2 GPU", "nested"),
-        ),
-        Example(
-            "the last dump is of a time after it all; the request still waited when its driver ended",
-            {"logs/raylet.out": _REPORT + _GONE, "logs/gcs_server.out": _PLACED, "driver.log": _TIMEOUT},
-            roots=("cluster-starved",),
-            consequences=("get-timeout",),
-            says=("all of it is claimed", "2 actors were alive"),
-        ),
-        Example(
-            "only the driver's output is left (Ray up to 2.50)",
-            {"driver.log": f"(autoscaler +19s) {waiting.CLAIMED.sample}\n" * 2 + _TIMEOUT},
-            roots=("cluster-starved",),
-            consequences=("get-timeout",),
-        ),
-        Example(
-            "live: an actor that runs nothing holds what two tasks wait for, before any log says so",
-            sample.tables(nodes=[_TWO], tasks=_WAIT, actors=[_SIM, _SIM2]),
-            roots=("cluster-starved",),
-            says=("2 train tasks wait for 1 CPU", "2 Simulator actors hold 2 of 2 CPU, and run nothing", "range(1)"),
-        ),
-        Example(
-            "live, and the raylet said so before: one incident",
-            {"logs/raylet.out": _REPORT, "logs/gcs_server.out": "", **sample.tables(nodes=[_TWO], tasks=_WAIT, actors=[_SIM, _SIM2])},
-            roots=("cluster-starved",),
-        ),
-        Example(
-            "live: a placement group that nobody uses keeps the GPU",
-            sample.tables(
-                nodes=[sample.node({"CPU": 2, "GPU": 1})], tasks=[sample.task(1, "train", {"GPU": 1})],
-                placement_groups=[{"placement_group_id": "a" * 36, "name": "old", "state": "CREATED",
-                                   "bundles": [{"node_id": sample.NODE, "unit_resources": {"GPU": 1}}]}],
-            ),
-            roots=("cluster-starved",),
-            says=("1 old placement group holds 1 of 1 GPU", "remove_placement_group"),
-        ),
-        Example(
-            "live: a placement group whose actors are being started keeps the GPU",
-            sample.tables(
-                nodes=[sample.node({"CPU": 2, "GPU": 1})], tasks=[sample.task(1, "train", {"GPU": 1})],
-                actors=[sample.actor(1, "Rank", {f"GPU_group_{'a' * 36}": 1}, state="PENDING_CREATION", placement_group_id="a" * 36)],
-                placement_groups=[{"placement_group_id": "a" * 36, "name": "ranks", "state": "CREATED",
-                                   "bundles": [{"node_id": sample.NODE, "unit_resources": {"GPU": 1}}]}],
-            ),
-        ),
-        Example(
-            "live: the actors work; the tasks may be meant for later",
-            sample.tables(nodes=[_TWO], tasks=[*_WAIT, sample.call(7, "Simulator.step", _SIM), sample.call(8, "Simulator.step", _SIM2)], actors=[_SIM, _SIM2]),
-        ),
-        Example(
-            "live: after a minute it is worth a warning, whose actors they are too",
-            sample.tables(
-                nodes=[_TWO], actors=[sample.actor(1, "Simulator", {"CPU": 2}, job_id="02000000")],
-                tasks=[
-                    sample.task(1, "train", {"CPU": 1}, events=[{"state": "PENDING_NODE_ASSIGNMENT", "created_ms": int(sample.AT - 90) * 1000}]),
-                    sample.call(7, "Simulator.step", _SIM),
-                ],
-            ),
-            roots=("cluster-starved",),
-            says=("1 train task waits for 1 CPU", "1 Simulator actor of job 2 holds 2 of 2 CPU, and is at work"),
-        ),
-        Example(
-            "live: tasks that work hold the rest: a queue",
-            sample.tables(nodes=[_TWO], tasks=[*_WAIT, sample.running(7, "train", {"CPU": 1})], actors=[_SIM]),
-        ),
-        Example(
-            "live: actors with calls queued, and nobody else waits",
-            sample.tables(
-                nodes=[_TWO], actors=[_SIM, _SIM2],
-                tasks=[sample.call(7, "Simulator.step", _SIM), sample.call(8, "Simulator.step", _SIM, state="PENDING_NODE_ASSIGNMENT")],
-            ),
-        ),
-        Example(
-            "the actors ended and the tasks ran",
-            {
-                "logs/raylet.out": _REPORT,
-                "logs/gcs_server.out": "",
-                "logs/debug_state.txt": "NodeManager:\nGrant queue length: 0\nnum_waiting_for_resource: 0\n",
-                "driver.log": f"(autoscaler +27s) {waiting.CLAIMED.sample}\nevaluated [2, 2]\n",
-            },
-        ),
     ),
 )  # fmt: skip
 def cluster_starved(case: Case) -> Iterator[Finding]:
@@ -431,3 +313,198 @@ def _add(needs: resources.Needs, total: resources.Needs) -> Iterator[str]:
         elif name == "GPU":
             yield paste.shell("ray start --address=HEAD:6379 --num-gpus={amount:g}", amount=amount)
     yield "ray start --address=HEAD:6379       # on a further machine"
+
+
+# ------------------------------------------------------------------ examples
+
+
+_TIMEOUT = "ray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n"
+_REPORT = (
+    f"[2026-11-21 07:47:10,028 W 285 285] (raylet) node_manager.cc:914: {waiting.STARVED.sample}\n"
+)
+_STATE = (
+    "NodeManager:\nInfeasible queue length: 0\nGrant queue length: 2\nnum_waiting_for_resource: 1\nResource usage {\n"
+    "    - (language=PYTHON actor_or_taskSimulator.__init__ pid=396 worker_id=f3e2): {CPU: 1}\n"
+    "    - (language=PYTHON actor_or_taskSimulator.__init__ pid=397 worker_id=2264): {CPU: 1}\n}\n"
+)
+_PLACED = "".join(
+    f"[2026-11-21 07:46:{second},040 I 13 25] (gcs_server) gcs_actor_manager.cc:11: "
+    f"{ACTOR_PLACED[0].sample.replace('331fd576', f'331fd5{second}').replace('cd09fc46', f'cd09fc{second}')}\n"
+    for second in ("53", "54")
+)
+_GONE = f"[2026-11-21 07:47:38,954 I 285 285] (raylet) node_manager.cc:1915: {waiting.CALLER_GONE[0].sample}\n"
+_OLD_STATE = (
+    "NodeManager:\nInfeasible queue length: 0\nDispatch queue length: 2\nnum_waiting_for_resource: 1\nResource usage {\n"
+    "    - (language=PYTHON actor_or_task=outer pid=245): {GPU: 10000}\n    - (language=PYTHON actor_or_task=outer pid=246): "
+    "{GPU: 10000}\n}\n"
+)
+_TWO = sample.node({"CPU": 2})
+_SIM, _SIM2 = sample.actor(1, "Simulator", {"CPU": 1}), sample.actor(2, "Simulator", {"CPU": 1})
+_WAIT = [sample.task(1, "train", {"CPU": 1}), sample.task(2, "train", {"CPU": 1})]
+_OLD_REPORT = _REPORT.replace("{CPU: 1}", "{GPU: 10000}").replace("CPU: 20000", "GPU: 20000")
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "two actors hold both CPUs",
+        {
+            "logs/raylet.out": _REPORT,
+            "logs/gcs_server.out": "",
+            "logs/debug_state.txt": _STATE,
+            "driver.log": _TIMEOUT,
+        },
+        roots=("cluster-starved",),
+        consequences=("get-timeout",),
+        says=("2 tasks wait for 1 CPU", "2 Simulator actors hold 2 of 2 CPU", "range(1)"),
+    ),
+    Example(
+        "tasks hold the GPUs and wait themselves; a hang without a deadline",
+        {
+            "logs/raylet.out": _OLD_REPORT,
+            "logs/gcs_server.out": "",
+            "logs/debug_state.txt": _OLD_STATE,
+        },
+        roots=("cluster-starved",),
+        says=("1 GPU", "2 outer tasks hold 2 of 2 GPU", "nested"),
+    ),
+    Example(
+        "the last dump is of a time after it all; the request still waited when its driver ended",
+        {
+            "logs/raylet.out": _REPORT + _GONE,
+            "logs/gcs_server.out": _PLACED,
+            "driver.log": _TIMEOUT,
+        },
+        roots=("cluster-starved",),
+        consequences=("get-timeout",),
+        says=("all of it is claimed", "2 actors were alive"),
+    ),
+    Example(
+        "only the driver's output is left (Ray up to 2.50)",
+        {"driver.log": f"(autoscaler +19s) {waiting.CLAIMED.sample}\n" * 2 + _TIMEOUT},
+        roots=("cluster-starved",),
+        consequences=("get-timeout",),
+    ),
+    Example(
+        "live: an actor that runs nothing holds what two tasks wait for, before any log says so",
+        sample.tables(nodes=[_TWO], tasks=_WAIT, actors=[_SIM, _SIM2]),
+        roots=("cluster-starved",),
+        says=(
+            "2 train tasks wait for 1 CPU",
+            "2 Simulator actors hold 2 of 2 CPU, and run nothing",
+            "range(1)",
+        ),
+    ),
+    Example(
+        "live, and the raylet said so before: one incident",
+        {
+            "logs/raylet.out": _REPORT,
+            "logs/gcs_server.out": "",
+            **sample.tables(nodes=[_TWO], tasks=_WAIT, actors=[_SIM, _SIM2]),
+        },
+        roots=("cluster-starved",),
+    ),
+    Example(
+        "live: a placement group that nobody uses keeps the GPU",
+        sample.tables(
+            nodes=[sample.node({"CPU": 2, "GPU": 1})],
+            tasks=[sample.task(1, "train", {"GPU": 1})],
+            placement_groups=[
+                {
+                    "placement_group_id": "a" * 36,
+                    "name": "old",
+                    "state": "CREATED",
+                    "bundles": [{"node_id": sample.NODE, "unit_resources": {"GPU": 1}}],
+                }
+            ],
+        ),
+        roots=("cluster-starved",),
+        says=("1 old placement group holds 1 of 1 GPU", "remove_placement_group"),
+    ),
+    Example(
+        "live: a placement group whose actors are being started keeps the GPU",
+        sample.tables(
+            nodes=[sample.node({"CPU": 2, "GPU": 1})],
+            tasks=[sample.task(1, "train", {"GPU": 1})],
+            actors=[
+                sample.actor(
+                    1,
+                    "Rank",
+                    {f"GPU_group_{'a' * 36}": 1},
+                    state="PENDING_CREATION",
+                    placement_group_id="a" * 36,
+                )
+            ],
+            placement_groups=[
+                {
+                    "placement_group_id": "a" * 36,
+                    "name": "ranks",
+                    "state": "CREATED",
+                    "bundles": [{"node_id": sample.NODE, "unit_resources": {"GPU": 1}}],
+                }
+            ],
+        ),
+    ),
+    Example(
+        "live: the actors work; the tasks may be meant for later",
+        sample.tables(
+            nodes=[_TWO],
+            tasks=[
+                *_WAIT,
+                sample.call(7, "Simulator.step", _SIM),
+                sample.call(8, "Simulator.step", _SIM2),
+            ],
+            actors=[_SIM, _SIM2],
+        ),
+    ),
+    Example(
+        "live: after a minute it is worth a warning, whose actors they are too",
+        sample.tables(
+            nodes=[_TWO],
+            actors=[sample.actor(1, "Simulator", {"CPU": 2}, job_id="02000000")],
+            tasks=[
+                sample.task(
+                    1,
+                    "train",
+                    {"CPU": 1},
+                    events=[
+                        {
+                            "state": "PENDING_NODE_ASSIGNMENT",
+                            "created_ms": int(sample.AT - 90) * 1000,
+                        }
+                    ],
+                ),
+                sample.call(7, "Simulator.step", _SIM),
+            ],
+        ),
+        roots=("cluster-starved",),
+        says=(
+            "1 train task waits for 1 CPU",
+            "1 Simulator actor of job 2 holds 2 of 2 CPU, and is at work",
+        ),
+    ),
+    Example(
+        "live: tasks that work hold the rest: a queue",
+        sample.tables(
+            nodes=[_TWO], tasks=[*_WAIT, sample.running(7, "train", {"CPU": 1})], actors=[_SIM]
+        ),
+    ),
+    Example(
+        "live: actors with calls queued, and nobody else waits",
+        sample.tables(
+            nodes=[_TWO],
+            actors=[_SIM, _SIM2],
+            tasks=[
+                sample.call(7, "Simulator.step", _SIM),
+                sample.call(8, "Simulator.step", _SIM, state="PENDING_NODE_ASSIGNMENT"),
+            ],
+        ),
+    ),
+    Example(
+        "the actors ended and the tasks ran",
+        {
+            "logs/raylet.out": _REPORT,
+            "logs/gcs_server.out": "",
+            "logs/debug_state.txt": "NodeManager:\nGrant queue length: 0\nnum_waiting_for_resource: 0\n",
+            "driver.log": f"(autoscaler +27s) {waiting.CLAIMED.sample}\nevaluated [2, 2]\n",
+        },
+    ),
+)

@@ -33,8 +33,9 @@ from raydoctor.case.facts import WorkerExit
 from raydoctor.case.rule import Example, rule
 from raydoctor.case.signals import WORKER_EXIT
 from raydoctor.model import paste
+from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
-from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared.failures import SIGNALS, failures
 from raydoctor.rules.shared.task_error import Printed, error_entity
 from raydoctor.rules.shared.traceback import Frame, parse
@@ -54,38 +55,6 @@ _RESERVED = pattern(r"(?P<size>[\d.]{1,30} \w{1,10}) is reserved by PyTorch but 
 _ACTOR = pattern(r"\bactor_id=([0-9a-f]{32})")
 _UNITS = {"bytes": 1.0, "KiB": 1024.0, "MiB": 1024.0**2, "GiB": 1024.0**3, "TiB": 1024.0**4}
 _PARTS = 2
-
-_MESSAGE = (
-    "CUDA out of memory. Tried to allocate 26.00 MiB. GPU 0 has a total capacity of 11.66 GiB of which 9.81 MiB is free. Process 3893521 "
-    "has 618.00 MiB memory in use. Process 1493972 has 1.28 GiB memory in use. Including non-PyTorch memory, this process has 9.74 GiB "
-    "memory in use. Of the allocated memory 9.30 GiB is allocated by PyTorch, and 163.19 MiB is reserved by PyTorch but unallocated. If "
-    "reserved but unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation."
-)
-_RAISED = (
-    "Traceback (most recent call last):\nray.exceptions.RayTaskError(OutOfMemoryError): ray::embed() (pid=389, ip=10.0.0.2)\n"
-    '  File "/app/embed.py", line 49, in embed\n    return model(batch)\n'
-    f"torch.OutOfMemoryError: {_MESSAGE}\n"
-)
-_OLD = _RAISED.replace("torch.OutOf", "torch.cuda.OutOf").replace(
-    _MESSAGE,
-    "CUDA out of memory. Tried to allocate 2.26 GiB (GPU 1; 6.00 GiB total capacity; 781.59 MiB already allocated; 3.03 GiB free; 1.24 GiB "
-    "reserved in total by PyTorch)",
-)
-_TRAINING = (
-    "Traceback (most recent call last):\nray.train.WorkerGroupError: Training failed due to worker errors:\n[Rank 0,1 Error Snippet]:\n"
-    'Traceback (most recent call last):\n  File "/app/train.py", line 30, in train_loop\n    loss = step(batch)\n'
-    f'  File "/app/train.py", line 12, in step\n    return model(batch)\ntorch.OutOfMemoryError: {_MESSAGE}\n'
-)
-_LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
-_INIT = (
-    "[2026-11-21 07:42:41,363 W 13 13] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, worker id = "
-    f"{'6' * 56}, node id = {'3' * 56}, address = 10.0.0.2, exit_type = USER_ERROR, exit_detail = Worker exits because there was an "
-    "exception in the initialization method (e.g., __init__). Fix the exceptions from the initialization to resolve the issue. Exception "
-    "raised from an actor init method. Traceback: The actor died because of an error raised in its creation task, "
-    "ray::Engine.__init__() (pid=463, ip=10.0.0.2, actor_id=7dbdc85090b37cd39fb9e77001000000, repr=<engine.Engine object>)\n"
-    f'  File "/app/engine.py", line 12, in __init__\n    self.model.cuda()\ntorch.OutOfMemoryError: {_MESSAGE}. Unintentional worker '
-    "failures have been reported. If there are lots of this logs, that might indicate there are unexpected failures in the cluster.\n"
-)
 
 
 @dataclass(slots=True)
@@ -115,40 +84,6 @@ class _Shortage:
     severity="error",
     rank=43,
     looks_for=(*SIGNALS, WORKER_EXIT),
-    examples=(
-        Example(
-            "others hold a part of the GPU",
-            {"driver.log": _RAISED * 2, **_LOGS},
-            roots=("cuda-oom",),
-            says=("2 × embed", "26.00 MiB", "9.81 MiB of 11.66 GiB", "1.9 GB", "3893521,1493972"),
-        ),
-        Example(
-            "the words of older torch",
-            {"driver.log": _OLD, **_LOGS},
-            roots=("cuda-oom",),
-            says=("GPU 1", "3.03 GiB of 6.00 GiB"),
-        ),
-        Example(
-            "a model that does not fit, in an actor's constructor",
-            {"logs/gcs_server.out": _INIT, "logs/raylet.out": ""},
-            roots=("cuda-oom",),
-            says=("Engine", "engine.py:12"),
-        ),
-        Example(
-            "a rank of a training run",
-            {"driver.log": _TRAINING, **_LOGS},
-            roots=("cuda-oom",),
-            consequences=("train-worker-failed",),
-            says=("train_loop", "GPU 0"),
-        ),
-        Example(
-            "the node's memory, and a program that speaks of CUDA",
-            {
-                "driver.log": f"retrying after {_MESSAGE}\n(embed pid=12) torch.OutOfMemoryError: {_MESSAGE}\n",
-                **_LOGS,
-            },
-        ),
-    ),
 )
 def cuda_oom(case: Case) -> Iterator[Finding]:
     """One finding per function or class."""
@@ -254,3 +189,74 @@ def _remedies(case: Case, shortage: _Shortage) -> Iterator[Remedy]:
             ),
             doc=_TORCH_DOC,
         )
+
+
+# ------------------------------------------------------------------ examples
+
+
+_MESSAGE = (
+    "CUDA out of memory. Tried to allocate 26.00 MiB. GPU 0 has a total capacity of 11.66 GiB of which 9.81 MiB is free. Process 3893521 "
+    "has 618.00 MiB memory in use. Process 1493972 has 1.28 GiB memory in use. Including non-PyTorch memory, this process has 9.74 GiB "
+    "memory in use. Of the allocated memory 9.30 GiB is allocated by PyTorch, and 163.19 MiB is reserved by PyTorch but unallocated. If "
+    "reserved but unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation."
+)
+_RAISED = (
+    "Traceback (most recent call last):\nray.exceptions.RayTaskError(OutOfMemoryError): ray::embed() (pid=389, ip=10.0.0.2)\n"
+    '  File "/app/embed.py", line 49, in embed\n    return model(batch)\n'
+    f"torch.OutOfMemoryError: {_MESSAGE}\n"
+)
+_OLD = _RAISED.replace("torch.OutOf", "torch.cuda.OutOf").replace(
+    _MESSAGE,
+    "CUDA out of memory. Tried to allocate 2.26 GiB (GPU 1; 6.00 GiB total capacity; 781.59 MiB already allocated; 3.03 GiB free; 1.24 GiB "
+    "reserved in total by PyTorch)",
+)
+_TRAINING = (
+    "Traceback (most recent call last):\nray.train.WorkerGroupError: Training failed due to worker errors:\n[Rank 0,1 Error Snippet]:\n"
+    'Traceback (most recent call last):\n  File "/app/train.py", line 30, in train_loop\n    loss = step(batch)\n'
+    f'  File "/app/train.py", line 12, in step\n    return model(batch)\ntorch.OutOfMemoryError: {_MESSAGE}\n'
+)
+_LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
+_INIT = (
+    "[2026-11-21 07:42:41,363 W 13 13] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, worker id = "
+    f"{'6' * 56}, node id = {'3' * 56}, address = 10.0.0.2, exit_type = USER_ERROR, exit_detail = Worker exits because there was an "
+    "exception in the initialization method (e.g., __init__). Fix the exceptions from the initialization to resolve the issue. Exception "
+    "raised from an actor init method. Traceback: The actor died because of an error raised in its creation task, "
+    "ray::Engine.__init__() (pid=463, ip=10.0.0.2, actor_id=7dbdc85090b37cd39fb9e77001000000, repr=<engine.Engine object>)\n"
+    f'  File "/app/engine.py", line 12, in __init__\n    self.model.cuda()\ntorch.OutOfMemoryError: {_MESSAGE}. Unintentional worker '
+    "failures have been reported. If there are lots of this logs, that might indicate there are unexpected failures in the cluster.\n"
+)
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "others hold a part of the GPU",
+        {"driver.log": _RAISED * 2, **_LOGS},
+        roots=("cuda-oom",),
+        says=("2 × embed", "26.00 MiB", "9.81 MiB of 11.66 GiB", "1.9 GB", "3893521,1493972"),
+    ),
+    Example(
+        "the words of older torch",
+        {"driver.log": _OLD, **_LOGS},
+        roots=("cuda-oom",),
+        says=("GPU 1", "3.03 GiB of 6.00 GiB"),
+    ),
+    Example(
+        "a model that does not fit, in an actor's constructor",
+        {"logs/gcs_server.out": _INIT, "logs/raylet.out": ""},
+        roots=("cuda-oom",),
+        says=("Engine", "engine.py:12"),
+    ),
+    Example(
+        "a rank of a training run",
+        {"driver.log": _TRAINING, **_LOGS},
+        roots=("cuda-oom",),
+        consequences=("train-worker-failed",),
+        says=("train_loop", "GPU 0"),
+    ),
+    Example(
+        "the node's memory, and a program that speaks of CUDA",
+        {
+            "driver.log": f"retrying after {_MESSAGE}\n(embed pid=12) torch.OutOfMemoryError: {_MESSAGE}\n",
+            **_LOGS,
+        },
+    ),
+)

@@ -34,7 +34,8 @@ from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.case.signals import GCS, JOB_FINISHED, JOB_STARTED, WORKER_EXIT
 from raydoctor.model import paste
-from raydoctor.model.values import Entity, Event, Finding, Gap, Link, Remedy, Subject
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Subject
 from raydoctor.rules.shared.live import daemons as live
 from raydoctor.rules.shared.traceback import parse
 
@@ -66,114 +67,11 @@ SIGTERM = Signal(
 )  # fmt: skip
 
 
-def _log(second: int, level: str, text: str) -> str:
-    return f"2026-11-21 13:54:{second:02d},952\t{level} module.py:83 -- {text}\n"
-
-
-_UP = _log(1, "INFO", SERVES.sample)
-_TRACEBACK = (
-    "The dashboard on node head failed with the following error:\nTraceback (most recent call last):\n"
-    '  File "/home/user/venv/lib/python3.11/site-packages/ray/dashboard/dashboard.py", line 315, in <module>\n'
-    "    loop.run_until_complete(dashboard.run())\n"
-    '  File "/home/user/venv/lib/python3.11/site-packages/ray/dashboard/subprocesses/handle.py", line 186, in wait_for_module_ready\n'
-    "    raise RuntimeError(\nRuntimeError: Module MetricsHead failed to start. Timeout after 30.0 seconds.\n"
-)  # fmt: skip
-_ORPHANS = {
-    f"logs/dashboard_{module}.log": _log(8, "WARNING", ORPHANED.sample) for module in ("JobHead", "NodeHead")
-}  # fmt: skip
-
-
-def _gcs(time: str, text: str = JOB_STARTED[0].sample) -> str:
-    return f"[2026-11-21 {time},000 I 13 13] (gcs_server) gcs_job_manager.cc:115: {text}\n"
-
-
-def _live(outcome: str, *running: tuple[str, str]) -> dict[str, str]:
-    """Tables of a live collection: the daemons that run, with their states, and how the dashboard answered."""
-    head = '{"table": "%s", "at": 1795269300.0, "from": "proc", "total": 1, "rows": [\n'
-    rows = ",\n".join(
-        f'{{"kind":"{kind}","pid":{pid},"state":"{state}","node_id":"","is_this":true}}'
-        for pid, (kind, state) in enumerate(running, 700)
-    )
-    probe = f'{{"name":"dashboard","address":"127.0.0.1:8265","outcome":"{outcome}","seconds":1.5,"detail":""}}'
-    return {
-        "live/live-daemons.json": f"{head % 'daemons'}{rows}\n]}}\n",
-        "live/live-probes.json": f"{head % 'probes'}{probe}\n]}}\n",
-    }
-
-
-_HEAD = {"logs/gcs_server.out": _gcs("13:54:02"), "logs/raylet.out": ""}
-
-
 @rule(
     tier="root",
     severity="warning",
     rank=93,
     looks_for=(SERVES, FAILED, ORPHANED, SIGTERM, *JOB_STARTED, *JOB_FINISHED, WORKER_EXIT),
-    examples=(
-        Example(
-            "a module was not ready in time",
-            {**_HEAD, "logs/dashboard.log": _log(1, "ERROR", _TRACEBACK)},
-            roots=("dashboard-died",),
-            says=("MetricsHead failed to start. Timeout after 30.0 seconds.", "ray job submit"),
-        ),
-        Example(
-            "killed: its modules saw it go, and the GCS went on for minutes",
-            {"logs/gcs_server.out": _gcs("13:58:02"), "logs/raylet.out": "", "logs/dashboard.log": _UP, **_ORPHANS},
-            roots=("dashboard-died",),
-            says=("pid 13572",),
-        ),
-        Example(
-            "killed with everything else",
-            {**_HEAD, "logs/dashboard.log": _UP, **_ORPHANS},
-        ),
-        Example(
-            "told to stop",
-            {
-                "logs/gcs_server.out": _gcs("13:58:02"),
-                "logs/raylet.out": "",
-                "logs/dashboard.log": _UP + _log(7, "WARNING", SIGTERM.sample),
-                **_ORPHANS,
-            },
-        ),
-        Example(
-            "gone, now: nobody answers, and its process is not there",
-            {**_HEAD, "logs/dashboard.log": _UP, **_live("refused", ("gcs_server", "S"), ("raylet", "S"))},
-            roots=("dashboard-died",),
-            says=("127.0.0.1:8265",),
-        ),
-        Example(
-            "it hangs",
-            {**_HEAD, "logs/dashboard.log": _UP, **_live("timeout", ("dashboard", "S"), ("gcs_server", "S"))},
-            roots=("dashboard-died",),
-            says=("pid 700", "does not answer"),
-        ),
-        Example(
-            "somebody stopped it",
-            {**_HEAD, "logs/dashboard.log": _UP, **_live("timeout", ("dashboard", "T"), ("gcs_server", "S"))},
-            roots=("dashboard-died",),
-            says=("kill -CONT 700",),
-        ),
-        Example(
-            "started without a front end",
-            {
-                **_HEAD,
-                "logs/dashboard.log": _log(1, "INFO", "http server disabled."),
-                **_live("refused", ("dashboard", "S"), ("gcs_server", "S")),
-            },
-        ),
-        Example(
-            "it answers that its GCS is slow",
-            {**_HEAD, "logs/dashboard.log": _UP, **_live("error", ("dashboard", "S"), ("gcs_server", "S"))},
-        ),
-        Example(
-            "it answers",
-            {
-                **_HEAD,
-                "logs/dashboard.log": _UP,
-                **_live("ok", ("dashboard", "S"), ("gcs_server", "S"), ("raylet", "S")),
-            },
-        ),
-    ),
 )  # fmt: skip
 def dashboard_died(case: Case) -> Iterator[Finding]:
     """At most one finding: how the dashboard ended, as its logs or the process table tell."""
@@ -337,3 +235,131 @@ def _start_again(title: str) -> tuple[Remedy, ...]:
             ("ray status; ray memory; raydoctor diagnose",),
         ),
     )
+
+
+# ------------------------------------------------------------------ examples
+
+
+def _log(second: int, level: str, text: str) -> str:
+    return f"2026-11-21 13:54:{second:02d},952\t{level} module.py:83 -- {text}\n"
+
+
+_UP = _log(1, "INFO", SERVES.sample)
+_TRACEBACK = (
+    "The dashboard on node head failed with the following error:\nTraceback (most recent call last):\n"
+    '  File "/home/user/venv/lib/python3.11/site-packages/ray/dashboard/dashboard.py", line 315, in <module>\n'
+    "    loop.run_until_complete(dashboard.run())\n"
+    '  File "/home/user/venv/lib/python3.11/site-packages/ray/dashboard/subprocesses/handle.py", line 186, in wait_for_module_ready\n'
+    "    raise RuntimeError(\nRuntimeError: Module MetricsHead failed to start. Timeout after 30.0 seconds.\n"
+)  # fmt: skip
+_ORPHANS = {
+    f"logs/dashboard_{module}.log": _log(8, "WARNING", ORPHANED.sample) for module in ("JobHead", "NodeHead")
+}  # fmt: skip
+
+
+def _gcs(time: str, text: str = JOB_STARTED[0].sample) -> str:
+    return f"[2026-11-21 {time},000 I 13 13] (gcs_server) gcs_job_manager.cc:115: {text}\n"
+
+
+def _live(outcome: str, *running: tuple[str, str]) -> dict[str, str]:
+    """Tables of a live collection: the daemons that run, with their states, and how the dashboard answered."""
+    head = '{"table": "%s", "at": 1795269300.0, "from": "proc", "total": 1, "rows": [\n'
+    rows = ",\n".join(
+        f'{{"kind":"{kind}","pid":{pid},"state":"{state}","node_id":"","is_this":true}}'
+        for pid, (kind, state) in enumerate(running, 700)
+    )
+    probe = f'{{"name":"dashboard","address":"127.0.0.1:8265","outcome":"{outcome}","seconds":1.5,"detail":""}}'
+    return {
+        "live/live-daemons.json": f"{head % 'daemons'}{rows}\n]}}\n",
+        "live/live-probes.json": f"{head % 'probes'}{probe}\n]}}\n",
+    }
+
+
+_HEAD = {"logs/gcs_server.out": _gcs("13:54:02"), "logs/raylet.out": ""}
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "a module was not ready in time",
+        {**_HEAD, "logs/dashboard.log": _log(1, "ERROR", _TRACEBACK)},
+        roots=("dashboard-died",),
+        says=("MetricsHead failed to start. Timeout after 30.0 seconds.", "ray job submit"),
+    ),
+    Example(
+        "killed: its modules saw it go, and the GCS went on for minutes",
+        {
+            "logs/gcs_server.out": _gcs("13:58:02"),
+            "logs/raylet.out": "",
+            "logs/dashboard.log": _UP,
+            **_ORPHANS,
+        },
+        roots=("dashboard-died",),
+        says=("pid 13572",),
+    ),
+    Example(
+        "killed with everything else",
+        {**_HEAD, "logs/dashboard.log": _UP, **_ORPHANS},
+    ),
+    Example(
+        "told to stop",
+        {
+            "logs/gcs_server.out": _gcs("13:58:02"),
+            "logs/raylet.out": "",
+            "logs/dashboard.log": _UP + _log(7, "WARNING", SIGTERM.sample),
+            **_ORPHANS,
+        },
+    ),
+    Example(
+        "gone, now: nobody answers, and its process is not there",
+        {
+            **_HEAD,
+            "logs/dashboard.log": _UP,
+            **_live("refused", ("gcs_server", "S"), ("raylet", "S")),
+        },
+        roots=("dashboard-died",),
+        says=("127.0.0.1:8265",),
+    ),
+    Example(
+        "it hangs",
+        {
+            **_HEAD,
+            "logs/dashboard.log": _UP,
+            **_live("timeout", ("dashboard", "S"), ("gcs_server", "S")),
+        },
+        roots=("dashboard-died",),
+        says=("pid 700", "does not answer"),
+    ),
+    Example(
+        "somebody stopped it",
+        {
+            **_HEAD,
+            "logs/dashboard.log": _UP,
+            **_live("timeout", ("dashboard", "T"), ("gcs_server", "S")),
+        },
+        roots=("dashboard-died",),
+        says=("kill -CONT 700",),
+    ),
+    Example(
+        "started without a front end",
+        {
+            **_HEAD,
+            "logs/dashboard.log": _log(1, "INFO", "http server disabled."),
+            **_live("refused", ("dashboard", "S"), ("gcs_server", "S")),
+        },
+    ),
+    Example(
+        "it answers that its GCS is slow",
+        {
+            **_HEAD,
+            "logs/dashboard.log": _UP,
+            **_live("error", ("dashboard", "S"), ("gcs_server", "S")),
+        },
+    ),
+    Example(
+        "it answers",
+        {
+            **_HEAD,
+            "logs/dashboard.log": _UP,
+            **_live("ok", ("dashboard", "S"), ("gcs_server", "S"), ("raylet", "S")),
+        },
+    ),
+)

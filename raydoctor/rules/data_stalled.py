@@ -36,8 +36,9 @@ from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, rule
 from raydoctor.case.signals import WORKER_EXIT
 from raydoctor.model import paste
+from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
-from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Severity, Subject
+from raydoctor.model.values import Event, Finding, Link, Remedy, Severity, Subject
 from raydoctor.rules.shared import data
 
 _DOC = "https://docs.ray.io/en/latest/data/execution-configurations.html"
@@ -47,10 +48,6 @@ _RUNNING = pattern(
     re.MULTILINE,
 )
 _KINDS = tuple(signal.kind for signal in data.STALLS)
-
-_LOG = "2026-11-21 10:48:33,745\t{level} streaming_executor.py:371 -- "
-_WARNING = _LOG.replace("{level}", "WARNING")
-_LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
 
 
 @dataclass(slots=True)
@@ -85,54 +82,6 @@ class _Stall:
     severity="error",
     rank=85,
     looks_for=(*data.STALLS, WORKER_EXIT),
-    examples=(
-        Example(
-            "given up after forty seconds without progress",
-            {"driver.log": f"{data.NO_PROGRESS.sample}\n", **_LOGS},
-            roots=("data-stalled",),
-            says=(
-                "made no progress for 40 s",
-                "ReadRange->MapBatches(Embed)",
-                "0 active",
-                "execution_no_progress_timeout_s = 3600",
-            ),
-        ),
-        Example(
-            "not enough for any task; the driver and the log say the same",
-            {
-                "logs/ray-data/ray-data.log": f"{_WARNING}{data.NOT_ENOUGH.sample}\n",
-                "driver.log": f"{_WARNING}{data.NOT_ENOUGH.sample}\n{_WARNING}{data.IDLE.sample}\n",
-                **_LOGS,
-            },
-            roots=("data-stalled",),
-            says=("ReadRange->Map(f)", "not enough", "exclude_resources"),
-        ),
-        Example(
-            "a shuffle with more aggregators than CPUs",
-            {"logs/ray-data/ray-data.log": f"{_WARNING}{data.SHUFFLE.sample}\n", **_LOGS},
-            roots=("data-stalled",),
-            says=("8 aggregators", "max_hash_shuffle_aggregators = 4"),
-        ),
-        Example(
-            "one slow task is a note",
-            {
-                "logs/ray-data/ray-data.log": f"{_WARNING}A task (task_id=c8ef45ccd0112571ffffffffffffffffffffffff01000000) of operator "
-                "Map(f) (pid=476, node_id=ab, attempt=0) has been running or stuck in scheduling for 61.20s, which is longer than the "
-                "average task duration + z-score * stddev of this operator (2.10 + 10 * 0.50s).\n",
-                **_LOGS,
-            },
-            roots=("data-stalled",),
-            says=("61 s", "2.1 s"),
-        ),
-        Example(
-            "a program that speaks of it, and a pipeline that runs",
-            {
-                "driver.log": f"{data.NOT_ENOUGH.sample}\n{data.IDLE.sample}\n",
-                "logs/ray-data/ray-data.log": f"{_LOG.replace('{level}', 'INFO')}ReadRange->Map(f): 3/10 [backpressured:tasks(ResourceBudget)]\n",
-                **_LOGS,
-            },
-        ),
-    ),
 )
 def data_stalled(case: Case) -> Iterator[Finding]:
     """One finding per operator."""
@@ -251,3 +200,60 @@ def _remedies(stall: _Stall) -> Iterator[Remedy]:
             doc=_DOC,
             since=(2, 58),
         )
+
+
+# ------------------------------------------------------------------ examples
+
+
+_LOG = "2026-11-21 10:48:33,745\t{level} streaming_executor.py:371 -- "
+_WARNING = _LOG.replace("{level}", "WARNING")
+_LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "given up after forty seconds without progress",
+        {"driver.log": f"{data.NO_PROGRESS.sample}\n", **_LOGS},
+        roots=("data-stalled",),
+        says=(
+            "made no progress for 40 s",
+            "ReadRange->MapBatches(Embed)",
+            "0 active",
+            "execution_no_progress_timeout_s = 3600",
+        ),
+    ),
+    Example(
+        "not enough for any task; the driver and the log say the same",
+        {
+            "logs/ray-data/ray-data.log": f"{_WARNING}{data.NOT_ENOUGH.sample}\n",
+            "driver.log": f"{_WARNING}{data.NOT_ENOUGH.sample}\n{_WARNING}{data.IDLE.sample}\n",
+            **_LOGS,
+        },
+        roots=("data-stalled",),
+        says=("ReadRange->Map(f)", "not enough", "exclude_resources"),
+    ),
+    Example(
+        "a shuffle with more aggregators than CPUs",
+        {"logs/ray-data/ray-data.log": f"{_WARNING}{data.SHUFFLE.sample}\n", **_LOGS},
+        roots=("data-stalled",),
+        says=("8 aggregators", "max_hash_shuffle_aggregators = 4"),
+    ),
+    Example(
+        "one slow task is a note",
+        {
+            "logs/ray-data/ray-data.log": f"{_WARNING}A task (task_id=c8ef45ccd0112571ffffffffffffffffffffffff01000000) of operator "
+            "Map(f) (pid=476, node_id=ab, attempt=0) has been running or stuck in scheduling for 61.20s, which is longer than the "
+            "average task duration + z-score * stddev of this operator (2.10 + 10 * 0.50s).\n",
+            **_LOGS,
+        },
+        roots=("data-stalled",),
+        says=("61 s", "2.1 s"),
+    ),
+    Example(
+        "a program that speaks of it, and a pipeline that runs",
+        {
+            "driver.log": f"{data.NOT_ENOUGH.sample}\n{data.IDLE.sample}\n",
+            "logs/ray-data/ray-data.log": f"{_LOG.replace('{level}', 'INFO')}ReadRange->Map(f): 3/10 [backpressured:tasks(ResourceBudget)]\n",
+            **_LOGS,
+        },
+    ),
+)

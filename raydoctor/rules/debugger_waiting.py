@@ -35,7 +35,8 @@ from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.case.signals import RAY_EXCEPTION
 from raydoctor.cluster import tables as live
 from raydoctor.model import paste
-from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import stacks, waiting
 
 _OUTPUT = ("worker-err", "worker-echo")
@@ -69,24 +70,6 @@ _DOC = "https://docs.ray.io/en/latest/ray-observability/ray-distributed-debugger
 _LEGACY_DOC = (
     "https://docs.ray.io/en/latest/ray-observability/user-guides/debug-apps/ray-debugging.html"
 )
-_ERROR = "ray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n"
-_LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
-_W = "7f8a94bb4c5d65c0b14b5172c804b8ed21fbec4162ecaa5b179bd46d"
-_TABLE = '{"table": "%s", "at": 1795260600.0, "from": "dashboard", "total": %d, "rows": [\n%s\n]}\n'
-_TASKS = _TABLE % (
-    "tasks",
-    1,
-    f'{{"task_id":"{"1" * 48}","name":"clean","state":"RUNNING","worker_id":"{_W}","worker_pid":401}}',
-)
-
-
-def _workers(paused: int) -> str:
-    """A worker as the state API has it, and one that has ended."""
-    rows = (
-        f'{{"worker_id":"{_W}","is_alive":true,"pid":401,"ip":"10.0.0.2","debugger_port":57419,"num_paused_threads":{paused}}},\n'
-        f'{{"worker_id":"{"b" * 56}","is_alive":false,"pid":399,"ip":"10.0.0.2","debugger_port":null,"num_paused_threads":null}}'
-    )
-    return _TABLE % ("workers", 2, rows)
 
 
 @rule(
@@ -94,49 +77,6 @@ def _workers(paused: int) -> str:
     severity="error",
     rank=72,
     looks_for=(LEGACY_OPEN, DEBUGPY_OPEN, DEBUGPY_WAITS, *CONNECTED, waiting.INTERRUPTED, RAY_EXCEPTION),
-    examples=(
-        Example(
-            "breakpoint() with Ray's older debugger",
-            {**_LOGS, "driver.log": f"(transform pid=399) {LEGACY_OPEN.sample}\n{_ERROR}"},
-            roots=("debugger-waiting",),
-            consequences=("get-timeout",),
-            says=("transform (pid 399)", "localhost:42285", "ray debug"),
-        ),
-        Example(
-            "breakpoint() with debugpy, in the worker's own log",
-            {
-                **_LOGS,
-                f"logs/worker-{'a' * 56}-01000000-401.err": f":job_id:01000000\n:task_name:clean\n{DEBUGPY_OPEN.sample}\n{DEBUGPY_WAITS.sample}\n",
-                "driver.log": _ERROR,
-            },
-            roots=("debugger-waiting",),
-            consequences=("get-timeout",),
-            says=("10.0.0.2:38111",),
-        ),
-        Example(
-            "the cluster says so now; a worker of before has ended",
-            {
-                **_LOGS,
-                "driver.log": f"(transform pid=399) {LEGACY_OPEN.sample}\n",
-                "live/live-workers.json": _workers(paused=1),
-                "live/live-tasks.json": _TASKS,
-            },
-            roots=("debugger-waiting",),
-            says=("clean (pid 401)", "10.0.0.2:57419", "raydoctor attach clean"),
-        ),
-        Example(
-            "the cluster says that nobody waits",
-            {**_LOGS, "live/live-workers.json": _workers(paused=0), "live/live-tasks.json": _TASKS},
-        ),
-        Example(
-            "somebody attached",
-            {**_LOGS, "driver.log": f"(transform pid=399) {LEGACY_OPEN.sample}\n(transform pid=399) {CONNECTED[0].sample}\ndone\n"},
-        ),
-        Example(
-            "a program that prints about debuggers",
-            {**_LOGS, "driver.log": "(train pid=7) hint: RemotePdb session open at means ray debug\n"},
-        ),
-    ),
 )  # fmt: skip
 def debugger_waiting(case: Case) -> Iterator[Finding]:
     """One finding for all processes that wait for a client."""
@@ -298,3 +238,73 @@ def _links(wait: _Wait) -> Iterator[Link]:
         threads = live.whole(wait.row, "num_paused_threads") or 1
         many = evidence.many(threads, "thread of it stands", "threads of it stand")
         yield Link(wait.row, f"{wait.label}: {many} at a breakpoint now")
+
+
+# ------------------------------------------------------------------ examples
+
+_ERROR = "ray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n"
+_LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
+_W = "7f8a94bb4c5d65c0b14b5172c804b8ed21fbec4162ecaa5b179bd46d"
+_TABLE = '{"table": "%s", "at": 1795260600.0, "from": "dashboard", "total": %d, "rows": [\n%s\n]}\n'
+_TASKS = _TABLE % (
+    "tasks",
+    1,
+    f'{{"task_id":"{"1" * 48}","name":"clean","state":"RUNNING","worker_id":"{_W}","worker_pid":401}}',
+)
+
+
+def _workers(paused: int) -> str:
+    """A worker as the state API has it, and one that has ended."""
+    rows = (
+        f'{{"worker_id":"{_W}","is_alive":true,"pid":401,"ip":"10.0.0.2","debugger_port":57419,"num_paused_threads":{paused}}},\n'
+        f'{{"worker_id":"{"b" * 56}","is_alive":false,"pid":399,"ip":"10.0.0.2","debugger_port":null,"num_paused_threads":null}}'
+    )
+    return _TABLE % ("workers", 2, rows)
+
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "breakpoint() with Ray's older debugger",
+        {**_LOGS, "driver.log": f"(transform pid=399) {LEGACY_OPEN.sample}\n{_ERROR}"},
+        roots=("debugger-waiting",),
+        consequences=("get-timeout",),
+        says=("transform (pid 399)", "localhost:42285", "ray debug"),
+    ),
+    Example(
+        "breakpoint() with debugpy, in the worker's own log",
+        {
+            **_LOGS,
+            f"logs/worker-{'a' * 56}-01000000-401.err": f":job_id:01000000\n:task_name:clean\n{DEBUGPY_OPEN.sample}\n{DEBUGPY_WAITS.sample}\n",
+            "driver.log": _ERROR,
+        },
+        roots=("debugger-waiting",),
+        consequences=("get-timeout",),
+        says=("10.0.0.2:38111",),
+    ),
+    Example(
+        "the cluster says so now; a worker of before has ended",
+        {
+            **_LOGS,
+            "driver.log": f"(transform pid=399) {LEGACY_OPEN.sample}\n",
+            "live/live-workers.json": _workers(paused=1),
+            "live/live-tasks.json": _TASKS,
+        },
+        roots=("debugger-waiting",),
+        says=("clean (pid 401)", "10.0.0.2:57419", "raydoctor attach clean"),
+    ),
+    Example(
+        "the cluster says that nobody waits",
+        {**_LOGS, "live/live-workers.json": _workers(paused=0), "live/live-tasks.json": _TASKS},
+    ),
+    Example(
+        "somebody attached",
+        {
+            **_LOGS,
+            "driver.log": f"(transform pid=399) {LEGACY_OPEN.sample}\n(transform pid=399) {CONNECTED[0].sample}\ndone\n",
+        },
+    ),
+    Example(
+        "a program that prints about debuggers",
+        {**_LOGS, "driver.log": "(train pid=7) hint: RemotePdb session open at means ray debug\n"},
+    ),
+)

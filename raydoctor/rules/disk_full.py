@@ -36,7 +36,8 @@ from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, rule
 from raydoctor.case.signals import RAY_EXCEPTION
 from raydoctor.model import paste
-from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import disks, store
 from raydoctor.rules.shared.disks import Disk, Use
 
@@ -52,53 +53,6 @@ _FEW_INODES = 0.001
 _MUCH = 0.05
 """Of what is in use: a share worth a remedy of its own."""
 
-_SESSION = "/tmp/ray/session_2026-11-21_07-50-14_566733_12"
-_OVER = (
-    f"{_SESSION} is over 95% full, available space: 9.2337 GB; capacity: 251.972 GB. "
-    "Object creation will fail if spilling is required."
-)
-_OVER_IN_BYTES = (
-    f"{_SESSION} is over 95% full, available space: 9914566912; capacity: 270553174016. "
-    "Object creation will fail if spilling is required."
-)
-_ERROR = (
-    "ray.exceptions.OutOfDiskError: Local disk is full\nThe object cannot be created because the local object store is full and "
-    "the local disk's utilization is over capacity (95% by default).Tip: Use `df` on this node to check disk usage and `ray "
-    "memory` to check object store memory usage.\n"
-)
-
-
-def _raylet(second: int, level: str, text: str) -> str:
-    return f"[2026-11-21 07:50:{second:02d},494 {level} 290 300] (raylet) file.cc:116: {text}\n"
-
-
-_FAILED = _raylet(34, "I", store.OUT_OF_DISK.sample)
-
-
-def _live(
-    used: float, use: str = "spill", path: str = _SESSION, mount: str = "/"
-) -> dict[str, Any]:
-    """A row of the table `disks`: 1000 GB, so much of it in use."""
-    free = round((1 - used) * 1000) * 1024**3
-    return {
-        "path": path, "use": use, "mount": mount, "filesystem": "ext4", "device": f"/dev/sd{mount}", "capacity": 1000 * 1024**3,
-        "free": free, "used_fraction": used, "threshold": 0.95, "node_id": "",
-    }  # fmt: skip
-
-
-def _usage(what: str, path: str, gigabytes: int, count: int = 1) -> dict[str, Any]:
-    return {
-        "path": path,
-        "bytes": gigabytes * 1024**3,
-        "what": what,
-        "count": count,
-        "truncated": False,
-    }
-
-
-_LIVE_DISKS, _LIVE_USAGE = "live/live-disks.json", "live/live-disk-usage.json"
-_QUIET = {"logs/raylet.out": _raylet(1, "I", "Starting"), "logs/gcs_server.out": ""}
-
 
 @rule(
     tier="root",
@@ -106,95 +60,6 @@ _QUIET = {"logs/raylet.out": _raylet(1, "I", "Starting"), "logs/gcs_server.out":
     rank=65,
     daemons_record=True,
     looks_for=(*store.DISK_OVER, store.OUT_OF_DISK, *store.FALLBACK_FAILED, store.SPILLED, RAY_EXCEPTION),
-    examples=(
-        Example(
-            "the disk is over the threshold and a put fails",
-            {
-                "logs/raylet.out": _raylet(17, "E", _OVER) + _raylet(27, "E", _OVER) + _FAILED,
-                "logs/raylet.err": _raylet(17, "E", _OVER) + _raylet(27, "E", _OVER),
-                "logs/gcs_server.out": "Ray cluster metadata ray_version=2.60.0 ray_commit=b7f4259\n",
-                "driver.log": f"(raylet) {_raylet(27, 'E', _OVER)}{_ERROR}",
-            },
-            roots=("disk-full",),
-            says=("96.3% full", "9.2 GB of 252 GB free", "1 object", "--object-spilling-directory"),
-        ),
-        Example(
-            "Ray 2.9 writes bytes, and nothing failed yet",
-            {
-                "logs/raylet.out": _raylet(17, "E", _OVER_IN_BYTES) + _raylet(27, "E", _OVER_IN_BYTES),
-                "logs/gcs_server.out": "Ray cluster metadata ray_version=2.9.3 ray_commit=b7f4259\n",
-            },
-            roots=("disk-full",),
-            says=("96.3% full", "9.2 GB of 252 GB free", "object_spilling_config"),
-        ),
-        Example(
-            "only the driver's output is left",
-            {"driver.log": f"(raylet, ip=10.0.0.3) {_raylet(27, 'E', _OVER)}{_ERROR}"},
-            roots=("disk-full",),
-            says=("9.2 GB of 252 GB free",),
-        ),
-        Example(
-            "a task that checks a disk itself, and a Ray that talks of spilling, are no full disk",
-            {
-                "logs/raylet.out": _raylet(17, "I", "Plasma store at capacity\nCurrent usage: 0.1 / 0.2 GB"),
-                "logs/gcs_server.out": "",
-                "driver.log": f"(check pid=12) {_OVER}\n(check pid=12) ray.exceptions.OutOfDiskError is what we test for\n",
-            },
-        ),
-        Example(
-            "live: over the threshold now, nothing failed yet, and old sessions fill it",
-            {
-                **_QUIET,
-                _LIVE_DISKS: disks.example("disks", (_live(0.962), _live(0.962, "session"))),
-                _LIVE_USAGE: disks.example("disk-usage", (
-                    _usage("old sessions", "/tmp/ray", 410, 31), _usage("spilled objects", _SESSION, 120), _usage("logs", f"{_SESSION}/logs", 1))),
-            },
-            roots=("disk-full",),
-            says=("96.2% full (38.0 GB of 1000 GB free)", "410 GB of it 31 old sessions", "Ray's threshold of 95%", "the 31 sessions", "120 GB of them"),
-        ),
-        Example(
-            "live and in the log: one incident, its numbers those of now",
-            {
-                "logs/raylet.out": _raylet(17, "E", _OVER),
-                "logs/gcs_server.out": "",
-                _LIVE_DISKS: disks.example("disks", (_live(0.97), _live(0.2, "session", "/other", "/other"))),
-            },
-            roots=("disk-full",),
-            says=("97.0% full (30.0 GB of 1000 GB free)",),
-        ),
-        Example(
-            "live: below the threshold, and something that is not Ray's fills it",
-            {
-                **_QUIET,
-                _LIVE_DISKS: disks.example("disks", (_live(0.931),)),
-                _LIVE_USAGE: disks.example("disk-usage", (_usage("logs", f"{_SESSION}/logs", 2),)),
-            },
-            roots=("disk-full",),
-            says=("93.1% full", "19.0 GB more", "Ray's own files there are 2.0 GB", "du -xh --max-depth=2 /"),
-        ),
-        Example(
-            "live: only the session's disk is full, objects are spilled elsewhere",
-            {
-                **_QUIET,
-                _LIVE_DISKS: disks.example("disks", (_live(0.3, "spill", "/big/spill", "/big"), _live(0.99, "session"))),
-            },
-            roots=("disk-full",),
-            says=("99.0% full", "logs, packages and sockets"),
-        ),
-        Example(
-            "live: room for bytes, none for files",
-            {**_QUIET, _LIVE_DISKS: disks.example("disks", ({**_live(0.4), "inodes": 16777216, "inodes_free": 0},))},
-            roots=("disk-full",),
-            says=("0 inodes of 16777216 left", "600 GB are free", "find / -xdev"),
-        ),
-        Example(
-            "live: disks with room, and a full one that is none of Ray's",
-            {
-                **_QUIET,
-                _LIVE_DISKS: disks.example("disks", (_live(0.6), _live(0.6, "session"), _live(0.99, "tmp", "/tmp", "/tmp"), _live(0.98, "shm", "/dev/shm", "/dev/shm"))),
-            },
-        ),
-    ),
 )  # fmt: skip
 def disk_full(case: Case) -> Iterator[Finding]:
     """One finding per file system: over the threshold as the raylet said or as it is now, or soon to be."""
@@ -516,3 +381,180 @@ def _threshold(room: _Room) -> tuple[Remedy, ...]:
     else:
         return ()
     return (Remedy(title, (step,), risk="disruptive", doc=_DOC),)
+
+
+# ------------------------------------------------------------------ examples
+
+
+_SESSION = "/tmp/ray/session_2026-11-21_07-50-14_566733_12"
+_OVER = (
+    f"{_SESSION} is over 95% full, available space: 9.2337 GB; capacity: 251.972 GB. "
+    "Object creation will fail if spilling is required."
+)
+_OVER_IN_BYTES = (
+    f"{_SESSION} is over 95% full, available space: 9914566912; capacity: 270553174016. "
+    "Object creation will fail if spilling is required."
+)
+_ERROR = (
+    "ray.exceptions.OutOfDiskError: Local disk is full\nThe object cannot be created because the local object store is full and "
+    "the local disk's utilization is over capacity (95% by default).Tip: Use `df` on this node to check disk usage and `ray "
+    "memory` to check object store memory usage.\n"
+)
+
+
+def _raylet(second: int, level: str, text: str) -> str:
+    return f"[2026-11-21 07:50:{second:02d},494 {level} 290 300] (raylet) file.cc:116: {text}\n"
+
+
+_FAILED = _raylet(34, "I", store.OUT_OF_DISK.sample)
+
+
+def _live(
+    used: float, use: str = "spill", path: str = _SESSION, mount: str = "/"
+) -> dict[str, Any]:
+    """A row of the table `disks`: 1000 GB, so much of it in use."""
+    free = round((1 - used) * 1000) * 1024**3
+    return {
+        "path": path, "use": use, "mount": mount, "filesystem": "ext4", "device": f"/dev/sd{mount}", "capacity": 1000 * 1024**3,
+        "free": free, "used_fraction": used, "threshold": 0.95, "node_id": "",
+    }  # fmt: skip
+
+
+def _usage(what: str, path: str, gigabytes: int, count: int = 1) -> dict[str, Any]:
+    return {
+        "path": path,
+        "bytes": gigabytes * 1024**3,
+        "what": what,
+        "count": count,
+        "truncated": False,
+    }
+
+
+_LIVE_DISKS, _LIVE_USAGE = "live/live-disks.json", "live/live-disk-usage.json"
+_QUIET = {"logs/raylet.out": _raylet(1, "I", "Starting"), "logs/gcs_server.out": ""}
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "the disk is over the threshold and a put fails",
+        {
+            "logs/raylet.out": _raylet(17, "E", _OVER) + _raylet(27, "E", _OVER) + _FAILED,
+            "logs/raylet.err": _raylet(17, "E", _OVER) + _raylet(27, "E", _OVER),
+            "logs/gcs_server.out": "Ray cluster metadata ray_version=2.60.0 ray_commit=b7f4259\n",
+            "driver.log": f"(raylet) {_raylet(27, 'E', _OVER)}{_ERROR}",
+        },
+        roots=("disk-full",),
+        says=("96.3% full", "9.2 GB of 252 GB free", "1 object", "--object-spilling-directory"),
+    ),
+    Example(
+        "Ray 2.9 writes bytes, and nothing failed yet",
+        {
+            "logs/raylet.out": _raylet(17, "E", _OVER_IN_BYTES) + _raylet(27, "E", _OVER_IN_BYTES),
+            "logs/gcs_server.out": "Ray cluster metadata ray_version=2.9.3 ray_commit=b7f4259\n",
+        },
+        roots=("disk-full",),
+        says=("96.3% full", "9.2 GB of 252 GB free", "object_spilling_config"),
+    ),
+    Example(
+        "only the driver's output is left",
+        {"driver.log": f"(raylet, ip=10.0.0.3) {_raylet(27, 'E', _OVER)}{_ERROR}"},
+        roots=("disk-full",),
+        says=("9.2 GB of 252 GB free",),
+    ),
+    Example(
+        "a task that checks a disk itself, and a Ray that talks of spilling, are no full disk",
+        {
+            "logs/raylet.out": _raylet(
+                17, "I", "Plasma store at capacity\nCurrent usage: 0.1 / 0.2 GB"
+            ),
+            "logs/gcs_server.out": "",
+            "driver.log": f"(check pid=12) {_OVER}\n(check pid=12) ray.exceptions.OutOfDiskError is what we test for\n",
+        },
+    ),
+    Example(
+        "live: over the threshold now, nothing failed yet, and old sessions fill it",
+        {
+            **_QUIET,
+            _LIVE_DISKS: disks.example("disks", (_live(0.962), _live(0.962, "session"))),
+            _LIVE_USAGE: disks.example(
+                "disk-usage",
+                (
+                    _usage("old sessions", "/tmp/ray", 410, 31),
+                    _usage("spilled objects", _SESSION, 120),
+                    _usage("logs", f"{_SESSION}/logs", 1),
+                ),
+            ),
+        },
+        roots=("disk-full",),
+        says=(
+            "96.2% full (38.0 GB of 1000 GB free)",
+            "410 GB of it 31 old sessions",
+            "Ray's threshold of 95%",
+            "the 31 sessions",
+            "120 GB of them",
+        ),
+    ),
+    Example(
+        "live and in the log: one incident, its numbers those of now",
+        {
+            "logs/raylet.out": _raylet(17, "E", _OVER),
+            "logs/gcs_server.out": "",
+            _LIVE_DISKS: disks.example(
+                "disks", (_live(0.97), _live(0.2, "session", "/other", "/other"))
+            ),
+        },
+        roots=("disk-full",),
+        says=("97.0% full (30.0 GB of 1000 GB free)",),
+    ),
+    Example(
+        "live: below the threshold, and something that is not Ray's fills it",
+        {
+            **_QUIET,
+            _LIVE_DISKS: disks.example("disks", (_live(0.931),)),
+            _LIVE_USAGE: disks.example("disk-usage", (_usage("logs", f"{_SESSION}/logs", 2),)),
+        },
+        roots=("disk-full",),
+        says=(
+            "93.1% full",
+            "19.0 GB more",
+            "Ray's own files there are 2.0 GB",
+            "du -xh --max-depth=2 /",
+        ),
+    ),
+    Example(
+        "live: only the session's disk is full, objects are spilled elsewhere",
+        {
+            **_QUIET,
+            _LIVE_DISKS: disks.example(
+                "disks", (_live(0.3, "spill", "/big/spill", "/big"), _live(0.99, "session"))
+            ),
+        },
+        roots=("disk-full",),
+        says=("99.0% full", "logs, packages and sockets"),
+    ),
+    Example(
+        "live: room for bytes, none for files",
+        {
+            **_QUIET,
+            _LIVE_DISKS: disks.example(
+                "disks", ({**_live(0.4), "inodes": 16777216, "inodes_free": 0},)
+            ),
+        },
+        roots=("disk-full",),
+        says=("0 inodes of 16777216 left", "600 GB are free", "find / -xdev"),
+    ),
+    Example(
+        "live: disks with room, and a full one that is none of Ray's",
+        {
+            **_QUIET,
+            _LIVE_DISKS: disks.example(
+                "disks",
+                (
+                    _live(0.6),
+                    _live(0.6, "session"),
+                    _live(0.99, "tmp", "/tmp", "/tmp"),
+                    _live(0.98, "shm", "/dev/shm", "/dev/shm"),
+                ),
+            ),
+        },
+    ),
+)

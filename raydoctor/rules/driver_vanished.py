@@ -39,37 +39,12 @@ from raydoctor.case.signals import (
     RAYLET_STARTED,
 )
 from raydoctor.model import ids, paste
-from raydoctor.model.values import Entity, Event, Finding, Gap, Link, Remedy, Subject
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Subject
 from raydoctor.rules.shared import cluster
 from raydoctor.rules.shared.connect import STARTED_LOCAL
 
 _DRIVERS = ("driver", "job-driver", "core-driver")
-_N = "fd875f52489dc9a2f53c85a6f87fba13611a3340ab1d20bc262561bf"
-_RAYLET = (
-    f"[2026-11-21 07:44:03,993 I 305 305] (raylet) node_manager.cc:355: Raylet of id, {_N} started. Raylet consists of "
-    "node_manager and object_manager. node_manager address: 10.0.0.2:0 object_manager address: 10.0.0.2:46637 hostname: n\n"
-)
-_SEEN = (
-    "[2026-11-21 07:44:10,500 W 424 462] core_worker.cc:1075: Shutting down the core worker because the local raylet failed. "
-    "Check out the raylet.out log file. Raylet pid: 305\n"
-)
-_JOB = (
-    "[2026-11-21 07:44:04,082 I 17 17] (gcs_server) gcs_job_manager.cc:115: Registering job. job_id=01000000 driver_pid=16\n"
-)  # fmt: skip
-_STARTED = (
-    "2026-11-21 07:44:03,262\tINFO worker.py:2029 -- Started a local Ray instance. View the dashboard at "
-    "http://127.0.0.1:8265\nembedding\n"
-)
-_TRACEBACK = (
-    'Traceback (most recent call last):\n  File "/app/a.py", line 9, in <module>\n    ray.get(x)\n'
-    "ray.exceptions.LocalRayletDiedError: The task's local raylet died. Check raylet.out for more information.\n"
-)
-_FILES = {
-    "logs/raylet.out": _RAYLET,
-    "logs/gcs_server.out": _JOB,
-    f"logs/python-core-worker-{'b' * 56}_424.log": _SEEN,
-    f"logs/python-core-driver-01000000{'f' * 48}_16.log": "",
-}
 
 
 @rule(
@@ -78,35 +53,6 @@ _FILES = {
     rank=9,
     looks_for=(
         STARTED_LOCAL, cluster.DRIVER_GOODBYE, cluster.GCS_LOST, RAYLET_STARTED, LOCAL_RAYLET_FAILED, NODE_HEALTH_FAILED, *NODE_DEAD, *JOB_STARTED, RAY_EXCEPTION,
-    ),
-    examples=(
-        Example(
-            "its output breaks off, and raylet and GCS with it",
-            {**_FILES, "driver.log": _STARTED},
-            roots=("driver-vanished",),
-            says=("pid 16", "job 1"),
-        ),
-        Example(
-            "the kernel's OOM killer ended it",
-            {
-                **_FILES,
-                "driver.log": _STARTED,
-                "dmesg.txt": "[Sat Nov 21 07:44:09 2026] Out of memory: Killed process 16 (python) total-vm:9000000kB, "
-                "anon-rss:8000000kB, file-rss:0kB, shmem-rss:0kB, UID:0 pgtables:100kB oom_score_adj:0\n",
-            },
-            roots=("kernel-oom-kill",),
-            consequences=("driver-vanished",),
-        ),
-        Example(
-            "the driver outlived its raylet",
-            {**_FILES, "driver.log": _STARTED + _TRACEBACK},
-            roots=("raylet-died",),
-        ),
-        Example(
-            "the cluster was not its own",
-            {**_FILES, "driver.log": "embedding\n"},
-            roots=("raylet-died",),
-        ),
     ),
 )  # fmt: skip
 def driver_vanished(case: Case) -> Iterator[Finding]:
@@ -191,3 +137,63 @@ def _remedies(job: Job) -> tuple[Remedy, ...]:
             doc="https://docs.ray.io/en/latest/ray-core/starting-ray.html",
         ),
     )
+
+
+# ------------------------------------------------------------------ examples
+
+_N = "fd875f52489dc9a2f53c85a6f87fba13611a3340ab1d20bc262561bf"
+_RAYLET = (
+    f"[2026-11-21 07:44:03,993 I 305 305] (raylet) node_manager.cc:355: Raylet of id, {_N} started. Raylet consists of "
+    "node_manager and object_manager. node_manager address: 10.0.0.2:0 object_manager address: 10.0.0.2:46637 hostname: n\n"
+)
+_SEEN = (
+    "[2026-11-21 07:44:10,500 W 424 462] core_worker.cc:1075: Shutting down the core worker because the local raylet failed. "
+    "Check out the raylet.out log file. Raylet pid: 305\n"
+)
+_JOB = (
+    "[2026-11-21 07:44:04,082 I 17 17] (gcs_server) gcs_job_manager.cc:115: Registering job. job_id=01000000 driver_pid=16\n"
+)  # fmt: skip
+_STARTED = (
+    "2026-11-21 07:44:03,262\tINFO worker.py:2029 -- Started a local Ray instance. View the dashboard at "
+    "http://127.0.0.1:8265\nembedding\n"
+)
+_TRACEBACK = (
+    'Traceback (most recent call last):\n  File "/app/a.py", line 9, in <module>\n    ray.get(x)\n'
+    "ray.exceptions.LocalRayletDiedError: The task's local raylet died. Check raylet.out for more information.\n"
+)
+_FILES = {
+    "logs/raylet.out": _RAYLET,
+    "logs/gcs_server.out": _JOB,
+    f"logs/python-core-worker-{'b' * 56}_424.log": _SEEN,
+    f"logs/python-core-driver-01000000{'f' * 48}_16.log": "",
+}
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "its output breaks off, and raylet and GCS with it",
+        {**_FILES, "driver.log": _STARTED},
+        roots=("driver-vanished",),
+        says=("pid 16", "job 1"),
+    ),
+    Example(
+        "the kernel's OOM killer ended it",
+        {
+            **_FILES,
+            "driver.log": _STARTED,
+            "dmesg.txt": "[Sat Nov 21 07:44:09 2026] Out of memory: Killed process 16 (python) total-vm:9000000kB, "
+            "anon-rss:8000000kB, file-rss:0kB, shmem-rss:0kB, UID:0 pgtables:100kB oom_score_adj:0\n",
+        },
+        roots=("kernel-oom-kill",),
+        consequences=("driver-vanished",),
+    ),
+    Example(
+        "the driver outlived its raylet",
+        {**_FILES, "driver.log": _STARTED + _TRACEBACK},
+        roots=("raylet-died",),
+    ),
+    Example(
+        "the cluster was not its own",
+        {**_FILES, "driver.log": "embedding\n"},
+        roots=("raylet-died",),
+    ),
+)

@@ -32,7 +32,8 @@ from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.case.signals import DRIVER, GCS, NODE_DEAD, RAY_EXCEPTION, RAYLET, RAYLET_STARTED
 from raydoctor.model import paste
-from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.model.entities import Entity, EntityKind
+from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import cluster
 from raydoctor.rules.shared.cluster import TOO_MANY_FILES, DeadRaylet
 from raydoctor.rules.shared.setup import worker_start
@@ -85,19 +86,6 @@ PYTHON = Signal(
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/configure.html"
 _ENOUGH = 65536
-_N = "22c00d69c65a13466942f2a8aa08d230059da8310e62499720254418"
-_STARTED = (
-    f"[2026-11-21 10:43:41,993 I 293 293] (raylet) node_manager.cc:355: Raylet of id, {_N} started. Raylet consists of "
-    "node_manager and object_manager. node_manager address: 10.0.0.2:0 object_manager address: 10.0.0.2:46637 hostname: n\n"
-)
-_WORKERS = "".join(
-    f"[2026-11-21 10:43:5{n},100 I 293 293] (raylet) worker_pool.cc:564: Started worker process with pid {400 + n} "
-    f"worker_id={n:056x}\n"
-    for n in range(8)
-)
-_FATAL = f"[2026-11-21 10:44:03,585 C 293 293] (raylet) worker_pool.cc:760: {TOO_MANY_FILES.sample}\n*** StackTrace Information ***\n"
-_BANNER = f"2026-11-21 10:43:29,183\tWARNING worker.py:1776 -- {BANNER.sample}\n"
-_LOST = "ray.exceptions.LocalRayletDiedError: The task's local raylet died. Check raylet.out for more information.\n"
 
 
 @rule(
@@ -107,59 +95,6 @@ _LOST = "ray.exceptions.LocalRayletDiedError: The task's local raylet died. Chec
     looks_for=(
         *(TOO_MANY_FILES, BANNER, *REFUSED, PYTHON),
         *(RAYLET_STARTED, *NODE_DEAD, RAY_EXCEPTION, *worker_start.SIGNALS),
-    ),
-    examples=(
-        Example(
-            "the raylet cannot make a worker's files, and ends",
-            {
-                "logs/raylet.out": _STARTED + _WORKERS + _FATAL,
-                "logs/raylet.err": _FATAL,
-                "logs/gcs_server.out": "",
-                "driver.log": _BANNER + _LOST,
-            },
-            roots=("file-descriptor-limit",),
-            says=("10.0.0.2", "limit of 100", "8 workers", "ulimit -n 65536", "LimitNOFILE"),
-        ),
-        Example(
-            "the driver's output alone",
-            {"driver.log": f"{_BANNER}(raylet) {_FATAL.partition(chr(10))[0]}\n{_LOST}"},
-            roots=("file-descriptor-limit",),
-            says=("limit of 100",),
-        ),
-        Example(
-            "gRPC of the GCS finds no descriptor",
-            {
-                "logs/gcs_server.err": "E1121 04:58:43.606480278   31606 tcp_server_posix.cc:378]              File descriptor limit "
-                "reached. Retrying.\n",
-                "logs/gcs_server.out": "",
-                "logs/raylet.out": "",
-            },
-            roots=("file-descriptor-limit",),
-            says=("GCS",),
-        ),
-        Example(
-            "Ray warns of the limit on every start, and nothing comes of it",
-            {"driver.log": f"{_BANNER}done\n", "logs/raylet.out": _STARTED, "logs/gcs_server.out": ""},
-        ),
-        Example(
-            "a task opened too many files itself",
-            {
-                "driver.log": f"{_BANNER}Traceback (most recent call last):\n  File \"/app/main.py\", line 9, in <module>\n    ray.get(ref)\n"
-                "ray.exceptions.RayTaskError(OSError): ray::load() (pid=12, ip=10.0.0.2)\n  File \"/app/main.py\", line 5, in load\n"
-                f"    return open(path)\n{PYTHON.sample}\n",
-                "logs/raylet.out": _STARTED,
-                "logs/gcs_server.out": "",
-            },
-            roots=("task-exception",),
-        ),
-        Example(
-            "a task prints both sentences",
-            {
-                "driver.log": f"(audit pid=12) {TOO_MANY_FILES.sample}\n(audit pid=12) {PYTHON.sample}\n{REFUSED[0].sample}\n",
-                "logs/raylet.out": _STARTED,
-                "logs/gcs_server.out": "",
-            },
-        ),
     ),
 )  # fmt: skip
 def file_descriptor_limit(case: Case) -> Iterator[Finding]:
@@ -255,7 +190,7 @@ def _of_others(case: Case, short: Sequence[Event]) -> Finding:
 
 def _not_started(case: Case, node: str = "") -> tuple[Entity, ...]:
     """Workers that died while starting and left no word, or that the raylet could not let in."""
-    kinds = {"start-crashed": "dead"}
+    kinds: dict[EntityKind, str] = {"start-crashed": "dead"}
     if case.of("files.refused"):
         kinds["start-slow"] = "still alive"
     return tuple(
@@ -352,3 +287,74 @@ def _remedies() -> tuple[Remedy, ...]:
             doc=_DOC,
         ),
     )
+
+
+# ------------------------------------------------------------------ examples
+
+_N = "22c00d69c65a13466942f2a8aa08d230059da8310e62499720254418"
+_STARTED = (
+    f"[2026-11-21 10:43:41,993 I 293 293] (raylet) node_manager.cc:355: Raylet of id, {_N} started. Raylet consists of "
+    "node_manager and object_manager. node_manager address: 10.0.0.2:0 object_manager address: 10.0.0.2:46637 hostname: n\n"
+)
+_WORKERS = "".join(
+    f"[2026-11-21 10:43:5{n},100 I 293 293] (raylet) worker_pool.cc:564: Started worker process with pid {400 + n} "
+    f"worker_id={n:056x}\n"
+    for n in range(8)
+)
+_FATAL = f"[2026-11-21 10:44:03,585 C 293 293] (raylet) worker_pool.cc:760: {TOO_MANY_FILES.sample}\n*** StackTrace Information ***\n"
+_BANNER = f"2026-11-21 10:43:29,183\tWARNING worker.py:1776 -- {BANNER.sample}\n"
+_LOST = "ray.exceptions.LocalRayletDiedError: The task's local raylet died. Check raylet.out for more information.\n"
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "the raylet cannot make a worker's files, and ends",
+        {
+            "logs/raylet.out": _STARTED + _WORKERS + _FATAL,
+            "logs/raylet.err": _FATAL,
+            "logs/gcs_server.out": "",
+            "driver.log": _BANNER + _LOST,
+        },
+        roots=("file-descriptor-limit",),
+        says=("10.0.0.2", "limit of 100", "8 workers", "ulimit -n 65536", "LimitNOFILE"),
+    ),
+    Example(
+        "the driver's output alone",
+        {"driver.log": f"{_BANNER}(raylet) {_FATAL.partition(chr(10))[0]}\n{_LOST}"},
+        roots=("file-descriptor-limit",),
+        says=("limit of 100",),
+    ),
+    Example(
+        "gRPC of the GCS finds no descriptor",
+        {
+            "logs/gcs_server.err": "E1121 04:58:43.606480278   31606 tcp_server_posix.cc:378]              File descriptor limit "
+            "reached. Retrying.\n",
+            "logs/gcs_server.out": "",
+            "logs/raylet.out": "",
+        },
+        roots=("file-descriptor-limit",),
+        says=("GCS",),
+    ),
+    Example(
+        "Ray warns of the limit on every start, and nothing comes of it",
+        {"driver.log": f"{_BANNER}done\n", "logs/raylet.out": _STARTED, "logs/gcs_server.out": ""},
+    ),
+    Example(
+        "a task opened too many files itself",
+        {
+            "driver.log": f'{_BANNER}Traceback (most recent call last):\n  File "/app/main.py", line 9, in <module>\n    ray.get(ref)\n'
+            'ray.exceptions.RayTaskError(OSError): ray::load() (pid=12, ip=10.0.0.2)\n  File "/app/main.py", line 5, in load\n'
+            f"    return open(path)\n{PYTHON.sample}\n",
+            "logs/raylet.out": _STARTED,
+            "logs/gcs_server.out": "",
+        },
+        roots=("task-exception",),
+    ),
+    Example(
+        "a task prints both sentences",
+        {
+            "driver.log": f"(audit pid=12) {TOO_MANY_FILES.sample}\n(audit pid=12) {PYTHON.sample}\n{REFUSED[0].sample}\n",
+            "logs/raylet.out": _STARTED,
+            "logs/gcs_server.out": "",
+        },
+    ),
+)

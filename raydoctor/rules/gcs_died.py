@@ -29,7 +29,8 @@ from typing import NamedTuple
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, rule
 from raydoctor.case.signals import GCS_SIGTERM, NODE_REGISTERED, RAY_VERSION
-from raydoctor.model.values import Entity, Event, Finding, Gap, Link, Remedy, Subject
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Subject
 from raydoctor.rules.shared.cluster import (
     CHECK_FAILED,
     DAEMON_CRASH,
@@ -41,30 +42,6 @@ from raydoctor.rules.shared.cluster import (
 )
 from raydoctor.rules.shared.live import daemons as live
 from raydoctor.rules.shared.live.daemons import Missing
-
-_LOST = (
-    "[2026-11-21 07:42:11,775 E 304 304] (raylet) rpc_client.h:204: Failed to connect to GCS within 60 seconds. GCS may have been "
-    "killed. It's either GCS is terminated by `ray stop` or is killed unexpectedly.\n"
-)
-_GCS_LOG = "[2026-11-21 07:40:00,000 I 13 13] (gcs_server) gcs_server_main.cc:98: Ray cluster metadata ray_version=2.60.0 ray_commit=b7f\n"
-_GCS_STOPPED = "[2026-11-21 07:40:50,000 I 13 13] (gcs_server) gcs_server_main.cc:266: GCS server received SIGTERM, shutting down...\n"
-_NODE_LOST = (
-    "[2026-11-21 07:40:20,000 I 13 13] (gcs_server) gcs_node_manager.cc:734: , death reason = UNEXPECTED_TERMINATION, death message "
-    f"= health check failed due to missing too many heartbeats node_id={'b' * 56} node_name=10.0.0.3\n"
-)
-
-
-def _live(*kinds: str) -> dict[str, str]:
-    """Tables of a live collection: these daemons run, and nobody answers at the GCS's address."""
-    head = '{"table": "%s", "at": 1795246851.0, "from": "proc", "total": 1, "rows": [\n'
-    rows = ",\n".join(
-        f'{{"kind":"{kind}","pid":304,"state":"S","node_id":"","is_this":true}}' for kind in kinds
-    )
-    probe = '{"name":"gcs","address":"10.0.0.2:6379","outcome":"timeout","seconds":0.5,"detail":""}'
-    return {
-        "live/live-daemons.json": f"{head % 'daemons'}{rows}\n]}}\n",
-        "live/live-probes.json": f"{head % 'probes'}{probe}\n]}}\n",
-    }
 
 
 @rule(
@@ -80,48 +57,6 @@ def _live(*kinds: str) -> dict[str, str]:
         *REDIS_FAILED,
         *NODE_REGISTERED,
         *RAY_VERSION,
-    ),
-    examples=(
-        Example(
-            "killed: its log ends, the raylet gives up",
-            {"logs/gcs_server.out": _GCS_LOG, "logs/raylet.out": _LOST},
-            roots=("gcs-died",),
-            says=("60 s",),
-        ),
-        Example(
-            "killed a moment ago: nobody has missed it yet, but its process is gone",
-            {"logs/gcs_server.out": _GCS_LOG, "logs/raylet.out": "", **_live("raylet")},
-            roots=("gcs-died",),
-            says=("raylet 304 still runs",),
-        ),
-        Example(
-            "killed a moment ago; a node that was lost before is told as well",
-            {
-                "logs/gcs_server.out": _GCS_LOG + _NODE_LOST,
-                "logs/raylet.out": "",
-                **_live("raylet"),
-            },
-            roots=("gcs-died",),
-            consequences=("node-died",),
-        ),
-        Example(
-            "seen from another node: nobody answers at the head",
-            {"logs/raylet.out": "", **_live("raylet")},
-            roots=("gcs-died",),
-            says=("10.0.0.2:6379", "out of reach", "raylet 304"),
-        ),
-        Example(
-            "busy: it does not answer in time, and its process is there",
-            {
-                "logs/gcs_server.out": _GCS_LOG,
-                "logs/raylet.out": "",
-                **_live("raylet", "gcs_server"),
-            },
-        ),
-        Example(
-            "told to stop, with nothing running",
-            {"logs/gcs_server.out": _GCS_LOG + _GCS_STOPPED, "logs/raylet.out": _LOST},
-        ),
     ),
 )
 def gcs_died(case: Case) -> Iterator[Finding]:
@@ -311,3 +246,75 @@ def _remedies() -> tuple[Remedy, ...]:
             doc=GCS_DOC,
         ),
     )
+
+
+# ------------------------------------------------------------------ examples
+
+
+_LOST = (
+    "[2026-11-21 07:42:11,775 E 304 304] (raylet) rpc_client.h:204: Failed to connect to GCS within 60 seconds. GCS may have been "
+    "killed. It's either GCS is terminated by `ray stop` or is killed unexpectedly.\n"
+)
+_GCS_LOG = "[2026-11-21 07:40:00,000 I 13 13] (gcs_server) gcs_server_main.cc:98: Ray cluster metadata ray_version=2.60.0 ray_commit=b7f\n"
+_GCS_STOPPED = "[2026-11-21 07:40:50,000 I 13 13] (gcs_server) gcs_server_main.cc:266: GCS server received SIGTERM, shutting down...\n"
+_NODE_LOST = (
+    "[2026-11-21 07:40:20,000 I 13 13] (gcs_server) gcs_node_manager.cc:734: , death reason = UNEXPECTED_TERMINATION, death message "
+    f"= health check failed due to missing too many heartbeats node_id={'b' * 56} node_name=10.0.0.3\n"
+)
+
+
+def _live(*kinds: str) -> dict[str, str]:
+    """Tables of a live collection: these daemons run, and nobody answers at the GCS's address."""
+    head = '{"table": "%s", "at": 1795246851.0, "from": "proc", "total": 1, "rows": [\n'
+    rows = ",\n".join(
+        f'{{"kind":"{kind}","pid":304,"state":"S","node_id":"","is_this":true}}' for kind in kinds
+    )
+    probe = '{"name":"gcs","address":"10.0.0.2:6379","outcome":"timeout","seconds":0.5,"detail":""}'
+    return {
+        "live/live-daemons.json": f"{head % 'daemons'}{rows}\n]}}\n",
+        "live/live-probes.json": f"{head % 'probes'}{probe}\n]}}\n",
+    }
+
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "killed: its log ends, the raylet gives up",
+        {"logs/gcs_server.out": _GCS_LOG, "logs/raylet.out": _LOST},
+        roots=("gcs-died",),
+        says=("60 s",),
+    ),
+    Example(
+        "killed a moment ago: nobody has missed it yet, but its process is gone",
+        {"logs/gcs_server.out": _GCS_LOG, "logs/raylet.out": "", **_live("raylet")},
+        roots=("gcs-died",),
+        says=("raylet 304 still runs",),
+    ),
+    Example(
+        "killed a moment ago; a node that was lost before is told as well",
+        {
+            "logs/gcs_server.out": _GCS_LOG + _NODE_LOST,
+            "logs/raylet.out": "",
+            **_live("raylet"),
+        },
+        roots=("gcs-died",),
+        consequences=("node-died",),
+    ),
+    Example(
+        "seen from another node: nobody answers at the head",
+        {"logs/raylet.out": "", **_live("raylet")},
+        roots=("gcs-died",),
+        says=("10.0.0.2:6379", "out of reach", "raylet 304"),
+    ),
+    Example(
+        "busy: it does not answer in time, and its process is there",
+        {
+            "logs/gcs_server.out": _GCS_LOG,
+            "logs/raylet.out": "",
+            **_live("raylet", "gcs_server"),
+        },
+    ),
+    Example(
+        "told to stop, with nothing running",
+        {"logs/gcs_server.out": _GCS_LOG + _GCS_STOPPED, "logs/raylet.out": _LOST},
+    ),
+)

@@ -40,7 +40,8 @@ from raydoctor.case.signals import (
     RAYLET_STARTED,
 )
 from raydoctor.model import paste
-from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import cluster
 from raydoctor.rules.shared.cluster import AGENT_FAILED, GCS_DOC, GCS_LOST
 
@@ -63,24 +64,6 @@ AWAY = (
 
 _AROUND = 60.0
 """Seconds."""
-_N, _H = "fd875f52489dc9a2f53c85a6f87fba13611a3340ab1d20bc262561bf", "a" * 56
-_GCS_LOG = (
-    f"[2026-11-21 07:40:00,000 I 13 13] (gcs_server) gcs_node_manager.cc:111: Registering new node. node_id={_H} "
-    "node_name=10.0.0.2 node_address=10.0.0.2\n"
-    f"[2026-11-21 07:40:01,000 I 13 13] (gcs_server) gcs_node_manager.cc:111: Registering new node. node_id={_N} "
-    "node_name=10.0.0.3 node_address=10.0.0.3\n"
-)
-_GCS_LATER = "[2026-11-21 07:43:00,000 I 13 13] (gcs_server) gcs_job_manager.cc:80: Registering job. job_id=02000000 driver_pid=300\n"
-_OTHER_PROCESS = _GCS_LATER.replace(" 13 13]", " 99 99]")
-
-
-def _raylet(node: str, ip: str, lost: bool = True) -> str:
-    started = (
-        f"[2026-11-21 07:40:02,000 I 304 304] (raylet) node_manager.cc:355: Raylet of id, {node} started. Raylet consists of "
-        f"node_manager and object_manager. node_manager address: {ip}:0 object_manager address: {ip}:46637 hostname: n\n"
-    )
-    gave_up = f"[2026-11-21 07:42:11,775 E 304 304] (raylet) rpc_client.h:204: {GCS_LOST.sample}\n"
-    return started + (gave_up.replace("within 8 ", "within 60 ") if lost else "")
 
 
 @rule(
@@ -90,39 +73,6 @@ def _raylet(node: str, ip: str, lost: bool = True) -> str:
     looks_for=(
         *(GCS_LOST, *AWAY, AGENT_FAILED, RAYLET_STARTED, *NODE_REGISTERED, *NODE_DEAD),
         *(*JOB_STARTED, *JOB_FINISHED),
-    ),
-    examples=(
-        Example(
-            "one node lost the head, which goes on with the others",
-            {
-                "head/logs/gcs_server.out": _GCS_LOG + _GCS_LATER,
-                "head/logs/raylet.out": _raylet(_H, "10.0.0.2", lost=False),
-                "worker/logs/raylet.out": _raylet(_N, "10.0.0.3"),
-            },
-            roots=("gcs-unreachable",),
-            says=("10.0.0.3", "60 s", "network", "nc -vz 10.0.0.2 6379"),
-        ),
-        Example(
-            "even the raylet beside it gave it up: it stood still",
-            {"logs/gcs_server.out": _GCS_LOG + _GCS_LATER, "logs/raylet.out": _raylet(_H, "10.0.0.2")},
-            roots=("gcs-unreachable",),
-            says=("stood still", "--num-cpus=0"),
-        ),
-        Example(
-            "it came back in time",
-            {
-                "logs/gcs_server.out": _GCS_LOG + _GCS_LATER,
-                "logs/raylet.out": _raylet(_H, "10.0.0.2", lost=False)
-                + f"[2026-11-21 07:42:11,775 W 304 304] (raylet) rpc_client.h:204: {AWAY[0].sample}\n",
-            },
-            roots=("gcs-unreachable",),
-            says=("60 s",),
-        ),
-        Example(
-            "another GCS was started later: the first one died",
-            {"logs/gcs_server.out": _GCS_LOG + _OTHER_PROCESS, "logs/raylet.out": _raylet(_H, "10.0.0.2")},
-            roots=("gcs-died",),
-        ),
     ),
 )  # fmt: skip
 def gcs_unreachable(case: Case) -> Iterator[Finding]:
@@ -272,3 +222,63 @@ def _remedies(case: Case, waited: int, stalled: bool) -> Iterator[Remedy]:
         risk="disruptive",
         doc=GCS_DOC,
     )
+
+
+# ------------------------------------------------------------------ examples
+
+_N, _H = "fd875f52489dc9a2f53c85a6f87fba13611a3340ab1d20bc262561bf", "a" * 56
+_GCS_LOG = (
+    f"[2026-11-21 07:40:00,000 I 13 13] (gcs_server) gcs_node_manager.cc:111: Registering new node. node_id={_H} "
+    "node_name=10.0.0.2 node_address=10.0.0.2\n"
+    f"[2026-11-21 07:40:01,000 I 13 13] (gcs_server) gcs_node_manager.cc:111: Registering new node. node_id={_N} "
+    "node_name=10.0.0.3 node_address=10.0.0.3\n"
+)
+_GCS_LATER = "[2026-11-21 07:43:00,000 I 13 13] (gcs_server) gcs_job_manager.cc:80: Registering job. job_id=02000000 driver_pid=300\n"
+_OTHER_PROCESS = _GCS_LATER.replace(" 13 13]", " 99 99]")
+
+
+def _raylet(node: str, ip: str, lost: bool = True) -> str:
+    started = (
+        f"[2026-11-21 07:40:02,000 I 304 304] (raylet) node_manager.cc:355: Raylet of id, {node} started. Raylet consists of "
+        f"node_manager and object_manager. node_manager address: {ip}:0 object_manager address: {ip}:46637 hostname: n\n"
+    )
+    gave_up = f"[2026-11-21 07:42:11,775 E 304 304] (raylet) rpc_client.h:204: {GCS_LOST.sample}\n"
+    return started + (gave_up.replace("within 8 ", "within 60 ") if lost else "")
+
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "one node lost the head, which goes on with the others",
+        {
+            "head/logs/gcs_server.out": _GCS_LOG + _GCS_LATER,
+            "head/logs/raylet.out": _raylet(_H, "10.0.0.2", lost=False),
+            "worker/logs/raylet.out": _raylet(_N, "10.0.0.3"),
+        },
+        roots=("gcs-unreachable",),
+        says=("10.0.0.3", "60 s", "network", "nc -vz 10.0.0.2 6379"),
+    ),
+    Example(
+        "even the raylet beside it gave it up: it stood still",
+        {"logs/gcs_server.out": _GCS_LOG + _GCS_LATER, "logs/raylet.out": _raylet(_H, "10.0.0.2")},
+        roots=("gcs-unreachable",),
+        says=("stood still", "--num-cpus=0"),
+    ),
+    Example(
+        "it came back in time",
+        {
+            "logs/gcs_server.out": _GCS_LOG + _GCS_LATER,
+            "logs/raylet.out": _raylet(_H, "10.0.0.2", lost=False)
+            + f"[2026-11-21 07:42:11,775 W 304 304] (raylet) rpc_client.h:204: {AWAY[0].sample}\n",
+        },
+        roots=("gcs-unreachable",),
+        says=("60 s",),
+    ),
+    Example(
+        "another GCS was started later: the first one died",
+        {
+            "logs/gcs_server.out": _GCS_LOG + _OTHER_PROCESS,
+            "logs/raylet.out": _raylet(_H, "10.0.0.2"),
+        },
+        roots=("gcs-died",),
+    ),
+)

@@ -31,24 +31,12 @@ from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.case.signals import DRIVER, NODE_DEAD, RAY_EXCEPTION, WORKER_EXIT
 from raydoctor.model import paste
+from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
-from raydoctor.model.values import Entity, Event, Finding, Link, Remedy
+from raydoctor.model.values import Event, Finding, Link, Remedy
 from raydoctor.rules.shared import waiting
 
 _DOC = "https://docs.ray.io/en/latest/ray-observability/user-guides/debug-apps/debug-hangs.html"
-
-_ERROR = "ray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n"
-_RAISED = (
-    'Traceback (most recent call last):\n  File "/home/user/project/train.py", line 31, in <module>\n    main()\n'
-    '  File "/home/user/project/train.py", line 27, in main\n    print("trained", ray.get(train.remote(3), timeout=45))\n'
-    '  File "/home/user/venv/lib/python3.11/site-packages/ray/_private/worker.py", line 3009, in get\n'
-    f"    values, debugger_breakpoint = worker.get_objects(\n{_ERROR}"
-)
-
-_STATE = (
-    "NodeManager:\nDispatch queue length: 0\nnum_waiting_for_resource: 0\nResource usage {\n"
-    "    - (language=PYTHON actor_or_task=train pid=128): {CPU: 10000}\n}\n"
-)
 
 CALL = Signal(
     "get.call", "ray.get(", r"^\s+(?P<code>\S.*\bray\.get\(.*)", DRIVER,
@@ -76,29 +64,6 @@ _CALLED = pattern(r"(?P<function>[A-Za-z_]\w{0,100}(?:\.[A-Za-z_]\w{0,100}){0,20
     rank=86,
     fallback=True,
     looks_for=(RAY_EXCEPTION, CALL, *NODE_DEAD, WORKER_EXIT),
-    examples=(
-        Example(
-            "a deadline shorter than the task",
-            {"driver.log": _RAISED, "logs/gcs_server.out": "", "logs/raylet.out": ""},
-            roots=("get-timeout",),
-            says=("for train after 45 s", "ray list tasks", "timeout=180"),
-        ),
-        Example(
-            "the task is still running",
-            {"driver.log": _RAISED, "logs/gcs_server.out": "", "logs/raylet.out": "", "logs/debug_state.txt": _STATE},
-            roots=("get-timeout",),
-            says=("it was still running (pid 128)",),
-        ),
-        Example(
-            "a program that polls with a timeout and prints the word is not in trouble",
-            {
-                "driver.log": "not ready yet: GetTimeoutError, polling again\n(poll pid=12) ray.exceptions.GetTimeoutError: Get timed "
-                "out: some object(s) not ready.\n",
-                "logs/gcs_server.out": "",
-                "logs/raylet.out": "",
-            },
-        ),
-    ),
 )  # fmt: skip
 def get_timeout(case: Case) -> Iterator[Finding]:
     """One finding for all timeouts of a driver that waited at the same line."""
@@ -224,3 +189,49 @@ def _remedies(wait: _Wait) -> tuple[Remedy, ...]:
 def _longer(seconds: str) -> float:
     """Four times the deadline that was too short."""
     return 4 * float(seconds)
+
+
+# ------------------------------------------------------------------ examples
+
+
+_ERROR = "ray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n"
+_RAISED = (
+    'Traceback (most recent call last):\n  File "/home/user/project/train.py", line 31, in <module>\n    main()\n'
+    '  File "/home/user/project/train.py", line 27, in main\n    print("trained", ray.get(train.remote(3), timeout=45))\n'
+    '  File "/home/user/venv/lib/python3.11/site-packages/ray/_private/worker.py", line 3009, in get\n'
+    f"    values, debugger_breakpoint = worker.get_objects(\n{_ERROR}"
+)
+
+_STATE = (
+    "NodeManager:\nDispatch queue length: 0\nnum_waiting_for_resource: 0\nResource usage {\n"
+    "    - (language=PYTHON actor_or_task=train pid=128): {CPU: 10000}\n}\n"
+)
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "a deadline shorter than the task",
+        {"driver.log": _RAISED, "logs/gcs_server.out": "", "logs/raylet.out": ""},
+        roots=("get-timeout",),
+        says=("for train after 45 s", "ray list tasks", "timeout=180"),
+    ),
+    Example(
+        "the task is still running",
+        {
+            "driver.log": _RAISED,
+            "logs/gcs_server.out": "",
+            "logs/raylet.out": "",
+            "logs/debug_state.txt": _STATE,
+        },
+        roots=("get-timeout",),
+        says=("it was still running (pid 128)",),
+    ),
+    Example(
+        "a program that polls with a timeout and prints the word is not in trouble",
+        {
+            "driver.log": "not ready yet: GetTimeoutError, polling again\n(poll pid=12) ray.exceptions.GetTimeoutError: Get timed "
+            "out: some object(s) not ready.\n",
+            "logs/gcs_server.out": "",
+            "logs/raylet.out": "",
+        },
+    ),
+)

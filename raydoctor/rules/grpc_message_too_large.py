@@ -44,13 +44,12 @@ from raydoctor.case.signals import (
     WORKER_EXIT,
 )
 from raydoctor.model import paste
+from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
-from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/patterns/pass-large-arg-by-value.html"
 _MIB = 1024**2
-_W = "3fa2185144e3788c517e217f74cfab0f81ab74486cb0aaabaecaead4"
-_N = "eb7f4ca8aaaa54b51cc4bd1ea9b7ef447d180e345d90e2ced6af11db"
 _TASK = "c8ef45ccd0112571ffffffffffffffffffffffff01000000"
 _TEXT = "Sent message larger than max (4502277 vs. 2000000)"
 _SIZES = pattern(r"(?:Sent|Received) message larger than max \((?P<size>\d+) vs\. (?P<limit>\d+)\)")
@@ -64,61 +63,12 @@ TOO_LARGE = Signal(
 )  # fmt: skip
 """gRPC's own words (`message_size_filter.cc`); every Ray carries them."""
 
-_DRIVER_LOG = f"logs/python-core-driver-01000000{'f' * 48}_16.log"
-_ATTEMPT = f"[2026-11-21 10:49:52,509 W 16 1132] task_manager.cc:1678: {TOO_LARGE.sample}\n"
-_FAILED = (
-    f"[2026-11-21 10:49:52,755 I 16 1132] task_manager.cc:1649: Task failed: RpcError: RPC error: {_TEXT} rpc_code: 8: "
-    "Type=NORMAL_TASK, Language=PYTHON, Resources: {CPU: 1, }, function_descriptor={type=PythonFunctionDescriptor, module_name=t, "
-    f"class_name=, function_name=total, function_hash=b21}}, task_id={_TASK}, task_name=total, job_id=01000000, num_args=100, "
-    "num_returns=1, max_retries=1, depth=1, attempt_number=1, dependencies={}\n"
-)
-_EXIT = (
-    f"[2026-11-21 10:49:52,510 W 52 52] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, worker id = {_W}, node id = "
-    f"{_N}, address = 10.0.0.2, exit_type = SYSTEM_ERROR, exit_detail = The leased worker has unrecoverable failure. Worker is "
-    "requested to be destroyed when it is returned. RPC error: {}. Unintentional worker failures have been reported. If there are lots "
-    "of this logs, that might indicate there are unexpected failures in the cluster.\n"
-)
-_CRASHED = (
-    "ray.exceptions.WorkerCrashedError: The worker died unexpectedly while executing this task. Check python-core-worker-*.log files "
-    "for more information.\n"
-)
-
 
 @rule(
     tier="root",
     severity="error",
     rank=28,
     looks_for=(TOO_LARGE, WORKER_EXIT, WORKER_DIED, TASK_FAILED, RAY_EXCEPTION),
-    examples=(
-        Example(
-            "a task's arguments: Ray takes it for a dead worker",
-            {
-                "logs/gcs_server.out": _EXIT.format(_TEXT),
-                "logs/raylet.out": "",
-                _DRIVER_LOG: _ATTEMPT + _FAILED,
-                "driver.log": _CRASHED,
-            },
-            roots=("grpc-message-too-large",),
-            says=("total", "4.3 MB", "1.9 MB", "unset RAY_max_grpc_message_size"),
-        ),
-        Example(
-            "an actor's arguments, and only the driver's output is left",
-            {"driver.log": "ray.exceptions.ActorUnavailableError: The actor 69bc922ec1ae773e0135365401000000 is unavailable: The actor "
-             "is temporarily unavailable: RpcError: RPC error: Sent message larger than max (600000000 vs. 536870912) rpc_code: 8. The "
-             "task may or may not have been executed on the actor.\n"},
-            roots=("grpc-message-too-large",),
-            says=("572 MB", "512 MB", "ray.put"),
-        ),
-        Example(
-            "a worker that really died, and a task that prints the words",
-            {
-                "logs/gcs_server.out": _EXIT.format("Socket closed"),
-                "logs/raylet.out": "",
-                "driver.log": f"(check pid=12) RPC error: {_TEXT}\n{_CRASHED}",
-            },
-            roots=("worker-vanished",),
-        ),
-    ),
 )  # fmt: skip
 def grpc_message_too_large(case: Case) -> Iterator[Finding]:
     """One finding per limit that was met: usually one."""
@@ -213,3 +163,61 @@ def _remedies(case: Case, limit: int) -> tuple[Remedy, ...]:
         risk="disruptive",
     )  # fmt: skip
     return (less, more)
+
+
+# ------------------------------------------------------------------ examples
+
+_W = "3fa2185144e3788c517e217f74cfab0f81ab74486cb0aaabaecaead4"
+_N = "eb7f4ca8aaaa54b51cc4bd1ea9b7ef447d180e345d90e2ced6af11db"
+
+_DRIVER_LOG = f"logs/python-core-driver-01000000{'f' * 48}_16.log"
+_ATTEMPT = f"[2026-11-21 10:49:52,509 W 16 1132] task_manager.cc:1678: {TOO_LARGE.sample}\n"
+_FAILED = (
+    f"[2026-11-21 10:49:52,755 I 16 1132] task_manager.cc:1649: Task failed: RpcError: RPC error: {_TEXT} rpc_code: 8: "
+    "Type=NORMAL_TASK, Language=PYTHON, Resources: {CPU: 1, }, function_descriptor={type=PythonFunctionDescriptor, module_name=t, "
+    f"class_name=, function_name=total, function_hash=b21}}, task_id={_TASK}, task_name=total, job_id=01000000, num_args=100, "
+    "num_returns=1, max_retries=1, depth=1, attempt_number=1, dependencies={}\n"
+)
+_EXIT = (
+    f"[2026-11-21 10:49:52,510 W 52 52] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, worker id = {_W}, node id = "
+    f"{_N}, address = 10.0.0.2, exit_type = SYSTEM_ERROR, exit_detail = The leased worker has unrecoverable failure. Worker is "
+    "requested to be destroyed when it is returned. RPC error: {}. Unintentional worker failures have been reported. If there are lots "
+    "of this logs, that might indicate there are unexpected failures in the cluster.\n"
+)
+_CRASHED = (
+    "ray.exceptions.WorkerCrashedError: The worker died unexpectedly while executing this task. Check python-core-worker-*.log files "
+    "for more information.\n"
+)
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "a task's arguments: Ray takes it for a dead worker",
+        {
+            "logs/gcs_server.out": _EXIT.format(_TEXT),
+            "logs/raylet.out": "",
+            _DRIVER_LOG: _ATTEMPT + _FAILED,
+            "driver.log": _CRASHED,
+        },
+        roots=("grpc-message-too-large",),
+        says=("total", "4.3 MB", "1.9 MB", "unset RAY_max_grpc_message_size"),
+    ),
+    Example(
+        "an actor's arguments, and only the driver's output is left",
+        {
+            "driver.log": "ray.exceptions.ActorUnavailableError: The actor 69bc922ec1ae773e0135365401000000 is unavailable: The actor "
+            "is temporarily unavailable: RpcError: RPC error: Sent message larger than max (600000000 vs. 536870912) rpc_code: 8. The "
+            "task may or may not have been executed on the actor.\n"
+        },
+        roots=("grpc-message-too-large",),
+        says=("572 MB", "512 MB", "ray.put"),
+    ),
+    Example(
+        "a worker that really died, and a task that prints the words",
+        {
+            "logs/gcs_server.out": _EXIT.format("Socket closed"),
+            "logs/raylet.out": "",
+            "driver.log": f"(check pid=12) RPC error: {_TEXT}\n{_CRASHED}",
+        },
+        roots=("worker-vanished",),
+    ),
+)

@@ -31,8 +31,9 @@ from typing import NamedTuple
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.case.signals import JOB_STARTED, RAYLET
+from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
-from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared.oom import kills
 from raydoctor.rules.shared.oom.kills import OOM_KILL, OOM_SUMMARY, Holder, Report
 
@@ -71,20 +72,6 @@ _NEXT_TO_NOTHING = 0.1
 """Of what the reason holds."""
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/head-node-memory-management.html"
-_N = "b602e060e05b305dcaf6e8561907c08d88f316e2e5c2c4bd8cdda05d"
-_W = "da7080329b294e229ba3bfab493f95062e40fa3514e5e0d48058dabb"
-_JOB = "[2026-11-21 10:48:37,600 I 17 17] (gcs_server) gcs_job_manager.cc:80: Registering job. job_id=01000000 driver_pid=300\n"
-
-
-def _kill(top: str) -> str:
-    return (
-        "[2026-11-21 10:49:14,541 I 291 291] (raylet) node_manager.cc:3199: Killing 1 worker(s), kill details: Memory on the node "
-        f"(IP: 10.0.0.2, ID: {_N}) was 3.43GB used / 4.00GB limit (0.856664)\n"
-        "OOM kill reason: Memory usage 3679399936B exceeded threshold of 3650722304B (85.0% of 4294967296B limit)\n"
-        "Ray killed 1 worker(s) based on the killing policy\nConsidered workers: [\n"
-        f"Selected to kill: (Task: job ID=01000000, lease ID={'0' * 64}, task name=summarize, required resources={{CPU: 1}}, pid=400, "
-        f"actual memory used=0.05GB, worker ID={_W})\n]\nTop 10 memory users: PID\tMEM(GB)\tCOMMAND\n{top}\n400\t0.05\tray::summarize\n"
-    )
 
 
 @rule(
@@ -92,53 +79,6 @@ def _kill(top: str) -> str:
     severity="error",
     rank=19,
     looks_for=(*OOM_KILL, OOM_SUMMARY, *NONE_LEFT, *JOB_STARTED),
-    examples=(
-        Example(
-            "the driver holds it, a small task is killed",
-            {
-                "logs/raylet.out": _kill("300\t2.80\tpython train.py --epochs 3"),
-                "logs/gcs_server.out": _JOB,
-            },
-            roots=("head-memory-pressure",),
-            says=("train.py", "2.8 of 4.0 GB", "summarize", "driver"),
-        ),
-        Example(
-            "the GCS holds it",
-            {
-                "logs/raylet.out": _kill("17\t2.80\t/home/user/venv/lib/ray/core/src/ray/gcs/gcs_server --log_dir=/tmp"),
-                "logs/gcs_server.out": _JOB,
-            },
-            roots=("head-memory-pressure",),
-            says=("the GCS", "--num-cpus=0", "RAY_task_events_max_num_task_in_gcs"),
-        ),
-        Example(
-            "nothing is there to be killed",
-            {
-                "logs/raylet.out": f"[2026-11-21 10:49:14,541 W 291 291] (raylet) worker_killing_policy_by_time.cc:65: {NONE_LEFT[0].sample}\n",
-                "logs/gcs_server.out": _JOB,
-            },
-            roots=("head-memory-pressure",),
-            says=("no worker",),
-        ),
-        Example(
-            "a process that is no driver of this cluster: Ray's kill is told, and whom it should have been",
-            {
-                "logs/raylet.out": _kill("999\t2.80\tjava -Xmx3g Server"),
-                "logs/gcs_server.out": _JOB,
-            },
-            roots=("ray-oom-kill",),
-        ),
-        Example(
-            "the driver is first, but workers together hold more",
-            {
-                "logs/raylet.out": _kill(
-                    "300\t1.20\tpython train.py\n401\t1.00\tray::load\n402\t1.00\tray::load"
-                ),
-                "logs/gcs_server.out": _JOB,
-            },
-            roots=("ray-oom-kill",),
-        ),
-    ),
 )  # fmt: skip
 def head_memory_pressure(case: Case) -> Iterator[Finding]:
     """One finding per node and episode; one per node where nothing could be killed."""
@@ -299,3 +239,72 @@ def _remedies(hog: _Hog) -> Iterator[Remedy]:
             doc=_DOC,
         )
     yield Remedy(f"Or give the node more than {limit:.1f} GB of memory", risk="disruptive")
+
+
+# ------------------------------------------------------------------ examples
+
+_N = "b602e060e05b305dcaf6e8561907c08d88f316e2e5c2c4bd8cdda05d"
+_W = "da7080329b294e229ba3bfab493f95062e40fa3514e5e0d48058dabb"
+_JOB = "[2026-11-21 10:48:37,600 I 17 17] (gcs_server) gcs_job_manager.cc:80: Registering job. job_id=01000000 driver_pid=300\n"
+
+
+def _kill(top: str) -> str:
+    return (
+        "[2026-11-21 10:49:14,541 I 291 291] (raylet) node_manager.cc:3199: Killing 1 worker(s), kill details: Memory on the node "
+        f"(IP: 10.0.0.2, ID: {_N}) was 3.43GB used / 4.00GB limit (0.856664)\n"
+        "OOM kill reason: Memory usage 3679399936B exceeded threshold of 3650722304B (85.0% of 4294967296B limit)\n"
+        "Ray killed 1 worker(s) based on the killing policy\nConsidered workers: [\n"
+        f"Selected to kill: (Task: job ID=01000000, lease ID={'0' * 64}, task name=summarize, required resources={{CPU: 1}}, pid=400, "
+        f"actual memory used=0.05GB, worker ID={_W})\n]\nTop 10 memory users: PID\tMEM(GB)\tCOMMAND\n{top}\n400\t0.05\tray::summarize\n"
+    )
+
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "the driver holds it, a small task is killed",
+        {
+            "logs/raylet.out": _kill("300\t2.80\tpython train.py --epochs 3"),
+            "logs/gcs_server.out": _JOB,
+        },
+        roots=("head-memory-pressure",),
+        says=("train.py", "2.8 of 4.0 GB", "summarize", "driver"),
+    ),
+    Example(
+        "the GCS holds it",
+        {
+            "logs/raylet.out": _kill(
+                "17\t2.80\t/home/user/venv/lib/ray/core/src/ray/gcs/gcs_server --log_dir=/tmp"
+            ),
+            "logs/gcs_server.out": _JOB,
+        },
+        roots=("head-memory-pressure",),
+        says=("the GCS", "--num-cpus=0", "RAY_task_events_max_num_task_in_gcs"),
+    ),
+    Example(
+        "nothing is there to be killed",
+        {
+            "logs/raylet.out": f"[2026-11-21 10:49:14,541 W 291 291] (raylet) worker_killing_policy_by_time.cc:65: {NONE_LEFT[0].sample}\n",
+            "logs/gcs_server.out": _JOB,
+        },
+        roots=("head-memory-pressure",),
+        says=("no worker",),
+    ),
+    Example(
+        "a process that is no driver of this cluster: Ray's kill is told, and whom it should have been",
+        {
+            "logs/raylet.out": _kill("999\t2.80\tjava -Xmx3g Server"),
+            "logs/gcs_server.out": _JOB,
+        },
+        roots=("ray-oom-kill",),
+    ),
+    Example(
+        "the driver is first, but workers together hold more",
+        {
+            "logs/raylet.out": _kill(
+                "300\t1.20\tpython train.py\n401\t1.00\tray::load\n402\t1.00\tray::load"
+            ),
+            "logs/gcs_server.out": _JOB,
+        },
+        roots=("ray-oom-kill",),
+    ),
+)

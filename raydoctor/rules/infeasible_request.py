@@ -37,8 +37,9 @@ from raydoctor.cluster import autoscaler, resources
 from raydoctor.cluster import rows as live_rows
 from raydoctor.cluster import waiting as now
 from raydoctor.model import ids, paste
+from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
-from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import waiting
 from raydoctor.rules.shared.live import examples as sample
 
@@ -47,48 +48,6 @@ _LABELS = "https://docs.ray.io/en/latest/ray-core/scheduling/labels.html"
 _LABELS_OF = "@ray.remote(label_selector={…})          # with one of them, or without"
 _APART = 20.0
 """Seconds between two reports that make one request last; the autoscaler repeats it every 30 s."""
-
-_N = "233399e68a6ec96cfd874e4b728f4405d4991263918f070383188198"
-_N2 = "4392271d343578a32aee264b3908f06bdc8a6dc43675e3227cbbe483"
-_NODE = "node_id={} node_name=10.0.0.2 node_address=10.0.0.2"
-_TIMEOUT = "ray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n"
-
-
-def _gcs(second: int, text: str) -> str:
-    return f"[2026-11-21 07:42:{second:02d},040 I 13 25] (gcs_server) gcs_node_manager.cc:111: {text}\n"
-
-
-def _raylet(second: int, text: str) -> str:
-    return f"[2026-11-21 07:42:{second:02d},044 W 287 287] (raylet) main.cc:985: {text}\n"
-
-
-def _autoscaler(plus: int, asked: str) -> str:
-    return (
-        f"(autoscaler +{plus}s) Error: No available node types can fulfill resource request {asked}. Add suitable node types to "
-        "this cluster to resolve this issue.\n"
-    )
-
-
-_REGISTERED = _gcs(1, f"Registering new node. {_NODE.format(_N)}")
-_GPU = _raylet(46, waiting.INFEASIBLE.sample)
-_BYE = (
-    f"[2026-11-21 07:43:31,603 I 287 287] (raylet) node_manager.cc:1484: Disconnecting driver, graceful=true, disconnect_type=3 worker_id=01000000{'f' * 48} job_id=01000000\n"
-    f"[2026-11-21 07:43:31,604 I 287 287] (raylet) node_manager.cc:1652: Driver (pid=12) is disconnected. worker_id=01000000{'f' * 48} job_id=01000000\n"
-)
-_OLD = _raylet(46, waiting.INFEASIBLE.sample).replace("{CPU: 1, GPU: 1}", "{CPU: 10000, acelerator: 10000}").replace(
-    f"lease with ID {'0000000001000000' + 'f' * 48}", "actor or task with ID ffffffffffffffffc49f0dc5b78fa1b30dbe726e01000000"
-)  # fmt: skip
-
-
-def _state(more: str) -> str:
-    return (
-        f"NodeManager:\nNode ID: {_N}\nInfeasible queue length: 1\nLocal id: 53 Local resources: {{}} Cluster resources: "
-        f'node id: 53{{"total":{{CPU: 20000, {more}memory: 270616658000000, node:10.0.0.2: 10000}}}}, "available": {{}}}}\n'
-    )
-
-
-_NODE_ROW = sample.node({"CPU": 2, "memory": 23562608384.0})
-_NEEDS = {"CPU": 1, "GPU": 1}
 
 
 @rule(
@@ -99,153 +58,6 @@ _NEEDS = {"CPU": 1, "GPU": 1}
     looks_for=(
         waiting.INFEASIBLE, *waiting.NO_NODE_TYPE, waiting.GROUP_PENDING, waiting.RESUBMITTED, waiting.RESIZED, *waiting.DRIVER_END, *NODE_REGISTERED, *NODE_DEAD,
         TASK_FAILED, RAY_EXCEPTION, autoscaler.CONFIG, autoscaler.ADDING,
-    ),
-    examples=(
-        Example(
-            "a GPU in a cluster without GPUs",
-            {"logs/raylet.out": _GPU, "logs/gcs_server.out": _REGISTERED, "logs/debug_state.txt": _state(""), "driver.log": _TIMEOUT},
-            roots=("infeasible-request",),
-            consequences=("get-timeout",),
-            says=("1 GPU and 1 CPU", "no node has any GPU", "2 CPU", "--num-gpus"),
-        ),
-        Example(
-            "a misspelt custom resource; Ray 2.9 writes ten-thousandths",
-            {
-                "logs/raylet.out": _OLD, "logs/gcs_server.out": _REGISTERED,
-                "logs/debug_state.txt": _state("accelerator: 10000, "),
-            },
-            roots=("infeasible-request",),
-            says=("1 acelerator", 'resources={"accelerator": 1}'),
-        ),
-        Example(
-            "the only node with a GPU has died",
-            {
-                "a/logs/raylet.out": _GPU,
-                "a/logs/gcs_server.out": _REGISTERED + _gcs(2, f"Registering new node. {_NODE.format(_N2)}")
-                + _gcs(40, f"Node is dead because the health check failed. node_id={_N2}"),
-                "a/logs/debug_state.txt": _state(""),
-                "b/logs/debug_state.txt": _state("GPU: 10000, ").replace(_N, _N2),
-            },
-            roots=("node-died",),
-            consequences=("infeasible-request",),
-        ),
-        Example(
-            "only the driver's output is left",
-            {"driver.log": _autoscaler(12, "{'CPU': 1.0, 'GPU': 1.0}") + _autoscaler(47, "{'CPU': 1.0, 'GPU': 1.0}") + _TIMEOUT},
-            roots=("infeasible-request",),
-            consequences=("get-timeout",),
-            says=("1 GPU and 1 CPU",),
-        ),
-        Example(
-            "a program that tries for a GPU and goes on without one",
-            {"logs/raylet.out": _GPU + _BYE, "logs/gcs_server.out": _REGISTERED, "driver.log": "no GPU: using the CPU\n"},
-            roots=("infeasible-request",),
-            says=("it was never scheduled",),
-        ),
-        Example(
-            "autoscaler v2 lists requests with counts",
-            {"driver.log": (_autoscaler(12, "{'GPU': 4.0}*2").replace("Error: ", "").replace("request {", "requests {")) * 2},
-            roots=("infeasible-request",),
-            says=("4 GPU",),
-        ),
-        Example(
-            "live: the only node with a GPU has died",
-            {
-                "logs/gcs_server.out": _REGISTERED + _gcs(2, f"Registering new node. {_NODE.format(_N2)}")
-                + _gcs(40, f"Node is dead because the health check failed. node_id={_N2}"),
-                "logs/raylet.out": "",
-                **sample.tables(
-                    nodes=[_NODE_ROW, sample.node(_NEEDS, _N2, state="DEAD")], tasks=[sample.task(1, "train", _NEEDS)],
-                ),
-            },
-            roots=("node-died",),
-            consequences=("infeasible-request",),
-        ),
-        Example(
-            "live: tasks that ask for a GPU, before any log says so",
-            sample.tables(nodes=[_NODE_ROW], tasks=[sample.task(1, "train", _NEEDS), sample.task(2, "train", _NEEDS)]),
-            roots=("infeasible-request",),
-            says=("2 train tasks ask for 1 GPU and 1 CPU", "no node has any GPU", "they wait for ever", "--num-gpus"),
-        ),
-        Example(
-            "live, and the raylet said so before: one incident",
-            {
-                "logs/raylet.out": _GPU, "logs/gcs_server.out": _REGISTERED,
-                **sample.tables(nodes=[_NODE_ROW], tasks=[sample.task(1, "train", _NEEDS)]),
-            },
-            roots=("infeasible-request",),
-            says=("1 train task asks for 1 GPU",),
-        ),
-        Example(
-            "live: an actor asks for a label that no node bears",
-            sample.tables(nodes=[_NODE_ROW], tasks=[sample.task(
-                1, "Trainer.__init__", {"CPU": 1}, type="ACTOR_CREATION_TASK", label_selector={"ray.io/accelerator-type": "A100"},
-            )]),
-            roots=("infeasible-request",),
-            says=("1 Trainer actor asks for 1 CPU on a node with ray.io/accelerator-type=A100, and no node that has it", "--labels"),
-        ),
-        Example(
-            "live: there are no task events; an actor's row is all there is",
-            sample.tables(nodes=[_NODE_ROW], tasks=[], actors=[sample.actor(1, "Trainer", {"GPU": 2}, state="PENDING_CREATION", pid=0)]),
-            roots=("infeasible-request",),
-            says=("1 Trainer actor asks for 2 GPU",),
-        ),
-        Example(
-            "live: tasks were not collected; the raylets' demands tell",
-            sample.tables(nodes=[_NODE_ROW], demands=[{"kind": "task-or-actor", "shape": {"GPU": 2}, "count": 5}]),
-            roots=("infeasible-request",),
-            says=("5 requests ask for 2 GPU",),
-        ),
-        Example(
-            "live: there are more tasks than were collected; the raylets' demands name the rest",
-            {
-                **sample.tables(
-                    nodes=[_NODE_ROW], tasks=[sample.running(1, "train", {"CPU": 2})],
-                    demands=[{"kind": "task-or-actor", "shape": {"CPU": 2}, "count": 9000}, {"kind": "task-or-actor", "shape": {"GPU": 2}, "count": 1}],
-                ),
-                "live/live-tasks.json": sample.table("tasks", [sample.task(1, "train", {"CPU": 2})]).replace('"total": 1', '"total": 9001'),
-            },
-            roots=("infeasible-request",),
-            says=("1 request asks for 2 GPU",),
-        ),
-        Example(
-            "live: who asked for it has given up and gone",
-            {
-                "logs/raylet.out": _GPU, "logs/gcs_server.out": _REGISTERED, "logs/debug_state.txt": _state(""), "driver.log": _TIMEOUT,
-                **sample.tables(nodes=[_NODE_ROW], tasks=[]),
-            },
-            roots=("infeasible-request",),
-            consequences=("get-timeout",),
-            says=("no node has any GPU (the largest has 2 CPU and 25.2 GB memory): it was never scheduled",),
-        ),
-        Example(
-            "live: it fits, by resources and by labels, and is only new",
-            sample.tables(
-                nodes=[sample.node({"CPU": 2, "GPU": 1}, labels={"zone": "c"})],
-                tasks=[sample.task(1, "train", _NEEDS, label_selector={"zone": "!in(a,b)"})],
-            ),
-        ),
-        Example(
-            "live: an autoscaler starts a node that fits",
-            {
-                "logs/gcs_server.out": _REGISTERED.replace("07:42", "13:48"),
-                "logs/monitor.log": "2026-11-21 13:48:56,805\tINFO autoscaler.py:408 -- :event_summary:Adding 1 node(s) of type gpu.\n",
-                "logs/raylet.out": _GPU.replace("07:42", "13:48"),
-                **sample.tables(nodes=[_NODE_ROW], tasks=[sample.task(1, "train", _NEEDS)]),
-            },
-        ),
-        Example(
-            "a node that fits joins later",
-            {
-                "logs/raylet.out": _GPU,
-                "logs/gcs_server.out": _REGISTERED + _gcs(59, f"Registering new node. {_NODE.format(_N2)}"),
-                "driver.log": _autoscaler(12, "{'CPU': 1.0, 'GPU': 1.0}") + "trained 3\n",
-            },
-        ),
-        Example(
-            "a task that prints the words",
-            {"logs/raylet.out": "", "logs/gcs_server.out": "", "driver.log": f"(check pid=12) {waiting.INFEASIBLE.sample}\n" * 2},
-        ),
     ),
 )  # fmt: skip
 def infeasible_request(case: Case) -> Iterator[Finding]:
@@ -642,3 +454,264 @@ def _starts(missing: list[str], needs: resources.Needs) -> Iterator[str]:
             yield paste.shell(
                 "ray start --address=HEAD:6379 --resources={resources}", resources=str(wanted)
             )
+
+
+# ------------------------------------------------------------------ examples
+
+
+_N = "233399e68a6ec96cfd874e4b728f4405d4991263918f070383188198"
+_N2 = "4392271d343578a32aee264b3908f06bdc8a6dc43675e3227cbbe483"
+_NODE = "node_id={} node_name=10.0.0.2 node_address=10.0.0.2"
+_TIMEOUT = "ray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n"
+
+
+def _gcs(second: int, text: str) -> str:
+    return f"[2026-11-21 07:42:{second:02d},040 I 13 25] (gcs_server) gcs_node_manager.cc:111: {text}\n"
+
+
+def _raylet(second: int, text: str) -> str:
+    return f"[2026-11-21 07:42:{second:02d},044 W 287 287] (raylet) main.cc:985: {text}\n"
+
+
+def _autoscaler(plus: int, asked: str) -> str:
+    return (
+        f"(autoscaler +{plus}s) Error: No available node types can fulfill resource request {asked}. Add suitable node types to "
+        "this cluster to resolve this issue.\n"
+    )
+
+
+_REGISTERED = _gcs(1, f"Registering new node. {_NODE.format(_N)}")
+_GPU = _raylet(46, waiting.INFEASIBLE.sample)
+_BYE = (
+    f"[2026-11-21 07:43:31,603 I 287 287] (raylet) node_manager.cc:1484: Disconnecting driver, graceful=true, disconnect_type=3 worker_id=01000000{'f' * 48} job_id=01000000\n"
+    f"[2026-11-21 07:43:31,604 I 287 287] (raylet) node_manager.cc:1652: Driver (pid=12) is disconnected. worker_id=01000000{'f' * 48} job_id=01000000\n"
+)
+_OLD = _raylet(46, waiting.INFEASIBLE.sample).replace("{CPU: 1, GPU: 1}", "{CPU: 10000, acelerator: 10000}").replace(
+    f"lease with ID {'0000000001000000' + 'f' * 48}", "actor or task with ID ffffffffffffffffc49f0dc5b78fa1b30dbe726e01000000"
+)  # fmt: skip
+
+
+def _state(more: str) -> str:
+    return (
+        f"NodeManager:\nNode ID: {_N}\nInfeasible queue length: 1\nLocal id: 53 Local resources: {{}} Cluster resources: "
+        f'node id: 53{{"total":{{CPU: 20000, {more}memory: 270616658000000, node:10.0.0.2: 10000}}}}, "available": {{}}}}\n'
+    )
+
+
+_NODE_ROW = sample.node({"CPU": 2, "memory": 23562608384.0})
+_NEEDS = {"CPU": 1, "GPU": 1}
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "a GPU in a cluster without GPUs",
+        {
+            "logs/raylet.out": _GPU,
+            "logs/gcs_server.out": _REGISTERED,
+            "logs/debug_state.txt": _state(""),
+            "driver.log": _TIMEOUT,
+        },
+        roots=("infeasible-request",),
+        consequences=("get-timeout",),
+        says=("1 GPU and 1 CPU", "no node has any GPU", "2 CPU", "--num-gpus"),
+    ),
+    Example(
+        "a misspelt custom resource; Ray 2.9 writes ten-thousandths",
+        {
+            "logs/raylet.out": _OLD,
+            "logs/gcs_server.out": _REGISTERED,
+            "logs/debug_state.txt": _state("accelerator: 10000, "),
+        },
+        roots=("infeasible-request",),
+        says=("1 acelerator", 'resources={"accelerator": 1}'),
+    ),
+    Example(
+        "the only node with a GPU has died",
+        {
+            "a/logs/raylet.out": _GPU,
+            "a/logs/gcs_server.out": _REGISTERED
+            + _gcs(2, f"Registering new node. {_NODE.format(_N2)}")
+            + _gcs(40, f"Node is dead because the health check failed. node_id={_N2}"),
+            "a/logs/debug_state.txt": _state(""),
+            "b/logs/debug_state.txt": _state("GPU: 10000, ").replace(_N, _N2),
+        },
+        roots=("node-died",),
+        consequences=("infeasible-request",),
+    ),
+    Example(
+        "only the driver's output is left",
+        {
+            "driver.log": _autoscaler(12, "{'CPU': 1.0, 'GPU': 1.0}")
+            + _autoscaler(47, "{'CPU': 1.0, 'GPU': 1.0}")
+            + _TIMEOUT
+        },
+        roots=("infeasible-request",),
+        consequences=("get-timeout",),
+        says=("1 GPU and 1 CPU",),
+    ),
+    Example(
+        "a program that tries for a GPU and goes on without one",
+        {
+            "logs/raylet.out": _GPU + _BYE,
+            "logs/gcs_server.out": _REGISTERED,
+            "driver.log": "no GPU: using the CPU\n",
+        },
+        roots=("infeasible-request",),
+        says=("it was never scheduled",),
+    ),
+    Example(
+        "autoscaler v2 lists requests with counts",
+        {
+            "driver.log": (
+                _autoscaler(12, "{'GPU': 4.0}*2")
+                .replace("Error: ", "")
+                .replace("request {", "requests {")
+            )
+            * 2
+        },
+        roots=("infeasible-request",),
+        says=("4 GPU",),
+    ),
+    Example(
+        "live: the only node with a GPU has died",
+        {
+            "logs/gcs_server.out": _REGISTERED
+            + _gcs(2, f"Registering new node. {_NODE.format(_N2)}")
+            + _gcs(40, f"Node is dead because the health check failed. node_id={_N2}"),
+            "logs/raylet.out": "",
+            **sample.tables(
+                nodes=[_NODE_ROW, sample.node(_NEEDS, _N2, state="DEAD")],
+                tasks=[sample.task(1, "train", _NEEDS)],
+            ),
+        },
+        roots=("node-died",),
+        consequences=("infeasible-request",),
+    ),
+    Example(
+        "live: tasks that ask for a GPU, before any log says so",
+        sample.tables(
+            nodes=[_NODE_ROW],
+            tasks=[sample.task(1, "train", _NEEDS), sample.task(2, "train", _NEEDS)],
+        ),
+        roots=("infeasible-request",),
+        says=(
+            "2 train tasks ask for 1 GPU and 1 CPU",
+            "no node has any GPU",
+            "they wait for ever",
+            "--num-gpus",
+        ),
+    ),
+    Example(
+        "live, and the raylet said so before: one incident",
+        {
+            "logs/raylet.out": _GPU,
+            "logs/gcs_server.out": _REGISTERED,
+            **sample.tables(nodes=[_NODE_ROW], tasks=[sample.task(1, "train", _NEEDS)]),
+        },
+        roots=("infeasible-request",),
+        says=("1 train task asks for 1 GPU",),
+    ),
+    Example(
+        "live: an actor asks for a label that no node bears",
+        sample.tables(
+            nodes=[_NODE_ROW],
+            tasks=[
+                sample.task(
+                    1,
+                    "Trainer.__init__",
+                    {"CPU": 1},
+                    type="ACTOR_CREATION_TASK",
+                    label_selector={"ray.io/accelerator-type": "A100"},
+                )
+            ],
+        ),
+        roots=("infeasible-request",),
+        says=(
+            "1 Trainer actor asks for 1 CPU on a node with ray.io/accelerator-type=A100, and no node that has it",
+            "--labels",
+        ),
+    ),
+    Example(
+        "live: there are no task events; an actor's row is all there is",
+        sample.tables(
+            nodes=[_NODE_ROW],
+            tasks=[],
+            actors=[sample.actor(1, "Trainer", {"GPU": 2}, state="PENDING_CREATION", pid=0)],
+        ),
+        roots=("infeasible-request",),
+        says=("1 Trainer actor asks for 2 GPU",),
+    ),
+    Example(
+        "live: tasks were not collected; the raylets' demands tell",
+        sample.tables(
+            nodes=[_NODE_ROW], demands=[{"kind": "task-or-actor", "shape": {"GPU": 2}, "count": 5}]
+        ),
+        roots=("infeasible-request",),
+        says=("5 requests ask for 2 GPU",),
+    ),
+    Example(
+        "live: there are more tasks than were collected; the raylets' demands name the rest",
+        {
+            **sample.tables(
+                nodes=[_NODE_ROW],
+                tasks=[sample.running(1, "train", {"CPU": 2})],
+                demands=[
+                    {"kind": "task-or-actor", "shape": {"CPU": 2}, "count": 9000},
+                    {"kind": "task-or-actor", "shape": {"GPU": 2}, "count": 1},
+                ],
+            ),
+            "live/live-tasks.json": sample.table(
+                "tasks", [sample.task(1, "train", {"CPU": 2})]
+            ).replace('"total": 1', '"total": 9001'),
+        },
+        roots=("infeasible-request",),
+        says=("1 request asks for 2 GPU",),
+    ),
+    Example(
+        "live: who asked for it has given up and gone",
+        {
+            "logs/raylet.out": _GPU,
+            "logs/gcs_server.out": _REGISTERED,
+            "logs/debug_state.txt": _state(""),
+            "driver.log": _TIMEOUT,
+            **sample.tables(nodes=[_NODE_ROW], tasks=[]),
+        },
+        roots=("infeasible-request",),
+        consequences=("get-timeout",),
+        says=(
+            "no node has any GPU (the largest has 2 CPU and 25.2 GB memory): it was never scheduled",
+        ),
+    ),
+    Example(
+        "live: it fits, by resources and by labels, and is only new",
+        sample.tables(
+            nodes=[sample.node({"CPU": 2, "GPU": 1}, labels={"zone": "c"})],
+            tasks=[sample.task(1, "train", _NEEDS, label_selector={"zone": "!in(a,b)"})],
+        ),
+    ),
+    Example(
+        "live: an autoscaler starts a node that fits",
+        {
+            "logs/gcs_server.out": _REGISTERED.replace("07:42", "13:48"),
+            "logs/monitor.log": "2026-11-21 13:48:56,805\tINFO autoscaler.py:408 -- :event_summary:Adding 1 node(s) of type gpu.\n",
+            "logs/raylet.out": _GPU.replace("07:42", "13:48"),
+            **sample.tables(nodes=[_NODE_ROW], tasks=[sample.task(1, "train", _NEEDS)]),
+        },
+    ),
+    Example(
+        "a node that fits joins later",
+        {
+            "logs/raylet.out": _GPU,
+            "logs/gcs_server.out": _REGISTERED
+            + _gcs(59, f"Registering new node. {_NODE.format(_N2)}"),
+            "driver.log": _autoscaler(12, "{'CPU': 1.0, 'GPU': 1.0}") + "trained 3\n",
+        },
+    ),
+    Example(
+        "a task that prints the words",
+        {
+            "logs/raylet.out": "",
+            "logs/gcs_server.out": "",
+            "driver.log": f"(check pid=12) {waiting.INFEASIBLE.sample}\n" * 2,
+        },
+    ),
+)

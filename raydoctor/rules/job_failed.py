@@ -33,7 +33,8 @@ from raydoctor.case.facts import WorkerExit
 from raydoctor.case.rule import Example, rule
 from raydoctor.case.signals import JOB_STARTED
 from raydoctor.model import ids, paste
-from raydoctor.model.values import Entity, Event, Finding, Gap, Link, Remedy, Source, Subject
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Source, Subject
 from raydoctor.rules.shared import jobs
 from raydoctor.rules.shared.traceback import Frame, Raised, parse
 
@@ -52,35 +53,6 @@ _KERNEL = Gap(
     "On the head (or the entrypoint's node): dmesg -T > dmesg.txt, and put it beside the logs.",
 )
 
-_END = "logs/events/event_JOBS.log"
-_ERR = "logs/worker-cd09fc46897e18918275a6d03cc3a6abc2becabe5e0fd27a533d35a7-01000000-503.err"
-_FRAMES = (
-    'Traceback (most recent call last):\n  File "/app/train.py", line 21, in <module>\n    main()\n'
-    '  File "/app/train.py", line 10, in best\n    return max(r["accuracy"] for r in results)\n'
-)
-_KEY_ERROR = f"{_FRAMES}KeyError: 'accuracy'\n"
-_SURVIVED = (
-    'Traceback (most recent call last):\n  File "/app/train.py", line 15, in main\n    open("/data/resume.ckpt")\n'
-    "FileNotFoundError: [Errno 2] No such file or directory: '/data/resume.ckpt'\n"
-)
-_TASK_ERROR = (
-    f"{_FRAMES}ray.exceptions.RayTaskError(ValueError): ray::load() (pid=389, ip=10.0.0.2)\n"
-    '  File "/app/train.py", line 4, in load\n    raise ValueError("empty shard")\nValueError: empty shard\n'
-)
-_QUIET = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
-
-
-def _job(status: str, code: int, output: str) -> dict[str, str]:
-    """What a submitted job leaves behind."""
-    said = '{{"source_type": "JOBS", "source_pid": 335, "message": "{}", "timestamp": "{}", "severity": "INFO"}}\n'
-    return {
-        **_QUIET,
-        _END: said.format("Started a ray job train.", 1795258391)
-        + said.format(f"Completed a ray job train with a status {status}.", 1795258399),
-        _ERR: f"Job train entrypoint command exited with code {code}\n",
-        "logs/job-driver-train.log": f"Running entrypoint for job train: python train.py --epochs 3\n{output}",
-    }
-
 
 @rule(
     tier="symptom",
@@ -88,81 +60,6 @@ def _job(status: str, code: int, output: str) -> dict[str, str]:
     rank=95,
     fallback=True,
     looks_for=(*jobs.SIGNALS, *JOB_STARTED),
-    examples=(
-        Example(
-            "an exception in the job's own program, after one that it survived",
-            _job("FAILED", 1, f"{_SURVIVED}no checkpoint: starting afresh\n{_KEY_ERROR}"),
-            roots=("job-failed",),
-            says=("train", "exit code 1", "KeyError: 'accuracy'", "best (train.py:10)"),
-        ),
-        Example(
-            "an exit code and a last word",
-            _job("FAILED", 3, "config: batch_size is not set\n"),
-            roots=("job-failed",),
-            says=("exit code 3", "config: batch_size is not set", "python train.py --epochs 3"),
-        ),
-        Example(
-            "killed",
-            _job("FAILED", 137, "loading\nKilled\n"),
-            roots=("job-failed",),
-            says=("SIGKILL", "137"),
-        ),
-        Example(
-            "a task's failure is the reason",
-            _job("FAILED", 1, _TASK_ERROR),
-            roots=("task-exception",),
-            consequences=("job-failed",),
-        ),
-        Example(
-            "its environment could not be made",
-            {
-                **_QUIET,
-                _END: '{"source_type": "JOBS", "source_pid": 335, "message": "Completed a ray job train with a status FAILED. '
-                'runtime_env setup failed: Failed to set up runtime environment.", "timestamp": "1795258399", "severity": "ERROR"}\n',
-                "logs/runtime_env_agent.log": "2026-11-21 10:53:18,100\tERROR runtime_env_agent.py:569 -- Failed to create runtime env "
-                '{"pip": {"packages": ["acme==1.4.2"], "pip_check": false}}.\nTraceback (most recent call last):\n'
-                "ray._private.runtime_env.utils.SubprocessCalledProcessError: Run cmd[9] failed with the following details.\n"
-                "Command '['/tmp/ray/session_x/runtime_resources/pip/0772/virtualenv/bin/python', '-m', 'pip', 'install']' returned "
-                "non-zero exit status 1.\nLast 50 lines of stdout:\n    ERROR: No matching distribution found for acme==1.4.2\n",
-            },
-            roots=("runtime-env-failed",),
-            consequences=("job-failed",),
-            says=("train failed: runtime_env setup failed",),
-        ),
-        Example(
-            "a program that was run by hand",
-            {"driver.log": f"{_SURVIVED}starting afresh\n{_KEY_ERROR}", **_QUIET},
-            roots=("job-failed",),
-            says=("KeyError: 'accuracy'", "best (train.py:10)"),
-        ),
-        Example(
-            "what `ray job submit` printed is all that is left",
-            {"driver.log": f"epoch 1\n{jobs.STATUS_MESSAGE.sample}\nno such shard\n", **_QUIET},
-            roots=("job-failed",),
-            says=("exit code 1",),
-        ),
-        Example(
-            "the program printed a traceback and went on",
-            {"driver.log": f"{_KEY_ERROR}best epoch: unknown\n", **_QUIET},
-        ),
-        Example(
-            "a task's failure, run by hand: its own rule says it all",
-            {"driver.log": _TASK_ERROR, **_QUIET},
-            roots=("task-exception",),
-        ),
-        Example("it succeeded, whatever it printed", _job("SUCCEEDED", 0, _KEY_ERROR)),
-        Example(
-            "stopped by its user", _job("STOPPED", -15, "*** SIGTERM received at time=1795249532\n")
-        ),
-        Example(
-            "a task that prints the words",
-            {
-                "driver.log": f"(check pid=12) {jobs.STATUS_MESSAGE.sample}\n"
-                "(check pid=12) Job train entrypoint command exited with code 1\n",
-                **_QUIET,
-            },
-        ),
-    ),
 )
 def job_failed(case: Case) -> Iterator[Finding]:
     """One finding per submitted job that failed, and one per program that an exception of its own ended."""
@@ -377,3 +274,113 @@ def _remedies(job: jobs.Submission, raised: Raised | None, explained: bool) -> I
 def _mend(raised: Raised) -> Iterator[Remedy]:
     if place := _place(raised):
         yield Remedy(f"Mend {place}, or what it is given: it raised {raised.name}")
+
+
+# ------------------------------------------------------------------ examples
+
+
+_END = "logs/events/event_JOBS.log"
+_ERR = "logs/worker-cd09fc46897e18918275a6d03cc3a6abc2becabe5e0fd27a533d35a7-01000000-503.err"
+_FRAMES = (
+    'Traceback (most recent call last):\n  File "/app/train.py", line 21, in <module>\n    main()\n'
+    '  File "/app/train.py", line 10, in best\n    return max(r["accuracy"] for r in results)\n'
+)
+_KEY_ERROR = f"{_FRAMES}KeyError: 'accuracy'\n"
+_SURVIVED = (
+    'Traceback (most recent call last):\n  File "/app/train.py", line 15, in main\n    open("/data/resume.ckpt")\n'
+    "FileNotFoundError: [Errno 2] No such file or directory: '/data/resume.ckpt'\n"
+)
+_TASK_ERROR = (
+    f"{_FRAMES}ray.exceptions.RayTaskError(ValueError): ray::load() (pid=389, ip=10.0.0.2)\n"
+    '  File "/app/train.py", line 4, in load\n    raise ValueError("empty shard")\nValueError: empty shard\n'
+)
+_QUIET = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
+
+
+def _job(status: str, code: int, output: str) -> dict[str, str]:
+    """What a submitted job leaves behind."""
+    said = '{{"source_type": "JOBS", "source_pid": 335, "message": "{}", "timestamp": "{}", "severity": "INFO"}}\n'
+    return {
+        **_QUIET,
+        _END: said.format("Started a ray job train.", 1795258391)
+        + said.format(f"Completed a ray job train with a status {status}.", 1795258399),
+        _ERR: f"Job train entrypoint command exited with code {code}\n",
+        "logs/job-driver-train.log": f"Running entrypoint for job train: python train.py --epochs 3\n{output}",
+    }
+
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "an exception in the job's own program, after one that it survived",
+        _job("FAILED", 1, f"{_SURVIVED}no checkpoint: starting afresh\n{_KEY_ERROR}"),
+        roots=("job-failed",),
+        says=("train", "exit code 1", "KeyError: 'accuracy'", "best (train.py:10)"),
+    ),
+    Example(
+        "an exit code and a last word",
+        _job("FAILED", 3, "config: batch_size is not set\n"),
+        roots=("job-failed",),
+        says=("exit code 3", "config: batch_size is not set", "python train.py --epochs 3"),
+    ),
+    Example(
+        "killed",
+        _job("FAILED", 137, "loading\nKilled\n"),
+        roots=("job-failed",),
+        says=("SIGKILL", "137"),
+    ),
+    Example(
+        "a task's failure is the reason",
+        _job("FAILED", 1, _TASK_ERROR),
+        roots=("task-exception",),
+        consequences=("job-failed",),
+    ),
+    Example(
+        "its environment could not be made",
+        {
+            **_QUIET,
+            _END: '{"source_type": "JOBS", "source_pid": 335, "message": "Completed a ray job train with a status FAILED. '
+            'runtime_env setup failed: Failed to set up runtime environment.", "timestamp": "1795258399", "severity": "ERROR"}\n',
+            "logs/runtime_env_agent.log": "2026-11-21 10:53:18,100\tERROR runtime_env_agent.py:569 -- Failed to create runtime env "
+            '{"pip": {"packages": ["acme==1.4.2"], "pip_check": false}}.\nTraceback (most recent call last):\n'
+            "ray._private.runtime_env.utils.SubprocessCalledProcessError: Run cmd[9] failed with the following details.\n"
+            "Command '['/tmp/ray/session_x/runtime_resources/pip/0772/virtualenv/bin/python', '-m', 'pip', 'install']' returned "
+            "non-zero exit status 1.\nLast 50 lines of stdout:\n    ERROR: No matching distribution found for acme==1.4.2\n",
+        },
+        roots=("runtime-env-failed",),
+        consequences=("job-failed",),
+        says=("train failed: runtime_env setup failed",),
+    ),
+    Example(
+        "a program that was run by hand",
+        {"driver.log": f"{_SURVIVED}starting afresh\n{_KEY_ERROR}", **_QUIET},
+        roots=("job-failed",),
+        says=("KeyError: 'accuracy'", "best (train.py:10)"),
+    ),
+    Example(
+        "what `ray job submit` printed is all that is left",
+        {"driver.log": f"epoch 1\n{jobs.STATUS_MESSAGE.sample}\nno such shard\n", **_QUIET},
+        roots=("job-failed",),
+        says=("exit code 1",),
+    ),
+    Example(
+        "the program printed a traceback and went on",
+        {"driver.log": f"{_KEY_ERROR}best epoch: unknown\n", **_QUIET},
+    ),
+    Example(
+        "a task's failure, run by hand: its own rule says it all",
+        {"driver.log": _TASK_ERROR, **_QUIET},
+        roots=("task-exception",),
+    ),
+    Example("it succeeded, whatever it printed", _job("SUCCEEDED", 0, _KEY_ERROR)),
+    Example(
+        "stopped by its user", _job("STOPPED", -15, "*** SIGTERM received at time=1795249532\n")
+    ),
+    Example(
+        "a task that prints the words",
+        {
+            "driver.log": f"(check pid=12) {jobs.STATUS_MESSAGE.sample}\n"
+            "(check pid=12) Job train entrypoint command exited with code 1\n",
+            **_QUIET,
+        },
+    ),
+)

@@ -29,7 +29,8 @@ from collections.abc import Iterator
 from raydoctor.case import Case
 from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.case.signals import JOB_STARTED, NODE_REGISTERED
-from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import jobs
 
 _MANAGER = ("dashboard-agent", "dashboard")
@@ -51,25 +52,6 @@ _UNSCHEDULABLE = Signal(
 _PATIENCE = 60.0
 """Seconds without any word of the program, after which a job that is to begin counts as waiting."""
 
-_STAMP = "2026-11-21 10:59:50,620\tERROR job_manager.py:231 -- "
-_STARTED = (
-    '{"source_type": "JOBS", "source_pid": 337, "message": "Started a ray job raysubmit_x1.", "timestamp": "1795258745", '
-    '"severity": "INFO"}\n'
-)
-_SETTING_UP = "2026-11-21 10:59:05,240\tINFO job_manager.py:581 -- Runtime env is setting up.\n"
-_NODE = "node_id=233399e68a6ec96cfd874e4b728f4405d4991263918f070383188198 node_name=10.0.0.2 node_address=10.0.0.2"
-
-
-def _gcs(minute: int, text: str) -> str:
-    return f"[2026-11-21 10:{minute}:04,040 I 13 25] (gcs_server) gcs_node_manager.cc:111: {text}\n"
-
-
-_REGISTERED = _gcs(58, f"Registering new node. {_NODE}")
-_LATER = (
-    _gcs(59, f"Registering new node. {_NODE}").replace("10:59", "11:09").replace("2333", "4333")
-)
-_LOGS = {"logs/raylet.out": "", "logs/job-driver-raysubmit_x1.log": _SETTING_UP}
-
 
 @rule(
     tier="root",
@@ -77,63 +59,6 @@ _LOGS = {"logs/raylet.out": "", "logs/job-driver-raysubmit_x1.log": _SETTING_UP}
     rank=79,
     daemons_record=True,
     looks_for=(*jobs.SIGNALS, _TIMED_OUT, _UNSCHEDULABLE, *JOB_STARTED, *NODE_REGISTERED),
-    examples=(
-        Example(
-            "it asks for resources and times out",
-            {
-                "logs/events/event_JOBS.log": _STARTED,
-                "logs/dashboard_agent.log": f"{_STAMP}{_TIMED_OUT.sample}\n",
-                "logs/gcs_server.out": _REGISTERED,
-                **_LOGS,
-            },
-            roots=("job-pending",),
-            says=("raysubmit_x1", "45 s", "entrypoint"),
-        ),
-        Example(
-            "the node it is tied to is gone",
-            {
-                "logs/events/event_JOBS.log": _STARTED,
-                "logs/dashboard_agent.log": f"{_STAMP}{_UNSCHEDULABLE.sample}\n",
-                "logs/gcs_server.out": _REGISTERED,
-                **_LOGS,
-            },
-            roots=("job-pending",),
-            says=("doesn't exist any more",),
-        ),
-        Example(
-            "`ray job submit` printed it",
-            {"driver.log": f"Status message: {_TIMED_OUT.sample}\n"},
-            roots=("job-pending",),
-            says=("45 s",),
-        ),
-        Example(
-            "still waiting when the logs were taken",
-            {
-                "logs/events/event_JOBS.log": _STARTED,
-                "logs/gcs_server.out": _REGISTERED + _LATER,
-                **_LOGS,
-            },
-            roots=("job-pending",),
-            says=("599 s",),
-        ),
-        Example(
-            "it began and works without a word of Ray's",
-            {
-                "logs/events/event_JOBS.log": _STARTED,
-                "logs/gcs_server.out": _REGISTERED + _LATER,
-                "logs/raylet.out": "",
-                "logs/job-driver-raysubmit_x1.log": f"{_SETTING_UP}Running entrypoint for job raysubmit_x1: sleep 900\n",
-            },
-        ),
-        Example(
-            "submitted a moment before the logs were taken",
-            {"logs/events/event_JOBS.log": _STARTED, "logs/gcs_server.out": _REGISTERED, **_LOGS},
-        ),
-        Example(
-            "a task that prints the words",
-            {"driver.log": f"(check pid=12) {_TIMED_OUT.sample}\n", "logs/gcs_server.out": "", "logs/raylet.out": ""},
-        ),
-    ),
 )  # fmt: skip
 def job_pending(case: Case) -> Iterator[Finding]:
     """One finding per job that did not start; one for a message that names none."""
@@ -206,3 +131,88 @@ def _remedies(first: Event | None) -> Iterator[Remedy]:
             risk="disruptive",
             since=(2, 5),
         )
+
+
+# ------------------------------------------------------------------ examples
+
+
+_STAMP = "2026-11-21 10:59:50,620\tERROR job_manager.py:231 -- "
+_STARTED = (
+    '{"source_type": "JOBS", "source_pid": 337, "message": "Started a ray job raysubmit_x1.", "timestamp": "1795258745", '
+    '"severity": "INFO"}\n'
+)
+_SETTING_UP = "2026-11-21 10:59:05,240\tINFO job_manager.py:581 -- Runtime env is setting up.\n"
+_NODE = "node_id=233399e68a6ec96cfd874e4b728f4405d4991263918f070383188198 node_name=10.0.0.2 node_address=10.0.0.2"
+
+
+def _gcs(minute: int, text: str) -> str:
+    return f"[2026-11-21 10:{minute}:04,040 I 13 25] (gcs_server) gcs_node_manager.cc:111: {text}\n"
+
+
+_REGISTERED = _gcs(58, f"Registering new node. {_NODE}")
+_LATER = (
+    _gcs(59, f"Registering new node. {_NODE}").replace("10:59", "11:09").replace("2333", "4333")
+)
+_LOGS = {"logs/raylet.out": "", "logs/job-driver-raysubmit_x1.log": _SETTING_UP}
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "it asks for resources and times out",
+        {
+            "logs/events/event_JOBS.log": _STARTED,
+            "logs/dashboard_agent.log": f"{_STAMP}{_TIMED_OUT.sample}\n",
+            "logs/gcs_server.out": _REGISTERED,
+            **_LOGS,
+        },
+        roots=("job-pending",),
+        says=("raysubmit_x1", "45 s", "entrypoint"),
+    ),
+    Example(
+        "the node it is tied to is gone",
+        {
+            "logs/events/event_JOBS.log": _STARTED,
+            "logs/dashboard_agent.log": f"{_STAMP}{_UNSCHEDULABLE.sample}\n",
+            "logs/gcs_server.out": _REGISTERED,
+            **_LOGS,
+        },
+        roots=("job-pending",),
+        says=("doesn't exist any more",),
+    ),
+    Example(
+        "`ray job submit` printed it",
+        {"driver.log": f"Status message: {_TIMED_OUT.sample}\n"},
+        roots=("job-pending",),
+        says=("45 s",),
+    ),
+    Example(
+        "still waiting when the logs were taken",
+        {
+            "logs/events/event_JOBS.log": _STARTED,
+            "logs/gcs_server.out": _REGISTERED + _LATER,
+            **_LOGS,
+        },
+        roots=("job-pending",),
+        says=("599 s",),
+    ),
+    Example(
+        "it began and works without a word of Ray's",
+        {
+            "logs/events/event_JOBS.log": _STARTED,
+            "logs/gcs_server.out": _REGISTERED + _LATER,
+            "logs/raylet.out": "",
+            "logs/job-driver-raysubmit_x1.log": f"{_SETTING_UP}Running entrypoint for job raysubmit_x1: sleep 900\n",
+        },
+    ),
+    Example(
+        "submitted a moment before the logs were taken",
+        {"logs/events/event_JOBS.log": _STARTED, "logs/gcs_server.out": _REGISTERED, **_LOGS},
+    ),
+    Example(
+        "a task that prints the words",
+        {
+            "driver.log": f"(check pid=12) {_TIMED_OUT.sample}\n",
+            "logs/gcs_server.out": "",
+            "logs/raylet.out": "",
+        },
+    ),
+)

@@ -36,7 +36,8 @@ from raydoctor.case.facts import Job, WorkerExit
 from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.case.signals import JOB_STARTED, RAYLET, RAYLET_STARTED, WORKER_EXIT
 from raydoctor.model import paste
-from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Severity, Subject
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Finding, Link, Remedy, Severity, Subject
 from raydoctor.rules.shared import disks
 from raydoctor.rules.shared.kernel import (
     OOM_SIGNALS,
@@ -68,51 +69,6 @@ _HEADROOM = 1.15
 _DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/ray-oom-prevention.html"
 _ISOLATION_DOC = "https://docs.ray.io/en/latest/ray-core/resource-isolation-with-cgroupv2.html"
 
-_W = "9b055e27aa418f1d3f4bd5f36bf9ac22d1d0c0f9d4f30a1adcbb3c11"
-_N = "941f35aa418f1d3f4bd5f36bf9ac22d1d0c0f9d4f30a1adcbb3c1122"
-
-
-def _kernel(pid: int, comm: str) -> str:
-    stamp = "[Sat Nov 21 07:43:56 2026]"
-    return (
-        f"{stamp} {comm} invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=1000\n"
-        f"{stamp} memory: usage 3145728kB, limit 3145728kB, failcnt 415\n"
-        f"{stamp} [  {pid}]     0 {pid}  1149240   630069   619398    10671         0  5292032        0          1000 {comm}\n"
-        f"{stamp} oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0,oom_memcg=/pod1,task_memcg=/pod1,"
-        f"task={comm},pid={pid},uid=0\n"
-        f"{stamp} Memory cgroup out of memory: Killed process {pid} ({comm}) total-vm:4596960kB, anon-rss:2477592kB, "
-        "file-rss:42684kB, shmem-rss:0kB, UID:0 pgtables:5168kB oom_score_adj:1000\n"
-    )
-
-
-def _iso(log: str, stamp: str) -> str:
-    """As a live collection writes it."""
-    return log.replace("[Sat Nov 21 07:43:56 2026]", f"{stamp} host kernel:")
-
-
-def _alive(kind: str, pid: int) -> dict[str, Any]:
-    """A row of the table `daemons`: started some seconds before the kill."""
-    return {
-        "kind": kind,
-        "pid": pid,
-        "started_at": 1795246000.0,
-        "state": "S",
-        "is_this": True,
-        "node_id": "",
-    }
-
-
-_EXIT = (
-    "[2026-11-21 07:43:56,700 W 8 8] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, worker id = "
-    f"{_W}, node id = {_N}, address = 127.0.0.1, exit_type = SYSTEM_ERROR, exit_detail = Worker unexpectedly exits with a connection "
-    "error code 2. End of file. Some common causes include: (1) the process was killed by the OOM killer due to high memory usage\n"
-)
-_LOGS = {
-    "logs/gcs_server.out": _EXIT,
-    "logs/raylet.out": f"[2026-11-21 07:43:40,000 I 9 9] (raylet) worker_pool.cc:514: Started worker process with pid 379 worker_id={_W}\n",
-    f"logs/worker-{_W}-01000000-379.out": ":job_id:01000000\n:task_name:load_embeddings\n",
-}
-
 
 @rule(
     tier="root",
@@ -125,96 +81,6 @@ _LOGS = {
         WORKER_EXIT,
         RAYLET_STARTED,
         *JOB_STARTED,
-    ),
-    examples=(
-        Example(
-            "the kernel killed this pid, in its cgroup",
-            {**_LOGS, "dmesg.txt": _kernel(379, "ray::load_embed")},
-            roots=("kernel-oom-kill",),
-            says=("load_embeddings (pid 379)", "2.4 GB", "3.0 GB", "memory="),
-        ),
-        Example(
-            "the kernel's pids are the host's: name and time tell",
-            {**_LOGS, "dmesg.txt": _kernel(22082, "ray::load_embed")},
-            roots=("kernel-oom-kill",),
-            says=("load_embeddings (pid 379)",),
-        ),
-        Example(
-            "the victim is the raylet: its node goes with it",
-            {
-                "logs/raylet.out": f"[2026-11-21 07:43:30,993 I 305 305] (raylet) main.cc:355: {RAYLET_STARTED.sample}\n",
-                "logs/gcs_server.out": "",
-                f"logs/python-core-worker-{'b' * 56}_424.log": "[2026-11-21 07:43:57,100 W 424 439] core_worker.cc:1: "
-                "Shutting down the core worker because the local raylet failed. Check out the raylet.out log file. Raylet pid: 305\n",
-                "dmesg.txt": _kernel(305, "raylet"),
-            },
-            roots=("kernel-oom-kill",),
-            consequences=("raylet-died",),
-            says=("the raylet of node 127.0.0.1",),
-        ),
-        Example(
-            "the kernel killed another program at that moment",
-            {**_LOGS, "dmesg.txt": _kernel(4711, "mysqld")},
-            roots=("worker-vanished",),
-        ),
-        Example(
-            "a task of another name, killed somewhere on the host",
-            {**_LOGS, "dmesg.txt": _kernel(22082, "ray::evaluate")},
-            roots=("worker-vanished",),
-        ),
-        Example(
-            "yesterday's kill of the same pid",
-            {**_LOGS, "dmesg.txt": _kernel(379, "ray::load_embed").replace("Nov 21", "Nov 20")},
-            roots=("worker-vanished",),
-        ),
-        Example(
-            "in a container: the kernel's pid 379 is another program's",
-            {**_LOGS, "dmesg.txt": _kernel(379, "mysqld")},
-            roots=("worker-vanished",),
-        ),
-        Example(
-            "live: the raylet and the GCS of another cluster, hours ago and just now; this cluster's live on",
-            {
-                "logs/raylet.out": f"[2026-11-21 07:43:30,993 I 305 305] (raylet) main.cc:355: {RAYLET_STARTED.sample}\n",
-                "logs/gcs_server.out": "",
-                "live/dmesg.txt": "".join(
-                    _iso(_kernel(pid, comm), stamp)
-                    for stamp in (
-                        "2026-11-21T02:10:00.123456+00:00",
-                        "2026-11-21T07:43:56.123456+00:00",
-                    )
-                    for pid, comm in (
-                        (305, "raylet"),
-                        (22082, "raylet"),
-                        (301, "gcs_server"),
-                        (16, "postgres"),
-                    )
-                ),
-                "live/live-daemons.json": disks.example(
-                    "daemons",
-                    (_alive("raylet", 305), _alive("gcs_server", 301)),
-                ),
-            },
-        ),
-        Example(
-            "live: the raylet is gone",
-            {
-                "logs/raylet.out": f"[2026-11-21 07:43:30,993 I 305 305] (raylet) main.cc:355: {RAYLET_STARTED.sample}\n",
-                "logs/gcs_server.out": "",
-                "live/dmesg.txt": _iso(_kernel(305, "raylet"), "2026-11-21T07:43:56.123456+00:00"),
-                "live/live-daemons.json": disks.example("daemons", (_alive("gcs_server", 301),)),
-            },
-            roots=("kernel-oom-kill",),
-            says=("the raylet of node 127.0.0.1",),
-        ),
-        Example(
-            "a task prints the kernel's words",
-            {
-                **_LOGS,
-                f"logs/worker-{_W}-01000000-379.err": "Out of memory: Killed process 379 (python) total-vm:1kB\n",
-            },
-            roots=("worker-vanished",),
-        ),
     ),
 )
 def kernel_oom_kill(case: Case) -> Iterator[Finding]:
@@ -544,3 +410,143 @@ def _monitor(case: Case, kill: Kill) -> Iterator[Remedy]:
 
 def _gib(number: float) -> int:
     return math.ceil(number / evidence.GB)
+
+
+# ------------------------------------------------------------------ examples
+
+
+_W = "9b055e27aa418f1d3f4bd5f36bf9ac22d1d0c0f9d4f30a1adcbb3c11"
+_N = "941f35aa418f1d3f4bd5f36bf9ac22d1d0c0f9d4f30a1adcbb3c1122"
+
+
+def _kernel(pid: int, comm: str) -> str:
+    stamp = "[Sat Nov 21 07:43:56 2026]"
+    return (
+        f"{stamp} {comm} invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=1000\n"
+        f"{stamp} memory: usage 3145728kB, limit 3145728kB, failcnt 415\n"
+        f"{stamp} [  {pid}]     0 {pid}  1149240   630069   619398    10671         0  5292032        0          1000 {comm}\n"
+        f"{stamp} oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0,oom_memcg=/pod1,task_memcg=/pod1,"
+        f"task={comm},pid={pid},uid=0\n"
+        f"{stamp} Memory cgroup out of memory: Killed process {pid} ({comm}) total-vm:4596960kB, anon-rss:2477592kB, "
+        "file-rss:42684kB, shmem-rss:0kB, UID:0 pgtables:5168kB oom_score_adj:1000\n"
+    )
+
+
+def _iso(log: str, stamp: str) -> str:
+    """As a live collection writes it."""
+    return log.replace("[Sat Nov 21 07:43:56 2026]", f"{stamp} host kernel:")
+
+
+def _alive(kind: str, pid: int) -> dict[str, Any]:
+    """A row of the table `daemons`: started some seconds before the kill."""
+    return {
+        "kind": kind,
+        "pid": pid,
+        "started_at": 1795246000.0,
+        "state": "S",
+        "is_this": True,
+        "node_id": "",
+    }
+
+
+_EXIT = (
+    "[2026-11-21 07:43:56,700 W 8 8] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, worker id = "
+    f"{_W}, node id = {_N}, address = 127.0.0.1, exit_type = SYSTEM_ERROR, exit_detail = Worker unexpectedly exits with a connection "
+    "error code 2. End of file. Some common causes include: (1) the process was killed by the OOM killer due to high memory usage\n"
+)
+_LOGS = {
+    "logs/gcs_server.out": _EXIT,
+    "logs/raylet.out": f"[2026-11-21 07:43:40,000 I 9 9] (raylet) worker_pool.cc:514: Started worker process with pid 379 worker_id={_W}\n",
+    f"logs/worker-{_W}-01000000-379.out": ":job_id:01000000\n:task_name:load_embeddings\n",
+}
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "the kernel killed this pid, in its cgroup",
+        {**_LOGS, "dmesg.txt": _kernel(379, "ray::load_embed")},
+        roots=("kernel-oom-kill",),
+        says=("load_embeddings (pid 379)", "2.4 GB", "3.0 GB", "memory="),
+    ),
+    Example(
+        "the kernel's pids are the host's: name and time tell",
+        {**_LOGS, "dmesg.txt": _kernel(22082, "ray::load_embed")},
+        roots=("kernel-oom-kill",),
+        says=("load_embeddings (pid 379)",),
+    ),
+    Example(
+        "the victim is the raylet: its node goes with it",
+        {
+            "logs/raylet.out": f"[2026-11-21 07:43:30,993 I 305 305] (raylet) main.cc:355: {RAYLET_STARTED.sample}\n",
+            "logs/gcs_server.out": "",
+            f"logs/python-core-worker-{'b' * 56}_424.log": "[2026-11-21 07:43:57,100 W 424 439] core_worker.cc:1: "
+            "Shutting down the core worker because the local raylet failed. Check out the raylet.out log file. Raylet pid: 305\n",
+            "dmesg.txt": _kernel(305, "raylet"),
+        },
+        roots=("kernel-oom-kill",),
+        consequences=("raylet-died",),
+        says=("the raylet of node 127.0.0.1",),
+    ),
+    Example(
+        "the kernel killed another program at that moment",
+        {**_LOGS, "dmesg.txt": _kernel(4711, "mysqld")},
+        roots=("worker-vanished",),
+    ),
+    Example(
+        "a task of another name, killed somewhere on the host",
+        {**_LOGS, "dmesg.txt": _kernel(22082, "ray::evaluate")},
+        roots=("worker-vanished",),
+    ),
+    Example(
+        "yesterday's kill of the same pid",
+        {**_LOGS, "dmesg.txt": _kernel(379, "ray::load_embed").replace("Nov 21", "Nov 20")},
+        roots=("worker-vanished",),
+    ),
+    Example(
+        "in a container: the kernel's pid 379 is another program's",
+        {**_LOGS, "dmesg.txt": _kernel(379, "mysqld")},
+        roots=("worker-vanished",),
+    ),
+    Example(
+        "live: the raylet and the GCS of another cluster, hours ago and just now; this cluster's live on",
+        {
+            "logs/raylet.out": f"[2026-11-21 07:43:30,993 I 305 305] (raylet) main.cc:355: {RAYLET_STARTED.sample}\n",
+            "logs/gcs_server.out": "",
+            "live/dmesg.txt": "".join(
+                _iso(_kernel(pid, comm), stamp)
+                for stamp in (
+                    "2026-11-21T02:10:00.123456+00:00",
+                    "2026-11-21T07:43:56.123456+00:00",
+                )
+                for pid, comm in (
+                    (305, "raylet"),
+                    (22082, "raylet"),
+                    (301, "gcs_server"),
+                    (16, "postgres"),
+                )
+            ),
+            "live/live-daemons.json": disks.example(
+                "daemons",
+                (_alive("raylet", 305), _alive("gcs_server", 301)),
+            ),
+        },
+    ),
+    Example(
+        "live: the raylet is gone",
+        {
+            "logs/raylet.out": f"[2026-11-21 07:43:30,993 I 305 305] (raylet) main.cc:355: {RAYLET_STARTED.sample}\n",
+            "logs/gcs_server.out": "",
+            "live/dmesg.txt": _iso(_kernel(305, "raylet"), "2026-11-21T07:43:56.123456+00:00"),
+            "live/live-daemons.json": disks.example("daemons", (_alive("gcs_server", 301),)),
+        },
+        roots=("kernel-oom-kill",),
+        says=("the raylet of node 127.0.0.1",),
+    ),
+    Example(
+        "a task prints the kernel's words",
+        {
+            **_LOGS,
+            f"logs/worker-{_W}-01000000-379.err": "Out of memory: Killed process 379 (python) total-vm:1kB\n",
+        },
+        roots=("worker-vanished",),
+    ),
+)

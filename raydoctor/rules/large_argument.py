@@ -36,8 +36,9 @@ from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.case.signals import DRIVER, RAY_EXCEPTION, TRACEBACK
 from raydoctor.model import paste
+from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
-from raydoctor.model.values import Entity, Event, Finding, Gap, Link, Remedy, Subject
+from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Subject
 from raydoctor.rules.shared import store
 from raydoctor.rules.shared.live.objects import Held, waiting_arguments
 
@@ -46,22 +47,6 @@ _ALIKE = 0.1
 """By how much the average object in the store may differ from the one that found no room."""
 _MANY = 3
 _MB = 1024**2
-
-_FRAMES = (
-    "Traceback (most recent call last):\n"
-    '  File "/home/user/project/score.py", line 44, in main\n'
-    "    scores.append(score.remote(table, row))\n"
-    "                  ^^^^^^^^^^^^^^^^^^^^^^^^\n"
-    '  File "/home/user/venv/lib/python3.11/site-packages/ray/remote_function.py", line 176, in _remote_proxy\n'
-    "    return self._remote(\n"
-    '  File "python/ray/_raylet.pyx", line 729, in ray._raylet.prepare_args_and_increment_put_refs\n'
-    '  File "python/ray/_raylet.pyx", line 844, in ray._raylet.prepare_args_internal\n'
-    '  File "python/ray/_raylet.pyx", line 3699, in ray._raylet.CoreWorker.put_serialized_object_and_increment_local_ref\n'
-    '  File "python/ray/includes/common.pxi", line 101, in ray._raylet.check_status\n'
-    "ray.exceptions.OutOfDiskError: Local disk is full\n"
-    "The object cannot be created because the local object store is full and the local disk's utilization is over capacity "
-    "(95% by default).Tip: Use `df` on this node to check disk usage and `ray memory` to check object store memory usage.\n"
-)
 _REFUSED = pattern(
     r"^Traceback \(most recent call last\):\n(?P<frames>(?:(?!Traceback ).)*?) in ray\._raylet\.prepare_args_internal\n"
     r"  File [^\n]* in ray\._raylet\.CoreWorker\.put_serialized_object_and_increment_local_ref", re.DOTALL,
@@ -76,151 +61,12 @@ CLIENT = Signal(
 """Once per connection (`ray/util/client/worker.py`, 2.9.3 to 2.60)."""
 
 
-def _raylet(second: int, level: str, text: str) -> str:
-    return f"[2026-11-21 10:57:{second:02d},494 {level} 290 300] (raylet) file.cc:116: {text}\n"
-
-
-def _full(objects: int, size: int) -> str:
-    """The record of a refusal in a store of so many objects of this size."""
-    return _raylet(
-        40, "I",
-        f"Out-of-disk: Failed to create object 00ffffffffffffffffffffffffffffffffffffff010000000ee1f505 of size 20MB\nPlasma store "
-        f"debug dump: \nCurrent usage: 0.272633 / 0.104858 GB\n1 pending objects of total size 20MB\n- bytes spillable: 0\n"
-        f"- objects in use: {objects}\n- bytes in use: {objects * size}\n- objects created by worker: {objects}\n"
-        f"- bytes created by worker: {objects * size}\n- bytes received: 0",
-    )  # fmt: skip
-
-
-_STORE = _raylet(6, "I", "Allowing the Plasma store to use up to 0.104858GB of memory.")
-_NO_ROOM = "".join(_raylet(40, "E", s.sample) for s in store.FALLBACK_FAILED)
-_HEADS = {"logs/gcs_server.out": ""}
-_OWN_PUT = _FRAMES.replace("prepare_args_internal", "CoreWorker.put_object").replace(
-    "score.remote(table, row)", "ray.put(block)"
-)
-
-
-def _objects(
-    count: int,
-    *,
-    use: str = "USED_BY_PENDING_TASK",
-    site: str = "disabled",
-    reader: str = "__main__.score",
-    step: int = 0,
-) -> str:
-    """The object table: so many put by a driver, the first of them read by a task."""
-    put = "00ffffffffffffffffffffffffffffffffffffff01000000"
-    rows = [
-        f'{{"object_id":"{put}{(100_000_001 + n).to_bytes(4, "little").hex()}","object_size":{4_000_251 + n * step},'
-        f'"task_status":"FINISHED","reference_type":"{use}","call_site":"{site}","type":"DRIVER","pid":812}}'
-        for n in range(count)
-    ]
-    if reader:
-        rows.append(
-            f'{{"object_id":"{put}01e1f505","object_size":4000245,"task_status":"NIL","reference_type":"PINNED_IN_MEMORY",'
-            f'"call_site":"(deserialize task arg) {reader}","type":"WORKER","pid":840}}'
-        )
-    head = f'{{"table": "objects", "at": 1795258700.0, "from": "dashboard", "total": {len(rows)}, "rows": ['
-    return head + "\n" + ",\n".join(rows) + "\n]}\n"
-
-
-def _tasks(count: int, function: str = "score") -> str:
-    """So many calls of one function that wait for a CPU."""
-    rows = [
-        f'{{"task_id":"{n:016x}{"f" * 24}01000000","job_id":"01000000","name":"{function}","func_or_class_name":"{function}",'
-        f'"state":"PENDING_NODE_ASSIGNMENT"}}'
-        for n in range(count)
-    ]
-    head = (
-        f'{{"table": "tasks", "at": 1795258700.0, "from": "dashboard", "total": {count}, "rows": ['
-    )
-    return head + "\n" + ",\n".join(rows) + "\n]}\n"
-
-
 @rule(
     tier="root",
     severity="error",
     rank=64,
     looks_for=(
         TRACEBACK, CLIENT, store.OUT_OF_DISK, *store.DISK_OVER, *store.FALLBACK_FAILED, store.SPILLED, store.STORE_SIZE, RAY_EXCEPTION,
-    ),
-    examples=(
-        Example(
-            "thirteen copies of a table fill the store",
-            {**_HEADS, "logs/raylet.out": _STORE + _NO_ROOM + _full(13, 20_971_774), "driver.log": _FRAMES},
-            roots=("large-argument",),
-            consequences=("object-store-full",),
-            says=("score.remote(table, row)", "13 objects", "20.0 MB", "ray.put(table)", "score.remote(table_ref, row)"),
-        ),
-        Example(
-            "the store was full of other things: the argument is only what found no room",
-            {**_HEADS, "logs/raylet.out": _STORE + _NO_ROOM + _full(4, 65_000_000), "driver.log": _FRAMES},
-            roots=("object-store-full",),
-            consequences=("large-argument",),
-        ),
-        Example(
-            "Ray Client says so",
-            {"driver.log": f"{CLIENT.sample} If you're running many fine-grained tasks, consider running them inside a single remote "
-             "function.\n"},
-            roots=("large-argument",),
-            says=("10 MB", "Ray Client", "ray.put"),
-        ),
-        Example(
-            "twenty objects of one size to the byte wait for their tasks, now",
-            {**_HEADS, "logs/raylet.out": _STORE, "live/live-objects.json": _objects(20)},
-            roots=("large-argument",),
-            says=("score.remote(…)", "20 objects of 3.8 MB", "76.3 MB", "ray.put(value)"),
-        ),
-        Example(
-            "none of the tasks has begun: those that wait tell the function",
-            {
-                **_HEADS,
-                "logs/raylet.out": _STORE,
-                "live/live-objects.json": _objects(20, reader=""),
-                "live/live-tasks.json": _tasks(20),
-            },
-            roots=("large-argument",),
-            says=("score.remote(…)", "20 objects"),
-        ),
-        Example(
-            "with creation sites: the call itself made them",
-            {**_HEADS, "logs/raylet.out": _STORE, "live/live-objects.json": _objects(20, site="(task call)  | train.py:main:14")},
-            roots=("large-argument",),
-            says=("passed by value, at train.py:main:14",),
-        ),
-        Example(
-            "a value that was put once, for twenty tasks",
-            {**_HEADS, "logs/raylet.out": _STORE, "live/live-objects.json": _objects(1)},
-        ),
-        Example(
-            "blocks of one size that the program holds",
-            {**_HEADS, "logs/raylet.out": _STORE, "live/live-objects.json": _objects(20, use="LOCAL_REFERENCE")},
-        ),
-        Example(
-            "blocks of a dataset",
-            {
-                **_HEADS,
-                "logs/raylet.out": _STORE,
-                "live/live-objects.json": _objects(20, reader="ray.data._internal.execution.operators.map_operator._map_task"),
-            },
-        ),
-        Example(
-            "blocks of a dataset, before the first task has begun",
-            {
-                **_HEADS,
-                "logs/raylet.out": _STORE,
-                "live/live-objects.json": _objects(20, reader=""),
-                "live/live-tasks.json": _tasks(20, "_map_task"),
-            },
-        ),
-        Example(
-            "arguments of many sizes",
-            {**_HEADS, "logs/raylet.out": _STORE, "live/live-objects.json": _objects(20, step=8)},
-        ),
-        Example(
-            "a ray.put of the program's own found no room; a task prints the warning",
-            {**_HEADS, "logs/raylet.out": _STORE + _NO_ROOM + _full(13, 20_971_774), "driver.log": f"(check pid=12) {CLIENT.sample}\n{_OWN_PUT}"},
-            roots=("object-store-full",),
-        ),
     ),
 )  # fmt: skip
 def large_argument(case: Case) -> Iterator[Finding]:
@@ -453,4 +299,195 @@ _IN_FLIGHT = Remedy(
         "# or pass a path or an index, and let the task load its part",
     ),
     doc="https://docs.ray.io/en/latest/ray-core/patterns/limit-pending-tasks.html",
+)
+
+
+# ------------------------------------------------------------------ examples
+
+
+_FRAMES = (
+    "Traceback (most recent call last):\n"
+    '  File "/home/user/project/score.py", line 44, in main\n'
+    "    scores.append(score.remote(table, row))\n"
+    "                  ^^^^^^^^^^^^^^^^^^^^^^^^\n"
+    '  File "/home/user/venv/lib/python3.11/site-packages/ray/remote_function.py", line 176, in _remote_proxy\n'
+    "    return self._remote(\n"
+    '  File "python/ray/_raylet.pyx", line 729, in ray._raylet.prepare_args_and_increment_put_refs\n'
+    '  File "python/ray/_raylet.pyx", line 844, in ray._raylet.prepare_args_internal\n'
+    '  File "python/ray/_raylet.pyx", line 3699, in ray._raylet.CoreWorker.put_serialized_object_and_increment_local_ref\n'
+    '  File "python/ray/includes/common.pxi", line 101, in ray._raylet.check_status\n'
+    "ray.exceptions.OutOfDiskError: Local disk is full\n"
+    "The object cannot be created because the local object store is full and the local disk's utilization is over capacity "
+    "(95% by default).Tip: Use `df` on this node to check disk usage and `ray memory` to check object store memory usage.\n"
+)
+
+
+def _raylet(second: int, level: str, text: str) -> str:
+    return f"[2026-11-21 10:57:{second:02d},494 {level} 290 300] (raylet) file.cc:116: {text}\n"
+
+
+def _full(objects: int, size: int) -> str:
+    """The record of a refusal in a store of so many objects of this size."""
+    return _raylet(
+        40, "I",
+        f"Out-of-disk: Failed to create object 00ffffffffffffffffffffffffffffffffffffff010000000ee1f505 of size 20MB\nPlasma store "
+        f"debug dump: \nCurrent usage: 0.272633 / 0.104858 GB\n1 pending objects of total size 20MB\n- bytes spillable: 0\n"
+        f"- objects in use: {objects}\n- bytes in use: {objects * size}\n- objects created by worker: {objects}\n"
+        f"- bytes created by worker: {objects * size}\n- bytes received: 0",
+    )  # fmt: skip
+
+
+_STORE = _raylet(6, "I", "Allowing the Plasma store to use up to 0.104858GB of memory.")
+_NO_ROOM = "".join(_raylet(40, "E", s.sample) for s in store.FALLBACK_FAILED)
+_HEADS = {"logs/gcs_server.out": ""}
+_OWN_PUT = _FRAMES.replace("prepare_args_internal", "CoreWorker.put_object").replace(
+    "score.remote(table, row)", "ray.put(block)"
+)
+
+
+def _objects(
+    count: int,
+    *,
+    use: str = "USED_BY_PENDING_TASK",
+    site: str = "disabled",
+    reader: str = "__main__.score",
+    step: int = 0,
+) -> str:
+    """The object table: so many put by a driver, the first of them read by a task."""
+    put = "00ffffffffffffffffffffffffffffffffffffff01000000"
+    rows = [
+        f'{{"object_id":"{put}{(100_000_001 + n).to_bytes(4, "little").hex()}","object_size":{4_000_251 + n * step},'
+        f'"task_status":"FINISHED","reference_type":"{use}","call_site":"{site}","type":"DRIVER","pid":812}}'
+        for n in range(count)
+    ]
+    if reader:
+        rows.append(
+            f'{{"object_id":"{put}01e1f505","object_size":4000245,"task_status":"NIL","reference_type":"PINNED_IN_MEMORY",'
+            f'"call_site":"(deserialize task arg) {reader}","type":"WORKER","pid":840}}'
+        )
+    head = f'{{"table": "objects", "at": 1795258700.0, "from": "dashboard", "total": {len(rows)}, "rows": ['
+    return head + "\n" + ",\n".join(rows) + "\n]}\n"
+
+
+def _tasks(count: int, function: str = "score") -> str:
+    """So many calls of one function that wait for a CPU."""
+    rows = [
+        f'{{"task_id":"{n:016x}{"f" * 24}01000000","job_id":"01000000","name":"{function}","func_or_class_name":"{function}",'
+        f'"state":"PENDING_NODE_ASSIGNMENT"}}'
+        for n in range(count)
+    ]
+    head = (
+        f'{{"table": "tasks", "at": 1795258700.0, "from": "dashboard", "total": {count}, "rows": ['
+    )
+    return head + "\n" + ",\n".join(rows) + "\n]}\n"
+
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "thirteen copies of a table fill the store",
+        {
+            **_HEADS,
+            "logs/raylet.out": _STORE + _NO_ROOM + _full(13, 20_971_774),
+            "driver.log": _FRAMES,
+        },
+        roots=("large-argument",),
+        consequences=("object-store-full",),
+        says=(
+            "score.remote(table, row)",
+            "13 objects",
+            "20.0 MB",
+            "ray.put(table)",
+            "score.remote(table_ref, row)",
+        ),
+    ),
+    Example(
+        "the store was full of other things: the argument is only what found no room",
+        {
+            **_HEADS,
+            "logs/raylet.out": _STORE + _NO_ROOM + _full(4, 65_000_000),
+            "driver.log": _FRAMES,
+        },
+        roots=("object-store-full",),
+        consequences=("large-argument",),
+    ),
+    Example(
+        "Ray Client says so",
+        {
+            "driver.log": f"{CLIENT.sample} If you're running many fine-grained tasks, consider running them inside a single remote "
+            "function.\n"
+        },
+        roots=("large-argument",),
+        says=("10 MB", "Ray Client", "ray.put"),
+    ),
+    Example(
+        "twenty objects of one size to the byte wait for their tasks, now",
+        {**_HEADS, "logs/raylet.out": _STORE, "live/live-objects.json": _objects(20)},
+        roots=("large-argument",),
+        says=("score.remote(…)", "20 objects of 3.8 MB", "76.3 MB", "ray.put(value)"),
+    ),
+    Example(
+        "none of the tasks has begun: those that wait tell the function",
+        {
+            **_HEADS,
+            "logs/raylet.out": _STORE,
+            "live/live-objects.json": _objects(20, reader=""),
+            "live/live-tasks.json": _tasks(20),
+        },
+        roots=("large-argument",),
+        says=("score.remote(…)", "20 objects"),
+    ),
+    Example(
+        "with creation sites: the call itself made them",
+        {
+            **_HEADS,
+            "logs/raylet.out": _STORE,
+            "live/live-objects.json": _objects(20, site="(task call)  | train.py:main:14"),
+        },
+        roots=("large-argument",),
+        says=("passed by value, at train.py:main:14",),
+    ),
+    Example(
+        "a value that was put once, for twenty tasks",
+        {**_HEADS, "logs/raylet.out": _STORE, "live/live-objects.json": _objects(1)},
+    ),
+    Example(
+        "blocks of one size that the program holds",
+        {
+            **_HEADS,
+            "logs/raylet.out": _STORE,
+            "live/live-objects.json": _objects(20, use="LOCAL_REFERENCE"),
+        },
+    ),
+    Example(
+        "blocks of a dataset",
+        {
+            **_HEADS,
+            "logs/raylet.out": _STORE,
+            "live/live-objects.json": _objects(
+                20, reader="ray.data._internal.execution.operators.map_operator._map_task"
+            ),
+        },
+    ),
+    Example(
+        "blocks of a dataset, before the first task has begun",
+        {
+            **_HEADS,
+            "logs/raylet.out": _STORE,
+            "live/live-objects.json": _objects(20, reader=""),
+            "live/live-tasks.json": _tasks(20, "_map_task"),
+        },
+    ),
+    Example(
+        "arguments of many sizes",
+        {**_HEADS, "logs/raylet.out": _STORE, "live/live-objects.json": _objects(20, step=8)},
+    ),
+    Example(
+        "a ray.put of the program's own found no room; a task prints the warning",
+        {
+            **_HEADS,
+            "logs/raylet.out": _STORE + _NO_ROOM + _full(13, 20_971_774),
+            "driver.log": f"(check pid=12) {CLIENT.sample}\n{_OWN_PUT}",
+        },
+        roots=("object-store-full",),
+    ),
 )

@@ -29,7 +29,8 @@ from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.case.signals import DRIVER, RAY_EXCEPTION
 from raydoctor.model import paste
-from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared.task_error import ERROR_TEXT, Printed, printed
 
 _ADVICE = (
@@ -55,7 +56,6 @@ TOO_LARGE = Signal(
     fold=("what", "name"),
 )
 _DOC = "https://docs.ray.io/en/latest/ray-core/patterns/closure-capture-large-objects.html"
-_EMPTY = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
 
 
 @rule(
@@ -63,33 +63,6 @@ _EMPTY = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
     severity="warning",
     rank=78,
     looks_for=(VERY_LARGE, TOO_LARGE, RAY_EXCEPTION, ERROR_TEXT),
-    examples=(
-        Example(
-            "over the limit: Ray refuses",
-            {
-                **_EMPTY,
-                "driver.log": f'Traceback (most recent call last):\n  File "/app/main.py", line 30, in main\n{TOO_LARGE.sample}\n',
-            },
-            roots=("large-closure",),
-            says=("__main__.lookup", "114 MiB", "95 MiB", "ray.put"),
-        ),
-        Example(
-            "an actor below the limit: a warning",
-            {
-                **_EMPTY,
-                "driver.log": f"(raylet) Warning: The actor Encoder is very large (22 MiB). {_ADVICE}\n",
-            },
-            roots=("large-closure",),
-            says=("Encoder", "22 MiB", "__init__"),
-        ),
-        Example(
-            "a program speaks of its own sizes",
-            {
-                **_EMPTY,
-                "driver.log": "The remote function lookup is very large (22 MiB), says the handbook\n",
-            },
-        ),
-    ),
 )
 def large_closure(case: Case) -> Iterator[Finding]:
     """One finding per function or class."""
@@ -161,3 +134,36 @@ def _remedies(what: str, name: str, size: str, refused: bool) -> tuple[Remedy, .
         doc=_DOC,
     )
     return (put, find, gain_time)
+
+
+# ------------------------------------------------------------------ examples
+
+_EMPTY = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "over the limit: Ray refuses",
+        {
+            **_EMPTY,
+            "driver.log": f'Traceback (most recent call last):\n  File "/app/main.py", line 30, in main\n{TOO_LARGE.sample}\n',
+        },
+        roots=("large-closure",),
+        says=("__main__.lookup", "114 MiB", "95 MiB", "ray.put"),
+    ),
+    Example(
+        "an actor below the limit: a warning",
+        {
+            **_EMPTY,
+            "driver.log": f"(raylet) Warning: The actor Encoder is very large (22 MiB). {_ADVICE}\n",
+        },
+        roots=("large-closure",),
+        says=("Encoder", "22 MiB", "__init__"),
+    ),
+    Example(
+        "a program speaks of its own sizes",
+        {
+            **_EMPTY,
+            "driver.log": "The remote function lookup is very large (22 MiB), says the handbook\n",
+        },
+    ),
+)

@@ -34,7 +34,8 @@ from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, rule
 from raydoctor.case.signals import WORKER_EXIT
 from raydoctor.model import paste
-from raydoctor.model.values import Entity, Finding, Link, Remedy, Subject
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Finding, Link, Remedy, Subject
 from raydoctor.rules.shared.live import processes as live
 from raydoctor.rules.shared.live.processes import Process
 
@@ -42,18 +43,6 @@ _MUCH = 0.10
 """Of the machine's memory."""
 _CONTEXT = 1 << 30
 """Bytes of a GPU: a CUDA context alone takes 0.3 to 0.5 GB, and an idle worker may keep it for the next task."""
-_GPU = 1 << 30
-
-
-def _gpu(pid: int, title: str, size: int) -> dict[str, str]:
-    return live.example("gpu-processes", [{"pid": pid, "gpu": 0, "memory": size, "title": title}])
-
-
-_LEFT = live.process(
-    3003, "child", "sleep 3003", outlived="worker", worker_pid=88, worker_id="ab" * 28
-)
-_BUSY = live.process(88, "worker", "ray::train", ppid=40, parent_kind="daemon")
-_SERVER = "python -m my_server --port 8000"
 
 
 @rule(
@@ -61,75 +50,6 @@ _SERVER = "python -m my_server --port 8000"
     severity="warning",
     rank=96,
     looks_for=(WORKER_EXIT,),
-    examples=(
-        Example(
-            "a child in a session of its own, after its worker was killed",
-            live.machine(_LEFT),
-            roots=("leftover-process",),
-            says=("1 process outlived", "pid 3003 (‘sleep 3003’)", "kill 3003", "10.0 MB"),
-        ),
-        Example(
-            "a detached server on a GPU, after the raylet",
-            {
-                **live.machine(
-                    live.process(500, "child", _SERVER, outlived="raylet", raylet_pid=40)
-                ),
-                **_gpu(500, _SERVER, 12 * _GPU),
-            },
-            roots=("leftover-process",),
-            says=("12.0 GB of GPU 0", "raylet"),
-        ),
-        Example(
-            "an idle worker that keeps 20 GB of a GPU",
-            {
-                **live.machine(
-                    live.process(90, "worker", "ray::IDLE", ppid=40, parent_kind="daemon")
-                ),
-                **_gpu(90, "ray::IDLE", 20 * _GPU),
-            },
-            roots=("leftover-process",),
-            says=("idle worker", "20.0 GB of GPU 0", "max_calls=1"),
-        ),
-        Example(
-            "children of a running task, of a driver, of a detached helper of a busy worker, an idle worker",
-            live.machine(
-                _BUSY,
-                live.process(3001, "child", "sleep 3001", ppid=88, parent_kind="worker"),
-                live.process(3002, "child", "sleep 3002", raylet_pid=40),
-                live.process(70, "driver", "python train.py", parent_kind="other"),
-                live.process(71, "child", "tensorboard", ppid=70, parent_kind="driver"),
-                live.process(90, "worker", "ray::IDLE", ppid=40, parent_kind="daemon"),
-            ),
-        ),
-        Example(
-            "a helper of an idle worker is small: pools of processes are kept for the next task",
-            live.machine(
-                live.process(90, "worker", "ray::IDLE", ppid=40, parent_kind="daemon"),
-                live.process(91, "child", "loky", ppid=90, parent_kind="worker", outlived="task"),
-            ),
-        ),
-        Example(
-            "another process has the pid on the GPU's host",
-            {
-                **live.machine(
-                    live.process(90, "worker", "ray::IDLE", ppid=40, parent_kind="daemon")
-                ),
-                **_gpu(90, "/usr/bin/python3", 20 * _GPU),
-            },
-        ),
-        Example("it has ended since", live.machine({**_LEFT, "state": "Z"})),
-        Example(
-            "workers of a defunct raylet and their children are what that explains",
-            {
-                **live.machine(
-                    live.process(88, "worker", "ray::train", outlived="raylet", raylet_pid=40),
-                    live.process(300, "child", "sleep", ppid=88, outlived="raylet", raylet_pid=40),
-                ),
-                **live.example("daemons", [{"kind": "raylet", "pid": 40, "state": "Z", "ppid": 1}]),
-            },
-            roots=("raylet-defunct",),
-        ),
-    ),
 )
 def leftover_process(case: Case) -> Iterator[Finding]:
     """One finding per machine for what outlived its starter, one for idle workers that hold much."""
@@ -267,3 +187,83 @@ def _idle_finding(label: str, idle: Sequence[Process]) -> Finding:
             ),
         ),
     )
+
+
+# ------------------------------------------------------------------ examples
+
+_GPU = 1 << 30
+
+
+def _gpu(pid: int, title: str, size: int) -> dict[str, str]:
+    return live.example("gpu-processes", [{"pid": pid, "gpu": 0, "memory": size, "title": title}])
+
+
+_LEFT = live.process(
+    3003, "child", "sleep 3003", outlived="worker", worker_pid=88, worker_id="ab" * 28
+)
+_BUSY = live.process(88, "worker", "ray::train", ppid=40, parent_kind="daemon")
+_SERVER = "python -m my_server --port 8000"
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "a child in a session of its own, after its worker was killed",
+        live.machine(_LEFT),
+        roots=("leftover-process",),
+        says=("1 process outlived", "pid 3003 (‘sleep 3003’)", "kill 3003", "10.0 MB"),
+    ),
+    Example(
+        "a detached server on a GPU, after the raylet",
+        {
+            **live.machine(live.process(500, "child", _SERVER, outlived="raylet", raylet_pid=40)),
+            **_gpu(500, _SERVER, 12 * _GPU),
+        },
+        roots=("leftover-process",),
+        says=("12.0 GB of GPU 0", "raylet"),
+    ),
+    Example(
+        "an idle worker that keeps 20 GB of a GPU",
+        {
+            **live.machine(live.process(90, "worker", "ray::IDLE", ppid=40, parent_kind="daemon")),
+            **_gpu(90, "ray::IDLE", 20 * _GPU),
+        },
+        roots=("leftover-process",),
+        says=("idle worker", "20.0 GB of GPU 0", "max_calls=1"),
+    ),
+    Example(
+        "children of a running task, of a driver, of a detached helper of a busy worker, an idle worker",
+        live.machine(
+            _BUSY,
+            live.process(3001, "child", "sleep 3001", ppid=88, parent_kind="worker"),
+            live.process(3002, "child", "sleep 3002", raylet_pid=40),
+            live.process(70, "driver", "python train.py", parent_kind="other"),
+            live.process(71, "child", "tensorboard", ppid=70, parent_kind="driver"),
+            live.process(90, "worker", "ray::IDLE", ppid=40, parent_kind="daemon"),
+        ),
+    ),
+    Example(
+        "a helper of an idle worker is small: pools of processes are kept for the next task",
+        live.machine(
+            live.process(90, "worker", "ray::IDLE", ppid=40, parent_kind="daemon"),
+            live.process(91, "child", "loky", ppid=90, parent_kind="worker", outlived="task"),
+        ),
+    ),
+    Example(
+        "another process has the pid on the GPU's host",
+        {
+            **live.machine(live.process(90, "worker", "ray::IDLE", ppid=40, parent_kind="daemon")),
+            **_gpu(90, "/usr/bin/python3", 20 * _GPU),
+        },
+    ),
+    Example("it has ended since", live.machine({**_LEFT, "state": "Z"})),
+    Example(
+        "workers of a defunct raylet and their children are what that explains",
+        {
+            **live.machine(
+                live.process(88, "worker", "ray::train", outlived="raylet", raylet_pid=40),
+                live.process(300, "child", "sleep", ppid=88, outlived="raylet", raylet_pid=40),
+            ),
+            **live.example("daemons", [{"kind": "raylet", "pid": 40, "state": "Z", "ppid": 1}]),
+        },
+        roots=("raylet-defunct",),
+    ),
+)

@@ -36,7 +36,8 @@ from raydoctor.case.facts import WorkerExit
 from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.case.signals import WORKER_DIED, WORKER_EXIT
 from raydoctor.model import paste
-from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import train
 from raydoctor.rules.shared.failures import SIGNALS, failures
 from raydoctor.rules.shared.task_error import Printed, error_entity
@@ -58,28 +59,6 @@ WATCHDOG = Signal(
     "SeqNum=158046, OpType=ALLREDUCE, NumelIn=2867200, NumelOut=2867200, Timeout(ms)=600000) ran for 600027 milliseconds before timing out.",
     fold=("rank",),
 )
-_W = "cd09fc46897e18918275a6d03cc3a6abc2becabe5e0fd27a533d35a7"
-_W2 = "b12e2f43e80a8ffe0602be5efcee3d0268ebc7cb3760c4a29e21fad8"
-_LOGS = {"logs/raylet.out": ""}
-
-
-def _exit_line(worker: str, second: int = 50) -> str:
-    text = WORKER_EXIT.sample.replace(_W, worker)
-    return f"[2026-11-21 07:34:{second},741 W 8 8] (gcs_server) gcs_worker_manager.cc:70: {text}\n"
-
-
-def _report(rank: int, seq: int = 158046) -> str:
-    text = WATCHDOG.sample.replace("[Rank 1]", f"[Rank {rank}]").replace("[rank1]", f"[rank{rank}]")
-    return text.replace("SeqNum=158046", f"SeqNum={seq}") + "\n"
-
-
-_RAISED = (
-    "Traceback (most recent call last):\nray.exceptions.RayTaskError(DistBackendError): ray::Trainer.step() (pid=389, ip=10.0.0.2, "
-    "actor_id=7dbdc85090b37cd39fb9e77001000000, repr=<train.Trainer object>)\n"
-    '  File "/app/train.py", line 49, in step\n    dist.all_reduce(loss)\n'
-    "torch.distributed.DistBackendError: NCCL error in: /pytorch/torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp:3690, unhandled system "
-    "error (run with NCCL_DEBUG=INFO for details), NCCL version 2.26.2\nncclSystemError: System call failed\n"
-)
 
 
 class _Report(NamedTuple):
@@ -96,45 +75,6 @@ class _Report(NamedTuple):
     severity="error",
     rank=29,
     looks_for=(WATCHDOG, *SIGNALS, WORKER_EXIT, WORKER_DIED),
-    examples=(
-        Example(
-            "ranks 0 and 2 wait for rank 1",
-            {
-                f"logs/worker-{_W}-01000000-379.err": _report(0),
-                f"logs/worker-{_W2}-01000000-381.err": _report(2),
-                "logs/gcs_server.out": _exit_line(_W) + _exit_line(_W2, 51),
-                **_LOGS,
-            },
-            roots=("nccl-failure",),
-            says=("2 ranks", "600 s", "ALLREDUCE", "rank 1 did not report", "timeout_s=1800"),
-        ),
-        Example(
-            "one rank is behind the other",
-            {
-                f"logs/worker-{_W}-01000000-379.err": _report(0, 96120),
-                f"logs/worker-{_W2}-01000000-381.err": _report(1, 64088),
-                "logs/gcs_server.out": _exit_line(_W) + _exit_line(_W2, 51),
-                **_LOGS,
-            },
-            roots=("nccl-failure",),
-            says=("rank 1 was behind (operation 64088 of 96120)",),
-        ),
-        Example(
-            "an error of the network, as an exception",
-            {"driver.log": _RAISED, "logs/gcs_server.out": "", **_LOGS},
-            roots=("nccl-failure",),
-            says=("unhandled system error", "NCCL_DEBUG", "NCCL_SOCKET_IFNAME"),
-        ),
-        Example(
-            "a worker that prints such a line and lives",
-            {
-                f"logs/worker-{_W}-01000000-379.err": _report(0),
-                "driver.log": f"(Trainer pid=379) {_report(0)}",
-                "logs/gcs_server.out": "",
-                **_LOGS,
-            },
-        ),
-    ),
 )
 def nccl_failure(case: Case) -> Iterator[Finding]:
     """One finding for the time-outs, one per place for the exceptions."""
@@ -284,3 +224,69 @@ def _remedies(seconds: int, missing: Sequence[int]) -> Iterator[Remedy]:
         ),
         doc=_DOC,
     )
+
+
+# ------------------------------------------------------------------ examples
+
+_W = "cd09fc46897e18918275a6d03cc3a6abc2becabe5e0fd27a533d35a7"
+_W2 = "b12e2f43e80a8ffe0602be5efcee3d0268ebc7cb3760c4a29e21fad8"
+_LOGS = {"logs/raylet.out": ""}
+
+
+def _exit_line(worker: str, second: int = 50) -> str:
+    text = WORKER_EXIT.sample.replace(_W, worker)
+    return f"[2026-11-21 07:34:{second},741 W 8 8] (gcs_server) gcs_worker_manager.cc:70: {text}\n"
+
+
+def _report(rank: int, seq: int = 158046) -> str:
+    text = WATCHDOG.sample.replace("[Rank 1]", f"[Rank {rank}]").replace("[rank1]", f"[rank{rank}]")
+    return text.replace("SeqNum=158046", f"SeqNum={seq}") + "\n"
+
+
+_RAISED = (
+    "Traceback (most recent call last):\nray.exceptions.RayTaskError(DistBackendError): ray::Trainer.step() (pid=389, ip=10.0.0.2, "
+    "actor_id=7dbdc85090b37cd39fb9e77001000000, repr=<train.Trainer object>)\n"
+    '  File "/app/train.py", line 49, in step\n    dist.all_reduce(loss)\n'
+    "torch.distributed.DistBackendError: NCCL error in: /pytorch/torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp:3690, unhandled system "
+    "error (run with NCCL_DEBUG=INFO for details), NCCL version 2.26.2\nncclSystemError: System call failed\n"
+)
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "ranks 0 and 2 wait for rank 1",
+        {
+            f"logs/worker-{_W}-01000000-379.err": _report(0),
+            f"logs/worker-{_W2}-01000000-381.err": _report(2),
+            "logs/gcs_server.out": _exit_line(_W) + _exit_line(_W2, 51),
+            **_LOGS,
+        },
+        roots=("nccl-failure",),
+        says=("2 ranks", "600 s", "ALLREDUCE", "rank 1 did not report", "timeout_s=1800"),
+    ),
+    Example(
+        "one rank is behind the other",
+        {
+            f"logs/worker-{_W}-01000000-379.err": _report(0, 96120),
+            f"logs/worker-{_W2}-01000000-381.err": _report(1, 64088),
+            "logs/gcs_server.out": _exit_line(_W) + _exit_line(_W2, 51),
+            **_LOGS,
+        },
+        roots=("nccl-failure",),
+        says=("rank 1 was behind (operation 64088 of 96120)",),
+    ),
+    Example(
+        "an error of the network, as an exception",
+        {"driver.log": _RAISED, "logs/gcs_server.out": "", **_LOGS},
+        roots=("nccl-failure",),
+        says=("unhandled system error", "NCCL_DEBUG", "NCCL_SOCKET_IFNAME"),
+    ),
+    Example(
+        "a worker that prints such a line and lives",
+        {
+            f"logs/worker-{_W}-01000000-379.err": _report(0),
+            "driver.log": f"(Trainer pid=379) {_report(0)}",
+            "logs/gcs_server.out": "",
+            **_LOGS,
+        },
+    ),
+)

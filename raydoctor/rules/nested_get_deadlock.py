@@ -43,7 +43,8 @@ from raydoctor.cluster import starved as starving
 from raydoctor.cluster import tables as live
 from raydoctor.cluster import waiting as now
 from raydoctor.model import ids, paste
-from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import calls, waiting
 from raydoctor.rules.shared.live import examples as sample
 from raydoctor.rules.shared.live import hang_examples as looked
@@ -53,79 +54,6 @@ if TYPE_CHECKING:
     from raydoctor.waits.hung import Group
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/patterns/nested-tasks.html"
-_ERROR = "ray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n"
-
-
-def _dump(usage: str, granted: str, queue: int, left: int = 0) -> str:
-    return (
-        "NodeManager:\nNode ID: 90cdf1919ea1382722a16d332055177a9644608ea67e6e89e04ad81d\nInfeasible queue length: 0\n"
-        f"Grant queue length: {queue}\nnum_waiting_for_resource: {queue}\ncluster_resource_scheduler state: \n"
-        'Local id: 86 Local resources: {"total":{memory: [27060949000000], CPU: [40000], licence: [20000]}, "available": '
-        f'{{memory: [27060949000000], CPU: [40000], licence: [{left}]}}, "labels":{{}}}} is_draining: 0\n'
-        f"Resource usage {{\n{usage}}}\nBacklog Size per scheduling descriptor :{{workerId: num backlogs}}:\n\n"
-        f"Granted leases by scheduling class:\n{granted}==================================================\n"
-    )
-
-
-def _granted(function: str, count: int) -> str:
-    return (
-        "    - {depth=1 function_descriptor={type=PythonFunctionDescriptor, module_name=__main__, class_name=, "
-        f"function_name={function}, function_hash=0f04}} scheduling_strategy=default_scheduling_strategy {{\n}}\n"
-        f" resource_set={{licence : 1, CPU : 1, }}label_selector={{}}}}fallback_strategy=[]: {count}/4\n"
-    )
-
-
-def _uses(function: str, pid: int) -> str:
-    return f"    - (language=PYTHON actor_or_task{function} pid={pid} worker_id=f3e2): {{licence: 1, CPU: 1}}\n"
-
-
-_W = "a" * 56
-
-
-def _logs(leases: int, calling: int = 0) -> dict[str, str]:
-    """Logs of a worker that runs plan and has asked for so many workers, or called so many actors."""
-    return {
-        "logs/gcs_server.out": "",
-        "logs/raylet.out": "",
-        f"logs/worker-{_W}-01000000-396.out": ":job_id:01000000\n:task_name:plan\n",
-        f"logs/python-core-worker-{_W}_396.log": "[2026-11-21 10:55:24,438 I 396 418] core_worker.cc:591: Event stats:\n\n\n"
-        + "".join(
-            f"\t{what} - {count} total ({count} active), Execution time: mean = 0.00ms, total = 0.00ms, Queueing time: mean = 0\n"
-            for what, count in (
-                ("CoreWorkerService.grpc_server.PushTask", 1),
-                ("CoreWorkerService.grpc_client.PushTask", calling),
-                ("NodeManagerService.grpc_client.RequestWorkerLease", leases),
-            )
-        ),
-    }
-
-
-_TWO = sample.node({"CPU": 4, "licence": 2})
-_PLANS = [sample.running(n, "plan", {"CPU": 1, "licence": 1}) for n in (1, 2)]
-_PARTS = [
-    sample.task(n + 2, "part", {"CPU": 1, "licence": 1}, parent_task_id=sample.task_id(n))
-    for n in (1, 2)
-]
-_COORDINATOR = sample.actor(1, "Coordinator", {"CPU": 1})
-_RUN = sample.call(1, "Coordinator.run", _COORDINATOR)
-
-
-def _seen(free: resources.Needs) -> dict[str, str]:
-    """Parents that were looked at, and how much of what their children need is free."""
-    plans = [sample.running(n, "plan", {"licence": 1}, **looked.since(90)) for n in (1, 2)]
-    child = {"CPU": 1} if free else {"licence": 1}
-    parts = [sample.task(n + 2, "part", child, parent_task_id=sample.task_id(n)) for n in (1, 2)]
-    usage = {
-        "node_id": sample.NODE,
-        "state": "ALIVE",
-        "total": {"CPU": 4, "licence": 2},
-        "available": free,
-    }
-    return sample.tables(
-        nodes=[_TWO], tasks=[*plans, *parts], resources=[usage],
-        samples=[row for plan in plans for row in looked.getting(plan, ("plan", "plan.py", 9))],
-        clues=[looked.clues(plan, part) for plan, part in zip(plans, parts, strict=True)],
-    )  # fmt: skip
 
 
 @rule(
@@ -134,72 +62,6 @@ def _seen(free: resources.Needs) -> dict[str, str]:
     rank=75,
     looks_for=(
         waiting.STARVED, *waiting.CALLER_GONE, waiting.INTERRUPTED, TRACEBACK, RAY_EXCEPTION, autoscaler.CONFIG, autoscaler.ADDING,
-    ),
-    examples=(
-        Example(
-            "two tasks hold both licences and wait for children that need one each",
-            {**_logs(3), "logs/debug_state.txt": _dump("", _granted("plan", 2), 7), "driver.log": _ERROR},
-            roots=("nested-get-deadlock",),
-            consequences=("get-timeout",),
-            says=("2 plan tasks hold 2 of 2 licence", "7 requests", "at most 1 plan"),
-        ),
-        Example(
-            "live: two tasks in ray.get hold both licences that their children wait for",
-            sample.tables(nodes=[_TWO], tasks=[*_PLANS, *_PARTS], ray_get=[sample.in_ray_get("plan", 2)]),
-            roots=("nested-get-deadlock",),
-            says=("2 plan tasks hold 2 of 2 licence", "2 part tasks", "at most 1 plan"),
-        ),
-        Example(
-            "live: an actor's method waits for a task that needs the CPU which the actor keeps",
-            sample.tables(
-                nodes=[sample.node({"CPU": 1})], actors=[_COORDINATOR], ray_get=[sample.in_ray_get("Coordinator.run", 1)],
-                tasks=[_RUN, sample.task(3, "part", {"CPU": 1}, parent_task_id=sample.task_id(1))],
-            ),
-            roots=("nested-get-deadlock",),
-            says=("1 Coordinator actor holds 1 of 1 CPU", "1 part task", "num_cpus=0"),
-        ),
-        Example(
-            "live: the same, by the objects that they wait for, before any metrics tell of it",
-            _seen({}),
-            roots=("nested-get-deadlock",),
-            says=("plan (pid 801) → part", "hand the references on"),
-        ),
-        Example(
-            "live: they wait for children that need nothing of what they hold",
-            _seen({"CPU": 3}),
-        ),
-        Example(
-            "live: one parent has a child at work",
-            sample.tables(
-                nodes=[_TWO], ray_get=[sample.in_ray_get("plan", 2)],
-                tasks=[*_PLANS, *_PARTS, sample.running(9, "fetch", {}, parent_task_id=sample.task_id(1))],
-            ),
-            roots=("cluster-starved",),
-        ),
-        Example(
-            "live: parents that work and have handed in tasks for later",
-            sample.tables(nodes=[_TWO], tasks=[*_PLANS, *_PARTS], ray_get=[sample.in_ray_get("plan", 1)]),
-        ),
-        Example(
-            "one of them still works: the queue may go on",
-            {**_logs(3), "logs/debug_state.txt": _dump(_uses("plan", 7), _granted("plan", 2), 7), "driver.log": _ERROR},
-            roots=("get-timeout",),
-        ),
-        Example(
-            "tasks that wait, and room for their children: a worker is only being started",
-            {**_logs(3), "logs/debug_state.txt": _dump("", _granted("plan", 1), 3, left=10000), "driver.log": _ERROR},
-            roots=("get-timeout",),
-        ),
-        Example(
-            "the tasks wait for an actor, and others wait for their licences",
-            {**_logs(0, 1), "logs/debug_state.txt": _dump("", _granted("plan", 2), 7), "driver.log": _ERROR},
-            roots=("get-timeout",),
-        ),
-        Example(
-            "nothing is queued: tasks that wait for something else",
-            {**_logs(3), "logs/debug_state.txt": _dump("", _granted("plan", 2), 0), "driver.log": _ERROR},
-            roots=("get-timeout",),
-        ),
     ),
 )  # fmt: skip
 def nested_get_deadlock(case: Case) -> Iterator[Finding]:
@@ -517,3 +379,179 @@ def _fewer(name: str, held: _Holders, room: int) -> Remedy:
         ),
         doc=doc,
     )
+
+
+# ------------------------------------------------------------------ examples
+
+_ERROR = "ray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n"
+
+
+def _dump(usage: str, granted: str, queue: int, left: int = 0) -> str:
+    return (
+        "NodeManager:\nNode ID: 90cdf1919ea1382722a16d332055177a9644608ea67e6e89e04ad81d\nInfeasible queue length: 0\n"
+        f"Grant queue length: {queue}\nnum_waiting_for_resource: {queue}\ncluster_resource_scheduler state: \n"
+        'Local id: 86 Local resources: {"total":{memory: [27060949000000], CPU: [40000], licence: [20000]}, "available": '
+        f'{{memory: [27060949000000], CPU: [40000], licence: [{left}]}}, "labels":{{}}}} is_draining: 0\n'
+        f"Resource usage {{\n{usage}}}\nBacklog Size per scheduling descriptor :{{workerId: num backlogs}}:\n\n"
+        f"Granted leases by scheduling class:\n{granted}==================================================\n"
+    )
+
+
+def _granted(function: str, count: int) -> str:
+    return (
+        "    - {depth=1 function_descriptor={type=PythonFunctionDescriptor, module_name=__main__, class_name=, "
+        f"function_name={function}, function_hash=0f04}} scheduling_strategy=default_scheduling_strategy {{\n}}\n"
+        f" resource_set={{licence : 1, CPU : 1, }}label_selector={{}}}}fallback_strategy=[]: {count}/4\n"
+    )
+
+
+def _uses(function: str, pid: int) -> str:
+    return f"    - (language=PYTHON actor_or_task{function} pid={pid} worker_id=f3e2): {{licence: 1, CPU: 1}}\n"
+
+
+_W = "a" * 56
+
+
+def _logs(leases: int, calling: int = 0) -> dict[str, str]:
+    """Logs of a worker that runs plan and has asked for so many workers, or called so many actors."""
+    return {
+        "logs/gcs_server.out": "",
+        "logs/raylet.out": "",
+        f"logs/worker-{_W}-01000000-396.out": ":job_id:01000000\n:task_name:plan\n",
+        f"logs/python-core-worker-{_W}_396.log": "[2026-11-21 10:55:24,438 I 396 418] core_worker.cc:591: Event stats:\n\n\n"
+        + "".join(
+            f"\t{what} - {count} total ({count} active), Execution time: mean = 0.00ms, total = 0.00ms, Queueing time: mean = 0\n"
+            for what, count in (
+                ("CoreWorkerService.grpc_server.PushTask", 1),
+                ("CoreWorkerService.grpc_client.PushTask", calling),
+                ("NodeManagerService.grpc_client.RequestWorkerLease", leases),
+            )
+        ),
+    }
+
+
+_TWO = sample.node({"CPU": 4, "licence": 2})
+_PLANS = [sample.running(n, "plan", {"CPU": 1, "licence": 1}) for n in (1, 2)]
+_PARTS = [
+    sample.task(n + 2, "part", {"CPU": 1, "licence": 1}, parent_task_id=sample.task_id(n))
+    for n in (1, 2)
+]
+_COORDINATOR = sample.actor(1, "Coordinator", {"CPU": 1})
+_RUN = sample.call(1, "Coordinator.run", _COORDINATOR)
+
+
+def _seen(free: resources.Needs) -> dict[str, str]:
+    """Parents that were looked at, and how much of what their children need is free."""
+    plans = [sample.running(n, "plan", {"licence": 1}, **looked.since(90)) for n in (1, 2)]
+    child = {"CPU": 1} if free else {"licence": 1}
+    parts = [sample.task(n + 2, "part", child, parent_task_id=sample.task_id(n)) for n in (1, 2)]
+    usage = {
+        "node_id": sample.NODE,
+        "state": "ALIVE",
+        "total": {"CPU": 4, "licence": 2},
+        "available": free,
+    }
+    return sample.tables(
+        nodes=[_TWO], tasks=[*plans, *parts], resources=[usage],
+        samples=[row for plan in plans for row in looked.getting(plan, ("plan", "plan.py", 9))],
+        clues=[looked.clues(plan, part) for plan, part in zip(plans, parts, strict=True)],
+    )  # fmt: skip
+
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "two tasks hold both licences and wait for children that need one each",
+        {
+            **_logs(3),
+            "logs/debug_state.txt": _dump("", _granted("plan", 2), 7),
+            "driver.log": _ERROR,
+        },
+        roots=("nested-get-deadlock",),
+        consequences=("get-timeout",),
+        says=("2 plan tasks hold 2 of 2 licence", "7 requests", "at most 1 plan"),
+    ),
+    Example(
+        "live: two tasks in ray.get hold both licences that their children wait for",
+        sample.tables(
+            nodes=[_TWO], tasks=[*_PLANS, *_PARTS], ray_get=[sample.in_ray_get("plan", 2)]
+        ),
+        roots=("nested-get-deadlock",),
+        says=("2 plan tasks hold 2 of 2 licence", "2 part tasks", "at most 1 plan"),
+    ),
+    Example(
+        "live: an actor's method waits for a task that needs the CPU which the actor keeps",
+        sample.tables(
+            nodes=[sample.node({"CPU": 1})],
+            actors=[_COORDINATOR],
+            ray_get=[sample.in_ray_get("Coordinator.run", 1)],
+            tasks=[_RUN, sample.task(3, "part", {"CPU": 1}, parent_task_id=sample.task_id(1))],
+        ),
+        roots=("nested-get-deadlock",),
+        says=("1 Coordinator actor holds 1 of 1 CPU", "1 part task", "num_cpus=0"),
+    ),
+    Example(
+        "live: the same, by the objects that they wait for, before any metrics tell of it",
+        _seen({}),
+        roots=("nested-get-deadlock",),
+        says=("plan (pid 801) → part", "hand the references on"),
+    ),
+    Example(
+        "live: they wait for children that need nothing of what they hold",
+        _seen({"CPU": 3}),
+    ),
+    Example(
+        "live: one parent has a child at work",
+        sample.tables(
+            nodes=[_TWO],
+            ray_get=[sample.in_ray_get("plan", 2)],
+            tasks=[
+                *_PLANS,
+                *_PARTS,
+                sample.running(9, "fetch", {}, parent_task_id=sample.task_id(1)),
+            ],
+        ),
+        roots=("cluster-starved",),
+    ),
+    Example(
+        "live: parents that work and have handed in tasks for later",
+        sample.tables(
+            nodes=[_TWO], tasks=[*_PLANS, *_PARTS], ray_get=[sample.in_ray_get("plan", 1)]
+        ),
+    ),
+    Example(
+        "one of them still works: the queue may go on",
+        {
+            **_logs(3),
+            "logs/debug_state.txt": _dump(_uses("plan", 7), _granted("plan", 2), 7),
+            "driver.log": _ERROR,
+        },
+        roots=("get-timeout",),
+    ),
+    Example(
+        "tasks that wait, and room for their children: a worker is only being started",
+        {
+            **_logs(3),
+            "logs/debug_state.txt": _dump("", _granted("plan", 1), 3, left=10000),
+            "driver.log": _ERROR,
+        },
+        roots=("get-timeout",),
+    ),
+    Example(
+        "the tasks wait for an actor, and others wait for their licences",
+        {
+            **_logs(0, 1),
+            "logs/debug_state.txt": _dump("", _granted("plan", 2), 7),
+            "driver.log": _ERROR,
+        },
+        roots=("get-timeout",),
+    ),
+    Example(
+        "nothing is queued: tasks that wait for something else",
+        {
+            **_logs(3),
+            "logs/debug_state.txt": _dump("", _granted("plan", 2), 0),
+            "driver.log": _ERROR,
+        },
+        roots=("get-timeout",),
+    ),
+)

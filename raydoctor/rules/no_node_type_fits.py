@@ -31,15 +31,9 @@ from raydoctor.case.rule import Example, rule
 from raydoctor.case.signals import NODE_DEAD, NODE_REGISTERED
 from raydoctor.cluster import autoscaler, resources
 from raydoctor.model import paste
-from raydoctor.model.values import Entity, Event, Finding, Link, Remedy
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Finding, Link, Remedy
 from raydoctor.rules.shared import waiting
-
-_STAMP = "2026-11-21 11:{},199\tINFO monitor.py:438 -- "
-_CONFIG = f"{_STAMP.format('16:11')}{autoscaler.CONFIG.sample}\n"
-_READONLY = _CONFIG.replace("'aws'", "'readonly'")
-_SUMMARY = waiting.NO_NODE_TYPE[0].sample
-_TWICE = f"{_STAMP.format('16:33')}{_SUMMARY}\n{_STAMP.format('17:04')}{_SUMMARY}\n"
-_QUIET = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
 
 
 @rule(
@@ -47,28 +41,6 @@ _QUIET = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
     severity="error",
     rank=73,
     looks_for=(*waiting.NO_NODE_TYPE, autoscaler.CONFIG, *NODE_REGISTERED, *NODE_DEAD),
-    examples=(
-        Example(
-            "a GPU, and only CPU nodes",
-            {"logs/monitor.log": _CONFIG + _TWICE, **_QUIET},
-            roots=("no-node-type-fits",),
-            consequences=("infeasible-request",),
-            says=("1 GPU and 1 CPU", "cpu-small (4 CPU, at most 2)"),
-        ),
-        Example(
-            "the same words of a cluster without an autoscaler",
-            {"logs/monitor.log": _READONLY + _TWICE, **_QUIET},
-            roots=("infeasible-request",),
-        ),
-        Example(
-            "said once while a node was on its way",
-            {"logs/monitor.log": _CONFIG + f"{_STAMP.format('16:33')}{_SUMMARY}\n", **_QUIET},
-        ),
-        Example(
-            "a task that prints the words",
-            {"driver.log": f"(check pid=12) {_SUMMARY}\n" * 3, "logs/monitor.log": _CONFIG, **_QUIET},
-        ),
-    ),
 )  # fmt: skip
 def no_node_type_fits(case: Case) -> Iterator[Finding]:
     """One finding per request that no type holds and that was reported again and again."""
@@ -142,3 +114,37 @@ def _type_lines(needs: resources.Needs) -> tuple[str, ...]:
         ),
         "    max_workers: 2",
     )
+
+
+# ------------------------------------------------------------------ examples
+
+
+_STAMP = "2026-11-21 11:{},199\tINFO monitor.py:438 -- "
+_CONFIG = f"{_STAMP.format('16:11')}{autoscaler.CONFIG.sample}\n"
+_READONLY = _CONFIG.replace("'aws'", "'readonly'")
+_SUMMARY = waiting.NO_NODE_TYPE[0].sample
+_TWICE = f"{_STAMP.format('16:33')}{_SUMMARY}\n{_STAMP.format('17:04')}{_SUMMARY}\n"
+_QUIET = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "a GPU, and only CPU nodes",
+        {"logs/monitor.log": _CONFIG + _TWICE, **_QUIET},
+        roots=("no-node-type-fits",),
+        consequences=("infeasible-request",),
+        says=("1 GPU and 1 CPU", "cpu-small (4 CPU, at most 2)"),
+    ),
+    Example(
+        "the same words of a cluster without an autoscaler",
+        {"logs/monitor.log": _READONLY + _TWICE, **_QUIET},
+        roots=("infeasible-request",),
+    ),
+    Example(
+        "said once while a node was on its way",
+        {"logs/monitor.log": _CONFIG + f"{_STAMP.format('16:33')}{_SUMMARY}\n", **_QUIET},
+    ),
+    Example(
+        "a task that prints the words",
+        {"driver.log": f"(check pid=12) {_SUMMARY}\n" * 3, "logs/monitor.log": _CONFIG, **_QUIET},
+    ),
+)

@@ -35,7 +35,8 @@ from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.case.signals import DRIVER, NODE_DEAD, NODE_HEALTH_FAILED, NODE_REGISTERED
 from raydoctor.cluster import tables as live
 from raydoctor.model import paste
-from raydoctor.model.values import Entity, Event, Finding, Gap, Link, Remedy, Severity, Subject
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Severity, Subject
 from raydoctor.rules.shared.cluster import FAULT_TOLERANCE_DOC, is_expected, node_of_death, refused
 
 _N = "3f818372160713c4e2f1a871bd9bf562dfe4eb44b82671c5eba59a68"
@@ -57,31 +58,6 @@ TASK_LOST_NODE = (
            r"The actor (?:is dead|died) because its node has died\. Node Id: (?P<node>[0-9a-f]{56})(?:\s+the actor's node was (?P<how>[^:\n]+))?",
            DRIVER, f"The actor died because its node has died. Node Id: {_N}", extent="record"),
 )  # fmt: skip
-
-_HEALTH = (
-    f"[2026-11-21 07:44:24,439 W 13 13] (gcs_server) gcs_health_check_manager.cc:209: Health check failed for node {_N}, remaining "
-    "checks 0, status 14, response status 0, status message {why}, status details \n"
-    f"[2026-11-21 07:44:24,439 W 13 13] (gcs_server) gcs_health_check_manager.cc:88: Node is dead because the health check failed. "
-    f"node_id={_N}\n"
-)
-_REGISTERED = (
-    f"[2026-11-21 07:44:01,000 I 13 13] (gcs_server) gcs_node_manager.cc:111: Registering new node. node_id={'a' * 56} "
-    "node_name=10.0.0.2 node_address=10.0.0.2\n"
-    f"[2026-11-21 07:44:02,000 I 13 13] (gcs_server) gcs_node_manager.cc:111: Registering new node. node_id={_N} "
-    "node_name=10.0.0.3 node_address=10.0.0.3\n"
-)
-_STOPPED = (
-    f"[2026-11-21 07:44:55,712 I 8 15] (gcs_server) gcs_node_manager.cc:734: , death reason = EXPECTED_TERMINATION, death message = "
-    f"received SIGTERM node_id={_N} node_name=10.0.0.3\n"
-)
-
-
-def _nodes(message: str) -> str:
-    """Two nodes as the state API has them: the head, and one that is dead."""
-    head = '{"table": "nodes", "at": 1795247200.0, "from": "dashboard", "total": 2, "rows": ['
-    alive = f'{{"node_id":"{"a" * 56}","node_ip":"10.0.0.2","state":"ALIVE","state_message":null,"end_time_ms":0}}'
-    dead = f'{{"node_id":"{_N}","node_ip":"10.0.0.3","state":"DEAD","state_message":"{message}","end_time_ms":1795247100000}}'
-    return f"{head}\n{alive},\n{dead}\n]}}\n"
 
 
 @dataclass(slots=True)
@@ -107,31 +83,6 @@ class _Death:
     rank=60,
     daemons_record=True,
     looks_for=(*NODE_DEAD, NODE_HEALTH_FAILED, *NODE_REGISTERED, *TASK_LOST_NODE),
-    examples=(
-        Example(
-            "a worker node's machine is gone",
-            {"logs/gcs_server.out": _REGISTERED + _HEALTH.format(why="failed to connect to all addresses; Connection refused"), "logs/raylet.out": ""},
-            roots=("node-died",),
-            says=("10.0.0.3", "gone"),
-        ),
-        Example(
-            "alive but stalled",
-            {"logs/gcs_server.out": _REGISTERED + _HEALTH.format(why="Deadline Exceeded"), "logs/raylet.out": ""},
-            roots=("node-died",),
-            says=("RAY_health_check_failure_threshold",),
-        ),
-        Example(
-            "the state API alone: the GCS's log is on another machine",
-            {"logs/raylet.out": "", "live/live-nodes.json": _nodes("Unexpected termination: health check failed")},
-            roots=("node-died",),
-            says=("10.0.0.3", "max_retries"),
-        ),
-        Example(
-            "the state API lists a node that was stopped on purpose",
-            {"logs/raylet.out": "", "live/live-nodes.json": _nodes("Expected termination: received SIGTERM")},
-        ),
-        Example("a node that was told to stop", {"logs/gcs_server.out": _REGISTERED + _STOPPED, "logs/raylet.out": ""}),
-    ),
 )  # fmt: skip
 def node_died(case: Case) -> Iterator[Finding]:
     """One finding per node that died unexpectedly, or that was stopped while drivers still used it."""
@@ -286,3 +237,75 @@ def _remedies(death: _Death, checks: list[Event]) -> tuple[Remedy, ...]:
             survive,
         )
     return (survive,)
+
+
+# ------------------------------------------------------------------ examples
+
+
+_HEALTH = (
+    f"[2026-11-21 07:44:24,439 W 13 13] (gcs_server) gcs_health_check_manager.cc:209: Health check failed for node {_N}, remaining "
+    "checks 0, status 14, response status 0, status message {why}, status details \n"
+    f"[2026-11-21 07:44:24,439 W 13 13] (gcs_server) gcs_health_check_manager.cc:88: Node is dead because the health check failed. "
+    f"node_id={_N}\n"
+)
+_REGISTERED = (
+    f"[2026-11-21 07:44:01,000 I 13 13] (gcs_server) gcs_node_manager.cc:111: Registering new node. node_id={'a' * 56} "
+    "node_name=10.0.0.2 node_address=10.0.0.2\n"
+    f"[2026-11-21 07:44:02,000 I 13 13] (gcs_server) gcs_node_manager.cc:111: Registering new node. node_id={_N} "
+    "node_name=10.0.0.3 node_address=10.0.0.3\n"
+)
+_STOPPED = (
+    f"[2026-11-21 07:44:55,712 I 8 15] (gcs_server) gcs_node_manager.cc:734: , death reason = EXPECTED_TERMINATION, death message = "
+    f"received SIGTERM node_id={_N} node_name=10.0.0.3\n"
+)
+
+
+def _nodes(message: str) -> str:
+    """Two nodes as the state API has them: the head, and one that is dead."""
+    head = '{"table": "nodes", "at": 1795247200.0, "from": "dashboard", "total": 2, "rows": ['
+    alive = f'{{"node_id":"{"a" * 56}","node_ip":"10.0.0.2","state":"ALIVE","state_message":null,"end_time_ms":0}}'
+    dead = f'{{"node_id":"{_N}","node_ip":"10.0.0.3","state":"DEAD","state_message":"{message}","end_time_ms":1795247100000}}'
+    return f"{head}\n{alive},\n{dead}\n]}}\n"
+
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "a worker node's machine is gone",
+        {
+            "logs/gcs_server.out": _REGISTERED
+            + _HEALTH.format(why="failed to connect to all addresses; Connection refused"),
+            "logs/raylet.out": "",
+        },
+        roots=("node-died",),
+        says=("10.0.0.3", "gone"),
+    ),
+    Example(
+        "alive but stalled",
+        {
+            "logs/gcs_server.out": _REGISTERED + _HEALTH.format(why="Deadline Exceeded"),
+            "logs/raylet.out": "",
+        },
+        roots=("node-died",),
+        says=("RAY_health_check_failure_threshold",),
+    ),
+    Example(
+        "the state API alone: the GCS's log is on another machine",
+        {
+            "logs/raylet.out": "",
+            "live/live-nodes.json": _nodes("Unexpected termination: health check failed"),
+        },
+        roots=("node-died",),
+        says=("10.0.0.3", "max_retries"),
+    ),
+    Example(
+        "the state API lists a node that was stopped on purpose",
+        {
+            "logs/raylet.out": "",
+            "live/live-nodes.json": _nodes("Expected termination: received SIGTERM"),
+        },
+    ),
+    Example(
+        "a node that was told to stop",
+        {"logs/gcs_server.out": _REGISTERED + _STOPPED, "logs/raylet.out": ""},
+    ),
+)

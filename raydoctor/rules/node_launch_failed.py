@@ -29,8 +29,9 @@ from collections.abc import Iterator
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, rule
 from raydoctor.cluster import autoscaler
+from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
-from raydoctor.model.values import Entity, Event, Finding, Link, Remedy
+from raydoctor.model.values import Event, Finding, Link, Remedy
 from raydoctor.rules.shared import waiting
 
 _LONGEST = 160
@@ -53,46 +54,12 @@ _ADVICE = (
     ),
 )
 
-_STAMP = "2026-11-21 11:{},905\tINFO monitor.py:438 -- "
-_FAILED = autoscaler.LAUNCH_FAILED.sample
-_THRICE = "".join(f"{_STAMP.format(f'19:5{s}')}{_FAILED}\n" for s in (2, 4, 6))
-_QUIET = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
-
 
 @rule(
     tier="root",
     severity="error",
     rank=77,
     looks_for=(autoscaler.LAUNCH_FAILED, autoscaler.ADDING),
-    examples=(
-        Example(
-            "no quota",
-            {"logs/monitor.log": _THRICE, **_QUIET},
-            roots=("node-launch-failed",),
-            says=("cpu-small", "VcpuLimitExceeded", "3 attempts", "quota"),
-        ),
-        Example(
-            "the driver's output alone; autoscaler v2",
-            {
-                "driver.log": "(autoscaler +36s) Failed to launch 1 nodes of type gpu: InsufficientInstanceCapacity in us-west-2a\n"
-                * 2
-            },
-            roots=("node-launch-failed",),
-            says=("gpu", "zone"),
-        ),
-        Example(
-            "the second attempt succeeded",
-            {"logs/monitor.log": f"{_THRICE}{_STAMP.format('20:10')}{autoscaler.ADDING.sample}\n", **_QUIET},
-        ),
-        Example(
-            "a task that prints the words, and the launcher's template",
-            {
-                "driver.log": f"(check pid=12) {_FAILED}\n",
-                "logs/monitor.log": f"{_STAMP.format('19:51')}NodeLauncher0: Failed to launch {{}} node(s) of type cpu-small.\n",
-                **_QUIET,
-            },
-        ),
-    ),
 )  # fmt: skip
 def node_launch_failed(case: Case) -> Iterator[Finding]:
     """One finding per node type that could not be had to the last."""
@@ -141,3 +108,45 @@ def _remedies(name: str, why: str) -> Iterator[Remedy]:
         ("ray status   # Recent failures", "grep -A30 'Failed to launch' monitor.log"),
         doc=autoscaler.AUTOSCALING_DOC,
     )
+
+
+# ------------------------------------------------------------------ examples
+
+
+_STAMP = "2026-11-21 11:{},905\tINFO monitor.py:438 -- "
+_FAILED = autoscaler.LAUNCH_FAILED.sample
+_THRICE = "".join(f"{_STAMP.format(f'19:5{s}')}{_FAILED}\n" for s in (2, 4, 6))
+_QUIET = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "no quota",
+        {"logs/monitor.log": _THRICE, **_QUIET},
+        roots=("node-launch-failed",),
+        says=("cpu-small", "VcpuLimitExceeded", "3 attempts", "quota"),
+    ),
+    Example(
+        "the driver's output alone; autoscaler v2",
+        {
+            "driver.log": "(autoscaler +36s) Failed to launch 1 nodes of type gpu: InsufficientInstanceCapacity in us-west-2a\n"
+            * 2
+        },
+        roots=("node-launch-failed",),
+        says=("gpu", "zone"),
+    ),
+    Example(
+        "the second attempt succeeded",
+        {
+            "logs/monitor.log": f"{_THRICE}{_STAMP.format('20:10')}{autoscaler.ADDING.sample}\n",
+            **_QUIET,
+        },
+    ),
+    Example(
+        "a task that prints the words, and the launcher's template",
+        {
+            "driver.log": f"(check pid=12) {_FAILED}\n",
+            "logs/monitor.log": f"{_STAMP.format('19:51')}NodeLauncher0: Failed to launch {{}} node(s) of type cpu-small.\n",
+            **_QUIET,
+        },
+    ),
+)

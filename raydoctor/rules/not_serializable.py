@@ -34,8 +34,9 @@ from raydoctor.case.facts import WorkerExit
 from raydoctor.case.rule import Example, rule
 from raydoctor.case.signals import RAY_EXCEPTION, WORKER_EXIT
 from raydoctor.model import paste
+from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
-from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared.exit_code import EXITING, Left, left_by_itself
 from raydoctor.rules.shared.serialize import (
     CULPRIT,
@@ -48,36 +49,6 @@ from raydoctor.rules.shared.task_error import ERROR_TEXT, Printed, printed
 from raydoctor.rules.shared.traceback import Raised, parse
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/objects/serialization.html"
-_BLOCK = (
-    "===\nChecking Serializability of <__main__.Database object at 0x7f0c2b3e5d10>\n===\n"
-    "!!! FAIL serialization: cannot pickle '_thread.lock' object\n"
-    "    Serializing 'lock' <unlocked _thread.lock object at 0x7f0c2b>...\n===\nVariable: \n\n"
-)
-_HEAD = 'Traceback (most recent call last):\n  File "/app/main.py", line 47, in main\n'
-_ARGUMENT = (
-    f"{_HEAD}TypeError: Could not serialize the argument <__main__.Database object at 0x7f0c2b3e5d10> for a task or actor "
-    f"main.count_rows:\n{_BLOCK}\tFailTuple(lock [obj=<unlocked _thread.lock object at 0x7f0c2b>, "
-    "parent=<__main__.Database object at 0x7f0c2b3e5d10>])\n"
-)
-_CAPTURED = (
-    f"{_HEAD}TypeError: Could not serialize the function main.run.<locals>.export:\n{_BLOCK}\tFailTuple(lock [path=database -> "
-    "lock, obj=<unlocked _thread.lock object at 0x7f0c2b>, parent=<__main__.Database object at 0x7f0c2b3e5d10>])\n"
-)
-_RESULT = (
-    f"{_HEAD}ray.exceptions.RayTaskError(TypeError): ray::connect() (pid=388, ip=127.0.0.1)\n"
-    '  File "/venv/lib/python3.11/site-packages/ray/cloudpickle/cloudpickle.py", line 1313, in dump\n'
-    "TypeError: cannot pickle '_thread.lock' object\n"
-)
-_REBUILD = (
-    f"{_HEAD}ray.exceptions.RaySystemError: System error: Failed to unpickle serialized exception\n"
-    "traceback: Traceback (most recent call last):\n"
-    '  File "/venv/lib/python3.11/site-packages/ray/exceptions.py", line 46, in from_ray_exception\n'
-    "TypeError: QuotaError.__init__() missing 1 required positional argument: 'limit'\n"
-)
-_OWN_PICKLE = _RESULT.replace(
-    "TypeError: cannot", '  File "/app/cache.py", line 9, in save\nTypeError: cannot'
-)
-_EMPTY = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
 
 
 @rule(
@@ -85,44 +56,6 @@ _EMPTY = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
     severity="error",
     rank=52,
     looks_for=(REFUSED, CULPRIT, RAY_EXCEPTION, ERROR_TEXT, EXITING, WORKER_EXIT),
-    examples=(
-        Example(
-            "an argument that holds a lock",
-            {**_EMPTY, "driver.log": _ARGUMENT},
-            roots=("not-serializable",),
-            says=("main.count_rows", "Database", "lock", "__getstate__"),
-        ),
-        Example(
-            "a function captures it; newer Ray tells the path",
-            {**_EMPTY, "driver.log": _CAPTURED},
-            roots=("not-serializable",),
-            says=("main.run.<locals>.export", "database → lock"),
-        ),
-        Example(
-            "a task's result",
-            {**_EMPTY, "driver.log": _RESULT},
-            roots=("not-serializable",),
-            says=("result of connect", "_thread.lock"),
-        ),
-        Example(
-            "an exception whose class cannot be rebuilt",
-            {**_EMPTY, "driver.log": _REBUILD},
-            roots=("not-serializable",),
-            says=("QuotaError", "__reduce__"),
-        ),
-        Example(
-            "the program pickles something itself",
-            {**_EMPTY, "driver.log": _OWN_PICKLE},
-            roots=("task-exception",),
-        ),
-        Example(
-            "a worker prints the words",
-            {
-                **_EMPTY,
-                "driver.log": "(load pid=3) TypeError: Could not serialize the argument 1:\n",
-            },
-        ),
-    ),
 )
 def not_serializable(case: Case) -> Iterator[Finding]:
     """One finding per thing that could not travel."""
@@ -376,3 +309,76 @@ def _exception_remedy(refusal: _Refusal) -> Remedy:
         ),
         doc=f"{_DOC}#custom-serializers-for-exceptions",
     )
+
+
+# ------------------------------------------------------------------ examples
+
+_BLOCK = (
+    "===\nChecking Serializability of <__main__.Database object at 0x7f0c2b3e5d10>\n===\n"
+    "!!! FAIL serialization: cannot pickle '_thread.lock' object\n"
+    "    Serializing 'lock' <unlocked _thread.lock object at 0x7f0c2b>...\n===\nVariable: \n\n"
+)
+_HEAD = 'Traceback (most recent call last):\n  File "/app/main.py", line 47, in main\n'
+_ARGUMENT = (
+    f"{_HEAD}TypeError: Could not serialize the argument <__main__.Database object at 0x7f0c2b3e5d10> for a task or actor "
+    f"main.count_rows:\n{_BLOCK}\tFailTuple(lock [obj=<unlocked _thread.lock object at 0x7f0c2b>, "
+    "parent=<__main__.Database object at 0x7f0c2b3e5d10>])\n"
+)
+_CAPTURED = (
+    f"{_HEAD}TypeError: Could not serialize the function main.run.<locals>.export:\n{_BLOCK}\tFailTuple(lock [path=database -> "
+    "lock, obj=<unlocked _thread.lock object at 0x7f0c2b>, parent=<__main__.Database object at 0x7f0c2b3e5d10>])\n"
+)
+_RESULT = (
+    f"{_HEAD}ray.exceptions.RayTaskError(TypeError): ray::connect() (pid=388, ip=127.0.0.1)\n"
+    '  File "/venv/lib/python3.11/site-packages/ray/cloudpickle/cloudpickle.py", line 1313, in dump\n'
+    "TypeError: cannot pickle '_thread.lock' object\n"
+)
+_REBUILD = (
+    f"{_HEAD}ray.exceptions.RaySystemError: System error: Failed to unpickle serialized exception\n"
+    "traceback: Traceback (most recent call last):\n"
+    '  File "/venv/lib/python3.11/site-packages/ray/exceptions.py", line 46, in from_ray_exception\n'
+    "TypeError: QuotaError.__init__() missing 1 required positional argument: 'limit'\n"
+)
+_OWN_PICKLE = _RESULT.replace(
+    "TypeError: cannot", '  File "/app/cache.py", line 9, in save\nTypeError: cannot'
+)
+_EMPTY = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "an argument that holds a lock",
+        {**_EMPTY, "driver.log": _ARGUMENT},
+        roots=("not-serializable",),
+        says=("main.count_rows", "Database", "lock", "__getstate__"),
+    ),
+    Example(
+        "a function captures it; newer Ray tells the path",
+        {**_EMPTY, "driver.log": _CAPTURED},
+        roots=("not-serializable",),
+        says=("main.run.<locals>.export", "database → lock"),
+    ),
+    Example(
+        "a task's result",
+        {**_EMPTY, "driver.log": _RESULT},
+        roots=("not-serializable",),
+        says=("result of connect", "_thread.lock"),
+    ),
+    Example(
+        "an exception whose class cannot be rebuilt",
+        {**_EMPTY, "driver.log": _REBUILD},
+        roots=("not-serializable",),
+        says=("QuotaError", "__reduce__"),
+    ),
+    Example(
+        "the program pickles something itself",
+        {**_EMPTY, "driver.log": _OWN_PICKLE},
+        roots=("task-exception",),
+    ),
+    Example(
+        "a worker prints the words",
+        {
+            **_EMPTY,
+            "driver.log": "(load pid=3) TypeError: Could not serialize the argument 1:\n",
+        },
+    ),
+)

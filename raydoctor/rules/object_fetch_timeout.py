@@ -31,8 +31,9 @@ from collections.abc import Iterator
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.case.signals import CORE, DRIVER, RAY_EXCEPTION
+from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
-from raydoctor.model.values import Entity, Event, Finding, Gap, Link, Remedy, Subject
+from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Subject
 from raydoctor.rules.shared import objects
 
 _BODY = (
@@ -53,47 +54,12 @@ NOT_LOCAL = Signal(
 )  # fmt: skip
 """`plasma_store_provider.cc`: of objects that exist; from `RAY_fetch_warn_timeout_milliseconds` (60 s) on, once a second."""
 
-_HEADS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
-_TIMEOUT = "ray.exceptions.GetTimeoutError: Could not fetch 1 objects within the timeout of 90000ms. 1 objects were not ready.\n"
-
-
-def _waits(seconds: int) -> str:
-    text = NOT_LOCAL.sample.replace("61s", f"{seconds}s")
-    return (
-        f"[2026-11-21 10:56:{seconds - 60:02d},303 W 16 16] plasma_store_provider.cc:448: {text}\n"
-    )
-
 
 @rule(
     tier="symptom",
     severity="error",
     rank=82,
     looks_for=(TIMED_OUT, NOT_LOCAL, *objects.NODE_SIGNALS, RAY_EXCEPTION),
-    examples=(
-        Example(
-            "nobody knows where it is",
-            {**_HEADS, "driver.log": f"ray.exceptions.ObjectFetchTimedOutError: {objects.error(_BODY)}",
-             objects.DRIVER_LOG: _waits(60) + _waits(99)},
-            roots=("object-fetch-timeout",),
-            says=("1 object", "99 s", "fetch_fail_timeout"),
-        ),
-        Example(
-            "the program's own deadline passed while a finished object could not be fetched",
-            {**_HEADS, "driver.log": _TIMEOUT, objects.DRIVER_LOG: _waits(60) + _waits(89)},
-            roots=("object-fetch-timeout",),
-            consequences=("get-timeout",),
-            says=("89 s", "ray stack"),
-        ),
-        Example(
-            "it came in the end, and the program's deadline was that of another call",
-            {**_HEADS, "driver.log": _TIMEOUT.replace("90000", "30000"), objects.DRIVER_LOG: _waits(60) + _waits(61)},
-            roots=("get-timeout",),
-        ),
-        Example(
-            "it came in the end; a task prints the error",
-            {**_HEADS, "driver.log": f"(check pid=12) {objects.error(_BODY)}", objects.DRIVER_LOG: _waits(60) + _waits(61)},
-        ),
-    ),
 )  # fmt: skip
 def object_fetch_timeout(case: Case) -> Iterator[Finding]:
     """Fetches that Ray gave up; those that the program gave up while Ray still tried."""
@@ -172,4 +138,56 @@ _LONGER = Remedy(
         "RAY_fetch_fail_timeout_milliseconds=1800000 ray start …   # on every node, and for the driver",
     ),
     risk="disruptive",
+)
+
+
+# ------------------------------------------------------------------ examples
+
+
+_HEADS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
+_TIMEOUT = "ray.exceptions.GetTimeoutError: Could not fetch 1 objects within the timeout of 90000ms. 1 objects were not ready.\n"
+
+
+def _waits(seconds: int) -> str:
+    text = NOT_LOCAL.sample.replace("61s", f"{seconds}s")
+    return (
+        f"[2026-11-21 10:56:{seconds - 60:02d},303 W 16 16] plasma_store_provider.cc:448: {text}\n"
+    )
+
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "nobody knows where it is",
+        {
+            **_HEADS,
+            "driver.log": f"ray.exceptions.ObjectFetchTimedOutError: {objects.error(_BODY)}",
+            objects.DRIVER_LOG: _waits(60) + _waits(99),
+        },
+        roots=("object-fetch-timeout",),
+        says=("1 object", "99 s", "fetch_fail_timeout"),
+    ),
+    Example(
+        "the program's own deadline passed while a finished object could not be fetched",
+        {**_HEADS, "driver.log": _TIMEOUT, objects.DRIVER_LOG: _waits(60) + _waits(89)},
+        roots=("object-fetch-timeout",),
+        consequences=("get-timeout",),
+        says=("89 s", "ray stack"),
+    ),
+    Example(
+        "it came in the end, and the program's deadline was that of another call",
+        {
+            **_HEADS,
+            "driver.log": _TIMEOUT.replace("90000", "30000"),
+            objects.DRIVER_LOG: _waits(60) + _waits(61),
+        },
+        roots=("get-timeout",),
+    ),
+    Example(
+        "it came in the end; a task prints the error",
+        {
+            **_HEADS,
+            "driver.log": f"(check pid=12) {objects.error(_BODY)}",
+            objects.DRIVER_LOG: _waits(60) + _waits(61),
+        },
+    ),
 )

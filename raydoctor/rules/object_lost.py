@@ -50,9 +50,6 @@ LOST = Signal(
     _all_copies(objects.A_TASKS), extent="record",
 )  # fmt: skip
 
-_HEADS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
-_RAISED = "ray.exceptions.ObjectLostError: "
-
 
 @rule(
     tier="symptom",
@@ -60,24 +57,6 @@ _RAISED = "ray.exceptions.ObjectLostError: "
     rank=81,
     daemons_record=True,
     looks_for=(LOST, *objects.NODE_SIGNALS, RAY_EXCEPTION),
-    examples=(
-        Example(
-            "a task's result; Ray 2.9 does not say why nothing made it again",
-            {**_HEADS, "driver.log": f"{_RAISED}{_all_copies(objects.A_TASKS)}", objects.DRIVER_LOG: objects.RECOVERY},
-            roots=("object-lost",),
-            says=("1 object", "may not be run again", "@ray.remote(max_retries=3)"),
-        ),
-        Example(
-            "the id says that it was a ray.put",
-            {**_HEADS, "driver.log": f"{_RAISED}{_all_copies(objects.A_PUT)}"},
-            roots=("object-lost",),
-            says=("ray.put", "return the value"),
-        ),
-        Example(
-            "objects that were recovered, and a task that prints the error",
-            {**_HEADS, "driver.log": f"(check pid=12) {_all_copies(objects.A_TASKS)}", objects.DRIVER_LOG: objects.RECOVERY},
-        ),
-    ),
 )  # fmt: skip
 def object_lost(case: Case) -> Iterator[Finding]:
     """One finding per kind of creator: all objects that are gone."""
@@ -103,3 +82,37 @@ _WHY = {
 def _remedies(case: Case, maker: str, object_: str) -> tuple[Remedy, ...]:
     first = {"PUT": objects.RETURN, "ACTOR": objects.RESTART_ACTOR}
     return (first.get(maker) or objects.run_again(case, object_), objects.PERSIST)
+
+
+# ------------------------------------------------------------------ examples
+
+
+_HEADS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
+_RAISED = "ray.exceptions.ObjectLostError: "
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "a task's result; Ray 2.9 does not say why nothing made it again",
+        {
+            **_HEADS,
+            "driver.log": f"{_RAISED}{_all_copies(objects.A_TASKS)}",
+            objects.DRIVER_LOG: objects.RECOVERY,
+        },
+        roots=("object-lost",),
+        says=("1 object", "may not be run again", "@ray.remote(max_retries=3)"),
+    ),
+    Example(
+        "the id says that it was a ray.put",
+        {**_HEADS, "driver.log": f"{_RAISED}{_all_copies(objects.A_PUT)}"},
+        roots=("object-lost",),
+        says=("ray.put", "return the value"),
+    ),
+    Example(
+        "objects that were recovered, and a task that prints the error",
+        {
+            **_HEADS,
+            "driver.log": f"(check pid=12) {_all_copies(objects.A_TASKS)}",
+            objects.DRIVER_LOG: objects.RECOVERY,
+        },
+    ),
+)

@@ -33,7 +33,8 @@ from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.case.signals import DRIVER, RAY_EXCEPTION
 from raydoctor.model import ids
-from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import objects
 from raydoctor.rules.shared.task_error import ERROR_TEXT, printed
 
@@ -80,61 +81,12 @@ OUT_OF_BAND = Signal(
 )  # fmt: skip
 """`serialization.py`, Ray 2.40 and later, where the variable was set to 0."""
 
-_HEADS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
-_JOBS = "".join(
-    f"[2026-11-21 10:42:{9 + 26 * n:02d},000 I 8 8] (gcs_server) gcs_job_manager.cc:90: Registering job. job_id=0{n + 1}000000 driver_pid={7 + n}\n"
-    for n in range(2)
-)
-
 
 @rule(
     tier="root",
     severity="error",
     rank=49,
     looks_for=(UNKNOWN, FREED, DELETED, OUT_OF_BAND, RAY_EXCEPTION, ERROR_TEXT),
-    examples=(
-        Example(
-            "a reference from before ray.shutdown()",
-            {**_HEADS, "logs/gcs_server.out": _JOBS, "driver.log": f"{UNKNOWN.sample}\n"},
-            roots=("object-owner-unknown",),
-            says=("1 reference", "the driver of job 1", "ended"),
-        ),
-        Example(
-            "Ray 2.9, in a task's arguments",
-            {
-                **_HEADS,
-                "driver.log": f"ValueError: An application is trying to access a Ray object whose owner is unknown({objects.A_PUT}). "
-                f"{_UNKNOWN_TEXT}\n",
-            },
-            roots=("object-owner-unknown",),
-            says=("1 reference",),
-        ),
-        Example(
-            "a value that the program freed; a failed argument is told by the nil id",
-            {**_HEADS, "driver.log": f"ray.exceptions.ObjectFreedError: {objects.error(_FREED_TEXT)}Traceback (most recent call last):\n"
-             f"ray.exceptions.RayTaskError(ObjectFreedError): ray::total() (pid=129, ip=10.0.0.2)\n  At least one of the input arguments "
-             f"for this task could not be computed:\nray.exceptions.ObjectFreedError: {objects.error(_FREED_TEXT, objects.NIL)}"},
-            roots=("object-owner-unknown",),
-            says=("1 object", "task c8ef45ccd011", "del ref"),
-        ),
-        Example(
-            "its last reference was gone",
-            {**_HEADS, "driver.log": f"ray.exceptions.ReferenceCountingAssertionError: {objects.error(_DELETED_TEXT)}"},
-            roots=("object-owner-unknown",),
-            says=("last counted reference",),
-        ),
-        Example(
-            "a reference pickled by the program",
-            {**_HEADS, "driver.log": f"{OUT_OF_BAND.sample}\n"},
-            roots=("object-owner-unknown",),
-            says=("refused", "pass the reference"),
-        ),
-        Example(
-            "a task prints all of it",
-            {**_HEADS, "driver.log": f"(check pid=12) {UNKNOWN.sample}\n(check pid=12) {OUT_OF_BAND.sample}\n(check pid=12) "
-             f"{objects.error(_FREED_TEXT)}"},
-        ),
-    ),
 )  # fmt: skip
 def object_owner_unknown(case: Case) -> Iterator[Finding]:
     """One finding per way of losing a reference."""
@@ -287,4 +239,67 @@ _THROUGH_RAY = Remedy(
         "ref = ray.put(value); refs.append(ref)   # whoever made it keeps one while others may use it",
     ),
     doc=_OUT_OF_BAND,
+)
+
+
+# ------------------------------------------------------------------ examples
+
+
+_HEADS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
+_JOBS = "".join(
+    f"[2026-11-21 10:42:{9 + 26 * n:02d},000 I 8 8] (gcs_server) gcs_job_manager.cc:90: Registering job. job_id=0{n + 1}000000 driver_pid={7 + n}\n"
+    for n in range(2)
+)
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "a reference from before ray.shutdown()",
+        {**_HEADS, "logs/gcs_server.out": _JOBS, "driver.log": f"{UNKNOWN.sample}\n"},
+        roots=("object-owner-unknown",),
+        says=("1 reference", "the driver of job 1", "ended"),
+    ),
+    Example(
+        "Ray 2.9, in a task's arguments",
+        {
+            **_HEADS,
+            "driver.log": f"ValueError: An application is trying to access a Ray object whose owner is unknown({objects.A_PUT}). "
+            f"{_UNKNOWN_TEXT}\n",
+        },
+        roots=("object-owner-unknown",),
+        says=("1 reference",),
+    ),
+    Example(
+        "a value that the program freed; a failed argument is told by the nil id",
+        {
+            **_HEADS,
+            "driver.log": f"ray.exceptions.ObjectFreedError: {objects.error(_FREED_TEXT)}Traceback (most recent call last):\n"
+            f"ray.exceptions.RayTaskError(ObjectFreedError): ray::total() (pid=129, ip=10.0.0.2)\n  At least one of the input arguments "
+            f"for this task could not be computed:\nray.exceptions.ObjectFreedError: {objects.error(_FREED_TEXT, objects.NIL)}",
+        },
+        roots=("object-owner-unknown",),
+        says=("1 object", "task c8ef45ccd011", "del ref"),
+    ),
+    Example(
+        "its last reference was gone",
+        {
+            **_HEADS,
+            "driver.log": f"ray.exceptions.ReferenceCountingAssertionError: {objects.error(_DELETED_TEXT)}",
+        },
+        roots=("object-owner-unknown",),
+        says=("last counted reference",),
+    ),
+    Example(
+        "a reference pickled by the program",
+        {**_HEADS, "driver.log": f"{OUT_OF_BAND.sample}\n"},
+        roots=("object-owner-unknown",),
+        says=("refused", "pass the reference"),
+    ),
+    Example(
+        "a task prints all of it",
+        {
+            **_HEADS,
+            "driver.log": f"(check pid=12) {UNKNOWN.sample}\n(check pid=12) {OUT_OF_BAND.sample}\n(check pid=12) "
+            f"{objects.error(_FREED_TEXT)}",
+        },
+    ),
 )

@@ -35,7 +35,8 @@ from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.case.signals import CORE, DRIVER, RAY_EXCEPTION
 from raydoctor.model import paste
-from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import store
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/memory-management.html"
@@ -56,36 +57,6 @@ PUT_FAILED = Signal(
 """`plasma_store_provider.cc`: a core worker's log (E), and the text of the exception."""
 
 
-def _raylet(second: int, level: str, text: str) -> str:
-    return f"[2026-11-21 07:53:{second:02d},043 {level} 293 303] (raylet) file.cc:141: {text}\n"
-
-
-_START = _raylet(6, "I", "Allowing the Plasma store to use up to 0.104858GB of memory.")
-_OVERFLOW = (
-    _START
-    + _raylet(8, "I", store.SPILLING_OFF.sample)
-    + _raylet(9, "I", store.FALLBACK.sample)
-    + "".join(_raylet(10, "E", s.sample) for s in store.FALLBACK_FAILED)
-    + _raylet(
-        10, "I",
-        f"Out-of-disk: Failed to create object {_O} of size 20MB\nPlasma store debug dump: \nCurrent usage: 0.272633 / 0.104858 GB\n"
-        "1 pending objects of total size 20MB\n- bytes spillable: 251661288\n- objects in use: 13\n- bytes in use: 272633062\n"
-        "- bytes received: 0",
-    )
-)  # fmt: skip
-_STATE = (
-    "NodeManager:\nLocalObjectManager:\n- num pinned objects: 0\n- pinned objects size: {pinned}\n- num bytes pending spill: 0\n"
-    "- num bytes currently spilled: 0\n\nPullManager:\n- num bytes available for pulled objects: 18700000000\n"
-    "- num bytes being pulled (all): 0\n- first task request bundle: 24 objects, 23100000000 bytes (inactive, waiting for "
-    "capacity)\n- num objects queued: 24\n"
-)
-_TIMEOUT = "ray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n"
-_OUT_OF_DISK = (
-    "ray.exceptions.OutOfDiskError: Local disk is full\nThe object cannot be created because the local object store is full and "
-    "the local disk's utilization is over capacity (95% by default).\n"
-)
-
-
 @rule(
     tier="root",
     severity="error",
@@ -95,51 +66,6 @@ _OUT_OF_DISK = (
         PUT_FAILED, store.OUT_OF_DISK, *store.DISK_OVER, *store.FALLBACK_FAILED, store.FALLBACK, store.SPILLING_OFF,
         store.SPILLING_UNPARSED, store.STORE_SIZE,
         RAY_EXCEPTION,
-    ),
-    examples=(
-        Example(
-            "spilling is off and the files behind the store find no room",
-            {"logs/raylet.out": _OVERFLOW, "logs/gcs_server.out": "", "driver.log": _OUT_OF_DISK},
-            roots=("object-store-full",),
-            says=("1 object of 20 MB", "260 MB of 100 MB", "switched off", "object_store_memory="),
-        ),
-        Example(
-            "one object larger than the store",
-            {"driver.log": f"ray.exceptions.ObjectStoreFullError: {_PUT}The local object store is full of objects that are still "
-             "in scope and cannot be evicted. Tip: Use the `ray memory` command to list active objects in the cluster.\n"},
-            roots=("object-store-full",),
-            says=("204 GB", "larger than the store (73.1 GB)"),
-        ),
-        Example(
-            "received copies that nothing can remove",
-            {
-                "logs/raylet.out": _raylet(6, "I", "Allowing the Plasma store to use up to 72GB of memory."),
-                "logs/gcs_server.out": "",
-                "logs/debug_state.txt": _STATE.format(pinned=0),
-                "driver.log": _TIMEOUT,
-            },
-            roots=("object-store-full",),
-            consequences=("get-timeout",),
-            says=("24 objects", "21.5 GB", "17.4 GB"),
-        ),
-        Example(
-            "arguments wait for room that spilling is about to make",
-            {
-                "logs/raylet.out": _START,
-                "logs/gcs_server.out": "",
-                "logs/debug_state.txt": _STATE.format(pinned=52200000000),
-                "driver.log": _TIMEOUT,
-            },
-            roots=("get-timeout",),
-        ),
-        Example(
-            "fallback allocation that works, and a task that prints the error, are no failure",
-            {
-                "logs/raylet.out": _START + _raylet(9, "I", store.FALLBACK.sample),
-                "logs/gcs_server.out": "",
-                "driver.log": f"(check pid=12) {_PUT}(check pid=12) ray.exceptions.ObjectStoreFullError: as expected\n",
-            },
-        ),
     ),
 )  # fmt: skip
 def object_store_full(case: Case) -> Iterator[Finding]:
@@ -339,3 +265,86 @@ def _more_memory(needed: float) -> tuple[Remedy, ...]:
             doc=_DOC,
         ),
     )
+
+
+# ------------------------------------------------------------------ examples
+
+
+def _raylet(second: int, level: str, text: str) -> str:
+    return f"[2026-11-21 07:53:{second:02d},043 {level} 293 303] (raylet) file.cc:141: {text}\n"
+
+
+_START = _raylet(6, "I", "Allowing the Plasma store to use up to 0.104858GB of memory.")
+_OVERFLOW = (
+    _START
+    + _raylet(8, "I", store.SPILLING_OFF.sample)
+    + _raylet(9, "I", store.FALLBACK.sample)
+    + "".join(_raylet(10, "E", s.sample) for s in store.FALLBACK_FAILED)
+    + _raylet(
+        10, "I",
+        f"Out-of-disk: Failed to create object {_O} of size 20MB\nPlasma store debug dump: \nCurrent usage: 0.272633 / 0.104858 GB\n"
+        "1 pending objects of total size 20MB\n- bytes spillable: 251661288\n- objects in use: 13\n- bytes in use: 272633062\n"
+        "- bytes received: 0",
+    )
+)  # fmt: skip
+_STATE = (
+    "NodeManager:\nLocalObjectManager:\n- num pinned objects: 0\n- pinned objects size: {pinned}\n- num bytes pending spill: 0\n"
+    "- num bytes currently spilled: 0\n\nPullManager:\n- num bytes available for pulled objects: 18700000000\n"
+    "- num bytes being pulled (all): 0\n- first task request bundle: 24 objects, 23100000000 bytes (inactive, waiting for "
+    "capacity)\n- num objects queued: 24\n"
+)
+_TIMEOUT = "ray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n"
+_OUT_OF_DISK = (
+    "ray.exceptions.OutOfDiskError: Local disk is full\nThe object cannot be created because the local object store is full and "
+    "the local disk's utilization is over capacity (95% by default).\n"
+)
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "spilling is off and the files behind the store find no room",
+        {"logs/raylet.out": _OVERFLOW, "logs/gcs_server.out": "", "driver.log": _OUT_OF_DISK},
+        roots=("object-store-full",),
+        says=("1 object of 20 MB", "260 MB of 100 MB", "switched off", "object_store_memory="),
+    ),
+    Example(
+        "one object larger than the store",
+        {
+            "driver.log": f"ray.exceptions.ObjectStoreFullError: {_PUT}The local object store is full of objects that are still "
+            "in scope and cannot be evicted. Tip: Use the `ray memory` command to list active objects in the cluster.\n"
+        },
+        roots=("object-store-full",),
+        says=("204 GB", "larger than the store (73.1 GB)"),
+    ),
+    Example(
+        "received copies that nothing can remove",
+        {
+            "logs/raylet.out": _raylet(
+                6, "I", "Allowing the Plasma store to use up to 72GB of memory."
+            ),
+            "logs/gcs_server.out": "",
+            "logs/debug_state.txt": _STATE.format(pinned=0),
+            "driver.log": _TIMEOUT,
+        },
+        roots=("object-store-full",),
+        consequences=("get-timeout",),
+        says=("24 objects", "21.5 GB", "17.4 GB"),
+    ),
+    Example(
+        "arguments wait for room that spilling is about to make",
+        {
+            "logs/raylet.out": _START,
+            "logs/gcs_server.out": "",
+            "logs/debug_state.txt": _STATE.format(pinned=52200000000),
+            "driver.log": _TIMEOUT,
+        },
+        roots=("get-timeout",),
+    ),
+    Example(
+        "fallback allocation that works, and a task that prints the error, are no failure",
+        {
+            "logs/raylet.out": _START + _raylet(9, "I", store.FALLBACK.sample),
+            "logs/gcs_server.out": "",
+            "driver.log": f"(check pid=12) {_PUT}(check pid=12) ray.exceptions.ObjectStoreFullError: as expected\n",
+        },
+    ),
+)

@@ -38,7 +38,8 @@ from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.case.signals import DRIVER
 from raydoctor.cluster import tables as live
 from raydoctor.model import paste
-from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import disks, store
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/memory-management.html"
@@ -74,77 +75,12 @@ IN_TMP = Signal(
 """The raylet's own line: where Ray was started by `ray start`, the warning is in no file."""
 
 
-def _raylet(second: int, text: str) -> str:
-    return f"[2026-11-21 07:53:{second:02d},043 I 293 303] (raylet) dlmalloc.cc:378: {text}\n"
-
-
-_START = _raylet(6, "Allowing the Plasma store to use up to 0.104858GB of memory.")
-_OVERFLOW = "".join(_raylet(8 + n, store.FALLBACK.sample) for n in range(6))
-_HEADS = {"logs/gcs_server.out": ""}
-_LIVE = "live/live-disks.json"
-
-
-def _place(
-    use: str, path: str, filesystem: str, capacity: int, held: int = 104_857_600
-) -> dict[str, Any]:
-    """A row of the table `disks`: a folder for the store, or /dev/shm."""
-    return {
-        "path": path, "use": use, "mount": path, "filesystem": filesystem, "capacity": capacity, "free": capacity, "used_fraction": 0.0,
-        "store_bytes": held or None, "node_id": "",
-    }  # fmt: skip
-
-
 @rule(
     tier="root",
     severity="warning",
     rank=67,
     daemons_record=True,
     looks_for=(NOT_IN_SHM, TOO_LARGE_FOR_SHM, IN_TMP, store.FALLBACK, store.SPILLING_OFF, store.STORE_SIZE),
-    examples=(
-        Example(
-            "spilling is off, so the store overflows into files",
-            {**_HEADS, "logs/raylet.out": _START + _raylet(7, store.SPILLING_OFF.sample) + _OVERFLOW},
-            roots=("object-store-on-disk",),
-            says=("6 objects", "120 MB", "100 MB", "switched off", "object_store_memory="),
-        ),
-        Example(
-            "a container with 64 MB of shared memory",
-            {**_HEADS, "logs/raylet.out": _START + _raylet(7, IN_TMP.sample),
-             "driver.log": f"2026-11-21 07:53:05,000\tWARNING services.py:2248 -- {NOT_IN_SHM.sample}\n"},
-            roots=("object-store-on-disk",),
-            says=("/tmp/ray", "64.0 MB", "--shm-size=0.32gb"),
-        ),
-        Example(
-            "a store of more than 10 GB: Ray refuses",
-            {"driver.log": f"Traceback (most recent call last):\n  File \"/app/main.py\", line 3, in <module>\n{TOO_LARGE_FOR_SHM.sample}\n"},
-            roots=("object-store-on-disk",),
-            says=("11.0 GB", "64.0 MB", "--shm-size=12.10gb"),
-        ),
-        Example(
-            "one block falls back while spilling catches up; the store is where it should be; a task prints the warning",
-            {
-                **_HEADS,
-                "logs/raylet.out": _START + _raylet(7, IN_TMP.sample.replace("/tmp/ray,", "/dev/shm,", 1)) + _raylet(8, store.FALLBACK.sample),
-                "driver.log": f"(check pid=12) {NOT_IN_SHM.sample}\n",
-            },
-        ),
-        Example(
-            "live: the store's folder is on a disk",
-            {**_HEADS, "logs/raylet.out": _START, _LIVE: disks.example("disks", (_place("store", "/tmp/ray", "ext4", 252 << 30), _place("shm", "/dev/shm", "tmpfs", 64 << 20, 0)))},
-            roots=("object-store-on-disk",),
-            says=("/tmp/ray", "/dev/shm has only 64.0 MB", "--shm-size=0.12gb"),
-        ),
-        Example(
-            "live: the store is in /dev/shm and larger than that is",
-            {**_HEADS, "logs/raylet.out": _START, _LIVE: disks.example("disks", (_place("shm", "/dev/shm", "tmpfs", 64 << 20),))},
-            roots=("object-store-on-disk",),
-            says=("100 MB", "/dev/shm has 64.0 MB", "SIGBUS", "--shm-size=0.12gb"),
-        ),
-        Example(
-            "live: the store is in memory elsewhere, and /dev/shm is small but not used",
-            {**_HEADS, "logs/raylet.out": _START, _LIVE: disks.example("disks", (_place("store", "/mnt/huge", "hugetlbfs", 8 << 30), _place("shm", "/dev/shm", "tmpfs", 64 << 20, 0)))},
-        ),
-    ),
 )  # fmt: skip
 def object_store_on_disk(case: Case) -> Iterator[Finding]:
     """One finding for a store that is not in shared memory, and one per node whose store overflowed."""
@@ -372,3 +308,104 @@ def _larger(capacity: float, overflow: int) -> tuple[Remedy, ...]:
             doc=_DOC,
         ),
     )
+
+
+# ------------------------------------------------------------------ examples
+
+
+def _raylet(second: int, text: str) -> str:
+    return f"[2026-11-21 07:53:{second:02d},043 I 293 303] (raylet) dlmalloc.cc:378: {text}\n"
+
+
+_START = _raylet(6, "Allowing the Plasma store to use up to 0.104858GB of memory.")
+_OVERFLOW = "".join(_raylet(8 + n, store.FALLBACK.sample) for n in range(6))
+_HEADS = {"logs/gcs_server.out": ""}
+_LIVE = "live/live-disks.json"
+
+
+def _place(
+    use: str, path: str, filesystem: str, capacity: int, held: int = 104_857_600
+) -> dict[str, Any]:
+    """A row of the table `disks`: a folder for the store, or /dev/shm."""
+    return {
+        "path": path, "use": use, "mount": path, "filesystem": filesystem, "capacity": capacity, "free": capacity, "used_fraction": 0.0,
+        "store_bytes": held or None, "node_id": "",
+    }  # fmt: skip
+
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "spilling is off, so the store overflows into files",
+        {**_HEADS, "logs/raylet.out": _START + _raylet(7, store.SPILLING_OFF.sample) + _OVERFLOW},
+        roots=("object-store-on-disk",),
+        says=("6 objects", "120 MB", "100 MB", "switched off", "object_store_memory="),
+    ),
+    Example(
+        "a container with 64 MB of shared memory",
+        {
+            **_HEADS,
+            "logs/raylet.out": _START + _raylet(7, IN_TMP.sample),
+            "driver.log": f"2026-11-21 07:53:05,000\tWARNING services.py:2248 -- {NOT_IN_SHM.sample}\n",
+        },
+        roots=("object-store-on-disk",),
+        says=("/tmp/ray", "64.0 MB", "--shm-size=0.32gb"),
+    ),
+    Example(
+        "a store of more than 10 GB: Ray refuses",
+        {
+            "driver.log": f'Traceback (most recent call last):\n  File "/app/main.py", line 3, in <module>\n{TOO_LARGE_FOR_SHM.sample}\n'
+        },
+        roots=("object-store-on-disk",),
+        says=("11.0 GB", "64.0 MB", "--shm-size=12.10gb"),
+    ),
+    Example(
+        "one block falls back while spilling catches up; the store is where it should be; a task prints the warning",
+        {
+            **_HEADS,
+            "logs/raylet.out": _START
+            + _raylet(7, IN_TMP.sample.replace("/tmp/ray,", "/dev/shm,", 1))
+            + _raylet(8, store.FALLBACK.sample),
+            "driver.log": f"(check pid=12) {NOT_IN_SHM.sample}\n",
+        },
+    ),
+    Example(
+        "live: the store's folder is on a disk",
+        {
+            **_HEADS,
+            "logs/raylet.out": _START,
+            _LIVE: disks.example(
+                "disks",
+                (
+                    _place("store", "/tmp/ray", "ext4", 252 << 30),
+                    _place("shm", "/dev/shm", "tmpfs", 64 << 20, 0),
+                ),
+            ),
+        },
+        roots=("object-store-on-disk",),
+        says=("/tmp/ray", "/dev/shm has only 64.0 MB", "--shm-size=0.12gb"),
+    ),
+    Example(
+        "live: the store is in /dev/shm and larger than that is",
+        {
+            **_HEADS,
+            "logs/raylet.out": _START,
+            _LIVE: disks.example("disks", (_place("shm", "/dev/shm", "tmpfs", 64 << 20),)),
+        },
+        roots=("object-store-on-disk",),
+        says=("100 MB", "/dev/shm has 64.0 MB", "SIGBUS", "--shm-size=0.12gb"),
+    ),
+    Example(
+        "live: the store is in memory elsewhere, and /dev/shm is small but not used",
+        {
+            **_HEADS,
+            "logs/raylet.out": _START,
+            _LIVE: disks.example(
+                "disks",
+                (
+                    _place("store", "/mnt/huge", "hugetlbfs", 8 << 30),
+                    _place("shm", "/dev/shm", "tmpfs", 64 << 20, 0),
+                ),
+            ),
+        },
+    ),
+)

@@ -32,20 +32,13 @@ from collections.abc import Iterator
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.case.signals import CORE, DRIVER, RAY_EXCEPTION
-from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import objects
 
 _RETRIES_DISABLED = objects.error(
     "[OBJECT_UNRECONSTRUCTABLE_RETRIES_DISABLED] The object cannot be reconstructed because the task was created with "
     "max_retries=0. Consider enabling retries using `@ray.remote(max_retries=N)`."
-)
-_EVICTED = objects.error(
-    "The object cannot be reconstructed because its lineage has been evicted to reduce memory pressure. To prevent this error, set "
-    "the environment variable RAY_max_lineage_bytes=<bytes> (default 1GB) during `ray start`."
-)
-_ANY_OF_THREE = (
-    "The object cannot be reconstructed because it was created by an actor, ray.put() call, or its ObjectRef was created by a "
-    "different worker."
 )
 _T = objects.A_TASKS[:48]
 _REPLAYED = (
@@ -71,9 +64,6 @@ REPLAYED = Signal(
 )  # fmt: skip
 """Ray 2.57 and later (`task_manager.cc`); the driver gets it as an exception too."""
 
-_HEADS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
-_RAISED = "ray.exceptions.ObjectReconstructionFailedError: "
-
 
 @rule(
     tier="symptom",
@@ -81,44 +71,6 @@ _RAISED = "ray.exceptions.ObjectReconstructionFailedError: "
     rank=81,
     daemons_record=True,
     looks_for=(FAILED, CANNOT_RECOVER, REPLAYED, *objects.NODE_SIGNALS, RAY_EXCEPTION),
-    examples=(
-        Example(
-            "the node died, and the task may not be run again",
-            {**_HEADS, "driver.log": f"{_RAISED}{_RETRIES_DISABLED}", objects.DRIVER_LOG: objects.RECOVERY},
-            roots=("object-unreconstructable",),
-            says=("1 object", "max_retries=0", "@ray.remote(max_retries=3)"),
-        ),
-        Example(
-            "Ray 2.40: lineage evicted",
-            {**_HEADS, "driver.log": f"ray.exceptions.ObjectReconstructionFailedLineageEvictedError: {_EVICTED}"},
-            roots=("object-unreconstructable",),
-            says=("had to forget", "RAY_max_lineage_bytes=4294967296"),
-        ),
-        Example(
-            "up to 2.53 one sentence for three reasons: the id tells the ray.put",
-            {**_HEADS, "driver.log": f"{_RAISED}{objects.error(_ANY_OF_THREE, objects.A_PUT)}"},
-            roots=("object-unreconstructable",),
-            says=("a ray.put value of the driver of job 1",),
-        ),
-        Example(
-            "a generator that yields less the second time",
-            {
-                **_HEADS,
-                "driver.log": f"ray.exceptions.StreamingGeneratorReplayInconsistentError: System error: {_REPLAYED}\n",
-                objects.DRIVER_LOG: objects.RECOVERY,
-            },
-            roots=("object-unreconstructable",),
-            says=("4 objects", "6", "same number"),
-        ),
-        Example(
-            "objects that were recovered, a task that prints the error, a sentence of the program's own",
-            {
-                **_HEADS,
-                "driver.log": f"(check pid=12) {_RETRIES_DISABLED}The object cannot be reconstructed because we say so\n",
-                objects.DRIVER_LOG: objects.RECOVERY,
-            },
-        ),
-    ),
 )  # fmt: skip
 def object_unreconstructable(case: Case) -> Iterator[Finding]:
     """One finding per reason, and one per generator."""
@@ -263,3 +215,64 @@ def _remedies(case: Case, reason: str, object_: str) -> tuple[Remedy, ...]:
     if reason == "RETRIES_DISABLED":
         return (objects.run_again(case, object_), objects.PERSIST)
     return (*_FIRST.get(reason, ()), objects.PERSIST)
+
+
+# ------------------------------------------------------------------ examples
+
+_EVICTED = objects.error(
+    "The object cannot be reconstructed because its lineage has been evicted to reduce memory pressure. To prevent this error, set "
+    "the environment variable RAY_max_lineage_bytes=<bytes> (default 1GB) during `ray start`."
+)
+_ANY_OF_THREE = (
+    "The object cannot be reconstructed because it was created by an actor, ray.put() call, or its ObjectRef was created by a "
+    "different worker."
+)
+
+_HEADS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
+_RAISED = "ray.exceptions.ObjectReconstructionFailedError: "
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "the node died, and the task may not be run again",
+        {
+            **_HEADS,
+            "driver.log": f"{_RAISED}{_RETRIES_DISABLED}",
+            objects.DRIVER_LOG: objects.RECOVERY,
+        },
+        roots=("object-unreconstructable",),
+        says=("1 object", "max_retries=0", "@ray.remote(max_retries=3)"),
+    ),
+    Example(
+        "Ray 2.40: lineage evicted",
+        {
+            **_HEADS,
+            "driver.log": f"ray.exceptions.ObjectReconstructionFailedLineageEvictedError: {_EVICTED}",
+        },
+        roots=("object-unreconstructable",),
+        says=("had to forget", "RAY_max_lineage_bytes=4294967296"),
+    ),
+    Example(
+        "up to 2.53 one sentence for three reasons: the id tells the ray.put",
+        {**_HEADS, "driver.log": f"{_RAISED}{objects.error(_ANY_OF_THREE, objects.A_PUT)}"},
+        roots=("object-unreconstructable",),
+        says=("a ray.put value of the driver of job 1",),
+    ),
+    Example(
+        "a generator that yields less the second time",
+        {
+            **_HEADS,
+            "driver.log": f"ray.exceptions.StreamingGeneratorReplayInconsistentError: System error: {_REPLAYED}\n",
+            objects.DRIVER_LOG: objects.RECOVERY,
+        },
+        roots=("object-unreconstructable",),
+        says=("4 objects", "6", "same number"),
+    ),
+    Example(
+        "objects that were recovered, a task that prints the error, a sentence of the program's own",
+        {
+            **_HEADS,
+            "driver.log": f"(check pid=12) {_RETRIES_DISABLED}The object cannot be reconstructed because we say so\n",
+            objects.DRIVER_LOG: objects.RECOVERY,
+        },
+    ),
+)

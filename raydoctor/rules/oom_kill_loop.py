@@ -28,7 +28,8 @@ from collections.abc import Iterator
 from raydoctor.case import Case
 from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.case.signals import CORE, TASK_ATTEMPT_FAILED
-from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared.oom.kills import OOM_KILL, OOM_SUMMARY, Report, reports
 from raydoctor.rules.shared.oom.remedies import DOC, hungriest, remedies
 
@@ -49,51 +50,11 @@ RETRIES_LEFT = Signal(
 )  # fmt: skip
 
 
-def _attempt(second: int, task: str = _T) -> str:
-    stamp = f"[2026-11-21 07:45:{second:02d},153 W 12 378] task_manager.cc:1678:"
-    return (
-        f"{stamp} Task attempt {task} failed with error OUT_OF_MEMORY Fail immediately? 0, status RpcError: x, error info null\n"
-        f"{stamp} task {task} retries left: 3, oom retries left: -1, task failed due to oom: 1\n"
-    )
-
-
-def _kill(second: int, worker: str) -> str:
-    return (
-        f"[2026-11-21 07:45:{second:02d},100 I 7 7] (raylet) node_manager.cc:3199: Killing 1 worker(s), kill details: Memory on the "
-        f"node (IP: 10.0.0.2, ID: {'ab' * 28}) was 3.9{second % 10}GB used / 4.00GB limit (0.97)\nConsidered workers: [\n"
-        f"Selected to kill: (Task: job ID=01000000, lease ID={'0' * 64}, task name=train, required resources={{CPU: 1}}, pid={second}, "
-        f"actual memory used=1.60GB, worker ID={worker * 56})\n]\nTop 10 memory users: PID\tMEM(GB)\tCOMMAND\n"
-        f"381\t1.61\tray::build_index\n{second}\t1.60\tray::train\n"
-    )
-
-
-_DRIVER_FILE = f"logs/python-core-driver-01000000{'f' * 48}_12.log"
-_KILLS = "".join(_kill(10 + n, "cde"[n]) for n in range(3))
-
-
 @rule(
     tier="root",
     severity="error",
     rank=19,
     looks_for=(*OOM_KILL, OOM_SUMMARY, TASK_ATTEMPT_FAILED, RETRY_PUSHED, RETRIES_LEFT),
-    examples=(
-        Example(
-            "train is killed three times, and will be for ever",
-            {"logs/raylet.out": _KILLS, "logs/gcs_server.out": "", _DRIVER_FILE: "".join(_attempt(10 + n) for n in range(3))},
-            roots=("oom-kill-loop",),
-            consequences=("ray-oom-kill",),
-            says=("train", "3 times", "RAY_task_oom_retries"),
-        ),
-        Example(
-            "three different train tasks, each killed once, are no loop",
-            {
-                "logs/raylet.out": _KILLS,
-                "logs/gcs_server.out": "",
-                _DRIVER_FILE: "".join(_attempt(10 + n, f"{n}{_T[1:]}") for n in range(3)),
-            },
-            roots=("ray-oom-kill",),
-        ),
-    ),
 )  # fmt: skip
 def oom_kill_loop(case: Case) -> Iterator[Finding]:
     """One finding per function whose task was killed at least three times and never got through."""
@@ -185,3 +146,51 @@ def _finding(
         ),
         covers=(*attempts, *case.of("oom.retry")),
     )
+
+
+# ------------------------------------------------------------------ examples
+
+
+def _attempt(second: int, task: str = _T) -> str:
+    stamp = f"[2026-11-21 07:45:{second:02d},153 W 12 378] task_manager.cc:1678:"
+    return (
+        f"{stamp} Task attempt {task} failed with error OUT_OF_MEMORY Fail immediately? 0, status RpcError: x, error info null\n"
+        f"{stamp} task {task} retries left: 3, oom retries left: -1, task failed due to oom: 1\n"
+    )
+
+
+def _kill(second: int, worker: str) -> str:
+    return (
+        f"[2026-11-21 07:45:{second:02d},100 I 7 7] (raylet) node_manager.cc:3199: Killing 1 worker(s), kill details: Memory on the "
+        f"node (IP: 10.0.0.2, ID: {'ab' * 28}) was 3.9{second % 10}GB used / 4.00GB limit (0.97)\nConsidered workers: [\n"
+        f"Selected to kill: (Task: job ID=01000000, lease ID={'0' * 64}, task name=train, required resources={{CPU: 1}}, pid={second}, "
+        f"actual memory used=1.60GB, worker ID={worker * 56})\n]\nTop 10 memory users: PID\tMEM(GB)\tCOMMAND\n"
+        f"381\t1.61\tray::build_index\n{second}\t1.60\tray::train\n"
+    )
+
+
+_DRIVER_FILE = f"logs/python-core-driver-01000000{'f' * 48}_12.log"
+_KILLS = "".join(_kill(10 + n, "cde"[n]) for n in range(3))
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "train is killed three times, and will be for ever",
+        {
+            "logs/raylet.out": _KILLS,
+            "logs/gcs_server.out": "",
+            _DRIVER_FILE: "".join(_attempt(10 + n) for n in range(3)),
+        },
+        roots=("oom-kill-loop",),
+        consequences=("ray-oom-kill",),
+        says=("train", "3 times", "RAY_task_oom_retries"),
+    ),
+    Example(
+        "three different train tasks, each killed once, are no loop",
+        {
+            "logs/raylet.out": _KILLS,
+            "logs/gcs_server.out": "",
+            _DRIVER_FILE: "".join(_attempt(10 + n, f"{n}{_T[1:]}") for n in range(3)),
+        },
+        roots=("ray-oom-kill",),
+    ),
+)

@@ -33,13 +33,13 @@ from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.case.signals import DRIVER, RAY_EXCEPTION
 from raydoctor.model import ids, paste
-from raydoctor.model.values import Entity, Event, Finding, Gap, Link, Remedy, Subject
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Subject
 from raydoctor.rules.shared import objects
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/objects.html"
 _O = "00310a0f0a45af5cdbb301fe3ce0f2e9437a848d0100000004e1f505"
 _W = "e64e4832551c3c1027ce48a5503320a76dfc45ef15a75f6f908d6be7"
-_N = "3b7270e6630acc23bf1acf26c5be4fb455bc251041d661fd77e8a723"
 _ERROR = (
     f"Failed to retrieve object {_O}. To see information about where this ObjectRef was created in Python, set the environment "
     "variable RAY_record_ref_creation_sites=1 during `ray start` and `ray.init()`.\n\nThe object's owner has exited. This is the "
@@ -58,14 +58,6 @@ LOST = Signal(
     extent="record",
 )
 
-_DRIVER_ENDED = "[2026-11-21 07:35:02,000 I 8 8] (gcs_server) gcs_job_manager.cc:156: Marking job as finished. job_id=01000000\n"
-_OOM = (
-    "[2026-11-21 07:43:10,000 W 8 8] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, worker id = "
-    f"{_W}, node id = {_N}, address = 10.0.0.2, exit_type = NODE_OUT_OF_MEMORY, exit_detail = 1 worker(s) were killed due to the "
-    f"node running low on memory. Memory on the node (IP: 10.0.0.2, ID: {_N}) was 14.40GB used / 15.00GB limit (0.960000)\n"
-    f"Top 10 memory users: PID\tMEM(GB)\tCOMMAND\n251\t13.00\tray::Preprocessor.run\n"
-)
-
 
 class _Loss(NamedTuple):
     event: Event
@@ -80,40 +72,6 @@ class _Loss(NamedTuple):
     rank=80,
     daemons_record=True,
     looks_for=(LOST, RAY_EXCEPTION),
-    examples=(
-        Example(
-            "the owner was killed for memory",
-            {
-                "driver.log": f"ray.exceptions.OwnerDiedError: {_ERROR}\n\nOwner worker ID: {_W}, owner node ID: {_N}, owner "
-                "address: 10.0.0.2:38433.\n",
-                "logs/gcs_server.out": _OOM,
-                "logs/raylet.out": "",
-            },
-            roots=("ray-oom-kill",),
-            consequences=("owner-died",),
-            says=("ray.put",),
-        ),
-        Example(
-            "the owner was a driver that ended",
-            {
-                "driver.log": f"ray.exceptions.OwnerDiedError: {_ERROR}\n".replace(
-                    _W, "01000000" + "f" * 48
-                ),
-                "logs/gcs_server.out": _DRIVER_ENDED,
-                "logs/raylet.out": "",
-            },
-            roots=("owner-died",),
-            says=("driver of job 1", "detached"),
-        ),
-        Example(
-            "a task prints the word",
-            {
-                "driver.log": "(check pid=12) ray.exceptions.OwnerDiedError is what we test for: The object's owner has exited.\n",
-                "logs/gcs_server.out": "",
-                "logs/raylet.out": "",
-            },
-        ),
-    ),
 )
 def owner_died(case: Case) -> Iterator[Finding]:
     """One finding per owner: all objects that went with it."""
@@ -250,3 +208,51 @@ def _remedies(loss: _Loss, job: str) -> tuple[Remedy, ...]:
             doc=_DOC,
         ),
     )
+
+
+# ------------------------------------------------------------------ examples
+
+_N = "3b7270e6630acc23bf1acf26c5be4fb455bc251041d661fd77e8a723"
+
+_DRIVER_ENDED = "[2026-11-21 07:35:02,000 I 8 8] (gcs_server) gcs_job_manager.cc:156: Marking job as finished. job_id=01000000\n"
+_OOM = (
+    "[2026-11-21 07:43:10,000 W 8 8] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, worker id = "
+    f"{_W}, node id = {_N}, address = 10.0.0.2, exit_type = NODE_OUT_OF_MEMORY, exit_detail = 1 worker(s) were killed due to the "
+    f"node running low on memory. Memory on the node (IP: 10.0.0.2, ID: {_N}) was 14.40GB used / 15.00GB limit (0.960000)\n"
+    f"Top 10 memory users: PID\tMEM(GB)\tCOMMAND\n251\t13.00\tray::Preprocessor.run\n"
+)
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "the owner was killed for memory",
+        {
+            "driver.log": f"ray.exceptions.OwnerDiedError: {_ERROR}\n\nOwner worker ID: {_W}, owner node ID: {_N}, owner "
+            "address: 10.0.0.2:38433.\n",
+            "logs/gcs_server.out": _OOM,
+            "logs/raylet.out": "",
+        },
+        roots=("ray-oom-kill",),
+        consequences=("owner-died",),
+        says=("ray.put",),
+    ),
+    Example(
+        "the owner was a driver that ended",
+        {
+            "driver.log": f"ray.exceptions.OwnerDiedError: {_ERROR}\n".replace(
+                _W, "01000000" + "f" * 48
+            ),
+            "logs/gcs_server.out": _DRIVER_ENDED,
+            "logs/raylet.out": "",
+        },
+        roots=("owner-died",),
+        says=("driver of job 1", "detached"),
+    ),
+    Example(
+        "a task prints the word",
+        {
+            "driver.log": "(check pid=12) ray.exceptions.OwnerDiedError is what we test for: The object's owner has exited.\n",
+            "logs/gcs_server.out": "",
+            "logs/raylet.out": "",
+        },
+    ),
+)

@@ -34,7 +34,8 @@ from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.case.signals import DRIVER, RAY_EXCEPTION
 from raydoctor.model import paste
-from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 
 TOO_LARGE = Signal(
     "package.too_large",
@@ -90,25 +91,10 @@ PACKING = Signal(
 )
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/handling-dependencies.html#api-reference"
-_EMPTY = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
 _BODY = 100 * 1024**2
 """What the dashboard takes (`client_max_size`, 2.9 to 2.60)."""
 _MOST = 5
 """Files that a remedy names."""
-
-
-def _warning(path: str, size: str) -> str:
-    text = LARGE_FILE.sample.replace("/home/user/project/resnet/checkpoints/last.ckpt", path)
-    return f"2026-11-21 10:44:48,443\tWARNING packaging.py:536 -- {text.replace('580.00', size)}\n"
-
-
-_PACKING = f"2026-11-21 10:44:48,406\tINFO packaging.py:785 -- {PACKING.sample}\n"
-_VALUE_ERROR = (
-    "Traceback (most recent call last):\n"
-    '  File "/home/user/venv/lib/python3.11/site-packages/ray/_private/runtime_env/packaging.py", line 447, in _store_package_in_gcs\n'
-    "    raise ValueError(\nValueError: Package size (600.00MiB) exceeds the maximum size of 512.00MiB. To exclude large files, add "
-    "them to '.gitignore' or '.rayignore' files\n"
-)
 
 
 @rule(
@@ -116,61 +102,6 @@ _VALUE_ERROR = (
     severity="error",
     rank=67,
     looks_for=(TOO_LARGE, *BODY_TOO_LARGE, MEASURED, LARGE_FILE, PACKING, RAY_EXCEPTION),
-    examples=(
-        Example(
-            "a checkpoint in the project",
-            {
-                **_EMPTY,
-                "driver.log": _PACKING
-                + _warning("/home/user/project/resnet/first.ckpt", "20.00")
-                + _warning("/home/user/project/resnet/checkpoints/last.ckpt", "580.00")
-                + f"{_VALUE_ERROR}\nThe above exception was the direct cause of the following exception:\n\n"
-                "Traceback (most recent call last):\n"
-                '  File "/home/user/project/main.py", line 29, in <module>\n    ray.init(runtime_env={"working_dir": project})\n'
-                f"ray.exceptions.RuntimeEnvSetupError: Failed to set up runtime environment.\n{TOO_LARGE.sample}\n",
-            },
-            roots=("package-too-large",),
-            says=("600 MiB", "512 MiB", "checkpoints/last.ckpt (580 MiB)", '"excludes": ["checkpoints/last.ckpt"]'),
-        ),
-        Example(
-            "many small files; only the inner error is left (2.9)",
-            {**_EMPTY, "driver.log": _VALUE_ERROR.replace("512", "500")},
-            roots=("package-too-large",),
-            says=("500 MiB", "du -sh", ".git"),
-        ),
-        Example(
-            "a submitted job: the dashboard takes less",
-            {
-                **_EMPTY,
-                "driver.log": _PACKING
-                + _warning("/home/user/project/resnet/last.ckpt", "580.00")
-                + f"Traceback (most recent call last):\n  File \"/x/dashboard_sdk.py\", line 305, in _raise_error\n{BODY_TOO_LARGE[0].sample}\n",
-            },
-            roots=("package-too-large",),
-            says=("580 MiB", "100 MiB", "ray job submit", '"excludes": ["last.ckpt"]'),
-        ),
-        Example(
-            "the same, as Ray 2.9 says it",
-            {
-                **_EMPTY,
-                "driver.log": _PACKING
-                + _warning("/home/user/project/resnet/last.ckpt", "580.00")
-                + "RuntimeError: Request failed with status code 500: Traceback (most recent call last):\n"
-                '  File "/home/user/venv/lib/python3.11/site-packages/aiohttp/web_request.py", line 759, in read\n'
-                f"    raise HTTPRequestEntityTooLarge(self._client_max_size)\n{BODY_TOO_LARGE[1].sample}\n.\n",
-            },
-            roots=("package-too-large",),
-            says=("100 MiB",),
-        ),
-        Example(
-            "large files, but the package fits",
-            {**_EMPTY, "driver.log": _PACKING + _warning("/home/user/project/resnet/first.ckpt", "20.00") + "done\n"},
-        ),
-        Example(
-            "a task speaks of packages",
-            {**_EMPTY, "driver.log": "(pack pid=12) Package size (600.00MiB) exceeds the maximum size of 512.00MiB.\n"},
-        ),
-    ),
 )  # fmt: skip
 def package_too_large(case: Case) -> Iterator[Finding]:
     """One finding per package."""
@@ -300,3 +231,91 @@ def _remedies(folder: str, files: list[Event], size: float, limit: float) -> Ite
         ('runtime_env={"working_dir": "s3://bucket/project.zip"}   # fetched by the nodes: no limit',),
         doc=_DOC,
     )  # fmt: skip
+
+
+# ------------------------------------------------------------------ examples
+
+_EMPTY = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
+
+
+def _warning(path: str, size: str) -> str:
+    text = LARGE_FILE.sample.replace("/home/user/project/resnet/checkpoints/last.ckpt", path)
+    return f"2026-11-21 10:44:48,443\tWARNING packaging.py:536 -- {text.replace('580.00', size)}\n"
+
+
+_PACKING = f"2026-11-21 10:44:48,406\tINFO packaging.py:785 -- {PACKING.sample}\n"
+_VALUE_ERROR = (
+    "Traceback (most recent call last):\n"
+    '  File "/home/user/venv/lib/python3.11/site-packages/ray/_private/runtime_env/packaging.py", line 447, in _store_package_in_gcs\n'
+    "    raise ValueError(\nValueError: Package size (600.00MiB) exceeds the maximum size of 512.00MiB. To exclude large files, add "
+    "them to '.gitignore' or '.rayignore' files\n"
+)
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "a checkpoint in the project",
+        {
+            **_EMPTY,
+            "driver.log": _PACKING
+            + _warning("/home/user/project/resnet/first.ckpt", "20.00")
+            + _warning("/home/user/project/resnet/checkpoints/last.ckpt", "580.00")
+            + f"{_VALUE_ERROR}\nThe above exception was the direct cause of the following exception:\n\n"
+            "Traceback (most recent call last):\n"
+            '  File "/home/user/project/main.py", line 29, in <module>\n    ray.init(runtime_env={"working_dir": project})\n'
+            f"ray.exceptions.RuntimeEnvSetupError: Failed to set up runtime environment.\n{TOO_LARGE.sample}\n",
+        },
+        roots=("package-too-large",),
+        says=(
+            "600 MiB",
+            "512 MiB",
+            "checkpoints/last.ckpt (580 MiB)",
+            '"excludes": ["checkpoints/last.ckpt"]',
+        ),
+    ),
+    Example(
+        "many small files; only the inner error is left (2.9)",
+        {**_EMPTY, "driver.log": _VALUE_ERROR.replace("512", "500")},
+        roots=("package-too-large",),
+        says=("500 MiB", "du -sh", ".git"),
+    ),
+    Example(
+        "a submitted job: the dashboard takes less",
+        {
+            **_EMPTY,
+            "driver.log": _PACKING
+            + _warning("/home/user/project/resnet/last.ckpt", "580.00")
+            + f'Traceback (most recent call last):\n  File "/x/dashboard_sdk.py", line 305, in _raise_error\n{BODY_TOO_LARGE[0].sample}\n',
+        },
+        roots=("package-too-large",),
+        says=("580 MiB", "100 MiB", "ray job submit", '"excludes": ["last.ckpt"]'),
+    ),
+    Example(
+        "the same, as Ray 2.9 says it",
+        {
+            **_EMPTY,
+            "driver.log": _PACKING
+            + _warning("/home/user/project/resnet/last.ckpt", "580.00")
+            + "RuntimeError: Request failed with status code 500: Traceback (most recent call last):\n"
+            '  File "/home/user/venv/lib/python3.11/site-packages/aiohttp/web_request.py", line 759, in read\n'
+            f"    raise HTTPRequestEntityTooLarge(self._client_max_size)\n{BODY_TOO_LARGE[1].sample}\n.\n",
+        },
+        roots=("package-too-large",),
+        says=("100 MiB",),
+    ),
+    Example(
+        "large files, but the package fits",
+        {
+            **_EMPTY,
+            "driver.log": _PACKING
+            + _warning("/home/user/project/resnet/first.ckpt", "20.00")
+            + "done\n",
+        },
+    ),
+    Example(
+        "a task speaks of packages",
+        {
+            **_EMPTY,
+            "driver.log": "(pack pid=12) Package size (600.00MiB) exceeds the maximum size of 512.00MiB.\n",
+        },
+    ),
+)

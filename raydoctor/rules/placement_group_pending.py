@@ -39,7 +39,8 @@ from raydoctor.cluster import holders as holding
 from raydoctor.cluster import rows as live_rows
 from raydoctor.cluster import waiting as now
 from raydoctor.model import paste
-from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import waiting
 from raydoctor.rules.shared.live import examples as sample
 
@@ -82,37 +83,6 @@ NEVER_READY = Signal(
 )  # fmt: skip
 
 
-def _gcs(second: int, text: str) -> str:
-    return f"[2026-11-21 07:45:{second:02d},637 I 13 13] (gcs_server) gcs_placement_group_manager.cc:367: {text}\n"
-
-
-_TIMEOUT = "ray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n"
-_NO_TYPE = (
-    "(autoscaler +{}s) Error: No available node types can fulfill resource request defaultdict(<class 'float'>, {{'CPU': 8.0}}). Add "
-    "suitable node types to this cluster to resolve this issue.\n"
-)
-_MONITOR = f"2026-11-21 07:45:43,805\tINFO autoscaler.py:408 -- \nPending Demands:\n{waiting.GROUP_PENDING.sample}\n"
-_NODES = (
-    'NodeManager:\nLocal id: 53 Local resources: {} Cluster resources: node id: 53{"total":{CPU: 40000, memory: 270616658000000}}, '
-    '"available": {}}\nResource usage {\n    - (language=PYTHON actor_or_task=Holder.__init__ pid=215): {CPU: 30000}\n}\n'
-)
-
-
-def _group(pg: str, name: str, bundles: int, seconds: int = 15, **more: object) -> sample.Row:
-    """A row of `placement-groups`."""
-    return {
-        "placement_group_id": pg, "name": name, "state": "PENDING", "bundles": [{"unit_resources": {"CPU": 1}, "node_id": ""}] * bundles,
-        "stats": {"creation_request_received_ns": str(int(sample.AT - seconds) * 10**9), "scheduling_state": "INFEASIBLE"}, **more,
-    }  # fmt: skip
-
-
-_ONE = sample.node({"CPU": 4, "memory": 27061665800.0})
-_HOLDER = sample.actor(1, "Holder", {"CPU": 1})
-_RANK = sample.task(
-    1, "rank", {f"CPU_group_{_PG}": 1, f"bundle_group_{_PG}": 0.001}, placement_group_id=_PG
-)
-
-
 @rule(
     tier="root",
     severity="error",
@@ -121,86 +91,6 @@ _RANK = sample.task(
     looks_for=(
         REGISTERED, CREATED, *REMOVED, NEVER_READY, *JOB_FINISHED, waiting.GROUP_PENDING, *waiting.NO_NODE_TYPE, *waiting.DRIVER_END, RAY_EXCEPTION,
         autoscaler.CONFIG, autoscaler.ADDING,
-    ),
-    examples=(
-        Example(
-            "two bundles of 4 CPUs packed onto a node of 4",
-            {
-                "logs/gcs_server.out": _gcs(11, REGISTERED.sample) + _gcs(52, NEVER_READY.sample) + _gcs(52, REMOVED[1].sample),
-                "logs/raylet.out": "",
-                "logs/monitor.log": _MONITOR,
-                "logs/debug_state.txt": _NODES,
-                "driver.log": _NO_TYPE.format(5) + _NO_TYPE.format(40) + _TIMEOUT,
-            },
-            roots=("placement-group-pending",),
-            consequences=("get-timeout",),
-            says=("ranks", "2 x 4 CPU", "STRICT_PACK", "8 CPU on one node", "4 CPU", 'strategy="PACK"'),
-        ),
-        Example(
-            "it would fit, but an actor holds the CPUs",
-            {
-                "logs/gcs_server.out": _gcs(11, REGISTERED.sample.replace("strategy = 2", "strategy = 0")) + _gcs(52, REMOVED[1].sample),
-                "logs/raylet.out": "",
-                "logs/monitor.log": _MONITOR.replace("{'CPU': 4.0} * 2 (STRICT_PACK)", "{'CPU': 2.0} * 2 (PACK)"),
-                "logs/debug_state.txt": _NODES,
-            },
-            roots=("placement-group-pending",),
-            says=("2 x 2 CPU", "1 Holder actor"),
-        ),
-        Example(
-            "only the driver's output is left",
-            {"driver.log": _NO_TYPE.format(5) + _NO_TYPE.format(40) + _TIMEOUT},
-            roots=("placement-group-pending",),
-            consequences=("get-timeout",),
-            says=("8 CPU on one node",),
-        ),
-        Example(
-            "live: three nodes wanted and one there, before any log says so",
-            sample.tables(nodes=[_ONE], placement_groups=[_group(_PG, "ranks", 3, strategy="STRICT_SPREAD")], tasks=[_RANK]),
-            roots=("placement-group-pending",),
-            says=("ranks (STRICT_SPREAD, 3 x 1 CPU)", "it needs 3 nodes", 'strategy="SPREAD"', "1 rank task waits for it"),
-        ),
-        Example(
-            "live, and its registration in the GCS's log: one incident; an actor that runs nothing is in the way",
-            {
-                "logs/gcs_server.out": _gcs(11, REGISTERED.sample.replace("strategy = 2", "strategy = 0")), "logs/raylet.out": "",
-                **sample.tables(nodes=[_ONE], placement_groups=[_group(_PG, "ranks", 4)], actors=[_HOLDER]),
-            },
-            roots=("placement-group-pending",),
-            says=("ranks (PACK, 4 x 1 CPU)", "1 of 4 bundles finds no room: 1 Holder actor holds 1 of 4 CPU, and runs nothing"),
-        ),
-        Example(
-            "live: what it waits for belongs to tasks that work, or it is new",
-            sample.tables(
-                nodes=[_ONE], tasks=[sample.running(1, "train", {"CPU": 4})],
-                placement_groups=[_group(_PG, "ranks", 4, strategy="PACK"), _group("c" * 36, "new", 9, seconds=1)],
-            ),
-        ),
-        Example(
-            "live: a tuner's next trial waits for one that works",
-            sample.tables(
-                nodes=[_ONE], actors=[_HOLDER], tasks=[sample.call(1, "Holder.train", _HOLDER)],
-                placement_groups=[_group(_PG, "trial", 4, strategy="PACK")],
-            ),
-        ),
-        Example(
-            "live: the same after a minute, for information",
-            sample.tables(
-                nodes=[_ONE], actors=[_HOLDER], tasks=[sample.call(1, "Holder.train", _HOLDER)],
-                placement_groups=[_group(_PG, "trial", 4, seconds=90, strategy="PACK")],
-            ),
-            roots=("placement-group-pending",),
-            says=("1 Holder actor holds 1 of 4 CPU, and is at work",),
-        ),
-        Example(
-            "a group that waited and was created; one that was removed at once",
-            {
-                "logs/gcs_server.out": _gcs(11, REGISTERED.sample) + _gcs(24, CREATED.sample) + _gcs(25, REMOVED[0].sample)
-                + _gcs(25, REGISTERED.sample.replace("b8ce", "c9df")) + _gcs(26, REMOVED[0].sample.replace("b8ce", "c9df")),
-                "logs/raylet.out": "",
-                "logs/monitor.log": _MONITOR,
-            },
-        ),
     ),
 )  # fmt: skip
 def placement_group_pending(case: Case) -> Iterator[Finding]:
@@ -486,3 +376,153 @@ def _remedies(
         smaller,
         deadline,
     )
+
+
+# ------------------------------------------------------------------ examples
+
+
+def _gcs(second: int, text: str) -> str:
+    return f"[2026-11-21 07:45:{second:02d},637 I 13 13] (gcs_server) gcs_placement_group_manager.cc:367: {text}\n"
+
+
+_TIMEOUT = "ray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n"
+_NO_TYPE = (
+    "(autoscaler +{}s) Error: No available node types can fulfill resource request defaultdict(<class 'float'>, {{'CPU': 8.0}}). Add "
+    "suitable node types to this cluster to resolve this issue.\n"
+)
+_MONITOR = f"2026-11-21 07:45:43,805\tINFO autoscaler.py:408 -- \nPending Demands:\n{waiting.GROUP_PENDING.sample}\n"
+_NODES = (
+    'NodeManager:\nLocal id: 53 Local resources: {} Cluster resources: node id: 53{"total":{CPU: 40000, memory: 270616658000000}}, '
+    '"available": {}}\nResource usage {\n    - (language=PYTHON actor_or_task=Holder.__init__ pid=215): {CPU: 30000}\n}\n'
+)
+
+
+def _group(pg: str, name: str, bundles: int, seconds: int = 15, **more: object) -> sample.Row:
+    """A row of `placement-groups`."""
+    return {
+        "placement_group_id": pg, "name": name, "state": "PENDING", "bundles": [{"unit_resources": {"CPU": 1}, "node_id": ""}] * bundles,
+        "stats": {"creation_request_received_ns": str(int(sample.AT - seconds) * 10**9), "scheduling_state": "INFEASIBLE"}, **more,
+    }  # fmt: skip
+
+
+_ONE = sample.node({"CPU": 4, "memory": 27061665800.0})
+_HOLDER = sample.actor(1, "Holder", {"CPU": 1})
+_RANK = sample.task(
+    1, "rank", {f"CPU_group_{_PG}": 1, f"bundle_group_{_PG}": 0.001}, placement_group_id=_PG
+)
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "two bundles of 4 CPUs packed onto a node of 4",
+        {
+            "logs/gcs_server.out": _gcs(11, REGISTERED.sample)
+            + _gcs(52, NEVER_READY.sample)
+            + _gcs(52, REMOVED[1].sample),
+            "logs/raylet.out": "",
+            "logs/monitor.log": _MONITOR,
+            "logs/debug_state.txt": _NODES,
+            "driver.log": _NO_TYPE.format(5) + _NO_TYPE.format(40) + _TIMEOUT,
+        },
+        roots=("placement-group-pending",),
+        consequences=("get-timeout",),
+        says=("ranks", "2 x 4 CPU", "STRICT_PACK", "8 CPU on one node", "4 CPU", 'strategy="PACK"'),
+    ),
+    Example(
+        "it would fit, but an actor holds the CPUs",
+        {
+            "logs/gcs_server.out": _gcs(
+                11, REGISTERED.sample.replace("strategy = 2", "strategy = 0")
+            )
+            + _gcs(52, REMOVED[1].sample),
+            "logs/raylet.out": "",
+            "logs/monitor.log": _MONITOR.replace(
+                "{'CPU': 4.0} * 2 (STRICT_PACK)", "{'CPU': 2.0} * 2 (PACK)"
+            ),
+            "logs/debug_state.txt": _NODES,
+        },
+        roots=("placement-group-pending",),
+        says=("2 x 2 CPU", "1 Holder actor"),
+    ),
+    Example(
+        "only the driver's output is left",
+        {"driver.log": _NO_TYPE.format(5) + _NO_TYPE.format(40) + _TIMEOUT},
+        roots=("placement-group-pending",),
+        consequences=("get-timeout",),
+        says=("8 CPU on one node",),
+    ),
+    Example(
+        "live: three nodes wanted and one there, before any log says so",
+        sample.tables(
+            nodes=[_ONE],
+            placement_groups=[_group(_PG, "ranks", 3, strategy="STRICT_SPREAD")],
+            tasks=[_RANK],
+        ),
+        roots=("placement-group-pending",),
+        says=(
+            "ranks (STRICT_SPREAD, 3 x 1 CPU)",
+            "it needs 3 nodes",
+            'strategy="SPREAD"',
+            "1 rank task waits for it",
+        ),
+    ),
+    Example(
+        "live, and its registration in the GCS's log: one incident; an actor that runs nothing is in the way",
+        {
+            "logs/gcs_server.out": _gcs(
+                11, REGISTERED.sample.replace("strategy = 2", "strategy = 0")
+            ),
+            "logs/raylet.out": "",
+            **sample.tables(
+                nodes=[_ONE], placement_groups=[_group(_PG, "ranks", 4)], actors=[_HOLDER]
+            ),
+        },
+        roots=("placement-group-pending",),
+        says=(
+            "ranks (PACK, 4 x 1 CPU)",
+            "1 of 4 bundles finds no room: 1 Holder actor holds 1 of 4 CPU, and runs nothing",
+        ),
+    ),
+    Example(
+        "live: what it waits for belongs to tasks that work, or it is new",
+        sample.tables(
+            nodes=[_ONE],
+            tasks=[sample.running(1, "train", {"CPU": 4})],
+            placement_groups=[
+                _group(_PG, "ranks", 4, strategy="PACK"),
+                _group("c" * 36, "new", 9, seconds=1),
+            ],
+        ),
+    ),
+    Example(
+        "live: a tuner's next trial waits for one that works",
+        sample.tables(
+            nodes=[_ONE],
+            actors=[_HOLDER],
+            tasks=[sample.call(1, "Holder.train", _HOLDER)],
+            placement_groups=[_group(_PG, "trial", 4, strategy="PACK")],
+        ),
+    ),
+    Example(
+        "live: the same after a minute, for information",
+        sample.tables(
+            nodes=[_ONE],
+            actors=[_HOLDER],
+            tasks=[sample.call(1, "Holder.train", _HOLDER)],
+            placement_groups=[_group(_PG, "trial", 4, seconds=90, strategy="PACK")],
+        ),
+        roots=("placement-group-pending",),
+        says=("1 Holder actor holds 1 of 4 CPU, and is at work",),
+    ),
+    Example(
+        "a group that waited and was created; one that was removed at once",
+        {
+            "logs/gcs_server.out": _gcs(11, REGISTERED.sample)
+            + _gcs(24, CREATED.sample)
+            + _gcs(25, REMOVED[0].sample)
+            + _gcs(25, REGISTERED.sample.replace("b8ce", "c9df"))
+            + _gcs(26, REMOVED[0].sample.replace("b8ce", "c9df")),
+            "logs/raylet.out": "",
+            "logs/monitor.log": _MONITOR,
+        },
+    ),
+)

@@ -30,7 +30,8 @@ from collections.abc import Iterator
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.case.signals import DRIVER
-from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared.setup import worker_start
 from raydoctor.rules.shared.setup.worker_start import Starts
 
@@ -56,13 +57,6 @@ _OWN = ("core-worker", "core-driver", "core-io")
 """Files that only Ray writes; elsewhere the record must have the header of Ray's C++."""
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/configure.html#ports-configurations"
-_W = "5d23820dbe229cb263b9518218703d648acf0b1172ae0ef7a7aef242"
-_SAID = f"[2026-11-21 10:47:11,145 E 503 503] core_worker_process.cc:247: {NO_PORT.sample} worker_id={_W}\n"
-_DEAD = (
-    "[2026-11-21 10:48:07,199 E 311 311] (raylet) worker_pool.cc:660: Some workers of the worker process(503) have not "
-    "registered within the timeout. The process is dead, probably it crashed during start.\n"
-)
-_TIMEOUT = "Traceback (most recent call last):\nray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n"
 
 
 @rule(
@@ -71,45 +65,6 @@ _TIMEOUT = "Traceback (most recent call last):\nray.exceptions.GetTimeoutError: 
     rank=8,
     daemons_record=True,
     looks_for=(NO_PORT, *worker_start.SIGNALS),
-    examples=(
-        Example(
-            "a worker finds no port",
-            {
-                f"logs/python-core-worker-{_W}_503.log": _SAID,
-                f"logs/worker-{_W}-01000000-503.err": _SAID,
-                "logs/raylet.out": _DEAD,
-                "logs/gcs_server.out": "",
-                "driver.log": _TIMEOUT,
-            },
-            roots=("ports-exhausted",),
-            consequences=("get-timeout",),
-            says=("1 start", "--min-worker-port", "firewall"),
-        ),
-        Example(
-            "the driver's output alone",
-            {"driver.log": f"(pid=503) {_SAID}(raylet) {_DEAD}{_TIMEOUT}"},
-            roots=("ports-exhausted",),
-            consequences=("get-timeout",),
-        ),
-        Example(
-            "a worker that dies for another reason",
-            {
-                f"logs/python-core-worker-{_W}_503.log": "[2026-11-21 10:47:11,145 E 503 503] core_worker_process.cc:247: Failed to "
-                "register worker to Raylet: IOError: [RayletClient] Unable to register worker with raylet. End of file\n",
-                "logs/raylet.out": _DEAD,
-                "logs/gcs_server.out": "",
-            },
-            roots=("worker-start-crashed",),
-        ),
-        Example(
-            "a task prints the advice",
-            {
-                "driver.log": f"(check pid=12) {NO_PORT.sample}\n{NO_PORT.sample}\n",
-                "logs/raylet.out": "",
-                "logs/gcs_server.out": "",
-            },
-        ),
-    ),
 )  # fmt: skip
 def ports_exhausted(case: Case) -> Iterator[Finding]:
     """One finding per node."""
@@ -193,3 +148,54 @@ def _remedies() -> tuple[Remedy, ...]:
             doc=_DOC,
         ),
     )
+
+
+# ------------------------------------------------------------------ examples
+
+_W = "5d23820dbe229cb263b9518218703d648acf0b1172ae0ef7a7aef242"
+_SAID = f"[2026-11-21 10:47:11,145 E 503 503] core_worker_process.cc:247: {NO_PORT.sample} worker_id={_W}\n"
+_DEAD = (
+    "[2026-11-21 10:48:07,199 E 311 311] (raylet) worker_pool.cc:660: Some workers of the worker process(503) have not "
+    "registered within the timeout. The process is dead, probably it crashed during start.\n"
+)
+_TIMEOUT = "Traceback (most recent call last):\nray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n"
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "a worker finds no port",
+        {
+            f"logs/python-core-worker-{_W}_503.log": _SAID,
+            f"logs/worker-{_W}-01000000-503.err": _SAID,
+            "logs/raylet.out": _DEAD,
+            "logs/gcs_server.out": "",
+            "driver.log": _TIMEOUT,
+        },
+        roots=("ports-exhausted",),
+        consequences=("get-timeout",),
+        says=("1 start", "--min-worker-port", "firewall"),
+    ),
+    Example(
+        "the driver's output alone",
+        {"driver.log": f"(pid=503) {_SAID}(raylet) {_DEAD}{_TIMEOUT}"},
+        roots=("ports-exhausted",),
+        consequences=("get-timeout",),
+    ),
+    Example(
+        "a worker that dies for another reason",
+        {
+            f"logs/python-core-worker-{_W}_503.log": "[2026-11-21 10:47:11,145 E 503 503] core_worker_process.cc:247: Failed to "
+            "register worker to Raylet: IOError: [RayletClient] Unable to register worker with raylet. End of file\n",
+            "logs/raylet.out": _DEAD,
+            "logs/gcs_server.out": "",
+        },
+        roots=("worker-start-crashed",),
+    ),
+    Example(
+        "a task prints the advice",
+        {
+            "driver.log": f"(check pid=12) {NO_PORT.sample}\n{NO_PORT.sample}\n",
+            "logs/raylet.out": "",
+            "logs/gcs_server.out": "",
+        },
+    ),
+)

@@ -32,7 +32,8 @@ from raydoctor.case.facts import WorkerExit
 from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.case.signals import LOCAL_RAYLET_FAILED, WORKER_EXIT
 from raydoctor.model import ids, paste
-from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 
 CHECK = Signal(
     "worker.check_failed",
@@ -41,14 +42,6 @@ CHECK = Signal(
     ("core-worker", "core-io", "core-driver"),
     " Check failed: objects_valid ",
 )
-_W = "205d1ecf18c5bf6ba8aa480f2fd89b9cfd629c3a774f4475a9d2f216"
-_EXIT = (
-    "[2026-11-21 08:09:34,720 W 8 8] (gcs_server) gcs_worker_manager.cc:55: Reporting worker exit, worker id = "
-    f"{_W}, node id = {'a' * 56}, address = 127.0.0.1, exit_type = SYSTEM_ERROR, exit_detail = Worker unexpectedly exits with a "
-    "connection error code 2. End of file.\n"
-)
-_LOG = f"logs/python-core-worker-{_W}_237.log"
-_C = "[2026-11-21 08:09:34,709 C 237 237] direct_actor_transport.cc:205:  Check failed: objects_valid \n*** StackTrace Information ***\n"
 _ISSUES = "https://github.com/ray-project/ray/issues"
 
 
@@ -57,23 +50,6 @@ _ISSUES = "https://github.com/ray-project/ray/issues"
     severity="error",
     rank=31,
     looks_for=(CHECK, WORKER_EXIT, LOCAL_RAYLET_FAILED),
-    examples=(
-        Example(
-            "a worker's check fails, and it ends",
-            {_LOG: _C, "logs/gcs_server.out": _EXIT, "logs/raylet.out": ""},
-            roots=("ray-check-failed",),
-            says=("objects_valid", "pid 237", "BaseException"),
-        ),
-        Example(
-            "the words at another level are no end",
-            {
-                _LOG: _C.replace(" C 237", " W 237"),
-                "logs/gcs_server.out": _EXIT,
-                "logs/raylet.out": "",
-            },
-            roots=("worker-vanished",),
-        ),
-    ),
 )
 def ray_check_failed(case: Case) -> Iterator[Finding]:
     """One finding per expression; a driver's is one of its own."""
@@ -148,3 +124,33 @@ def _remedies(expression: str) -> Iterator[Remedy]:
         ),
         doc=_ISSUES,
     )
+
+
+# ------------------------------------------------------------------ examples
+
+_W = "205d1ecf18c5bf6ba8aa480f2fd89b9cfd629c3a774f4475a9d2f216"
+_EXIT = (
+    "[2026-11-21 08:09:34,720 W 8 8] (gcs_server) gcs_worker_manager.cc:55: Reporting worker exit, worker id = "
+    f"{_W}, node id = {'a' * 56}, address = 127.0.0.1, exit_type = SYSTEM_ERROR, exit_detail = Worker unexpectedly exits with a "
+    "connection error code 2. End of file.\n"
+)
+_LOG = f"logs/python-core-worker-{_W}_237.log"
+_C = "[2026-11-21 08:09:34,709 C 237 237] direct_actor_transport.cc:205:  Check failed: objects_valid \n*** StackTrace Information ***\n"
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "a worker's check fails, and it ends",
+        {_LOG: _C, "logs/gcs_server.out": _EXIT, "logs/raylet.out": ""},
+        roots=("ray-check-failed",),
+        says=("objects_valid", "pid 237", "BaseException"),
+    ),
+    Example(
+        "the words at another level are no end",
+        {
+            _LOG: _C.replace(" C 237", " W 237"),
+            "logs/gcs_server.out": _EXIT,
+            "logs/raylet.out": "",
+        },
+        roots=("worker-vanished",),
+    ),
+)

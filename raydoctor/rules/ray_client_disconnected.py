@@ -32,7 +32,8 @@ from collections.abc import Iterator
 from raydoctor.case import Case
 from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.case.signals import DRIVER
-from raydoctor.model.values import Entity, Event, Finding, Gap, Link, Remedy, Source
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Source
 
 _DOC = "https://docs.ray.io/en/latest/cluster/running-applications/job-submission/ray-client.html"
 _JOB_DOC = (
@@ -81,59 +82,12 @@ _SERVER = Signal(
     "SpecificServer started on port: 23000 with PID: 439 for client: 12a7d76475884459adb36165e666b3be",
 )  # fmt: skip
 
-_STAMP = "2026-11-21 11:{},424\tWARNING dataclient.py:402 -- "
-_FRAMES = 'Traceback (most recent call last):\n  File "/app/train.py", line 49, in <module>\n    ray.get(train.remote(40))\n'
-_DROPPED = f"{_STAMP.format('18:55')}{_LOST.sample}\n{_STAMP.format('19:05')}{_GAVE_UP[0].sample}\n{_FRAMES}{_SHUT_DOWN.sample}\n"
-_QUIET = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
-
 
 @rule(
     tier="cause",
     severity="critical",
     rank=14,
     looks_for=(_LOST, *_GAVE_UP, _SHUT_DOWN, _NO_CONNECTION, _NO_SERVER, _REJECTED, _SERVER),
-    examples=(
-        Example(
-            "the connection drops and does not come back",
-            {"driver.log": f"epoch 1\n{_DROPPED}", **_QUIET},
-            roots=("ray-client-disconnected",),
-            says=("10 s", "ray job submit", "RAY_CLIENT_RECONNECT_GRACE_PERIOD"),
-        ),
-        Example(
-            "the grace period told by Ray",
-            {"driver.log": f"{_FRAMES}{_GAVE_UP[1].sample}\n", **_QUIET},
-            roots=("ray-client-disconnected",),
-            says=("8 s", "RAY_CLIENT_RECONNECT_GRACE_PERIOD=600"),
-        ),
-        Example(
-            "never connected",
-            {"driver.log": f"{_FRAMES}{_NO_CONNECTION.sample}\n"},
-            roots=("ray-client-disconnected",),
-            says=("10001",),
-        ),
-        Example(
-            "its server did not start",
-            {
-                "driver.log": f"{_FRAMES}ConnectionAbortedError: Initialization failure from server:\n"
-                f"Traceback (most recent call last):\n{_NO_SERVER.sample}\n\n",
-                **_QUIET,
-            },
-            roots=("ray-client-disconnected",),
-            says=("ray_client_server_23000.err",),
-        ),
-        Example(
-            "a short break that it survived",
-            {"driver.log": f"{_STAMP.format('18:55')}{_LOST.sample}\nepoch 2\nepoch 3\n", **_QUIET},
-        ),
-        Example(
-            "a program that ends the client itself, then uses it in a handler; a task that prints the words",
-            {
-                "driver.log": f"done\n(check pid=12) {_DROPPED.splitlines()[0]}\n(check pid=12) {_GAVE_UP[0].sample}\n"
-                "retry: Client is shutting down.\n",
-                **_QUIET,
-            },
-        ),
-    ),
 )  # fmt: skip
 def ray_client_disconnected(case: Case) -> Iterator[Finding]:
     """One finding per driver that lost its connection or got none."""
@@ -237,3 +191,55 @@ def _remedies() -> tuple[Remedy, ...]:
         ),
         Remedy("Raise the idle time-out of the load balancer or ingress in front of port 10001"),
     )
+
+
+# ------------------------------------------------------------------ examples
+
+
+_STAMP = "2026-11-21 11:{},424\tWARNING dataclient.py:402 -- "
+_FRAMES = 'Traceback (most recent call last):\n  File "/app/train.py", line 49, in <module>\n    ray.get(train.remote(40))\n'
+_DROPPED = f"{_STAMP.format('18:55')}{_LOST.sample}\n{_STAMP.format('19:05')}{_GAVE_UP[0].sample}\n{_FRAMES}{_SHUT_DOWN.sample}\n"
+_QUIET = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "the connection drops and does not come back",
+        {"driver.log": f"epoch 1\n{_DROPPED}", **_QUIET},
+        roots=("ray-client-disconnected",),
+        says=("10 s", "ray job submit", "RAY_CLIENT_RECONNECT_GRACE_PERIOD"),
+    ),
+    Example(
+        "the grace period told by Ray",
+        {"driver.log": f"{_FRAMES}{_GAVE_UP[1].sample}\n", **_QUIET},
+        roots=("ray-client-disconnected",),
+        says=("8 s", "RAY_CLIENT_RECONNECT_GRACE_PERIOD=600"),
+    ),
+    Example(
+        "never connected",
+        {"driver.log": f"{_FRAMES}{_NO_CONNECTION.sample}\n"},
+        roots=("ray-client-disconnected",),
+        says=("10001",),
+    ),
+    Example(
+        "its server did not start",
+        {
+            "driver.log": f"{_FRAMES}ConnectionAbortedError: Initialization failure from server:\n"
+            f"Traceback (most recent call last):\n{_NO_SERVER.sample}\n\n",
+            **_QUIET,
+        },
+        roots=("ray-client-disconnected",),
+        says=("ray_client_server_23000.err",),
+    ),
+    Example(
+        "a short break that it survived",
+        {"driver.log": f"{_STAMP.format('18:55')}{_LOST.sample}\nepoch 2\nepoch 3\n", **_QUIET},
+    ),
+    Example(
+        "a program that ends the client itself, then uses it in a handler; a task that prints the words",
+        {
+            "driver.log": f"done\n(check pid=12) {_DROPPED.splitlines()[0]}\n(check pid=12) {_GAVE_UP[0].sample}\n"
+            "retry: Client is shutting down.\n",
+            **_QUIET,
+        },
+    ),
+)

@@ -31,7 +31,8 @@ from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, rule
-from raydoctor.model.values import Entity, Finding, Link, Remedy, Subject
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Finding, Link, Remedy, Subject
 from raydoctor.rules.shared.oom.kills import (
     MONITOR_STARTED,
     OOM_KILL,
@@ -45,42 +46,6 @@ from raydoctor.rules.shared.oom.kills import (
 )
 from raydoctor.rules.shared.oom.remedies import DOC, hungriest, remedies
 
-_W = "77eb1fc12930b201c05280f287914a9b9456d6065ac8f24413aca6f6"
-_N = "6e3e4b7e3d172751ec57d86d58c6594643fcd0964b3dee305d61701a"
-_TABLE = "PID\tMEM(GB)\tCOMMAND\n251\t5.60\tray::train\n129\t5.55\tray::train\n216\t5.50\tray::train\n48\t0.20\tpython driver.py\n"
-_OLD = (
-    "[2026-11-21 07:54:37,981 I 77 77] (raylet) node_manager.cc:2863: Killing worker with task Type=NORMAL_TASK, Language=PYTHON, "
-    "task_name=train, job_id=01000000\n\n"
-    f"Memory on the node (IP: 10.0.0.2, ID: {_N}) where the task (task ID: 56c6050da0229ea0f772cd01e4a64225b9725bf601000000, "
-    "name=train, pid=251, memory used=5.60GB) was running was 14.40GB / 15.00GB (0.960000), which exceeds the memory usage "
-    f"threshold of 0.95. Ray killed this worker (ID: {_W}) because it was the most recently scheduled task; to see more "
-    "information about memory usage on this node, use `ray logs raylet.out -ip 10.0.0.2`. Top 10 memory users:\n"
-    + _TABLE
-)
-_NEW = (
-    "[2026-11-21 07:54:37,981 I 77 77] (raylet) node_manager.cc:3199: Killing 1 worker(s), kill details: Memory on the node "
-    f"(IP: 10.0.0.2, ID: {_N}) was 14.40GB used / 15.00GB limit (0.960000)\n"
-    "OOM kill reason: Memory usage 15461882265B exceeded threshold of 15300820992B (95.0% of 16106127360B limit)\n"
-    "Ray killed 1 worker(s) based on the killing policy\nConsidered workers: [\n"
-    f"Selected to kill: (Task: job ID=01000000, lease ID={'0' * 64}, task name=preprocess, required resources={{CPU: 1}}, pid=251, "
-    f"actual memory used=0.05GB, worker ID={_W})\n]\nTop 10 memory users: PID\tMEM(GB)\tCOMMAND\n300\t13.90\tpython driver.py\n"
-    "251\t0.05\tray::preprocess\n"
-)
-_ONE_LINE = (
-    "[2026-11-21 11:30:{:02},310 I 322 322] (raylet) node_manager.cc:3081: Killing 1 worker(s), kill details: Memory on the node "
-    f"(IP: 10.0.0.2, ID: {_N}) was 3.81GB / 4.00GB (0.952580), which exceeds the memory usage threshold of 0.950000; "
-    "Object store memory usage: [- objects spillable: 0; - bytes created by worker: 0; ]; Ray killed 1 worker(s) based on the "
-    "killing policy: [(Task: job ID=01000000, lease ID=0200000001000000, task name=train, required resources={{CPU: 1}}, "
-    "pid={}, actual memory used=1.23GB, worker ID={})]; Top 10 memory users: PID\tMEM(GB)\tCOMMAND, 435\t1.61\t"
-    "ray::build_index, {}\t1.23\tray::train, suggestions: Refer to the documentation\n"
-)
-_GUESSES = (
-    "[2026-11-21 07:34:50,741 W 8 8] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, worker id = "
-    f"{_W}, node id = {_N}, address = 10.0.0.2, exit_type = SYSTEM_ERROR, exit_detail = Worker unexpectedly exits with a "
-    "connection error code 2. End of file. There are some potential root causes. (1) The process is killed by SIGKILL by OOM "
-    "killer due to high memory usage. (2) ray stop --force is called.\n"
-)
-
 
 @rule(
     tier="root",
@@ -88,43 +53,6 @@ _GUESSES = (
     rank=20,
     daemons_record=True,
     looks_for=(*OOM_KILL, OOM_SUMMARY, MONITOR_STARTED),
-    examples=(
-        Example(
-            "three train tasks of 5.6 GB on a 15 GB node",
-            {"logs/raylet.out": _OLD, "logs/gcs_server.out": ""},
-            roots=("ray-oom-kill",),
-            says=("3 × train", "15.0 GB", "memory=", "num_cpus="),
-        ),
-        Example(
-            "the victim is innocent: the driver holds the memory",
-            {"logs/raylet.out": _NEW, "logs/gcs_server.out": ""},
-            roots=("ray-oom-kill",),
-            says=("python driver.py", "13.9"),
-        ),
-        Example(
-            "2.55 tells it in one line, and two strikes at the very same numbers",
-            {
-                "logs/raylet.out": _ONE_LINE.format(8, 541, _W, 541)
-                + _ONE_LINE.format(16, 540, _W[::-1], 540),
-                "logs/gcs_server.out": "",
-            },
-            roots=("ray-oom-kill",),
-            says=("killed 2 workers (train)", "build_index alone held 1.6 GB"),
-        ),
-        Example(
-            "Ray's three guesses name the OOM killer on every sudden death",
-            {"logs/gcs_server.out": _GUESSES, "logs/raylet.out": ""},
-            roots=("worker-vanished",),
-        ),
-        Example(
-            "a task prints the sentence",
-            {
-                f"logs/worker-{_W}-01000000-251.out": "Task was killed due to the node running low on memory.\n",
-                "logs/raylet.out": "",
-                "logs/gcs_server.out": "",
-            },
-        ),
-    ),
 )
 def ray_oom_kill(case: Case) -> Iterator[Finding]:
     """One finding per node and episode of memory pressure."""
@@ -246,3 +174,81 @@ def _untold(case: Case) -> Iterator[Finding]:
             ),
             covers=evidence.exit_events(left),
         )
+
+
+# ------------------------------------------------------------------ examples
+
+
+_W = "77eb1fc12930b201c05280f287914a9b9456d6065ac8f24413aca6f6"
+_N = "6e3e4b7e3d172751ec57d86d58c6594643fcd0964b3dee305d61701a"
+_TABLE = "PID\tMEM(GB)\tCOMMAND\n251\t5.60\tray::train\n129\t5.55\tray::train\n216\t5.50\tray::train\n48\t0.20\tpython driver.py\n"
+_OLD = (
+    "[2026-11-21 07:54:37,981 I 77 77] (raylet) node_manager.cc:2863: Killing worker with task Type=NORMAL_TASK, Language=PYTHON, "
+    "task_name=train, job_id=01000000\n\n"
+    f"Memory on the node (IP: 10.0.0.2, ID: {_N}) where the task (task ID: 56c6050da0229ea0f772cd01e4a64225b9725bf601000000, "
+    "name=train, pid=251, memory used=5.60GB) was running was 14.40GB / 15.00GB (0.960000), which exceeds the memory usage "
+    f"threshold of 0.95. Ray killed this worker (ID: {_W}) because it was the most recently scheduled task; to see more "
+    "information about memory usage on this node, use `ray logs raylet.out -ip 10.0.0.2`. Top 10 memory users:\n"
+    + _TABLE
+)
+_NEW = (
+    "[2026-11-21 07:54:37,981 I 77 77] (raylet) node_manager.cc:3199: Killing 1 worker(s), kill details: Memory on the node "
+    f"(IP: 10.0.0.2, ID: {_N}) was 14.40GB used / 15.00GB limit (0.960000)\n"
+    "OOM kill reason: Memory usage 15461882265B exceeded threshold of 15300820992B (95.0% of 16106127360B limit)\n"
+    "Ray killed 1 worker(s) based on the killing policy\nConsidered workers: [\n"
+    f"Selected to kill: (Task: job ID=01000000, lease ID={'0' * 64}, task name=preprocess, required resources={{CPU: 1}}, pid=251, "
+    f"actual memory used=0.05GB, worker ID={_W})\n]\nTop 10 memory users: PID\tMEM(GB)\tCOMMAND\n300\t13.90\tpython driver.py\n"
+    "251\t0.05\tray::preprocess\n"
+)
+_ONE_LINE = (
+    "[2026-11-21 11:30:{:02},310 I 322 322] (raylet) node_manager.cc:3081: Killing 1 worker(s), kill details: Memory on the node "
+    f"(IP: 10.0.0.2, ID: {_N}) was 3.81GB / 4.00GB (0.952580), which exceeds the memory usage threshold of 0.950000; "
+    "Object store memory usage: [- objects spillable: 0; - bytes created by worker: 0; ]; Ray killed 1 worker(s) based on the "
+    "killing policy: [(Task: job ID=01000000, lease ID=0200000001000000, task name=train, required resources={{CPU: 1}}, "
+    "pid={}, actual memory used=1.23GB, worker ID={})]; Top 10 memory users: PID\tMEM(GB)\tCOMMAND, 435\t1.61\t"
+    "ray::build_index, {}\t1.23\tray::train, suggestions: Refer to the documentation\n"
+)
+_GUESSES = (
+    "[2026-11-21 07:34:50,741 W 8 8] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, worker id = "
+    f"{_W}, node id = {_N}, address = 10.0.0.2, exit_type = SYSTEM_ERROR, exit_detail = Worker unexpectedly exits with a "
+    "connection error code 2. End of file. There are some potential root causes. (1) The process is killed by SIGKILL by OOM "
+    "killer due to high memory usage. (2) ray stop --force is called.\n"
+)
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "three train tasks of 5.6 GB on a 15 GB node",
+        {"logs/raylet.out": _OLD, "logs/gcs_server.out": ""},
+        roots=("ray-oom-kill",),
+        says=("3 × train", "15.0 GB", "memory=", "num_cpus="),
+    ),
+    Example(
+        "the victim is innocent: the driver holds the memory",
+        {"logs/raylet.out": _NEW, "logs/gcs_server.out": ""},
+        roots=("ray-oom-kill",),
+        says=("python driver.py", "13.9"),
+    ),
+    Example(
+        "2.55 tells it in one line, and two strikes at the very same numbers",
+        {
+            "logs/raylet.out": _ONE_LINE.format(8, 541, _W, 541)
+            + _ONE_LINE.format(16, 540, _W[::-1], 540),
+            "logs/gcs_server.out": "",
+        },
+        roots=("ray-oom-kill",),
+        says=("killed 2 workers (train)", "build_index alone held 1.6 GB"),
+    ),
+    Example(
+        "Ray's three guesses name the OOM killer on every sudden death",
+        {"logs/gcs_server.out": _GUESSES, "logs/raylet.out": ""},
+        roots=("worker-vanished",),
+    ),
+    Example(
+        "a task prints the sentence",
+        {
+            f"logs/worker-{_W}-01000000-251.out": "Task was killed due to the node running low on memory.\n",
+            "logs/raylet.out": "",
+            "logs/gcs_server.out": "",
+        },
+    ),
+)

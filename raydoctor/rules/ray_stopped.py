@@ -35,19 +35,9 @@ from raydoctor.case.signals import (
     RAYLET_STARTED,
 )
 from raydoctor.model import ids
-from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared.cluster import DRIVER_GOODBYE, GCS_LOST, lost_driver_errors
-
-_N = "0aa46c9edf11d6fbb17d7a7acab0a95cb1485c37abd3ca9c1dda4310"
-_RAYLET = (
-    f"[2026-11-21 07:46:01,000 I 307 307] (raylet) node_manager.cc:355: Raylet of id, {_N} started. Raylet consists of node_manager "
-    "and object_manager. node_manager address: 10.0.0.2:0 object_manager address: 10.0.0.2:1 hostname: n\n"
-    "[2026-11-21 07:46:23,381 I 307 307] (raylet) main.cc:1174: received SIGTERM. Existing local drain request = None\n"
-)
-_JOB = "[2026-11-21 07:46:17,300 I 13 13] (gcs_server) gcs_job_manager.cc:115: Registering job. job_id=01000000 driver_pid=397\n"
-_DRIVER = f"logs/python-core-driver-01000000{'f' * 48}_397.log"
-_LOST = "[2026-11-21 07:46:32,625 E 397 472] rpc_client.h:204: Failed to connect to GCS within 8 seconds. GCS may have been killed.\n"
-_ENDED = "[2026-11-21 07:46:20,000 I 13 13] (gcs_server) gcs_job_manager.cc:156: Marking job as finished. job_id=01000000\n"
 
 
 @rule(
@@ -63,18 +53,6 @@ _ENDED = "[2026-11-21 07:46:20,000 I 13 13] (gcs_server) gcs_job_manager.cc:156:
         DRIVER_GONE,
         DRIVER_GOODBYE,
         GCS_LOST,
-    ),
-    examples=(
-        Example(
-            "ray stop during a job",
-            {"logs/raylet.out": _RAYLET, "logs/gcs_server.out": _JOB, _DRIVER: _LOST},
-            roots=("ray-stopped",),
-            says=("job 1", "10.0.0.2"),
-        ),
-        Example(
-            "the driver ended first",
-            {"logs/raylet.out": _RAYLET, "logs/gcs_server.out": _JOB + _ENDED, _DRIVER: ""},
-        ),
     ),
 )
 def ray_stopped(case: Case) -> Iterator[Finding]:
@@ -178,3 +156,31 @@ def _finding(
             *evidence.exit_events(exits),
         ),
     )
+
+
+# ------------------------------------------------------------------ examples
+
+
+_N = "0aa46c9edf11d6fbb17d7a7acab0a95cb1485c37abd3ca9c1dda4310"
+_RAYLET = (
+    f"[2026-11-21 07:46:01,000 I 307 307] (raylet) node_manager.cc:355: Raylet of id, {_N} started. Raylet consists of node_manager "
+    "and object_manager. node_manager address: 10.0.0.2:0 object_manager address: 10.0.0.2:1 hostname: n\n"
+    "[2026-11-21 07:46:23,381 I 307 307] (raylet) main.cc:1174: received SIGTERM. Existing local drain request = None\n"
+)
+_JOB = "[2026-11-21 07:46:17,300 I 13 13] (gcs_server) gcs_job_manager.cc:115: Registering job. job_id=01000000 driver_pid=397\n"
+_DRIVER = f"logs/python-core-driver-01000000{'f' * 48}_397.log"
+_LOST = "[2026-11-21 07:46:32,625 E 397 472] rpc_client.h:204: Failed to connect to GCS within 8 seconds. GCS may have been killed.\n"
+_ENDED = "[2026-11-21 07:46:20,000 I 13 13] (gcs_server) gcs_job_manager.cc:156: Marking job as finished. job_id=01000000\n"
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "ray stop during a job",
+        {"logs/raylet.out": _RAYLET, "logs/gcs_server.out": _JOB, _DRIVER: _LOST},
+        roots=("ray-stopped",),
+        says=("job 1", "10.0.0.2"),
+    ),
+    Example(
+        "the driver ended first",
+        {"logs/raylet.out": _RAYLET, "logs/gcs_server.out": _JOB + _ENDED, _DRIVER: ""},
+    ),
+)

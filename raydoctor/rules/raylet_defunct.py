@@ -34,31 +34,13 @@ from raydoctor.case.rule import Example, rule
 from raydoctor.case.signals import RAYLET_STARTED
 from raydoctor.cluster import tables as rows
 from raydoctor.model import paste
-from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared.live import processes as live
 from raydoctor.rules.shared.live.processes import Defunct
 
 _DOC = "https://docs.docker.com/reference/cli/docker/container/run/#init"
 _STOPPED = ("T", "t")
-_N = "fd875f52489dc9a2f53c85a6f87fba13611a3340ab1d20bc262561bf"
-_STARTED = (
-    f"[2026-11-21 13:00:03,993 I 40 40] (raylet) node_manager.cc:355: Raylet of id, {_N} started. Raylet consists of "
-    "node_manager and object_manager. node_manager address: 10.0.0.2:0 object_manager address: 10.0.0.2:46637 hostname: n\n"
-)
-_STOPS = "[2026-11-21 13:10:10,000 I 40 40] (raylet) main.cc:1174: received SIGTERM. Existing local drain request = None\n"
-
-
-def _daemon(kind: str, pid: int, state: str, **more: object) -> dict[str, Any]:
-    row = {"kind": kind, "pid": pid, "state": state, "ppid": 1, "parent": "python", "node_id": ""}
-    return {**row, "is_this": True, **more}
-
-
-_GCS = _daemon("gcs_server", 13, "S")
-_WORKERS = (
-    live.process(88, "worker", "ray::train", outlived="raylet", raylet_pid=40),
-    live.process(89, "worker", "ray::Server.run", outlived="raylet", raylet_pid=40),
-)
-_LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": _STARTED}
 
 
 @rule(
@@ -66,63 +48,6 @@ _LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": _STARTED}
     severity="error",
     rank=10,
     looks_for=(RAYLET_STARTED,),
-    examples=(
-        Example(
-            "PID 1 of the container is no init, the raylet was killed",
-            {
-                **_LOGS,
-                **live.machine(*_WORKERS),
-                **live.example("daemons", [_GCS, _daemon("raylet", 40, "Z")]),
-            },
-            roots=("raylet-died",),
-            consequences=("raylet-defunct",),
-            says=("2 workers", "PID 1 (‘python’)", "kill 88 89", "--init"),
-        ),
-        Example(
-            "it was told to stop; whoever started it is stopped itself",
-            {
-                "logs/gcs_server.out": "",
-                "logs/raylet.out": _STARTED + _STOPS,
-                **live.machine(_WORKERS[0]),
-                **live.example("daemons", [_daemon("raylet", 40, "Z", ppid=7, parent="ray", parent_state="T")]),
-            },
-            roots=("raylet-defunct",),
-            says=("1 worker", "pid 7 (`ray`)", "kill -CONT 7"),
-        ),
-        Example(
-            "defunct, but its workers have ended too",
-            {
-                "logs/gcs_server.out": "",
-                "logs/raylet.out": _STARTED + _STOPS,
-                **live.machine({**_WORKERS[0], "state": "Z"}),
-                **live.example("daemons", [_GCS, _daemon("raylet", 40, "Z")]),
-            },
-        ),
-        Example(
-            "another cluster's on the same machine: its workers are leftovers, and no cause of what happens here",
-            {
-                "logs/gcs_server.out": "",
-                **live.machine(*_WORKERS),
-                **live.example(
-                    "daemons",
-                    [
-                        _GCS,
-                        _daemon("raylet", 20, "S"),
-                        _daemon("raylet", 40, "Z", is_this=False, session_dir="/tmp/ray/session_2026-11-20_x"),
-                    ],
-                ),
-            },
-            roots=("leftover-process",),
-        ),
-        Example(
-            "another raylet runs, with workers of its own; a defunct dashboard",
-            {
-                **_LOGS,
-                **live.machine(live.process(88, "worker", "ray::train", ppid=40, parent_kind="daemon", raylet_pid=40)),
-                **live.example("daemons", [_daemon("raylet", 40, "S"), _GCS, _daemon("dashboard", 15, "Z")]),
-            },
-        ),
-    ),
 )  # fmt: skip
 def raylet_defunct(case: Case) -> Iterator[Finding]:
     """One finding per defunct raylet whose workers live on; below the raylet's own end where that is known."""
@@ -202,3 +127,98 @@ def _remedies(defunct: Defunct, pids: list[int]) -> tuple[Remedy, ...]:
         (paste.shell("ps -o pid,ppid,stat,lstart,args -p {pid:pid}", pid=ppid),),
     )
     return look, end
+
+
+# ------------------------------------------------------------------ examples
+
+_N = "fd875f52489dc9a2f53c85a6f87fba13611a3340ab1d20bc262561bf"
+_STARTED = (
+    f"[2026-11-21 13:00:03,993 I 40 40] (raylet) node_manager.cc:355: Raylet of id, {_N} started. Raylet consists of "
+    "node_manager and object_manager. node_manager address: 10.0.0.2:0 object_manager address: 10.0.0.2:46637 hostname: n\n"
+)
+_STOPS = "[2026-11-21 13:10:10,000 I 40 40] (raylet) main.cc:1174: received SIGTERM. Existing local drain request = None\n"
+
+
+def _daemon(kind: str, pid: int, state: str, **more: object) -> dict[str, Any]:
+    row = {"kind": kind, "pid": pid, "state": state, "ppid": 1, "parent": "python", "node_id": ""}
+    return {**row, "is_this": True, **more}
+
+
+_GCS = _daemon("gcs_server", 13, "S")
+_WORKERS = (
+    live.process(88, "worker", "ray::train", outlived="raylet", raylet_pid=40),
+    live.process(89, "worker", "ray::Server.run", outlived="raylet", raylet_pid=40),
+)
+_LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": _STARTED}
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "PID 1 of the container is no init, the raylet was killed",
+        {
+            **_LOGS,
+            **live.machine(*_WORKERS),
+            **live.example("daemons", [_GCS, _daemon("raylet", 40, "Z")]),
+        },
+        roots=("raylet-died",),
+        consequences=("raylet-defunct",),
+        says=("2 workers", "PID 1 (‘python’)", "kill 88 89", "--init"),
+    ),
+    Example(
+        "it was told to stop; whoever started it is stopped itself",
+        {
+            "logs/gcs_server.out": "",
+            "logs/raylet.out": _STARTED + _STOPS,
+            **live.machine(_WORKERS[0]),
+            **live.example(
+                "daemons", [_daemon("raylet", 40, "Z", ppid=7, parent="ray", parent_state="T")]
+            ),
+        },
+        roots=("raylet-defunct",),
+        says=("1 worker", "pid 7 (`ray`)", "kill -CONT 7"),
+    ),
+    Example(
+        "defunct, but its workers have ended too",
+        {
+            "logs/gcs_server.out": "",
+            "logs/raylet.out": _STARTED + _STOPS,
+            **live.machine({**_WORKERS[0], "state": "Z"}),
+            **live.example("daemons", [_GCS, _daemon("raylet", 40, "Z")]),
+        },
+    ),
+    Example(
+        "another cluster's on the same machine: its workers are leftovers, and no cause of what happens here",
+        {
+            "logs/gcs_server.out": "",
+            **live.machine(*_WORKERS),
+            **live.example(
+                "daemons",
+                [
+                    _GCS,
+                    _daemon("raylet", 20, "S"),
+                    _daemon(
+                        "raylet",
+                        40,
+                        "Z",
+                        is_this=False,
+                        session_dir="/tmp/ray/session_2026-11-20_x",
+                    ),
+                ],
+            ),
+        },
+        roots=("leftover-process",),
+    ),
+    Example(
+        "another raylet runs, with workers of its own; a defunct dashboard",
+        {
+            **_LOGS,
+            **live.machine(
+                live.process(
+                    88, "worker", "ray::train", ppid=40, parent_kind="daemon", raylet_pid=40
+                )
+            ),
+            **live.example(
+                "daemons", [_daemon("raylet", 40, "S"), _GCS, _daemon("dashboard", 15, "Z")]
+            ),
+        },
+    ),
+)

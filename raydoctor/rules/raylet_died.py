@@ -40,7 +40,8 @@ from raydoctor.case.signals import (
     RAYLET_TERMINATED,
 )
 from raydoctor.model import paste
-from raydoctor.model.values import Entity, Event, Finding, Gap, Link, Remedy, Subject
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Subject
 from raydoctor.rules.shared.cluster import (
     AGENT_FAILED,
     CHECK_FAILED,
@@ -58,38 +59,6 @@ from raydoctor.rules.shared.cluster import (
 )
 from raydoctor.rules.shared.live import daemons as live
 
-_N = "fd875f52489dc9a2f53c85a6f87fba13611a3340ab1d20bc262561bf"
-_STARTED = (
-    f"[2026-11-21 07:44:03,993 I 305 305] (raylet) node_manager.cc:355: Raylet of id, {_N} started. Raylet consists of "
-    "node_manager and object_manager. node_manager address: 10.0.0.2:0 object_manager address: 10.0.0.2:46637 hostname: n\n"
-)
-_SEEN = (
-    "[2026-11-21 07:44:10,500 W 424 462] core_worker.cc:1075: Shutting down the core worker because the local raylet failed. "
-    "Check out the raylet.out log file. Raylet pid: 305\n"
-)
-_CORE = f"logs/python-core-worker-{'b' * 56}_424.log"
-_STOPPED = "[2026-11-21 07:44:10,000 I 305 305] (raylet) main.cc:1174: received SIGTERM. Existing local drain request = None\n"
-_AGENT = (
-    "2026-11-21 07:44:10,600\tERROR process_watcher.py:115 -- Raylet is terminated. Termination is unexpected. Possible reasons "
-    "include: (1) SIGKILL by the user or system OOM killer\n"
-)
-_GIVEN_UP = (
-    f"[2026-11-21 07:45:24,439 W 13 13] (gcs_server) gcs_health_check_manager.cc:209: Health check failed for node {_N}, remaining "
-    "checks 0, status 4, response status 0, status message Deadline Exceeded, status details \n"
-    f"[2026-11-21 07:45:24,440 W 13 13] (gcs_server) gcs_health_check_manager.cc:88: Node is dead because the health check failed. "
-    f"node_id={_N}\n"
-)
-
-
-def _daemons(*running: tuple[str, int]) -> dict[str, str]:
-    """The process table of the machine, with these daemons of the cluster."""
-    rows = ",\n".join(
-        f'{{"kind":"{kind}","pid":{pid},"state":"S","node_id":"","is_this":true}}'
-        for kind, pid in running
-    )
-    head = '{"table": "daemons", "at": 1795247060.0, "from": "proc", "total": 1, "rows": ['
-    return {"live/live-daemons.json": f"{head}\n{rows}\n]}}\n"}
-
 
 @rule(
     tier="root",
@@ -99,42 +68,6 @@ def _daemons(*running: tuple[str, int]) -> dict[str, str]:
     looks_for=(
         RAYLET_STARTED, RAYLET_SIGTERM, LOCAL_RAYLET_FAILED, RAYLET_TERMINATED, NODE_HEALTH_FAILED, *NODE_DEAD,
         AGENT_FAILED, TOO_MANY_FILES, CHECK_FAILED, DAEMON_CRASH, MARKED_DEAD, RAY_EXCEPTION,
-    ),
-    examples=(
-        Example(
-            "SIGKILL: its log ends without a word, its workers notice",
-            {"logs/raylet.out": _STARTED, _CORE: _SEEN, "logs/gcs_server.out": "", "logs/dashboard_agent.log": _AGENT},
-            roots=("raylet-died",),
-            says=("pid 305", "10.0.0.2"),
-        ),
-        Example(
-            "told to stop: the agent calls it unexpected all the same",
-            {"logs/raylet.out": _STARTED + _STOPPED, _CORE: _SEEN, "logs/gcs_server.out": "", "logs/dashboard_agent.log": _AGENT},
-        ),
-        Example(
-            "killed a moment ago: the process table of its machine has the GCS, and no raylet",
-            {"logs/raylet.out": _STARTED, "logs/gcs_server.out": "", **_daemons(("gcs_server", 13))},
-            roots=("raylet-died",),
-            says=("pid 305", "10.0.0.2"),
-        ),
-        Example(
-            "alive, as the process table shows",
-            {"logs/raylet.out": _STARTED, "logs/gcs_server.out": "", **_daemons(("gcs_server", 13), ("raylet", 305))},
-        ),
-        Example(
-            "told to stop, and gone",
-            {"logs/raylet.out": _STARTED + _STOPPED, "logs/gcs_server.out": "", **_daemons(("gcs_server", 13))},
-        ),
-        Example(
-            "its node was given up because it did not answer in time: nothing says that it was killed",
-            {"logs/raylet.out": _STARTED, "logs/gcs_server.out": _GIVEN_UP},
-            roots=("node-died",),
-        ),
-        Example(
-            "the driver's output alone",
-            {"driver.log": "ray.exceptions.LocalRayletDiedError: The task's local raylet died. Check raylet.out for more information.\n"},
-            roots=("raylet-died",),
-        ),
     ),
 )  # fmt: skip
 def raylet_died(case: Case) -> Iterator[Finding]:
@@ -270,3 +203,97 @@ def _remedies(raylet: DeadRaylet | None) -> tuple[Remedy, ...]:
             doc=FAULT_TOLERANCE_DOC,
         ),
     )
+
+
+# ------------------------------------------------------------------ examples
+
+
+_N = "fd875f52489dc9a2f53c85a6f87fba13611a3340ab1d20bc262561bf"
+_STARTED = (
+    f"[2026-11-21 07:44:03,993 I 305 305] (raylet) node_manager.cc:355: Raylet of id, {_N} started. Raylet consists of "
+    "node_manager and object_manager. node_manager address: 10.0.0.2:0 object_manager address: 10.0.0.2:46637 hostname: n\n"
+)
+_SEEN = (
+    "[2026-11-21 07:44:10,500 W 424 462] core_worker.cc:1075: Shutting down the core worker because the local raylet failed. "
+    "Check out the raylet.out log file. Raylet pid: 305\n"
+)
+_CORE = f"logs/python-core-worker-{'b' * 56}_424.log"
+_STOPPED = "[2026-11-21 07:44:10,000 I 305 305] (raylet) main.cc:1174: received SIGTERM. Existing local drain request = None\n"
+_AGENT = (
+    "2026-11-21 07:44:10,600\tERROR process_watcher.py:115 -- Raylet is terminated. Termination is unexpected. Possible reasons "
+    "include: (1) SIGKILL by the user or system OOM killer\n"
+)
+_GIVEN_UP = (
+    f"[2026-11-21 07:45:24,439 W 13 13] (gcs_server) gcs_health_check_manager.cc:209: Health check failed for node {_N}, remaining "
+    "checks 0, status 4, response status 0, status message Deadline Exceeded, status details \n"
+    f"[2026-11-21 07:45:24,440 W 13 13] (gcs_server) gcs_health_check_manager.cc:88: Node is dead because the health check failed. "
+    f"node_id={_N}\n"
+)
+
+
+def _daemons(*running: tuple[str, int]) -> dict[str, str]:
+    """The process table of the machine, with these daemons of the cluster."""
+    rows = ",\n".join(
+        f'{{"kind":"{kind}","pid":{pid},"state":"S","node_id":"","is_this":true}}'
+        for kind, pid in running
+    )
+    head = '{"table": "daemons", "at": 1795247060.0, "from": "proc", "total": 1, "rows": ['
+    return {"live/live-daemons.json": f"{head}\n{rows}\n]}}\n"}
+
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "SIGKILL: its log ends without a word, its workers notice",
+        {
+            "logs/raylet.out": _STARTED,
+            _CORE: _SEEN,
+            "logs/gcs_server.out": "",
+            "logs/dashboard_agent.log": _AGENT,
+        },
+        roots=("raylet-died",),
+        says=("pid 305", "10.0.0.2"),
+    ),
+    Example(
+        "told to stop: the agent calls it unexpected all the same",
+        {
+            "logs/raylet.out": _STARTED + _STOPPED,
+            _CORE: _SEEN,
+            "logs/gcs_server.out": "",
+            "logs/dashboard_agent.log": _AGENT,
+        },
+    ),
+    Example(
+        "killed a moment ago: the process table of its machine has the GCS, and no raylet",
+        {"logs/raylet.out": _STARTED, "logs/gcs_server.out": "", **_daemons(("gcs_server", 13))},
+        roots=("raylet-died",),
+        says=("pid 305", "10.0.0.2"),
+    ),
+    Example(
+        "alive, as the process table shows",
+        {
+            "logs/raylet.out": _STARTED,
+            "logs/gcs_server.out": "",
+            **_daemons(("gcs_server", 13), ("raylet", 305)),
+        },
+    ),
+    Example(
+        "told to stop, and gone",
+        {
+            "logs/raylet.out": _STARTED + _STOPPED,
+            "logs/gcs_server.out": "",
+            **_daemons(("gcs_server", 13)),
+        },
+    ),
+    Example(
+        "its node was given up because it did not answer in time: nothing says that it was killed",
+        {"logs/raylet.out": _STARTED, "logs/gcs_server.out": _GIVEN_UP},
+        roots=("node-died",),
+    ),
+    Example(
+        "the driver's output alone",
+        {
+            "driver.log": "ray.exceptions.LocalRayletDiedError: The task's local raylet died. Check raylet.out for more information.\n"
+        },
+        roots=("raylet-died",),
+    ),
+)

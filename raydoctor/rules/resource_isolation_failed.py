@@ -33,7 +33,8 @@ from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.case.signals import DRIVER, RAYLET
 from raydoctor.model import paste
-from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared.cluster import CHECK_FAILED
 
 NOT_STARTED = Signal(
@@ -103,13 +104,6 @@ TIMED_OUT = Signal(
 )
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/resource-isolation-with-cgroupv2.html"
-_C = f"[2026-11-21 10:49:34,428 C 295 295] (raylet) linux_cgroup_manager_factory.cc:90:  {NOT_STARTED.sample}\n*** StackTrace Information ***\n"
-_EXIT = (
-    "[2026-11-21 10:49:50,741 W 8 8] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, worker id = "
-    f"{'c' * 56}, node id = {'a' * 56}, address = 10.0.0.2, exit_type = SYSTEM_ERROR, exit_detail = Worker unexpectedly exits with a "
-    "connection error code 2. End of file. To protect Ray from memory pressure, consider enabling resource isolation via "
-    "`--enable-resource-isolation`\n"
-)
 _SINCE = (2, 46)
 """The Ray that brought resource isolation."""
 
@@ -119,46 +113,6 @@ _SINCE = (2, 46)
     severity="critical",
     rank=8,
     looks_for=(NOT_STARTED, NOT_MOVED, SLICE_FULL, *REFUSED, TIMED_OUT, CHECK_FAILED),
-    examples=(
-        Example(
-            "cgroup v1 is mounted beside v2",
-            {
-                "logs/raylet.out": _C,
-                "logs/raylet.err": _C,
-                "logs/gcs_server.out": "",
-                "driver.log": f"Traceback (most recent call last):\n  File \"/app/main.py\", line 3, in <module>\n{TIMED_OUT.sample}\n",
-            },
-            roots=("resource-isolation-failed",),
-            says=("Cgroupv1 and cgroupv2 are both mounted", "unified_cgroup_hierarchy"),
-        ),
-        Example(
-            "no right to write the group",
-            {
-                "logs/raylet.out": _C.replace(
-                    "Invalid: Cgroupv1 and cgroupv2 are both mounted. Unmount cgroupv1..",
-                    "PermissionDenied: Failed to create cgroup at path /sys/fs/cgroup/ray-node with permissions 0700. The process does "
-                    "not have read, write, execute permissions for the parent cgroup.",
-                ),
-                "logs/gcs_server.out": "",
-            },
-            roots=("resource-isolation-failed",),
-            says=("/sys/fs/cgroup/ray-node", "chown", "--cgroup-path"),
-        ),
-        Example(
-            "Ray's own processes need more than is reserved for them",
-            {
-                "logs/raylet.out": f"[2026-11-21 10:49:34,428 W 295 295] (raylet) m.cc:90: {SLICE_FULL.sample}\n",
-                "logs/gcs_server.out": "",
-            },
-            roots=("resource-isolation-failed",),
-            says=("2.0 GB", "1.0 GB", "--system-reserved-memory=3221225472"),
-        ),
-        Example(
-            "advice to turn it on stands below every sudden death",
-            {"logs/gcs_server.out": _EXIT, "logs/raylet.out": ""},
-            roots=("worker-vanished",),
-        ),
-    ),
 )  # fmt: skip
 def resource_isolation_failed(case: Case) -> Iterator[Finding]:
     """One finding per raylet that could not start, per option refused, and per node that reserves too little."""
@@ -283,3 +237,55 @@ def _by_reason(why: str) -> tuple[str, tuple[str, ...]]:
         "stat -fc %T /sys/fs/cgroup   # must print cgroup2fs",
         "systemd.unified_cgroup_hierarchy=1   # on the kernel's command line, then reboot",
     )
+
+
+# ------------------------------------------------------------------ examples
+
+_C = f"[2026-11-21 10:49:34,428 C 295 295] (raylet) linux_cgroup_manager_factory.cc:90:  {NOT_STARTED.sample}\n*** StackTrace Information ***\n"
+_EXIT = (
+    "[2026-11-21 10:49:50,741 W 8 8] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, worker id = "
+    f"{'c' * 56}, node id = {'a' * 56}, address = 10.0.0.2, exit_type = SYSTEM_ERROR, exit_detail = Worker unexpectedly exits with a "
+    "connection error code 2. End of file. To protect Ray from memory pressure, consider enabling resource isolation via "
+    "`--enable-resource-isolation`\n"
+)
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "cgroup v1 is mounted beside v2",
+        {
+            "logs/raylet.out": _C,
+            "logs/raylet.err": _C,
+            "logs/gcs_server.out": "",
+            "driver.log": f'Traceback (most recent call last):\n  File "/app/main.py", line 3, in <module>\n{TIMED_OUT.sample}\n',
+        },
+        roots=("resource-isolation-failed",),
+        says=("Cgroupv1 and cgroupv2 are both mounted", "unified_cgroup_hierarchy"),
+    ),
+    Example(
+        "no right to write the group",
+        {
+            "logs/raylet.out": _C.replace(
+                "Invalid: Cgroupv1 and cgroupv2 are both mounted. Unmount cgroupv1..",
+                "PermissionDenied: Failed to create cgroup at path /sys/fs/cgroup/ray-node with permissions 0700. The process does "
+                "not have read, write, execute permissions for the parent cgroup.",
+            ),
+            "logs/gcs_server.out": "",
+        },
+        roots=("resource-isolation-failed",),
+        says=("/sys/fs/cgroup/ray-node", "chown", "--cgroup-path"),
+    ),
+    Example(
+        "Ray's own processes need more than is reserved for them",
+        {
+            "logs/raylet.out": f"[2026-11-21 10:49:34,428 W 295 295] (raylet) m.cc:90: {SLICE_FULL.sample}\n",
+            "logs/gcs_server.out": "",
+        },
+        roots=("resource-isolation-failed",),
+        says=("2.0 GB", "1.0 GB", "--system-reserved-memory=3221225472"),
+    ),
+    Example(
+        "advice to turn it on stands below every sudden death",
+        {"logs/gcs_server.out": _EXIT, "logs/raylet.out": ""},
+        roots=("worker-vanished",),
+    ),
+)

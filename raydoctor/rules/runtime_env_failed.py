@@ -34,45 +34,14 @@ from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, rule
-from raydoctor.model.values import Entity, Finding, Severity, Subject
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Finding, Severity, Subject
 from raydoctor.rules.shared.setup import environments
 from raydoctor.rules.shared.setup.environments import Failure
 from raydoctor.rules.shared.setup.remedies import remedies
 
 ELSEWHERE = ("timeout", "too-large")
 """Kinds that have rules of their own."""
-_ENV = '{"_ray_commit": "b7f4259e944b", "pip": {"packages": ["acme-features==1.4.2"], "pip_check": false}}'
-_PIP = (
-    "Traceback (most recent call last):\n"
-    '  File "/home/user/venv/lib/python3.11/site-packages/ray/_private/runtime_env/utils.py", line 105, in check_output_cmd\n'
-    "    raise SubprocessCalledProcessError(\nray._private.runtime_env.utils.SubprocessCalledProcessError: Run cmd[9] failed "
-    "with the following details.\nCommand '['/tmp/ray/session_x/runtime_resources/pip/0772/virtualenv/bin/python', '-m', 'pip', "
-    "'install']' returned non-zero exit status 1.\nLast 50 lines of stdout:\n"
-)
-_NO_PACKAGE = (
-    f"{_PIP}    Looking in indexes: http://10.0.0.9/simple\n    ERROR: Could not find a version that satisfies the requirement "
-    "acme-features==1.4.2 (from versions: none)\n    ERROR: No matching distribution found for acme-features==1.4.2\n"
-)
-_OFFLINE = (
-    f"{_PIP}    WARNING: Retrying (Retry(total=0)) after connection broken by 'NewConnectionError('<pip._vendor.urllib3.connection."
-    "HTTPSConnection object at 0x7fd>: Failed to establish a new connection: [Errno 110] Connection timed out')': /simple/acme/\n"
-    "    ERROR: Could not find a version that satisfies the requirement acme (from versions: none)\n"
-    "    ERROR: No matching distribution found for acme\n"
-)
-_RAISED = "Traceback (most recent call last):\nray.exceptions.RuntimeEnvSetupError: Failed to set up runtime environment.\n"
-
-
-def _agent_log(*attempts: str) -> dict[str, str]:
-    return {
-        "logs/runtime_env_agent.log": "".join(
-            f"2026-11-21 07:43:3{n},100\tERROR runtime_env_agent.py:569 -- Failed to create runtime env {_ENV}.\n{text}"
-            for n, text in enumerate(attempts)
-        )
-        + f"2026-11-21 07:43:40,100\tERROR runtime_env_agent.py:587 -- runtime_env creation failed {len(attempts)} times, giving up.\n"
-        f"2026-11-21 07:43:40,101\tINFO runtime_env_agent.py:643 -- Runtime env already failed. Env: {_ENV}, err: {attempts[-1]}",
-        "logs/gcs_server.out": "",
-        "logs/raylet.out": "",
-    }
 
 
 @rule(
@@ -81,62 +50,6 @@ def _agent_log(*attempts: str) -> dict[str, str]:
     rank=70,
     daemons_record=True,
     looks_for=environments.SIGNALS,
-    examples=(
-        Example(
-            "the index has no such package: three attempts, and a second task gets the kept failure",
-            {
-                **_agent_log(*[_NO_PACKAGE] * 3),
-                "driver.log": f"{_RAISED}[Node 10.0.0.2] {_NO_PACKAGE}",
-            },
-            roots=("runtime-env-failed",),
-            says=("pip", "3 attempts", "acme-features==1.4.2", "1 later request", "--index-url"),
-        ),
-        Example(
-            "the same last line, but pip never reached the index; only the driver's output is left (2.40 and older)",
-            {"driver.log": f"{_RAISED}{_OFFLINE}"},
-            roots=("runtime-env-failed",),
-            says=("Connection timed out", "reach"),
-        ),
-        Example(
-            "a package that does not build",
-            {
-                "driver.log": f"{_RAISED}{_PIP}      error: subprocess-exited-with-error\n      × Preparing metadata "
-                "(pyproject.toml) did not run successfully.\n          RuntimeError: CUDA_HOME is not set\n          [end of output]\n"
-                "    error: metadata-generation-failed\n"
-            },
-            roots=("runtime-env-failed",),
-            says=("RuntimeError: CUDA_HOME is not set", "wheel"),
-        ),
-        Example(
-            "a submitted job whose packages contradict each other",
-            {
-                "driver.log": "Status message: runtime_env setup failed: Failed to set up runtime environment.\n"
-                f"[Node 10.0.0.2] {_PIP}    error: No solution found when resolving dependencies\n      cause: Because acme==1 "
-                "depends on numpy<2 and you require numpy==2.1, we can conclude that your requirements are unsatisfiable.\n"
-            },
-            roots=("runtime-env-failed",),
-        ),
-        Example(
-            "the second attempt went through",
-            {
-                "logs/runtime_env_agent.log": "2026-11-21 07:43:30,100\tERROR runtime_env_agent.py:569 -- Failed to create runtime "
-                f"env {_ENV}.\n{_OFFLINE}2026-11-21 07:43:40,100\tINFO runtime_env_agent.py:593 -- Successfully created runtime env: "
-                f'{_ENV}, context: {{"command_prefix": []}}\n',
-                "logs/gcs_server.out": "",
-                "logs/raylet.out": "",
-            },
-            roots=("runtime-env-failed",),
-        ),
-        Example(
-            "a task prints the words of an old incident",
-            {
-                "driver.log": f"(grep pid=12) {_NO_PACKAGE.replace(chr(10), chr(10) + '(grep pid=12) ')}\n"
-                "summary: RuntimeEnvSetupError: see chapter 4\n",
-                "logs/gcs_server.out": "",
-                "logs/raylet.out": "",
-            },
-        ),
-    ),
 )
 def runtime_env_failed(case: Case) -> Iterator[Finding]:
     """One finding per cause: what the tool said."""
@@ -185,3 +98,97 @@ def _headline(failure: Failure, affected: list[str], healed: bool) -> str:
             f"; {evidence.many(evidence.total(failure.kept), 'later request')} got the kept failure"
         )
     return text
+
+
+# ------------------------------------------------------------------ examples
+
+_ENV = '{"_ray_commit": "b7f4259e944b", "pip": {"packages": ["acme-features==1.4.2"], "pip_check": false}}'
+_PIP = (
+    "Traceback (most recent call last):\n"
+    '  File "/home/user/venv/lib/python3.11/site-packages/ray/_private/runtime_env/utils.py", line 105, in check_output_cmd\n'
+    "    raise SubprocessCalledProcessError(\nray._private.runtime_env.utils.SubprocessCalledProcessError: Run cmd[9] failed "
+    "with the following details.\nCommand '['/tmp/ray/session_x/runtime_resources/pip/0772/virtualenv/bin/python', '-m', 'pip', "
+    "'install']' returned non-zero exit status 1.\nLast 50 lines of stdout:\n"
+)
+_NO_PACKAGE = (
+    f"{_PIP}    Looking in indexes: http://10.0.0.9/simple\n    ERROR: Could not find a version that satisfies the requirement "
+    "acme-features==1.4.2 (from versions: none)\n    ERROR: No matching distribution found for acme-features==1.4.2\n"
+)
+_OFFLINE = (
+    f"{_PIP}    WARNING: Retrying (Retry(total=0)) after connection broken by 'NewConnectionError('<pip._vendor.urllib3.connection."
+    "HTTPSConnection object at 0x7fd>: Failed to establish a new connection: [Errno 110] Connection timed out')': /simple/acme/\n"
+    "    ERROR: Could not find a version that satisfies the requirement acme (from versions: none)\n"
+    "    ERROR: No matching distribution found for acme\n"
+)
+_RAISED = "Traceback (most recent call last):\nray.exceptions.RuntimeEnvSetupError: Failed to set up runtime environment.\n"
+
+
+def _agent_log(*attempts: str) -> dict[str, str]:
+    return {
+        "logs/runtime_env_agent.log": "".join(
+            f"2026-11-21 07:43:3{n},100\tERROR runtime_env_agent.py:569 -- Failed to create runtime env {_ENV}.\n{text}"
+            for n, text in enumerate(attempts)
+        )
+        + f"2026-11-21 07:43:40,100\tERROR runtime_env_agent.py:587 -- runtime_env creation failed {len(attempts)} times, giving up.\n"
+        f"2026-11-21 07:43:40,101\tINFO runtime_env_agent.py:643 -- Runtime env already failed. Env: {_ENV}, err: {attempts[-1]}",
+        "logs/gcs_server.out": "",
+        "logs/raylet.out": "",
+    }
+
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "the index has no such package: three attempts, and a second task gets the kept failure",
+        {
+            **_agent_log(*[_NO_PACKAGE] * 3),
+            "driver.log": f"{_RAISED}[Node 10.0.0.2] {_NO_PACKAGE}",
+        },
+        roots=("runtime-env-failed",),
+        says=("pip", "3 attempts", "acme-features==1.4.2", "1 later request", "--index-url"),
+    ),
+    Example(
+        "the same last line, but pip never reached the index; only the driver's output is left (2.40 and older)",
+        {"driver.log": f"{_RAISED}{_OFFLINE}"},
+        roots=("runtime-env-failed",),
+        says=("Connection timed out", "reach"),
+    ),
+    Example(
+        "a package that does not build",
+        {
+            "driver.log": f"{_RAISED}{_PIP}      error: subprocess-exited-with-error\n      × Preparing metadata "
+            "(pyproject.toml) did not run successfully.\n          RuntimeError: CUDA_HOME is not set\n          [end of output]\n"
+            "    error: metadata-generation-failed\n"
+        },
+        roots=("runtime-env-failed",),
+        says=("RuntimeError: CUDA_HOME is not set", "wheel"),
+    ),
+    Example(
+        "a submitted job whose packages contradict each other",
+        {
+            "driver.log": "Status message: runtime_env setup failed: Failed to set up runtime environment.\n"
+            f"[Node 10.0.0.2] {_PIP}    error: No solution found when resolving dependencies\n      cause: Because acme==1 "
+            "depends on numpy<2 and you require numpy==2.1, we can conclude that your requirements are unsatisfiable.\n"
+        },
+        roots=("runtime-env-failed",),
+    ),
+    Example(
+        "the second attempt went through",
+        {
+            "logs/runtime_env_agent.log": "2026-11-21 07:43:30,100\tERROR runtime_env_agent.py:569 -- Failed to create runtime "
+            f"env {_ENV}.\n{_OFFLINE}2026-11-21 07:43:40,100\tINFO runtime_env_agent.py:593 -- Successfully created runtime env: "
+            f'{_ENV}, context: {{"command_prefix": []}}\n',
+            "logs/gcs_server.out": "",
+            "logs/raylet.out": "",
+        },
+        roots=("runtime-env-failed",),
+    ),
+    Example(
+        "a task prints the words of an old incident",
+        {
+            "driver.log": f"(grep pid=12) {_NO_PACKAGE.replace(chr(10), chr(10) + '(grep pid=12) ')}\n"
+            "summary: RuntimeEnvSetupError: see chapter 4\n",
+            "logs/gcs_server.out": "",
+            "logs/raylet.out": "",
+        },
+    ),
+)

@@ -33,7 +33,8 @@ from collections.abc import Iterator
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, rule
 from raydoctor.model import paste
-from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared.setup import environments
 from raydoctor.rules.shared.setup.environments import Failure
 from raydoctor.rules.shared.setup.errors import read
@@ -52,37 +53,6 @@ _STEPS = {
 }
 """Functions of Ray's plugins (`ray/_private/runtime_env/*.py`), in which an attempt was broken off."""
 
-_ENV = '{"config": {"eager_install": true, "setup_timeout_seconds": 25}, "pip": {"packages": ["acme==1.4.2"]}}'
-_PACKAGE = "/home/user/venv/lib/python3.11/site-packages/ray/_private/runtime_env"
-_BROKEN_OFF = (
-    "Traceback (most recent call last):\n"
-    f'  File "{_PACKAGE}/pip.py", line 264, in _run\n    await self._install_pip_packages(path)\n'
-    f'  File "{_PACKAGE}/pip.py", line 190, in _install_pip_packages\n    await check_output_cmd(cmd)\n'
-    "asyncio.exceptions.CancelledError\n\nThe above exception was the direct cause of the following exception:\n\n"
-    "Traceback (most recent call last):\n"
-    f'  File "{_PACKAGE}/agent/runtime_env_agent.py", line 561, in _create_runtime_env_with_retry\n'
-    "    runtime_env_context = await asyncio.wait_for(\n"
-    '  File "/usr/lib/python3.11/asyncio/tasks.py", line 502, in wait_for\n    raise exceptions.TimeoutError() from exc\n'
-    "TimeoutError\n"
-)
-_LEFT_BEHIND = (
-    "Traceback (most recent call last):\n"
-    f'  File "{_PACKAGE}/utils.py", line 105, in check_output_cmd\n    raise SubprocessCalledProcessError(\n'
-    "ray._private.runtime_env.utils.SubprocessCalledProcessError: Run cmd[3] failed with the following details.\n"
-    "Command '['python', '_clonevirtualenv.py']' returned non-zero exit status 2.\nLast 50 lines of stdout:\n"
-    "    _clonevirtualenv.py: error: dest dir '/tmp/ray/pip/7460/virtualenv' exists\n"
-)
-_HINT = (
-    "Failed to install runtime_env within the timeout of 25 seconds. Consider increasing the timeout in the runtime_env "
-    'config. For example: \n    runtime_env={"config": {"setup_timeout_seconds": 1800}, ...}\n'
-    "If not provided, the default timeout is 600 seconds. "
-)
-_RAISED = "ray.exceptions.RuntimeEnvSetupError: Failed to set up runtime environment.\n"
-
-
-def _attempt(second: int, text: str) -> str:
-    return f"2026-11-21 10:45:{second:02},100\tERROR runtime_env_agent.py:569 -- Failed to create runtime env {_ENV}.\n{text}"
-
 
 @rule(
     tier="root",
@@ -90,44 +60,6 @@ def _attempt(second: int, text: str) -> str:
     rank=69,
     daemons_record=True,
     looks_for=environments.SIGNALS,
-    examples=(
-        Example(
-            "pip waits for its index; the second attempt stumbles over what the first left behind",
-            {
-                "logs/runtime_env_agent.log": _attempt(10, _BROKEN_OFF) + _attempt(12, _LEFT_BEHIND) + _attempt(38, _BROKEN_OFF),
-                "logs/gcs_server.out": "",
-                "logs/raylet.out": "",
-                "driver.log": f"Traceback (most recent call last):\n{_RAISED}[Node 10.0.0.2] {_HINT}{_BROKEN_OFF}",
-            },
-            roots=("runtime-env-timeout",),
-            says=("pip", "25 s", "3 attempts", "pip install", '"setup_timeout_seconds": 75'),
-        ),
-        Example(
-            "2.9: the text does not say how long",
-            {
-                "driver.log": f"Traceback (most recent call last):\n{_RAISED}Failed due to timeout; check runtime_env setup logs and "
-                "consider increasing `setup_timeout_seconds` beyond the default of 600.For example: \n"
-                f'    runtime_env={{"config": {{"setup_timeout_seconds": 1800}}, ...}}\n{_BROKEN_OFF}'
-            },
-            roots=("runtime-env-timeout",),
-        ),
-        Example(
-            "the tool's own time-out is another matter",
-            {
-                "driver.log": f"Traceback (most recent call last):\n{_RAISED}{_LEFT_BEHIND.partition('    _clone')[0]}"
-                "    pip._vendor.urllib3.exceptions.ReadTimeoutError: HTTPSConnectionPool(host='pypi.org', port=443): Read timed out.\n"
-            },
-            roots=("runtime-env-failed",),
-        ),
-        Example(
-            "a task prints the advice",
-            {
-                "driver.log": f"(audit pid=12) {_HINT.partition(chr(10))[0]}\n",
-                "logs/gcs_server.out": "",
-                "logs/raylet.out": "",
-            },
-        ),
-    ),
 )  # fmt: skip
 def runtime_env_timeout(case: Case) -> Iterator[Finding]:
     """At most one finding: all that was broken off."""
@@ -242,3 +174,80 @@ def _remedies(failure: Failure, seconds: int, step: str) -> Iterator[Remedy]:
     )
     if failure.kept:
         yield KEPT
+
+
+# ------------------------------------------------------------------ examples
+
+
+_ENV = '{"config": {"eager_install": true, "setup_timeout_seconds": 25}, "pip": {"packages": ["acme==1.4.2"]}}'
+_PACKAGE = "/home/user/venv/lib/python3.11/site-packages/ray/_private/runtime_env"
+_BROKEN_OFF = (
+    "Traceback (most recent call last):\n"
+    f'  File "{_PACKAGE}/pip.py", line 264, in _run\n    await self._install_pip_packages(path)\n'
+    f'  File "{_PACKAGE}/pip.py", line 190, in _install_pip_packages\n    await check_output_cmd(cmd)\n'
+    "asyncio.exceptions.CancelledError\n\nThe above exception was the direct cause of the following exception:\n\n"
+    "Traceback (most recent call last):\n"
+    f'  File "{_PACKAGE}/agent/runtime_env_agent.py", line 561, in _create_runtime_env_with_retry\n'
+    "    runtime_env_context = await asyncio.wait_for(\n"
+    '  File "/usr/lib/python3.11/asyncio/tasks.py", line 502, in wait_for\n    raise exceptions.TimeoutError() from exc\n'
+    "TimeoutError\n"
+)
+_LEFT_BEHIND = (
+    "Traceback (most recent call last):\n"
+    f'  File "{_PACKAGE}/utils.py", line 105, in check_output_cmd\n    raise SubprocessCalledProcessError(\n'
+    "ray._private.runtime_env.utils.SubprocessCalledProcessError: Run cmd[3] failed with the following details.\n"
+    "Command '['python', '_clonevirtualenv.py']' returned non-zero exit status 2.\nLast 50 lines of stdout:\n"
+    "    _clonevirtualenv.py: error: dest dir '/tmp/ray/pip/7460/virtualenv' exists\n"
+)
+_HINT = (
+    "Failed to install runtime_env within the timeout of 25 seconds. Consider increasing the timeout in the runtime_env "
+    'config. For example: \n    runtime_env={"config": {"setup_timeout_seconds": 1800}, ...}\n'
+    "If not provided, the default timeout is 600 seconds. "
+)
+_RAISED = "ray.exceptions.RuntimeEnvSetupError: Failed to set up runtime environment.\n"
+
+
+def _attempt(second: int, text: str) -> str:
+    return f"2026-11-21 10:45:{second:02},100\tERROR runtime_env_agent.py:569 -- Failed to create runtime env {_ENV}.\n{text}"
+
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "pip waits for its index; the second attempt stumbles over what the first left behind",
+        {
+            "logs/runtime_env_agent.log": _attempt(10, _BROKEN_OFF)
+            + _attempt(12, _LEFT_BEHIND)
+            + _attempt(38, _BROKEN_OFF),
+            "logs/gcs_server.out": "",
+            "logs/raylet.out": "",
+            "driver.log": f"Traceback (most recent call last):\n{_RAISED}[Node 10.0.0.2] {_HINT}{_BROKEN_OFF}",
+        },
+        roots=("runtime-env-timeout",),
+        says=("pip", "25 s", "3 attempts", "pip install", '"setup_timeout_seconds": 75'),
+    ),
+    Example(
+        "2.9: the text does not say how long",
+        {
+            "driver.log": f"Traceback (most recent call last):\n{_RAISED}Failed due to timeout; check runtime_env setup logs and "
+            "consider increasing `setup_timeout_seconds` beyond the default of 600.For example: \n"
+            f'    runtime_env={{"config": {{"setup_timeout_seconds": 1800}}, ...}}\n{_BROKEN_OFF}'
+        },
+        roots=("runtime-env-timeout",),
+    ),
+    Example(
+        "the tool's own time-out is another matter",
+        {
+            "driver.log": f"Traceback (most recent call last):\n{_RAISED}{_LEFT_BEHIND.partition('    _clone')[0]}"
+            "    pip._vendor.urllib3.exceptions.ReadTimeoutError: HTTPSConnectionPool(host='pypi.org', port=443): Read timed out.\n"
+        },
+        roots=("runtime-env-failed",),
+    ),
+    Example(
+        "a task prints the advice",
+        {
+            "driver.log": f"(audit pid=12) {_HINT.partition(chr(10))[0]}\n",
+            "logs/gcs_server.out": "",
+            "logs/raylet.out": "",
+        },
+    ),
+)

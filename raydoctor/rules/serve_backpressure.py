@@ -31,7 +31,8 @@ from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.case.signals import DRIVER
 from raydoctor.model import paste
-from raydoctor.model.values import Entity, Event, Finding, Link, Remedy
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Finding, Link, Remedy
 
 _DOC = "https://docs.ray.io/en/latest/serve/advanced-guides/advanced-autoscaling.html"
 _RETRY_DOC = "https://docs.ray.io/en/latest/serve/http-guide.html"
@@ -46,12 +47,6 @@ DROPPED = Signal(
     symptom=True,
     fold=("limit",),
 )
-_RAISED = f"ray.serve.exceptions.BackPressureError: {DROPPED.sample}\n"
-_LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
-
-
-def _line(component: str, second: int) -> str:
-    return f"WARNING 2026-11-21 10:47:{second:02},996 {component} -- {DROPPED.sample}\n"
 
 
 @rule(
@@ -59,34 +54,6 @@ def _line(component: str, second: int) -> str:
     severity="warning",
     rank=83,
     looks_for=(DROPPED,),
-    examples=(
-        Example(
-            "a driver asks too much of a deployment",
-            {"driver.log": "".join(_line("serve 16", n) for n in range(19)) + _RAISED, **_LOGS},
-            roots=("serve-backpressure",),
-            says=("19 requests", "in 18 s", "max_queued_requests=1 ", "max_queued_requests=20"),
-        ),
-        Example(
-            "so do clients of the proxy",
-            {
-                "logs/serve/proxy_10.0.0.2.log": _line(
-                    "proxy 10.0.0.2 3b0f5d8a-4bd5-4c44-9f07-8e3b0c8f4a11", 4
-                ).replace("=1", "=50"),
-                **_LOGS,
-            },
-            roots=("serve-backpressure",),
-            says=("1 request ", "max_queued_requests=100"),
-        ),
-        Example(
-            "a replica that is busy, and a program that speaks of it",
-            {
-                "logs/serve/replica_summaries_Summarizer_coimlm62.log": "WARNING 2026-11-21 10:47:05,000 summaries_Summarizer coimlm62 -- "
-                "Replica at capacity of max_ongoing_requests=1, rejecting request 5a51.\n",
-                "driver.log": f"{DROPPED.sample}\nlast error: {_RAISED}",
-                **_LOGS,
-            },
-        ),
-    ),
 )
 def serve_backpressure(case: Case) -> Iterator[Finding]:
     """One finding per limit: the record names no deployment."""
@@ -150,3 +117,43 @@ def _remedies(limit: int, count: int) -> tuple[Remedy, ...]:
             doc=_RETRY_DOC,
         ),
     )
+
+
+# ------------------------------------------------------------------ examples
+
+_RAISED = f"ray.serve.exceptions.BackPressureError: {DROPPED.sample}\n"
+_LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
+
+
+def _line(component: str, second: int) -> str:
+    return f"WARNING 2026-11-21 10:47:{second:02},996 {component} -- {DROPPED.sample}\n"
+
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "a driver asks too much of a deployment",
+        {"driver.log": "".join(_line("serve 16", n) for n in range(19)) + _RAISED, **_LOGS},
+        roots=("serve-backpressure",),
+        says=("19 requests", "in 18 s", "max_queued_requests=1 ", "max_queued_requests=20"),
+    ),
+    Example(
+        "so do clients of the proxy",
+        {
+            "logs/serve/proxy_10.0.0.2.log": _line(
+                "proxy 10.0.0.2 3b0f5d8a-4bd5-4c44-9f07-8e3b0c8f4a11", 4
+            ).replace("=1", "=50"),
+            **_LOGS,
+        },
+        roots=("serve-backpressure",),
+        says=("1 request ", "max_queued_requests=100"),
+    ),
+    Example(
+        "a replica that is busy, and a program that speaks of it",
+        {
+            "logs/serve/replica_summaries_Summarizer_coimlm62.log": "WARNING 2026-11-21 10:47:05,000 summaries_Summarizer coimlm62 -- "
+            "Replica at capacity of max_ongoing_requests=1, rejecting request 5a51.\n",
+            "driver.log": f"{DROPPED.sample}\nlast error: {_RAISED}",
+            **_LOGS,
+        },
+    ),
+)

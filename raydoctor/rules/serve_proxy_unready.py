@@ -30,13 +30,13 @@ from collections.abc import Iterator
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.case.signals import RAY_EXCEPTION
-from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import serve
 from raydoctor.rules.shared.actor_deaths import CALL_FAILED, LEFT, deaths
 
 _DOC = "https://docs.ray.io/en/latest/serve/production-guide/fault-tolerance.html"
 _N = "e6121f9e86e06cfb94b71366837897d5017b9df78e6baa48ac0da322"
-_A = "06529581ae84b63360d4cec301000000"
 
 UNREADY = (
     Signal(
@@ -56,13 +56,6 @@ UNREADY = (
         fold=("proxy_node",),
     ),
 )
-_LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
-_LINE = "WARNING 2026-11-21 11:26:31,379 controller 215 proxy_state.py:537 - "
-_RAISED = (
-    "Traceback (most recent call last):\nray.exceptions.RayActorError: The actor died unexpectedly before finishing this task.\n"
-    f"\tclass_name: ProxyActor\n\tactor_id: {_A}\n\tpid: 262\n\tname: SERVE_CONTROLLER_ACTOR:SERVE_PROXY_ACTOR-{_N}\n"
-    "\tnamespace: serve\n\tip: 10.0.0.2\nThe actor is dead because it was killed by `ray.kill`.\n"
-)
 
 
 @rule(
@@ -70,34 +63,6 @@ _RAISED = (
     severity="error",
     rank=44,
     looks_for=(*UNREADY, RAY_EXCEPTION, CALL_FAILED, LEFT),
-    examples=(
-        Example(
-            "the program waited for the proxy that Serve killed",
-            {
-                "logs/serve/controller_215.log": f"{_LINE}{UNREADY[1].sample}\n",
-                "driver.log": _RAISED,
-                **_LOGS,
-            },
-            roots=("serve-proxy-unready",),
-            says=("within 5 s", "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S=60"),
-        ),
-        Example(
-            "nobody missed it: Serve has another one",
-            {
-                "logs/serve/controller_402.log": f"WARNING 2026-11-21 11:26:31,379 controller 402 -- {UNREADY[0].sample}\n",
-                **_LOGS,
-            },
-        ),
-        Example(
-            "a proxy that was killed by somebody else",
-            {"driver.log": _RAISED, **_LOGS},
-            roots=("actor-killed",),
-        ),
-        Example(
-            "a task that prints what a controller said",
-            {"driver.log": f"(report pid=12) {_LINE}{UNREADY[1].sample}\n", **_LOGS},
-        ),
-    ),
 )
 def serve_proxy_unready(case: Case) -> Iterator[Finding]:
     """One finding per node."""
@@ -145,3 +110,44 @@ def _remedies() -> tuple[Remedy, ...]:
             "Start Serve before the machine is busy", ("serve start   # then deploy",), doc=_DOC
         ),
     )
+
+
+# ------------------------------------------------------------------ examples
+
+_A = "06529581ae84b63360d4cec301000000"
+_LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
+_LINE = "WARNING 2026-11-21 11:26:31,379 controller 215 proxy_state.py:537 - "
+_RAISED = (
+    "Traceback (most recent call last):\nray.exceptions.RayActorError: The actor died unexpectedly before finishing this task.\n"
+    f"\tclass_name: ProxyActor\n\tactor_id: {_A}\n\tpid: 262\n\tname: SERVE_CONTROLLER_ACTOR:SERVE_PROXY_ACTOR-{_N}\n"
+    "\tnamespace: serve\n\tip: 10.0.0.2\nThe actor is dead because it was killed by `ray.kill`.\n"
+)
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "the program waited for the proxy that Serve killed",
+        {
+            "logs/serve/controller_215.log": f"{_LINE}{UNREADY[1].sample}\n",
+            "driver.log": _RAISED,
+            **_LOGS,
+        },
+        roots=("serve-proxy-unready",),
+        says=("within 5 s", "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S=60"),
+    ),
+    Example(
+        "nobody missed it: Serve has another one",
+        {
+            "logs/serve/controller_402.log": f"WARNING 2026-11-21 11:26:31,379 controller 402 -- {UNREADY[0].sample}\n",
+            **_LOGS,
+        },
+    ),
+    Example(
+        "a proxy that was killed by somebody else",
+        {"driver.log": _RAISED, **_LOGS},
+        roots=("actor-killed",),
+    ),
+    Example(
+        "a task that prints what a controller said",
+        {"driver.log": f"(report pid=12) {_LINE}{UNREADY[1].sample}\n", **_LOGS},
+    ),
+)

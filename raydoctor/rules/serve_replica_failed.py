@@ -34,7 +34,8 @@ from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, rule
 from raydoctor.case.signals import RAY_EXCEPTION, WORKER_EXIT
 from raydoctor.model import paste
-from raydoctor.model.values import Entity, Event, Finding, Gap, Link, Remedy, Subject
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Subject
 from raydoctor.rules.shared import serve
 from raydoctor.rules.shared.actor_deaths import CALL_FAILED, LEFT, deaths
 from raydoctor.rules.shared.serve import Said
@@ -50,36 +51,6 @@ _STACK = Gap(
     "While it happens, on its node: py-spy dump --pid PID (the replica), or ray stack.",
     optional=True,
 )
-
-_FAILED = (
-    "ERROR 2026-11-21 10:43:0{second},589 controller 402 -- Exception in Replica(id='g7278tv{second}', deployment='Translator', "
-    "app='translation'), the replica will be stopped.\nTraceback (most recent call last):\n"
-    '  File "/usr/lib/python3.11/site-packages/ray/serve/_private/deployment_state.py", line 1555, in check_ready\n'
-    "    ) = ray.get(self._ready_obj_ref)\n"
-    "ray.exceptions.RayTaskError(RuntimeError): ray::ServeReplica:translation:Translator.initialize_and_get_metadata() (pid=493, "
-    "ip=10.0.0.2, actor_id=6a4aaa270decb2481f5b22b401000000, repr=<ray.serve._private.replica.ServeReplica:translation:Translator>)\n"
-    '  File "/usr/lib/python3.11/site-packages/ray/serve/_private/replica.py", line 1928, in initialize\n'
-    "    raise RuntimeError(traceback.format_exc()) from None\n"
-    "RuntimeError: Traceback (most recent call last):\n"
-    '  File "/usr/lib/python3.11/site-packages/ray/serve/_private/replica.py", line 1867, in initialize\n'
-    '  File "/app/translate.py", line 33, in __init__\n    self.weights = read_weights(path)\n'
-    '  File "/app/translate.py", line 25, in read_weights\n    return Path(path).read_bytes()\n'
-    '  File "/usr/lib/python3.11/pathlib.py", line 1044, in open\n'
-    "FileNotFoundError: [Errno 2] No such file or directory: '/models/en-de.bin'\n"
-)
-_GIVEN_UP = "ERROR 2026-11-21 10:43:04,482 controller 402 -- Failed to update the deployments ['Translator'].\n"
-_UNHEALTHY = "".join(
-    f"WARNING 2026-11-21 10:45:{second},344 controller 389 -- {signal.sample}\n"
-    for second, signal in (
-        (41, serve.NO_ANSWER),
-        (46, serve.NO_ANSWER),
-        (51, serve.NO_ANSWER),
-        (51, serve.UNHEALTHY),
-    )
-)
-_OLD = "WARNING 2026-11-21 10:45:51,344 controller 389 deployment_state.py:823 - Replica scores#Scorer#aBcDeF failed the health check 3 times in a row, marking it unhealthy.\n"
-_W = "cd09fc46897e18918275a6d03cc3a6abc2becabe5e0fd27a533d35a7"
-_LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
 
 
 @dataclass(slots=True)
@@ -118,100 +89,6 @@ class _Trouble:
     severity="error",
     rank=44,
     looks_for=(*serve.SIGNALS, RAY_EXCEPTION, WORKER_EXIT, CALL_FAILED, LEFT),
-    examples=(
-        Example(
-            "the constructor does not find its model, three times",
-            {
-                "logs/serve/controller_402.log": "".join(
-                    _FAILED.replace("{second}", s) for s in "024"
-                )
-                + _GIVEN_UP,
-                "driver.log": f"{serve.DEPLOY_FAILED.sample}\n",
-                **_LOGS,
-            },
-            roots=("serve-replica-failed",),
-            says=(
-                "3 replicas of Translator",
-                "FileNotFoundError: [Errno 2]",
-                "read_weights (translate.py:25)",
-                "Translator.func_or_class",
-            ),
-        ),
-        Example(
-            "the words of Ray 2.9",
-            {
-                "logs/serve/controller_402.log": _FAILED.replace("{second}", "0")
-                .replace("controller 402 --", "controller 402 deployment_state.py:658 -")
-                .replace(
-                    "Replica(id='g7278tv0', deployment='Translator', app='translation')",
-                    "replica 'translation#Translator#TvRICR'",
-                ),
-                **_LOGS,
-            },
-            roots=("serve-replica-failed",),
-            says=(
-                "A replica of Translator (application translation) could not be started: FileNotFoundError",
-            ),
-        ),
-        Example(
-            "no answer to health checks, and Ray says that the replica was killed",
-            {
-                "logs/serve/controller_389.log": _UNHEALTHY,
-                "driver.log": "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.\n"
-                "\tclass_name: ServeReplica:translation:Translator\n\tactor_id: eceb734f0950ba43fff0d0e701000000\n\tpid: 484\n"
-                "\tname: SERVE_REPLICA::translation#Translator#g7278tvw\n\tnamespace: serve\n\tip: 10.0.0.2\n"
-                "The actor is dead because it was killed by `ray.kill`.\n",
-                **_LOGS,
-            },
-            roots=("serve-replica-failed",),
-            says=(
-                "did not answer 3 health checks within 5 s",
-                "health_check_timeout_s=60",
-                "asyncio.to_thread",
-            ),
-        ),
-        Example(
-            "an older Serve, and one that only the driver's output tells of",
-            {"driver.log": f"(ServeController pid=389) {_OLD}"},
-            roots=("serve-replica-failed",),
-            says=("Scorer",),
-        ),
-        Example(
-            "a replica's process is killed: that has a diagnosis of its own",
-            {
-                "logs/serve/controller_389.log": f"WARNING 2026-11-21 07:34:52,344 controller 389 -- {serve.CRASHED.sample}\n",
-                f"logs/worker-{_W}-01000000-379.out": ":actor_name:ServeReplica:translation:Translator\n",
-                "logs/gcs_server.out": f"[2026-11-21 07:34:50,741 W 8 8] (gcs_server) gcs_worker_manager.cc:70: {WORKER_EXIT.sample}\n",
-                "logs/raylet.out": "",
-            },
-            roots=("worker-vanished",),
-            consequences=("serve-replica-failed",),
-        ),
-        Example(
-            "a replica's runtime environment cannot be made: that is the cause",
-            {
-                "logs/serve/controller_402.log": f"ERROR 2026-11-21 07:43:31,344 controller 402 -- {serve.NOT_ALLOCATED.sample}\n",
-                "logs/runtime_env_agent.log": "2026-11-21 07:43:30,100\tERROR runtime_env_agent.py:569 -- Failed to create runtime env "
-                '{"pip": ["acme"]}.\nray._private.runtime_env.utils.SubprocessCalledProcessError: Run cmd[9] failed with the following '
-                "details.\nCommand '['/tmp/ray/bin/python', '-m', 'pip', 'install', 'acme']' returned non-zero exit status 1.\nLast 50 lines "
-                "of stdout:\n    ERROR: Could not find a version that satisfies the requirement acme (from versions: none)\n    ERROR: No "
-                "matching distribution found for acme\n",
-                **_LOGS,
-            },
-            roots=("runtime-env-failed",),
-            consequences=("serve-replica-failed",),
-            says=("RuntimeEnvSetupError",),
-        ),
-        Example(
-            "a task prints what a controller said, and a healthy replica stops",
-            {
-                "driver.log": f"(report pid=12) {_UNHEALTHY.splitlines()[0]}\n",
-                "logs/serve/controller_402.log": "INFO 2026-11-21 10:43:00,591 controller 402 -- Stopping Replica(id='g7278tvw', "
-                "deployment='Translator', app='translation') (currently ReplicaState.RUNNING).\n",
-                **_LOGS,
-            },
-        ),
-    ),
 )
 def serve_replica_failed(case: Case) -> Iterator[Finding]:
     """One finding per deployment and way to fail."""
@@ -419,3 +296,130 @@ def _remedies(trouble: _Trouble) -> Iterator[Remedy]:
         yield Remedy(
             "See what replicas there are and what Serve says of them", ("serve status",), doc=_DOC
         )
+
+
+# ------------------------------------------------------------------ examples
+
+
+_FAILED = (
+    "ERROR 2026-11-21 10:43:0{second},589 controller 402 -- Exception in Replica(id='g7278tv{second}', deployment='Translator', "
+    "app='translation'), the replica will be stopped.\nTraceback (most recent call last):\n"
+    '  File "/usr/lib/python3.11/site-packages/ray/serve/_private/deployment_state.py", line 1555, in check_ready\n'
+    "    ) = ray.get(self._ready_obj_ref)\n"
+    "ray.exceptions.RayTaskError(RuntimeError): ray::ServeReplica:translation:Translator.initialize_and_get_metadata() (pid=493, "
+    "ip=10.0.0.2, actor_id=6a4aaa270decb2481f5b22b401000000, repr=<ray.serve._private.replica.ServeReplica:translation:Translator>)\n"
+    '  File "/usr/lib/python3.11/site-packages/ray/serve/_private/replica.py", line 1928, in initialize\n'
+    "    raise RuntimeError(traceback.format_exc()) from None\n"
+    "RuntimeError: Traceback (most recent call last):\n"
+    '  File "/usr/lib/python3.11/site-packages/ray/serve/_private/replica.py", line 1867, in initialize\n'
+    '  File "/app/translate.py", line 33, in __init__\n    self.weights = read_weights(path)\n'
+    '  File "/app/translate.py", line 25, in read_weights\n    return Path(path).read_bytes()\n'
+    '  File "/usr/lib/python3.11/pathlib.py", line 1044, in open\n'
+    "FileNotFoundError: [Errno 2] No such file or directory: '/models/en-de.bin'\n"
+)
+_GIVEN_UP = "ERROR 2026-11-21 10:43:04,482 controller 402 -- Failed to update the deployments ['Translator'].\n"
+_UNHEALTHY = "".join(
+    f"WARNING 2026-11-21 10:45:{second},344 controller 389 -- {signal.sample}\n"
+    for second, signal in (
+        (41, serve.NO_ANSWER),
+        (46, serve.NO_ANSWER),
+        (51, serve.NO_ANSWER),
+        (51, serve.UNHEALTHY),
+    )
+)
+_OLD = "WARNING 2026-11-21 10:45:51,344 controller 389 deployment_state.py:823 - Replica scores#Scorer#aBcDeF failed the health check 3 times in a row, marking it unhealthy.\n"
+_W = "cd09fc46897e18918275a6d03cc3a6abc2becabe5e0fd27a533d35a7"
+_LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "the constructor does not find its model, three times",
+        {
+            "logs/serve/controller_402.log": "".join(_FAILED.replace("{second}", s) for s in "024")
+            + _GIVEN_UP,
+            "driver.log": f"{serve.DEPLOY_FAILED.sample}\n",
+            **_LOGS,
+        },
+        roots=("serve-replica-failed",),
+        says=(
+            "3 replicas of Translator",
+            "FileNotFoundError: [Errno 2]",
+            "read_weights (translate.py:25)",
+            "Translator.func_or_class",
+        ),
+    ),
+    Example(
+        "the words of Ray 2.9",
+        {
+            "logs/serve/controller_402.log": _FAILED.replace("{second}", "0")
+            .replace("controller 402 --", "controller 402 deployment_state.py:658 -")
+            .replace(
+                "Replica(id='g7278tv0', deployment='Translator', app='translation')",
+                "replica 'translation#Translator#TvRICR'",
+            ),
+            **_LOGS,
+        },
+        roots=("serve-replica-failed",),
+        says=(
+            "A replica of Translator (application translation) could not be started: FileNotFoundError",
+        ),
+    ),
+    Example(
+        "no answer to health checks, and Ray says that the replica was killed",
+        {
+            "logs/serve/controller_389.log": _UNHEALTHY,
+            "driver.log": "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.\n"
+            "\tclass_name: ServeReplica:translation:Translator\n\tactor_id: eceb734f0950ba43fff0d0e701000000\n\tpid: 484\n"
+            "\tname: SERVE_REPLICA::translation#Translator#g7278tvw\n\tnamespace: serve\n\tip: 10.0.0.2\n"
+            "The actor is dead because it was killed by `ray.kill`.\n",
+            **_LOGS,
+        },
+        roots=("serve-replica-failed",),
+        says=(
+            "did not answer 3 health checks within 5 s",
+            "health_check_timeout_s=60",
+            "asyncio.to_thread",
+        ),
+    ),
+    Example(
+        "an older Serve, and one that only the driver's output tells of",
+        {"driver.log": f"(ServeController pid=389) {_OLD}"},
+        roots=("serve-replica-failed",),
+        says=("Scorer",),
+    ),
+    Example(
+        "a replica's process is killed: that has a diagnosis of its own",
+        {
+            "logs/serve/controller_389.log": f"WARNING 2026-11-21 07:34:52,344 controller 389 -- {serve.CRASHED.sample}\n",
+            f"logs/worker-{_W}-01000000-379.out": ":actor_name:ServeReplica:translation:Translator\n",
+            "logs/gcs_server.out": f"[2026-11-21 07:34:50,741 W 8 8] (gcs_server) gcs_worker_manager.cc:70: {WORKER_EXIT.sample}\n",
+            "logs/raylet.out": "",
+        },
+        roots=("worker-vanished",),
+        consequences=("serve-replica-failed",),
+    ),
+    Example(
+        "a replica's runtime environment cannot be made: that is the cause",
+        {
+            "logs/serve/controller_402.log": f"ERROR 2026-11-21 07:43:31,344 controller 402 -- {serve.NOT_ALLOCATED.sample}\n",
+            "logs/runtime_env_agent.log": "2026-11-21 07:43:30,100\tERROR runtime_env_agent.py:569 -- Failed to create runtime env "
+            '{"pip": ["acme"]}.\nray._private.runtime_env.utils.SubprocessCalledProcessError: Run cmd[9] failed with the following '
+            "details.\nCommand '['/tmp/ray/bin/python', '-m', 'pip', 'install', 'acme']' returned non-zero exit status 1.\nLast 50 lines "
+            "of stdout:\n    ERROR: Could not find a version that satisfies the requirement acme (from versions: none)\n    ERROR: No "
+            "matching distribution found for acme\n",
+            **_LOGS,
+        },
+        roots=("runtime-env-failed",),
+        consequences=("serve-replica-failed",),
+        says=("RuntimeEnvSetupError",),
+    ),
+    Example(
+        "a task prints what a controller said, and a healthy replica stops",
+        {
+            "driver.log": f"(report pid=12) {_UNHEALTHY.splitlines()[0]}\n",
+            "logs/serve/controller_402.log": "INFO 2026-11-21 10:43:00,591 controller 402 -- Stopping Replica(id='g7278tvw', "
+            "deployment='Translator', app='translation') (currently ReplicaState.RUNNING).\n",
+            **_LOGS,
+        },
+    ),
+)

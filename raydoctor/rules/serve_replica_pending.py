@@ -28,7 +28,8 @@ from collections.abc import Iterator
 from raydoctor.case import Case
 from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.model import paste
-from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Severity, Subject
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Finding, Link, Remedy, Severity, Subject
 from raydoctor.rules.shared import serve
 
 _DOC = "https://docs.ray.io/en/latest/serve/resource-allocation.html"
@@ -46,17 +47,6 @@ PENDING = Signal(
     extent="record",
     fold=("deployment", "step"),
 )
-_LOADING = "Deployment 'Generator' in application 'generation' has 1 replicas that have taken more than 30s to initialize.\nThis may be caused by a slow __init__ or reconfigure method."
-_LINES = (
-    "Deployment 'Generator' in application 'generation' has 2 replicas that have taken more than 30s to be scheduled.\nThis may be due to "
-    "waiting for the cluster to auto-scale or for a runtime environment to be installed.\nResources required for each replica:\n"
-    '{"CPU": 8}\nTotal resources available:\n{"CPU": 4.0}\nUse `ray status` for more details.'
-)
-_LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
-
-
-def _line(second: int, text: str) -> str:
-    return f"WARNING 2026-11-21 10:43:{second:02},589 controller 402 -- {text}\n"
 
 
 @rule(
@@ -64,38 +54,6 @@ def _line(second: int, text: str) -> str:
     severity="warning",
     rank=85,
     looks_for=(PENDING,),
-    examples=(
-        Example(
-            "waiting for more than there is, told twice",
-            {
-                "logs/serve/controller_402.log": _line(1, PENDING.sample)
-                + _line(31, PENDING.sample),
-                **_LOGS,
-            },
-            roots=("serve-replica-pending",),
-            says=("A replica of Generator", "60 s", '{"CPU": 8}', '{"CPU": 4.0}'),
-        ),
-        Example(
-            "Ray 2.40 says it in lines; only the driver's output is left",
-            {
-                "driver.log": "".join(
-                    f"(ServeController pid=402) {line}\n" for line in _line(1, _LINES).splitlines()
-                )
-            },
-            roots=("serve-replica-pending",),
-            says=("2 replicas of Generator", '{"CPU": 8}'),
-        ),
-        Example(
-            "a constructor that takes its time is a note",
-            {"logs/serve/controller_402.log": _line(1, _LOADING), **_LOGS},
-            roots=("serve-replica-pending",),
-            says=("still in their constructor",),
-        ),
-        Example(
-            "a task prints what a controller said",
-            {"driver.log": f"(report pid=12) {_line(1, PENDING.sample)}", **_LOGS},
-        ),
-    ),
 )
 def serve_replica_pending(case: Case) -> Iterator[Finding]:
     """One finding per deployment and step."""
@@ -155,3 +113,51 @@ def _remedies(deployment: str, starting: bool) -> Iterator[Remedy]:
         ),
         doc=_DOC,
     )
+
+
+# ------------------------------------------------------------------ examples
+
+_LOADING = "Deployment 'Generator' in application 'generation' has 1 replicas that have taken more than 30s to initialize.\nThis may be caused by a slow __init__ or reconfigure method."
+_LINES = (
+    "Deployment 'Generator' in application 'generation' has 2 replicas that have taken more than 30s to be scheduled.\nThis may be due to "
+    "waiting for the cluster to auto-scale or for a runtime environment to be installed.\nResources required for each replica:\n"
+    '{"CPU": 8}\nTotal resources available:\n{"CPU": 4.0}\nUse `ray status` for more details.'
+)
+_LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
+
+
+def _line(second: int, text: str) -> str:
+    return f"WARNING 2026-11-21 10:43:{second:02},589 controller 402 -- {text}\n"
+
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "waiting for more than there is, told twice",
+        {
+            "logs/serve/controller_402.log": _line(1, PENDING.sample) + _line(31, PENDING.sample),
+            **_LOGS,
+        },
+        roots=("serve-replica-pending",),
+        says=("A replica of Generator", "60 s", '{"CPU": 8}', '{"CPU": 4.0}'),
+    ),
+    Example(
+        "Ray 2.40 says it in lines; only the driver's output is left",
+        {
+            "driver.log": "".join(
+                f"(ServeController pid=402) {line}\n" for line in _line(1, _LINES).splitlines()
+            )
+        },
+        roots=("serve-replica-pending",),
+        says=("2 replicas of Generator", '{"CPU": 8}'),
+    ),
+    Example(
+        "a constructor that takes its time is a note",
+        {"logs/serve/controller_402.log": _line(1, _LOADING), **_LOGS},
+        roots=("serve-replica-pending",),
+        says=("still in their constructor",),
+    ),
+    Example(
+        "a task prints what a controller said",
+        {"driver.log": f"(report pid=12) {_line(1, PENDING.sample)}", **_LOGS},
+    ),
+)

@@ -34,7 +34,8 @@ from raydoctor.case.rule import Example, rule
 from raydoctor.case.signals import JOB_STARTED, RAYLET_STARTED
 from raydoctor.cluster import tables as live
 from raydoctor.model import paste
-from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/configure.html"
 
@@ -107,50 +108,11 @@ class _Idle(NamedTuple):
         return self.has or f"{self.setting.default} (the default)"
 
 
-def _settings(**settings: tuple[str | None, str | None, str | None]) -> dict[str, str]:
-    """The table: name -> (raylet, GCS, driver)."""
-    rows = ",\n".join(
-        json.dumps(
-            {"setting": f"RAY_{name}", "raylet": raylet, "gcs": gcs, "driver": driver,
-             "raylet_pid": 305, "gcs_pid": 13, "driver_pid": 812}
-        )
-        for name, (raylet, gcs, driver) in settings.items()
-    )  # fmt: skip
-    head = '{"table": "settings", "at": 1795260600.0, "from": "proc", "total": 1, "rows": ['
-    return {"logs/raylet.out": "", "live/live-settings.json": f"{head}\n{rows}\n]}}\n"}
-
-
 @rule(
     tier="root",
     severity="warning",
     rank=94,
     looks_for=(RAYLET_STARTED, *JOB_STARTED),
-    examples=(
-        Example(
-            "a threshold that only the driver has",
-            _settings(memory_usage_threshold=(None, None, "0.8")),
-            roots=("setting-not-applied",),
-            says=("RAY_memory_usage_threshold=0.8", "pid 812", "0.95 (the default)", "ray start --head"),
-        ),
-        Example(
-            "two, of which the GCS has one otherwise",
-            _settings(
-                local_fs_capacity_threshold=(None, None, "0.99"),
-                health_check_failure_threshold=("5", "20", "50"),
-            ),
-            roots=("setting-not-applied",),
-            says=("RAY_health_check_failure_threshold=50", "RAY_local_fs_capacity_threshold=0.99", "GCS and raylet"),
-        ),
-        Example(
-            "set on both sides, or to what is the default, or one that drivers read",
-            _settings(
-                memory_usage_threshold=("0.80", None, "0.8"),
-                automatic_object_spilling_enabled=(None, None, "1"),
-                task_oom_retries=(None, None, "3"),
-                health_check_period_ms=(None, "9000", "9000"),
-            ),
-        ),
-    ),
 )  # fmt: skip
 def setting_not_applied(case: Case) -> Iterator[Finding]:
     """One finding for all settings of drivers that nobody reads."""
@@ -259,3 +221,56 @@ def _value(text: str) -> object:
         return json.loads(text.lower()) if text.lower() in ("true", "false") else json.loads(text)
     except ValueError:
         return text
+
+
+# ------------------------------------------------------------------ examples
+
+
+def _settings(**settings: tuple[str | None, str | None, str | None]) -> dict[str, str]:
+    """The table: name -> (raylet, GCS, driver)."""
+    rows = ",\n".join(
+        json.dumps(
+            {"setting": f"RAY_{name}", "raylet": raylet, "gcs": gcs, "driver": driver,
+             "raylet_pid": 305, "gcs_pid": 13, "driver_pid": 812}
+        )
+        for name, (raylet, gcs, driver) in settings.items()
+    )  # fmt: skip
+    head = '{"table": "settings", "at": 1795260600.0, "from": "proc", "total": 1, "rows": ['
+    return {"logs/raylet.out": "", "live/live-settings.json": f"{head}\n{rows}\n]}}\n"}
+
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "a threshold that only the driver has",
+        _settings(memory_usage_threshold=(None, None, "0.8")),
+        roots=("setting-not-applied",),
+        says=(
+            "RAY_memory_usage_threshold=0.8",
+            "pid 812",
+            "0.95 (the default)",
+            "ray start --head",
+        ),
+    ),
+    Example(
+        "two, of which the GCS has one otherwise",
+        _settings(
+            local_fs_capacity_threshold=(None, None, "0.99"),
+            health_check_failure_threshold=("5", "20", "50"),
+        ),
+        roots=("setting-not-applied",),
+        says=(
+            "RAY_health_check_failure_threshold=50",
+            "RAY_local_fs_capacity_threshold=0.99",
+            "GCS and raylet",
+        ),
+    ),
+    Example(
+        "set on both sides, or to what is the default, or one that drivers read",
+        _settings(
+            memory_usage_threshold=("0.80", None, "0.8"),
+            automatic_object_spilling_enabled=(None, None, "1"),
+            task_oom_retries=(None, None, "3"),
+            health_check_period_ms=(None, "9000", "9000"),
+        ),
+    ),
+)

@@ -38,72 +38,11 @@ _BRIEF = 20.0
 _OURS = "raydoctor"
 
 
-def _gcs(second: int, text: str) -> str:
-    return (
-        f"[2026-11-21 11:20:{second:02d},000 I 13 13] (gcs_server) gcs_job_manager.cc:115: {text}\n"
-    )
-
-
-_FIRST = _gcs(1, "Registering job. job_id=01000000 driver_pid=7")
-_SECOND = _gcs(10, "Registering job. job_id=02000000 driver_pid=8")
-_FIRST_ENDS = "Marking job as finished. job_id=01000000"
-_SECOND_ENDS = _gcs(50, "Marking job as finished. job_id=02000000")
-_MANAGER = '{"source_type": "JOBS", "source_pid": 7, "message": "Started a ray job raysubmit_x1.", "timestamp": "1795260001", "severity": "INFO"}\n'
-
-
-def _jobs(*running: tuple[str, int, str]) -> dict[str, str]:
-    """What the state API says of jobs that run (id, pid, metadata), ten minutes after they began."""
-    head = '{"table": "jobs", "at": 1795260600.0, "from": "dashboard", "total": 2, "rows": ['
-    rows = ",\n".join(
-        f'{{"type":"DRIVER","job_id":"{job}","driver_info":{{"id":"{job}","pid":"{pid}"}},"status":"RUNNING",'
-        f'"entrypoint":"python a.py","start_time":1795260000000,"metadata":{{"{metadata}":"0"}}}}'
-        for job, pid, metadata in running
-    )
-    return {"live/live-jobs.json": f"{head}\n{rows}\n]}}\n"}
-
-
 @rule(
     tier="root",
     severity="info",
     rank=98,
     looks_for=(*JOB_STARTED, *JOB_FINISHED, DRIVER_GONE, jobs.SUBMITTED),
-    examples=(
-        Example(
-            "two drivers at once",
-            {
-                "logs/gcs_server.out": _FIRST + _SECOND + _gcs(40, _FIRST_ENDS) + _SECOND_ENDS,
-                "logs/raylet.out": "",
-            },
-            roots=("several-jobs",),
-            says=("2 jobs", "30 s", "job 1 (driver pid 7)"),
-        ),
-        Example(
-            "two run now, and the log of the GCS is on another machine",
-            {"logs/raylet.out": "", **_jobs(("01000000", 7, ""), ("02000000", 8, ""))},
-            roots=("several-jobs",),
-            says=("2 jobs run", "job 2 (driver pid 8)"),
-        ),
-        Example(
-            "the second is the diagnosis itself",
-            {"logs/raylet.out": "", **_jobs(("01000000", 7, ""), ("02000000", 8, _OURS))},
-        ),
-        Example(
-            "one after the other",
-            {
-                "logs/gcs_server.out": _FIRST + _gcs(9, _FIRST_ENDS) + _SECOND + _SECOND_ENDS,
-                "logs/raylet.out": "",
-            },
-        ),
-        Example(
-            "the job manager counts as a driver, and is none",
-            {
-                "logs/gcs_server.out": _FIRST + _SECOND + _SECOND_ENDS,
-                "logs/raylet.out": "",
-                "logs/events/event_JOBS.log": _MANAGER,
-                "logs/job-driver-raysubmit_x1.log": "Running entrypoint for job raysubmit_x1: python train.py\ndone\n",
-            },
-        ),
-    ),
 )
 def several_jobs(case: Case) -> Iterator[Finding]:
     """At most one finding: the jobs that overlapped with another."""
@@ -189,3 +128,69 @@ def _finding(case: Case, together: list[Job], last: float, now: dict[str, Event]
             ),
         ),
     )
+
+
+# ------------------------------------------------------------------ examples
+
+
+def _gcs(second: int, text: str) -> str:
+    return (
+        f"[2026-11-21 11:20:{second:02d},000 I 13 13] (gcs_server) gcs_job_manager.cc:115: {text}\n"
+    )
+
+
+_FIRST = _gcs(1, "Registering job. job_id=01000000 driver_pid=7")
+_SECOND = _gcs(10, "Registering job. job_id=02000000 driver_pid=8")
+_FIRST_ENDS = "Marking job as finished. job_id=01000000"
+_SECOND_ENDS = _gcs(50, "Marking job as finished. job_id=02000000")
+_MANAGER = '{"source_type": "JOBS", "source_pid": 7, "message": "Started a ray job raysubmit_x1.", "timestamp": "1795260001", "severity": "INFO"}\n'
+
+
+def _jobs(*running: tuple[str, int, str]) -> dict[str, str]:
+    """What the state API says of jobs that run (id, pid, metadata), ten minutes after they began."""
+    head = '{"table": "jobs", "at": 1795260600.0, "from": "dashboard", "total": 2, "rows": ['
+    rows = ",\n".join(
+        f'{{"type":"DRIVER","job_id":"{job}","driver_info":{{"id":"{job}","pid":"{pid}"}},"status":"RUNNING",'
+        f'"entrypoint":"python a.py","start_time":1795260000000,"metadata":{{"{metadata}":"0"}}}}'
+        for job, pid, metadata in running
+    )
+    return {"live/live-jobs.json": f"{head}\n{rows}\n]}}\n"}
+
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "two drivers at once",
+        {
+            "logs/gcs_server.out": _FIRST + _SECOND + _gcs(40, _FIRST_ENDS) + _SECOND_ENDS,
+            "logs/raylet.out": "",
+        },
+        roots=("several-jobs",),
+        says=("2 jobs", "30 s", "job 1 (driver pid 7)"),
+    ),
+    Example(
+        "two run now, and the log of the GCS is on another machine",
+        {"logs/raylet.out": "", **_jobs(("01000000", 7, ""), ("02000000", 8, ""))},
+        roots=("several-jobs",),
+        says=("2 jobs run", "job 2 (driver pid 8)"),
+    ),
+    Example(
+        "the second is the diagnosis itself",
+        {"logs/raylet.out": "", **_jobs(("01000000", 7, ""), ("02000000", 8, _OURS))},
+    ),
+    Example(
+        "one after the other",
+        {
+            "logs/gcs_server.out": _FIRST + _gcs(9, _FIRST_ENDS) + _SECOND + _SECOND_ENDS,
+            "logs/raylet.out": "",
+        },
+    ),
+    Example(
+        "the job manager counts as a driver, and is none",
+        {
+            "logs/gcs_server.out": _FIRST + _SECOND + _SECOND_ENDS,
+            "logs/raylet.out": "",
+            "logs/events/event_JOBS.log": _MANAGER,
+            "logs/job-driver-raysubmit_x1.log": "Running entrypoint for job raysubmit_x1: python train.py\ndone\n",
+        },
+    ),
+)

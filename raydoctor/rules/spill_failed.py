@@ -32,8 +32,9 @@ from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.case.signals import DRIVER, RAY_EXCEPTION
 from raydoctor.model import paste
+from raydoctor.model.entities import Entity, EntityKind
 from raydoctor.model.patterns import pattern
-from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Severity, Subject
+from raydoctor.model.values import Event, Finding, Link, Remedy, Severity, Subject
 from raydoctor.rules.shared import store
 from raydoctor.rules.shared.setup.worker_start import TRACEBACK, UNREGISTERED
 from raydoctor.rules.shared.traceback import Raised, parse
@@ -60,16 +61,6 @@ SETUP_FAILED = Signal(
 )  # fmt: skip
 """Where an IO worker starts, and where the driver checks the configuration before Ray starts."""
 
-_TEXT = IO_FAILED.sample
-_IO_LOG = f"logs/io_worker-{'ddc98cfc58b95b18f80482db01d4e742727e7fb4767bf3c729d7999e'}-520.err"
-_LOGGED = (
-    f"2026-11-21 10:48:16,087\tERROR __init__.py:1524 -- {_TEXT}\nTraceback (most recent call last):\n"
-    f'  File "{_STORAGE}", line 347, in spill_objects\n'
-    "    return self._write_multiple_objects(f, object_refs, owner_addresses, url)\nOSError: [Errno 28] No space left on device\n"
-)
-_NOTHING_SAID = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
-_OUT_OF_DISK = "ray.exceptions.OutOfDiskError: Local disk is full\nThe object cannot be created because the local object store is full\n"
-
 
 @rule(
     tier="root",
@@ -77,37 +68,6 @@ _OUT_OF_DISK = "ray.exceptions.OutOfDiskError: Local disk is full\nThe object ca
     rank=64,
     daemons_record=True,
     looks_for=(IO_FAILED, SETUP_FAILED, TRACEBACK, UNREGISTERED, RAY_EXCEPTION),
-    examples=(
-        Example(
-            "the spill directory is full",
-            {**_NOTHING_SAID, _IO_LOG: _LOGGED * 3, "driver.log": _OUT_OF_DISK},
-            roots=("spill-failed",),
-            says=("3 times", "No space left on device", "object-spilling-directory"),
-        ),
-        Example(
-            "S3 without its packages: Ray does not start",
-            {"driver.log": f'Traceback (most recent call last):\n  File "/app/main.py", line 7, in main\n    ray.init()\n{_SETUP_FRAME}'
-             "    _external_storage = ExternalStorageSmartOpenImpl(\n"
-             f'  File "{_STORAGE}", line 474, in __init__\n    import boto3  # noqa\nModuleNotFoundError: No module named \'boto3\'\n'},
-            roots=("spill-failed",),
-            says=("No module named 'boto3'", "pip install"),
-        ),
-        Example(
-            "a read-only directory: the IO workers die while they start",
-            {
-                "logs/gcs_server.out": "",
-                "logs/raylet.out": f"[2026-11-21 10:47:52,197 E 291 291] (raylet) worker_pool.cc:660: {UNREGISTERED.sample}\n",
-                "logs/raylet.err": 'Traceback (most recent call last):\n  File "/home/user/venv/lib/python3.11/site-packages/ray/_private'
-                '/workers/default_worker.py", line 261, in <module>\n    external_storage.setup_external_storage(\n' + SETUP_FAILED.sample + "\n",
-            },
-            roots=("spill-failed",),
-            says=("Read-only file system", "Make /spill writable"),
-        ),
-        Example(
-            "a task prints it",
-            {**_NOTHING_SAID, "driver.log": f"(check pid=12) {_TEXT}\n(check pid=12) {SETUP_FAILED.sample}\n"},
-        ),
-    ),
 )  # fmt: skip
 def spill_failed(case: Case) -> Iterator[Finding]:
     """One finding per node and kind of work that failed, and one for a configuration that cannot work."""
@@ -138,7 +98,7 @@ def _io_failed(case: Case, node: str, doing: str, events: list[Event]) -> Findin
             *(Link(e, f"the last of {count}") for e in own[1:][-1:]),
             *(Link(e, f"the driver got {store.raised(e)}") for e in errors[:1] if doing == "spilling"),
         ),
-        explains=(Entity("spilling" if doing == "spilling" else doing, node),),
+        explains=(Entity(_KINDS[doing], node),),
         caused_by=(Entity("disk", node), Entity("arguments", "large")),
         subjects=(Subject("node", node, node=node),) if node else (),
         count=count,
@@ -149,6 +109,11 @@ def _io_failed(case: Case, node: str, doing: str, events: list[Event]) -> Findin
 
 
 _NO_ROOM = ("OutOfDiskError", "ObjectStoreFullError")
+_KINDS: dict[str, EntityKind] = {
+    "spilling": "spilling",
+    "restoring": "restoring",
+    "deleting": "deleting",
+}
 _WORK = {
     "spilling": "Writing objects to disk or storage (spilling)",
     "restoring": "Reading spilled objects back",
@@ -330,5 +295,58 @@ _ELSEWHERE = (
         risk="disruptive",
         doc=_DOC,
         until=(2, 46),
+    ),
+)
+
+
+# ------------------------------------------------------------------ examples
+
+
+_TEXT = IO_FAILED.sample
+_IO_LOG = f"logs/io_worker-{'ddc98cfc58b95b18f80482db01d4e742727e7fb4767bf3c729d7999e'}-520.err"
+_LOGGED = (
+    f"2026-11-21 10:48:16,087\tERROR __init__.py:1524 -- {_TEXT}\nTraceback (most recent call last):\n"
+    f'  File "{_STORAGE}", line 347, in spill_objects\n'
+    "    return self._write_multiple_objects(f, object_refs, owner_addresses, url)\nOSError: [Errno 28] No space left on device\n"
+)
+_NOTHING_SAID = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
+_OUT_OF_DISK = "ray.exceptions.OutOfDiskError: Local disk is full\nThe object cannot be created because the local object store is full\n"
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "the spill directory is full",
+        {**_NOTHING_SAID, _IO_LOG: _LOGGED * 3, "driver.log": _OUT_OF_DISK},
+        roots=("spill-failed",),
+        says=("3 times", "No space left on device", "object-spilling-directory"),
+    ),
+    Example(
+        "S3 without its packages: Ray does not start",
+        {
+            "driver.log": f'Traceback (most recent call last):\n  File "/app/main.py", line 7, in main\n    ray.init()\n{_SETUP_FRAME}'
+            "    _external_storage = ExternalStorageSmartOpenImpl(\n"
+            f"  File \"{_STORAGE}\", line 474, in __init__\n    import boto3  # noqa\nModuleNotFoundError: No module named 'boto3'\n"
+        },
+        roots=("spill-failed",),
+        says=("No module named 'boto3'", "pip install"),
+    ),
+    Example(
+        "a read-only directory: the IO workers die while they start",
+        {
+            "logs/gcs_server.out": "",
+            "logs/raylet.out": f"[2026-11-21 10:47:52,197 E 291 291] (raylet) worker_pool.cc:660: {UNREGISTERED.sample}\n",
+            "logs/raylet.err": 'Traceback (most recent call last):\n  File "/home/user/venv/lib/python3.11/site-packages/ray/_private'
+            '/workers/default_worker.py", line 261, in <module>\n    external_storage.setup_external_storage(\n'
+            + SETUP_FAILED.sample
+            + "\n",
+        },
+        roots=("spill-failed",),
+        says=("Read-only file system", "Make /spill writable"),
+    ),
+    Example(
+        "a task prints it",
+        {
+            **_NOTHING_SAID,
+            "driver.log": f"(check pid=12) {_TEXT}\n(check pid=12) {SETUP_FAILED.sample}\n",
+        },
     ),
 )

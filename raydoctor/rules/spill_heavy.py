@@ -30,7 +30,8 @@ from typing import NamedTuple
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, rule
 from raydoctor.model import paste
-from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import store
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/objects/object-spilling.html"
@@ -44,53 +45,11 @@ _SLOW = 100
 times that (measured: 130 to 526 MiB/s)."""
 
 
-def _raylet(second: int, text: str) -> str:
-    return f"[2026-11-21 07:46:{second:02d},610 I 288 288] (raylet) local_object_manager.cc:244: {text}\n"
-
-
-def _start(gb: str) -> str:
-    return _raylet(30, f"Allowing the Plasma store to use up to {gb}GB of memory.")
-
-
-def _spilled(second: int, mib: int, rate: int) -> str:
-    return _raylet(
-        second,
-        f":info_message:Spilled {mib} MiB, {mib // 40} objects, write throughput {rate} MiB/s.",
-    )
-
-
 @rule(
     tier="cause",
     severity="warning",
     rank=68,
     looks_for=(store.SPILLED, store.RESTORED, store.STORE_SIZE),
-    examples=(
-        Example(
-            "nineteen stores full go over the disk",
-            {
-                "logs/raylet.out": _start("0.209715") + _spilled(40, 120, 257) + _spilled(50, 3840, 429) + _raylet(54, store.RESTORED.sample),
-                "logs/gcs_server.out": "",
-            },
-            roots=("spill-heavy",),
-            says=("3.8 GB", "19 times", "2.4 GB read back", "object_store_memory="),
-        ),
-        Example(
-            "a slow disk, told to the driver",
-            {"driver.log": "(raylet) Spilled 8200 MiB, 205 objects, write throughput 41 MiB/s. Set RAY_verbose_spill_logs=0 to disable "
-             "this message.\n"},
-            roots=("spill-heavy",),
-            says=("41 MiB/s", "200 s"),
-        ),
-        Example(
-            "a store that spills its own size once, and a task that prints the words",
-            {
-                "logs/raylet.out": _start("20") + _spilled(40, 2048, 430) + _spilled(50, 20480, 420),
-                "logs/gcs_server.out": "",
-                "driver.log": "(raylet) Spilled 20480 MiB, 512 objects, write throughput 420 MiB/s.\n(check pid=12) Spilled 999999 MiB, 1 "
-                "objects, write throughput 1 MiB/s.\n",
-            },
-        ),
-    ),
 )  # fmt: skip
 def spill_heavy(case: Case) -> Iterator[Finding]:
     """One finding per node that spilled several times its store, or slowly."""
@@ -217,3 +176,55 @@ def _more_memory(volume: _Volume) -> tuple[Remedy, ...]:
             doc=_DOC,
         ),
     )
+
+
+# ------------------------------------------------------------------ examples
+
+
+def _raylet(second: int, text: str) -> str:
+    return f"[2026-11-21 07:46:{second:02d},610 I 288 288] (raylet) local_object_manager.cc:244: {text}\n"
+
+
+def _start(gb: str) -> str:
+    return _raylet(30, f"Allowing the Plasma store to use up to {gb}GB of memory.")
+
+
+def _spilled(second: int, mib: int, rate: int) -> str:
+    return _raylet(
+        second,
+        f":info_message:Spilled {mib} MiB, {mib // 40} objects, write throughput {rate} MiB/s.",
+    )
+
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "nineteen stores full go over the disk",
+        {
+            "logs/raylet.out": _start("0.209715")
+            + _spilled(40, 120, 257)
+            + _spilled(50, 3840, 429)
+            + _raylet(54, store.RESTORED.sample),
+            "logs/gcs_server.out": "",
+        },
+        roots=("spill-heavy",),
+        says=("3.8 GB", "19 times", "2.4 GB read back", "object_store_memory="),
+    ),
+    Example(
+        "a slow disk, told to the driver",
+        {
+            "driver.log": "(raylet) Spilled 8200 MiB, 205 objects, write throughput 41 MiB/s. Set RAY_verbose_spill_logs=0 to disable "
+            "this message.\n"
+        },
+        roots=("spill-heavy",),
+        says=("41 MiB/s", "200 s"),
+    ),
+    Example(
+        "a store that spills its own size once, and a task that prints the words",
+        {
+            "logs/raylet.out": _start("20") + _spilled(40, 2048, 430) + _spilled(50, 20480, 420),
+            "logs/gcs_server.out": "",
+            "driver.log": "(raylet) Spilled 20480 MiB, 512 objects, write throughput 420 MiB/s.\n(check pid=12) Spilled 999999 MiB, 1 "
+            "objects, write throughput 1 MiB/s.\n",
+        },
+    ),
+)

@@ -52,57 +52,11 @@ class _Stale(NamedTuple):
     age: float
 
 
-def _session(number: int, size: int, **more: object) -> dict[str, Any]:
-    row = {"path": f"/tmp/ray/session_2026-10-0{number}_10-00-00_000000_{number}", "bytes": size}
-    return {**row, "files": 900, "age_s": 86400.0 * 30, "alive": False, "truncated": False, **more}
-
-
-def _disk(used: float) -> dict[str, str]:
-    row = {
-        "path": "/tmp/ray/session_2026-11-21_x",
-        "use": "session",
-        "mount": "/",
-        "device": "sda1",
-    }
-    size = {"capacity": 200 * _GB, "free": int(200 * _GB * (1 - used)), "used_fraction": used}
-    return example("disks", [{**row, **size, "threshold": 0.95, "node_id": ""}])
-
-
 @rule(
     tier="root",
     severity="info",
     rank=97,
     looks_for=(RAYLET_STARTED,),
-    examples=(
-        Example(
-            "three old sessions",
-            example("sessions", [_session(1, 2 * _GB), _session(2, _GB), _session(3, 4 * _GB)]),
-            roots=("stale-session",),
-            says=("3 sessions", "7.0 GB", "rm -rf /tmp/ray/session_2026-10-03_"),
-        ),
-        Example(
-            "small, but the disk is nearly full",
-            {**example("sessions", [_session(1, 3 * _GB)]), **_disk(0.93)},
-            roots=("disk-full", "stale-session"),
-            says=("3.0 GB", "93% full"),
-        ),
-        Example(
-            "one that lives, one that was written to a minute ago, a small one",
-            example(
-                "sessions",
-                [
-                    _session(1, 50 * _GB, alive=True),
-                    _session(2, 50 * _GB, age_s=60.0),
-                    _session(3, 5 << 20),
-                ],
-            ),
-        ),
-        Example(
-            "small ones on a disk that others have filled",
-            {**example("sessions", [_session(1, 5 << 20)]), **_disk(0.93)},
-            roots=("disk-full",),
-        ),
-    ),
 )
 def stale_session(case: Case) -> Iterator[Finding]:
     """At most one finding for each machine."""
@@ -171,3 +125,54 @@ def _finding(stale: list[_Stale], disk: Disk | None) -> Finding:
             ),
         ),
     )
+
+
+# ------------------------------------------------------------------ examples
+
+
+def _session(number: int, size: int, **more: object) -> dict[str, Any]:
+    row = {"path": f"/tmp/ray/session_2026-10-0{number}_10-00-00_000000_{number}", "bytes": size}
+    return {**row, "files": 900, "age_s": 86400.0 * 30, "alive": False, "truncated": False, **more}
+
+
+def _disk(used: float) -> dict[str, str]:
+    row = {
+        "path": "/tmp/ray/session_2026-11-21_x",
+        "use": "session",
+        "mount": "/",
+        "device": "sda1",
+    }
+    size = {"capacity": 200 * _GB, "free": int(200 * _GB * (1 - used)), "used_fraction": used}
+    return example("disks", [{**row, **size, "threshold": 0.95, "node_id": ""}])
+
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "three old sessions",
+        example("sessions", [_session(1, 2 * _GB), _session(2, _GB), _session(3, 4 * _GB)]),
+        roots=("stale-session",),
+        says=("3 sessions", "7.0 GB", "rm -rf /tmp/ray/session_2026-10-03_"),
+    ),
+    Example(
+        "small, but the disk is nearly full",
+        {**example("sessions", [_session(1, 3 * _GB)]), **_disk(0.93)},
+        roots=("disk-full", "stale-session"),
+        says=("3.0 GB", "93% full"),
+    ),
+    Example(
+        "one that lives, one that was written to a minute ago, a small one",
+        example(
+            "sessions",
+            [
+                _session(1, 50 * _GB, alive=True),
+                _session(2, 50 * _GB, age_s=60.0),
+                _session(3, 5 << 20),
+            ],
+        ),
+    ),
+    Example(
+        "small ones on a disk that others have filled",
+        {**example("sessions", [_session(1, 5 << 20)]), **_disk(0.93)},
+        roots=("disk-full",),
+    ),
+)

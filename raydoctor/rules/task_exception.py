@@ -48,35 +48,6 @@ from raydoctor.rules.shared.task_error import (
     kind_and_place,
 )
 
-_TRACEBACK = (
-    "Traceback (most recent call last):\n"
-    '  File "/app/train.py", line 68, in main\n    ray.get(shard)\n'
-)
-_FRAMES = (
-    '  File "/app/shards.py", line 49, in load_shard\n    return column_mean(header)\n'
-    '  File "/app/shards.py", line 40, in column_mean\n    return header[column]\n'
-    "KeyError: 'price'\n"
-)
-_RAISED = f"{_TRACEBACK}ray.exceptions.RayTaskError(KeyError): ray::load_shard() (pid=389, ip=10.0.0.2)\n{_FRAMES}"
-_BY_INPUT = (
-    f"{_TRACEBACK}ray.exceptions.RayTaskError(KeyError): ray::report() (pid=390, ip=10.0.0.2)\n"
-    "  At least one of the input arguments for this task could not be computed:\n"
-    f"ray.exceptions.RayTaskError: ray::load_shard() (pid=390, ip=10.0.0.2)\n{_FRAMES}"
-)
-_CHAIN = (
-    f"{_TRACEBACK}ray.exceptions.RayTaskError(CorruptShardError): ray::load_shard() (pid=390, ip=10.0.0.2)\n"
-    '  File "/usr/lib/python3.11/json/decoder.py", line 355, in raw_decode\n'
-    "json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)\n\n"
-    "The above exception was the direct cause of the following exception:\n\n"
-    "ray::load_shard() (pid=390, ip=10.0.0.2)\n"
-    '  File "/app/shards.py", line 35, in read_header\n    raise CorruptShardError(raw) from error\n'
-    "CorruptShardError: shard header is not JSON\n"
-)
-_RETRY = (
-    "(raylet) Task download failed. There are 5 retries remaining, so the task will be retried. Error: User exception:\n"
-    "ray::download() (pid=384, ip=127.0.0.1)\n"
-    '  File "/app/fetch.py", line 29, in download\nConnectionError: 503 service unavailable\nstatus 200\n'
-)
 _DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/tasks.html"
 _DEBUGGER_DOC = "https://docs.ray.io/en/latest/ray-observability/ray-distributed-debugger.html"
 _DEPENDENCIES_DOC = "https://docs.ray.io/en/latest/ray-core/handling-dependencies.html"
@@ -95,83 +66,6 @@ _PASSING = (
     severity="error",
     rank=50,
     looks_for=(*FAILURES, RETRIED),
-    examples=(
-        Example(
-            "three equal failures, and a task that never got its input",
-            {
-                "driver.log": _RAISED * 3 + _BY_INPUT,
-                "logs/gcs_server.out": "",
-                "logs/raylet.out": "",
-            },
-            roots=("task-exception",),
-            says=(
-                "3 × load_shard raised KeyError: 'price'",
-                "column_mean (shards.py:40)",
-                "report",
-            ),
-        ),
-        Example(
-            "raised from another exception",
-            {"driver.log": _CHAIN, "logs/gcs_server.out": "", "logs/raylet.out": ""},
-            roots=("task-exception",),
-            says=("CorruptShardError", "read_header (shards.py:35)", "JSONDecodeError"),
-        ),
-        Example(
-            "nobody fetched it",
-            {
-                "driver.log": "2026-11-21 08:34:17,706\tERROR worker.py:439 -- Unhandled error (suppress with "
-                f"'RAY_IGNORE_UNHANDLED_ERRORS=1'): ray::load_shard() (pid=390, ip=10.0.0.2)\n{_FRAMES}",
-                "logs/gcs_server.out": "",
-                "logs/raylet.out": "",
-            },
-            roots=("task-exception",),
-            says=("nobody called `ray.get`",),
-        ),
-        Example(
-            "a function of a Ray Data pipeline; only the logs are left",
-            {
-                "logs/ray-data/ray-data.log": f"2026-11-21 10:49:20,676\tERROR exceptions.py:86 -- {data.STACK.sample}\n",
-                "logs/gcs_server.out": "",
-                "logs/raylet.out": "",
-            },
-            roots=("task-exception",),
-            says=("ReadRange->Map(price) raised ZeroDivisionError",),
-        ),
-        Example(
-            "the worker could not import the function",
-            {
-                "driver.log": f"{_TRACEBACK}ray.exceptions.RayTaskError(RuntimeError): ray::detect() (pid=389, ip=10.0.0.2)\n"
-                "RuntimeError: The remote function failed to import on the worker. This may be because needed library dependencies "
-                "are not installed in the worker environment:\n\nray::detect() (pid=389, ip=10.0.0.2)\n"
-                "ModuleNotFoundError: No module named 'cv2'\n",
-                "logs/gcs_server.out": "",
-                "logs/raylet.out": "",
-            },
-            roots=("task-exception",),
-            says=("detect raised ModuleNotFoundError: No module named 'cv2'", "runtime_env"),
-        ),
-        Example(
-            "retried, and it went on: that is what the option is for",
-            {"driver.log": _RETRY, "logs/gcs_server.out": "", "logs/raylet.out": ""},
-        ),
-        Example(
-            "a worker's own log of an exception that it handled",
-            {
-                "driver.log": "(Importer pid=12) Traceback (most recent call last):\n(Importer pid=12) "
-                "ray.exceptions.RayTaskError(ValueError): ray::parse() (pid=13, ip=10.0.0.2)\n(Importer pid=12) ValueError: x\n",
-                "logs/gcs_server.out": "",
-                "logs/raylet.out": "",
-            },
-        ),
-        Example(
-            "the driver speaks of tasks",
-            {
-                "driver.log": "ray::load_shard is the title of the process; see RayTaskError(KeyError) in the handbook\n",
-                "logs/gcs_server.out": "",
-                "logs/raylet.out": "",
-            },
-        ),
-    ),
 )
 def task_exception(case: Case) -> Iterator[Finding]:
     """One finding per function, exception and place."""
@@ -433,3 +327,115 @@ def _rebuild(kind: str, group: _Group) -> Iterator[Remedy]:
             ),
             doc=_EXCEPTIONS_DOC,
         )
+
+
+# ------------------------------------------------------------------ examples
+
+
+_TRACEBACK = (
+    "Traceback (most recent call last):\n"
+    '  File "/app/train.py", line 68, in main\n    ray.get(shard)\n'
+)
+_FRAMES = (
+    '  File "/app/shards.py", line 49, in load_shard\n    return column_mean(header)\n'
+    '  File "/app/shards.py", line 40, in column_mean\n    return header[column]\n'
+    "KeyError: 'price'\n"
+)
+_RAISED = f"{_TRACEBACK}ray.exceptions.RayTaskError(KeyError): ray::load_shard() (pid=389, ip=10.0.0.2)\n{_FRAMES}"
+_BY_INPUT = (
+    f"{_TRACEBACK}ray.exceptions.RayTaskError(KeyError): ray::report() (pid=390, ip=10.0.0.2)\n"
+    "  At least one of the input arguments for this task could not be computed:\n"
+    f"ray.exceptions.RayTaskError: ray::load_shard() (pid=390, ip=10.0.0.2)\n{_FRAMES}"
+)
+_CHAIN = (
+    f"{_TRACEBACK}ray.exceptions.RayTaskError(CorruptShardError): ray::load_shard() (pid=390, ip=10.0.0.2)\n"
+    '  File "/usr/lib/python3.11/json/decoder.py", line 355, in raw_decode\n'
+    "json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)\n\n"
+    "The above exception was the direct cause of the following exception:\n\n"
+    "ray::load_shard() (pid=390, ip=10.0.0.2)\n"
+    '  File "/app/shards.py", line 35, in read_header\n    raise CorruptShardError(raw) from error\n'
+    "CorruptShardError: shard header is not JSON\n"
+)
+_RETRY = (
+    "(raylet) Task download failed. There are 5 retries remaining, so the task will be retried. Error: User exception:\n"
+    "ray::download() (pid=384, ip=127.0.0.1)\n"
+    '  File "/app/fetch.py", line 29, in download\nConnectionError: 503 service unavailable\nstatus 200\n'
+)
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "three equal failures, and a task that never got its input",
+        {
+            "driver.log": _RAISED * 3 + _BY_INPUT,
+            "logs/gcs_server.out": "",
+            "logs/raylet.out": "",
+        },
+        roots=("task-exception",),
+        says=(
+            "3 × load_shard raised KeyError: 'price'",
+            "column_mean (shards.py:40)",
+            "report",
+        ),
+    ),
+    Example(
+        "raised from another exception",
+        {"driver.log": _CHAIN, "logs/gcs_server.out": "", "logs/raylet.out": ""},
+        roots=("task-exception",),
+        says=("CorruptShardError", "read_header (shards.py:35)", "JSONDecodeError"),
+    ),
+    Example(
+        "nobody fetched it",
+        {
+            "driver.log": "2026-11-21 08:34:17,706\tERROR worker.py:439 -- Unhandled error (suppress with "
+            f"'RAY_IGNORE_UNHANDLED_ERRORS=1'): ray::load_shard() (pid=390, ip=10.0.0.2)\n{_FRAMES}",
+            "logs/gcs_server.out": "",
+            "logs/raylet.out": "",
+        },
+        roots=("task-exception",),
+        says=("nobody called `ray.get`",),
+    ),
+    Example(
+        "a function of a Ray Data pipeline; only the logs are left",
+        {
+            "logs/ray-data/ray-data.log": f"2026-11-21 10:49:20,676\tERROR exceptions.py:86 -- {data.STACK.sample}\n",
+            "logs/gcs_server.out": "",
+            "logs/raylet.out": "",
+        },
+        roots=("task-exception",),
+        says=("ReadRange->Map(price) raised ZeroDivisionError",),
+    ),
+    Example(
+        "the worker could not import the function",
+        {
+            "driver.log": f"{_TRACEBACK}ray.exceptions.RayTaskError(RuntimeError): ray::detect() (pid=389, ip=10.0.0.2)\n"
+            "RuntimeError: The remote function failed to import on the worker. This may be because needed library dependencies "
+            "are not installed in the worker environment:\n\nray::detect() (pid=389, ip=10.0.0.2)\n"
+            "ModuleNotFoundError: No module named 'cv2'\n",
+            "logs/gcs_server.out": "",
+            "logs/raylet.out": "",
+        },
+        roots=("task-exception",),
+        says=("detect raised ModuleNotFoundError: No module named 'cv2'", "runtime_env"),
+    ),
+    Example(
+        "retried, and it went on: that is what the option is for",
+        {"driver.log": _RETRY, "logs/gcs_server.out": "", "logs/raylet.out": ""},
+    ),
+    Example(
+        "a worker's own log of an exception that it handled",
+        {
+            "driver.log": "(Importer pid=12) Traceback (most recent call last):\n(Importer pid=12) "
+            "ray.exceptions.RayTaskError(ValueError): ray::parse() (pid=13, ip=10.0.0.2)\n(Importer pid=12) ValueError: x\n",
+            "logs/gcs_server.out": "",
+            "logs/raylet.out": "",
+        },
+    ),
+    Example(
+        "the driver speaks of tasks",
+        {
+            "driver.log": "ray::load_shard is the title of the process; see RayTaskError(KeyError) in the handbook\n",
+            "logs/gcs_server.out": "",
+            "logs/raylet.out": "",
+        },
+    ),
+)

@@ -42,7 +42,8 @@ from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, rule
 from raydoctor.case.signals import JOB_FINISHED, RAY_EXCEPTION
 from raydoctor.model import paste
-from raydoctor.model.values import Entity, Finding, Gap, Link, Remedy, Subject
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Finding, Gap, Link, Remedy, Subject
 from raydoctor.rules.shared import calls, stacks, waiting
 from raydoctor.rules.shared.live import examples as sample
 from raydoctor.rules.shared.live import hang_examples as looked
@@ -55,137 +56,12 @@ _DOC = "https://docs.ray.io/en/latest/ray-observability/user-guides/debug-apps/d
 _LONG, _TIMES = 30.0, 10.0
 """A task is hung, not slow, after so many seconds and so many times what its peers took."""
 
-_ERROR = (
-    '    print("resampled", ray.get([resample.remote(s) for s in range(8)], timeout=90))\n'
-    "ray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n"
-)
-_W = "a" * 56
-
-
-def _table(at: str, done: int, active: int = 1, took: str = "3.5s") -> str:
-    return (
-        f"[2026-11-21 {at},438 I 471 418] core_worker.cc:591: Event stats:\n\n\nGlobal stats: 822 total (13 active)\n"
-        f"\tCoreWorkerService.grpc_server.PushTask - {done + active} total ({active} active), Execution time: mean = 0.500 s, "
-        f"total = {took}, Queueing time: mean = 0.00ms, max = -0.00ms, min = 9223372036854.78ms, total = 0.00ms\n"
-    )
-
-
-def _files(core: str, ended: str = "10:45:20") -> dict[str, str]:
-    return {
-        "logs/gcs_server.out": f"[2026-11-21 {ended},100 I 17 17] (gcs_server) gcs_job_manager.cc:1: {JOB_FINISHED[0].sample}\n",
-        "logs/raylet.out": "",
-        "driver.log": _ERROR,
-        f"logs/python-core-worker-{_W}_471.log": core,
-        f"logs/worker-{_W}-01000000-471.out": ":job_id:01000000\n:task_name:resample\n:task_name:resample\n",
-    }
-
-
-_STACK = (
-    "Process 471: ray::resample\nPython v3.11.7 (/home/user/venv/bin/python3.11)\n\n"
-    'Thread 471 (idle): "MainThread"\n    _wait_for_tstate_lock (threading.py:1119)\n    resample (train.py:31)\n'
-    "    main_loop (ray/_private/worker.py:947)\n    <module> (ray/_private/workers/default_worker.py:320)\n"
-    'Thread 482 (idle): "ray_print_logs"\n    wait (threading.py:331)\n'
-)
-
-
-_LOAD = sample.running(1, "load", {}, **looked.since(300))
-_TRAINS = [sample.running(n, "train", {}, **looked.since(290)) for n in (2, 3)]
-_DATABASE = {
-    "fd": 9, "type": "tcp", "local": "10.0.0.2:4242", "peer": "10.0.0.9:5432", "state": "ESTABLISHED", "tids": [801],
-}  # fmt: skip
-
-
-def _live(*peers: sample.Row, works: bool = False) -> dict[str, str]:
-    """A task that stands in a socket (or works), and two that wait for it."""
-    stands = ("SocketIO.readinto", "socket.py", 706), ("load", "etl.py", 31)
-    looks = looked.looks(_LOAD, *stands, syscall=45, wchan="wait_woken")
-    getting = [row for task in _TRAINS for row in looked.getting(task, ("train", "train.py", 12))]
-    return sample.tables(
-        nodes=[sample.node({"CPU": 4})],
-        tasks=[_LOAD, *_TRAINS],
-        samples=[*(looked.working(_LOAD, stands[1]) if works else looks), *getting],
-        clues=[
-            looked.clues(_LOAD, sockets=[_DATABASE]),
-            *(looked.clues(task, _LOAD) for task in _TRAINS),
-        ],
-        finished=list(peers),
-    )
-
 
 @rule(
     tier="root",
     severity="error",
     rank=77,
     looks_for=(waiting.INTERRUPTED, *JOB_FINISHED, stacks.PRINTED, RAY_EXCEPTION),
-    examples=(
-        Example(
-            "seven tasks took half a second, the eighth never ends",
-            _files(_table("10:42:54", 7) + _table("10:43:54", 7), ended="10:44:20"),
-            roots=("task-hung",),
-            consequences=("get-timeout",),
-            says=("resample (pid 471) has run for at least 86 s", "7 before it took 0.5 s", "py-spy dump --pid 471"),
-        ),
-        Example(
-            "no peers in the logs, but a stack",
-            {**_files(_table("10:43:54", 0)), "ray-stack.txt": _STACK},
-            roots=("task-hung",),
-            consequences=("get-timeout",),
-            says=("waits for a lock in resample (train.py:31)",),
-        ),
-        Example(
-            "a long task among long tasks",
-            _files(_table("10:42:54", 2, took="64.2s") + _table("10:43:54", 2, took="64.2s")),
-            roots=("get-timeout",),
-        ),
-        Example(
-            "a task without peers and without a stack may simply be slow",
-            _files(_table("10:42:54", 0) + _table("10:43:54", 0)),
-            roots=("get-timeout",),
-        ),
-        Example(
-            "an actor's method that waits in a collective operation",
-            {
-                **_files(""),
-                "stacks.txt": _STACK.replace("ray::resample", "ray::Trainer.fit").replace(
-                    "_wait_for_tstate_lock (threading.py:1119)", "all_reduce (torch/distributed/distributed_c10d.py:2501)"
-                ),
-            },
-            roots=("task-hung",),
-            consequences=("get-timeout",),
-            says=("Trainer.fit (pid 471)", "a collective operation in resample (train.py:31)"),
-        ),
-        Example(
-            "faulthandler printed a stack after a minute",
-            {
-                **_files(_table("10:43:54", 0)),
-                f"logs/worker-{_W}-01000000-471.err": ":job_id:01000000\n:task_name:resample\n"
-                + stacks.PRINTED.sample.replace(
-                    '  File "/home/user/project', '  File "/usr/lib/python3.11/threading.py", line 327 in wait\n  File "/home/user/project', 1
-                ),
-            },
-            roots=("task-hung",),
-            consequences=("get-timeout",),
-            says=("resample (pid 471)", "waits for a lock in resample (/home/user/project/train.py:31)"),
-        ),
-        Example(
-            "live: one task waits for a database that does not answer, and two wait for it",
-            _live(looked.took("load", 24, 0.5)),
-            roots=("task-hung",),
-            says=("load (pid 801)", "10.0.0.9:5432", "load (etl.py:31)", "24 before it took 0.50 s", "2 train tasks wait for it", f"raydoctor attach {_LOAD['task_id']}"),
-        ),
-        Example(
-            "live: without peers it may be meant to wait",
-            _live(),
-            roots=("task-hung",),
-            says=("no finished load to compare with",),
-        ),
-        Example("live: its peers took as long", _live(looked.took("load", 24, 120))),
-        Example("live: it uses a processor and has no peers", _live(works=True)),
-        Example(
-            "a stack taken while everything works, and nobody gave up",
-            {"logs/gcs_server.out": "", "logs/raylet.out": "", "driver.log": "epoch 1\n", "ray-stack.txt": _STACK},
-        ),
-    ),
 )  # fmt: skip
 def task_hung(case: Case) -> Iterator[Finding]:
     """One finding for all tasks that hung while somebody waited; live, one for those that hang at one place."""
@@ -395,3 +271,156 @@ def _remedies(hung: _Hung) -> tuple[Remedy, ...]:
             doc="https://docs.ray.io/en/latest/ray-core/tasks.html#cancelling-tasks",
         ),
     )  # fmt: skip
+
+
+# ------------------------------------------------------------------ examples
+
+
+_ERROR = (
+    '    print("resampled", ray.get([resample.remote(s) for s in range(8)], timeout=90))\n'
+    "ray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n"
+)
+_W = "a" * 56
+
+
+def _table(at: str, done: int, active: int = 1, took: str = "3.5s") -> str:
+    return (
+        f"[2026-11-21 {at},438 I 471 418] core_worker.cc:591: Event stats:\n\n\nGlobal stats: 822 total (13 active)\n"
+        f"\tCoreWorkerService.grpc_server.PushTask - {done + active} total ({active} active), Execution time: mean = 0.500 s, "
+        f"total = {took}, Queueing time: mean = 0.00ms, max = -0.00ms, min = 9223372036854.78ms, total = 0.00ms\n"
+    )
+
+
+def _files(core: str, ended: str = "10:45:20") -> dict[str, str]:
+    return {
+        "logs/gcs_server.out": f"[2026-11-21 {ended},100 I 17 17] (gcs_server) gcs_job_manager.cc:1: {JOB_FINISHED[0].sample}\n",
+        "logs/raylet.out": "",
+        "driver.log": _ERROR,
+        f"logs/python-core-worker-{_W}_471.log": core,
+        f"logs/worker-{_W}-01000000-471.out": ":job_id:01000000\n:task_name:resample\n:task_name:resample\n",
+    }
+
+
+_STACK = (
+    "Process 471: ray::resample\nPython v3.11.7 (/home/user/venv/bin/python3.11)\n\n"
+    'Thread 471 (idle): "MainThread"\n    _wait_for_tstate_lock (threading.py:1119)\n    resample (train.py:31)\n'
+    "    main_loop (ray/_private/worker.py:947)\n    <module> (ray/_private/workers/default_worker.py:320)\n"
+    'Thread 482 (idle): "ray_print_logs"\n    wait (threading.py:331)\n'
+)
+
+
+_LOAD = sample.running(1, "load", {}, **looked.since(300))
+_TRAINS = [sample.running(n, "train", {}, **looked.since(290)) for n in (2, 3)]
+_DATABASE = {
+    "fd": 9, "type": "tcp", "local": "10.0.0.2:4242", "peer": "10.0.0.9:5432", "state": "ESTABLISHED", "tids": [801],
+}  # fmt: skip
+
+
+def _live(*peers: sample.Row, works: bool = False) -> dict[str, str]:
+    """A task that stands in a socket (or works), and two that wait for it."""
+    stands = ("SocketIO.readinto", "socket.py", 706), ("load", "etl.py", 31)
+    looks = looked.looks(_LOAD, *stands, syscall=45, wchan="wait_woken")
+    getting = [row for task in _TRAINS for row in looked.getting(task, ("train", "train.py", 12))]
+    return sample.tables(
+        nodes=[sample.node({"CPU": 4})],
+        tasks=[_LOAD, *_TRAINS],
+        samples=[*(looked.working(_LOAD, stands[1]) if works else looks), *getting],
+        clues=[
+            looked.clues(_LOAD, sockets=[_DATABASE]),
+            *(looked.clues(task, _LOAD) for task in _TRAINS),
+        ],
+        finished=list(peers),
+    )
+
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "seven tasks took half a second, the eighth never ends",
+        _files(_table("10:42:54", 7) + _table("10:43:54", 7), ended="10:44:20"),
+        roots=("task-hung",),
+        consequences=("get-timeout",),
+        says=(
+            "resample (pid 471) has run for at least 86 s",
+            "7 before it took 0.5 s",
+            "py-spy dump --pid 471",
+        ),
+    ),
+    Example(
+        "no peers in the logs, but a stack",
+        {**_files(_table("10:43:54", 0)), "ray-stack.txt": _STACK},
+        roots=("task-hung",),
+        consequences=("get-timeout",),
+        says=("waits for a lock in resample (train.py:31)",),
+    ),
+    Example(
+        "a long task among long tasks",
+        _files(_table("10:42:54", 2, took="64.2s") + _table("10:43:54", 2, took="64.2s")),
+        roots=("get-timeout",),
+    ),
+    Example(
+        "a task without peers and without a stack may simply be slow",
+        _files(_table("10:42:54", 0) + _table("10:43:54", 0)),
+        roots=("get-timeout",),
+    ),
+    Example(
+        "an actor's method that waits in a collective operation",
+        {
+            **_files(""),
+            "stacks.txt": _STACK.replace("ray::resample", "ray::Trainer.fit").replace(
+                "_wait_for_tstate_lock (threading.py:1119)",
+                "all_reduce (torch/distributed/distributed_c10d.py:2501)",
+            ),
+        },
+        roots=("task-hung",),
+        consequences=("get-timeout",),
+        says=("Trainer.fit (pid 471)", "a collective operation in resample (train.py:31)"),
+    ),
+    Example(
+        "faulthandler printed a stack after a minute",
+        {
+            **_files(_table("10:43:54", 0)),
+            f"logs/worker-{_W}-01000000-471.err": ":job_id:01000000\n:task_name:resample\n"
+            + stacks.PRINTED.sample.replace(
+                '  File "/home/user/project',
+                '  File "/usr/lib/python3.11/threading.py", line 327 in wait\n  File "/home/user/project',
+                1,
+            ),
+        },
+        roots=("task-hung",),
+        consequences=("get-timeout",),
+        says=(
+            "resample (pid 471)",
+            "waits for a lock in resample (/home/user/project/train.py:31)",
+        ),
+    ),
+    Example(
+        "live: one task waits for a database that does not answer, and two wait for it",
+        _live(looked.took("load", 24, 0.5)),
+        roots=("task-hung",),
+        says=(
+            "load (pid 801)",
+            "10.0.0.9:5432",
+            "load (etl.py:31)",
+            "24 before it took 0.50 s",
+            "2 train tasks wait for it",
+            f"raydoctor attach {_LOAD['task_id']}",
+        ),
+    ),
+    Example(
+        "live: without peers it may be meant to wait",
+        _live(),
+        roots=("task-hung",),
+        says=("no finished load to compare with",),
+    ),
+    Example("live: its peers took as long", _live(looked.took("load", 24, 120))),
+    Example("live: it uses a processor and has no peers", _live(works=True)),
+    Example(
+        "a stack taken while everything works, and nobody gave up",
+        {
+            "logs/gcs_server.out": "",
+            "logs/raylet.out": "",
+            "driver.log": "epoch 1\n",
+            "ray-stack.txt": _STACK,
+        },
+    ),
+)

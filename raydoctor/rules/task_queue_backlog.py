@@ -31,7 +31,8 @@ from collections.abc import Iterator
 from raydoctor.case import Case
 from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.case.signals import CORE, RAYLET
-from raydoctor.model.values import Entity, Event, Finding, Link, Remedy
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Finding, Link, Remedy
 
 QUEUED = (
     Signal(
@@ -61,48 +62,11 @@ SUBMIT_THROTTLED = Signal(
 _DOC = "https://docs.ray.io/en/latest/ray-core/patterns/limit-pending-tasks.html"
 
 
-def _raylet(*texts: str) -> dict[str, str]:
-    return {
-        "logs/gcs_server.out": "",
-        "logs/raylet.out": "".join(
-            f"[2026-11-21 10:50:{n:02},405 W 293 293] (raylet) cluster_lease_manager.cc:60: {text}\n"
-            for n, text in enumerate(texts)
-        ),
-    }
-
-
 @rule(
     tier="cause",
     severity="warning",
     rank=85,
     looks_for=(*QUEUED, START_THROTTLED, SUBMIT_THROTTLED),
-    examples=(
-        Example(
-            "more than a thousand requests on one node",
-            _raylet(QUEUED[0].sample),
-            roots=("task-queue-backlog",),
-            says=("1000 requests", "ray.wait"),
-        ),
-        Example(
-            "the same in the words of Ray up to 2.40",
-            _raylet(QUEUED[1].sample),
-            roots=("task-queue-backlog",),
-        ),
-        Example(
-            "workers for nested tasks",
-            _raylet(START_THROTTLED.sample),
-            roots=("task-queue-backlog",),
-            says=("2 s", "nested"),
-        ),
-        Example(
-            "a few hundred equal tasks: Ray says so, and goes on",
-            {
-                **_raylet(),
-                "logs/python-core-driver-01000000" + "f" * 48 + "_7.log": "[2026-11-21 10:50:16,405 W 16 401] normal_task_submitter.cc:270: "
-                f"{SUBMIT_THROTTLED.sample.replace('250000', '2987')}\n",
-            },
-        ),
-    ),
 )  # fmt: skip
 def task_queue_backlog(case: Case) -> Iterator[Finding]:
     """One finding per kind of backlog."""
@@ -175,5 +139,49 @@ _NESTED = (
         "If no task waits for another, turn the delay off",
         ("RAY_worker_cap_enabled=false ray start ...       # on every node",),
         risk="disruptive",
+    ),
+)
+
+
+# ------------------------------------------------------------------ examples
+
+
+def _raylet(*texts: str) -> dict[str, str]:
+    return {
+        "logs/gcs_server.out": "",
+        "logs/raylet.out": "".join(
+            f"[2026-11-21 10:50:{n:02},405 W 293 293] (raylet) cluster_lease_manager.cc:60: {text}\n"
+            for n, text in enumerate(texts)
+        ),
+    }
+
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "more than a thousand requests on one node",
+        _raylet(QUEUED[0].sample),
+        roots=("task-queue-backlog",),
+        says=("1000 requests", "ray.wait"),
+    ),
+    Example(
+        "the same in the words of Ray up to 2.40",
+        _raylet(QUEUED[1].sample),
+        roots=("task-queue-backlog",),
+    ),
+    Example(
+        "workers for nested tasks",
+        _raylet(START_THROTTLED.sample),
+        roots=("task-queue-backlog",),
+        says=("2 s", "nested"),
+    ),
+    Example(
+        "a few hundred equal tasks: Ray says so, and goes on",
+        {
+            **_raylet(),
+            "logs/python-core-driver-01000000"
+            + "f" * 48
+            + "_7.log": "[2026-11-21 10:50:16,405 W 16 401] normal_task_submitter.cc:270: "
+            f"{SUBMIT_THROTTLED.sample.replace('250000', '2987')}\n",
+        },
     ),
 )

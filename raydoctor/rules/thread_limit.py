@@ -34,7 +34,8 @@ from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
 from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.case.signals import CORE, GCS, RAYLET, RAYLET_STARTED, WORKER_EXIT
-from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import cluster
 from raydoctor.rules.shared.cluster import DeadRaylet
 from raydoctor.rules.shared.crash import CRASH_SIGNALS
@@ -76,28 +77,6 @@ OPENBLAS_LIMIT = Signal(
 )
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/configure.html"
-_W = "10c5b6e9aa963461b88bd8fa222edff4d67f9453931d5de07a1d8eaa"
-_N = "4392271d343578a32aee264b3908f06bdc8a6dc43675e3227cbbe483"
-_STARTED = (
-    f"[2026-11-21 10:58:03,993 I 293 293] (raylet) node_manager.cc:355: Raylet of id, {_N} started. Raylet consists of "
-    "node_manager and object_manager. node_manager address: 10.0.0.2:0 object_manager address: 10.0.0.2:46637 hostname: n\n"
-)
-_GRPC = "E1121 10:58:30.466599685     543 thd.cc:157]                           pthread_create failed: Resource temporarily unavailable\n"
-_TERMINATE = "terminate called after throwing an instance of 'std::system_error'\n  what():  Resource temporarily unavailable\n"
-_OPENBLAS = (
-    f"{REFUSED[0].sample}\nOpenBLAS blas_thread_init: ensure that your address space and process count limits are big enough "
-    f"(ulimit -a)\n{OPENBLAS_LIMIT.sample}\n"
-)
-_EXIT = (
-    "[2026-11-21 10:58:26,741 W 8 8] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, worker id = "
-    f"{_W}, node id = {_N}, address = 10.0.0.2, exit_type = {{}}, exit_detail = Worker unexpectedly exits with a connection "
-    "error code 2. End of file.\n"
-)
-
-
-def _dead(n: int) -> str:
-    text = worker_start.UNREGISTERED.sample.replace("(450)", f"({543 + n})")
-    return f"[2026-11-21 10:58:{32 + n},806 E 293 293] (raylet) worker_pool.cc:660: {text}\n"
 
 
 @rule(
@@ -105,51 +84,6 @@ def _dead(n: int) -> str:
     severity="error",
     rank=8,
     looks_for=(*REFUSED, FATAL, OPENBLAS_LIMIT, *worker_start.SIGNALS, CRASH_SIGNALS[0], RAYLET_STARTED, WORKER_EXIT),
-    examples=(
-        Example(
-            "no thread is left for a new worker",
-            {
-                "logs/raylet.out": _STARTED + "".join(_dead(n) for n in range(3)),
-                "logs/raylet.err": "".join(_GRPC + _TERMINATE + _dead(n) for n in range(3)),
-                "logs/gcs_server.out": "",
-            },
-            roots=("thread-limit",),
-            says=("3 worker processes", "10.0.0.2", "pids.max", "ulimit -u", "--pids-limit"),
-        ),
-        Example(
-            "OpenBLAS wants a thread for each of 64 cores, and names the limit",
-            {
-                "logs/raylet.out": _STARTED + _dead(0),
-                "logs/raylet.err": _OPENBLAS + _dead(0),
-                "logs/gcs_server.out": "",
-            },
-            roots=("thread-limit",),
-            says=("64", "4096", "OPENBLAS_NUM_THREADS"),
-        ),
-        Example(
-            "a running worker aborts when it wants one more",
-            {
-                f"logs/worker-{_W}-01000000-472.err": "[2026-11-21 10:58:25,816 E 472 472] logging.cc:118: " + FATAL.sample + "\n",
-                "logs/gcs_server.out": _EXIT.format("SYSTEM_ERROR"),
-                "logs/raylet.out": _STARTED,
-            },
-            roots=("thread-limit",),
-            says=("pid 472",),
-        ),
-        Example(
-            "a user's library had to do with fewer threads, and its worker ended of something else",
-            {
-                f"logs/worker-{_W}-01000000-472.err": _OPENBLAS,
-                "logs/gcs_server.out": _EXIT.format("SYSTEM_ERROR"),
-                "logs/raylet.out": _STARTED,
-            },
-            roots=("worker-vanished",),
-        ),
-        Example(
-            "it went on",
-            {f"logs/worker-{_W}-01000000-472.err": _OPENBLAS, "logs/gcs_server.out": "", "logs/raylet.out": _STARTED},
-        ),
-    ),
 )  # fmt: skip
 def thread_limit(case: Case) -> Iterator[Finding]:
     """One finding per raylet that ended of it, and one per node whose workers did."""
@@ -328,3 +262,82 @@ def _remedies(words: list[Event]) -> Iterator[Remedy]:
         ("ray start --num-cpus=CORES …   # as many as the container really has",),
         doc=_DOC,
     )
+
+
+# ------------------------------------------------------------------ examples
+
+_W = "10c5b6e9aa963461b88bd8fa222edff4d67f9453931d5de07a1d8eaa"
+_N = "4392271d343578a32aee264b3908f06bdc8a6dc43675e3227cbbe483"
+_STARTED = (
+    f"[2026-11-21 10:58:03,993 I 293 293] (raylet) node_manager.cc:355: Raylet of id, {_N} started. Raylet consists of "
+    "node_manager and object_manager. node_manager address: 10.0.0.2:0 object_manager address: 10.0.0.2:46637 hostname: n\n"
+)
+_GRPC = "E1121 10:58:30.466599685     543 thd.cc:157]                           pthread_create failed: Resource temporarily unavailable\n"
+_TERMINATE = "terminate called after throwing an instance of 'std::system_error'\n  what():  Resource temporarily unavailable\n"
+_OPENBLAS = (
+    f"{REFUSED[0].sample}\nOpenBLAS blas_thread_init: ensure that your address space and process count limits are big enough "
+    f"(ulimit -a)\n{OPENBLAS_LIMIT.sample}\n"
+)
+_EXIT = (
+    "[2026-11-21 10:58:26,741 W 8 8] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, worker id = "
+    f"{_W}, node id = {_N}, address = 10.0.0.2, exit_type = {{}}, exit_detail = Worker unexpectedly exits with a connection "
+    "error code 2. End of file.\n"
+)
+
+
+def _dead(n: int) -> str:
+    text = worker_start.UNREGISTERED.sample.replace("(450)", f"({543 + n})")
+    return f"[2026-11-21 10:58:{32 + n},806 E 293 293] (raylet) worker_pool.cc:660: {text}\n"
+
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "no thread is left for a new worker",
+        {
+            "logs/raylet.out": _STARTED + "".join(_dead(n) for n in range(3)),
+            "logs/raylet.err": "".join(_GRPC + _TERMINATE + _dead(n) for n in range(3)),
+            "logs/gcs_server.out": "",
+        },
+        roots=("thread-limit",),
+        says=("3 worker processes", "10.0.0.2", "pids.max", "ulimit -u", "--pids-limit"),
+    ),
+    Example(
+        "OpenBLAS wants a thread for each of 64 cores, and names the limit",
+        {
+            "logs/raylet.out": _STARTED + _dead(0),
+            "logs/raylet.err": _OPENBLAS + _dead(0),
+            "logs/gcs_server.out": "",
+        },
+        roots=("thread-limit",),
+        says=("64", "4096", "OPENBLAS_NUM_THREADS"),
+    ),
+    Example(
+        "a running worker aborts when it wants one more",
+        {
+            f"logs/worker-{_W}-01000000-472.err": "[2026-11-21 10:58:25,816 E 472 472] logging.cc:118: "
+            + FATAL.sample
+            + "\n",
+            "logs/gcs_server.out": _EXIT.format("SYSTEM_ERROR"),
+            "logs/raylet.out": _STARTED,
+        },
+        roots=("thread-limit",),
+        says=("pid 472",),
+    ),
+    Example(
+        "a user's library had to do with fewer threads, and its worker ended of something else",
+        {
+            f"logs/worker-{_W}-01000000-472.err": _OPENBLAS,
+            "logs/gcs_server.out": _EXIT.format("SYSTEM_ERROR"),
+            "logs/raylet.out": _STARTED,
+        },
+        roots=("worker-vanished",),
+    ),
+    Example(
+        "it went on",
+        {
+            f"logs/worker-{_W}-01000000-472.err": _OPENBLAS,
+            "logs/gcs_server.out": "",
+            "logs/raylet.out": _STARTED,
+        },
+    ),
+)

@@ -35,7 +35,8 @@ from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, rule
 from raydoctor.case.signals import RAY_EXCEPTION, WORKER_EXIT
 from raydoctor.model import paste
-from raydoctor.model.values import Entity, Event, Finding, Gap, Link, Remedy, Severity, Subject
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Severity, Subject
 from raydoctor.rules.shared import train
 from raydoctor.rules.shared.task_error import error_entity
 from raydoctor.rules.shared.train import Attempt, Rank, Run
@@ -47,75 +48,6 @@ _FIRST = Gap(
 )
 _DOC = "https://docs.ray.io/en/latest/train/user-guides/fault-tolerance.html"
 _LONGEST = 160
-_W0, _W1 = (
-    "1140eabd6a4d47777eeeb008d248a61d8c9dbc5e28327c546a5c9a09",
-    "883b8f09b6c1041f2d22a202bef0aca1c94c253355390231b442a08a",
-)
-_N = "4392271d343578a32aee264b3908f06bdc8a6dc43675e3227cbbe483"
-_ROW = (
-    'Traceback (most recent call last):\n  File "/app/train.py", line 41, in train_loop\n    value = parse(row)\n'
-    '  File "/app/train.py", line 34, in parse\n    return float(row)\n'
-    "ValueError: could not convert string to float: 'n/a'\n"
-)
-_PEER = (
-    'Traceback (most recent call last):\n  File "/app/train.py", line 42, in train_loop\n    all_reduce(value)\n'
-    "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.2]:40349. "
-    "This is typically caused by a remote worker crashing.\n"
-)
-_DEAD = (
-    "A worker health check failed.\nWorker info: Worker(\n  actor=Actor(RayTrainWorker, a1a4a7a4b5499c2036f6367601000000),\n"
-    f"  metadata=ActorMetadata(\n    hostname='h',\n    node_id='{_N}',\n    node_ip='10.0.0.2',\n    pid=615,\n  ),\n"
-    "  distributed_context=DistributedContext(world_rank=1, world_size=2, local_rank=1, local_world_size=2, node_rank=0),\n"
-    f"  log_file_path='/tmp/ray/s/logs/train/ray-train-app-worker-{_W1}.log',\n)\nThe actor died unexpectedly before "
-    "finishing this task.\n\tclass_name: RayTrainWorker\n\tactor_id: a1a4a7a4b5499c2036f6367601000000\n\tpid: 615\n\tip: 10.0.0.2\n"
-)
-
-
-def _json(at: str, message: str, **more: object) -> str:
-    level = "ERROR" if message.startswith("Error") else "INFO"
-    record = {
-        "asctime": f"2026-11-21 {at}",
-        "levelname": level,
-        "message": message,
-        "run_name": "prices",
-        **more,
-    }
-    return json.dumps(record) + "\n"
-
-
-def _decision(at: str, what: str, snippet: str, count: int, limit: int) -> str:
-    text = f"[FailurePolicy] {what}\n  Source: worker group\n  Error count: {count} (max allowed: {limit})\nError: "
-    text += f"Training failed due to worker errors:\n[Rank 1 Error Snippet]:\n{snippet}"
-    return _json(at, text, exc_text=f"ray.train.WorkerGroupError: {text.partition('Error: ')[2]}")
-
-
-_RANK_0 = _json(
-    "10:42:24,094",
-    f"Error in training function:\n{_PEER}",
-    world_rank=0,
-    process=577,
-    worker_id=_W0,
-)
-_RANK_1 = _json(
-    "10:42:22,164", f"Error in training function:\n{_ROW}", world_rank=1, process=605, worker_id=_W1
-)
-_EXIT = (
-    "[2026-11-21 10:44:46,741 W 8 8] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, worker id = "
-    f"{_W1}, node id = {_N}, address = 10.0.0.2, exit_type = SYSTEM_ERROR, exit_detail = Worker unexpectedly exits with a "
-    "connection error code 2. End of file.\n"
-)
-_LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
-_RAISED = f'Traceback (most recent call last):\n  File "/app/train.py", line 51, in main\n    trainer.fit()\nray.train.WorkerGroupError: Training failed due to worker errors:\n[Rank 1 Error Snippet]:\n{_ROW}\n'
-_V1 = (
-    "2026-11-21 10:53:17,048\tERROR tune_controller.py:1331 -- Trial task failed for trial TorchTrainer_b4431_00000\n"
-    "Traceback (most recent call last):\n"
-    "ray.exceptions.RayTaskError(ValueError): ray::_Inner.train() (pid=275, ip=10.0.0.2, actor_id=0530923def9c4a86e8a1982f01000000, "
-    'repr=TorchTrainer)\n  File "/usr/lib/python3.11/site-packages/ray/train/_internal/utils.py", line 57, in check_for_failure\n'
-    "ray.exceptions.RayTaskError(ValueError): ray::_RayTrainWorker__execute.get_next() (pid=320, ip=10.0.0.2, "
-    "actor_id=56e8a5f6212de7a86427db4401000000, repr=<ray.train._internal.worker_group.RayTrainWorker object at 0x7f9dac1e1210>)\n"
-    f"{_ROW.partition(chr(10))[2]}\n"
-    "ray.train.base_trainer.TrainingFailedError: The Ray Train run failed. Please inspect the previous error messages for a cause.\n"
-)
 
 
 @rule(
@@ -123,124 +55,6 @@ _V1 = (
     severity="error",
     rank=86,
     looks_for=(*train.SIGNALS, RAY_EXCEPTION, WORKER_EXIT),
-    examples=(
-        Example(
-            "rank 1 raises, rank 0 waits for it and fails two seconds later",
-            {
-                f"logs/train/ray-train-sys-worker-{_W0}.log": _RANK_0,
-                f"logs/train/ray-train-sys-worker-{_W1}.log": _RANK_1,
-                "logs/train/ray-train-sys-controller-a.log": _decision(
-                    "10:42:24,081", "RAISE", _ROW, 1, 0
-                ),
-                **_LOGS,
-            },
-            roots=("task-exception",),
-            consequences=("train-worker-failed",),
-            says=("rank 1 (pid 605) failed first: ValueError", "max_failures=0"),
-        ),
-        Example(
-            "rank 1 is killed in both attempts",
-            {
-                "logs/train/ray-train-sys-controller-a.log": _decision(
-                    "10:44:47,743", "RETRY", _DEAD, 1, 1
-                )
-                + _decision(
-                    "10:45:04,337", "RAISE", _DEAD.replace("615", "831").replace(_W1, _W0), 2, 1
-                ),
-                "logs/gcs_server.out": _EXIT
-                + _EXIT.replace(_W1, _W0).replace("10:44:46", "10:45:03"),
-                "logs/raylet.out": "",
-            },
-            roots=("worker-vanished",),
-            consequences=("train-worker-failed",),
-            says=("rank 1 of 2", "2 attempts", "FailureConfig(max_failures=4)"),
-        ),
-        Example(
-            "nobody says which rank ended first",
-            {
-                "logs/train/ray-train-sys-controller-a.log": _decision(
-                    "10:42:24,081", "RAISE", _PEER, 1, 0
-                ),
-                **_LOGS,
-            },
-            roots=("train-worker-failed",),
-            says=("rank 1 lost a peer",),
-        ),
-        Example(
-            "the words of Train V2 before 2.54",
-            {
-                "logs/train/ray-train-sys-controller-a.log": _json(
-                    "10:42:24,081",
-                    "[FailurePolicy] Decision: FailureDecision.RAISE, Error source: worker group, Error count / maximum errors allowed: 1/0, "
-                    f"Error: Training failed due to worker errors:\n[Rank 1 Error Snippet]:\n{_ROW}",
-                ),
-                **_LOGS,
-            },
-            roots=("task-exception",),
-            consequences=("train-worker-failed",),
-            says=("rank 1 failed first: ValueError", "max_failures=0"),
-        ),
-        Example(
-            "a rank that does not answer",
-            {
-                "logs/train/ray-train-sys-controller-a.log": _decision(
-                    "10:42:24,081",
-                    "RAISE",
-                    "A worker health check has been hanging for 600.00 seconds. Marking the worker as dead.\n",
-                    1,
-                    0,
-                ),
-                **_LOGS,
-            },
-            roots=("train-worker-failed",),
-            says=(
-                "rank 1 failed first: A worker health check has been hanging for 600.00 seconds",
-            ),
-        ),
-        Example(
-            "the workers could not be started, and are tried again",
-            {
-                "logs/train/ray-train-sys-controller-a.log": _json(
-                    "10:42:24,081",
-                    "[FailurePolicy] RETRY\n  Source: controller\n  Error count: 1 (max allowed: inf)\nError: Training failed due to "
-                    "controller error:\nThe worker group startup timed out after 15.0 seconds waiting for 8 workers. Potential causes "
-                    "include: (1) temporary insufficient cluster resources while waiting for autoscaling (ignore this warning in this case)",
-                ),
-                **_LOGS,
-            },
-            roots=("train-worker-failed",),
-            says=(
-                "was started again",
-                "waiting for 8 workers",
-                "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S",
-            ),
-        ),
-        Example(
-            "only the driver's output is left",
-            {"driver.log": _RAISED},
-            roots=("task-exception",),
-            consequences=("train-worker-failed",),
-            says=("rank 1 failed first: ValueError",),
-        ),
-        Example(
-            "Train V1 tells it by Tune",
-            {"driver.log": _V1, **_LOGS},
-            roots=("task-exception",),
-            consequences=("train-worker-failed",),
-            says=("(pid 320) failed first: ValueError",),
-        ),
-        Example(
-            "a worker that prints what other runs said",
-            {
-                "driver.log": "(report pid=12) ray.train.WorkerGroupError: Training failed due to worker errors:\n"
-                "summary: Error in training function: none\n",
-                "logs/train/ray-train-app-worker-a.log": _json(
-                    "10:00:00,000", "Error in training function: 0"
-                ),
-                **_LOGS,
-            },
-        ),
-    ),
 )
 def train_worker_failed(case: Case) -> Iterator[Finding]:
     """One finding per run."""
@@ -424,3 +238,192 @@ def _more_time() -> Remedy:
         doc=_DOC,
         since=(2, 42),
     )
+
+
+# ------------------------------------------------------------------ examples
+
+_W0, _W1 = (
+    "1140eabd6a4d47777eeeb008d248a61d8c9dbc5e28327c546a5c9a09",
+    "883b8f09b6c1041f2d22a202bef0aca1c94c253355390231b442a08a",
+)
+_N = "4392271d343578a32aee264b3908f06bdc8a6dc43675e3227cbbe483"
+_ROW = (
+    'Traceback (most recent call last):\n  File "/app/train.py", line 41, in train_loop\n    value = parse(row)\n'
+    '  File "/app/train.py", line 34, in parse\n    return float(row)\n'
+    "ValueError: could not convert string to float: 'n/a'\n"
+)
+_PEER = (
+    'Traceback (most recent call last):\n  File "/app/train.py", line 42, in train_loop\n    all_reduce(value)\n'
+    "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.2]:40349. "
+    "This is typically caused by a remote worker crashing.\n"
+)
+_DEAD = (
+    "A worker health check failed.\nWorker info: Worker(\n  actor=Actor(RayTrainWorker, a1a4a7a4b5499c2036f6367601000000),\n"
+    f"  metadata=ActorMetadata(\n    hostname='h',\n    node_id='{_N}',\n    node_ip='10.0.0.2',\n    pid=615,\n  ),\n"
+    "  distributed_context=DistributedContext(world_rank=1, world_size=2, local_rank=1, local_world_size=2, node_rank=0),\n"
+    f"  log_file_path='/tmp/ray/s/logs/train/ray-train-app-worker-{_W1}.log',\n)\nThe actor died unexpectedly before "
+    "finishing this task.\n\tclass_name: RayTrainWorker\n\tactor_id: a1a4a7a4b5499c2036f6367601000000\n\tpid: 615\n\tip: 10.0.0.2\n"
+)
+
+
+def _json(at: str, message: str, **more: object) -> str:
+    level = "ERROR" if message.startswith("Error") else "INFO"
+    record = {
+        "asctime": f"2026-11-21 {at}",
+        "levelname": level,
+        "message": message,
+        "run_name": "prices",
+        **more,
+    }
+    return json.dumps(record) + "\n"
+
+
+def _decision(at: str, what: str, snippet: str, count: int, limit: int) -> str:
+    text = f"[FailurePolicy] {what}\n  Source: worker group\n  Error count: {count} (max allowed: {limit})\nError: "
+    text += f"Training failed due to worker errors:\n[Rank 1 Error Snippet]:\n{snippet}"
+    return _json(at, text, exc_text=f"ray.train.WorkerGroupError: {text.partition('Error: ')[2]}")
+
+
+_RANK_0 = _json(
+    "10:42:24,094",
+    f"Error in training function:\n{_PEER}",
+    world_rank=0,
+    process=577,
+    worker_id=_W0,
+)
+_RANK_1 = _json(
+    "10:42:22,164", f"Error in training function:\n{_ROW}", world_rank=1, process=605, worker_id=_W1
+)
+_EXIT = (
+    "[2026-11-21 10:44:46,741 W 8 8] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, worker id = "
+    f"{_W1}, node id = {_N}, address = 10.0.0.2, exit_type = SYSTEM_ERROR, exit_detail = Worker unexpectedly exits with a "
+    "connection error code 2. End of file.\n"
+)
+_LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
+_RAISED = f'Traceback (most recent call last):\n  File "/app/train.py", line 51, in main\n    trainer.fit()\nray.train.WorkerGroupError: Training failed due to worker errors:\n[Rank 1 Error Snippet]:\n{_ROW}\n'
+_V1 = (
+    "2026-11-21 10:53:17,048\tERROR tune_controller.py:1331 -- Trial task failed for trial TorchTrainer_b4431_00000\n"
+    "Traceback (most recent call last):\n"
+    "ray.exceptions.RayTaskError(ValueError): ray::_Inner.train() (pid=275, ip=10.0.0.2, actor_id=0530923def9c4a86e8a1982f01000000, "
+    'repr=TorchTrainer)\n  File "/usr/lib/python3.11/site-packages/ray/train/_internal/utils.py", line 57, in check_for_failure\n'
+    "ray.exceptions.RayTaskError(ValueError): ray::_RayTrainWorker__execute.get_next() (pid=320, ip=10.0.0.2, "
+    "actor_id=56e8a5f6212de7a86427db4401000000, repr=<ray.train._internal.worker_group.RayTrainWorker object at 0x7f9dac1e1210>)\n"
+    f"{_ROW.partition(chr(10))[2]}\n"
+    "ray.train.base_trainer.TrainingFailedError: The Ray Train run failed. Please inspect the previous error messages for a cause.\n"
+)
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "rank 1 raises, rank 0 waits for it and fails two seconds later",
+        {
+            f"logs/train/ray-train-sys-worker-{_W0}.log": _RANK_0,
+            f"logs/train/ray-train-sys-worker-{_W1}.log": _RANK_1,
+            "logs/train/ray-train-sys-controller-a.log": _decision(
+                "10:42:24,081", "RAISE", _ROW, 1, 0
+            ),
+            **_LOGS,
+        },
+        roots=("task-exception",),
+        consequences=("train-worker-failed",),
+        says=("rank 1 (pid 605) failed first: ValueError", "max_failures=0"),
+    ),
+    Example(
+        "rank 1 is killed in both attempts",
+        {
+            "logs/train/ray-train-sys-controller-a.log": _decision(
+                "10:44:47,743", "RETRY", _DEAD, 1, 1
+            )
+            + _decision(
+                "10:45:04,337", "RAISE", _DEAD.replace("615", "831").replace(_W1, _W0), 2, 1
+            ),
+            "logs/gcs_server.out": _EXIT + _EXIT.replace(_W1, _W0).replace("10:44:46", "10:45:03"),
+            "logs/raylet.out": "",
+        },
+        roots=("worker-vanished",),
+        consequences=("train-worker-failed",),
+        says=("rank 1 of 2", "2 attempts", "FailureConfig(max_failures=4)"),
+    ),
+    Example(
+        "nobody says which rank ended first",
+        {
+            "logs/train/ray-train-sys-controller-a.log": _decision(
+                "10:42:24,081", "RAISE", _PEER, 1, 0
+            ),
+            **_LOGS,
+        },
+        roots=("train-worker-failed",),
+        says=("rank 1 lost a peer",),
+    ),
+    Example(
+        "the words of Train V2 before 2.54",
+        {
+            "logs/train/ray-train-sys-controller-a.log": _json(
+                "10:42:24,081",
+                "[FailurePolicy] Decision: FailureDecision.RAISE, Error source: worker group, Error count / maximum errors allowed: 1/0, "
+                f"Error: Training failed due to worker errors:\n[Rank 1 Error Snippet]:\n{_ROW}",
+            ),
+            **_LOGS,
+        },
+        roots=("task-exception",),
+        consequences=("train-worker-failed",),
+        says=("rank 1 failed first: ValueError", "max_failures=0"),
+    ),
+    Example(
+        "a rank that does not answer",
+        {
+            "logs/train/ray-train-sys-controller-a.log": _decision(
+                "10:42:24,081",
+                "RAISE",
+                "A worker health check has been hanging for 600.00 seconds. Marking the worker as dead.\n",
+                1,
+                0,
+            ),
+            **_LOGS,
+        },
+        roots=("train-worker-failed",),
+        says=("rank 1 failed first: A worker health check has been hanging for 600.00 seconds",),
+    ),
+    Example(
+        "the workers could not be started, and are tried again",
+        {
+            "logs/train/ray-train-sys-controller-a.log": _json(
+                "10:42:24,081",
+                "[FailurePolicy] RETRY\n  Source: controller\n  Error count: 1 (max allowed: inf)\nError: Training failed due to "
+                "controller error:\nThe worker group startup timed out after 15.0 seconds waiting for 8 workers. Potential causes "
+                "include: (1) temporary insufficient cluster resources while waiting for autoscaling (ignore this warning in this case)",
+            ),
+            **_LOGS,
+        },
+        roots=("train-worker-failed",),
+        says=(
+            "was started again",
+            "waiting for 8 workers",
+            "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S",
+        ),
+    ),
+    Example(
+        "only the driver's output is left",
+        {"driver.log": _RAISED},
+        roots=("task-exception",),
+        consequences=("train-worker-failed",),
+        says=("rank 1 failed first: ValueError",),
+    ),
+    Example(
+        "Train V1 tells it by Tune",
+        {"driver.log": _V1, **_LOGS},
+        roots=("task-exception",),
+        consequences=("train-worker-failed",),
+        says=("(pid 320) failed first: ValueError",),
+    ),
+    Example(
+        "a worker that prints what other runs said",
+        {
+            "driver.log": "(report pid=12) ray.train.WorkerGroupError: Training failed due to worker errors:\n"
+            "summary: Error in training function: none\n",
+            "logs/train/ray-train-app-worker-a.log": _json(
+                "10:00:00,000", "Error in training function: 0"
+            ),
+            **_LOGS,
+        },
+    ),
+)

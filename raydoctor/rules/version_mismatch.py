@@ -31,7 +31,8 @@ from raydoctor.case import Case
 from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.case.signals import DRIVER, NODE_REGISTERED, RAY_VERSION
 from raydoctor.model import paste
-from raydoctor.model.values import Entity, Event, Finding, Link, Remedy
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Finding, Link, Remedy
 from raydoctor.rules.shared.connect import CONNECTING, INIT_DOC, connected_to, is_this_cluster
 
 _TOLD = Signal(
@@ -61,102 +62,12 @@ _TEMP_DIR_GONE = (2, 55)
 _NODE_INFO_SINCE = (2, 51)
 """`get_node_to_connect_for_driver` asks for them in 2.54; in 2.50 not yet (`_private/services.py`)."""
 
-_CONNECTING = "2026-11-21 10:40:11,306\tINFO worker.py:1833 -- Connecting to existing Ray cluster at address: 10.0.0.2:6379...\n"
-_FRAMES = (
-    'Traceback (most recent call last):\n  File "/app/train.py", line 28, in <module>\n    ray.init()\n'
-    '  File "/app/venv/lib/python3.11/site-packages/ray/_private/node.py", line 437, in check_version_info\n'
-    "    ray._private.utils.check_version_info(\n"
-)
-_OLD_DRIVER = (
-    f"{_CONNECTING}{_FRAMES}{_NO_TEMP_DIR.sample}\n\n"
-    "During handling of the above exception, another exception occurred:\n\n"
-    'Traceback (most recent call last):\n  File "/app/train.py", line 28, in <module>\n    ray.init()\nConnectionError\n'
-)
-_NODE = "node_id=233399e68a6ec96cfd874e4b728f4405d4991263918f070383188198 node_name=10.0.0.2 node_address=10.0.0.2"
-
-
-def _gcs(version: str) -> str:
-    return (
-        f"[2026-11-21 10:40:00,000 I 13 13] (gcs_server) gcs_server_main.cc:98: Ray cluster metadata ray_version={version} ray_commit=b7f\n"
-        f"[2026-11-21 10:40:01,000 I 13 25] (gcs_server) gcs_node_manager.cc:111: Registering new node. {_NODE}\n"
-    )
-
 
 @rule(
     tier="root",
     severity="critical",
     rank=12,
     looks_for=(_TOLD, _NO_TEMP_DIR, _NO_NODE_INFO, CONNECTING, *RAY_VERSION, *NODE_REGISTERED),
-    examples=(
-        Example(
-            "another Ray",
-            {
-                "driver.log": f"{_CONNECTING}{_FRAMES}{_TOLD.sample}",
-                "logs/gcs_server.out": _gcs("2.40.0"),
-                "logs/raylet.out": "",
-            },
-            roots=("version-mismatch",),
-            says=("Ray 2.50.0", "Ray 2.40.0", "ray[default]==2.40.0"),
-        ),
-        Example(
-            "another Python, of Ray Client",
-            {
-                "driver.log": f"{_FRAMES}{_TOLD.sample}".replace("node 10.0.0.2", "Ray Client")
-                .replace("2.50.0", "2.40.0")
-                .replace("3.11.7", "3.10.13", 1)
-            },
-            roots=("version-mismatch",),
-            says=("Python 3.11.7", "Python 3.10.13", "python3.10"),
-        ),
-        Example(
-            "a driver of 2.50 cannot even ask a cluster of 2.60 for its version",
-            {
-                "driver.log": _OLD_DRIVER,
-                "logs/gcs_server.out": _gcs("2.60.0"),
-                "logs/raylet.out": "",
-            },
-            roots=("version-mismatch",),
-            says=("older than 2.55", "ray[default]==2.60.0"),
-        ),
-        Example(
-            "a newer driver at a cluster of 2.9",
-            {
-                "driver.log": f"{_CONNECTING}{_FRAMES}{_NO_NODE_INFO.sample}\n",
-                "logs/gcs_server.out": _gcs("2.9.3"),
-                "logs/raylet.out": "",
-            },
-            roots=("version-mismatch",),
-            says=("newer than 2.50", "ray[default]==2.9.3"),
-        ),
-        Example(
-            "Python's last number, which the program said not to mind",
-            {
-                "driver.log": "2026-11-21 10:40:11,306\tWARNING utils.py:1436 -- Python patch version mismatch: "
-                + _TOLD.sample.partition("mismatch: ")[2].replace("2.50.0", "2.40.0")
-                + "loss 0.1\n",
-                "logs/gcs_server.out": "",
-                "logs/raylet.out": "",
-            },
-        ),
-        Example(
-            "a task that prints the words",
-            {
-                "driver.log": "".join(
-                    f"(check pid=12) {line}\n" for line in _TOLD.sample.splitlines()
-                ),
-                "logs/gcs_server.out": "",
-                "logs/raylet.out": "",
-            },
-        ),
-        Example(
-            "the same words of another cluster than the one captured",
-            {
-                "driver.log": f"{_CONNECTING.replace('10.0.0.2', '10.9.9.9')}loss 0.1\nVersion mismatch in the model's header\n",
-                "logs/gcs_server.out": _gcs("2.60.0"),
-                "logs/raylet.out": "",
-            },
-        ),
-    ),
 )
 def version_mismatch(case: Case) -> Iterator[Finding]:
     """One finding per pair of versions that Ray compared, and one for a failure that only another version has."""
@@ -261,3 +172,97 @@ def _remedies(ray: str, python: str, differs: list[str]) -> Iterator[Remedy]:
         ("ray job submit --address http://HEAD:8265 --working-dir . -- python your_script.py",),
         doc="https://docs.ray.io/en/latest/cluster/running-applications/job-submission/index.html",
     )
+
+
+# ------------------------------------------------------------------ examples
+
+
+_CONNECTING = "2026-11-21 10:40:11,306\tINFO worker.py:1833 -- Connecting to existing Ray cluster at address: 10.0.0.2:6379...\n"
+_FRAMES = (
+    'Traceback (most recent call last):\n  File "/app/train.py", line 28, in <module>\n    ray.init()\n'
+    '  File "/app/venv/lib/python3.11/site-packages/ray/_private/node.py", line 437, in check_version_info\n'
+    "    ray._private.utils.check_version_info(\n"
+)
+_OLD_DRIVER = (
+    f"{_CONNECTING}{_FRAMES}{_NO_TEMP_DIR.sample}\n\n"
+    "During handling of the above exception, another exception occurred:\n\n"
+    'Traceback (most recent call last):\n  File "/app/train.py", line 28, in <module>\n    ray.init()\nConnectionError\n'
+)
+_NODE = "node_id=233399e68a6ec96cfd874e4b728f4405d4991263918f070383188198 node_name=10.0.0.2 node_address=10.0.0.2"
+
+
+def _gcs(version: str) -> str:
+    return (
+        f"[2026-11-21 10:40:00,000 I 13 13] (gcs_server) gcs_server_main.cc:98: Ray cluster metadata ray_version={version} ray_commit=b7f\n"
+        f"[2026-11-21 10:40:01,000 I 13 25] (gcs_server) gcs_node_manager.cc:111: Registering new node. {_NODE}\n"
+    )
+
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "another Ray",
+        {
+            "driver.log": f"{_CONNECTING}{_FRAMES}{_TOLD.sample}",
+            "logs/gcs_server.out": _gcs("2.40.0"),
+            "logs/raylet.out": "",
+        },
+        roots=("version-mismatch",),
+        says=("Ray 2.50.0", "Ray 2.40.0", "ray[default]==2.40.0"),
+    ),
+    Example(
+        "another Python, of Ray Client",
+        {
+            "driver.log": f"{_FRAMES}{_TOLD.sample}".replace("node 10.0.0.2", "Ray Client")
+            .replace("2.50.0", "2.40.0")
+            .replace("3.11.7", "3.10.13", 1)
+        },
+        roots=("version-mismatch",),
+        says=("Python 3.11.7", "Python 3.10.13", "python3.10"),
+    ),
+    Example(
+        "a driver of 2.50 cannot even ask a cluster of 2.60 for its version",
+        {
+            "driver.log": _OLD_DRIVER,
+            "logs/gcs_server.out": _gcs("2.60.0"),
+            "logs/raylet.out": "",
+        },
+        roots=("version-mismatch",),
+        says=("older than 2.55", "ray[default]==2.60.0"),
+    ),
+    Example(
+        "a newer driver at a cluster of 2.9",
+        {
+            "driver.log": f"{_CONNECTING}{_FRAMES}{_NO_NODE_INFO.sample}\n",
+            "logs/gcs_server.out": _gcs("2.9.3"),
+            "logs/raylet.out": "",
+        },
+        roots=("version-mismatch",),
+        says=("newer than 2.50", "ray[default]==2.9.3"),
+    ),
+    Example(
+        "Python's last number, which the program said not to mind",
+        {
+            "driver.log": "2026-11-21 10:40:11,306\tWARNING utils.py:1436 -- Python patch version mismatch: "
+            + _TOLD.sample.partition("mismatch: ")[2].replace("2.50.0", "2.40.0")
+            + "loss 0.1\n",
+            "logs/gcs_server.out": "",
+            "logs/raylet.out": "",
+        },
+    ),
+    Example(
+        "a task that prints the words",
+        {
+            "driver.log": "".join(f"(check pid=12) {line}\n" for line in _TOLD.sample.splitlines()),
+            "logs/gcs_server.out": "",
+            "logs/raylet.out": "",
+        },
+    ),
+    Example(
+        "the same words of another cluster than the one captured",
+        {
+            "driver.log": f"{_CONNECTING.replace('10.0.0.2', '10.9.9.9')}loss 0.1\nVersion mismatch in the model's header\n",
+            "logs/gcs_server.out": _gcs("2.60.0"),
+            "logs/raylet.out": "",
+        },
+    ),
+)

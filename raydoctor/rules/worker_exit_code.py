@@ -34,18 +34,12 @@ from raydoctor.case.facts import WorkerExit
 from raydoctor.case.rule import Example, rule
 from raydoctor.case.signals import RAY_EXCEPTION, WORKER_DIED, WORKER_EXIT
 from raydoctor.model import paste
-from raydoctor.model.values import Entity, Finding, Link, Remedy
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Finding, Link, Remedy
 from raydoctor.rules.shared.exit_code import EXITING, Left, left_by_itself
 from raydoctor.rules.shared.serialize import is_about_pickling
 from raydoctor.rules.shared.traceback import parse
 
-_W = "b41a1ad54acd561a0b77648b762c9b4372963c4eb73f76d0d8e90e8c"
-_N = "53d8c40aa06edfc75cab15320700f8038cfad0d9ed6c558fbdf6d03b"
-_GCS = (
-    "[2026-11-21 08:00:48,887 W 17 17] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, worker id = "
-    f"{_W}, node id = {_N}, address = 10.0.0.2, exit_type = SYSTEM_ERROR, exit_detail = "
-)
-_ADDED = ". Unintentional worker failures have been reported. If there are lots of this logs, that might indicate there are unexpected failures in the cluster.\n"
 _DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/tasks.html"
 
 
@@ -54,59 +48,6 @@ _DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/tasks.html"
     severity="error",
     rank=35,
     looks_for=(WORKER_EXIT, WORKER_DIED, RAY_EXCEPTION, EXITING),
-    examples=(
-        Example(
-            "a task calls a command line tool's argument check",
-            {
-                f"logs/worker-{_W}-01000000-399.out": ":job_id:01000000\n:task_name:convert\n",
-                "logs/gcs_server.out": f"{_GCS}The leased worker has unrecoverable failure. Worker is requested to be destroyed "
-                f"when it is returned. Worker exits with an exit code 3.{_ADDED}",
-                "logs/raylet.out": "",
-            },
-            roots=("worker-exit-code",),
-            says=("convert", "sys.exit(3)"),
-        ),
-        Example(
-            "GCS saw only the closed socket; the worker's core log has the code, a text",
-            {
-                "logs/gcs_server.out": f"{_GCS}Worker unexpectedly exits with a connection error code 2. End of file.{_ADDED}",
-                f"logs/python-core-worker-{_W}_399.log": "[2026-11-21 08:00:48,884 I 399 399] core_worker_shutdown_executor.cc:152: "
-                "Executing worker exit: SYSTEM_ERROR - Worker exits unexpectedly. Worker exits with an exit code no licence found. "
-                "(timeout: -1ms)\n",
-                "logs/raylet.out": "",
-            },
-            roots=("worker-exit-code",),
-            says=('sys.exit("no licence found")',),
-        ),
-        Example(
-            "Ray's guess about Kubernetes does not make it a memory problem",
-            {
-                "logs/gcs_server.out": f"{_GCS}Worker exits unexpectedly. Worker exits with an exit code 1. The worker may have "
-                f"exceeded K8s pod memory limits.{_ADDED}",
-                "logs/raylet.out": "",
-            },
-            roots=("worker-exit-code",),
-            says=("sys.exit(1)", "no evidence of memory"),
-        ),
-        Example(
-            "a SIGTERM also makes an exit code",
-            {
-                "logs/gcs_server.out": f"{_GCS}Worker exits unexpectedly. Worker exits with an exit code 1. The process receives "
-                f"a SIGTERM.{_ADDED}",
-                "logs/raylet.out": "",
-            },
-            roots=("worker-terminated",),
-        ),
-        Example(
-            "agents and tasks may say `exit code` too",
-            {
-                "logs/raylet.out": "[2026-11-21 08:00:49,953 I 293 319] (raylet) agent_manager.cc:83: Agent process with name "
-                "dashboard_agent exited, exit code 0.\n",
-                f"logs/worker-{_W}-01000000-399.out": "Worker exits with an exit code 3.\n",
-                "logs/gcs_server.out": "",
-            },
-        ),
-    ),
 )
 def worker_exit_code(case: Case) -> Iterator[Finding]:
     """One finding per code: the same check usually ends them all."""
@@ -215,3 +156,69 @@ def _last_words(exit_: WorkerExit) -> Remedy:
             ),
         ),
     )
+
+
+# ------------------------------------------------------------------ examples
+
+
+_W = "b41a1ad54acd561a0b77648b762c9b4372963c4eb73f76d0d8e90e8c"
+_N = "53d8c40aa06edfc75cab15320700f8038cfad0d9ed6c558fbdf6d03b"
+_GCS = (
+    "[2026-11-21 08:00:48,887 W 17 17] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, worker id = "
+    f"{_W}, node id = {_N}, address = 10.0.0.2, exit_type = SYSTEM_ERROR, exit_detail = "
+)
+_ADDED = ". Unintentional worker failures have been reported. If there are lots of this logs, that might indicate there are unexpected failures in the cluster.\n"
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "a task calls a command line tool's argument check",
+        {
+            f"logs/worker-{_W}-01000000-399.out": ":job_id:01000000\n:task_name:convert\n",
+            "logs/gcs_server.out": f"{_GCS}The leased worker has unrecoverable failure. Worker is requested to be destroyed "
+            f"when it is returned. Worker exits with an exit code 3.{_ADDED}",
+            "logs/raylet.out": "",
+        },
+        roots=("worker-exit-code",),
+        says=("convert", "sys.exit(3)"),
+    ),
+    Example(
+        "GCS saw only the closed socket; the worker's core log has the code, a text",
+        {
+            "logs/gcs_server.out": f"{_GCS}Worker unexpectedly exits with a connection error code 2. End of file.{_ADDED}",
+            f"logs/python-core-worker-{_W}_399.log": "[2026-11-21 08:00:48,884 I 399 399] core_worker_shutdown_executor.cc:152: "
+            "Executing worker exit: SYSTEM_ERROR - Worker exits unexpectedly. Worker exits with an exit code no licence found. "
+            "(timeout: -1ms)\n",
+            "logs/raylet.out": "",
+        },
+        roots=("worker-exit-code",),
+        says=('sys.exit("no licence found")',),
+    ),
+    Example(
+        "Ray's guess about Kubernetes does not make it a memory problem",
+        {
+            "logs/gcs_server.out": f"{_GCS}Worker exits unexpectedly. Worker exits with an exit code 1. The worker may have "
+            f"exceeded K8s pod memory limits.{_ADDED}",
+            "logs/raylet.out": "",
+        },
+        roots=("worker-exit-code",),
+        says=("sys.exit(1)", "no evidence of memory"),
+    ),
+    Example(
+        "a SIGTERM also makes an exit code",
+        {
+            "logs/gcs_server.out": f"{_GCS}Worker exits unexpectedly. Worker exits with an exit code 1. The process receives "
+            f"a SIGTERM.{_ADDED}",
+            "logs/raylet.out": "",
+        },
+        roots=("worker-terminated",),
+    ),
+    Example(
+        "agents and tasks may say `exit code` too",
+        {
+            "logs/raylet.out": "[2026-11-21 08:00:49,953 I 293 319] (raylet) agent_manager.cc:83: Agent process with name "
+            "dashboard_agent exited, exit code 0.\n",
+            f"logs/worker-{_W}-01000000-399.out": "Worker exits with an exit code 3.\n",
+            "logs/gcs_server.out": "",
+        },
+    ),
+)

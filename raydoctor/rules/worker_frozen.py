@@ -31,24 +31,10 @@ from raydoctor.case.facts import WorkerExit
 from raydoctor.case.rule import Example, rule
 from raydoctor.case.signals import TASK_ATTEMPT_FAILED, TASK_FAILED, WORKER_DIED, WORKER_EXIT
 from raydoctor.model import paste
-from raydoctor.model.values import Entity, Event, Finding, Link, Remedy
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Finding, Link, Remedy
 
 _WATCHDOG = "keepalive watchdog timeout"
-_W = "cd09fc46897e18918275a6d03cc3a6abc2becabe5e0fd27a533d35a7"
-_N = "4392271d343578a32aee264b3908f06bdc8a6dc43675e3227cbbe483"
-
-
-def _exit(detail: str) -> dict[str, str]:
-    return {
-        "logs/gcs_server.out": "[2026-11-21 10:58:54,080 W 17 17] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, "
-        f"worker id = {_W}, node id = {_N}, address = 10.0.0.2, exit_type = SYSTEM_ERROR, exit_detail = {detail}. Unintentional "
-        "worker failures have been reported. If there are lots of this logs, that might indicate there are unexpected failures in "
-        "the cluster.\n",
-        "logs/raylet.out": "",
-    }
-
-
-_LEASED = "The leased worker has unrecoverable failure. Worker is requested to be destroyed when it is returned. "
 
 
 @rule(
@@ -56,24 +42,6 @@ _LEASED = "The leased worker has unrecoverable failure. Worker is requested to b
     severity="error",
     rank=32,
     looks_for=(WORKER_EXIT, WORKER_DIED, TASK_FAILED, TASK_ATTEMPT_FAILED),
-    examples=(
-        Example(
-            "the exit names the watchdog (2.52 and later)",
-            _exit(f"{_LEASED}RPC error: {_WATCHDOG}"),
-            roots=("worker-frozen",),
-            says=("stopped answering", "kill -CONT"),
-        ),
-        Example(
-            "the same in the words of 2.9.3",
-            _exit(f"{_LEASED}RPC Error message: {_WATCHDOG}; RPC Error details: "),
-            roots=("worker-frozen",),
-        ),
-        Example(
-            "a worker that ended: its socket was closed, nobody waited for an answer",
-            _exit(f"{_LEASED}RPC error: Socket closed"),
-            roots=("worker-vanished",),
-        ),
-    ),
 )  # fmt: skip
 def worker_frozen(case: Case) -> Iterator[Finding]:
     """One finding per node: what stops one process often stops several."""
@@ -149,3 +117,41 @@ def _remedies(exit_: WorkerExit) -> tuple[Remedy, ...]:
             doc="https://docs.ray.io/en/latest/ray-core/fault_tolerance/tasks.html",
         ),
     )  # fmt: skip
+
+
+# ------------------------------------------------------------------ examples
+
+_W = "cd09fc46897e18918275a6d03cc3a6abc2becabe5e0fd27a533d35a7"
+_N = "4392271d343578a32aee264b3908f06bdc8a6dc43675e3227cbbe483"
+
+
+def _exit(detail: str) -> dict[str, str]:
+    return {
+        "logs/gcs_server.out": "[2026-11-21 10:58:54,080 W 17 17] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, "
+        f"worker id = {_W}, node id = {_N}, address = 10.0.0.2, exit_type = SYSTEM_ERROR, exit_detail = {detail}. Unintentional "
+        "worker failures have been reported. If there are lots of this logs, that might indicate there are unexpected failures in "
+        "the cluster.\n",
+        "logs/raylet.out": "",
+    }
+
+
+_LEASED = "The leased worker has unrecoverable failure. Worker is requested to be destroyed when it is returned. "
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "the exit names the watchdog (2.52 and later)",
+        _exit(f"{_LEASED}RPC error: {_WATCHDOG}"),
+        roots=("worker-frozen",),
+        says=("stopped answering", "kill -CONT"),
+    ),
+    Example(
+        "the same in the words of 2.9.3",
+        _exit(f"{_LEASED}RPC Error message: {_WATCHDOG}; RPC Error details: "),
+        roots=("worker-frozen",),
+    ),
+    Example(
+        "a worker that ended: its socket was closed, nobody waited for an answer",
+        _exit(f"{_LEASED}RPC error: Socket closed"),
+        roots=("worker-vanished",),
+    ),
+)

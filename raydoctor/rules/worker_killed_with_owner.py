@@ -32,38 +32,9 @@ from raydoctor.case.facts import WorkerExit
 from raydoctor.case.rule import Example, rule
 from raydoctor.case.signals import OWNER_GONE_KILLED, WORKER_DIED, WORKER_EXIT
 from raydoctor.model import ids
-from raydoctor.model.values import Entity, Event, Finding, Link, Remedy
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Finding, Link, Remedy
 from raydoctor.rules.shared.exit_code import Left, left_by_itself, submitter
-
-_CHILD, _OWNER = "de4d6a45368856f8b08554fa0b5ca28a1bf294635478dabe7adc34bc", "a" * 56
-_N = "ecca5ac7b92d39f4e0a6fa453af9890247f59bc691d3a9c4111d7a59"
-
-
-def _exit(worker: str, at: str, detail: str) -> str:
-    return (
-        f"[2026-11-21 07:45:{at} W 13 13] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, worker id = {worker}, "
-        f"node id = {_N}, address = 127.0.0.1, exit_type = SYSTEM_ERROR, exit_detail = {detail}\n"
-    )
-
-
-_TERM = (
-    "Worker exits unexpectedly. Worker exits with an exit code 1. The process receives a SIGTERM."
-)
-_GONE = "Worker unexpectedly exits with a connection error code 2. End of file."
-_NEW = f"Killing leased worker because its owner died. worker_id={_CHILD} owner_worker_id={_OWNER}"
-_OLD = f"The leased worker {_CHILD} is killed because the owner process {_OWNER} died."
-
-
-def _died(worker: str, submitter_: str, detail: str) -> str:
-    return (
-        "(raylet) A worker died or was killed while executing a task by an unexpected system error. To troubleshoot the problem, "
-        f"check the logs for the dead worker. Lease ID: 00000000{submitter_} Worker ID: {worker} Node ID: {_N} Worker IP address: "
-        f"127.0.0.1 Worker port: 1 Worker PID: {int(worker[0], 16)} Worker exit type: SYSTEM_ERROR Worker exit detail: {detail}\n"
-    )
-
-
-def _raylet(text: str) -> str:
-    return f"[2026-11-21 07:45:28,798 I 284 284] (raylet) node_manager.cc:1050: {text}\n"
 
 
 @rule(
@@ -75,43 +46,6 @@ def _raylet(text: str) -> str:
         Remedy(
             "Fix the owner's end; the killed workers need nothing",
             doc="https://docs.ray.io/en/latest/ray-core/fault_tolerance/objects.html",
-        ),
-    ),
-    examples=(
-        Example(
-            "the parent task's worker vanished, its child is killed",
-            {
-                "logs/gcs_server.out": _exit(_OWNER, "28,796", _GONE)
-                + _exit(_CHILD, "28,811", _TERM),
-                "logs/raylet.out": _raylet(_NEW),
-            },
-            roots=("worker-vanished",),
-            consequences=("worker-killed-with-owner",),
-            says=("1 worker", "its owner"),
-        ),
-        Example(
-            "Ray up to 2.51 names both in the sentence",
-            {
-                "logs/gcs_server.out": _exit(_OWNER, "28,796", _GONE)
-                + _exit(_CHILD, "28,811", _TERM),
-                "logs/raylet.out": _raylet(_OLD),
-            },
-            roots=("worker-vanished",),
-            consequences=("worker-killed-with-owner",),
-        ),
-        Example(
-            "only the driver's output is left: the lease names the owner",
-            {"driver.log": _died(_OWNER, "b" * 56, _GONE) + _died(_CHILD, _OWNER, _TERM)},
-            roots=("worker-vanished",),
-            consequences=("worker-killed-with-owner",),
-        ),
-        Example(
-            "a driver's normal end kills what still ran for it: tear-down",
-            {
-                "logs/gcs_server.out": "[2026-11-21 07:45:28,790 I 13 13] (gcs_server) gcs_job_manager.cc:156: Marking job as finished. "
-                "job_id=01000000\n" + _exit(_CHILD, "28,811", _TERM),
-                "logs/raylet.out": _raylet(_NEW.replace(_OWNER, f"01000000{'f' * 48}")),
-            },
         ),
     ),
 )
@@ -198,3 +132,74 @@ def _causes(case: Case, owner: str, end: WorkerExit | None, told: Event) -> tupl
         ]
         found += [Entity("node", node) for node in dead if node]
     return tuple(dict.fromkeys(found))
+
+
+# ------------------------------------------------------------------ examples
+
+
+_CHILD, _OWNER = "de4d6a45368856f8b08554fa0b5ca28a1bf294635478dabe7adc34bc", "a" * 56
+_N = "ecca5ac7b92d39f4e0a6fa453af9890247f59bc691d3a9c4111d7a59"
+
+
+def _exit(worker: str, at: str, detail: str) -> str:
+    return (
+        f"[2026-11-21 07:45:{at} W 13 13] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, worker id = {worker}, "
+        f"node id = {_N}, address = 127.0.0.1, exit_type = SYSTEM_ERROR, exit_detail = {detail}\n"
+    )
+
+
+_TERM = (
+    "Worker exits unexpectedly. Worker exits with an exit code 1. The process receives a SIGTERM."
+)
+_GONE = "Worker unexpectedly exits with a connection error code 2. End of file."
+_NEW = f"Killing leased worker because its owner died. worker_id={_CHILD} owner_worker_id={_OWNER}"
+_OLD = f"The leased worker {_CHILD} is killed because the owner process {_OWNER} died."
+
+
+def _died(worker: str, submitter_: str, detail: str) -> str:
+    return (
+        "(raylet) A worker died or was killed while executing a task by an unexpected system error. To troubleshoot the problem, "
+        f"check the logs for the dead worker. Lease ID: 00000000{submitter_} Worker ID: {worker} Node ID: {_N} Worker IP address: "
+        f"127.0.0.1 Worker port: 1 Worker PID: {int(worker[0], 16)} Worker exit type: SYSTEM_ERROR Worker exit detail: {detail}\n"
+    )
+
+
+def _raylet(text: str) -> str:
+    return f"[2026-11-21 07:45:28,798 I 284 284] (raylet) node_manager.cc:1050: {text}\n"
+
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "the parent task's worker vanished, its child is killed",
+        {
+            "logs/gcs_server.out": _exit(_OWNER, "28,796", _GONE) + _exit(_CHILD, "28,811", _TERM),
+            "logs/raylet.out": _raylet(_NEW),
+        },
+        roots=("worker-vanished",),
+        consequences=("worker-killed-with-owner",),
+        says=("1 worker", "its owner"),
+    ),
+    Example(
+        "Ray up to 2.51 names both in the sentence",
+        {
+            "logs/gcs_server.out": _exit(_OWNER, "28,796", _GONE) + _exit(_CHILD, "28,811", _TERM),
+            "logs/raylet.out": _raylet(_OLD),
+        },
+        roots=("worker-vanished",),
+        consequences=("worker-killed-with-owner",),
+    ),
+    Example(
+        "only the driver's output is left: the lease names the owner",
+        {"driver.log": _died(_OWNER, "b" * 56, _GONE) + _died(_CHILD, _OWNER, _TERM)},
+        roots=("worker-vanished",),
+        consequences=("worker-killed-with-owner",),
+    ),
+    Example(
+        "a driver's normal end kills what still ran for it: tear-down",
+        {
+            "logs/gcs_server.out": "[2026-11-21 07:45:28,790 I 13 13] (gcs_server) gcs_job_manager.cc:156: Marking job as finished. "
+            "job_id=01000000\n" + _exit(_CHILD, "28,811", _TERM),
+            "logs/raylet.out": _raylet(_NEW.replace(_OWNER, f"01000000{'f' * 48}")),
+        },
+    ),
+)

@@ -36,7 +36,8 @@ from raydoctor.case.facts import WorkerExit
 from raydoctor.case.rule import Example, rule
 from raydoctor.case.signals import LOCAL_RAYLET_FAILED, WORKER_EXIT
 from raydoctor.model import ids, paste
-from raydoctor.model.values import Entity, Finding, Link, Remedy, Severity, Subject
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Finding, Link, Remedy, Severity, Subject
 from raydoctor.rules.shared.crash import (
     CRASH_SIGNALS,
     Crash,
@@ -46,24 +47,6 @@ from raydoctor.rules.shared.crash import (
     of_worker,
 )
 
-_W = "cd09fc46897e18918275a6d03cc3a6abc2becabe5e0fd27a533d35a7"
-_ERR = f"logs/worker-{_W}-ffffffff-129.err"
-_EXIT = (
-    f"[2026-11-21 07:55:33,517 W 8 8] (gcs_server) gcs_worker_manager.cc:55: {WORKER_EXIT.sample}"
-)
-_GUESSES = " (3) The worker is crashed unexpectedly due to SIGSEGV or other unexpected errors.\n"
-_STACK = (
-    "Fatal Python error: Segmentation fault\n\nStack (most recent call first):\n"
-    '  File "/venv/lib/python3.11/site-packages/numpy/_core/_methods.py", line 49 in _sum\n'
-    '  File "/app/frames.py", line 32 in brightness\n'
-    '  File "/venv/lib/python3.11/site-packages/ray/_private/worker.py", line 847 in main_loop\n\n'
-    "Extension modules: msgpack._cmsgpack, ray._raylet, numpy._core._multiarray_umath (total: 3)\n"
-)
-_REPORT = (
-    ":job_id:01000000\n:task_name:decode\n*** SIGSEGV received at time=1795247733 on cpu 0 ***\n"
-    "[2026-11-21 07:55:33,507 E 129 129] logging.cc:361: *** SIGSEGV received at time=1795247733 on cpu 0 ***\n"
-    + _STACK
-)
 _DEBUG = (
     "https://docs.ray.io/en/latest/ray-observability/user-guides/debug-apps/debug-failures.html"
 )
@@ -83,72 +66,6 @@ _MEANING = {
     rank=30,
     daemons_record=True,
     looks_for=(*CRASH_SIGNALS, WORKER_EXIT, LOCAL_RAYLET_FAILED),
-    examples=(
-        Example(
-            "a task's worker crashes in a library that numpy called",
-            {_ERR: _REPORT, "logs/gcs_server.out": _EXIT + _GUESSES, "logs/raylet.out": ""},
-            roots=("worker-native-crash",),
-            says=(
-                "SIGSEGV",
-                "brightness (frames.py:32)",
-                "numpy",
-                "python -X faulthandler your_script.py",
-            ),
-        ),
-        Example(
-            "the driver itself crashes",
-            {
-                f"logs/python-core-driver-01000000{'f' * 48}_7.log": "[2026-11-21 08:07:02,476 E 7 7] logging.cc:474: "
-                "*** SIGSEGV received at time=1795248422 on cpu 1 ***\n",
-                "driver.log": _STACK,
-                "logs/gcs_server.out": "[2026-11-21 08:06:50,476 I 8 8] (gcs_server) gcs_job_manager.cc:117: "
-                "Registering job. job_id=01000000 driver_pid=7\n",
-                "logs/raylet.out": "",
-            },
-            roots=("worker-native-crash",),
-            says=("the driver (pid 7)", "brightness (frames.py:32)"),
-        ),
-        Example(
-            "only the driver's output is left",
-            {
-                "driver.log": "(raylet) A worker died or was killed while executing a task by an unexpected system error. To "
-                "troubleshoot the problem, check the logs for the dead worker. RayTask ID: 00 Worker ID: "
-                f"{_W} Node ID: {'a' * 56} Worker IP address: 10.0.0.2 Worker port: 1 Worker PID: 129 Worker exit type: "
-                "SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits with a connection error code 2. End of file.\n"
-                + "".join(f"(decode pid=129) {line}\n" for line in _STACK.splitlines())
-            },
-            roots=("worker-native-crash",),
-            says=("SIGSEGV", "frames.py:32"),
-        ),
-        Example(
-            "the output of a crashed driver, alone",
-            {
-                "driver.log": "[2026-11-21 08:07:02,476 E 7 7] logging.cc:474: *** SIGSEGV received at time=1795248422 on cpu 1 ***\n"
-                + _STACK
-            },
-            roots=("worker-native-crash",),
-            says=("the driver (pid 7)", "frames.py:32"),
-        ),
-        Example(
-            "a task prints a crash report that it found in an archive, then somebody kills it",
-            {
-                _ERR: "*** SIGSEGV received at time=1795247733 on cpu 0 ***\nSegmentation fault (core dumped)\n"
-                "Fatal Python error: Segmentation fault\n",
-                "logs/gcs_server.out": _EXIT + _GUESSES,
-                "logs/raylet.out": "",
-            },
-            roots=("worker-vanished",),
-        ),
-        Example(
-            "a driver's SIGTERM report is somebody's Ctrl-C or `ray job stop`",
-            {
-                f"logs/python-core-driver-01000000{'f' * 48}_7.log": "[2026-11-21 08:07:02,476 E 7 7] logging.cc:474: "
-                "*** SIGTERM received at time=1795248422 on cpu 1 ***\n",
-                "logs/gcs_server.out": "",
-                "logs/raylet.out": "",
-            },
-        ),
-    ),
 )
 def worker_native_crash(case: Case) -> Iterator[Finding]:
     """One finding per signal, function and place; a crashed driver is one of its own."""
@@ -369,3 +286,93 @@ def _core_file() -> Remedy:
         ),
         risk="disruptive",
     )
+
+
+# ------------------------------------------------------------------ examples
+
+
+_W = "cd09fc46897e18918275a6d03cc3a6abc2becabe5e0fd27a533d35a7"
+_ERR = f"logs/worker-{_W}-ffffffff-129.err"
+_EXIT = (
+    f"[2026-11-21 07:55:33,517 W 8 8] (gcs_server) gcs_worker_manager.cc:55: {WORKER_EXIT.sample}"
+)
+_GUESSES = " (3) The worker is crashed unexpectedly due to SIGSEGV or other unexpected errors.\n"
+_STACK = (
+    "Fatal Python error: Segmentation fault\n\nStack (most recent call first):\n"
+    '  File "/venv/lib/python3.11/site-packages/numpy/_core/_methods.py", line 49 in _sum\n'
+    '  File "/app/frames.py", line 32 in brightness\n'
+    '  File "/venv/lib/python3.11/site-packages/ray/_private/worker.py", line 847 in main_loop\n\n'
+    "Extension modules: msgpack._cmsgpack, ray._raylet, numpy._core._multiarray_umath (total: 3)\n"
+)
+_REPORT = (
+    ":job_id:01000000\n:task_name:decode\n*** SIGSEGV received at time=1795247733 on cpu 0 ***\n"
+    "[2026-11-21 07:55:33,507 E 129 129] logging.cc:361: *** SIGSEGV received at time=1795247733 on cpu 0 ***\n"
+    + _STACK
+)
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "a task's worker crashes in a library that numpy called",
+        {_ERR: _REPORT, "logs/gcs_server.out": _EXIT + _GUESSES, "logs/raylet.out": ""},
+        roots=("worker-native-crash",),
+        says=(
+            "SIGSEGV",
+            "brightness (frames.py:32)",
+            "numpy",
+            "python -X faulthandler your_script.py",
+        ),
+    ),
+    Example(
+        "the driver itself crashes",
+        {
+            f"logs/python-core-driver-01000000{'f' * 48}_7.log": "[2026-11-21 08:07:02,476 E 7 7] logging.cc:474: "
+            "*** SIGSEGV received at time=1795248422 on cpu 1 ***\n",
+            "driver.log": _STACK,
+            "logs/gcs_server.out": "[2026-11-21 08:06:50,476 I 8 8] (gcs_server) gcs_job_manager.cc:117: "
+            "Registering job. job_id=01000000 driver_pid=7\n",
+            "logs/raylet.out": "",
+        },
+        roots=("worker-native-crash",),
+        says=("the driver (pid 7)", "brightness (frames.py:32)"),
+    ),
+    Example(
+        "only the driver's output is left",
+        {
+            "driver.log": "(raylet) A worker died or was killed while executing a task by an unexpected system error. To "
+            "troubleshoot the problem, check the logs for the dead worker. RayTask ID: 00 Worker ID: "
+            f"{_W} Node ID: {'a' * 56} Worker IP address: 10.0.0.2 Worker port: 1 Worker PID: 129 Worker exit type: "
+            "SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits with a connection error code 2. End of file.\n"
+            + "".join(f"(decode pid=129) {line}\n" for line in _STACK.splitlines())
+        },
+        roots=("worker-native-crash",),
+        says=("SIGSEGV", "frames.py:32"),
+    ),
+    Example(
+        "the output of a crashed driver, alone",
+        {
+            "driver.log": "[2026-11-21 08:07:02,476 E 7 7] logging.cc:474: *** SIGSEGV received at time=1795248422 on cpu 1 ***\n"
+            + _STACK
+        },
+        roots=("worker-native-crash",),
+        says=("the driver (pid 7)", "frames.py:32"),
+    ),
+    Example(
+        "a task prints a crash report that it found in an archive, then somebody kills it",
+        {
+            _ERR: "*** SIGSEGV received at time=1795247733 on cpu 0 ***\nSegmentation fault (core dumped)\n"
+            "Fatal Python error: Segmentation fault\n",
+            "logs/gcs_server.out": _EXIT + _GUESSES,
+            "logs/raylet.out": "",
+        },
+        roots=("worker-vanished",),
+    ),
+    Example(
+        "a driver's SIGTERM report is somebody's Ctrl-C or `ray job stop`",
+        {
+            f"logs/python-core-driver-01000000{'f' * 48}_7.log": "[2026-11-21 08:07:02,476 E 7 7] logging.cc:474: "
+            "*** SIGTERM received at time=1795248422 on cpu 1 ***\n",
+            "logs/gcs_server.out": "",
+            "logs/raylet.out": "",
+        },
+    ),
+)

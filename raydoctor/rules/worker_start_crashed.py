@@ -33,8 +33,9 @@ from collections.abc import Iterator
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, rule
 from raydoctor.model import paste
+from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
-from raydoctor.model.values import Entity, Finding, Link, Remedy, Subject
+from raydoctor.model.values import Finding, Link, Remedy, Subject
 from raydoctor.rules.shared.setup import worker_start
 from raydoctor.rules.shared.setup.worker_start import Starts
 from raydoctor.rules.shared.traceback import Raised
@@ -45,33 +46,6 @@ _HIDDEN = pattern(
 )
 _MISSING = pattern(r"No module named '(?P<module>[\w.]+)'")
 
-_TRACEBACK = (
-    f"Traceback (most recent call last):\n{worker_start.TRACEBACK.sample.partition(chr(10))[0]}\n    import ray\n"
-    '  File "/home/user/venv/lib/python3.11/site-packages/urllib3/connectionpool.py", line 64, in <module>\n'
-    "    _DEFAULT_QUEUE_CLASS = queue.LifoQueue\n                           ^^^^^^^^^^^^^^^\n"
-    "AttributeError: module 'queue' has no attribute 'LifoQueue'\n"
-)
-_N = "8a48de2b3090914191b0346f524bc049995481c98e6489957c318fee"
-
-
-def _started(at: str, pid: int) -> str:
-    return (
-        f"[2026-11-21 07:48:{at} I 285 285] (raylet) worker_pool.cc:564: Started worker process with pid {pid} "
-        f"worker_id={pid:056x}\n"
-    )
-
-
-def _unregistered(at: str, pid: int) -> str:
-    text = worker_start.UNREGISTERED.sample.replace("(450)", f"({pid})")
-    return f"[2026-11-21 07:48:{at} E 285 285] (raylet) worker_pool.cc:660: {text}\n"
-
-
-_RAISED = (
-    "ray.exceptions.RaySystemError: System error: Failed to startup worker after retrying 5 times. This is most often caused by "
-    "errors in the worker's Python environment setup. For additional context, please look at the raylet.err on node "
-    f"{_N}. lease_id=0000000001000000{'f' * 48}\n"
-)
-
 
 @rule(
     tier="root",
@@ -79,57 +53,6 @@ _RAISED = (
     rank=71,
     daemons_record=True,
     looks_for=worker_start.SIGNALS,
-    examples=(
-        Example(
-            "a module of the user's hides one of Python's, and Ray gives up",
-            {
-                "logs/raylet.out": "".join(
-                    _started(f"{8 * n:02},119", 450 + n)
-                    + _unregistered(f"{8 * n + 8:02},119", 450 + n)
-                    for n in range(6)
-                ),
-                "logs/raylet.err": "".join(
-                    _TRACEBACK + _unregistered(f"{8 * n + 8:02},119", 450 + n) for n in range(6)
-                ),
-                "logs/gcs_server.out": "",
-                "driver.log": _RAISED,
-            },
-            roots=("worker-start-crashed",),
-            says=(
-                "6 worker processes",
-                "AttributeError: module 'queue'",
-                "connectionpool.py:64",
-                "queue.__file__",
-            ),
-        ),
-        Example(
-            "before 2.55 the caller only ever times out; the driver's output alone",
-            {
-                "driver.log": "".join(
-                    "".join(f"(raylet) {line}\n" for line in _TRACEBACK.splitlines())
-                    + f"(raylet) {_unregistered(f'{8 * n + 8:02},119', 450 + n)}"
-                    for n in range(3)
-                )
-                + "Traceback (most recent call last):\nray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n"
-            },
-            roots=("worker-start-crashed",),
-            consequences=("get-timeout",),
-            says=("3 worker processes", "AttributeError"),
-        ),
-        Example(
-            "only the final error is left: Ray's guess, not ours",
-            {"driver.log": _RAISED},
-            roots=("worker-start-crashed",),
-        ),
-        Example(
-            "a task prints the sentence",
-            {
-                "driver.log": f"(check pid=12) {worker_start.UNREGISTERED.sample}\n{worker_start.UNREGISTERED.sample}\n",
-                "logs/raylet.out": "",
-                "logs/gcs_server.out": "",
-            },
-        ),
-    ),
 )
 def worker_start_crashed(case: Case) -> Iterator[Finding]:
     """One finding per node: what broke one start breaks them all."""
@@ -235,3 +158,85 @@ def _remedies(case: Case, one: Starts, raised: Raised | None) -> Iterator[Remedy
         ),
         doc=_DOC,
     )
+
+
+# ------------------------------------------------------------------ examples
+
+
+_TRACEBACK = (
+    f"Traceback (most recent call last):\n{worker_start.TRACEBACK.sample.partition(chr(10))[0]}\n    import ray\n"
+    '  File "/home/user/venv/lib/python3.11/site-packages/urllib3/connectionpool.py", line 64, in <module>\n'
+    "    _DEFAULT_QUEUE_CLASS = queue.LifoQueue\n                           ^^^^^^^^^^^^^^^\n"
+    "AttributeError: module 'queue' has no attribute 'LifoQueue'\n"
+)
+_N = "8a48de2b3090914191b0346f524bc049995481c98e6489957c318fee"
+
+
+def _started(at: str, pid: int) -> str:
+    return (
+        f"[2026-11-21 07:48:{at} I 285 285] (raylet) worker_pool.cc:564: Started worker process with pid {pid} "
+        f"worker_id={pid:056x}\n"
+    )
+
+
+def _unregistered(at: str, pid: int) -> str:
+    text = worker_start.UNREGISTERED.sample.replace("(450)", f"({pid})")
+    return f"[2026-11-21 07:48:{at} E 285 285] (raylet) worker_pool.cc:660: {text}\n"
+
+
+_RAISED = (
+    "ray.exceptions.RaySystemError: System error: Failed to startup worker after retrying 5 times. This is most often caused by "
+    "errors in the worker's Python environment setup. For additional context, please look at the raylet.err on node "
+    f"{_N}. lease_id=0000000001000000{'f' * 48}\n"
+)
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "a module of the user's hides one of Python's, and Ray gives up",
+        {
+            "logs/raylet.out": "".join(
+                _started(f"{8 * n:02},119", 450 + n) + _unregistered(f"{8 * n + 8:02},119", 450 + n)
+                for n in range(6)
+            ),
+            "logs/raylet.err": "".join(
+                _TRACEBACK + _unregistered(f"{8 * n + 8:02},119", 450 + n) for n in range(6)
+            ),
+            "logs/gcs_server.out": "",
+            "driver.log": _RAISED,
+        },
+        roots=("worker-start-crashed",),
+        says=(
+            "6 worker processes",
+            "AttributeError: module 'queue'",
+            "connectionpool.py:64",
+            "queue.__file__",
+        ),
+    ),
+    Example(
+        "before 2.55 the caller only ever times out; the driver's output alone",
+        {
+            "driver.log": "".join(
+                "".join(f"(raylet) {line}\n" for line in _TRACEBACK.splitlines())
+                + f"(raylet) {_unregistered(f'{8 * n + 8:02},119', 450 + n)}"
+                for n in range(3)
+            )
+            + "Traceback (most recent call last):\nray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n"
+        },
+        roots=("worker-start-crashed",),
+        consequences=("get-timeout",),
+        says=("3 worker processes", "AttributeError"),
+    ),
+    Example(
+        "only the final error is left: Ray's guess, not ours",
+        {"driver.log": _RAISED},
+        roots=("worker-start-crashed",),
+    ),
+    Example(
+        "a task prints the sentence",
+        {
+            "driver.log": f"(check pid=12) {worker_start.UNREGISTERED.sample}\n{worker_start.UNREGISTERED.sample}\n",
+            "logs/raylet.out": "",
+            "logs/gcs_server.out": "",
+        },
+    ),
+)

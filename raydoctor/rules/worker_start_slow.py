@@ -32,7 +32,8 @@ from collections.abc import Iterator
 from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, rule
 from raydoctor.model import paste
-from raydoctor.model.values import Entity, Finding, Link, Remedy, Subject
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Finding, Link, Remedy, Subject
 from raydoctor.rules.shared.setup import worker_start
 from raydoctor.rules.shared.setup.worker_start import DEFAULT_TIMEOUT, Starts
 
@@ -41,83 +42,12 @@ _STORM = 16
 """Workers started within one timeout from which on the number itself may be what is slow."""
 
 
-def _started(at: str, pid: int) -> str:
-    return (
-        f"[2026-11-21 07:48:{at} I 285 285] (raylet) worker_pool.cc:564: Started worker process with pid {pid} "
-        f"worker_id={pid:056x}\n"
-    )
-
-
-def _unregistered(at: str, pid: int) -> str:
-    return (
-        f"[2026-11-21 07:48:{at} E 285 285] (raylet) worker_pool.cc:660: Some workers of the worker process({pid}) have not "
-        "registered within the timeout. The process is still alive, probably it's hanging during start.\n"
-    )
-
-
-_LATE = "".join(
-    _started(f"{6 * n:02},098", 451 + n) + _unregistered(f"{6 * n + 6:02},098", 451 + n)
-    for n in range(6)
-)
-
-
 @rule(
     tier="root",
     severity="error",
     rank=72,
     daemons_record=True,
     looks_for=worker_start.SIGNALS,
-    examples=(
-        Example(
-            "none of six reports in time, and Ray gives up",
-            {
-                "logs/raylet.out": _LATE,
-                "logs/gcs_server.out": "",
-                "logs/runtime_env_agent.log": "2026-11-21 07:47:59,221\tINFO runtime_env_agent.py:593 -- Successfully created runtime "
-                'env: {"env_vars": {"PYTHONPATH": "/mnt/share/site"}}, context: {"command_prefix": []}\n',
-                "driver.log": "ray.exceptions.RaySystemError: System error: Failed to startup worker after retrying 5 times. This is "
-                "most often caused by errors in the worker's Python environment setup.\n",
-            },
-            roots=("worker-start-slow",),
-            says=(
-                "6 worker processes",
-                "within 6 s",
-                "RAY_worker_register_timeout_seconds=24",
-                "/mnt/share/site",
-            ),
-        ),
-        Example(
-            "before 2.55 the caller only ever times out; the driver's output alone",
-            {
-                "driver.log": "".join(
-                    f"(raylet) {_unregistered(f'{6 * n + 6:02},098', 451 + n)}" for n in range(3)
-                )
-                + "Traceback (most recent call last):\nray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n"
-            },
-            roots=("worker-start-slow",),
-            consequences=("get-timeout",),
-        ),
-        Example(
-            "one was late, the next one reported",
-            {
-                "logs/raylet.out": _started("00,098", 451)
-                + _unregistered("06,098", 451)
-                + _started("06,100", 452)
-                + _started("40,100", 453),
-                "logs/gcs_server.out": "",
-            },
-            roots=("worker-start-slow",),
-            says=("1 worker process",),
-        ),
-        Example(
-            "a task prints the sentence",
-            {
-                "driver.log": f"(check pid=12) {_unregistered('06,098', 451)}the page says: {_unregistered('06,098', 451)}",
-                "logs/raylet.out": "",
-                "logs/gcs_server.out": "",
-            },
-        ),
-    ),
 )
 def worker_start_slow(case: Case) -> Iterator[Finding]:
     """One finding per node: its disk, its environment and its load are what is slow."""
@@ -214,3 +144,78 @@ def _at_once(case: Case, one: Starts) -> int:
         ),
         default=0,
     )
+
+
+# ------------------------------------------------------------------ examples
+
+
+def _started(at: str, pid: int) -> str:
+    return (
+        f"[2026-11-21 07:48:{at} I 285 285] (raylet) worker_pool.cc:564: Started worker process with pid {pid} "
+        f"worker_id={pid:056x}\n"
+    )
+
+
+def _unregistered(at: str, pid: int) -> str:
+    return (
+        f"[2026-11-21 07:48:{at} E 285 285] (raylet) worker_pool.cc:660: Some workers of the worker process({pid}) have not "
+        "registered within the timeout. The process is still alive, probably it's hanging during start.\n"
+    )
+
+
+_LATE = "".join(
+    _started(f"{6 * n:02},098", 451 + n) + _unregistered(f"{6 * n + 6:02},098", 451 + n)
+    for n in range(6)
+)
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "none of six reports in time, and Ray gives up",
+        {
+            "logs/raylet.out": _LATE,
+            "logs/gcs_server.out": "",
+            "logs/runtime_env_agent.log": "2026-11-21 07:47:59,221\tINFO runtime_env_agent.py:593 -- Successfully created runtime "
+            'env: {"env_vars": {"PYTHONPATH": "/mnt/share/site"}}, context: {"command_prefix": []}\n',
+            "driver.log": "ray.exceptions.RaySystemError: System error: Failed to startup worker after retrying 5 times. This is "
+            "most often caused by errors in the worker's Python environment setup.\n",
+        },
+        roots=("worker-start-slow",),
+        says=(
+            "6 worker processes",
+            "within 6 s",
+            "RAY_worker_register_timeout_seconds=24",
+            "/mnt/share/site",
+        ),
+    ),
+    Example(
+        "before 2.55 the caller only ever times out; the driver's output alone",
+        {
+            "driver.log": "".join(
+                f"(raylet) {_unregistered(f'{6 * n + 6:02},098', 451 + n)}" for n in range(3)
+            )
+            + "Traceback (most recent call last):\nray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n"
+        },
+        roots=("worker-start-slow",),
+        consequences=("get-timeout",),
+    ),
+    Example(
+        "one was late, the next one reported",
+        {
+            "logs/raylet.out": _started("00,098", 451)
+            + _unregistered("06,098", 451)
+            + _started("06,100", 452)
+            + _started("40,100", 453),
+            "logs/gcs_server.out": "",
+        },
+        roots=("worker-start-slow",),
+        says=("1 worker process",),
+    ),
+    Example(
+        "a task prints the sentence",
+        {
+            "driver.log": f"(check pid=12) {_unregistered('06,098', 451)}the page says: {_unregistered('06,098', 451)}",
+            "logs/raylet.out": "",
+            "logs/gcs_server.out": "",
+        },
+    ),
+)

@@ -36,21 +36,10 @@ from raydoctor.case.facts import WorkerExit
 from raydoctor.case.rule import Example, rule
 from raydoctor.case.signals import OWNER_GONE_KILLED, RAYLET_SIGTERM, WORKER_DIED, WORKER_EXIT
 from raydoctor.model import paste
-from raydoctor.model.values import Entity, Finding, Gap, Link, Remedy
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Finding, Gap, Link, Remedy
 from raydoctor.rules.shared.exit_code import EXITING, Left, left_by_itself, submitter
 
-_W = "d71272a4f74fbcc1b9a512babee38970d83b615363ab2b3f2775d469"
-_N = "ac0b6ba1bd42bdd2dcf310bd7f01437ac30bd7821c0fc29974cddd58"
-_EXIT = (
-    "[2026-11-21 07:47:49,611 W 13 13] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, worker id = "
-    f"{_W}, node id = {_N}, address = 127.0.0.1, exit_type = SYSTEM_ERROR, exit_detail = The leased worker has unrecoverable "
-    "failure. Worker is requested to be destroyed when it is returned. Worker exits with an exit code 1. The process receives "
-    "a SIGTERM.. Unintentional worker failures have been reported.\n"
-)
-_CLEANUP = (
-    "[2026-11-21 07:47:49,610 I 285 285] (raylet) node_manager.cc:124: DisconnectClient: sending SIGTERM to pgid=381 "
-    f"worker_id={_W}\n"
-)
 _TOGETHER = 2.0
 """Seconds within which several SIGTERMs are one event: the container's or the machine's end."""
 _NODE_FOLLOWS = 60.0
@@ -62,41 +51,6 @@ _NODE_FOLLOWS = 60.0
     severity="error",
     rank=38,
     looks_for=(WORKER_EXIT, WORKER_DIED, EXITING, *OWNER_GONE_KILLED, RAYLET_SIGTERM),
-    examples=(
-        Example(
-            "a clean-up script sends SIGTERM; the raylet's own comes after",
-            {
-                f"logs/worker-{_W}-01000000-381.out": ":job_id:01000000\n:task_name:train\n",
-                "logs/gcs_server.out": _EXIT,
-                "logs/raylet.out": _CLEANUP,
-            },
-            roots=("worker-terminated",),
-            says=("train", "SIGTERM", "outside Ray"),
-        ),
-        Example(
-            "without the raylet's log nobody knows who sent it",
-            {"logs/gcs_server.out": _EXIT},
-            roots=("worker-terminated",),
-            says=("sender is not known",),
-        ),
-        Example(
-            "Ray sent it: the owner had died",
-            {
-                "logs/gcs_server.out": _EXIT,
-                "logs/raylet.out": "[2026-11-21 07:47:49,600 I 285 285] (raylet) node_manager.cc:1050: Killing leased worker because "
-                f"its owner died. worker_id={_W} owner_worker_id={'b' * 56}\n",
-            },
-            roots=("worker-killed-with-owner",),
-        ),
-        Example(
-            "the raylet's clean-up after a death of another kind is no cause",
-            {
-                "logs/gcs_server.out": f"[2026-11-21 07:47:49,611 W 13 13] (gcs_server) gcs_worker_manager.cc:70: {WORKER_EXIT.sample}\n",
-                "logs/raylet.out": _CLEANUP,
-            },
-            roots=("worker-vanished",),
-        ),
-    ),
 )
 def worker_terminated(case: Case) -> Iterator[Finding]:
     """One finding per node and moment."""
@@ -241,3 +195,56 @@ def _remedies(exits: list[WorkerExit], left: Left) -> tuple[Remedy, ...]:
             doc="https://docs.ray.io/en/latest/ray-core/fault-tolerance.html",
         ),
     )
+
+
+# ------------------------------------------------------------------ examples
+
+
+_W = "d71272a4f74fbcc1b9a512babee38970d83b615363ab2b3f2775d469"
+_N = "ac0b6ba1bd42bdd2dcf310bd7f01437ac30bd7821c0fc29974cddd58"
+_EXIT = (
+    "[2026-11-21 07:47:49,611 W 13 13] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, worker id = "
+    f"{_W}, node id = {_N}, address = 127.0.0.1, exit_type = SYSTEM_ERROR, exit_detail = The leased worker has unrecoverable "
+    "failure. Worker is requested to be destroyed when it is returned. Worker exits with an exit code 1. The process receives "
+    "a SIGTERM.. Unintentional worker failures have been reported.\n"
+)
+_CLEANUP = (
+    "[2026-11-21 07:47:49,610 I 285 285] (raylet) node_manager.cc:124: DisconnectClient: sending SIGTERM to pgid=381 "
+    f"worker_id={_W}\n"
+)
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "a clean-up script sends SIGTERM; the raylet's own comes after",
+        {
+            f"logs/worker-{_W}-01000000-381.out": ":job_id:01000000\n:task_name:train\n",
+            "logs/gcs_server.out": _EXIT,
+            "logs/raylet.out": _CLEANUP,
+        },
+        roots=("worker-terminated",),
+        says=("train", "SIGTERM", "outside Ray"),
+    ),
+    Example(
+        "without the raylet's log nobody knows who sent it",
+        {"logs/gcs_server.out": _EXIT},
+        roots=("worker-terminated",),
+        says=("sender is not known",),
+    ),
+    Example(
+        "Ray sent it: the owner had died",
+        {
+            "logs/gcs_server.out": _EXIT,
+            "logs/raylet.out": "[2026-11-21 07:47:49,600 I 285 285] (raylet) node_manager.cc:1050: Killing leased worker because "
+            f"its owner died. worker_id={_W} owner_worker_id={'b' * 56}\n",
+        },
+        roots=("worker-killed-with-owner",),
+    ),
+    Example(
+        "the raylet's clean-up after a death of another kind is no cause",
+        {
+            "logs/gcs_server.out": f"[2026-11-21 07:47:49,611 W 13 13] (gcs_server) gcs_worker_manager.cc:70: {WORKER_EXIT.sample}\n",
+            "logs/raylet.out": _CLEANUP,
+        },
+        roots=("worker-vanished",),
+    ),
+)

@@ -35,7 +35,8 @@ from raydoctor.case import Case, evidence
 from raydoctor.case.facts import WorkerExit
 from raydoctor.case.rule import Example, rule
 from raydoctor.case.signals import WORKER_DIED, WORKER_EXIT
-from raydoctor.model.values import Entity, Finding, Gap, Link, Remedy
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Finding, Gap, Link, Remedy
 from raydoctor.rules.shared import jobs
 
 _KERNEL = Gap(
@@ -43,7 +44,6 @@ _KERNEL = Gap(
     "not in the capture: it alone tells a kernel OOM kill from another SIGKILL",
     "On the worker's node: dmesg -T > dmesg.txt, and put it beside the logs.",
 )
-_W = "cd09fc46897e18918275a6d03cc3a6abc2becabe5e0fd27a533d35a7"
 
 
 @rule(
@@ -68,27 +68,6 @@ _W = "cd09fc46897e18918275a6d03cc3a6abc2becabe5e0fd27a533d35a7"
                 "@ray.remote(max_retries=3)            # a task",
                 "@ray.remote(max_restarts=3, max_task_retries=3)  # an actor",
             ),
-        ),
-    ),
-    examples=(
-        Example(
-            "a SIGKILLed worker leaves Ray's three guesses and nothing else",
-            {
-                "logs/gcs_server.out": f"[2026-11-21 07:34:50,741 W 8 8] (gcs_server) gcs_worker_manager.cc:70: {WORKER_EXIT.sample}"
-                " Some common causes include: (1) the process was killed by the OOM killer due to high memory usage, "
-                "(2) ray stop --force was called, or (3) the worker crashed unexpectedly due to SIGSEGV or another unexpected error.\n",
-                "logs/raylet.out": "",
-            },
-            roots=("worker-vanished",),
-        ),
-        Example(
-            "an idle worker that Ray ended itself is pool management",
-            {
-                "logs/gcs_server.out": f"[2026-11-21 07:34:50,741 W 8 8] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, "
-                f"worker id = {_W}, node id = {'a' * 56}, address = 127.0.0.1, exit_type = INTENDED_SYSTEM_EXIT, exit_detail = Worker "
-                "exited because it was idle for a long time\n",
-                "logs/raylet.out": "",
-            },
         ),
     ),
 )
@@ -133,3 +112,30 @@ def _finding(case: Case, exits: list[WorkerExit]) -> Finding:
         covers=(*evidence.exit_events(exits), *evidence.attempts_covered(case, exits)),
         gaps=() if "kernel" in case.roles else (_KERNEL,),
     )
+
+
+# ------------------------------------------------------------------ examples
+
+_W = "cd09fc46897e18918275a6d03cc3a6abc2becabe5e0fd27a533d35a7"
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "a SIGKILLed worker leaves Ray's three guesses and nothing else",
+        {
+            "logs/gcs_server.out": f"[2026-11-21 07:34:50,741 W 8 8] (gcs_server) gcs_worker_manager.cc:70: {WORKER_EXIT.sample}"
+            " Some common causes include: (1) the process was killed by the OOM killer due to high memory usage, "
+            "(2) ray stop --force was called, or (3) the worker crashed unexpectedly due to SIGSEGV or another unexpected error.\n",
+            "logs/raylet.out": "",
+        },
+        roots=("worker-vanished",),
+    ),
+    Example(
+        "an idle worker that Ray ended itself is pool management",
+        {
+            "logs/gcs_server.out": f"[2026-11-21 07:34:50,741 W 8 8] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, "
+            f"worker id = {_W}, node id = {'a' * 56}, address = 127.0.0.1, exit_type = INTENDED_SYSTEM_EXIT, exit_detail = Worker "
+            "exited because it was idle for a long time\n",
+            "logs/raylet.out": "",
+        },
+    ),
+)

@@ -36,8 +36,9 @@ from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.case.signals import DRIVER, JOB_STARTED, NODE_REGISTERED
 from raydoctor.model import paste
+from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
-from raydoctor.model.values import Entity, Event, Finding, Link, Remedy
+from raydoctor.model.values import Event, Finding, Link, Remedy
 from raydoctor.rules.shared.connect import CONNECTING, INIT_DOC, STARTED_LOCAL, is_this_cluster
 from raydoctor.rules.shared.live import addresses
 
@@ -64,104 +65,12 @@ _JOB_DOC = (
 _NUMERIC = pattern(r"\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}")
 _LOOPBACK = ("127.", "0.0.0.0")
 
-_STAMP = "2026-11-21 10:51:13,506\tINFO worker.py:1841 -- "
-_JOINED = f"{_STAMP}Connecting to existing Ray cluster at address: 10.0.0.3:6390...\n{_STAMP}{_CONNECTED.sample}\ntokens 6000\n"
-_GCS = (
-    "[2026-11-21 10:49:50,000 I 17 25] (gcs_server) gcs_node_manager.cc:111: Registering new node. "
-    "node_id=233399e68a6ec96cfd874e4b728f4405d4991263918f070383188198 node_name=10.0.0.2 node_address=10.0.0.2\n"
-)
-_JOB = "[2026-11-21 10:51:13,600 I 17 17] (gcs_server) gcs_job_manager.cc:115: Registering job. job_id=01000000 driver_pid=7\n"
-_ENTRYPOINT = "Running entrypoint for job raysubmit_grZVwcH86PK5tgyy: python job.py\n"
-_RAYLET = {"logs/raylet.out": ""}
-_TRACEBACK = 'Traceback (most recent call last):\n  File "/app/train.py", line 24, in <module>\n    ray.init("auto")\n'
-_FILE = "/tmp/ray/ray_current_cluster"
-
-
-def _addresses(origin: str, address: str, answers: str, is_this: str = "false") -> dict[str, str]:
-    """What this shell goes by, and the raylet that runs here."""
-    head = '{"table": "addresses", "at": 1795258300.0, "from": "environment", "total": 2, "rows": ['
-    used = f'{{"origin":"{origin}","address":"{address}","answers":{answers},"is_this":{is_this},"used":true}}'
-    here = (
-        '{"origin":"raylet","address":"10.0.0.2:6379","answers":true,"is_this":true,"used":false}'
-    )
-    return {"live/live-addresses.json": f"{head}\n{used},\n{here}\n]}}\n"}
-
 
 @rule(
     tier="root",
     severity="error",
     rank=13,
     looks_for=(STARTED_LOCAL, CONNECTING, _CONNECTED, _SEVERAL, _NONE, *NODE_REGISTERED, *JOB_STARTED),
-    examples=(
-        Example(
-            "a submitted job starts a Ray of its own",
-            {
-                "logs/job-driver-raysubmit_grZVwcH86PK5tgyy.log": f"{_ENTRYPOINT}{_STAMP}{STARTED_LOCAL.sample}\ntokens 6000\n",
-                "logs/gcs_server.out": _GCS,
-                **_RAYLET,
-            },
-            roots=("wrong-cluster",),
-            says=("raysubmit_grZVwcH86PK5tgyy", "ray.init()"),
-        ),
-        Example(
-            "the driver went to another cluster than the one captured",
-            {"driver.log": _JOINED, "logs/gcs_server.out": _GCS, **_RAYLET},
-            roots=("wrong-cluster",),
-            says=("10.0.0.3:6390", "10.0.0.2"),
-        ),
-        Example(
-            "two Rays on the machine, and the driver may not choose",
-            {
-                "driver.log": f"{_TRACEBACK}ConnectionError: {_SEVERAL.sample.partition(' Connecting')[0]} Please specify the one to "
-                "connect to by setting the `--address` flag or `RAY_ADDRESS` environment variable.\n"
-            },
-            roots=("wrong-cluster",),
-            says=("10.0.0.2:6379, 10.0.0.3:6390", "export RAY_ADDRESS=10.0.0.2:6379"),
-        ),
-        Example(
-            "no Ray on the driver's machine",
-            {"driver.log": f"{_TRACEBACK}{_NONE.sample}\n", "logs/gcs_server.out": _GCS, **_RAYLET},
-            roots=("wrong-cluster",),
-            says=("10.0.0.2",),
-        ),
-        Example(
-            "a file of a cluster that is gone stands before the one that runs",
-            {"logs/gcs_server.out": _GCS, **_RAYLET, **_addresses(_FILE, "10.0.0.9:6379", "false")},
-            roots=("wrong-cluster",),
-            says=("40 s", "rm /tmp/ray/ray_current_cluster", "export RAY_ADDRESS=10.0.0.2:6379"),
-        ),
-        Example(
-            "RAY_ADDRESS names another live cluster",
-            {"logs/gcs_server.out": _GCS, **_RAYLET, **_addresses("RAY_ADDRESS", "10.0.0.9:6379", "true")},
-            roots=("wrong-cluster",),
-            says=("another live cluster, 10.0.0.9:6379", "unset RAY_ADDRESS"),
-        ),
-        Example(
-            "RAY_ADDRESS is no address of a GCS",
-            {"logs/gcs_server.out": _GCS, **_RAYLET, **_addresses("RAY_ADDRESS", "ray://10.0.0.9:10001", "null")},
-        ),
-        Example(
-            "the file of the cluster that runs",
-            {"logs/gcs_server.out": _GCS, **_RAYLET, **_addresses(_FILE, "10.0.0.2:6379", "true", "true")},
-        ),
-        Example(
-            "another name of the same head: its GCS knows the job",
-            {"driver.log": _JOINED, "logs/gcs_server.out": _GCS + _JOB, **_RAYLET},
-        ),
-        Example(
-            "a program that was run by hand starts a local Ray, as it should",
-            {"driver.log": f"{_STAMP}{STARTED_LOCAL.sample}\n", "logs/gcs_server.out": _GCS + _JOB, **_RAYLET},
-        ),
-        Example(
-            "a job that prints the words, and one that joined first",
-            {
-                "logs/job-driver-raysubmit_x1.log": f"{_STAMP}Connecting to existing Ray cluster at address: 10.0.0.2:6379...\n"
-                f"(check pid=12) {STARTED_LOCAL.sample}\nStarted a local Ray instance for the tests? no\n",
-                "logs/gcs_server.out": _GCS + _JOB,
-                **_RAYLET,
-            },
-        ),
-    ),
 )  # fmt: skip
 def wrong_cluster(case: Case) -> Iterator[Finding]:
     """Jobs with a Ray of their own, a driver of another cluster, and drivers that found several or none."""
@@ -315,3 +224,117 @@ def _of_none(case: Case, told: list[Event]) -> Finding:
 
 def _tracebacks(case: Case, event: Event) -> tuple[Event, ...]:
     return tuple(e for e in case.of("log.traceback") if e.source is event.source)
+
+
+# ------------------------------------------------------------------ examples
+
+
+_STAMP = "2026-11-21 10:51:13,506\tINFO worker.py:1841 -- "
+_JOINED = f"{_STAMP}Connecting to existing Ray cluster at address: 10.0.0.3:6390...\n{_STAMP}{_CONNECTED.sample}\ntokens 6000\n"
+_GCS = (
+    "[2026-11-21 10:49:50,000 I 17 25] (gcs_server) gcs_node_manager.cc:111: Registering new node. "
+    "node_id=233399e68a6ec96cfd874e4b728f4405d4991263918f070383188198 node_name=10.0.0.2 node_address=10.0.0.2\n"
+)
+_JOB = "[2026-11-21 10:51:13,600 I 17 17] (gcs_server) gcs_job_manager.cc:115: Registering job. job_id=01000000 driver_pid=7\n"
+_ENTRYPOINT = "Running entrypoint for job raysubmit_grZVwcH86PK5tgyy: python job.py\n"
+_RAYLET = {"logs/raylet.out": ""}
+_TRACEBACK = 'Traceback (most recent call last):\n  File "/app/train.py", line 24, in <module>\n    ray.init("auto")\n'
+_FILE = "/tmp/ray/ray_current_cluster"
+
+
+def _addresses(origin: str, address: str, answers: str, is_this: str = "false") -> dict[str, str]:
+    """What this shell goes by, and the raylet that runs here."""
+    head = '{"table": "addresses", "at": 1795258300.0, "from": "environment", "total": 2, "rows": ['
+    used = f'{{"origin":"{origin}","address":"{address}","answers":{answers},"is_this":{is_this},"used":true}}'
+    here = (
+        '{"origin":"raylet","address":"10.0.0.2:6379","answers":true,"is_this":true,"used":false}'
+    )
+    return {"live/live-addresses.json": f"{head}\n{used},\n{here}\n]}}\n"}
+
+
+EXAMPLES: tuple[Example, ...] = (
+    Example(
+        "a submitted job starts a Ray of its own",
+        {
+            "logs/job-driver-raysubmit_grZVwcH86PK5tgyy.log": f"{_ENTRYPOINT}{_STAMP}{STARTED_LOCAL.sample}\ntokens 6000\n",
+            "logs/gcs_server.out": _GCS,
+            **_RAYLET,
+        },
+        roots=("wrong-cluster",),
+        says=("raysubmit_grZVwcH86PK5tgyy", "ray.init()"),
+    ),
+    Example(
+        "the driver went to another cluster than the one captured",
+        {"driver.log": _JOINED, "logs/gcs_server.out": _GCS, **_RAYLET},
+        roots=("wrong-cluster",),
+        says=("10.0.0.3:6390", "10.0.0.2"),
+    ),
+    Example(
+        "two Rays on the machine, and the driver may not choose",
+        {
+            "driver.log": f"{_TRACEBACK}ConnectionError: {_SEVERAL.sample.partition(' Connecting')[0]} Please specify the one to "
+            "connect to by setting the `--address` flag or `RAY_ADDRESS` environment variable.\n"
+        },
+        roots=("wrong-cluster",),
+        says=("10.0.0.2:6379, 10.0.0.3:6390", "export RAY_ADDRESS=10.0.0.2:6379"),
+    ),
+    Example(
+        "no Ray on the driver's machine",
+        {"driver.log": f"{_TRACEBACK}{_NONE.sample}\n", "logs/gcs_server.out": _GCS, **_RAYLET},
+        roots=("wrong-cluster",),
+        says=("10.0.0.2",),
+    ),
+    Example(
+        "a file of a cluster that is gone stands before the one that runs",
+        {"logs/gcs_server.out": _GCS, **_RAYLET, **_addresses(_FILE, "10.0.0.9:6379", "false")},
+        roots=("wrong-cluster",),
+        says=("40 s", "rm /tmp/ray/ray_current_cluster", "export RAY_ADDRESS=10.0.0.2:6379"),
+    ),
+    Example(
+        "RAY_ADDRESS names another live cluster",
+        {
+            "logs/gcs_server.out": _GCS,
+            **_RAYLET,
+            **_addresses("RAY_ADDRESS", "10.0.0.9:6379", "true"),
+        },
+        roots=("wrong-cluster",),
+        says=("another live cluster, 10.0.0.9:6379", "unset RAY_ADDRESS"),
+    ),
+    Example(
+        "RAY_ADDRESS is no address of a GCS",
+        {
+            "logs/gcs_server.out": _GCS,
+            **_RAYLET,
+            **_addresses("RAY_ADDRESS", "ray://10.0.0.9:10001", "null"),
+        },
+    ),
+    Example(
+        "the file of the cluster that runs",
+        {
+            "logs/gcs_server.out": _GCS,
+            **_RAYLET,
+            **_addresses(_FILE, "10.0.0.2:6379", "true", "true"),
+        },
+    ),
+    Example(
+        "another name of the same head: its GCS knows the job",
+        {"driver.log": _JOINED, "logs/gcs_server.out": _GCS + _JOB, **_RAYLET},
+    ),
+    Example(
+        "a program that was run by hand starts a local Ray, as it should",
+        {
+            "driver.log": f"{_STAMP}{STARTED_LOCAL.sample}\n",
+            "logs/gcs_server.out": _GCS + _JOB,
+            **_RAYLET,
+        },
+    ),
+    Example(
+        "a job that prints the words, and one that joined first",
+        {
+            "logs/job-driver-raysubmit_x1.log": f"{_STAMP}Connecting to existing Ray cluster at address: 10.0.0.2:6379...\n"
+            f"(check pid=12) {STARTED_LOCAL.sample}\nStarted a local Ray instance for the tests? no\n",
+            "logs/gcs_server.out": _GCS + _JOB,
+            **_RAYLET,
+        },
+    ),
+)

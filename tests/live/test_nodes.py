@@ -29,7 +29,8 @@ from raydoctor.capture.open import open_capture
 from raydoctor.case import signals
 from raydoctor.case.rule import Signal
 from raydoctor.diagnosis import engine, plugins, unexplained
-from raydoctor.model.values import Entity, Event, Gap, Report, Source
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Gap, Report, Source
 from raydoctor.observe.collector.cluster import Cluster
 from raydoctor.observe.collector.programs.peers import Access
 from raydoctor.observe.collector.table import Piece

@@ -15,8 +15,8 @@ from raydoctor.capture.open import open_capture
 from raydoctor.case import signals
 from raydoctor.case.signals import RAYLET_STARTED, WORKER_EXIT
 from raydoctor.diagnosis import engine
+from raydoctor.model.entities import Entity
 from raydoctor.model.errors import RaydoctorError
-from raydoctor.model.values import Entity
 from raydoctor.read import build
 
 W = "cd09fc46897e18918275a6d03cc3a6abc2becabe5e0fd27a533d35a7"

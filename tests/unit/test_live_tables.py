@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raydoctor.model.values import Entity, Event, Gap, Source
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Gap, Source
 from raydoctor.observe.collector.run import Collector, run
 from raydoctor.observe.collector.table import Piece, table, text
 from raydoctor.observe.processes.redact import Redactor

@@ -46,15 +46,17 @@ GCS = {"logs/gcs_server.out": ""}
 
 @rule(
     tier="root", severity="error", rank=55, looks_for=(HOT,),
-    examples=(
-        Example("hot", {**GCS, "logs/raylet.out": LINE + "900\\n"}, roots=("flux-hot",), says=("900",)),
-        Example("cool", {**GCS, "logs/raylet.out": LINE + "20\\n"}),
-    ),
 )
 def flux_hot(case: Case):
     for event in case.of("flux.hot"):
         if int(event["degrees"]) > 100:
             yield Finding(f"The flux capacitor is {event['degrees']} degrees hot", (Link(event, "its heat"),))
+
+
+EXAMPLES = (
+    Example("hot", {**GCS, "logs/raylet.out": LINE + "900\\n"}, roots=("flux-hot",), says=("900",)),
+    Example("cool", {**GCS, "logs/raylet.out": LINE + "20\\n"}),
+)
 '''
 WORDS = 'LITERAL = "Flux capacitor at "\n'
 

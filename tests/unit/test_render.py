@@ -16,10 +16,10 @@ from markdown_it import MarkdownIt
 from raydoctor import __version__
 from raydoctor.case.rule import Example, Rule, Signal
 from raydoctor.model import text as _text
+from raydoctor.model.entities import Entity
 from raydoctor.model.values import (
     CaptureInfo,
     Diagnosis,
-    Entity,
     Event,
     Gap,
     Link,

@@ -11,8 +11,8 @@ import pytest
 from raydoctor import cli
 from raydoctor.capture.open import open_capture
 from raydoctor.case import signals
+from raydoctor.model.entities import Entity
 from raydoctor.model.errors import RaydoctorError
-from raydoctor.model.values import Entity
 from raydoctor.read.story import Story, tell
 from raydoctor.render import page
 from raydoctor.render import story as render

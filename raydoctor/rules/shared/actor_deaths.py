@@ -15,8 +15,9 @@ from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Signal
 from raydoctor.case.signals import CORE
 from raydoctor.model import ids
+from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
-from raydoctor.model.values import Entity, Event, Subject
+from raydoctor.model.values import Event, Subject
 
 BY_KILL = "because it was killed by `ray.kill`"
 BY_EXIT = "exit_actor() is called"

@@ -9,8 +9,9 @@ from raydoctor.case import Case
 from raydoctor.case.rule import Signal
 from raydoctor.case.signals import CORE, DRIVER, GCS, RAYLET
 from raydoctor.model import ids
+from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
-from raydoctor.model.values import Entity, Event, Link
+from raydoctor.model.values import Event, Link
 
 FAULT_TOLERANCE_DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/nodes.html"
 GCS_DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/gcs.html"

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from raydoctor.case import Case, evidence
 from raydoctor.cluster import tables as live
-from raydoctor.model.values import Entity, Event, Link
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Link
 from raydoctor.rules.shared.kernel import nodes_beside
 
 DEFAULT_THRESHOLD = 0.95

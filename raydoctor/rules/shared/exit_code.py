@@ -15,8 +15,9 @@ from raydoctor.case import Case
 from raydoctor.case.facts import WorkerExit
 from raydoctor.case.rule import Signal
 from raydoctor.model import ids
+from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
-from raydoctor.model.values import Entity, Event
+from raydoctor.model.values import Event
 
 EXITING = Signal(
     "worker.exiting",

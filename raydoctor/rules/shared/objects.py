@@ -13,7 +13,8 @@ from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Signal
 from raydoctor.case.signals import CORE, DRIVER, NODE_DEAD
 from raydoctor.model import ids
-from raydoctor.model.values import Entity, Event, Finding, Link, Remedy, Subject
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 
 DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/objects.html"
 HEAD = "Failed to retrieve object "

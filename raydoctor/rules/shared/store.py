@@ -14,8 +14,9 @@ from raydoctor.case import Case, evidence
 from raydoctor.case.case import order
 from raydoctor.case.rule import Signal
 from raydoctor.case.signals import RAYLET
+from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
-from raydoctor.model.values import Entity, Event
+from raydoctor.model.values import Event
 
 RAYLET_TOLD = (*RAYLET, "event", "raylet-echo")
 """Raylet errors: its own log, the event file, and the driver's copy of `raylet.err`."""

@@ -15,8 +15,9 @@ from typing import NamedTuple
 from raydoctor.case import Case
 from raydoctor.case.rule import Signal
 from raydoctor.case.signals import DRIVER
+from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
-from raydoctor.model.values import Entity, Event
+from raydoctor.model.values import Event
 from raydoctor.rules.shared.traceback import Frame, Raised, parse
 
 ERROR_TEXT = Signal(

@@ -10,7 +10,8 @@ from __future__ import annotations
 from raydoctor.case import Case
 from raydoctor.cluster import tables as live
 from raydoctor.model import paste
-from raydoctor.model.values import Entity, Event, Finding, Link, Remedy
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event, Finding, Link, Remedy
 from raydoctor.rules.shared.connect import INIT_DOC
 
 _VARIABLE = "RAY_ADDRESS"

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from raydoctor.case import Case, evidence
 from raydoctor.cluster import tables as live
-from raydoctor.model.values import Entity, Finding, Link, Remedy, Severity
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Finding, Link, Remedy, Severity
 
 if TYPE_CHECKING:
     from raydoctor.waits.hung import Group, Hung

@@ -15,7 +15,8 @@ from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Signal
 from raydoctor.case.signals import RAY_EXCEPTION, RAYLET, TASK_FAILED, WORKER_STARTED
 from raydoctor.model import paste
-from raydoctor.model.values import Entity, Event
+from raydoctor.model.entities import Entity
+from raydoctor.model.values import Event
 from raydoctor.rules.shared.setup.environments import CREATED
 from raydoctor.rules.shared.traceback import Raised, parse
 
