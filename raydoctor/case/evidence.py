@@ -127,15 +127,6 @@ def short(identifier: str) -> str:
     return identifier[:12]
 
 
-def size(number: float) -> str:
-    """Bytes for people: `640 MB`, `3.2 GB` (binary units, named as Ray names them)."""
-    for unit, factor in (("TB", 1024**4), ("GB", GB), ("MB", 1024**2), ("KB", 1024)):
-        if number >= factor:
-            value = number / factor
-            return f"{value:.1f} {unit}" if value < 100 else f"{value:.0f} {unit}"
-    return f"{number:.0f} bytes"
-
-
 def last_line(text: str) -> str:
     """The last line with something on it."""
     return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")

@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from raydoctor.case import evidence
 from raydoctor.model.patterns import pattern
+from raydoctor.model.text import size
 
 Needs = Mapping[str, float]
 """Resource name -> amount; `memory` in bytes."""
@@ -65,9 +65,7 @@ def key(needs: Needs) -> frozenset[tuple[str, float]]:
 def describe(needs: Needs) -> str:
     """`1 GPU and 4 CPU`: what is rare first."""
     order = sorted(needs, key=lambda n: (n in _BYTES, n == "CPU", n != "GPU", n))
-    parts = [
-        f"{evidence.size(needs[n])} {n}" if n in _BYTES else f"{needs[n]:g} {n}" for n in order
-    ]
+    parts = [f"{size(needs[n])} {n}" if n in _BYTES else f"{needs[n]:g} {n}" for n in order]
     return (
         f"{', '.join(parts[:-1])} and {parts[-1]}"
         if len(parts) > 1
@@ -78,7 +76,7 @@ def describe(needs: Needs) -> str:
 def share(name: str, part: float, whole: float) -> str:
     """`2 of 4 CPU`, `1.5 GB of 2.0 GB memory`."""
     if name in _BYTES:
-        return f"{evidence.size(part)} of {evidence.size(whole)} {name}"
+        return f"{size(part)} of {size(whole)} {name}"
     return f"{part:g} of {whole:g} {name}"
 
 

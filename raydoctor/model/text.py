@@ -106,12 +106,12 @@ def plural(count: int, noun: str, many: str = "") -> str:
 
 
 def size(count: float) -> str:
-    """Bytes in decimal units: `900 B`, `1.2 MB`."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 999.5:
-            return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"
+    """Bytes in binary units, as Ray counts them: `900 B`, `1.2 MiB`, `640 GiB`."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1023.5:
+            return f"{count:.0f} {unit}" if unit == "B" or count >= 99.95 else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
 
 
 def duration(seconds: float) -> str:

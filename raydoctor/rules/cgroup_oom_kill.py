@@ -33,6 +33,7 @@ from raydoctor.case.rule import Example, rule
 from raydoctor.case.signals import WORKER_DIED, WORKER_EXIT
 from raydoctor.cluster import tables as live
 from raydoctor.model import paste
+from raydoctor.model.text import size
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy
 from raydoctor.rules.shared import disks, jobs
 from raydoctor.rules.shared.kernel import nodes_beside
@@ -83,9 +84,7 @@ def _left(case: Case, row: Event) -> Iterator[WorkerExit]:
 
 def _finding(case: Case, row: Event, exits: list[WorkerExit], kills: int) -> Finding:
     limit = live.whole(row, "limit")
-    room = (
-        f", limit {evidence.size(limit)}" if limit else ", which has no limit: the machine ran out"
-    )
+    room = f", limit {size(limit)}" if limit else ", which has no limit: the machine ran out"
     count = evidence.deaths(exits)
     who = evidence.join_names(e.label for e in exits)
     whom = who if count == 1 else f"up to {min(kills, count)} of {count} workers ({who})"
@@ -127,7 +126,7 @@ def _remedies(exits: list[WorkerExit], row: Event, limit: int | None) -> Iterato
     if limit:
         need = max(1, -(-limit * 5 // (4 * evidence.GB)))
         yield Remedy(
-            f"Raise the cgroup's limit: {evidence.size(limit)} was too little",
+            f"Raise the cgroup's limit: {size(limit)} was too little",
             (
                 paste.python(
                     "resources: {{limits: {{memory: {need}Gi}}}}   # Kubernetes; docker run --memory={need}g",
@@ -174,7 +173,7 @@ EXAMPLES: tuple[Example, ...] = (
         "a worker is gone, and its container counts one kill",
         {**_LOGS, _LIVE: disks.example("memory", (_cgroup(1),))},
         roots=("cgroup-oom-kill",),
-        says=("most likely", "1 process", "3.0 GB", "docker run --memory=4g"),
+        says=("most likely", "1 process", "3.0 GiB", "docker run --memory=4g"),
     ),
     Example(
         "no kill is counted",

@@ -35,6 +35,7 @@ from raydoctor.case.signals import WORKER_EXIT
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
+from raydoctor.model.text import size
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared.failures import SIGNALS, failures
 from raydoctor.rules.shared.task_error import Printed, error_entity
@@ -144,7 +145,7 @@ def _headline(shortage: _Shortage) -> str:
         free, total = gpu["free"] or gpu["old_free"], gpu["total"] or gpu["old_total"]
         text += f": GPU {gpu['gpu']} had {free} of {total} free"
     if others := list(_OTHER.finditer(shortage.message)):
-        held = evidence.size(sum(_bytes(o["size"]) for o in others))
+        held = size(sum(_bytes(o["size"]) for o in others))
         holders = (
             "another process holds" if len(others) == 1 else f"{len(others)} other processes hold"
         )
@@ -231,7 +232,7 @@ EXAMPLES: tuple[Example, ...] = (
         "others hold a part of the GPU",
         {"driver.log": _RAISED * 2, **_LOGS},
         roots=("cuda-oom",),
-        says=("2 × embed", "26.00 MiB", "9.81 MiB of 11.66 GiB", "1.9 GB", "3893521,1493972"),
+        says=("2 × embed", "26.00 MiB", "9.81 MiB of 11.66 GiB", "1.9 GiB", "3893521,1493972"),
     ),
     Example(
         "the words of older torch",

@@ -37,6 +37,7 @@ from raydoctor.case.rule import Example, rule
 from raydoctor.case.signals import RAY_EXCEPTION
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
+from raydoctor.model.text import size
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import disks, store
 from raydoctor.rules.shared.disks import Disk, Use
@@ -105,7 +106,7 @@ class _Room(NamedTuple):
         if not self.capacity:
             return "without any capacity"
         used = 100 * (1 - self.free / self.capacity)
-        free, capacity = evidence.size(self.free), evidence.size(self.capacity)
+        free, capacity = size(self.free), size(self.capacity)
         return f"{used:.1f}% full ({free} of {capacity} free)"
 
 
@@ -203,7 +204,7 @@ def _spilled(case: Case, node: str) -> str:
     spilled = (
         int(now[-1]["num_bytes_currently_spilled"] or 0) if now else store.spilled_bytes(case, node)
     )
-    return f", {evidence.size(spilled)} of it spilled by Ray" if spilled >= evidence.GB else ""
+    return f", {size(spilled)} of it spilled by Ray" if spilled >= evidence.GB else ""
 
 
 def _filled(disk: Disk) -> str:
@@ -211,10 +212,10 @@ def _filled(disk: Disk) -> str:
     most = disk.uses[0] if disk.uses else None
     if most is None or most.bytes < _MUCH * disk.used * disk.capacity:
         return ""
-    size = evidence.size(most.bytes)
+    amount = size(most.bytes)
     if most.what == "old sessions":
-        return f", {size} of it {evidence.many(most.number, 'old session')}"
-    return f", {size} of it {'spilled by Ray' if most.what == 'spilled objects' else most.what}"
+        return f", {amount} of it {evidence.many(most.number, 'old session')}"
+    return f", {amount} of it {'spilled by Ray' if most.what == 'spilled objects' else most.what}"
 
 
 def _bare(errors: list[Event]) -> Finding:
@@ -237,7 +238,7 @@ def _soon(case: Case, disk: Disk) -> Finding:
     """Not yet over, or a disk that Ray only writes logs to."""
     room = _seen(disk)
     if disk.takes_objects:
-        then = f"after {evidence.size(disk.room)} more Ray stores no more objects there (threshold {room.percent:g}%)"
+        then = f"after {size(disk.room)} more Ray stores no more objects there (threshold {room.percent:g}%)"
     else:
         then = "the session's logs, packages and sockets lie there"
     where = store.where(case, disk.node)
@@ -261,7 +262,7 @@ def _no_files(case: Case, disk: Disk) -> Finding:
     )
     return Finding(
         f"The disk of {disk.path}{where} has {left} of {disk.inodes:.0f} left: no more files can be made, although "
-        f"{evidence.size(disk.free)} are free",
+        f"{size(disk.free)} are free",
         (Link(disk.event, f"{left} of {disk.inodes:.0f} left"), *disk.links()),
         explains=(disk.entity, Entity("disk", disk.node or disk.path)),
         subjects=(Subject("node", disk.node, node=disk.node),) if disk.node else (),
@@ -297,7 +298,7 @@ def _clean_up(root: str, now: Disk | None) -> Iterator[Remedy]:
     if not large:
         ray = sum(use.bytes for use in now.uses)
         yield Remedy(
-            f"Ray's own files there are {evidence.size(ray)}: find out what else fills the disk",
+            f"Ray's own files there are {size(ray)}: find out what else fills the disk",
             (
                 paste.shell(
                     "du -xh --max-depth=2 {mount:path} 2>/dev/null | sort -h | tail -20",
@@ -309,7 +310,7 @@ def _clean_up(root: str, now: Disk | None) -> Iterator[Remedy]:
 
 def _old_sessions(root: str, use: Use | None) -> Remedy:
     what = f"the {use.number} sessions" if use and use.number > 1 else "sessions"
-    gain = f": {evidence.size(use.bytes)}" if use else ""
+    gain = f": {size(use.bytes)}" if use else ""
     return Remedy(
         f"Remove {what} below {root} that no running Ray uses{gain}",
         (
@@ -323,7 +324,7 @@ def _old_sessions(root: str, use: Use | None) -> Remedy:
 
 def _fewer_objects(use: Use) -> Remedy:
     return Remedy(
-        f"Keep fewer objects alive at once: {evidence.size(use.bytes)} of them are spilled there",
+        f"Keep fewer objects alive at once: {size(use.bytes)} of them are spilled there",
         ("ray memory --stats-only", "ray memory --group-by STACK_TRACE     # who holds them"),
         doc=_DOC,
     )
@@ -331,7 +332,7 @@ def _fewer_objects(use: Use) -> Remedy:
 
 def _logs(use: Use) -> Remedy:
     return Remedy(
-        f"Keep less of the logs: {evidence.size(use.bytes)} in {use.path}",
+        f"Keep less of the logs: {size(use.bytes)} in {use.path}",
         (
             paste.shell("du -xsh {folder:path}/* | sort -h | tail", folder=use.path),
             "RAY_ROTATION_MAX_BYTES=104857600 RAY_ROTATION_BACKUP_COUNT=2 ray start …   # default: 512 MB and 5",
@@ -376,7 +377,7 @@ def _threshold(room: _Room) -> tuple[Remedy, ...]:
         title = f"The threshold was set to {room.percent:g}%: use Ray's default again"
         step = "unset RAY_local_fs_capacity_threshold        # default: 0.95; before ray start, on every node"
     elif room.free >= _ROOMY:
-        title = f"{evidence.size(room.free)} are still free: raise the threshold"
+        title = f"{size(room.free)} are still free: raise the threshold"
         step = "RAY_local_fs_capacity_threshold=0.99 ray start …   # on every node"
     else:
         return ()
@@ -443,7 +444,7 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": f"(raylet) {_raylet(27, 'E', _OVER)}{_ERROR}",
         },
         roots=("disk-full",),
-        says=("96.3% full", "9.2 GB of 252 GB free", "1 object", "--object-spilling-directory"),
+        says=("96.3% full", "9.2 GiB of 252 GiB free", "1 object", "--object-spilling-directory"),
     ),
     Example(
         "Ray 2.9 writes bytes, and nothing failed yet",
@@ -452,13 +453,13 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": "Ray cluster metadata ray_version=2.9.3 ray_commit=b7f4259\n",
         },
         roots=("disk-full",),
-        says=("96.3% full", "9.2 GB of 252 GB free", "object_spilling_config"),
+        says=("96.3% full", "9.2 GiB of 252 GiB free", "object_spilling_config"),
     ),
     Example(
         "only the driver's output is left",
         {"driver.log": f"(raylet, ip=10.0.0.3) {_raylet(27, 'E', _OVER)}{_ERROR}"},
         roots=("disk-full",),
-        says=("9.2 GB of 252 GB free",),
+        says=("9.2 GiB of 252 GiB free",),
     ),
     Example(
         "a task that checks a disk itself, and a Ray that talks of spilling, are no full disk",
@@ -486,11 +487,11 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("disk-full",),
         says=(
-            "96.2% full (38.0 GB of 1000 GB free)",
-            "410 GB of it 31 old sessions",
+            "96.2% full (38.0 GiB of 1000 GiB free)",
+            "410 GiB of it 31 old sessions",
             "Ray's threshold of 95%",
             "the 31 sessions",
-            "120 GB of them",
+            "120 GiB of them",
         ),
     ),
     Example(
@@ -503,7 +504,7 @@ EXAMPLES: tuple[Example, ...] = (
             ),
         },
         roots=("disk-full",),
-        says=("97.0% full (30.0 GB of 1000 GB free)",),
+        says=("97.0% full (30.0 GiB of 1000 GiB free)",),
     ),
     Example(
         "live: below the threshold, and something that is not Ray's fills it",
@@ -515,8 +516,8 @@ EXAMPLES: tuple[Example, ...] = (
         roots=("disk-full",),
         says=(
             "93.1% full",
-            "19.0 GB more",
-            "Ray's own files there are 2.0 GB",
+            "19.0 GiB more",
+            "Ray's own files there are 2.0 GiB",
             "du -xh --max-depth=2 /",
         ),
     ),
@@ -540,7 +541,7 @@ EXAMPLES: tuple[Example, ...] = (
             ),
         },
         roots=("disk-full",),
-        says=("0 inodes of 16777216 left", "600 GB are free", "find / -xdev"),
+        says=("0 inodes of 16777216 left", "600 GiB are free", "find / -xdev"),
     ),
     Example(
         "live: disks with room, and a full one that is none of Ray's",

@@ -46,6 +46,7 @@ from raydoctor.case.signals import (
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
+from raydoctor.model.text import size
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/patterns/pass-large-arg-by-value.html"
@@ -91,10 +92,10 @@ def _finding(case: Case, limit: int, told: list[Event], exits: list[WorkerExit])
     shown = failed[:1] or told[:1]
     actors = {e for x in (*failed, *errors) for e in x.entities if e.kind == "actor"}
     return Finding(
-        f"A message of {evidence.size(max(sizes))}{f' for {names}' if names else ''} is larger than gRPC may carry here "
-        f"({evidence.size(limit)}){_taken_for(exits)}{_asked_again(told)}",
+        f"A message of {size(max(sizes))}{f' for {names}' if names else ''} is larger than gRPC may carry here "
+        f"({size(limit)}){_taken_for(exits)}{_asked_again(told)}",
         (
-            *(Link(e, f"{evidence.size(int(m['size']))} to send, {evidence.size(limit)} allowed") for e in shown if (m := _SIZES.search(e.text))),
+            *(Link(e, f"{size(int(m['size']))} to send, {size(limit)} allowed") for e in shown if (m := _SIZES.search(e.text))),
             *(evidence.exit_links(exits[0], most=1) if exits else ()),
             *(Link(e, f"the driver got {e['type']}") for e in errors[:1] if e.line != (shown[0].line if shown else 0)),
         ),
@@ -144,7 +145,7 @@ def _remedies(case: Case, limit: int) -> tuple[Remedy, ...]:
     if limit < _BEFORE:
         return (
             Remedy(
-                f"The limit of {evidence.size(limit)} was set by somebody: use Ray's default of {evidence.size(default)} again",
+                f"The limit of {size(limit)} was set by somebody: use Ray's default of {size(default)} again",
                 (
                     "unset RAY_max_grpc_message_size   # on every node before ray start, and for the driver",
                 ),
@@ -199,7 +200,7 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": _CRASHED,
         },
         roots=("grpc-message-too-large",),
-        says=("total", "4.3 MB", "1.9 MB", "unset RAY_max_grpc_message_size"),
+        says=("total", "4.3 MiB", "1.9 MiB", "unset RAY_max_grpc_message_size"),
     ),
     Example(
         "an actor's arguments, and only the driver's output is left",
@@ -209,7 +210,7 @@ EXAMPLES: tuple[Example, ...] = (
             "task may or may not have been executed on the actor.\n"
         },
         roots=("grpc-message-too-large",),
-        says=("572 MB", "512 MB", "ray.put"),
+        says=("572 MiB", "512 MiB", "ray.put"),
     ),
     Example(
         "a worker that really died, and a task that prints the words",

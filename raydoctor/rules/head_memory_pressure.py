@@ -168,7 +168,7 @@ def _headline(hog: _Hog, victims: list[Holder], killed: int) -> str:
     whom = f"{evidence.many(killed, 'worker')}{f' ({names})' if names else ''}"
     small = bool(victims) and max(v.gb for v in victims) < _NEXT_TO_NOTHING * holder.gb
     return (
-        f"{hog.who} (pid {holder.pid}) held {holder.gb:.1f} of {report.limit_gb:.1f} GB on node {report.ip}, and Ray's memory "
+        f"{hog.who} (pid {holder.pid}) held {holder.gb:.1f} of {report.limit_gb:.1f} GiB on node {report.ip}, and Ray's memory "
         f"monitor killed {whom}{', which held next to nothing' if small else ''}"
     )
 
@@ -176,7 +176,7 @@ def _headline(hog: _Hog, victims: list[Holder], killed: int) -> str:
 def _shows(strike: Report, hog: _Hog) -> str:
     pid = hog.holder.pid
     held = next((f", {h.gb:.2f} of them by pid {pid}" for h in strike.holders if h.pid == pid), "")
-    used = f"memory monitor: {strike.used_gb:.2f} of {strike.limit_gb:.2f} GB used{held}"
+    used = f"memory monitor: {strike.used_gb:.2f} of {strike.limit_gb:.2f} GiB used{held}"
     return f"{used}; it ends {evidence.many(strike.killed, 'worker')}"
 
 
@@ -205,7 +205,7 @@ def _remedies(hog: _Hog) -> Iterator[Remedy]:
     gb, limit = hog.holder.gb, hog.report.limit_gb
     if hog.is_driver:
         yield Remedy(
-            f"Keep the {gb:.1f} GB out of the driver: pass references on, and take results one at a time",
+            f"Keep the {gb:.1f} GiB out of the driver: pass references on, and take results one at a time",
             (
                 "refs = [summarize.remote(load.remote(part)) for part in parts]   # values stay in the object store",
                 "while refs:\n    ready, refs = ray.wait(refs)\n    handle(ray.get(ready[0]))   # one in memory, not all",
@@ -213,7 +213,7 @@ def _remedies(hog: _Hog) -> Iterator[Remedy]:
             doc="https://docs.ray.io/en/latest/ray-core/patterns/ray-get-too-many-objects.html",
         )
         yield Remedy(
-            f"Or run the driver on a node with more than {limit:.1f} GB, apart from the workers",
+            f"Or run the driver on a node with more than {limit:.1f} GiB, apart from the workers",
             ("ray job submit --entrypoint-memory=BYTES …   # Ray places the driver",),
             doc="https://docs.ray.io/en/latest/cluster/running-applications/job-submission/index.html",
         )
@@ -238,7 +238,7 @@ def _remedies(hog: _Hog) -> Iterator[Remedy]:
             risk="disruptive",
             doc=_DOC,
         )
-    yield Remedy(f"Or give the node more than {limit:.1f} GB of memory", risk="disruptive")
+    yield Remedy(f"Or give the node more than {limit:.1f} GiB of memory", risk="disruptive")
 
 
 # ------------------------------------------------------------------ examples
@@ -267,7 +267,7 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": _JOB,
         },
         roots=("head-memory-pressure",),
-        says=("train.py", "2.8 of 4.0 GB", "summarize", "driver"),
+        says=("train.py", "2.8 of 4.0 GiB", "summarize", "driver"),
     ),
     Example(
         "the GCS holds it",

@@ -678,7 +678,7 @@ EXAMPLES: tuple[Example, ...] = (
         roots=("infeasible-request",),
         consequences=("get-timeout",),
         says=(
-            "no node has any GPU (the largest has 2 CPU and 25.2 GB memory): it was never scheduled",
+            "no node has any GPU (the largest has 2 CPU and 25.2 GiB memory): it was never scheduled",
         ),
     ),
     Example(

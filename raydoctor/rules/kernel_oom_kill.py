@@ -37,6 +37,7 @@ from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.case.signals import JOB_STARTED, RAYLET, RAYLET_STARTED, WORKER_EXIT
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
+from raydoctor.model.text import size
 from raydoctor.model.values import Event, Finding, Link, Remedy, Severity, Subject
 from raydoctor.rules.shared import disks
 from raydoctor.rules.shared.kernel import (
@@ -284,15 +285,11 @@ def _daemon_finding(case: Case, victim: _Victim) -> Finding:
 
 def _memory(victim: _Victim) -> str:
     kill = victim.kill
-    held = f"it held {evidence.size(kill.held)}" if kill.held else ""
+    held = f"it held {size(kill.held)}" if kill.held else ""
     alike = kill.alike()
     if len(alike) > 1:
-        held += f", {len(alike)} × {kill.comm} {evidence.size(sum(alike))} together"
-    where = (
-        f"its cgroup's limit is {evidence.size(kill.limit)}"
-        if kill.limit
-        else "its cgroup was full"
-    )
+        held += f", {len(alike)} × {kill.comm} {size(sum(alike))} together"
+    where = f"its cgroup's limit is {size(kill.limit)}" if kill.limit else "its cgroup was full"
     return ", ".join(
         part
         for part in (held, where if kill.in_cgroup else "the machine was out of memory")
@@ -304,10 +301,8 @@ def _kernel_links(victim: _Victim) -> Iterator[Link]:
     kill = victim.kill
     for event in kill.evidence:
         if event.kind == "kernel.oom_limit" and kill.limit:
-            usage = evidence.size(int(event["usage"]) * 1024)
-            yield Link(
-                event, f"the cgroup is full: {usage} used, limit {evidence.size(kill.limit)}"
-            )
+            usage = size(int(event["usage"]) * 1024)
+            yield Link(event, f"the cgroup is full: {usage} used, limit {size(kill.limit)}")
     yield Link(
         kill.event,
         f"the kernel kills pid {kill.pid} ({kill.comm}): {victim.label} ({victim.joined})",
@@ -330,7 +325,7 @@ def _remedies(case: Case, exit_: WorkerExit | None, kill: Kill) -> Iterator[Reme
     if kill.limit:
         need = _gib(kill.limit + max(kill.held, kill.limit // 4))
         yield Remedy(
-            f"Raise the cgroup's limit: {evidence.size(kill.limit)} was too little",
+            f"Raise the cgroup's limit: {size(kill.limit)} was too little",
             (
                 paste.python(
                     "resources: {{limits: {{memory: {need}Gi}}}}   # Kubernetes; docker run --memory={need}g",
@@ -357,13 +352,13 @@ def _reserve(exit_: WorkerExit, kill: Kill) -> Remedy:
     name = exit_.names[-1] if exit_.names else kill.comm.removeprefix("ray::")
     need = math.ceil(kill.held * _HEADROOM / evidence.GB * 10) / 10
     what = f"class {name}" if exit_.actor else name
-    title = f"Reserve at least {need:.1f} GB for each {name}: it held {evidence.size(kill.held)} when it was killed"
+    title = f"Reserve at least {need:.1f} GiB for each {name}: it held {size(kill.held)} when it was killed"
     steps = [paste.python("@ray.remote(memory={need} * 1024**3)   # {what}", need=need, what=what)]
     if kill.limit and kill.held * _HEADROOM > kill.limit * 0.75:
         steps.append(
             paste.python(
                 "# one alone fills the limit of {limit}: read less at once, or in parts",
-                limit=evidence.size(kill.limit),
+                limit=size(kill.limit),
             )
         )
     return Remedy(title, tuple(steps), doc=_DOC)
@@ -384,8 +379,8 @@ def _monitor(case: Case, kill: Kill) -> Iterator[Remedy]:
     seen = [int(e["limit"]) for e in case.of("oom.monitor_started")]
     if seen and kill.limit and max(seen) > kill.limit * 1.05:
         yield Remedy(
-            f"Let Ray see the limit: its monitor counts with {evidence.size(max(seen))}, the kernel with "
-            f"{evidence.size(kill.limit)}",
+            f"Let Ray see the limit: its monitor counts with {size(max(seen))}, the kernel with "
+            f"{size(kill.limit)}",
             (
                 paste.shell(
                     "ray start --memory={size} …   # and start it inside the cgroup that is limited",
@@ -465,7 +460,7 @@ EXAMPLES: tuple[Example, ...] = (
         "the kernel killed this pid, in its cgroup",
         {**_LOGS, "dmesg.txt": _kernel(379, "ray::load_embed")},
         roots=("kernel-oom-kill",),
-        says=("load_embeddings (pid 379)", "2.4 GB", "3.0 GB", "memory="),
+        says=("load_embeddings (pid 379)", "2.4 GiB", "3.0 GiB", "memory="),
     ),
     Example(
         "the kernel's pids are the host's: name and time tell",

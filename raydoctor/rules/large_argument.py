@@ -38,6 +38,7 @@ from raydoctor.case.signals import DRIVER, RAY_EXCEPTION, TRACEBACK
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
+from raydoctor.model.text import size
 from raydoctor.model.values import Event, Finding, Gap, Link, Remedy, Subject
 from raydoctor.rules.shared import store
 from raydoctor.rules.shared.live.objects import Held, waiting_arguments
@@ -127,7 +128,7 @@ class _Copies:
     @property
     def told(self) -> str:
         """`13 objects of about 20.0 MB`."""
-        return f"{evidence.many(self.count, 'object')} of about {evidence.size(self.bytes / self.count)}"
+        return f"{evidence.many(self.count, 'object')} of about {size(self.bytes / self.count)}"
 
 
 def _copies(case: Case) -> _Copies | None:
@@ -179,7 +180,7 @@ def _refused(case: Case, call: str, refused: list[tuple[Event, Event]]) -> Findi
     return Finding(
         f"{what} stores its large argument anew at every call, and found no room for another{full}",
         (
-            *(Link(c.event, f"{c.told}, {evidence.size(c.bytes)} in all, and no room for one more") for c in (copies,) if c),
+            *(Link(c.event, f"{c.told}, {size(c.bytes)} in all, and no room for one more") for c in (copies,) if c),
             Link(event, f"{what} stores an argument that was passed by value"),
             Link(error, f"the driver got {store.raised(error)}"),
         ),
@@ -231,7 +232,7 @@ def _client(warned: list[Event]) -> Finding:
 def _held(held: Held) -> Finding:
     """Arguments that wait for their tasks: the same size to the byte, one object a call."""
     who = f"{held.function}.remote(…) stores its" if held.function else "A call stores its"
-    each = evidence.size(held.bytes)
+    each = size(held.bytes)
     by_value = "by value" if held.by_value else "by value, or by a ray.put for each call"
     at = f", at {held.line}" if held.line else ""
     gap = Gap(
@@ -242,8 +243,8 @@ def _held(held: Held) -> Finding:
     )
     return Finding(
         f"{who} argument anew every time: {held.copies} objects of {each}, equal in size to the byte, wait for their "
-        f"tasks, {evidence.size(held.copies * held.bytes)} in all, passed {by_value}{at}",
-        tuple(Link(e, f"one of {held.copies}: {evidence.size(held.bytes)}, used by a pending task only") for e in held.rows[:2])
+        f"tasks, {size(held.copies * held.bytes)} in all, passed {by_value}{at}",
+        tuple(Link(e, f"one of {held.copies}: {size(held.bytes)}, used by a pending task only") for e in held.rows[:2])
         + tuple(Link(e, f"and this is who reads it: {held.function}") for e in held.readers[:1]),
         explains=(Entity("arguments", f"held by {held.function or held.owner}"),),
         severity="warning",
@@ -395,7 +396,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=(
             "score.remote(table, row)",
             "13 objects",
-            "20.0 MB",
+            "20.0 MiB",
             "ray.put(table)",
             "score.remote(table_ref, row)",
         ),
@@ -423,7 +424,7 @@ EXAMPLES: tuple[Example, ...] = (
         "twenty objects of one size to the byte wait for their tasks, now",
         {**_HEADS, "logs/raylet.out": _STORE, "live/live-objects.json": _objects(20)},
         roots=("large-argument",),
-        says=("score.remote(…)", "20 objects of 3.8 MB", "76.3 MB", "ray.put(value)"),
+        says=("score.remote(…)", "20 objects of 3.8 MiB", "76.3 MiB", "ray.put(value)"),
     ),
     Example(
         "none of the tasks has begun: those that wait tell the function",

@@ -35,6 +35,7 @@ from raydoctor.case.rule import Example, rule
 from raydoctor.case.signals import WORKER_EXIT
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
+from raydoctor.model.text import size
 from raydoctor.model.values import Finding, Link, Remedy, Subject
 from raydoctor.rules.shared.live import processes as live
 from raydoctor.rules.shared.live.processes import Process
@@ -106,7 +107,7 @@ def _finding(case: Case, label: str, left: Sequence[Process], memory: float) -> 
 
 def _holdings(those: Sequence[Process]) -> str:
     shares = [share.told for p in those for share in p.gpus]
-    memory = evidence.size(sum(p.memory for p in those))
+    memory = size(sum(p.memory for p in those))
     return " and ".join([*shares[:3], f"{memory} of memory"])
 
 
@@ -166,7 +167,7 @@ def _idle_finding(label: str, idle: Sequence[Process]) -> Finding:
             for link in (
                 Link(
                     p.event,
-                    f"pid {p.pid} calls itself ray::IDLE, and has {evidence.size(p.memory)} of its own",
+                    f"pid {p.pid} calls itself ray::IDLE, and has {size(p.memory)} of its own",
                 ),
                 *(Link(share.event, f"it holds {share.told}") for share in p.gpus),
             )
@@ -209,7 +210,7 @@ EXAMPLES: tuple[Example, ...] = (
         "a child in a session of its own, after its worker was killed",
         live.machine(_LEFT),
         roots=("leftover-process",),
-        says=("1 process outlived", "pid 3003 (‘sleep 3003’)", "kill 3003", "10.0 MB"),
+        says=("1 process outlived", "pid 3003 (‘sleep 3003’)", "kill 3003", "10.0 MiB"),
     ),
     Example(
         "a detached server on a GPU, after the raylet",
@@ -218,7 +219,7 @@ EXAMPLES: tuple[Example, ...] = (
             **_gpu(500, _SERVER, 12 * _GPU),
         },
         roots=("leftover-process",),
-        says=("12.0 GB of GPU 0", "raylet"),
+        says=("12.0 GiB of GPU 0", "raylet"),
     ),
     Example(
         "an idle worker that keeps 20 GB of a GPU",
@@ -227,7 +228,7 @@ EXAMPLES: tuple[Example, ...] = (
             **_gpu(90, "ray::IDLE", 20 * _GPU),
         },
         roots=("leftover-process",),
-        says=("idle worker", "20.0 GB of GPU 0", "max_calls=1"),
+        says=("idle worker", "20.0 GiB of GPU 0", "max_calls=1"),
     ),
     Example(
         "children of a running task, of a driver, of a detached helper of a busy worker, an idle worker",

@@ -36,6 +36,7 @@ from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.case.signals import CORE, DRIVER, RAY_EXCEPTION
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
+from raydoctor.model.text import size as size_of
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import store
 
@@ -99,7 +100,7 @@ def _refused(case: Case) -> Finding | None:
     return Finding(
         _refusal(count, largest, capacity),
         (
-            *(Link(e, f"an object of {evidence.size(int(e['size']))} is refused") for e in told[:1]),
+            *(Link(e, f"an object of {size_of(int(e['size']))} is refused") for e in told[:1]),
             *(Link(e, f"the driver got {store.raised(e)}") for e in errors[:1] if e.line not in _lines(told[:1])),
         ),
         explains=objects or (Entity("store", ""),),
@@ -121,11 +122,11 @@ def _refusal(count: int, largest: int, capacity: float) -> str:
         return f"{one} could not be put: the object store is full and nothing in it can be spilled or evicted"
     if capacity and largest > capacity:
         return (
-            f"An object of {evidence.size(largest)} could not be put: it is larger than the store "
-            f"({evidence.size(capacity)}), and the disk behind it had no room either"
+            f"An object of {size_of(largest)} could not be put: it is larger than the store "
+            f"({size_of(capacity)}), and the disk behind it had no room either"
         )
-    of = f" of {evidence.size(capacity)}" if capacity else ""
-    return f"{one} (up to {evidence.size(largest)}) could not be put: the object store{of} is full"
+    of = f" of {size_of(capacity)}" if capacity else ""
+    return f"{one} (up to {size_of(largest)}) could not be put: the object store{of} is full"
 
 
 def _largest_store(case: Case) -> float:
@@ -167,7 +168,7 @@ def _overflow_headline(
 ) -> str:
     of_size = f" of {refused[0]['mb']} MB" if refused else ""
     holds = (
-        f"it holds {evidence.size(status.used)} of {evidence.size(status.capacity)} "
+        f"it holds {size_of(status.used)} of {size_of(status.capacity)} "
         f"({evidence.many(status.objects_in_use, 'object')} in use), the rest in files whose disk is full"
         if status
         else "the files it overflows into found no room on their disk"
@@ -196,8 +197,8 @@ def _stuck(case: Case) -> Iterator[Finding]:
 def _stuck_finding(case: Case, state: Event, pulls: store.Pulls, timeouts: list[Event]) -> Finding:
     node = store.node_of(case, state)
     capacity = store.capacity_of(case, node)
-    wanted, free = evidence.size(pulls.wanted), evidence.size(pulls.available)
-    of = f" of {evidence.size(capacity)}" if capacity else ""
+    wanted, free = size_of(pulls.wanted), size_of(pulls.available)
+    of = f" of {size_of(capacity)}" if capacity else ""
     return Finding(
         f"A task waits for {evidence.many(pulls.objects, 'object')} ({wanted}) that do not fit into the object store"
         f"{store.where(case, node)}: {free}{of} free, and nothing in it can be spilled",
@@ -252,7 +253,7 @@ def _more_memory(needed: float) -> tuple[Remedy, ...]:
     size = ceil(needed * 1.2 / _MB) * _MB
     return (
         Remedy(
-            f"Give the object store {evidence.size(size)}, where the node has the memory",
+            f"Give the object store {size_of(size)}, where the node has the memory",
             (
                 paste.shell("ray start --object-store-memory={size} …   # each node", size=size),
                 paste.python(
@@ -304,7 +305,7 @@ EXAMPLES: tuple[Example, ...] = (
         "spilling is off and the files behind the store find no room",
         {"logs/raylet.out": _OVERFLOW, "logs/gcs_server.out": "", "driver.log": _OUT_OF_DISK},
         roots=("object-store-full",),
-        says=("1 object of 20 MB", "260 MB of 100 MB", "switched off", "object_store_memory="),
+        says=("1 object of 20 MB", "260 MiB of 100 MiB", "switched off", "object_store_memory="),
     ),
     Example(
         "one object larger than the store",
@@ -313,7 +314,7 @@ EXAMPLES: tuple[Example, ...] = (
             "in scope and cannot be evicted. Tip: Use the `ray memory` command to list active objects in the cluster.\n"
         },
         roots=("object-store-full",),
-        says=("204 GB", "larger than the store (73.1 GB)"),
+        says=("204 GiB", "larger than the store (73.1 GiB)"),
     ),
     Example(
         "received copies that nothing can remove",
@@ -327,7 +328,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("object-store-full",),
         consequences=("get-timeout",),
-        says=("24 objects", "21.5 GB", "17.4 GB"),
+        says=("24 objects", "21.5 GiB", "17.4 GiB"),
     ),
     Example(
         "arguments wait for room that spilling is about to make",

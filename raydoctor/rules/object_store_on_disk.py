@@ -39,6 +39,7 @@ from raydoctor.case.signals import DRIVER
 from raydoctor.cluster import tables as live
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
+from raydoctor.model.text import size as size_of
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import disks, store
 
@@ -105,13 +106,13 @@ def object_store_on_disk(case: Case) -> Iterator[Finding]:
 
 
 def _refused(case: Case, event: Event) -> Finding:
-    wanted, shm = float(event["gb"]), evidence.size(float(event["shm_gb"]) * 1e9)
+    wanted, shm = size_of(float(event["gb"]) * 1e9), size_of(float(event["shm_gb"]) * 1e9)
     return Finding(
-        f"Ray did not start: an object store of {wanted:.1f} GB does not fit into /dev/shm, which has {shm}",
-        (Link(event, f"{wanted:.1f} GB asked for, {shm} there"),),
+        f"Ray did not start: an object store of {wanted} does not fit into /dev/shm, which has {shm}",
+        (Link(event, f"{wanted} asked for, {shm} there"),),
         explains=(Entity("store", "start"),),
         severity="error",
-        remedies=_larger_shm(f"{wanted * 1.1:.2f}gb"),
+        remedies=_larger_shm(f"{float(event['gb']) * 1.1:.2f}gb"),
         covers=tuple(case.of("store.refused_without_shm")),
     )
 
@@ -124,14 +125,14 @@ def _outside(case: Case) -> Finding | None:
     if not warned and not chosen and not seen:
         return None
     directory = warned[0]["dir"] if warned else chosen[0]["dir"] if chosen else seen[0]["path"]
-    shm = evidence.size(int(warned[0]["shm"])) if warned else ""
+    shm = size_of(int(warned[0]["shm"])) if warned else ""
     capacity = max((float(e["gb"]) * 1e9 for e in case.of("store.size")), default=0.0)
     capacity = capacity or max((live.number(e, "store_bytes") or 0.0 for e in seen), default=0.0)
-    of = f" ({evidence.size(capacity)})" if capacity else ""
+    of = f" ({size_of(capacity)})" if capacity else ""
     room = _room(case) if not warned else 0.0
     is_set = bool(capacity) and room > capacity
     because = (
-        f", although /dev/shm has {evidence.size(room)}: its folder was set"
+        f", although /dev/shm has {size_of(room)}: its folder was set"
         if is_set
         else _because(case, shm, bool(chosen))
     )
@@ -159,7 +160,7 @@ def _room(case: Case) -> float:
 def _because(case: Case, shm: str, is_rays_choice: bool) -> str:
     """What Ray found when it started; else, looked at live, what /dev/shm has; else what must have been."""
     room = _room(case)
-    shm = shm or (evidence.size(room) if room else "")
+    shm = shm or (size_of(room) if room else "")
     if shm:
         return f": /dev/shm has only {shm}"
     return ", because /dev/shm was too small for it" if is_rays_choice else ""
@@ -183,14 +184,14 @@ def _overcommitted(case: Case) -> Iterator[Finding]:
         taken = (live.number(others, "bytes") or 0.0) if others else 0.0
         if size + taken <= capacity:
             continue
-        beside = f", of which other files take {evidence.size(taken)}" if taken else ""
+        beside = f", of which other files take {size_of(taken)}" if taken else ""
         where = store.where(case, row["node_id"])
         yield Finding(
-            f"The object store{where} may grow to {evidence.size(size)}, but /dev/shm has {evidence.size(capacity)}{beside}: "
+            f"The object store{where} may grow to {size_of(size)}, but /dev/shm has {size_of(capacity)}{beside}: "
             "whoever writes to it when that is used up dies of SIGBUS (Bus error)",
             (
-                Link(row, f"/dev/shm: {evidence.size(capacity)}, the store's limit: {evidence.size(size)}"),
-                *([Link(others, f"files in /dev/shm that are not the store's: {evidence.size(taken)}")] if others and taken else []),
+                Link(row, f"/dev/shm: {size_of(capacity)}, the store's limit: {size_of(size)}"),
+                *([Link(others, f"files in /dev/shm that are not the store's: {size_of(taken)}")] if others and taken else []),
             ),
             explains=(Entity("store", f"shm:{row.source.node}"),),
             remedies=_larger_shm(f"{(size + taken) * 1.1 / 1e9:.2f}gb"),
@@ -251,14 +252,14 @@ def _larger_shm(size: str) -> tuple[Remedy, ...]:
 def _overflow(case: Case, node: str, told: list[Event], size: int, off: list[Event]) -> Finding:
     capacity = store.capacity_of(case, node)
     count = evidence.total(told)
-    holds = f" of {evidence.size(capacity)}" if capacity else ""
+    holds = f" of {size_of(capacity)}" if capacity else ""
     spilling = " and spilling is switched off" if off else ""
     return Finding(
-        f"{evidence.many(count, 'object')} ({evidence.size(size)}) went into files on the disk: the object store{holds}"
+        f"{evidence.many(count, 'object')} ({size_of(size)}) went into files on the disk: the object store{holds}"
         f"{store.where(case, node)} is full{spilling}",
         (
             *(Link(e, "spilling is switched off on this node") for e in off[:1]),
-            Link(told[0], f"the first object in a file: {evidence.size(int(told[0]['bytes']))}"),
+            Link(told[0], f"the first object in a file: {size_of(int(told[0]['bytes']))}"),
             *(Link(e, f"the last of {count}") for e in told[1:][-1:]),
         ),
         explains=(Entity("store", node),),
@@ -296,7 +297,7 @@ def _larger(capacity: float, overflow: int) -> tuple[Remedy, ...]:
     size = ceil((capacity + overflow) / _MB) * _MB
     return (
         Remedy(
-            f"Give the object store {evidence.size(size)}, where the node has the memory",
+            f"Give the object store {size_of(size)}, where the node has the memory",
             (
                 paste.shell("ray start --object-store-memory={size} …   # each node", size=size),
                 paste.python(
@@ -338,7 +339,7 @@ EXAMPLES: tuple[Example, ...] = (
         "spilling is off, so the store overflows into files",
         {**_HEADS, "logs/raylet.out": _START + _raylet(7, store.SPILLING_OFF.sample) + _OVERFLOW},
         roots=("object-store-on-disk",),
-        says=("6 objects", "120 MB", "100 MB", "switched off", "object_store_memory="),
+        says=("6 objects", "120 MiB", "100 MiB", "switched off", "object_store_memory="),
     ),
     Example(
         "a container with 64 MB of shared memory",
@@ -348,7 +349,7 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": f"2026-11-21 07:53:05,000\tWARNING services.py:2248 -- {NOT_IN_SHM.sample}\n",
         },
         roots=("object-store-on-disk",),
-        says=("/tmp/ray", "64.0 MB", "--shm-size=0.32gb"),
+        says=("/tmp/ray", "64.0 MiB", "--shm-size=0.32gb"),
     ),
     Example(
         "a store of more than 10 GB: Ray refuses",
@@ -356,7 +357,7 @@ EXAMPLES: tuple[Example, ...] = (
             "driver.log": f'Traceback (most recent call last):\n  File "/app/main.py", line 3, in <module>\n{TOO_LARGE_FOR_SHM.sample}\n'
         },
         roots=("object-store-on-disk",),
-        says=("11.0 GB", "64.0 MB", "--shm-size=12.10gb"),
+        says=("10.2 GiB", "64.0 MiB", "--shm-size=12.10gb"),
     ),
     Example(
         "one block falls back while spilling catches up; the store is where it should be; a task prints the warning",
@@ -382,7 +383,7 @@ EXAMPLES: tuple[Example, ...] = (
             ),
         },
         roots=("object-store-on-disk",),
-        says=("/tmp/ray", "/dev/shm has only 64.0 MB", "--shm-size=0.12gb"),
+        says=("/tmp/ray", "/dev/shm has only 64.0 MiB", "--shm-size=0.12gb"),
     ),
     Example(
         "live: the store is in /dev/shm and larger than that is",
@@ -392,7 +393,7 @@ EXAMPLES: tuple[Example, ...] = (
             _LIVE: disks.example("disks", (_place("shm", "/dev/shm", "tmpfs", 64 << 20),)),
         },
         roots=("object-store-on-disk",),
-        says=("100 MB", "/dev/shm has 64.0 MB", "SIGBUS", "--shm-size=0.12gb"),
+        says=("100 MiB", "/dev/shm has 64.0 MiB", "SIGBUS", "--shm-size=0.12gb"),
     ),
     Example(
         "live: the store is in memory elsewhere, and /dev/shm is small but not used",

@@ -112,7 +112,7 @@ def _finding(
     held = ""
     if mine:
         top, holders = hungriest(mine[-1])
-        held = f"; {top} held {sum(h.gb for h in holders):.1f} of the {mine[-1].limit_gb:.1f} GB each time"
+        held = f"; {top} held {sum(h.gb for h in holders):.1f} of the {mine[-1].limit_gb:.1f} GiB each time"
     chain = [
         Link(attempts[0], f"attempt of {name} failed for memory"),
         Link(attempts[-1], f"attempt {kills} as well, and Ray retries"),
@@ -122,7 +122,7 @@ def _finding(
             0,
             Link(
                 mine[0].event,
-                f"memory monitor kills {name}: {mine[0].used_gb:.2f} of {mine[0].limit_gb:.2f} GB used",
+                f"memory monitor kills {name}: {mine[0].used_gb:.2f} of {mine[0].limit_gb:.2f} GiB used",
             ),
         )
     retries = (

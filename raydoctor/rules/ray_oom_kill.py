@@ -117,14 +117,14 @@ def _headline(worst: Report, victims: list[Holder], killed: int) -> str:
     whom = evidence.join_names(v.function for v in victims)
     text = f"Ray's memory monitor killed {evidence.many(killed, 'worker')}"
     text += f" ({whom})" if whom else ""
-    at = f"{worst.used_gb:.1f} of {worst.limit_gb:.1f} GB used on node {worst.ip} (threshold {worst.threshold_gb:.1f} GB)"
+    at = f"{worst.used_gb:.1f} of {worst.limit_gb:.1f} GiB used on node {worst.ip} (threshold {worst.threshold_gb:.1f} GiB)"
     if not holders:
         return f"{text}: {at}"
     each = max(h.gb for h in holders)
     held = (
-        f"{len(holders)} × {name} at up to {each:.2g} GB"
+        f"{len(holders)} × {name} at up to {each:.2g} GiB"
         if len(holders) > 1
-        else f"{name} alone held {each:.2g} GB"
+        else f"{name} alone held {each:.2g} GiB"
     )
     innocent = (
         "; the victims were not the ones who held it"
@@ -140,9 +140,9 @@ def _innocent(victims: list[Holder], name: str) -> bool:
 
 def _shows(strike: Report) -> str:
     victims = evidence.join_names(
-        f"{v.function} (pid {v.pid}, {v.gb:.2f} GB)" for v in strike.victims
+        f"{v.function} (pid {v.pid}, {v.gb:.2f} GiB)" for v in strike.victims
     )
-    used = f"{strike.used_gb:.2f} of {strike.limit_gb:.2f} GB used"
+    used = f"{strike.used_gb:.2f} of {strike.limit_gb:.2f} GiB used"
     return f"memory monitor: {used}, kills {victims or evidence.many(strike.killed, 'worker')}"
 
 
@@ -220,7 +220,7 @@ EXAMPLES: tuple[Example, ...] = (
         "three train tasks of 5.6 GB on a 15 GB node",
         {"logs/raylet.out": _OLD, "logs/gcs_server.out": ""},
         roots=("ray-oom-kill",),
-        says=("3 × train", "15.0 GB", "memory=", "num_cpus="),
+        says=("3 × train", "15.0 GiB", "memory=", "num_cpus="),
     ),
     Example(
         "the victim is innocent: the driver holds the memory",
@@ -236,7 +236,7 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": "",
         },
         roots=("ray-oom-kill",),
-        says=("killed 2 workers (train)", "build_index alone held 1.6 GB"),
+        says=("killed 2 workers (train)", "build_index alone held 1.6 GiB"),
     ),
     Example(
         "Ray's three guesses name the OOM killer on every sudden death",

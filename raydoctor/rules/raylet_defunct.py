@@ -35,6 +35,7 @@ from raydoctor.case.signals import RAYLET_STARTED
 from raydoctor.cluster import tables as rows
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
+from raydoctor.model.text import size
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared.live import processes as live
 from raydoctor.rules.shared.live.processes import Defunct
@@ -56,7 +57,7 @@ def raylet_defunct(case: Case) -> Iterator[Finding]:
         node = defunct.event["node_id"] or (started["node"] if started else "")
         workers = defunct.workers
         those = (*workers, *defunct.others)
-        memory = evidence.size(sum(p.memory for p in those))
+        memory = size(sum(p.memory for p in those))
         who = evidence.join_names(worker.named for worker in workers)
         alive = "1 worker takes" if len(workers) == 1 else f"{len(workers)} workers take"
         holds = "holds" if len(workers) == 1 else "hold"

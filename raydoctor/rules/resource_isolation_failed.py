@@ -34,6 +34,7 @@ from raydoctor.case.rule import Example, Signal, rule
 from raydoctor.case.signals import DRIVER, RAYLET
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
+from raydoctor.model.text import size
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared.cluster import CHECK_FAILED
 
@@ -182,7 +183,7 @@ def _too_little(case: Case, node: str, events: list[Event]) -> Finding:
     ip = case.ledger.node_ips.get(node, "")
     wanted = -(-used * 3 // 2 // 1024**2) * 1024**2
     return Finding(
-        f"Ray's own processes{f' on {ip}' if ip else ''} use {evidence.size(used)}, and {evidence.size(reserved)} are reserved for "
+        f"Ray's own processes{f' on {ip}' if ip else ''} use {size(used)}, and {size(reserved)} are reserved for "
         "them: isolation cannot protect them",
         (Link(worst, "the system slice is over its reserve"),),
         explains=(Entity("isolation", node),),
@@ -191,7 +192,7 @@ def _too_little(case: Case, node: str, events: list[Event]) -> Finding:
         severity="warning",
         remedies=(
             Remedy(
-                f"Reserve more than {evidence.size(used)}",
+                f"Reserve more than {size(used)}",
                 (
                     paste.shell(
                         "ray start --enable-resource-isolation --system-reserved-memory={wanted} …",
@@ -281,7 +282,7 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": "",
         },
         roots=("resource-isolation-failed",),
-        says=("2.0 GB", "1.0 GB", "--system-reserved-memory=3221225472"),
+        says=("2.0 GiB", "1.0 GiB", "--system-reserved-memory=3221225472"),
     ),
     Example(
         "advice to turn it on stands below every sudden death",

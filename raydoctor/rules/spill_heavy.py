@@ -31,6 +31,7 @@ from raydoctor.case import Case, evidence
 from raydoctor.case.rule import Example, rule
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
+from raydoctor.model.text import size
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import store
 
@@ -103,8 +104,8 @@ def _finding(case: Case, node: str, told: list[Event], volume: _Volume) -> Findi
         _headline(volume, store.where(case, node)),
         (
             *(Link(first, "spilling begins") for _ in (1,) if first is not last),
-            Link(last, f"{evidence.size(volume.bytes)} spilled, at {volume.rate} MiB/s on average"),
-            *(Link(e, f"{evidence.size(volume.restored)} read back") for e in back[-1:]),
+            Link(last, f"{size(volume.bytes)} spilled, at {volume.rate} MiB/s on average"),
+            *(Link(e, f"{size(volume.restored)} read back") for e in back[-1:]),
         ),
         explains=(Entity("spilling", node),),
         subjects=(Subject("node", node, node=node),) if node else (),
@@ -116,9 +117,9 @@ def _finding(case: Case, node: str, told: list[Event], volume: _Volume) -> Findi
 def _headline(volume: _Volume, where: str) -> str:
     times = f", {volume.times:.0f} times what its object store holds" if volume.times >= 1 else ""
     slow = ", a slow disk" if volume.rate < _SLOW else ""
-    back = f"; {evidence.size(volume.restored)} read back" if volume.restored else ""
+    back = f"; {size(volume.restored)} read back" if volume.restored else ""
     return (
-        f"{evidence.size(volume.bytes)} went over the disk{where}{times}: {volume.seconds:.0f} s of writing at "
+        f"{size(volume.bytes)} went over the disk{where}{times}: {volume.seconds:.0f} s of writing at "
         f"{volume.rate} MiB/s{slow}{back}"
     )
 
@@ -158,18 +159,18 @@ def _more_memory(volume: _Volume) -> tuple[Remedy, ...]:
     """What was spilled would have fitted into a store as much larger."""
     if volume.times < _TIMES:
         return ()
-    size = int(volume.capacity + volume.bytes)
+    wanted = int(volume.capacity + volume.bytes)
     return (
         Remedy(
-            f"A larger object store, where the node has the memory (all of it would need {evidence.size(size)})",
+            f"A larger object store, where the node has the memory (all of it would need {size(wanted)})",
             (
                 paste.shell(
                     "ray start --object-store-memory={size} …   # every node; or as much as there is",
-                    size=size,
+                    size=wanted,
                 ),
                 paste.python(
                     "ray.init(object_store_memory={size})       # where the script starts Ray",
-                    size=size,
+                    size=wanted,
                 ),
             ),
             risk="disruptive",
@@ -207,7 +208,7 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": "",
         },
         roots=("spill-heavy",),
-        says=("3.8 GB", "19 times", "2.4 GB read back", "object_store_memory="),
+        says=("3.8 GiB", "19 times", "2.4 GiB read back", "object_store_memory="),
     ),
     Example(
         "a slow disk, told to the driver",

@@ -29,6 +29,7 @@ from raydoctor.case.rule import Example, rule
 from raydoctor.case.signals import RAYLET_STARTED
 from raydoctor.cluster import tables as live
 from raydoctor.model import paste
+from raydoctor.model.text import size
 from raydoctor.model.values import Event, Finding, Link, Remedy
 from raydoctor.rules.shared import disks
 from raydoctor.rules.shared.disks import Disk
@@ -104,11 +105,11 @@ def _finding(stale: list[_Stale], disk: Disk | None) -> Finding:
     one = len(stale) == 1
     return Finding(
         f"{evidence.many(len(stale), 'session')} that {'has' if one else 'have'} ended {'holds' if one else 'hold'} "
-        f"{least}{evidence.size(_total(stale))} below {where}, the oldest for {oldest}{full}",
+        f"{least}{size(_total(stale))} below {where}, the oldest for {oldest}{full}",
         tuple(
             Link(
                 s.event,
-                f"{s.path}: {evidence.size(s.bytes)}, last written {duration(s.age)} before",
+                f"{s.path}: {size(s.bytes)}, last written {duration(s.age)} before",
             )
             for s in stale[:3]
         )
@@ -151,13 +152,13 @@ EXAMPLES: tuple[Example, ...] = (
         "three old sessions",
         example("sessions", [_session(1, 2 * _GB), _session(2, _GB), _session(3, 4 * _GB)]),
         roots=("stale-session",),
-        says=("3 sessions", "7.0 GB", "rm -rf /tmp/ray/session_2026-10-03_"),
+        says=("3 sessions", "7.0 GiB", "rm -rf /tmp/ray/session_2026-10-03_"),
     ),
     Example(
         "small, but the disk is nearly full",
         {**example("sessions", [_session(1, 3 * _GB)]), **_disk(0.93)},
         roots=("disk-full", "stale-session"),
-        says=("3.0 GB", "93% full"),
+        says=("3.0 GiB", "93% full"),
     ),
     Example(
         "one that lives, one that was written to a minute ago, a small one",

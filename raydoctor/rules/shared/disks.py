@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from raydoctor.case import Case, evidence
 from raydoctor.cluster import tables as live
 from raydoctor.model.entities import Entity
+from raydoctor.model.text import size
 from raydoctor.model.values import Event, Link
 from raydoctor.rules.shared.kernel import nodes_beside
 
@@ -34,7 +35,7 @@ class Use(NamedTuple):
         least = "at least " if self.truncated else ""
         is_many = self.what == "old sessions"
         what = evidence.many(self.number, "old session") if is_many else self.what
-        return f"{what} in {self.path}: {least}{evidence.size(self.bytes)}"
+        return f"{what} in {self.path}: {least}{size(self.bytes)}"
 
 
 class Disk(NamedTuple):

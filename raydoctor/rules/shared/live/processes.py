@@ -10,8 +10,9 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from raydoctor.case import Case, evidence
+from raydoctor.case import Case
 from raydoctor.cluster import tables as live
+from raydoctor.model.text import size
 from raydoctor.model.values import Event
 
 _MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
@@ -27,7 +28,7 @@ class GpuShare(NamedTuple):
     @property
     def told(self) -> str:
         """`12.0 GB of GPU 0`."""
-        return f"{evidence.size(self.bytes)} of GPU {self.gpu}"
+        return f"{size(self.bytes)} of GPU {self.gpu}"
 
 
 class Process(NamedTuple):

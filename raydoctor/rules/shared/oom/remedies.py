@@ -63,10 +63,10 @@ def _fewer(name: str, holders: list[Holder], fitting: int, room: float) -> Remed
     decorated = f"class {name}" if holders[0].actor else name
     what = f"{name} at once instead of {running}"
     return Remedy(
-        f"Run at most {fitting} {what}: {fitting} × {each:.2f} GB fit the {room:.1f} GB that it may use here",
+        f"Run at most {fitting} {what}: {fitting} × {each:.2f} GiB fit the {room:.1f} GiB that it may use here",
         (
             paste.python(
-                "@ray.remote(memory={amount} * 1024**{power})   # {name}: reserves {need:.1f} GB each, so that Ray starts fewer",
+                "@ray.remote(memory={amount} * 1024**{power})   # {name}: reserves {need:.1f} GiB each, so that Ray starts fewer",
                 name=decorated,
                 need=need,
                 **_memory(need),
@@ -85,12 +85,12 @@ def _fewer(name: str, holders: list[Holder], fitting: int, room: float) -> Remed
 def _beside(worst: Report, name: str) -> str:
     """Who else holds much of the node: ` beside build_index (1.6 GB)`."""
     others = [h for h in worst.holders if h.function != name and h.gb > 0.2 * worst.used_gb]
-    return f" beside {others[0].function} ({others[0].gb:.1f} GB)" if others else ""
+    return f" beside {others[0].function} ({others[0].gb:.1f} GiB)" if others else ""
 
 
 def _one_task(name: str, each: float, room: float, beside: str) -> Remedy:
     return Remedy(
-        f"One {name} alone needs more than the {room:.2f} GB that are left for it{beside} ({each:.2f} GB and growing)",
+        f"One {name} alone needs more than the {room:.2f} GiB that are left for it{beside} ({each:.2f} GiB and growing)",
         (
             paste.python(
                 "# make the input of {name} smaller (batches, chunks, streaming), or give it a bigger node:",
@@ -108,7 +108,7 @@ def _one_task(name: str, each: float, room: float, beside: str) -> Remedy:
 
 def _one_actor(name: str, each: float, room: float, beside: str) -> Remedy:
     return Remedy(
-        f"Bound what actor {name} keeps: it held {each:.2f} GB of the {room:.2f} GB that are left for it{beside}",
+        f"Bound what actor {name} keeps: it held {each:.2f} GiB of the {room:.2f} GiB that are left for it{beside}",
         (
             paste.python(
                 "# {name}: drop what is no longer needed, keep big values in the object store (ray.put) or on disk",
@@ -130,7 +130,7 @@ def _not_a_worker(name: str, holder: Holder, worst: Report) -> Remedy:
         f"The memory is held by pid {holder.pid} ({command}), not by a worker: killing workers cannot free it",
         (
             paste.python(
-                "# {held:.1f} of {limit:.1f} GB: keep big data out of the driver (pass refs, not values),",
+                "# {held:.1f} of {limit:.1f} GiB: keep big data out of the driver (pass refs, not values),",
                 held=holder.gb,
                 limit=worst.limit_gb,
             ),
@@ -147,18 +147,18 @@ def _more_memory(worst: Report, needed: float | None) -> Remedy:
     if worst.threshold_gb < _EARLY * worst.limit_gb:
         percent = 100 * worst.threshold_gb / worst.limit_gb
         return Remedy(
-            f"Or let Ray use more of the node: its threshold was set to {percent:.0f}% of {worst.limit_gb:.1f} GB",
+            f"Or let Ray use more of the node: its threshold was set to {percent:.0f}% of {worst.limit_gb:.1f} GiB",
             (
                 "unset RAY_memory_usage_threshold   # default: 0.95; before ray start, on every node",
             ),
             risk="disruptive",
             doc=DOC,
         )
-    title = f"Or give node {worst.ip} more memory than its {worst.limit_gb:.1f} GB"
+    title = f"Or give node {worst.ip} more memory than its {worst.limit_gb:.1f} GiB"
     if needed and worst.threshold_gb:
         wanted = max(needed * worst.limit_gb / worst.threshold_gb, worst.limit_gb * 1.25)
         title = (
-            f"Or give node {worst.ip} {math.ceil(wanted * 2) / 2:g} GB of memory instead of {worst.limit_gb:.1f} GB, "
+            f"Or give node {worst.ip} {math.ceil(wanted * 2) / 2:g} GiB of memory instead of {worst.limit_gb:.1f} GiB, "
             "for the same work at once"
         )
     return Remedy(title, risk="disruptive")
