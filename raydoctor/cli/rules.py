@@ -145,7 +145,10 @@ def new(name: str, folder: str, verbose: bool) -> int:
     from raydoctor.model.errors import RaydoctorError
 
     if plugins.find(name) is not None:
-        raise RaydoctorError(f"a rule is called {name} already", f"See: raydoctor explain {name}")
+        raise RaydoctorError(
+            f"a rule is called {name} already",
+            paste.shell("raydoctor explain {name}", name=name),
+        )
     path = _new_rule.write(name, folder)
     click.echo(f"{path} written. Replace every TODO, then:")
     click.echo(paste.shell("  raydoctor rules test {folder:path}", folder=folder))

@@ -106,7 +106,9 @@ def run(
     left = _left(case, kinds, findings, (since, until), gaps)
     stats = Stats(time.monotonic() - began, reading.hits, len(case.events), len(rules))
     report = Report(_info(capture, case), diagnoses, left, tuple(dict.fromkeys(gaps)), stats)
-    return scrub(report, capture.secrets)
+    scrubbed = scrub(report, capture.secrets)
+    # Afterwards: a secret whose `$` is gone is not recognised.
+    return replace(scrubbed, diagnoses=tuple(map(_inert, scrubbed.diagnoses)))
 
 
 def _left(
@@ -289,7 +291,7 @@ def _tree(candidate: _Candidate) -> list[_Candidate]:
 def shown(rule: Rule, findings: Iterable[Finding]) -> list[Diagnosis]:
     """A rule's findings as a report shows them, none of them linked to another."""
     candidates = [_Candidate(rule, finding) for finding in findings]
-    return list(_number(candidates, (99, 0)))
+    return [_inert(each) for each in _number(candidates, (99, 0))]
 
 
 def _number(roots: list[_Candidate], version: tuple[int, int] | None) -> tuple[Diagnosis, ...]:
@@ -308,10 +310,10 @@ def _diagnosis(
         rule=rule.name,
         tier=rule.tier,
         severity=candidate.severity,
-        headline=paste.inert(finding.headline),
+        headline=finding.headline,
         count=finding.count,
         chain=finding.chain,
-        remedies=tuple(_inert(r) for remedy in remedies if (r := _for_version(remedy, version))),
+        remedies=tuple(r for remedy in remedies if (r := _for_version(remedy, version))),
         subjects=finding.subjects,
         gaps=finding.gaps,
         consequences=tuple(names[id(child)] for child in candidate.children),
@@ -322,9 +324,13 @@ def _diagnosis(
     )
 
 
-def _inert(remedy: Remedy) -> Remedy:
-    title = paste.inert(remedy.title)
-    return remedy if title == remedy.title else replace(remedy, title=title)
+def _inert(diagnosis: Diagnosis) -> Diagnosis:
+    """The diagnosis with a headline and titles on which no shell acts, if they are pasted by mistake."""
+    return replace(
+        diagnosis,
+        headline=paste.inert(diagnosis.headline),
+        remedies=tuple(replace(r, title=paste.inert(r.title)) for r in diagnosis.remedies),
+    )
 
 
 def _for_version(remedy: Remedy, version: tuple[int, int] | None) -> Remedy | None:

@@ -41,7 +41,8 @@ _ACTS = pattern(
     r"""[$|&]|(?<!\S)\#|!(?=[\w!$?*\#^:-])   # expansions, pipes, the end of a line, history
       |(?P<ends>;(?!\ (?:\d[\d.,]*|a|after|it|its|job|largest:|lost|no|nobody|nothing|raylet|the|then|there
         |they|those|unchanged|whether|without|KubeRay:|Ray)\s))
-      |(?P<own>`(?:ray(?:\ list|\ status|\ start\ --block|\ job\ submit|\.\w+(?:\(\))?)?|check_health)`)
+      |(?P<own><secret:[\w:.-]+>
+         |`(?:ray(?:\ list|\ status|\ start\ --block|\ job\ submit|\.\w+(?:\(\))?)?|check_health)`)
       |`(?P<code>[^`]*)`|(?P<tick>`)
       |(?P<op>->(?=\w+\()|<(?:module|locals|lambda|\w+comp|genexpr)>)|(?P<less><)|(?P<more>>)""",
     re.VERBOSE,
