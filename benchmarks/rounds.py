@@ -259,7 +259,7 @@ def sweep(told: Told) -> None:
     from raydoctor.act.audit import Audit
     from raydoctor.act.zombies import leftovers
 
-    wishes = leftovers.Wishes(leaked=True, inherited=True)
+    wishes = leftovers.SweepOptions(leaked=True, inherited=True)
     plan = leftovers.find(wishes)
     told.found += sum(not leftovers.spared(each, wishes) for each in plan)
     begun = time.monotonic()

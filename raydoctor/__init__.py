@@ -86,9 +86,9 @@ def diagnose(
 
     known = catalogue(rules)
     if path is None and driver_log is None:
-        from raydoctor.observe.live import Wishes, collect
+        from raydoctor.observe.live import CollectOptions, collect
 
-        capture = collect(Wishes(since=since, signals=lambda: signals_of(known))).capture()
+        capture = collect(CollectOptions(since=since, signals=lambda: signals_of(known))).capture()
     else:
         capture = open_capture(path, driver_log)
     with capture:

@@ -12,7 +12,7 @@ from click.core import ParameterSource
 if TYPE_CHECKING:
     from raydoctor.capture.open import Capture
     from raydoctor.case.rule import Signal
-    from raydoctor.observe.live import Wishes
+    from raydoctor.observe.live import CollectOptions
     from raydoctor.render.page import Page
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -201,12 +201,12 @@ def opened_live(signals: Callable[[], Iterable[Signal]] = tuple, **given: Any) -
     return capture
 
 
-def wishes(signals: Callable[[], Iterable[Signal]] = tuple, **given: Any) -> Wishes:
+def wishes(signals: Callable[[], Iterable[Signal]] = tuple, **given: Any) -> CollectOptions:
     """What the user asked of a live cluster."""
     from raydoctor.observe.collector.run import usual_timeout
-    from raydoctor.observe.live import Wishes
+    from raydoctor.observe.live import CollectOptions
 
-    return Wishes(
+    return CollectOptions(
         given["address"],
         usual_timeout() if given["timeout"] is None else given["timeout"],
         given["all_nodes"],

@@ -322,10 +322,10 @@ class _Call:
             return told
         from dataclasses import asdict
 
-        from raydoctor.act.attach.debug import Seen, redacted
+        from raydoctor.act.attach.debug import Inspection, redacted
         from raydoctor.observe.processes.redact import Redactor
 
-        seen = redacted(Seen(**told["seen"]), Redactor([self.cluster.token.value]))
+        seen = redacted(Inspection(**told["seen"]), Redactor([self.cluster.token.value]))
         return {**told, "seen": asdict(seen)}
 
     def _elsewhere(self, request: dict[str, Any]) -> dict[str, Any]:

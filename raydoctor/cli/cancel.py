@@ -11,7 +11,7 @@ from raydoctor.cli import _options as options
 
 if TYPE_CHECKING:
     from raydoctor.act.cancel.owner import Owners
-    from raydoctor.act.cancel.steps import Hands
+    from raydoctor.act.cancel.steps import CancelBackend
     from raydoctor.act.cancel.target import Target
 
 NOT_ENDED = 1
@@ -94,13 +94,13 @@ def command(  # noqa: PLR0913 - one parameter per option
 ) -> int:
     """Cancel a task."""
     del verbose
-    from raydoctor.act.cancel.ladder import hands_of
+    from raydoctor.act.cancel.ladder import backend_for
     from raydoctor.act.cancel.owner import connected
-    from raydoctor.act.cancel.steps import Wishes
+    from raydoctor.act.cancel.steps import CancelOptions
     from raydoctor.cli._progress import patience
     from raydoctor.observe import live
 
-    wishes = Wishes(grace, recursive, kill_actor, job_stop, all_users, force)
+    wishes = CancelOptions(grace, recursive, kill_actor, job_stop, all_users, force)
     with patience("looking for the cluster"):
         cluster, notes = live.find(address)
     for each in notes:
@@ -109,7 +109,7 @@ def command(  # noqa: PLR0913 - one parameter per option
         targets = _targets(owners, task)
         if len(targets) > 1:
             return _tell_several(targets, task, form == "json")
-        hands = hands_of(owners, cluster, wishes, targets[0])
+        hands = backend_for(owners, cluster, wishes, targets[0])
         return _cancel(hands, targets[0], dry_run, yes, form == "json")
 
 
@@ -131,7 +131,7 @@ def _tell_several(targets: list[Target], task: str, as_json: bool) -> int:
     return SEVERAL
 
 
-def _cancel(hands: Hands, target: Target, dry_run: bool, yes: bool, as_json: bool) -> int:
+def _cancel(hands: CancelBackend, target: Target, dry_run: bool, yes: bool, as_json: bool) -> int:
     if dry_run:
         _show_plan(hands, target, as_json)
         return NOT_ENDED if target.state != "ended" else 0
@@ -140,7 +140,9 @@ def _cancel(hands: Hands, target: Target, dry_run: bool, yes: bool, as_json: boo
     return _run(hands, target, as_json)
 
 
-def _show_plan(hands: Hands, target: Target, as_json: bool, to_stderr: bool = False) -> None:
+def _show_plan(
+    hands: CancelBackend, target: Target, as_json: bool, to_stderr: bool = False
+) -> None:
     from raydoctor.act.cancel.steps import plan
     from raydoctor.render import cancel as render
     from raydoctor.render import terminal
@@ -154,7 +156,7 @@ def _show_plan(hands: Hands, target: Target, as_json: bool, to_stderr: bool = Fa
     terminal.show(page, stream)
 
 
-def _ask(hands: Hands, target: Target) -> None:
+def _ask(hands: CancelBackend, target: Target) -> None:
     """Raises click.Abort where the answer is no, RaydoctorError where nobody can be asked."""
     from raydoctor.model.errors import RaydoctorError
 
@@ -167,7 +169,7 @@ def _ask(hands: Hands, target: Target) -> None:
     click.confirm("Cancel it?", abort=True, err=True)
 
 
-def _run(hands: Hands, target: Target, as_json: bool) -> int:
+def _run(hands: CancelBackend, target: Target, as_json: bool) -> int:
     from raydoctor.act.cancel.elsewhere import run_where_it_runs
     from raydoctor.act.cancel.target import settled
     from raydoctor.cli._progress import Progress

@@ -48,7 +48,7 @@ Exit code: the driver's own; and
 """
 
 
-class _Wishes(NamedTuple):
+class _RunOptions(NamedTuple):
     """What the user asked for."""
 
     words: tuple[str, ...]
@@ -97,13 +97,13 @@ def command(words: tuple[str, ...], log: str | None, **rest: Any) -> int:
 
     proc.require()
     path = log or runs.new_log()
-    code, is_well = _run(_Wishes(words, path, **rest))
+    code, is_well = _run(_RunOptions(words, path, **rest))
     if is_well and log is None:
         runs.forget(path)
     return code
 
 
-def _run(wishes: _Wishes) -> tuple[int, bool]:
+def _run(wishes: _RunOptions) -> tuple[int, bool]:
     """The exit code, and whether there is nothing to tell."""
     from raydoctor.act.run import drive
 
@@ -140,7 +140,7 @@ def _opened(log: str) -> Any:
         raise RaydoctorError(f"cannot write {log}: {error.strerror or error}") from None
 
 
-def _failed(driver: Driver, event: Event, wishes: _Wishes) -> Capture | None:
+def _failed(driver: Driver, event: Event, wishes: _RunOptions) -> Capture | None:
     """Look at what is there to see, and end what is left."""
     ran = time.time() - driver.started_at
     if not driver.sessions:
@@ -176,7 +176,7 @@ def _failed(driver: Driver, event: Event, wishes: _Wishes) -> Capture | None:
     return capture
 
 
-def _tried(work: Callable[[], _T], wishes: _Wishes) -> _T | None:
+def _tried(work: Callable[[], _T], wishes: _RunOptions) -> _T | None:
     """Do it; where it fails, say so, as the exit code is the driver's all the same."""
     from raydoctor.model.errors import RaydoctorError
 
@@ -244,7 +244,7 @@ def _catalogue(folder: str | None) -> Catalogue:
     return plugins.catalogue(folder)
 
 
-def _look(driver: Driver, wishes: _Wishes) -> Capture:
+def _look(driver: Driver, wishes: _RunOptions) -> Capture:
     """What can be seen of the driver's cluster, or the driver's output alone if it is in none."""
     from raydoctor.capture.open import Capture, open_capture
     from raydoctor.diagnosis.engine import signals_of
@@ -252,7 +252,7 @@ def _look(driver: Driver, wishes: _Wishes) -> Capture:
     from raydoctor.observe.processes import discover
 
     def seen(address: str | None, is_typed: bool = False) -> Capture:
-        asked = live.Wishes(
+        asked = live.CollectOptions(
             address=address,
             is_typed=is_typed,
             all_nodes=wishes.all_nodes,
@@ -283,7 +283,7 @@ def _is_at(address: str | None, session: str) -> bool:
     return os.path.realpath(found.session_dir) == os.path.realpath(session)
 
 
-def _report(capture: Capture, since: float, wishes: _Wishes) -> None:
+def _report(capture: Capture, since: float, wishes: _RunOptions) -> None:
     """Diagnose, and print it to standard error: standard output is the driver's."""
     from raydoctor.capture.open import add_driver_log
     from raydoctor.cli import diagnose

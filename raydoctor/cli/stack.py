@@ -68,7 +68,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     if target and all_nodes:
         raise click.UsageError("TARGET is looked for on all nodes: --all-nodes stands alone")
     patience = usual_timeout() if timeout is None else timeout
-    wishes = worker_stacks.Wishes(target, all_nodes, variables, native, patience)
+    wishes = worker_stacks.StackOptions(target, all_nodes, variables, native, patience)
     with Progress("looking for the cluster") as progress:
         cluster, notes = live.find(address)
         found = worker_stacks.look(cluster, wishes, progress.say)

@@ -106,10 +106,10 @@ def command(
     from raydoctor.cli._screen import Signals
     from raydoctor.render.terminal import is_terminal
     from raydoctor.watch.rounds import Watch
-    from raydoctor.watch.view import Wishes
+    from raydoctor.watch.view import WatchOptions
 
     limits = _limits(**rest)
-    wishes = Wishes(rest["diagnose"], rest["diagnose"])
+    wishes = WatchOptions(rest["diagnose"], rest["diagnose"])
     watch = Watch(address, every, limits, wishes)
     with patience("looking for the cluster"):
         watch.open()

@@ -11,7 +11,7 @@ from raydoctor.cli import _options as options
 from raydoctor.model import text
 
 if TYPE_CHECKING:
-    from raydoctor.act.zombies.leftovers import Wishes
+    from raydoctor.act.zombies.leftovers import SweepOptions
     from raydoctor.act.zombies.sweep import Deed, Place
     from raydoctor.act.zombies.sweep_nodes import Choice
     from raydoctor.observe.collector.cluster import Cluster
@@ -103,13 +103,13 @@ def command(  # noqa: PLR0913 - one parameter per option
     """Find, and end."""
     del verbose
     from raydoctor.act.zombies import sweep
-    from raydoctor.act.zombies.leftovers import Wishes
+    from raydoctor.act.zombies.leftovers import SweepOptions
     from raydoctor.act.zombies.sweep import Deed
 
     if nodes and all_nodes:
         raise click.UsageError("--node names some nodes, --all-nodes all: give one of them")
     is_dry = dry_run or not (kill or clean)
-    deed = Deed(Wishes(session, leaked, all_users, inherited), grace, kill, clean)
+    deed = Deed(SweepOptions(session, leaked, all_users, inherited), grace, kill, clean)
     field = _Field(*_chosen(nodes, address)) if nodes or all_nodes else _Field()
     places = field.look(deed.wishes, with_disk=is_dry or clean or not yes)
     nothing = OUT_OF_SIGHT if _is_hidden(places) else 0
@@ -137,7 +137,7 @@ class _Field:
         self._cluster = cluster
         self._choice = choice
 
-    def look(self, wishes: Wishes, with_disk: bool) -> list[Place]:
+    def look(self, wishes: SweepOptions, with_disk: bool) -> list[Place]:
         """What is left over on them; this one first."""
         from raydoctor.act.zombies import sweep, sweep_nodes
         from raydoctor.cli._progress import Progress

@@ -29,7 +29,7 @@ _ALIKE = 0.5
 """Share of words that two headlines which name nobody must have in common, though one says more."""
 
 
-class Told(NamedTuple):
+class Compared(NamedTuple):
     """A diagnosis as a report tells it."""
 
     id: str
@@ -55,7 +55,7 @@ class Side(NamedTuple):
     nodes: int
     begin: float | None
     end: float | None
-    diagnoses: tuple[Told, ...]
+    diagnoses: tuple[Compared, ...]
     unexplained: tuple[Mapping[str, Any], ...]
     gaps: tuple[Mapping[str, Any], ...]
 
@@ -63,8 +63,8 @@ class Side(NamedTuple):
 class Change(NamedTuple):
     """What both reports tell: the diagnoses about one thing, as they were and as they are."""
 
-    before: tuple[Told, ...]
-    after: tuple[Told, ...]
+    before: tuple[Compared, ...]
+    after: tuple[Compared, ...]
 
     @property
     def rule(self) -> str:
@@ -77,8 +77,8 @@ class Difference(NamedTuple):
 
     a: Side
     b: Side
-    new: tuple[Told, ...]
-    gone: tuple[Told, ...]
+    new: tuple[Compared, ...]
+    gone: tuple[Compared, ...]
     worse: tuple[Change, ...]
     better: tuple[Change, ...]
     same: tuple[Change, ...]
@@ -120,25 +120,25 @@ def compare(a: Side, b: Side) -> Difference:
     )
 
 
-def severity(group: Sequence[Told]) -> Severity:
+def severity(group: Sequence[Compared]) -> Severity:
     """The worst of a group."""
     return min((d.severity for d in group), key=SEVERITIES.index)
 
 
-def count(group: Iterable[Told]) -> int:
+def count(group: Iterable[Compared]) -> int:
     """How often a group's thing happened."""
     return sum(d.times for d in group)
 
 
 # ---------------------------------------------------------------- what belongs together
 
-Group = tuple[Told, ...]
+Group = tuple[Compared, ...]
 _Key = Callable[[Mapping[str, Any]], object]
 
 
-def _together(diagnoses: Iterable[Told]) -> list[Group]:
+def _together(diagnoses: Iterable[Compared]) -> list[Group]:
     """Diagnoses of one report that say the same about the same."""
-    groups: dict[object, list[Told]] = {}
+    groups: dict[object, list[Compared]] = {}
     for told in diagnoses:
         groups.setdefault((told.rule, told.words, told.names), []).append(told)
     return [tuple(group) for group in groups.values()]
@@ -180,7 +180,7 @@ def _number(name: str) -> tuple[int, str]:
     return (int(digits) if digits.isdecimal() and len(digits) < 9 else 0, name)
 
 
-def _likeness(one: Told, other: Told) -> float:
+def _likeness(one: Compared, other: Compared) -> float:
     """From 0, not about the same, to 3, the same words about the same."""
     if one.rule != other.rule:
         return 0.0
@@ -199,7 +199,7 @@ def _likeness(one: Told, other: Told) -> float:
     return alike if says_more and alike >= _ALIKE and _things(one) == _things(other) else 0.0
 
 
-def _things(told: Told) -> frozenset[str]:
+def _things(told: Compared) -> frozenset[str]:
     """Words of a headline that stand for a thing: `GPU`, `book.add`, `max_retries`."""
     return frozenset(w for w in told.words if "." in w or "_" in w or (w.isupper() and w[1:]))
 
@@ -314,7 +314,7 @@ def _checked(document: object, path: str) -> Mapping[str, Any]:
     return document
 
 
-def _told(value: object, path: str, names: Mapping[str, str]) -> Told:
+def _told(value: object, path: str, names: Mapping[str, str]) -> Compared:
     item = _mapping(value, "diagnoses", path)
     rule, grade, headline = item.get("rule"), item.get("severity"), item.get("headline")
     times = item.get("count", 1)
@@ -323,7 +323,7 @@ def _told(value: object, path: str, names: Mapping[str, str]) -> Told:
     if grade not in SEVERITIES:
         raise _damaged(path, f"severity of {rule[:60]}")
     subjects = [_mapping(s, "subjects", path) for s in _list(item, "subjects", path)]
-    return Told(
+    return Compared(
         str(item.get("id", "")),
         names.get(rule, rule),
         grade,

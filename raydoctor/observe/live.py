@@ -53,7 +53,7 @@ def _some() -> Sampling:
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class CollectOptions:
     """What the user asked for."""
 
     address: str | None = None
@@ -104,7 +104,7 @@ class Live:
         return [Gap("the cluster", why, "Name another one: --address", optional=True)]
 
 
-def collect(wishes: Wishes, tell: Tell = lambda doing: None) -> Live:
+def collect(wishes: CollectOptions, tell: Tell = lambda doing: None) -> Live:
     """Look at a cluster. Raises RaydoctorError where there is neither a cluster nor a session here."""
     cluster, notes = find(wishes.address, wishes.is_typed)
     redactor = _redactor(cluster, wishes)
@@ -204,13 +204,13 @@ def _choice(cluster: Cluster, others: list[Cluster]) -> str:
     )
 
 
-def _redactor(cluster: Cluster, wishes: Wishes) -> Redactor:
+def _redactor(cluster: Cluster, wishes: CollectOptions) -> Redactor:
     secrets = [cluster.token.value] if cluster.token else []
     hosts = {os.uname().nodename, os.uname().nodename.partition(".")[0]} - {"", "localhost"}
     return shared(secrets, wishes.anonymize, sorted(hosts, key=len, reverse=True))
 
 
-def _collectors(cluster: Cluster, wishes: Wishes) -> list[Collector]:
+def _collectors(cluster: Cluster, wishes: CollectOptions) -> list[Collector]:
     """All there is to look at, the cluster itself first: its answers take longest."""
     # What the kernel said before there was this cluster is another's story.
     since = wishes.since or session.began(cluster.session_dir)
@@ -236,7 +236,7 @@ def _collectors(cluster: Cluster, wishes: Wishes) -> list[Collector]:
 
 def _other_nodes(
     cluster: Cluster,
-    wishes: Wishes,
+    wishes: CollectOptions,
     signals: Iterable[Signal],
     collection: Collection,
     tell: Tell,
@@ -259,7 +259,7 @@ def _other_nodes(
 
 
 def _samples(
-    cluster: Cluster, wishes: Wishes, sampling: Sampling, collection: Collection, tell: Tell
+    cluster: Cluster, wishes: CollectOptions, sampling: Sampling, collection: Collection, tell: Tell
 ) -> None:
     """What the processes do whose tasks have run for long."""
     from raydoctor.observe.gcs import still_running

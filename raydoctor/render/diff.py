@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from raydoctor.diagnosis.difference import Change, Difference, Side, Told, count, severity
+from raydoctor.diagnosis.difference import Change, Compared, Difference, Side, count, severity
 from raydoctor.model import text as _text
 from raydoctor.model.version import __version__
 from raydoctor.render.json import dumps
@@ -51,7 +51,7 @@ def _verdict(difference: Difference) -> str:
     return counts or "No difference in what was diagnosed"
 
 
-def _told(title: str, group: Sequence[Told], width: int, rows: int | None) -> Page:
+def _told(title: str, group: Sequence[Compared], width: int, rows: int | None) -> Page:
     """A line or two for each, what follows from another below it, and where its evidence begins."""
     if not group:
         return []
@@ -64,12 +64,12 @@ def _told(title: str, group: Sequence[Told], width: int, rows: int | None) -> Pa
     return [*page, *_more(len(group), rows), ()]
 
 
-def _consequences(told: Told) -> list[str]:
+def _consequences(told: Compared) -> list[str]:
     names = told.document.get("consequences")
     return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
-def _entry(head: list[tuple[str, str]], told: Told, width: int, indent: int) -> Page:
+def _entry(head: list[tuple[str, str]], told: Compared, width: int, indent: int) -> Page:
     lead = line(
         *head,
         (told.severity.upper(), told.severity),
@@ -83,7 +83,7 @@ def _entry(head: list[tuple[str, str]], told: Told, width: int, indent: int) -> 
     return [lead, *shortened(said, 2, width)]
 
 
-def _place(told: Told) -> str:
+def _place(told: Compared) -> str:
     """Where the chain begins, as far as a report that others may have made says so."""
     chain = told.document.get("chain")
     first = chain[0] if isinstance(chain, list) and chain else None
@@ -231,7 +231,7 @@ def _change(change: Change) -> dict[str, Any]:
     }
 
 
-def _state(group: Sequence[Told]) -> dict[str, Any]:
+def _state(group: Sequence[Compared]) -> dict[str, Any]:
     return {"ids": [t.id for t in group], "count": count(group), "severity": severity(group)}
 
 
@@ -266,7 +266,7 @@ def _list(title: str, items: Iterable[str]) -> list[str]:
     return [f"**{title}**", "\n".join(lines)] if lines else []
 
 
-def _item(told: Told) -> str:
+def _item(told: Compared) -> str:
     return f"{code(told.rule)}{_times(told.times)} ({told.severity}): {inline(told.headline)}"
 
 

@@ -26,7 +26,7 @@ from raydoctor.model import text as _text
 from raydoctor.model.errors import RaydoctorError
 from raydoctor.observe.collector.cluster import Cluster
 from raydoctor.observe.watching.clocks import Clocks, Running
-from raydoctor.observe.watching.watching import Told
+from raydoctor.observe.watching.watching import Attempt
 from raydoctor.watch.event import Event, event
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class Guard:
         self,
         cluster: Cluster,
         clocks: Clocks,
-        told: Callable[[Sequence[str]], dict[str, Told]],
+        told: Callable[[Sequence[str]], dict[str, Attempt]],
         now: float,
     ) -> list[Event]:
         """What became of the cancels so far, and what is overdue now."""
@@ -274,7 +274,7 @@ def end_task(cluster: Cluster, running: Running, limits: Limits) -> Ended:
     from raydoctor.act.cancel.elsewhere import run_where_it_runs
     from raydoctor.act.cancel.ladder import TIMEOUT
     from raydoctor.act.cancel.owner import connected
-    from raydoctor.act.cancel.steps import Hands, Wishes
+    from raydoctor.act.cancel.steps import CancelBackend, CancelOptions
     from raydoctor.act.cancel.target import UnknownTaskError, by_id
 
     began = time.monotonic()
@@ -288,8 +288,10 @@ def end_task(cluster: Cluster, running: Running, limits: Limits) -> Ended:
             return Ended(running, True)  # it has ended, or runs elsewhere: then with a new clock
         if running.told and (target.attempt or 0) > running.told.attempt:
             return Ended(running, True)  # retried on the same worker, with a new clock, too
-        wishes = Wishes(limits.grace, kill_actor=limits.kill_actor, force=limits.mode == "force")
-        hands = Hands(owners, cluster, wishes, audit)
+        wishes = CancelOptions(
+            limits.grace, kill_actor=limits.kill_actor, force=limits.mode == "force"
+        )
+        hands = CancelBackend(owners, cluster, wishes, audit)
         told = facts(running, time.time())
         audit.write("task-overdue", mode=limits.mode, timeout_s=limits.timeout, **told)
         made = run_where_it_runs(hands, target)

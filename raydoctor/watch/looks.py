@@ -19,7 +19,7 @@ from raydoctor.watch.background import Child, Pace
 from raydoctor.watch.budget import Budget
 from raydoctor.watch.effort import Effort
 from raydoctor.watch.event import Event
-from raydoctor.watch.view import Line, Problem, View, Wishes
+from raydoctor.watch.view import Line, Problem, View, WatchOptions
 
 _DIAGNOSE_EVERY = 10.0
 _HUNG_EVERY = 30.0
@@ -43,7 +43,7 @@ _EXPECTED = {_REPORT: 0.8, (False, True): 0.75, (True, True): 1.35}
 class Looks:
     """Of one cluster."""
 
-    def __init__(self, cluster: Cluster, wishes: Wishes, budget: Budget) -> None:
+    def __init__(self, cluster: Cluster, wishes: WatchOptions, budget: Budget) -> None:
         self.cluster = cluster
         self._problems: list[Problem | None] = [None, None]
         """Why the last diagnosis failed, and the last look at stacks."""

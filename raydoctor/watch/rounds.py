@@ -19,12 +19,12 @@ from raydoctor.observe import live
 from raydoctor.observe.collector.cluster import Cluster
 from raydoctor.observe.gcs import token
 from raydoctor.observe.processes import discover
-from raydoctor.observe.watching.watching import LookError, Seen, Watcher
+from raydoctor.observe.watching.watching import LookError, Snapshot, Watcher
 from raydoctor.watch.budget import Budget
 from raydoctor.watch.event import Event, event
 from raydoctor.watch.guard import Guard, Limits
 from raydoctor.watch.story import Story
-from raydoctor.watch.view import View, Wishes
+from raydoctor.watch.view import View, WatchOptions
 
 State = Literal["up", "lost", "refused"]
 SHARE = 0.003
@@ -47,7 +47,7 @@ class Watch:
     address: str | None = None
     every: float = 2.0
     limits: Limits | None = None
-    wishes: Wishes = field(default_factory=Wishes)
+    wishes: WatchOptions = field(default_factory=WatchOptions)
     state: State = "up"
     problem: str = ""
     """Why nothing new is known; empty while all is well."""
@@ -155,7 +155,9 @@ class Watch:
 
     # -------------------------------------------------------------- one cluster, or the next
 
-    def _begin(self, cluster: Cluster, watcher: Watcher, seen: Seen, events: list[Event]) -> None:
+    def _begin(
+        self, cluster: Cluster, watcher: Watcher, seen: Snapshot, events: list[Event]
+    ) -> None:
         self._budget.own(time.monotonic(), time.process_time())  # what the start took
         story = Story(cluster, watcher, self.wishes, self.guard, self._budget)
         story.add(seen, events)

@@ -22,7 +22,7 @@ from raydoctor.observe.watching.clocks import Clocks, Running
 from raydoctor.observe.watching.gauges import Gauge, Metrics, User
 from raydoctor.observe.watching.logs import Logs
 from raydoctor.observe.watching.process_table import Table
-from raydoctor.observe.watching.watching import Peers, Seen, Watcher
+from raydoctor.observe.watching.watching import Peers, Snapshot, Watcher
 from raydoctor.watch import background as beside
 from raydoctor.watch import changes
 from raydoctor.watch import guard as guards
@@ -30,7 +30,7 @@ from raydoctor.watch.budget import Budget
 from raydoctor.watch.event import Event, event
 from raydoctor.watch.guard import Guard
 from raydoctor.watch.looks import Looks
-from raydoctor.watch.view import PEERS_AGE, Line, Problem, View, Wishes
+from raydoctor.watch.view import PEERS_AGE, Line, Problem, View, WatchOptions
 
 SHOWN = 30
 """Running tasks that are told of, the slowest."""
@@ -62,7 +62,7 @@ class Story:
         self,
         cluster: Cluster,
         watcher: Watcher,
-        wishes: Wishes,
+        wishes: WatchOptions,
         guard: Guard | None,
         budget: Budget,
     ) -> None:
@@ -103,7 +103,7 @@ class Story:
     def _all_threads(self) -> tuple[beside.Thread[Any], ...]:
         return self._metrics, self._gauges, self._leftovers, self._fillers
 
-    def is_same(self, seen: Seen) -> bool:
+    def is_same(self, seen: Snapshot) -> bool:
         """Whether a look is of the cluster that this is the story of."""
         before = self.view.seen if self.view else None
         if before is None:
@@ -118,7 +118,7 @@ class Story:
         self.watcher.here = frozenset(cluster.node_ids)
         self._looks.cluster = cluster
 
-    def add(self, seen: Seen, events: list[Event]) -> None:
+    def add(self, seen: Snapshot, events: list[Event]) -> None:
         """A round: what happened since the last one is added to `events`, as far as it was found out.
 
         Raises LookError where the GCS answers no more.
@@ -218,7 +218,7 @@ class Story:
 
     # -------------------------------------------------------------- what changed
 
-    def _changes(self, before: Seen, seen: Seen) -> Iterator[Event]:
+    def _changes(self, before: Snapshot, seen: Snapshot) -> Iterator[Event]:
         yield from changes.nodes(before.nodes, seen.nodes)
         self._silent = Counter({w: self._silent[w] + 1 for w in seen.silent})
         for worker in (w for w, looks in self._silent.items() if looks == _SILENT):
@@ -326,4 +326,4 @@ class Story:
 def _count_leftovers() -> int:
     from raydoctor.act.zombies import leftovers
 
-    return len(leftovers.find(leftovers.Wishes()))
+    return len(leftovers.find(leftovers.SweepOptions()))

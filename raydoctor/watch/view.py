@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from raydoctor.observe.watching.clocks import Running
 from raydoctor.observe.watching.gauges import Gauge
-from raydoctor.observe.watching.watching import Peers, Seen
+from raydoctor.observe.watching.watching import Peers, Snapshot
 
 PEERS_AGE = 10.0
 """Seconds that a task has run before it can be slow."""
@@ -16,7 +16,7 @@ _SLOW = 10
 """Times the median of its peers: a task that runs longer is slow."""
 
 
-class Wishes(NamedTuple):
+class WatchOptions(NamedTuple):
     """What is to be watched beside the tasks."""
 
     diagnose: bool = True
@@ -57,7 +57,7 @@ class Line(NamedTuple):
 class View:
     """What is known now."""
 
-    seen: Seen
+    seen: Snapshot
     lines: list[Line] = field(default_factory=list)
     """The slowest first."""
     counts: Counter[str] | None = None

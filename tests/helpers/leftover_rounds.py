@@ -24,9 +24,9 @@ from waiting import clock  # beside this file, which runs as a program
 
 from raydoctor.act.audit import Audit
 from raydoctor.act.tracking import registry
-from raydoctor.act.tracking.registry import Seen, Task
+from raydoctor.act.tracking.registry import StartedProcess, Task
 from raydoctor.act.zombies import leftovers, marks
-from raydoctor.act.zombies.leftovers import Wishes
+from raydoctor.act.zombies.leftovers import SweepOptions
 from raydoctor.observe.machine import holdings
 from raydoctor.observe.processes import proc
 
@@ -235,18 +235,20 @@ class Round:
         """It has nothing of its worker's; a tracked task had noted it, and that worker is gone."""
         pid = self.ground.run("server", HOLD, detached=True)
         self.left.append(pid)
-        self.note(Seen(self.gone(), 1.0), pid)
+        self.note(StartedProcess(self.gone(), 1.0), pid)
 
     def seen_below_a_dead_worker(self) -> None:
         """It has nothing of its worker's either; somebody had looked at what is below that one."""
         pid = self.ground.run("server", HOLD, detached=True)
         self.left.append(pid)
-        self.note(Seen(self.gone(), 1.0), pid, is_tracked=False)
+        self.note(StartedProcess(self.gone(), 1.0), pid, is_tracked=False)
 
-    def note(self, worker: Seen, pid: int, is_tracked: bool = True) -> None:
+    def note(self, worker: StartedProcess, pid: int, is_tracked: bool = True) -> None:
         begun = proc.table()[pid].started_at
         leads = "s" if is_tracked else ""
-        task = Task(int(is_tracked), "ab" * 24, 1.0, {(pid, begun): Seen(pid, begun, leads)})
+        task = Task(
+            int(is_tracked), "ab" * 24, 1.0, {(pid, begun): StartedProcess(pid, begun, leads)}
+        )
         path = registry.path_of(worker, is_tracked)
         registry.append(path, registry.lines_of([task]), create=True)
 
@@ -260,7 +262,7 @@ class Round:
         worker = proc.table()[cluster.workers["ray::train"]]
         pid = self.ground.run("server", HOLD, detached=True)
         self.alive.append(pid)
-        self.note(Seen(worker.pid, worker.started_at), pid, is_tracked)
+        self.note(StartedProcess(worker.pid, worker.started_at), pid, is_tracked)
 
     def helper_of_a_busy_actor(self) -> None:
         cluster = self.dice.choice(self.clusters)
@@ -423,7 +425,7 @@ def main(rounds: int, seed: int) -> None:
     )
     assert [
         o.outcome
-        for o in leftovers.clear(found_now, Wishes(inherited=True), 1.0, audit=audit).values()
+        for o in leftovers.clear(found_now, SweepOptions(inherited=True), 1.0, audit=audit).values()
     ] == ["gone"]
     reap()
     told = {"rounds": 0, "left": 0, "ended": 0, "living": 0, "slowest": 0.0}
@@ -439,10 +441,10 @@ def main(rounds: int, seed: int) -> None:
         wanted = below(made.left)
         living = {**standing, **identities(below(made.alive))}
         found = leftovers.find(settle=False)
-        meant = {f.pid for f in found if not leftovers.spared(f, Wishes(inherited=True))}
+        meant = {f.pid for f in found if not leftovers.spared(f, SweepOptions(inherited=True))}
         assert meant == wanted, (number, names(meant - wanted), names(wanted - meant))
         begun = clock()
-        outcomes = leftovers.clear(found, Wishes(inherited=True), 0.1, audit=audit)
+        outcomes = leftovers.clear(found, SweepOptions(inherited=True), 0.1, audit=audit)
         told["slowest"] = max(told["slowest"], clock() - begun)
         assert all(o.outcome == "gone" for o in outcomes.values()), outcomes
         reap()

@@ -21,7 +21,7 @@ from raydoctor.act.cancel import elsewhere, interrupt
 from raydoctor.act.cancel import ladder as act
 from raydoctor.act.cancel.outlook import outlook
 from raydoctor.act.cancel.owner import Owners, connected
-from raydoctor.act.cancel.steps import Wishes
+from raydoctor.act.cancel.steps import CancelOptions
 from raydoctor.act.cancel.target import Target, find, named
 from raydoctor.act.signals.process import Identity, identity_of
 from raydoctor.model.errors import RaydoctorError
@@ -225,14 +225,14 @@ class Hung:
         if kind == "never":  # what waits for it is to be cancelled while it waits
             self.made["get"].result(PATIENCE)
         with connected(self.cluster, 3.0) as owners:
-            return cancelled(owners, self, self.ids[kind], Wishes(grace, **wishes))
+            return cancelled(owners, self, self.ids[kind], CancelOptions(grace, **wishes))
 
     def cancel_away(self) -> tuple[act.Cancellation | str, int]:
         """By a task on its node; the pid that it was seen to run under."""
         self.wait_until_it_runs("away")
         with connected(self.cluster, 3.0) as owners:
             (found,) = find(owners, self.ids["away"])
-        return elsewhere.there(self.cluster, found, Wishes(SHORT)), found.pid
+        return elsewhere.there(self.cluster, found, CancelOptions(SHORT)), found.pid
 
     def rest(self) -> None:
         """Until no other cancel is under way: a worker, at nice 15, is slow on a busy machine."""
@@ -246,9 +246,9 @@ class Hung:
         return line.removeprefix(f"DONE {kind} ")
 
 
-def cancelled(owners: Owners, hung: Hung, name: str, wishes: Wishes) -> act.Cancellation:
+def cancelled(owners: Owners, hung: Hung, name: str, wishes: CancelOptions) -> act.Cancellation:
     (target,) = find(owners, name)
-    return act.run(act.hands_of(owners, hung.cluster, wishes, target), target)
+    return act.run(act.backend_for(owners, hung.cluster, wishes, target), target)
 
 
 @pytest.fixture(scope="module")
@@ -323,7 +323,7 @@ def test_tasks_that_it_submitted_end_with_it(hung: Hung) -> None:
 def test_a_task_that_nobody_holds_a_reference_to(hung: Hung) -> None:
     hung.wait_until_it_runs("dropped")
     with connected(hung.cluster, 3.0) as owners:
-        made = cancelled(owners, hung, "dropped", Wishes(SHORT))
+        made = cancelled(owners, hung, "dropped", CancelOptions(SHORT))
     assert [(each.step, each.outcome) for each in made.steps] == [
         ("cancel", "skipped"),
         ("interrupt", "ended"),
@@ -392,7 +392,7 @@ def test_by_a_task_on_its_node(hung: Hung) -> None:
     assert (made.by, made.target.pid, made.ended) == ("interrupt", pid, True)
     assert [each.outcome for each in made.survivors] == ["gone"]
     assert hung.outcome("away") == "RayTaskError(TaskCancelledError)"
-    lost = elsewhere.there(hung.cluster, target(node="d" * 56), Wishes(0.1))
+    lost = elsewhere.there(hung.cluster, target(node="d" * 56), CancelOptions(0.1))
     assert isinstance(lost, str)
 
 
@@ -429,7 +429,7 @@ def test_in_a_driver_and_a_whole_job(hung: Hung) -> None:
     said = (hung.ray.folder / "library.txt").read_text()
     assert "BY interrupt" in said, said
     with connected(hung.cluster, 3.0) as owners:
-        made = cancelled(owners, hung, "Slow.__init__", Wishes(SHORT, job_stop=True))
+        made = cancelled(owners, hung, "Slow.__init__", CancelOptions(SHORT, job_stop=True))
     assert (made.by, made.ended) == ("job-stop", True)
     hung.second.wait(10)
 

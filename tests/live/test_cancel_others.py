@@ -23,7 +23,7 @@ from raydoctor.act.workers import running as poll
 from raydoctor.act.workers import worker as _worker
 from raydoctor.observe.collector.cluster import Cluster
 from raydoctor.observe.watching.clocks import Running
-from raydoctor.observe.watching.watching import Run, Told
+from raydoctor.observe.watching.watching import Attempt, Run
 from raydoctor.watch import guard
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc")
@@ -63,9 +63,9 @@ def target(pid: int, **changes: object) -> targets.Target:
     return targets.Target(**{**plain, **changes})
 
 
-def hands(asked: Owners, **wishes: Any) -> steps.Hands:
+def hands(asked: Owners, **wishes: Any) -> steps.CancelBackend:
     audit = Audit("test", path="/dev/null")
-    return steps.Hands(asked, Cluster(), steps.Wishes(grace=0.1, **wishes), audit)
+    return steps.CancelBackend(asked, Cluster(), steps.CancelOptions(grace=0.1, **wishes), audit)
 
 
 PARENT = (
@@ -219,7 +219,7 @@ def test_a_poll_asks_again_before_each_kill(monkeypatch: pytest.MonkeyPatch) -> 
     runs = [
         poll.Run(task, 0, "f", 0.0, b"w", pid, "here") for task, pid in ((b"one", 1), (b"two", 2))
     ]
-    told = _worker.RayHands(None, "here").kill(runs, lambda run: run.task in running_now)
+    told = _worker.RayBackend(None, "here").kill(runs, lambda run: run.task in running_now)
     assert ended == [1]
     assert told[b"one"] == ""
     assert "does not run it" in told[b"two"]
@@ -233,7 +233,7 @@ def test_a_watch_does_not_cancel_the_retry_of_what_was_overdue(
 
     from raydoctor.act.cancel import elsewhere
 
-    told = Told(TASK, "f", "f", 0, "RUNNING", WORKER, "", 1000.0)
+    told = Attempt(TASK, "f", "f", 0, "RUNNING", WORKER, "", 1000.0)
     overdue = Running(Run(TASK, WORKER, 12, "127.0.0.1", "ef" * 28), 1000.0, 1000.0, 0.0, told)
     ran = []
 

@@ -20,7 +20,7 @@ from raydoctor.act import private
 from raydoctor.act.tracking import family
 from raydoctor.act.tracking import registry as _registry
 from raydoctor.act.tracking import watcher as _watcher
-from raydoctor.act.tracking.registry import Seen, Task
+from raydoctor.act.tracking.registry import StartedProcess, Task
 from raydoctor.act.workers import running as _running
 from raydoctor.act.zombies import leftovers, sweep, sweep_nodes
 from raydoctor.observe.processes import kinship, proc
@@ -133,7 +133,9 @@ def test_a_registry_of_another_boot_or_pid_namespace_names_nothing_here(
     task.add(seen)
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr(proc, "place", lambda: other)
-        _registry.replace(_registry.path_of(Seen(2**22 - 1, 1.0)), _registry.lines_of([task]))
+        _registry.replace(
+            _registry.path_of(StartedProcess(2**22 - 1, 1.0)), _registry.lines_of([task])
+        )
         assert len(_registry.remembered()) == 1
     assert _registry.remembered() == []
     family.forget_old()
@@ -183,7 +185,7 @@ def _leftover(process: proc.Process) -> leftovers.Leftover:
 def _deed() -> dict[str, object]:
     from dataclasses import asdict
 
-    deed = sweep.Deed(leftovers.Wishes(), 0.1, kill=True, remove=False)
+    deed = sweep.Deed(leftovers.SweepOptions(), 0.1, kill=True, remove=False)
     return {**deed._asdict(), "wishes": asdict(deed.wishes)}
 
 
@@ -193,8 +195,8 @@ TASK, WORKER = "c8ef45ccd0112571" + "f" * 24 + "01000000", "ab" * 28
 RUN = Run(TASK, WORKER, 12, "127.0.0.1", "cd" * 28)
 
 
-def seen_at(at: float, steady: float, *runs: Run) -> watching.Seen:
-    return watching.Seen(at, "s", (), runs, len(runs), (), 1, 1, (), steady)
+def seen_at(at: float, steady: float, *runs: Run) -> watching.Snapshot:
+    return watching.Snapshot(at, "s", (), runs, len(runs), (), 1, 1, (), steady)
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -203,13 +205,13 @@ def test_no_task_gets_older_in_a_watch_when_the_clock_is_set(step: float) -> Non
     clocks = Clocks()
     clocks.see(seen_at(10_000.0, 100.0))
     clocks.see(seen_at(10_002.0, 102.0, RUN))
-    clocks.learn([watching.Told(TASK, "f", "f", 0, "RUNNING", WORKER, "", 10_001.0)])
+    clocks.learn([watching.Attempt(TASK, "f", "f", 0, "RUNNING", WORKER, "", 10_001.0)])
     (running,) = clocks.see(seen_at(10_062.0 + step, 162.0, RUN))
     assert running.age(10_062.0 + step) == 61.0
     # What the GCS tells in the time of before the step does not make it older.
     late = running.run._replace(task=TASK.replace("c8", "c9"))
     clocks.see(seen_at(10_064.0 + step, 164.0, RUN, late))
-    clocks.learn([watching.Told(late.task, "f", "f", 0, "RUNNING", WORKER, "", 10_063.0)])
+    clocks.learn([watching.Attempt(late.task, "f", "f", 0, "RUNNING", WORKER, "", 10_063.0)])
     assert all(each.age(10_064.0 + step) <= 63.0 for each in clocks.running())
 
 

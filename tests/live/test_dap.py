@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from raydoctor.act.attach import arm, dap, debug
 from raydoctor.act.attach.attach import wake
 from raydoctor.act.attach.dap import DapError, Messages
-from raydoctor.act.attach.debug import Place, Wishes, act
+from raydoctor.act.attach.debug import DebugOptions, Place, act
 from raydoctor.model.errors import RaydoctorError
 from raydoctor.observe.stacks import stacks
 from tests.helpers.waiting import PATIENCE, clock
@@ -97,8 +97,8 @@ def debuggee() -> Iterator[Debuggee]:
     process.communicate()
 
 
-def done(debuggee: Debuggee, **wishes: Any) -> debug.Seen:
-    return act(debuggee.place, Wishes(**wishes), wake)
+def done(debuggee: Debuggee, **wishes: Any) -> debug.Inspection:
+    return act(debuggee.place, DebugOptions(**wishes), wake)
 
 
 # ------------------------------------------------------------------ a real debugger
@@ -202,7 +202,7 @@ def test_what_is_halted_goes_on_when_its_debugger_is_killed(debuggee: Debuggee) 
     program = (
         "import os, signal; from raydoctor.act import debug\n"
         "debug._in_frame = lambda *a: (print('halted', flush=True), os.kill(os.getpid(), signal.SIGKILL))\n"
-        f"debug.act(debug.Place{tuple(debuggee.place)!r}, debug.Wishes(execute='rate = 1'), lambda pid: None)"
+        f"debug.act(debug.Place{tuple(debuggee.place)!r}, debug.DebugOptions(execute='rate = 1'), lambda pid: None)"
     )
     killed = subprocess.run(
         [sys.executable, "-c", program], check=False, capture_output=True, timeout=PATIENCE

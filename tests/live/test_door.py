@@ -18,7 +18,7 @@ import pytest
 
 from raydoctor.act.attach import attach, dap, debug_there
 from raydoctor.act.attach import door as _door
-from raydoctor.act.attach.debug import Wishes
+from raydoctor.act.attach.debug import DebugOptions
 from raydoctor.act.attach.door import Door
 from raydoctor.act.audit import Audit
 from raydoctor.observe.machine import holdings
@@ -265,7 +265,7 @@ def program() -> Iterator[subprocess.Popen[str]]:
 def told(pid: int, **more: object) -> dict[str, object]:
     """What `raydoctor attach` would get."""
     asked = {"pid": pid, "ip": "", "worker": "", "node": "", "title": "", "debugger": 0}
-    wishes = {name: more.pop(name) for name in Wishes._fields if name in more}
+    wishes = {name: more.pop(name) for name in DebugOptions._fields if name in more}
     where = {"host": "127.0.0.1", "port": 0, "stays": not wishes, "wishes": wishes}
     found = debug_there.run({**asked, **where, **more})
     assert "failed" not in found, found

@@ -134,13 +134,13 @@ def test_a_guard_that_is_killed_does_not_change_the_exit_code(home: dict[str, st
 def test_another_process_with_the_pid_of_the_driver_is_left_alone() -> None:
     """A registry that names a pid with another start: nothing is ended."""
     from raydoctor.act.tracking import registry
-    from raydoctor.act.tracking.registry import Seen, Task
+    from raydoctor.act.tracking.registry import StartedProcess, Task
 
     bystander = subprocess.Popen(["sleep", "86133"], start_new_session=True)
     began = psutil.Process(bystander.pid).create_time()
-    path = registry.path_of(Seen(2**22 - 1, 1.0))
+    path = registry.path_of(StartedProcess(2**22 - 1, 1.0))
     task = Task(1, "run", 0.1, {})
-    task.add(Seen(bystander.pid, began - 1.0, "s"))
+    task.add(StartedProcess(bystander.pid, began - 1.0, "s"))
     registry.replace(path, registry.lines_of([task]))
     home = str(Path(watcher.__file__).parents[2])
     words = [sys.executable, "-I", "-S", str(watcher._PROGRAM), home, path, str(2**22 - 1), "1.0"]

@@ -145,7 +145,7 @@ def test_live_and_captured_are_told_alike(idle: RealRay, tmp_path: Path) -> None
     from raydoctor.diagnosis.engine import run
     from raydoctor.observe import bundle, live
 
-    found = live.collect(live.Wishes(address=idle.address))
+    found = live.collect(live.CollectOptions(address=idle.address))
     target = tmp_path / "x.tar.zst"
     with found.capture() as capture:
         now = run(capture)

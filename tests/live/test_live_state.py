@@ -23,7 +23,7 @@ from raydoctor.observe.collector.programs.peers import Access
 from raydoctor.observe.collector.run import run
 from raydoctor.observe.collector.table import Piece
 from raydoctor.observe.gcs import dashboard, gcs, metrics, state
-from raydoctor.observe.gcs.told import Told
+from raydoctor.observe.gcs.told import Reply
 from tests.helpers.real_ray import RealRay, real_ray
 from tests.helpers.waiting import PATIENCE, clock
 
@@ -286,7 +286,7 @@ def test_both_ways_tell_the_same(ray: RealRay) -> None:
     assert differences == []
 
 
-def compare(one: dict[str, Told], other: dict[str, Told]) -> list[Any]:
+def compare(one: dict[str, Reply], other: dict[str, Reply]) -> list[Any]:
     differences: list[Any] = []
     for name, key in KEYS.items():
         assert not one[name].why + other[name].why

@@ -21,11 +21,11 @@ import pytest
 
 from raydoctor.act import audit, private
 from raydoctor.act.attach import arm, attach, gil, inject
-from raydoctor.act.attach.gil import Look
+from raydoctor.act.attach.gil import GilSample
 from raydoctor.act.audit import Audit
 from raydoctor.act.tracking import registry
 from raydoctor.act.zombies import history, leftovers
-from raydoctor.act.zombies.leftovers import Wishes
+from raydoctor.act.zombies.leftovers import SweepOptions
 from raydoctor.observe.processes import proc
 from tests.helpers.other_users import AS_ROOT, ATTACKER, SECONDS, VICTIM, result_of, running_as
 
@@ -354,7 +354,7 @@ def test_root_touches_nothing_for_another_user(
     """Attach all the way but for the injection: no foreign file is read or changed, and nothing hangs."""
     monkeypatch.setattr(attach, "obstacle", lambda pid: [])
     monkeypatch.setattr(inject, "inject", lambda *args, **more: inject.Injection("called"))
-    monkeypatch.setattr(gil, "look", lambda pid: Look())
+    monkeypatch.setattr(gil, "look", lambda pid: GilSample())
     monkeypatch.setattr(os, "mkdir", slowly(os.mkdir))
     before = treasure.state()
     target = subprocess.Popen(["sleep", "600"], user=ATTACKER, group=ATTACKER, extra_groups=[])
@@ -501,7 +501,7 @@ def test_a_planted_registry_ends_no_process(plant: Callable[[str], None]) -> Non
 
         def sweep() -> list[Any]:
             found = [each for each in leftovers.find(settle=False) if each.pid == pid]
-            leftovers.clear(found, Wishes(), 0.1, audit=Audit("test", path="/dev/null"))
+            leftovers.clear(found, SweepOptions(), 0.1, audit=Audit("test", path="/dev/null"))
             return [[each.pid for each in found], leftovers.unseen()]
 
         found, unseen = result_of(VICTIM, sweep)
@@ -526,7 +526,7 @@ def test_nothing_is_written_into_a_folder_of_another_user() -> None:
             except PermissionError as error:
                 told.append(str(error.filename))
         with suppress(PermissionError):
-            told.append(registry.path_of(registry.Seen(1, 1.0)))
+            told.append(registry.path_of(registry.StartedProcess(1, 1.0)))
         return told
 
     assert result_of(VICTIM, work) == [VICTIMS, VICTIMS]

@@ -15,7 +15,7 @@ import pytest
 from raydoctor.act import private
 from raydoctor.act.tracking import family
 from raydoctor.act.tracking import registry as _registry
-from raydoctor.act.tracking.registry import Seen
+from raydoctor.act.tracking.registry import StartedProcess
 from raydoctor.act.tracking.remember import Memory
 from raydoctor.observe.collector.cluster import Cluster
 from raydoctor.observe.processes import proc
@@ -136,7 +136,11 @@ def alive(pid: int) -> bool:
 
 def test_old_files_of_which_nothing_lives_are_removed(registry: Path) -> None:
     me = proc.table()[os.getpid()]
-    for worker in (Seen(me.pid, me.started_at), Seen(me.pid, 1.0), Seen(me.pid, 2.0)):
+    for worker in (
+        StartedProcess(me.pid, me.started_at),
+        StartedProcess(me.pid, 1.0),
+        StartedProcess(me.pid, 2.0),
+    ):
         _registry.append(_registry.path_of(worker, is_tracked=False), ["begin 0 - 0"], create=True)
     for path in registry.iterdir():
         if f"-{proc.since_boot(2.0):.2f}-" not in path.name:

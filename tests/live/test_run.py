@@ -18,7 +18,7 @@ import pytest
 from raydoctor.act.audit import Audit
 from raydoctor.act.tracking import registry, watcher
 from raydoctor.act.zombies import leftovers
-from raydoctor.act.zombies.leftovers import Wishes
+from raydoctor.act.zombies.leftovers import SweepOptions
 from tests.helpers.real_ray import RealRay, real_ray
 from tests.helpers.waiting import PATIENCE, clock, until
 
@@ -286,7 +286,9 @@ def test_what_a_worker_started_without_a_trace_is_remembered(
     until(lambda: any(each.kind == "orphan" for each in found(kept[0])))  # its worker is gone
     plan = found(kept[0])
     assert plan[0].session == str(cluster.session)
-    leftovers.clear(plan, Wishes(inherited=True), audit=Audit("test", path=str(tmp_path / "audit")))
+    leftovers.clear(
+        plan, SweepOptions(inherited=True), audit=Audit("test", path=str(tmp_path / "audit"))
+    )
     assert not sleepers("86124")
 
 

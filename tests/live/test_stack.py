@@ -184,7 +184,7 @@ def test_the_main_thread_is_known_where_py_spy_tells_no_ids() -> None:
         {"thread_name": "MainThread", "frames": []},
     )
     kernel = {471: KernelThread(471, "ray::work", "T", 0.5, "do_signal_stop")}
-    rows = thread_rows(471, pyspy.Look(told), kernel, variables=False)
+    rows = thread_rows(471, pyspy.Dump(told), kernel, variables=False)
     states = {row["name"]: (row["tid"], row.get("state"), row.get("wchan")) for row in rows}
     assert states["MainThread"] == (471, "T", "do_signal_stop")
     assert states["ray_print_logs"] == (0, None, None)
@@ -204,7 +204,7 @@ def test_what_runs_the_task_is_not_what_the_task_calls(above: list[str], kept: l
     native = [{"name": name, "filename": "_raylet.so", "module": "_raylet.so"} for name in above]
     python = [{"name": "train", "filename": "train.py", "line": 7}]
     told = ({"thread_name": "MainThread", "os_thread_id": 471, "frames": [*native, *python]},)
-    (row,) = thread_rows(471, pyspy.Look(told), {}, variables=False)
+    (row,) = thread_rows(471, pyspy.Dump(told), {}, variables=False)
     assert [frame["function"] for frame in row["frames"]] == [*kept, "train"]
 
 
@@ -576,7 +576,9 @@ def test_a_lock_that_is_no_local_is_found_in_the_heap(sleeper: Wanted) -> None:
 @pytest.mark.ray
 @pytest.mark.skipif(not LINUX, reason="/proc")
 def test_a_collection_looks_at_what_has_run_for_long(ray: RealRay) -> None:
-    wishes = live.Wishes(ray.address, 20, all_nodes=False, samples=Sampling(looks=1, min_age_s=0.5))
+    wishes = live.CollectOptions(
+        ray.address, 20, all_nodes=False, samples=Sampling(looks=1, min_age_s=0.5)
+    )
     pieces = live.collect(wishes).collection.pieces
     samples = json.loads(pieces["live/live-samples.json"])["rows"]
     titles = {row["title"] for row in samples}
@@ -609,7 +611,7 @@ def test_another_node_looks_at_its_own(ray: RealRay) -> None:
 def test_a_node_that_is_asked_redacts_and_takes_no_other_pid(ray: RealRay) -> None:
     cluster, _ = live.find(ray.address)
     (meant,) = named(worker_stacks.ask(cluster, 20), "base")
-    wishes = worker_stacks.Wishes("base", variables=True, timeout=20)
+    wishes = worker_stacks.StackOptions("base", variables=True, timeout=20)
     other = meant._replace(pid=os.getpid())
     asked = {"wanted": [meant._asdict(), other._asdict()], "wishes": wishes._asdict()}
     (row,) = worker_stacks.respond(json.loads(json.dumps(asked)))
@@ -671,7 +673,7 @@ def test_stack_as_json(ray: RealRay) -> None:
 def test_stacks_that_cannot_be_had_are_a_gap(ray: RealRay, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster, _ = live.find(ray.address)
     monkeypatch.setattr(pyspy, "program", lambda: "")
-    found = worker_stacks.look(cluster, worker_stacks.Wishes("base", timeout=20))
+    found = worker_stacks.look(cluster, worker_stacks.StackOptions("base", timeout=20))
     (gap,) = found.gaps
     assert (gap.why, gap.optional) == ("py-spy is not installed", False)
     (seen,) = found.stacks

@@ -17,7 +17,7 @@ import pytest
 
 from raydoctor.act import private
 from raydoctor.act.tracking import family, registry, tracking
-from raydoctor.act.tracking.registry import Seen, Task
+from raydoctor.act.tracking.registry import StartedProcess, Task
 from raydoctor.act.tracking.tracking import tracked
 from raydoctor.observe.processes import proc
 from raydoctor.observe.processes.proc import Process
@@ -471,15 +471,17 @@ def test_an_error_passes_through() -> None:
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     path = str(tmp_path / "file")
     first, second = Task(1, "aa", 5.0, {}), Task(2, "bb", 0.5, {})
-    first.add(Seen(10, 100.25, "gs"))
-    second.add(Seen(11, 101.5))
+    first.add(StartedProcess(10, 100.25, "gs"))
+    second.add(StartedProcess(11, 101.5))
     registry.replace(path, registry.lines_of([first, second]))
     assert list(registry.read(path).values()) == [first, second]
-    registry.append(path, [registry.end_line(1), registry.seen_line(2, Seen(11, 101.5, "g"))])
+    registry.append(
+        path, [registry.end_line(1), registry.seen_line(2, StartedProcess(11, 101.5, "g"))]
+    )
     tasks = registry.read(path)
     assert list(tasks) == [2]
     assert [s.leads for s in tasks[2].seen.values()] == ["g"]
-    registry.append(path, [registry.shut_line(2, Seen(11, 101.5))])
+    registry.append(path, [registry.shut_line(2, StartedProcess(11, 101.5))])
     assert [s.leads for s in registry.read(path)[2].seen.values()] == [""]
 
 
@@ -495,14 +497,14 @@ def test_a_folder_that_others_can_write_to_is_refused(
 ) -> None:
     shared = tmp_path / "shared"
     monkeypatch.setattr(private, "places", lambda user: ((str(tmp_path), "shared"),))
-    assert registry.path_of(Seen(5, 1.0)).startswith(f"{shared}/5-")
+    assert registry.path_of(StartedProcess(5, 1.0)).startswith(f"{shared}/5-")
     shared.chmod(0o777)
     with pytest.raises(PermissionError):
-        registry.path_of(Seen(5, 1.0))
+        registry.path_of(StartedProcess(5, 1.0))
 
 
 def test_what_nobody_needs_is_removed() -> None:
-    gone = [Seen(4194304 + number, 1.0) for number in range(4)]  # above any pid
+    gone = [StartedProcess(4194304 + number, 1.0) for number in range(4)]  # above any pid
     child = subprocess.Popen(["sleep", "60"])
     living = family.look(child.pid)
     assert living is not None
@@ -561,33 +563,35 @@ def process(pid: int, ppid: int = 1, *, at: float = 200.0, pgid: int = 0, sid: i
     return Process(pid, "p", "S", ppid, pgid or 7, sid or 7, at, 0.0, 0)
 
 
-def members(monkeypatch: pytest.MonkeyPatch, table: list[Process], *seen: Seen) -> list[int]:
+def members(
+    monkeypatch: pytest.MonkeyPatch, table: list[Process], *seen: StartedProcess
+) -> list[int]:
     monkeypatch.setattr(proc, "table", lambda: {p.pid: p for p in table})
     return sorted(m.pid for m in family.members(seen, ()))
 
 
 def test_a_pid_that_is_anothers_by_now_is_not_the_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     table = [process(60, at=300.0), process(61, 60, at=301.0)]
-    assert members(monkeypatch, table, Seen(60, 200.0)) == []
+    assert members(monkeypatch, table, StartedProcess(60, 200.0)) == []
 
 
 def test_descendants_are_the_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     table = [process(60), process(61, 60), process(62, 61), process(63)]
-    assert members(monkeypatch, table, Seen(60, 200.0)) == [60, 61, 62]
+    assert members(monkeypatch, table, StartedProcess(60, 200.0)) == [60, 61, 62]
 
 
 def test_the_session_of_a_dead_leader_is_the_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     table = [process(61, at=201.0, sid=60), process(62, at=202.0, pgid=60)]
-    assert members(monkeypatch, table, Seen(60, 200.0, "gs")) == [61, 62]
-    assert members(monkeypatch, table, Seen(60, 200.0, "s")) == [61]
-    assert members(monkeypatch, table, Seen(60, 200.0)) == []
+    assert members(monkeypatch, table, StartedProcess(60, 200.0, "gs")) == [61, 62]
+    assert members(monkeypatch, table, StartedProcess(60, 200.0, "s")) == [61]
+    assert members(monkeypatch, table, StartedProcess(60, 200.0)) == []
 
 
 def test_a_session_of_that_number_that_another_made_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     table = [process(60, at=300.0, sid=60, pgid=60), process(61, 60, at=301.0, sid=60, pgid=60)]
-    assert members(monkeypatch, table, Seen(60, 200.0, "gs")) == []
+    assert members(monkeypatch, table, StartedProcess(60, 200.0, "gs")) == []
     older = [process(61, at=150.0, sid=60)]
-    assert members(monkeypatch, older, Seen(60, 200.0, "gs")) == []
+    assert members(monkeypatch, older, StartedProcess(60, 200.0, "gs")) == []
 
 
 def test_the_present_is_told_on_the_clock_of_starts() -> None:

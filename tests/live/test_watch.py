@@ -31,7 +31,7 @@ from raydoctor.observe.collector.cluster import Cluster
 from raydoctor.observe.processes.proc import Process
 from raydoctor.observe.watching.clocks import Clocks
 from raydoctor.observe.watching.gauges import Gauge, metrics
-from raydoctor.observe.watching.watching import Run, Seen, Told, Watcher
+from raydoctor.observe.watching.watching import Attempt, Run, Snapshot, Watcher
 from raydoctor.render import watch as render
 from raydoctor.render.page import plain_line
 from raydoctor.watch.background import Child, Pace
@@ -42,7 +42,7 @@ from raydoctor.watch.guard import Ended, Guard, Limits, is_meant
 from raydoctor.watch.looks import Looks
 from raydoctor.watch.programs.child import look
 from raydoctor.watch.rounds import Watch
-from raydoctor.watch.view import Problem, View, Wishes
+from raydoctor.watch.view import Problem, View, WatchOptions
 from tests.helpers.captures import FIXTURES, capture_of
 from tests.helpers.real_ray import RealRay, real_ray
 from tests.helpers.waiting import PATIENCE
@@ -385,7 +385,7 @@ def read(file: int, frames: int) -> bytes:
 @pytest.mark.ray
 def test_a_page_is_never_larger_than_asked(ray: RealRay, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(ray.folder))
-    watch = Watch(ray.address, wishes=Wishes(False, False), limits=Limits(1.0))
+    watch = Watch(ray.address, wishes=WatchOptions(False, False), limits=Limits(1.0))
     watch.open()
     try:
         watch.round()
@@ -441,12 +441,12 @@ TASK, WORKER = "c8ef45ccd0112571" + "f" * 24 + "01000000", "ab" * 28
 RUN = Run(TASK, WORKER, 12, "127.0.0.1", "cd" * 28)
 
 
-def seen(at: float, *runs: Run, silent: tuple[str, ...] = ()) -> Seen:
-    return Seen(at, "s", (), runs, len(runs), (), 1, 1, silent)
+def seen(at: float, *runs: Run, silent: tuple[str, ...] = ()) -> Snapshot:
+    return Snapshot(at, "s", (), runs, len(runs), (), 1, 1, silent)
 
 
-def attempt(number: int, started_at: float | None, name: str = "train.step") -> Told:
-    return Told(TASK, name, name, number, "RUNNING", WORKER, "", started_at)
+def attempt(number: int, started_at: float | None, name: str = "train.step") -> Attempt:
+    return Attempt(TASK, name, name, number, "RUNNING", WORKER, "", started_at)
 
 
 def test_a_clock_starts_when_a_task_is_seen_and_is_set_right() -> None:
@@ -492,7 +492,7 @@ def test_a_worker_that_is_stopped_keeps_its_clocks() -> None:
     assert clocks.see(seen(151.0)) == []
 
 
-def guarded(limits: Limits, *attempts: Told) -> tuple[Guard, Clocks, list[str], Any]:
+def guarded(limits: Limits, *attempts: Attempt) -> tuple[Guard, Clocks, list[str], Any]:
     """A guard whose deeds are only noted, of a task that has run for 100 s."""
     done: list[str] = []
 
@@ -615,7 +615,7 @@ def test_a_look_that_failed_is_a_problem_until_one_succeeds(
 ) -> None:
     program, view = tmp_path / "a_look.py", View(seen(100.0))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    looks = Looks(Cluster(gcs_address="127.0.0.1:1"), Wishes(), Budget(share=2.0))
+    looks = Looks(Cluster(gcs_address="127.0.0.1:1"), WatchOptions(), Budget(share=2.0))
     looks._child.program = "a_look"
     told = []
     for text in ("1 / 0", 'print(\'{"diagnoses": [{"rule": "disk-full", "severity": "error"}]}\')'):

@@ -24,7 +24,7 @@ from raydoctor.act.audit import Audit
 from raydoctor.act.signals.process import Identity, Outcome
 from raydoctor.act.zombies import clean, leftovers, marks, sweep
 from raydoctor.act.zombies.history import Raylets, session_folders
-from raydoctor.act.zombies.leftovers import Leftover, Wishes
+from raydoctor.act.zombies.leftovers import Leftover, SweepOptions
 from raydoctor.act.zombies.sweep import Deed, Node, Place, View
 from raydoctor.cli import zombies as command
 from raydoctor.observe.collector.cluster import Daemon
@@ -158,7 +158,7 @@ def test_what_a_dead_worker_and_a_dead_raylet_left_beside_a_living_cluster() -> 
                 pass
         standing.run(DRIVER, "-", "7100100", "stand")
         standing.wait_for("STANDING")
-        wishes = Wishes(session=str(ray.session), inherited=True)
+        wishes = SweepOptions(session=str(ray.session), inherited=True)
         living = {
             (p.pid, p.create_time()) for p in (*standing._alive(), *sleeping(7100100).values())
         }
@@ -183,7 +183,7 @@ def _wait_for_ray(base: int) -> None:
         time.sleep(1.5)
 
 
-def _clear_and_look(base: int, wishes: Wishes) -> None:
+def _clear_and_look(base: int, wishes: SweepOptions) -> None:
     """All that can be known is found, told with its worker or raylet, and gone within three seconds."""
     before = sleeping(base)
     found = {f.pid: f for f in leftovers.find(wishes)}
@@ -381,14 +381,14 @@ def test_the_answer_counts(
 @linux
 def test_what_is_no_leftover_any_more_is_left_alone(orphan: psutil.Process, session: Path) -> None:
     """Between the plan and the answer time passes."""
-    (found,) = leftovers.find(Wishes(session.name), settle=False)
+    (found,) = leftovers.find(SweepOptions(session.name), settle=False)
     (session / "logs" / "raylet.out").unlink()
     child = subprocess.Popen(["sleep", "300"])
     try:
         began = proc.read(child.pid)
         assert began is not None
         other = found._replace(identity=Identity(child.pid, began.started_at))
-        outcomes = leftovers.clear([other], Wishes(inherited=True), 0.1, audit=Audit("test"))
+        outcomes = leftovers.clear([other], SweepOptions(inherited=True), 0.1, audit=Audit("test"))
         assert [(o.outcome, o.reason) for o in outcomes.values()] == [
             ("refused", "it is no leftover any more")
         ]
@@ -404,7 +404,7 @@ def test_what_was_there_and_not_shown_is_left_alone(
     orphan: psutil.Process, session: Path, own_state: Path
 ) -> None:
     """Somebody said yes to a list: what is added to it is only what that forks."""
-    wishes = Wishes(session.name, inherited=True)
+    wishes = SweepOptions(session.name, inherited=True)
     view = sweep.look(wishes, with_disk=False)
     (shown,) = view.leftovers
     more = leave()
@@ -558,7 +558,7 @@ def test_sessions_and_the_pids_of_their_raylets(session: Path) -> None:
 @linux
 def test_a_raylet_in_another_container_lives(orphan: psutil.Process, session: Path) -> None:
     """It is not among the processes, but it listens in the session's folder."""
-    wishes = Wishes(session.name)
+    wishes = SweepOptions(session.name)
     assert [f.pid for f in leftovers.find(wishes, settle=False)] == [orphan.pid]
     with socket.socket(socket.AF_UNIX) as raylet:
         raylet.bind(str(session / "sockets" / "raylet"))
@@ -590,8 +590,8 @@ def test_what_only_runs_in_a_runtime_environment(by: str, session: Path) -> None
     )  # fmt: skip
     process = psutil.Process(int(printed.stdout))
     try:
-        until(lambda: leftovers.find(Wishes(session.name), settle=False), 20)
-        (found,) = leftovers.find(Wishes(session.name), settle=False)
+        until(lambda: leftovers.find(SweepOptions(session.name), settle=False), 20)
+        (found,) = leftovers.find(SweepOptions(session.name), settle=False)
         assert (found.pid, found.kind) == (process.pid, "orphan")
         assert f"a {by} of a runtime environment of {session}" in found.why
     finally:
@@ -615,7 +615,7 @@ def test_clean_removes_what_is_dead_and_quiet(
     (session / "logs" / "worker.out").write_bytes(b"x" * 100_000)
     (session / "ray_spilled_objects_ab").mkdir()
     (session / "link").symlink_to(outside)
-    wishes = Wishes(session.name)
+    wishes = SweepOptions(session.name)
     assert clean.find(wishes) == [], "written a moment ago"
     age(session, 5000)
     with (session / "logs" / "worker.out").open():
@@ -636,7 +636,7 @@ def test_clean_removes_what_is_dead_and_quiet(
 @linux
 def test_a_session_that_lives_again_is_kept(session: Path) -> None:
     age(session, 5000)
-    wishes = Wishes(session.name)
+    wishes = SweepOptions(session.name)
     plan = clean.find(wishes)
     (session / "logs" / "gcs_server.out").write_text("up again")
     (kept,) = clean.remove(plan, wishes, Audit("test"))
@@ -648,7 +648,7 @@ def test_a_session_that_lives_again_is_kept(session: Path) -> None:
 def test_others_sessions_are_kept(session: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     age(session, 5000)
     monkeypatch.setattr(clean.os, "geteuid", lambda: os.getuid() + 12345)
-    (found,) = clean.find(Wishes(session.name))
+    (found,) = clean.find(SweepOptions(session.name))
     assert found.reason == "it is another user's"
 
 
@@ -690,7 +690,7 @@ def test_page_says_what_would_be_done_and_what_was() -> None:
         leftover(5, "orphan", ports=(8000,), gpu_memory=2_000_000_000),
         leftover(6, "leaked-child"),
     ]
-    spared = {f.identity: why for f in these if (why := leftovers.spared(f, Wishes()))}
+    spared = {f.identity: why for f in these if (why := leftovers.spared(f, SweepOptions()))}
     stale = [clean.Stale("/tmp/ray/session_1", "session", 3_000_000, 86400.0)]
     before = plain(render.render([here(View(these, spared, stale, {}))], 100, now=1600.0))
     assert "pid 5 · 10 min 0 s · ray · 10.0 MB · 2.0 GB GPU · port 8000" in before
@@ -717,8 +717,8 @@ def test_commands_cannot_reach_the_terminal_raw(hostile: str) -> None:
 
 @pytest.mark.parametrize("kind", ["defunct", "idle-holder", "leaked-child"])
 def test_what_is_never_ended_by_default(kind: marks.Kind) -> None:
-    assert leftovers.spared(leftover(5, kind), Wishes(all_users=True)) != ""
-    ended = leftovers.spared(leftover(5, kind), Wishes(leaked=True)) == ""
+    assert leftovers.spared(leftover(5, kind), SweepOptions(all_users=True)) != ""
+    ended = leftovers.spared(leftover(5, kind), SweepOptions(leaked=True)) == ""
     assert ended == (kind == "leaked-child")
 
 

@@ -32,7 +32,7 @@ from typing import NamedTuple
 
 from raydoctor.act.attach import arm, gil, progress
 from raydoctor.act.attach import inject as _inject
-from raydoctor.act.attach.gil import Look
+from raydoctor.act.attach.gil import GilSample
 from raydoctor.act.attach.meeting import Handshake, handshake
 from raydoctor.act.attach.obstacles import Obstacle, handles, is_armed, obstacle, status
 from raydoctor.act.audit import Audit
@@ -373,7 +373,7 @@ class _Entry:
             time.sleep(0.05)
         return ""
 
-    def _inject(self, *, now: bool, look: Look) -> _inject.Injection:
+    def _inject(self, *, now: bool, look: GilSample) -> _inject.Injection:
         pid = self.identity.pid
         start = self.shake.start
         text = self.shake.text()

@@ -53,7 +53,7 @@ class Place(NamedTuple):
     port: int
 
 
-class Wishes(NamedTuple):
+class DebugOptions(NamedTuple):
     """What is to be done, in this order."""
 
     stack: bool = False
@@ -73,7 +73,7 @@ class Wishes(NamedTuple):
 
 
 @dataclass(slots=True)
-class Seen:
+class Inspection:
     """What came of it; each is what `look_inside` told."""
 
     stacks: list[Row] = field(default_factory=list)
@@ -86,15 +86,15 @@ class Seen:
 
 def act(
     place: Place,
-    wishes: Wishes,
+    wishes: DebugOptions,
     wake: Wake,
     redactor: Redactor | None = None,
     *,
     shut: bool = False,
-) -> Seen:
+) -> Inspection:
     """Do it, and leave the process as it was; with `shut`, without an open port. Raises RaydoctorError."""
     _require_alone(place)
-    seen = Seen()
+    seen = Inspection()
     try:
         if wishes.execute:
             with _guarded(place):
@@ -110,7 +110,7 @@ def close(place: Place) -> None:
     """Close the port that an earlier attach left open. Raises RaydoctorError."""
     _require_alone(place)
     with dap.attached(place.host, place.port) as session:
-        told = _Inside(session, Wishes())("shut")
+        told = _Inside(session, DebugOptions())("shut")
     if "error" in told:
         raise RaydoctorError(
             f"raydoctor did not open {place.host}:{place.port}, and cannot close it",
@@ -147,7 +147,7 @@ def _peers(place: Place) -> list[str]:
     return [str(row["peer"]) for row in connected if str(row["local"]).endswith(ends)]
 
 
-def _session(place: Place, wishes: Wishes, wake: Wake, seen: Seen, shut: bool) -> None:
+def _session(place: Place, wishes: DebugOptions, wake: Wake, seen: Inspection, shut: bool) -> None:
     with dap.attached(place.host, place.port) as session:
         asked = _Inside(session, wishes)
         if shut and not wishes.execute:
@@ -175,7 +175,7 @@ class _Inside(NamedTuple):
     """Asks the text in the process."""
 
     session: dap.Connection
-    wishes: Wishes
+    wishes: DebugOptions
 
     def __call__(self, what: str, code: str = "") -> Row:
         wishes = self.wishes
@@ -332,7 +332,7 @@ def _wrong_with(pid: int) -> list[str]:
     return []
 
 
-def redacted(seen: Seen, redactor: Redactor) -> Seen:
+def redacted(seen: Inspection, redactor: Redactor) -> Inspection:
     """The same without secrets: a value's name tells much of it."""
 
     def clean(row: Row) -> Row:
@@ -349,7 +349,7 @@ def redacted(seen: Seen, redactor: Redactor) -> Seen:
             ]
         return row
 
-    return Seen(
+    return Inspection(
         stacks=[{**row, "awaits": redactor.redact(row.get("awaits", ""))} for row in seen.stacks],
         variables=clean(seen.variables),
         evaluated=clean(seen.evaluated),

@@ -23,7 +23,7 @@ from raydoctor.act.attach.attach import (
     wake,
     waking,
 )
-from raydoctor.act.attach.debug import Place, Wishes
+from raydoctor.act.attach.debug import DebugOptions, Place
 from raydoctor.act.audit import Audit
 from raydoctor.cluster.samples import Process, Sample, thread
 from raydoctor.model.errors import RaydoctorError
@@ -49,7 +49,7 @@ def run(asked: Row, tell: Tell = lambda doing: None) -> Row:
     """The same, telling meanwhile what is being done.
 
     `pid`, `ip`, `worker`, `node`, `debugger` as `_attach_target.Found` has them, `title` for the audit;
-    `host`, `port` (0: any) to listen on; `stays`: whether the port stays open; `wishes` of `debug.Wishes`;
+    `host`, `port` (0: any) to listen on; `stays`: whether the port stays open; `wishes`: `DebugOptions`;
     `may_go_on`: whether a look may end a wait at a breakpoint; `close`: only close the port.
     """
     try:
@@ -60,7 +60,9 @@ def run(asked: Row, tell: Tell = lambda doing: None) -> Row:
     try:
         if asked.get("close"):
             told["closed"] = _close(wanted)
-        elif seen := from_outside.seen(wanted.pid, wanted.started_at, Wishes(**asked["wishes"])):
+        elif seen := from_outside.seen(
+            wanted.pid, wanted.started_at, DebugOptions(**asked["wishes"])
+        ):
             told.update(method="py-spy", seen=asdict(debug.redacted(seen, shared())))
         else:
             _enter(asked, wanted, told, tell)
@@ -82,7 +84,7 @@ def _close(wanted: Wanted) -> Row:
 
 def _enter(asked: Row, wanted: Wanted, told: Row, tell: Tell) -> None:
     """Attach a debugger, and do what is wished through it. Raises RaydoctorError."""
-    began, wishes = time.monotonic(), Wishes(**asked["wishes"])
+    began, wishes = time.monotonic(), DebugOptions(**asked["wishes"])
     if asked["debugger"] and any(wishes[:5]) and not asked.get("may_go_on", True):
         raise RaydoctorError(
             "it stands at a breakpoint, and a look from inside ends that wait",
@@ -155,7 +157,7 @@ def _plain(attached: Attached) -> Row:
     }
 
 
-def _act(attached: Attached, wishes: Wishes, tell: Tell) -> Row:
+def _act(attached: Attached, wishes: DebugOptions, tell: Tell) -> Row:
     if not any((wishes.stack, wishes.variables, wishes.evaluate, wishes.choose, wishes.execute)):
         return {}
     tell("looking inside")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from raydoctor.act.attach.debug import Seen, Wishes
+from raydoctor.act.attach.debug import DebugOptions, Inspection
 from raydoctor.observe.stacks import stacks
 
 Row = dict[str, Any]
@@ -21,7 +21,7 @@ _LOOPS_THREAD = "AsyncIO Thread"
 _MOST_VARIABLES = 200
 
 
-def seen(pid: int, started_at: float, wishes: Wishes) -> Seen | None:
+def seen(pid: int, started_at: float, wishes: DebugOptions) -> Inspection | None:
     """The answer; None where only a look from inside can give it."""
     if wishes.evaluate or wishes.execute or wishes.choose:
         return None
@@ -39,7 +39,7 @@ def seen(pid: int, started_at: float, wishes: Wishes) -> Seen | None:
     has_loop = any(map(_runs_loop, threads))
     if not threads or (wishes.stack and has_loop):
         return None
-    told = Seen(stacks=[_stack(each) for each in threads] if wishes.stack else [])
+    told = Inspection(stacks=[_stack(each) for each in threads] if wishes.stack else [])
     if wishes.variables:
         variables = _variables(threads, wishes)
         if variables is None or (has_loop and not variables.get("where", {}).get("user")):
@@ -72,7 +72,7 @@ def _frame(frame: Row) -> Row:
     return {**plain, "user": frame["whose"] == "user"}
 
 
-def _variables(threads: list[Row], wishes: Wishes) -> Row | None:
+def _variables(threads: list[Row], wishes: DebugOptions) -> Row | None:
     """Of the frame that is meant, chosen as `look_inside` does; None where it has none that py-spy sees."""
     if wishes.thread:
         threads = [t for t in threads if wishes.thread in (t["name"], str(t["tid"]))]

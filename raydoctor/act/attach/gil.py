@@ -10,7 +10,7 @@ from raydoctor.observe.stacks import pyspy
 _LOOKS, _BETWEEN = 3, 0.05
 
 
-class Look(NamedTuple):
+class GilSample(NamedTuple):
     """What was seen."""
 
     is_unknown: bool = False
@@ -24,8 +24,8 @@ class Look(NamedTuple):
     """Which thread, where; empty where nobody holds it for long."""
 
 
-def look(pid: int) -> Look:
-    """Look a few times: who holds it in one place in all of them does so for long."""
+def look(pid: int) -> GilSample:
+    """Sample a few times: a thread that holds the GIL at one place in all samples holds it for long."""
     seen = []
     for number in range(_LOOKS):
         if number:
@@ -34,12 +34,12 @@ def look(pid: int) -> Look:
         told = pyspy.look(pid, stopping=False)
         holders = [each for each in told.threads if each.get("owns_gil")]
         if not holders:
-            return Look(is_unknown=not told.threads)
+            return GilSample(is_unknown=not told.threads)
         seen.append(holders[0])
     last = seen[-1]
     where = {_place(each) for each in seen}
     stays = len(where) == 1
-    return Look(
+    return GilSample(
         False,
         last.get("os_thread_id") == pid,
         stays and not any(each.get("active") for each in seen),

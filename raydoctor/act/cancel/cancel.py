@@ -10,9 +10,9 @@ import sys
 from typing import Any
 
 from raydoctor.act.cancel.elsewhere import run_where_it_runs
-from raydoctor.act.cancel.ladder import TIMEOUT, Cancellation, hands_of
+from raydoctor.act.cancel.ladder import TIMEOUT, Cancellation, backend_for
 from raydoctor.act.cancel.owner import connected
-from raydoctor.act.cancel.steps import Wishes
+from raydoctor.act.cancel.steps import CancelOptions
 from raydoctor.act.cancel.target import find
 from raydoctor.act.signals.process import GRACE
 from raydoctor.model.errors import RaydoctorError
@@ -33,13 +33,13 @@ def cancel(
     `ended` of what is returned says whether it worked. Raises RaydoctorError where the cluster cannot be
     asked, and where no task, or more than one, is meant.
     """
-    wishes = Wishes(grace, recursive, kill_actor)
+    wishes = CancelOptions(grace, recursive, kill_actor)
     cluster = _cluster()
     with connected(cluster, TIMEOUT) as owners:
         found = find(owners, _words(what))
         if len(found) > 1:
             raise RaydoctorError(f"{len(found)} tasks are called {what}", "Name one by its id.")
-        return run_where_it_runs(hands_of(owners, cluster, wishes, found[0]), found[0])
+        return run_where_it_runs(backend_for(owners, cluster, wishes, found[0]), found[0])
 
 
 def _words(what: Any) -> str:

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from raydoctor.act.cancel import ladder
 from raydoctor.act.cancel.owner import Row, connected
 from raydoctor.act.cancel.processes import Survivor
-from raydoctor.act.cancel.steps import Hands, Wishes, worker_here
+from raydoctor.act.cancel.steps import CancelBackend, CancelOptions, worker_here
 from raydoctor.act.cancel.target import Target, by_id, refreshed
 from raydoctor.act.signals.process import Identity
 from raydoctor.observe import live
@@ -25,7 +25,7 @@ _STEPS = 8
 
 
 def run_where_it_runs(
-    hands: Hands, target: Target, tell: ladder.Tell = lambda doing: None
+    hands: CancelBackend, target: Target, tell: ladder.Tell = lambda doing: None
 ) -> ladder.Cancellation:
     """Cancel it on its worker's machine, from here as far as that cannot be."""
     if not target.runs or not target.node or isinstance(worker_here(target), Identity):
@@ -39,7 +39,7 @@ def run_where_it_runs(
     return made
 
 
-def there(cluster: Cluster, target: Target, wishes: Wishes) -> ladder.Cancellation | str:
+def there(cluster: Cluster, target: Target, wishes: CancelOptions) -> ladder.Cancellation | str:
     """What its node did, or why it did nothing."""
     asked = {"address": cluster.gcs_address, "task": target.task, "wishes": asdict(wishes)}
     seconds = _STEPS * (wishes.grace + 2.0)
@@ -52,7 +52,7 @@ def respond(asked: Row) -> Row:
     cluster = live.find(asked["address"], is_typed=False)[0]
     with connected(cluster, ladder.TIMEOUT) as owners:
         target = by_id(owners, asked["task"])
-        hands = ladder.hands_of(owners, cluster, Wishes(**asked["wishes"]), target)
+        hands = ladder.backend_for(owners, cluster, CancelOptions(**asked["wishes"]), target)
         return asdict(ladder.run(hands, target))
 
 

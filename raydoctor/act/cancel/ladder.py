@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 from raydoctor.act.audit import Audit
 from raydoctor.act.cancel.owner import Owners, Row
 from raydoctor.act.cancel.processes import Survivor, alive, end_survivors, started_by
-from raydoctor.act.cancel.steps import Hands, Step, Wishes, plan
+from raydoctor.act.cancel.steps import CancelBackend, CancelOptions, Step, plan
 from raydoctor.act.cancel.target import (
     Target,
     children,
@@ -75,12 +75,14 @@ class Cancellation:
 Tell = Callable[[str], None]
 
 
-def hands_of(owners: Owners, cluster: Cluster, wishes: Wishes, target: Target) -> Hands:
+def backend_for(
+    owners: Owners, cluster: Cluster, wishes: CancelOptions, target: Target
+) -> CancelBackend:
     """What a cancel of this task acts with."""
-    return Hands(owners, cluster, wishes, Audit(f"cancel {target.task}"))
+    return CancelBackend(owners, cluster, wishes, Audit(f"cancel {target.task}"))
 
 
-def run(hands: Hands, target: Target, tell: Tell = lambda doing: None) -> Cancellation:
+def run(hands: CancelBackend, target: Target, tell: Tell = lambda doing: None) -> Cancellation:
     """Cancel it, and see what came of it."""
     made = Cancellation(target)
     # It may have ended while the user was asked: its worker may run another task by now.
@@ -98,7 +100,7 @@ def run(hands: Hands, target: Target, tell: Tell = lambda doing: None) -> Cancel
     return made
 
 
-def _with_start(hands: Hands, target: Target) -> Target:
+def _with_start(hands: CancelBackend, target: Target) -> Target:
     """The same, once the GCS knows when it started."""
     deadline = time.monotonic() + _BEGINNING
     while target.runs and target.started_at is None and time.monotonic() < deadline:
@@ -111,7 +113,7 @@ def _with_start(hands: Hands, target: Target) -> Target:
 
 
 def _climb(
-    hands: Hands, target: Target, taken: list[Taken], seen: set[Identity], tell: Tell
+    hands: CancelBackend, target: Target, taken: list[Taken], seen: set[Identity], tell: Tell
 ) -> bool:
     """Take step after step; `seen` gets what the task was seen to have started. Whether it has ended."""
     futile: set[str] = set()
@@ -135,7 +137,7 @@ def _climb(
     return has_ended(hands.owners, target)
 
 
-def _started(hands: Hands, step: Step, target: Target) -> list[Identity]:
+def _started(hands: CancelBackend, step: Step, target: Target) -> list[Identity]:
     """What it has started so far."""
     if step.name == "kill-actor":
         return started_by(target, with_actor=True)
@@ -144,27 +146,27 @@ def _started(hands: Hands, step: Step, target: Target) -> list[Identity]:
     return found if found and may_run(hands.owners, target) else []
 
 
-def _now(hands: Hands, target: Target) -> Target:
+def _now(hands: CancelBackend, target: Target) -> Target:
     """The same task; its start is told a second late."""
     now = refreshed(hands.owners, target)
     return replace(now, started_at=target.started_at) if now.worker == target.worker else now
 
 
-def _next(hands: Hands, target: Target, done: Iterable[str]) -> Step | None:
+def _next(hands: CancelBackend, target: Target, done: Iterable[str]) -> Step | None:
     """The first step that fits now and was not taken: what waited may have begun."""
     if target.state == "ended":
         return None
     return next((step for step in plan(hands, target) if step.name not in done), None)
 
 
-def _take(hands: Hands, step: Step, target: Target) -> Taken:
+def _take(hands: CancelBackend, step: Step, target: Target) -> Taken:
     began = time.monotonic()
     why = step.take(hands, target)
     outcome: Effect = "skipped" if why else _effect(hands, target)
     return Taken(step.name, outcome, round(time.monotonic() - began, 2), why, target.task)
 
 
-def _effect(hands: Hands, target: Target) -> Effect:
+def _effect(hands: CancelBackend, target: Target) -> Effect:
     deadline = time.monotonic() + hands.wishes.grace
     while True:
         asked = time.monotonic()
@@ -179,7 +181,7 @@ def _effect(hands: Hands, target: Target) -> Effect:
     return "retried" if target.worker and later.worker != target.worker else "no-effect"
 
 
-def _cancel_children(hands: Hands, target: Target, made: Cancellation, tell: Tell) -> None:
+def _cancel_children(hands: CancelBackend, target: Target, made: Cancellation, tell: Tell) -> None:
     """Tasks that it submitted, and theirs, that its own cancel has not ended."""
     waiting, known = [target], {target.task}
     hands.ended.add(target.task)

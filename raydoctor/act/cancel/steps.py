@@ -32,7 +32,7 @@ _AFTER_TERM = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class CancelOptions:
     """How far a cancel may go."""
 
     grace: float = GRACE
@@ -48,12 +48,12 @@ class Wishes:
 
 
 @dataclass(slots=True)
-class Hands:
+class CancelBackend:
     """What steps act with."""
 
     owners: Owners
     cluster: Cluster
-    wishes: Wishes
+    wishes: CancelOptions
     audit: Audit
     accepted: set[str] = field(default_factory=set)
     """Tasks whose owner took a cancel: these are not retried."""
@@ -67,23 +67,23 @@ class Step(NamedTuple):
     name: str
     does: str
     """In a plan: what it would do."""
-    fits: Callable[[Hands, Target], bool]
-    take: Callable[[Hands, Target], str]
+    fits: Callable[[CancelBackend, Target], bool]
+    take: Callable[[CancelBackend, Target], str]
     """Returns why it could not be taken; empty where it was."""
 
 
 # ------------------------------------------------------------------ what they do
 
 
-def _cancel(hands: Hands, target: Target) -> str:
+def _cancel(hands: CancelBackend, target: Target) -> str:
     return _by_owner(hands, target, force=False)
 
 
-def _force(hands: Hands, target: Target) -> str:
+def _force(hands: CancelBackend, target: Target) -> str:
     return _by_owner(hands, target, force=True)
 
 
-def _by_owner(hands: Hands, target: Target, force: bool) -> str:
+def _by_owner(hands: CancelBackend, target: Target, force: bool) -> str:
     if not target.owner:
         return "its owner could not be found"
     try:
@@ -104,7 +104,7 @@ def _refusal(error: AskError) -> str:
     return f"did not take it ({error})"
 
 
-def _interrupt(hands: Hands, target: Target) -> str:
+def _interrupt(hands: CancelBackend, target: Target) -> str:
     found = worker_here(target)
     if isinstance(found, str):
         return found
@@ -124,7 +124,7 @@ def _interrupt(hands: Hands, target: Target) -> str:
     )
 
 
-def _kill(hands: Hands, target: Target) -> str:
+def _kill(hands: CancelBackend, target: Target) -> str:
     found = worker_here(target)
     if isinstance(found, str):
         return found
@@ -144,7 +144,7 @@ def _kill(hands: Hands, target: Target) -> str:
     return next((each.reason for each in outcomes if each.outcome != "gone"), "")
 
 
-def _kill_actor(hands: Hands, target: Target) -> str:
+def _kill_actor(hands: CancelBackend, target: Target) -> str:
     try:
         hands.owners.kill_actor(target.actor)
     except AskError as error:
@@ -152,7 +152,7 @@ def _kill_actor(hands: Hands, target: Target) -> str:
     return ""
 
 
-def _job_stop(hands: Hands, target: Target) -> str:
+def _job_stop(hands: CancelBackend, target: Target) -> str:
     return job.stop(hands.owners, hands.cluster, target.job, hands.audit, hands.wishes.all_users)
 
 
@@ -170,23 +170,23 @@ def worker_here(target: Target) -> Identity | str:
 # ------------------------------------------------------------------ which fit
 
 
-def _is_task(hands: Hands, target: Target) -> bool:
+def _is_task(hands: CancelBackend, target: Target) -> bool:
     return hands.wishes.force and target.kind == "task" and target.runs
 
 
-def _is_no_creation(hands: Hands, target: Target) -> bool:
+def _is_no_creation(hands: CancelBackend, target: Target) -> bool:
     return target.kind != "creation"
 
 
-def _runs(hands: Hands, target: Target) -> bool:
+def _runs(hands: CancelBackend, target: Target) -> bool:
     return target.runs and target.kind != "creation"
 
 
-def _is_actors(hands: Hands, target: Target) -> bool:
+def _is_actors(hands: CancelBackend, target: Target) -> bool:
     return hands.wishes.kill_actor and target.kind != "task"
 
 
-def _is_jobs(hands: Hands, target: Target) -> bool:
+def _is_jobs(hands: CancelBackend, target: Target) -> bool:
     return hands.wishes.job_stop
 
 
@@ -202,6 +202,6 @@ LADDER: Sequence[Step] = (
 )
 
 
-def plan(hands: Hands, target: Target) -> list[Step]:
+def plan(hands: CancelBackend, target: Target) -> list[Step]:
     """The steps that would be taken, as far as each were needed."""
     return [step for step in LADDER if step.fits(hands, target)]

@@ -44,7 +44,7 @@ _FIRST = 1.0
 _log = logging.getLogger("raydoctor")
 
 
-class Hands(Protocol):
+class Backend(Protocol):
     """What can be done to a task; each returns why it could not be done, or nothing."""
 
     def cancel(self, ref: Any, force: bool) -> str:
@@ -91,12 +91,12 @@ class Guard:
         limit: float | None,
         ladder: tuple[Step, ...],
         grace: float,
-        connect: Callable[[], tuple[Source, Hands]],
+        connect: Callable[[], tuple[Source, Backend]],
     ) -> None:
         self._limit, self._ladder, self._grace = limit, ladder, grace
         self._connect = connect
         self._source: Source | None = None
-        self._hands: Hands | None = None
+        self._hands: Backend | None = None
         self._watched: dict[bytes, list[Any]] = {}
         self._ending: dict[bytes, Ended] = {}
         self._given_up: list[Ended] = []
@@ -239,7 +239,7 @@ class Guard:
                 ended = Ended(run.task, ref, "timeout", run, ran, self._ladder, now)
                 self._ending[run.task] = ended
 
-    def _escalate(self, hands: Hands, source: Source) -> None:
+    def _escalate(self, hands: Backend, source: Source) -> None:
         """Take the next step with each whose time has come."""
         now = time.monotonic()
         with self._lock:
@@ -261,7 +261,7 @@ class Guard:
         step, each.ladder = (each.ladder[0], each.ladder[1:]) if each.ladder else (None, ())
         return None if step != "cancel" and is_method(each.task) else step
 
-    def _cancel(self, hands: Hands, each: Ended, force: bool) -> None:
+    def _cancel(self, hands: Backend, each: Ended, force: bool) -> None:
         if force and each.run is not None:
             hands.remember(each.run)
         why = hands.cancel(each.ref, force)
@@ -269,7 +269,7 @@ class Guard:
         each.said.append(f"{words} ({why})" if why else words)
         each.due = time.monotonic() + (0.0 if why else self._grace)
 
-    def _kill(self, hands: Hands, source: Source, all_due: list[Ended]) -> None:
+    def _kill(self, hands: Backend, source: Source, all_due: list[Ended]) -> None:
         if any(each.run is None for each in all_due):
             self._try_to_look(source)
         seen = {each.task: each.run for each in all_due if each.run is not None}

@@ -51,11 +51,11 @@ from types import TracebackType
 from typing import Any, Literal, NamedTuple
 
 from raydoctor.act.poll.bar import Bar, bar
-from raydoctor.act.poll.limits import LADDERS, Ended, Guard, Hands
+from raydoctor.act.poll.limits import LADDERS, Backend, Ended, Guard
 from raydoctor.act.poll.results import Result, Status, Summary, TaskTimeoutError, kinds
 from raydoctor.act.poll.submit import Flight, Queue
 from raydoctor.act.workers.running import LOADING, Cluster, Nobody, Source, Wire
-from raydoctor.act.workers.worker import RayHands
+from raydoctor.act.workers.worker import RayBackend
 from raydoctor.model.errors import RaydoctorError
 
 OnTimeout = Literal["cancel", "force", "report"]
@@ -378,7 +378,7 @@ def _ray() -> Any:
     return ray
 
 
-def _connector(ray: Any, timeout: float | None) -> Callable[[], tuple[Source, Hands]]:
+def _connector(ray: Any, timeout: float | None) -> Callable[[], tuple[Source, Backend]]:
     """How the guard reaches the cluster, once it has to; the context is read here, in the caller's thread."""
     if ray.util.client.ray.is_connected():
         if timeout is not None:
@@ -386,17 +386,17 @@ def _connector(ray: Any, timeout: float | None) -> Callable[[], tuple[Source, Ha
                 "poll(timeout=...) cannot see what runs from a Ray Client (ray://)",
                 "run the driver on the cluster: `ray job submit`, or a task that polls",
             )
-        return lambda: (Nobody(), RayHands(ray, ""))
+        return lambda: (Nobody(), RayBackend(ray, ""))
     context = ray.get_runtime_context()
     address, job, node = context.gcs_address, context.get_job_id(), context.get_node_id()
 
-    def connect() -> tuple[Source, Hands]:
+    def connect() -> tuple[Source, Backend]:
         from ray.core.generated import common_pb2, core_worker_pb2, gcs_service_pb2
 
         messages = gcs_service_pb2, core_worker_pb2, common_pb2
         wire = Wire(*messages, _channels(), address)
         loading = LOADING if ray._raylet.Config.enable_timeline() else 0.0
-        return Cluster(wire, bytes.fromhex(job), loading), RayHands(ray, node)
+        return Cluster(wire, bytes.fromhex(job), loading), RayBackend(ray, node)
 
     return connect
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from raydoctor.act.tracking import family, registry, watcher
-from raydoctor.act.tracking.registry import RUN_MARK, Seen, Task
+from raydoctor.act.tracking.registry import RUN_MARK, StartedProcess, Task
 from raydoctor.observe.processes import proc
 
 _NUMBER = 1
@@ -47,7 +47,7 @@ class DriverGuard:
 
     def saw(self, processes: Iterable[proc.Process]) -> None:
         """Record processes of the driver's tree."""
-        seen = [Seen(p.pid, p.started_at, family.leads(p)) for p in processes]
+        seen = [StartedProcess(p.pid, p.started_at, family.leads(p)) for p in processes]
         lines = [registry.seen_line(_NUMBER, each) for each in seen if self._task.add(each)]
         if lines and self._child is not None:
             self._written += sum(map(len, lines))

@@ -15,7 +15,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from functools import cache
 
-from raydoctor.act.tracking.registry import GROUP, MARK, RUN_MARK, SESSION, Seen, remembered
+from raydoctor.act.tracking.registry import (
+    GROUP,
+    MARK,
+    RUN_MARK,
+    SESSION,
+    StartedProcess,
+    remembered,
+)
 from raydoctor.observe.processes import proc
 from raydoctor.observe.processes.proc import Process
 
@@ -33,24 +40,24 @@ def leads(process: Process) -> str:
     return is_group + (SESSION if process.sid == process.pid else "")
 
 
-def look(pid: int) -> Seen | None:
+def look(pid: int) -> StartedProcess | None:
     """A process as a registry has it; None where it is gone."""
     process = proc.read(pid)
-    return None if process is None else Seen(pid, process.started_at, leads(process))
+    return None if process is None else StartedProcess(pid, process.started_at, leads(process))
 
 
-def lives(seen: Seen) -> bool:
+def lives(seen: StartedProcess) -> bool:
     """Whether that process is there, if only defunct."""
     now = look(seen.pid)
     return now is not None and seen.is_same(now.pid, now.started_at)
 
 
 def members(
-    seen: Iterable[Seen],
+    seen: Iterable[StartedProcess],
     marks: Collection[str],
     sure: Callable[[Mapping[int, Process]], Iterable[int]] = lambda table: (),
     since: float = 0.0,
-) -> list[Seen]:
+) -> list[StartedProcess]:
     """All that live of a task now, parents first.
 
     `marks` are the values of `MARK` (or `RUN_MARK`) that are the task's; `sure` names further processes of
@@ -61,15 +68,15 @@ def members(
     own = {s.pid for s in known if s.pid in table and s.is_same(s.pid, table[s.pid].started_at)}
     own.update(sure(table))
     leaders = [s for s in known if s.leads]
-    leaders += [Seen(pid, table[pid].started_at, leads(table[pid])) for pid in own]
+    leaders += [StartedProcess(pid, table[pid].started_at, leads(table[pid])) for pid in own]
     own |= _in_groups(table, leaders)
     own |= _marked(table.values(), marks, since)
     eldest_first = sorted(own, key=lambda pid: table[pid].started_at)
     found = [table[pid] for pid in proc.trees(table, eldest_first, without=os.getpid())]
-    return [Seen(p.pid, p.started_at, leads(p)) for p in found]
+    return [StartedProcess(p.pid, p.started_at, leads(p)) for p in found]
 
 
-def _in_groups(table: Mapping[int, Process], leaders: Iterable[Seen]) -> set[int]:
+def _in_groups(table: Mapping[int, Process], leaders: Iterable[StartedProcess]) -> set[int]:
     """Who is in a session or group that one of these made.
 
     The system gives nobody the pid of a leader while its session or group has members, so a member that is

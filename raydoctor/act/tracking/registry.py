@@ -41,7 +41,7 @@ _SAME = 0.005
 """Seconds: start times are counted in ticks of 0.01 s."""
 
 
-class Seen(NamedTuple):
+class StartedProcess(NamedTuple):
     """A process that a task has started, at whatever remove."""
 
     pid: int
@@ -54,15 +54,15 @@ class Seen(NamedTuple):
         return self.pid == pid and abs(self.started_at - started_at) < _SAME
 
 
-def _start(seen: Seen) -> str:
+def _start(seen: StartedProcess) -> str:
     return f"{proc.since_boot(seen.started_at):.2f}"
 
 
-def _seen(pid: str, start: str, leads: str = "") -> Seen:
-    return Seen(int(pid), proc.from_boot(float(start)), leads)
+def _seen(pid: str, start: str, leads: str = "") -> StartedProcess:
+    return StartedProcess(int(pid), proc.from_boot(float(start)), leads)
 
 
-def _key(seen: Seen) -> tuple[int, float]:
+def _key(seen: StartedProcess) -> tuple[int, float]:
     return seen.pid, round(seen.started_at, 2)
 
 
@@ -74,17 +74,17 @@ class Task(NamedTuple):
     task: str
     grace: float
     """Seconds between SIGTERM and SIGKILL."""
-    seen: dict[tuple[int, float], Seen]
+    seen: dict[tuple[int, float], StartedProcess]
 
-    def mark(self, worker: Seen) -> str:
+    def mark(self, worker: StartedProcess) -> str:
         """Value of `MARK` in the environment of what it starts."""
         return f"{self.task}:{worker.pid}:{_start(worker)}:{self.number}"
 
-    def shut(self, seen: Seen) -> None:
+    def shut(self, seen: StartedProcess) -> None:
         """Its session and its group are empty: whoever leads one of that number now is another."""
         self.seen[_key(seen)] = seen._replace(leads="")
 
-    def add(self, seen: Seen) -> bool:
+    def add(self, seen: StartedProcess) -> bool:
         """Keep a process, with all that it was ever seen to lead; whether that was news."""
         key = _key(seen)
         before = self.seen.get(key)
@@ -96,7 +96,7 @@ class Task(NamedTuple):
 class Remembered(NamedTuple):
     """What one worker's file says."""
 
-    worker: Seen
+    worker: StartedProcess
     tasks: dict[int, Task]
     path: str
     is_tracked: bool = True
@@ -105,7 +105,7 @@ class Remembered(NamedTuple):
     """Whether its pids are those of this boot and this pid namespace."""
 
 
-def path_of(worker: Seen, is_tracked: bool = True) -> str:
+def path_of(worker: StartedProcess, is_tracked: bool = True) -> str:
     """Of a worker's file: the one that exists, else where to make it; its folder is this user's alone.
 
     Raises OSError where there is no such folder and none can be made.
@@ -141,12 +141,12 @@ def begin_line(task: Task) -> str:
     return f"begin {task.number} {task.task} {task.grace:g}"
 
 
-def seen_line(number: int, seen: Seen) -> str:
+def seen_line(number: int, seen: StartedProcess) -> str:
     """It has started this one."""
     return f"saw {number} {seen.pid} {_start(seen)} {seen.leads or '-'}"
 
 
-def shut_line(number: int, seen: Seen) -> str:
+def shut_line(number: int, seen: StartedProcess) -> str:
     """It has ended, and so have all of the session and the group that it led."""
     return f"shut {number} {seen.pid} {_start(seen)}"
 

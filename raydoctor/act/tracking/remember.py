@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from raydoctor.act.signals.process import Identity
 from raydoctor.act.tracking import family, registry, watcher
-from raydoctor.act.tracking.registry import Seen, Task
+from raydoctor.act.tracking.registry import StartedProcess, Task
 from raydoctor.observe.collector.cluster import Cluster
 from raydoctor.observe.processes import daemons, kinship, proc, traces
 from raydoctor.observe.processes.proc import Process
@@ -36,16 +36,16 @@ Table = Mapping[int, Process]
 class _Tree:
     """A worker, and what was seen below it."""
 
-    worker: Seen
+    worker: StartedProcess
     task: Task
     path: str = ""
     """Of its file; empty where none is written yet, or none can be."""
 
-    def living(self, table: Table) -> dict[int, Seen]:
+    def living(self, table: Table) -> dict[int, StartedProcess]:
         """Those of it that live; the worker is not among them."""
         return {s.pid: s for s in self.task.seen.values() if _is(table, s)}
 
-    def write(self, new: Collection[Seen]) -> None:
+    def write(self, new: Collection[StartedProcess]) -> None:
         """Add to its file; where that cannot be, what was seen is known to us alone."""
         with suppress(OSError):
             try:
@@ -132,7 +132,9 @@ class Memory:
             )
         return self._raylets[key]
 
-    def _below(self, tree: _Tree, table: Table, children: Mapping[int, list[int]]) -> list[Seen]:
+    def _below(
+        self, tree: _Tree, table: Table, children: Mapping[int, list[int]]
+    ) -> list[StartedProcess]:
         """What is below a worker, or what it has started, and not known yet."""
         known = tree.living(table)
         new = []
@@ -146,7 +148,7 @@ class Memory:
                 process = table[pid]
                 if process.state != "Z" and pid != os.getpid() and not watcher.is_one(pid):
                     # Without what it leads: a number may be another's when nobody looks any more.
-                    known[pid] = Seen(pid, process.started_at)
+                    known[pid] = StartedProcess(pid, process.started_at)
                     new.append(known[pid])
                     waiting.append(pid)
         return new
@@ -191,7 +193,7 @@ class Joined:
 
 def _tree(worker: Process) -> _Tree:
     """Of a worker, with what was written down of it before."""
-    who = Seen(worker.pid, worker.started_at)
+    who = StartedProcess(worker.pid, worker.started_at)
     task = Task(_NUMBER, traces.job_of_worker(worker.pid) or "-", 0.0, {})
     tree = _Tree(who, task)
     with suppress(OSError):
@@ -207,6 +209,6 @@ def _key(process: Process) -> tuple[int, float]:
     return process.pid, process.started_at
 
 
-def _is(table: Table, seen: Seen) -> bool:
+def _is(table: Table, seen: StartedProcess) -> bool:
     now = table.get(seen.pid)
     return now is not None and now.state != "Z" and seen.is_same(now.pid, now.started_at)

@@ -34,7 +34,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from raydoctor.act.tracking import family, registry, spawns
-from raydoctor.act.tracking.registry import Seen, Task
+from raydoctor.act.tracking.registry import StartedProcess, Task
 from raydoctor.act.tracking.watcher import Watcher
 from raydoctor.observe.processes import proc
 
@@ -255,7 +255,7 @@ def _only() -> _Scope | None:
 class _Worker:
     """This process, and the tracked tasks that it runs."""
 
-    identity: Seen
+    identity: StartedProcess
     is_actor: bool = False
     scopes: dict[int, _Scope] = field(default_factory=dict)
     path: str = ""
@@ -311,7 +311,7 @@ class _Worker:
         self.written = min(sum(map(len, lines)), _FILE_LIMIT // 2)
 
 
-def _lives(seen: Seen) -> bool:
+def _lives(seen: StartedProcess) -> bool:
     now = proc.read(seen.pid)
     return now is not None and seen.is_same(now.pid, now.started_at)
 
@@ -374,7 +374,7 @@ class _Scope:
         if seen is not None:
             self._tell(seen)
 
-    def _tell(self, seen: Seen) -> None:
+    def _tell(self, seen: StartedProcess) -> None:
         """From a forked child: a line in the file. No lock, which a thread that is not here may hold."""
         with suppress(OSError):
             if self._worker.path:
@@ -408,7 +408,7 @@ class _Scope:
             outer.record.add(seen)
         self._worker.write(outer, list(registry.lines_of([outer.record])))
 
-    def _known(self) -> list[Seen]:
+    def _known(self) -> list[StartedProcess]:
         """What the file says, which the watcher and forked children add to, and what we know ourselves."""
         told = registry.read(self._worker.path).get(self.number) if self._worker.path else None
         task = told or Task(self.number, "", 0.0, {})

@@ -13,7 +13,7 @@ from contextlib import suppress
 from contextvars import copy_context
 from pathlib import Path
 
-from raydoctor.act.tracking.registry import Seen
+from raydoctor.act.tracking.registry import StartedProcess
 from raydoctor.act.tracking.spawns import NOBODY, current
 from raydoctor.observe.processes import proc
 
@@ -35,7 +35,7 @@ class Watcher:
 
     __slots__ = ("_path", "_pipe", "_worker")
 
-    def __init__(self, path: str, worker: Seen) -> None:
+    def __init__(self, path: str, worker: StartedProcess) -> None:
         self._path, self._worker = path, worker
         self._pipe = -1
 
@@ -73,12 +73,12 @@ class Watcher:
         _popen([*_SHELL, *_command(self._path, self._worker)], readable).wait()
 
 
-def beside(path: str, worker: Seen) -> subprocess.Popen[bytes]:
+def beside(path: str, worker: StartedProcess) -> subprocess.Popen[bytes]:
     """A watcher as a child of this process, where nothing ends children. Raises OSError."""
     return _popen(_command(path, worker), subprocess.DEVNULL)
 
 
-def _command(path: str, worker: Seen) -> list[str]:
+def _command(path: str, worker: StartedProcess) -> list[str]:
     home = str(Path(__file__).parents[3])
     identity = (str(worker.pid), f"{proc.since_boot(worker.started_at):.2f}")
     return [sys.executable, "-I", "-S", str(_PROGRAM), home, path, *identity]

@@ -61,7 +61,7 @@ def end_worker(pid: int, worker: str, purpose: str) -> str:
 
 
 @dataclass(slots=True)
-class RayHands:
+class RayBackend:
     """What ends tasks: Ray's own cancel, and the end of a worker wherever it runs."""
 
     ray: Any

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from raydoctor.act.audit import Audit
 from raydoctor.act.zombies import history
-from raydoctor.act.zombies.leftovers import Wishes
+from raydoctor.act.zombies.leftovers import SweepOptions
 from raydoctor.capture.session import is_session
 from raydoctor.model.patterns import pattern
 from raydoctor.observe.collector.cluster import Cluster
@@ -63,7 +63,7 @@ class Stale(NamedTuple):
         return f"kept: {self.reason}" if self.reason else ""
 
 
-def find(wishes: Wishes) -> list[Stale]:
+def find(wishes: SweepOptions) -> list[Stale]:
     """What dead sessions have left on this machine's disks; with a reason where it is not to be removed."""
     seen = _Used(kinship.look(thorough=True, folders=history.session_folders()))
     dead = [each for each in _sessions(seen) if wishes.means(each.path)]
@@ -73,7 +73,7 @@ def find(wishes: Wishes) -> list[Stale]:
     return [_judged(each, wishes) for each in found]
 
 
-def remove(plan: Sequence[Stale], wishes: Wishes, audit: Audit) -> list[Stale]:
+def remove(plan: Sequence[Stale], wishes: SweepOptions, audit: Audit) -> list[Stale]:
     """Remove what was planned and is still dead; each with what came of it."""
     still = {each.path: each for each in find(wishes)}
     done = []
@@ -108,7 +108,7 @@ def _remove(path: str) -> str:
     return "something in it was made anew" if os.path.lexists(path) else ""
 
 
-def _judged(each: Stale, wishes: Wishes) -> Stale:
+def _judged(each: Stale, wishes: SweepOptions) -> Stale:
     try:
         owner = os.lstat(each.path).st_uid
     except OSError as error:

@@ -27,7 +27,7 @@ from raydoctor.act.audit import Audit
 from raydoctor.act.signals import cgroup
 from raydoctor.act.signals.process import GRACE, Action, Identity, Outcome, end
 from raydoctor.act.zombies import marks
-from raydoctor.act.zombies.marks import Kind, Mark, Seen
+from raydoctor.act.zombies.marks import Kind, Mark, Survey
 from raydoctor.observe.machine import cgroups, holdings
 from raydoctor.observe.processes import daemons, proc
 from raydoctor.observe.processes.proc import Process
@@ -77,7 +77,7 @@ class Leftover(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class SweepOptions:
     """Which leftovers the user means."""
 
     session: str = ""
@@ -97,7 +97,7 @@ def _name(session: str) -> str:
     return posixpath.basename(session.rstrip("/"))
 
 
-def find(wishes: Wishes = Wishes(), settle: bool = True) -> list[Leftover]:
+def find(wishes: SweepOptions = SweepOptions(), settle: bool = True) -> list[Leftover]:
     """What is left over on this machine, of any user; with `settle`, what is so for a while.
 
     While a worker, a raylet or a cluster ends there is a moment when the rest is about to end by itself.
@@ -136,7 +136,7 @@ def unseen() -> str:
     return "; ".join(filter(None, told))
 
 
-def _mark_idle_holders(seen: Seen, held: dict[int, int]) -> None:
+def _mark_idle_holders(seen: Survey, held: dict[int, int]) -> None:
     machine, much = seen.machine, _MUCH * _machine_memory()
     for pid, kind in machine.kinds.items():
         process = machine.processes[pid]
@@ -168,7 +168,7 @@ def _memory(pid: int, rss: int) -> int:
     return rss if private is None else private
 
 
-def _leftover(seen: Seen, pid: int, gpu_memory: int, ports: tuple[int, ...]) -> Leftover:
+def _leftover(seen: Survey, pid: int, gpu_memory: int, ports: tuple[int, ...]) -> Leftover:
     process, mark = seen.machine.processes[pid], seen.marks[pid]
     uid = proc.owner(pid)
     return Leftover(
@@ -191,7 +191,7 @@ def _leftover(seen: Seen, pid: int, gpu_memory: int, ports: tuple[int, ...]) -> 
 # ------------------------------------------------------------------ what may be ended
 
 
-def spared(leftover: Leftover, wishes: Wishes) -> str:
+def spared(leftover: Leftover, wishes: SweepOptions) -> str:
     """Why it is not ended; empty where it is."""
     if leftover.kind == "defunct":
         return "it has ended already: only its parent can remove it"
@@ -204,7 +204,7 @@ def spared(leftover: Leftover, wishes: Wishes) -> str:
     return _spared_user(leftover.uid, wishes)
 
 
-def _spared_user(uid: int | None, wishes: Wishes) -> str:
+def _spared_user(uid: int | None, wishes: SweepOptions) -> str:
     mine = os.geteuid()
     if uid == mine:
         return ""
@@ -216,7 +216,7 @@ def _spared_user(uid: int | None, wishes: Wishes) -> str:
 
 def clear(
     plan: Sequence[Leftover],
-    wishes: Wishes,
+    wishes: SweepOptions,
     grace: float = GRACE,
     *,
     audit: Audit,
@@ -293,7 +293,7 @@ def _now(identity: Identity, action: Action) -> Outcome:
     return Outcome(identity, action, "refused", "it is no leftover any more")
 
 
-def _leading(seen: Seen, meant: Iterable[Identity]) -> set[Identity]:
+def _leading(seen: Survey, meant: Iterable[Identity]) -> set[Identity]:
     """Those that lead a session or a process group."""
     processes = seen.machine.processes
     return {
@@ -303,7 +303,7 @@ def _leading(seen: Seen, meant: Iterable[Identity]) -> set[Identity]:
     }
 
 
-def _members(seen: Seen, leading: set[Identity]) -> list[int]:
+def _members(seen: Survey, leading: set[Identity]) -> list[int]:
     """What is in a session or group whose leader was ended, and is nothing that Ray itself runs.
 
     Linux gives no number anew that a session or group still has, so these are what that leader started.

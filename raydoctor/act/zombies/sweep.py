@@ -16,7 +16,7 @@ from raydoctor.act.signals.process import Identity, Outcome
 from raydoctor.act.signals.system import real_system
 from raydoctor.act.zombies import clean, leftovers
 from raydoctor.act.zombies.clean import Stale
-from raydoctor.act.zombies.leftovers import Leftover, Wishes
+from raydoctor.act.zombies.leftovers import Leftover, SweepOptions
 from raydoctor.observe.processes import proc
 
 _T = TypeVar("_T")
@@ -73,7 +73,7 @@ class Place(NamedTuple):
 class Deed(NamedTuple):
     """What the user wants done."""
 
-    wishes: Wishes
+    wishes: SweepOptions
     grace: float
     kill: bool
     remove: bool
@@ -87,7 +87,7 @@ class Plan(NamedTuple):
     removing: Sequence[Stale]
 
 
-def look(wishes: Wishes, with_disk: bool) -> View:
+def look(wishes: SweepOptions, with_disk: bool) -> View:
     """What is left over; with what dead sessions keep on the disk, if that is wanted."""
     youngest = leftovers.youngest()
     found = leftovers.find(wishes)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from raydoctor.act.zombies import sweep
-from raydoctor.act.zombies.leftovers import Wishes
+from raydoctor.act.zombies.leftovers import SweepOptions
 from raydoctor.act.zombies.sweep import Deed, Node, Place
 from raydoctor.model import paste
 from raydoctor.model.errors import RaydoctorError
@@ -115,7 +115,7 @@ def _here(cluster: Cluster) -> Iterator[str]:
 def look(
     cluster: Cluster,
     nodes: Sequence[Node],
-    wishes: Wishes,
+    wishes: SweepOptions,
     with_disk: bool,
     tell: Tell = lambda done, total: None,
 ) -> list[Place]:
@@ -159,9 +159,9 @@ def carry_out(
 def respond(asked: Mapping[str, Any]) -> dict[str, Any]:
     """On a node: look, or do what is planned for what was seen."""
     if asked["do"] == "look":
-        seen = sweep.look(Wishes(**asked["wishes"]), bool(asked["with_disk"]))
+        seen = sweep.look(SweepOptions(**asked["wishes"]), bool(asked["with_disk"]))
     else:
-        deed = Deed(**{**asked["deed"], "wishes": Wishes(**asked["deed"]["wishes"])})
+        deed = Deed(**{**asked["deed"], "wishes": SweepOptions(**asked["deed"]["wishes"])})
         seen = sweep.carry_out(sweep.as_of_now(sweep.unpacked(asked["view"])), deed)
     return {"view": sweep.packed(seen), "machine": machine()}
 

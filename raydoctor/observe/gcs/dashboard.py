@@ -21,7 +21,7 @@ from urllib.parse import urlencode
 
 from raydoctor.observe.collector.parallel import parallel
 from raydoctor.observe.collector.programs.peers import Access, RefusedListenerError, connect
-from raydoctor.observe.gcs.told import Probe, Told
+from raydoctor.observe.gcs.told import Probe, Reply
 
 _CONNECT = 0.5
 _OPEN = 1.0
@@ -205,18 +205,18 @@ def _auth(address: str, access: Access, ask: Callable[[str, float, Access], Answ
     return Probe("auth", address, answer.outcome, seconds, answer.detail or "token: ok")
 
 
-def tables(address: str, access: Access, names: Sequence[str], timeout: float) -> Iterator[Told]:
+def tables(address: str, access: Access, names: Sequence[str], timeout: float) -> Iterator[Reply]:
     """Each table as it comes, or why it did not; back after `timeout` seconds at the latest."""
     asked = {name: lambda name=name: _table(address, access, name, timeout) for name in names}
     missing = dict.fromkeys(names)
     for name, told in parallel(asked, timeout + 0.1):
         del missing[name]
-        yield told if isinstance(told, Told) else Told(name, [], why=f"failed: {told}")
+        yield told if isinstance(told, Reply) else Reply(name, [], why=f"failed: {told}")
     for name in missing:
-        yield Told(name, [], why=f"the dashboard did not answer within {timeout:g} s")
+        yield Reply(name, [], why=f"the dashboard did not answer within {timeout:g} s")
 
 
-def _table(address: str, access: Access, name: str, timeout: float) -> Told:
+def _table(address: str, access: Access, name: str, timeout: float) -> Reply:
     query = urlencode(
         {
             "detail": 1,
@@ -227,19 +227,19 @@ def _table(address: str, access: Access, name: str, timeout: float) -> Told:
     )
     answer = get(address, f"{_PATHS[name]}?{query}", timeout, access)
     if answer.outcome != "ok":
-        return Told(name, [], why=f"the dashboard: {answer.detail or answer.outcome}")
+        return Reply(name, [], why=f"the dashboard: {answer.detail or answer.outcome}")
     try:
         result = json.loads(answer.body)["data"]["result"]
         rows = [_without_big(row) for row in result["result"]]
         total, reached = int(result["total"]), int(result["num_after_truncation"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        return Told(name, [], why=f"the dashboard's answer is not understood: {error!r}"[:300])
+        return Reply(name, [], why=f"the dashboard's answer is not understood: {error!r}"[:300])
     if result.get("partial_failure_warning"):
-        return Told(name, rows, total, f"incomplete: {result['partial_failure_warning']}"[:300])
+        return Reply(name, rows, total, f"incomplete: {result['partial_failure_warning']}"[:300])
     why = f"the dashboard gives {reached:,} of {total:,}" if _is_cut(name, reached, total) else ""
     total = total if why else len(rows)
     kept = _without_old_failures(rows) if name == "tasks" else rows
-    return Told(name, kept, total, why, time.time(), "dashboard")
+    return Reply(name, kept, total, why, time.time(), "dashboard")
 
 
 def _is_cut(name: str, reached: int, total: int) -> bool:

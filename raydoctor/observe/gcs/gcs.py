@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from raydoctor.observe.collector.programs.peers import Access
-from raydoctor.observe.gcs.told import Probe, Told
+from raydoctor.observe.gcs.told import Probe, Reply
 
 _PROGRAM = Path(__file__).with_name("programs") / "gcs_tables.py"
 _LINE = 256 << 20
@@ -51,7 +51,7 @@ class Child:
 
     def ask(
         self, address: str, access: Access, tables: Sequence[str], timeout: float
-    ) -> Iterator[Told]:
+    ) -> Iterator[Reply]:
         """Each table as it comes; those that do not come in time are told at the end, with the reason.
 
         One that let a request run out of time is not asked again: its answers would be mixed up.
@@ -64,7 +64,7 @@ class Child:
                 if told is not None:
                     missing.pop(told.name, None)
                     yield told
-        yield from (Told(name, [], why=self.problem or "was not told") for name in missing)
+        yield from (Reply(name, [], why=self.problem or "was not told") for name in missing)
 
     def end(self) -> None:
         """End it, whatever it does."""
@@ -114,7 +114,7 @@ class Child:
                 return
             yield line
 
-    def _told(self, line: bytes) -> Told | None:
+    def _told(self, line: bytes) -> Reply | None:
         try:
             told = json.loads(line)
         except ValueError:
@@ -123,9 +123,9 @@ class Child:
             self.probe = Probe(**told["probe"])
             self.about = told["about"]
         elif "table" in told:
-            return Told(told["table"], told["rows"], told["total"], at=time.time())
+            return Reply(told["table"], told["rows"], told["total"], at=time.time())
         elif told.get("failed"):
-            return Told(told["failed"], [], why=f"{told['code']}: {told['detail']}")
+            return Reply(told["failed"], [], why=f"{told['code']}: {told['detail']}")
         elif "failed" in told:
             self.problem = f"gRPC cannot be used: {told['code']}: {told['detail']}"
         return None

@@ -23,7 +23,7 @@ from raydoctor.observe.collector.table import Piece, table
 from raydoctor.observe.gcs import dashboard, metrics
 from raydoctor.observe.gcs.gcs import Child
 from raydoctor.observe.gcs.programs import gcs_messages
-from raydoctor.observe.gcs.told import Probe, Told
+from raydoctor.observe.gcs.told import Probe, Reply
 
 WHAT = "the cluster's state"
 _OF_DASHBOARD = tuple(name for name in dashboard.TABLES if name != "tasks")
@@ -79,7 +79,7 @@ class _Inquiry:
     deadline: float = 0.0
     door: dashboard.Door = field(default_factory=lambda: dashboard.Door(()))
     door_known: threading.Event = field(default_factory=threading.Event)
-    found: dict[str, Told] = field(default_factory=dict)
+    found: dict[str, Reply] = field(default_factory=dict)
     why: dict[str, str] = field(default_factory=dict)
     """Table -> why it is missing, or not all of it is there."""
     broken: list[Gap] = field(default_factory=list)
@@ -165,7 +165,7 @@ class _Inquiry:
             ("task-counts", metrics.by_state(total)),
         ):
             if len(silent) < len(nodes):
-                self.found[name] = Told(name, rows, len(rows), at=now, source="metrics")
+                self.found[name] = Reply(name, rows, len(rows), at=now, source="metrics")
             if silent:
                 more = " …" if len(silent) > 3 else ""
                 self.why[name] = f"no metrics from {', '.join(silent[:3])}{more}"
@@ -183,7 +183,7 @@ class _Inquiry:
         probe = self.child.probe if self.child is not None else None
         return probe is not None and probe.outcome == "ok"
 
-    def _keep(self, answers: Iterator[Told]) -> None:
+    def _keep(self, answers: Iterator[Reply]) -> None:
         for told in answers:
             if not told.why:
                 self.found[told.name] = told

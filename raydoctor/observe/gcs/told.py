@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 
-class Told(NamedTuple):
+class Reply(NamedTuple):
     """A table that was asked for, or why it did not come."""
 
     name: str

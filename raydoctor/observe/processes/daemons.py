@@ -44,7 +44,7 @@ _EMULATORS = ("qemu-", "rosetta")
 """What runs a binary of another architecture, and is the program that the kernel names."""
 
 
-class Seen(NamedTuple):
+class FoundDaemon(NamedTuple):
     """A daemon, with what its command line says."""
 
     daemon: Daemon
@@ -72,11 +72,11 @@ class Claim(NamedTuple):
 class Survey(NamedTuple):
     """What the processes of this machine are."""
 
-    daemons: list[Seen]
+    daemons: list[FoundDaemon]
     claims: list[Claim]
 
 
-def find(processes: Mapping[int, Process] | None = None) -> list[Seen]:
+def find(processes: Mapping[int, Process] | None = None) -> list[FoundDaemon]:
     """Ray's own processes on this machine, of all clusters; the session is empty where none can be told."""
     return survey(processes).daemons
 
@@ -88,7 +88,7 @@ def survey(processes: Mapping[int, Process] | None = None) -> Survey:
     real, claims = [], []
     for each in named:
         checked = _identified(each)
-        if isinstance(checked, Seen):
+        if isinstance(checked, FoundDaemon):
             real.append(checked)
         else:
             claims.append(checked)
@@ -102,7 +102,7 @@ def survey(processes: Mapping[int, Process] | None = None) -> Survey:
 # ------------------------------------------------------------------ what the kernel says
 
 
-def _identified(seen: Seen) -> Seen | Claim:
+def _identified(seen: FoundDaemon) -> FoundDaemon | Claim:
     """With its user, if it runs as one, and if it runs Ray's program as far as the kernel shows it."""
     daemon = seen.daemon
     uid = proc.credentials(daemon.pid)
@@ -111,7 +111,7 @@ def _identified(seen: Seen) -> Seen | Claim:
     running = None if daemon.state == "Z" else proc.program(daemon.pid)
     if running is not None and not _is_program(daemon.kind, running):
         return _claim(seen, uid, f"it runs {running or 'a set-uid program'}")
-    return Seen(daemon._replace(uid=uid), seen.options, bool(running))
+    return FoundDaemon(daemon._replace(uid=uid), seen.options, bool(running))
 
 
 def _is_program(kind: str, path: str) -> bool:
@@ -121,7 +121,7 @@ def _is_program(kind: str, path: str) -> bool:
     return name.startswith(("python", "pypy", *_EMULATORS))
 
 
-def _of_their_sessions(seen: Sequence[Seen]) -> tuple[list[Seen], list[Claim]]:
+def _of_their_sessions(seen: Sequence[FoundDaemon]) -> tuple[list[FoundDaemon], list[Claim]]:
     """Those whose user owns the folder of the session that they name, and the others.
 
     Root may run a session in any folder, where the kernel shows that it is Ray's program that does. Of a
@@ -146,7 +146,7 @@ def _of_their_sessions(seen: Sequence[Seen]) -> tuple[list[Seen], list[Claim]]:
     return found, claims
 
 
-def _claim(seen: Seen, uid: int | None, why: str) -> Claim:
+def _claim(seen: FoundDaemon, uid: int | None, why: str) -> Claim:
     daemon = seen.daemon
     whose = "unknown" if uid is None else owners.user(uid)
     return Claim(daemon.kind, daemon.pid, daemon.session_dir, whose, why)
@@ -155,7 +155,7 @@ def _claim(seen: Seen, uid: int | None, why: str) -> Claim:
 # ------------------------------------------------------------------ one process
 
 
-def _seen(process: Process) -> Seen | None:
+def _seen(process: Process) -> FoundDaemon | None:
     name = process.name
     if name in BINARIES:
         argv = proc.command(process.pid, _COMMAND)
@@ -187,7 +187,7 @@ def _kind_of_script(argv: Sequence[str]) -> str:
     return ""
 
 
-def _told(process: Process, kind: str, argv: Sequence[str]) -> Seen:
+def _told(process: Process, kind: str, argv: Sequence[str]) -> FoundDaemon:
     options = _options(argv)
     daemon = Daemon(
         kind,
@@ -197,7 +197,7 @@ def _told(process: Process, kind: str, argv: Sequence[str]) -> Seen:
         _session_of_options(options),
         options.get("node_id", ""),
     )
-    return Seen(daemon, options)
+    return FoundDaemon(daemon, options)
 
 
 def _options(argv: Iterable[str]) -> dict[str, str]:
@@ -225,7 +225,9 @@ def session_of(path: str) -> str:
 # ------------------------------------------------------------------ joins
 
 
-def _joined(seen: Seen, processes: Mapping[int, Process], told: Mapping[int, Seen]) -> Seen:
+def _joined(
+    seen: FoundDaemon, processes: Mapping[int, Process], told: Mapping[int, FoundDaemon]
+) -> FoundDaemon:
     """With the session and the node that its own command line does not name."""
     daemon = seen.daemon
     parent = told.get(processes[daemon.pid].ppid)
@@ -242,7 +244,7 @@ def _joined(seen: Seen, processes: Mapping[int, Process], told: Mapping[int, See
     return seen._replace(daemon=daemon)
 
 
-def _by_address(seen: Sequence[Seen]) -> list[Seen]:
+def _by_address(seen: Sequence[FoundDaemon]) -> list[FoundDaemon]:
     """With the session of a client server, another user's, that names nothing but the GCS."""
     sessions = {s.options["gcs_address"]: s.daemon for s in seen if "gcs_address" in s.options}
     found = []
@@ -268,7 +270,7 @@ def _session_of_files(pid: int) -> str:
 
 
 def _session_of_defunct(
-    daemon: Daemon, processes: Mapping[int, Process], told: Mapping[int, Seen]
+    daemon: Daemon, processes: Mapping[int, Process], told: Mapping[int, FoundDaemon]
 ) -> str:
     """The session of a process that has ended and keeps nothing but its name.
 
@@ -298,7 +300,9 @@ def _wrote(daemon: Daemon, session: str) -> bool:
     return False
 
 
-def _nodes_of_agents(seen: Sequence[Seen], processes: Mapping[int, Process]) -> dict[int, str]:
+def _nodes_of_agents(
+    seen: Sequence[FoundDaemon], processes: Mapping[int, Process]
+) -> dict[int, str]:
     """Raylet's pid -> its node, as its agents' environments say it: no raylet before 2.4x names its node."""
     nameless = {
         s.daemon.pid: s.daemon.uid
@@ -321,7 +325,7 @@ def _nodes_of_agents(seen: Sequence[Seen], processes: Mapping[int, Process]) -> 
     }
 
 
-def _with_node(seen: Seen, nodes: Mapping[int, str]) -> Seen:
+def _with_node(seen: FoundDaemon, nodes: Mapping[int, str]) -> FoundDaemon:
     daemon = seen.daemon
     node = daemon.node_id or nodes.get(daemon.pid, "")
     return seen._replace(daemon=daemon._replace(node_id=node))

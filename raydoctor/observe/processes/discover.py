@@ -21,7 +21,7 @@ from raydoctor.model.values import Gap
 from raydoctor.observe.collector.cluster import Cluster
 from raydoctor.observe.collector.table import Piece, table
 from raydoctor.observe.processes import daemons, proc
-from raydoctor.observe.processes.daemons import BINARIES, Claim, Seen
+from raydoctor.observe.processes.daemons import BINARIES, Claim, FoundDaemon
 from raydoctor.observe.processes.proc import Process
 
 _NIL = ("", "None", "0.0.0.0", "::")
@@ -92,9 +92,9 @@ def tables(cluster: Cluster) -> Iterable[Piece | Gap]:
 # ------------------------------------------------------------------ one cluster
 
 
-def _by_session(seen: Iterable[Seen]) -> list[tuple[str, list[Seen]]]:
+def _by_session(seen: Iterable[FoundDaemon]) -> list[tuple[str, list[FoundDaemon]]]:
     """The daemons of each session and user: two users' processes are never one cluster."""
-    found: dict[tuple[str, int | None], list[Seen]] = {}
+    found: dict[tuple[str, int | None], list[FoundDaemon]] = {}
     for each in sorted(seen, key=lambda s: (s.daemon.started_at, s.daemon.pid)):
         if each.daemon.session_dir:
             found.setdefault((each.daemon.session_dir, each.daemon.uid), []).append(each)
@@ -114,7 +114,7 @@ def _ignored(claim: Claim) -> Gap:
     return Gap(what, why, hint, optional=True)
 
 
-def _cluster(session: str, seen: Sequence[Seen]) -> Cluster:
+def _cluster(session: str, seen: Sequence[FoundDaemon]) -> Cluster:
     named = (s.daemon.node_id for s in seen if s.daemon.kind in ("raylet", "gcs_server"))
     return Cluster(
         session_dir=session,
@@ -132,7 +132,7 @@ def _begun(cluster: Cluster) -> float:
     return min(d.started_at for d in cluster.daemons)
 
 
-def _gcs_address(session: str, seen: Sequence[Seen]) -> str:
+def _gcs_address(session: str, seen: Sequence[FoundDaemon]) -> str:
     for each in seen:
         told = each.options.get("gcs_address") or (
             each.options.get("address") if each.daemon.kind == "client_server" else ""
@@ -157,7 +157,7 @@ def _port_in(path: str, uid: int | None) -> str:
     return port.decode() if port.isdigit() and len(port) <= 5 else ""
 
 
-def _dashboard_address(seen: Sequence[Seen]) -> str:
+def _dashboard_address(seen: Sequence[FoundDaemon]) -> str:
     """What the raylet tells its workers; it knows the port that the dashboard got, not only asked for.
 
     Without a dashboard (`--include-dashboard=false`, or an installation without `ray[default]`) its process
@@ -176,7 +176,7 @@ def _dashboard_address(seen: Sequence[Seen]) -> str:
     return ""
 
 
-def _token_mode(seen: Sequence[Seen]) -> bool | None:
+def _token_mode(seen: Sequence[FoundDaemon]) -> bool | None:
     for each in seen:
         if each.daemon.kind in (*BINARIES, "dashboard") and each.daemon.state != "Z":
             told = proc.environment(each.daemon.pid, ("RAY_AUTH_MODE",))
@@ -205,7 +205,7 @@ def _split(place: str) -> tuple[str, str]:
 # ------------------------------------------------------------------ rows
 
 
-def _row(seen: Seen, now: Process, cluster: Cluster) -> dict[str, object]:
+def _row(seen: FoundDaemon, now: Process, cluster: Cluster) -> dict[str, object]:
     daemon = seen.daemon
     parent = proc.read(now.ppid)
     return {

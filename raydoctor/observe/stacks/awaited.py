@@ -17,7 +17,7 @@ from raydoctor.model import ids
 from raydoctor.model.patterns import pattern
 from raydoctor.observe.stacks import pyspy
 from raydoctor.observe.stacks.memory import Memory, memory
-from raydoctor.observe.stacks.pyspy import Look
+from raydoctor.observe.stacks.pyspy import Dump
 
 _WORKER = "ray/_private/worker.py"
 _CALLS = {
@@ -57,7 +57,7 @@ def is_call(frame: dict[str, Any]) -> bool:
     return frame.get("name") in _CALLS and name.endswith(_WORKER)
 
 
-def awaits(pid: int, look: Look, unfinished: frozenset[str] = frozenset()) -> list[dict[str, Any]]:
+def awaits(pid: int, look: Dump, unfinished: frozenset[str] = frozenset()) -> list[dict[str, Any]]:
     """What each thread waits for, of a look with locals. `unfinished` are tasks whose objects go first."""
     found = [wait for thread in look.threads for wait in _waits(thread)]
     if not found:

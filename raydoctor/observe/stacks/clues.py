@@ -17,7 +17,7 @@ from raydoctor.observe.stacks import awaited, locks, pyspy, rests, sockets
 from raydoctor.observe.stacks import threads as _threads
 from raydoctor.observe.stacks.calls import descriptors, path_of
 from raydoctor.observe.stacks.memory import memory
-from raydoctor.observe.stacks.pyspy import Look
+from raydoctor.observe.stacks.pyspy import Dump
 from raydoctor.observe.stacks.threads import KernelThread
 
 Row = dict[str, Any]
@@ -28,7 +28,7 @@ _COMMAND = 200
 def of(
     pid: int,
     threads: Mapping[int, KernelThread],
-    look: Look,
+    look: Dump,
     unfinished: frozenset[str] = frozenset(),
 ) -> Row:
     """Sockets, pipes and files, children, locks, and awaited objects of a process.
@@ -51,12 +51,12 @@ def of(
     }
 
 
-def waits_for_ray(look: Look) -> bool:
+def waits_for_ray(look: Dump) -> bool:
     """Whether a thread waits in `ray.get` or `ray.wait`."""
     return any(awaited.is_call(f) for thread in look.threads for f in pyspy.frames(thread))
 
 
-def needs_variables(look: Look) -> bool:
+def needs_variables(look: Dump) -> bool:
     """Whether the locals of its frames would tell more than the stack: which objects, which lock."""
     return waits_for_ray(look) or any(locks.may_wait(thread) for thread in look.threads)
 

@@ -24,7 +24,7 @@ from raydoctor.observe.processes.redact import command_line
 from raydoctor.observe.stacks import pyspy
 from raydoctor.observe.stacks.calls import futex_of
 from raydoctor.observe.stacks.memory import Memory, memory
-from raydoctor.observe.stacks.pyspy import Look
+from raydoctor.observe.stacks.pyspy import Dump
 from raydoctor.observe.stacks.threads import KernelThread
 
 Row = dict[str, Any]
@@ -60,7 +60,7 @@ def may_wait(thread: dict[str, Any]) -> bool:
     return not str(top.get("filename") or "").endswith(known)
 
 
-def of_threads(pid: int, threads: Mapping[int, KernelThread], look: Look) -> Iterator[Row]:
+def of_threads(pid: int, threads: Mapping[int, KernelThread], look: Dump) -> Iterator[Row]:
     """The locks that threads wait for."""
     waiting = {int(each.get("os_thread_id") or 0): each for each in look.threads if may_wait(each)}
     futexes = {tid: futex_of(threads[tid]) for tid in waiting if tid in threads}
@@ -80,7 +80,7 @@ def of_threads(pid: int, threads: Mapping[int, KernelThread], look: Look) -> Ite
                 yield _row(tid, lock, look)
 
 
-def _row(tid: int, lock: _Lock, look: Look) -> Row:
+def _row(tid: int, lock: _Lock, look: Dump) -> Row:
     holder = next((t for t in look.threads if lock.owner and t.get("thread_id") == lock.owner), {})
     seen = {
         int(t.get("os_thread_id") or 0): place for t in look.threads for place in _places(t, lock)
@@ -122,7 +122,7 @@ def _parked(found: Memory, semaphore: int) -> _Lock | None:
     return _Lock(byte - _HEADER, kind, owner, again + 1 if owner else 0)
 
 
-def _among_locals(found: Memory, look: Look, semaphore: int) -> _Lock | None:
+def _among_locals(found: Memory, look: Dump, semaphore: int) -> _Lock | None:
     for thread in look.threads:
         for frame in pyspy.frames(thread):
             for variable in frame.get("locals") or ():

@@ -24,7 +24,7 @@ _REFUSED = ("Permission Denied", "Operation not permitted", "EPERM", "os error 1
 _ENDED = 0.5
 
 
-class Look(NamedTuple):
+class Dump(NamedTuple):
     """What py-spy told."""
 
     threads: tuple[dict[str, Any], ...] = ()
@@ -51,10 +51,10 @@ def look(
     variables: bool = False,
     stopping: bool = True,
     timeout: float = 5.0,
-) -> Look:
-    """Look at a process once. `variables` are the locals of each frame, lists by their first items."""
+) -> Dump:
+    """The stacks of a process, once; `variables`: with the locals of each frame, lists by their first items."""
     if not program():
-        return Look(problem="py-spy is not installed")
+        return Dump(problem="py-spy is not installed")
     options = [
         *(("--native",) if native else ()),
         *(("--locals", "--locals") if variables else ()),
@@ -65,9 +65,9 @@ def look(
         told = json.loads(out)
     except ValueError:
         problem = _reason(err)
-        return Look(problem=problem, is_refused=any(each in err for each in _REFUSED))
+        return Dump(problem=problem, is_refused=any(each in err for each in _REFUSED))
     threads = tuple(each for each in told if isinstance(each, dict) and "frames" in each)
-    return Look(threads, "" if threads else "it has no Python thread")
+    return Dump(threads, "" if threads else "it has no Python thread")
 
 
 def _run(command: Sequence[str], timeout: float) -> tuple[str, str]:

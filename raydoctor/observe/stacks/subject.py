@@ -11,7 +11,7 @@ from raydoctor.observe.processes import proc
 from raydoctor.observe.stacks import clues as _clues
 from raydoctor.observe.stacks import pyspy
 from raydoctor.observe.stacks import threads as _threads
-from raydoctor.observe.stacks.pyspy import Look
+from raydoctor.observe.stacks.pyspy import Dump
 from raydoctor.observe.stacks.thread_rows import thread_rows
 from raydoctor.observe.stacks.threads import KernelThread
 
@@ -97,7 +97,7 @@ class Subject:
 
     wanted: Wanted
     rows: list[Row] = field(default_factory=list)
-    last: Look = field(default_factory=Look)
+    last: Dump = field(default_factory=Dump)
     kernel: dict[int, KernelThread] = field(default_factory=dict)
     """Its threads, as they were before they were looked at first."""
     refusal: str = ""
@@ -156,7 +156,7 @@ class Subject:
 
     def _see(
         self, state: str, native: bool, variables: bool, timeout: float
-    ) -> tuple[Look, str, str]:
+    ) -> tuple[Dump, str, str]:
         """What py-spy tells, how it was asked, and what is less than it could be."""
         problem, deadline = "", time.monotonic() + timeout
         for attempt in _attempts(native, state not in _UNSTOPPABLE):
@@ -177,13 +177,13 @@ class Subject:
             if seen.is_refused or is_late or seen.problem == HOPELESS:
                 break
         self.refusal = problem
-        return Look(), "proc", f"no stack: {problem}"
+        return Dump(), "proc", f"no stack: {problem}"
 
     def _leaves_open(self) -> bool:
         """Whether the plain stack does not tell what it does: all but what waits for Ray."""
         return not (self.last.threads and _clues.waits_for_ray(self.last))
 
-    def _with_variables(self, manner: Manner) -> Look:
+    def _with_variables(self, manner: Manner) -> Dump:
         """A look with locals, of a process in which these tell more; they are not kept."""
         if not _clues.needs_variables(self.last):
             return self.last
@@ -204,7 +204,7 @@ def _unhidden(now: KernelThread, before: KernelThread | None) -> KernelThread:
     return now._replace(syscall=before.syscall, arguments=before.arguments, wchan=before.wchan)
 
 
-def _outside(pid: int, seen: Look, kernel: dict[int, KernelThread]) -> Look:
+def _outside(pid: int, seen: Dump, kernel: dict[int, KernelThread]) -> Dump:
     """A look into a container with the ids that its threads have here.
 
     py-spy tells those that they have there, and takes all of them to be running (0.4.3).

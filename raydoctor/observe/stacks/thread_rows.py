@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from raydoctor.observe.stacks import pyspy, threads
-from raydoctor.observe.stacks.pyspy import Look
+from raydoctor.observe.stacks.pyspy import Dump
 from raydoctor.observe.stacks.threads import KernelThread
 
 Row = dict[str, Any]
@@ -17,7 +17,7 @@ _RUNS_TASKS = ("task_execution_handler", "function_executor", "CoreWorker::Execu
 
 
 def thread_rows(
-    pid: int, seen: Look, kernel: dict[int, KernelThread], variables: bool
+    pid: int, seen: Dump, kernel: dict[int, KernelThread], variables: bool
 ) -> list[Row]:
     """The main thread first, then as py-spy has them; without py-spy, those of the kernel."""
     if not seen.threads:

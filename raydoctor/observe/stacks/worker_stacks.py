@@ -29,7 +29,7 @@ _TABLES = ("worker-stats", "tasks", "actors", "nodes")
 Tell = Callable[[str], None]
 
 
-class Wishes(NamedTuple):
+class StackOptions(NamedTuple):
     """What the user asked for."""
 
     target: str = ""
@@ -70,7 +70,7 @@ class Found:
     at: float = 0.0
 
 
-def look(cluster: Cluster, wishes: Wishes, tell: Tell = lambda doing: None) -> Found:
+def look(cluster: Cluster, wishes: StackOptions, tell: Tell = lambda doing: None) -> Found:
     """Look at all that is meant. Raises UnknownTargetError where nothing is."""
     asked = _Question(cluster, wishes.timeout)
     asked.begin()
@@ -107,7 +107,9 @@ def look(cluster: Cluster, wishes: Wishes, tell: Tell = lambda doing: None) -> F
     return found
 
 
-def _chosen(asked: _Question, wishes: Wishes, here: Sequence[Row], cluster: Cluster) -> Suspects:
+def _chosen(
+    asked: _Question, wishes: StackOptions, here: Sequence[Row], cluster: Cluster
+) -> Suspects:
     known = asked.answer()
     if not known.stats:
         raise RaydoctorError(
@@ -213,7 +215,7 @@ def _redact(row: Row, redactor: Redactor) -> None:
 # ------------------------------------------------------------------ other nodes
 
 
-def _elsewhere(cluster: Cluster, chosen: Suspects, wishes: Wishes, found: Found) -> list[Row]:
+def _elsewhere(cluster: Cluster, chosen: Suspects, wishes: StackOptions, found: Found) -> list[Row]:
     """Rows of other nodes; what a node cannot tell is a gap."""
     asks = {
         node: {"wanted": [each._asdict() for each in wanted], "wishes": wishes._asdict()}
@@ -237,7 +239,7 @@ def respond(asked: dict[str, Any]) -> list[Row]:
     """On that node: its rows, redacted."""
     from raydoctor.observe.stacks.sampling import certain
 
-    wishes = Wishes(**asked["wishes"])
+    wishes = StackOptions(**asked["wishes"])
     wanted = certain([Wanted(*each.values()) for each in asked["wanted"]])
     rows = stacks.rows(
         wanted, variables=wishes.variables, native=wishes.native, timeout=wishes.timeout

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from raydoctor.observe.watching.watching import Run, Seen, Told
+from raydoctor.observe.watching.watching import Attempt, Run, Snapshot
 
 _ASKS = 3
 _STEP = 0.5
@@ -32,7 +32,7 @@ class Running(NamedTuple):
     """When it was first seen."""
     unseen: float
     """The last look before that: it did not run there then. 0 if there was none."""
-    told: Told | None = None
+    told: Attempt | None = None
 
     @property
     def key(self) -> tuple[str, str, int]:
@@ -51,10 +51,10 @@ class Clocks:
         self._known: dict[tuple[str, str], Running] = {}
         self._last = 0.0
         self._steady = 0.0
-        """`Seen.steady` of the last look."""
+        """`Snapshot.steady` of the last look."""
         self._asked: Counter[tuple[str, str]] = Counter()
 
-    def see(self, seen: Seen) -> list[Running]:
+    def see(self, seen: Snapshot) -> list[Running]:
         """Those that run now. What a worker that does not answer ran, it still runs."""
         self._follow(seen)
         now: dict[tuple[str, str], Running] = {}
@@ -68,7 +68,7 @@ class Clocks:
         self._asked = Counter({key: asks for key, asks in self._asked.items() if key in now})
         return self.running()
 
-    def _follow(self, seen: Seen) -> None:
+    def _follow(self, seen: Snapshot) -> None:
         """Move all clocks by as much as the time of day was moved since the last look."""
         before, self._steady = self._steady, seen.steady
         step = (seen.at - self._last) - (seen.steady - before) if before and seen.steady else 0.0
@@ -76,7 +76,7 @@ class Clocks:
             self._last += step
             self._known = {key: _moved(each, step) for key, each in self._known.items()}
 
-    def learn(self, told: Iterable[Told]) -> None:
+    def learn(self, told: Iterable[Attempt]) -> None:
         """What the GCS says of them."""
         for each in told:
             running = self._known.get((each.task, each.worker))
@@ -110,7 +110,7 @@ def _place(running: Running) -> tuple[str, str]:
     return running.run.task, running.run.worker
 
 
-def _corrected(running: Running, told: Told, last: float) -> Running:
+def _corrected(running: Running, told: Attempt, last: float) -> Running:
     start = told.started_at
     if start is None:
         return running._replace(told=running.told or told)

@@ -88,7 +88,7 @@ class Demand(NamedTuple):
     number: int
 
 
-class Seen(NamedTuple):
+class Snapshot(NamedTuple):
     """One look."""
 
     at: float
@@ -126,7 +126,7 @@ class _Heard(NamedTuple):
     """In which look."""
 
 
-class Told(NamedTuple):
+class Attempt(NamedTuple):
     """What the GCS knows of the last attempt of a task: a second late."""
 
     task: str
@@ -168,7 +168,7 @@ class Watcher:
         for channel in self._wire.channels.values():
             channel.close()
 
-    def look(self) -> Seen:
+    def look(self) -> Snapshot:
         """Raises LookError where the GCS does not answer."""
         at, steady = time.time(), time.monotonic()
         filters = self._filters("GetAllWorkerInfo", is_alive=True)
@@ -177,7 +177,7 @@ class Watcher:
         alive = [each for each in _result(workers).worker_table_data if each.is_alive]
         silent = self._hear(alive[:_WORKERS])
         drivers = sum(_is_driver(each) for each in alive)
-        return Seen(
+        return Snapshot(
             at,
             getattr(state, "cluster_session_name", ""),
             living,
@@ -249,7 +249,7 @@ class Watcher:
                 return told if isinstance(told, dict) else {}
         return {}
 
-    def running(self) -> list[Told]:
+    def running(self) -> list[Attempt]:
         """All tasks that run, as the GCS knows them. Costs by the number of tasks that it holds: ask once."""
         known = self._of.rpc.GetTaskEventsRequest.Filters.DESCRIPTOR.fields_by_name
         if "state_filters" not in known:  # Ray <= 2.40 would tell all tasks, finished ones too
@@ -257,9 +257,9 @@ class Watcher:
         states = [{"predicate": _EQUAL, "state": "RUNNING"}]
         return self._attempts(self._start_tasks(exclude_driver=True, state_filters=states))
 
-    def told(self, tasks: Sequence[str]) -> dict[str, Told]:
+    def told(self, tasks: Sequence[str]) -> dict[str, Attempt]:
         """The last attempt of each task that the GCS knows."""
-        found: dict[str, Told] = {}
+        found: dict[str, Attempt] = {}
         for each in self._asked_for(tasks[:_REPLY]):
             for row in self._attempts(each):
                 if row.task not in found or row.attempt >= found[row.task].attempt:
@@ -329,7 +329,7 @@ class Watcher:
         only = [[{"predicate": _EQUAL, "task_id": key}] for key in keys]
         return [self._start_tasks(task_filters=each) for each in only]
 
-    def _attempts(self, call: Any) -> list[Told]:
+    def _attempts(self, call: Any) -> list[Attempt]:
         states = self._of.rpc.TaskStatus
         return [_told(event, states) for event in _result(call).events_by_task]
 
@@ -434,12 +434,12 @@ def _demands(requests: Iterable[Any]) -> Iterator[Demand]:
         yield Demand(resources, int(each.count))
 
 
-def _told(event: Any, states: Any) -> Told:
+def _told(event: Any, states: Any) -> Attempt:
     from raydoctor.observe.gcs.programs import gcs_rows
 
     row = gcs_rows.task(event, states)
     started = row["start_time_ms"]
-    return Told(
+    return Attempt(
         row["task_id"],
         row["name"] or "",
         row["func_or_class_name"] or row["name"] or "",

@@ -45,7 +45,7 @@ def look(request: dict[str, Any]) -> dict[str, Any]:
     sampling = _sampling(request)
     found = (
         live.collect(
-            live.Wishes(
+            live.CollectOptions(
                 request["address"],
                 usual_timeout(),
                 is_elsewhere,

@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from raydoctor.act.tracking import family, registry
-    from raydoctor.act.tracking.registry import Seen, Task
+    from raydoctor.act.tracking.registry import StartedProcess, Task
     from raydoctor.observe.processes import proc
 else:
     sys.path.insert(0, sys.argv[1])
     from raydoctor.act.tracking import family, registry
-    from raydoctor.act.tracking.registry import Seen, Task
+    from raydoctor.act.tracking.registry import StartedProcess, Task
     from raydoctor.observe.processes import proc
 
 _FIRST, _LAST = 0.1, 8.0
@@ -39,7 +39,7 @@ _RAYS_OWN = 0.5
 """Seconds that a raylet has to end its worker's group (200 ms in Ray 2.60) before what is left is chased."""
 
 
-def main(path: str, worker: Seen) -> None:
+def main(path: str, worker: StartedProcess) -> None:
     """Wait, and end what is left."""
     memory: dict[int, Task] = {}
     while _runs(worker):
@@ -53,7 +53,7 @@ def main(path: str, worker: Seen) -> None:
     _end(path, memory, worker)
 
 
-def _runs(worker: Seen) -> bool:
+def _runs(worker: StartedProcess) -> bool:
     now = proc.read(worker.pid)
     return now is not None and worker.is_same(now.pid, now.started_at) and now.state != "Z"
 
@@ -119,9 +119,9 @@ def look(path: str, memory: dict[int, Task]) -> tuple[bool, bool]:
     return bool(lines), bool(alive) or is_led
 
 
-def _below(known: dict[int, Seen]) -> list[Seen]:
+def _below(known: dict[int, StartedProcess]) -> list[StartedProcess]:
     """Those that live of these and their descendants, as they are now."""
-    found: dict[int, Seen] = {}
+    found: dict[int, StartedProcess] = {}
     waiting = list(known)
     while waiting:
         pid = waiting.pop()
@@ -132,7 +132,7 @@ def _below(known: dict[int, Seen]) -> list[Seen]:
     return list(found.values())
 
 
-def _emptied(task: Task, known: dict[int, Seen]) -> list[Seen]:
+def _emptied(task: Task, known: dict[int, StartedProcess]) -> list[StartedProcess]:
     """Leaders that have ended, with all of their session and group."""
     dead = [s for s in task.seen.values() if s.leads and s.pid not in known]
     if not dead:
@@ -142,7 +142,7 @@ def _emptied(task: Task, known: dict[int, Seen]) -> list[Seen]:
     return [s for s in dead if s.pid not in inhabited]
 
 
-def _end(path: str, memory: dict[int, Task], worker: Seen) -> None:
+def _end(path: str, memory: dict[int, Task], worker: StartedProcess) -> None:
     """End what the unfinished tasks have started, then forget the worker."""
     tasks = list(_read(path, memory).values())
     if tasks:
@@ -176,4 +176,4 @@ def _purpose(tasks: list[Task], pid: int) -> str:
 
 
 if __name__ == "__main__":
-    main(sys.argv[2], Seen(int(sys.argv[3]), proc.from_boot(float(sys.argv[4]))))
+    main(sys.argv[2], StartedProcess(int(sys.argv[3]), proc.from_boot(float(sys.argv[4]))))
