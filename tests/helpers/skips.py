@@ -17,7 +17,6 @@ class Skip(NamedTuple):
 EXPECTED = (
     Skip("there is no Python 3.14", "CI installs one Python"),
     Skip("this Python has a way of its own", "for Python 3.13 and older"),
-    Skip("hypno has no wheel for this Python", "hypno has wheels up to Python 3.11"),
     Skip("gdb is not installed", "gdb is an optional backend of `attach`"),
     Skip("no memory cgroup", "containers without cgroup controllers"),
     Skip("no right to make a cgroup", "containers with read-only cgroups"),

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from raydoctor.act.attach import inject
 from raydoctor.observe.collector.cluster import Cluster, Token
 from raydoctor.observe.nodes import fan_out, nodes, there
 from raydoctor.observe.nodes.fan_out import Frame
@@ -219,24 +218,6 @@ def test_a_node_s_python_is_quoted_where_it_is_to_be_pasted(advice: object) -> N
     assert "/opt/ray/bin/python -m pip" in advice(
         {"missing": True, "python": "/opt/ray/bin/python"}
     )
-
-
-# ------------------------------------------------------------------ other children
-
-
-def test_hypno_is_not_taken_from_the_working_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`python -c` has the working folder first on its path."""
-    ran = tmp_path / "ran"
-    for name in ("hypno", "json"):
-        (tmp_path / f"{name}.py").write_text(f"open({str(ran)!r}, 'w')\n")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(
-        inject, "_HYPNO", "import json\ntry: import hypno\nexcept ImportError: pass"
-    )
-    inject._by_hypno(os.getpid(), "")
-    assert not ran.exists()
 
 
 def test_the_token_is_not_in_the_child_s_environment(monkeypatch: pytest.MonkeyPatch) -> None:

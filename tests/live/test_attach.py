@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
@@ -102,19 +101,9 @@ def test_what_a_process_does_goes_on(name: str, audit: Audit) -> None:
 
 @pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """On another processor, without hypno."""
+    """On another processor."""
     monkeypatch.setattr(inject.trampoline, "works_here", lambda: False)
-    monkeypatch.setattr(inject, "_has_hypno", lambda: False)
     return monkeypatch
-
-
-@pytest.mark.skipif(find_spec("hypno") is None, reason="hypno has no wheel for this Python")
-def test_hypno_does_it_on_other_processors(monkeypatch: pytest.MonkeyPatch, audit: Audit) -> None:
-    monkeypatch.setattr(inject.trampoline, "works_here", lambda: False)
-    with program("print('ready', flush=True); print(input())") as process:
-        made = entered(process.pid, audit)
-        assert attach.listening(process.pid) == (made.host, made.port, "listening", True)
-        assert process.communicate("goes on\n", timeout=PATIENCE)[0] == "goes on\n"
 
 
 @NEEDS_GDB

@@ -1,8 +1,7 @@
 """A few lines of Python, executed by a process that nobody prepared.
 
-Where the processor is x86-64 that is done by our own code (`trampoline.py`), which may be interrupted at
-any time; elsewhere by hypno where it is installed (1.1.0 has no wheels for other processors, nor for Python
-3.12 and newer), by gdb (`by_gdb.py`), or, from Python 3.14 on, by Python itself (`by_remote_exec.py`).
+On x86-64, raydoctor's own code does that (`trampoline.py`), which may be interrupted at any time. On other
+processors gdb does it (`by_gdb.py`), or, from Python 3.14 on, Python itself (`by_remote_exec.py`).
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,8 +19,6 @@ from raydoctor.act.attach import by_gdb, by_remote_exec, elf, trampoline
 _PROGRAM = Path(__file__).with_name("programs") / "inject_main.py"
 _SECONDS = 10.0
 """For the child: to start on a busy machine, and its looks."""
-_HYPNO_SECONDS = 20.0
-_HYPNO = "import json,sys; from hypno import inject_py; inject_py(*json.load(sys.stdin))"
 
 
 class Injection(NamedTuple):
@@ -176,13 +172,10 @@ def _code(at: int, functions: Mapping[str, int], text: bytes) -> _Code:
 
 def has_other_ways(version: tuple[int, int]) -> bool:
     """Whether there is any way into a process of that Python but our own code."""
-    return _has_hypno() or by_gdb.is_there() or version >= by_remote_exec.SINCE
+    return by_gdb.is_there() or version >= by_remote_exec.SINCE
 
 
 def _otherwise(pid: int, start: str, text: str, *, now: bool, holds_gil: bool) -> Injection:
-    # hypno calls Python wherever the thread is, which only a thread that is blocked can bear.
-    if _has_hypno() and by_gdb.waits(pid):
-        return _by_hypno(pid, text)
     version = elf.python(pid) or (0, 0)
     may_exec = version >= by_remote_exec.SINCE and not now
     try:
@@ -195,29 +188,3 @@ def _otherwise(pid: int, start: str, text: str, *, now: bool, holds_gil: bool) -
     except (OSError, subprocess.TimeoutExpired) as error:
         return Injection("", getattr(error, "strerror", None) or str(error))
     return Injection("", "gdb is not installed")
-
-
-def _has_hypno() -> bool:
-    return find_spec("hypno") is not None
-
-
-def _by_hypno(pid: int, text: str) -> Injection:
-    """In a session of its own, so that no Ctrl-C reaches it: killed half-way it would leave a wreck."""
-    child = subprocess.Popen(
-        [sys.executable, "-c", _HYPNO],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        cwd="/",  # -c puts the working folder first on the path
-        start_new_session=True,
-    )
-    try:
-        said = child.communicate(json.dumps([pid, text]).encode(), timeout=_HYPNO_SECONDS)[1]
-    except subprocess.TimeoutExpired:
-        return Injection("called", "hypno has not come back yet")
-    words = said.decode("utf-8", "replace").strip().splitlines()
-    return (
-        Injection("", words[-1] if words else "hypno failed")
-        if child.returncode
-        else Injection("called")
-    )

@@ -1,8 +1,8 @@
 """Machine code that a thread can be sent through: it calls a function and is where it was.
 
-A debugger that calls a function in another process (gdb, hypno) stops it again at the end, to put its
+A debugger that calls a function in another process (gdb) stops it again at the end, to put its
 registers back. Whoever kills the debugger meanwhile leaves the thread in the middle of nowhere: of 28
-processes whose hypno was killed 6 died (1.1.0 measured). This code puts everything back itself: a thread
+processes whose debugger was killed, 6 died (measured with hypno 1.1.0). This code puts everything back itself: a thread
 has either been sent, and comes back, or it has not, and whoever sent it is not needed.
 
 x86-64, as the System V ABI for AMD64 has it: the stack is a multiple of 16 at a call, a function may change

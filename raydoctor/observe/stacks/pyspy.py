@@ -52,7 +52,7 @@ def look(
     stopping: bool = True,
     timeout: float = 5.0,
 ) -> Dump:
-    """The stacks of a process, once; `variables`: with the locals of each frame, lists by their first items."""
+    """The stacks of a process, once; `variables`: with each frame's locals, lists by their first items."""
     if not program():
         return Dump(problem="py-spy is not installed")
     options = [
