@@ -1,9 +1,9 @@
 """Machine code that a thread can be sent through: it calls a function and is where it was.
 
-A debugger that calls a function in another process (gdb) stops it again at the end, to put its
-registers back. Whoever kills the debugger meanwhile leaves the thread in the middle of nowhere: of 28
-processes whose debugger was killed, 6 died (measured with hypno 1.1.0). This code puts everything back itself: a thread
-has either been sent, and comes back, or it has not, and whoever sent it is not needed.
+A debugger that calls a function in another process (gdb) stops it again at the end, to put its registers
+back. If the debugger is killed meanwhile, the thread is lost: of 28 processes whose debugger was killed, 6
+died (measured with hypno 1.1.0). This code puts everything back itself. A thread has either been sent and
+comes back, or it has not been sent; the process that sent it is not needed.
 
 x86-64, as the System V ABI for AMD64 has it: the stack is a multiple of 16 at a call, a function may change
 rax, rcx, rdx, rsi, rdi, r8-r11, all vector registers and `errno`, and 128 bytes below the stack pointer
