@@ -262,6 +262,7 @@ class _Call:
 
     def _made(self, inside: dict[str, Any]) -> Made:
         from raydoctor.act.attach import launch as _launch
+        from raydoctor.model.errors import RaydoctorError
         from raydoctor.render.attach import Made
 
         told = self._told(inside)
@@ -279,8 +280,11 @@ class _Call:
         )
         written = ""
         if self.wishes["vscode"]:
-            path = Path(".vscode", "launch.json")
-            written = f"{_launch.write(path, launch)} ({launch['name']})"
+            try:
+                done = _launch.write(Path(".vscode", "launch.json"), launch)
+                written = f"{done} ({launch['name']})"
+            except RaydoctorError as error:  # the debugger is there, and the page shows the entry
+                options.note(f"{error.message}. {error.hint}")
         return Made(
             found,
             told,

@@ -277,37 +277,20 @@ def test_another_node_is_asked(
 # ------------------------------------------------------------------ launch.json
 
 ENTRY = _launch.entry("loop", "127.0.0.1", 5678)
-BY_HAND = """{
-    // "configurations": [ not here ]
-    "version": "0.2.0", /* [ */
-    "configurations": [
-        // the first one
-        {
-            "name": "Mine, // no comment", // why
-            "args": ["a,]", "}"],
-        },
-    ],
-}
-"""
+OTHER = {"name": "Mine", "args": ["a,]", "}"]}
 
 
-def test_an_entry_is_put_among_those_made_by_hand() -> None:
-    """Every line that was there still is, and a second time nothing is done."""
-    text, done = _launch.with_entry(BY_HAND, ENTRY)
-    assert done == "added"
-    left = iter(text.splitlines())
-    assert all(line in left for line in BY_HAND.splitlines()), "in order"
-    plain_text = _launch._without_trailing_commas(_launch._bare(text))
-    names = [each["name"] for each in json.loads(plain_text)["configurations"]]
-    assert names == ["Ray: loop", "Mine, // no comment"]
-    assert _launch.with_entry(text, ENTRY) == (text, "it was there already")
-
-
-def test_an_entry_of_before_gives_way() -> None:
-    before, _ = _launch.with_entry(BY_HAND, ENTRY)
-    text, done = _launch.with_entry(before, _launch.entry("loop", "127.0.0.1", 9999))
-    assert done == "renewed"
-    assert text == before.replace("5678", "9999")
+def test_an_entry_is_put_among_others_and_gives_way_to_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "launch.json"
+    path.write_text(json.dumps({"configurations": [OTHER], "inputs": []}))
+    assert _launch.write(path, ENTRY) == "added"
+    assert json.loads(path.read_text()) == {"configurations": [ENTRY, OTHER], "inputs": []}
+    before = path.read_bytes()
+    assert _launch.write(path, ENTRY) == "already there"
+    assert path.read_bytes() == before
+    later = _launch.entry("loop", "127.0.0.1", 9999)
+    assert _launch.write(path, later) == "renewed"
+    assert json.loads(path.read_text())["configurations"] == [later, OTHER]
 
 
 @pytest.mark.parametrize(
@@ -316,14 +299,15 @@ def test_an_entry_of_before_gives_way() -> None:
         "[1]",
         '{"configurations": {}}',
         "{ no JSON",
-        '{"configurations": [{"name": "Ray: loop", // mine by now\n"port": 1}]}',
+        '{"configurations": [] // a comment\n}',
+        '{"configurations": [],}',
         "[" * 100_000,
     ],
 )
 def test_what_is_not_understood_is_not_touched(tmp_path: Path, text: str) -> None:
     path = tmp_path / "launch.json"
     path.write_text(text)
-    with pytest.raises(RaydoctorError, match="was not touched"):
+    with pytest.raises(RaydoctorError, match="was not changed"):
         _launch.write(path, ENTRY)
     assert path.read_text() == text
     assert list(tmp_path.iterdir()) == [path]
