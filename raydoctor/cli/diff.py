@@ -99,7 +99,7 @@ def _side(path: str, folder: str | None) -> Side:
         shown = "standard input" if path == "-" else path
         # Of a capture the report is redacted where it is made; a file may hold anything.
         document = Redactor().redact_json(_parsed(data, shown))
-    side = diffing.side(document, shown, _renamed(document))
+    side = diffing.side(document, shown)
     return side._replace(path=shown)
 
 
@@ -149,17 +149,3 @@ def _diagnosed(path: str, folder: str | None) -> Any:
     catalogue = plugins.catalogue(folder)
     with options.opened(path, None) as capture, patience("reading the logs"):
         return json.loads(render(run(capture, catalogue=catalogue)))
-
-
-def _renamed(document: Any) -> dict[str, str]:
-    """Former names of rules in the report -> their present ones."""
-    from raydoctor import rules
-
-    told = document.get("diagnoses") if isinstance(document, dict) else None
-    used = (
-        {str(d.get("rule")) for d in told if isinstance(d, dict)}
-        if isinstance(told, list)
-        else set()
-    )
-    unknown = sorted(used - set(rules.names()))
-    return {name: rule.name for name in unknown if (rule := rules.find(name))}

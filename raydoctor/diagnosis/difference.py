@@ -14,7 +14,6 @@ Neither the order of the reports' parts nor that of their files matters; `compar
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -25,8 +24,6 @@ from raydoctor.model.values import SEVERITIES, Severity
 
 _SCHEMA = "raydoctor/report/"
 _VERSION = 1
-_ALIKE = 0.5
-"""Share of words that two headlines which name nobody must have in common, though one says more."""
 
 
 class Compared(NamedTuple):
@@ -37,12 +34,8 @@ class Compared(NamedTuple):
     severity: Severity
     times: int
     headline: str
-    words: tuple[str, ...]
-    """The headline's, without what differs from run to run."""
     names: frozenset[str]
-    """What it is about."""
-    raised: frozenset[str]
-    """Exceptions and signals that the headline names."""
+    """The names of its subjects, without what differs from run to run."""
     document: Mapping[str, Any]
     """All of it."""
 
@@ -137,15 +130,15 @@ _Key = Callable[[Mapping[str, Any]], object]
 
 
 def _together(diagnoses: Iterable[Compared]) -> list[Group]:
-    """Diagnoses of one report that say the same about the same."""
+    """Diagnoses of one report by the same rule about the same subjects."""
     groups: dict[object, list[Compared]] = {}
-    for told in diagnoses:
-        groups.setdefault((told.rule, told.words, told.names), []).append(told)
+    for each in diagnoses:
+        groups.setdefault((each.rule, each.names), []).append(each)
     return [tuple(group) for group in groups.values()]
 
 
 def _paired(before: list[Group], after: list[Group]) -> tuple[list[Change], Group, Group]:
-    """The groups that are about the same, the closest first; and what is left on either side."""
+    """The groups about the same subjects, those with most subjects in common first; and the others."""
     pairs = sorted(
         (
             (-likeness, sorted((_key(one), _key(other))), one, other)
@@ -164,9 +157,9 @@ def _paired(before: list[Group], after: list[Group]) -> tuple[list[Change], Grou
     return changes, _in_order(left.values()), _in_order(right.values())
 
 
-def _key(group: Group) -> tuple[str, ...]:
+def _key(group: Group) -> str:
     """Decides between pairs that are equally close, whichever report comes first."""
-    return (" ".join(group[0].words), " ".join(sorted(group[0].names)))
+    return " ".join(sorted(group[0].names))
 
 
 def _in_order(groups: Iterable[Group]) -> Group:
@@ -181,27 +174,12 @@ def _number(name: str) -> tuple[int, str]:
 
 
 def _likeness(one: Compared, other: Compared) -> float:
-    """From 0, not about the same, to 3, the same words about the same."""
+    """From 0, not about the same, to 1, about the same subjects."""
     if one.rule != other.rule:
         return 0.0
-    if one.words == other.words and one.names == other.names:
-        return 3.0
-    shared = one.names & other.names
-    is_named = bool(one.names and other.names)
-    if (is_named and not shared) or (one.raised and other.raised and not one.raised & other.raised):
-        return 0.0
-    common = (Counter(one.words) & Counter(other.words)).total()
-    alike = 2 * common / max(len(one.words) + len(other.words), 1)
-    if is_named:
-        return 1.0 + (len(shared) / len(one.names | other.names) + alike) / 2
-    # Without names a sentence with another word in it may be about another thing; one that says more is not.
-    says_more = common == min(len(one.words), len(other.words))
-    return alike if says_more and alike >= _ALIKE and _things(one) == _things(other) else 0.0
-
-
-def _things(told: Compared) -> frozenset[str]:
-    """Words of a headline that stand for a thing: `GPU`, `book.add`, `max_retries`."""
-    return frozenset(w for w in told.words if "." in w or "_" in w or (w.isupper() and w[1:]))
+    if one.names == other.names:
+        return 1.0
+    return len(one.names & other.names) / len(one.names | other.names)
 
 
 # ---------------------------------------------------------------- what became of it
@@ -239,7 +217,7 @@ def _gap(item: Mapping[str, Any]) -> tuple[str, str]:
     return template(str(item.get("what", ""))), template(str(item.get("why", "")))
 
 
-# ---------------------------------------------------------------- words
+# ---------------------------------------------------------------- names
 
 _FOLDS = (
     (pattern(r"^\d+ × "), ""),
@@ -250,10 +228,8 @@ _FOLDS = (
     (pattern(r"(?<=_)(?=[0-9a-f]*\d)[0-9a-f]{5,}(?![^\W_])"), "#"),
     (pattern(r"\b\d+(?:[.,:_-]\d+)*(?:\s?(?:[kKMGT]i?B|B|ms|s|min|h|%)(?!\w))?"), "#"),
 )
-"""What differs from run to run, in headlines and names."""
+"""What differs from run to run in a name."""
 _WORD = pattern(r"#|[^\W#](?:[\w.'-]*\w)?")
-_NUMBERS = {"were": "was", "have": "has", "are": "is", "they": "it", "them": "it", "their": "its"}
-_RAISED = pattern(r"\b[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Timeout)\b|\bSIG[A-Z]{3,}\b")
 
 
 def _folded(text: str) -> str:
@@ -262,26 +238,13 @@ def _folded(text: str) -> str:
     return text
 
 
-def _words(headline: str) -> tuple[str, ...]:
-    """A headline's words: `2 tasks were killed` and `1 task was killed` have the same."""
-    found = []
-    for word in _WORD.findall(_folded(headline)):
-        if word in ("A", "An", "a", "an"):
-            found.append("#")
-        elif word.islower() and len(word) > 3 and word.endswith("s"):
-            found.append(word[:-1])
-        else:
-            found.append(_NUMBERS.get(word, word))
-    return tuple(found)
-
-
 # ---------------------------------------------------------------- reading a report
 
 
-def side(document: object, path: str, names: Mapping[str, str] | None = None) -> Side:
+def side(document: object, path: str) -> Side:
     """A report's JSON as something to compare; RaydoctorError where it is none.
 
-    `path` is what the user called it; `names`: former name of a rule -> its present one.
+    `path` is what the user called it.
     """
     report = _checked(document, path)
     info = _mapping(report.get("capture", {}), "capture", path)
@@ -291,7 +254,7 @@ def side(document: object, path: str, names: Mapping[str, str] | None = None) ->
         len(_list(info, "nodes", path)),
         _time(info.get("from")),
         _time(info.get("to")),
-        tuple(_told(d, path, names or {}) for d in _list(report, "diagnoses", path)),
+        tuple(_told(d, path) for d in _list(report, "diagnoses", path)),
         tuple(_mapping(u, "unexplained", path) for u in _list(report, "unexplained", path)),
         tuple(_mapping(g, "gaps", path) for g in _list(report, "gaps", path)),
     )
@@ -314,7 +277,7 @@ def _checked(document: object, path: str) -> Mapping[str, Any]:
     return document
 
 
-def _told(value: object, path: str, names: Mapping[str, str]) -> Compared:
+def _told(value: object, path: str) -> Compared:
     item = _mapping(value, "diagnoses", path)
     rule, grade, headline = item.get("rule"), item.get("severity"), item.get("headline")
     times = item.get("count", 1)
@@ -325,13 +288,11 @@ def _told(value: object, path: str, names: Mapping[str, str]) -> Compared:
     subjects = [_mapping(s, "subjects", path) for s in _list(item, "subjects", path)]
     return Compared(
         str(item.get("id", "")),
-        names.get(rule, rule),
+        rule,
         grade,
         times,
         headline,
-        _words(headline),
         frozenset(name for s in subjects if (name := _name(s))),
-        frozenset(_RAISED.findall(headline)),
         item,
     )
 
