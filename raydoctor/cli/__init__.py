@@ -34,14 +34,14 @@ Examples:
   raydoctor /tmp/ray/session_latest          a session, or its logs/
   raydoctor logs.tar.gz --format markdown    an archive, for a GitHub issue
   ray job logs JOB | raydoctor --driver-log -
-  raydoctor collect                          all of it as one archive, redacted
+  raydoctor collect                          one redacted archive for a bug report
   raydoctor check                            before a run: is this machine fit?
-  raydoctor hung                             what hangs, in what, and who waits for whom
-  raydoctor attach TASK                      a debugger in a task that already runs
-  raydoctor zombies --kill                   end what outlived its job, and nothing else
-  raydoctor demo                             break a real Ray, and see
+  raydoctor hung                             which tasks are hung, and what blocks them
+  raydoctor attach TASK                      attach a debugger to a running task
+  raydoctor zombies --kill                   end leftovers of Ray, and nothing else
+  raydoctor demo                             break a real Ray, and diagnose it
 
-`raydoctor PATH` is short for `raydoctor diagnose PATH`; its options are in
+`raydoctor PATH` is short for `raydoctor diagnose PATH`; see its options with
 `raydoctor diagnose --help`.
 """
 
@@ -139,7 +139,7 @@ def _suggest(word: str) -> None:
 
     if close := get_close_matches(word, names(), n=1, cutoff=0.7):
         raise RaydoctorError(
-            f"neither a command nor a file: {word}",
+            f"{word} is neither a command nor a file",
             f"Did you mean `raydoctor {close[0]}`? All commands: raydoctor --help",
         )
 

@@ -54,4 +54,4 @@ def _mode_of(path: str) -> int:
 
 def _refused(path: str, error: Exception) -> RaydoctorError:
     why = getattr(error, "strerror", None) or str(error)
-    return RaydoctorError(f"cannot write {path}: {why}", "Give another file with -o.")
+    return RaydoctorError(f"cannot write {path}: {why}", "Choose another file with -o.")

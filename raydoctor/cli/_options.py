@@ -32,7 +32,7 @@ def driver_log_option(command: _Command) -> _Command:
     return click.option(
         "--driver-log",
         metavar="FILE",
-        help="The driver's output, if it lies elsewhere; - reads standard input.",
+        help="A file with the driver's output; - reads standard input.",
     )(command)
 
 
@@ -112,19 +112,19 @@ def rules_option(command: _Command) -> _Command:
         "--rules",
         "folder",
         metavar="DIR",
-        help="A folder with further rules, one a file: see raydoctor rules test --help.",
+        help="A folder with your own rules: see raydoctor rules test --help.",
     )(command)
 
 
 def verbose_option(command: _Command) -> _Command:
     """`-v`."""
     return click.option(
-        "-v", "--verbose", is_flag=True, help="Show everything; a traceback if raydoctor fails."
+        "-v", "--verbose", is_flag=True, help="Show everything, and a traceback if raydoctor fails."
     )(command)
 
 
 def address_option(
-    text: str = "The cluster, if several run here: auto, or its GCS's host:port.",
+    text: str = "The cluster, if several run here: auto, or the GCS's host:port.",
 ) -> Callable[[_Command], _Command]:
     """`--address`."""
     return click.option("--address", metavar="ADDRESS", help=text)
@@ -132,7 +132,7 @@ def address_option(
 
 def timeout_option(text: str) -> Callable[[_Command], _Command]:
     """`--timeout`; None where the machine's load is to say."""
-    default = "[default: 5, up to 30 where processors are short]"
+    default = "[default: 5s, up to 30s on a busy machine]"
     return click.option(
         "--timeout",
         type=Duration(0.1, 600),
@@ -148,11 +148,11 @@ def live_options(command: _Command) -> _Command:
             "--all-nodes/--this-node",
             "all_nodes",
             default=True,
-            help="Read the logs of the cluster's other nodes, too.  [default: all nodes]",
+            help="Read the logs of the cluster's other nodes as well.  [default: all nodes]",
         ),
-        timeout_option("For each thing that is asked or read of a live cluster."),
+        timeout_option("Time limit of each query to a live cluster."),
         address_option(
-            "The cluster to look at, if several run here: auto, or its GCS's host:port."
+            "The cluster to diagnose, if several run here: auto, or the GCS's host:port."
         ),
     ):
         command = option(command)
@@ -179,7 +179,7 @@ def is_live(path: str | None, given: Mapping[str, Any]) -> bool:
     Raises click.UsageError where a path and a cluster are named.
     """
     if path is not None and given["address"] is not None:
-        raise click.UsageError("PATH is a capture, --address a live cluster: give one of them")
+        raise click.UsageError("PATH names a capture and --address a live cluster: give only one")
     return path is None and (given["driver_log"] is None or given["address"] is not None)
 
 

@@ -27,20 +27,21 @@ _OWN_FRAME = " "
 _ANY = ("0.0.0.0", "::")
 _NEAR = ("127.0.0.1", "::1", "localhost")
 
-_HELP = """Attach a debugger to a task, an actor or a driver that runs, without a change to its code.
+_HELP = """Attach a debugger to a running task, actor or driver, without a change to its code.
 
-WHAT is a task's id, its first digits or its name; an actor's id, class or name; or
-a pid. Without it: what waits at a breakpoint of Ray's own debugger.
+WHAT is the id of a task (or its first digits), the name of a task, the id, class or
+name of an actor, or a pid. Without WHAT, raydoctor lists what waits at a breakpoint of
+Ray's own debugger.
 
-Its process listens on loopback from then on, for VS Code, PyCharm or any other DAP
-client of its user or root; it is not halted, and a second call finds it listening
-until --close. On another node of the cluster a small task does all of this.
+The process then listens on loopback for VS Code, PyCharm or another DAP client of its
+user or of root. It keeps running, and a second attach finds the open port, until
+--close. On another node of the cluster, a small task does the same.
 
 \b
 Without an IDE, and without a port that stays open:
-  --stack, --locals   read by py-spy; through a debugger for coroutines that wait
-  --eval              evaluates an expression, and halts nothing
-  --exec              runs a statement in the thread, halted meanwhile
+  --stack, --locals   read by py-spy, or by the debugger for awaiting coroutines
+  --eval              evaluate an expression; halts nothing
+  --exec              run a statement in the thread, which is halted meanwhile
 
 \b
 Examples:
@@ -52,31 +53,39 @@ Examples:
 \b
 Exit code:
   0  done
-  1  not done: the reason is told, and the stack where it can be seen
-  2  could not run; nothing, or several, are called so
+  1  refused: raydoctor reports the reason and, where possible, the call stack
+  2  could not run, or the name matches nothing or more than one thing
 """
 
 
 @click.command(
-    "attach", help=_HELP, short_help="A debugger in a task that runs.", **options.SETTINGS
+    "attach", help=_HELP, short_help="Attach a debugger to a running task.", **options.SETTINGS
 )
 @click.argument("what", metavar="[WHAT]", required=False)
-@click.option("--stack", is_flag=True, help="Show all its threads and coroutines.")
+@click.option("--stack", is_flag=True, help="Show the call stacks of all threads and coroutines.")
 @click.option(
     "--locals",
     "variables",
     is_flag=False,
     flag_value=_OWN_FRAME,
     metavar="[FRAME]",
-    help="Show the variables of a frame: a number, a function, or the innermost of yours.",
+    help="Show the variables of a frame: its number, its function, or your innermost frame.",
 )
-@click.option("--eval", "evaluate", metavar="EXPR", default="", help="Evaluate it in the frame.")
 @click.option(
-    "--exec", "execute", metavar="STATEMENT", default="", help="Run it in the frame; asks first."
+    "--eval", "evaluate", metavar="EXPR", default="", help="Evaluate an expression in the frame."
 )
-@click.option("--frame", metavar="FRAME", default="", help="The frame that is meant.")
 @click.option(
-    "--thread", metavar="NAME", default="", help="The thread that is meant, by name or kernel's id."
+    "--exec",
+    "execute",
+    metavar="STATEMENT",
+    default="",
+    help="Run a statement in the frame, after a question.",
+)
+@click.option(
+    "--frame", metavar="FRAME", default="", help="The frame for --locals, --eval and --exec."
+)
+@click.option(
+    "--thread", metavar="NAME", default="", help="The thread, by name or kernel thread id."
 )
 @click.option(
     "--seconds",
@@ -84,15 +93,20 @@ Exit code:
     default="10s",
     show_default=True,
     metavar="DURATION",
-    help="For what is evaluated or run.",
+    help="Time limit of --eval and --exec.",
 )
-@click.option("--port", type=click.IntRange(1, 65535), help="Listen there, not on any free port.")
 @click.option(
-    "--listen", metavar="HOST", default=_LOOPBACK, help="Listen on another address than loopback."
+    "--port", type=click.IntRange(1, 65535), help="The port to listen on.  [default: any free port]"
+)
+@click.option(
+    "--listen",
+    metavar="HOST",
+    default=_LOOPBACK,
+    help="Listen on this address instead of loopback.",
 )
 @click.option("--vscode", is_flag=True, help="Write the entry into .vscode/launch.json.")
 @click.option("--close", is_flag=True, help="Close the port that an earlier attach left open.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @options.address_option()
 @options.format_option("text", "json")
 @options.verbose_option
@@ -238,11 +252,11 @@ class _Call:
         if not sys.stdin.isatty():
             raise RaydoctorError(
                 "nothing was done: nobody can be asked whether to do it",
-                "Add --yes to do it without a question.",
+                "Add --yes to do it without confirmation.",
             )
         if self._goes_on():
             click.confirm(
-                "It stands at a breakpoint, and goes on from there after this. Do it?",
+                "The thread is halted at a breakpoint, and this makes it continue. Do it?",
                 abort=True,
                 err=True,
             )
@@ -317,7 +331,7 @@ class _Call:
                 debug_there.run(request, progress.say) if self.is_here else self._elsewhere(request)
             )
         if problem := told.get("audit_problem"):
-            options.note(f"the audit could not be written: {problem}")
+            options.note(f"the audit log could not be written: {problem}")
         return self._without_token(told)
 
     def _without_token(self, told: dict[str, Any]) -> dict[str, Any]:

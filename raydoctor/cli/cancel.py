@@ -18,42 +18,42 @@ NOT_ENDED = 1
 SEVERAL = 2
 _TIMEOUT = 5.0
 
-_HELP = """Cancel one task of a live cluster, whoever submitted it, step by step.
+_HELP = """Cancel one task of a live cluster, step by step, no matter who submitted it.
 
-TASK is a task's id (of `ray list tasks`, or in an ObjectRef), six or more of its
-first digits, or its name. Each step is taken only if the last one has not ended
-it within --grace, and is verified:
+TASK is a task id (from `ray list tasks` or an ObjectRef), at least six of its first
+digits, or the task's name. raydoctor takes a step only if the task is still running
+--grace after the previous one, and verifies the result of each step:
 
 \b
   cancel      its owner cancels it, as ray.cancel does
-  interrupt   KeyboardInterrupt in its main thread, also in a sleep, a lock, a
-              socket; its worker lives on, an actor keeps its state
-  force       its owner cancels it by force: Ray ends its worker
-  kill        SIGKILL of its worker, for native code that holds the GIL
-              (neither with --no-force)
-  kill-actor  only with --kill-actor: ends the actor of a method, and its state
-  job-stop    only with --job-stop: ends its whole job
+  interrupt   KeyboardInterrupt in its main thread, also in a sleep, a lock or a
+              socket; the worker keeps running and an actor keeps its state
+  force       its owner cancels it by force: Ray ends the worker
+  kill        SIGKILL to its worker, for native code that holds the GIL
+              (--no-force leaves out force and kill)
+  kill-actor  only with --kill-actor: ends the method's actor and loses its state
+  job-stop    only with --job-stop: ends the whole job
 
-What the task had started itself is ended with it, in sessions of their own, too.
-It is not retried. What has to be done on another node is done there, by a small task.
+The subprocesses of the task end with it, also those in sessions of their own. Ray does
+not retry the task. On another node, a small task takes the steps there.
 
 \b
 Examples:
   raydoctor cancel c8ef45ccd0112571ffffffffffffffffffffffff01000000
   raydoctor cancel mesh_part --dry-run
-  raydoctor cancel c8ef45cc --yes --grace 1
+  raydoctor cancel c8ef45cc --yes --grace 1s
   raydoctor cancel Trainer.step --kill-actor
 
 \b
 Exit code:
-  0  it has ended
-  1  it has not
-  2  could not run; no task, or several, are called so
+  0  the task has ended
+  1  the task is still running
+  2  could not run, or the name matches no task or more than one
 """
 
 
 @click.command(
-    "cancel", help=_HELP, short_help="End one task, as gently as it lets.", **options.SETTINGS
+    "cancel", help=_HELP, short_help="End one task and its subprocesses.", **options.SETTINGS
 )
 @click.argument("task", metavar="TASK")
 @options.grace_option("Time each step may take before the next one is tried.")
@@ -61,19 +61,19 @@ Exit code:
     "--recursive/--no-recursive",
     default=True,
     show_default=True,
-    help="Cancel the tasks that it submitted, too.",
+    help="Cancel the tasks that it submitted as well.",
 )
 @click.option(
     "--force/--no-force",
     default=True,
     show_default=True,
-    help="End its worker, too, if nothing gentler ends it.",
+    help="End the worker if the gentler steps fail.",
 )
-@click.option("--kill-actor", is_flag=True, help="End its actor if nothing else ends the method.")
-@click.option("--job-stop", is_flag=True, help="Stop its whole job if nothing else ends it.")
-@click.option("--all-users", is_flag=True, help="Another user's, too: as root.")
-@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("--kill-actor", is_flag=True, help="End the actor if nothing else ends the method.")
+@click.option("--job-stop", is_flag=True, help="Stop the whole job if nothing else ends the task.")
+@click.option("--all-users", is_flag=True, help="Also end subprocesses of other users (root only).")
+@click.option("--dry-run", is_flag=True, help="Show the plan and change nothing.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @options.address_option()
 @options.format_option("text", "json")
 @options.verbose_option
@@ -164,7 +164,7 @@ def _ask(hands: CancelBackend, target: Target) -> None:
     if not sys.stdin.isatty():
         raise RaydoctorError(
             "nothing was done: nobody can be asked whether to cancel it",
-            "Add --yes to do it without a question.",
+            "Add --yes to do it without confirmation.",
         )
     click.confirm("Cancel it?", abort=True, err=True)
 
@@ -181,7 +181,7 @@ def _run(hands: CancelBackend, target: Target, as_json: bool) -> int:
         if made.ended:
             made.last = settled(hands.owners, target)
     if hands.audit.problem:
-        options.note(f"the audit could not be written: {hands.audit.problem}")
+        options.note(f"the audit log could not be written: {hands.audit.problem}")
     if as_json:
         options.print_text(render.to_json(made))
     else:

@@ -10,11 +10,11 @@ from raydoctor.cli import _options as options
 
 FAILED = 1
 
-_HELP = """Look over this machine, and the cluster that runs on it, before trouble starts.
+_HELP = """Check this machine, and the cluster that runs on it, before a job starts.
 
-Versions, ports, shared memory, disk, memory and its cgroup, limits, tools for
-stacks and debuggers, clocks, stale addresses, the auth token: one line each,
-and the fix. Takes less than a second and changes nothing.
+One line per check with its fix: versions, ports, shared memory, disk, memory and its
+cgroup, limits, tools for stacks and debuggers, clocks, stale addresses, the auth token.
+Takes less than a second and changes nothing.
 
 \b
 Examples:
@@ -24,13 +24,15 @@ Examples:
 
 \b
 Exit code:
-  0  nothing fails; there may be warnings
-  1  something fails
+  0  no check fails; there may be warnings
+  1  at least one check fails
   2  could not run
 """
 
 
-@click.command("check", help=_HELP, short_help="Is this machine fit for Ray?", **options.SETTINGS)
+@click.command(
+    "check", help=_HELP, short_help="Check that this machine is fit for Ray.", **options.SETTINGS
+)
 @options.format_option("text", "json")
 @options.verbose_option
 def command(*, form: str, verbose: bool) -> int:

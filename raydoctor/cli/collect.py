@@ -13,11 +13,11 @@ from raydoctor.model import paste
 if TYPE_CHECKING:
     from raydoctor.case.rule import Signal
 
-_HELP = """Write what a running cluster's logs, its state and its machines say into one archive.
+_HELP = """Collect the logs and state of a running cluster and its machines into one archive.
 
-Secrets are replaced on the way (`<secret:aws-key-1>`); the archive can be read by
-its owner alone. What could not be had is in it too, in raydoctor.json. Nothing
-of the cluster is changed; the nodes' part runs as tasks that take no CPU.
+Secrets are replaced (`<secret:aws-key-1>`), and only the owner can read the archive.
+raydoctor.json in it lists what could not be collected. Nothing in the cluster changes;
+on other nodes, tasks that reserve no CPU read the logs.
 
 \b
 Examples:
@@ -29,9 +29,9 @@ Examples:
 
 \b
 Exit code:
-  0  written, and everything could be had
-  2  could not run, or not write
-  3  written, with gaps
+  0  written and complete
+  2  could not run, or could not write the archive
+  3  written with gaps
 """
 INCOMPLETE = 3
 
@@ -39,15 +39,22 @@ INCOMPLETE = 3
 @click.command(
     "collect",
     help=_HELP,
-    short_help="A cluster's logs and state as one archive.",
+    short_help="Collect logs and state into one archive.",
     **options.SETTINGS,
 )
-@click.option("-o", "--output", metavar="FILE", help="The archive; - is standard output (.tar.gz).")
+@click.option(
+    "-o", "--output", metavar="FILE", help="The archive to write; - is standard output (.tar.gz)."
+)
 @options.live_options
 @click.option(
-    "--since", metavar="TIME", callback=options.time_option, help="Leave out older files: 2h, ISO."
+    "--since",
+    metavar="TIME",
+    callback=options.time_option,
+    help="Leave out older files: 2h, 2026-11-21T07:30.",
 )
-@click.option("--anonymize", is_flag=True, help="Replace IP addresses and this host's name, too.")
+@click.option(
+    "--anonymize", is_flag=True, help="Replace IP addresses and this host's name as well."
+)
 @options.verbose_option
 def command(output: str | None, since: float | None, anonymize: bool, **rest: Any) -> int:
     """Collect."""
@@ -100,7 +107,7 @@ def _tell(target: str, written: Any, gaps: Any) -> None:
     gone = sum(written.redactions.values())
     options.note(f"{written.files} files, {size}, {gone} secrets replaced")
     for gap in [g for g in gaps if not g.optional][:6]:
-        options.note(one_line(f"not in it: {gap.what}: {gap.why}"))
+        options.note(one_line(f"not collected: {gap.what}: {gap.why}"))
     if target != "-":
         click.echo(target)
         options.note(paste.shell("read it with: raydoctor diagnose {path:path}", path=target))

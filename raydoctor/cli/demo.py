@@ -25,9 +25,9 @@ _ECHOED = 40
 
 _HELP = """Break a real Ray on this machine, and diagnose it.
 
-A small program runs in a throw-away Ray of its own (loopback only, own folder)
-and fails; then its logs are diagnosed as yours would be. Ray and its files are
-gone afterwards. Takes about half a minute.
+A small program fails in a temporary Ray of its own (loopback only, in its own folder),
+and raydoctor diagnoses its logs as it would yours. Afterwards Ray and its files are
+removed. Takes about half a minute.
 
 \b
 Examples:
@@ -38,16 +38,18 @@ Examples:
 
 \b
 Exit code:
-  0  the failure was found
-  1  it was not, or the program did not fail
+  0  raydoctor found the failure
+  1  raydoctor did not find it, or the program did not fail
   2  could not run
 """
 
 
-@click.command("demo", help=_HELP, short_help="Break a real Ray, and see.", **options.SETTINGS)
+@click.command(
+    "demo", help=_HELP, short_help="Break a real Ray, and diagnose it.", **options.SETTINGS
+)
 @click.argument("scenario", required=False)
-@click.option("--list", "list_", is_flag=True, help="Name the scenarios, and stop.")
-@click.option("--keep", is_flag=True, help="Keep the logs, and say where.")
+@click.option("--list", "list_", is_flag=True, help="List the scenarios and exit.")
+@click.option("--keep", is_flag=True, help="Keep the logs, and print their path.")
 @options.verbose_option
 def command(*, scenario: str | None, list_: bool, keep: bool, verbose: bool) -> int:
     """Run a demo."""
@@ -74,7 +76,7 @@ def _check_ray() -> None:
         raise RaydoctorError("the demo does not run on Windows", "Try it under Linux or WSL.")
     if find_spec("ray") is None:
         raise RaydoctorError(
-            "Ray is not installed beside raydoctor, and the demo breaks a real one",
+            "Ray is not installed in raydoctor's environment, and the demo needs a real Ray",
             paste.shell("{python:path} -m pip install 'ray[default]'", python=sys.executable),
         )
 
@@ -116,7 +118,8 @@ def _diagnose(run: Run) -> Report:
 
     if run.session is None:
         raise RaydoctorError(
-            "Ray did not start", "The lines above are all that it said. Is this Ray in order?"
+            "Ray did not start",
+            "The lines above are all of its output. Check this Ray installation.",
         )
     with open_capture(str(run.session), str(run.driver_log)) as capture:
         return diagnose(capture)

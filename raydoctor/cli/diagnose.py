@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 FOUND, INCOMPLETE = 1, 3
 
-_HELP = """Say what broke in a Ray session, why, and what to do about it.
+_HELP = """Diagnose a Ray session: what broke, why, the evidence and the fix.
 
-PATH is a session folder, its logs/, a tree with the logs of several nodes, an
-archive of these (.tar.gz, .tar.zst, .zip, …), or one log file. Without PATH:
-the cluster that runs on this machine, live: its logs, its state, its processes,
-this machine and the cluster's other nodes; or, if none runs, its latest session.
+PATH is a session folder, its logs/, a tree with the logs of several nodes, an archive
+of these (.tar.gz, .tar.zst, .zip, …), or one log file. Without PATH, raydoctor
+diagnoses the cluster that runs on this machine, live, with its other nodes; if no
+cluster runs, it diagnoses the latest session.
 
 \b
 Examples:
@@ -36,15 +36,15 @@ Examples:
 
 \b
 Exit code:
-  0  nothing found, and the evidence was complete
+  0  nothing found, and the evidence is complete
   1  something found, at or above --fail-on
   2  could not run
-  3  nothing found, but a gap in the evidence could have hidden something
+  3  inconclusive: nothing found, but some evidence is missing
 """
 
 
 @click.command(
-    "diagnose", help=_HELP, short_help="What broke, why, and what to do.", **options.SETTINGS
+    "diagnose", help=_HELP, short_help="What broke, why, and how to fix it.", **options.SETTINGS
 )
 @options.path_argument
 @options.driver_log_option
@@ -53,19 +53,19 @@ Exit code:
     "--since",
     metavar="TIME",
     callback=options.time_option,
-    help="Only incidents since then: 2h, ISO.",
+    help="Only incidents since this time: 2h, 2026-11-21T07:30.",
 )
 @click.option(
-    "--until", metavar="TIME", callback=options.time_option, help="Only incidents until then."
+    "--until", metavar="TIME", callback=options.time_option, help="Only incidents until this time."
 )
 @click.option(
     "--fail-on",
     type=click.Choice(["critical", "error", "warning", "info", "never"]),
     default="error",
     show_default=True,
-    help="Exit with 1 from this severity on.",
+    help="The lowest severity that gives exit code 1.",
 )
-@click.option("-o", "--output", metavar="FILE", help="Write the report there.")
+@click.option("-o", "--output", metavar="FILE", help="Write the report to this file.")
 @options.live_options
 @options.rules_option
 @options.verbose_option

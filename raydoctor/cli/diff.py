@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 FOUND = 1
 _REPORT_LIMIT = 256 << 20
 
-_HELP = """Say what is new, gone, worse and better from A to B.
+_HELP = """Compare two captures or reports: what is new, gone, worse and better in B.
 
-A and B are captures, as `raydoctor diagnose` takes them, or reports that
-`raydoctor diagnose --format json` wrote; - reads a report from standard input.
-Diagnoses are told apart by their rule and by what they are about; ids, pids,
-addresses and times may differ.
+A and B are captures, as `raydoctor diagnose` takes them, or reports of
+`raydoctor diagnose --format json`; - reads a report from standard input. Two diagnoses
+are the same if their rule and the names of their subjects agree. Ids, pids, addresses
+and times may differ.
 
 \b
 Examples:
@@ -35,13 +35,13 @@ Examples:
 \b
 Exit code:
   0  nothing is new or worse
-  1  something is, at or above --fail-on
+  1  something is new or worse, at or above --fail-on
   2  could not run
 """
 
 
 @click.command(
-    "diff", help=_HELP, short_help="What is new, gone, worse, better.", **options.SETTINGS
+    "diff", help=_HELP, short_help="Compare two captures or reports.", **options.SETTINGS
 )
 @click.argument("a")
 @click.argument("b")
@@ -51,7 +51,7 @@ Exit code:
     type=click.Choice(["critical", "error", "warning", "info", "never"]),
     default="error",
     show_default=True,
-    help="Exit with 1 from this severity on.",
+    help="The lowest severity that gives exit code 1.",
 )
 @options.rules_option
 @options.verbose_option
@@ -129,7 +129,7 @@ def _parsed(data: bytes, path: str) -> Any:
     except (ValueError, RecursionError) as error:
         why = str(error) if isinstance(error, ValueError) else "nested too deeply"
         raise RaydoctorError(
-            f"{path} is no JSON: {why}",
+            f"{path} is not JSON: {why}",
             "Give a capture, or what `raydoctor diagnose --format json` printed.",
         ) from None
 

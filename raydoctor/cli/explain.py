@@ -8,7 +8,7 @@ import click
 
 from raydoctor.cli import _options as options
 
-_HELP = """Explain one rule: what you see, why, how to confirm it, the fix.
+_HELP = """Explain one rule: what you see, why it happens, how to confirm it, and the fix.
 
 \b
 Examples:
@@ -19,9 +19,7 @@ All rules: raydoctor rules
 """
 
 
-@click.command(
-    "explain", help=_HELP, short_help="What a rule means, and the fix.", **options.SETTINGS
-)
+@click.command("explain", help=_HELP, short_help="Explain one rule.", **options.SETTINGS)
 @click.argument("rule")
 @options.format_option("text", "json")
 @options.rules_option
@@ -51,4 +49,4 @@ def _unknown(name: str, known: list[str]) -> Exception:
     close = get_close_matches(name, known, n=3, cutoff=0.5)
     close += [other for other in known if name and name in other and other not in close]
     hint = f"Did you mean {', '.join(close[:5])}? " if close else ""
-    return RaydoctorError(f"no rule is called {name!r}", f"{hint}All rules: raydoctor rules")
+    return RaydoctorError(f"there is no rule {name!r}", f"{hint}All rules: raydoctor rules")

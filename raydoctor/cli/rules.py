@@ -12,7 +12,7 @@ from raydoctor.cli import _options as options
 if TYPE_CHECKING:
     from raydoctor.diagnosis.rulecheck import Problem
 
-_HELP = """List the failures that raydoctor knows, or test rules of your own.
+_HELP = """List the failures that raydoctor knows, and write and test rules of your own.
 
 \b
 Examples:
@@ -36,7 +36,7 @@ Examples:
   raydoctor rules test our-rules/
 
 \b
-Exit code: 0 written, 2 could not run: a bad name, or one that is taken.
+Exit code: 0 written, 2 could not run, or the name is invalid or taken.
 """
 
 _PAGES_HELP = """Write one Markdown page per rule into DIR, and an index of messages.
@@ -50,15 +50,15 @@ Examples:
   raydoctor rules pages site/ --rules our-rules/
 
 \b
-Exit code: 0 written, 2 could not run, or not write.
+Exit code: 0 written, 2 could not run or could not write.
 """
 
 _TEST_HELP = """Test the rules of a folder as raydoctor tests its own.
 
-Each file of DIR is a rule: its docstring the page, its signals, its function, its
-examples (`raydoctor/rules/worker_vanished.py` is a short one to copy). Tested are the
-page, that each sample matches, that no pattern can match without its literal (this
-needs the extra raydoctor[test]), and every example with all rules at work.
+Each file of DIR is a rule: a page (its docstring), signals, a function and examples;
+`raydoctor/rules/worker_vanished.py` is a short one to copy. The test checks the page,
+that each sample matches, that no pattern matches without its literal (needs the extra
+raydoctor[test]), and every example with all rules loaded.
 
 \b
 Examples:
@@ -73,7 +73,7 @@ Exit code: 0 all rules pass, 1 a rule has a problem, 2 a rule cannot be loaded.
 @click.group(
     "rules",
     help=_HELP,
-    short_help="The failures raydoctor knows.",
+    short_help="List the failures raydoctor knows.",
     invoke_without_command=True,
     **options.SETTINGS,
 )
@@ -120,7 +120,7 @@ def test(folder: str, verbose: bool) -> int:
             for problem in problems:
                 _tell(problem)
     if not rulecheck.proves_literals():
-        options.note("literals are not proven: pip install 'raydoctor[test]'")
+        options.note("literals were not checked: pip install 'raydoctor[test]'")
     click.echo(f"{len(wanted) - failed} of {len(wanted)} rules pass")
     return 1 if failed else 0
 
@@ -135,7 +135,9 @@ def _tell(problem: Problem) -> None:
     "new", help=_NEW_HELP, short_help="Write the skeleton of a rule.", **options.SETTINGS
 )
 @click.argument("name")
-@click.option("--dir", "folder", metavar="DIR", default=".", help="Where.  [default: here]")
+@click.option(
+    "--dir", "folder", metavar="DIR", default=".", help="The folder to write to.  [default: .]"
+)
 @options.verbose_option
 def new(name: str, folder: str, verbose: bool) -> int:
     """Write the skeleton of a rule."""
@@ -146,7 +148,7 @@ def new(name: str, folder: str, verbose: bool) -> int:
 
     if plugins.find(name) is not None:
         raise RaydoctorError(
-            f"a rule is called {name} already",
+            f"there is already a rule {name}",
             paste.shell("raydoctor explain {name}", name=name),
         )
     path = _new_rule.write(name, folder)
@@ -172,7 +174,7 @@ def pages(target: str, folder: str | None, verbose: bool) -> int:
         os.makedirs(target, exist_ok=True)
     except OSError as error:
         raise RaydoctorError(
-            f"cannot make the folder {target}: {error.strerror}", "Give another folder."
+            f"cannot make the folder {target}: {error.strerror}", "Choose another folder."
         ) from None
     written = list(rule_pages.pages(plugins.catalogue(folder).rules))
     for name, text in written:

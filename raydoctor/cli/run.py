@@ -24,14 +24,13 @@ if TYPE_CHECKING:
     from raydoctor.diagnosis.plugins import Catalogue
 
 _T = TypeVar("_T")
-_HELP = """Run a driver, and say what broke if it fails.
+_HELP = """Run a driver, and diagnose its cluster if the driver fails.
 
-The driver's output is shown as it comes, and kept. When it fails, is interrupted
-or runs out of time, its cluster is looked at on the spot (before it is ended, if
-it still runs), and the diagnosis goes to standard error. Nothing that the driver
-started outlives it: no subprocess, no daemon, no cluster of its own. A cluster
-that it only joined is left alone, but for what its tasks there started on this
-machine and what outlived their workers.
+raydoctor shows the driver's output as it comes and keeps it. When the driver fails, is
+interrupted or reaches its time limit, raydoctor diagnoses the cluster at once, before
+the cluster ends, and prints the report to standard error. Nothing that the driver
+started keeps running: no subprocess, no daemon, no cluster of its own. A cluster that
+the driver only joined keeps running, except subprocesses of its tasks on this machine.
 
 \b
 Examples:
@@ -40,11 +39,11 @@ Examples:
   raydoctor run --format markdown -o report.md -- python train.py
 
 \b
-Exit code: the driver's own; and
-  128+n  signal n ended it
-  124    it ran out of time
-  126    it could not be run
-  127    there is no such program
+Exit code: the driver's own, or
+  128+n  signal n ended the driver
+  124    the driver reached its time limit
+  126    the program could not be run
+  127    the program does not exist
 """
 
 
@@ -67,7 +66,7 @@ class _RunOptions(NamedTuple):
 @click.command(
     "run",
     help=_HELP,
-    short_help="Run a driver; a diagnosis if it fails.",
+    short_help="Run a driver; diagnose it if it fails.",
     context_settings={**options.SETTINGS["context_settings"], "allow_interspersed_args": False},
 )
 @click.argument("words", metavar="-- COMMAND…", nargs=-1, required=True, type=click.UNPROCESSED)
@@ -78,15 +77,15 @@ class _RunOptions(NamedTuple):
     help="The time limit of the driver: 90 (seconds), 10m, 2h.",
 )
 @options.grace_option("Time between SIGTERM and SIGKILL.")
-@click.option("--log", metavar="FILE", help="Keep the driver's output there.")
+@click.option("--log", metavar="FILE", help="Keep the driver's output in this file.")
 @options.format_option("text", "json", "markdown")
-@click.option("-o", "--output", metavar="FILE", help="Write the report there.")
-@options.address_option("The cluster to look at, if the driver's own is not known.")
+@click.option("-o", "--output", metavar="FILE", help="Write the report to this file.")
+@options.address_option("The cluster to diagnose if raydoctor cannot find the driver's own.")
 @click.option(
     "--all-nodes/--this-node",
     "all_nodes",
     default=True,
-    help="Read the logs of the cluster's other nodes, too.  [default: all nodes]",
+    help="Read the logs of the cluster's other nodes as well.  [default: all nodes]",
 )
 @options.rules_option
 @options.verbose_option
@@ -154,21 +153,21 @@ def _failed(driver: Driver, event: Event, wishes: _RunOptions) -> Capture | None
         capture = driver.meanwhile(lambda: _tried(lambda: _look(driver, wishes), wishes))
     else:
         what = "has no time left" if event.why == "timeout" else "is interrupted"
-        options.note(f"{_name(wishes.words)} {what} after {ran:.0f} s: looking at what it does")
+        options.note(f"{_name(wishes.words)} {what} after {ran:.0f} s: diagnosing its cluster")
         capture = driver.meanwhile(lambda: _tried(lambda: _look(driver, wishes), wishes))
         driver.stop(event.number or signal.SIGTERM, wishes.grace)
-        options.note(f"it has ended: {_code(driver)}")
+        options.note(f"the driver has ended: {_code(driver)}")
     _tell_left(driver, driver.clear(wishes.grace))
-    options.note(f"its output is in {wishes.path}")
+    options.note(f"the driver's output is in {wishes.path}")
     if not driver.sessions and wishes.address is None:
-        options.note("it was in no Ray session that could be seen, so its output alone is read")
+        options.note("no Ray session of the driver was found, so only its output is diagnosed")
     if capture is None:
         session = next(reversed(driver.sessions), "")
         options.note(
             paste.shell(
-                "not diagnosed. For that: raydoctor diagnose {session:path} --driver-log {log:path}"
+                "not diagnosed. To diagnose it: raydoctor diagnose {session:path} --driver-log {log:path}"
                 if session
-                else "not diagnosed. For that: raydoctor diagnose --driver-log {log:path}",
+                else "not diagnosed. To diagnose it: raydoctor diagnose --driver-log {log:path}",
                 session=session,
                 log=wishes.path,
             )
@@ -215,10 +214,10 @@ def _tell_left(driver: Driver, left: list[Outcome]) -> None:
     if ended:
         names = [f"{o.identity.pid} ({_short(driver.names.get(o.identity, ''))})" for o in ended]
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        options.note(f"ended what it left: {', '.join(names[:3])}{more}")
+        options.note(f"ended what the driver left: {', '.join(names[:3])}{more}")
     for each in left:
         if each.outcome != "gone":
-            options.note(f"still there: {each.identity.pid}, {each.reason}")
+            options.note(f"still running: pid {each.identity.pid}, {each.reason}")
 
 
 def _short(name: str) -> str:

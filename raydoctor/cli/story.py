@@ -10,12 +10,12 @@ from raydoctor.cli import _options as options
 
 NOT_FOUND = 1
 
-_HELP = """Show every line about one thing, in every file and on every node, in time order.
+_HELP = """Show every line about one thing, in all files and on all nodes, in time order.
 
-ID is a worker, task, actor, object, node, job, lease or placement group, or
-any six or more of its first digits; a pid; or the name of a task or actor.
-What else it goes by is followed one step: a worker's pid, an actor's workers,
-an object's creator. PATH is what `raydoctor diagnose` takes.
+ID is the id of a worker, task, actor, object, node, job, lease or placement group, or
+at least six of its first digits; a pid; or the name of a task or actor. raydoctor also
+follows its aliases one step: a worker's pid, an actor's workers, an object's creator.
+PATH is what `raydoctor diagnose` takes.
 
 \b
 Examples:
@@ -28,20 +28,20 @@ Examples:
 \b
 Exit code:
   0  there is a story
-  1  nothing in the capture is called so; what is there is listed
+  1  nothing in the capture has this name; raydoctor lists the names it has
   2  could not run, or the ID is ambiguous
 """
 
 
 @click.command(
-    "story", help=_HELP, short_help="Every line about one id, pid or name.", **options.SETTINGS
+    "story", help=_HELP, short_help="Show every line about one id, pid or name.", **options.SETTINGS
 )
 @click.argument("id_", metavar="ID")
 @options.path_argument
 @options.driver_log_option
 @options.format_option("text", "json")
 @click.option(
-    "--all", "everything", is_flag=True, help="Routine lines of a worker's own logs, too."
+    "--all", "everything", is_flag=True, help="Include routine lines of a worker's own logs."
 )
 @options.verbose_option
 def command(  # noqa: PLR0913 - one parameter per option
@@ -66,6 +66,6 @@ def command(  # noqa: PLR0913 - one parameter per option
     elif story.entries:
         options.print_page(render.render(story, terminal.columns_of(sys.stdout), verbose))
     else:
-        options.note(f"nothing in this capture is called {id_!r}; it holds")
+        options.note(f"nothing in this capture has the name {id_!r}; the capture has")
         terminal.show(render.unknown(story, terminal.width_of(sys.stderr)), sys.stderr)
     return 0 if story.entries else NOT_FOUND

@@ -23,26 +23,24 @@ _INTERRUPTED = 130
 _GONE = (errno.EIO, errno.ENXIO)
 """What a terminal that was closed answers."""
 
-_HELP = """Watch a cluster: tasks by state, the slowest, what hangs, memory and disks against
+_HELP = """Watch a cluster: tasks by state, the slowest, hung tasks, memory and disks against
 Ray's limits, leftovers, new diagnoses.
 
-On a terminal a screen that is redrawn in place (q or Ctrl-C ends); else, or with
---json, a JSON object a line for each look and for each thing that happens
-(raydoctor/watch/1). All of it takes less than a hundredth of a processor over any five
-minutes: what costs more comes more rarely. A cluster that dies is diagnosed by its logs
-and taken up again when it is back.
+On a terminal the screen is redrawn in place (q or Ctrl-C ends it). Otherwise, or with
+--json, each round and each event is one JSON line (raydoctor/watch/1). The watch uses
+less than 1 % of one CPU over any five minutes, so expensive questions are asked rarely.
+A cluster that dies is diagnosed by its logs, and watched again when it is back.
 
-With --timeout it guards a job that nobody may change: tasks that RUN longer (waiting
-does not count, a retry starts anew) are told, or ended as `raydoctor cancel` does, as
---on-timeout says:
+With --timeout the watch enforces a time limit on a job whose code you cannot change.
+Only running time counts, and a retry starts anew. --on-timeout says what happens:
 
 \b
-  report  told, nothing is done (the default)
-  cancel  their owner cancels them, then KeyboardInterrupt; workers live on
-  force   and then by force, up to SIGKILL of the worker; actors only with --kill-actor
+  report  report the task and change nothing (the default)
+  cancel  its owner cancels it, then KeyboardInterrupt; workers keep running
+  force   then by force, up to SIGKILL of the worker; actors only with --kill-actor
 
-Drivers, and actors of Ray's own (Serve, submitted jobs), are never touched. What is
-done is noted in ~/.local/state/raydoctor/audit.jsonl.
+Drivers and Ray's own actors (Serve, submitted jobs) are never touched. Every action is
+recorded in ~/.local/state/raydoctor/audit.jsonl.
 
 \b
 Examples:
@@ -54,7 +52,7 @@ Examples:
 \b
 Exit code:
   0    ended by q, --for or SIGTERM
-  2    could not run: no cluster, or it does not take the token
+  2    could not run: no cluster, or the cluster refused the token
   130  ended by Ctrl-C
 """
 _SPAN = options.Duration(0.001)
@@ -63,7 +61,7 @@ _SPAN = options.Duration(0.001)
 @click.command(
     "watch",
     help=_HELP,
-    short_help="A cluster while it runs; a guard of its tasks.",
+    short_help="Watch a cluster, and limit its tasks' time.",
     **options.SETTINGS,
 )
 @click.option(
@@ -74,26 +72,37 @@ _SPAN = options.Duration(0.001)
     metavar="DURATION",
     help="Time between two rounds.",
 )
-@click.option("--for", "span", type=_SPAN, metavar="DURATION", help="End after that time.")
+@click.option(
+    "--for", "span", type=_SPAN, metavar="DURATION", help="End the watch after this time."
+)
 @click.option("--timeout", type=_SPAN, metavar="DURATION", help="The time limit of a task.")
 @click.option(
     "--on-timeout",
     type=click.Choice(["report", "cancel", "force"]),
-    help="What happens to those that run longer.  [default: report]",
+    help="What happens to a task over its limit.  [default: report]",
 )
 @click.option(
-    "--name", "names", multiple=True, metavar="GLOB", help="Only functions called so; repeatable."
+    "--name",
+    "names",
+    multiple=True,
+    metavar="GLOB",
+    help="Only functions with a matching name; repeatable.",
 )
 @click.option(
-    "--exclude", multiple=True, metavar="GLOB", help="Not functions called so; repeatable."
+    "--exclude",
+    multiple=True,
+    metavar="GLOB",
+    help="Skip functions with a matching name; repeatable.",
 )
-@click.option("--kill-actor", is_flag=True, help="With force: end the actor of an overdue method.")
+@click.option(
+    "--kill-actor", is_flag=True, help="With force: also end the actor of an overdue method."
+)
 @options.grace_option("Time each step of a cancel may take before the next one is tried.")
 @click.option(
     "--diagnose/--no-diagnose",
     default=True,
     show_default=True,
-    help="Diagnose, and look at what hangs, when there is a reason to.",
+    help="Diagnose the cluster and find hung tasks when there is a sign of trouble.",
 )
 @options.address_option()
 @options.format_option("text", "json", text="json writes JSON lines, also on a terminal.")

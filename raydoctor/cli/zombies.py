@@ -21,18 +21,17 @@ OUT_OF_SIGHT = 3
 
 _HELP = """Find the processes that outlived their Ray worker, raylet or session; --kill ends them.
 
-Whose a process is, is told by what it inherited or has open: environment, output,
-log, object store, process group, session. Each is shown with the reason. A dry run
-unless --kill is given; that shows the plan, and asks.
+Ownership is established from inherited and open resources: environment, output, log,
+object store, process group, session. Each leftover is shown with the reason. Without
+--kill this is a dry run; --kill shows the plan and asks for confirmation.
 
 A process that only inherited Ray's environment variables may be a tmux session or a
-server that was started from a job: ending it takes a second answer, or --inherited.
+server that a job started. Ending it needs a second confirmation, or --inherited.
 
-SIGTERM first, SIGKILL after --grace to what has not ended, again until nothing is
-left. Never touched: workers, drivers and daemons of a living session and what they
-run, other users' processes, raydoctor itself and what started it, and a process whose
-pid was given to another one meanwhile. Each signal is noted in
-~/.local/state/raydoctor/audit.jsonl.
+Leftovers get SIGTERM, and SIGKILL after --grace, until none is left. raydoctor never
+signals workers, drivers and daemons of a living session and what they run, other users'
+processes, itself and its parents, or a process whose pid was reused meanwhile. Every
+signal is recorded in ~/.local/state/raydoctor/audit.jsonl.
 
 \b
 Examples:
@@ -44,42 +43,49 @@ Examples:
   raydoctor zombies --all-nodes --kill
   raydoctor zombies --node 10.0.0.7 --node 3f2a90c1
 
-This machine alone is looked at, unless --node or --all-nodes is given: then each of
-those nodes looks at itself, and ends what was shown, by a small task of a live cluster.
+Only this machine is searched, unless --node or --all-nodes is given. Then a small task
+on each of those nodes searches it, and ends what was shown.
 
 \b
 Exit code:
-  0  nothing is left over, or nothing any more
+  0  nothing is left over (any more)
   1  something is left over
   2  could not run
-  3  nothing is left over, but some processes, or nodes, could not be looked at
+  3  inconclusive: some processes or nodes could not be inspected
 """
 
 
 @click.command(
-    "zombies", help=_HELP, short_help="What Ray left running: find it, end it.", **options.SETTINGS
+    "zombies", help=_HELP, short_help="Find and end what Ray left running.", **options.SETTINGS
 )
-@click.option("--kill", is_flag=True, help="End them: show the plan, ask, do it, verify it.")
-@click.option("--clean", is_flag=True, help="Remove what dead sessions keep on the disk.")
-@click.option("--dry-run", is_flag=True, help="Only show, whatever else is given.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.option(
-    "--leaked", is_flag=True, help="End also what an ended task left below an idle worker."
+    "--kill", is_flag=True, help="End the leftovers: show the plan, ask, end them, verify."
+)
+@click.option("--clean", is_flag=True, help="Remove the files of dead sessions.")
+@click.option("--dry-run", is_flag=True, help="Show the plan and change nothing.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option(
+    "--leaked", is_flag=True, help="Also end what a finished task left below an idle worker."
 )
 @click.option(
     "--inherited",
     is_flag=True,
-    help="End also processes that only inherited Ray's environment variables.",
+    help="Also end processes that only inherited Ray's environment variables.",
 )
 @click.option(
-    "--session", metavar="SESSION", default="", help="Of this session only: folder or name."
+    "--session",
+    metavar="SESSION",
+    default="",
+    help="Only leftovers of this session: its folder or name.",
 )
 @options.grace_option("Time between SIGTERM and SIGKILL.")
-@click.option("--all-users", is_flag=True, help="Other users' processes, too: as root.")
-@click.option("--node", "nodes", metavar="ID|IP", multiple=True, help="On this node; repeatable.")
-@click.option("--all-nodes", is_flag=True, help="On all nodes of the cluster, and here.")
+@click.option("--all-users", is_flag=True, help="Also end other users' processes (root only).")
+@click.option(
+    "--node", "nodes", metavar="ID|IP", multiple=True, help="Search this node; repeatable."
+)
+@click.option("--all-nodes", is_flag=True, help="Search all nodes of the cluster and this machine.")
 @options.address_option(
-    "Whose nodes they are, if several clusters run here: auto, or its GCS's host:port."
+    "The cluster of these nodes, if several run here: auto, or the GCS's host:port."
 )
 @options.format_option("text", "json")
 @options.verbose_option
@@ -243,7 +249,7 @@ def _ask(what: str) -> None:
     if not sys.stdin.isatty():
         raise RaydoctorError(
             f"nothing was done: standard input is not a terminal, so no answer can be given to: {what}?",
-            "Add --yes to do it without a question.",
+            "Add --yes to do it without confirmation.",
         )
     click.confirm(f"{what[0].upper()}{what[1:]}?", abort=True, err=True)
 
