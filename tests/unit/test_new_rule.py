@@ -77,7 +77,7 @@ def test_one_forgotten_placeholder_is_found(
         ("../flux", "cannot be the name of a rule"),
         ("flux\nhot", "cannot be the name of a rule"),
         ("", "cannot be the name of a rule"),
-        ("ray-oom-kill", "a rule is called ray-oom-kill already"),
+        ("ray-oom-kill", "there is already a rule ray-oom-kill"),
         ("taken", "taken.py exists already"),
         ("dangling", "dangling.py exists already"),
     ],
