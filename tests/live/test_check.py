@@ -25,7 +25,7 @@ from raydoctor.render.page import plain
 from tests.helpers.real_ray import RealRay, real_ray
 from tests.helpers.waiting import PATIENCE, clock
 
-GB, MB = 10**9, 10**6
+GB, GIB, MIB = 10**9, 1 << 30, 1 << 20
 LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 
 
@@ -105,23 +105,23 @@ GCS = preflight.Owner(7, "gcs_server", True)
         (preflight.ports({8265: preflight.Owner(None, "", False)}), "warn", "another user's"),
         # Memory.
         (preflight.shared_memory(None), "n/a", "no /dev/shm"),
-        (preflight.shared_memory(preflight.SharedMemory(64 << 20, 64 << 20, 24 * GB)), "warn", "a container's default"),
-        (preflight.shared_memory(preflight.SharedMemory(64 << 20, 64 << 20, 24 * GB)), "warn", "--shm-size=7g"),
-        (preflight.shared_memory(preflight.SharedMemory(24 * GB, 3 * GB, 24 * GB)), "warn", "3.0 GB free"),
-        (preflight.shared_memory(preflight.SharedMemory(24 * GB, 24 * GB, 24 * GB)), "ok", "takes 7.2 GB"),
-        (preflight.shared_memory(preflight.SharedMemory(24 * GB, 20 * GB, 24 * GB, (("/dev/shm", 100 * MB),))), "ok", "100 MB"),
-        (preflight.shared_memory(preflight.SharedMemory(64 << 20, 0, 24 * GB, (("/tmp/ray", 300 * MB),))), "warn", "lies in /tmp/ray"),
+        (preflight.shared_memory(preflight.SharedMemory(64 << 20, 64 << 20, 24 * GIB)), "warn", "a container's default"),
+        (preflight.shared_memory(preflight.SharedMemory(64 << 20, 64 << 20, 24 * GIB)), "warn", "--shm-size=7g"),
+        (preflight.shared_memory(preflight.SharedMemory(24 * GIB, 3 * GIB, 24 * GIB)), "warn", "3.0 GiB free"),
+        (preflight.shared_memory(preflight.SharedMemory(24 * GIB, 24 * GIB, 24 * GIB)), "ok", "takes 7.2 GiB"),
+        (preflight.shared_memory(preflight.SharedMemory(24 * GIB, 20 * GIB, 24 * GIB, (("/dev/shm", 100 * MIB),))), "ok", "100 MiB"),
+        (preflight.shared_memory(preflight.SharedMemory(64 << 20, 0, 24 * GIB, (("/tmp/ray", 300 * MIB),))), "warn", "lies in /tmp/ray"),
         (preflight.memory(None), "n/a", "Linux"),
-        (preflight.memory(preflight.Memory(24 * GB, 3 * GB, 24 * GB, None)), "ok", "3.0 GB of 24.0 GB"),
-        (preflight.memory(preflight.Memory(64 * GB, 3 * GB, 8 * GB, 8 * GB)), "ok", "the machine has 64.0 GB"),
-        (preflight.memory(preflight.Memory(64 * GB, 3 * GB, 64 * GB, 8 * GB)), "warn", "RAY_memory_usage_threshold=0.11"),
-        (preflight.memory(preflight.Memory(24 * GB, 21 * GB, 24 * GB, None)), "warn", "from 95% on"),
-        (preflight.memory(preflight.Memory(24 * GB, 23 * GB, 24 * GB, None)), "fail", "at once"),
-        (preflight.memory(preflight.Memory(24 * GB, 13 * GB, 24 * GB, None, 0.5)), "fail", "at once"),
+        (preflight.memory(preflight.Memory(24 * GIB, 3 * GIB, 24 * GIB, None)), "ok", "3.0 GiB of 24.0 GiB"),
+        (preflight.memory(preflight.Memory(64 * GIB, 3 * GIB, 8 * GIB, 8 * GIB)), "ok", "the machine has 64.0 GiB"),
+        (preflight.memory(preflight.Memory(64 * GIB, 3 * GIB, 64 * GIB, 8 * GIB)), "warn", "RAY_memory_usage_threshold=0.11"),
+        (preflight.memory(preflight.Memory(24 * GIB, 21 * GIB, 24 * GIB, None)), "warn", "from 95% on"),
+        (preflight.memory(preflight.Memory(24 * GIB, 23 * GIB, 24 * GIB, None)), "fail", "at once"),
+        (preflight.memory(preflight.Memory(24 * GIB, 13 * GIB, 24 * GIB, None, 0.5)), "fail", "at once"),
         (preflight.swap(None, 0), "n/a", "not known"),
         (preflight.swap(0, 0), "ok", "none"),
-        (preflight.swap(8 * GB, 100 * MB), "ok", "100 MB of 8.0 GB"),
-        (preflight.swap(8 * GB, 4 * GB), "warn", "wait for the disk"),
+        (preflight.swap(8 * GIB, 100 * MIB), "ok", "100 MiB of 8.0 GiB"),
+        (preflight.swap(8 * GIB, 4 * GIB), "warn", "wait for the disk"),
         # Limits.
         (preflight.open_files(preflight.Files(1024, 1 << 20)), "ok", "1,024, Ray raises it to 65,536"),
         (preflight.open_files(preflight.Files(None, None)), "ok", "unlimited"),
@@ -136,12 +136,12 @@ GCS = preflight.Owner(7, "gcs_server", True)
         (preflight.processes(preflight.Threads(64, 512, "ulimit -u", 500)), "fail", "ulimit -u 10"),
         (preflight.processes(preflight.Threads(64, 512, "kernel.pid_max", 500)), "fail", "sysctl kernel.pid_max="),
         # Disk.
-        (preflight.disk(preflight.Disk("/tmp", 100 * GB, 40 * GB, 100, 90)), "ok", "40.0 GB of 100 GB free"),
-        (preflight.disk(preflight.Disk("/tmp", 100 * GB, 4 * GB, 100, 90)), "fail", "96.0% used"),
-        (preflight.disk(preflight.Disk("/tmp", 100 * GB, 8 * GB, 100, 90)), "warn", "nothing from 95% on"),
-        (preflight.disk(preflight.Disk("/tmp", 100 * GB, 25 * GB, 100, 90, 0.7)), "fail", "from 70% on"),
-        (preflight.disk(preflight.Disk("/tmp", 100 * GB, 40 * GB, 1000, 3)), "warn", "only 3 inodes"),
-        (preflight.disk(preflight.Disk("/tmp", 100 * GB, 40 * GB, 0, 0)), "ok", "free"),  # btrfs counts none
+        (preflight.disk(preflight.Disk("/tmp", 100 * GIB, 40 * GIB, 100, 90)), "ok", "40.0 GiB of 100 GiB free"),
+        (preflight.disk(preflight.Disk("/tmp", 100 * GIB, 4 * GIB, 100, 90)), "fail", "96.0% used"),
+        (preflight.disk(preflight.Disk("/tmp", 100 * GIB, 8 * GIB, 100, 90)), "warn", "nothing from 95% on"),
+        (preflight.disk(preflight.Disk("/tmp", 100 * GIB, 25 * GIB, 100, 90, 0.7)), "fail", "from 70% on"),
+        (preflight.disk(preflight.Disk("/tmp", 100 * GIB, 40 * GIB, 1000, 3)), "warn", "only 3 inodes"),
+        (preflight.disk(preflight.Disk("/tmp", 100 * GIB, 40 * GIB, 0, 0)), "ok", "free"),  # btrfs counts none
         (preflight.disk(preflight.Disk("/tmp", 0, 0, 0, 0)), "fail", "0 B"),
         (preflight.temporary(preflight.Temporary("/tmp/ray", "", True)), "ok", "72 of 107"),
         (preflight.temporary(preflight.Temporary("/scratch/" + "x" * 40, "TMPDIR", True)), "fail", "(TMPDIR): socket paths"),
@@ -380,7 +380,7 @@ def test_a_cluster_in_good_health(ray: RealRay, monkeypatch: pytest.MonkeyPatch)
     assert checks["token"].found == "RAY_AUTH_TOKEN, accepted"
     assert all("in the cluster" in checks[name].found for name in ("ray", "python"))
     assert "1 node agrees" in checks["clock"].found
-    assert "100 MB" in checks["shared memory"].found
+    assert "95.4 MiB" in checks["shared memory"].found
     assert checks["disk"].found.startswith(str(ray.folder))
     assert TOKEN not in repr(checks)
 

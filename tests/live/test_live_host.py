@@ -359,12 +359,12 @@ def test_the_kernel_kills_a_worker_with_and_without_its_log(
     (without,) = engine.run(open_capture(tmp_path), strict=True).roots
     assert without.rule == "cgroup-oom-kill"
     assert "most likely ended hungry" in without.headline
-    assert "limit 256 MB, counts 1 process" in without.headline
+    assert "limit 256 MiB, counts 1 process" in without.headline
     keep(kernel.tables(cluster, began), tmp_path)
     (known_by_log,) = engine.run(open_capture(tmp_path), strict=True).roots
     assert known_by_log.rule == "kernel-oom-kill"
     assert "ended hungry (pid " in known_by_log.headline
-    assert "its cgroup's limit is 256 MB" in known_by_log.headline
+    assert "its cgroup's limit is 256 MiB" in known_by_log.headline
 
 
 def test_version_2(tmp_path: Path) -> None:
@@ -440,7 +440,7 @@ def test_a_disk_that_is_full_is_told_before_anything_fails(tmp_path: Path) -> No
     (out / "logs/gcs_server.out").write_text("")
     (found,) = engine.run(open_capture(out), strict=True).diagnoses
     assert (found.rule, found.severity) == ("disk-full", "error")
-    assert "96.0% full (2.0 MB of 50.0 MB free), 27.0 MB of it 1 old session," in found.headline
+    assert "96.0% full (2.0 MiB of 50.0 MiB free), 27.0 MiB of it 1 old session," in found.headline
     assert "over Ray's threshold of 95%" in found.headline
     assert [link.shows.partition(": ")[0].partition(" in ")[0] for link in found.chain[1:]] == [
         "1 old session",
@@ -448,8 +448,8 @@ def test_a_disk_that_is_full_is_told_before_anything_fails(tmp_path: Path) -> No
         "logs",
     ]
     assert [remedy.title for remedy in found.remedies][:2] == [
-        f"Remove sessions below {place} that no running Ray uses: 27.0 MB",
-        "Keep fewer objects alive at once: 20.0 MB of them are spilled there",
+        f"Remove sessions below {place} that no running Ray uses: 27.0 MiB",
+        "Keep fewer objects alive at once: 20.0 MiB of them are spilled there",
     ]
 
 

@@ -79,6 +79,8 @@ def told(folder: Path) -> dict[str, object]:
     with open_capture(str(folder)) as capture:
         report = engine.run(capture, strict=True)
     whole = json.loads(render(report))
+    for gap in whole["gaps"]:  # of another node, advice is attributed to it
+        gap["hint"] = gap["hint"].removeprefix("There: ")
     return {key: whole[key] for key in ("diagnoses", "unexplained", "gaps")}
 
 

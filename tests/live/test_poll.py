@@ -28,7 +28,7 @@ from tests.helpers.waiting import PATIENCE
 HUNG = r"""
 import ctypes, json, os, signal, sys, time
 import ray
-from raydoctor.act.poll import poll
+from raydoctor import poll
 
 ray.init(log_to_driver=False, logging_level="error")
 
@@ -64,7 +64,7 @@ time.sleep(1000)
 OTHERS = r"""
 import _thread, json, os, subprocess, sys, threading, time
 import ray
-from raydoctor.act.poll import as_completed, poll
+from raydoctor import as_completed, poll
 
 ray.init(log_to_driver=False, logging_level="error")
 apart = {"num_cpus": 0, "resources": {"apart": 1}}  # the other driver's hung tasks have all CPUs

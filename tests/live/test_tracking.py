@@ -58,7 +58,7 @@ import asyncio, json, multiprocessing, os, signal, subprocess, sys, threading, t
 from concurrent.futures import ThreadPoolExecutor
 import ray
 from raydoctor.act.tracking import registry
-from raydoctor.act.tracking import tracked, tracking
+from raydoctor.act.tracking.tracking import tracked, tracking
 
 QUIET = dict(stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 HOW = sys.argv[1].split(",")
@@ -281,7 +281,7 @@ def killed_in_system(base):
     ref = only_system.remote(base)
     until(lambda: len(alive(base)) == 2)
     for pid in alive(base).values():
-        mark = open(f"/proc/{pid}/environ").read().split(_registry.MARK + "=")[1].split("\0")[0]
+        mark = open(f"/proc/{pid}/environ").read().split(registry.MARK + "=")[1].split("\0")[0]
     until(lambda: watchers(mark.split(":")[1]))
     os.kill(int(mark.split(":")[1]), signal.SIGKILL)
     until(lambda: not alive(base), 8)
@@ -407,7 +407,7 @@ def test_outside_ray_nothing_is_changed() -> None:
     code = """
 import os, subprocess, threading
 before = os.fork, os.system, os.posix_spawn, subprocess.Popen, threading.Thread.start
-from raydoctor.act.tracking import tracked, tracking
+from raydoctor.act.tracking.tracking import tracked, tracking
 @tracked
 def run():
     return subprocess.run(["sh", "-c", "echo ${RAYDOCTOR_TASK-none}"], capture_output=True).stdout

@@ -462,7 +462,7 @@ def test_which_worker_may_have_started_what_detached_itself(
 
 CGROUP = """
 import os, subprocess, sys, time
-from raydoctor.act import cgroup
+from raydoctor.act.signals import cgroup
 from raydoctor.act.audit import Audit
 from raydoctor.observe.processes import proc
 
@@ -693,9 +693,9 @@ def test_page_says_what_would_be_done_and_what_was() -> None:
     spared = {f.identity: why for f in these if (why := leftovers.spared(f, SweepOptions()))}
     stale = [clean.Stale("/tmp/ray/session_1", "session", 3_000_000, 86400.0)]
     before = plain(render.render([here(View(these, spared, stale, {}))], 100, now=1600.0))
-    assert "pid 5 · 10 min 0 s · ray · 10.0 MB · 2.0 GB GPU · port 8000" in before
+    assert "pid 5 · 10 min 0 s · ray · 9.5 MiB · 1.9 GiB GPU · port 8000" in before
     assert "not ended: its worker lives: --leaked ends it, too" in before
-    assert "2 leftovers; --kill would end 1; --clean would remove 3.0 MB." in before
+    assert "2 leftovers; --kill would end 1; --clean would remove 2.9 MiB." in before
     outcomes = {
         these[0].identity: Outcome(these[0].identity, "kill", "gone"),
         these[1].identity: Outcome(these[1].identity, "kill", "running", "not gone 5 s after KILL"),
