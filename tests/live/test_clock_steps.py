@@ -5,6 +5,7 @@ The kernel's `btime` (`/proc/stat`) is the time of day less the time since the b
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -157,7 +158,7 @@ def test_a_node_that_is_asked_again_ends_what_it_was_asked_to(
     view = sweep.View(
         [_leftover(process)], {}, [], {}, "", process.started_at, boot=proc.boot_time()
     )
-    asked = {"do": "act", "view": sweep.packed(view), "deed": _deed()}
+    asked = json.loads(json.dumps({"do": "act", "view": sweep.packed(view), "deed": _deed()}))
     set_clock(step, monkeypatch)
     targets = []
 
@@ -175,11 +176,8 @@ def test_a_node_that_is_asked_again_ends_what_it_was_asked_to(
 
 
 def _leftover(process: proc.Process) -> leftovers.Leftover:
-    values = {
-        "identity": leftovers.Identity(process.pid, process.started_at), "kind": "orphan", "ports": (),
-    }  # fmt: skip
-    fields = leftovers.Leftover._fields
-    return leftovers.Leftover(*(values.get(each, "") for each in fields))  # type: ignore[arg-type]
+    identity = leftovers.Identity(process.pid, process.started_at)
+    return leftovers.Leftover(identity, "orphan", "", "", "", "", "", None, 0, 0)
 
 
 def _deed() -> dict[str, object]:

@@ -29,7 +29,7 @@ from raydoctor.capture.open import open_capture
 from raydoctor.case import signals
 from raydoctor.case.rule import Signal
 from raydoctor.diagnosis import engine, plugins, unexplained
-from raydoctor.model.entities import Entity
+from raydoctor.model.entities import MEANINGS, Entity
 from raydoctor.model.values import Event, Gap, Report, Source
 from raydoctor.observe.collector.cluster import Cluster
 from raydoctor.observe.collector.programs.peers import Access
@@ -137,7 +137,7 @@ EVENTS = st.builds(
     level=st.sampled_from(["", "E"]),
     pid=st.none() | st.integers(0, 10**7),
     fields=st.dictionaries(TEXT, TEXT, max_size=3),
-    entities=st.frozensets(st.builds(Entity, TEXT, TEXT), max_size=2),
+    entities=st.frozensets(st.builds(Entity, st.sampled_from(sorted(MEANINGS)), TEXT), max_size=2),
     count=st.integers(1, 10**9),
 )
 
