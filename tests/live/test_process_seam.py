@@ -359,7 +359,7 @@ def test_an_audit_that_cannot_be_written_is_told_and_does_not_stop_anything(tmp_
 
 REUSE = """
 import os, random, signal, subprocess, sys, time
-from raydoctor.act import process, system
+from raydoctor.act.signals import process, system
 from raydoctor.act.audit import Audit
 Audit.write = lambda self, what, **told: None
 
