@@ -94,9 +94,9 @@ def _lost(case: Case, lost: list[Event], alive: Event) -> Finding:
     exceptions = cluster.lost_driver_errors(case)
     since = (lost[0].at or 0) - waited
     exits = [e for e in case.exits if e.node in ("", *nodes) and (e.at is None or e.at >= since)]
-    where = f"{'Nodes' if len(nodes) > 1 else 'Node'} {names}" if nodes else "A driver"
+    where = f"{'nodes' if len(nodes) > 1 else 'node'} {names}" if nodes else "a driver"
     return Finding(
-        f"{where} could not reach the GCS for {waited} s, although the GCS kept running: {_why(case, stalled)}",
+        f"The GCS was unreachable from {where} for {waited} s, although it kept running: {_why(case, stalled)}",
         tuple(_links(lost, alive, waited, exceptions)),
         explains=(
             *(Entity(kind, node) for node in nodes for kind in ("raylet", "node")),
@@ -123,7 +123,7 @@ def _lost(case: Case, lost: list[Event], alive: Event) -> Finding:
 def _why(case: Case, stalled: bool) -> str:
     """The raylet on the head decides: no network is between it and the GCS."""
     if stalled:
-        return "the GCS was paused or overloaded"
+        return "it was paused or overloaded"
     head = next((e["node"] for e in case.of("node.registered")), "")
     if head in case.ledger.raylet_files.values():
         return "the cause is the network, because the head's own raylet did not lose the GCS"
