@@ -180,7 +180,7 @@ def _silent(case: Case) -> _DashboardEnd | None:
         Link(
             asked, f"a probe of the dashboard ended after {asked['seconds']} s: {asked['outcome']}"
         ),
-        Link(process, f"its process exists, in state {process['state']}"),
+        Link(process, f"the dashboard's process exists, in state {process['state']}"),
     )
     if stopped:
         summary = f"The dashboard{where} (pid {pid}) is stopped by a signal (SIGSTOP)"

@@ -207,7 +207,7 @@ def _spilled(case: Case, node: str) -> str:
     spilled = (
         int(now[-1]["num_bytes_currently_spilled"] or 0) if now else store.spilled_bytes(case, node)
     )
-    return f", with {size(spilled)} of spilled objects" if spilled >= evidence.GB else ""
+    return f", with {size(spilled)} in spilled objects" if spilled >= evidence.GB else ""
 
 
 def _filled(disk: Disk) -> str:
@@ -218,7 +218,7 @@ def _filled(disk: Disk) -> str:
     amount = size(most.bytes)
     if most.what == "old sessions":
         return f", with {amount} in {evidence.many(most.number, 'old session')}"
-    return f", with {amount} of {most.what}"
+    return f", with {amount} in {most.what}"
 
 
 def _bare(errors: list[Event]) -> Finding:
@@ -313,9 +313,9 @@ def _clean_up(root: str, now: Disk | None) -> Iterator[Remedy]:
 
 def _old_sessions(root: str, use: Use | None) -> Remedy:
     what = f"the {use.number} old sessions" if use and use.number > 1 else "old sessions"
-    gain = f" to free {size(use.bytes)}" if use else ""
+    remove = f"Free {size(use.bytes)}: remove" if use else "Remove"
     return Remedy(
-        f"Remove {what} in {root} that no running Ray uses{gain}",
+        f"{remove} {what} in {root} that no running Ray uses",
         (
             paste.shell("du -xsh {root:path}/session_* | sort -h", root=root),
             paste.shell(
@@ -329,7 +329,7 @@ def _old_sessions(root: str, use: Use | None) -> Remedy:
 
 def _fewer_objects(use: Use) -> Remedy:
     return Remedy(
-        f"Keep fewer objects alive at once: {size(use.bytes)} of objects are spilled there",
+        f"Keep fewer objects alive at once: {size(use.bytes)} of them are spilled there",
         (
             "ray memory --stats-only",
             "ray memory --group-by STACK_TRACE     # which code holds them",
@@ -499,7 +499,7 @@ EXAMPLES: tuple[Example, ...] = (
             "with 410 GiB in 31 old sessions",
             "Ray's threshold of 95%",
             "the 31 old sessions",
-            "120 GiB of objects",
+            "120 GiB of them",
         ),
     ),
     Example(

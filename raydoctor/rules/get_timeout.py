@@ -133,11 +133,11 @@ def _last_state(case: Case, wait: _Wait) -> tuple[str, list[Link]]:
             ]
     for state in waiting.queued_at_the_end(case):
         queue = int(state["grant_queue_length"] or state["dispatch_queue_length"])
-        behind = waiting.held_by(waiting.holders_in(state))
-        if behind:
+        holders = waiting.held_by(waiting.holders_in(state))
+        if holders:
             one = f"{evidence.many(queue, 'request was', 'requests were')} still queued"
-            return f"{one}, and {behind} held the resources", [
-                Link(state, f"{one} in the raylet's last state dump, behind {behind}")
+            return f"{one}, and {holders} held the resources", [
+                Link(state, f"{one} in the raylet's last state dump, behind {holders}")
             ]
     return "", []
 
@@ -157,11 +157,10 @@ def _caused_by(case: Case, wait: _Wait) -> tuple[Entity, ...]:
 
 
 def _remedies(wait: _Wait) -> tuple[Remedy, ...]:
-    name = wait.function.rpartition(".")[2] or "the task"
     by_name = bool(wait.function) and "." not in wait.function
     return (
         Remedy(
-            f"Find out whether {name} is waiting, running or hung when this happens again",
+            f"Find out whether {wait.function or 'the task'} is waiting, running or hung at the next timeout",
             (
                 paste.shell(
                     "ray list tasks --detail --filter name={function}     # its state and requested resources"

@@ -2,9 +2,9 @@
 
 ## What you see
 `Sent message larger than max (4502277 vs. 2000000)` or `Received message larger than max (…)`, with
-`RESOURCE_EXHAUSTED` or `rpc_code: 8`. Ray treats the error as a broken connection and reports `WorkerCrashedError: The worker died
-unexpectedly`, `ActorUnavailableError: … is temporarily unavailable`, or a worker exit with SYSTEM_ERROR. The worker was
-healthy.
+`RESOURCE_EXHAUSTED` or `rpc_code: 8`. Ray treats the error as a broken connection: it reports
+`WorkerCrashedError: The worker died unexpectedly`, `ActorUnavailableError: … is temporarily unavailable`, or a worker
+exit with SYSTEM_ERROR. The worker was healthy.
 
 ## Why
 Arguments and results of up to 100 KiB each travel inside the message that starts a task or returns its result, and all

@@ -101,7 +101,7 @@ class _Hog(NamedTuple):
     """The process that held the memory."""
 
     name: str
-    """`the driver (python train.py)`, `the GCS`."""
+    """`the driver python train.py`, `the GCS`."""
     holder: Holder
     report: Report
     is_driver: bool
@@ -118,7 +118,7 @@ def _hog(case: Case, report: Report) -> _Hog | None:
     if name := _daemon(first):
         return _Hog(name, first, report, False)
     if first.pid in {job.driver_pid for job in case.ledger.jobs.values()}:
-        return _Hog(f"the driver ({_command(first.name)})", first, report, True)
+        return _Hog(f"the driver {_command(first.name)}", first, report, True)
     return None
 
 

@@ -157,13 +157,13 @@ def _is_after(event: Event, joined: Event) -> bool:
 
 
 def _repeated(case: Case, request: _Request) -> bool:
-    for told in (request.raylets, waiting.one_role(request.autoscaler)):
-        times = [e.at for e in told if e.at is not None]
+    for reports in (request.raylets, waiting.one_role(request.autoscaler)):
+        times = [e.at for e in reports if e.at is not None]
         if len(times) > 1 and max(times) - min(times) >= _APART:
             return True
-        if not times and evidence.total(told) > 1:
+        if not times and evidence.total(reports) > 1:
             resized = waiting.one_role(case.of("autoscaler.resized"))
-            return not any(e.line > told[-1].line for e in resized)
+            return not any(e.line > reports[-1].line for e in resized)
     return False
 
 
@@ -288,7 +288,7 @@ def _lack(request: _Request, nodes: list[resources.Needs], short: list[str]) -> 
             "no node that has it carries these labels" if needs else "no node carries these labels"
         )
     if not nodes:
-        return "no node of the cluster has that"
+        return "no node of the cluster has these resources"
     if not short:
         return f"none of {evidence.many(len(nodes), 'node')} has all of it"
     missing = [n for n in short if not any(t.get(n) for t in nodes)]

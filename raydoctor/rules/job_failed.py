@@ -133,15 +133,8 @@ def _how_it_ended(job: jobs.Submission, raised: Raised | None, ending: Event | N
         return f": {_cut(evidence.last_line(job.why.partition(chr(10))[0]))}"
     code = ""
     if job.code is not None:
-        name = jobs.signal_of(job.code)
-        meaning = (
-            f": {name}"
-            if name
-            else f": {_CODE_MEANINGS[job.code]}"
-            if job.code in _CODE_MEANINGS
-            else ""
-        )
-        code = f" with exit code {job.code}{meaning}"
+        meaning = jobs.signal_of(job.code) or _CODE_MEANINGS.get(job.code, "")
+        code = f" with exit code {job.code}" + (f" ({meaning})" if meaning else "")
     if raised:
         return f"{code}: {_what(raised)}"
     last = evidence.last_line(ending.text) if ending else ""
@@ -209,7 +202,7 @@ def _of_status_message(case: Case, message: Event) -> Finding:
     ending = case.endings.get(message.source)
     inside = [e for e in case.of("driver.exception", "log.traceback") if e.source is message.source]
     return Finding(
-        f"The submitted job failed with exit code {code}" + (f": {name}" if name else ""),
+        f"The submitted job failed with exit code {code}" + (f" ({name})" if name else ""),
         (
             Link(message, "ray job submit printed the exit code"),
             *((Link(ending, "the job's output ends here"),) if ending else ()),
