@@ -1,28 +1,30 @@
 """The dashboard, the head's HTTP server, is gone or does not answer, while the cluster works.
 
 ## What you see
-`ray job submit` and `ray list …` fail (`Failed to connect to API server`), the page at port 8265 does not load;
-`ray status` and running jobs go on. In `dashboard.log`: `The dashboard on node … failed with the following error`. Under
-`ray start --block` (KubeRay starts heads so) a dashboard that is killed takes the whole head with it.
+`ray job submit` and `ray list …` fail (`Failed to connect to API server`), and the page at port 8265 does not load.
+`ray status` and running jobs continue to work. `dashboard.log` holds `The dashboard on node … failed with the following
+error`. Under `ray start --block`, which KubeRay uses for heads, the whole head ends if the dashboard is killed.
 
 ## Why
-`dashboard.py` serves the page, the job API and the state API, since Ray 2.49 at the latest with a process for each module
-beside it. It ends by itself where a module does not start within 30 s (`Module … failed to start. Timeout after 30.0
-seconds.`: too little CPU on the head; `RAY_DASHBOARD_SUBPROCESS_MODULE_WAIT_READY_TIMEOUT` gives more time) or a package
-is missing or too new. It is the largest process of a head, and the first that the kernel's OOM killer takes. Nothing
-starts it again.
+`dashboard.py` serves the page, the job API and the state API. Since Ray 2.49 at the latest, each module runs in a
+separate process. The dashboard exits by itself in two cases:
+- A module does not start within 30 s (`Module … failed to start. Timeout after 30.0 seconds.`), because the head has
+  too little CPU. `RAY_DASHBOARD_SUBPROCESS_MODULE_WAIT_READY_TIMEOUT` raises this timeout.
+- A package is missing or too new.
+
+It is the largest process on a head, and the first that the kernel's OOM killer ends. Ray does not restart it.
 
 ## Confirm
 - The end of `dashboard.log` and `dashboard.err`; `Parent process … died. Exiting...` in `dashboard_JobHead.log`.
 - `ps -eo pid,stat,args | grep dashboard/dashboard.py` on the head; `dmesg -T | grep -i 'killed process'`.
 
 ## Fix
-Start the head again; before that, leave it CPU and memory. Until then `ray status`, `ray memory` and this diagnosis work
-without the dashboard.
+Give the head more free CPU and memory, and then restart it. Until then `ray status`, `ray memory` and this diagnosis
+work without the dashboard.
 
 ## Not this when
-It was started with `--include-dashboard=false`, or Ray was installed without `ray[default]`: then it serves nothing. The
-GCS is gone, too (`gcs-died`), or the cluster was shut down.
+The dashboard was started with `--include-dashboard=false`, or Ray was installed without `ray[default]`: then it serves
+nothing. The GCS is gone (`gcs-died`), or the cluster was shut down.
 """
 
 from __future__ import annotations
@@ -41,14 +43,14 @@ from raydoctor.rules.shared.traceback import parse
 
 _DASHBOARD = ("dashboard",)
 _DOC = "https://docs.ray.io/en/latest/ray-observability/getting-started.html"
-_LIVED_ON = 30.0
-"""Seconds by which the GCS must outlive the dashboard: at a shutdown they end within some seconds."""
+_OUTLIVED = 30.0
+"""Seconds by which the GCS must outlive the dashboard: at a shutdown both end within seconds."""
 
 SERVES = Signal(
     "dashboard.serves", "http server initialized at ", r"^http server initialized at (?P<address>\S+)", _DASHBOARD,
     "http server initialized at 127.0.0.1:8265",
 )  # fmt: skip
-"""`dashboard/head.py`, 2.9 to 2.60; without a front end it says `http server disabled.`"""
+"""`dashboard/head.py`, 2.9 to 2.60; without a front end it prints `http server disabled.`"""
 FAILED = Signal(
     "dashboard.failed", "The dashboard on node ",
     r"^The dashboard on node (?P<host>\S+) failed with the following error:\n(?P<what>.*)", _DASHBOARD,
@@ -60,7 +62,7 @@ ORPHANED = Signal(
     "dashboard.orphaned", " died. Exiting...", r"^Parent process (?P<dashboard_pid>\d+) died\. Exiting\.\.\.", _DASHBOARD,
     "Parent process 13572 died. Exiting...",
 )  # fmt: skip
-"""Each module, within a second (`dashboard/subprocesses/module.py`, 2.49 to 2.60); after any end of the dashboard."""
+"""Each module, within a second (`dashboard/subprocesses/module.py`, 2.49 to 2.60); whatever ended the dashboard."""
 SIGTERM = Signal(
     "dashboard.sigterm", "Exiting with SIGTERM immediately...", r"^Exiting with SIGTERM immediately\.\.\.", _DASHBOARD,
     "Exiting with SIGTERM immediately...",
@@ -74,121 +76,129 @@ SIGTERM = Signal(
     looks_for=(SERVES, FAILED, ORPHANED, SIGTERM, *JOB_STARTED, *JOB_FINISHED, WORKER_EXIT),
 )  # fmt: skip
 def dashboard_died(case: Case) -> Iterator[Finding]:
-    """At most one finding: how the dashboard ended, as its logs or the process table tell."""
+    """At most one finding: how the dashboard ended, from its logs or the process table."""
     found = _failed(case) or _gone(case) or _silent(case)
     if found is None:
         return
     yield Finding(
-        f"{found.what}: `ray job submit`, `ray list` and the web page fail, while the cluster itself works",
+        f"{found.summary}, so ray job submit, ray list and the web page fail while the cluster works",
         (*found.chain, *_echo(case, found)),
         explains=(Entity("dashboard", "head"),),
         caused_by=(Entity("gcs", "gcs"), Entity("daemon", "dashboard")),
         subjects=(Subject("dashboard", None, "dashboard", found.pid),),
         remedies=found.remedies,
-        covers=(*case.of(FAILED.kind), *_said_of_it(case)),
+        covers=(*case.of(FAILED.kind), *_same_failure(case)),
         gaps=found.gaps,
     )
 
 
-class _End(NamedTuple):
-    """How it ended, or why it does not answer."""
+class _DashboardEnd(NamedTuple):
+    """How the dashboard ended, or why it does not answer."""
 
-    what: str
+    summary: str
     chain: tuple[Link, ...]
     pid: int | None
     remedies: tuple[Remedy, ...]
     gaps: tuple[Gap, ...] = ()
 
 
-def _failed(case: Case) -> _End | None:
-    """Its own words; without its web page alone it goes on (`FrontendNotFoundError`)."""
-    told = [
+def _failed(case: Case) -> _DashboardEnd | None:
+    """Its own error. Without its web page alone the dashboard continues (`FrontendNotFoundError`)."""
+    errors = [
         e
         for e in case.of(FAILED.kind)
         if "FrontendNotFoundError" not in e["what"] and not case.torn_down(e)
     ]
-    if not told:
+    if not errors:
         return None
-    raised = parse(told[-1]["what"])
-    why = str(raised) if raised else evidence.last_line(told[-1]["what"])
-    return _End(
+    raised = parse(errors[-1]["what"])
+    why = str(raised) if raised else evidence.last_line(errors[-1]["what"])
+    return _DashboardEnd(
         f"The dashboard failed: {why}",
-        (Link(told[-1], "the dashboard gives up"),),
-        told[-1].pid,
-        _start_again("It timed out because the head was too busy, or a package does not fit: see to that, and start the head again"),
+        (Link(errors[-1], "the dashboard reports why it exits"),),
+        errors[-1].pid,
+        _restart("Free CPU on the head or fix the package that failed, then restart the head"),
     )  # fmt: skip
 
 
-def _gone(case: Case) -> _End | None:
-    """It ended without a word: its process is not there now, or the GCS long outlived it."""
+def _gone(case: Case) -> _DashboardEnd | None:
+    """It ended without an error: its process does not exist now, or the GCS long outlived it."""
     missing = live.dashboard_gone(case)
     orphaned = [] if case.of(SIGTERM.kind) else case.of(ORPHANED.kind)
     outlived = _outlived(case, orphaned[0]) if orphaned else None
     if missing is None and outlived is None:
         return None
-    links = [Link(orphaned[0], "a module of the dashboard sees it gone")] if orphaned else []
-    links += [Link(outlived, "the GCS is at work long after")] if outlived else []
+    links = (
+        [Link(orphaned[0], "a module of the dashboard reports that its parent died")]
+        if orphaned
+        else []
+    )
+    links += [Link(outlived, "the GCS was still running long after")] if outlived else []
     if missing:
-        links.append(Link(missing.asked, "nobody answers at its address now"))
+        links.append(Link(missing.asked, "the dashboard does not answer at its address now"))
         links.append(
             Link(
                 missing.left,
-                f"{missing.left['kind']} {missing.left.pid} runs beside it, and no dashboard",
+                f"{missing.left['kind']} {missing.left.pid} runs on the same machine, but no dashboard does",
             )
         )
     pid = int(orphaned[0]["dashboard_pid"]) if orphaned else None
-    who = f" (pid {pid})" if pid else ""
+    process = f" (pid {pid})" if pid else ""
     where = f" at {missing.asked['address']}" if missing and missing.asked["address"] else ""
     how = (
-        "it was told to stop (SIGTERM)"
+        "SIGTERM stopped it"
         if case.of(SIGTERM.kind)
-        else "it was killed, or ended without a word"
+        else "it was killed, or ended without an error"
     )
-    return _End(
-        f"The dashboard{who}{where} is gone: {how}",
+    return _DashboardEnd(
+        f"The dashboard{process}{where} is gone ({how})",
         tuple(links),
         pid,
-        _start_again("Find out what ended it, and start the head again"),
+        _restart("Find out what ended the dashboard, then restart the head"),
         () if "kernel" in case.roles else (_KERNEL,),
     )
 
 
 def _outlived(case: Case, orphaned: Event) -> Event | None:
     """A record of the GCS from long after the dashboard's end."""
-    after = (orphaned.at or 0) + _LIVED_ON
+    after = (orphaned.at or 0) + _OUTLIVED
     return next((e for e in case.events if e.source.role in GCS and (e.at or 0) > after), None)
 
 
-def _silent(case: Case) -> _End | None:
-    """Its process is there, and does not answer though it once served."""
+def _silent(case: Case) -> _DashboardEnd | None:
+    """Its process exists and does not answer, although it once served."""
     asked = live.is_silent(case, "dashboard")
     running = live.daemons(case, "dashboard")
     stopped = live.stopped(case, "dashboard")
     if asked is None or not running or live.is_silent(case, "gcs"):
         return None
     if not stopped and (asked["outcome"] == "error" or not case.of(SERVES.kind)):
-        return None  # it answered, if only that its GCS is slow; or it serves nothing
+        return None  # it answered that its GCS is slow, or it serves nothing
     process = running[0]
     pid, where = process.pid, f" at {asked['address']}" if asked["address"] else ""
     chain = (
-        Link(asked, f"it was asked, for {asked['seconds']} s: {asked['outcome']}"),
-        Link(process, f"its process is there, in state {process['state']}"),
+        Link(
+            asked, f"a probe of the dashboard ended after {asked['seconds']} s: {asked['outcome']}"
+        ),
+        Link(process, f"the dashboard's process exists, in state {process['state']}"),
     )
     if stopped:
-        what = f"The dashboard{where} (pid {pid}) is stopped by a signal (SIGSTOP)"
-        return _End(what, chain, pid, (_go_on(pid),))
-    remedies = (_look(pid), *_start_again("Else start the head again"))
-    return _End(f"The dashboard{where} (pid {pid}) runs and does not answer", chain, pid, remedies)
+        summary = f"The dashboard{where} (pid {pid}) is stopped by a signal (SIGSTOP)"
+        return _DashboardEnd(summary, chain, pid, (_resume(pid),))
+    remedies = (_inspect(pid), *_restart("If the dashboard stays hung, restart the head"))
+    return _DashboardEnd(
+        f"The dashboard{where} (pid {pid}) runs but does not answer", chain, pid, remedies
+    )
 
 
-def _echo(case: Case, found: _End) -> Iterator[Link]:
-    """That nobody answers now, where its own words told the end."""
+def _echo(case: Case, found: _DashboardEnd) -> Iterator[Link]:
+    """The failed probe, if the finding does not rest on it already."""
     asked = live.is_silent(case, "dashboard")
     if asked is not None and all(link.event is not asked for link in found.chain):
-        yield Link(asked, "nobody answers at its address now")
+        yield Link(asked, "the dashboard does not answer at its address now")
 
 
-def _said_of_it(case: Case) -> Iterator[Event]:
+def _same_failure(case: Case) -> Iterator[Event]:
     """Tracebacks of the same failure in `dashboard.err` and `dashboard.log`."""
     for event in case.of(FAILED.kind):
         for other in case.of("log.traceback", "log.error"):
@@ -200,38 +210,38 @@ def _said_of_it(case: Case) -> Iterator[Event]:
 
 _KERNEL = Gap(
     "kernel log of the head",
-    "not in the capture: it would tell whether the kernel's OOM killer ended the dashboard",
-    "On the head: dmesg -T > dmesg.txt, and put it beside the logs.",
+    "not in the capture: it records whether the kernel's OOM killer ended the dashboard",
+    "On the head: dmesg -T > dmesg.txt, and add this file to the logs.",
 )
 
 
-def _go_on(pid: int | None) -> Remedy:
+def _resume(pid: int | None) -> Remedy:
     steps = (paste.shell("kill -CONT {pid:pid}   # on the head", pid=pid or ""),)
-    return Remedy("Let it go on, once it is known who stopped it", steps, doc=_DOC)
+    return Remedy("Resume the dashboard, once you know what stopped it", steps, doc=_DOC)
 
 
-def _look(pid: int | None) -> Remedy:
+def _inspect(pid: int | None) -> Remedy:
     steps = (
         paste.shell("py-spy dump --pid {pid:pid}   # on the head", pid=pid or ""),
         paste.shell("top -p {pid:pid}", pid=pid or ""),
         "tail -50 logs/dashboard*.log",
     )
-    return Remedy("See what it does", steps, doc=_DOC)
+    return Remedy("Find out what the dashboard is doing", steps, doc=_DOC)
 
 
-def _start_again(title: str) -> tuple[Remedy, ...]:
+def _restart(title: str) -> tuple[Remedy, ...]:
     return (
         Remedy(
             title,
             (
                 "tail -50 logs/dashboard.log logs/dashboard.err; dmesg -T | grep -i 'killed process'",
-                "ray stop && ray start --head --num-cpus=0 …   # no tasks on the head: CPU and memory for its own processes",
+                "ray stop && ray start --head --num-cpus=0 …   # no tasks on the head: its CPU and memory stay with Ray",
             ),
             risk="destructive",
             doc=_DOC,
         ),
         Remedy(
-            "Until then: what works without the dashboard",
+            "Until then use commands that work without the dashboard",
             ("ray status; ray memory; raydoctor diagnose",),
         ),
     )
@@ -262,7 +272,7 @@ def _gcs(time: str, text: str = JOB_STARTED[0].sample) -> str:
 
 
 def _live(outcome: str, *running: tuple[str, str]) -> dict[str, str]:
-    """Tables of a live collection: the daemons that run, with their states, and how the dashboard answered."""
+    """Tables of a live collection: running daemons with their states, and the probe of the dashboard."""
     head = '{"table": "%s", "at": 1795269300.0, "from": "proc", "total": 1, "rows": [\n'
     rows = ",\n".join(
         f'{{"kind":"{kind}","pid":{pid},"state":"{state}","node_id":"","is_this":true}}'
@@ -285,7 +295,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("MetricsHead failed to start. Timeout after 30.0 seconds.", "ray job submit"),
     ),
     Example(
-        "killed: its modules saw it go, and the GCS went on for minutes",
+        "the dashboard was killed: its modules report it, and the GCS kept running for minutes",
         {
             "logs/gcs_server.out": _gcs("13:58:02"),
             "logs/raylet.out": "",
@@ -296,11 +306,11 @@ EXAMPLES: tuple[Example, ...] = (
         says=("pid 13572",),
     ),
     Example(
-        "killed with everything else",
+        "the dashboard ended together with the cluster",
         {**_HEAD, "logs/dashboard.log": _UP, **_ORPHANS},
     ),
     Example(
-        "told to stop",
+        "SIGTERM stopped the dashboard",
         {
             "logs/gcs_server.out": _gcs("13:58:02"),
             "logs/raylet.out": "",
@@ -309,7 +319,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
     ),
     Example(
-        "gone, now: nobody answers, and its process is not there",
+        "the dashboard is gone now: no answer, and no process",
         {
             **_HEAD,
             "logs/dashboard.log": _UP,
@@ -319,7 +329,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("127.0.0.1:8265",),
     ),
     Example(
-        "it hangs",
+        "the dashboard is hung",
         {
             **_HEAD,
             "logs/dashboard.log": _UP,
@@ -329,7 +339,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("pid 700", "does not answer"),
     ),
     Example(
-        "somebody stopped it",
+        "SIGSTOP stopped the dashboard",
         {
             **_HEAD,
             "logs/dashboard.log": _UP,
@@ -339,7 +349,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("kill -CONT 700",),
     ),
     Example(
-        "started without a front end",
+        "the dashboard was started without a front end",
         {
             **_HEAD,
             "logs/dashboard.log": _log(1, "INFO", "http server disabled."),
@@ -347,7 +357,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
     ),
     Example(
-        "it answers that its GCS is slow",
+        "the dashboard answers that its GCS is slow",
         {
             **_HEAD,
             "logs/dashboard.log": _UP,
@@ -355,7 +365,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
     ),
     Example(
-        "it answers",
+        "the dashboard answers",
         {
             **_HEAD,
             "logs/dashboard.log": _UP,

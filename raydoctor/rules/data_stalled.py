@@ -1,29 +1,31 @@
-"""A Ray Data pipeline stands still: it makes no progress, or cannot get the resources to.
+"""A Ray Data pipeline is stalled: it makes no progress, or cannot get the resources that it needs.
 
 ## What you see
-A progress bar that does not move. `Cluster resources are not enough to run any task from …. The job may hang forever`
-(2.46+), `Operator … is running but has no outputs for 60.4 seconds` (2.9+), `A task … has been running …, which is
-longer than the average task duration` (2.49+); from 2.58 on, after half an hour, `ExecutionTimeoutError: Dataset
-execution made no progress`. Older versions wait for ever.
+A progress bar that does not move, or one of these messages:
+- `Cluster resources are not enough to run any task from …. The job may hang forever` (2.46+)
+- `Operator … is running but has no outputs for 60.4 seconds` (2.9+)
+- `A task … has been running …, which is longer than the average task duration` (2.49+)
+- `ExecutionTimeoutError: Dataset execution made no progress`, after half an hour (2.58+). Older versions wait forever.
 
 ## Why
-- Nothing is free: actors of the same program, of another job, or of the pipeline's own pools hold the CPUs or GPUs.
-- One operator asks for more than there is (`num_gpus=1` without a GPU, more aggregators of a shuffle than CPUs).
-- A task hangs or is slow: a UDF that waits for a service, a huge block, tasks that are killed for memory and retried.
-- Output is not consumed, and the store is full: backpressure.
+- No resources are free: actors of the same program, of another job, or of the pipeline's own pools hold the CPUs or
+  GPUs.
+- One operator requests more than the cluster has: `num_gpus=1` without a GPU, or more shuffle aggregators than CPUs.
+- A task is hung or slow: a UDF waits for a service, a block is huge, or Ray kills tasks for memory and retries them.
+- Nothing consumes the output, and the object store is full: backpressure.
 
 ## Confirm
-- The progress bar or `logs/ray-data/ray-data.log`: which operator has queued blocks and no active task; `pending`
+- The progress bar or `logs/ray-data/ray-data.log`: the operator with queued blocks and no active task; `pending`
   actors; `[backpressured:…]`.
-- `ray status`: what is asked for, what is used. `ray list tasks --filter state=RUNNING` and `ray stack`: what runs.
+- `ray status`: requested and used resources. `ray list tasks --filter state=RUNNING` and `ray stack`: running tasks.
 
 ## Fix
-Free or add what the operator needs, or ask for less (`num_cpus`, `concurrency`). Keep Ray Data out of what other actors
-hold: `execution_options.exclude_resources`. For a function that really is that slow, raise the time-out.
+Free or add the resources that the operator needs, or request less (`num_cpus`, `concurrency`). Exclude resources that
+other actors hold: `execution_options.exclude_resources`. If the function is really that slow, raise the timeout.
 
 ## Not this when
-A function of the pipeline raised (`task-exception`), or its workers are killed for memory (`ray-oom-kill`,
-`oom-kill-loop`). A slow task alone is only worth a note: the slowest of many always takes longer than their average.
+A function of the pipeline raised an exception (`task-exception`), or its workers are killed for memory (`ray-oom-kill`,
+`oom-kill-loop`). A slow task alone is only a note: the slowest of many tasks always takes longer than the average.
 """
 
 from __future__ import annotations
@@ -52,11 +54,11 @@ _KINDS = tuple(signal.kind for signal in data.STALLS)
 
 @dataclass(slots=True)
 class _Stall:
-    """What was said of one operator."""
+    """The reports about one operator."""
 
     operator: str
     events: dict[str, list[Event]] = field(default_factory=dict)
-    """By kind, the first one first."""
+    """By kind, the earliest first."""
     active: str = ""
     finished: str = ""
 
@@ -66,12 +68,12 @@ class _Stall:
 
     @property
     def all(self) -> list[Event]:
-        """Every record, by kinds in the order of their weight."""
+        """Every record, the most serious kinds first."""
         return [event for kind in _KINDS for event in self.events.get(kind, ())]
 
     @property
     def severity(self) -> Severity:
-        """An error where the pipeline was given up, a note where it may just be slow."""
+        """An error if Ray Data ended the pipeline, a note if the pipeline may only be slow."""
         if "data.no_progress" in self.events:
             return "error"
         return "warning" if {"data.not_enough", "data.shuffle_needs"} & set(self.events) else "info"
@@ -98,7 +100,7 @@ def data_stalled(case: Case) -> Iterator[Finding]:
 def _stall_of(event: Event) -> _Stall:
     running = list(_RUNNING.finditer(event["what"]))
     if running:
-        # Nobody works: the first that waits. The operators behind it wait for its output.
+        # No operator is active: the first idle one blocks the operators after it.
         waits = next((r for r in running if r["active"] == "0"), running[0])
         return _Stall(data.operator(waits["operator"]), {}, waits["active"], waits["finished"])
     name = event["operator"] or (
@@ -126,25 +128,19 @@ def _headline(stall: _Stall) -> str:
     operator = stall.operator
     if event := stall.first("data.no_progress"):
         tasks = f" ({stall.active} active tasks, {stall.finished} finished)" if stall.active else ""
-        return (
-            f"Ray Data made no progress for {event['seconds']} s and gave up, at {operator}{tasks}"
-        )
+        return f"Ray Data ended the pipeline after {event['seconds']} s without progress at {operator}{tasks}"
     if stall.first("data.not_enough"):
-        return (
-            f"Ray Data cannot run any task of {operator}: what is free in the cluster is not enough"
-        )
+        return f"Ray Data cannot run any task of {operator}: the cluster does not have enough free resources"
     if event := stall.first("data.shuffle_needs"):
         needs = (
             f"{_number(event['required'])} {event['unit']} for {event['aggregators']} aggregators"
         )
-        return (
-            f"A hash shuffle of Ray Data needs {needs}, the cluster has {_number(event['total'])}"
-        )
+        return f"A hash shuffle of Ray Data needs {needs}, but the cluster has {_number(event['total'])}"
     if event := stall.first("data.idle"):
-        return f"{operator} had no output for {float(event['seconds']):.0f} s, which may just be how slow it is"
+        return f"Operator {operator} had no output for {float(event['seconds']):.0f} s: it may be stalled, or only slow"
     event = stall.all[0]
     longest = max(float(e["seconds"]) for e in stall.all)
-    return f"A task of {operator} took {longest:.0f} s or more, {_number(event['average'])} s on average"
+    return f"A task of {operator} has been running for {longest:.0f} s or more, but the average is {_number(event['average'])} s"
 
 
 def _number(text: str) -> str:
@@ -153,15 +149,15 @@ def _number(text: str) -> str:
 
 def _links(stall: _Stall) -> Iterator[Link]:
     shows = {
-        "data.not_enough": f"the cluster has not enough for a task of {stall.operator}",
-        "data.shuffle_needs": "the shuffle asks for more than there is",
-        "data.idle": f"{stall.operator} runs and gives nothing out",
+        "data.not_enough": f"the cluster does not have enough resources for a task of {stall.operator}",
+        "data.shuffle_needs": "the shuffle requests more than the cluster has",
+        "data.idle": f"{stall.operator} runs and produces no output",
         "data.slow_task": f"a task of {stall.operator} takes longer than usual",
-        "data.no_progress": "nothing moved through any operator's queue: the pipeline is given up",
+        "data.no_progress": "no operator made progress, and Ray Data ended the pipeline",
     }
-    for kind, says in shows.items():
+    for kind, reason in shows.items():
         if event := stall.first(kind):
-            yield Link(event, says)
+            yield Link(event, reason)
 
 
 def _remedies(stall: _Stall) -> Iterator[Remedy]:
@@ -171,29 +167,34 @@ def _remedies(stall: _Stall) -> Iterator[Remedy]:
                 "ray.data.DataContext.get_current().max_hash_shuffle_aggregators = {total}",
                 total=int(float(event["total"])),
             )
-            yield Remedy("Use fewer aggregators", (step,), doc=_TIPS, since=(2, 49))
+            yield Remedy(
+                f"Use at most {int(float(event['total']))} shuffle aggregators",
+                (step,),
+                doc=_TIPS,
+                since=(2, 49),
+            )
         return
     yield Remedy(
-        f"See what holds the resources that {stall.operator} waits for",
+        f"Find out what holds the resources that {stall.operator} needs",
         (
             "ray status",
-            "ray list actors --filter state=ALIVE --detail   # who holds CPUs and GPUs, and for which job",
+            "ray list actors --filter state=ALIVE --detail   # actors that hold CPUs and GPUs, and their jobs",
         ),
     )
     yield Remedy(
-        "Tell Ray Data what other actors hold, and ask for less",
+        "Exclude resources that other actors hold from the pipeline",
         (
             "from ray.data import DataContext, ExecutionResources",
-            "DataContext.get_current().execution_options.exclude_resources = ExecutionResources(cpu=4)   # what the others hold",
+            "DataContext.get_current().execution_options.exclude_resources = ExecutionResources(cpu=4)   # CPUs that other actors hold",
         ),
         doc=_DOC,
     )
     if event := stall.first("data.no_progress"):
         yield Remedy(
-            "Wait longer, if it is expected to take that long",
+            "Raise the timeout, if one step of the pipeline takes that long",
             (
                 paste.python(
-                    "ds.context.execution_no_progress_timeout_s = {seconds}   # -1: for ever",
+                    "ds.context.execution_no_progress_timeout_s = {seconds}   # -1: no timeout",
                     seconds=max(3600, 2 * int(event["timeout"])),
                 ),
             ),
@@ -211,25 +212,25 @@ _LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "given up after forty seconds without progress",
+        "Ray Data ends the pipeline after forty seconds without progress",
         {"driver.log": f"{data.NO_PROGRESS.sample}\n", **_LOGS},
         roots=("data-stalled",),
         says=(
-            "made no progress for 40 s",
+            "after 40 s without progress",
             "ReadRange->MapBatches(Embed)",
             "0 active",
             "execution_no_progress_timeout_s = 3600",
         ),
     ),
     Example(
-        "not enough for any task; the driver and the log say the same",
+        "too few resources for any task, reported by the driver and the log",
         {
             "logs/ray-data/ray-data.log": f"{_WARNING}{data.NOT_ENOUGH.sample}\n",
             "driver.log": f"{_WARNING}{data.NOT_ENOUGH.sample}\n{_WARNING}{data.IDLE.sample}\n",
             **_LOGS,
         },
         roots=("data-stalled",),
-        says=("ReadRange->Map(f)", "not enough", "exclude_resources"),
+        says=("ReadRange->Map(f)", "not have enough", "exclude_resources"),
     ),
     Example(
         "a shuffle with more aggregators than CPUs",
@@ -238,7 +239,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("8 aggregators", "max_hash_shuffle_aggregators = 4"),
     ),
     Example(
-        "one slow task is a note",
+        "one slow task is only a note",
         {
             "logs/ray-data/ray-data.log": f"{_WARNING}A task (task_id=c8ef45ccd0112571ffffffffffffffffffffffff01000000) of operator "
             "Map(f) (pid=476, node_id=ab, attempt=0) has been running or stuck in scheduling for 61.20s, which is longer than the "
@@ -249,7 +250,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("61 s", "2.1 s"),
     ),
     Example(
-        "a program that speaks of it, and a pipeline that runs",
+        "a program prints the messages, and a pipeline runs",
         {
             "driver.log": f"{data.NOT_ENOUGH.sample}\n{data.IDLE.sample}\n",
             "logs/ray-data/ray-data.log": f"{_LOG.replace('{level}', 'INFO')}ReadRange->Map(f): 3/10 [backpressured:tasks(ResourceBudget)]\n",

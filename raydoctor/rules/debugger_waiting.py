@@ -1,28 +1,29 @@
-"""A task or actor stands at a breakpoint and waits for somebody to attach a debugger.
+"""A task or actor stopped at a breakpoint and waits for a debugger to attach.
 
 ## What you see
-A task that never ends, at 0 % CPU. The driver printed once, among other output, `RemotePdb session open at
-HOST:PORT, use 'ray debug' to connect...` (Ray up to 2.9, or `RAY_DEBUG=legacy`), or `Ray debugger is listening on
-HOST:PORT` and `Waiting for debugger to attach` (the default since: debugpy, for VS Code).
+A task that never ends, at 0 % CPU. The driver printed one of these messages once, among other output:
+- `RemotePdb session open at HOST:PORT, use 'ray debug' to connect...` (Ray up to 2.9, or `RAY_DEBUG=legacy`)
+- `Ray debugger is listening on HOST:PORT` and `Waiting for debugger to attach` (the default since then: debugpy, for
+  VS Code)
 
 ## Why
-`breakpoint()`, `ray.util.pdb.set_trace()`, or `RAY_DEBUG_POST_MORTEM=1` (`RAY_PDB`, `RAY_DEBUG=legacy` for the older one) with
-an exception. Ray stops there until a client connects; there is no time limit. The task holds its resources meanwhile.
+The code calls `breakpoint()` or `ray.util.pdb.set_trace()`, or it raised an exception and `RAY_DEBUG_POST_MORTEM=1` is
+set (`RAY_PDB` with `RAY_DEBUG=legacy`). Ray stops the task until a client connects, without a time limit. The task
+keeps its resources.
 
 ## Confirm
-- The line itself, in the worker's `.err`; behind it no `RemotePdb accepted connection from` and no
-  `Debugger client is connected`.
+- The message in the worker's `.err`, with no `RemotePdb accepted connection from` and no
+  `Debugger client is connected` after it.
 - `ray list workers --detail`: `num_paused_threads` above 0.
-
-- `raydoctor attach` without an argument lists those that wait now.
+- `raydoctor attach` without an argument lists the processes that wait now.
 
 ## Fix
-Attach: `ray debug` for RemotePdb; `raydoctor attach TASK` or any debugpy client (VS Code) for the other; and continue.
-Whoever reaches the port can run code in the worker: Ray binds it to the node's address, and asks for no password.
-Or remove the breakpoint, unset `RAY_DEBUG_POST_MORTEM`, and cancel the task with force.
+Attach and continue: with `ray debug` for RemotePdb, with `raydoctor attach TASK` or any debugpy client (VS Code) for
+the other. Or remove the breakpoint, unset `RAY_DEBUG_POST_MORTEM`, and cancel the task with force. Every process that
+reaches the port can run code in the worker: Ray binds it to the node's address and asks for no password.
 
 ## Not this when
-A client connected: then somebody is at work there.
+A client connected: then a person is debugging the task.
 """
 
 from __future__ import annotations
@@ -84,12 +85,12 @@ def debugger_waiting(case: Case) -> Iterator[Finding]:
     if not waits:
         return
     first = waits[0]
-    more = f", and {evidence.many(len(waits) - 1, 'more process', 'more processes')}" * (
+    more = f" (and {evidence.many(len(waits) - 1, 'more process', 'more processes')})" * (
         len(waits) > 1
     )
     where = f" at {first.address}" if first.address else ""
     yield Finding(
-        f"{first.label} stands at a breakpoint and waits for a debugger{where}{more}: nobody attached",
+        f"A breakpoint in {first.label} waits for a debugger{where}{more}: no client has connected",
         tuple(link for wait in waits[:3] for link in _links(wait)),
         explains=(
             *(Entity("debugger", str(w.pid)) for w in waits),
@@ -97,7 +98,7 @@ def debugger_waiting(case: Case) -> Iterator[Finding]:
         ),
         subjects=tuple(Subject("task", None, w.name or None, w.pid) for w in waits[:10]),
         count=len(waits),
-        # What the cluster says now is sure: it never goes on by itself. A log's words may be old.
+        # A live row is certain: such a worker never continues by itself. A log record may be old.
         severity="error" if waiting.gave_up(case) or any(w.row for w in waits) else "warning",
         remedies=_remedies(first),
         covers=tuple(event for w in waits for event in (w.event, w.row) if event),
@@ -113,15 +114,15 @@ class _Wait(NamedTuple):
     legacy: bool
     event: Event
     row: Event | None = None
-    """What the cluster says of its worker now."""
+    """Its worker in a live collection."""
 
     @property
     def label(self) -> str:
-        return f"{self.name or 'A worker'} (pid {self.pid})"
+        return f"{self.name or 'a worker'} (pid {self.pid})"
 
 
 def _waits(case: Case) -> list[_Wait]:
-    """Processes that opened a debugger more often than a client came."""
+    """Processes that opened a debugger and to which no client connected."""
     connected = {e.pid for e in case.of("debugger.connected")}
     found: dict[int, _Wait] = {}
     for event in case.of("debugger.open", "debugger.waits"):
@@ -139,7 +140,7 @@ def _waits(case: Case) -> list[_Wait]:
 
 
 def _with_live(case: Case, found: dict[int, _Wait], connected: set[int | None]) -> list[_Wait]:
-    """What the cluster says of its workers now: who waits, where, and who has ended meanwhile."""
+    """Adds what the live tables show: workers that wait and their ports, without workers that ended."""
     workers = [
         e for e in live.rows(case, "workers") if live.truth(e, "is_alive") and e.pid is not None
     ]
@@ -164,7 +165,7 @@ def _with_live(case: Case, found: dict[int, _Wait], connected: set[int | None]) 
 
 
 def _task_of(case: Case, worker: Event) -> str:
-    """What the worker runs: Ray marks no task as paused (`is_debugger_paused` stays empty, 2.60)."""
+    """The task that the worker runs: Ray marks no task as paused (`is_debugger_paused` is empty, 2.60)."""
     same = (
         e
         for e in live.rows(case, "tasks")
@@ -184,7 +185,7 @@ def _name(case: Case, event: Event) -> str:
 def _remedies(wait: _Wait) -> tuple[Remedy, ...]:
     attach = (
         Remedy(
-            "Attach and continue",
+            "Attach a debugger and continue",
             ("ray debug                          # on the head; choose the session, then: c",),
             doc=_LEGACY_DOC,
         )
@@ -194,10 +195,10 @@ def _remedies(wait: _Wait) -> tuple[Remedy, ...]:
     return (
         attach,
         Remedy(
-            f"Or take the breakpoint out of {wait.name or 'the task'} and end it",
+            f"Or remove the breakpoint from {wait.name or 'the task'} and cancel the task",
             (
                 "grep -rn 'breakpoint()\\|set_trace()' .",
-                "ray.cancel(ref, force=True)                  # an actor: ray.kill(actor)",
+                "ray.cancel(ref, force=True)                  # for an actor: ray.kill(actor)",
             ),
             risk="disruptive",
             doc=_DOC,
@@ -214,30 +215,30 @@ def _by_debugpy(wait: _Wait) -> Remedy:
     )
     steps = (
         paste.shell(
-            "raydoctor attach {task}      # and for VS Code, a launch configuration:",
+            "raydoctor attach {task}      # or use this launch configuration in VS Code:",
             task=wait.name or str(wait.pid),
         ),
         launch,
     )
     is_open = bool(host) and not host.startswith("127.")
-    warning = (
-        "# Whoever reaches that port can run code in the worker: Ray asks for no password there."
-    )
+    warning = "# Every process that reaches this port can run code in the worker: Ray asks for no password."
     return Remedy(
-        f"Attach and continue: {wait.address}" if wait.address else "Attach and continue",
+        f"Attach a debugger to {wait.address} and continue"
+        if wait.address
+        else "Attach a debugger and continue",
         (*steps, *((warning,) if is_open else ())),
         doc=_DOC,
     )
 
 
 def _links(wait: _Wait) -> Iterator[Link]:
-    """What its log says, and what the cluster says now."""
+    """Its log record, and its row in a live collection."""
     if wait.event is not wait.row:
-        yield Link(wait.event, f"{wait.label} opened a debugger and waits")
+        yield Link(wait.event, f"{wait.label} opened a debugger port and waits")
     if wait.row:
         threads = live.whole(wait.row, "num_paused_threads") or 1
-        many = evidence.many(threads, "thread of it stands", "threads of it stand")
-        yield Link(wait.row, f"{wait.label}: {many} at a breakpoint now")
+        paused = evidence.many(threads, "thread is", "threads are")
+        yield Link(wait.row, f"{paused} paused at a breakpoint now in {wait.label}")
 
 
 # ------------------------------------------------------------------ examples
@@ -254,7 +255,7 @@ _TASKS = _TABLE % (
 
 
 def _workers(paused: int) -> str:
-    """A worker as the state API has it, and one that has ended."""
+    """A worker as the state API returns it, and one that has ended."""
     rows = (
         f'{{"worker_id":"{_W}","is_alive":true,"pid":401,"ip":"10.0.0.2","debugger_port":57419,"num_paused_threads":{paused}}},\n'
         f'{{"worker_id":"{"b" * 56}","is_alive":false,"pid":399,"ip":"10.0.0.2","debugger_port":null,"num_paused_threads":null}}'
@@ -271,7 +272,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("transform (pid 399)", "localhost:42285", "ray debug"),
     ),
     Example(
-        "breakpoint() with debugpy, in the worker's own log",
+        "breakpoint() with debugpy, seen in the worker's own log",
         {
             **_LOGS,
             f"logs/worker-{'a' * 56}-01000000-401.err": f":job_id:01000000\n:task_name:clean\n{DEBUGPY_OPEN.sample}\n{DEBUGPY_WAITS.sample}\n",
@@ -282,7 +283,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("10.0.0.2:38111",),
     ),
     Example(
-        "the cluster says so now; a worker of before has ended",
+        "the live tables show a waiting worker, and an earlier worker has ended",
         {
             **_LOGS,
             "driver.log": f"(transform pid=399) {LEGACY_OPEN.sample}\n",
@@ -293,18 +294,18 @@ EXAMPLES: tuple[Example, ...] = (
         says=("clean (pid 401)", "10.0.0.2:57419", "raydoctor attach clean"),
     ),
     Example(
-        "the cluster says that nobody waits",
+        "the live tables show no waiting worker",
         {**_LOGS, "live/live-workers.json": _workers(paused=0), "live/live-tasks.json": _TASKS},
     ),
     Example(
-        "somebody attached",
+        "a client attached",
         {
             **_LOGS,
             "driver.log": f"(transform pid=399) {LEGACY_OPEN.sample}\n(transform pid=399) {CONNECTED[0].sample}\ndone\n",
         },
     ),
     Example(
-        "a program that prints about debuggers",
+        "a program prints text about debuggers",
         {**_LOGS, "driver.log": "(train pid=7) hint: RemotePdb session open at means ray debug\n"},
     ),
 )

@@ -1,30 +1,30 @@
-"""The disk below Ray's session or spill directory is full, so objects cannot be stored.
+"""The disk that holds Ray's session or spilled objects is full, so Ray cannot store objects.
 
 ## What you see
-`ray.exceptions.OutOfDiskError: Local disk is full`, and every ten seconds `… is over 95% full, available
-space: …; capacity: …. Object creation will fail if spilling is required.` Before that, nothing: a live
-diagnosis tells from 90 % on, where less than 100 GB are left until Ray's threshold, and where no more
-files can be made (`df -i`).
+`ray.exceptions.OutOfDiskError: Local disk is full`. Every ten seconds the raylet writes `… is over 95% full, available
+space: …; capacity: …. Object creation will fail if spilling is required.` Ray gives no earlier warning. A live
+diagnosis warns from 90 % on if less than 100 GiB remain until Ray's threshold, and when the file system runs out of
+inodes (`df -i`).
 
 ## Why
-An object that does not fit into the object store makes Ray spill others to disk. Ray refuses to once
-the file system is over a threshold (95 % by default), because a disk that is really full takes the
-node down. It looks at the file system's use, not at Ray's: old sessions, logs, checkpoints and other
-people's files count; so do five percent of a very large disk that are free.
+When an object does not fit into the object store, Ray spills other objects to disk. Ray stops spilling when the file
+system is over a threshold (95 % by default), because a completely full disk ends the node. Ray measures the whole file
+system: old sessions, logs, checkpoints and the files of other programs count. On a very large disk, 5 % can be much
+free space.
 
 ## Confirm
 - `df -h <the directory in the headline>` on that node.
-- `du -xsh /tmp/ray/session_* | sort -h`: sessions that nobody uses any more.
-- `ray memory --stats-only`: what the object store holds and has spilled.
+- `du -xsh /tmp/ray/session_* | sort -h`: the size of each session, old ones included.
+- `ray memory --stats-only`: how much the object store holds and has spilled.
 
 ## Fix
-Free space (old sessions first), or let Ray write to a larger disk: `--temp-dir` moves everything,
-`--object-spilling-directory` (Ray 2.46 and later) the spilled objects alone. Where much space is free
-in absolute terms, raise `RAY_local_fs_capacity_threshold`. Keep fewer objects alive at once.
+Free space, old sessions first, or let Ray write to a larger disk: `--temp-dir` moves everything,
+`--object-spilling-directory` (Ray 2.46 and later) only the spilled objects. If a large disk still has much free space,
+raise `RAY_local_fs_capacity_threshold`. Keep fewer objects alive at once.
 
 ## Not this when
-Ray reports `Spilled … MiB` and the disk has room (`spill-heavy`), or the file system of the session was
-never over the threshold and spilling is switched off (`object-store-full`).
+Ray reports `Spilled … MiB` and the disk has room (`spill-heavy`), or the session's file system was never over the
+threshold and spilling is switched off (`object-store-full`).
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ _DOC = "https://docs.ray.io/en/latest/ray-core/objects/object-spilling.html"
 _DEFAULT_PERCENT = 95.0
 _LOGS_DOC = "https://docs.ray.io/en/latest/ray-observability/user-guides/configure-logging.html"
 _ROOMY = 20 * evidence.GB
-"""Free space from which the threshold, not the disk, is what to change."""
+"""With this much free space, the threshold should change, not the disk."""
 _SOON, _FAR = 0.9, 100 * evidence.GB
-"""Where to warn: this share in use, and no more than this many bytes until Ray's threshold."""
+"""When to warn: this share is in use, and at most this many bytes remain until Ray's threshold."""
 _FEW_INODES = 0.001
-"""Share of them that is left, from which on a disk counts as full of files."""
+"""Share of free inodes below which a file system counts as out of inodes."""
 _MUCH = 0.05
-"""Of what is in use: a share worth a remedy of its own."""
+"""Share of the used space that gets a remedy of its own."""
 
 
 @rule(
@@ -63,15 +63,15 @@ _MUCH = 0.05
     looks_for=(*store.DISK_OVER, store.OUT_OF_DISK, *store.FALLBACK_FAILED, store.SPILLED, RAY_EXCEPTION),
 )  # fmt: skip
 def disk_full(case: Case) -> Iterator[Finding]:
-    """One finding per file system: over the threshold as the raylet said or as it is now, or soon to be."""
+    """One finding per file system that is over the threshold, in the raylet's log or now, or will be soon."""
     now = disks.disks(case)
     over = store.by_node(case, case.of("disk.over_threshold"))
     failed = store.by_node(case, case.of("object.out_of_disk"))
     errors = store.exceptions(case, "OutOfDiskError")
-    for node, told in over.items():
-        same = next((d for d in now if d.holds(told[-1]["dir"], node)), None)
+    for node, reported in over.items():
+        same = next((d for d in now if d.holds(reported[-1]["dir"], node)), None)
         now = [d for d in now if d is not same]
-        yield _finding(case, _Incident(node, told, failed.get(node, []), errors, same))
+        yield _finding(case, _Incident(node, reported, failed.get(node, []), errors, same))
         errors = []
     for disk in now:
         if disk.is_over and disk.takes_objects:
@@ -87,12 +87,12 @@ def disk_full(case: Case) -> Iterator[Finding]:
 
 
 def _store_overflowed(case: Case) -> bool:
-    """Whether the raylets' words make this the store's own overflow (`object-store-full`), or `spill-failed`."""
+    """Whether the raylets report an overflow of the store itself (`object-store-full`), or `spill-failed`."""
     return bool(case.of("store.fallback_failed", "object.out_of_disk", "spill.failed"))
 
 
 class _Room(NamedTuple):
-    """A file system in bytes, as the monitor said or as it is now."""
+    """The sizes of a file system in bytes, from the raylet's log or from a live collection."""
 
     directory: str
     percent: float
@@ -101,8 +101,8 @@ class _Room(NamedTuple):
     capacity: float
 
     @property
-    def told(self) -> str:
-        """`96.3% full (9.2 GB of 252 GB free)`."""
+    def usage(self) -> str:
+        """`96.3% full (9.2 GiB of 252 GiB free)`."""
         if not self.capacity:
             return "without any capacity"
         used = 100 * (1 - self.free / self.capacity)
@@ -111,18 +111,18 @@ class _Room(NamedTuple):
 
 
 class _Incident(NamedTuple):
-    """All that was seen of one full file system."""
+    """All evidence about one full file system."""
 
     node: str
-    told: list[Event]
-    """What the raylet said of it."""
+    reported: list[Event]
+    """The raylet's reports that it is over the threshold."""
     failed: list[Event]
     errors: list[Event]
     now: Disk | None
-    """What was seen of it live."""
+    """Its state in a live collection."""
 
 
-def _said(event: Event) -> _Room:
+def _logged(event: Event) -> _Room:
     unit = evidence.GB if event["gb"] else 1
     return _Room(
         event["dir"],
@@ -132,7 +132,7 @@ def _said(event: Event) -> _Room:
     )
 
 
-def _seen(disk: Disk) -> _Room:
+def _live_room(disk: Disk) -> _Room:
     return _Room(disk.path, 100 * disk.threshold, disk.free, disk.capacity)
 
 
@@ -140,14 +140,14 @@ def _seen(disk: Disk) -> _Room:
 
 
 def _finding(case: Case, incident: _Incident) -> Finding:
-    node, told, failed, errors, now = incident
+    node, reported, failed, errors, now = incident
     count = evidence.total(failed) or evidence.total(errors)
     links = list(_over_links(incident))
     if failed:
-        links.append(Link(failed[0], f"an object of {failed[0]['mb']} MB cannot be stored"))
+        links.append(Link(failed[0], f"the raylet cannot store an object of {failed[0]['mb']} MB"))
     links += [Link(e, f"the driver got {store.raised(e)}") for e in errors[:1]]
     is_over_now = now is not None and now.is_over
-    room = _seen(now) if now and is_over_now else _said(_shown(told, failed))
+    room = _live_room(now) if now and is_over_now else _logged(_shown(reported, failed))
     return Finding(
         _headline(case, incident, room, count),
         tuple(links),
@@ -162,28 +162,31 @@ def _finding(case: Case, incident: _Incident) -> Finding:
         count=count or 1,
         severity="error" if count or is_over_now else "warning",
         remedies=_remedies(room, now),
-        covers=(*told, *failed, *errors, *case.of("store.fallback_failed")),
+        covers=(*reported, *failed, *errors, *case.of("store.fallback_failed")),
     )
 
 
-def _shown(told: list[Event], failed: list[Event]) -> Event:
-    """The raylet's last word before the first failure."""
-    own = store.own_log_first(told)
+def _shown(reported: list[Event], failed: list[Event]) -> Event:
+    """The raylet's last report before the first failure."""
+    own = store.own_log_first(reported)
     before = [e for e in own if failed and e.at and failed[0].at and e.at <= failed[0].at]
     return (before or own)[-1]
 
 
 def _over_links(incident: _Incident) -> Iterator[Link]:
-    if incident.told:
-        shown = _shown(incident.told, incident.failed)
-        room = _said(shown)
-        yield Link(shown, f"{room.told}: over the threshold of {room.percent:g}%")
+    if incident.reported:
+        shown = _shown(incident.reported, incident.failed)
+        room = _logged(shown)
+        yield Link(shown, f"the disk is {room.usage}, above the threshold of {room.percent:g}%")
     if incident.now:
-        now = _seen(incident.now)
+        now = _live_room(incident.now)
         if incident.now.is_over:
-            yield Link(incident.now.event, f"now {now.told}; Ray's threshold is {now.percent:g}%")
+            yield Link(
+                incident.now.event,
+                f"the disk is {now.usage} now, and Ray's threshold is {now.percent:g}%",
+            )
         else:
-            yield Link(incident.now.event, f"by now it has room again: {now.told}")
+            yield Link(incident.now.event, f"the disk has room again: it is {now.usage} now")
         yield from incident.now.links()
 
 
@@ -191,38 +194,38 @@ def _headline(case: Case, incident: _Incident, room: _Room, count: int) -> str:
     failed = (
         f"{evidence.many(count, 'object')} could not be stored"
         if count
-        else "the next object that needs spilling will fail"
+        else "the next object that must be spilled will fail"
     )
     filled = _filled(incident.now) if incident.now else _spilled(case, incident.node)
     where = store.where(case, incident.node)
-    return f"The disk of {room.directory}{where} is {room.told}{filled}, over Ray's threshold of {room.percent:g}%: {failed}"
+    return f"The disk of {room.directory}{where} is {room.usage} and above Ray's threshold of {room.percent:g}%{filled}: {failed}"
 
 
 def _spilled(case: Case, node: str) -> str:
-    """What Ray itself has on that disk: as of its last state, else all that it ever spilled."""
+    """Bytes that Ray has spilled to that disk: in its last state dump, else in total."""
     now = store.by_node(case, case.of("debug.state")).get(node, [])
     spilled = (
         int(now[-1]["num_bytes_currently_spilled"] or 0) if now else store.spilled_bytes(case, node)
     )
-    return f", {size(spilled)} of it spilled by Ray" if spilled >= evidence.GB else ""
+    return f", with {size(spilled)} in spilled objects" if spilled >= evidence.GB else ""
 
 
 def _filled(disk: Disk) -> str:
-    """What of Ray's takes most of it, if that is much."""
+    """The largest use of the disk by Ray, if it is large."""
     most = disk.uses[0] if disk.uses else None
     if most is None or most.bytes < _MUCH * disk.used * disk.capacity:
         return ""
     amount = size(most.bytes)
     if most.what == "old sessions":
-        return f", {amount} of it {evidence.many(most.number, 'old session')}"
-    return f", {amount} of it {'spilled by Ray' if most.what == 'spilled objects' else most.what}"
+        return f", with {amount} in {evidence.many(most.number, 'old session')}"
+    return f", with {amount} in {most.what}"
 
 
 def _bare(errors: list[Event]) -> Finding:
-    """Only the exception is left: it says that store and disk are full, not which disk."""
+    """The exception is the only evidence: it does not name the disk."""
     count = evidence.total(errors)
     return Finding(
-        f"The object store and the disk behind it are full: {evidence.many(count, 'OutOfDiskError')} in the driver",
+        f"The object store and the disk that it spills to are full: {evidence.many(count, 'OutOfDiskError')} in the driver",
         (Link(errors[0], f"the driver got {store.raised(errors[0])}"),),
         explains=(Entity("disk", ""), Entity("spilling", "")),
         count=count,
@@ -235,16 +238,16 @@ def _bare(errors: list[Event]) -> Finding:
 
 
 def _soon(case: Case, disk: Disk) -> Finding:
-    """Not yet over, or a disk that Ray only writes logs to."""
-    room = _seen(disk)
+    """A disk that is nearly full, or one that holds no objects."""
+    room = _live_room(disk)
     if disk.takes_objects:
-        then = f"after {size(disk.room)} more Ray stores no more objects there (threshold {room.percent:g}%)"
+        then = f"Ray stores no objects there once another {size(disk.room)} are written (threshold {room.percent:g}%)"
     else:
-        then = "the session's logs, packages and sockets lie there"
+        then = "it holds the session's logs, packages and sockets"
     where = store.where(case, disk.node)
     return Finding(
-        f"The disk of {room.directory}{where} is {room.told}{_filled(disk)}: {then}",
-        (Link(disk.event, f"now {room.told}"), *disk.links()),
+        f"The disk of {room.directory}{where} is {room.usage}{_filled(disk)}: {then}",
+        (Link(disk.event, f"the disk is {room.usage} now"), *disk.links()),
         explains=(disk.entity,),
         subjects=(Subject("node", disk.node, node=disk.node),) if disk.node else (),
         severity="warning",
@@ -253,7 +256,7 @@ def _soon(case: Case, disk: Disk) -> Finding:
 
 
 def _no_files(case: Case, disk: Disk) -> Finding:
-    """Room for bytes, none for files: every new log, spilled object and package fails as on a full disk."""
+    """No free inodes: new logs, spilled objects and packages fail as on a full disk."""
     left = evidence.many(int(disk.inodes_free), "inode")
     where = store.where(case, disk.node)
     search = paste.shell(
@@ -261,13 +264,13 @@ def _no_files(case: Case, disk: Disk) -> Finding:
         mount=disk.mount,
     )
     return Finding(
-        f"The disk of {disk.path}{where} has {left} of {disk.inodes:.0f} left: no more files can be made, although "
+        f"The disk of {disk.path}{where} has {left} of {disk.inodes:.0f} left, so no more files can be created, although "
         f"{size(disk.free)} are free",
-        (Link(disk.event, f"{left} of {disk.inodes:.0f} left"), *disk.links()),
+        (Link(disk.event, f"the file system has {left} of {disk.inodes:.0f} left"), *disk.links()),
         explains=(disk.entity, Entity("disk", disk.node or disk.path)),
         subjects=(Subject("node", disk.node, node=disk.node),) if disk.node else (),
         severity="warning" if disk.inodes_free else "error",
-        remedies=(Remedy("Find the many small files, and remove those that nobody needs", (search,)), *_ELSEWHERE),
+        remedies=(Remedy("Find the directory with most files, and remove files that are not needed", (search,)), *_ELSEWHERE),
     )  # fmt: skip
 
 
@@ -283,7 +286,7 @@ def _remedies(room: _Room, now: Disk | None) -> tuple[Remedy, ...]:
 
 
 def _clean_up(root: str, now: Disk | None) -> Iterator[Remedy]:
-    """Where nobody looked, old sessions are the first guess; else what is there, the largest first."""
+    """Old sessions if nothing was measured; else the large uses, the largest first."""
     if now is None or not now.uses:
         yield _old_sessions(root, None)
         return
@@ -298,7 +301,7 @@ def _clean_up(root: str, now: Disk | None) -> Iterator[Remedy]:
     if not large:
         ray = sum(use.bytes for use in now.uses)
         yield Remedy(
-            f"Ray's own files there are {size(ray)}: find out what else fills the disk",
+            f"Find what fills the disk: Ray's own files there take only {size(ray)}",
             (
                 paste.shell(
                     "du -xh --max-depth=2 {mount:path} 2>/dev/null | sort -h | tail -20",
@@ -309,13 +312,15 @@ def _clean_up(root: str, now: Disk | None) -> Iterator[Remedy]:
 
 
 def _old_sessions(root: str, use: Use | None) -> Remedy:
-    what = f"the {use.number} sessions" if use and use.number > 1 else "sessions"
-    gain = f": {size(use.bytes)}" if use else ""
+    what = f"the {use.number} old sessions" if use and use.number > 1 else "old sessions"
+    remove = f"Free {size(use.bytes)}: remove" if use else "Remove"
     return Remedy(
-        f"Remove {what} below {root} that no running Ray uses{gain}",
+        f"{remove} {what} in {root} that no running Ray uses",
         (
             paste.shell("du -xsh {root:path}/session_* | sort -h", root=root),
-            paste.shell("readlink {root:path}/session_latest       # in use: keep it", root=root),
+            paste.shell(
+                "readlink {root:path}/session_latest       # keep this one: it is in use", root=root
+            ),
             paste.shell("rm -rf {root:path}/session_OLD", root=root),
         ),
         risk="destructive",
@@ -325,14 +330,17 @@ def _old_sessions(root: str, use: Use | None) -> Remedy:
 def _fewer_objects(use: Use) -> Remedy:
     return Remedy(
         f"Keep fewer objects alive at once: {size(use.bytes)} of them are spilled there",
-        ("ray memory --stats-only", "ray memory --group-by STACK_TRACE     # who holds them"),
+        (
+            "ray memory --stats-only",
+            "ray memory --group-by STACK_TRACE     # which code holds them",
+        ),
         doc=_DOC,
     )
 
 
 def _logs(use: Use) -> Remedy:
     return Remedy(
-        f"Keep less of the logs: {size(use.bytes)} in {use.path}",
+        f"Keep fewer log files: {use.path} holds {size(use.bytes)}",
         (
             paste.shell("du -xsh {folder:path}/* | sort -h | tail", folder=use.path),
             "RAY_ROTATION_MAX_BYTES=104857600 RAY_ROTATION_BACKUP_COUNT=2 ray start …   # default: 512 MB and 5",
@@ -347,7 +355,7 @@ _ELSEWHERE = (
         "Spill to a larger disk",
         (
             "ray start --object-spilling-directory=/big_disk/spill …   # every node",
-            'ray.init(object_spilling_directory="/big_disk/spill")     # where the script starts Ray',
+            'ray.init(object_spilling_directory="/big_disk/spill")     # if the script starts Ray',
         ),
         risk="disruptive",
         doc=_DOC,
@@ -372,12 +380,12 @@ _ELSEWHERE = (
 
 
 def _threshold(room: _Room) -> tuple[Remedy, ...]:
-    """The threshold is at fault where it was lowered, or where a large disk has much room left."""
+    """A remedy for a threshold that was lowered, or for a large disk with much free space."""
     if room.percent < _DEFAULT_PERCENT:
-        title = f"The threshold was set to {room.percent:g}%: use Ray's default again"
+        title = f"Restore Ray's default threshold: it was set to {room.percent:g}%"
         step = "unset RAY_local_fs_capacity_threshold        # default: 0.95; before ray start, on every node"
     elif room.free >= _ROOMY:
-        title = f"{size(room.free)} are still free: raise the threshold"
+        title = f"Raise the threshold: {size(room.free)} are still free"
         step = "RAY_local_fs_capacity_threshold=0.99 ray start …   # on every node"
     else:
         return ()
@@ -436,7 +444,7 @@ _QUIET = {"logs/raylet.out": _raylet(1, "I", "Starting"), "logs/gcs_server.out":
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "the disk is over the threshold and a put fails",
+        "the disk is over the threshold and a ray.put fails",
         {
             "logs/raylet.out": _raylet(17, "E", _OVER) + _raylet(27, "E", _OVER) + _FAILED,
             "logs/raylet.err": _raylet(17, "E", _OVER) + _raylet(27, "E", _OVER),
@@ -447,7 +455,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("96.3% full", "9.2 GiB of 252 GiB free", "1 object", "--object-spilling-directory"),
     ),
     Example(
-        "Ray 2.9 writes bytes, and nothing failed yet",
+        "Ray 2.9 writes bytes, and no object has failed yet",
         {
             "logs/raylet.out": _raylet(17, "E", _OVER_IN_BYTES) + _raylet(27, "E", _OVER_IN_BYTES),
             "logs/gcs_server.out": "Ray cluster metadata ray_version=2.9.3 ray_commit=b7f4259\n",
@@ -456,13 +464,13 @@ EXAMPLES: tuple[Example, ...] = (
         says=("96.3% full", "9.2 GiB of 252 GiB free", "object_spilling_config"),
     ),
     Example(
-        "only the driver's output is left",
+        "only the driver's output is in the capture",
         {"driver.log": f"(raylet, ip=10.0.0.3) {_raylet(27, 'E', _OVER)}{_ERROR}"},
         roots=("disk-full",),
         says=("9.2 GiB of 252 GiB free",),
     ),
     Example(
-        "a task that checks a disk itself, and a Ray that talks of spilling, are no full disk",
+        "a task prints the message, and a raylet reports spilling, but no disk is full",
         {
             "logs/raylet.out": _raylet(
                 17, "I", "Plasma store at capacity\nCurrent usage: 0.1 / 0.2 GB"
@@ -472,7 +480,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
     ),
     Example(
-        "live: over the threshold now, nothing failed yet, and old sessions fill it",
+        "live: the disk is over the threshold because of old sessions, and no object has failed yet",
         {
             **_QUIET,
             _LIVE_DISKS: disks.example("disks", (_live(0.962), _live(0.962, "session"))),
@@ -488,14 +496,14 @@ EXAMPLES: tuple[Example, ...] = (
         roots=("disk-full",),
         says=(
             "96.2% full (38.0 GiB of 1000 GiB free)",
-            "410 GiB of it 31 old sessions",
+            "with 410 GiB in 31 old sessions",
             "Ray's threshold of 95%",
-            "the 31 sessions",
+            "the 31 old sessions",
             "120 GiB of them",
         ),
     ),
     Example(
-        "live and in the log: one incident, its numbers those of now",
+        "live and in the log: one incident with the live numbers",
         {
             "logs/raylet.out": _raylet(17, "E", _OVER),
             "logs/gcs_server.out": "",
@@ -507,7 +515,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("97.0% full (30.0 GiB of 1000 GiB free)",),
     ),
     Example(
-        "live: below the threshold, and something that is not Ray's fills it",
+        "live: below the threshold, and filled by files that are not Ray's",
         {
             **_QUIET,
             _LIVE_DISKS: disks.example("disks", (_live(0.931),)),
@@ -516,13 +524,13 @@ EXAMPLES: tuple[Example, ...] = (
         roots=("disk-full",),
         says=(
             "93.1% full",
-            "19.0 GiB more",
-            "Ray's own files there are 2.0 GiB",
+            "another 19.0 GiB",
+            "Ray's own files there take only 2.0 GiB",
             "du -xh --max-depth=2 /",
         ),
     ),
     Example(
-        "live: only the session's disk is full, objects are spilled elsewhere",
+        "live: only the session's disk is full, and objects are spilled to another disk",
         {
             **_QUIET,
             _LIVE_DISKS: disks.example(
@@ -533,7 +541,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("99.0% full", "logs, packages and sockets"),
     ),
     Example(
-        "live: room for bytes, none for files",
+        "live: free space, but no free inodes",
         {
             **_QUIET,
             _LIVE_DISKS: disks.example(
@@ -544,7 +552,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("0 inodes of 16777216 left", "600 GiB are free", "find / -xdev"),
     ),
     Example(
-        "live: disks with room, and a full one that is none of Ray's",
+        "live: Ray's disks have room, and a disk that Ray does not use is full",
         {
             **_QUIET,
             _LIVE_DISKS: disks.example(

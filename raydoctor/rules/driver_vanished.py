@@ -1,26 +1,26 @@
-"""A driver that had started Ray by itself ended suddenly, and its cluster with it; no log says why.
+"""A driver that had started its own Ray cluster ended suddenly, and the cluster with it; no log records why.
 
 ## What you see
-The program's output breaks off, perhaps with the shell's `Killed` behind it. The raylet's and the GCS's logs end in
-the midst of their work; the workers write `Shutting down the core worker because the local raylet failed`.
+The program's output breaks off, perhaps followed by the shell's `Killed`. The logs of the raylet and the GCS stop in
+the middle of their work. The workers write `Shutting down the core worker because the local raylet failed`.
 
 ## Why
-`ray.init()` without an address starts Ray's processes as children of the driver, and the kernel ends them with it
-(`ray/_private/utils.py`, `set_kill_on_parent_death_linux`). The driver itself was ended by SIGKILL (the kernel's OOM
-killer, a container's limit, a scheduler, `kill -9`), left by `os._exit`, or crashed before it could say so. A driver that
-lives on when its raylet dies complains: `The node … has been marked dead`, `Failed to connect to GCS`, a traceback.
+`ray.init()` without an address starts Ray's processes as children of the driver, and the kernel ends them together with
+it (`ray/_private/utils.py`, `set_kill_on_parent_death_linux`). The driver was killed by SIGKILL (the kernel's OOM
+killer, a container's limit, a scheduler, `kill -9`), called `os._exit`, or crashed before it could log. A driver that
+outlives its raylet logs an error: `The node … has been marked dead`, `Failed to connect to GCS`, or a traceback.
 
 ## Confirm
 - The program's exit code: 137 or -9 is SIGKILL, 139 or -11 is SIGSEGV.
 - `dmesg -T | grep -i 'killed process'` for the driver's pid; `kubectl describe pod` (OOMKilled), `sacct -j JOB`.
 
 ## Fix
-Keep what is large out of the driver: hand references on instead of `ray.get` of everything, read data in tasks. Start
-the cluster by `ray start --head` and connect to it, so that it outlives a driver and keeps what happened.
+Keep large data out of the driver: pass references instead of `ray.get` on everything, and read data in tasks. Start the
+cluster with `ray start --head` and connect to it, so that the cluster and its logs outlive the driver.
 
 ## Not this when
-The driver's output ends with a traceback or by `ray.shutdown()`, the GCS outlived the raylet (`raylet-died`), or a
-driver complains that Ray went first (`gcs-died`).
+The driver's output ends with a traceback or after `ray.shutdown()`, the GCS outlived the raylet (`raylet-died`), or a
+driver reports that Ray ended first (`gcs-died`).
 """
 
 from __future__ import annotations
@@ -56,38 +56,38 @@ _DRIVERS = ("driver", "job-driver", "core-driver")
     ),
 )  # fmt: skip
 def driver_vanished(case: Case) -> Iterator[Finding]:
-    """At most one finding: the driver that had started this cluster."""
+    """At most one finding: the driver that started this cluster."""
     raylets = [r for r in cluster.dead_raylets(case) if cluster.is_drivers(case, r.node)]
     started = case.of(STARTED_LOCAL.kind)
     jobs = [job for job in case.ledger.jobs.values() if job.ended is None]
-    if len(raylets) == len(started) == len(jobs) == 1 and _all_fell_silent(case, raylets[0]):
+    if len(raylets) == len(started) == len(jobs) == 1 and _no_record_of_end(case, raylets[0]):
         yield _finding(case, raylets[0], started[0], jobs[0])
 
 
-def _all_fell_silent(case: Case, raylet: cluster.DeadRaylet) -> bool:
-    """Whether neither the raylet, nor the GCS, nor the driver has a word about the end.
+def _no_record_of_end(case: Case, raylet: cluster.DeadRaylet) -> bool:
+    """Whether no record of the raylet, the GCS or the driver mentions the end.
 
-    The GCS would mark the node dead, and a driver that lived on would complain.
+    A surviving GCS marks the node dead, and a surviving driver logs an error.
     """
     if raylet.said or any(e.kind != LOCAL_RAYLET_FAILED.kind for e in raylet.seen):
         return False
-    complaints = [e for e in case.of("gcs.lost", "raylet.seen_dead") if e.source.role in _DRIVERS]
-    complaints += [*case.of("driver.goodbye"), *cluster.lost_driver_errors(case)]
+    errors = [e for e in case.of("gcs.lost", "raylet.seen_dead") if e.source.role in _DRIVERS]
+    errors += [*case.of("driver.goodbye"), *cluster.lost_driver_errors(case)]
     ended_by_itself = any(ending["ended_by"] for ending in case.endings.values())
-    return not complaints and not ended_by_itself
+    return not errors and not ended_by_itself
 
 
 def _finding(case: Case, raylet: cluster.DeadRaylet, started: Event, job: Job) -> Finding:
     number = ids.job_number(job.id)
     pid = f" (pid {job.driver_pid})" if job.driver_pid else ""
-    links = [Link(started, "the driver starts a Ray of its own, whose processes end with it")]
+    links = [Link(started, "the driver starts its own Ray cluster, whose processes end with it")]
     if raylet.started:
         links.append(
-            Link(raylet.started, "the raylet's log: neither SIGTERM nor shutdown, it ends")
+            Link(raylet.started, "the raylet's log ends with neither SIGTERM nor shutdown")
         )
     links += cluster.witnesses(raylet)
     return Finding(
-        f"The driver of job {number}{pid} ended suddenly, and the Ray that it had started with it; no log says why",
+        f"The driver of job {number}{pid} ended suddenly, and its own Ray cluster ended with it: no log records why",
         tuple(links),
         explains=(
             Entity("raylet", raylet.node),
@@ -106,15 +106,15 @@ def _finding(case: Case, raylet: cluster.DeadRaylet, started: Event, job: Job) -
 def _gaps(case: Case, job: Job) -> tuple[Gap, ...]:
     code = Gap(
         "the driver's exit code",
-        "no log holds it: 137 is SIGKILL, 139 a crash, another number its own `os._exit`",
-        "echo $? behind the command, or what the scheduler or container says of it.",
+        "not in any log: 137 means SIGKILL, 139 a crash, another number os._exit",
+        "Run echo $? after the command, or read the exit code from the scheduler or container.",
     )
     if "kernel" in case.roles:
         return (code,)
     kernel = Gap(
         "kernel log of the driver's machine",
-        f"not in the capture: it would tell whether the kernel's OOM killer ended pid {job.driver_pid or '?'}",
-        "dmesg -T > dmesg.txt, and put it beside the logs.",
+        f"not in the capture: it records whether the kernel's OOM killer ended pid {job.driver_pid or '?'}",
+        "Run dmesg -T > dmesg.txt there, and add this file to the logs.",
     )
     return (code, kernel)
 
@@ -122,7 +122,7 @@ def _gaps(case: Case, job: Job) -> tuple[Gap, ...]:
 def _remedies(job: Job) -> tuple[Remedy, ...]:
     return (
         Remedy(
-            "Find out who ended the driver",
+            "Find out what ended the driver",
             (
                 paste.shell("dmesg -T | grep -i 'killed process {pid:pid}'", pid=job.driver_pid)
                 if job.driver_pid
@@ -131,7 +131,7 @@ def _remedies(job: Job) -> tuple[Remedy, ...]:
             ),
         ),
         Remedy(
-            "Let the cluster outlive its driver",
+            "Start the cluster separately, so that it outlives the driver",
             ("ray start --head", 'ray.init(address="auto")'),
             risk="disruptive",
             doc="https://docs.ray.io/en/latest/ray-core/starting-ray.html",
@@ -170,13 +170,13 @@ _FILES = {
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "its output breaks off, and raylet and GCS with it",
+        "the driver's output breaks off, and the logs of the raylet and the GCS stop",
         {**_FILES, "driver.log": _STARTED},
         roots=("driver-vanished",),
         says=("pid 16", "job 1"),
     ),
     Example(
-        "the kernel's OOM killer ended it",
+        "the kernel's OOM killer ended the driver",
         {
             **_FILES,
             "driver.log": _STARTED,
@@ -192,7 +192,7 @@ EXAMPLES: tuple[Example, ...] = (
         roots=("raylet-died",),
     ),
     Example(
-        "the cluster was not its own",
+        "the driver did not start the cluster",
         {**_FILES, "driver.log": "embedding\n"},
         roots=("raylet-died",),
     ),

@@ -1,27 +1,27 @@
-"""A process of Ray could open no more files: the limit of open files (`ulimit -n`) is too low.
+"""A Ray process reached its limit of open files (`ulimit -n`), which is too low.
 
 ## What you see
-The raylet ends with `Too many workers, failed to create a file. Try setting ulimit -n <num_files> then restart Ray.`,
-and the node with it (`LocalRayletDiedError`, `NodeDiedError`). Or `[Errno 24] Too many open files` in a daemon's log,
-or gRPC's `File descriptor limit reached. Retrying.` while calls hang.
+The raylet exits with `Too many workers, failed to create a file. Try setting ulimit -n <num_files> then restart Ray.`,
+and its node dies (`LocalRayletDiedError`, `NodeDiedError`). Or a daemon logs `[Errno 24] Too many open files`, or gRPC
+prints `File descriptor limit reached. Retrying.` while calls hang.
 
 ## Why
-Every worker costs the raylet and the GCS some open files: sockets and pipes (measured: about 3 in the raylet with Ray
-2.60, 5 with 2.9; they begin with some 60). A process inherits the limit of the shell, container or service that
-started it. `ray.init` raises its own up to the hard limit, and prints `File descriptor limit N is too low for
-production servers` where it stays below 4096; `ray start` does neither.
+Every worker takes some open files (sockets and pipes) in the raylet and the GCS. Measured: about 3 in the raylet with
+Ray 2.60, 5 with 2.9, and about 60 before the first worker. A process inherits the limit of the shell, container or
+service that started it. `ray.init` raises its own limit up to the hard limit, and prints `File descriptor limit N is
+too low for production servers` if it stays below 4096. `ray start` does neither.
 
 ## Confirm
 - `grep 'open files' /proc/$(pgrep -o raylet)/limits` on that node, and `ls /proc/<pid>/fd | wc -l` of the process.
 - `errno: 24 (Too many open files)` in `events/event_RAYLET.log`.
 
 ## Fix
-Raise the limit where Ray is started, on every node, and restart Ray: a running process keeps the limit it has.
+Raise the limit where Ray is started, on every node, and restart Ray: a running process keeps its limit.
 
 ## Not this when
-The warning about the limit stands alone: most small clusters never reach it. `Resource temporarily unavailable` is a
-limit on threads (`thread-limit`), `No space left on device` a full disk (`disk-full`). A task that itself opens
-thousands of files and raises `OSError` is `task-exception`.
+The warning about the limit is the only symptom: most small clusters never reach it. `Resource temporarily unavailable`
+is a limit on threads (`thread-limit`), and `No space left on device` a full disk (`disk-full`). A task that opens
+thousands of files itself and raises `OSError` is `task-exception`.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ _ENOUGH = 65536
     ),
 )  # fmt: skip
 def file_descriptor_limit(case: Case) -> Iterator[Finding]:
-    """One finding per raylet that ended of it; one for processes that lived on without files."""
+    """One finding per raylet that the limit ended; one for processes that kept running without files."""
     ended = [
         raylet
         for raylet in cluster.dead_raylets(case)
@@ -108,14 +108,14 @@ def file_descriptor_limit(case: Case) -> Iterator[Finding]:
         yield _of_raylet(case, raylet)
     if ended:
         return
-    if told := case.of(TOO_MANY_FILES.kind):
-        yield _told(case, told)
-    elif short := [e for e in case.of("files.refused", "files.python") if _is_rays(case, e)]:
+    if reports := case.of(TOO_MANY_FILES.kind):
+        yield _of_unknown_raylet(case, reports)
+    elif short := [e for e in case.of("files.refused", "files.python") if _is_from_ray(case, e)]:
         yield _of_others(case, short)
 
 
-def _is_rays(case: Case, event: Event) -> bool:
-    """Whether Ray's own process says it. In a driver only beside Ray's warning about the limit."""
+def _is_from_ray(case: Case, event: Event) -> bool:
+    """Whether a Ray process reports it. A driver counts only together with Ray's warning about the limit."""
     if event.source.role in DRIVER:
         return bool(case.of(BANNER.kind)) and not _of_task(case, event)
     return not case.torn_down(event)
@@ -130,16 +130,16 @@ def _of_task(case: Case, event: Event) -> bool:
 
 
 def _of_raylet(case: Case, raylet: DeadRaylet) -> Finding:
-    said = [e for e in raylet.said if e.kind == TOO_MANY_FILES.kind]
-    workers = _workers(case, raylet, said[0])
+    reports = [e for e in raylet.said if e.kind == TOO_MANY_FILES.kind]
+    workers = _workers(case, raylet, reports[0])
     errors = cluster.lost_driver_errors(case)
-    links = [*_limit(case), *_refused(case), Link(said[0], _shows(workers))]
+    links = [*_limit(case), *_refused(case), Link(reports[0], _reason(workers))]
     links += cluster.witnesses(raylet)[:1]
     links += [Link(e, f"the driver got {e['type']}") for e in errors[:1]]
     local = cluster.is_drivers(case, raylet.node)
-    among = f" with {evidence.many(workers, 'worker')}" if workers else ""
+    load = f" with {evidence.many(workers, 'worker')}" if workers else ""
     return Finding(
-        f"The raylet (pid {raylet.pid}) of node {raylet.ip} reached its {_number(case)} open files{among}, and ended",
+        f"The raylet (pid {raylet.pid}) of node {raylet.ip} reached its {_number(case)} open files{load} and exited",
         tuple(links),
         explains=(
             Entity("raylet", raylet.node),
@@ -150,37 +150,37 @@ def _of_raylet(case: Case, raylet: DeadRaylet) -> Finding:
         subjects=(Subject("raylet", raylet.node, "raylet", raylet.pid, raylet.node),),
         severity="critical" if local else "error",
         remedies=_remedies(),
-        covers=(*said, *raylet.seen, *errors, *_all(case), *_echoes(case)),
+        covers=(*reports, *raylet.seen, *errors, *_all(case), *_echoes(case)),
     )
 
 
-def _told(case: Case, told: list[Event]) -> Finding:
-    """Where the raylet's own log is not here, or does not tell whose it is."""
+def _of_unknown_raylet(case: Case, reports: list[Event]) -> Finding:
+    """If the raylet's own log is not in the capture, or does not name its node."""
     errors = cluster.lost_driver_errors(case)
-    place = f" of node {told[0]['ip']}" if told[0]["ip"] else ""
-    links = [*_limit(case), Link(told[0], _shows(0))]
+    place = f" of node {reports[0]['ip']}" if reports[0]["ip"] else ""
+    links = [*_limit(case), Link(reports[0], _reason(0))]
     links += [Link(e, f"the driver got {e['type']}") for e in errors[:1]]
     return Finding(
-        f"The raylet{place} reached its {_number(case)} open files, and ended",
+        f"The raylet{place} reached its {_number(case)} open files and exited",
         tuple(links),
         explains=(
             Entity("raylet", "local"),
-            *cluster.dead_node(case, told[0]["ip"]),
+            *cluster.dead_node(case, reports[0]["ip"]),
             *cluster.crashed_owners(errors),
             *_not_started(case),
         ),
-        subjects=(Subject("raylet", None, "raylet", told[0].pid),),
+        subjects=(Subject("raylet", None, "raylet", reports[0].pid),),
         severity="critical",
         remedies=_remedies(),
-        covers=(*told, *errors, *_all(case), *_echoes(case)),
+        covers=(*reports, *errors, *_all(case), *_echoes(case)),
     )
 
 
 def _of_others(case: Case, short: Sequence[Event]) -> Finding:
-    who = evidence.join_names(_process(e) for e in short)
+    processes = evidence.join_names(_process(e) for e in short)
     return Finding(
-        f"{who[0].upper()}{who[1:]} reached the {_number(case)} open files: connections and files fail",
-        (*_limit(case), Link(short[0], f"{_process(short[0])} can open no more files")),
+        f"{processes[0].upper()}{processes[1:]} reached the {_number(case)} open files, so new connections and files fail",
+        (*_limit(case), Link(short[0], f"{_process(short[0])} cannot open more files")),
         explains=(Entity("files", "limit"), *_not_started(case)),
         count=evidence.total(short),
         remedies=_remedies(),
@@ -189,7 +189,7 @@ def _of_others(case: Case, short: Sequence[Event]) -> Finding:
 
 
 def _not_started(case: Case, node: str = "") -> tuple[Entity, ...]:
-    """Workers that died while starting and left no word, or that the raylet could not let in."""
+    """Workers that died while starting without an error, or whose connection the raylet could not accept."""
     kinds: dict[EntityKind, str] = {"start-crashed": "dead"}
     if case.of("files.refused"):
         kinds["start-slow"] = "still alive"
@@ -221,7 +221,7 @@ def _process(event: Event) -> str:
 
 
 def _workers(case: Case, raylet: DeadRaylet, last: Event) -> int:
-    """How many workers it had started; ends of workers are not counted off."""
+    """Number of workers that it had started, including workers that have exited."""
     return evidence.total(
         [
             e
@@ -231,34 +231,34 @@ def _workers(case: Case, raylet: DeadRaylet, last: Event) -> int:
     )
 
 
-def _shows(workers: int) -> str:
+def _reason(workers: int) -> str:
     after = f" after starting {workers}" if workers else ""
-    return f"the raylet cannot open the files of one more worker{after}, and gives up"
+    return f"the raylet cannot open the files for another worker{after}, and exits"
 
 
 def _limit(case: Case) -> list[Link]:
     return [
-        Link(e, f"a process may have {e['limit']} files open, says Ray at the start")
+        Link(e, f"Ray warns that a process can open only {e['limit']} files")
         for e in case.of(BANNER.kind)[:1]
     ]
 
 
 def _refused(case: Case) -> list[Link]:
-    told = [e for e in case.of("files.refused") if e.source.role in RAYLET]
-    return [Link(e, "the raylet finds no descriptor for a connection") for e in told[:1]]
+    refused = [e for e in case.of("files.refused") if e.source.role in RAYLET]
+    return [Link(e, "the raylet has no file descriptor for a connection") for e in refused[:1]]
 
 
 def _number(case: Case) -> str:
-    """The limit where a driver printed it: what it starts inherits it."""
-    told = {e["limit"] for e in case.of(BANNER.kind)}
-    return f"limit of {told.pop()}" if len(told) == 1 else "limit of"
+    """The limit, if a driver printed it: processes that the driver starts inherit it."""
+    limits = {e["limit"] for e in case.of(BANNER.kind)}
+    return f"limit of {limits.pop()}" if len(limits) == 1 else "limit of"
 
 
 def _all(case: Case) -> tuple[Event, ...]:
     return tuple(
         e
         for e in case.of(TOO_MANY_FILES.kind, "files.refused", "files.python")
-        if _is_rays(case, e)
+        if _is_from_ray(case, e)
     )
 
 
@@ -276,13 +276,13 @@ def _remedies() -> tuple[Remedy, ...]:
                     "LimitNOFILE={enough}   # in the [Service] of a systemd unit (containerd's, on Kubernetes)",
                     enough=_ENOUGH,
                 ),
-                "grep 'open files' /proc/$(pgrep -o raylet)/limits   # what it has now",
+                "grep 'open files' /proc/$(pgrep -o raylet)/limits   # its current limit",
             ),
             risk="disruptive",
             doc=_DOC,
         ),
         Remedy(
-            "Until then run fewer workers at once on a node",
+            "Until then run fewer workers on each node",
             ("ray start --num-cpus=FEWER …   # or larger num_cpus= for the actors",),
             doc=_DOC,
         ),
@@ -307,7 +307,7 @@ _LOST = "ray.exceptions.LocalRayletDiedError: The task's local raylet died. Chec
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "the raylet cannot make a worker's files, and ends",
+        "the raylet cannot open files for a worker, and exits",
         {
             "logs/raylet.out": _STARTED + _WORKERS + _FATAL,
             "logs/raylet.err": _FATAL,
@@ -318,13 +318,13 @@ EXAMPLES: tuple[Example, ...] = (
         says=("10.0.0.2", "limit of 100", "8 workers", "ulimit -n 65536", "LimitNOFILE"),
     ),
     Example(
-        "the driver's output alone",
+        "only the driver's output is in the capture",
         {"driver.log": f"{_BANNER}(raylet) {_FATAL.partition(chr(10))[0]}\n{_LOST}"},
         roots=("file-descriptor-limit",),
         says=("limit of 100",),
     ),
     Example(
-        "gRPC of the GCS finds no descriptor",
+        "gRPC in the GCS has no file descriptor left",
         {
             "logs/gcs_server.err": "E1121 04:58:43.606480278   31606 tcp_server_posix.cc:378]              File descriptor limit "
             "reached. Retrying.\n",
@@ -335,7 +335,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("GCS",),
     ),
     Example(
-        "Ray warns of the limit on every start, and nothing comes of it",
+        "Ray warns about the limit at the start, and no process reaches it",
         {"driver.log": f"{_BANNER}done\n", "logs/raylet.out": _STARTED, "logs/gcs_server.out": ""},
     ),
     Example(
@@ -350,7 +350,7 @@ EXAMPLES: tuple[Example, ...] = (
         roots=("task-exception",),
     ),
     Example(
-        "a task prints both sentences",
+        "a task prints both messages",
         {
             "driver.log": f"(audit pid=12) {TOO_MANY_FILES.sample}\n(audit pid=12) {PYTHON.sample}\n{REFUSED[0].sample}\n",
             "logs/raylet.out": _STARTED,

@@ -1,24 +1,25 @@
-"""The GCS, the head's control service, is gone, and the whole cluster with it.
+"""The GCS, the control service on the head node, is gone, and the whole cluster ends with it.
 
 ## What you see
-`Failed to connect to GCS within N seconds. GCS may have been killed`, in the driver (which then exits),
-in every raylet and every worker.
+`Failed to connect to GCS within N seconds. GCS may have been killed` in the driver, which then exits, and in every
+raylet and worker.
 
 ## Why
-All raylets, workers and drivers end when the GCS stays away for `RAY_gcs_rpc_server_reconnect_timeout_s` (60
-s). If its log ends without a shutdown, it was killed (SIGKILL, the kernel's OOM killer, the head's
-container) or crashed; a failed check, a crash report or Redis errors at its end say why.
+All raylets, workers and drivers exit when the GCS is unreachable for `RAY_gcs_rpc_server_reconnect_timeout_s` (60 s).
+If its log ends without a shutdown, the GCS crashed or was killed: by SIGKILL, the kernel's OOM killer, or the end of
+the head's container. A failed check, a crash report or Redis errors at the end of the log name the reason.
 
 ## Confirm
 - The end of `gcs_server.out` and `gcs_server.err` on the head.
-- `dmesg -T | grep -i gcs_server` there; the head pod's restarts and last state.
+- `dmesg -T | grep -i gcs_server` on the head; the restarts and last state of the head pod.
 
 ## Fix
-Give the head memory of its own (`--num-cpus=0`, so that no task runs there), keep GCS state outside it
-(Redis, KubeRay `gcsFaultToleranceOptions`) so that a new GCS can take over.
+Keep the head's memory for Ray's own processes (`--num-cpus=0`, so that no task runs there). Keep the GCS state outside
+the GCS (Redis, KubeRay `gcsFaultToleranceOptions`), so that a new GCS can take over.
 
 ## Not this when
-It was told to stop (`ray-stopped`), or its log goes on, and only somebody could not reach it (`gcs-unreachable`).
+The GCS received a stop signal (`ray-stopped`), or its log continues and only some processes could not reach it
+(`gcs-unreachable`).
 """
 
 from __future__ import annotations
@@ -61,60 +62,60 @@ from raydoctor.rules.shared.live.daemons import Missing
 )
 def gcs_died(case: Case) -> Iterator[Finding]:
     """At most one finding: the head's GCS is gone, or this node could not reach it."""
-    told = _Told(
-        case.of("gcs.lost"), _last_words(case), case.of("gcs.redis_failed"), live.gcs_gone(case)
+    end = _GcsEnd(
+        case.of("gcs.lost"), _crash_records(case), case.of("gcs.redis_failed"), live.gcs_gone(case)
     )
-    if (told.logged or told.missing) and not _is_another_story(case, told):
-        yield _finding(case, told)
+    if (end.logged or end.missing) and not _belongs_to_another_rule(case, end):
+        yield _finding(case, end)
 
 
-class _Told(NamedTuple):
-    """What is known of its end."""
+class _GcsEnd(NamedTuple):
+    """The evidence about the end of the GCS."""
 
     lost: list[Event]
-    """Who gave it up."""
-    said: list[Event]
-    """Its own last words."""
+    """Reports of processes that stopped waiting for the GCS."""
+    last_records: list[Event]
+    """The GCS's own last records: a failed check or a crash."""
     redis: list[Event]
     missing: Missing | None
-    """What the process table and the probes of a live collection say."""
+    """The process table and the probes of a live collection."""
 
     @property
     def logged(self) -> list[Event]:
-        return [*self.lost, *self.said, *self.redis]
+        return [*self.lost, *self.last_records, *self.redis]
 
     @property
     def waited(self) -> float:
-        """Seconds until others give it up."""
+        """Seconds after which other processes stop waiting for the GCS."""
         return float((self.lost[0]["seconds"] if self.lost else "") or 60)
 
 
-def _is_another_story(case: Case, told: _Told) -> bool:
-    """It lived on (`gcs-unreachable`), stands still (`clock-skew`), or was told to stop (`ray-stopped`, or nothing)."""
-    if not (told.said or told.redis or told.missing) and (
-        gcs_lived_on(case, told.lost) or live.daemons(case, "gcs_server")
+def _belongs_to_another_rule(case: Case, end: _GcsEnd) -> bool:
+    """It kept running (`gcs-unreachable`), is paused (`clock-skew`), or received a stop signal (`ray-stopped`, or none)."""
+    if not (end.last_records or end.redis or end.missing) and (
+        gcs_lived_on(case, end.lost) or live.daemons(case, "gcs_server")
     ):
         return True
-    first_loss = told.lost[0].at if told.lost else None
+    first_loss = end.lost[0].at if end.lost else None
     return "gcs" in case.ledger.stops or (
         first_loss is not None and case.stopped_at() <= first_loss
     )
 
 
-def _finding(case: Case, told: _Told) -> Finding:
-    here = "gcs-out" in case.roles
-    died = _died_at(case, told)
+def _finding(case: Case, end: _GcsEnd) -> Finding:
+    has_log = "gcs-out" in case.roles
+    died = _died_at(case, end)
     exits = [e for e in case.exits if died is None or e.at is None or e.at >= died - 2]
-    # Until its raylets have missed it, nothing that happened to them is its doing.
-    nodes = tuple(case.ledger.node_ips) if told.logged else ()
-    seen = (
+    # Before the raylets have lost the GCS, its end explains nothing that happened to them.
+    nodes = tuple(case.ledger.node_ips) if end.logged else ()
+    reports = (
         case.of("raylet.seen_dead", "node.health_failed", "raylet.agent_failed")
-        if told.logged
+        if end.logged
         else []
     )
     return Finding(
-        _headline(told, here),
-        (*_chain(told, here, case), *_now(told.missing)),
+        _headline(end, has_log),
+        (*_chain(end, has_log, case), *_now(end.missing)),
         explains=(
             Entity("gcs", "gcs"),
             *(Entity(kind, node) for node in nodes for kind in ("raylet", "node")),
@@ -124,103 +125,99 @@ def _finding(case: Case, told: _Told) -> Finding:
         caused_by=(Entity("daemon", "gcs_server"),),
         subjects=(Subject("gcs", None, "gcs_server"),),
         remedies=_remedies(),
-        covers=(*told.logged, *lost_driver_errors(case), *evidence.exit_events(exits), *seen),
-        gaps=_gaps(case, here, bool(told.said or told.redis)),
+        covers=(*end.logged, *lost_driver_errors(case), *evidence.exit_events(exits), *reports),
+        gaps=_gaps(case, has_log, bool(end.last_records or end.redis)),
     )
 
 
-def _last_words(case: Case) -> list[Event]:
+def _crash_records(case: Case) -> list[Event]:
     """A failed check or crash report of the GCS itself."""
     return [
         e for e in case.of("ray.check_failed", "daemon.crash") if e.source.role.startswith("gcs")
     ]
 
 
-def _died_at(case: Case, told: _Told) -> float | None:
-    """When it went, at the earliest: who lost it had waited; else it lived when it wrote last."""
-    if told.logged or told.missing is None:
-        first = told.logged[0].at if told.logged else None
-        return None if first is None else first - told.waited
+def _died_at(case: Case, end: _GcsEnd) -> float | None:
+    """Earliest time of its end: before the others waited for it, or else the time of its last record."""
+    if end.logged or end.missing is None:
+        first = end.logged[0].at if end.logged else None
+        return None if first is None else first - end.waited
     wrote = [e.at for e in case.events if e.source.role == "gcs-out" and e.at is not None]
-    return max(wrote, default=(told.missing.asked.at or 0.0) - told.waited)
+    return max(wrote, default=(end.missing.asked.at or 0.0) - end.waited)
 
 
-def _headline(told: _Told, here: bool) -> str:
-    if told.said:
-        why = f"crashed: {told.said[0]['signal'] or told.said[0]['expression'][:80]}"
-    elif told.redis:
+def _headline(end: _GcsEnd, has_log: bool) -> str:
+    if end.last_records:
+        why = f"crashed: {end.last_records[0]['signal'] or end.last_records[0]['expression'][:80]}"
+    elif end.redis:
         why = "shut down: its Redis storage failed"
-    elif here:
+    elif has_log:
         why = "was killed: its log ends without a shutdown"
-    elif told.missing:
-        return _out_of_reach(told.missing, told.waited)
+    elif end.missing:
+        return _out_of_reach(end.missing, end.waited)
     else:
-        return f"The GCS was gone or out of reach for {told.waited:.0f} s; its own log is not in the capture"
-    now = f"; raylet {told.missing.left.pid} still runs, for now" if told.missing else ""
-    return f"The GCS (head node) {why}{now}; after {told.waited:.0f} s without it, raylets, workers and drivers exit"
+        return f"The GCS was gone or out of reach for {end.waited:.0f} s, and its own log is not in the capture"
+    now = f", raylet {end.missing.left.pid} still runs" if end.missing else ""
+    return f"The GCS (head node) {why}{now}, and raylets, workers and drivers exit after {end.waited:.0f} s without it"
 
 
 def _out_of_reach(missing: Missing, waited: float) -> str:
     where = f" at {missing.asked['address']}" if missing.asked["address"] else ""
     return (
-        f"The GCS{where} is gone or out of reach: nobody answers there, and raylet {missing.left.pid} of this node ends after "
-        f"{waited:.0f} s without it; its own log is on the head"
+        f"The GCS{where} is gone or out of reach: it does not answer, and raylet {missing.left.pid} of this node exits after "
+        f"{waited:.0f} s without it"
     )
 
 
 def _now(missing: Missing | None) -> Iterator[Link]:
-    """What the live collection adds."""
+    """Links from the live collection."""
     if missing:
         where = missing.asked["address"]
-        yield Link(
-            missing.asked, f"nobody answers at its address{f' {where}' if where else ''} now"
-        )
+        yield Link(missing.asked, f"the GCS does not answer{f' at {where}' if where else ''} now")
         yield Link(
             missing.left,
-            f"of its machine's daemons this {missing.left['kind']} still runs, and no gcs_server",
+            f"this {missing.left['kind']} runs on the same machine, but no gcs_server does",
         )
 
 
-def _chain(told: _Told, here: bool, case: Case) -> tuple[Link, ...]:
-    links = [Link(e, "the GCS's own last words") for e in told.said[:1]]
-    links += [Link(e, "the GCS lost its storage") for e in told.redis[:1]]
-    if here and not links and (last := [e for e in case.events if e.source.role == "gcs-out"]):
+def _chain(end: _GcsEnd, has_log: bool, case: Case) -> tuple[Link, ...]:
+    links = [Link(e, "the GCS reports why it crashed") for e in end.last_records[:1]]
+    links += [Link(e, "the GCS lost its Redis storage") for e in end.redis[:1]]
+    if has_log and not links and (last := [e for e in case.events if e.source.role == "gcs-out"]):
         links.append(
-            Link(
-                last[-1], "the GCS's log ends here or soon after, with neither SIGTERM nor shutdown"
-            )
+            Link(last[-1], "the GCS's log ends about here, with neither SIGTERM nor shutdown")
         )
     by_role: dict[str, Event] = {}
-    for event in told.lost:
+    for event in end.lost:
         by_role.setdefault(event.source.role, event)
-    whom = {
+    names = {
         "raylet-out": "a raylet",
         "core-driver": "the driver",
         "driver": "the driver",
         "core-worker": "a worker",
     }
     links += [
-        Link(e, f"{whom.get(role, 'a process')} gives up on the GCS and exits")
+        Link(e, f"{names.get(role, 'a process')} lost the GCS and exits")
         for role, e in list(by_role.items())[:3]
     ]
     return tuple(links)
 
 
-def _gaps(case: Case, here: bool, told: bool) -> tuple[Gap, ...]:
+def _gaps(case: Case, has_log: bool, explained: bool) -> tuple[Gap, ...]:
     gaps = []
-    if not here:
+    if not has_log:
         gaps.append(
             Gap(
                 "gcs_server.out",
-                "the head's GCS log would tell whether and why it went",
+                "not in the capture: the GCS log on the head shows whether and why the GCS ended",
                 "On the head: /tmp/ray/session_latest/logs/",
             )
         )
-    if "kernel" not in case.roles and not told:
+    if "kernel" not in case.roles and not explained:
         gaps.append(
             Gap(
                 "kernel log of the head",
-                "not in the capture: it would tell an OOM kill of gcs_server",
+                "not in the capture: it records whether the kernel's OOM killer ended gcs_server",
                 "On the head: dmesg -T > dmesg.txt",
             )
         )
@@ -230,18 +227,18 @@ def _gaps(case: Case, here: bool, told: bool) -> tuple[Gap, ...]:
 def _remedies() -> tuple[Remedy, ...]:
     return (
         Remedy(
-            "Find out who ended it on the head",
+            "Find out what ended gcs_server on the head",
             ("dmesg -T | grep -iE 'gcs_server|out of memory'",),
             doc=GCS_DOC,
         ),
         Remedy(
-            "Keep user work off the head, so that the GCS has its memory",
+            "Run no tasks on the head, so that the GCS keeps its memory",
             ("ray start --head --num-cpus=0 …",),
             risk="disruptive",
             doc="https://docs.ray.io/en/master/ray-core/head-node-memory-management.html",
         ),
         Remedy(
-            "Let a new GCS take over: keep its state in Redis (RAY_REDIS_ADDRESS; KubeRay: gcsFaultToleranceOptions)",
+            "Keep the GCS state in Redis, so that a new GCS can take over (RAY_REDIS_ADDRESS; KubeRay: gcsFaultToleranceOptions)",
             risk="disruptive",
             doc=GCS_DOC,
         ),
@@ -264,7 +261,7 @@ _NODE_LOST = (
 
 
 def _live(*kinds: str) -> dict[str, str]:
-    """Tables of a live collection: these daemons run, and nobody answers at the GCS's address."""
+    """Tables of a live collection: these daemons run, and the GCS does not answer."""
     head = '{"table": "%s", "at": 1795246851.0, "from": "proc", "total": 1, "rows": [\n'
     rows = ",\n".join(
         f'{{"kind":"{kind}","pid":304,"state":"S","node_id":"","is_this":true}}' for kind in kinds
@@ -278,19 +275,19 @@ def _live(*kinds: str) -> dict[str, str]:
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "killed: its log ends, the raylet gives up",
+        "the GCS was killed: its log ends, and the raylet loses it",
         {"logs/gcs_server.out": _GCS_LOG, "logs/raylet.out": _LOST},
         roots=("gcs-died",),
         says=("60 s",),
     ),
     Example(
-        "killed a moment ago: nobody has missed it yet, but its process is gone",
+        "the GCS was killed a moment ago: no process reports it yet, but its process is gone",
         {"logs/gcs_server.out": _GCS_LOG, "logs/raylet.out": "", **_live("raylet")},
         roots=("gcs-died",),
         says=("raylet 304 still runs",),
     ),
     Example(
-        "killed a moment ago; a node that was lost before is told as well",
+        "the GCS was killed a moment ago, after a node was lost",
         {
             "logs/gcs_server.out": _GCS_LOG + _NODE_LOST,
             "logs/raylet.out": "",
@@ -300,13 +297,13 @@ EXAMPLES: tuple[Example, ...] = (
         consequences=("node-died",),
     ),
     Example(
-        "seen from another node: nobody answers at the head",
+        "the GCS does not answer from another node",
         {"logs/raylet.out": "", **_live("raylet")},
         roots=("gcs-died",),
         says=("10.0.0.2:6379", "out of reach", "raylet 304"),
     ),
     Example(
-        "busy: it does not answer in time, and its process is there",
+        "a busy GCS does not answer in time, and its process runs",
         {
             "logs/gcs_server.out": _GCS_LOG,
             "logs/raylet.out": "",
@@ -314,7 +311,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
     ),
     Example(
-        "told to stop, with nothing running",
+        "the GCS received a stop signal, and no job was running",
         {"logs/gcs_server.out": _GCS_LOG + _GCS_STOPPED, "logs/raylet.out": _LOST},
     ),
 )

@@ -1,27 +1,27 @@
-"""The GCS lived, but a node or a driver could not reach it, gave it up and ended.
+"""The GCS kept running, but a node or a driver could not reach it and exited.
 
 ## What you see
-`Failed to connect to GCS within 60 seconds. GCS may have been killed.` in a raylet's log, a worker's or a driver's; yet
-`gcs_server.out` on the head goes on, by the same process. The GCS in turn marks the node dead: its health checks time
-out (`Deadline Exceeded`).
+`Failed to connect to GCS within 60 seconds. GCS may have been killed.` in the log of a raylet, a worker or a driver.
+Yet the same process continues to write `gcs_server.out` on the head. The GCS marks the node dead, because its health
+checks time out (`Deadline Exceeded`).
 
 ## Why
-Raylets, workers and drivers end when they have not heard of the GCS for `RAY_gcs_rpc_server_reconnect_timeout_s` (60
-s). If it was one node or driver: the network between (a firewall, a VPN, a changed address, a lost link). If even
-the raylet of the head gave it up, no network was between: the GCS stood still (no CPU left on the head, swapping, a
-paused machine) or answered too slowly.
+Raylets, workers and drivers exit when they have not reached the GCS for `RAY_gcs_rpc_server_reconnect_timeout_s`
+(60 s). If one node or driver lost it, the cause is the network between: a firewall, a VPN, a changed address, a lost
+link. If even the raylet on the head lost it, the network is not the cause: the GCS was paused (no CPU left on the head,
+swapping, a paused machine) or answered too slowly.
 
 ## Confirm
-- Which nodes gave up, and when: all at once, or one.
+- Which nodes lost the GCS, and when: one node, or all at once.
 - From that node: `nc -vz <head> 6379`, and `ray health-check --address <head>:6379`.
 - On the head, at that time: load, memory, `Event stats:` in `gcs_server.out` (queueing times of many seconds).
 
 ## Fix
-Mend the network, or leave the head its own CPU and memory (`--num-cpus=0`). More patience (the timeout) helps over
-short breaks.
+Fix the network, or keep the head's CPU and memory for Ray's own processes (`--num-cpus=0`). A longer timeout bridges
+short interruptions.
 
 ## Not this when
-The log of the GCS ends: `gcs-died`. The driver never reached any cluster: wrong address.
+The log of the GCS ends (`gcs-died`). The driver never reached any cluster: its address is wrong.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ AWAY = (
 )
 
 _AROUND = 60.0
-"""Seconds."""
+"""Seconds before and after the loss in which other daemons' errors belong to it."""
 
 
 @rule(
@@ -76,27 +76,27 @@ _AROUND = 60.0
     ),
 )  # fmt: skip
 def gcs_unreachable(case: Case) -> Iterator[Finding]:
-    """At most one finding for those who gave the GCS up; else one for a break that was waited out."""
+    """At most one finding for processes that lost the GCS; else one for an interruption that ended in time."""
     lost = [e for e in case.of(GCS_LOST.kind) if e.at is None or e.at < case.stopped_at()]
     alive = cluster.gcs_lived_on(case, lost)
     if alive:
-        yield _given_up(case, lost, alive)
+        yield _lost(case, lost, alive)
     away = [e for e in case.of(AWAY[0].kind) if not case.torn_down(e)]
     if away and not case.of(GCS_LOST.kind) and "gcs" not in case.ledger.stops:
-        yield _waited_out(case, away)
+        yield _interrupted(case, away)
 
 
-def _given_up(case: Case, lost: list[Event], alive: Event) -> Finding:
+def _lost(case: Case, lost: list[Event], alive: Event) -> Finding:
     waited = int(lost[0]["seconds"] or 60)
     nodes = _nodes(case, lost)
     stalled = any(cluster.is_drivers(case, node) for node in nodes)
-    who = evidence.join_names(case.ledger.node_ips.get(n, evidence.short(n)) for n in nodes)
+    names = evidence.join_names(case.ledger.node_ips.get(n, evidence.short(n)) for n in nodes)
     exceptions = cluster.lost_driver_errors(case)
     since = (lost[0].at or 0) - waited
     exits = [e for e in case.exits if e.node in ("", *nodes) and (e.at is None or e.at >= since)]
-    whom = f"node {who}" if nodes else "a driver"
+    where = f"{'nodes' if len(nodes) > 1 else 'node'} {names}" if nodes else "a driver"
     return Finding(
-        f"{whom} could not reach the GCS for {waited} s and gave it up, though its process lived: {_why(case, stalled)}",
+        f"The GCS was unreachable from {where} for {waited} s, although it kept running: {_why(case, stalled)}",
         tuple(_links(lost, alive, waited, exceptions)),
         explains=(
             *(Entity(kind, node) for node in nodes for kind in ("raylet", "node")),
@@ -121,30 +121,30 @@ def _given_up(case: Case, lost: list[Event], alive: Event) -> Finding:
 
 
 def _why(case: Case, stalled: bool) -> str:
-    """Only the raylet beside the GCS can tell: no network is between the two."""
+    """The raylet on the head decides: no network is between it and the GCS."""
     if stalled:
-        return "it stood still or was overloaded"
+        return "it was paused or overloaded"
     head = next((e["node"] for e in case.of("node.registered")), "")
     if head in case.ledger.raylet_files.values():
-        return "a matter of the network, as the head's own raylet did not lose it"
-    return "the network, or a GCS that stood still (the head's raylet.out would tell)"
+        return "the cause is the network, because the head's own raylet did not lose the GCS"
+    return "the cause is the network or a paused GCS (the head's raylet.out shows which)"
 
 
 def _observers(case: Case, first: Event, waited: int) -> list[Event]:
-    """What the dashboard and other daemons say of a GCS that does not answer."""
+    """Errors of the dashboard and other daemons about a GCS that does not answer."""
     roles = ("dashboard", "dashboard-agent", "monitor", "log-monitor", "runtime-env-agent")
     around = case.near(first, "log.error", before=waited + _AROUND, after=_AROUND)
     return [e for e in around if e.source.role in roles]
 
 
 def _nodes(case: Case, events: list[Event]) -> list[str]:
-    """Nodes whose raylets or workers say it."""
+    """Nodes whose raylets or workers report it."""
     found = (case.node_of(e.source) for e in events)
     return list(dict.fromkeys(node for node in found if node))
 
 
 def _jobs(case: Case, lost: list[Event], stalled: bool) -> Iterator[Entity]:
-    """Jobs whose driver gave up, or that lost everything."""
+    """Jobs whose driver lost the GCS, or all jobs if the GCS was paused."""
     drivers = {e.source.pid for e in lost if e.source.role == "core-driver"}
     for job in case.ledger.jobs.values():
         over = job.ended is not None and job.ended < (lost[0].at or 0)
@@ -158,24 +158,24 @@ def _links(
     by_role: dict[str, Event] = {}
     for event in lost:
         by_role.setdefault(event.source.role.partition("-")[0], event)
-    whom = {"raylet": "a raylet", "core": "a worker or driver", "driver": "the driver"}
+    names = {"raylet": "a raylet", "core": "a worker or driver", "driver": "the driver"}
     for role, event in list(by_role.items())[:2]:
         yield Link(
             event,
-            f"{whom.get(role, 'a process')} has not heard of the GCS for {waited} s, and ends",
+            f"{names.get(role, 'a process')} has not reached the GCS for {waited} s, and exits",
         )
-    yield Link(alive, f"yet the GCS (pid {alive.pid}) writes on: it did not die")
+    yield Link(alive, f"the GCS (pid {alive.pid}) continues to write its log: it did not die")
     for event in exceptions[:1]:
         yield Link(event, f"the driver got {event['type']}")
 
 
-def _waited_out(case: Case, away: list[Event]) -> Finding:
+def _interrupted(case: Case, away: list[Event]) -> Finding:
     seconds = next((int(e["seconds"]) for e in away if e["seconds"]), 0)
     nodes = _nodes(case, away)
-    who = evidence.join_names(case.ledger.node_ips.get(n, evidence.short(n)) for n in nodes)
+    names = evidence.join_names(case.ledger.node_ips.get(n, evidence.short(n)) for n in nodes)
     after = f" for {seconds} s" if seconds else ""
     return Finding(
-        f"The GCS could not be reached{f' from {who}' if who else ''}{after}, and came back before anybody gave it up",
+        f"The GCS was unreachable{f' from node {names}' if names else ''}{after}, and answered again before any process exited",
         (Link(away[0], "the connection to the GCS is down"),),
         explains=(Entity("gcs-away", nodes[0] if nodes else ""),),
         subjects=tuple(Subject("node", n, case.ledger.node_ips.get(n), None, n) for n in nodes[:10]),
@@ -191,7 +191,7 @@ def _remedies(case: Case, waited: int, stalled: bool) -> Iterator[Remedy]:
     head = registered[0]["ip"] if registered else ""
     if stalled:
         yield Remedy(
-            "Leave the head its own CPU and memory, and see what it was busy with then",
+            "Run no tasks on the head, and find out what kept it busy at that time",
             (
                 "ray start --head --num-cpus=0 …   # KubeRay: rayStartParams: num-cpus: '0'",
                 "uptime; vmstat 1 5; dmesg -T | tail   # on the head: load, swapping, a pause of the machine",
@@ -201,7 +201,7 @@ def _remedies(case: Case, waited: int, stalled: bool) -> Iterator[Remedy]:
         )
     else:
         yield Remedy(
-            "Find what cuts the network between that node and the head",
+            "Find what interrupts the network between that node and the head",
             (
                 paste.shell(
                     "nc -vz {head:address} 6379   # from that node; 6379: the port of the head's ray start",
@@ -213,7 +213,7 @@ def _remedies(case: Case, waited: int, stalled: bool) -> Iterator[Remedy]:
             doc=GCS_DOC,
         )
     yield Remedy(
-        f"Have more patience than {waited} s with short breaks (on every node and for drivers)",
+        f"Raise the timeout from {waited} s to {4 * waited} s to bridge short interruptions (on every node and for drivers)",
         (
             paste.shell(
                 "RAY_gcs_rpc_server_reconnect_timeout_s={seconds} ray start …", seconds=4 * waited
@@ -248,7 +248,7 @@ def _raylet(node: str, ip: str, lost: bool = True) -> str:
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "one node lost the head, which goes on with the others",
+        "one node lost the head, which kept serving the others",
         {
             "head/logs/gcs_server.out": _GCS_LOG + _GCS_LATER,
             "head/logs/raylet.out": _raylet(_H, "10.0.0.2", lost=False),
@@ -258,13 +258,13 @@ EXAMPLES: tuple[Example, ...] = (
         says=("10.0.0.3", "60 s", "network", "nc -vz 10.0.0.2 6379"),
     ),
     Example(
-        "even the raylet beside it gave it up: it stood still",
+        "even the raylet on the head lost the GCS: it was paused",
         {"logs/gcs_server.out": _GCS_LOG + _GCS_LATER, "logs/raylet.out": _raylet(_H, "10.0.0.2")},
         roots=("gcs-unreachable",),
-        says=("stood still", "--num-cpus=0"),
+        says=("paused", "--num-cpus=0"),
     ),
     Example(
-        "it came back in time",
+        "the GCS answered again in time",
         {
             "logs/gcs_server.out": _GCS_LOG + _GCS_LATER,
             "logs/raylet.out": _raylet(_H, "10.0.0.2", lost=False)
@@ -274,7 +274,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("60 s",),
     ),
     Example(
-        "another GCS was started later: the first one died",
+        "another GCS was started later, because the first one died",
         {
             "logs/gcs_server.out": _GCS_LOG + _OTHER_PROCESS,
             "logs/raylet.out": _raylet(_H, "10.0.0.2"),

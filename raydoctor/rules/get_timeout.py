@@ -1,25 +1,25 @@
-"""`ray.get` gave up waiting: its timeout passed before the object was there.
+"""A `ray.get` timed out: the result was not ready within the timeout that the program had set.
 
 ## What you see
 `ray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.`
 
 ## Why
-The program set a deadline (`ray.get(ref, timeout=45)`), and the task or actor call behind the reference
-had not finished by then. That says nothing about the reason: the task may still wait for resources,
-for a worker, for its arguments, run slower than expected, or hang.
+The program set a timeout (`ray.get(ref, timeout=45)`), and the task or actor call behind the reference had not finished
+in time. The exception does not name the reason. The task may wait for resources, for a worker or for its arguments. It
+may be slower than expected, or hung.
 
 ## Confirm
-- `ray list tasks --detail --filter state!=FINISHED`: the state says what it waits for
+- `ray list tasks --detail --filter state!=FINISHED`: the state shows what the task waits for
   (`PENDING_NODE_ASSIGNMENT`: resources; `PENDING_ARGS_AVAIL`: another task; `RUNNING`: its own code).
-- `ray stack` on its node: where a running task is.
-- `ray status`: what is asked for and not there.
+- `ray stack` on its node: the call stack of a running task.
+- `ray status`: requested resources that are not available.
 
 ## Fix
-Mend what it waits for: the diagnosis above this one, if there is one. If the task was merely slow, give
-it more time, or ask for progress with `ray.wait` instead of a deadline on the whole.
+If the report shows another root cause, fix that first: the task waited for it. If the task was merely slow, set a
+longer timeout, or poll for progress with `ray.wait` instead of one timeout for everything.
 
 ## Not this when
-The task failed: then `ray.get` raises that error, not this one.
+The task failed: then `ray.get` raises the task's error, not `GetTimeoutError`.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ CALL = Signal(
     "get.call", "ray.get(", r"^\s+(?P<code>\S.*\bray\.get\(.*)", DRIVER,
     '    print("trained", ray.get(train.remote(3), timeout=45))',
 )  # fmt: skip
-"""A frame's line in a traceback: for what and how long the program waited. (The whole traceback would be
-dearer to read than it is worth: drivers' output may be full of them.)"""
+"""A frame's line in a traceback: what the program waited for, and for how long. (Parsing the whole traceback
+costs too much: a driver's output may hold very many.)"""
 
 _CLUSTER = Entity("waiting", "cluster")
 _SLACK = 5.0
-"""Seconds between a deadline and the end of the job it ended: the interpreter's own shutdown."""
+"""Seconds between a timeout and the end of the job that it ended: the interpreter's shutdown."""
 
 _FRAMES = 60
-"""Lines of a traceback between that frame and the exception: Ray's own frames, three lines each."""
+"""Most traceback lines between that frame and the exception: Ray's own frames, three lines each."""
 
 _SECONDS = pattern(r"timeout(?:_seconds)?=(?P<seconds>\d[\d_]*(?:\.\d+)?)")
-_TOLD = pattern(r"within the timeout of (?P<ms>\d+)ms")
-"""Ray 2.51 and later say it where objects could not be fetched (`_raylet.so` of 2.60)."""
+_REPORTED = pattern(r"within the timeout of (?P<ms>\d+)ms")
+"""Ray 2.51 and later print it when objects could not be fetched (`_raylet.so` of 2.60)."""
 _CALLED = pattern(r"(?P<function>[A-Za-z_]\w{0,100}(?:\.[A-Za-z_]\w{0,100}){0,20}?)\.remote\(")
 
 
@@ -66,7 +66,7 @@ _CALLED = pattern(r"(?P<function>[A-Za-z_]\w{0,100}(?:\.[A-Za-z_]\w{0,100}){0,20
     looks_for=(RAY_EXCEPTION, CALL, *NODE_DEAD, WORKER_EXIT),
 )  # fmt: skip
 def get_timeout(case: Case) -> Iterator[Finding]:
-    """One finding for all timeouts of a driver that waited at the same line."""
+    """One finding for all timeouts at the same `ray.get`."""
     plain = [e for e in case.of("driver.exception") if e["type"] == "GetTimeoutError"]
     nested = [e for e in case.of("driver.exception") if e["inner"] == "GetTimeoutError"]
     groups: dict[_Wait, list[Event]] = {}
@@ -77,7 +77,7 @@ def get_timeout(case: Case) -> Iterator[Finding]:
 
 
 class _Wait(NamedTuple):
-    """For what a program waited, as far as its traceback is left."""
+    """What a program waited for, as far as its traceback is in the capture."""
 
     function: str = ""
     seconds: str = ""
@@ -86,8 +86,8 @@ class _Wait(NamedTuple):
 
 def _wait(case: Case, event: Event) -> _Wait:
     """The innermost `ray.get` in the traceback that ends with this exception."""
-    told = _TOLD.search(event["what"])
-    seconds = f"{int(told['ms']) / 1000:g}" if told else ""
+    reported = _REPORTED.search(event["what"])
+    seconds = f"{int(reported['ms']) / 1000:g}" if reported else ""
     above = range(event.line - _FRAMES, event.line)
     calls = [e for e in case.of("get.call") if e.source is event.source and e.line in above]
     if not calls:
@@ -100,16 +100,16 @@ def _wait(case: Case, event: Event) -> _Wait:
 
 
 def _finding(case: Case, wait: _Wait, events: list[Event], nested: list[Event]) -> Finding:
-    for_what = f" for {wait.function}" if wait.function else ""
+    awaited = f" for {wait.function}" if wait.function else ""
     after = f" after {wait.seconds} s" if wait.seconds else ""
     count = evidence.total(events)
-    times = f", {count} times" if count > 1 else ""
-    was, links = _last_state(case, wait)
+    times = f" {count} times" if count > 1 else ""
+    state, links = _last_state(case, wait)
     return Finding(
-        f"ray.get gave up{for_what}{after}{times}: {was or 'the result was not ready'}",
+        f"A ray.get{awaited} timed out{times}{after}: {state or 'the result was not ready'}",
         (
             *links,
-            Link(events[0], f"the driver's deadline passed{': ' + wait.code if wait.code else ''}"),
+            Link(events[0], f"the timeout expired{' at: ' + wait.code if wait.code else ''}"),
         ),
         caused_by=_caused_by(case, wait),
         count=count,
@@ -119,7 +119,7 @@ def _finding(case: Case, wait: _Wait, events: list[Event], nested: list[Event]) 
 
 
 def _last_state(case: Case, wait: _Wait) -> tuple[str, list[Link]]:
-    """What the raylets' last dumps say of it: it was running, or it still stood in a queue."""
+    """The task in the raylets' last state dumps: it was running, or requests were still queued."""
     if case.is_explained(_CLUSTER):
         return "", []
     for state in case.of("debug.state"):
@@ -128,20 +128,22 @@ def _last_state(case: Case, wait: _Wait) -> tuple[str, list[Link]]:
         ]
         if running:
             pids = evidence.join_names(f"pid {h.pid}" for h in running)
-            return f"it was still running ({pids})", [
-                Link(state, f"last state: {wait.function} runs, {pids}")
+            return f"the task was still running ({pids})", [
+                Link(state, f"{wait.function} was running in the raylet's last state dump ({pids})")
             ]
     for state in waiting.queued_at_the_end(case):
         queue = int(state["grant_queue_length"] or state["dispatch_queue_length"])
-        behind = waiting.held_by(waiting.holders_in(state))
-        if behind:
-            words = f"{evidence.many(queue, 'request')} still queued behind {behind}"
-            return words, [Link(state, f"last state: {words}")]
+        holders = waiting.held_by(waiting.holders_in(state))
+        if holders:
+            one = f"{evidence.many(queue, 'request was', 'requests were')} still queued"
+            return f"{one}, and {holders} held the resources", [
+                Link(state, f"{one} in the raylet's last state dump, behind {holders}")
+            ]
     return "", []
 
 
 def _caused_by(case: Case, wait: _Wait) -> tuple[Entity, ...]:
-    """Whatever keeps the cluster waiting; else what died during the wait and had to be done again."""
+    """The shortage that keeps the cluster waiting; else nodes and workers that died during the wait."""
     ends = [job.ended for job in case.ledger.jobs.values() if job.ended is not None]
     if case.is_explained(_CLUSTER) or not wait.seconds or not ends:
         return (_CLUSTER,)
@@ -155,27 +157,26 @@ def _caused_by(case: Case, wait: _Wait) -> tuple[Entity, ...]:
 
 
 def _remedies(wait: _Wait) -> tuple[Remedy, ...]:
-    name = wait.function.rpartition(".")[2] or "the task"
     by_name = bool(wait.function) and "." not in wait.function
     return (
         Remedy(
-            f"Look where {name} is when it is slow again: waiting, running or stuck",
+            f"Find out whether {wait.function or 'the task'} is waiting, running or hung at the next timeout",
             (
                 paste.shell(
-                    "ray list tasks --detail --filter name={function}     # its state, and what it asked for"
+                    "ray list tasks --detail --filter name={function}     # its state and requested resources"
                     if by_name
-                    else "ray list tasks --detail     # its state, and what it asked for",
+                    else "ray list tasks --detail     # its state and requested resources",
                     function=wait.function,
                 ),
-                "ray stack                              # on its node: where a running task is",
-                "ray status                             # what is asked for and not there",
+                "ray stack                              # on its node: the call stack of a running task",
+                "ray status                             # requested resources that are not available",
             ),
             doc=_DOC,
         ),
         Remedy(
-            "If it only needs longer: wait for progress instead of one deadline",
+            "If it is only slow, poll for progress instead of one long timeout",
             (
-                "ready, pending = ray.wait(refs, timeout=60)   # again and again, and say what is still pending",
+                "ready, pending = ray.wait(refs, timeout=60)   # in a loop; log what is still pending",
                 *(
                     (paste.python("ray.get(…, timeout={seconds:g})", seconds=_longer(wait.seconds)),)
                     if wait.seconds
@@ -187,7 +188,7 @@ def _remedies(wait: _Wait) -> tuple[Remedy, ...]:
 
 
 def _longer(seconds: str) -> float:
-    """Four times the deadline that was too short."""
+    """Four times the timeout that was too short."""
     return 4 * float(seconds)
 
 
@@ -209,13 +210,13 @@ _STATE = (
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "a deadline shorter than the task",
+        "a timeout shorter than the task",
         {"driver.log": _RAISED, "logs/gcs_server.out": "", "logs/raylet.out": ""},
         roots=("get-timeout",),
-        says=("for train after 45 s", "ray list tasks", "timeout=180"),
+        says=("for train timed out after 45 s", "ray list tasks", "timeout=180"),
     ),
     Example(
-        "the task is still running",
+        "the task was still running",
         {
             "driver.log": _RAISED,
             "logs/gcs_server.out": "",
@@ -223,10 +224,10 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/debug_state.txt": _STATE,
         },
         roots=("get-timeout",),
-        says=("it was still running (pid 128)",),
+        says=("the task was still running (pid 128)",),
     ),
     Example(
-        "a program that polls with a timeout and prints the word is not in trouble",
+        "a program polls with a timeout and prints the exception's name",
         {
             "driver.log": "not ready yet: GetTimeoutError, polling again\n(poll pid=12) ray.exceptions.GetTimeoutError: Get timed "
             "out: some object(s) not ready.\n",

@@ -1,29 +1,36 @@
-"""A message between two processes of Ray is larger than gRPC may carry.
+"""A message between two Ray processes exceeds the gRPC size limit.
 
 ## What you see
-`Sent message larger than max (4502277 vs. 2000000)` or `Received message larger than max (…)`, with `RESOURCE_EXHAUSTED`
-or `rpc_code: 8`. Around it Ray sees a broken connection and says so: `WorkerCrashedError: The worker died unexpectedly`,
-`ActorUnavailableError: … is temporarily unavailable`, a worker's exit as SYSTEM_ERROR. The worker was well.
+`Sent message larger than max (4502277 vs. 2000000)` or `Received message larger than max (…)`, with
+`RESOURCE_EXHAUSTED` or `rpc_code: 8`. Ray treats the error as a broken connection: it reports
+`WorkerCrashedError: The worker died unexpectedly`, `ActorUnavailableError: … is temporarily unavailable`, or a worker
+exit with SYSTEM_ERROR. The worker was healthy.
 
 ## Why
-Arguments and results of up to 100 KB each travel inside the message that starts a task or answers it, and all of a
-call's share one message. Many of them, a huge runtime environment, a query for the state of very many tasks, or a
-large value over Ray Client exceed the limit: 250 MiB up to Ray 2.42, 512 MiB since 2.44 (`RAY_max_grpc_message_size`),
-less where somebody lowered it. A retry sends the same message again; up to Ray 2.40 the request for a worker carries the
-arguments too, and is sent again many times a second, without end (measured: 2.9.3, 2.40).
+Arguments and results of up to 100 KiB each travel inside the message that starts a task or returns its result, and all
+values of a call share one message. The limit is 250 MiB up to Ray 2.42 and 512 MiB since 2.44
+(`RAY_max_grpc_message_size` changes it). These exceed it:
+- very many small arguments or results in one call;
+- a huge runtime environment;
+- a query for the state of very many tasks;
+- a large value over Ray Client.
+
+A retry sends the same message again. Up to Ray 2.40 the request for a worker carries the arguments as well, and Ray
+repeats it many times a second without end (measured with 2.9.3 and 2.40).
 
 ## Confirm
-- The two numbers: what was to be sent, and the limit, in bytes.
+- The two numbers in the message: its size and the limit, in bytes.
 - The core-driver log: `Task failed: RpcError: RPC error: Sent message larger than max …` names the function.
 - `env | grep RAY_max_grpc_message_size` on every node and for the driver.
 
 ## Fix
-Send less in one call: large values by `ray.put` and reference, many small ones as one array or in batches, results by
-a generator. A limit below the default goes back to it. A higher limit must be set on all nodes and for the driver alike.
+Send less in one call: large values with `ray.put` and a reference, many small values as one array or in batches,
+results with a generator. If the limit is below the default, restore the default. Set a higher limit on all nodes and
+for the driver alike.
 
 ## Not this when
-The message has no such sentence: then the worker really died. `ValueError: … is too large … FUNCTION_SIZE_ERROR_THRESHOLD`
-is `large-closure`.
+No log holds this message: then the worker really died. `ValueError: … is too large … FUNCTION_SIZE_ERROR_THRESHOLD` is
+`large-closure`.
 """
 
 from __future__ import annotations
@@ -62,7 +69,7 @@ TOO_LARGE = Signal(
     "info null",
     fold=("limit",),
 )  # fmt: skip
-"""gRPC's own words (`message_size_filter.cc`); every Ray carries them."""
+"""gRPC's own message (`message_size_filter.cc`), in every version of Ray."""
 
 
 @rule(
@@ -72,30 +79,30 @@ TOO_LARGE = Signal(
     looks_for=(TOO_LARGE, WORKER_EXIT, WORKER_DIED, TASK_FAILED, RAY_EXCEPTION),
 )  # fmt: skip
 def grpc_message_too_large(case: Case) -> Iterator[Finding]:
-    """One finding per limit that was met: usually one."""
+    """One finding per limit that a message exceeded: usually one."""
     exits = [e for e in case.exits if _SIZES.search(e.detail)]
-    told = [e for e in case.of("message.too_large") if not case.torn_down(e)]
-    limits = {e["limit"] for e in told} | {
+    reports = [e for e in case.of("message.too_large") if not case.torn_down(e)]
+    limits = {e["limit"] for e in reports} | {
         m["limit"] for x in exits if (m := _SIZES.search(x.detail))
     }
     for limit in sorted(limits, key=int):
-        mine = [x for x in exits if (m := _SIZES.search(x.detail)) and m["limit"] == limit]
-        yield _finding(case, int(limit), [e for e in told if e["limit"] == limit], mine)
+        matching = [x for x in exits if (m := _SIZES.search(x.detail)) and m["limit"] == limit]
+        yield _finding(case, int(limit), [e for e in reports if e["limit"] == limit], matching)
 
 
-def _finding(case: Case, limit: int, told: list[Event], exits: list[WorkerExit]) -> Finding:
-    sizes = [int(e["size"]) for e in told]
+def _finding(case: Case, limit: int, reports: list[Event], exits: list[WorkerExit]) -> Finding:
+    sizes = [int(e["size"]) for e in reports]
     sizes += [int(m["size"]) for x in exits if (m := _SIZES.search(x.detail))]
     failed = [e for e in case.of("task.failed") if _SIZES.search(e["status"])]
     names = evidence.join_names(e["name"] for e in failed)
     errors = [e for e in case.of("driver.exception") if _SIZES.search(e["what"])]
-    shown = failed[:1] or told[:1]
+    shown = failed[:1] or reports[:1]
     actors = {e for x in (*failed, *errors) for e in x.entities if e.kind == "actor"}
     return Finding(
-        f"A message of {size(max(sizes))}{f' for {names}' if names else ''} is larger than gRPC may carry here "
-        f"({size(limit)}){_taken_for(exits)}{_asked_again(told)}",
+        f"A message of {size(max(sizes))}{f' for {names}' if names else ''} exceeds the gRPC limit "
+        f"of {size(limit)}{_consequence(exits)}{_repeated(reports)}",
         (
-            *(Link(e, f"{size(int(m['size']))} to send, {size(limit)} allowed") for e in shown if (m := _SIZES.search(e.text))),
+            *(Link(e, f"the message has {size(int(m['size']))}, and the limit is {size(limit)}") for e in shown if (m := _SIZES.search(e.text))),
             *(evidence.exit_links(exits[0], most=1) if exits else ()),
             *(Link(e, f"the driver got {e['type']}") for e in errors[:1] if e.line != (shown[0].line if shown else 0)),
         ),
@@ -103,26 +110,28 @@ def _finding(case: Case, limit: int, told: list[Event], exits: list[WorkerExit])
             *evidence.exit_entities(exits), *(Entity("task", e["task"]) for e in failed), *sorted(actors), Entity("message", str(limit)),
         ),
         subjects=tuple(Subject("function", None, e["name"]) for e in failed[:3]),
-        count=len(failed) or len(exits) or evidence.total(told),
+        count=len(failed) or len(exits) or evidence.total(reports),
         remedies=_remedies(case, limit),
-        covers=(*told, *failed, *errors, *evidence.exit_events(exits), *(evidence.attempts_covered(case, exits) if exits else ())),
+        covers=(*reports, *failed, *errors, *evidence.exit_events(exits), *(evidence.attempts_covered(case, exits) if exits else ())),
     )  # fmt: skip
 
 
-def _taken_for(exits: list[WorkerExit]) -> str:
-    """What Ray made of it."""
+def _consequence(exits: list[WorkerExit]) -> str:
+    """How Ray reported it."""
     if not exits:
         return ""
     count = evidence.deaths(exits)
-    return f"; Ray took it for the death of {evidence.many(count, 'worker')} that {'was' if count == 1 else 'were'} well"
+    return f", and Ray recorded it as the death of {evidence.many(count, 'healthy worker')}"
 
 
-def _asked_again(told: list[Event]) -> str:
-    """Up to 2.40 a request for a worker carries the arguments too, and is sent again for ever."""
+def _repeated(reports: list[Event]) -> str:
+    """Up to 2.40 a request for a worker also carries the arguments, and Ray repeats it without end."""
     count = evidence.total(
-        [e for e in told if "failed to receive a response from the local raylet" in e.message]
+        [e for e in reports if "failed to receive a response from the local raylet" in e.message]
     )
-    return f"; a request for a worker was sent {count} times, in vain" if count else ""
+    return (
+        f", and Ray repeated a request for a worker {count} times without success" if count else ""
+    )
 
 
 # ---------------------------------------------------------------- remedies
@@ -134,18 +143,18 @@ _BEFORE, _SINCE = 250 * _MIB, 512 * _MIB
 def _remedies(case: Case, limit: int) -> tuple[Remedy, ...]:
     default = _BEFORE if case.version and case.version < _RAISED_IN else _SINCE
     less = Remedy(
-        "Send less in one call: a reference in place of values, one array in place of many small ones",
+        "Send less in one call: pass a reference instead of values, or one array instead of many small values",
         (
             "ref = ray.put(parts)              # once; any size",
             "f.remote(ref)                     # instead of f.remote(*parts)",
-            '@ray.remote(num_returns="streaming")   # for results: a generator, one message each',
+            '@ray.remote(num_returns="streaming")   # for results: a generator sends one message each',
         ),
         doc=_DOC,
     )
     if limit < _BEFORE:
         return (
             Remedy(
-                f"The limit of {size(limit)} was set by somebody: use Ray's default of {size(default)} again",
+                f"Restore Ray's default limit of {size(default)}: it was lowered to {size(limit)}",
                 (
                     "unset RAY_max_grpc_message_size   # on every node before ray start, and for the driver",
                 ),
@@ -154,10 +163,10 @@ def _remedies(case: Case, limit: int) -> tuple[Remedy, ...]:
             less,
         )
     more = Remedy(
-        "Only to gain time: a higher limit, in bytes, the same everywhere (gRPC allows 2 GB)",
+        "To gain time, set a higher limit on every node and for the driver (gRPC allows less than 2 GiB)",
         (
             paste.shell(
-                "RAY_max_grpc_message_size={size} ray start …   # on every node, and for the driver",
+                "RAY_max_grpc_message_size={size} ray start …   # in bytes, on every node and for the driver",
                 size=min(limit * 2, 2**31 - 1),
             ),
         ),
@@ -192,7 +201,7 @@ _CRASHED = (
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "a task's arguments: Ray takes it for a dead worker",
+        "a task's arguments are too large, and Ray reports a dead worker",
         {
             "logs/gcs_server.out": _EXIT.format(_TEXT),
             "logs/raylet.out": "",
@@ -203,7 +212,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("total", "4.3 MiB", "1.9 MiB", "unset RAY_max_grpc_message_size"),
     ),
     Example(
-        "an actor's arguments, and only the driver's output is left",
+        "an actor's arguments are too large, seen only in the driver's output",
         {
             "driver.log": "ray.exceptions.ActorUnavailableError: The actor 69bc922ec1ae773e0135365401000000 is unavailable: The actor "
             "is temporarily unavailable: RpcError: RPC error: Sent message larger than max (600000000 vs. 536870912) rpc_code: 8. The "
@@ -213,7 +222,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("572 MiB", "512 MiB", "ray.put"),
     ),
     Example(
-        "a worker that really died, and a task that prints the words",
+        "a worker really died, and a task prints the message",
         {
             "logs/gcs_server.out": _EXIT.format("Socket closed"),
             "logs/raylet.out": "",

@@ -1,26 +1,26 @@
-"""The node ran low on memory because of a driver or of one of Ray's own daemons, not of a task.
+"""A driver or one of Ray's own daemons, not a task, used up the node's memory.
 
 ## What you see
-Small tasks or idle workers are killed for memory (`OutOfMemoryError`, `NODE_OUT_OF_MEMORY`) again and again, and the
-memory does not go down. In the report's `Top 10 memory users` the first is the driver's script, `gcs_server`,
-`dashboard.py`, an agent or the raylet. Or nothing is there to be killed: `Worker killer did not select any workers to
+Ray kills small tasks or idle workers for memory (`OutOfMemoryError`, `NODE_OUT_OF_MEMORY`) again and again, and the
+memory use stays high. In the report's `Top 10 memory users` the first is the driver's script, `gcs_server`,
+`dashboard.py`, an agent or the raylet. Or Ray finds no worker to kill: `Worker killer did not select any workers to
 kill even though memory usage is high.`
 
 ## Why
-Ray's memory monitor ends workers only. Drivers and, on the head, the GCS and the dashboard share the node's memory with
-them: results that a driver collects with `ray.get`, data that it loads before it hands it out; task events, dead actors
-and dead workers that the GCS remembers; the dashboard's cache of events.
+Ray's memory monitor kills only workers. Drivers share the node's memory with them, and so do the GCS and the dashboard
+on the head. A driver collects results with `ray.get`, or loads data before it passes the data on. The GCS keeps task
+events, dead actors and dead workers. The dashboard caches events.
 
 ## Confirm
-- The report in that node's `raylet.out`: who is first, and how much all workers together hold.
+- The report in that node's `raylet.out`: the first process, and how much all workers together hold.
 - `ray memory` for references that a driver keeps; `ps -eo pid,rss,args --sort=-rss | head` on the node.
 
 ## Fix
-Keep data out of the driver (references, not values; write results from tasks), run the driver somewhere else, keep
-tasks off the head (`--num-cpus=0`), or give that node more memory.
+Keep data out of the driver: pass references instead of values, and write results from tasks. Run the driver on another
+node, keep tasks off the head (`--num-cpus=0`), or give that node more memory.
 
 ## Not this when
-Workers hold most of it (`ray-oom-kill`), or the kernel's OOM killer was first (`kernel-oom-kill`).
+Workers hold most of the memory (`ray-oom-kill`), or the kernel's OOM killer acted first (`kernel-oom-kill`).
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ _DAEMONS = {
 }
 """Command lines of Ray 2.9 to 2.60."""
 _SHARE = 0.4
-"""Of the used memory: what makes one process the reason."""
-_NEXT_TO_NOTHING = 0.1
-"""Of what the reason holds."""
+"""Share of the used memory from which one process counts as the cause."""
+_NEGLIGIBLE = 0.1
+"""Share of the cause's memory below which a victim held almost nothing."""
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/head-node-memory-management.html"
 
@@ -81,11 +81,11 @@ _DOC = "https://docs.ray.io/en/latest/ray-core/head-node-memory-management.html"
     looks_for=(*OOM_KILL, OOM_SUMMARY, *NONE_LEFT, *JOB_STARTED),
 )  # fmt: skip
 def head_memory_pressure(case: Case) -> Iterator[Finding]:
-    """One finding per node and episode; one per node where nothing could be killed."""
-    told = set()
+    """One finding per node and episode; one per node where Ray found no worker to kill."""
+    nodes = set()
     for strikes in kills.episodes(kills.reports(case)):
         hog = _hog(case, max(strikes, key=lambda r: r.used_gb))
-        told.add(strikes[0].node)
+        nodes.add(strikes[0].node)
         if hog:
             yield _finding(case, strikes, hog)
     by_node: dict[str, list[Event]] = {}
@@ -93,22 +93,22 @@ def head_memory_pressure(case: Case) -> Iterator[Finding]:
         if not case.torn_down(event):
             by_node.setdefault(case.node_of(event.source), []).append(event)
     for node, events in by_node.items():
-        if node not in told:
+        if node not in nodes:
             yield _nothing_to_kill(case, node, events)
 
 
 class _Hog(NamedTuple):
     """The process that held the memory."""
 
-    who: str
-    """`the driver (python train.py)`, `the GCS`."""
+    name: str
+    """`the driver python train.py`, `the GCS`."""
     holder: Holder
     report: Report
     is_driver: bool
 
 
 def _hog(case: Case, report: Report) -> _Hog | None:
-    """The largest user, where it is a driver or a daemon and holds more than all workers together."""
+    """The largest user, if it is a driver or a daemon and holds more than all workers together."""
     if not report.holders:
         return None
     first = report.holders[0]
@@ -118,7 +118,7 @@ def _hog(case: Case, report: Report) -> _Hog | None:
     if name := _daemon(first):
         return _Hog(name, first, report, False)
     if first.pid in {job.driver_pid for job in case.ledger.jobs.values()}:
-        return _Hog(f"the driver ({_command(first.name)})", first, report, True)
+        return _Hog(f"the driver {_command(first.name)}", first, report, True)
     return None
 
 
@@ -135,11 +135,11 @@ def _command(command: str) -> str:
 def _finding(case: Case, strikes: list[Report], hog: _Hog) -> Finding:
     victims = [v for s in strikes for v in s.victims]
     exits = kills.exits_of(case, strikes, victims)
-    told = tuple(e for s in strikes for e in s.others if e.kind != "worker.exit")
+    others = tuple(e for s in strikes for e in s.others if e.kind != "worker.exit")
     killed = max(sum(s.killed * s.event.count for s in strikes), evidence.deaths(exits))
     links = [Link(s.event, _shows(s, hog)) for s in dict.fromkeys((strikes[0], strikes[-1]))]
     links += evidence.exit_links(exits[0], most=1) if exits else ()
-    links += [Link(e, f"the driver got {e['type']}") for e in told if e.kind == "driver.exception"][:1]  # fmt: skip
+    links += [Link(e, f"the driver got {e['type']}") for e in others if e.kind == "driver.exception"][:1]  # fmt: skip
     return Finding(
         _headline(hog, victims, killed),
         tuple(links),
@@ -154,7 +154,7 @@ def _finding(case: Case, strikes: list[Report], hog: _Hog) -> Finding:
         remedies=tuple(_remedies(hog)),
         covers=(
             *(s.event for s in strikes),
-            *told,
+            *others,
             *evidence.exit_events(exits),
             *kills.summaries(case, strikes),
             *case.of(NONE_LEFT[0].kind),
@@ -165,34 +165,34 @@ def _finding(case: Case, strikes: list[Report], hog: _Hog) -> Finding:
 def _headline(hog: _Hog, victims: list[Holder], killed: int) -> str:
     holder, report = hog.holder, hog.report
     names = evidence.join_names(v.function for v in victims)
-    whom = f"{evidence.many(killed, 'worker')}{f' ({names})' if names else ''}"
-    small = bool(victims) and max(v.gb for v in victims) < _NEXT_TO_NOTHING * holder.gb
+    workers = f"{evidence.many(killed, 'worker')}{f' ({names})' if names else ''}"
+    small = bool(victims) and max(v.gb for v in victims) < _NEGLIGIBLE * holder.gb
     return (
-        f"{hog.who} (pid {holder.pid}) held {holder.gb:.1f} of {report.limit_gb:.1f} GiB on node {report.ip}, and Ray's memory "
-        f"monitor killed {whom}{', which held next to nothing' if small else ''}"
+        f"{hog.name[0].upper()}{hog.name[1:]} (pid {holder.pid}) held {holder.gb:.1f} of {report.limit_gb:.1f} GiB on node {report.ip}, so Ray's memory "
+        f"monitor killed {workers}{' that held almost no memory' if small else ''}"
     )
 
 
 def _shows(strike: Report, hog: _Hog) -> str:
     pid = hog.holder.pid
-    held = next((f", {h.gb:.2f} of them by pid {pid}" for h in strike.holders if h.pid == pid), "")
+    held = next((f" ({h.gb:.2f} GiB by pid {pid})" for h in strike.holders if h.pid == pid), "")
     used = f"memory monitor: {strike.used_gb:.2f} of {strike.limit_gb:.2f} GiB used{held}"
-    return f"{used}; it ends {evidence.many(strike.killed, 'worker')}"
+    return f"{used}, so it kills {evidence.many(strike.killed, 'worker')}"
 
 
 def _nothing_to_kill(case: Case, node: str, events: list[Event]) -> Finding:
     ip = case.ledger.node_ips.get(node, "")
     return Finding(
-        f"The memory{f' of node {ip}' if ip else ''} is nearly full, and no worker can be killed to free it: a driver, a daemon or "
-        "another program holds it",
-        (Link(events[0], "the memory monitor wants to free memory and finds no worker to end"),),
+        f"A driver, a daemon or another program fills the memory{f' of node {ip}' if ip else ''}, and Ray finds no worker to "
+        "kill",
+        (Link(events[0], "the memory monitor must free memory and finds no worker to kill"),),
         explains=(Entity("memory", f"{node}@none"),),
         subjects=(Subject("node", node or None, ip or None),),
         count=evidence.total(events),
         severity="warning",
         remedies=(
             Remedy(
-                "Find who holds it",
+                "Find the process that holds the memory",
                 ("ps -eo pid,rss,args --sort=-rss | head   # on that node",),
                 doc=_DOC,
             ),
@@ -205,10 +205,10 @@ def _remedies(hog: _Hog) -> Iterator[Remedy]:
     gb, limit = hog.holder.gb, hog.report.limit_gb
     if hog.is_driver:
         yield Remedy(
-            f"Keep the {gb:.1f} GiB out of the driver: pass references on, and take results one at a time",
+            f"Keep the {gb:.1f} GiB out of the driver: pass references, and get results one at a time",
             (
                 "refs = [summarize.remote(load.remote(part)) for part in parts]   # values stay in the object store",
-                "while refs:\n    ready, refs = ray.wait(refs)\n    handle(ray.get(ready[0]))   # one in memory, not all",
+                "while refs:\n    ready, refs = ray.wait(refs)\n    handle(ray.get(ready[0]))   # one result in memory, not all",
             ),
             doc="https://docs.ray.io/en/latest/ray-core/patterns/ray-get-too-many-objects.html",
         )
@@ -219,21 +219,21 @@ def _remedies(hog: _Hog) -> Iterator[Remedy]:
         )
         return
     yield Remedy(
-        f"Keep tasks off the node of {hog.who}, so that the memory is its own",
+        f"Run no tasks on the node of {hog.name}, so that it keeps the memory",
         ("ray start --head --num-cpus=0 …   # KubeRay: rayStartParams: num-cpus: '0'",),
         risk="disruptive",
         doc=_DOC,
     )
-    if hog.who == "the GCS":
+    if hog.name == "the GCS":
         yield Remedy(
-            "Let the GCS remember fewer tasks",
+            "Let the GCS keep at most 10000 task events",
             ("RAY_task_events_max_num_task_in_gcs=10000 ray start --head …   # default 100000",),
             risk="disruptive",
             doc=_DOC,
         )
-    if hog.who == "the dashboard":
+    if hog.name == "the dashboard":
         yield Remedy(
-            "Let the dashboard keep fewer events",
+            "Let the dashboard cache at most 1000 events",
             ("RAY_DASHBOARD_MAX_EVENTS_TO_CACHE=1000 ray start --head …",),
             risk="disruptive",
             doc=_DOC,
@@ -261,7 +261,7 @@ def _kill(top: str) -> str:
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "the driver holds it, a small task is killed",
+        "the driver holds the memory, and a small task is killed",
         {
             "logs/raylet.out": _kill("300\t2.80\tpython train.py --epochs 3"),
             "logs/gcs_server.out": _JOB,
@@ -270,7 +270,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("train.py", "2.8 of 4.0 GiB", "summarize", "driver"),
     ),
     Example(
-        "the GCS holds it",
+        "the GCS holds the memory",
         {
             "logs/raylet.out": _kill(
                 "17\t2.80\t/home/user/venv/lib/ray/core/src/ray/gcs/gcs_server --log_dir=/tmp"
@@ -278,10 +278,10 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/gcs_server.out": _JOB,
         },
         roots=("head-memory-pressure",),
-        says=("the GCS", "--num-cpus=0", "RAY_task_events_max_num_task_in_gcs"),
+        says=("The GCS", "--num-cpus=0", "RAY_task_events_max_num_task_in_gcs"),
     ),
     Example(
-        "nothing is there to be killed",
+        "Ray finds no worker to kill",
         {
             "logs/raylet.out": f"[2026-11-21 10:49:14,541 W 291 291] (raylet) worker_killing_policy_by_time.cc:65: {NONE_LEFT[0].sample}\n",
             "logs/gcs_server.out": _JOB,
@@ -290,7 +290,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("no worker",),
     ),
     Example(
-        "a process that is no driver of this cluster: Ray's kill is told, and whom it should have been",
+        "the largest process is not a driver of this cluster: Ray's kill is the root cause",
         {
             "logs/raylet.out": _kill("999\t2.80\tjava -Xmx3g Server"),
             "logs/gcs_server.out": _JOB,
@@ -298,7 +298,7 @@ EXAMPLES: tuple[Example, ...] = (
         roots=("ray-oom-kill",),
     ),
     Example(
-        "the driver is first, but workers together hold more",
+        "the driver is the largest process, but the workers together hold more",
         {
             "logs/raylet.out": _kill(
                 "300\t1.20\tpython train.py\n401\t1.00\tray::load\n402\t1.00\tray::load"

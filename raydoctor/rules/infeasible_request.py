@@ -1,28 +1,31 @@
-"""A task or actor asks for resources that no node has, so it waits for ever.
+"""A task or actor requests resources that no node has, so it waits forever.
 
 ## What you see
-Nothing but waiting: the task stays `PENDING_NODE_ASSIGNMENT`. In raylet.out: `… cannot be scheduled right now.
-It requires {…} for placement, however the cluster currently cannot provide the requested resources`. In the
-driver: `(autoscaler …) Error: No available node types can fulfill resource request {…}`.
+Only waiting: the task stays `PENDING_NODE_ASSIGNMENT`. The raylet.out holds `… cannot be scheduled right now. It
+requires {…} for placement, however the cluster currently cannot provide the requested resources`. The driver prints
+`(autoscaler …) Error: No available node types can fulfill resource request {…}`.
 
 ## Why
-Ray never fails a request for being too large: a node that fits might still join. It compares names and
-amounts: a misspelt custom resource, a GPU that `CUDA_VISIBLE_DEVICES` hides, `num_cpus` larger than any one
-node, the node that had it being gone, or a `label_selector` that no node meets all look like this.
+Ray never fails a request for being too large, because a node that fits may still join. Ray compares resource names and
+amounts. The usual causes:
+- a misspelt custom resource;
+- a GPU that `CUDA_VISIBLE_DEVICES` hides;
+- `num_cpus` larger than any single node has;
+- the only node with the resource has died;
+- a `label_selector` that no node meets.
 
 ## Confirm
-- `ray status`: `Total Usage` is what there is, `Pending Demands` what is asked for.
-- `ray list nodes --detail`: what each single node has; a request must fit on one of them.
+- `ray status`: `Total Usage` lists what the cluster has, `Pending Demands` what is requested.
+- `ray list nodes --detail`: what each node has. A request must fit on one node.
 - `ray list tasks --detail --filter state=PENDING_NODE_ASSIGNMENT`: `required_resources`, `label_selector`.
 
 ## Fix
-Ask for less, correct the name, or start a node that has it. `RAY_enable_infeasible_task_early_exit=true` (Ray
-2.44 and later) makes such tasks fail instead of waiting.
+Request less, correct the name, or start a node that has the resource. With `RAY_enable_infeasible_task_early_exit=true`
+(Ray 2.44 and later) such tasks fail instead of waiting.
 
 ## Not this when
-It would fit on a node that is merely busy (`cluster-starved`); a placement group waits
-(`placement-group-pending`); a fitting node joined later: an autoscaling cluster says the same words on
-its way up.
+The request fits on a node that is merely busy (`cluster-starved`). A placement group waits (`placement-group-pending`).
+A fitting node joined later: an autoscaling cluster prints the same messages while it scales up.
 """
 
 from __future__ import annotations
@@ -45,9 +48,11 @@ from raydoctor.rules.shared.live import examples as sample
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/resources.html"
 _LABELS = "https://docs.ray.io/en/latest/ray-core/scheduling/labels.html"
-_LABELS_OF = "@ray.remote(label_selector={…})          # with one of them, or without"
+_LABELS_OF = (
+    "@ray.remote(label_selector={…})          # with an existing label, or without a selector"
+)
 _APART = 20.0
-"""Seconds between two reports that make one request last; the autoscaler repeats it every 30 s."""
+"""Seconds between two reports that prove a lasting request; the autoscaler repeats it every 30 s."""
 
 
 @rule(
@@ -68,7 +73,7 @@ def infeasible_request(case: Case) -> Iterator[Finding]:
         if request.live and seen:
             yield _finding(case, request, [node.total for node in seen.nodes], seen.lost)
         if resources.key(request.needs) in waiting_now:
-            continue  # the cluster's own word is newer than that of its logs
+            continue  # the live tables are newer than the logs
         nodes = waiting.totals(case, request.shown[0].at)
         fits = any(resources.fits(total, request.needs) for total in nodes)
         if not fits and _lasts(case, request):
@@ -77,13 +82,13 @@ def infeasible_request(case: Case) -> Iterator[Finding]:
 
 @dataclass(slots=True)
 class _Request:
-    """One shape of resources, and who reported that it cannot be met."""
+    """One shape of resources, and the reports that no node can meet it."""
 
     needs: resources.Needs
     raylets: list[Event] = field(default_factory=list)
     autoscaler: list[Event] = field(default_factory=list)
     live: now.Request | None = None
-    """Who waits for it at this moment."""
+    """The tasks and actors that wait for it in a live collection."""
 
     @property
     def shown(self) -> list[Event]:
@@ -113,10 +118,10 @@ def _requests(case: Case, seen: now.Picture | None) -> list[_Request]:
 
 
 def _unmet(case: Case, seen: now.Picture) -> Iterator[now.Request]:
-    """Requests that no node of a live cluster could ever meet, and no node is about to come.
+    """Requests that no node of a live cluster can ever meet, when no fitting node is being started.
 
-    Where only an actor's row tells of it, nobody knows since when; what asks for a placement group's
-    resources is checked by Ray when it is submitted.
+    An actor's row does not record since when it waits, so its age is unknown. Ray itself checks requests
+    for a placement group's resources at submission.
     """
     for request in seen.requests:
         age = now.AGE if request.age is None else request.age
@@ -147,18 +152,18 @@ def _lasts(case: Case, request: _Request) -> bool:
 
 
 def _is_after(event: Event, joined: Event) -> bool:
-    """A report well after the last node joined: the autoscaler may be a round behind."""
+    """A report well after the last node joined: the autoscaler may be one round late."""
     return event.at is not None and joined.at is not None and event.at > joined.at + _APART
 
 
 def _repeated(case: Case, request: _Request) -> bool:
-    for told in (request.raylets, waiting.one_role(request.autoscaler)):
-        times = [e.at for e in told if e.at is not None]
+    for reports in (request.raylets, waiting.one_role(request.autoscaler)):
+        times = [e.at for e in reports if e.at is not None]
         if len(times) > 1 and max(times) - min(times) >= _APART:
             return True
-        if not times and evidence.total(told) > 1:
+        if not times and evidence.total(reports) > 1:
             resized = waiting.one_role(case.of("autoscaler.resized"))
-            return not any(e.line > told[-1].line for e in resized)
+            return not any(e.line > reports[-1].line for e in resized)
     return False
 
 
@@ -173,29 +178,29 @@ def _finding(
     *,
     over: bool = False,
 ) -> Finding:
-    """`lost`: nodes that a live cluster no longer has; `over`: in it, nobody waits for this any more."""
-    who, cancelled = _who(case, request)
+    """`lost`: nodes that a live cluster no longer has; `over`: nothing waits for this request any more."""
+    requester, cancelled = _requester(case, request)
     short = resources.short_of(nodes, request.needs) if nodes else []
-    telling = waiting.one_role(request.autoscaler)
-    told = [*request.raylets[:1], *telling[:1]]
+    by_autoscaler = waiting.one_role(request.autoscaler)
+    reports = [*request.raylets[:1], *by_autoscaler[:1]]
     now_waiting = request.live.waiters if request.live else ()
     count = request.live.number if request.live else max(len(request.raylets), 1)
     severity = "error" if request.live else waiting.severity(case, over=over)
     many = count > 1 and request.live is not None
     fate = (
-        f"{'they wait' if many else 'it waits'} for ever"
+        f"{'they wait' if many else 'it waits'} forever"
         if severity == "error" and not over
         else "it was never scheduled"
     )
     lack = _lack(request, nodes, short)
     return Finding(
-        f"{who} ask{'' if many else 's'} for {_what(request)}, and {lack}: {fate}",
+        f"{requester} need{'' if many else 's'} {_what(request)}, but {lack}: {fate}",
         (
-            *(Link(e, f"{e['function']} ran before, and is to be run again") for e in waiting.retries(case, request.needs)[:1]),
-            *(Link(e, _shows(e, request.needs)) for e in told),
-            *(Link(e, "still asked for later") for e in telling[-1:] if len(telling) > 1),
+            *(Link(e, f"Ray must run {e['function']} again") for e in waiting.retries(case, request.needs)[:1]),
+            *(Link(e, _shows(e, request.needs)) for e in reports),
+            *(Link(e, "the autoscaler still reports the request later") for e in by_autoscaler[-1:] if len(by_autoscaler) > 1),
             *(Link(e, f"{live_rows.name_of(e)} waits for {_what(request)}{_since(request)}") for e in now_waiting[:1]),
-            *(Link(e, f"never created: {e['name']} was cancelled while it waited") for e in cancelled[:1]),
+            *(Link(e, f"{e['name']} was cancelled while it waited, before it was created") for e in cancelled[:1]),
         ),
         explains=(*_entities(request), Entity("waiting", "cluster")),
         caused_by=(*_lost_nodes(case, request, lost), *_not_provided(request)),
@@ -212,9 +217,9 @@ def _since(request: _Request) -> str:
     return "" if age is None else f", for {age:.0f} s so far"
 
 
-def _subjects(told: list[Event]) -> tuple[Subject, ...]:
-    """Who waits (rows of a live collection), or was cancelled while it waited."""
-    known = [e for e in told if e["actor_id"] or e["task_id"] or e["task"]]
+def _subjects(rows: list[Event]) -> tuple[Subject, ...]:
+    """Tasks and actors that wait (rows of a live collection), or were cancelled while they waited."""
+    known = [e for e in rows if e["actor_id"] or e["task_id"] or e["task"]]
     return tuple(
         Subject(
             "actor" if e["actor_id"] or e["class_name"] else "task",
@@ -226,8 +231,8 @@ def _subjects(told: list[Event]) -> tuple[Subject, ...]:
 
 
 def _shows(event: Event, needs: resources.Needs) -> str:
-    who = "the raylet" if event.kind == "request.infeasible" else "the autoscaler"
-    return f"{who} finds no node for {resources.describe(needs)}"
+    reporter = "the raylet" if event.kind == "request.infeasible" else "the autoscaler"
+    return f"{reporter} finds no node for {resources.describe(needs)}"
 
 
 def _entities(request: _Request) -> Iterator[Entity]:
@@ -240,8 +245,8 @@ def _entities(request: _Request) -> Iterator[Entity]:
         yield from request.live.entities
 
 
-def _who(case: Case, request: _Request) -> tuple[str, list[Event]]:
-    """The actor (or task) that asked: its submitter names it when the wait is cancelled."""
+def _requester(case: Case, request: _Request) -> tuple[str, list[Event]]:
+    """The actor or task that made the request: its submitter names it when the wait is cancelled."""
     wanted = resources.key(request.needs)
     if request.live:
         return request.live.who, []
@@ -261,7 +266,7 @@ def _who(case: Case, request: _Request) -> tuple[str, list[Event]]:
 
 
 def _kind(report: Event) -> str:
-    """An id tells actors by their creation task (up to 2.49), tasks by a driver that submits (2.50+)."""
+    """The id identifies an actor by its creation task (up to 2.49), a task by the driver that submitted it (2.50+)."""
     if report["task"]:
         return "An actor" if report["task"].startswith("f" * 16) else "A task"
     submitter = ids.submitter_of_lease(report["lease"])
@@ -279,11 +284,13 @@ def _asked(message: str) -> frozenset[tuple[str, float]]:
 def _lack(request: _Request, nodes: list[resources.Needs], short: list[str]) -> str:
     needs = request.needs
     if request.live and request.live.selectors and any(live_rows.fits(t, needs) for t in nodes):
-        return "no node that has it bears such labels" if needs else "no node bears such labels"
+        return (
+            "no node that has it carries these labels" if needs else "no node carries these labels"
+        )
     if not nodes:
-        return "no node of the cluster has that"
+        return "no node of the cluster has these resources"
     if not short:
-        return f"no single one of {evidence.many(len(nodes), 'node')} has all of it"
+        return f"none of {evidence.many(len(nodes), 'node')} has all of it"
     missing = [n for n in short if not any(t.get(n) for t in nodes)]
     largest = resources.describe(_largest(nodes, needs))
     if missing:
@@ -317,14 +324,14 @@ def _largest(nodes: list[resources.Needs], needs: resources.Needs) -> resources.
 
 
 def _not_provided(request: _Request) -> tuple[Entity, ...]:
-    """Why an autoscaler starts no node for it: no type fits, or (where one does) the provider refuses."""
+    """Why an autoscaler starts no node for it: no node type fits, or the provider refuses one that does."""
     if request.autoscaler:
         return (Entity("node-types", resources.describe(request.needs)),)
     return (Entity("autoscaler", "launch"),)
 
 
 def _lost_nodes(case: Case, request: _Request, lost: Sequence[now.Node]) -> tuple[Entity, ...]:
-    """Nodes that died before: a cause if such a request had been met (its retry shows it) or they had what it asks."""
+    """Nodes that died before: a cause if they had the resources, or if a retry proves that the request was met once."""
     if request.live:
         fitting = [n for n in lost if live_rows.fits(n.total, request.needs)]
         return tuple(Entity("node", n.id) for n in fitting if now.bears(n, request.live.selectors))
@@ -354,11 +361,11 @@ def _remedies(
     return (
         *_spelling(missing, nodes, needs),
         Remedy(
-            "Ask for what a node has",
+            "Request what a node has",
             (_option(needs, nodes),),
             doc=_DOC,
         ),
-        Remedy("Or add a node that has it", tuple(_starts(missing, needs)), doc=_DOC),
+        Remedy("Or add a node that has the resources", tuple(_starts(missing, needs)), doc=_DOC),
         Remedy(
             "Let such requests fail instead of waiting",
             ("RAY_enable_infeasible_task_early_exit=true ray start --head …",),
@@ -368,17 +375,17 @@ def _remedies(
 
 
 def _label_remedies(request: now.Request) -> tuple[Remedy, ...]:
-    """A node that has what is asked for lacks the label, or the label is a slip."""
+    """A node with the resources lacks the label, or the label is misspelt."""
     exact = {n: v for n, v in request.selectors[0].items() if not v.startswith(("!", "in("))}
     labels = ",".join(f"{name}={value}" for name, value in exact.items())
     return (
         Remedy(
-            "Compare the labels asked for with those that nodes bear",
+            "Compare the requested labels with the labels of the nodes",
             ("ray list nodes --detail                  # labels", _LABELS_OF),
             doc=_LABELS,
         ),
         Remedy(
-            "Or start a node that bears them",
+            "Or start a node with these labels",
             (
                 paste.shell(
                     "ray start --address=HEAD:6379 --labels={labels}", labels=labels or "NAME=VALUE"
@@ -399,7 +406,7 @@ def _spelling(
     for name in missing:
         for like in get_close_matches(name, known - {name}, n=1, cutoff=0.75):
             yield Remedy(
-                f"Is {name} a slip for {like}, which a node does have?",
+                f"Check whether {name} is a misspelling of {like}, which a node has",
                 (
                     paste.python(
                         "resources={{{like}: {amount:g}}}            # not {name}",
@@ -442,7 +449,7 @@ def _starts(missing: list[str], needs: resources.Needs) -> Iterator[str]:
         amount = needs[name]
         if name == "GPU":
             yield paste.shell(
-                "ray start --address=HEAD:6379 --num-gpus={amount:g}   # nvidia-smi and CUDA_VISIBLE_DEVICES there show them?",
+                "ray start --address=HEAD:6379 --num-gpus={amount:g}   # first check nvidia-smi and CUDA_VISIBLE_DEVICES there",
                 amount=amount,
             )
         elif name == "CPU":
@@ -515,7 +522,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("1 GPU and 1 CPU", "no node has any GPU", "2 CPU", "--num-gpus"),
     ),
     Example(
-        "a misspelt custom resource; Ray 2.9 writes ten-thousandths",
+        "a misspelt custom resource, in the ten-thousandths that Ray 2.9 prints",
         {
             "logs/raylet.out": _OLD,
             "logs/gcs_server.out": _REGISTERED,
@@ -538,7 +545,7 @@ EXAMPLES: tuple[Example, ...] = (
         consequences=("infeasible-request",),
     ),
     Example(
-        "only the driver's output is left",
+        "only the driver's output is in the capture",
         {
             "driver.log": _autoscaler(12, "{'CPU': 1.0, 'GPU': 1.0}")
             + _autoscaler(47, "{'CPU': 1.0, 'GPU': 1.0}")
@@ -549,7 +556,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("1 GPU and 1 CPU",),
     ),
     Example(
-        "a program that tries for a GPU and goes on without one",
+        "a program tries to get a GPU and continues without one",
         {
             "logs/raylet.out": _GPU + _BYE,
             "logs/gcs_server.out": _REGISTERED,
@@ -559,7 +566,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("it was never scheduled",),
     ),
     Example(
-        "autoscaler v2 lists requests with counts",
+        "autoscaler v2 prints requests with counts",
         {
             "driver.log": (
                 _autoscaler(12, "{'GPU': 4.0}*2")
@@ -587,31 +594,31 @@ EXAMPLES: tuple[Example, ...] = (
         consequences=("infeasible-request",),
     ),
     Example(
-        "live: tasks that ask for a GPU, before any log says so",
+        "live: tasks request a GPU, before any log reports it",
         sample.tables(
             nodes=[_NODE_ROW],
             tasks=[sample.task(1, "train", _NEEDS), sample.task(2, "train", _NEEDS)],
         ),
         roots=("infeasible-request",),
         says=(
-            "2 train tasks ask for 1 GPU and 1 CPU",
+            "2 train tasks need 1 GPU and 1 CPU",
             "no node has any GPU",
-            "they wait for ever",
+            "they wait forever",
             "--num-gpus",
         ),
     ),
     Example(
-        "live, and the raylet said so before: one incident",
+        "live, and the raylet reported it before: one incident",
         {
             "logs/raylet.out": _GPU,
             "logs/gcs_server.out": _REGISTERED,
             **sample.tables(nodes=[_NODE_ROW], tasks=[sample.task(1, "train", _NEEDS)]),
         },
         roots=("infeasible-request",),
-        says=("1 train task asks for 1 GPU",),
+        says=("1 train task needs 1 GPU",),
     ),
     Example(
-        "live: an actor asks for a label that no node bears",
+        "live: an actor requests a label that no node carries",
         sample.tables(
             nodes=[_NODE_ROW],
             tasks=[
@@ -626,30 +633,30 @@ EXAMPLES: tuple[Example, ...] = (
         ),
         roots=("infeasible-request",),
         says=(
-            "1 Trainer actor asks for 1 CPU on a node with ray.io/accelerator-type=A100, and no node that has it",
+            "1 Trainer actor needs 1 CPU on a node with ray.io/accelerator-type=A100, but no node that has it",
             "--labels",
         ),
     ),
     Example(
-        "live: there are no task events; an actor's row is all there is",
+        "live: there are no task events, only an actor's row",
         sample.tables(
             nodes=[_NODE_ROW],
             tasks=[],
             actors=[sample.actor(1, "Trainer", {"GPU": 2}, state="PENDING_CREATION", pid=0)],
         ),
         roots=("infeasible-request",),
-        says=("1 Trainer actor asks for 2 GPU",),
+        says=("1 Trainer actor needs 2 GPU",),
     ),
     Example(
-        "live: tasks were not collected; the raylets' demands tell",
+        "live: tasks were not collected, and the raylets' demands name the request",
         sample.tables(
             nodes=[_NODE_ROW], demands=[{"kind": "task-or-actor", "shape": {"GPU": 2}, "count": 5}]
         ),
         roots=("infeasible-request",),
-        says=("5 requests ask for 2 GPU",),
+        says=("5 requests need 2 GPU",),
     ),
     Example(
-        "live: there are more tasks than were collected; the raylets' demands name the rest",
+        "live: only some tasks were collected, and the raylets' demands name the rest",
         {
             **sample.tables(
                 nodes=[_NODE_ROW],
@@ -664,10 +671,10 @@ EXAMPLES: tuple[Example, ...] = (
             ).replace('"total": 1', '"total": 9001'),
         },
         roots=("infeasible-request",),
-        says=("1 request asks for 2 GPU",),
+        says=("1 request needs 2 GPU",),
     ),
     Example(
-        "live: who asked for it has given up and gone",
+        "live: the driver that made the request has given up and exited",
         {
             "logs/raylet.out": _GPU,
             "logs/gcs_server.out": _REGISTERED,
@@ -682,7 +689,7 @@ EXAMPLES: tuple[Example, ...] = (
         ),
     ),
     Example(
-        "live: it fits, by resources and by labels, and is only new",
+        "live: a node fits by resources and labels, and the request is only new",
         sample.tables(
             nodes=[sample.node({"CPU": 2, "GPU": 1}, labels={"zone": "c"})],
             tasks=[sample.task(1, "train", _NEEDS, label_selector={"zone": "!in(a,b)"})],
@@ -707,7 +714,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
     ),
     Example(
-        "a task that prints the words",
+        "a task prints the same message",
         {
             "logs/raylet.out": "",
             "logs/gcs_server.out": "",

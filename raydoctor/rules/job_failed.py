@@ -1,14 +1,14 @@
-"""A job ended with an error: its exit code, and the exception or the last lines of its program.
+"""A job ended with an error: its exit code, and the exception or the last line of its program.
 
 ## What you see
-`ray job status`: `FAILED`, `Job entrypoint command failed with exit code N, last available logs …`; or a driver that
-you ran yourself ends with a Python traceback.
+`ray job status` prints `FAILED` and `Job entrypoint command failed with exit code N, last available logs …`. Or a
+driver that you ran yourself ends with a Python traceback.
 
 ## Why
-The exit code is the program's own: 1 after an uncaught exception (or `sys.exit("…")`), 2 for wrong arguments, 126
-and 127 when the shell cannot run or find the command, -N or 128+N when signal N ended it (-9 and 137: SIGKILL, by a
-person, the kernel's OOM killer or a container's limit). Of several tracebacks only the last ended it: the others
-were caught, if the program went on after them.
+The exit code is the program's own: 1 after an uncaught exception or `sys.exit("…")`, 2 often for wrong arguments. 126
+means that the shell cannot run the command, 127 that the shell cannot find it. -N or 128+N means that signal N ended
+it: -9 and 137 are SIGKILL, sent by a person, the kernel's OOM killer or a container's limit. If the output holds
+several tracebacks, only the last one ended the program: the program caught the others and continued.
 
 ## Confirm
 - The end of `job-driver-<submission id>.log`; `ray job logs <submission id>`.
@@ -16,12 +16,12 @@ were caught, if the program went on after them.
   `_ray_internal_job_actor_<submission id>`).
 
 ## Fix
-Where another diagnosis stands above this one, fix that. Else mend the line that the traceback names; for a signal,
-find who sent it.
+If the report shows another root cause, fix that first. Otherwise fix the line that the traceback names. If a signal
+ended the program, find out what sent it.
 
 ## Not this when
-The job was stopped by its user (`STOPPED`), it never started (`job-pending`), or the driver printed a traceback and
-went on.
+A user stopped the job (`STOPPED`), the job never started (`job-pending`), or the driver printed a traceback and
+continued.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ _NO_FAILURE = ("KeyboardInterrupt", "SystemExit")
 _LONGEST = 160
 _PENDING = ("Job supervisor actor could not be scheduled", "Job supervisor actor failed to start")
 _NO_ENVIRONMENT = "runtime_env setup failed"
-_SPOKEN = {
-    126: "the shell may not run the command",
-    127: "the shell does not find the command",
+_CODE_MEANINGS = {
+    126: "the shell cannot run the command",
+    127: "the shell cannot find the command",
     2: "often wrong arguments",
 }
 _KERNEL = Gap(
     "kernel log of the job's node",
-    "not in the capture: it alone tells a kernel OOM kill from another SIGKILL",
-    "On the head (or the entrypoint's node): dmesg -T > dmesg.txt, and put it beside the logs.",
+    "not in the capture: only this log distinguishes a kernel OOM kill from another SIGKILL",
+    "On the head (or the entrypoint's node): dmesg -T > dmesg.txt, and add this file to the logs.",
 )
 
 
@@ -62,19 +62,19 @@ _KERNEL = Gap(
     looks_for=(*jobs.SIGNALS, *JOB_STARTED),
 )
 def job_failed(case: Case) -> Iterator[Finding]:
-    """One finding per submitted job that failed, and one per program that an exception of its own ended."""
-    told: set[Source] = set()
+    """One finding per submitted job that failed, and one per program that its own exception ended."""
+    covered: set[Source] = set()
     for submission in jobs.submissions(case):
         if submission.source and submission.status:
-            told.add(submission.source)
+            covered.add(submission.source)
         failed = submission.status == "FAILED" or bool(submission.code and not submission.status)
         if failed and not submission.why.startswith(_PENDING):
             yield _of_submission(case, submission)
-    if not told and (ends := case.of("submission.status")):
+    if not covered and (ends := case.of("submission.status")):
         yield _of_status_message(case, ends[-1])
-        told.add(ends[-1].source)
+        covered.add(ends[-1].source)
     for source, ending in sorted(case.endings.items(), key=lambda item: item[0].path):
-        if source not in told and (finding := _of_program(case, ending)):
+        if source not in covered and (finding := _of_program(case, ending)):
             yield finding
 
 
@@ -87,13 +87,13 @@ def _of_submission(case: Case, job: jobs.Submission) -> Finding:
     inside = [*(_inside(case, ending) if ending else ()), *_environment(case, job)]
     first = job.completed or job.exited
     assert first is not None
-    links = [Link(first, f"job {job.id} is over: {_how(job)}")]
+    links = [Link(first, f"job {job.id} ended: {_how(job)}")]
     links += (
-        [Link(job.exited, "its supervisor noted the exit code")]
+        [Link(job.exited, "the job's supervisor recorded the exit code")]
         if job.exited and job.completed
         else []
     )
-    links += [Link(ending, "how its output ends")] if ending and not job.why else []
+    links += [Link(ending, "the job's output ends here")] if ending and not job.why else []
     causes = [entity for event in inside for entity in case.explained_with(event)]
     return Finding(
         f"Job {job.id}{_command(job)} failed{_how_it_ended(job, raised, ending)}",
@@ -108,20 +108,20 @@ def _of_submission(case: Case, job: jobs.Submission) -> Finding:
 
 
 def _drivers(case: Case, job: jobs.Submission) -> list[WorkerExit]:
-    """Ends of the job's own drivers that nothing else accounts for: the exit code tells of them."""
+    """Exits of the job's own drivers that no other finding explains: the exit code is theirs."""
     found = [case.exit_of(ids.driver_of_job(each.id)) for each in job.jobs] if job.code else []
     return [e for e in found if e and not e.expected and not case.is_explained(*e.entities)]
 
 
 def _environment(case: Case, job: jobs.Submission) -> list[Event]:
-    """What the agent that makes environments said, where the job ended for want of one."""
+    """Records of the runtime environment agent, if the job failed because its environment failed."""
     if not job.why.startswith(_NO_ENVIRONMENT):
         return []
     return [e for e in case.events if e.source.role == "runtime-env-agent"]
 
 
 def _how(job: jobs.Submission) -> str:
-    return job.status or f"its entrypoint left with code {job.code}"
+    return job.status or f"its entrypoint exited with code {job.code}"
 
 
 def _command(job: jobs.Submission) -> str:
@@ -133,17 +133,16 @@ def _how_it_ended(job: jobs.Submission, raised: Raised | None, ending: Event | N
         return f": {_cut(evidence.last_line(job.why.partition(chr(10))[0]))}"
     code = ""
     if job.code is not None:
-        name = jobs.signal_of(job.code)
-        spoken = f": {name}" if name else f": {_SPOKEN[job.code]}" if job.code in _SPOKEN else ""
-        code = f" with exit code {job.code}{spoken}"
+        meaning = jobs.signal_of(job.code) or _CODE_MEANINGS.get(job.code, "")
+        code = f" with exit code {job.code}" + (f" ({meaning})" if meaning else "")
     if raised:
         return f"{code}: {_what(raised)}"
     last = evidence.last_line(ending.text) if ending else ""
-    return f"{code}; its last line: {_cut(last)}" if last else code
+    return f"{code}, and its last line is: {_cut(last)}" if last else code
 
 
 def _what(raised: Raised) -> str:
-    """The exception and the innermost named function of the user's own; Ray's own say more in their own rule."""
+    """The exception and the innermost named function of user code. Ray's exceptions have rules of their own."""
     place = _place(raised)
     where = f", in {place}" if place else ""
     return (
@@ -168,7 +167,7 @@ def _killed(job: jobs.Submission) -> bool:
 
 
 def _lost_with(case: Case, job: jobs.Submission) -> Iterator[Entity]:
-    """Whose end would end the job: its driver, its supervisor, the node or GCS below them."""
+    """Components whose end would end the job: its driver, its supervisor, their node, the GCS."""
     for driver in job.jobs:
         yield from (Entity("job", driver.id), Entity("worker", ids.driver_of_job(driver.id)))
         if driver.driver_pid is not None:
@@ -183,7 +182,7 @@ def _lost_with(case: Case, job: jobs.Submission) -> Iterator[Entity]:
 
 
 def _inside(case: Case, ending: Event) -> list[Event]:
-    """What signals found in the traceback that ended a program, or else in the record of its last line."""
+    """Events in the traceback that ended a program, or else in the record of its last line."""
 
     def is_in(event: Event) -> bool:
         if ending["ended_by"]:
@@ -197,16 +196,16 @@ def _inside(case: Case, ending: Event) -> list[Event]:
 # ---------------------------------------------------------------- programs without a submission
 
 
-def _of_status_message(case: Case, said: Event) -> Finding:
-    code = int(said["code"])
+def _of_status_message(case: Case, message: Event) -> Finding:
+    code = int(message["code"])
     name = jobs.signal_of(code)
-    ending = case.endings.get(said.source)
-    inside = [e for e in case.of("driver.exception", "log.traceback") if e.source is said.source]
+    ending = case.endings.get(message.source)
+    inside = [e for e in case.of("driver.exception", "log.traceback") if e.source is message.source]
     return Finding(
-        f"The submitted job failed with exit code {code}" + (f": {name}" if name else ""),
+        f"The submitted job failed with exit code {code}" + (f" ({name})" if name else ""),
         (
-            Link(said, "`ray job submit` says how it ended"),
-            *((Link(ending, "the end of its output"),) if ending else ()),
+            Link(message, "ray job submit printed the exit code"),
+            *((Link(ending, "the job's output ends here"),) if ending else ()),
         ),
         explains=(Entity("submission", ""),),
         caused_by=tuple(entity for event in inside for entity in case.explained_with(event)),
@@ -220,7 +219,7 @@ def _of_status_message(case: Case, said: Event) -> Finding:
 
 
 def _of_program(case: Case, ending: Event) -> Finding | None:
-    """A program that an exception of its own ended; what another rule accounts for needs no second word."""
+    """A program that its own exception ended, unless another finding already accounts for it."""
     raised = parse(ending.text) if ending["ended_by"] else None
     if raised is None or raised.is_rays_own or raised.name in _NO_FAILURE:
         return None
@@ -233,11 +232,11 @@ def _of_program(case: Case, ending: Event) -> Finding | None:
         (
             Link(
                 ending,
-                f"the traceback at the end of {name}; nothing of the program stands behind it",
+                f"{name} ends with this traceback, and the program printed nothing after it",
             ),
         ),
         explains=(Entity("program", ending.source.path),),
-        remedies=tuple(_mend(raised)),
+        remedies=tuple(_fix_place(raised)),
         covers=tuple(inside),
     )
 
@@ -249,10 +248,10 @@ def _remedies(job: jobs.Submission, raised: Raised | None, explained: bool) -> I
     if explained:
         return
     if raised and not raised.is_rays_own:
-        yield from _mend(raised)
+        yield from _fix_place(raised)
     elif _killed(job):
         yield Remedy(
-            "Find out who sent the SIGKILL: the kernel's OOM killer, a container's limit, a person",
+            "Find out what sent the SIGKILL: the kernel's OOM killer, a container's limit or a person",
             (
                 "dmesg -T | grep -iE 'killed process|out of memory'",
                 "kubectl describe pod POD | grep -A3 'Last State'",
@@ -260,7 +259,7 @@ def _remedies(job: jobs.Submission, raised: Raised | None, explained: bool) -> I
         )
     elif job.code == 127:
         yield Remedy(
-            "Name a command that exists on the node where the entrypoint runs (the head, as a rule)",
+            "Submit a command that exists on the node where the entrypoint runs (usually the head)",
             ("ray job submit --working-dir . -- python your_script.py",),
             doc=jobs.JOBS_DOC,
         )
@@ -271,9 +270,9 @@ def _remedies(job: jobs.Submission, raised: Raised | None, explained: bool) -> I
     )
 
 
-def _mend(raised: Raised) -> Iterator[Remedy]:
+def _fix_place(raised: Raised) -> Iterator[Remedy]:
     if place := _place(raised):
-        yield Remedy(f"Mend {place}, or what it is given: it raised {raised.name}")
+        yield Remedy(f"Fix {place} or its input: it raised {raised.name}")
 
 
 # ------------------------------------------------------------------ examples
@@ -298,12 +297,12 @@ _QUIET = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
 
 
 def _job(status: str, code: int, output: str) -> dict[str, str]:
-    """What a submitted job leaves behind."""
-    said = '{{"source_type": "JOBS", "source_pid": 335, "message": "{}", "timestamp": "{}", "severity": "INFO"}}\n'
+    """The logs of a submitted job."""
+    record = '{{"source_type": "JOBS", "source_pid": 335, "message": "{}", "timestamp": "{}", "severity": "INFO"}}\n'
     return {
         **_QUIET,
-        _END: said.format("Started a ray job train.", 1795258391)
-        + said.format(f"Completed a ray job train with a status {status}.", 1795258399),
+        _END: record.format("Started a ray job train.", 1795258391)
+        + record.format(f"Completed a ray job train with a status {status}.", 1795258399),
         _ERR: f"Job train entrypoint command exited with code {code}\n",
         "logs/job-driver-train.log": f"Running entrypoint for job train: python train.py --epochs 3\n{output}",
     }
@@ -311,31 +310,31 @@ def _job(status: str, code: int, output: str) -> dict[str, str]:
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "an exception in the job's own program, after one that it survived",
+        "an uncaught exception ends the job's program, after one that it caught",
         _job("FAILED", 1, f"{_SURVIVED}no checkpoint: starting afresh\n{_KEY_ERROR}"),
         roots=("job-failed",),
         says=("train", "exit code 1", "KeyError: 'accuracy'", "best (train.py:10)"),
     ),
     Example(
-        "an exit code and a last word",
+        "an exit code and a last line of output",
         _job("FAILED", 3, "config: batch_size is not set\n"),
         roots=("job-failed",),
         says=("exit code 3", "config: batch_size is not set", "python train.py --epochs 3"),
     ),
     Example(
-        "killed",
+        "SIGKILL ended the program",
         _job("FAILED", 137, "loading\nKilled\n"),
         roots=("job-failed",),
         says=("SIGKILL", "137"),
     ),
     Example(
-        "a task's failure is the reason",
+        "a failed task ended the program",
         _job("FAILED", 1, _TASK_ERROR),
         roots=("task-exception",),
         consequences=("job-failed",),
     ),
     Example(
-        "its environment could not be made",
+        "the job's runtime environment could not be created",
         {
             **_QUIET,
             _END: '{"source_type": "JOBS", "source_pid": 335, "message": "Completed a ray job train with a status FAILED. '
@@ -351,32 +350,32 @@ EXAMPLES: tuple[Example, ...] = (
         says=("train failed: runtime_env setup failed",),
     ),
     Example(
-        "a program that was run by hand",
+        "an exception ends a program that was run by hand",
         {"driver.log": f"{_SURVIVED}starting afresh\n{_KEY_ERROR}", **_QUIET},
         roots=("job-failed",),
         says=("KeyError: 'accuracy'", "best (train.py:10)"),
     ),
     Example(
-        "what `ray job submit` printed is all that is left",
+        "only the output of ray job submit is in the capture",
         {"driver.log": f"epoch 1\n{jobs.STATUS_MESSAGE.sample}\nno such shard\n", **_QUIET},
         roots=("job-failed",),
         says=("exit code 1",),
     ),
     Example(
-        "the program printed a traceback and went on",
+        "the program printed a traceback and continued",
         {"driver.log": f"{_KEY_ERROR}best epoch: unknown\n", **_QUIET},
     ),
     Example(
-        "a task's failure, run by hand: its own rule says it all",
+        "a failed task ended a program that was run by hand: task-exception explains it",
         {"driver.log": _TASK_ERROR, **_QUIET},
         roots=("task-exception",),
     ),
-    Example("it succeeded, whatever it printed", _job("SUCCEEDED", 0, _KEY_ERROR)),
+    Example("the job succeeded although it printed a traceback", _job("SUCCEEDED", 0, _KEY_ERROR)),
     Example(
-        "stopped by its user", _job("STOPPED", -15, "*** SIGTERM received at time=1795249532\n")
+        "a user stopped the job", _job("STOPPED", -15, "*** SIGTERM received at time=1795249532\n")
     ),
     Example(
-        "a task that prints the words",
+        "a task prints the same messages",
         {
             "driver.log": f"(check pid=12) {jobs.STATUS_MESSAGE.sample}\n"
             "(check pid=12) Job train entrypoint command exited with code 1\n",

@@ -1,25 +1,25 @@
-"""A submitted job never started: the process that runs its program, its supervisor, was not placed or not started.
+"""A submitted job never started: Ray could not place or start its supervisor, the actor that runs the job's program.
 
 ## What you see
-`ray job status` says `PENDING` for many minutes, then `FAILED` with `Job supervisor actor failed to start within
-900.0 seconds` (or at once `Job supervisor actor could not be scheduled`). Its log holds `Runtime env is setting up.` and nothing
-else.
+`ray job status` prints `PENDING` for many minutes, then `FAILED` with `Job supervisor actor failed to start within
+900.0 seconds`, or at once `Job supervisor actor could not be scheduled`. The job's log holds only `Runtime env is
+setting up.`
 
 ## Why
-A job's program runs in a process that a `JobSupervisor` actor starts. That actor is tied to the head, unless the
-entrypoint asks for resources (`--entrypoint-num-cpus`, `-num-gpus`, `-memory`, `-resources`): then it waits for a node
-that has them, as any actor does. A full or vanished head, requests that no node can hold, and a long
-`runtime_env` keep it waiting. The limit is `RAY_JOB_START_TIMEOUT_SECONDS` (900 s); Ray 2.9 and 2.40 were seen to wait on after it.
+A `JobSupervisor` actor starts the job's program. Ray places that actor on the head, unless the entrypoint requests
+resources (`--entrypoint-num-cpus`, `-num-gpus`, `-memory`, `-resources`). Then it waits for a node that has them, like
+any actor. It keeps waiting if the head is full or gone, if no node can meet the request, or while a long `runtime_env`
+is created. The limit is `RAY_JOB_START_TIMEOUT_SECONDS` (900 s). Ray 2.9 and 2.40 were observed to wait longer.
 
 ## Confirm
 - `ray list actors --filter class_name=JobSupervisor`: `PENDING_CREATION`.
-- `ray status`: the request stands under `Demands`.
+- `ray status`: the request is listed under `Demands`.
 
 ## Fix
-Ask for what a node has (or for nothing), free the head, or make the environment smaller.
+Request resources that a node has, or none. Free the head, or make the runtime environment smaller.
 
 ## Not this when
-The program started and failed (`job-failed`), or its environment could not be made (`runtime-env-failed`).
+The program started and failed (`job-failed`), or its runtime environment could not be created (`runtime-env-failed`).
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ _UNSCHEDULABLE = Signal(
     "specified via NodeAffinitySchedulingStrategy doesn't exist any more or is infeasible", symptom=True,
 )  # fmt: skip
 
-_PATIENCE = 60.0
-"""Seconds without any word of the program, after which a job that is to begin counts as waiting."""
+_PENDING_AFTER = 60.0
+"""Seconds without any output after which a submitted job counts as pending."""
 
 
 @rule(
@@ -61,63 +61,63 @@ _PATIENCE = 60.0
     looks_for=(*jobs.SIGNALS, _TIMED_OUT, _UNSCHEDULABLE, *JOB_STARTED, *NODE_REGISTERED),
 )  # fmt: skip
 def job_pending(case: Case) -> Iterator[Finding]:
-    """One finding per job that did not start; one for a message that names none."""
-    told = case.of("submission.timed_out", "submission.unschedulable")
+    """One finding per job that did not start; one for messages that name no job."""
+    reports = case.of("submission.timed_out", "submission.unschedulable")
     idle = [s for s in jobs.submissions(case) if s.started and _did_not_start(case, s)]
-    named = [s for s in idle if any(s.id in e.text for e in told)] or (idle if told else [])
+    named = [s for s in idle if any(s.id in e.text for e in reports)] or (idle if reports else [])
     for submission in named:
-        yield _finding(case, submission, told)
-    if told and not named:
-        yield _finding(case, None, told)
-    for submission in idle if not told else []:
-        if _waited(case, submission) >= _PATIENCE:
+        yield _finding(case, submission, reports)
+    if reports and not named:
+        yield _finding(case, None, reports)
+    for submission in idle if not reports else []:
+        if _waited(case, submission) >= _PENDING_AFTER:
             yield _finding(case, submission, [])
 
 
 def _did_not_start(case: Case, job: jobs.Submission) -> bool:
-    """Nothing of the program was seen, nor of how it ended."""
-    spoke = job.source is not None and job.source in case.endings
+    """Whether no log shows that the program started or ended."""
+    has_output = job.source is not None and job.source in case.endings
     over = job.exited or job.command or job.jobs or job.status in ("SUCCEEDED", "STOPPED")
-    return not (spoke or over) or bool(job.why and "upervisor actor could not" in job.why)
+    return not (has_output or over) or bool(job.why and "upervisor actor could not" in job.why)
 
 
 def _waited(case: Case, job: jobs.Submission) -> float:
     last = max((e.at for e in case.events if e.at is not None), default=0.0)
-    begun = job.started.at if job.started else None
-    return last - begun if begun is not None else 0.0
+    submitted = job.started.at if job.started else None
+    return last - submitted if submitted is not None else 0.0
 
 
-def _finding(case: Case, job: jobs.Submission | None, told: list[Event]) -> Finding:
-    first = told[0] if told else None
+def _finding(case: Case, job: jobs.Submission | None, reports: list[Event]) -> Finding:
+    first = reports[0] if reports else None
     started = job.started if job else None
-    links = [Link(started, "the job is submitted")] if started else []
-    links += [Link(first, "its supervisor did not start")] if first else []
+    links = [Link(started, "the job was submitted")] if started else []
+    links += [Link(first, "the job's supervisor actor did not start")] if first else []
     return Finding(
         f"{f'Job {job.id}' if job else 'A submitted job'} {_how(case, job, first)}",
         tuple(links),
         explains=(Entity("submission", job.id if job else ""),),
         caused_by=(Entity("waiting", "cluster"), Entity("gcs", "gcs")),
         subjects=(Subject("job", job.id, None),) if job else (),
-        severity=None if told else "warning",
+        severity=None if reports else "warning",
         remedies=tuple(_remedies(first)),
-        covers=tuple(told),
+        covers=tuple(reports),
     )
 
 
 def _how(case: Case, job: jobs.Submission | None, first: Event | None) -> str:
     if first and first["seconds"]:
-        asked = "it waits for the resources that its entrypoint asks for"
-        why = asked if first["asked"] else "its supervisor did not begin"
+        requested = "its supervisor waits for the resources that the entrypoint requests"
+        why = requested if first["asked"] else "its supervisor actor was not ready"
         return f"did not start within {float(first['seconds']):g} s: {why}"
     if first:
         return f"could not be placed: {first['why'][:160]}"
     waited = _waited(case, job) if job else 0.0
-    return f"had not started {waited:.0f} s after it was submitted, when the logs were taken"
+    return f"had not started {waited:.0f} s after its submission, when the logs were collected"
 
 
 def _remedies(first: Event | None) -> Iterator[Remedy]:
     yield Remedy(
-        "Ask for what one node has; without entrypoint resources the program runs on the head, and only its tasks ask",
+        "Request entrypoint resources that one node has, or none: then the program runs on the head",
         (
             "ray job submit -- python your_script.py",
             "ray job submit --entrypoint-num-cpus 1 -- python your_script.py   # on any node with a free CPU",
@@ -126,7 +126,7 @@ def _remedies(first: Event | None) -> Iterator[Remedy]:
     )
     if first is None or first["seconds"]:
         yield Remedy(
-            "If it only needs longer (a large environment, a cluster that scales up), let it wait longer",
+            "Raise the time limit to 1800 s, if a large environment or a cluster that scales up needs longer",
             ("RAY_JOB_START_TIMEOUT_SECONDS=1800 ray start --head …",),
             risk="disruptive",
             since=(2, 5),
@@ -157,7 +157,7 @@ _LOGS = {"logs/raylet.out": "", "logs/job-driver-raysubmit_x1.log": _SETTING_UP}
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "it asks for resources and times out",
+        "the entrypoint requests resources, and the job times out",
         {
             "logs/events/event_JOBS.log": _STARTED,
             "logs/dashboard_agent.log": f"{_STAMP}{_TIMED_OUT.sample}\n",
@@ -168,7 +168,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("raysubmit_x1", "45 s", "entrypoint"),
     ),
     Example(
-        "the node it is tied to is gone",
+        "the node of the supervisor is gone",
         {
             "logs/events/event_JOBS.log": _STARTED,
             "logs/dashboard_agent.log": f"{_STAMP}{_UNSCHEDULABLE.sample}\n",
@@ -179,13 +179,13 @@ EXAMPLES: tuple[Example, ...] = (
         says=("doesn't exist any more",),
     ),
     Example(
-        "`ray job submit` printed it",
+        "ray job submit printed the time-out",
         {"driver.log": f"Status message: {_TIMED_OUT.sample}\n"},
         roots=("job-pending",),
         says=("45 s",),
     ),
     Example(
-        "still waiting when the logs were taken",
+        "the job was still waiting when the logs were collected",
         {
             "logs/events/event_JOBS.log": _STARTED,
             "logs/gcs_server.out": _REGISTERED + _LATER,
@@ -195,7 +195,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("599 s",),
     ),
     Example(
-        "it began and works without a word of Ray's",
+        "the program started and runs without further log records",
         {
             "logs/events/event_JOBS.log": _STARTED,
             "logs/gcs_server.out": _REGISTERED + _LATER,
@@ -204,11 +204,11 @@ EXAMPLES: tuple[Example, ...] = (
         },
     ),
     Example(
-        "submitted a moment before the logs were taken",
+        "the job was submitted a moment before the logs were collected",
         {"logs/events/event_JOBS.log": _STARTED, "logs/gcs_server.out": _REGISTERED, **_LOGS},
     ),
     Example(
-        "a task that prints the words",
+        "a task prints the message",
         {
             "driver.log": f"(check pid=12) {_TIMED_OUT.sample}\n",
             "logs/gcs_server.out": "",

@@ -440,15 +440,15 @@ def test_a_disk_that_is_full_is_told_before_anything_fails(tmp_path: Path) -> No
     (out / "logs/gcs_server.out").write_text("")
     (found,) = engine.run(open_capture(out), strict=True).diagnoses
     assert (found.rule, found.severity) == ("disk-full", "error")
-    assert "96.0% full (2.0 MiB of 50.0 MiB free), 27.0 MiB of it 1 old session," in found.headline
-    assert "over Ray's threshold of 95%" in found.headline
+    assert "96.0% full (2.0 MiB of 50.0 MiB free)" in found.headline
+    assert "above Ray's threshold of 95%, with 27.0 MiB in 1 old session:" in found.headline
     assert [link.shows.partition(": ")[0].partition(" in ")[0] for link in found.chain[1:]] == [
         "1 old session",
         "spilled objects",
         "logs",
     ]
     assert [remedy.title for remedy in found.remedies][:2] == [
-        f"Remove sessions below {place} that no running Ray uses: 27.0 MiB",
+        f"Free 27.0 MiB: remove old sessions in {place} that no running Ray uses",
         "Keep fewer objects alive at once: 20.0 MiB of them are spilled there",
     ]
 

@@ -178,9 +178,9 @@ def test_starved(clinic: Clinic) -> None:
 def test_infeasible(clinic: Clinic) -> None:
     """By amount, by name and by label; what the raylet wrote belongs to the same incident."""
     typist, label, render = clinic.headlines("infeasible-request")
-    assert "1 Typist actor asks for 1 licenc, and no node has any licenc" in typist
-    assert "1 far task asks for a node with zone=x, and no node bears such labels" in label
-    assert "1 render task asks for 1 GPU, and no node has any GPU" in render
+    assert "1 Typist actor needs 1 licenc, but no node has any licenc" in typist
+    assert "1 far task needs a node with zone=x, but no node carries these labels" in label
+    assert "1 render task needs 1 GPU, but no node has any GPU" in render
     by_name = {d.subjects[0].name: d for d in clinic.of("infeasible-request")}
     assert any('"licence"' in step for r in by_name["Typist"].remedies for step in r.steps)
     assert any(link.event.kind == "request.infeasible" for link in by_name["render"].chain)
