@@ -46,8 +46,7 @@ from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import calls, waiting
 from raydoctor.rules.shared.live import examples as sample
-from raydoctor.rules.shared.live import hang_examples
-from raydoctor.rules.shared.live import hangs
+from raydoctor.rules.shared.live import hang_examples, hangs
 
 if TYPE_CHECKING:
     from raydoctor.waits.hung import Group
