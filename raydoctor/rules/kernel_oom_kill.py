@@ -305,7 +305,7 @@ def _kernel_links(victim: _Victim) -> Iterator[Link]:
             yield Link(event, f"the cgroup is full: {usage} used, limit {size(kill.limit)}")
     yield Link(
         kill.event,
-        f"the kernel killed pid {kill.pid} ({kill.comm}), which is {victim.label}: {victim.joined}",
+        f"the kernel killed pid {kill.pid} ({kill.comm}): this is {victim.label} ({victim.joined})",
     )
 
 

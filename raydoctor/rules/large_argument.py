@@ -289,7 +289,7 @@ def _put_once(call: str) -> Remedy:
                 arguments=arguments,
             ),
         )
-    return Remedy("Store a value that several calls share once, with ray.put", steps, doc=_DOC)
+    return Remedy("Call ray.put once for a value that several calls share", steps, doc=_DOC)
 
 
 _IN_FLIGHT = Remedy(

@@ -354,7 +354,7 @@ def _fewer(name: str, held: _Holders, room: int) -> Remedy:
         )
     if held.actors:
         return Remedy(
-            f"Or start at most {room} {name}, so that {held.resource} for children is left",
+            f"Or start at most {room} {name}, so that {held.resource} is left for children",
             (
                 paste.python(
                     "actors = [{actor:name}.remote() for _ in range({room})]", actor=name, room=room
@@ -363,7 +363,7 @@ def _fewer(name: str, held: _Holders, room: int) -> Remedy:
             doc=doc,
         )
     return Remedy(
-        f"Or run at most {room} {name} at once, so that {held.resource} for children is left",
+        f"Or run at most {room} {name} at once, so that {held.resource} is left for children",
         (
             "running, rest = [], list(cases)",
             paste.python(

@@ -134,7 +134,7 @@ _OWNER = Remedy(
     ),
 )
 _LONGER = Remedy(
-    "Raise the limit of 600 s, if the owner or the network is only slow",
+    "Raise the time limit (default 600 s), if the owner or the network is only slow",
     (
         "RAY_fetch_fail_timeout_milliseconds=1800000 ray start …   # on every node, and for the driver",
     ),

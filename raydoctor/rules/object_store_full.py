@@ -168,14 +168,14 @@ def _overflow_headline(
     status: store.Status | None, refused: list[Event], count: int, where: str, off: bool
 ) -> str:
     of_size = f" of {refused[0]['mb']} MB" if refused else ""
-    holds = (
-        f"its objects take {size_of(status.used)} ({status.objects_in_use} in use), its memory is "
-        f"{size_of(status.capacity)}, and the disk that holds the rest is full"
+    room = (
+        f"it has {size_of(status.capacity)} of memory, its objects take {size_of(status.used)} "
+        f"({status.objects_in_use} in use), and "
         if status
-        else "the disk that holds its overflow files is full"
+        else ""
     )
-    spilling = ", and spilling is switched off" if off else ""
-    return f"The object store{where} could not take {evidence.many(count, 'object')}{of_size}: {holds}{spilling}"
+    spilling = " and spilling is switched off" if off else ""
+    return f"The object store{where} could not take {evidence.many(count, 'object')}{of_size}: {room}the disk behind it is full{spilling}"
 
 
 # ---------------------------------------------------------------- received copies

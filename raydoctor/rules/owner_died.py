@@ -101,8 +101,7 @@ def _finding(case: Case, losses: list[_Loss]) -> Finding:
     chain = [*_owner_end(case, first, job), *chain]
     gaps = () if exit_ or job or first.owner == "" else (_no_record(first),)
     return Finding(
-        f"The owner of {evidence.many(len(lost), 'object')} exited: {objects.described(case, first.object)} "
-        f"was owned by {_owner(case, first, job)}",
+        _headline(case, first, len(lost), job),
         tuple(chain),
         explains=tuple(Entity("object", o) for o in lost),
         caused_by=_caused_by(case, first, job),
@@ -112,6 +111,13 @@ def _finding(case: Case, losses: list[_Loss]) -> Finding:
         covers=tuple(echoes),
         gaps=gaps,
     )
+
+
+def _headline(case: Case, first: _Loss, count: int, job: str) -> str:
+    their, among = (
+        (" is lost because its", "") if count == 1 else ("s are lost because their", "among them ")
+    )
+    return f"{count} object{their} owner, {_owner_exit(case, first, job)}: {among}{objects.described(case, first.object)}"
 
 
 def _echoes(case: Case, losses: list[_Loss]) -> list[Event]:
@@ -125,17 +131,18 @@ def _echoes(case: Case, losses: list[_Loss]) -> list[Event]:
     return found
 
 
-def _owner(case: Case, loss: _Loss, job: str) -> str:
+def _owner_exit(case: Case, loss: _Loss, job: str) -> str:
+    """The owner and its end: `Preprocessor (pid 400), ended with exit type SYSTEM_ERROR`."""
     if job:
-        return f"the driver of job {ids.job_number(job)}, which had ended"
+        return f"the driver of job {ids.job_number(job)}, had exited"
     exit_ = case.exit_of(loss.owner)
     if exit_:
-        return f"{exit_.label}, which ended as {exit_.exit_type}"
+        return f"{exit_.label}, ended with exit type {exit_.exit_type}"
     if not loss.owner:
-        return "a worker that the message does not name"
+        return "a worker that the message does not name, exited"
     actor = case.actor(case.actor_of_worker(loss.owner)).class_name
     worker = f"worker {evidence.short(loss.owner)}"
-    return f"actor {actor} ({worker})" if actor else worker
+    return f"actor {actor} ({worker}), exited" if actor else f"{worker}, exited"
 
 
 def _owner_end(case: Case, loss: _Loss, job: str) -> list[Link]:
