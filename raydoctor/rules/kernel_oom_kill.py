@@ -1,28 +1,28 @@
-"""The kernel's OOM killer ended a Ray process: the cgroup's limit, or the machine's memory, was used up.
+"""The kernel's OOM killer killed a Ray process because a cgroup or the whole machine ran out of memory.
 
 ## What you see
 `WorkerCrashedError` or `ActorDiedError` with `connection error code 2. End of file` or `The leased worker has
-unrecoverable failure`, as after any SIGKILL. Only the kernel log tells: `Memory cgroup out of memory: Killed process
-<pid> (ray::train)` or `Out of memory: Killed process …`.
+unrecoverable failure`, as after any SIGKILL. Only the kernel log has the cause: `Memory cgroup out of memory:
+Killed process <pid> (ray::train)` or `Out of memory: Killed process …`.
 
 ## Why
-A process asked for memory that its cgroup (a container's limit) or the machine no longer had, and the kernel
-killed the process with the highest score: Ray gives its workers `oom_score_adj` 1000, so that they go before the
-daemons. Ray's own memory monitor did not act first: it is off, it looks at another limit than the kernel, or memory rose
-faster than its interval (250 ms).
+A process asked for memory that its cgroup (a container's limit) or the machine no longer had. The kernel then
+killed the process with the highest score: Ray gives its workers `oom_score_adj` 1000, so that they are killed
+before the daemons. Ray's own memory monitor did not act first: it is off, it uses a different limit than the
+kernel, or memory use rose faster than its interval (250 ms).
 
 ## Confirm
 - `dmesg -T | grep -i 'killed process'` on that node: the pid, or the name `ray::…` (cut to 15 characters).
-- In a container with a pid namespace of its own the kernel's pids are the host's: compare names and times.
+- In a container with its own pid namespace the kernel logs the host's pids: compare names and times.
 - `memory.events` (cgroup v2) or `memory.failcnt` (v1) counts such kills; Kubernetes: `OOMKilled`, exit code 137.
 
 ## Fix
-Run fewer of the hungry function at once (`memory=`), make its batches smaller, or raise the limit. Let Ray's monitor
-act first: it must be on, see the same limit, and have room (`RAY_memory_usage_threshold`).
+Run fewer copies of the function that uses the memory (`memory=`), make its batches smaller, or raise the limit. Let
+Ray's monitor act first: it must be on, use the same limit, and have headroom (`RAY_memory_usage_threshold`).
 
 ## Not this when
-Ray's memory monitor killed it (`ray-oom-kill`); or the kernel killed a process that was none of Ray's: then this
-rule is silent.
+Ray's memory monitor killed the process (`ray-oom-kill`). If the kernel killed a process that does not belong to
+Ray, this rule reports nothing.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ MONITOR_OFF = Signal(
 
 _BY_PID, _BY_NAME = 60.0, 15.0
 """Seconds between the kernel's record and the recorded exit: a large process takes long to end, and a
-name alone needs a closer fit than a pid."""
+name alone needs a closer match than a pid."""
 _HEAD_FIRST = 60.0
 """Seconds by which a GCS may be older than the first raylet."""
 _EPISODE = 300.0
 _HEADROOM = 1.15
-"""A killed process was still growing: what it held is a lower bound."""
+"""A killed process was still growing: the memory it held is a lower bound."""
 _DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/ray-oom-prevention.html"
 _ISOLATION_DOC = "https://docs.ray.io/en/latest/ray-core/resource-isolation-with-cgroupv2.html"
 
@@ -85,7 +85,7 @@ _ISOLATION_DOC = "https://docs.ray.io/en/latest/ray-core/resource-isolation-with
     ),
 )
 def kernel_oom_kill(case: Case) -> Iterator[Finding]:
-    """Workers: one finding per kernel log and episode; a daemon or a driver is one of its own."""
+    """One finding per kernel log and episode for workers, and one for each daemon or driver."""
     taken: set[int] = set()
     victims = [v for kill in kills(case) if (v := _victim(case, kill, taken))]
     for victim in victims:
@@ -107,7 +107,7 @@ def _together(before: Event, event: Event) -> bool:
     return before.at is None or event.at is None or event.at - before.at <= _EPISODE
 
 
-# ---------------------------------------------------------------- whom it killed
+# ---------------------------------------------------------------- the killed process
 
 
 class _Victim(NamedTuple):
@@ -116,7 +116,7 @@ class _Victim(NamedTuple):
     kill: Kill
     label: str
     joined: str
-    """How the two were found to be one: for the link."""
+    """Evidence that both are the same process, for the link."""
     exit: WorkerExit | None = None
     entities: tuple[Entity, ...] = ()
     severity: Severity = "error"
@@ -150,17 +150,17 @@ def _victim(case: Case, kill: Kill, taken: set[int]) -> _Victim | None:
     best = min(by_name, key=lambda e: abs((e.at or 0.0) - (kill.event.at or 0.0)))
     taken.add(id(best))
     apart = abs((best.at or 0.0) - kill.event.at)
-    how = f"pid {kill.pid} is the host's; the name {kill.comm} and the time ({apart:.0f} s apart) are the same"
+    how = f"pid {kill.pid} is the host's, but the name {kill.comm} matches and the times are {apart:.0f} s apart"
     return _Victim(kill, best.label, how, best)
 
 
 def _label(exit_: WorkerExit, kill: Kill) -> str:
-    """Where no file tells what it ran, the kernel's name for it, cut as it is."""
+    """The process's name; the kernel's cut name where no log records what it ran."""
     return exit_.label if exit_.names else f"{kill.comm} (pid {exit_.pid})"
 
 
 def _near(exit_: WorkerExit, kill: Kill, seconds: float) -> bool:
-    """Whether the times fit; of a record without one the name must at least be that of a worker."""
+    """Whether the times match; a record without a time must at least name a worker."""
     at = kill.event.at
     if at is None:
         return kill.comm.startswith(("ray::", "python"))
@@ -168,7 +168,7 @@ def _near(exit_: WorkerExit, kill: Kill, seconds: float) -> bool:
 
 
 def _here(case: Case, exit_: WorkerExit, kill: Kill) -> bool:
-    """Whether the worker's node may be the one whose kernel log this is."""
+    """Whether this kernel log may be from the worker's node."""
     nodes = nodes_beside(case, kill.event)
     return not nodes or not exit_.node or exit_.node in nodes
 
@@ -178,7 +178,7 @@ _AGENTS = ("ray::DashboardA", "ray::RuntimeEnv")
 
 
 def _daemon(case: Case, kill: Kill) -> _Victim | None:
-    """A raylet (or its agent), the GCS or a driver: by its name, the time, and that it does not live on."""
+    """A raylet (or its agent), the GCS or a driver: by its name, by the time, and because it no longer runs."""
     if kill.comm in ("raylet", *_AGENTS):
         return _raylet(case, kill)
     if kill.comm == "gcs_server":
@@ -191,14 +191,14 @@ def _raylet(case: Case, kill: Kill) -> _Victim | None:
         node = started["node"]
         if node not in nodes_beside(case, kill.event) or not _during(case, started, kill):
             continue
-        # Its agent's end is its own as well.
+        # A raylet exits when one of its agents does.
         if outlived(case, kill, "raylet"):
             continue
         ip = case.ledger.node_ips.get(node, started["ip"])
         entity = Entity("daemon", f"{ip}/{started.pid}")
-        who = "an agent of the raylet" if kill.comm in _AGENTS else "the raylet"
+        name = "an agent of the raylet" if kill.comm in _AGENTS else "the raylet"
         how = "the same pid" if kill.pid == started.pid else f"its name is {kill.comm}"
-        return _Victim(kill, f"{who} of node {ip}", how, None, (entity,))
+        return _Victim(kill, f"{name} of node {ip}", how, None, (entity,))
     return None
 
 
@@ -227,7 +227,7 @@ def _driver(case: Case, kill: Kill) -> _Victim | None:
 
 
 def _ended_with(job: Job, kill: Kill) -> bool:
-    """Whether this driver may be the process that was killed: it ran, and bears such a name or ended just then."""
+    """Whether this driver may be the killed process: it was running, and its name matches or it ended just then."""
     at = kill.event.at
     if at is None or job.started is None or at < job.started - 5:
         return False
@@ -237,7 +237,7 @@ def _ended_with(job: Job, kill: Kill) -> bool:
 
 
 def _during(case: Case, started: Event, kill: Kill) -> bool:
-    """Whether the kill falls into this raylet's life: a name or a pid of before or after it means nothing."""
+    """Whether this raylet was running at the time of the kill: earlier or later, its name and pid prove nothing."""
     if started.at is None or kill.event.at is None:
         return False
     return started.at - 5 <= kill.event.at <= case.stopped_at(started["node"]) + _BY_PID
@@ -254,7 +254,7 @@ def _finding(case: Case, victims: list[_Victim]) -> Finding:
     links = [*_kernel_links(biggest), *evidence.exit_links(biggest.exit or exits[0], most=1)]
     links += [Link(event, "the driver got WorkerCrashedError") for event in crashed[:1]]
     return Finding(
-        f"The kernel's OOM killer ended {_whom(victims)}: {_memory(biggest)}",
+        f"The kernel's OOM killer killed {_names(victims)}: {_memory(biggest)}",
         tuple(links),
         explains=evidence.exit_entities(exits),
         subjects=tuple(evidence.exit_subject(e) for e in exits[:10]),
@@ -265,7 +265,7 @@ def _finding(case: Case, victims: list[_Victim]) -> Finding:
     )
 
 
-def _whom(victims: list[_Victim]) -> str:
+def _names(victims: list[_Victim]) -> str:
     if len(victims) == 1:
         return victims[0].label
     return f"{len(victims)} workers ({evidence.join_names(v.label for v in victims)})"
@@ -273,7 +273,7 @@ def _whom(victims: list[_Victim]) -> str:
 
 def _daemon_finding(case: Case, victim: _Victim) -> Finding:
     return Finding(
-        f"The kernel's OOM killer ended {victim.label}: {_memory(victim)}",
+        f"The kernel's OOM killer killed {victim.label}: {_memory(victim)}",
         tuple(_kernel_links(victim)),
         explains=victim.entities,
         subjects=(Subject("process", None, victim.kill.comm, victim.kill.pid),),
@@ -288,7 +288,7 @@ def _memory(victim: _Victim) -> str:
     held = f"it held {size(kill.held)}" if kill.held else ""
     alike = kill.alike()
     if len(alike) > 1:
-        held += f", {len(alike)} × {kill.comm} {size(sum(alike))} together"
+        held += f", {len(alike)} × {kill.comm} held {size(sum(alike))} together"
     where = f"its cgroup's limit is {size(kill.limit)}" if kill.limit else "its cgroup was full"
     return ", ".join(
         part
@@ -305,7 +305,7 @@ def _kernel_links(victim: _Victim) -> Iterator[Link]:
             yield Link(event, f"the cgroup is full: {usage} used, limit {size(kill.limit)}")
     yield Link(
         kill.event,
-        f"the kernel kills pid {kill.pid} ({kill.comm}): {victim.label} ({victim.joined})",
+        f"the kernel killed pid {kill.pid} ({kill.comm}): this is {victim.label} ({victim.joined})",
     )
 
 
@@ -325,7 +325,7 @@ def _remedies(case: Case, exit_: WorkerExit | None, kill: Kill) -> Iterator[Reme
     if kill.limit:
         need = _gib(kill.limit + max(kill.held, kill.limit // 4))
         yield Remedy(
-            f"Raise the cgroup's limit: {size(kill.limit)} was too little",
+            f"Raise the cgroup's limit from {size(kill.limit)} to {need} GiB",
             (
                 paste.python(
                     "resources: {{limits: {{memory: {need}Gi}}}}   # Kubernetes; docker run --memory={need}g",
@@ -339,7 +339,7 @@ def _remedies(case: Case, exit_: WorkerExit | None, kill: Kill) -> Iterator[Reme
             risk="disruptive",
         )
     yield Remedy(
-        "Keep tasks from starving Ray's daemons (cgroup v2 only)",
+        "Reserve memory for Ray's daemons (cgroup v2 only)",
         ("ray start --enable-resource-isolation …",),
         risk="disruptive",
         doc=_ISOLATION_DOC,
@@ -348,7 +348,7 @@ def _remedies(case: Case, exit_: WorkerExit | None, kill: Kill) -> Iterator[Reme
 
 
 def _reserve(exit_: WorkerExit, kill: Kill) -> Remedy:
-    """`memory=` from what the victim held: Ray then starts no more of them than fit."""
+    """`memory=` from the memory that the victim held: Ray then starts only as many as fit."""
     name = exit_.names[-1] if exit_.names else kill.comm.removeprefix("ray::")
     need = math.ceil(kill.held * _HEADROOM / evidence.GB * 10) / 10
     what = f"class {name}" if exit_.actor else name
@@ -357,7 +357,7 @@ def _reserve(exit_: WorkerExit, kill: Kill) -> Remedy:
     if kill.limit and kill.held * _HEADROOM > kill.limit * 0.75:
         steps.append(
             paste.python(
-                "# one alone fills the limit of {limit}: read less at once, or in parts",
+                "# one process alone fills the limit of {limit}: read less data at once",
                 limit=size(kill.limit),
             )
         )
@@ -368,7 +368,7 @@ def _monitor(case: Case, kill: Kill) -> Iterator[Remedy]:
     """Why Ray's memory monitor did not act first."""
     if case.of("oom.monitor_off"):
         yield Remedy(
-            "Turn Ray's memory monitor on again: this session ran without it",
+            "Switch Ray's memory monitor on: this session ran without it",
             (
                 "unset RAY_memory_monitor_refresh_ms   # before ray start on every node; 0 means off",
             ),
@@ -379,11 +379,11 @@ def _monitor(case: Case, kill: Kill) -> Iterator[Remedy]:
     seen = [int(e["limit"]) for e in case.of("oom.monitor_started")]
     if seen and kill.limit and max(seen) > kill.limit * 1.05:
         yield Remedy(
-            f"Let Ray see the limit: its monitor counts with {size(max(seen))}, the kernel with "
+            f"Give Ray's monitor the kernel's limit: it assumes {size(max(seen))}, the kernel enforces "
             f"{size(kill.limit)}",
             (
                 paste.shell(
-                    "ray start --memory={size} …   # and start it inside the cgroup that is limited",
+                    "ray start --memory={size} …   # and start Ray inside the limited cgroup",
                     size=int(kill.limit * 0.7),
                 ),
                 paste.shell(
@@ -396,7 +396,7 @@ def _monitor(case: Case, kill: Kill) -> Iterator[Remedy]:
         )
         return
     yield Remedy(
-        "Let Ray's memory monitor act earlier than the kernel",
+        "Let Ray's memory monitor act before the kernel does",
         ("RAY_memory_usage_threshold=0.85 ray start …   # default 0.95; on every node",),
         risk="disruptive",
         doc=_DOC,
@@ -428,7 +428,7 @@ def _kernel(pid: int, comm: str) -> str:
 
 
 def _iso(log: str, stamp: str) -> str:
-    """As a live collection writes it."""
+    """The log with time stamps as in a live collection."""
     return log.replace("[Sat Nov 21 07:43:56 2026]", f"{stamp} host kernel:")
 
 
@@ -463,13 +463,13 @@ EXAMPLES: tuple[Example, ...] = (
         says=("load_embeddings (pid 379)", "2.4 GiB", "3.0 GiB", "memory="),
     ),
     Example(
-        "the kernel's pids are the host's: name and time tell",
+        "the kernel logs the host's pids: name and time match",
         {**_LOGS, "dmesg.txt": _kernel(22082, "ray::load_embed")},
         roots=("kernel-oom-kill",),
         says=("load_embeddings (pid 379)",),
     ),
     Example(
-        "the victim is the raylet: its node goes with it",
+        "the kernel killed the raylet, and its node died with it",
         {
             "logs/raylet.out": f"[2026-11-21 07:43:30,993 I 305 305] (raylet) main.cc:355: {RAYLET_STARTED.sample}\n",
             "logs/gcs_server.out": "",
@@ -487,22 +487,22 @@ EXAMPLES: tuple[Example, ...] = (
         roots=("worker-vanished",),
     ),
     Example(
-        "a task of another name, killed somewhere on the host",
+        "the kernel killed a task with another name elsewhere on the host",
         {**_LOGS, "dmesg.txt": _kernel(22082, "ray::evaluate")},
         roots=("worker-vanished",),
     ),
     Example(
-        "yesterday's kill of the same pid",
+        "the kernel killed the same pid a day before",
         {**_LOGS, "dmesg.txt": _kernel(379, "ray::load_embed").replace("Nov 21", "Nov 20")},
         roots=("worker-vanished",),
     ),
     Example(
-        "in a container: the kernel's pid 379 is another program's",
+        "in a container: the host's pid 379 is another program",
         {**_LOGS, "dmesg.txt": _kernel(379, "mysqld")},
         roots=("worker-vanished",),
     ),
     Example(
-        "live: the raylet and the GCS of another cluster, hours ago and just now; this cluster's live on",
+        "live: the raylet and the GCS of another cluster, hours ago and just now, while this cluster's keep running",
         {
             "logs/raylet.out": f"[2026-11-21 07:43:30,993 I 305 305] (raylet) main.cc:355: {RAYLET_STARTED.sample}\n",
             "logs/gcs_server.out": "",
@@ -537,7 +537,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("the raylet of node 127.0.0.1",),
     ),
     Example(
-        "a task prints the kernel's words",
+        "a task prints the kernel's message",
         {
             **_LOGS,
             f"logs/worker-{_W}-01000000-379.err": "Out of memory: Killed process 379 (python) total-vm:1kB\n",

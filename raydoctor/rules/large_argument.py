@@ -1,29 +1,30 @@
-"""A large value is passed by value to many tasks, so that each call stores another copy of it.
+"""A large argument is passed by value to many tasks, so every call stores another copy of it.
 
 ## What you see
-`OutOfDiskError` or `ObjectStoreFullError`, raised by a `.remote(…)` of your own, with `prepare_args_internal` in the
-traceback. With Ray Client: `UserWarning: More than 10MB of messages have been created to schedule tasks on the server`.
-Without a failure nothing: Ray counts no arguments (2.9 to 2.60), the program is slow, and the store spills.
+`OutOfDiskError` or `ObjectStoreFullError`, raised by a `.remote(…)` call of your program, with
+`prepare_args_internal` in the traceback. With Ray Client: `UserWarning: More than 10MB of messages have been
+created to schedule tasks on the server`. Without a failure there is no message: Ray does not count arguments
+(2.9 to 2.60). The program is slow, and the store spills.
 
 ## Why
-`f.remote(table)` with a value of more than 100 KB is `ray.put(table)`, then `f.remote(ref)`, at each call. A loop of 100
-calls with one table of 100 MB serializes it 100 times and holds 10 GB of copies until the tasks have run. Ray Client
-sends each copy over the network besides.
+`f.remote(table)` with a value of more than 100 KB does `ray.put(table)`, then `f.remote(ref)`, at each call. A loop
+of 100 calls with one table of 100 MB serializes it 100 times and holds 10 GB of copies until the tasks have run. Ray
+Client also sends each copy over the network.
 
 ## Confirm
-- The line of the traceback that is yours: is the same variable passed at every turn?
-- Without it, while the program runs: many rows of `ray memory` with one size and `USED_BY_PENDING_TASK`.
-- `RAY_record_ref_creation_sites=1 python your_script.py`, then `ray memory --group-by STACK_TRACE` while it runs: copies of
-  arguments stand behind `(task call)`, under `Used by task`, with the line that calls; a `ray.put` of your own is `(put
-  object)` (read with Ray 2.60).
+- The line of the traceback in your program: does every iteration pass the same variable?
+- Without a traceback, while the program runs: many rows of `ray memory` with one size and `USED_BY_PENDING_TASK`.
+- `RAY_record_ref_creation_sites=1 python your_script.py`, then `ray memory --group-by STACK_TRACE` while it runs.
+  Copies of arguments are listed as `(task call)`, under `Used by task`, with the line of the call. A `ray.put` of
+  your own is listed as `(put object)` (read with Ray 2.60).
 
 ## Fix
-`ref = ray.put(table)` once before the loop, then pass `ref`: the function gets the value all the same. Where every call has
-a value of its own, keep fewer calls in flight (`ray.wait`), or let the tasks load their part themselves.
+Call `ref = ray.put(table)` once before the loop, then pass `ref`: the function still receives the value. If every
+call has its own value, keep fewer calls in flight (`ray.wait`), or let the tasks load their part themselves.
 
 ## Not this when
-The function *captures* the value from its surroundings (`large-closure`). A `ray.put` of your own, or a task's result,
-found no room (`object-store-full`, `disk-full`).
+The function *captures* the value from its surroundings (`large-closure`). A `ray.put` of your own, or a task's
+result, did not fit (`object-store-full`, `disk-full`).
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from raydoctor.rules.shared.live.objects import Held, waiting_arguments
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/patterns/pass-large-arg-by-value.html"
 _ALIKE = 0.1
-"""By how much the average object in the store may differ from the one that found no room."""
+"""Relative difference allowed between the average object in the store and the refused one."""
 _MANY = 3
 _MB = 1024**2
 _REFUSED = pattern(
@@ -71,7 +72,7 @@ CLIENT = Signal(
     ),
 )  # fmt: skip
 def large_argument(case: Case) -> Iterator[Finding]:
-    """One finding per calling line that was refused, and Ray Client's warning."""
+    """One finding per refused call, Ray Client's warning, and copies in the live object table."""
     calls: dict[str, list[tuple[Event, Event]]] = {}
     for event in case.of(TRACEBACK.kind):
         found = _REFUSED.search(event.message) if event.source.role in DRIVER else None
@@ -91,7 +92,7 @@ _CALL = pattern(
 
 
 def _call(frames: str) -> str:
-    """The innermost `….remote(…)` of the program's own lines."""
+    """The innermost `….remote(…)` call in the program's own frames."""
     own = frames.partition("/ray/remote_function.py")[0].partition("/ray/actor.py")[0]
     found = [m["call"] for m in _CALL.finditer(own)]
     return found[-1] if found else ""
@@ -102,7 +103,7 @@ def _call(frames: str) -> str:
 
 _ERRORS = ("OutOfDiskError", "ObjectStoreFullError")
 _FAR = 60
-"""Lines between the frame and the exception: others may print in between."""
+"""Most lines between the frame and the exception: other processes may print in between."""
 
 
 def _error_of(case: Case, refused: Event) -> Event | None:
@@ -126,13 +127,13 @@ class _Copies:
     bytes: float
 
     @property
-    def told(self) -> str:
-        """`13 objects of about 20.0 MB`."""
+    def summary(self) -> str:
+        """`13 objects of about 20.0 MiB`."""
         return f"{evidence.many(self.count, 'object')} of about {size(self.bytes / self.count)}"
 
 
 def _copies(case: Case) -> _Copies | None:
-    """What fills the store, and its disk where that was full; None if that is something else, or not told."""
+    """Copies that fill the store, and its disk if that was full; None if other objects do, or no log has sizes."""
     refused = store.own_log_first(case.of("object.out_of_disk"))[-1:]
     spilled = store.own_log_first(case.of("store.spilled"))[-1:]
     in_store = _created(refused[0].text) if refused else None
@@ -147,7 +148,7 @@ def _copies(case: Case) -> _Copies | None:
 
 
 def _alike(group: tuple[int, int], size: int) -> bool:
-    """Whether the average of some objects is what the refused one has (Ray prints that in whole megabytes)."""
+    """Whether these objects are on average as large as the refused one (Ray prints whole megabytes)."""
     return abs(group[1] / group[0] - size) <= max(_MB, _ALIKE * size) if size else False
 
 
@@ -160,7 +161,7 @@ def _created(text: str) -> tuple[int, int] | None:
 
 
 def _used_of_disk(case: Case) -> float:
-    """Bytes on the disk that is over Ray's threshold, by its last report; 0 if none is."""
+    """Bytes used on the disk that is over Ray's threshold, from its last report; 0 if no disk is."""
     over = case.of("disk.over_threshold")[-1:]
     return max(
         (
@@ -173,15 +174,15 @@ def _used_of_disk(case: Case) -> float:
 
 def _refused(case: Case, call: str, refused: list[tuple[Event, Event]]) -> Finding:
     copies = _copies(case)
-    what = call or "A call of a task or actor"
-    full = f": {copies.told} fill the object store and the disk behind it" if copies else ""
+    what = f"Every call of {call}" if call else "Every call of a task or actor"
+    full = f": {copies.summary} fill it and the disk behind it" if copies else ""
     event, error = refused[0]
     nodes = ("", *case.ledger.node_ips)
     return Finding(
-        f"{what} stores its large argument anew at every call, and found no room for another{full}",
+        f"{what} stores a copy of its large argument, and the object store had no room for another{full}",
         (
-            *(Link(c.event, f"{c.told}, {size(c.bytes)} in all, and no room for one more") for c in (copies,) if c),
-            Link(event, f"{what} stores an argument that was passed by value"),
+            *(Link(c.event, f"{c.summary}, {size(c.bytes)} in all, and no room for another") for c in (copies,) if c),
+            Link(event, f"{call or 'this call'} stores an argument that was passed by value"),
             Link(error, f"the driver got {store.raised(error)}"),
         ),
         explains=(Entity("arguments", "large" if copies else call),),
@@ -196,7 +197,7 @@ def _refused(case: Case, call: str, refused: list[tuple[Event, Event]]) -> Findi
 
 _WHAT_FILLS = Gap(
     "what fills the object store",
-    "no log in this capture tells the sizes of the objects in it, or they are not of the argument's size",
+    "no log in this capture lists the sizes of its objects, or they differ from the argument's size",
     "RAY_record_ref_creation_sites=1 python your_script.py, then ray memory --group-by STACK_TRACE: arguments are (task call)",
 )
 
@@ -207,8 +208,8 @@ _WHAT_FILLS = Gap(
 def _client(warned: list[Event]) -> Finding:
     size = f"{warned[0]['mb']} MB"
     return Finding(
-        f"More than {size} went over the network with the calls of tasks: Ray Client sends every argument at every call, so "
-        "these are large arguments passed by value, or very many calls",
+        f"Ray Client sent more than {size} over the network with task calls: they pass large arguments by value, or there "
+        "are very many of them",
         (Link(warned[0], f"Ray Client counts more than {size} of messages that schedule tasks"),),
         explains=(Entity("arguments", "client"),),
         severity="warning",
@@ -230,22 +231,22 @@ def _client(warned: list[Event]) -> Finding:
 
 
 def _held(held: Held) -> Finding:
-    """Arguments that wait for their tasks: the same size to the byte, one object a call."""
-    who = f"{held.function}.remote(…) stores its" if held.function else "A call stores its"
+    """Arguments that wait for their tasks: equal in size to the byte, one object per call."""
+    calls = f"Calls of {held.function}.remote(…)" if held.function else "Task calls"
     each = size(held.bytes)
-    by_value = "by value" if held.by_value else "by value, or by a ray.put for each call"
+    by_value = "by value" if held.by_value else "by value or by one ray.put per call"
     at = f", at {held.line}" if held.line else ""
     gap = Gap(
         "whether these arguments are one value",
-        "the object table has their sizes, not their contents; Ray notes who made an object only when it is told to",
+        "the object table lists their sizes only; Ray records where an object was created only on request",
         "RAY_record_ref_creation_sites=1 python your_script.py, then diagnose again: arguments passed by value are (task call)",
         optional=True,
     )
     return Finding(
-        f"{who} argument anew every time: {held.copies} objects of {each}, equal in size to the byte, wait for their "
-        f"tasks, {size(held.copies * held.bytes)} in all, passed {by_value}{at}",
-        tuple(Link(e, f"one of {held.copies}: {size(held.bytes)}, used by a pending task only") for e in held.rows[:2])
-        + tuple(Link(e, f"and this is who reads it: {held.function}") for e in held.readers[:1]),
+        f"{calls} each store a copy of a large argument: {held.copies} objects of {each}, equal to the byte "
+        f"({size(held.copies * held.bytes)} in all), wait for their tasks, passed {by_value}{at}",
+        tuple(Link(e, f"one of {held.copies} objects: {size(held.bytes)}, used only by a pending task") for e in held.rows[:2])
+        + tuple(Link(e, f"the function that reads it: {held.function}") for e in held.readers[:1]),
         explains=(Entity("arguments", f"held by {held.function or held.owner}"),),
         severity="warning",
         count=held.copies,
@@ -259,7 +260,7 @@ def _held(held: Held) -> Finding:
 
 
 def _put_once(call: str) -> Remedy:
-    """The call with a reference in the place of its first plain argument."""
+    """The call with a reference in place of its first argument that is a plain name."""
     found = _CALL.search(call)
     names = [a.strip() for a in found["args"].split(",")] if found else []
     large = next((n for n in names if re.fullmatch(r"[A-Za-z_]\w*", n)), "") if found else ""
@@ -279,7 +280,7 @@ def _put_once(call: str) -> Remedy:
         ]
         steps = (
             paste.python(
-                "{large:name}_ref = ray.put({large:name})    # once, before the loop (whichever argument is the large one)",
+                "{large:name}_ref = ray.put({large:name})    # once, before the loop; use the argument that is large",
                 large=large,
             ),
             paste.python(
@@ -288,13 +289,11 @@ def _put_once(call: str) -> Remedy:
                 arguments=arguments,
             ),
         )
-    return Remedy(
-        "Put a value that several calls share into the object store once", steps, doc=_DOC
-    )
+    return Remedy("Call ray.put once for a value that several calls share", steps, doc=_DOC)
 
 
 _IN_FLIGHT = Remedy(
-    "Where every call has a large value of its own: keep few calls in flight",
+    "Keep few calls in flight, if each has its own large value",
     (
         "ready, pending = ray.wait(pending, num_returns=1)   # before each further .remote()",
         "# or pass a path or an index, and let the task load its part",
@@ -328,7 +327,7 @@ def _raylet(second: int, level: str, text: str) -> str:
 
 
 def _full(objects: int, size: int) -> str:
-    """The record of a refusal in a store of so many objects of this size."""
+    """The record of a refused object, in a store with this many objects of this size."""
     return _raylet(
         40, "I",
         f"Out-of-disk: Failed to create object 00ffffffffffffffffffffffffffffffffffffff010000000ee1f505 of size 20MB\nPlasma store "
@@ -354,7 +353,7 @@ def _objects(
     reader: str = "__main__.score",
     step: int = 0,
 ) -> str:
-    """The object table: so many put by a driver, the first of them read by a task."""
+    """The object table: `count` objects put by a driver, the first of them read by a task."""
     put = "00ffffffffffffffffffffffffffffffffffffff01000000"
     rows = [
         f'{{"object_id":"{put}{(100_000_001 + n).to_bytes(4, "little").hex()}","object_size":{4_000_251 + n * step},'
@@ -371,7 +370,7 @@ def _objects(
 
 
 def _tasks(count: int, function: str = "score") -> str:
-    """So many calls of one function that wait for a CPU."""
+    """`count` calls of one function that wait for a CPU."""
     rows = [
         f'{{"task_id":"{n:016x}{"f" * 24}01000000","job_id":"01000000","name":"{function}","func_or_class_name":"{function}",'
         f'"state":"PENDING_NODE_ASSIGNMENT"}}'
@@ -385,7 +384,7 @@ def _tasks(count: int, function: str = "score") -> str:
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "thirteen copies of a table fill the store",
+        "thirteen copies of one table fill the store",
         {
             **_HEADS,
             "logs/raylet.out": _STORE + _NO_ROOM + _full(13, 20_971_774),
@@ -402,7 +401,7 @@ EXAMPLES: tuple[Example, ...] = (
         ),
     ),
     Example(
-        "the store was full of other things: the argument is only what found no room",
+        "the store was full of other objects, and the argument did not fit",
         {
             **_HEADS,
             "logs/raylet.out": _STORE + _NO_ROOM + _full(4, 65_000_000),
@@ -412,7 +411,7 @@ EXAMPLES: tuple[Example, ...] = (
         consequences=("large-argument",),
     ),
     Example(
-        "Ray Client says so",
+        "Ray Client warns about it",
         {
             "driver.log": f"{CLIENT.sample} If you're running many fine-grained tasks, consider running them inside a single remote "
             "function.\n"
@@ -421,13 +420,13 @@ EXAMPLES: tuple[Example, ...] = (
         says=("10 MB", "Ray Client", "ray.put"),
     ),
     Example(
-        "twenty objects of one size to the byte wait for their tasks, now",
+        "live: twenty objects of exactly one size wait for their tasks",
         {**_HEADS, "logs/raylet.out": _STORE, "live/live-objects.json": _objects(20)},
         roots=("large-argument",),
         says=("score.remote(…)", "20 objects of 3.8 MiB", "76.3 MiB", "ray.put(value)"),
     ),
     Example(
-        "none of the tasks has begun: those that wait tell the function",
+        "live: no task has started, and the queued tasks name the function",
         {
             **_HEADS,
             "logs/raylet.out": _STORE,
@@ -438,7 +437,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("score.remote(…)", "20 objects"),
     ),
     Example(
-        "with creation sites: the call itself made them",
+        "live: creation sites show that the call itself stored them",
         {
             **_HEADS,
             "logs/raylet.out": _STORE,
@@ -448,11 +447,11 @@ EXAMPLES: tuple[Example, ...] = (
         says=("passed by value, at train.py:main:14",),
     ),
     Example(
-        "a value that was put once, for twenty tasks",
+        "a value that was put once for twenty tasks",
         {**_HEADS, "logs/raylet.out": _STORE, "live/live-objects.json": _objects(1)},
     ),
     Example(
-        "blocks of one size that the program holds",
+        "blocks of one size that the program itself holds",
         {
             **_HEADS,
             "logs/raylet.out": _STORE,
@@ -470,7 +469,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
     ),
     Example(
-        "blocks of a dataset, before the first task has begun",
+        "blocks of a dataset, before the first task has started",
         {
             **_HEADS,
             "logs/raylet.out": _STORE,
@@ -483,7 +482,7 @@ EXAMPLES: tuple[Example, ...] = (
         {**_HEADS, "logs/raylet.out": _STORE, "live/live-objects.json": _objects(20, step=8)},
     ),
     Example(
-        "a ray.put of the program's own found no room; a task prints the warning",
+        "the program's own ray.put did not fit; a task prints the warning",
         {
             **_HEADS,
             "logs/raylet.out": _STORE + _NO_ROOM + _full(13, 20_971_774),

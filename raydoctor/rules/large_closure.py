@@ -5,20 +5,21 @@
 large (114 MiB > FUNCTION_SIZE_ERROR_THRESHOLD=95 MiB)` from 100 MB on.
 
 ## Why
-Ray pickles a function or a class once, with every global and local variable that it uses, and keeps the pickle in
-the GCS: each worker that runs it loads all of it, and the head node's memory holds it for as long as the job lives.
+Ray pickles a function or a class once, with every global and local variable that it uses, and stores the pickle in
+the GCS. Each worker that runs the function loads all of it, and the pickle takes up the head node's memory until the
+job ends.
 
 ## Confirm
 - `inspect.getclosurevars(function._function)` lists the nonlocals and globals that a remote function uses.
-- Look for arrays, tables or models that are made outside the function and used inside.
+- Look for arrays, tables or models that are created outside the function and used inside.
 
 ## Fix
-Put the object into the object store once, and hand the reference over as an argument; or load it inside the
-function or in the actor's `__init__`.
+Put the object into the object store once and pass the reference as an argument; or load it inside the function or
+in the actor's `__init__`.
 
 ## Not this when
-Large values are passed as *arguments*, by value, again and again: that is another warning of Ray's. An object
-that cannot be pickled at all is `not-serializable`.
+Large values are passed as *arguments*, by value, again and again (`large-argument`). An object that cannot be
+pickled at all is `not-serializable`.
 """
 
 from __future__ import annotations
@@ -78,11 +79,11 @@ def _finding(what: str, name: str, events: list[Event], around: list[Printed]) -
     refused = [e for e in events if e.kind == "closure.too_large"]
     worst = max(refused or events, key=lambda e: int(e["mib"]))
     size = f"{worst['mib']} MiB"
-    limit = f", over the limit of {worst['limit']} MiB: Ray refuses it" if refused else ""
+    limit = f" and exceeds the limit of {worst['limit']} MiB" if refused else ""
     outer = [p for e in events for p in around if _covers(p, e)]
-    shows = "refuses to export it" if refused else "warns, and goes on"
+    shows = "refuses to export it" if refused else "only warns"
     return Finding(
-        f"The {what} {name} captures a large object: its pickle has {size}{limit}",
+        f"The {what} {name} captures a large object: its pickle takes {size}{limit}",
         (Link(worst, f"{what} {name}: {size}; Ray {shows}"),),
         explains=(Entity("closure", f"{what} {name}"),),
         subjects=(Subject("actor" if what == "actor" else "function", None, name),),
@@ -104,15 +105,15 @@ def _covers(around: Printed, event: Event) -> bool:
 def _remedies(what: str, name: str, size: str, refused: bool) -> tuple[Remedy, ...]:
     bare = name.rpartition(".")[2]
     if what == "actor":
-        use = "@ray.remote\nclass {actor:name}:\n    def __init__(self, table):   # Ray hands over the value\n        self.table = table"
+        use = "@ray.remote\nclass {actor:name}:\n    def __init__(self, table):   # Ray passes the value\n        self.table = table"
         call = "{actor:name}.remote(table)"
         inner = "import inspect; print(inspect.getclosurevars(inspect.unwrap({actor:name}.__ray_metadata__.modified_class.a_method)))"
     else:
-        use = "@ray.remote\ndef {actor:name}(..., table):   # Ray hands over the value\n    ..."
+        use = "@ray.remote\ndef {actor:name}(..., table):   # Ray passes the value\n    ..."
         call = "{actor:name}.remote(..., table)"
         inner = "import inspect; print(inspect.getclosurevars({actor:name}._function))"
     put = Remedy(
-        f"Put the {size} into the object store once and pass the reference to {bare}",
+        f"Store the captured {size} once with ray.put and pass the reference to {bare}",
         (
             "table = ray.put(table)   # once, in the driver",
             paste.python(use, actor=bare),
@@ -121,14 +122,14 @@ def _remedies(what: str, name: str, size: str, refused: bool) -> tuple[Remedy, .
         doc=_DOC,
     )
     find = Remedy(
-        f"Find what {bare} captures: the nonlocals and globals that it uses",
+        f"List the variables that {bare} captures: its nonlocals and globals",
         (paste.python(inner, actor=bare),),
         doc=_DOC,
     )
     if not refused:
         return (put, find)
     gain_time = Remedy(
-        "Only to gain time: raise the limit, in bytes; the GCS then keeps every such pickle",
+        "Raise the limit (in bytes) only to gain time: the GCS then stores every such pickle",
         ("FUNCTION_SIZE_ERROR_THRESHOLD=200000000 python your_script.py",),
         risk="disruptive",
         doc=_DOC,
@@ -142,7 +143,7 @@ _EMPTY = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "over the limit: Ray refuses",
+        "over the limit: Ray refuses to export it",
         {
             **_EMPTY,
             "driver.log": f'Traceback (most recent call last):\n  File "/app/main.py", line 30, in main\n{TOO_LARGE.sample}\n',
@@ -151,7 +152,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("__main__.lookup", "114 MiB", "95 MiB", "ray.put"),
     ),
     Example(
-        "an actor below the limit: a warning",
+        "an actor below the limit: Ray only warns",
         {
             **_EMPTY,
             "driver.log": f"(raylet) Warning: The actor Encoder is very large (22 MiB). {_ADVICE}\n",
@@ -160,7 +161,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("Encoder", "22 MiB", "__init__"),
     ),
     Example(
-        "a program speaks of its own sizes",
+        "a program prints a similar sentence",
         {
             **_EMPTY,
             "driver.log": "The remote function lookup is very large (22 MiB), says the handbook\n",

@@ -1,29 +1,29 @@
-"""Processes outlived the worker, the raylet or the task that started them, and hold memory or a GPU.
+"""Processes outlived the worker, raylet or task that started them, and still hold memory or a GPU.
 
 ## What you see
-GPU memory that `nvidia-smi` shows and no task of `ray list tasks` has; ports that are taken; memory that does not
-come back after a job. `ps` shows the processes as children of PID 1, or a `ray::` worker without a raylet.
+`nvidia-smi` shows GPU memory that no task of `ray list tasks` uses; ports stay in use; memory does not come back
+after a job. `ps` shows the processes as children of PID 1, or a `ray::` worker without a raylet.
 
 ## Why
-Ray ends what a worker has started together with the worker: its process group, and its direct children. What
-left that group outlives it: a child with `start_new_session=True` when the worker is killed, a daemon that
-forked twice always (measured with Ray 2.60); with a killed raylet also grandchildren. `ray stop --force` leaves
-all of them. An idle worker keeps what its last task allocated, a GPU's memory too, until it is used again or ended.
+When Ray ends a worker, it also ends the worker's process group and direct children. A process that left that group
+keeps running: a child with `start_new_session=True` when the worker is killed, a daemon that forked twice in every
+case (measured with Ray 2.60). After a killed raylet, grandchildren keep running as well. `ray stop --force` ends none
+of them. An idle worker keeps what its last task allocated, including GPU memory, until Ray uses or ends the worker.
 
 ## Confirm
 - `ps -o pid,ppid,user,lstart,rss,args -p PID`: the parent is 1, or a worker whose task has ended.
-- `tr '\\0' '\\n' < /proc/PID/environ | grep RAY_`: `RAY_RAYLET_PID`, `RAY_JOB_ID`: whose it was.
-- `nvidia-smi`: what it holds of a GPU.
+- `tr '\\0' '\\n' < /proc/PID/environ | grep RAY_`: `RAY_RAYLET_PID` and `RAY_JOB_ID` name its raylet and job.
+- `nvidia-smi`: the GPU memory it holds.
 
 ## Fix
-End it, after a look at what it does: nobody else will. Then start such helpers so that they end with their worker:
-without `start_new_session` and double forks, with a `finally:` that ends them, or with a parent-death signal. A
-task that leaves memory on a GPU: `max_calls=1`, so that its process ends with it.
+Check what the process does, then end it: Ray does not. Start such helpers so that they end with their worker:
+without `start_new_session` and double forks, with a `finally:` that ends them, or with a parent-death signal. For a
+task that leaves memory on a GPU, set `max_calls=1`, so that its process ends with the task.
 
 ## Not this when
-Its worker runs a task or is an actor: then it is in use. What a detached process belongs to cannot be told while
-any worker of that raylet that is older is busy; nothing is said then. A service that a job started on purpose to
-outlive it is in its place, too: leave it.
+The process's worker runs a task or is an actor: then the process is in use. While an older worker of the same raylet
+is busy, a detached process may belong to that worker, so the rule reports nothing. A service that a job started on
+purpose to outlive it is no leak: leave it running.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from raydoctor.rules.shared.live.processes import Process
 _MUCH = 0.10
 """Of the machine's memory."""
 _CONTEXT = 1 << 30
-"""Bytes of a GPU: a CUDA context alone takes 0.3 to 0.5 GB, and an idle worker may keep it for the next task."""
+"""Bytes of GPU memory: a CUDA context alone takes 0.3 to 0.5 GB, and an idle worker may keep it for the next task."""
 
 
 @rule(
@@ -53,7 +53,7 @@ _CONTEXT = 1 << 30
     looks_for=(WORKER_EXIT,),
 )
 def leftover_process(case: Case) -> Iterator[Finding]:
-    """One finding per machine for what outlived its starter, one for idle workers that hold much."""
+    """Per machine, one finding for leftover processes and one for idle workers with much memory."""
     counted = {
         (d.event.source.node, p.pid)
         for d in live.defunct_raylets(case)
@@ -82,16 +82,16 @@ def _holds_much(process: Process, memory: float) -> bool:
 
 def _finding(case: Case, label: str, left: Sequence[Process], memory: float) -> Finding:
     by_size = sorted(left, key=lambda p: (-p.gpu_bytes, -p.memory, p.pid))
-    whom = " or ".join(dict.fromkeys(p.outlived for p in by_size))
+    starters = " or ".join(dict.fromkeys(p.outlived for p in by_size))
     much = any(p.gpus for p in left) or bool(
         memory and sum(p.memory for p in left) > _MUCH * memory
     )
     them = "it" if len(left) == 1 else "them"
     holds = "holds" if len(left) == 1 else "hold"
-    who = evidence.join_names(f"{p.named}, running for {p.age}" for p in by_size)
+    names = evidence.join_names(f"{p.named}, running for {p.age}" for p in by_size)
     return Finding(
-        f"{evidence.many(len(left), 'process', 'processes')} outlived the {whom} that started {them}, "
-        f"and still {holds} {_holdings(by_size)}: {who}",
+        f"{evidence.many(len(left), 'process', 'processes')} outlived the {starters} that started {them}, "
+        f"and still {holds} {_holdings(by_size)}: {names}",
         tuple(link for p in by_size[:3] for link in _links(case, p)),
         explains=tuple(Entity("process", f"{label}/{p.pid}") for p in left),
         subjects=tuple(
@@ -105,25 +105,28 @@ def _finding(case: Case, label: str, left: Sequence[Process], memory: float) -> 
     )
 
 
-def _holdings(those: Sequence[Process]) -> str:
-    shares = [share.told for p in those for share in p.gpus]
-    memory = size(sum(p.memory for p in those))
+def _holdings(processes: Sequence[Process]) -> str:
+    shares = [share.told for p in processes for share in p.gpus]
+    memory = size(sum(p.memory for p in processes))
     return " and ".join([*shares[:3], f"{memory} of memory"])
 
 
 def _links(case: Case, process: Process) -> Iterator[Link]:
     row = process.event
     if row["worker_pid"] and process.outlived == "worker":
-        whose = f"worker pid {row['worker_pid']}, whose output it has open, is gone"
-    elif process.outlived == "worker":
-        whose = f"no worker of raylet pid {row['raylet_pid']} is left that is as old as it"
-    elif process.outlived == "raylet":
-        whose = (
-            f"its raylet{' (pid ' + row['raylet_pid'] + ')' if row['raylet_pid'] else ''} is gone"
+        orphaned = (
+            f"it has the output of worker pid {row['worker_pid']} open, and that worker has ended"
         )
+    elif process.outlived == "worker":
+        orphaned = (
+            f"every worker of raylet pid {row['raylet_pid']} that could have started it has ended"
+        )
+    elif process.outlived == "raylet":
+        raylet = f" (pid {row['raylet_pid']})" if row["raylet_pid"] else ""
+        orphaned = f"its raylet{raylet} has ended"
     else:
-        whose = "every worker that may have started it is idle: the task has ended"
-    yield Link(row, f"{process.named} of user {row['user']} runs; {whose}")
+        orphaned = "every worker that could have started it is idle: the task has ended"
+    yield Link(row, f"{process.named} of user {row['user']} runs, but {orphaned}")
     for share in process.gpus:
         yield Link(share.event, f"it holds {share.told}")
     exit_ = case.exit_of(row["worker_id"]) if row["worker_id"] else None
@@ -134,7 +137,7 @@ def _links(case: Case, process: Process) -> Iterator[Link]:
 def _remedies(pids: Sequence[int]) -> tuple[Remedy, ...]:
     return (
         Remedy(
-            f"Look at {'it' if len(pids) == 1 else 'them'}, and end what nobody needs",
+            f"Check what {'it does and end it' if len(pids) == 1 else 'they do and end them'}, unless still needed",
             (
                 paste.shell(
                     "ps -o pid,ppid,user,lstart,rss,args -p {pids:pids}",
@@ -157,17 +160,17 @@ def _remedies(pids: Sequence[int]) -> tuple[Remedy, ...]:
 
 def _idle_finding(label: str, idle: Sequence[Process]) -> Finding:
     by_size = sorted(idle, key=lambda p: (-p.gpu_bytes, -p.memory, p.pid))
-    who = evidence.join_names(f"pid {p.pid}" for p in by_size)
+    pids = evidence.join_names(f"pid {p.pid}" for p in by_size)
     return Finding(
         f"{evidence.many(len(idle), 'idle worker')} still {'holds' if len(idle) == 1 else 'hold'} "
-        f"{_holdings(by_size)} although the task has ended: {who}",
+        f"{_holdings(by_size)} although the task has ended: {pids}",
         tuple(
             link
             for p in by_size[:3]
             for link in (
                 Link(
                     p.event,
-                    f"pid {p.pid} calls itself ray::IDLE, and has {size(p.memory)} of its own",
+                    f"pid {p.pid} has the title ray::IDLE and holds {size(p.memory)} of memory",
                 ),
                 *(Link(share.event, f"it holds {share.told}") for share in p.gpus),
             )
@@ -180,9 +183,12 @@ def _idle_finding(label: str, idle: Sequence[Process]) -> Finding:
         count=len(idle),
         covers=tuple(p.event for p in idle),
         remedies=(
-            Remedy("End a task's process with the task", ("@ray.remote(max_calls=1)",)),
             Remedy(
-                "Or end it now: it runs no task; but what its tasks stored with ray.put goes with it",
+                "Set max_calls=1, so that the process ends with the task",
+                ("@ray.remote(max_calls=1)",),
+            ),
+            Remedy(
+                "Or end it now: it runs no task, but objects that its tasks stored with ray.put are lost",
                 (paste.shell("kill {pids:pid}", pids=[p.pid for p in by_size[:20]]),),
                 risk="destructive",
             ),
@@ -207,13 +213,13 @@ _SERVER = "python -m my_server --port 8000"
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "a child in a session of its own, after its worker was killed",
+        "a child in its own session after its worker was killed",
         live.machine(_LEFT),
         roots=("leftover-process",),
         says=("1 process outlived", "pid 3003 (‘sleep 3003’)", "kill 3003", "10.0 MiB"),
     ),
     Example(
-        "a detached server on a GPU, after the raylet",
+        "a detached server on a GPU after its raylet ended",
         {
             **live.machine(live.process(500, "child", _SERVER, outlived="raylet", raylet_pid=40)),
             **_gpu(500, _SERVER, 12 * _GPU),
@@ -222,7 +228,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("12.0 GiB of GPU 0", "raylet"),
     ),
     Example(
-        "an idle worker that keeps 20 GB of a GPU",
+        "an idle worker that holds 20 GiB of GPU memory",
         {
             **live.machine(live.process(90, "worker", "ray::IDLE", ppid=40, parent_kind="daemon")),
             **_gpu(90, "ray::IDLE", 20 * _GPU),
@@ -242,22 +248,22 @@ EXAMPLES: tuple[Example, ...] = (
         ),
     ),
     Example(
-        "a helper of an idle worker is small: pools of processes are kept for the next task",
+        "a small helper of an idle worker: process pools wait for the next task",
         live.machine(
             live.process(90, "worker", "ray::IDLE", ppid=40, parent_kind="daemon"),
             live.process(91, "child", "loky", ppid=90, parent_kind="worker", outlived="task"),
         ),
     ),
     Example(
-        "another process has the pid on the GPU's host",
+        "another process has the same pid on the GPU's host",
         {
             **live.machine(live.process(90, "worker", "ray::IDLE", ppid=40, parent_kind="daemon")),
             **_gpu(90, "/usr/bin/python3", 20 * _GPU),
         },
     ),
-    Example("it has ended since", live.machine({**_LEFT, "state": "Z"})),
+    Example("the process has ended since", live.machine({**_LEFT, "state": "Z"})),
     Example(
-        "workers of a defunct raylet and their children are what that explains",
+        "workers of a defunct raylet and their children are explained by raylet-defunct",
         {
             **live.machine(
                 live.process(88, "worker", "ray::train", outlived="raylet", raylet_pid=40),

@@ -1,4 +1,4 @@
-"""A collective operation of NCCL timed out or failed: GPU workers waited for a rank that did not come.
+"""An NCCL collective operation timed out or failed: GPU workers waited for a rank that did not join.
 
 ## What you see
 In workers' `.err`: `[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=158046, OpType=ALLREDUCE, …,
@@ -7,23 +7,24 @@ and SIGABRT: Ray sees workers that end suddenly. Or an exception: `torch.distrib
 in: … unhandled system error`, `remote process exited or there was a network error`.
 
 ## Why
-All ranks must make the same calls in the same order. One that raised, was killed, hangs in its data loader or took
-another branch never comes, and after ten minutes the *others* report the time-out. So the rank to look at is the one
-that reports nothing, or is behind (a lower `SeqNum`), not the ones that do. NCCL errors at the start are mostly the
-network: the wrong interface, a firewall, too little `/dev/shm`.
+All ranks must make the same calls in the same order. A rank that raised, was killed, hangs in its data loader or took
+another branch never joins. After ten minutes the *other* ranks report the timeout. So look at the rank that does not
+report, or is behind (a lower `SeqNum`), not at those that do. NCCL errors at the start are mostly network problems:
+the wrong interface, a firewall, too little `/dev/shm`.
 
 ## Confirm
-- Who did not report? Its `worker-*.err`, its stack (`py-spy dump`) while the others wait.
+- Which rank did not report? Read its `worker-*.err`, and its stack (`py-spy dump`) while the others wait.
 - `TORCH_NCCL_TRACE_BUFFER_SIZE=2000` with `TORCH_NCCL_DUMP_ON_TIMEOUT=1` writes what each rank did last.
-- `NCCL_DEBUG=INFO` says which interface and which call failed.
+- `NCCL_DEBUG=INFO` prints which interface and which call failed.
 
 ## Fix
-Mend the rank that did not come. Where work before a collective legitimately takes longer, raise the time-out:
-`TorchConfig(timeout_s=…)`. For errors of the network: `NCCL_SOCKET_IFNAME`.
+Fix the rank that did not join. If the work before a collective operation legitimately takes longer, raise the timeout:
+`TorchConfig(timeout_s=…)`. For network errors, set `NCCL_SOCKET_IFNAME`.
 
 ## Not this when
-A rank's process ended by itself before that (`ray-oom-kill`, `worker-native-crash`, `task-exception`, …): then its
-diagnosis stands above this one. Without a recorded end of a worker such a line proves nothing and is left alone.
+A rank's process ended earlier for another reason (`ray-oom-kill`, `worker-native-crash`, `task-exception`, …): then
+the report lists that cause above this finding. Without a recorded end of a worker such a line proves nothing, and the
+rule ignores it.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ _TORCH_DOC = "https://docs.pytorch.org/docs/stable/torch_nccl_environment_variab
 _LONGEST = 160
 _PEER_GONE = ("remote process exited", "ncclRemoteError", "socketProgress")
 _EARLIER = 3600.0
-"""Seconds before a report in which a peer's end may have caused it: longer than any usual time-out."""
+"""Seconds before a report in which a peer's end may have caused it: longer than any usual timeout."""
 
 WATCHDOG = Signal(
     "nccl.timeout",
@@ -62,7 +63,7 @@ WATCHDOG = Signal(
 
 
 class _Report(NamedTuple):
-    """A rank that waited in vain."""
+    """A rank that reported a timeout."""
 
     rank: int
     seq: int
@@ -77,7 +78,7 @@ class _Report(NamedTuple):
     looks_for=(WATCHDOG, *SIGNALS, WORKER_EXIT, WORKER_DIED),
 )
 def nccl_failure(case: Case) -> Iterator[Finding]:
-    """One finding for the time-outs, one per place for the exceptions."""
+    """One finding for the timeouts, and one per place for the exceptions."""
     reports = _reports(case)
     if any(report.exit for report in reports):
         yield _timed_out(case, reports)
@@ -111,17 +112,17 @@ def _timed_out(case: Case, reports: list[_Report]) -> Finding:
     exits = list({e.entity: e for r in reports if (e := r.exit)}.values())
     first = reports[0].event
     seconds = int(first["limit"]) // 1000
-    who = f"{len(reports)} ranks" if len(reports) > 1 else f"Rank {reports[0].rank}"
+    ranks = f"{len(reports)} ranks" if len(reports) > 1 else f"Rank {reports[0].rank}"
     links = [
         Link(
             r.event,
-            f"rank {r.rank} waited {seconds} s in operation {r.seq}, {r.event['op']}, and gave up",
+            f"rank {r.rank} timed out after {seconds} s in operation {r.seq} ({r.event['op']})",
         )
         for r in reports[:2]
     ]
     links += [link for exit_ in exits[:1] for link in evidence.exit_links(exit_, most=1)]
     return Finding(
-        f"{who} waited {seconds} s in vain for a collective operation of NCCL ({first['op']}) and ended; {_absent(reports)}",
+        f"{ranks} timed out after {seconds} s in an NCCL collective operation ({first['op']}) and ended: {_absent(reports)}",
         tuple(links),
         explains=evidence.exit_entities(exits),
         caused_by=tuple(_earlier(case, exits)),
@@ -142,22 +143,19 @@ def _missing(reports: Sequence[_Report]) -> list[int]:
 
 
 def _absent(reports: Sequence[_Report]) -> str:
-    """Whom to look at: who reports nothing, else who is behind."""
+    """The rank to look at: one that does not report, else the one that is behind."""
     if missing := _missing(reports):
         names = evidence.join_names(map(str, missing), most=6)
-        return (
-            f"rank {names} did not report, so look there"
-            if len(missing) == 1
-            else f"ranks {names} did not report, so look there"
-        )
+        ranks = "rank" if len(missing) == 1 else "ranks"
+        return f"{ranks} {names} did not report, so look there first"
     last, ahead = min(reports, key=lambda r: r.seq), max(r.seq for r in reports)
     if last.seq < ahead:
         return f"rank {last.rank} was behind (operation {last.seq} of {ahead})"
-    return "the rank they waited for is one that reported nothing"
+    return "the rank they waited for did not report"
 
 
 def _earlier(case: Case, own: Sequence[WorkerExit]) -> Iterator[Entity]:
-    """Ends and exceptions of peers that came first."""
+    """Earlier ends and exceptions of peers."""
     begin = min((e.at for e in own if e.at is not None), default=None)
     mine = {exit_.entity for exit_ in own}
     for exit_ in case.exits:
@@ -173,16 +171,16 @@ def _earlier(case: Case, own: Sequence[WorkerExit]) -> Iterator[Entity]:
 def _error(case: Case, seen: list[Printed], reports: list[_Report]) -> Finding:
     failure = seen[0].failure
     what = failure.raised.message if failure.raised else ""
-    said = what.partition(": ")[2].partition(", ")[2] or what
-    who = failure.function if len(seen) == 1 else f"{len(seen)} × {failure.function}"
+    detail = what.partition(": ")[2].partition(", ")[2] or what
+    where = failure.function if len(seen) == 1 else f"{len(seen)} × {failure.function}"
     gone = any(text in what for text in _PEER_GONE)
     causes = [e for exit_ in case.exits for e in exit_.entities] if gone else []
     return Finding(
-        f"NCCL failed in {who}: {said[:_LONGEST]}",
+        f"NCCL failed in {where}: {detail[:_LONGEST]}",
         (
             Link(
                 seen[0].event,
-                f"{failure.function} raised {failure.raised.name if failure.raised else 'it'}",
+                f"{failure.function} raised {failure.raised.name if failure.raised else 'the error'}",
             ),
         ),
         explains=(error_entity(seen[0]),),
@@ -196,28 +194,29 @@ def _error(case: Case, seen: list[Printed], reports: list[_Report]) -> Finding:
 
 def _remedies(seconds: int, missing: Sequence[int]) -> Iterator[Remedy]:
     if seconds:
-        who = f"rank {missing[0]}" if missing else "the rank that did not come"
+        longer = max(1800, 2 * seconds)
+        rank = f"rank {missing[0]}" if missing else "the rank that did not join"
         yield Remedy(
-            f"See what {who} did while the others waited",
+            f"Find out what {rank} did while the others waited",
             (
-                "less logs/worker-*.err   # of the rank that reports no time-out",
+                "less logs/worker-*.err   # of the rank that reports no timeout",
                 'ray.init(runtime_env={"env_vars": {"TORCH_NCCL_TRACE_BUFFER_SIZE": "2000", "TORCH_NCCL_DUMP_ON_TIMEOUT": "1"}})',
             ),
             doc=_TORCH_DOC,
         )
         yield Remedy(
-            "Wait longer, if work before the operation may take that long",
+            f"Raise the timeout to {longer} s, if the work before the operation may take that long",
             (
                 paste.python(
                     "TorchTrainer(..., torch_config=TorchConfig(timeout_s={seconds}))",
-                    seconds=max(1800, 2 * seconds),
+                    seconds=longer,
                 ),
             ),
             doc=_DOC,
         )
         return
     yield Remedy(
-        "Let NCCL say what failed, and tell it which network to use",
+        "Make NCCL log what failed, and set the network interface to use",
         (
             'ray.init(runtime_env={"env_vars": {"NCCL_DEBUG": "INFO", "NCCL_SOCKET_IFNAME": "eth0"}})   # the interface between the nodes',
             "df -h /dev/shm   # in containers: --shm-size",
@@ -264,7 +263,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("2 ranks", "600 s", "ALLREDUCE", "rank 1 did not report", "timeout_s=1800"),
     ),
     Example(
-        "one rank is behind the other",
+        "one rank is behind the other rank",
         {
             f"logs/worker-{_W}-01000000-379.err": _report(0, 96120),
             f"logs/worker-{_W2}-01000000-381.err": _report(1, 64088),
@@ -275,13 +274,13 @@ EXAMPLES: tuple[Example, ...] = (
         says=("rank 1 was behind (operation 64088 of 96120)",),
     ),
     Example(
-        "an error of the network, as an exception",
+        "a network error, raised as an exception",
         {"driver.log": _RAISED, "logs/gcs_server.out": "", **_LOGS},
         roots=("nccl-failure",),
         says=("unhandled system error", "NCCL_DEBUG", "NCCL_SOCKET_IFNAME"),
     ),
     Example(
-        "a worker that prints such a line and lives",
+        "a worker prints such a line and keeps running",
         {
             f"logs/worker-{_W}-01000000-379.err": _report(0),
             "driver.log": f"(Trainer pid=379) {_report(0)}",

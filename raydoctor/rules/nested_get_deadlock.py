@@ -1,31 +1,30 @@
-"""Tasks or actors wait in `ray.get` for tasks of their own, which need what the waiting ones hold.
+"""Tasks or actors wait in `ray.get` for their own child tasks, which need resources that the waiting ones hold.
 
 ## What you see
-Nothing moves: no error, no progress, CPUs idle; `GetTimeoutError` if the program has a deadline. In
-raylet.out the last `[state-dump]` has `num_waiting_for_resource` above 0, `Granted leases by scheduling class`
+Nothing moves: no error, no progress, CPUs idle; `GetTimeoutError` if `ray.get` has a timeout. In raylet.out the last
+`[state-dump]` has `num_waiting_for_resource` above 0, and `Granted leases by scheduling class`
 (`Running tasks by scheduling class` up to Ray 2.40) counts tasks that `Resource usage` does not list.
 
 ## Why
-A task that waits in `ray.get` gives back its CPUs, and nothing else: GPUs, memory and custom resources stay
-with it. An actor gives back nothing at all. When everything of a resource is held by those who wait, the
-children they wait for can never start.
+A task that waits in `ray.get` releases its CPUs and nothing else: it keeps GPUs, memory and custom resources. An
+actor releases nothing at all. If the waiting tasks hold all of a resource, their children can never start.
 (Measured with Ray 2.9.3, 2.40, 2.50 and 2.60: a raylet lists only running workers in `Resource usage`, and
 counts blocked ones as granted.)
 
 ## Confirm
 - `ray list tasks --detail --filter state!=FINISHED`: children are `PENDING_NODE_ASSIGNMENT`, and their
   `parent_task_id` is a task that is `RUNNING`.
-- `ray stack` on the node: the parents stand in `get_objects (ray/_private/worker.py)`.
+- `ray stack` on the node: the call stacks of the parents end in `get_objects (ray/_private/worker.py)`.
 - `ray status`: nothing of that resource is left.
-- The metrics port of a node: `ray_tasks{…State="RUNNING_IN_RAY_GET"}` counts, by function, who waits in `ray.get`.
+- A node's metrics port: `ray_tasks{…State="RUNNING_IN_RAY_GET"}` counts the tasks in `ray.get`, by function.
 
 ## Fix
-Let the parent return the children's references and have the caller `ray.get` them; or ask for the scarce
-resource in the children alone; or start fewer parents than there is room for, so that children fit beside them.
+Let the parent return the children's references and have the caller `ray.get` them. Or request the scarce resource
+only in the children. Or start fewer parents, so that resources for children remain.
 
 ## Not this when
-Actors that wait for nobody hold everything (`cluster-starved`); no node could ever hold the child
-(`infeasible-request`); some task still runs: then the queue is only long.
+Actors that do not wait for other tasks hold everything (`cluster-starved`). No node could ever run the child
+(`infeasible-request`). Some task still runs: then the queue is only long.
 """
 
 from __future__ import annotations
@@ -47,8 +46,7 @@ from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Link, Remedy, Subject
 from raydoctor.rules.shared import calls, waiting
 from raydoctor.rules.shared.live import examples as sample
-from raydoctor.rules.shared.live import hang_examples as looked
-from raydoctor.rules.shared.live import hangs
+from raydoctor.rules.shared.live import hang_examples, hangs
 
 if TYPE_CHECKING:
     from raydoctor.waits.hung import Group
@@ -65,17 +63,17 @@ _DOC = "https://docs.ray.io/en/latest/ray-core/patterns/nested-tasks.html"
     ),
 )  # fmt: skip
 def nested_get_deadlock(case: Case) -> Iterator[Finding]:
-    """One finding per raylet whose resources are held by those who wait for its queue; live, per set of holders."""
+    """One finding per raylet whose queued requests need what their parents hold; live, per set of holders."""
     found = [one for one in starving.starved(case, now.picture(case)) if one.parents]
     yield from (_live_finding(case, one) for one in found)
-    circles = [group for group in hangs.groups(case) if hangs.is_nested(group)] if not found else []
-    yield from (_exact_finding(group) for group in circles)
-    if not found and not circles:
+    cycles = [group for group in hangs.groups(case) if hangs.is_nested(group)] if not found else []
+    yield from (_exact_finding(group) for group in cycles)
+    if not found and not cycles:
         yield from _by_logs(case)
 
 
 def _exact_finding(group: Group) -> Finding:
-    """A circle of parents and children, seen by the objects that the parents wait for."""
+    """A cycle of parents and children, established from the objects that the parents wait for."""
     from raydoctor.waits.remedies import remedies
 
     labels = [h.work.label for h in (*group.circle, group.circle[0])]
@@ -83,8 +81,8 @@ def _exact_finding(group: Group) -> Finding:
     lasted = min(h.work.age for h in group.circle)
     return hangs.finding(
         group,
-        f"{' → '.join(labels)}: {child.work.name} {child.words}, and those wait for it; nothing has moved for "
-        f"{lasted:.0f} s{hangs.waiting(group)}",
+        f"Deadlock of parent and child tasks, {' → '.join(labels)}: {child.work.name} {child.words}, its parents wait for "
+        f"it, and nothing has moved for {lasted:.0f} s{hangs.waiting(group)}",
         remedies(group),
     )
 
@@ -96,17 +94,17 @@ def _by_logs(case: Case) -> Iterator[Finding]:
     workers = calls.busy(case)
     if calls.working(workers):
         return
-    told: set[str] = set()
+    reported: set[str] = set()
     for dump in case.of("raylet.dump", "debug.state"):
-        held = _held_in_vain(dump, _asking(case, workers), _asked_for(case))
-        if held and dump["node"] not in told and not _somebody_runs(dump):
-            told.add(dump["node"])
+        held = _blocking(dump, _asking(case, workers), _asked_for(case))
+        if held and dump["node"] not in reported and not _task_runs(dump):
+            reported.add(dump["node"])
             yield _finding(case, dump, held, workers)
 
 
 @dataclass(frozen=True, slots=True)
 class _Holders:
-    """Who waits and holds something that is used up."""
+    """Tasks or actors that wait and hold a resource of which nothing is left."""
 
     names: tuple[str, ...]
     """Functions, or classes of actors."""
@@ -120,9 +118,9 @@ class _Holders:
 
 
 def _asking(case: Case, workers: list[calls.Worker]) -> list[calls.Worker]:
-    """Workers that run something and have asked for others in vain: only these wait for tasks of their own.
+    """Workers that run a task and have requested workers without success: only these wait for child tasks.
 
-    (A task that waits for an actor is blocked as well, and may well go on.)
+    (A task that waits for an actor is blocked as well, but may still continue.)
     """
     gave_up = bool(waiting.gave_up(case))
     return [w for w in workers if w.running and w.leases and (w.waits or gave_up)]
@@ -130,14 +128,14 @@ def _asking(case: Case, workers: list[calls.Worker]) -> list[calls.Worker]:
 
 def _asked_for(case: Case) -> set[str]:
     """The resources that queued requests ask for, where a raylet named them."""
-    told = [e for e in case.of("request.starved") if not case.torn_down(e)]
-    return {name for e in told for name in resources.amounts(e["needs"])}
+    starved = [e for e in case.of("request.starved") if not case.torn_down(e)]
+    return {name for e in starved for name in resources.amounts(e["needs"])}
 
 
-def _held_in_vain(dump: Event, asking: list[calls.Worker], asked: set[str]) -> _Holders | None:
-    """The resource of which the waiting ones hold at least half and nothing is left.
+def _blocking(dump: Event, asking: list[calls.Worker], asked: set[str]) -> _Holders | None:
+    """The resource of which nothing is left and the waiting tasks or actors hold at least half.
 
-    If something else is used up too, the queue may wait for that instead; then the requests must say it.
+    If another resource is used up as well, the queue may wait for that one: the requests must then name theirs.
     """
     if not calls.queued(dump):
         return None
@@ -154,7 +152,7 @@ def _held_in_vain(dump: Event, asking: list[calls.Worker], asked: set[str]) -> _
 
 
 def _tasks(dump: Event, resource: str, asking: list[calls.Worker]) -> _Holders | None:
-    """Tasks that are blocked: they keep everything but CPUs."""
+    """Blocked tasks: they keep everything except CPUs."""
     functions = {w.name for w in asking if not w.actor}
     blocked = [b for b in calls.blocked_in(dump) if b.function in functions]
     found = [b for b in blocked if b.each.get(resource) and resource != "CPU"]
@@ -195,58 +193,60 @@ def _actors(dump: Event, resource: str, asking: list[calls.Worker]) -> _Holders 
     )
 
 
-def _somebody_runs(dump: Event) -> bool:
-    """Whether a task on that node was running: it may end, and make room."""
+def _task_runs(dump: Event) -> bool:
+    """Whether a task on that node was running: it may finish and release its resources."""
     return any(not h.is_actor for h in waiting.holders_in(dump))
 
 
 def _finding(case: Case, dump: Event, held: _Holders, workers: list[calls.Worker]) -> Finding:
     queue = calls.queued(dump)
     kind = "actor" if held.actors else "task"
-    who = f"{held.count} {evidence.join_names(held.names)} {kind}{'s' if held.count > 1 else ''}"
+    holders = (
+        f"{held.count} {evidence.join_names(held.names)} {kind}{'s' if held.count > 1 else ''}"
+    )
     hold = "hold" if held.count > 1 else "holds"
-    told = [e for e in case.of("request.starved") if not case.torn_down(e)]
+    starved = [e for e in case.of("request.starved") if not case.torn_down(e)]
     asking = [w for w in workers if w.leases and w.pid in held.pids]
     return Finding(
-        f"{who} {hold} {held.held:g} of {held.total:g} {held.resource} and wait{'' if held.count > 1 else 's'} for tasks of "
-        f"their own that can never start: {evidence.many(queue, 'request')} queued, and nothing else runs",
+        f"{holders} {hold} {held.held:g} of {held.total:g} {held.resource} and wait{'' if held.count > 1 else 's'} for child "
+        f"tasks that can never start: {evidence.many(queue, 'request')} queued, and no other task runs",
         (
-            Link(dump, f"the raylet's state: {evidence.many(queue, 'request')} queued, no {held.resource} left, {who} {_stands(held)}"),
-            *(Link(w.event, f"{w.label} has asked for {evidence.many(w.leases, 'worker')} and got none") for w in asking[:2]),
-            *(Link(e, "requests that would fit, and nobody to give way") for e in told[:1]),
+            Link(dump, f"the raylet's state: {evidence.many(queue, 'request')} queued, no {held.resource} left, {holders} {_state(held)}"),
+            *(Link(w.event, f"{w.label} has requested {evidence.many(w.leases, 'worker')} and got none") for w in asking[:2]),
+            *(Link(e, "requests that would fit on the node, but no resource is released") for e in starved[:1]),
         ),
-        explains=(Entity("waiting", "cluster"), *_starved(told)),
+        explains=(Entity("waiting", "cluster"), *_starved(starved)),
         subjects=tuple(_subjects(held, asking)),
         count=queue,
         severity=waiting.severity(case),
         remedies=_remedies(held),
-        covers=(*told, *case.of("request.claimed"), *waiting.abandoned(case)),
+        covers=(*starved, *case.of("request.claimed"), *waiting.abandoned(case)),
     )  # fmt: skip
 
 
 def _live_finding(case: Case, one: starving.Starved) -> Finding:
-    """Parents and children by name; what a raylet said of the same requests belongs to it."""
+    """Parents and children by name, with a raylet's reports of the same requests."""
     held = _held_live(one)
     kind = "actor" if held.actors else "task"
     many = held.count > 1
     shares = resources.share(held.resource, held.held, held.total)
     needs = {resources.key(r.plain) for r in one.requests}
-    told = [
+    starved = [
         e
         for e in case.of("request.starved")
         if resources.key(resources.amounts(e["needs"])) in needs
     ]
     return Finding(
         f"{evidence.many(held.count, f'{evidence.join_names(held.names)} {kind}')} hold{'' if many else 's'} {shares} and "
-        f"wait{'' if many else 's'} for tasks of their own that can never start: {one.wait}",
+        f"wait{'' if many else 's'} for child tasks that can never start: {one.wait}",
         (
             *(Link(h.event, f"{h.label} holds {resources.describe(live_rows.plain(h.held))} and {h.does}") for h in one.holders[:2] if h.waits),
-            *(Link(e, f"by the metrics of its node, {e['count']} {e['name']} in ray.get or ray.wait") for e in _gets(case, one)[:1]),
+            *(Link(e, f"the node's metrics: {e['count']} × {e['name']} in ray.get or ray.wait") for e in _gets(case, one)[:1]),
             *(Link(e, f"{live_rows.name_of(e)} waits for {_awaited(e, one)}; its parent is {_parent(e, one)}") for e in one.children[:2]),
-            *(Link(e, "requests that would fit, and nobody to give way") for e in told[:1]),
+            *(Link(e, "requests that would fit on the node, but no resource is released") for e in starved[:1]),
         ),
         explains=(
-            Entity("waiting", "cluster"), *(Entity("starved", r.asked) for r in one.requests), *_starved(told),
+            Entity("waiting", "cluster"), *(Entity("starved", r.asked) for r in one.requests), *_starved(starved),
             *(entity for r in one.requests for entity in r.entities),
             *(Entity("task", parent["task_id"]) for parent in one.parents),
         ),
@@ -254,12 +254,12 @@ def _live_finding(case: Case, one: starving.Starved) -> Finding:
         count=len(one.waiters),
         severity="error",
         remedies=_remedies(held),
-        covers=(*told, *case.of("request.claimed")),
+        covers=(*starved, *case.of("request.claimed")),
     )  # fmt: skip
 
 
 def _held_live(one: starving.Starved) -> _Holders:
-    """Of what is short, the resource that those who wait hold most of."""
+    """Of the resources that are short, the one of which the waiting tasks or actors hold the largest share."""
     found = [h for h in one.holders if h.waits]
     held = {n: [live_rows.plain(h.held).get(n, 0.0) for h in found] for n in one.short}
     name = max(held, key=lambda n: sum(held[n]) / one.total[n] if one.total.get(n) else 0.0)
@@ -276,29 +276,29 @@ def _held_live(one: starving.Starved) -> _Holders:
 
 
 def _gets(case: Case, one: starving.Starved) -> list[Event]:
-    """What the metrics say of the parents."""
+    """The metrics' rows of the parents."""
     names = {e[key] for e in one.parents for key in ("name", "func_or_class_name")}
     return [e for e in live.rows(case, "ray-get") if e["name"] in names]
 
 
 def _awaited(child: Event, one: starving.Starved) -> str:
-    return next((r.asked for r in one.requests if child in r.waiters), "room")
+    return next((r.asked for r in one.requests if child in r.waiters), "resources")
 
 
 def _parent(child: Event, one: starving.Starved) -> str:
     parent = next(e for e in one.parents if e["task_id"] == child["parent_task_id"])
-    return f"{parent['name'] or parent['func_or_class_name']} (pid {parent.pid}), which runs"
+    return f"{parent['name'] or parent['func_or_class_name']} (pid {parent.pid}), which is running"
 
 
-def _stands(held: _Holders) -> str:
+def _state(held: _Holders) -> str:
     if held.actors:
         return "among the holders"
     return "granted but not running: blocked in ray.get or ray.wait"
 
 
-def _starved(told: list[Event]) -> Iterator[Entity]:
-    """What `cluster-starved` would claim of the same requests."""
-    for event in told:
+def _starved(starved: list[Event]) -> Iterator[Entity]:
+    """The entities that `cluster-starved` would explain for the same requests."""
+    for event in starved:
         yield Entity("starved", resources.describe(resources.amounts(event["needs"])))
         if event["lease"]:
             yield Entity("lease", event["lease"])
@@ -321,13 +321,13 @@ def _remedies(held: _Holders) -> tuple[Remedy, ...]:
         "@ray.remote(num_cpus=0)"
         if held.resource == "CPU"
         else paste.python(
-            "@ray.remote            # without {resource}; only its children ask for it",
+            "@ray.remote            # without {resource}: only its children request it",
             resource=held.resource,
         )
     )
     return (
         Remedy(
-            f"Let {name} not wait while it holds {held.resource}: hand the children's references on",
+            f"Return the children's references from {name}, so that it does not wait while it holds {held.resource}",
             (
                 "return [child.remote(part) for part in parts]        # in the parent: references, not ray.get(...)",
                 "ray.get(ray.get(parent.remote(case)))                # in the caller, which holds nothing",
@@ -335,7 +335,7 @@ def _remedies(held: _Holders) -> tuple[Remedy, ...]:
             doc=_DOC,
         ),
         Remedy(
-            f"Or ask for {held.resource} where it is used, not in {name}, which only coordinates",
+            f"Or request {held.resource} only in the children, not in {name}, which only coordinates",
             (without,),
             doc="https://docs.ray.io/en/latest/ray-core/scheduling/resources.html",
         ),
@@ -344,17 +344,17 @@ def _remedies(held: _Holders) -> tuple[Remedy, ...]:
 
 
 def _fewer(name: str, held: _Holders, room: int) -> Remedy:
-    """Leave room for a child beside those that wait."""
+    """Leave resources for a child while its parents wait."""
     doc = "https://docs.ray.io/en/latest/ray-core/patterns/limit-pending-tasks.html"
     if not room:
         return Remedy(
-            f"Or give the cluster more {held.resource} than all {name} together hold",
-            ("ray start --address=HEAD:6379                        # a further node",),
+            f"Or add nodes, so that the cluster has more {held.resource} than all {name} hold together",
+            ("ray start --address=HEAD:6379                        # another node",),
             doc=doc,
         )
     if held.actors:
         return Remedy(
-            f"Or start at most {room} {name}, so that children fit beside them",
+            f"Or start at most {room} {name}, so that {held.resource} is left for children",
             (
                 paste.python(
                     "actors = [{actor:name}.remote() for _ in range({room})]", actor=name, room=room
@@ -363,7 +363,7 @@ def _fewer(name: str, held: _Holders, room: int) -> Remedy:
             doc=doc,
         )
     return Remedy(
-        f"Or run at most {room} {name} at once, so that children fit beside them",
+        f"Or run at most {room} {name} at once, so that {held.resource} is left for children",
         (
             "running, rest = [], list(cases)",
             paste.python(
@@ -413,7 +413,7 @@ _W = "a" * 56
 
 
 def _logs(leases: int, calling: int = 0) -> dict[str, str]:
-    """Logs of a worker that runs plan and has asked for so many workers, or called so many actors."""
+    """Logs of a worker that runs plan, with its numbers of worker requests and actor calls."""
     return {
         "logs/gcs_server.out": "",
         "logs/raylet.out": "",
@@ -440,9 +440,9 @@ _COORDINATOR = sample.actor(1, "Coordinator", {"CPU": 1})
 _RUN = sample.call(1, "Coordinator.run", _COORDINATOR)
 
 
-def _seen(free: resources.Needs) -> dict[str, str]:
-    """Parents that were looked at, and how much of what their children need is free."""
-    plans = [sample.running(n, "plan", {"licence": 1}, **looked.since(90)) for n in (1, 2)]
+def _sampled(free: resources.Needs) -> dict[str, str]:
+    """Sampled parents, and the resources that are free for their children."""
+    plans = [sample.running(n, "plan", {"licence": 1}, **hang_examples.since(90)) for n in (1, 2)]
     child = {"CPU": 1} if free else {"licence": 1}
     parts = [sample.task(n + 2, "part", child, parent_task_id=sample.task_id(n)) for n in (1, 2)]
     usage = {
@@ -453,8 +453,8 @@ def _seen(free: resources.Needs) -> dict[str, str]:
     }
     return sample.tables(
         nodes=[_TWO], tasks=[*plans, *parts], resources=[usage],
-        samples=[row for plan in plans for row in looked.getting(plan, ("plan", "plan.py", 9))],
-        clues=[looked.clues(plan, part) for plan, part in zip(plans, parts, strict=True)],
+        samples=[row for plan in plans for row in hang_examples.getting(plan, ("plan", "plan.py", 9))],
+        clues=[hang_examples.clues(plan, part) for plan, part in zip(plans, parts, strict=True)],
     )  # fmt: skip
 
 
@@ -471,7 +471,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("2 plan tasks hold 2 of 2 licence", "7 requests", "at most 1 plan"),
     ),
     Example(
-        "live: two tasks in ray.get hold both licences that their children wait for",
+        "live: two tasks in ray.get hold both licences that their children need",
         sample.tables(
             nodes=[_TWO], tasks=[*_PLANS, *_PARTS], ray_get=[sample.in_ray_get("plan", 2)]
         ),
@@ -479,7 +479,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("2 plan tasks hold 2 of 2 licence", "2 part tasks", "at most 1 plan"),
     ),
     Example(
-        "live: an actor's method waits for a task that needs the CPU which the actor keeps",
+        "live: an actor's method waits for a task that needs the actor's CPU",
         sample.tables(
             nodes=[sample.node({"CPU": 1})],
             actors=[_COORDINATOR],
@@ -490,17 +490,17 @@ EXAMPLES: tuple[Example, ...] = (
         says=("1 Coordinator actor holds 1 of 1 CPU", "1 part task", "num_cpus=0"),
     ),
     Example(
-        "live: the same, by the objects that they wait for, before any metrics tell of it",
-        _seen({}),
+        "live: the same, from the objects that they wait for, without metrics",
+        _sampled({}),
         roots=("nested-get-deadlock",),
-        says=("plan (pid 801) → part", "hand the references on"),
+        says=("plan (pid 801) → part", "return [child.remote(part) for part in parts]"),
     ),
     Example(
-        "live: they wait for children that need nothing of what they hold",
-        _seen({"CPU": 3}),
+        "live: their children need none of the resources that they hold",
+        _sampled({"CPU": 3}),
     ),
     Example(
-        "live: one parent has a child at work",
+        "live: one parent has a running child",
         sample.tables(
             nodes=[_TWO],
             ray_get=[sample.in_ray_get("plan", 2)],
@@ -513,13 +513,13 @@ EXAMPLES: tuple[Example, ...] = (
         roots=("cluster-starved",),
     ),
     Example(
-        "live: parents that work and have handed in tasks for later",
+        "live: parents that still run and have submitted tasks for later",
         sample.tables(
             nodes=[_TWO], tasks=[*_PLANS, *_PARTS], ray_get=[sample.in_ray_get("plan", 1)]
         ),
     ),
     Example(
-        "one of them still works: the queue may go on",
+        "one parent still runs: the queue may move",
         {
             **_logs(3),
             "logs/debug_state.txt": _dump(_uses("plan", 7), _granted("plan", 2), 7),
@@ -528,7 +528,7 @@ EXAMPLES: tuple[Example, ...] = (
         roots=("get-timeout",),
     ),
     Example(
-        "tasks that wait, and room for their children: a worker is only being started",
+        "tasks wait, and there is room for their children: a worker is starting",
         {
             **_logs(3),
             "logs/debug_state.txt": _dump("", _granted("plan", 1), 3, left=10000),
@@ -537,7 +537,7 @@ EXAMPLES: tuple[Example, ...] = (
         roots=("get-timeout",),
     ),
     Example(
-        "the tasks wait for an actor, and others wait for their licences",
+        "the tasks wait for an actor, and other tasks wait for their licences",
         {
             **_logs(0, 1),
             "logs/debug_state.txt": _dump("", _granted("plan", 2), 7),
@@ -546,7 +546,7 @@ EXAMPLES: tuple[Example, ...] = (
         roots=("get-timeout",),
     ),
     Example(
-        "nothing is queued: tasks that wait for something else",
+        "nothing is queued: the tasks wait for something else",
         {
             **_logs(3),
             "logs/debug_state.txt": _dump("", _granted("plan", 2), 0),

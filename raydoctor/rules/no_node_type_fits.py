@@ -1,25 +1,25 @@
-"""The autoscaler has no node type that could hold a request, so no node is ever started for it.
+"""The autoscaler has no node type that could hold a request, so it never starts a node for it.
 
 ## What you see
 Every 30 s: `Error: No available node types can fulfill resource request {'GPU': 1.0}. Add suitable node types to this
 cluster to resolve this issue.` (v2: `… resource requests {…}*N`), while the task or actor waits.
 
 ## Why
-The autoscaler starts only the types of its configuration (`available_node_types`, KubeRay's worker groups, each
-with the resources that it is said to have). A request must fit on *one* node of *one* type; a type whose
-`max_workers` is 0, or whose resources or labels are declared too small, counts as not there.
+The autoscaler starts only the node types of its configuration (`available_node_types`, KubeRay's worker groups), each
+with its declared resources. A request must fit on *one* node of *one* type. A type counts as missing if its
+`max_workers` is 0, or if its resources or labels are declared too small.
 
 ## Confirm
-- `ray status`: the request stands under `Demands`, nothing under `Pending`.
+- `ray status` lists the request under `Demands`, and nothing under `Pending`.
 - The types' `resources` in the cluster's configuration (KubeRay: the limits of each worker group, `num-gpus` in
   `rayStartParams`).
 
 ## Fix
-Add a type (or correct the declared resources of one) that holds the request, or ask for less.
+Add a type that holds the request, correct the declared resources of a type, or ask for less.
 
 ## Not this when
-A type fits and cannot be started (`node-launch-failed`), or there is no autoscaler at all: `ray start` prints the same
-words, and `infeasible-request` says what is missing.
+A type fits and cannot be started (`node-launch-failed`). Without an autoscaler `ray start` prints the same message;
+`infeasible-request` then reports which resource is missing.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ from raydoctor.rules.shared import waiting
     looks_for=(*waiting.NO_NODE_TYPE, autoscaler.CONFIG, *NODE_REGISTERED, *NODE_DEAD),
 )  # fmt: skip
 def no_node_type_fits(case: Case) -> Iterator[Finding]:
-    """One finding per request that no type holds and that was reported again and again."""
+    """One finding per request that no type can hold and that was reported more than once."""
     types = autoscaler.node_types(case)
     if not types:
         return
-    for needs, told in _requests(case):
-        shown = waiting.one_role(told)
+    for needs, reports in _requests(case):
+        shown = waiting.one_role(reports)
         fits = any(resources.fits(each.holds, needs) for each in types)
         lasts = evidence.total(shown) > 1 and not _met_later(case, needs, shown)
         if lasts and not fits:
-            yield _finding(case, needs, shown, told, types)
+            yield _finding(case, needs, shown, reports, types)
 
 
 def _requests(case: Case) -> list[tuple[resources.Needs, list[Event]]]:
@@ -66,7 +66,7 @@ def _requests(case: Case) -> list[tuple[resources.Needs, list[Event]]]:
 
 
 def _met_later(case: Case, needs: resources.Needs, shown: list[Event]) -> bool:
-    """A node that holds it joined after the last report."""
+    """Whether a node that can hold the request joined after the last report."""
     joined = waiting.joined_after(case, shown[-1].at)
     return bool(joined) and any(resources.fits(t, needs) for t in waiting.totals(case, None))
 
@@ -75,28 +75,28 @@ def _finding(
     case: Case,
     needs: resources.Needs,
     shown: list[Event],
-    told: list[Event],
+    reports: list[Event],
     types: list[autoscaler.NodeType],
 ) -> Finding:
     wanted = resources.describe(needs)
     short = resources.short_of([each.holds for each in types], needs)
     return Finding(
-        f"The autoscaler has no node type for {wanted}: its types are {evidence.join_names(str(t) for t in types)}",
+        f"The autoscaler has no node type that can hold {wanted}: its types are {evidence.join_names(str(t) for t in types)}",
         (
-            Link(shown[0], f"no type can hold {wanted}"),
-            *(Link(e, "still so") for e in shown[-1:] if len(shown) > 1),
+            Link(shown[0], f"no node type can hold {wanted}"),
+            *(Link(e, "the last report of the same") for e in shown[-1:] if len(shown) > 1),
         ),
         explains=(Entity("node-types", wanted),),
         severity=waiting.severity(case),
         remedies=(
             Remedy(
-                f"Add a node type with {wanted}, or declare what a type really has",
+                f"Add a node type with {wanted}, or correct the resources that a type declares",
                 _type_lines(needs),
                 doc=autoscaler.AUTOSCALING_DOC,
             ),
             Remedy(f"Or ask for less {evidence.join_names(short)}" if short else "Or ask for less"),
         ),
-        covers=tuple(told),
+        covers=tuple(reports),
     )
 
 
@@ -128,23 +128,23 @@ _QUIET = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "a GPU, and only CPU nodes",
+        "a request for a GPU, and only CPU node types",
         {"logs/monitor.log": _CONFIG + _TWICE, **_QUIET},
         roots=("no-node-type-fits",),
         consequences=("infeasible-request",),
         says=("1 GPU and 1 CPU", "cpu-small (4 CPU, at most 2)"),
     ),
     Example(
-        "the same words of a cluster without an autoscaler",
+        "the same message from a cluster without an autoscaler",
         {"logs/monitor.log": _READONLY + _TWICE, **_QUIET},
         roots=("infeasible-request",),
     ),
     Example(
-        "said once while a node was on its way",
+        "one report while a node was starting",
         {"logs/monitor.log": _CONFIG + f"{_STAMP.format('16:33')}{_SUMMARY}\n", **_QUIET},
     ),
     Example(
-        "a task that prints the words",
+        "a task prints the message",
         {"driver.log": f"(check pid=12) {_SUMMARY}\n" * 3, "logs/monitor.log": _CONFIG, **_QUIET},
     ),
 )

@@ -1,14 +1,14 @@
-"""A node was lost while it was in use.
+"""A node died while it was in use.
 
 ## What you see
 `NodeDiedError`, `The actor died because its node has died`, and in the GCS's log `Node is dead because the
 health check failed` or `has been marked dead because the detector has missed too many heartbeats`.
 
 ## Why
-The GCS asks each raylet for its health every 3 s; after five failures (`RAY_health_check_*`) the node counts as
-dead, with all its workers, actors and objects. The status of those checks separates the causes:
-`Connection refused` or `Socket closed` means the process or machine is gone, `Deadline Exceeded` that it is
-there but stalled, or that packets vanish. Preempted and drained nodes say so.
+The GCS checks the health of each raylet every 3 s. After five failed checks (`RAY_health_check_*`) it marks the
+node dead, with all its workers, actors and objects. The status of the checks separates the causes:
+`Connection refused` or `Socket closed` means that the process or the machine is gone. `Deadline Exceeded` means that
+the raylet runs but has stalled, or that the network drops packets. Ray logs preempted and drained nodes as such.
 
 ## Confirm
 - `ray list nodes --detail`: `state_message`.
@@ -16,9 +16,9 @@ there but stalled, or that packets vanish. Preempted and drained nodes say so.
 - The end of that node's `raylet.out`; its console or cloud events.
 
 ## Fix
-Gone: mend what killed it (the diagnosis above, if one is there). Stalled: leave CPU for the daemons
-(`--num-cpus` below the machine's), or give the checks more time. Let work survive: `max_retries`,
-`max_restarts`.
+If the node is gone, fix what ended it (the cause above, where the report shows one). If it stalled, leave CPU for
+Ray's daemons (`--num-cpus` below the machine's), or give the health checks more time. Let work survive the loss:
+`max_retries`, `max_restarts`.
 
 ## Not this when
 The node was removed on purpose while nothing ran there, or the whole cluster was shut down.
@@ -63,18 +63,18 @@ TASK_LOST_NODE = (
 @dataclass(slots=True)
 class _Death:
     node: str
-    told: list[Event] = field(default_factory=list)
+    records: list[Event] = field(default_factory=list)
     echoes: list[Event] = field(default_factory=list)
-    """What drivers lost with it."""
+    """Tasks and actor calls that drivers lost with it."""
 
     @property
     def at(self) -> float | None:
-        return min((at for e in self.told if (at := _when(e)) is not None), default=None)
+        return min((at for e in self.records if (at := _when(e)) is not None), default=None)
 
     @property
     def reason(self) -> str:
-        worded = (_UNWANTED.get(e["state_message"].partition(":")[0], "") for e in self.told)
-        return next((r for r in (*(e["reason"] for e in self.told), *worded) if r), "")
+        worded = (_UNWANTED.get(e["state_message"].partition(":")[0], "") for e in self.records)
+        return next((r for r in (*(e["reason"] for e in self.records), *worded) if r), "")
 
 
 @rule(
@@ -90,15 +90,15 @@ def node_died(case: Case) -> Iterator[Finding]:
     for event in case.of("node.dead"):
         node = node_of_death(event)
         if node and not (is_expected(event) or case.torn_down(event)):
-            deaths.setdefault(node, _Death(node)).told.append(event)
+            deaths.setdefault(node, _Death(node)).records.append(event)
     for event in case.of("node.lost_task", "node.lost_actor"):
         deaths.setdefault(event["node"], _Death(event["node"])).echoes.append(event)
     for event in case.of("node.dead"):
         node = node_of_death(event)
-        if node in deaths and event not in deaths[node].told:
-            deaths[node].told.append(event)
+        if node in deaths and event not in deaths[node].records:
+            deaths[node].records.append(event)
     for row in _dead_now(case):
-        deaths.setdefault(row["node_id"], _Death(row["node_id"])).told.append(row)
+        deaths.setdefault(row["node_id"], _Death(row["node_id"])).records.append(row)
     for death in deaths.values():
         yield _finding(case, death)
 
@@ -107,11 +107,11 @@ _UNWANTED = {
     "Unexpected termination": "UNEXPECTED_TERMINATION",
     "Terminated due to preemption": "AUTOSCALER_DRAIN_PREEMPTED",
 }
-"""How the state API words the reasons of a node's end (`dashboard/utils.py`, `compose_state_message`, 2.60)."""
+"""The state API's wording for the death reasons that are not intended (`dashboard/utils.py`, `compose_state_message`, 2.60)."""
 
 
 def _dead_now(case: Case) -> list[Event]:
-    """Nodes that the GCS lists as dead, unexpectedly: where its log is on another machine, nothing else tells."""
+    """Nodes that the GCS lists as dead unexpectedly: the only source when its log is on another machine."""
     return [
         e
         for e in live.rows(case, "nodes")
@@ -122,7 +122,7 @@ def _dead_now(case: Case) -> list[Event]:
 
 
 def _when(event: Event) -> float | None:
-    """A record's own time; a live row is of now, and says when the node ended."""
+    """When the node ended: a live row has it in a column, a log record is of that time."""
     ended = live.number(event, "end_time_ms")
     return ended / 1000 if ended else event.at
 
@@ -132,22 +132,25 @@ def _finding(case: Case, death: _Death) -> Finding:
     exits = _lost_workers(case, death)
     lost = sum(e.count for e in death.echoes)
     links = [Link(checks[-1], f"health check: {checks[-1]['status'][:80]}")] if checks else []
-    links += [Link(e, "the GCS counts the node as dead") for e in death.told[:1]]
-    links += [Link(e, "a driver lost what ran there") for e in death.echoes[:1]]
+    links += [Link(e, "the GCS marks the node dead") for e in death.records[:1]]
+    links += [Link(e, "a driver lost work that ran on the node") for e in death.echoes[:1]]
     exceptions = [
         e
         for e in case.of("driver.exception")
         if e["inner"] == "NodeDiedError" or e["type"] == "NodeDiedError" or death.node in e["what"]
     ]
     ip = case.ledger.node_ips.get(death.node) or next(
-        (ip for e in (*death.told, *death.echoes) if (ip := e["ip"] or e["node_ip"])), ""
+        (ip for e in (*death.records, *death.echoes) if (ip := e["ip"] or e["node_ip"])), ""
     )
     with_it = [evidence.many(evidence.deaths(exits), "worker")] if exits else []
     with_it += [f"{lost} task or actor call{'s' if lost != 1 else ''}"] if lost else []
+    were = "was" if evidence.deaths(exits) + lost == 1 else "were"
     return Finding(
         f"Node {ip or evidence.short(death.node)} {_how(case, death, checks)}"
-        + (f"; lost with it: {' and '.join(with_it)}" if with_it else ""),
-        tuple(links or [Link(e, "a driver lost what ran there") for e in exceptions[:1]]),
+        + (f", and {' and '.join(with_it)} {were} lost with it" if with_it else ""),
+        tuple(
+            links or [Link(e, "a driver lost work that ran on the node") for e in exceptions[:1]]
+        ),
         explains=(
             Entity("node", death.node),
             *evidence.exit_entities(exits),
@@ -157,13 +160,13 @@ def _finding(case: Case, death: _Death) -> Finding:
         subjects=(Subject("node", death.node, ip or None, None, death.node),),
         severity=_severity(case, death),
         remedies=_remedies(death, checks),
-        covers=(*death.told, *death.echoes, *checks, *exceptions, *evidence.exit_events(exits)),
+        covers=(*death.records, *death.echoes, *checks, *exceptions, *evidence.exit_events(exits)),
         gaps=_gaps(case, death, ip),
     )
 
 
 def _lost_workers(case: Case, death: _Death) -> list[WorkerExit]:
-    """Workers of that node that ended with it or were given up after it."""
+    """Workers of that node that ended with it, or that Ray declared dead afterwards."""
     at = death.at
     return [
         e
@@ -173,7 +176,7 @@ def _lost_workers(case: Case, death: _Death) -> list[WorkerExit]:
 
 
 def _actors_there(case: Case, node: str) -> tuple[Entity, ...]:
-    """Actors that lived on the node last; their callers get `ActorUnavailableError` before Ray knows why."""
+    """Actors that last ran on the node; their callers get `ActorUnavailableError` before Ray knows why."""
     workers = case.ledger.worker_nodes
     return tuple(
         Entity("actor", actor.id)
@@ -189,7 +192,7 @@ def _how(case: Case, death: _Death, checks: list[Event]) -> str:
     if reason == "EXPECTED_TERMINATION":
         return "was stopped while it was in use"
     if refused(case, death.node):
-        return "is gone: nobody answered at its raylet's port"
+        return "is gone: no process answered at its raylet's port"
     if any("Deadline" in e["status"] for e in checks):
         return "stalled or was cut off: its health checks timed out"
     return "died"
@@ -208,7 +211,7 @@ def _gaps(case: Case, death: _Death, ip: str) -> tuple[Gap, ...]:
     return (
         Gap(
             f"raylet.out of node {where}",
-            "that node's own logs would tell why it went",
+            "only that node's own logs record why it ended",
             paste.text("On {where}: /tmp/ray/session_latest/logs/, dmesg -T", where=where),
         ),
     )
@@ -216,7 +219,7 @@ def _gaps(case: Case, death: _Death, ip: str) -> tuple[Gap, ...]:
 
 def _remedies(death: _Death, checks: list[Event]) -> tuple[Remedy, ...]:
     survive = Remedy(
-        "Let work survive the loss of a node",
+        "Let tasks and actors survive the loss of a node",
         (
             "@ray.remote(max_retries=3)   # tasks",
             "@ray.remote(max_restarts=-1, max_task_retries=-1)   # actors",
@@ -228,7 +231,7 @@ def _remedies(death: _Death, checks: list[Event]) -> tuple[Remedy, ...]:
             Remedy(
                 "Leave CPU for the raylet, or give its health checks more time (set on the head, before ray start)",
                 (
-                    "ray start --num-cpus=CORES …   # on the node that stalled: one less than it has",
+                    "ray start --num-cpus=CORES …   # on the stalled node: one CPU fewer than it has",
                     "RAY_health_check_failure_threshold=10 RAY_health_check_timeout_ms=30000 ray start --head …",
                 ),
                 risk="disruptive",
@@ -280,7 +283,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("10.0.0.3", "gone"),
     ),
     Example(
-        "alive but stalled",
+        "the raylet runs but has stalled",
         {
             "logs/gcs_server.out": _REGISTERED + _HEALTH.format(why="Deadline Exceeded"),
             "logs/raylet.out": "",
@@ -289,7 +292,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("RAY_health_check_failure_threshold",),
     ),
     Example(
-        "the state API alone: the GCS's log is on another machine",
+        "only the state API reports it: the GCS's log is on another machine",
         {
             "logs/raylet.out": "",
             "live/live-nodes.json": _nodes("Unexpected termination: health check failed"),
@@ -305,7 +308,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
     ),
     Example(
-        "a node that was told to stop",
+        "a node that received SIGTERM",
         {"logs/gcs_server.out": _REGISTERED + _STOPPED, "logs/raylet.out": ""},
     ),
 )

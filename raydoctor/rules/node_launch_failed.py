@@ -1,21 +1,21 @@
-"""The autoscaler asked for nodes and the cloud (or Kubernetes) refused.
+"""The autoscaler asked for nodes, and the cloud provider (or Kubernetes) refused.
 
 ## What you see
 `Failed to launch 2 node(s) of type gpu-worker. (VcpuLimitExceeded): …` again and again in `monitor.log` and as
 `(autoscaler +1m2s)` in the driver; `ray status`: `Recent failures: gpu-worker: InsufficientInstanceCapacity`. Tasks wait.
 
 ## Why
-The provider has no quota for it (`VcpuLimitExceeded`, `QUOTA_EXCEEDED`), no capacity in that zone
-(`InsufficientInstanceCapacity`, `ZONE_RESOURCE_POOL_EXHAUSTED`), no such image, or the head may not create
+The account has no quota left for the type (`VcpuLimitExceeded`, `QUOTA_EXCEEDED`), the zone has no capacity
+(`InsufficientInstanceCapacity`, `ZONE_RESOURCE_POOL_EXHAUSTED`), the image does not exist, or the head may not create
 machines (`UnauthorizedOperation`).
 
 ## Confirm
 - `ray status` on the head, `Recent failures`.
-- The traceback behind the line in `monitor.log`; the provider's own console.
+- The traceback after the line in `monitor.log`; the provider's own console.
 
 ## Fix
-By the provider's word: raise the quota, another zone or instance type, the image's name, the head's role. Until then a
-smaller `max_workers` or smaller requests.
+Follow the provider's error: raise the quota, use another zone or instance type, correct the image's name or the head's
+role. Until then use a smaller `max_workers` or smaller requests.
 
 ## Not this when
 No type fits at all (`no-node-type-fits`), or a later attempt succeeded (`Adding N node(s) of type …`).
@@ -38,19 +38,19 @@ _LONGEST = 160
 _ADVICE = (
     (
         pattern(r"limit|quota", re.IGNORECASE),
-        "Raise the account's quota for that instance type, or let the type start fewer (max_workers)",
+        "Raise the account's quota for that instance type, or lower the type's max_workers",
     ),
     (
         pattern(r"capacity|exhausted|stockout", re.IGNORECASE),
-        "Let the type use another zone or instance type: the provider has none free where it asks",
+        "Use another zone or instance type: the provider has no free machine in this one",
     ),
     (
         pattern(r"unauthori[sz]ed|forbidden|denied|credential", re.IGNORECASE),
-        "Give the head's role or service account the right to start machines",
+        "Allow the head's role or service account to start machines",
     ),
     (
         pattern(r"image|ami\b|notfound|not found", re.IGNORECASE),
-        "Correct the image (or subnet, key, group) that the type names",
+        "Correct the image (or subnet, key, security group) of the node type",
     ),
 )
 
@@ -62,49 +62,49 @@ _ADVICE = (
     looks_for=(autoscaler.LAUNCH_FAILED, autoscaler.ADDING),
 )  # fmt: skip
 def node_launch_failed(case: Case) -> Iterator[Finding]:
-    """One finding per node type that could not be had to the last."""
+    """One finding per node type whose last attempt failed."""
     by_type: dict[str, list[Event]] = {}
     for event in case.of("autoscaler.launch_failed"):
         by_type.setdefault(event["type"], []).append(event)
-    for name, told in by_type.items():
-        shown = waiting.one_role(told)
+    for name, failures in by_type.items():
+        shown = waiting.one_role(failures)
         added = [e for e in waiting.one_role(case.of("autoscaler.adding")) if e["type"] == name]
         if not added or _place(added[-1]) < _place(shown[-1]):
-            yield _finding(case, name, shown, told)
+            yield _finding(case, name, shown, failures)
 
 
 def _place(event: Event) -> tuple[float, int]:
-    """Time, else the line: both are of one role's files."""
+    """Time, else the line: both events are from files of one role."""
     return (event.at or 0.0, event.line)
 
 
-def _finding(case: Case, name: str, shown: list[Event], told: list[Event]) -> Finding:
+def _finding(case: Case, name: str, shown: list[Event], failures: list[Event]) -> Finding:
     first, last = shown[0], shown[-1]
     attempts = evidence.total(shown)
     why = f"{last['category']}: {last['why']}" if last["category"] else last["why"]
     cut = why if len(why) <= _LONGEST else f"{why[: _LONGEST - 1]}…"
     return Finding(
-        f"The provider refused to start {last['count']} {name} node{'' if last['count'] == '1' else 's'}, "
+        f"The provider refused to start {last['count']} {name} node{'' if last['count'] == '1' else 's'} in "
         f"{evidence.many(attempts, 'attempt')}" + (f": {cut}" if cut else ""),
         (
-            Link(first, f"the autoscaler cannot start {name}"),
-            *(Link(e, "still not") for e in [last] if last is not first),
+            Link(first, f"the autoscaler could not start {name}"),
+            *(Link(e, "the last attempt failed as well") for e in [last] if last is not first),
         ),
         explains=(Entity("autoscaler", name), Entity("autoscaler", "launch")),
         count=attempts,
         severity=waiting.severity(case),
         remedies=tuple(_remedies(name, why)),
-        covers=tuple(told),
+        covers=tuple(failures),
     )
 
 
 def _remedies(name: str, why: str) -> Iterator[Remedy]:
-    for words, advice in _ADVICE:
-        if words.search(why):
+    for symptom, advice in _ADVICE:
+        if symptom.search(why):
             yield Remedy(advice, doc=autoscaler.AUTOSCALING_DOC)
             break
     yield Remedy(
-        f"Read what the provider says of {name}",
+        f"Read the provider's error for {name}",
         ("ray status   # Recent failures", "grep -A30 'Failed to launch' monitor.log"),
         doc=autoscaler.AUTOSCALING_DOC,
     )
@@ -120,13 +120,13 @@ _QUIET = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "no quota",
+        "the account has no quota left",
         {"logs/monitor.log": _THRICE, **_QUIET},
         roots=("node-launch-failed",),
         says=("cpu-small", "VcpuLimitExceeded", "3 attempts", "quota"),
     ),
     Example(
-        "the driver's output alone; autoscaler v2",
+        "only the driver's output, with autoscaler v2",
         {
             "driver.log": "(autoscaler +36s) Failed to launch 1 nodes of type gpu: InsufficientInstanceCapacity in us-west-2a\n"
             * 2
@@ -142,7 +142,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
     ),
     Example(
-        "a task that prints the words, and the launcher's template",
+        "a task prints the message, and the log has the launcher's template",
         {
             "driver.log": f"(check pid=12) {_FAILED}\n",
             "logs/monitor.log": f"{_STAMP.format('19:51')}NodeLauncher0: Failed to launch {{}} node(s) of type cpu-small.\n",

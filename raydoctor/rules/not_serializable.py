@@ -1,27 +1,27 @@
-"""Something that had to travel to another process cannot be pickled.
+"""An object had to be sent to another process, but cannot be pickled.
 
 ## What you see
 `TypeError: Could not serialize the argument <…> for a task or actor …`, `… the function …`, `… the actor class …` or
 `… the put value …`, with a block `Checking Serializability of …` that ends in `FailTuple(…)`; for a task's result
 `RayTaskError(TypeError)` ending in `cannot pickle '…' object`. Up to 2.49 an exception that cannot be rebuilt
-shows as `RaySystemError: System error: Failed to unpickle serialized exception`.
+appears as `RaySystemError: System error: Failed to unpickle serialized exception`.
 
 ## Why
-Functions, actor classes, arguments, results and exceptions are pickled on their way to another process.
-Locks, sockets, database and GPU handles, open files, generators and running frames cannot be. A function takes
-along every global and local variable that it uses, a method its whole object.
+Ray pickles functions, actor classes, arguments, results and exceptions to send them to another process. Locks,
+sockets, database and GPU handles, open files, generators and running frames cannot be pickled. A function includes
+every global and local variable that it uses, a method its whole object.
 
 ## Confirm
-- `FailTuple(name [path=…, obj=…, parent=…])`: the object that refuses, and what holds it.
+- `FailTuple(name [path=…, obj=…, parent=…])`: the object that cannot be pickled, and the object that holds it.
 - `ray.util.inspect_serializability(obj, name=…)` prints the same for any object.
 
 ## Fix
-Create such an object where it is used: inside the task, or in an actor's `__init__`. Or tell pickle how to leave it out
-(`__getstate__`, `__reduce__`), or register a serializer: `ray.util.register_serializer`.
+Create such an object where it is used: inside the task, or in an actor's `__init__`. Or define how pickle leaves it
+out (`__getstate__`, `__reduce__`), or register a serializer: `ray.util.register_serializer`.
 
 ## Not this when
-A line of your own program stands right above `cannot pickle`: then your code pickled something itself
-(`task-exception`). A module that the worker cannot import is no matter of pickling either.
+A line of your own program is directly above `cannot pickle`: then your code pickled something itself
+(`task-exception`). A module that the worker cannot import is not a pickling problem.
 """
 
 from __future__ import annotations
@@ -58,22 +58,22 @@ _DOC = "https://docs.ray.io/en/latest/ray-core/objects/serialization.html"
     looks_for=(REFUSED, CULPRIT, RAY_EXCEPTION, ERROR_TEXT, EXITING, WORKER_EXIT),
 )
 def not_serializable(case: Case) -> Iterator[Finding]:
-    """One finding per thing that could not travel."""
+    """One finding per object that could not be pickled or rebuilt."""
     groups: dict[str, list[_Refusal]] = {}
     for refusal in [*_refused(case), *_results(case), *_exceptions(case), *_ends(case)]:
-        groups.setdefault(refusal.thing, []).append(refusal)
+        groups.setdefault(refusal.object, []).append(refusal)
     for refusals in groups.values():
         yield _finding(case, refusals)
 
 
 class _Refusal(NamedTuple):
-    """One thing that could not be pickled, or not rebuilt."""
+    """One object that could not be pickled, or not rebuilt."""
 
-    thing: str
+    object: str
     """`the argument Database of main.count_rows`."""
     why: str
     events: tuple[Event, ...]
-    """The refusal first, then what belongs to it."""
+    """The refusal first, then the events that belong to it."""
     holder: str = ""
     """The class that holds the culprit, or the function that captures it."""
     culprit: str = ""
@@ -84,7 +84,7 @@ class _Refusal(NamedTuple):
     exit: WorkerExit | None = None
 
 
-# ---------------------------------------------------------------- what says so
+# ---------------------------------------------------------------- where refusals are logged
 
 
 def _refused(case: Case) -> Iterator[_Refusal]:
@@ -102,9 +102,9 @@ def _refused(case: Case) -> Iterator[_Refusal]:
             if e.source == event.source and event.line < e.line < after
         ]
         outer = [p for p in around if _covers(p, event)]
-        what, thing = _thing(event)
+        what, described = _described(event)
         yield _Refusal(
-            thing=thing,
+            object=described,
             why=reason(event.message),
             events=(event, *culprits, *(e for p in outer for e in (p.event, *p.inside))),
             holder=_class_of(culprits[0]["parent"]) if culprits else "",
@@ -122,7 +122,7 @@ def _covers(around: Printed, event: Event) -> bool:
     )
 
 
-def _thing(event: Event) -> tuple[str, str]:
+def _described(event: Event) -> tuple[str, str]:
     what, object_ = event["what"], without_address(event["object"].strip())
     name = _class_of(object_) or object_[:80].removesuffix(".__init__")
     if what == "argument":
@@ -151,7 +151,7 @@ def _name_of(culprit: Event) -> str:
 
 
 def _results(case: Case) -> Iterator[_Refusal]:
-    """A `RayTaskError` that ends in the pickler's own exception: the task's result."""
+    """A `RayTaskError` that ends in the pickler's own exception: Ray could not pickle the task's result."""
     for seen in printed(case):
         raised = seen.failure.raised
         if (
@@ -170,7 +170,7 @@ def _results(case: Case) -> Iterator[_Refusal]:
 
 
 def _exceptions(case: Case) -> Iterator[_Refusal]:
-    """Up to 2.49: an exception that the caller cannot rebuild; the original is lost."""
+    """Up to 2.49: an exception that the caller cannot rebuild. The original is lost."""
     for event in case.of("driver.exception"):
         if (
             event["type"] == "RaySystemError"
@@ -183,7 +183,7 @@ def _exceptions(case: Case) -> Iterator[_Refusal]:
 
 
 def _ends(case: Case) -> Iterator[_Refusal]:
-    """Ray 2.9: an exception that cannot be pickled takes its worker along."""
+    """Ray 2.9: an exception that cannot be pickled ends its worker."""
     for exit_ in case.exits:
         left = left_by_itself(case, exit_)
         raised = parse(left.traceback) if left and left.traceback else None
@@ -193,35 +193,43 @@ def _ends(case: Case) -> Iterator[_Refusal]:
 
 def _end(exit_: WorkerExit, left: Left, raised: Raised) -> _Refusal:
     first = raised.cause
-    thing = f"the exception {first.name}, raised by {first.place}," if first else "a task's result"
+    described = (
+        f"the exception {first.name}, raised by {first.place}," if first else "a task's result"
+    )
     events = (left.event, *exit_.events)
     name = first.name if first else ""
-    return _Refusal(thing, raised.message, events, name, is_exception=first is not None, exit=exit_)
+    return _Refusal(
+        described, raised.message, events, name, is_exception=first is not None, exit=exit_
+    )
 
 
-# ---------------------------------------------------------------- what it says
+# ---------------------------------------------------------------- the finding
 
 
 def _finding(case: Case, refusals: list[_Refusal]) -> Finding:
     best = refusals[0]
     exits = [r.exit for r in refusals if r.exit]
     crashed = evidence.attempts_covered(case, exits) if exits else ()
-    verb = "could not be rebuilt by its receiver" if _is_rebuild(best) else "cannot be pickled"
+    verb = (
+        "could not be rebuilt by the process that received it"
+        if _is_rebuild(best)
+        else "cannot be pickled"
+    )
     held = ""
     if best.culprit:
         path = best.culprit.replace(" -> ", " → ")
         held = f": it {'captures' if best.is_captured else 'holds'} {path}"
     why = f" ({best.why})" if best.why else ""
-    links = [Link(best.events[0], f"{best.thing} {verb}{why}")]
+    links = [Link(best.events[0], f"{best.object} {verb}{why}")]
     links += [
-        Link(e, f"the culprit: {_name_of(e) or 'the object itself'}, held by {_class_of(e['parent']) or 'nothing else'}")
+        Link(e, f"the culprit: {_name_of(e) or 'the object itself'}, held by {_class_of(e['parent']) or 'no other object'}")
         for e in best.events if e.kind == "serialize.culprit"
     ][:1]  # fmt: skip
     links += [Link(e, "the driver got WorkerCrashedError") for e in crashed[:1]]
     return Finding(
-        f"{best.thing[:1].upper()}{best.thing[1:]} {verb}{held}{why}",
+        f"{best.object[:1].upper()}{best.object[1:]} {verb}{held}{why}",
         tuple(links),
-        explains=(Entity("serialization", best.thing), *evidence.exit_entities(exits)),
+        explains=(Entity("serialization", best.object), *evidence.exit_entities(exits)),
         subjects=(Subject("function", None, best.function or best.holder or None),),
         count=len(refusals),
         remedies=tuple(_remedies(best)),
@@ -239,7 +247,9 @@ def _remedies(refusal: _Refusal) -> Iterator[Remedy]:
         yield _exception_remedy(refusal)
     elif "generator" in refusal.why:
         yield Remedy(
-            "Pass a list: a generator lives in one process", ("values = list(generator)",), doc=_DOC
+            "Pass a list: a generator cannot leave its process",
+            ("values = list(generator)",),
+            doc=_DOC,
         )
     elif refusal.is_captured:
         yield _captured(refusal, name)
@@ -247,16 +257,16 @@ def _remedies(refusal: _Refusal) -> Iterator[Remedy]:
         yield _leave_out(refusal.holder.rpartition(".")[2], name)
     if not refusal.is_exception:
         yield Remedy(
-            "Create it where it is used: in the task, or once in an actor that others call",
+            "Create it where it is used: in the task, or once in an actor that other tasks call",
             (
                 "@ray.remote\nclass Owner:\n    def __init__(self, url):\n        self.resource = connect(url)   # created in the actor's process",
             ),
             doc=_DOC,
         )
         yield Remedy(
-            "Find further objects of this kind",
+            "Find other objects that cannot be pickled",
             (
-                "ray.util.inspect_serializability(obj, name='obj')   # prints what refuses, and what holds it",
+                "ray.util.inspect_serializability(obj, name='obj')   # prints the object that fails, and the object that holds it",
             ),
             doc=_DOC,
         )
@@ -266,7 +276,7 @@ def _captured(refusal: _Refusal, name: str) -> Remedy:
     function = refusal.function.rpartition(".")[2]
     variable = refusal.culprit.partition(" -> ")[0] or "the variable"
     return Remedy(
-        f"Do not use {variable} of the surrounding scope in {function}: create it inside, or pass what it is made of",
+        f"Create {variable} inside {function}, or pass the values to create it from: do not capture it",
         (
             paste.python(
                 "def {function:name}(...):\n    {variable:name} = ...   # created in the worker"
@@ -282,7 +292,7 @@ def _captured(refusal: _Refusal, name: str) -> Remedy:
 
 def _leave_out(holder: str, name: str) -> Remedy:
     return Remedy(
-        f"Or let {holder} travel without its {name}",
+        f"Or pickle {holder} without its {name}",
         (
             paste.python(
                 "class {holder:name}:\n    def __getstate__(self):\n        state = self.__dict__.copy()\n        del state[{name}]\n"
@@ -299,7 +309,7 @@ def _leave_out(holder: str, name: str) -> Remedy:
 def _exception_remedy(refusal: _Refusal) -> Remedy:
     name = refusal.holder if refusal.holder.isidentifier() else "TheError"
     return Remedy(
-        f"Tell pickle how to rebuild {name}: with every argument that its __init__ takes",
+        f"Define in __reduce__ how to rebuild {name}, with every argument that its __init__ takes",
         (
             paste.python(
                 "class {name:name}(Exception):\n    def __init__(self, message, limit):\n        super().__init__(message)\n        self.limit = limit\n"
@@ -352,13 +362,13 @@ EXAMPLES: tuple[Example, ...] = (
         says=("main.count_rows", "Database", "lock", "__getstate__"),
     ),
     Example(
-        "a function captures it; newer Ray tells the path",
+        "a function captures it; newer Ray prints the path",
         {**_EMPTY, "driver.log": _CAPTURED},
         roots=("not-serializable",),
         says=("main.run.<locals>.export", "database → lock"),
     ),
     Example(
-        "a task's result",
+        "a task's result that holds a lock",
         {**_EMPTY, "driver.log": _RESULT},
         roots=("not-serializable",),
         says=("result of connect", "_thread.lock"),
@@ -375,7 +385,7 @@ EXAMPLES: tuple[Example, ...] = (
         roots=("task-exception",),
     ),
     Example(
-        "a worker prints the words",
+        "a worker prints the message",
         {
             **_EMPTY,
             "driver.log": "(load pid=3) TypeError: Could not serialize the argument 1:\n",

@@ -1,14 +1,14 @@
-"""An object exists, but nobody could tell in time where a copy of it is.
+"""Ray could not find a copy of an existing object in time.
 
 ## What you see
 `ray.exceptions.ObjectFetchTimedOutError: … timed out because no locations were found for the object. This may indicate a
-system-level bug.` Before it, once a second from the 60th second on, in the log of the process that waits: `Objects … are
-still not local after 60s. If this message continues to print, ray.get() is likely hung.`
+system-level bug.` Before that, once a second from the 60th second on, in the log of the process that waits: `Objects …
+are still not local after 60s. If this message continues to print, ray.get() is likely hung.`
 
 ## Why
-To read an object of another node, Ray asks its owner (the process that created the reference) where the copies are, and
-gives up after 600 s without any. The last copy went with a node while the owner, which would make it again,
-cannot answer: it is stopped, too busy to run its own threads, or the network drops its messages.
+To read an object of another node, Ray asks the owner (the process that created the reference) where the copies are,
+and gives up after 600 s without a location. Typically the last copy was lost with a node, and the owner, which would
+make the object again, does not answer: it is stopped, too busy to run its own threads, or the network drops messages.
 
 ## Confirm
 - `ray stack` on the owner's node: what does the owner do? `ps -o pid,stat,cmd -p <pid>`: `T` means stopped.
@@ -16,12 +16,13 @@ cannot answer: it is stopped, too busy to run its own threads, or the network dr
 - `ray list objects --filter object_id=<the id>` while it waits.
 
 ## Fix
-Free the owner (drivers that own very many objects are the usual ones): spread ownership over several processes, fewer
-references per process. Where the network or a long recovery is slow, give it more time.
+Reduce the owner's load. Usually it is a driver that owns very many objects: spread ownership over several processes,
+with fewer references each. If the network or a long recovery is slow, give the fetch more time.
 
 ## Not this when
-Ray says that all copies are lost (`object-lost`) or why it cannot be made again (`object-unreconstructable`); the owner
-ended (`owner-died`). A `ray.get` with a `timeout` that passed before the object was made is `get-timeout`.
+Ray reports that all copies are lost (`object-lost`), or why it cannot make the object again
+(`object-unreconstructable`), or the owner exited (`owner-died`). A `ray.get` whose `timeout` passed before the object
+was made is `get-timeout`.
 """
 
 from __future__ import annotations
@@ -62,12 +63,12 @@ NOT_LOCAL = Signal(
     looks_for=(TIMED_OUT, NOT_LOCAL, *objects.NODE_SIGNALS, RAY_EXCEPTION),
 )  # fmt: skip
 def object_fetch_timeout(case: Case) -> Iterator[Finding]:
-    """Fetches that Ray gave up; those that the program gave up while Ray still tried."""
+    """Fetches that Ray gave up, or that the program's own timeout ended while Ray still tried."""
     failed = case.of("object.fetch_timed_out")
     if failed:
         yield _finding(case, failed, objects.named(e["object"] for e in failed))
         return
-    # Only the driver's own waiting can be what its deadline ended.
+    # The driver's timeout can only have ended a wait of the driver itself.
     waits = [e for e in case.of("object.not_local") if e.source.role == "core-driver"]
     for event in case.of("driver.exception"):
         if event["type"] == "GetTimeoutError" and (ended := _ended_by(event, waits)):
@@ -78,11 +79,11 @@ def object_fetch_timeout(case: Case) -> Iterator[Finding]:
 
 _DEADLINE = pattern(r"within the timeout of (?P<ms>\d+)ms")
 _NEAR = 2
-"""Seconds: the wait is told once a second, and the wait for the object may begin before."""
+"""Seconds: Ray logs the wait once a second, and the program may begin to wait earlier."""
 
 
 def _ended_by(timeout: Event, waits: list[Event]) -> list[Event]:
-    """Waits as long as this deadline. Only Ray 2.51 and later say how long that was."""
+    """Waits as long as this timeout. Only Ray 2.51 and later print its length."""
     found = _DEADLINE.search(timeout["what"])
     seconds = int(found["ms"]) / 1000 if found else 0.0
     longest: dict[str, Event] = {}
@@ -101,13 +102,13 @@ def _finding(case: Case, failed: list[Event], lost: list[str]) -> Finding:
     longest = max(waits, key=lambda e: int(e["seconds"]), default=None)
     waited = f" for {longest['seconds']} s" if longest else ""
     timed_out = failed[0].kind == "object.fetch_timed_out"
-    ends = "then Ray gave up" if timed_out else "then the program's own deadline ended the wait"
+    ends = "Ray gave up" if timed_out else "the timeout of ray.get ended the wait"
     return Finding(
-        f"{evidence.many(len(lost), 'object')} could not be fetched{waited}, as no copy of it was found: "
-        f"{objects.described(case, lost[0])}; {ends}",
+        f"Ray found no copy of {evidence.many(len(lost), 'object')}{waited}, then {ends}: "
+        f"{objects.described(case, lost[0])}",
         (
             *objects.recovery(case),
-            *(Link(e, f"still not here after {e['seconds']} s") for e in (longest,) if e),
+            *(Link(e, f"no copy on this node after {e['seconds']} s") for e in (longest,) if e),
             Link(failed[0], ends),
         ),
         explains=(*(Entity("object", o) for o in lost), *(() if timed_out else (Entity("waiting", "cluster"),))),
@@ -121,19 +122,19 @@ def _finding(case: Case, failed: list[Event], lost: list[str]) -> Finding:
 
 
 _WHY_SILENT = Gap(
-    "why the object's owner did not say where a copy is",
-    "Ray logs neither who the owner is nor that it does not answer",
-    "ray stack on the owner's node while it happens: is the owner stopped, or busy in one long call?",
+    "why the object's owner did not report where a copy is",
+    "Ray logs neither the owner of the object nor that it does not answer",
+    "ray stack on the owner's node while the object is missing: is the owner stopped, or busy in one long call?",
 )
 _OWNER = Remedy(
-    "Find out what the owner (who called .remote() or ray.put) is doing, and free it",
+    "Check the owner (the process that called .remote() or ray.put): resume it, or reduce its load",
     (
-        "ray stack                                   # on its node, while the object is waited for",
+        "ray stack                                   # on its node, while a process waits for the object",
         "ps -eo pid,stat,etime,cmd | grep ray::      # T: stopped by a signal or a debugger",
     ),
 )
 _LONGER = Remedy(
-    "If the owner is only slow, or the network dropped it: give it longer than 600 s",
+    "Raise the time limit (default 600 s), if the owner or the network is only slow",
     (
         "RAY_fetch_fail_timeout_milliseconds=1800000 ray start …   # on every node, and for the driver",
     ),
@@ -157,7 +158,7 @@ def _waits(seconds: int) -> str:
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "nobody knows where it is",
+        "Ray finds no location of a copy",
         {
             **_HEADS,
             "driver.log": f"ray.exceptions.ObjectFetchTimedOutError: {objects.error(_BODY)}",
@@ -167,14 +168,14 @@ EXAMPLES: tuple[Example, ...] = (
         says=("1 object", "99 s", "fetch_fail_timeout"),
     ),
     Example(
-        "the program's own deadline passed while a finished object could not be fetched",
+        "the program's own timeout passed while a finished object could not be fetched",
         {**_HEADS, "driver.log": _TIMEOUT, objects.DRIVER_LOG: _waits(60) + _waits(89)},
         roots=("object-fetch-timeout",),
         consequences=("get-timeout",),
         says=("89 s", "ray stack"),
     ),
     Example(
-        "it came in the end, and the program's deadline was that of another call",
+        "the object arrived in the end, and the timeout was that of another call",
         {
             **_HEADS,
             "driver.log": _TIMEOUT.replace("90000", "30000"),
@@ -183,7 +184,7 @@ EXAMPLES: tuple[Example, ...] = (
         roots=("get-timeout",),
     ),
     Example(
-        "it came in the end; a task prints the error",
+        "the object arrived in the end, and a task prints the error",
         {
             **_HEADS,
             "driver.log": f"(check pid=12) {objects.error(_BODY)}",

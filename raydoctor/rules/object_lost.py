@@ -1,29 +1,29 @@
-"""Every copy of an object is gone with its node, and nothing made it again.
+"""All copies of an object were lost with a node, and Ray did not make the object again.
 
 ## What you see
 `ray.exceptions.ObjectLostError: … All copies of … have been lost due to node failure.`
 
 ## Why
-Objects live in the memory of nodes. When a node goes, so do the objects whose only copy it held. Ray
+Objects are stored in the memory of nodes. When a node dies, the objects with their only copy on it are lost. Ray
 runs the task that made such an object again, unless the object came from `ray.put` or from an actor's method, or the
 task has `max_retries=0`. Up to Ray 2.53 the error does not say which of these it was (measured: 2.9.3 to 2.50); the
-object's id tells a `ray.put` and an actor's result from a task's. `Attempting to recover … lost objects` alone is no
-failure: it is the attempt.
+object's id distinguishes a `ray.put`, an actor's result and a task's result. `Attempting to recover … lost objects`
+alone is the attempt, not a failure.
 
 ## Confirm
-- `ray list nodes --filter state=DEAD`, and the diagnosis of that node above this one.
+- `ray list nodes --filter state=DEAD`, and the finding for that node above this one.
 - The object's id names its creator: its first 48 digits are the task, an index from `01e1f505` on means `ray.put`.
 - The core-worker log of the owner: `Node failure. All objects pinned on that node will be lost …`.
 
 ## Fix
-Let the object be made again (`max_retries` on its task; return values instead of `ray.put`; for actors
-`max_restarts` and `max_task_retries`), or store what must survive outside the object store. And mend
-the node.
+Let Ray make the object again: `max_retries` on its task, returned values instead of `ray.put`, `max_restarts` and
+`max_task_retries` for actors. Or store data that must survive outside the object store. And fix the cause of the
+node's death.
 
 ## Not this when
-Ray says why it cannot make it again (`object-unreconstructable`). The object's owner ended (`owner-died`): then no copy
-helps. Nobody could tell where a copy is (`object-fetch-timeout`). It was freed, or its references were gone
-(`object-owner-unknown`).
+Ray prints why it cannot make the object again (`object-unreconstructable`). The object's owner exited (`owner-died`):
+then a copy does not help. Ray could not find a copy in time (`object-fetch-timeout`). The object was freed, or its
+references were deleted (`object-owner-unknown`).
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ LOST = Signal(
     looks_for=(LOST, *objects.NODE_SIGNALS, RAY_EXCEPTION),
 )  # fmt: skip
 def object_lost(case: Case) -> Iterator[Finding]:
-    """One finding per kind of creator: all objects that are gone."""
+    """One finding per kind of creator, for all objects that were lost."""
     by_maker: dict[str, list[objects.Loss]] = {}
     events = case.of("object.lost")
     known = objects.named(e["object"] for e in events)
     for event in events:
-        # A failed argument is told without its id: that of another loss, if there is one.
+        # Ray prints a failed argument without its id: use the id of another loss, if there is one.
         maker = objects.made_by(event["object"] if event["object"] in known else known[0])
         by_maker.setdefault(maker, []).append(objects.Loss(event, event["object"], maker))
     for maker, losses in by_maker.items():
@@ -72,9 +72,9 @@ def object_lost(case: Case) -> Iterator[Finding]:
 
 
 _WHY = {
-    "PUT": "a ray.put value has no task that could make it again",
-    "ACTOR": "its actor's methods are not run again (max_task_retries=0, or used up)",
-    "TASK": "its task may not be run again (max_retries=0, or its retries are used up)",
+    "PUT": "no task can make a ray.put value again",
+    "ACTOR": "Ray may not run its actor's method again (max_task_retries is 0 or used up)",
+    "TASK": "Ray may not run its task again (max_retries is 0 or used up)",
     "UNKNOWN": "Ray could not make it again",
 }
 
@@ -92,23 +92,23 @@ _RAISED = "ray.exceptions.ObjectLostError: "
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "a task's result; Ray 2.9 does not say why nothing made it again",
+        "a task's result, and Ray 2.9 does not print why it was not made again",
         {
             **_HEADS,
             "driver.log": f"{_RAISED}{_all_copies(objects.A_TASKS)}",
             objects.DRIVER_LOG: objects.RECOVERY,
         },
         roots=("object-lost",),
-        says=("1 object", "may not be run again", "@ray.remote(max_retries=3)"),
+        says=("1 object", "may not run its task again", "@ray.remote(max_retries=3)"),
     ),
     Example(
-        "the id says that it was a ray.put",
+        "the object's id shows that it came from ray.put",
         {**_HEADS, "driver.log": f"{_RAISED}{_all_copies(objects.A_PUT)}"},
         roots=("object-lost",),
         says=("ray.put", "return the value"),
     ),
     Example(
-        "objects that were recovered, and a task that prints the error",
+        "the objects were recovered, and a task prints the error",
         {
             **_HEADS,
             "driver.log": f"(check pid=12) {_all_copies(objects.A_TASKS)}",

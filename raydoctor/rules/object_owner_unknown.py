@@ -1,28 +1,32 @@
-"""A reference is used that nothing in this session stands behind any more.
+"""The program uses a reference that Ray no longer counts, or whose owner this session does not have.
 
 ## What you see
 `ValueError: You are trying to access Ray objects whose owner is unknown` (up to Ray 2.49 `An application is trying to
-access …`), `ObjectFreedError: … manually freed using the internal `free` call`, `ReferenceCountingAssertionError: The object has
-already been deleted by the reference counting protocol`, or `OufOfBandObjectRefSerializationException: It is not allowed to
-serialize ray.ObjectRef …`. A rebuilt reference may also wait for ever (`GetTimeoutError`).
+access …`), `ObjectFreedError: … manually freed using the internal `free` call`, `ReferenceCountingAssertionError: The
+object has already been deleted by the reference counting protocol`, or `OufOfBandObjectRefSerializationException: It is
+not allowed to serialize ray.ObjectRef …`. A `ray.get` on a rebuilt reference may also hang (`GetTimeoutError`).
 
 ## Why
-An ObjectRef is no address: it is good while Ray counts it. Ray counts references that are passed as arguments, returned,
-or kept in a variable. It does not count an id that was written to a file or a database and read back
-(`ObjectRef(bytes)`), a reference from before `ray.shutdown()` or from another driver, or one that was pickled by the
-program itself and unpickled after the last counted one was gone. `free` deletes the value whatever the count says.
+An ObjectRef is not an address: it is valid only while Ray counts it. Ray counts references that are passed as
+arguments, returned, or kept in a variable. Ray does not count:
+
+- an id that was written to a file or a database and read back (`ObjectRef(bytes)`),
+- a reference from before `ray.shutdown()` or from another driver,
+- a reference that the program itself pickled, and unpickled after the last counted one was deleted.
+
+`free` deletes the value even if Ray still counts references.
 
 ## Confirm
 - The id names its creator: digits 41 to 48 are the job, the first 48 the task, an index from `01e1f505` on means `ray.put`.
 - Search the program for `ray.shutdown`, `.binary()`, `.hex()`, `ObjectRef(`, `pickle.dumps` of something that holds references.
-- `RAY_record_ref_creation_sites=1`: errors then say where the reference was made.
+- `RAY_record_ref_creation_sites=1`: errors then contain the line that created the reference.
 
 ## Fix
-Hand references over through Ray: as arguments, as results, in an actor that keeps them. Between sessions or drivers, hand
-over the values, in storage, or let a detached actor of the same namespace own them.
+Pass references through Ray: as arguments, as results, or in an actor that keeps them. Between sessions or drivers, pass
+the values through storage, or let a detached actor of the same namespace own them.
 
 ## Not this when
-The owner is known and ended (`owner-died`), or the object was lost with its node (`object-lost`).
+The owner is known and exited (`owner-died`), or the object was lost with its node (`object-lost`).
 """
 
 from __future__ import annotations
@@ -61,7 +65,7 @@ UNKNOWN = Signal(
     f"[{objects.A_PUT}, ].",
     symptom=True,
 )  # fmt: skip
-"""`core_worker.cc`: the first form, of `ray.get` and `ray.wait`, since 2.50; the other, of a task's arguments, in every Ray."""
+"""`core_worker.cc`: the first form, of `ray.get` and `ray.wait`, since 2.50; the second, of task arguments, in every version."""
 FREED = Signal(
     "object.freed", objects.HEAD, objects.HEAD_PATTERN + "The object was manually freed", DRIVER, objects.error(_FREED_TEXT),
     extent="record",
@@ -89,15 +93,15 @@ OUT_OF_BAND = Signal(
     looks_for=(UNKNOWN, FREED, DELETED, OUT_OF_BAND, RAY_EXCEPTION, ERROR_TEXT),
 )  # fmt: skip
 def object_owner_unknown(case: Case) -> Iterator[Finding]:
-    """One finding per way of losing a reference."""
-    for kind, judge in (
+    """One finding per kind of error."""
+    for kind, finding_of in (
         ("owner.unknown", _unknown),
         ("object.freed", _freed),
         ("object.deleted", _deleted),
         ("ref.out_of_band", _refused),
     ):
         if events := case.of(kind):
-            yield judge(case, events)
+            yield finding_of(case, events)
 
 
 def _finding(
@@ -133,10 +137,10 @@ def _named(events: list[Event]) -> list[str]:
 
 def _what(case: Case, events: list[Event]) -> str:
     named = _named(events)
-    return objects.described(case, named[0]) if named else "which one the message does not say"
+    return objects.described(case, named[0]) if named else "the message does not name the object"
 
 
-# ---------------------------------------------------------------- the four ways
+# ---------------------------------------------------------------- the four kinds
 
 
 def _unknown(case: Case, events: list[Event]) -> Finding:
@@ -145,19 +149,19 @@ def _unknown(case: Case, events: list[Event]) -> Finding:
     return _finding(
         case,
         events,
-        f"{evidence.many(count, 'reference')} without an owner in this session: {_what(case, events)}{_origin(case, named)}",
-        "Ray knows no owner of this reference",
+        f"The program used {evidence.many(count, 'reference')} without an owner in this session: {_what(case, events)}{_origin(case, named)}",
+        "Ray has no owner for this reference",
         (
             Remedy(
-                "Hand the reference over through Ray, in the session that made it",
+                "Pass the reference through Ray, in the session that created it",
                 (
                     "f.remote(ref)                     # as an argument, or inside one: f.remote([ref])",
-                    "# not: ObjectRef(bytes), a ref from before ray.shutdown(), an id from a file",
+                    "# not: ObjectRef(bytes), a reference from before ray.shutdown(), an id from a file",
                 ),
                 doc=_DOC,
             ),
             Remedy(
-                "Between drivers, let a detached actor own what they share",
+                "Let a detached actor own the data that several drivers share",
                 (
                     'Owner.options(name="data", lifetime="detached", namespace="shared").remote()',
                     'ray.get(ray.get_actor("data", namespace="shared").value.remote())',
@@ -169,16 +173,16 @@ def _unknown(case: Case, events: list[Event]) -> Finding:
 
 
 def _origin(case: Case, named: list[str]) -> str:
-    """Whether its job is one of this capture, and ended or was followed by another."""
+    """Whether the reference's job is in this capture, and whether it ended or another followed."""
     parts = ids.parse_object_id(named[0]) if named else None
     jobs = case.ledger.jobs
     if parts is None or not jobs:
         return ""
     if parts.job not in jobs:
-        return "; no job of this session has that number"
+        return ", of a job that is not in this session"
     later = [job for job in jobs if ids.job_number(job) > ids.job_number(parts.job)]
     if jobs[parts.job].ended is not None or later:
-        return f"; job {ids.job_number(parts.job)} had ended, and its references with it"
+        return f", after job {ids.job_number(parts.job)} had ended"
     return ""
 
 
@@ -187,13 +191,13 @@ def _freed(case: Case, events: list[Event]) -> Finding:
     return _finding(
         case,
         events,
-        f"{evidence.many(count, 'object')} used after the program had freed {'it' if count == 1 else 'them'} by Ray's internal "
+        f"The program used {evidence.many(count, 'object')} after it had freed {'it' if count == 1 else 'them'} with Ray's internal "
         f"free(): {_what(case, events)}",
-        "Ray says that free() was called on it",
+        "Ray reports that free() was called on it",
         (
             Remedy(
-                "Let Ray free it: drop the references instead of calling free()",
-                ("del ref                           # instead of free([ref]); Ray frees what nobody refers to",),
+                "Delete the references instead of calling free(): Ray then frees the object",
+                ("del ref                           # instead of free([ref]): Ray frees objects without references",),
                 doc=_DOC,
             ),
         ),
@@ -205,24 +209,24 @@ def _deleted(case: Case, events: list[Event]) -> Finding:
     return _finding(
         case,
         events,
-        f"{evidence.many(count, 'object')} used after the last counted reference was gone: {_what(case, events)}",
-        "Ray had deleted it: nobody that it counts referred to it",
+        f"The program used {evidence.many(count, 'object')} after the last counted reference was deleted: {_what(case, events)}",
+        "Ray had deleted it: no counted reference was left",
         (_THROUGH_RAY,),
     )
 
 
 def _refused(case: Case, events: list[Event]) -> Finding:
-    told = events[0]["callsite"]
-    site = f", at {told}" if told and not told.startswith("Disabled") else ""
+    line = events[0]["callsite"]
+    site = f", at {line}" if line and not line.startswith("Disabled") else ""
     return _finding(
         case,
         events,
-        f"The program pickles an ObjectRef itself, which is switched off here, so it was refused: {_what(case, events)}{site}",
+        f"Ray refused to let the program pickle an ObjectRef itself, as a setting forbids it: {_what(case, events)}{site}",
         "refused: RAY_allow_out_of_band_object_ref_serialization=0",
         (
             _THROUGH_RAY,
             Remedy(
-                "Or allow it; each such object then stays in memory until the process that pickled it ends",
+                "Or allow it: each such object then stays in memory until the process that pickled it ends",
                 ("unset RAY_allow_out_of_band_object_ref_serialization   # default: 1",),
                 risk="disruptive",
                 doc=_OUT_OF_BAND,
@@ -233,10 +237,10 @@ def _refused(case: Case, events: list[Event]) -> Finding:
 
 
 _THROUGH_RAY = Remedy(
-    "Do not pickle references into a file, a database or a message: pass the reference through Ray",
+    "Do not pickle references into a file, a database or a message: pass them through Ray",
     (
         "f.remote(ref)                     # or f.remote([ref]), or keep it in an actor: Ray counts these",
-        "ref = ray.put(value); refs.append(ref)   # whoever made it keeps one while others may use it",
+        "ref = ray.put(value); refs.append(ref)   # keep a counted reference while other processes may use it",
     ),
     doc=_OUT_OF_BAND,
 )
@@ -259,7 +263,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("1 reference", "the driver of job 1", "ended"),
     ),
     Example(
-        "Ray 2.9, in a task's arguments",
+        "a reference without an owner in a task's arguments, Ray 2.9",
         {
             **_HEADS,
             "driver.log": f"ValueError: An application is trying to access a Ray object whose owner is unknown({objects.A_PUT}). "
@@ -269,7 +273,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("1 reference",),
     ),
     Example(
-        "a value that the program freed; a failed argument is told by the nil id",
+        "a value that the program freed; Ray prints a failed argument with the nil id",
         {
             **_HEADS,
             "driver.log": f"ray.exceptions.ObjectFreedError: {objects.error(_FREED_TEXT)}Traceback (most recent call last):\n"
@@ -280,7 +284,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("1 object", "task c8ef45ccd011", "del ref"),
     ),
     Example(
-        "its last reference was gone",
+        "the last counted reference was deleted",
         {
             **_HEADS,
             "driver.log": f"ray.exceptions.ReferenceCountingAssertionError: {objects.error(_DELETED_TEXT)}",
@@ -292,10 +296,10 @@ EXAMPLES: tuple[Example, ...] = (
         "a reference pickled by the program",
         {**_HEADS, "driver.log": f"{OUT_OF_BAND.sample}\n"},
         roots=("object-owner-unknown",),
-        says=("refused", "pass the reference"),
+        says=("refused", "pass them through Ray"),
     ),
     Example(
-        "a task prints all of it",
+        "a task prints all these messages",
         {
             **_HEADS,
             "driver.log": f"(check pid=12) {UNKNOWN.sample}\n(check pid=12) {OUT_OF_BAND.sample}\n(check pid=12) "

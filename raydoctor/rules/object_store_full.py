@@ -1,16 +1,15 @@
-"""The object store is full, and nothing in it can make room.
+"""The object store is full and cannot make room for another object.
 
 ## What you see
-`ray.exceptions.ObjectStoreFullError: Failed to put object … because it is full`; or `OutOfDiskError`
-though Ray never complained about the disk; or tasks that wait for ever while `ray memory` shows a store
-full of objects received from other nodes.
+`ray.exceptions.ObjectStoreFullError: Failed to put object … because it is full`; or `OutOfDiskError`, although
+Ray never reported a full disk; or tasks that never start, while `ray memory` shows a store full of objects
+received from other nodes.
 
 ## Why
-A full object store spills what it can, then allocates in files ("fallback allocation"), and fails only
-when neither works: spilling is switched off, one object is larger than store and disk, or the small
-file system behind the store is full. Copies received from other nodes can neither be spilled nor, while
-a task uses them, be evicted: a store full of those makes no room for the next task's arguments (ray issue
-62093).
+A full object store first spills objects to disk, then creates new ones in files ("fallback allocation"). A put
+fails only when neither works: spilling is switched off, one object is larger than store and disk, or the small
+file system behind the store is full. Copies received from other nodes cannot be spilled, and cannot be evicted
+while a task uses them. A store full of such copies has no room for the next task's arguments (ray issue 62093).
 
 ## Confirm
 - `ray memory --stats-only`, and `ray memory --group-by STACK_TRACE` with `RAY_record_ref_creation_sites=1`:
@@ -19,11 +18,11 @@ a task uses them, be evicted: a store full of those makes no room for the next t
 - `df -h /dev/shm` and the session directory.
 
 ## Fix
-Keep fewer objects in scope (`del` references, smaller blocks, fewer tasks in flight), leave spilling on,
-give the store more memory, in containers a larger `--shm-size`.
+Keep fewer objects in scope: `del` references, use smaller blocks, run fewer tasks at once. Keep spilling
+switched on. Give the store more memory, and a container a larger `--shm-size`.
 
 ## Not this when
-The file system was over Ray's threshold (`disk-full`); the store spills and goes on (`spill-heavy`).
+The file system was over Ray's threshold (`disk-full`), or the store spills and makes progress (`spill-heavy`).
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ PUT_FAILED = Signal(
     ),
 )  # fmt: skip
 def object_store_full(case: Case) -> Iterator[Finding]:
-    """Puts that failed; overflows into a full file system, per node; stores stuck with received copies."""
+    """Failed puts, overflows into a full file system (per node), and stores full of received copies."""
     if full := _refused(case):
         yield full
     over = store.by_node(case, case.of("disk.over_threshold"))
@@ -88,27 +87,29 @@ def object_store_full(case: Case) -> Iterator[Finding]:
 
 
 def _refused(case: Case) -> Finding | None:
-    told = case.of("object.store_full")
+    refused = case.of("object.store_full")
     errors = store.exceptions(case, "ObjectStoreFullError")
-    if not told and not errors:
+    if not refused and not errors:
         return None
-    objects = store.failed_objects(told)
-    largest = max((int(e["size"]) for e in told), default=0)
-    capacity = max((float(e["capacity"] or 0) for e in told), default=0.0) or _largest_store(case)
-    shown = errors or told
+    objects = store.failed_objects(refused)
+    largest = max((int(e["size"]) for e in refused), default=0)
+    capacity = max((float(e["capacity"] or 0) for e in refused), default=0.0) or _largest_store(
+        case
+    )
+    shown = errors or refused
     count = len(objects) or evidence.total(shown)
     return Finding(
         _refusal(count, largest, capacity),
         (
-            *(Link(e, f"an object of {size_of(int(e['size']))} is refused") for e in told[:1]),
-            *(Link(e, f"the driver got {store.raised(e)}") for e in errors[:1] if e.line not in _lines(told[:1])),
+            *(Link(e, f"the object store refuses an object of {size_of(int(e['size']))}") for e in refused[:1]),
+            *(Link(e, f"the driver got {store.raised(e)}") for e in errors[:1] if e.line not in _lines(refused[:1])),
         ),
         explains=objects or (Entity("store", ""),),
         caused_by=(Entity("arguments", "large"),),
         subjects=tuple(Subject("object", o.value) for o in objects[:10]),
         count=count,
         remedies=(*_more_memory(capacity + largest), *_FEWER),
-        covers=(*told, *errors),
+        covers=(*refused, *errors),
     )  # fmt: skip
 
 
@@ -119,14 +120,14 @@ def _lines(events: list[Event]) -> set[int]:
 def _refusal(count: int, largest: int, capacity: float) -> str:
     one = evidence.many(count, "object")
     if not largest:
-        return f"{one} could not be put: the object store is full and nothing in it can be spilled or evicted"
+        return f"The object store is full and can neither spill nor evict objects: {one} could not be put"
     if capacity and largest > capacity:
         return (
-            f"An object of {size_of(largest)} could not be put: it is larger than the store "
-            f"({size_of(capacity)}), and the disk behind it had no room either"
+            f"An object of {size_of(largest)} is larger than the object store ({size_of(capacity)}) "
+            "and did not fit on the disk behind it"
         )
     of = f" of {size_of(capacity)}" if capacity else ""
-    return f"{one} (up to {size_of(largest)}) could not be put: the object store{of} is full"
+    return f"The object store{of} is full: {one} (up to {size_of(largest)}) could not be put"
 
 
 def _largest_store(case: Case) -> float:
@@ -146,7 +147,7 @@ def _overflow(case: Case, node: str, failed: list[Event], errors: list[Event]) -
     count = evidence.total(refused) or evidence.total(errors) or 1
     links = [
         *(Link(e, "spilling is switched off on this node") for e in off[:1]),
-        *(Link(e, "the store goes on in files, and their file system is full") for e in fallback[:1]),
+        *(Link(e, "the store falls back to files, and their file system is full") for e in fallback[:1]),
         *(Link(e, f"an object of {e['mb']} MB cannot be created") for e in refused[:1]),
         *(Link(e, f"the driver got {store.raised(e)}") for e in errors[:1]),
     ]  # fmt: skip
@@ -167,14 +168,14 @@ def _overflow_headline(
     status: store.Status | None, refused: list[Event], count: int, where: str, off: bool
 ) -> str:
     of_size = f" of {refused[0]['mb']} MB" if refused else ""
-    holds = (
-        f"it holds {size_of(status.used)} of {size_of(status.capacity)} "
-        f"({evidence.many(status.objects_in_use, 'object')} in use), the rest in files whose disk is full"
+    room = (
+        f"it has {size_of(status.capacity)} of memory, its objects take {size_of(status.used)} "
+        f"({status.objects_in_use} in use), and "
         if status
-        else "the files it overflows into found no room on their disk"
+        else ""
     )
-    spilling = ", and spilling is switched off" if off else ""
-    return f"The object store{where} could not take {evidence.many(count, 'object')}{of_size}: {holds}{spilling}"
+    spilling = " and spilling is switched off" if off else ""
+    return f"The object store{where} could not take {evidence.many(count, 'object')}{of_size}: {room}the disk behind it is full{spilling}"
 
 
 # ---------------------------------------------------------------- received copies
@@ -183,7 +184,7 @@ def _overflow_headline(
 def _stuck(case: Case) -> Iterator[Finding]:
     """Tasks whose arguments cannot be pulled while nothing in the store can be spilled.
 
-    A snapshot alone is no proof that this lasts: somebody must have given up, or still wait.
+    A snapshot alone does not prove that this lasts: a `ray.get` must have timed out, or a job still run.
     """
     timeouts = [e for e in case.of("driver.exception") if e["type"] == "GetTimeoutError"]
     unended = [job for job in case.ledger.jobs.values() if job.ended is None]
@@ -201,10 +202,10 @@ def _stuck_finding(case: Case, state: Event, pulls: store.Pulls, timeouts: list[
     of = f" of {size_of(capacity)}" if capacity else ""
     return Finding(
         f"A task waits for {evidence.many(pulls.objects, 'object')} ({wanted}) that do not fit into the object store"
-        f"{store.where(case, node)}: {free}{of} free, and nothing in it can be spilled",
+        f"{store.where(case, node)}: {free}{of} free, and no object in it can be spilled",
         (
-            Link(state, f"last state: {wanted} wanted, {free} free, nothing being pulled, nothing that could be spilled"),
-            *(Link(e, "the driver gave up waiting") for e in timeouts[:1]),
+            Link(state, f"the raylet's last state: {wanted} needed, {free} free, no object is being pulled or can be spilled"),
+            *(Link(e, "the driver's ray.get timed out") for e in timeouts[:1]),
         ),
         explains=(Entity("store", node), Entity("waiting", "cluster")),
         subjects=(Subject("node", node, node=node),) if node else (),
@@ -215,16 +216,16 @@ def _stuck_finding(case: Case, state: Event, pulls: store.Pulls, timeouts: list[
 # ---------------------------------------------------------------- remedies
 
 _SMALLER = Remedy(
-    "Let fewer tasks hold arguments on a node at once, or give each of them less to pull",
+    "Run fewer tasks with large arguments on a node at once, or pass smaller arguments",
     (
         "@ray.remote(num_cpus=2)          # half as many at a time",
-        "# or pass the refs in smaller batches, so that a task's arguments fit beside the others'",
+        "# or pass the references in smaller batches, so that the arguments of all running tasks fit",
     ),
     doc=_ISSUE,
 )
 _FEWER = (
     Remedy(
-        "Find out who keeps the objects in scope, and drop the references that are done with",
+        "Find the code that keeps the objects in scope, and delete references that are no longer needed",
         (
             "RAY_record_ref_creation_sites=1 python your_script.py",
             "ray memory --group-by STACK_TRACE",
@@ -235,7 +236,7 @@ _FEWER = (
 )
 _SPILLING_ON = (
     Remedy(
-        "Leave spilling on, so that objects in scope can go to disk",
+        "Switch spilling on, so that objects in scope can go to disk",
         (
             "# remove automatic_object_spilling_enabled=False from _system_config / --system-config",
             "unset RAY_automatic_object_spilling_enabled",
@@ -247,13 +248,13 @@ _SPILLING_ON = (
 
 
 def _more_memory(needed: float) -> tuple[Remedy, ...]:
-    """A store that holds what was wanted, and a fifth more."""
+    """A store 20 % larger than the bytes that were needed."""
     if not needed:
         return ()
     size = ceil(needed * 1.2 / _MB) * _MB
     return (
         Remedy(
-            f"Give the object store {size_of(size)}, where the node has the memory",
+            f"Give the object store {size_of(size)}, if the node has that much memory",
             (
                 paste.shell("ray start --object-store-memory={size} …   # each node", size=size),
                 paste.python(
@@ -302,22 +303,22 @@ _OUT_OF_DISK = (
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "spilling is off and the files behind the store find no room",
+        "spilling is off and the disk of the overflow files is full",
         {"logs/raylet.out": _OVERFLOW, "logs/gcs_server.out": "", "driver.log": _OUT_OF_DISK},
         roots=("object-store-full",),
-        says=("1 object of 20 MB", "260 MiB of 100 MiB", "switched off", "object_store_memory="),
+        says=("1 object of 20 MB", "260 MiB", "100 MiB", "switched off", "object_store_memory="),
     ),
     Example(
-        "one object larger than the store",
+        "one object is larger than the store",
         {
             "driver.log": f"ray.exceptions.ObjectStoreFullError: {_PUT}The local object store is full of objects that are still "
             "in scope and cannot be evicted. Tip: Use the `ray memory` command to list active objects in the cluster.\n"
         },
         roots=("object-store-full",),
-        says=("204 GiB", "larger than the store (73.1 GiB)"),
+        says=("204 GiB", "larger than the object store (73.1 GiB)"),
     ),
     Example(
-        "received copies that nothing can remove",
+        "received copies that cannot be evicted or spilled",
         {
             "logs/raylet.out": _raylet(
                 6, "I", "Allowing the Plasma store to use up to 72GB of memory."
@@ -331,7 +332,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("24 objects", "21.5 GiB", "17.4 GiB"),
     ),
     Example(
-        "arguments wait for room that spilling is about to make",
+        "arguments wait until spilling has made room",
         {
             "logs/raylet.out": _START,
             "logs/gcs_server.out": "",
@@ -341,7 +342,7 @@ EXAMPLES: tuple[Example, ...] = (
         roots=("get-timeout",),
     ),
     Example(
-        "fallback allocation that works, and a task that prints the error, are no failure",
+        "fallback allocation works, and a task prints the error: no failure",
         {
             "logs/raylet.out": _START + _raylet(9, "I", store.FALLBACK.sample),
             "logs/gcs_server.out": "",

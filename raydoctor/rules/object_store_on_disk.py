@@ -1,30 +1,31 @@
-"""The object store lies on a disk instead of in shared memory, in whole or in part.
+"""The object store uses a disk instead of shared memory, in whole or in part.
 
 ## What you see
-Everything works, slowly. Either, when Ray starts, `The object store is using /tmp/ray instead of /dev/shm because
-/dev/shm has only 67108864 bytes available. This will harm performance!` (above 10 GB Ray refuses to start: `The
-configured object store size (… GB) exceeds /dev/shm size`); or, while it runs, `Shared memory store full, falling back to
-allocating from filesystem: 20971774` in raylet.out, and nothing at all in the driver's output.
+Everything works, but slowly. Either Ray warns at its start: `The object store is using /tmp/ray instead of /dev/shm
+because /dev/shm has only 67108864 bytes available. This will harm performance!` (above 10 GB Ray refuses to start: `The
+configured object store size (… GB) exceeds /dev/shm size`). Or raylet.out contains, while Ray runs, `Shared memory store
+full, falling back to allocating from filesystem: 20971774`, and the driver's output contains nothing.
 
 ## Why
-Ray puts the store into /dev/shm, a file system in memory. Containers get one of 64 MB unless told otherwise; a store that
-does not fit there goes to Ray's temporary directory. And a store that is full, and cannot spill (spilling is switched
-off, or everything in it is in use), makes further objects in files: every read and write of them goes through the page
-cache to the disk.
+Ray puts the store into /dev/shm, a file system in memory. By default a container's /dev/shm has only 64 MB. Ray then
+puts a larger store into its temporary directory. A full store that cannot spill (spilling is switched off, or all its
+objects are in use) creates further objects in files. Every read and write of these files goes through the page cache
+to the disk.
 
 ## Confirm
 - `df -h /dev/shm` on the node, or in the container.
 - raylet.out: `Starting object store with directory /tmp/ray` (it should be /dev/shm).
 - `ray memory --stats-only`; files named `plasma…` below the session directory.
-- Live, the headline has the numbers of `df` and the raylet's `--object_store_memory`.
+- In a live diagnosis the headline has the numbers of `df` and the raylet's `--object_store_memory`.
 
 ## Fix
 `docker run --shm-size=…`, in Kubernetes an `emptyDir` with `medium: Memory` mounted at /dev/shm, or a smaller
-`object_store_memory`. For overflow: leave spilling on, keep fewer objects in scope, or give the store more memory.
+`object_store_memory`. If the store overflows: keep spilling switched on, keep fewer objects in scope, or give the store
+more memory.
 
 ## Not this when
-Some objects fall back while spilling catches up: less than the store holds is no diagnosis. The files found no room
-either (`object-store-full`); the disk is full (`disk-full`).
+Some objects fall back to files while spilling catches up: less than the store's size is not reported. The files did not
+fit on the disk either (`object-store-full`). The disk is full (`disk-full`).
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from raydoctor.rules.shared import disks, store
 _DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/memory-management.html"
 _MB = 1024**2
 _MUCH = 100 * _MB
-"""Where the log does not go back to the size of the store."""
+"""Bytes in files from which on an overflow is reported, where the log does not contain the store's size."""
 
 NOT_IN_SHM = Signal(
     "store.not_in_shm", " instead of /dev/shm because /dev/shm has only ",
@@ -57,7 +58,7 @@ NOT_IN_SHM = Signal(
     "can increase /dev/shm size by passing '--shm-size=0.32gb' to 'docker run' (or add it to the run_options list in a Ray cluster "
     "config). Make sure to set this to more than 30% of available RAM.",
 )  # fmt: skip
-"""`services.py`, to the terminal of whoever starts Ray; the size is the store's and a tenth more, in decimal gigabytes."""
+"""`services.py`, in the terminal where Ray is started; the size is the store's and a tenth more, in decimal gigabytes."""
 TOO_LARGE_FOR_SHM = Signal(
     "store.refused_without_shm", " GB) exceeds /dev/shm size (",
     r"^(?:\| )*ValueError: The configured object store size \((?P<gb>[\d.e+-]+) GB\) exceeds /dev/shm size \((?P<shm_gb>[\d.e+-]+) GB\)",
@@ -73,7 +74,7 @@ IN_TMP = Signal(
     "Starting object store with directory /tmp/ray, fallback /tmp/ray/session_2026-11-21_10-45-37_201621_16, and huge page support "
     "disabled",
 )  # fmt: skip
-"""The raylet's own line: where Ray was started by `ray start`, the warning is in no file."""
+"""The raylet's own line: with `ray start` the warning is not written to a file."""
 
 
 @rule(
@@ -90,8 +91,8 @@ def object_store_on_disk(case: Case) -> Iterator[Finding]:
     if found := _outside(case):
         yield found
     yield from _overcommitted(case)
-    for node, told in store.by_node(case, case.of("store.fallback")).items():
-        size = sum(int(e["bytes"]) * e.count for e in told)
+    for node, fallbacks in store.by_node(case, case.of("store.fallback")).items():
+        size = sum(int(e["bytes"]) * e.count for e in fallbacks)
         capacity = store.capacity_of(case, node)
         off = store.own_log_first(
             store.by_node(case, case.of("store.spilling_off", "store.spilling_unparsed")).get(
@@ -99,7 +100,7 @@ def object_store_on_disk(case: Case) -> Iterator[Finding]:
             )
         )
         if off or size >= (capacity or _MUCH):
-            yield _overflow(case, node, told, size, off)
+            yield _overflow(case, node, fallbacks, size, off)
 
 
 # ---------------------------------------------------------------- not in shared memory
@@ -108,8 +109,8 @@ def object_store_on_disk(case: Case) -> Iterator[Finding]:
 def _refused(case: Case, event: Event) -> Finding:
     wanted, shm = size_of(float(event["gb"]) * 1e9), size_of(float(event["shm_gb"]) * 1e9)
     return Finding(
-        f"Ray did not start: an object store of {wanted} does not fit into /dev/shm, which has {shm}",
-        (Link(event, f"{wanted} asked for, {shm} there"),),
+        f"Ray did not start because an object store of {wanted} does not fit into /dev/shm, which has {shm}",
+        (Link(event, f"requested: {wanted}, available in /dev/shm: {shm}"),),
         explains=(Entity("store", "start"),),
         severity="error",
         remedies=_larger_shm(f"{float(event['gb']) * 1.1:.2f}gb"),
@@ -119,7 +120,7 @@ def _refused(case: Case, event: Event) -> Finding:
 
 def _outside(case: Case) -> Finding | None:
     warned, placed = case.of("store.not_in_shm"), case.of("store.in_temp_dir")
-    # Ray's choice, nobody else's.
+    # Where Ray itself chose the directory, not a setting.
     chosen = [e for e in placed if e["fallback"].startswith(e["dir"])]
     seen = [e for e in live.rows(case, "disks") if _is_store_on_disk(e)]
     if not warned and not chosen and not seen:
@@ -132,16 +133,16 @@ def _outside(case: Case) -> Finding | None:
     room = _room(case) if not warned else 0.0
     is_set = bool(capacity) and room > capacity
     because = (
-        f", although /dev/shm has {size_of(room)}: its folder was set"
+        f", because its directory was set: /dev/shm has {size_of(room)}"
         if is_set
         else _because(case, shm, bool(chosen))
     )
     return Finding(
-        f"The object store{of} lies on the disk, in {directory}, instead of in shared memory{because}",
+        f"The object store{of} is on disk in {directory} instead of in shared memory{because}",
         (
-            *(Link(e, f"Ray finds {shm} in /dev/shm, too little for the store") for e in warned[:1]),
-            *(Link(e, f"the raylet puts the store into {e['dir']}") for e in chosen[:1]),
-            *(Link(e, f"the store's folder is on {e['filesystem']}, mounted at {e['mount']}") for e in seen[:1]),
+            *(Link(e, f"Ray found only {shm} in /dev/shm, too little for the store") for e in warned[:1]),
+            *(Link(e, f"the raylet placed the store in {e['dir']}") for e in chosen[:1]),
+            *(Link(e, f"the store's directory is on {e['filesystem']}, mounted at {e['mount']}") for e in seen[:1]),
         ),
         explains=(Entity("store", "place"),),
         remedies=_IN_SHM if is_set else _larger_shm(_wanted(warned, capacity)),
@@ -150,7 +151,7 @@ def _outside(case: Case) -> Finding | None:
 
 
 def _room(case: Case) -> float:
-    """What /dev/shm has, looked at live; 0 where it was not."""
+    """Size of /dev/shm in bytes from a live collection; 0 without one."""
     sizes = [
         live.number(e, "capacity") or 0.0 for e in live.rows(case, "disks") if e["use"] == "shm"
     ]
@@ -158,7 +159,7 @@ def _room(case: Case) -> float:
 
 
 def _because(case: Case, shm: str, is_rays_choice: bool) -> str:
-    """What Ray found when it started; else, looked at live, what /dev/shm has; else what must have been."""
+    """The reason: the size that Ray found at its start, else the size found live, else what Ray's choice implies."""
     room = _room(case)
     shm = shm or (size_of(room) if room else "")
     if shm:
@@ -167,7 +168,7 @@ def _because(case: Case, shm: str, is_rays_choice: bool) -> str:
 
 
 _IN_MEMORY = ("tmpfs", "ramfs", "hugetlbfs", "devtmpfs", "")
-"""File systems that are memory; where the kind is not known, nothing is said."""
+"""File systems in memory; an unknown file system is not reported."""
 
 
 def _is_store_on_disk(row: Event) -> bool:
@@ -175,7 +176,7 @@ def _is_store_on_disk(row: Event) -> bool:
 
 
 def _overcommitted(case: Case) -> Iterator[Finding]:
-    """Stores in a /dev/shm that cannot hold them beside what others have there: looked at live, one per machine."""
+    """Stores whose /dev/shm is too small for them and the other files in it: live only, one per machine."""
     for row in live.rows(case, "disks"):
         size, capacity = (live.number(row, name) or 0.0 for name in ("store_bytes", "capacity"))
         if row["use"] != "shm" or not size or not capacity:
@@ -184,14 +185,14 @@ def _overcommitted(case: Case) -> Iterator[Finding]:
         taken = (live.number(others, "bytes") or 0.0) if others else 0.0
         if size + taken <= capacity:
             continue
-        beside = f", of which other files take {size_of(taken)}" if taken else ""
+        occupied = f", of which other files take {size_of(taken)}" if taken else ""
         where = store.where(case, row["node_id"])
         yield Finding(
-            f"The object store{where} may grow to {size_of(size)}, but /dev/shm has {size_of(capacity)}{beside}: "
-            "whoever writes to it when that is used up dies of SIGBUS (Bus error)",
+            f"The object store{where} may grow to {size_of(size)}, but /dev/shm has {size_of(capacity)}{occupied}: "
+            "a process that writes to a full /dev/shm dies of SIGBUS (Bus error)",
             (
-                Link(row, f"/dev/shm: {size_of(capacity)}, the store's limit: {size_of(size)}"),
-                *([Link(others, f"files in /dev/shm that are not the store's: {size_of(taken)}")] if others and taken else []),
+                Link(row, f"/dev/shm has {size_of(capacity)}, the store's limit is {size_of(size)}"),
+                *([Link(others, f"other files in /dev/shm take {size_of(taken)}")] if others and taken else []),
             ),
             explains=(Entity("store", f"shm:{row.source.node}"),),
             remedies=_larger_shm(f"{(size + taken) * 1.1 / 1e9:.2f}gb"),
@@ -199,7 +200,7 @@ def _overcommitted(case: Case) -> Iterator[Finding]:
 
 
 def _others(case: Case, shm: Event) -> Event | None:
-    """Files in /dev/shm that have a name: the store's own is unlinked as soon as it is open."""
+    """Named files in /dev/shm: the store's own file is unlinked as soon as it is open."""
     used = live.rows(case, "disk-usage")
     return next(
         (e for e in used if e["path"] == shm["path"] and e.source.node == shm.source.node), None
@@ -207,14 +208,14 @@ def _others(case: Case, shm: Event) -> Event | None:
 
 
 def _wanted(warned: list[Event], capacity: float) -> str:
-    """The size that Ray asks for, or computed as Ray does."""
-    told = next((e["wanted"] for e in warned if e["wanted"]), "")
-    return f"{told or f'{capacity * 1.1 / 1e9:.2f}'}gb" if told or capacity else "…gb"
+    """The size that Ray recommends, or the same computed as Ray does."""
+    recommended = next((e["wanted"] for e in warned if e["wanted"]), "")
+    return f"{recommended or f'{capacity * 1.1 / 1e9:.2f}'}gb" if recommended or capacity else "…gb"
 
 
 _IN_SHM = (
     Remedy(
-        "Let Ray put it into /dev/shm, where there is room",
+        "Let Ray put the store into /dev/shm, which has enough room",
         (
             "ray start …              # without --plasma-directory",
             "ray.init(…)              # without _plasma_directory",
@@ -232,14 +233,14 @@ def _larger_shm(size: str) -> tuple[Remedy, ...]:
             (
                 paste.shell("docker run --shm-size={size:size} …", size=size),
                 "# Kubernetes: an emptyDir with medium: Memory, mounted at /dev/shm",
-                "df -h /dev/shm            # outside a container: what fills it? delete old files there",
+                "df -h /dev/shm            # outside a container: find what fills it, delete old files",
             ),
             risk="disruptive",
             doc="https://docs.ray.io/en/latest/ray-core/starting-ray.html",
         ),
         Remedy(
-            "Or ask for a store that fits into /dev/shm as it is",
-            ("ray start --object-store-memory=BYTES …   # less than df says",),
+            "Or request a smaller store that fits into the present /dev/shm",
+            ("ray start --object-store-memory=BYTES …   # less than df reports",),
             risk="disruptive",
             doc=_DOC,
         ),
@@ -249,31 +250,33 @@ def _larger_shm(size: str) -> tuple[Remedy, ...]:
 # ---------------------------------------------------------------- overflow
 
 
-def _overflow(case: Case, node: str, told: list[Event], size: int, off: list[Event]) -> Finding:
+def _overflow(
+    case: Case, node: str, fallbacks: list[Event], size: int, off: list[Event]
+) -> Finding:
     capacity = store.capacity_of(case, node)
-    count = evidence.total(told)
+    count = evidence.total(fallbacks)
     holds = f" of {size_of(capacity)}" if capacity else ""
     spilling = " and spilling is switched off" if off else ""
     return Finding(
-        f"{evidence.many(count, 'object')} ({size_of(size)}) went into files on the disk: the object store{holds}"
-        f"{store.where(case, node)} is full{spilling}",
+        f"The object store{holds}{store.where(case, node)} is full{spilling}: {evidence.many(count, 'object')} "
+        f"({size_of(size)}) went to files on disk",
         (
             *(Link(e, "spilling is switched off on this node") for e in off[:1]),
-            Link(told[0], f"the first object in a file: {size_of(int(told[0]['bytes']))}"),
-            *(Link(e, f"the last of {count}") for e in told[1:][-1:]),
+            Link(fallbacks[0], f"the first object in a file: {size_of(int(fallbacks[0]['bytes']))}"),
+            *(Link(e, f"the last of {evidence.many(count, 'object')} in files") for e in fallbacks[1:][-1:]),
         ),
         explains=(Entity("store", node),),
         caused_by=(Entity("spilling", node),),
         subjects=(Subject("node", node, node=node),) if node else (),
         count=count,
         remedies=(*(_SPILLING_ON if off else ()), *_larger(capacity, size), _FEWER),
-        covers=(*told, *off),
+        covers=(*fallbacks, *off),
     )  # fmt: skip
 
 
 _SPILLING_ON = (
     Remedy(
-        "Leave spilling on: objects in scope then go to disk in large files, in the background",
+        "Switch spilling on: objects in scope then go to disk in large files, in the background",
         (
             "# remove automatic_object_spilling_enabled=False from _system_config / --system-config",
             "unset RAY_automatic_object_spilling_enabled",
@@ -283,7 +286,7 @@ _SPILLING_ON = (
     ),
 )
 _FEWER = Remedy(
-    "Find out who keeps the objects in scope, and drop the references that are done with",
+    "Find the code that keeps the objects in scope, and delete references that are no longer needed",
     (
         "RAY_record_ref_creation_sites=1 python your_script.py",
         "ray memory --group-by STACK_TRACE",
@@ -293,11 +296,11 @@ _FEWER = Remedy(
 
 
 def _larger(capacity: float, overflow: int) -> tuple[Remedy, ...]:
-    """A store that would have held it all."""
+    """A store that would have held all the objects."""
     size = ceil((capacity + overflow) / _MB) * _MB
     return (
         Remedy(
-            f"Give the object store {size_of(size)}, where the node has the memory",
+            f"Give the object store {size_of(size)}, if the node has that much memory",
             (
                 paste.shell("ray start --object-store-memory={size} …   # each node", size=size),
                 paste.python(
@@ -327,7 +330,7 @@ _LIVE = "live/live-disks.json"
 def _place(
     use: str, path: str, filesystem: str, capacity: int, held: int = 104_857_600
 ) -> dict[str, Any]:
-    """A row of the table `disks`: a folder for the store, or /dev/shm."""
+    """A row of the table `disks`: the store's directory, or /dev/shm."""
     return {
         "path": path, "use": use, "mount": path, "filesystem": filesystem, "capacity": capacity, "free": capacity, "used_fraction": 0.0,
         "store_bytes": held or None, "node_id": "",
@@ -352,7 +355,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("/tmp/ray", "64.0 MiB", "--shm-size=0.32gb"),
     ),
     Example(
-        "a store of more than 10 GB: Ray refuses",
+        "a store of more than 10 GB: Ray refuses to start",
         {
             "driver.log": f'Traceback (most recent call last):\n  File "/app/main.py", line 3, in <module>\n{TOO_LARGE_FOR_SHM.sample}\n'
         },
@@ -360,7 +363,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("10.2 GiB", "64.0 MiB", "--shm-size=12.10gb"),
     ),
     Example(
-        "one block falls back while spilling catches up; the store is where it should be; a task prints the warning",
+        "one block falls back while spilling catches up, the store is in /dev/shm, and a task prints the warning",
         {
             **_HEADS,
             "logs/raylet.out": _START
@@ -370,7 +373,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
     ),
     Example(
-        "live: the store's folder is on a disk",
+        "live: the store's directory is on a disk",
         {
             **_HEADS,
             "logs/raylet.out": _START,
@@ -386,7 +389,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("/tmp/ray", "/dev/shm has only 64.0 MiB", "--shm-size=0.12gb"),
     ),
     Example(
-        "live: the store is in /dev/shm and larger than that is",
+        "live: the store in /dev/shm may grow larger than /dev/shm",
         {
             **_HEADS,
             "logs/raylet.out": _START,
@@ -396,7 +399,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("100 MiB", "/dev/shm has 64.0 MiB", "SIGBUS", "--shm-size=0.12gb"),
     ),
     Example(
-        "live: the store is in memory elsewhere, and /dev/shm is small but not used",
+        "live: the store is in another memory file system, and the small /dev/shm is not used",
         {
             **_HEADS,
             "logs/raylet.out": _START,

@@ -1,28 +1,31 @@
-"""An object was lost with its node, and Ray says why it cannot make it again.
+"""An object was lost with its node, and Ray prints why it cannot make the object again.
 
 ## What you see
 `ray.exceptions.ObjectReconstructionFailedError: Failed to retrieve object …`, from Ray 2.54 on with the reason in brackets:
-`[OBJECT_UNRECONSTRUCTABLE_LINEAGE_EVICTED] The object cannot be reconstructed because …`. Before, there were
-`ObjectReconstructionFailedMaxAttemptsExceededError` and `ObjectReconstructionFailedLineageEvictedError` besides. Since Ray
+`[OBJECT_UNRECONSTRUCTABLE_LINEAGE_EVICTED] The object cannot be reconstructed because …`. Earlier versions also had
+`ObjectReconstructionFailedMaxAttemptsExceededError` and `ObjectReconstructionFailedLineageEvictedError`. Since Ray
 2.57 also `StreamingGeneratorReplayInconsistentError: … was re-executed and produced 4 objects, expected 6`.
 
 ## Why
-To replace a lost object, its owner runs the task that made it again. It cannot where there was no such task (`ray.put`),
-where the task may not run again (`max_retries=0`, retries used up, an actor without `max_task_retries`), where the owner
-had to forget how the object was made (it keeps 1 GB of task descriptions, `RAY_max_lineage_bytes`), where somebody
-else owns the object, or where the second run of a generator yields another number of objects than the first.
+To replace a lost object, its owner runs the task that made it again. The owner cannot do that in these cases:
+
+- no task made the object (`ray.put`);
+- the task may not run again: `max_retries=0`, retries used up, or an actor without `max_task_retries`;
+- the owner discarded how the object was made (it keeps 1 GB of task descriptions, `RAY_max_lineage_bytes`);
+- another process owns the object;
+- the second run of a generator yields a different number of objects than the first.
 
 ## Confirm
 - The reason in brackets; in the owner's core-worker log `Cannot recover object: … object_id=…` (Ray 2.54 and later).
-- `ray list nodes --filter state=DEAD`, and the diagnosis of that node above this one.
+- `ray list nodes --filter state=DEAD`, and the finding for that node above this one.
 - The object's id names its creator: its first 48 digits are the task.
 
 ## Fix
-What the reason asks for: retries for the task or actor, a returned value instead of `ray.put`, more lineage, a
-generator that yields the same at every run. And mend the node.
+Fix the printed reason: allow retries of the task or actor, return values instead of `ray.put`, keep more lineage, or
+make the generator yield the same at every run. And fix the cause of the node's death.
 
 ## Not this when
-Ray up to 2.53 says only that all copies are lost (`object-lost`). The owner ended (`owner-died`).
+Ray up to 2.53 only reports that all copies are lost (`object-lost`). The owner exited (`owner-died`).
 """
 
 from __future__ import annotations
@@ -56,13 +59,13 @@ CANNOT_RECOVER = Signal(
     "object.cannot_recover", "Cannot recover object: ", r"^Cannot recover object: (?P<reason>[A-Z_]+)", CORE,
     f"Cannot recover object: OBJECT_UNRECONSTRUCTABLE_RETRIES_DISABLED object_id={objects.A_TASKS}",
 )  # fmt: skip
-"""The owner's log, Ray 2.54 and later; earlier ones keep silent."""
+"""The owner's log, Ray 2.54 and later; earlier versions do not log it."""
 REPLAYED = Signal(
     "generator.replay_differs", " was re-executed and produced ",
     r"Streaming generator task (?P<task>[0-9a-f]{48}) was re-executed and produced (?P<made>\d+) objects, expected (?P<expected>\d+)",
     (*CORE, *DRIVER), _REPLAYED, symptom=True, fold=("task",),
 )  # fmt: skip
-"""Ray 2.57 and later (`task_manager.cc`); the driver gets it as an exception too."""
+"""Ray 2.57 and later (`task_manager.cc`); the driver also gets it as an exception."""
 
 
 @rule(
@@ -94,7 +97,7 @@ _WORDS = {
     "maximum number of task retries": "MAX_ATTEMPTS_EXCEEDED",
     "lineage has been evicted": "LINEAGE_EVICTED",
 }
-"""What the classes that 2.54 removed said, as one of its enums."""
+"""Messages of the exception classes that 2.54 removed, as its reasons."""
 
 
 def _loss(event: Event) -> objects.Loss:
@@ -106,19 +109,17 @@ def _loss(event: Event) -> objects.Loss:
     if not reason:  # "an actor, ray.put() call, or its ObjectRef was created by a different worker"
         reason = maker if maker in ("PUT", "ACTOR") else "BORROWED"
     if reason == "RETRIES_DISABLED" and maker == "ACTOR":
-        reason = (
-            "ACTOR"  # an actor's methods have retries of their own; Ray 2.60 says the same of both
-        )
+        reason = "ACTOR"  # an actor's methods have retries of their own; Ray 2.60 prints the same for both
     return objects.Loss(event, object_, reason)
 
 
 _WHY = {
-    "PUT": "a ray.put value has no task that could make it again",
+    "PUT": "no task can make a ray.put value again",
     "RETRIES_DISABLED": "its task has max_retries=0",
-    "ACTOR": "its actor's methods are not run again (max_task_retries=0)",
+    "ACTOR": "Ray may not run its actor's method again (max_task_retries=0)",
     "MAX_ATTEMPTS_EXCEEDED": "its task has used up its retries",
-    "LINEAGE_EVICTED": "its owner had to forget how it was made",
-    "BORROWED": "the process that noticed only borrows it, and only its owner could make it again",
+    "LINEAGE_EVICTED": "its owner discarded how it was made (RAY_max_lineage_bytes)",
+    "BORROWED": "the process that needed it only borrows it, and only its owner can make it again",
     "TASK_CANCELLED": "its task was cancelled",
     "LINEAGE_DISABLED": "reconstruction is switched off",
     "REF_NOT_FOUND": "its owner has no record of it",
@@ -138,7 +139,7 @@ def _finding(case: Case, reason: str, losses: list[objects.Loss]) -> Finding:
         found.caused_by,
         found.subjects,
         found.count,
-        # Perhaps nobody wanted it any more.
+        # No process got an exception: the object may no longer have been needed.
         "warning" if only_logged else None,
         found.remedies,
         (*found.covers, *logged),
@@ -158,11 +159,11 @@ def _replayed(case: Case, task: str, events: list[Event]) -> Finding:
         if e["type"] == "StreamingGeneratorReplayInconsistentError" and task in e["what"]
     ]
     return Finding(
-        f"Generator task {name} gave {made} when Ray ran it again to replace lost ones, and {first['expected']} before: Ray gave the "
-        "task up",
+        f"Generator task {name} yielded {made} when Ray ran it again to replace lost objects, but {first['expected']} in the "
+        "first run, so Ray gave it up",
         (
             *objects.recovery(case),
-            Link(first, f"the second run made {made}, the first {first['expected']}"),
+            Link(first, f"the second run yielded {made}, the first {first['expected']}"),
             *(Link(e, "the driver got it as an exception") for e in errors[:1] if e is not first),
         ),
         explains=(Entity("task", task),),
@@ -176,7 +177,7 @@ def _replayed(case: Case, task: str, events: list[Event]) -> Finding:
 _SAME_OUTPUT = Remedy(
     "Make the generator yield the same number of objects at every run",
     (
-        "# fix what it reads (a listing of files, a queue, a clock, a random seed) in its arguments",
+        "# pass what it reads (a list of files, queue items, a time, a random seed) as arguments",
         "@ray.remote(max_retries=0)        # or let it fail at once instead of running twice",
     ),
     doc=objects.DOC,
@@ -186,15 +187,15 @@ _SAME_OUTPUT = Remedy(
 # ---------------------------------------------------------------- remedies
 
 
-_MORE = ("@ray.remote(max_retries=10)       # default 3; -1 is without end",)
+_MORE = ("@ray.remote(max_retries=10)       # default 3; -1 means no limit",)
 _LINEAGE = Remedy(
-    "Let owners remember more of how objects were made (default: 1 GB per process)",
+    "Let owners keep 4 GiB of lineage instead of the default 1 GB per process",
     ("RAY_max_lineage_bytes=4294967296 ray start …      # on every node, and for the driver",),
     risk="disruptive",
     doc=objects.DOC,
 )
 _OWNER_GETS = Remedy(
-    "Let the object's owner (who called .remote() or ray.put) read it, and hand the value on",
+    "Let the owner (the process that called .remote() or ray.put) read the object and pass on the value",
     (
         "value = ray.get(ref)              # where ref was created; Ray makes the object again there",
     ),
@@ -233,7 +234,7 @@ _RAISED = "ray.exceptions.ObjectReconstructionFailedError: "
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "the node died, and the task may not be run again",
+        "the node died, and Ray may not run the task again",
         {
             **_HEADS,
             "driver.log": f"{_RAISED}{_RETRIES_DISABLED}",
@@ -243,22 +244,22 @@ EXAMPLES: tuple[Example, ...] = (
         says=("1 object", "max_retries=0", "@ray.remote(max_retries=3)"),
     ),
     Example(
-        "Ray 2.40: lineage evicted",
+        "the lineage was evicted, Ray 2.40",
         {
             **_HEADS,
             "driver.log": f"ray.exceptions.ObjectReconstructionFailedLineageEvictedError: {_EVICTED}",
         },
         roots=("object-unreconstructable",),
-        says=("had to forget", "RAY_max_lineage_bytes=4294967296"),
+        says=("discarded how it was made", "RAY_max_lineage_bytes=4294967296"),
     ),
     Example(
-        "up to 2.53 one sentence for three reasons: the id tells the ray.put",
+        "up to 2.53 one sentence for three reasons: the object's id shows a ray.put",
         {**_HEADS, "driver.log": f"{_RAISED}{objects.error(_ANY_OF_THREE, objects.A_PUT)}"},
         roots=("object-unreconstructable",),
         says=("a ray.put value of the driver of job 1",),
     ),
     Example(
-        "a generator that yields less the second time",
+        "a generator yields fewer objects in its second run",
         {
             **_HEADS,
             "driver.log": f"ray.exceptions.StreamingGeneratorReplayInconsistentError: System error: {_REPLAYED}\n",
@@ -268,7 +269,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("4 objects", "6", "same number"),
     ),
     Example(
-        "objects that were recovered, a task that prints the error, a sentence of the program's own",
+        "the objects were recovered, a task prints the error, and the program prints a similar sentence",
         {
             **_HEADS,
             "driver.log": f"(check pid=12) {_RETRIES_DISABLED}The object cannot be reconstructed because we say so\n",

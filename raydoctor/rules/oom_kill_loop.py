@@ -1,24 +1,24 @@
-"""The same task is killed for memory on every attempt, and Ray retries it without end.
+"""Ray kills the same task for memory on every attempt and retries it without limit.
 
 ## What you see
-Nothing fails and nothing gets done. The driver repeats `Task … failed due to oom. There are infinite oom
-retries remaining`, `ray.get` waits for ever or times out; `retries left` does not go down.
+No error and no progress. The driver repeats `Task … failed due to oom. There are infinite oom retries remaining`,
+`ray.get` hangs or times out, and `retries left` does not go down.
 
 ## Why
-Retries after an out-of-memory kill are counted apart from `max_retries` and are infinite by default
-(`RAY_task_oom_retries=-1`). Where the task's own need, or somebody else on the node, leaves it no room,
-every attempt ends the same way.
+Ray counts retries after an out-of-memory kill apart from `max_retries`, and they are infinite by default
+(`RAY_task_oom_retries=-1`). If the task itself needs too much memory, or another process on the node leaves too
+little, every attempt ends the same way.
 
 ## Confirm
 - `task failed due to oom: 1` again and again for one TaskID in the submitter's `python-core-*` log.
 - Each report in `raylet.out` shows the same top memory users.
 
 ## Fix
-Give the task room (see the numbers), and let it fail instead of looping: `RAY_task_oom_retries`.
+Give the task enough memory (see the numbers). Limit the retries with `RAY_task_oom_retries`, so that the task fails
+instead of looping.
 
 ## Not this when
-Several *different* tasks of one function were killed once each (`ray-oom-kill`), or an attempt in
-the end succeeded.
+Several *different* tasks of one function were killed once each (`ray-oom-kill`), or an attempt in the end succeeded.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from raydoctor.rules.shared.oom.kills import OOM_KILL, OOM_SUMMARY, Report, repo
 from raydoctor.rules.shared.oom.remedies import DOC, hungriest, remedies
 
 _ENOUGH = 3
-"""Kills of one task from which on it is a loop."""
+"""Kills of one task from which on they count as a loop."""
 _T = "16310a0f0a45af5cffffffffffffffffffffffff01000000"
 
 RETRY_PUSHED = Signal(
@@ -57,7 +57,7 @@ RETRIES_LEFT = Signal(
     looks_for=(*OOM_KILL, OOM_SUMMARY, TASK_ATTEMPT_FAILED, RETRY_PUSHED, RETRIES_LEFT),
 )  # fmt: skip
 def oom_kill_loop(case: Case) -> Iterator[Finding]:
-    """One finding per function whose task was killed at least three times and never got through."""
+    """One finding per function whose task was killed at least three times and never finished."""
     strikes = reports(case)
     seen: set[str] = set()
     for name, attempts, infinite in (*_by_task(case, strikes), *_by_push(case)):
@@ -67,7 +67,7 @@ def oom_kill_loop(case: Case) -> Iterator[Finding]:
 
 
 def _by_task(case: Case, strikes: list[Report]) -> Iterator[tuple[str, list[Event], bool]]:
-    """Loops by TaskID: the submitter's core log tells every failed attempt (all versions)."""
+    """Loops by TaskID: the submitter's core log records every failed attempt (all versions)."""
     by_task: dict[str, list[Event]] = {}
     for event in case.of("oom.retries_left"):
         by_task.setdefault(event["task"], []).append(event)
@@ -78,7 +78,7 @@ def _by_task(case: Case, strikes: list[Report]) -> Iterator[tuple[str, list[Even
 
 
 def _name(case: Case, attempts: list[Event], strikes: list[Report], final: Event | None) -> str:
-    """The function: the final failure's record, the driver's message, or the victim of that moment."""
+    """The function, from the final failure, the driver's message or the victim of that moment; else empty."""
     if final:
         return final["name"]
     pushed = {e["name"] for e in case.of("oom.retry")}
@@ -91,17 +91,17 @@ def _name(case: Case, attempts: list[Event], strikes: list[Report], final: Event
         for v in s.victims
         if at and s.event.at and abs(s.event.at - at) < 5
     ]
-    return near[0] if near else "a task"
+    return near[0] if near else ""
 
 
 def _by_push(case: Case) -> Iterator[tuple[str, list[Event], bool]]:
-    """Loops as the driver saw them (2.54+), where its core log is gone."""
+    """Loops from the driver's output (2.54+), where its core log is missing."""
     by_name: dict[str, list[Event]] = {}
     for event in case.of("oom.retry"):
         by_name.setdefault(event["name"], []).append(event)
-    for name, told in by_name.items():
-        if sum(e.count for e in told) >= _ENOUGH and told[-1]["left"] == "infinite":
-            yield name, told, True
+    for name, attempts in by_name.items():
+        if sum(e.count for e in attempts) >= _ENOUGH and attempts[-1]["left"] == "infinite":
+            yield name, attempts, True
 
 
 def _finding(
@@ -109,38 +109,37 @@ def _finding(
 ) -> Finding:
     kills = sum(e.count for e in attempts)
     mine = [s for s in strikes if any(v.function == name.partition(".")[0] for v in s.victims)]
+    label = f"task {name}" if name else "a task"
     held = ""
     if mine:
         top, holders = hungriest(mine[-1])
-        held = f"; {top} held {sum(h.gb for h in holders):.1f} of the {mine[-1].limit_gb:.1f} GiB each time"
+        held = f", and {top} held {sum(h.gb for h in holders):.1f} of the {mine[-1].limit_gb:.1f} GiB at the last kill"
     chain = [
-        Link(attempts[0], f"attempt of {name} failed for memory"),
-        Link(attempts[-1], f"attempt {kills} as well, and Ray retries"),
+        Link(attempts[0], f"an attempt of {label} was killed for memory"),
+        Link(attempts[-1], f"attempt {kills} was killed as well, and Ray retries it"),
     ]
     if mine:
         chain.insert(
             0,
             Link(
                 mine[0].event,
-                f"memory monitor kills {name}: {mine[0].used_gb:.2f} of {mine[0].limit_gb:.2f} GiB used",
+                f"the memory monitor killed {label}: {mine[0].used_gb:.2f} of {mine[0].limit_gb:.2f} GiB used",
             ),
         )
     retries = (
         "retries are infinite" if infinite else f"{attempts[-1]['oom_left']} retries were left"
     )
     return Finding(
-        f"{name} was killed for memory {kills} times without getting through; {retries}{held}",
+        f"{label[0].upper()}{label[1:]} was killed for memory {kills} times and never finished: {retries}{held}",
         tuple(chain),
         explains=(Entity("oom-loop", name.partition(".")[0]), Entity("waiting", "cluster")),
-        subjects=(Subject("task", attempts[0]["task"] or None, name),),
+        subjects=(Subject("task", attempts[0]["task"] or None, name or None),),
         count=kills,
         remedies=(
             *(remedies(mine[-1]) if mine else ()),
             Remedy(
-                "Let it fail instead of looping, so that the job ends with OutOfMemoryError",
-                (
-                    "RAY_task_oom_retries=3 ray start …   # where the cluster is started, on every node, and for the driver",
-                ),
+                "Limit the retries to 3, so that the task fails with OutOfMemoryError instead of looping",
+                ("RAY_task_oom_retries=3 ray start …   # on every node, and for the driver",),
                 doc=DOC,
             ),
         ),
@@ -174,7 +173,7 @@ _KILLS = "".join(_kill(10 + n, "cde"[n]) for n in range(3))
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "train is killed three times, and will be for ever",
+        "one train task is killed three times and retried without limit",
         {
             "logs/raylet.out": _KILLS,
             "logs/gcs_server.out": "",
@@ -185,7 +184,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("train", "3 times", "RAY_task_oom_retries"),
     ),
     Example(
-        "three different train tasks, each killed once, are no loop",
+        "three different train tasks are killed once each",
         {
             "logs/raylet.out": _KILLS,
             "logs/gcs_server.out": "",

@@ -1,27 +1,27 @@
-"""An object is gone because the worker or driver that owned it ended.
+"""An object is lost because the process that owned it exited.
 
 ## What you see
 `ray.exceptions.OwnerDiedError: Failed to retrieve object …: The object's owner has exited`.
 
 ## Why
-Every object has one owner: the process that called `.remote()` or `ray.put()`. The owner keeps its
-value's whereabouts and lineage; when it ends, the object cannot be found or rebuilt, wherever its
-bytes lie. So the question is always why the owner ended; this diagnosis stands below that one.
+Every object has one owner: the worker or driver that called `.remote()` or `ray.put()`. The owner records where
+the copies are and how to make the object again. When the owner exits, Ray can neither find nor rebuild the
+object, even if a copy still exists. So the root cause is why the owner exited; this finding is listed below it.
 
 ## Confirm
 - The object's id names its creator: the first 48 digits are the task, an index from `01e1f505` on means
   `ray.put`.
-- The owner's WorkerID is in the message; `raydoctor story <that id>` shows its end.
+- The message has the owner's WorkerID; `raydoctor story <that id>` shows how the owner ended.
 - A WorkerID of a JobID and 48 `f` is a driver: the script that created the object had ended.
 
 ## Fix
-Keep the owner alive, or let somebody long-lived own the data: return values instead of refs made by
-`ray.put` inside a task, create the objects in a detached actor, do not hand out refs from a script
-that ends. Owners that die need their own cause mended first.
+Keep the owner running, or let a long-lived process own the data. Return values instead of references made by
+`ray.put` inside a task, create the objects in a detached actor, and do not pass on references from a script
+that ends. If the owner crashed, fix that crash first.
 
 ## Not this when
-All copies were lost with a node while the owner lives (`object-lost`). Ray 2.3 to 2.57 also raises
-OwnerDiedError on a raylet's graceful shutdown while the owner is well (ray issue 64899).
+All copies were lost with a node while the owner still runs (`object-lost`). Ray 2.3 to 2.57 also raises
+OwnerDiedError on a raylet's graceful shutdown although the owner runs (ray issue 64899).
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class _Loss(NamedTuple):
     looks_for=(LOST, RAY_EXCEPTION),
 )
 def owner_died(case: Case) -> Iterator[Finding]:
-    """One finding per owner: all objects that went with it."""
+    """One finding per owner, for all objects that were lost with it."""
     by_owner: dict[str, list[_Loss]] = {}
     for event in case.of("object.owner_died"):
         owner = event["owner"]
@@ -101,8 +101,7 @@ def _finding(case: Case, losses: list[_Loss]) -> Finding:
     chain = [*_owner_end(case, first, job), *chain]
     gaps = () if exit_ or job or first.owner == "" else (_no_record(first),)
     return Finding(
-        f"{evidence.many(len(lost), 'object')} lost with {'its' if len(lost) == 1 else 'their'} owner: "
-        f"{objects.described(case, first.object)}, owned by {_owner(case, first, job)}",
+        _headline(case, first, len(lost), job),
         tuple(chain),
         explains=tuple(Entity("object", o) for o in lost),
         caused_by=_caused_by(case, first, job),
@@ -114,28 +113,36 @@ def _finding(case: Case, losses: list[_Loss]) -> Finding:
     )
 
 
+def _headline(case: Case, first: _Loss, count: int, job: str) -> str:
+    their, among = (
+        (" is lost because its", "") if count == 1 else ("s are lost because their", "among them ")
+    )
+    return f"{count} object{their} owner, {_owner_exit(case, first, job)}: {among}{objects.described(case, first.object)}"
+
+
 def _echoes(case: Case, losses: list[_Loss]) -> list[Event]:
     """The exceptions that raised these losses, plain or nested in a task's error."""
     lost = {loss.object for loss in losses}
     found = [loss.event for loss in losses]
     for event in case.of("driver.exception"):
-        told = any(o in event["what"] for o in lost)
-        if told or (event["inner"] == "OwnerDiedError"):
+        is_named = any(o in event["what"] for o in lost)
+        if is_named or (event["inner"] == "OwnerDiedError"):
             found.append(event)
     return found
 
 
-def _owner(case: Case, loss: _Loss, job: str) -> str:
+def _owner_exit(case: Case, loss: _Loss, job: str) -> str:
+    """The owner and its end: `Preprocessor (pid 400), ended with exit type SYSTEM_ERROR`."""
     if job:
-        return f"the driver of job {ids.job_number(job)}, which had ended"
+        return f"the driver of job {ids.job_number(job)}, had exited"
     exit_ = case.exit_of(loss.owner)
     if exit_:
-        return f"{exit_.label}, which ended as {exit_.exit_type}"
+        return f"{exit_.label}, ended with exit type {exit_.exit_type}"
     if not loss.owner:
-        return "a worker that the message does not name"
-    lived = case.actor(case.actor_of_worker(loss.owner)).class_name
+        return "a worker that the message does not name, exited"
+    actor = case.actor(case.actor_of_worker(loss.owner)).class_name
     worker = f"worker {evidence.short(loss.owner)}"
-    return f"actor {lived} ({worker})" if lived else worker
+    return f"actor {actor} ({worker}), exited" if actor else f"{worker}, exited"
 
 
 def _owner_end(case: Case, loss: _Loss, job: str) -> list[Link]:
@@ -164,8 +171,8 @@ def _caused_by(case: Case, loss: _Loss, job: str) -> tuple[Entity, ...]:
 def _no_record(loss: _Loss) -> Gap:
     return Gap(
         f"the end of owner {evidence.short(loss.owner)}",
-        "no record of it in this capture: intended exits (idle, max_calls, actor out of scope) are not logged, and its node's "
-        "or the GCS's log may be missing",
+        "this capture has no record of it: Ray does not log intended exits (idle, max_calls, actor out of scope), and the "
+        "log of the node or of the GCS may be missing",
         paste.shell(
             "On node {node} of the owner: raydoctor story {owner:id}"
             if loss.node
@@ -181,14 +188,14 @@ def _remedies(loss: _Loss, job: str) -> tuple[Remedy, ...]:
     if job:
         return (
             Remedy(
-                "Let something that outlives the script own the data",
+                "Let a detached actor own the data, because it outlives the script",
                 (
-                    "# create the objects inside a detached actor, and keep the refs there:",
+                    "# create the objects inside a detached actor, and keep the references there:",
                     paste.python(
                         'Owner.options(name="data", lifetime="detached").remote()   # instead of ray.put in the driver of job {job}',
                         job=ids.job_number(job),
                     ),
-                    "# or keep that driver running until its refs are no longer used",
+                    "# or keep that driver running until its references are no longer used",
                 ),
                 doc=_DOC,
             ),
@@ -196,15 +203,15 @@ def _remedies(loss: _Loss, job: str) -> tuple[Remedy, ...]:
     if parts and parts.put:
         return (
             Remedy(
-                "Return values instead of refs made by ray.put inside a worker: the caller owns what a task returns",
+                "Return the value instead of a ray.put reference: the caller then owns it",
                 ("return value            # instead of: return ray.put(value)",),
                 doc=_DOC,
             ),
-            Remedy("Mend the owner's end first (the diagnosis above this one)"),
+            Remedy("Fix the owner's exit first (the cause above this finding)"),
         )
     return (
         Remedy(
-            "Mend the owner's end first (the diagnosis above this one); objects cannot be rebuilt without their owner",
+            "Fix the owner's exit first (the cause above this finding): Ray cannot rebuild objects without their owner",
             doc=_DOC,
         ),
     )
@@ -236,7 +243,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("ray.put",),
     ),
     Example(
-        "the owner was a driver that ended",
+        "the owner was a driver that exited",
         {
             "driver.log": f"ray.exceptions.OwnerDiedError: {_ERROR}\n".replace(
                 _W, "01000000" + "f" * 48
@@ -248,7 +255,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("driver of job 1", "detached"),
     ),
     Example(
-        "a task prints the word",
+        "a task prints the error's name",
         {
             "driver.log": "(check pid=12) ray.exceptions.OwnerDiedError is what we test for: The object's owner has exited.\n",
             "logs/gcs_server.out": "",

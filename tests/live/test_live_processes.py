@@ -160,7 +160,7 @@ def test_killed_worker_leaves_a_process_behind(cluster: RealRay, tmp_path: Path)
         d for d in leftovers(cluster, tmp_path) if any(s.pid == left["pid"] for s in d.subjects)
     ]
     assert [d.severity for d in told] == ["warning"]
-    assert f"worker pid {doomed}, whose output it has open, is gone" in "\n".join(
+    assert f"it has the output of worker pid {doomed} open, and that worker has ended" in "\n".join(
         link.shows for link in told[0].chain
     )
     assert not {"sleep 3001", "sleep 3002", "sleep 3004"} & {s.name for s in told[0].subjects}

@@ -200,13 +200,13 @@ def test_placement_groups(clinic: Clinic) -> None:
 @pytest.mark.ray
 def test_nested_get(clinic: Clinic) -> None:
     assert clinic.headlines("nested-get-deadlock") == [
-        "2 plan tasks hold 2 of 2 licence and wait for tasks of their own that can never start: "
+        "2 plan tasks hold 2 of 2 licence and wait for child tasks that can never start: "
         "6 part tasks wait for 1 licence"
     ]
     (found,) = clinic.of("nested-get-deadlock")
     child = row(found, "tasks", "its parent is plan")
     assert child["parent_task_id"] in {s.id for s in found.subjects}
-    assert row(found, "ray-get", "by the metrics")["count"] == "2"
+    assert row(found, "ray-get", "the node's metrics")["count"] == "2"
 
 
 @pytest.mark.ray
