@@ -93,12 +93,13 @@ def _kept_running(cancel: Event, worker: calls.Worker) -> bool:
 def _finding(case: Case, ignored: list[tuple[Event, calls.Worker]]) -> Finding:
     labels = evidence.join_names(w.label for _, w in ignored)
     lasted = min((w.event.at or 0.0) - (c.at or 0.0) for c, w in ignored)
+    workers = "Workers" if len(ignored) > 1 else "A worker"
     links = []
     for cancel, worker in ignored[:3]:
         links.append(Link(cancel, f"ray.cancel reached {worker.label} while it ran"))
         links.append(Link(worker.event, f"{worker.label} still ran that call later"))
     return Finding(
-        f"A cancel did not end {labels}, still running at least {lasted:.0f} s later: {_reason(ignored)}",
+        f"{workers} kept running {labels} for at least {lasted:.0f} s after ray.cancel: {_reason(ignored)}",
         tuple(links),
         explains=(
             *(Entity("task", cancel["task"]) for cancel, _ in ignored),
@@ -115,7 +116,7 @@ def _finding(case: Case, ignored: list[tuple[Event, calls.Worker]]) -> Finding:
 def _reason(ignored: list[tuple[Event, calls.Worker]]) -> str:
     if all(worker.actor for _, worker in ignored):
         return "of an actor's methods, ray.cancel ends only coroutines, and only where they await"
-    return "the task caught the KeyboardInterrupt of ray.cancel, or a blocking call delays it"
+    return "the code caught its KeyboardInterrupt, or a blocking call delayed it"
 
 
 def _all_cancelled(case: Case, ignored: list[tuple[Event, calls.Worker]]) -> bool:
@@ -235,7 +236,7 @@ EXAMPLES: tuple[Example, ...] = (
         _files(_table("10:42:54", 1) + _CANCEL + _table("10:43:54", 1)),
         roots=("cancel-ignored",),
         says=(
-            "did not end poll (pid 401)",
+            "kept running poll (pid 401)",
             "at least 52 s",
             "force=True",
             f"raydoctor cancel {_T}",

@@ -127,7 +127,7 @@ def _remedies(exits: list[WorkerExit], row: Event, limit: int | None) -> Iterato
     if limit:
         need = max(1, -(-limit * 5 // (4 * evidence.GB)))
         yield Remedy(
-            f"Raise the memory limit of the cgroup, now {size(limit)}",
+            f"Raise the memory limit of the cgroup from {size(limit)} to {need} GiB",
             (
                 paste.python(
                     "resources: {{limits: {{memory: {need}Gi}}}}   # Kubernetes; docker run --memory={need}g",
