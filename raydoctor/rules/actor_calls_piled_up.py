@@ -1,22 +1,22 @@
-"""Calls of one actor are submitted faster than it can work them off.
+"""Calls of an actor are submitted faster than the actor executes them.
 
 ## What you see
-`ray.exceptions.PendingCallsLimitExceeded`, if the actor has `max_pending_calls`; else a warning in the driver's output,
-`More than 5000 tasks are pending submission to actor …`, and the driver's memory grows.
+`ray.exceptions.PendingCallsLimitExceeded` if the actor has `max_pending_calls`. Otherwise a warning in the driver's output,
+`More than 5000 tasks are pending submission to actor …`, and the memory of the driver grows.
 
 ## Why
-An actor runs one method at a time. Whoever calls it in a loop without waiting keeps every call (and its arguments)
-in memory until its turn comes.
+An actor runs one method at a time. A loop that calls it without waiting keeps every call and its arguments in the caller's
+memory until the actor executes it.
 
 ## Confirm
-- `ray list tasks --filter state=PENDING_ACTOR_TASK_ORDERING_OR_CONCURRENCY` (2.40 and later), or
-  `ray summary tasks`: how many wait for this actor.
+- `ray list tasks --filter state=PENDING_ACTOR_TASK_ORDERING_OR_CONCURRENCY` (2.40 and later), or `ray summary tasks`, shows
+  how many calls wait for this actor.
 
 ## Fix
-Wait for some before you submit more (`ray.wait`), or share the work among several actors (`ray.util.ActorPool`).
+Wait for some calls before submitting more (`ray.wait`), or spread the calls over several actors (`ray.util.ActorPool`).
 
 ## Not this when
-The actor does not work at all: then see why (`actor-deadlock`, `task-hung`, `async-actor-blocked`).
+The actor executes no calls at all (`actor-deadlock`, `task-hung`, `async-actor-blocked`).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _DOC = "https://docs.ray.io/en/latest/ray-core/patterns/limit-pending-tasks.html
     looks_for=(PILED_UP, LIMIT, RAY_EXCEPTION),
 )  # fmt: skip
 def actor_calls_piled_up(case: Case) -> Iterator[Finding]:
-    """One finding per actor class, by its last warning or its limit."""
+    """One finding per actor with its highest warning, and per method that exceeded the limit."""
     raised: dict[tuple[str, str], list[Event]] = {}
     for event in case.of("actor.calls_limit"):
         raised.setdefault((event["handle"], event["method"]), []).append(event)
@@ -79,8 +79,8 @@ def _limited(case: Case, name: str, method: str, events: list[Event]) -> Finding
     limit = events[0]["limit"]
     covered = [e for e in case.of("driver.exception") if e["type"] == "PendingCallsLimitExceeded"]
     return Finding(
-        f"{name}.{method} was called faster than {name} works: {limit} calls waited, and its max_pending_calls allows no more",
-        (Link(events[0], f"the call was refused: more than {limit} wait already"),),
+        f"Calls of {name}.{method} were submitted faster than the actor executes them: {limit} calls waited, the limit of max_pending_calls",
+        (Link(events[0], f"Ray refused the call because {limit} calls were waiting"),),
         explains=(Entity("actor-queue", name),),
         subjects=(Subject("actor", None, name),),
         count=sum(e.count for e in events),
@@ -93,8 +93,8 @@ def _warned(actor: str, events: list[Event]) -> Finding:
     last = max(events, key=lambda e: int(e["pending"]))
     name = last["class_name"]
     return Finding(
-        f"{name} is called faster than it works: more than {last['pending']} calls of it wait in their caller's memory",
-        (Link(last, f"more than {last['pending']} calls wait to be sent"),),
+        f"Calls of {name} are submitted faster than the actor executes them: more than {last['pending']} calls wait in the caller's memory",
+        (Link(last, f"Ray reports more than {last['pending']} calls that wait to be sent"),),
         explains=(Entity("actor-queue", actor),),
         subjects=(Subject("actor", last["actor"] or None, name),),
         severity="warning",
@@ -107,7 +107,7 @@ def _remedies(name: str, method: str, limit: str) -> tuple[Remedy, ...]:
     some = min(int(limit), 1000)
     return (
         Remedy(
-            "Wait for some calls before submitting more",
+            f"Wait for calls to return once {some} are pending",
             (
                 "pending = []",
                 "for item in items:",
@@ -119,7 +119,7 @@ def _remedies(name: str, method: str, limit: str) -> tuple[Remedy, ...]:
             doc=_DOC,
         ),
         Remedy(
-            f"Or share the work among several {name} actors",
+            f"Or spread the calls over 4 {name} actors",
             (
                 paste.python(
                     "pool = ray.util.ActorPool([{actor:name}.remote() for _ in range(4)])",
@@ -141,7 +141,7 @@ _LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "the limit of the actor was reached",
+        "the calls reached the limit of the actor",
         {**_LOGS, "driver.log": f"{LIMIT.sample}\n"},
         roots=("actor-calls-piled-up",),
         says=("Writer.write", "100 calls", "while len(pending) >= 100"),
@@ -156,7 +156,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("more than 10000 calls", "Slow"),
     ),
     Example(
-        "a program that prints about limits",
+        "a program prints a similar message",
         {
             **_LOGS,
             "driver.log": "(load pid=7) more than 100 tasks are queued on the actor, waiting\n",

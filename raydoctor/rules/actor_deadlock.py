@@ -1,33 +1,33 @@
-"""Actors wait for each other in a circle, so that none of their calls can ever end.
+"""Actors wait for each other in a cycle, so that none of their calls can ever return.
 
 ## What you see
-Nothing moves and nothing fails; `GetTimeoutError` if the program has a deadline. Every actor of the circle
-is in the middle of a method, and further calls queue behind it.
+Nothing moves and nothing fails, or `GetTimeoutError` if the program has a time limit. Every actor of the cycle is in the
+middle of a method, and further calls wait in its queue.
 
 ## Why
-An actor runs one method at a time (without `max_concurrency`, threads or `async`). If that method waits in
-`ray.get` for another actor, and that one waits for the first, directly or through others, then the call that
-would free them stands in the queue of an actor that waits. An actor that calls itself and waits is the
-shortest such circle.
+An actor runs one method at a time (without `max_concurrency`, threads or `async`). In a deadlock, a method waits in
+`ray.get` for another actor, and that actor waits for the first, directly or through others. The call that would end the
+wait stays in the queue of an actor that waits. The shortest such cycle is an actor that calls itself and waits.
 
-Ray writes no line about it. But every core worker prints once a minute how many calls it serves
-(`CoreWorkerService.grpc_server.PushTask … active`) and how many it waits for (`grpc_client.PushTask …
-active`), and which actors it knows (`received notification on actor`). Actors that all serve and all wait, know
-nobody else who works, and do not change from one table to the next are a deadlock. (Read with Ray 2.9.3,
-2.40, 2.50 and 2.60.)
+Ray does not log deadlocks. But every core worker logs once a minute how many calls it serves
+(`CoreWorkerService.grpc_server.PushTask … active`), how many it waits for (`grpc_client.PushTask … active`), and which
+actors it has handles of (`received notification on actor`). raydoctor reports a deadlock if all of a group of actors serve
+and wait, hold handles of no other busy actor, and do not change from one table to the next. (Read with Ray 2.9.3, 2.40,
+2.50 and 2.60.)
 
 ## Confirm
-- `ray stack` on the nodes: each actor stands in `get_objects (ray/_private/worker.py)`, below its own method.
-- `ray list tasks --detail --filter state!=FINISHED` (`parent_task_id` says who called): methods that are `RUNNING`, and others of the same actors
-  that are `PENDING_ACTOR_TASK_…` or `SUBMITTED_TO_WORKER`.
+- `ray stack` on the nodes: each actor is in `get_objects (ray/_private/worker.py)`, below its own method.
+- `ray list tasks --detail --filter state!=FINISHED` (`parent_task_id` names the caller): methods in state `RUNNING`, and
+  other methods of the same actors in `PENDING_ACTOR_TASK_…` or `SUBMITTED_TO_WORKER`.
 
 ## Fix
-Break the circle: pass what the other one needs as an argument, or have the caller ask both; or make the
-methods `async` and `await` the calls; or give the actor a second thread (`max_concurrency=2`) and make its
-state safe for that.
+Break the cycle in one of three ways:
+- Pass the other actor's result as an argument, or let the caller call both actors.
+- Make the methods `async` and `await` the calls.
+- Give the actor a second thread (`max_concurrency=2`) and make its state thread-safe.
 
 ## Not this when
-One of them still works: the others merely wait for it (`task-hung` if it never ends). An async actor that
+One of the actors is still busy: then the others only wait for it (`task-hung` if it never returns). An async actor that
 blocks its own event loop is `async-actor-blocked`.
 """
 
@@ -67,31 +67,33 @@ def actor_deadlock(case: Case) -> Iterator[Finding]:
         if g.circle and not hangs.is_nested(g) and not hangs.blocks_its_loop(g)
     ]
     yield from (_exact_finding(group) for group in exact)
-    told = {h.work.actor for group in exact for h in group.all}
-    seen = live_calls.stuck(case)
-    for ring in _rings(seen):
-        if min(s.age for s in ring) >= now.AGE and not told & {s.actor for s in ring}:
-            yield _live_finding(ring, seen)
-    workers = {w.actor: w for w in calls.busy(case) if w.actor and w.actor not in {*seen, *told}}
+    reported = {h.work.actor for group in exact for h in group.all}
+    blocked = live_calls.stuck(case)
+    for cycle in _cycles(blocked):
+        if min(s.age for s in cycle) >= now.AGE and not reported & {s.actor for s in cycle}:
+            yield _live_finding(cycle, blocked)
+    workers = {
+        w.actor: w for w in calls.busy(case) if w.actor and w.actor not in {*blocked, *reported}
+    }
     stuck = _stuck(workers, _idle_actors(case, workers))
     while stuck:
-        circle = _circle(workers, stuck)
-        group = _reachable(workers, stuck, circle[0])
-        yield _finding(case, [workers[a] for a in circle], [workers[a] for a in sorted(group)])
+        path = _cycle(workers, stuck)
+        group = _reachable(workers, stuck, path[0])
+        yield _finding(case, [workers[a] for a in path], [workers[a] for a in sorted(group)])
         stuck -= group
 
 
 def _idle_actors(case: Case, workers: Mapping[str, calls.Worker]) -> set[str]:
-    """Actors that had nothing in hand: their core logs are in the capture, without a call."""
+    """Idle actors: their core logs are in the capture and show no call."""
     logs = {e.value for s in case.sources if s.role == "core-worker" for e in s.entities}
     known = case.ledger.actors.values()
     return {a.id for a in known if a.workers and a.workers[-1] in logs and a.id not in workers}
 
 
 def _stuck(workers: Mapping[str, calls.Worker], idle: set[str]) -> set[str]:
-    """The actors that wait for a call, each of whom knows nobody but idle ones and such as wait too.
+    """The actors that wait for a call and hold handles only of idle actors and of other stuck actors.
 
-    Who has been given workers for plain tasks, or asks for them, may wait for these instead.
+    An actor that leases workers for plain tasks, or requests them, may wait for those tasks instead.
     """
     stuck = {
         w.actor
@@ -110,8 +112,8 @@ def _waits_among(worker: calls.Worker, stuck: set[str], idle: set[str]) -> bool:
     return bool(targets) and all(peer in stuck for peer in targets)
 
 
-def _circle(workers: Mapping[str, calls.Worker], stuck: set[str]) -> list[str]:
-    """Follow who waits for whom from the actor with the longest queue until one comes again."""
+def _cycle(workers: Mapping[str, calls.Worker], stuck: set[str]) -> list[str]:
+    """Follow the waits from the actor with the longest queue until an actor repeats."""
     start = max(sorted(stuck), key=lambda a: workers[a].queued)
     path = [start]
     while True:
@@ -122,7 +124,7 @@ def _circle(workers: Mapping[str, calls.Worker], stuck: set[str]) -> list[str]:
 
 
 def _reachable(workers: Mapping[str, calls.Worker], stuck: set[str], start: str) -> set[str]:
-    """The circle and everybody of the stuck who waits for it."""
+    """The actors of the cycle, and all stuck actors that wait for them."""
     group = {start}
     while True:
         more = {
@@ -136,97 +138,99 @@ def _reachable(workers: Mapping[str, calls.Worker], stuck: set[str], start: str)
         group |= more
 
 
-def _finding(case: Case, circle: list[calls.Worker], group: list[calls.Worker]) -> Finding:
-    names = [w.label for w in circle]
+def _finding(case: Case, cycle: list[calls.Worker], group: list[calls.Worker]) -> Finding:
+    names = [w.label for w in cycle]
     queue = sum(w.queued for w in group)
-    lasted = min(w.unmoved for w in circle)
-    behind = len(group) - len(circle)
-    others = f"; {evidence.many(behind, 'more actor')} wait for them" if behind else ""
-    alone = "calls itself and waits" if len(circle) == 1 else "wait for each other"
+    lasted = min(w.unmoved for w in cycle)
+    behind = len(group) - len(cycle)
+    others = f" and {evidence.many(behind, 'more actor')} waiting" if behind else ""
     return Finding(
-        f"{' → '.join([*names, names[0]])}: {'it' if len(circle) == 1 else 'they'} {alone}, and nothing has moved for at least "
-        f"{lasted:.0f} s, {evidence.many(queue, 'call')} queued{others}",
-        tuple(Link(w.event, _shows(w)) for w in circle[:5]),
+        f"{_headline(names, alone=len(cycle) == 1)}, unchanged for at least {lasted:.0f} s with "
+        f"{evidence.many(queue, 'call')} queued{others}",
+        tuple(Link(w.event, _shows(w)) for w in cycle[:5]),
         explains=(Entity("waiting", "cluster"), *(Entity("waiting-actor", w.actor) for w in group)),
         subjects=tuple(w.subject for w in group[:10]),
         count=1,
-        remedies=_remedies([w.name for w in circle]),
+        remedies=_remedies([w.name for w in cycle]),
         covers=tuple(w.event for w in group),
     )  # fmt: skip
 
 
-def _rings(seen: Mapping[str, live_calls.Stuck]) -> Iterator[list[live_calls.Stuck]]:
-    """Each circle once: from any of its actors one comes back to it."""
-    told: set[str] = set()
-    for start in seen:
+def _headline(labels: Sequence[str], *, alone: bool) -> str:
+    """`Deadlock: A → B → A wait for each other`."""
+    how = "waits for a call of its own" if alone else "wait for each other"
+    return f"Deadlock: {' → '.join([*labels, labels[0]])} {how}"
+
+
+def _cycles(blocked: Mapping[str, live_calls.Stuck]) -> Iterator[list[live_calls.Stuck]]:
+    """Each cycle once, whichever of its actors comes first."""
+    visited: set[str] = set()
+    for start in blocked:
         path = [start]
-        while (step := seen[path[-1]].awaits) not in (*path, *told):
+        while (step := blocked[path[-1]].awaits) not in (*path, *visited):
             path.append(step)
         if step in path:
-            yield [seen[a] for a in path[path.index(step) :]]
-        told |= set(path)
+            yield [blocked[a] for a in path[path.index(step) :]]
+        visited |= set(path)
 
 
 def _exact_finding(group: Group) -> Finding:
-    """A circle whose every step was seen: by the objects that each waits for, and by its queue."""
+    """A cycle whose every step is proven: by the objects that each task waits for, and by the queues."""
     from raydoctor.waits.remedies import at_once
 
-    labels = [h.work.label for h in (*group.circle, group.circle[0])]
+    labels = [h.work.label for h in group.circle]
     lasted = min(h.work.age for h in group.circle)
-    guess = "" if group.exact else ", as far as can be told without reading their memory"
+    guess = "" if group.exact else " (inferred without reading their memory)"
     actors = list(
         dict.fromkeys(h.work.class_name or h.work.name for h in group.circle if h.work.runs)
     )
-    alone = (
-        "it calls itself and waits"
-        if len({h.work.actor for h in group.circle}) == 1
-        else "they wait for each other"
-    )
+    alone = len({h.work.actor for h in group.circle}) == 1
     return hangs.finding(
         group,
-        f"{' → '.join(labels)}: {alone}{guess}, and nothing has moved for {lasted:.0f} s{hangs.waiting(group)}",
+        f"{_headline(labels, alone=alone)}{guess}, unchanged for {lasted:.0f} s{hangs.waiting(group)}",
         (*_remedies(actors), *at_once(group)),
     )
 
 
-def _live_finding(ring: list[live_calls.Stuck], seen: Mapping[str, live_calls.Stuck]) -> Finding:
-    """A circle, call by call, and how many more wait behind it."""
-    names = [s.label for s in ring]
-    queue = sum(s.queued for s in ring)
-    inside = {s.actor for s in ring}
-    behind = [s for s in seen.values() if s.actor not in inside and s.awaits in inside]
-    others = f"; {evidence.many(len(behind), 'more actor')} wait for them" if behind else ""
-    alone = "it calls itself and waits" if len(ring) == 1 else "they wait for each other"
-    lasted = min(s.age for s in ring)
+def _live_finding(
+    cycle: list[live_calls.Stuck], blocked: Mapping[str, live_calls.Stuck]
+) -> Finding:
+    """A cycle, call by call, and how many more actors wait for it."""
+    names = [s.label for s in cycle]
+    queue = sum(s.queued for s in cycle)
+    inside = {s.actor for s in cycle}
+    behind = [s for s in blocked.values() if s.actor not in inside and s.awaits in inside]
+    others = f" and {evidence.many(len(behind), 'more actor')} waiting" if behind else ""
+    lasted = min(s.age for s in cycle)
     return Finding(
-        f"{' → '.join([*names, names[0]])}: {alone}, and nothing has moved for {lasted:.0f} s, "
+        f"{_headline(names, alone=len(cycle) == 1)}, unchanged for {lasted:.0f} s with "
         f"{evidence.many(queue, 'call')} queued{others}",
-        tuple(link for s in ring[:3] for link in _calls(s)),
+        tuple(link for s in cycle[:3] for link in _calls(s)),
         explains=(
             Entity("waiting", "cluster"),
-            *(Entity("waiting-actor", s.actor) for s in (*ring, *behind)),
-            *(Entity("task", e["task_id"]) for s in (*ring, *behind) for e in (s.method, s.call)),
+            *(Entity("waiting-actor", s.actor) for s in (*cycle, *behind)),
+            *(Entity("task", e["task_id"]) for s in (*cycle, *behind) for e in (s.method, s.call)),
         ),
-        subjects=tuple(s.subject for s in ring[:10]),
-        remedies=_remedies([s.name for s in ring]),
+        subjects=tuple(s.subject for s in cycle[:10]),
+        remedies=_remedies([s.name for s in cycle]),
     )
 
 
 def _calls(stuck: live_calls.Stuck) -> Iterator[Link]:
     method, call = stuck.method["name"], stuck.call["name"]
-    runs = f"{method} (pid {stuck.pid}) runs, and waits in ray.get by its node's metrics"
+    runs = f"{method} (pid {stuck.pid}) is running, and its node's metrics show it in ray.get"
     if stuck.call["state"] in live_calls.QUEUED:
         yield Link(stuck.method, runs)
-        shows = f"{call}, which it has called, has stood queued for {stuck.age:.0f} s"
+        shows = f"{call}, which it called, has been queued for {stuck.age:.0f} s"
         yield Link(stuck.call, shows)
     else:
-        yield Link(stuck.method, f"{runs}; it has called {call}")
+        yield Link(stuck.method, f"{runs}, after it called {call}")
 
 
 def _shows(worker: calls.Worker) -> str:
     behind = f", {worker.queued} more queued behind it" if worker.queued else ""
     return (
-        f"{worker.label} is in a method{behind}, and waits for {evidence.many(worker.calling, 'call')} of its own; "
+        f"{worker.label} is in a method{behind}, and waits for {evidence.many(worker.calling, 'call')} of its own, "
         f"unchanged for {worker.unmoved:.0f} s"
     )
 
@@ -234,9 +238,9 @@ def _shows(worker: calls.Worker) -> str:
 def _remedies(names: Sequence[str]) -> tuple[Remedy, ...]:
     first, last = names[0], names[-1]
     return (
-        _untie(first, last),
+        _break_cycle(first, last),
         Remedy(
-            f"Or do not block {first} while it waits: async methods may run in between",
+            f"Or make the methods of {first} async: while one awaits, others can run",
             (
                 paste.python("class {actor:name}:", actor=first),
                 "    async def method(self, ...):",
@@ -245,14 +249,14 @@ def _remedies(names: Sequence[str]) -> tuple[Remedy, ...]:
             doc="https://docs.ray.io/en/latest/ray-core/actors/async_api.html",
         ),
         Remedy(
-            f"Or let {first} answer in a second thread (its state must be safe for that)",
+            f"Or run {first} with 2 threads (its state must be thread-safe)",
             (paste.python("{actor:name}.options(max_concurrency=2).remote(...)", actor=first),),
             doc="https://docs.ray.io/en/latest/ray-core/actors/async_api.html",
         ),
     )
 
 
-def _untie(first: str, last: str) -> Remedy:
+def _break_cycle(first: str, last: str) -> Remedy:
     if first == last:
         return Remedy(
             f"Call {first}'s own method directly, not through its handle",
@@ -260,10 +264,10 @@ def _untie(first: str, last: str) -> Remedy:
             doc="https://docs.ray.io/en/latest/ray-core/actors.html",
         )
     return Remedy(
-        f"Break the circle: let the caller ask {last} first, and hand its answer to {first} as an argument",
+        f"Break the cycle: let the caller call {last} first, and pass the result to {first} as an argument",
         (
-            "answer = other.look_up.remote(...)           # in the caller: a reference is enough",
-            "result = actor.method.remote(answer)         # Ray waits for the argument before it calls",
+            "answer = other.look_up.remote(...)           # in the caller, without ray.get",
+            "result = actor.method.remote(answer)         # Ray sends the call when the argument is ready",
         ),
         doc="https://docs.ray.io/en/latest/ray-core/actors.html",
     )
@@ -306,7 +310,7 @@ def _log(pid: int, own: str, peer: str, serving: int, calling: int) -> str:
 
 
 def _files(book: tuple[int, int], desk: tuple[int, int]) -> dict[str, str]:
-    """A capture in which both actors serve and wait for so many calls."""
+    """A capture in which both actors serve and wait for this number of calls."""
     return {
         "logs/gcs_server.out": "",
         "logs/raylet.out": "",
@@ -323,15 +327,15 @@ _BUY = sample.call(1, "OrderBook.buy", _BOOK_ROW)
 
 
 def _live(*calls: sample.Row) -> dict[str, str]:
-    """An order book that waits for a risk desk, which waits as well; and further calls."""
+    """An order book that waits for a risk desk, which waits itself, and further calls."""
     check = sample.call(2, "RiskDesk.check", _DESK_ROW, parent_task_id=sample.task_id(1))
     gets = [sample.in_ray_get(name, 1) for name in ("OrderBook.buy", "RiskDesk.check")]
     nodes = [sample.node({"CPU": 2})]
     return sample.tables(nodes=nodes, ray_get=gets, tasks=[_BUY, check, *calls])
 
 
-def _seen(*awaited_by_desk: sample.Row) -> dict[str, str]:
-    """The same, with the objects that both wait for, read from their memory."""
+def _proven(*awaited_by_desk: sample.Row) -> dict[str, str]:
+    """The same, with the objects that both wait for, as read from their memory."""
     buy = sample.call(1, "OrderBook.buy", _BOOK_ROW, **looked.since(90))
     check = sample.call(2, "RiskDesk.check", _DESK_ROW, **looked.since(90))
     price = sample.call(
@@ -350,19 +354,19 @@ def _seen(*awaited_by_desk: sample.Row) -> dict[str, str]:
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "an order book asks a risk desk, which asks the order book",
+        "an order book calls a risk desk, which calls the order book",
         _files((2, 1), (1, 1)),
         roots=("actor-deadlock",),
         consequences=("get-timeout",),
         says=("OrderBook (pid 400) → RiskDesk (pid 399) → OrderBook (pid 400)", "1 call queued"),
     ),
     Example(
-        "the risk desk still works: the order book only waits for it",
+        "the risk desk is busy, and the order book only waits for it",
         _files((2, 1), (1, 0)),
         roots=("get-timeout",),
     ),
     Example(
-        "live: an order book asks a risk desk, which asks the order book",
+        "live: an order book calls a risk desk, which calls the order book",
         _live(
             sample.call(
                 3,
@@ -376,8 +380,8 @@ EXAMPLES: tuple[Example, ...] = (
         says=("OrderBook (pid 801) → RiskDesk (pid 802) → OrderBook (pid 801)", "1 call queued"),
     ),
     Example(
-        "live: the same, by the objects that they wait for",
-        _seen(),
+        "live: the same, proven by the objects that both wait for",
+        _proven(),
         roots=("actor-deadlock",),
         says=(
             "OrderBook.buy (pid 801) → RiskDesk.check (pid 802) → OrderBook.price → OrderBook.buy (pid 801)",
@@ -385,8 +389,8 @@ EXAMPLES: tuple[Example, ...] = (
         ),
     ),
     Example(
-        "live: the risk desk waits for a ledger that works",
-        _seen(sample.call(4, "Ledger.sum", sample.actor(9, "Ledger", {}), **looked.since(90))),
+        "live: the risk desk waits for a busy ledger",
+        _proven(sample.call(4, "Ledger.sum", sample.actor(9, "Ledger", {}), **looked.since(90))),
     ),
     Example(
         "live: an actor calls itself and waits",
@@ -405,10 +409,10 @@ EXAMPLES: tuple[Example, ...] = (
             ],
         ),
         roots=("actor-deadlock",),
-        says=("it calls itself and waits",),
+        says=("waits for a call of its own",),
     ),
     Example(
-        "live: the risk desk has another call at work, which may free it",
+        "live: the risk desk waits for another running call",
         _live(
             sample.call(
                 3,
@@ -423,7 +427,7 @@ EXAMPLES: tuple[Example, ...] = (
         ),
     ),
     Example(
-        "live: both wait, the second for a call that has only just been made",
+        "live: both wait, the second for a call made just now",
         _live(
             sample.call(
                 3,
@@ -436,7 +440,7 @@ EXAMPLES: tuple[Example, ...] = (
         ),
     ),
     Example(
-        "both wait, but nothing is queued behind them: they wait for tasks elsewhere",
+        "both wait, but have no calls queued: they wait for other tasks",
         _files((1, 1), (1, 1)),
         roots=("get-timeout",),
     ),

@@ -1,33 +1,31 @@
-"""An actor could not be created: its `__init__` raised an exception.
+"""An actor could not be created because its `__init__` raised an exception.
 
 ## What you see
-`ActorDiedError` (`RayActorError` up to Ray 2.10) on a call that has nothing to do with it:
-`The actor died because of an error raised in its creation task, ray::ModelServer.__init__() …`. Often
-far from the cause: a task that was handed the actor fails with `RayTaskError(ActorDiedError)`, or
-nothing fails at all, because nobody calls the actor.
+`ActorDiedError` (`RayActorError` up to Ray 2.10) on a later call:
+`The actor died because of an error raised in its creation task, ray::ModelServer.__init__() …`. The error often appears
+far from its cause: a task that received the handle fails with `RayTaskError(ActorDiedError)`. If the program never calls
+the actor, no error appears in the driver.
 
 ## Why
-`.remote()` returns a handle at once and `__init__` runs later, in another process. What it raises ends
-that process (exit type `USER_ERROR`), and every call on the handle, from wherever, gets the same error.
-`max_restarts` does not help: Ray does not try an `__init__` that raised again (measured with 2.9.3 and
-2.60, `max_restarts=2`).
+`.remote()` returns a handle at once, and `__init__` runs later in another process. An exception in it ends that process
+(exit type `USER_ERROR`), and every call on any handle of the actor fails with the same error. `max_restarts` does not
+help: Ray does not repeat an `__init__` that raised (measured with 2.9.3 and 2.60, `max_restarts=2`).
 
 ## Confirm
-- The diagnosis names the exception, the innermost line of your own code, and what it was raised from.
-- The whole traceback is in `raylet.out` of the actor's node, below `Formatted creation task exception:`,
-  even where the program caught and lost it.
-- The actor's arguments and its node's files and environment are what differs from your machine: run
-  the same constructor there.
+- The diagnosis names the exception, the innermost line of your own code, and the exception that it was raised from.
+- `raylet.out` of the actor's node has the whole traceback below `Formatted creation task exception:`, even if the program
+  caught the exception and did not print it.
+- If the constructor works on your machine, compare its arguments, files and environment: run the same constructor on the
+  actor's node.
 
 ## Fix
-Mend the line that raised. To fail where the mistake is rather than at the first use, wait for the actor
-once it is made: `ray.get(handle.__ray_ready__.remote())`.
+Fix the line that raised. To fail at creation instead of at the first call, wait for the actor:
+`ray.get(handle.__ray_ready__.remote())`.
 
 ## Not this when
-The constructor's process was killed or crashed (`ray-oom-kill`, `worker-native-crash`,
-`worker-vanished`), the actor's runtime environment or its worker could not be set up
-(`runtime-env-failed`, `worker-start-crashed`), or it lived and died later (`actor-killed`,
-`actor-restart-loop`).
+The process of the constructor was killed or crashed (`ray-oom-kill`, `worker-native-crash`, `worker-vanished`). Ray could
+not set up the actor's runtime environment or its worker (`runtime-env-failed`, `worker-start-crashed`). The constructor
+returned and the actor died later (`actor-killed`, `actor-restart-loop`).
 """
 
 from __future__ import annotations
@@ -83,7 +81,7 @@ LOGGED = Signal(
 
 @dataclass(slots=True)
 class _Failure:
-    """One actor that could not be created, as all files together tell it."""
+    """One actor that could not be created, with the records of all files."""
 
     name: str = ""
     pid: int | None = None
@@ -91,7 +89,7 @@ class _Failure:
     raised: Raised | None = None
     exit: WorkerExit | None = None
     events: list[Event] = field(default_factory=list)
-    """The most telling first."""
+    """The most detailed record first."""
 
     @property
     def entities(self) -> tuple[Entity, ...]:
@@ -107,7 +105,7 @@ class _Failure:
     looks_for=(WORKER_EXIT, ACTOR_FAILED, RAY_EXCEPTION, LOGGED),
 )
 def actor_init_failed(case: Case) -> Iterator[Finding]:
-    """One finding per class, exception and line of code: equal constructors fail alike."""
+    """One finding per class, exception and line of code."""
     groups: dict[tuple[str, str, str], list[_Failure]] = {}
     for failure in _failures(case):
         raised = failure.raised
@@ -118,41 +116,41 @@ def actor_init_failed(case: Case) -> Iterator[Finding]:
 
 
 def _failures(case: Case) -> list[_Failure]:
-    """Every actor whose creation task raised: by its worker's exit, or by what drivers saw."""
+    """Every actor whose creation task raised: from the worker's exit or from a driver's exception."""
     found: list[_Failure] = []
     for exit_ in case.exits:
         if exit_.exit_type == "USER_ERROR":
             name = exit_.names[-1] if exit_.names else ""
             failure = _Failure(name, exit_.pid, exit_.actor, exit=exit_)
             failure.events += exit_.events
-            _tell(failure, exit_.detail)
+            _complete(failure, exit_.detail)
             found.append(failure)
     by_actor = {f.actor: f for f in found if f.actor}
     for event in case.of("actor.creation_exception", "driver.exception"):
         text = event["what"]
-        told = _CREATION.search(text)
+        creation = _CREATION.search(text)
         direct = event.kind != "driver.exception" or text.startswith(_OPENING)
-        if not told or not direct or case.torn_down(event):
+        if not creation or not direct or case.torn_down(event):
             continue
-        actor = told["actor"] or f"{told['ip']}/{told['pid']}"
+        actor = creation["actor"] or f"{creation['ip']}/{creation['pid']}"
         if actor not in by_actor:
-            by_actor[actor] = _Failure(actor=told["actor"] or "")
+            by_actor[actor] = _Failure(actor=creation["actor"] or "")
             found.append(by_actor[actor])
         by_actor[actor].events.append(event)
-        _tell(by_actor[actor], text)
+        _complete(by_actor[actor], text)
     return found
 
 
-def _tell(failure: _Failure, text: str) -> None:
-    """Take what a text says and was not known yet."""
-    told = _CREATION.search(text)
-    if not told:
+def _complete(failure: _Failure, text: str) -> None:
+    """Fill the fields that are still empty from the text of one record."""
+    creation = _CREATION.search(text)
+    if not creation:
         return
-    failure.name = told["class"].rpartition(":")[2]
-    failure.pid = failure.pid or int(told["pid"])
-    failure.actor = failure.actor or told["actor"] or ""
+    failure.name = creation["class"].rpartition(":")[2]
+    failure.pid = failure.pid or int(creation["pid"])
+    failure.actor = failure.actor or creation["actor"] or ""
     failure.raised = failure.raised or parse(
-        text[told.start() + len("raised in its creation task, ") :]
+        text[creation.start() + len("raised in its creation task, ") :]
     )
 
 
@@ -176,11 +174,11 @@ def _finding(case: Case, failures: list[_Failure]) -> Finding:
 
 
 _FAR = 80
-"""Lines from a wrapper to what it wraps: blank ones stand between all of a quoted traceback's."""
+"""Most lines between a wrapper and the exception that it wraps: a quoted traceback has blank lines between its own."""
 
 
 def _wrappers(case: Case, events: list[Event]) -> Iterator[Event]:
-    """`UnserializableException` (2.50+) stands above the text of an exception that the caller cannot rebuild."""
+    """`UnserializableException` (2.50+) precedes the text of an exception that the caller cannot deserialize."""
     for event in case.of("driver.exception"):
         quoted = range(event.line, event.line + _FAR)
         wraps = any(e.source is event.source and e.line in quoted for e in events)
@@ -190,24 +188,24 @@ def _wrappers(case: Case, events: list[Event]) -> Iterator[Event]:
 
 def _headline(failures: list[_Failure]) -> str:
     first = failures[0]
-    name = first.name or "An actor"
     if len(failures) > 1:
-        who = f"{len(failures)} {first.name or 'equal'} actors"
+        subject = f"{len(failures)} {first.name or 'equal'} actors"
     else:
-        who = f"{name} (pid {first.pid})" if first.pid else name
-    return f"{who} could not be created: __init__ raised {_what(first.raised)}"
+        subject = f"Actor {first.name}" if first.name else "An actor"
+        subject += f" (pid {first.pid})" if first.pid else ""
+    return f"{subject} could not be created: __init__ raised {_exception(first.raised)}"
 
 
-def _what(raised: Raised | None) -> str:
+def _exception(raised: Raised | None) -> str:
     """`ConfigError: no model in read_config (serve.py:11), from KeyError: 'model'`."""
     if raised is None:
         return "an exception whose text is not in the capture"
     text = str(raised)
     if raised.is_rays_own and raised.name in ("ActorDiedError", "RayActorError"):
-        text = f"{raised.name}: an actor that it called is dead,"
-    said = text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
-    said += f" in {raised.place}" if raised.place else ""
-    return f"{said}, from {str(raised.first)[:_LONGEST]}" if raised.cause else said
+        text = f"{raised.name} because an actor that it called is dead,"
+    shown = text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+    shown += f" in {raised.place}" if raised.place else ""
+    return f"{shown}, from {str(raised.first)[:_LONGEST]}" if raised.cause else shown
 
 
 def _chain(case: Case, failures: list[_Failure]) -> tuple[Link, ...]:
@@ -216,14 +214,17 @@ def _chain(case: Case, failures: list[_Failure]) -> tuple[Link, ...]:
     links = []
     for event in first.events:
         if event.kind != "driver.exception":
-            shows = f"{name}'s worker ended because __init__ raised {_what(first.raised)}"
+            shows = (
+                f"the worker of {name} exited because __init__ raised {_exception(first.raised)}"
+            )
             links.append(Link(event, shows))
             break
     given_up = [
         e for e in case.actor(first.actor).failures if e["context"] == "CreationTaskFailureContext"
     ]
     links += [
-        Link(e, "GCS gives the actor up, it does not try __init__ again") for e in given_up[:1]
+        Link(e, "the GCS marks the actor as dead and does not repeat __init__")
+        for e in given_up[:1]
     ]
     seen = [e for f in failures for e in f.events if e.kind == "driver.exception"]
     if seen:
@@ -233,7 +234,7 @@ def _chain(case: Case, failures: list[_Failure]) -> tuple[Link, ...]:
 
 
 def _causes(failures: list[_Failure]) -> tuple[Entity, ...]:
-    """What a constructor waited for, where it was one of Ray's own errors that it raised."""
+    """The entities that a constructor waited for, if the exception is one of Ray's own errors."""
     own = {f.actor for f in failures}
     found: dict[Entity, None] = {}
     for failure in failures:
@@ -251,21 +252,21 @@ def _remedies(failure: _Failure) -> tuple[Remedy, ...]:
     raised, name = failure.raised, failure.name or "the actor"
     place = raised.place if raised else None
     where = f" at {place.file}:{place.line}" if place else ""
-    what = raised.name if raised else "the exception"
+    exception = raised.name if raised else "the exception"
     return (
         Remedy(
-            f"Mend what raises {what}{where}",
+            f"Fix the code that raises {exception}{where}",
             (
                 paste.python(
-                    "# the same without Ray: leave @ray.remote off the class, call {actor}(…) with the same arguments,",
+                    "# reproduce it without Ray: remove @ray.remote from the class, call {actor}(…) with the same arguments,",
                     actor=name,
                 ),
-                "# on the node and in the environment that the actor had",
+                "# on the actor's node and in its environment",
             ),
             doc=_DOC,
         ),
         Remedy(
-            f"Fail where {name} is made, not at its first use",
+            f"Fail where {name} is created, not at its first call",
             (
                 paste.python("handle = {actor:name}.remote(…)", actor=name),
                 "ray.get(handle.__ray_ready__.remote())",
@@ -301,7 +302,7 @@ def _exit_line(worker: str, text: str) -> str:
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "a constructor that raises three calls deep; the driver sees it inside a task's error",
+        "a constructor raises in a nested call, and the driver sees the error inside a task's error",
         {
             "logs/gcs_server.out": _exit_line(_W, _TEXT),
             "logs/raylet.out": "",
@@ -317,7 +318,7 @@ EXAMPLES: tuple[Example, ...] = (
         ),
     ),
     Example(
-        "three equal actors, and only the driver's output is left",
+        "three equal actors, and only the driver's output is available",
         {
             "driver.log": "".join(
                 f"ray.exceptions.RayActorError: {_creation_text('Loader', pid, f'{pid:024x}01000000', _BODY)}\ngoing on\n"
@@ -328,7 +329,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("3 Loader actors", "read_header (serve.py:25)"),
     ),
     Example(
-        "a constructor that waits for another actor fails with that one",
+        "a constructor calls another actor, which has died",
         {
             "logs/gcs_server.out": _exit_line("5" * 56, _TEXT.replace(_A, _CHILD))
             + _exit_line(_W, _NESTED),
@@ -338,7 +339,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("Pool (pid 490)", "an actor that it called is dead"),
     ),
     Example(
-        "a task prints what it found in an old log",
+        "a task prints lines of an old log",
         {
             "driver.log": f"(grep pid=12) ray.exceptions.ActorDiedError: {_TEXT}\nsummary: {_TEXT}\n",
             "logs/gcs_server.out": "",

@@ -1,31 +1,33 @@
-"""An actor was ended on purpose, and somebody still called it.
+"""An actor was ended on purpose, and a later call on it failed.
 
 ## What you see
 `ActorDiedError` (`RayActorError` up to Ray 2.10) with one of three endings:
-- ``because it was killed by `ray.kill` ``: somebody called `ray.kill` on its handle;
-- `Worker exit type: INTENDED_USER_EXIT … exit_actor() is called`: it called `ray.actor.exit_actor()` itself;
-- `because all references to the actor were removed`: the last handle that counts went out of scope, and
+- ``because it was killed by `ray.kill` ``: the program, or a library that it uses, called `ray.kill` on a handle.
+- `Worker exit type: INTENDED_USER_EXIT … exit_actor() is called`: the actor called `ray.actor.exit_actor()`.
+- `because all references to the actor were removed`: the last handle that keeps the actor alive went out of scope, and
   Ray ended the actor. Up to 2.9 also `RuntimeError: Lost reference to actor`, for `Actor.remote().method.remote()`.
 
 ## Why
-None of these is a crash: the process ended because it was told to. What is wrong is the order: a
-clean-up that came too early, a loop that asks once more after the end, a handle that only lives in a
-function. Which handles count changed: one from `ray.get_actor` kept the actor alive with 2.9.3 and 2.20, and
-does not with 2.40, 2.50 and 2.60 (measured); only the one that `.remote()` returned, and its copies, do.
+None of these is a crash: Ray ended the process as requested. The order is wrong: the program cleans up too early, a loop
+calls the actor once more after its end, or the only handle was a local variable of a function that has returned.
+
+Which handles keep an actor alive depends on the version. A handle from `ray.get_actor` does with 2.9.3 and 2.20, but not
+with 2.40, 2.50 and 2.60 (measured). There only the handle that `.remote()` returned, and its copies, keep it alive.
 
 ## Confirm
-- The actor's own core log (`python-core-worker-*.log`) tells the reason and the time beside `exit_detail=`.
-- No Ray log says who called `ray.kill`: look for it in your program, and remember that Ray Tune, Train and
-  Serve kill the actors they manage.
+- The actor's own core log (`python-core-worker-*.log`) records the reason and the time beside `exit_detail=`.
+- No Ray log records which process called `ray.kill`: search your program for it. Ray Tune, Train and Serve also kill the
+  actors that they manage.
 
 ## Fix
-`ray.kill`: after the last call, when its result is there. `exit_actor`: return a mark for the end, or take the
-error as one. Out of scope: keep the handle that created it, or make it detached.
+- `ray.kill`: call it only after the last call has returned.
+- `exit_actor`: return a value that marks the end, or let the caller catch the error as the end.
+- Out of scope: keep the handle that created the actor, or make the actor detached.
 
 ## Not this when
-Its creator died and took it along (`actor-owner-died`), its process was killed or crashed
-(`worker-vanished`, `worker-native-crash`), or the program catches the error: an actor that was ended and is
-not missed is not listed.
+The process that created the actor died (`actor-owner-died`), or the actor's own process was killed or crashed
+(`worker-vanished`, `worker-native-crash`). An actor that ended on purpose is not reported if no call failed, or if the
+program caught the error.
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ LOST_REFERENCE = Signal(
     symptom=True,
 )
 
-_EITHER = " (or its creator died: without GCS's log the words do not tell)"
+_EITHER = " (or the process that created it died: only the GCS log distinguishes the two)"
 _KINDS = (actors.BY_KILL, actors.BY_EXIT, actors.BY_SCOPE)
 
 
@@ -80,19 +82,19 @@ def actor_killed(case: Case) -> Iterator[Finding]:
 def _finding(case: Case, kind: str, found: list[Death]) -> Finding:
     first = found[0]
     ends = [end for death in found for end in _ends(case, death)]
-    links = [Link(end, f"{first.label} says why it leaves: {end['detail']}") for end in ends[:1]]
+    links = [Link(end, f"{first.label} records why it exits: {end['detail']}") for end in ends[:1]]
     links += [
-        Link(event, f"a call on {first.label} fails")
+        Link(event, f"a call on {first.label} failed")
         for event in (*first.calls[:1], *first.seen[:1])
     ]
     return Finding(
-        _headline(kind, found, ends) + (_EITHER if _is_unsure(case, kind) else ""),
+        _headline(kind, found, ends) + (_EITHER if _is_ambiguous(case, kind) else ""),
         tuple(links),
         explains=tuple(death.entity for death in found),
-        caused_by=_creators(case) if _is_unsure(case, kind) else (),
+        caused_by=_creators(case) if _is_ambiguous(case, kind) else (),
         subjects=tuple(death.subject for death in found[:10]),
         count=len(found),
-        # Without a driver's output nobody can say whether the program minded.
+        # Without a driver's output it is unknown whether the program caught the error.
         severity="error"
         if any(case.about(d.entity, "driver.exception") for d in found)
         else "warning",
@@ -104,15 +106,15 @@ def _finding(case: Case, kind: str, found: list[Death]) -> Finding:
 def _is_serves_own(case: Case, death: Death) -> bool:
     """Serve kills replicas that it replaces, and its controller and proxies when it shuts down.
 
-    The former is the matter of Serve's own rules; the latter matters where a program minded.
+    Serve's own rules report the former. The latter counts only where a driver printed an exception.
     """
     if death.name.startswith("SERVE_REPLICA::"):
         return True
     return death.name.startswith("SERVE_") and not case.about(death.entity, "driver.exception")
 
 
-def _is_unsure(case: Case, kind: str) -> bool:
-    """Whether the words may as well mean that the creator died: GCS's log alone can tell."""
+def _is_ambiguous(case: Case, kind: str) -> bool:
+    """Whether Ray's message also fits the creator's death: only the GCS log distinguishes the two."""
     return kind == actors.BY_SCOPE and not case.roles & {"gcs-out", "gcs-err"}
 
 
@@ -122,7 +124,7 @@ def _creators(case: Case) -> tuple[Entity, ...]:
 
 
 def _ends(case: Case, death: Death) -> list[Event]:
-    """The actor's own last words."""
+    """The actor's own records of its exit."""
     return [
         end for worker in case.actor(death.actor).workers for end in actors.last_words(case, worker)
     ]
@@ -131,15 +133,20 @@ def _ends(case: Case, death: Death) -> list[Event]:
 def _headline(kind: str, found: list[Death], ends: list[Event]) -> str:
     first = found[0]
     many = len(found) > 1
-    who = f"{len(found)} {first.class_name or 'unnamed'} actors" if many else first.label
-    was, they, their = ("were", "they", "their") if many else ("was", "it", "its")
+    subject = f"{len(found)} {first.class_name or 'unnamed'} actors" if many else _subject(first)
+    was, it = ("were", "them") if many else ("was", "it")
     calls = evidence.many(sum(d.count for d in found), "call")
-    told = {
-        actors.BY_KILL: f"{who} {was} killed by ray.kill",
-        actors.BY_EXIT: f"{who} left by exit_actor()",
-        actors.BY_SCOPE: f"{who} {was} ended by Ray when the last handle that counts on {their} life was gone",
+    end = {
+        actors.BY_KILL: f"{subject} {was} killed by ray.kill",
+        actors.BY_EXIT: f"{subject} called exit_actor()",
+        actors.BY_SCOPE: f"{subject} {was} ended by Ray because no handle kept {it} alive",
     }[kind]
-    return f"{told}, and {they} {was} still in use: {calls} failed{_later(found, ends)}"
+    return f"{end}, but {was} still in use: {calls} failed{_later(found, ends)}"
+
+
+def _subject(death: Death) -> str:
+    """`Actor Cache (pid 386)`: the label as the subject of a sentence."""
+    return f"Actor {death.label}" if death.class_name else f"A{death.label[1:]}"
 
 
 def _later(found: list[Death], ends: list[Event]) -> str:
@@ -152,8 +159,8 @@ def _later(found: list[Death], ends: list[Event]) -> str:
 
 def _lost(events: list[Event]) -> Finding:
     return Finding(
-        "A method was called on an actor whose handle nobody kept (`Actor.remote().method.remote()`): the actor was already gone",
-        (Link(events[0], "the handle was collected before the call"),),
+        "A method was called on an actor without keeping its handle, as in Actor.remote().method.remote(): Ray had already ended the actor",
+        (Link(events[0], "Python freed the handle before Ray sent the call"),),
         count=evidence.total(events),
         remedies=_remedies(actors.BY_SCOPE, Death("")),
         covers=tuple(events),
@@ -164,7 +171,7 @@ def _remedies(kind: str, death: Death) -> tuple[Remedy, ...]:
     cls = death.class_name or "Actor"
     return {
         actors.BY_KILL: _kill_later,
-        actors.BY_EXIT: _tell_the_caller,
+        actors.BY_EXIT: _return_the_end,
         actors.BY_SCOPE: _keep_the_handle,
     }[kind](cls, death.name or cls.lower())
 
@@ -174,14 +181,14 @@ def _kill_later(cls: str, name: str) -> tuple[Remedy, ...]:
         Remedy(
             f"Kill {cls} after the last call on it has returned",
             (
-                "grep -rn 'ray.kill(' .   # who does it?",
-                "ray.get(pending)         # the calls that are still under way",
+                "grep -rn 'ray.kill(' .   # which code calls it",
+                "ray.get(pending)         # wait for the calls that are still running",
                 paste.python("ray.kill({handle:name})", handle=name),
             ),
             doc=_TERMINATING,
         ),
         Remedy(
-            f"Let {cls} come back instead, if it was killed to free it from a bad state",
+            f"Restart {cls} instead, if the program kills it to reset its state",
             (
                 paste.python(
                     "{handle:name} = {actor:name}.options(max_restarts=1).remote(…)",
@@ -195,14 +202,14 @@ def _kill_later(cls: str, name: str) -> tuple[Remedy, ...]:
     )
 
 
-def _tell_the_caller(cls: str, name: str) -> tuple[Remedy, ...]:
+def _return_the_end(cls: str, name: str) -> tuple[Remedy, ...]:
     return (
         Remedy(
-            f"Tell the caller that {cls} is done, instead of leaving under it",
+            f"Return a value that marks the end of {cls}, instead of calling exit_actor() while it is in use",
             (
-                "return None   # in the method, where it calls exit_actor()",
+                "return None   # in the method, instead of exit_actor()",
                 paste.python(
-                    "del {handle:name}      # in the caller, once it got None: the last handle ends the actor",
+                    "del {handle:name}      # in the caller, after it received None: Ray ends an actor without handles",
                     handle=name,
                 ),
             ),
@@ -214,10 +221,10 @@ def _tell_the_caller(cls: str, name: str) -> tuple[Remedy, ...]:
 def _keep_the_handle(cls: str, name: str) -> tuple[Remedy, ...]:
     return (
         Remedy(
-            f"Keep the handle that created {cls} for as long as it is used",
+            f"Keep the handle that created {cls} as long as the actor is in use",
             (
                 paste.python(
-                    "self.{handle:name} = {actor:name}.remote(…)   # not only a local name, nor only ray.get_actor(…)",
+                    "self.{handle:name} = {actor:name}.remote(…)   # not a local variable, and not only ray.get_actor(…)",
                     handle=name,
                     actor=cls,
                 ),
@@ -233,7 +240,7 @@ def _keep_the_handle(cls: str, name: str) -> tuple[Remedy, ...]:
                     name=name,
                 ),
                 paste.python(
-                    "ray.kill(ray.get_actor({name}))   # when it is no longer needed: nobody else ends it",
+                    "ray.kill(ray.get_actor({name}))   # when it is no longer needed: Ray does not end it",
                     name=name,
                 ),
             ),
@@ -283,16 +290,16 @@ _GCS = {"logs/gcs_server.out": _PLACED, "logs/raylet.out": ""}
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "killed a second before it was asked",
+        "an actor is killed one second before a call",
         {**_GCS, _OWN_LOG: _OWN_END, _CALLER_LOG: _CALL, "driver.log": _frame(_KILLED)},
         roots=("actor-killed",),
         says=("Cache 'cache' (pid 386) was killed by ray.kill", "1 call failed, 1.0 s later"),
     ),
     Example(
-        "it left by exit_actor(); only the driver's output is left",
+        "an actor called exit_actor(), and only the driver's output is available",
         {"driver.log": _frame(_LEFT_TEXT)},
         roots=("actor-killed",),
-        says=("left by exit_actor()",),
+        says=("called exit_actor()",),
     ),
     Example(
         "two actors whose handles went out of scope",
@@ -301,27 +308,27 @@ EXAMPLES: tuple[Example, ...] = (
         says=("2 Cache actors", 'lifetime="detached"'),
     ),
     Example(
-        "the same words after a worker's death, without GCS's log: perhaps that was its creator",
+        "the same message after a worker's death, without the GCS log: that worker may be the creator",
         {
             "driver.log": f"(raylet) {WORKER_DIED.sample}\n{_frame(_SCOPE)}",
         },
         roots=("worker-vanished",),
         consequences=("actor-killed",),
-        says=("or its creator died",),
+        says=("or the process that created it died",),
     ),
     Example(
-        "a method of a handle that nobody kept, up to 2.9",
+        "a method call on a handle that was not kept, up to 2.9",
         {
             "driver.log": "Traceback (most recent call last):\nRuntimeError: Lost reference to actor\n"
         },
         roots=("actor-killed",),
     ),
     Example(
-        "the program caught the error: it knew that the actor was gone",
+        "the program caught the error",
         {**_GCS, _OWN_LOG: _OWN_END, _CALLER_LOG: _CALL, "driver.log": "as intended\n"},
     ),
     Example(
-        "a task prints the words",
+        "a task prints the same message",
         {
             "driver.log": f"(check pid=12) The actor is dead because {_KILLED}\nthe runbook: {_frame(_KILLED)[42:]}",
             **_GCS,

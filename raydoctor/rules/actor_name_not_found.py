@@ -1,27 +1,27 @@
-"""`ray.get_actor` found no actor of that name.
+"""A program called `ray.get_actor` with a name that no actor in its namespace has.
 
 ## What you see
-`ValueError: Failed to look up actor with name 'metrics'. This could because 1. You are trying to look up a named actor
-you didn't create. 2. The named actor died. 3. You did not use a namespace matching …`
+`ValueError: Failed to look up actor with name 'metrics'. This could because 1. You are trying to look up a named actor you
+didn't create. 2. The named actor died. 3. You did not use a namespace matching …`
 
 ## Why
-A name belongs to a namespace. A driver that names none in `ray.init` gets one of its own, with a random name,
-so two scripts never find each other's actors by accident. And a name lives as long as its actor: unless
-that is detached, it is gone when its creator ends.
+A name belongs to a namespace. A driver that sets none in `ray.init` gets an anonymous namespace with a random name, so two
+such drivers never find each other's actors. A name also ends with its actor: unless the actor is detached, Ray frees the
+name when the process that created it ends.
 
 ## Confirm
 - On a live cluster: `ray.util.list_named_actors(all_namespaces=True)`.
-- `gcs_server.out`: `Actor name metrics is cleaned up.` tells when an actor of that name ended (`cleand` up to 2.40).
-  Ray's logs tell no namespaces, only the text of `ActorDiedError` does.
-- The warning with the same words in `python-core-driver-*.log` proves nothing: every creation of a named actor
-  looks its name up first.
+- `gcs_server.out`: `Actor name metrics is cleaned up.` (`cleand` up to 2.40) records when an actor of that name ended.
+- Ray's logs have no namespaces. Only the text of `ActorDiedError` does.
+- The warning with the same text in `python-core-driver-*.log` proves nothing: Ray looks up the name before it creates any
+  named actor.
 
 ## Fix
-Name the namespace in both places, make the actor detached if it must outlive its creator, or create it where
-it is missing with `get_if_exists=True`.
+Set the same namespace in both programs, make the actor detached if it must outlive its creator, or create it if it is
+missing with `get_if_exists=True`.
 
 ## Not this when
-The program expects the name to be missing and catches the error: that is how one asks.
+The program expects that the actor may be missing and catches the error.
 """
 
 from __future__ import annotations
@@ -80,9 +80,9 @@ _SECONDS = 0.1
 
 
 class _Fate(NamedTuple):
-    """What became of actors with a name."""
+    """What happened to the actors of one name."""
 
-    says: str
+    summary: str
     event: Event | None = None
     kind: str = ""
     """`elsewhere`, `ended`, or empty: unknown."""
@@ -115,7 +115,7 @@ def _finding(case: Case, name: str, events: list[Event]) -> Finding:
     links.append(Link(events[0], f"ray.get_actor('{name}') raised ValueError"))
     often = f" ({evidence.total(events)} times)" if evidence.total(events) > 1 else ""
     return Finding(
-        f"ray.get_actor('{name}'){where} found no such actor{often}: {fate.says}",
+        f"A call of ray.get_actor('{name}'){where} found no such actor{often}: {fate.summary}",
         tuple(links),
         explains=(Entity("actor-name", name),),
         caused_by=(*_ended_actors(case, name, fate), *_as_task_error(failed)),
@@ -127,37 +127,39 @@ def _finding(case: Case, name: str, events: list[Event]) -> Finding:
 
 def _freed_when(name: str, fate: _Fate) -> str:
     if fate.kind == "ended":
-        return f"GCS frees the name '{name}': its actor has ended"
-    return f"GCS frees the name '{name}': such an actor did live"
+        return f"the GCS frees the name '{name}' because its actor ended"
+    return f"the GCS frees the name '{name}', so such an actor existed"
 
 
 def _fate(case: Case, name: str) -> _Fate:
-    """Whether such an actor ever lived, as far as the logs say."""
+    """Whether such an actor existed, according to the logs."""
     freed = [e for e in case.of("actor.name_freed") if e["name"] == name]
     asked = [e.at for e in case.of("actor.looked_up") if e["name"] == name and e.at is not None]
     last = max(asked, default=None)
     before = [e for e in freed if e.at is not None and last is not None and e.at <= last]
     if before and last is not None:
         ago = last - (before[-1].at or last)
-        return _Fate(f"one of that name had ended {ago:.1f} s before", before[-1], "ended")
+        return _Fate(f"an actor of that name had ended {ago:.1f} s before", before[-1], "ended")
     if freed and len(asked) > 1:
-        # Creation looks the name up too, so the first of several lookups was most likely that.
+        # Creating a named actor looks the name up as well: the first of several lookups most likely did.
         return _Fate(
-            "one of that name was alive at that time, so it is in another namespace",
+            "an actor of that name was alive at that time, so it is in another namespace",
             freed[0],
             "elsewhere",
         )
     if freed:
-        return _Fate("one of that name existed, at another time or in another namespace", freed[0])
+        return _Fate(
+            "an actor of that name existed, at another time or in another namespace", freed[0]
+        )
     if "gcs-out" in case.roles:
         return _Fate(
-            "none of that name ended in this log, so it was never created, or it lives in another namespace"
+            "none of that name ended in this log, so it was never created or is still alive in another namespace"
         )
     return _Fate("it was never created, had died, or is in another namespace")
 
 
 def _ended_actors(case: Case, name: str, fate: _Fate) -> tuple[Entity, ...]:
-    """Actors of that name that were gone: why they ended is why the name is not found."""
+    """Ended actors of that name: the cause of their end is the cause of the failed lookup."""
     if fate.kind == "elsewhere":
         return ()
     found = [d.entity for d in actors.deaths(case) if d.name == name]
@@ -168,7 +170,7 @@ def _ended_actors(case: Case, name: str, fate: _Fate) -> tuple[Entity, ...]:
 
 
 def _as_task_error(failed: Failure | None) -> tuple[Entity, ...]:
-    """The failure of the task in which it was raised: one incident with `task-exception`."""
+    """The failure of the task that raised it, so that `task-exception` reports the same incident."""
     if not failed or not failed.raised:
         return ()
     raised = failed.raised
@@ -181,19 +183,19 @@ def _remedies(case: Case, name: str, fate: _Fate) -> tuple[Remedy, ...]:
     elsewhere = Remedy(
         f"Look for '{name}' in the namespace where it was created",
         (
-            "print(ray.util.list_named_actors(all_namespaces=True))   # every name, with its namespace",
+            "print(ray.util.list_named_actors(all_namespaces=True))   # all names with their namespaces",
             paste.python(
                 "ray.get_actor({name}, namespace={namespace})", name=name, namespace=namespace
             ),
             paste.python(
-                "ray.init(namespace={namespace})   # or once for the whole program, in both scripts",
+                "ray.init(namespace={namespace})   # or once per program, in both programs",
                 namespace=namespace,
             ),
         ),
         doc=_NAMESPACES,
     )
     missing = Remedy(
-        f"Create '{name}' where it is missing, and let it outlive its creator",
+        f"Create '{name}' if it is missing, and let it outlive its creator",
         (
             paste.python(
                 'Actor.options(name={name}, lifetime="detached", get_if_exists=True).remote(…)',
@@ -224,7 +226,7 @@ def _freed(at: str) -> dict[str, str]:
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "the actor lived, in another namespace",
+        "the actor exists in another namespace",
         {
             **_freed("18,425"),
             _CORE: _lookup("17,737") + _lookup("17,899"),
@@ -244,7 +246,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("had ended 3.5 s before",),
     ),
     Example(
-        "a task looks it up: one incident with the task's error",
+        "a task looks the name up: one incident with the task's error",
         {
             "driver.log": f"{_TRACEBACK}ray.exceptions.RayTaskError(ValueError): ray::find() (pid=388, ip=10.0.0.2)\n"
             f'  File "/home/user/project/names.py", line 10, in find\n    ray.get_actor(name)\nValueError: {_TEXT}\n'
@@ -254,16 +256,16 @@ EXAMPLES: tuple[Example, ...] = (
         says=("in find (names.py:10)",),
     ),
     Example(
-        "only the driver's output is left",
+        "only the driver's output is available",
         {"driver.log": f"{_TRACEBACK}ValueError: {_TEXT}\n"},
         roots=("actor-name-not-found",),
     ),
     Example(
-        "a named actor is created: Ray looks for the name first, and warns",
+        "a named actor is created: Ray looks the name up first, and warns",
         {**_freed("18,425"), _CORE: _lookup("17,737"), "driver.log": "events 0\n"},
     ),
     Example(
-        "the program asks, catches the error, and fails at something else",
+        "the program catches the error and fails elsewhere",
         {
             **_freed("18,425"),
             "driver.log": f"{_TRACEBACK}ValueError: {_TEXT}\n\nDuring handling of the above exception, another exception "

@@ -1,30 +1,32 @@
-"""An actor died with the process that had created it.
+"""An actor died with the process that created it.
 
 ## What you see
+A call that worked a moment ago fails with
 `The actor is dead because its owner has died. Owner Id: <WorkerID> … Owner's worker process has crashed.`
-on a call that worked a moment ago. Where the owner crashed, older versions say `because all references to the
-actor were removed` instead (seen with 2.9.3 to 2.50), and so does every version when the owner was a driver
-that ended in peace: on its way out it gives its handles back.
+
+Two other cases print `because all references to the actor were removed` instead: a crashed owner in older versions (seen
+with 2.9.3 to 2.50), and in all versions a driver that ends normally, because it releases its handles first.
 
 ## Why
-An actor belongs to the process that called `.remote()` on its class: a driver, a task, another actor.
-Unless it is detached it shares that process's fate, whoever else holds a handle. So the question is
-why the owner ended; where the logs say so this diagnosis stands below that one.
+The process that calls `.remote()` on an actor class owns the actor: a driver, a task, or another actor. Unless the actor is
+detached, Ray ends it with its owner process, even if other processes hold handles. If the logs say why the owner ended,
+this diagnosis is listed below that one.
 
 ## Confirm
-- `Owner Id` in the message; `raydoctor story <that id>` shows the owner's end. A WorkerID of a JobID and
-  48 `f` is a driver.
-- The owner's raylet: `Killing leased worker because its owner died` (2.52+), before that `The leased worker … is
+- `raydoctor story <id>` with the `Owner Id` of the message shows the owner's end. A WorkerID made of a JobID and 48 `f` is
+  a driver.
+- The owner's raylet logs `Killing leased worker because its owner died` (2.52+), or before that `The leased worker … is
   killed because the owner process … died`.
 
 ## Fix
-Let somebody who lives long enough create the actor, or make it detached:
-`lifetime="detached"` with a name; end it with `ray.kill` when it is no longer needed.
+Create the actor in a process that runs long enough, or make the actor detached: `lifetime="detached"` with a name. End a
+detached actor with `ray.kill` when it is no longer needed.
 
 ## Not this when
-Somebody called `ray.kill` or the actor left by itself (`actor-killed`), its own process died
-(`worker-vanished`, `worker-native-crash`, `ray-oom-kill`), or its node did (`node-died`). At the end of
-a driver its actors end too: that is tidying up and not listed, unless another driver still used one.
+- The program called `ray.kill`, or the actor called `exit_actor()` (`actor-killed`).
+- The actor's own process died (`worker-vanished`, `worker-native-crash`, `ray-oom-kill`), or its node (`node-died`).
+
+At the end of a driver its actors end as well. That is normal and not reported, unless another driver still used an actor.
 """
 
 from __future__ import annotations
@@ -63,13 +65,13 @@ DESTROYED = Signal(
 
 
 class _Orphan(NamedTuple):
-    """An actor that went with its owner, and why that is known."""
+    """An actor that died with its owner, and the evidence."""
 
     death: Death
     owner: str
     exit: WorkerExit | None
     ended: Event | None
-    """The raylet's or GCS's word that the actor was ended for its owner's sake."""
+    """The record of the raylet or the GCS that it ended the actor because of its owner."""
 
 
 @rule(
@@ -89,7 +91,7 @@ class _Orphan(NamedTuple):
     ),
 )
 def actor_owner_died(case: Case) -> Iterator[Finding]:
-    """One finding per owner: all actors that went with it and were called once more."""
+    """One finding per owner: all actors that died with it and were called afterwards."""
     by_owner: dict[str, list[_Orphan]] = {}
     for death in actors.deaths(case):
         if orphan := _orphan(case, death):
@@ -99,20 +101,20 @@ def actor_owner_died(case: Case) -> Iterator[Finding]:
 
 
 def _orphan(case: Case, death: Death) -> _Orphan | None:
-    """The actor's owner, if its end took the actor along."""
+    """The actor and its owner, if the actor died because of the owner's end."""
     ended = _ended_with_owner(case, death)
     owner = death.owner or (ended and (ended["owner"] or ended["owner_b"])) or ""
-    told = actors.BY_OWNER in death.cause
-    given_back = actors.BY_SCOPE in death.cause and (ended or _outlived(case, death, owner))
-    if not told and not given_back:
+    by_owner = actors.BY_OWNER in death.cause
+    released = actors.BY_SCOPE in death.cause and (ended or _outlived(case, death, owner))
+    if not by_owner and not released:
         return None
     return _Orphan(death, owner, case.exit_of(owner), ended)
 
 
 def _ended_with_owner(case: Case, death: Death) -> Event | None:
-    """The word of the raylet that killed the actor's worker, or of GCS that destroyed the actor.
+    """The record of the raylet that killed the actor's worker, or of the GCS that destroyed the actor.
 
-    They race: where GCS is first the raylet has nothing left to kill (seen with 2.40).
+    They race: if the GCS is first, the raylet has no worker left to kill (seen with 2.40).
     """
     for worker in case.actor(death.actor).workers:
         for event in case.about(Entity("worker", worker), "worker.killed_with_owner"):
@@ -126,7 +128,7 @@ def _ended_with_owner(case: Case, death: Death) -> Event | None:
 
 
 def _outlived(case: Case, death: Death, owner: str) -> bool:
-    """Whether the owner was a driver, and a call came when its job was over: so from another job."""
+    """Whether the owner was a driver and a call came after its job had ended, so from another job."""
     ended = case.job(ids.job_of_driver(owner)).ended
     return ended is not None and any(e.at is not None and e.at > ended for e in death.calls)
 
@@ -134,13 +136,14 @@ def _outlived(case: Case, death: Death, owner: str) -> bool:
 def _finding(case: Case, orphans: list[_Orphan]) -> Finding:
     first = orphans[0]
     found = [o.death for o in orphans]
-    who, them = found[0].label, "it"
+    label, it = found[0].label, "it"
+    subject = f"Actor {label}" if found[0].class_name else f"A{label[1:]}"
     if len(found) > 1:
-        who = f"{len(found)} actors ({evidence.join_names(d.label for d in found)})"
-        them = "them"
+        subject = f"{len(found)} actors ({evidence.join_names(d.label for d in found)})"
+        it = "them"
     calls = evidence.many(sum(d.count for d in found), "later call")
     return Finding(
-        f"{who} died with {_owner_name(case, first)}; {calls} on {them} failed",
+        f"{subject} died because {_owner_end(case, first, it)}: {calls} failed",
         _chain(case, orphans),
         explains=tuple(d.entity for d in found),
         caused_by=_owner_entities(case, first),
@@ -152,7 +155,7 @@ def _finding(case: Case, orphans: list[_Orphan]) -> Finding:
 
 
 def _owner_entities(case: Case, orphan: _Orphan) -> tuple[Entity, ...]:
-    """What would account for the owner's end: its worker, its job, the actor it was, its node."""
+    """What can explain the owner's end: its worker, its job, its actor, its node."""
     named: tuple[tuple[EntityKind, str], ...] = (
         ("worker", orphan.owner),
         ("job", ids.job_of_driver(orphan.owner)),
@@ -163,32 +166,29 @@ def _owner_entities(case: Case, orphan: _Orphan) -> tuple[Entity, ...]:
     return (*under_its_names, *(Entity(kind, value) for kind, value in named if value))
 
 
-def _owner_name(case: Case, orphan: _Orphan) -> str:
+def _owner_end(case: Case, orphan: _Orphan, it: str) -> str:
+    """`the driver of job 1 (pid 4), which created it, ended`."""
     if job := ids.job_of_driver(orphan.owner):
         pid = case.job(job).driver_pid
-        return f"the driver of job {ids.job_number(job)}{f' (pid {pid})' if pid else ''}, which had created it and ended"
+        return f"the driver of job {ids.job_number(job)}{f' (pid {pid})' if pid else ''}, which created {it}, ended"
     if orphan.exit:
-        kind = "the actor" if orphan.exit.actor else "the worker"
-        return f"{kind} that had created it, {orphan.exit.label}"
+        kind = "actor " if orphan.exit.actor else "worker "
+        kind = kind if orphan.exit.names else "the "
+        return f"{kind}{orphan.exit.label}, which created {it}, died"
     name = (case.names.get(orphan.owner) or ("the process",))[-1]
     pid = case.ledger.pids.get(orphan.owner)
-    who = f"{name} (pid {pid})" if pid else name
+    owner = f"{name} (pid {pid})" if pid else name
     left = actors.last_words(case, orphan.owner)
-    why = next(
-        (
-            f", and {said}"
-            for words, said in _LEFT_BY.items()
-            if left and words in left[0]["detail"]
-        ),
-        "",
+    end = next(
+        (end for words, end in _ENDS.items() if left and words in left[0]["detail"]), "ended"
     )
-    return f"{who}, which had created it{why}"
+    return f"{owner}, which created {it}, {end}"
 
 
-_LEFT_BY = {
+_ENDS = {
     actors.BY_KILL: "was killed by ray.kill",
-    actors.BY_EXIT: "left by exit_actor()",
-    actors.BY_SCOPE: "was ended when nobody held a handle on it any more",
+    actors.BY_EXIT: "called exit_actor()",
+    actors.BY_SCOPE: "was ended because no handle kept it alive",
 }
 
 
@@ -201,21 +201,19 @@ def _chain(case: Case, orphans: list[_Orphan]) -> tuple[Link, ...]:
     if first.exit:
         links += evidence.exit_links(first.exit, most=1)
     for event in actors.last_words(case, first.owner)[:1]:
-        links.append(Link(event, f"the owner says why it leaves: {event['detail']}"))
+        links.append(Link(event, f"the owner records why it exits: {event['detail']}"))
     ended = next((o.ended for o in orphans if o.ended), None)
     if ended:
-        who = "GCS destroys" if ended.kind == "actor.owner_failed" else "the raylet kills"
-        links.append(
-            Link(ended, f"{who} what the dead owner had created, {first.death.label} with it")
-        )
+        kills = "the GCS destroys" if ended.kind == "actor.owner_failed" else "the raylet kills"
+        links.append(Link(ended, f"{kills} {first.death.label} because its owner process died"))
     links += [
-        Link(event, f"a call on {first.death.label} fails: {_said(first.death)}")
+        Link(event, f"a call on {first.death.label} failed: {_reason(first.death)}")
         for event in (*first.death.calls[:1], *first.death.seen[:1])
     ]
     return tuple(links)
 
 
-def _said(death: Death) -> str:
+def _reason(death: Death) -> str:
     return (
         "its owner has died" if actors.BY_OWNER in death.cause else "all references to it are gone"
     )
@@ -225,7 +223,7 @@ def _remedies(orphan: _Orphan) -> tuple[Remedy, ...]:
     death = orphan.death
     cls, name = death.class_name or "Actor", death.name or (death.class_name or "actor").lower()
     detached = Remedy(
-        f"Make {cls} outlive who creates it",
+        f"Make {cls} outlive the process that creates it",
         (
             paste.python(
                 '{actor:name}.options(name={name}, lifetime="detached", get_if_exists=True).remote(…)',
@@ -233,18 +231,18 @@ def _remedies(orphan: _Orphan) -> tuple[Remedy, ...]:
                 name=name,
             ),
             paste.python(
-                "ray.kill(ray.get_actor({name}))   # when it is no longer needed: nobody else ends it",
+                "ray.kill(ray.get_actor({name}))   # when it is no longer needed: Ray does not end it",
                 name=name,
             ),
         ),
         doc=_LIFETIMES,
     )
     if ids.job_of_driver(orphan.owner):
-        waits = f"Keep the driver that creates {cls} running as long as others use it"
-        return detached, Remedy(waits, doc=_LIFETIMES)
+        keep = f"Keep the driver that creates {cls} running as long as other drivers use the actor"
+        return detached, Remedy(keep, doc=_LIFETIMES)
     owner = orphan.exit.names[-1] if orphan.exit and orphan.exit.names else "that worker"
     moved = Remedy(
-        f"Create {cls} in the driver and hand it to {owner}",
+        f"Create {cls} in the driver and pass the handle to {owner}",
         (
             paste.python(
                 "handle = {actor:name}.remote(…)   # in the driver, not in {owner}",
@@ -323,7 +321,7 @@ _SECOND_LOG = f"logs/python-core-driver-02000000{'f' * 48}_399.log"
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "the actor that had created it was killed",
+        "the actor that created it was killed",
         {
             "driver.log": _frame(_owner_text(_W, "SYSTEM_ERROR")),
             "logs/gcs_server.out": _OWNER_EXIT,
@@ -334,7 +332,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("Trainer 'trainer' (pid 383)", 'lifetime="detached"'),
     ),
     Example(
-        "up to 2.50 the text speaks of references; the raylet tells that it was the owner",
+        "up to 2.50 the message names references, and the raylet's log names the owner",
         {
             "driver.log": _frame(_REFERENCES).replace("ActorDiedError", "RayActorError"),
             "logs/gcs_server.out": _PLACED + _OWNER_EXIT,
@@ -344,7 +342,7 @@ EXAMPLES: tuple[Example, ...] = (
         consequences=("actor-owner-died",),
     ),
     Example(
-        "GCS destroyed it for its owner, and no raylet had to kill it (2.40)",
+        "the GCS destroyed the actor before the raylet killed its worker (2.40)",
         {
             "driver.log": _frame(_REFERENCES.replace(".", " including lineage ref count.")),
             "logs/gcs_server.out": _PLACED + _DESTROYED + _OWNER_EXIT,
@@ -354,7 +352,7 @@ EXAMPLES: tuple[Example, ...] = (
         consequences=("actor-owner-died",),
     ),
     Example(
-        "the driver that had created it ended, and another driver still used it",
+        "the driver that created it ended, and another driver still used it",
         {
             "driver.log": _frame(_REFERENCES),
             "logs/gcs_server.out": _TWO_JOBS,
@@ -365,13 +363,13 @@ EXAMPLES: tuple[Example, ...] = (
         says=("driver of job 1", "get_if_exists=True"),
     ),
     Example(
-        "only the driver's output is left",
+        "only the driver's output is available",
         {"driver.log": _frame(_owner_text(_DRIVER, "INTENDED_USER_EXIT"))},
         roots=("actor-owner-died",),
         says=("driver of job 1",),
     ),
     Example(
-        "at the end of its driver an actor logs the same words: tidying up",
+        "an actor logs the same message at the normal end of its driver",
         {
             "driver.log": "done\n",
             "logs/gcs_server.out": _TWO_JOBS,

@@ -1,28 +1,28 @@
-"""An actor was restarted again and again, and died of the same cause each time.
+"""An actor was restarted again and again, and died for the same reason each time.
 
 ## What you see
-An actor that answers for a moment after every restart; calls that take for ever with
-`max_task_retries=-1` (`Task Trainer.step failed. There are infinite retries remaining …`, 2.50+); in the end
-`ActorDiedError … because its worker process has died`, when its restarts are used up.
+- The actor answers for a moment after every restart.
+- Calls with `max_task_retries=-1` never return (`Task Trainer.step failed. There are infinite retries remaining …`, 2.50+).
+- `ActorDiedError … because its worker process has died` after the last restart.
 
 ## Why
-`max_restarts` starts a fresh process, and `max_task_retries` gives it the same call again. If the call
-itself (or the input, or the memory it takes) is what kills the process, every restart runs into it.
-Restarts help against what comes from outside; here they repeat the failure and hide it.
+`max_restarts` starts a new process, and `max_task_retries` sends it the same call again. If the call itself, its input, or
+the memory it needs kills the process, every restart fails the same way. Restarts help against external failures. Here they
+repeat the failure and hide it.
 
 ## Confirm
-- `gcs_server.out`: `Actor is failed on worker … need_reschedule = 1, … remaining_restarts = <n>` once per death,
-  counting down (`-1`: infinite).
-- `ray list actors --detail` of a live cluster: `num_restarts`.
-- The diagnosis above this one is the cause of the single deaths.
+- `gcs_server.out` has `Actor is failed on worker … need_reschedule = 1, … remaining_restarts = <n>` once per death, and
+  `<n>` counts down (`-1`: infinite).
+- `ray list actors --detail` of a live cluster shows `num_restarts`.
+- The diagnosis above this one names the cause of the single deaths.
 
 ## Fix
-Mend that cause. Until then let the call fail instead of repeating it: a finite `max_task_retries`, or 0
-for the call that kills the actor.
+Fix that cause. Until then let the call fail instead of repeating it: set a finite `max_task_retries`, or 0 for the call
+that kills the actor.
 
 ## Not this when
-Each restart had another reason, such as nodes that came and went (`node-died`), or `__init__` raised: that
-is not tried again (`actor-init-failed`).
+Each restart had another reason, such as nodes that joined and left (`node-died`). If `__init__` raised, Ray does not
+restart the actor (`actor-init-failed`).
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ from raydoctor.model.values import Event, Finding, Link, Remedy, Severity, Subje
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/actors.html"
 _ENOUGH = 3
-"""Restarts that make a loop."""
+"""Restarts from which on the rule reports a loop."""
 _METHOD_RETRIES = (2, 20)
-"""`max_task_retries` of a single method: not in 2.9.3, there in 2.20 (`ray/actor.py`)."""
+"""`max_task_retries` of a single method: 2.20 has it, 2.9.3 does not (`ray/actor.py`)."""
 _BEYOND_HEALING = 10
-"""Restarts from which on it is a failure, even if no call has failed for good yet."""
+"""Restarts from which on the loop is an error, even if no call has failed for good yet."""
 
 RETRIED = Signal(
     "actor.call_retried",
@@ -69,7 +69,7 @@ _HOW = {
 
 
 class _Loop(NamedTuple):
-    """An actor and those of its deaths that were alike."""
+    """An actor and its deaths with the same exit type."""
 
     actor: ActorInfo
     how: str
@@ -93,14 +93,14 @@ class _Loop(NamedTuple):
     looks_for=(ACTOR_FAILED, WORKER_EXIT, WORKER_DIED, TASK_ATTEMPT_FAILED, RAY_EXCEPTION, RETRIED),
 )
 def actor_restart_loop(case: Case) -> Iterator[Finding]:
-    """One finding per class and kind of death: equal actors loop alike."""
+    """One finding per class and exit type."""
     groups: dict[tuple[str, str], list[_Loop]] = {}
     for loop in _loops(case):
         groups.setdefault((loop.actor.class_name or loop.actor.id, loop.how), []).append(loop)
     for loops in groups.values():
         yield _finding(case, loops)
     if not case.of("actor.failed"):
-        yield from _as_drivers_saw_it(case)
+        yield from _from_driver_output(case)
 
 
 def _loops(case: Case) -> Iterator[_Loop]:
@@ -122,8 +122,8 @@ def _finding(case: Case, loops: list[_Loop]) -> Finding:
     restarts = sum(loop.restarts for loop in loops)
     retried = _retries(case, loops)
     links = [
-        Link(failures[0], f"first death; {_restarts_left(failures[0])}"),
-        Link(failures[-1], f"death no. {len(failures)}; {_restarts_left(failures[-1])}"),
+        Link(failures[0], f"first death, {_restarts_left(failures[0])}"),
+        Link(failures[-1], f"death no. {len(failures)}, {_restarts_left(failures[-1])}"),
     ]
     seen = [
         e for loop in loops for e in case.about(Entity("actor", loop.actor.id), "driver.exception")
@@ -149,17 +149,15 @@ def _finding(case: Case, loops: list[_Loop]) -> Finding:
 
 def _headline(loops: list[_Loop], failures: list[Event], restarts: int, method: str) -> str:
     first = loops[0]
-    name = first.actor.class_name or "An actor"
-    who = (
-        f"{len(loops)} {name} actors were"
-        if len(loops) > 1
-        else f"{name} (actor {evidence.short(first.actor.id)}) was"
-    )
+    name, actor = first.actor.class_name, evidence.short(first.actor.id)
+    subject = f"Actor {name} ({actor}) was" if name else f"Actor {actor} was"
+    if len(loops) > 1:
+        subject = f"{len(loops)} {name or 'unnamed'} actors were"
     times = [e.at for e in failures if e.at is not None]
     within = f" in {times[-1] - times[0]:.0f} s" if times else ""
     doing = f" while it ran {method}" if method else ""
     return (
-        f"{who} restarted {restarts} times{within} and each time {_HOW.get(first.how, first.how)}{doing}; "
+        f"{subject} restarted {restarts} times{within}, and each time {_HOW.get(first.how, first.how)}{doing}: "
         + ("no restart is left" if first.used_up else _restarts_left(failures[-1]))
     )
 
@@ -174,7 +172,7 @@ def _restarts_left(event: Event) -> str:
 
 
 def _severity(case: Case, loops: list[_Loop], restarts: int) -> Severity:
-    """Lower where nothing failed for good: then the last restart may have been the cure."""
+    """Lower if no call failed for good: the last restart may have solved the problem."""
     ids_ = {loop.actor.id for loop in loops}
     failed = any(ids.actor_of_task(task) in ids_ for task in case.ledger.tasks) or any(
         case.about(Entity("actor", actor), "driver.exception") for actor in ids_
@@ -184,7 +182,7 @@ def _severity(case: Case, loops: list[_Loop], restarts: int) -> Severity:
 
 
 def _method(case: Case, loops: list[_Loop]) -> str:
-    """The method that ran each time, if it was one: from its final failure, or from the retries."""
+    """The method that ran at every death, if it was always the same: from its final failure or its retries."""
     ids_ = {loop.actor.id for loop in loops}
     final = {e["name"] for task, e in case.ledger.tasks.items() if ids.actor_of_task(task) in ids_}
     names = final or {e["name"] for e in _retries(case, loops)}
@@ -196,8 +194,8 @@ def _retries(case: Case, loops: list[_Loop]) -> list[Event]:
     return [e for e in case.of("actor.call_retried") if e["name"].partition(".")[0] in classes]
 
 
-def _as_drivers_saw_it(case: Case) -> Iterator[Finding]:
-    """Without GCS's log: a class whose calls were retried time and again, and whose actor then died."""
+def _from_driver_output(case: Case) -> Iterator[Finding]:
+    """Without the GCS log: a class whose calls Ray retried several times, and whose actor then died."""
     for exit_ in case.exits:
         name = exit_.names[-1] if exit_.names else ""
         retried = [e for e in case.of("actor.call_retried") if e["name"].partition(".")[0] == name]
@@ -206,9 +204,9 @@ def _as_drivers_saw_it(case: Case) -> Iterator[Finding]:
             continue
         calls = evidence.join_names(e["name"] for e in retried)
         yield Finding(
-            f"Calls of {calls} were retried {evidence.total(retried)} times because {exit_.label} kept going away, until it died",
+            f"Ray retried calls of {calls} {evidence.total(retried)} times because {exit_.label} was unavailable each time, until the actor died",
             (
-                Link(retried[0], "a call is retried: its actor is away"),
+                Link(retried[0], "Ray retries a call because its actor is unavailable"),
                 *evidence.exit_links(exit_, most=1),
             ),
             explains=(Entity("actor", exit_.actor),),
@@ -224,7 +222,7 @@ def _remedies(loop: _Loop, method: str) -> tuple[Remedy, ...]:
     call = method or f"{cls}.method"
     return (
         Remedy(
-            f"Let {call} fail instead of repeating what kills {cls}",
+            f"Let {call} fail instead of repeating the call that kills {cls}",
             (
                 paste.python(
                     "handle.{method:name}.options(max_task_retries=0).remote(…)",
@@ -235,7 +233,7 @@ def _remedies(loop: _Loop, method: str) -> tuple[Remedy, ...]:
             since=_METHOD_RETRIES,
         ),
         Remedy(
-            f"Bound the restarts of {cls}, so that the loop ends with the error",
+            f"Limit {cls} to 1 restart, so that the loop ends with the error",
             (
                 paste.python(
                     "{actor:name}.options(max_restarts=1, max_task_retries=1).remote(…)", actor=cls
@@ -290,10 +288,10 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("worker-vanished",),
         consequences=("actor-restart-loop",),
-        says=("Simulator (actor 1bb566f50af8)", "3 times in 3 s", "Simulator.run"),
+        says=("Actor Simulator (1bb566f50af8)", "3 times in 3 s", "Simulator.run"),
     ),
     Example(
-        "restarts without end that still go on after ten deaths",
+        "infinite restarts that continue after ten deaths",
         {
             "logs/gcs_server.out": "".join(
                 _death(n % 10, -1).replace(_worker(n % 10), _worker(n)[:56]) for n in range(10)
@@ -305,7 +303,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("10 times", "max_restarts is infinite"),
     ),
     Example(
-        "only the driver's output is left",
+        "only the driver's output is available",
         {
             "driver.log": "(raylet) "
             + RETRIED.sample.replace("Trainer.step", "Simulator.run")
@@ -316,7 +314,7 @@ EXAMPLES: tuple[Example, ...] = (
         consequences=("actor-restart-loop",),
     ),
     Example(
-        "one restart is what max_restarts is for",
+        "one restart, as max_restarts intends",
         {
             "logs/gcs_server.out": _death(1, 3),
             "logs/raylet.out": "",

@@ -1,25 +1,28 @@
-"""A call of an actor failed because the actor could not be reached at that moment.
+"""A call of an actor failed because the caller could not reach the actor at that moment.
 
 ## What you see
 `ray.exceptions.ActorUnavailableError: The actor … is unavailable: The actor is temporarily unavailable: RpcError: … The
 task may or may not have been executed on the actor.`
 
 ## Why
-The connection between caller and actor broke while the GCS still counts the actor as alive, or restarts it:
-its process is frozen, it is being restarted after a crash, its machine is overloaded, or the network fails. Ray cannot know
-whether the call was executed, so it does not repeat it by itself. (The class exists since Ray 2.12; in 2.9.3 this is a
-`RayActorError` that names the actor and no cause at all; the caller's core log has the `RPC Error message`.)
+The connection between caller and actor broke while the GCS counts the actor as alive or restarts it. Possible causes: its
+process is frozen or restarts after a crash, its machine is overloaded, or the network fails. Ray cannot determine whether
+the actor executed the call, so it does not repeat the call by itself.
+
+The class exists since Ray 2.12. Ray 2.9.3 raises a `RayActorError` that names the actor but no cause. The caller's core log
+has the `RPC Error message`.
 
 ## Confirm
-- `ray list actors --detail`: its state, and how often it was restarted.
-- The words behind `RPC error:`; `keepalive watchdog timeout` is a process that does not answer, `Socket closed` one
-  that ended, `failed to connect` one that is gone or cut off.
+- `ray list actors --detail` shows the actor's state and number of restarts.
+- The text after `RPC error:`. `keepalive watchdog timeout` means that the process does not answer, `Socket closed` that it
+  ended, and `failed to connect` that it ended or is cut off from the network.
 
 ## Fix
-What the diagnosis above says about the actor's process, if there is one. Calls that may be repeated: `max_task_retries`.
+Follow the diagnosis of the actor's process, if this report has one. For calls that may be executed twice, set
+`max_task_retries`.
 
 ## Not this when
-The actor is dead for good: that is `ActorDiedError`, with its cause.
+The actor is dead for good: then the error is `ActorDiedError` with its cause.
 """
 
 from __future__ import annotations
@@ -50,12 +53,12 @@ _WITHOUT_CAUSE = pattern(
     looks_for=(RAY_EXCEPTION, WORKER_EXIT, ACTOR_FAILED, TASK_ATTEMPT_FAILED),
 )  # fmt: skip
 def actor_unavailable(case: Case) -> Iterator[Finding]:
-    """One finding per actor; the end of its process, if the logs tell one, is the cause."""
+    """One finding per actor. The end of its process is the cause, if the logs have one."""
     by_actor: dict[str, list[tuple[Event, str]]] = {}
     for event in case.of("driver.exception"):
-        told = _ACTOR.search(event["what"])
-        if "ActorUnavailableError" in (event["type"], event["inner"]) and told:
-            by_actor.setdefault(told["actor"], []).append((event, told["why"]))
+        named = _ACTOR.search(event["what"])
+        if "ActorUnavailableError" in (event["type"], event["inner"]) and named:
+            by_actor.setdefault(named["actor"], []).append((event, named["why"]))
         elif silent := _WITHOUT_CAUSE.match(event["what"]):
             for why in _broken_calls(case, silent["actor"])[-1:]:
                 by_actor.setdefault(silent["actor"], []).append((event, why))
@@ -64,7 +67,7 @@ def actor_unavailable(case: Case) -> Iterator[Finding]:
 
 
 def _broken_calls(case: Case, actor: str) -> list[str]:
-    """What broke calls of an actor that has not ended, by its callers' core logs."""
+    """The RPC errors of calls to an actor that has not ended, from its callers' core logs."""
     if any(e.actor == actor for e in case.all_exits):
         return []
     attempts = [e for e in case.of("task.attempt_failed") if ids.actor_of_task(e["task"]) == actor]
@@ -86,18 +89,18 @@ def _finding(case: Case, actor: str, failures: list[tuple[Event, str]]) -> Findi
     rpc = _RPC.search(why)
     words = " ".join((rpc["words"] if rpc else why).split())[:120]
     meaning = next((m for text, m in _MEANING if text in words), "")
-    name = known.class_name or f"Actor {evidence.short(actor)}"
+    label = known.class_name or evidence.short(actor)
     exits = [e for e in case.exits if e.actor == actor]
     count = sum(e.count for e, _ in failures)
     return Finding(
-        f"{name} could not be reached{f', {count} times' if count > 1 else ''}: {meaning or words}; whether the call was executed "
-        "is unknown",
-        (Link(event, f"the caller was told: {words}"),),
+        f"Actor {label} was unreachable{f' for {count} calls' if count > 1 else ''} because {meaning or f'of an RPC error ({words})'}, and Ray does not know "
+        f"whether it executed the call{'s' if count > 1 else ''}",
+        (Link(event, f"the call failed with the RPC error: {words}"),),
         explains=(Entity("unavailable", actor),),
         caused_by=(Entity("actor", actor), *evidence.exit_entities(exits), *(Entity("node", e.node) for e in exits if e.node)),
         subjects=(Subject("actor", actor, known.class_name or None),),
         count=count,
-        remedies=_remedies(name if known.class_name else "Actor", "keepalive" in words),
+        remedies=_remedies(known.class_name or "Actor", "keepalive" in words),
         covers=(*(e for e, _ in failures), *evidence.unreachable_nodes(case)),
     )  # fmt: skip
 
@@ -105,17 +108,17 @@ def _finding(case: Case, actor: str, failures: list[tuple[Event, str]]) -> Findi
 def _remedies(name: str, frozen: bool) -> tuple[Remedy, ...]:
     look = (
         paste.shell(
-            "ps -eo pid,stat,wchan:30,cmd | grep {title}        # on its node; T: stopped, D: waits for a disk; kill -CONT PID",
+            "ps -eo pid,stat,wchan:30,cmd | grep {title}        # on its node; T: stopped (kill -CONT PID resumes it), D: waits for a disk",
             title=f"ray::{name}",
         )
         if frozen
         else paste.shell(
-            "ray list actors --detail --filter class_name={actor}   # its state, restarts, and node",
+            "ray list actors --detail --filter class_name={actor}   # its state, restarts and node",
             actor=name,
         )
     )  # fmt: skip
     return (
-        Remedy("See what became of its process", (look,)),
+        Remedy("Check the state of the actor's process", (look,)),
         Remedy(
             "Let Ray repeat calls that may be executed twice",
             (
@@ -153,7 +156,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("does not answer", "kill -CONT", "max_task_retries"),
     ),
     Example(
-        "an actor that cannot be connected to",
+        "an actor that refuses connections",
         {
             **_LOGS,
             "driver.log": _ERROR.replace(
@@ -165,7 +168,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("no connection",),
     ),
     Example(
-        "Ray 2.9.3 names no cause; the caller's core log does",
+        "Ray 2.9.3 names no cause, but the caller's core log does",
         {
             **_LOGS,
             "driver.log": _OLD_ERROR,
@@ -175,7 +178,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("does not answer",),
     ),
     Example(
-        "a program that handles it and prints its name",
+        "a program handles the error and prints its name",
         {
             **_LOGS,
             "driver.log": "(serve pid=7) retrying after ActorUnavailableError: The actor is unavailable\n",

@@ -1,26 +1,28 @@
-"""An agent of the node died, and its raylet went down with it.
+"""An agent of a node died, and the raylet of the node ended itself because of it.
 
 ## What you see
-In the driver and in `raylet.err`: `The raylet exited immediately because one Ray agent failed, agent_name =
-dashboard_agent. The raylet fate shares with the agent.` The node is marked dead (`dashboard_agent failed and raylet
-fate-shares with it`, Ray 2.24 and later), and drivers get `LocalRayletDiedError` or `NodeDiedError`.
+The driver and `raylet.err` print `The raylet exited immediately because one Ray agent failed, agent_name = dashboard_agent.
+The raylet fate shares with the agent.` The GCS marks the node as dead (`dashboard_agent failed and raylet fate-shares with
+it`, Ray 2.24 and later), and drivers get `LocalRayletDiedError` or `NodeDiedError`.
 
 ## Why
-Each raylet starts two Python processes beside it: the dashboard agent (metrics, logs, jobs) and, since 2.7, the runtime
-environment agent. When one of them ends, the raylet ends itself and with it the node. Ray lists three guesses: another
-`grpcio` than Ray wants makes the agent crash, a port is taken, the kernel killed it.
+Each raylet starts two Python processes: the dashboard agent (metrics, logs, jobs) and, since 2.7, the runtime environment
+agent. If one of them ends, the raylet ends itself and its node. Ray's message lists three possible causes: an incompatible
+`grpcio` version crashes the agent, a port is in use, or the kernel killed the agent.
 
 ## Confirm
-- The end of `dashboard_agent.log` or `runtime_env_agent.log`: `Agent is working abnormally` with a traceback means that
-  it failed by itself, `Exiting with SIGTERM` that somebody ended it. A log that simply ends: killed or crashed.
+- The end of `dashboard_agent.log` or `runtime_env_agent.log`. `Agent is working abnormally` with a traceback means that the
+  agent failed by itself. `Exiting with SIGTERM` means that another process ended it. A log that ends without either means
+  that the agent was killed or crashed.
 - `dmesg -T | grep -i 'killed process'` on that node.
-- The exit code that the raylet prints does not decide: it was 0 for an agent that got SIGKILL (Ray 2.60).
+- The exit code that the raylet prints is not evidence: it was 0 for an agent that received SIGKILL (Ray 2.60).
 
 ## Fix
-What the traceback says. Without one: the kernel log, and the version of `grpcio`. Then start the node again.
+Fix the error in the traceback. Without a traceback, check the kernel log and the version of `grpcio`. Then start the node
+again.
 
 ## Not this when
-The raylet died first: its agents then say `Raylet is terminated` (`raylet-died`). At a normal stop the raylet ends its
+The raylet died first: its agents then log `Raylet is terminated` (`raylet-died`). At a normal stop the raylet ends its
 agents itself (`ray-stopped`).
 """
 
@@ -67,7 +69,7 @@ _PORT_TAKEN = "ddress already in use"
 
 
 class _Agent(NamedTuple):
-    """The agent that took its raylet down, and what is known of its end."""
+    """The agent whose end ended its raylet, and the records of that end."""
 
     name: str
     failed: Event
@@ -76,12 +78,12 @@ class _Agent(NamedTuple):
     sigterm: tuple[Event, ...]
 
     @property
-    def why(self) -> str:
-        """Its own last words, or what else is known."""
+    def reason(self) -> str:
+        """Why it ended, from its own log."""
         if self.abnormal:
             raised = parse(self.abnormal[-1]["what"])
-            return f"it failed of {raised}" if raised else "it failed by itself"
-        return "it got SIGTERM" if self.sigterm else "nothing tells why it ended"
+            return f"it raised {raised}" if raised else "it failed by itself"
+        return "it received SIGTERM" if self.sigterm else "its logs name no reason"
 
 
 @rule(
@@ -91,16 +93,16 @@ class _Agent(NamedTuple):
     looks_for=(AGENT_FAILED, EXITED, ABNORMAL, SIGTERM, RAYLET_STARTED, *NODE_DEAD, RAY_EXCEPTION),
 )  # fmt: skip
 def agent_died(case: Case) -> Iterator[Finding]:
-    """One finding per raylet that went down with its agent; one where only the driver saw it."""
+    """One finding per raylet that ended with its agent, or one if only the driver's output is available."""
     found = False
     for raylet in cluster.dead_raylets(case):
-        said = [e for e in raylet.said if e.kind == AGENT_FAILED.kind]
-        if said:
+        records = [e for e in raylet.said if e.kind == AGENT_FAILED.kind]
+        if records:
             found = True
-            yield _finding(case, raylet, _agent(case, said[0]))
-    told = [e for e in case.of(AGENT_FAILED.kind) if not case.torn_down(e)]
-    if told and not found:
-        yield _told(case, told)
+            yield _finding(case, raylet, _agent(case, records[0]))
+    echoes = [e for e in case.of(AGENT_FAILED.kind) if not case.torn_down(e)]
+    if echoes and not found:
+        yield _from_echoes(case, echoes)
 
 
 def _agent(case: Case, failed: Event) -> _Agent:
@@ -124,7 +126,7 @@ def _finding(case: Case, raylet: DeadRaylet, agent: _Agent) -> Finding:
     errors = cluster.lost_driver_errors(case)
     local = cluster.is_drivers(case, raylet.node)
     return Finding(
-        f"The {agent.name} of node {raylet.ip} died ({agent.why}), and the raylet (pid {raylet.pid}) went down with it",
+        f"The {agent.name} of node {raylet.ip} died ({agent.reason}), so the raylet (pid {raylet.pid}) ended itself and its node",
         (*_links(agent), *cluster.witnesses(raylet)[:2], *_seen(errors)),
         explains=(
             Entity("raylet", raylet.node),
@@ -141,41 +143,41 @@ def _finding(case: Case, raylet: DeadRaylet, agent: _Agent) -> Finding:
 
 
 def _without_gcs(case: Case) -> tuple[Entity, ...]:
-    """Agents end when they lose the GCS: its end, or that it could not be reached (from any node)."""
+    """Agents end if they lose the GCS: its end, or a failed connection to it (from any node)."""
     nodes = dict.fromkeys((*case.ledger.node_ips, ""))
     return (Entity("gcs", "gcs"), *(Entity("gcs-lost", node) for node in nodes))
 
 
-def _told(case: Case, told: list[Event]) -> Finding:
-    """Where the raylet's own log is not here."""
-    agent = _agent(case, told[0])
+def _from_echoes(case: Case, echoes: list[Event]) -> Finding:
+    """Without the raylet's own log."""
+    agent = _agent(case, echoes[0])
     errors = cluster.lost_driver_errors(case)
-    place = f" of node {told[0]['ip']}" if told[0]["ip"] else ""
+    place = f" of node {echoes[0]['ip']}" if echoes[0]["ip"] else ""
     return Finding(
-        f"The {agent.name}{place} died ({agent.why}), and its raylet went down with it",
+        f"The {agent.name}{place} died ({agent.reason}), so its raylet ended itself and its node",
         (*_links(agent), *_seen(errors)),
         explains=(
             Entity("raylet", "local"),
-            *cluster.dead_node(case, told[0]["ip"]),
+            *cluster.dead_node(case, echoes[0]["ip"]),
             *cluster.crashed_owners(errors),
         ),
         caused_by=_without_gcs(case),
-        subjects=(Subject("raylet", None, "raylet", told[0].pid),),
+        subjects=(Subject("raylet", None, "raylet", echoes[0].pid),),
         severity="critical" if errors else "error",
         remedies=_remedies(agent),
-        covers=(*told, *agent.abnormal, *errors),
-        gaps=_gaps(case, agent, told[0]["ip"]),
+        covers=(*echoes, *agent.abnormal, *errors),
+        gaps=_gaps(case, agent, echoes[0]["ip"]),
     )
 
 
 def _links(agent: _Agent) -> Iterator[Link]:
     for event in agent.abnormal[-1:]:
-        yield Link(event, f"the {agent.name} gives up: {agent.why}")
+        yield Link(event, f"the {agent.name} exits: {agent.reason}")
     for event in agent.sigterm[-1:]:
-        yield Link(event, f"the {agent.name} was told to end")
+        yield Link(event, f"the {agent.name} received SIGTERM")
     for event in agent.exited[:1]:
-        yield Link(event, f"the raylet sees the {agent.name} gone")
-    yield Link(agent.failed, "the raylet ends itself, and its node, because of that")
+        yield Link(event, f"the raylet reports that the {agent.name} exited")
+    yield Link(agent.failed, "the raylet ends itself and its node because its agent died")
 
 
 def _seen(errors: tuple[Event, ...]) -> Iterator[Link]:
@@ -193,8 +195,8 @@ def _gaps(case: Case, agent: _Agent, ip: str) -> tuple[Gap, ...]:
     return (
         Gap(
             f"kernel log{f' of {ip}' if ip else ''}",
-            f"not in the capture: it would tell whether the kernel ended the {agent.name} (memory, SIGSEGV)",
-            "On that node: dmesg -T > dmesg.txt, and put it beside the logs.",
+            f"not in the capture: it records whether the kernel killed the {agent.name} (memory, SIGSEGV)",
+            "On that node: dmesg -T > dmesg.txt, then copy the file next to the logs.",
         ),
     )
 
@@ -203,9 +205,9 @@ def _remedies(agent: _Agent) -> tuple[Remedy, ...]:
     if agent.abnormal and _PORT_TAKEN in agent.abnormal[-1]["what"]:
         return (
             Remedy(
-                "Give the agent ports that are free on that node",
+                "Give the agent free ports on that node",
                 (
-                    "ss -ltnp   # what holds the port now",
+                    "ss -ltnp   # which process holds the port",
                     "ray start --dashboard-agent-listen-port=PORT --metrics-export-port=PORT …",
                 ),
                 risk="disruptive",
@@ -217,13 +219,13 @@ def _remedies(agent: _Agent) -> tuple[Remedy, ...]:
         (
             paste.shell("tail -50 logs/{agent}.log logs/{agent}.err", agent=agent.name),
             "dmesg -T | grep -iE 'killed process|segfault'   # on that node",
-            "pip freeze | grep -iE 'grpcio|protobuf|^ray'   # the same as in an environment that works?",
+            "pip freeze | grep -iE 'grpcio|protobuf|^ray'   # compare with a working environment",
         ),
         doc=FAULT_TOLERANCE_DOC,
     )
     again = Remedy(
-        "Install Ray's own choice of grpcio and the agent's other packages, and start the node again",
-        ("pip install -U 'ray[default]==VERSION'   # the cluster's", "ray start …"),
+        "Install the versions of grpcio and other packages that Ray requires, and start the node again",
+        ("pip install -U 'ray[default]==VERSION'   # the cluster's Ray version", "ray start …"),
         risk="disruptive",
     )
     return (find, again)
@@ -258,7 +260,7 @@ _LOST = "ray.exceptions.LocalRayletDiedError: The task's local raylet died. Chec
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "the dashboard agent was killed: its log ends, the raylet says so",
+        "the dashboard agent was killed: its log ends, and the raylet logs its end",
         {
             "logs/raylet.out": _STARTED + _EXITED + _FAILED,
             "logs/raylet.err": _FAILED,
@@ -270,7 +272,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("dashboard_agent", "10.0.0.2", "grpcio"),
     ),
     Example(
-        "it could not have its port",
+        "the port of the agent is in use",
         {
             "logs/raylet.out": _STARTED + _FAILED,
             "logs/gcs_server.out": "",
@@ -280,7 +282,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("address already in use", "52365", "--dashboard-agent-listen-port"),
     ),
     Example(
-        "the driver's output alone",
+        "only the driver's output is available",
         {
             "driver.log": "".join(f"(raylet) {line}\n" for line in _FAILED.splitlines()) + _LOST,
         },
@@ -297,7 +299,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
     ),
     Example(
-        "the raylet was killed, and its agents noticed",
+        "the raylet was killed, and its agents logged that",
         {
             "logs/raylet.out": _STARTED,
             "logs/gcs_server.out": "",

@@ -1,29 +1,29 @@
-"""A coroutine of an async actor blocks the event loop, so that no other call of the actor can go on.
+"""A coroutine of an async actor blocks the event loop, so that no other call of the actor can proceed.
 
 ## What you see
-Every call of one async actor hangs, also the trivial ones; `GetTimeoutError`. If it blocks in `ray.get`, the worker
+Every call of one async actor hangs, even trivial ones, or `GetTimeoutError`. If a coroutine blocks in `ray.get`, the worker
 prints once `Using blocking ray.get inside async actor. This blocks the event loop.`
 
 ## Why
-All coroutines of an async actor share one thread. While one of them is in `ray.get`, `time.sleep`, a request without
-`await` or a long computation, none of the others runs. If it waits for a call of the same actor, it waits for
-ever: that call would have to run in the thread that it blocks.
+All coroutines of an async actor share one thread. While one of them is in `ray.get`, `time.sleep`, a request without `await`
+or a long computation, none of the others runs. If it waits for a call of the same actor, it waits forever: that call needs
+the thread that it blocks.
 
-Only `ray.get` is told by Ray. For anything else the logs are silent, unless asyncio's debug mode is on
-(`PYTHONASYNCIODEBUG=1`: `Executing <Task …> took 30.0 seconds`), or a stack is there: the blocking call stands in
-the thread `AsyncIO Thread: default` (measured with Ray 2.60).
+Ray logs only a blocking `ray.get`. Other blocking calls appear in the logs only with asyncio's debug mode
+(`PYTHONASYNCIODEBUG=1`: `Executing <Task …> took 30.0 seconds`), or in a call stack: the blocking call is in the thread
+`AsyncIO Thread: default` (measured with Ray 2.60).
 
 ## Confirm
-- `ray stack` on its node: in `AsyncIO Thread: default` the innermost frame should be `select`; anything of yours is the
-  culprit. Put the output beside the logs as `ray-stack.txt` and diagnose again.
-- `runtime_env={"env_vars": {"PYTHONASYNCIODEBUG": "1"}}` names every step longer than 0.1 s.
+- `ray stack` on its node: in `AsyncIO Thread: default` the innermost frame should be `select`. A frame of your own code
+  there is the blocking call. Save the output next to the logs as `ray-stack.txt` and diagnose again.
+- `runtime_env={"env_vars": {"PYTHONASYNCIODEBUG": "1"}}` logs every step longer than 0.1 s.
 
 ## Fix
-`await ref` instead of `ray.get(ref)`, `await asyncio.sleep(s)` instead of `time.sleep(s)`, an async client for requests;
-what cannot be awaited belongs into `await asyncio.to_thread(f, …)`.
+Use `await ref` instead of `ray.get(ref)`, `await asyncio.sleep(s)` instead of `time.sleep(s)`, and an async client for
+requests. Run blocking code with `await asyncio.to_thread(f, …)`.
 
 ## Not this when
-The actor is not async, and waits for another actor (`actor-deadlock`) or for tasks (`nested-get-deadlock`).
+The actor is not async and waits for another actor (`actor-deadlock`) or for tasks (`nested-get-deadlock`).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ BLOCKING_GET = Signal(
     "Using blocking ray.get inside async actor. This blocks the event loop. Please use `await` on object ref with asyncio.gather "
     "if you want to yield execution to the event loop instead.",
 )  # fmt: skip
-"""`ray/_private/worker.py`, once for each process; in the same words since before 2.3."""
+"""`ray/_private/worker.py`, once per process, with the same text since before 2.3."""
 
 SLOW_STEP = Signal(
     "async.slow_step", "Executing <Task ",
@@ -62,11 +62,11 @@ SLOW_STEP = Signal(
     "Executing <Task finished name='Task-3' coro=<<coroutine without __name__>()> result=1 created at "
     "/usr/lib/python3.11/asyncio/tasks.py:680> took 30.044 seconds",
 )  # fmt: skip
-"""asyncio's own, with PYTHONASYNCIODEBUG=1."""
+"""Logged by asyncio with PYTHONASYNCIODEBUG=1."""
 
 _SELECTS = pattern(r"(?:^|\.)(?:select|_run_once|run_forever|_run|poll)$")
 _LONG_STEP = 5.0
-"""Seconds: a shorter step is a slow one, no hang."""
+"""Seconds: a shorter step is slow, but does not count as hung."""
 _DOC = "https://docs.ray.io/en/latest/ray-core/actors/async_api.html"
 
 
@@ -78,54 +78,55 @@ _DOC = "https://docs.ray.io/en/latest/ray-core/actors/async_api.html"
 )  # fmt: skip
 def async_actor_blocked(case: Case) -> Iterator[Finding]:
     """One finding per actor process."""
-    seen = [group for group in hangs.groups(case) if hangs.blocks_its_loop(group)]
-    yield from (_live_finding(group) for group in seen)
-    told = {h.work.pid for group in seen for h in group.culprits}
+    groups = [group for group in hangs.groups(case) if hangs.blocks_its_loop(group)]
+    yield from (_live_finding(group) for group in groups)
+    reported = {h.work.pid for group in groups for h in group.culprits}
     workers = {w.pid: w for w in calls.busy(case)}
     for blocked in _blocked(case):
-        if blocked.pid not in told:
+        if blocked.pid not in reported:
             yield _finding(case, blocked, workers.get(blocked.pid))
 
 
 def _live_finding(group: Group) -> Finding:
-    """What stands in the event loop's thread, and who waits for it."""
+    """From a live call stack: the blocking call, and the tasks that wait for it."""
     from raydoctor.waits.remedies import at_once
 
     first = next(h for h in group.culprits if h.kind == "async-blocked" and h.verdict)
     name = first.work.class_name or first.work.name
-    what = "waits in ray.get" if first.waiting else first.words
-    blocked = _Blocked(first.work.pid or 0, name, what, (), stands=True)
+    call = "waits in ray.get" if first.waiting else first.words
+    blocked = _Blocked(first.work.pid or 0, name, call, (), is_current=True)
     return hangs.finding(
         group,
-        f"{name} (pid {first.work.pid}) {first.words}: none of its other coroutines can run{_behind(group, first)}",
+        f"Actor {name} (pid {first.work.pid}) {first.words}, so that none of its other coroutines can run{_behind(group, first)}",
         (*_remedies(name, blocked), *at_once(group)),
     )
 
 
 def _behind(group: Group, first: Hung) -> str:
-    """Who else is in the circle, where it waits for a call of its own actor; and who waits."""
+    """The calls of its own actor that it waits for, or else the tasks that wait for it."""
     own = [h.work.name for h in group.circle if h is not first]
     return (
-        f"; it waits for {evidence.join_names(own)}, which would need it"
+        f", and it waits for {evidence.join_names(own)}, which needs the same event loop"
         if own
         else hangs.waiting(group)
     )
 
 
 class _Blocked(NamedTuple):
-    """A process whose event loop stands, and what shows it."""
+    """A process whose event loop is blocked, and the evidence."""
 
     pid: int
     name: str
-    what: str
+    call: str
+    """The blocking call: `waits in ray.get`."""
     links: tuple[Link, ...]
     seconds: float = 0.0
-    stands: bool = False
-    """A stack shows it at this moment."""
+    is_current: bool = False
+    """A call stack shows the blocking call now."""
 
 
 def _blocked(case: Case) -> list[_Blocked]:
-    """By process; a stack says more than asyncio, and that more than Ray's advice."""
+    """By process. A call stack outranks asyncio's record, which outranks Ray's warning."""
     found: dict[int, _Blocked] = {}
     for event in case.of("async.blocking_get", "async.slow_step"):
         pid = event.pid or 0
@@ -134,9 +135,9 @@ def _blocked(case: Case) -> list[_Blocked]:
         seen = found.get(pid, _Blocked(pid, _name(case, event), "", ()))
         found[pid] = _more(seen, event)
     for dump in stacks.dumps(case):
-        if told := _in_loop(dump):
+        if blocked := _in_loop(dump):
             links = found[dump.pid].links if dump.pid in found else ()
-            found[dump.pid] = told._replace(links=(*links, *told.links))
+            found[dump.pid] = blocked._replace(links=(*links, *blocked.links))
     return list(found.values())
 
 
@@ -144,90 +145,92 @@ def _more(seen: _Blocked, event: Event) -> _Blocked:
     if any(link.event.kind == event.kind for link in seen.links):
         return seen
     if event.kind == "async.blocking_get":
-        link = Link(event, "Ray says that a blocking ray.get stands in the event loop")
-        return seen._replace(what="waits in ray.get", links=(link, *seen.links))
+        link = Link(event, "Ray reports a blocking ray.get in the event loop")
+        return seen._replace(call="waits in ray.get", links=(link, *seen.links))
     seconds = float(event["seconds"])
-    link = Link(event, f"asyncio says that one step took {seconds:.1f} s")
+    link = Link(event, f"asyncio reports a step of {seconds:.1f} s")
     return seen._replace(
-        what=seen.what or "ran one step",
+        call=seen.call or "ran one step",
         seconds=max(seen.seconds, seconds),
         links=(*seen.links, link),
     )
 
 
 def _in_loop(dump: stacks.Dump) -> _Blocked | None:
-    """The user's frame on top of the event loop's thread."""
+    """The innermost user frame of the event loop's thread."""
     for thread in dump.threads:
         if not thread.name.startswith(stacks.EVENT_LOOP) or not thread.frames:
             continue
         user = thread.user
         if user is None or _SELECTS.match(thread.frames[0].function):
             continue
-        words = f"{thread.doing[1]} in {user.place}"
-        link = Link(dump.event, f"the thread of its event loop {words}")
-        return _Blocked(dump.pid, dump.name.partition(".")[0], words, (link,), stands=True)
+        call = f"{thread.doing[1]} in {user.place}"
+        link = Link(dump.event, f"the thread of its event loop {call}")
+        return _Blocked(dump.pid, dump.name.partition(".")[0], call, (link,), is_current=True)
     return None
 
 
 def _name(case: Case, event: Event) -> str:
     worker = next((e.value for e in event.source.entities if e.kind == "worker"), "")
     names = case.names.get(worker, ())
-    return names[-1] if names else event["who"].partition("(")[0] or "An async actor"
+    return names[-1] if names else event["who"].partition("(")[0]
 
 
 def _finding(case: Case, blocked: _Blocked, worker: calls.Worker | None) -> Finding:
     hangs = _hangs(case, blocked, worker)
     served = worker.serving if worker else 0
-    behind = f"; {evidence.many(served, 'call')} of it unanswered" if hangs and served else ""
+    behind = (
+        f", and {evidence.many(served, 'call')} of it did not return" if hangs and served else ""
+    )
     took = f" for {blocked.seconds:.1f} s" if blocked.seconds else ""
     past = bool(blocked.seconds) and not hangs
     name = worker.name if worker and worker.names else blocked.name
+    subject = f"Actor {name}" if name else "An async actor"
     links = list(blocked.links)
     if worker and hangs:
-        shows = f"{worker.label} served {evidence.many(served, 'call')} and waited for {worker.calling} itself"
-        links.append(Link(worker.event, f"{shows}; unchanged for {worker.unmoved:.0f} s"))
+        shows = f"{worker.label} served {evidence.many(served, 'call')} and waited for {worker.calling} of its own"
+        links.append(Link(worker.event, f"{shows}, unchanged for {worker.unmoved:.0f} s"))
     return Finding(
-        f"{name} (pid {blocked.pid}) {blocked.what} and so block{'ed' if past else 's'} its event loop{took}: none of its "
-        f"other coroutines {'could' if past else 'can'} run"
-        f"{behind}",
+        f"{subject} (pid {blocked.pid}) {blocked.call} and block{'ed' if past else 's'} its event loop{took}, so that none of "
+        f"its other coroutines {'could' if past else 'can'} run{behind}",
         tuple(links),
         explains=(
             Entity("event-loop", f"{blocked.pid}"),
             *((Entity("waiting", "cluster"),) if hangs else ()),
         ),
-        subjects=(worker.subject if worker else Subject("actor", None, name, blocked.pid),),
+        subjects=(worker.subject if worker else Subject("actor", None, name or None, blocked.pid),),
         severity="error" if hangs else "warning",
-        remedies=_remedies(name, blocked),
+        remedies=_remedies(name or "Actor", blocked),
     )  # fmt: skip
 
 
 def _hangs(case: Case, blocked: _Blocked, worker: calls.Worker | None) -> bool:
-    """Whether it is this that somebody gave up waiting for: it stands there now, or nothing else is told."""
+    """Whether a driver's timeout belongs to this: the call blocks now, or no other record explains the wait."""
     if not waiting.gave_up(case):
         return False
     if worker is not None and worker.is_async and (worker.calling or worker.leases):
         return True
-    return blocked.stands or (bool(blocked.seconds) and not case.of("worker.calls"))
+    return blocked.is_current or (bool(blocked.seconds) and not case.of("worker.calls"))
 
 
 def _remedies(name: str, blocked: _Blocked) -> tuple[Remedy, ...]:
-    get = "ray.get" in blocked.what
+    get = "ray.get" in blocked.call
     return (
         Remedy(
             f"Await in the coroutines of {name} instead of blocking",
             (
                 "answer = await self.other.method.remote(...)        # not ray.get(...)",
-                "answers = await asyncio.gather(*refs)               # of many",
+                "answers = await asyncio.gather(*refs)               # for several calls",
             )
             if get
             else (
                 "await asyncio.sleep(1)                              # not time.sleep(1)",
-                "await asyncio.to_thread(f, ...)                     # what cannot be awaited: files, requests, computation",
+                "await asyncio.to_thread(f, ...)                     # for blocking code: files, requests, computation",
             ),
             doc=_DOC,
         ),
         Remedy(
-            "See every step that takes longer than 0.1 s",
+            "Log every step that takes longer than 0.1 s",
             (
                 paste.python(
                     '{actor:name}.options(runtime_env={{"env_vars": {{"PYTHONASYNCIODEBUG": "1"}}}}).remote(...)',
@@ -236,7 +239,7 @@ def _remedies(name: str, blocked: _Blocked) -> tuple[Remedy, ...]:
             ),
         ),
         Remedy(
-            f"Or make {name} an actor with threads: plain methods may block",
+            f"Or make {name} an actor with 8 threads, whose plain methods may block",
             (
                 paste.python(
                     "{actor:name}.options(max_concurrency=8).remote(...)         # def instead of async def",
@@ -303,7 +306,7 @@ _FETCHES = [
 
 
 def _live(*frames: tuple[str, str, int], looks: int = 3) -> dict[str, str]:
-    """An actor of whose three coroutines one stands at these frames."""
+    """An actor with three coroutines, one of which is at these frames."""
     samples = looked.blocking(_CRAWL, *frames, looks=looks)
     return sample.tables(
         nodes=[sample.node({"CPU": 2})], tasks=[_CRAWL, *_FETCHES], actors=[_CRAWLER], samples=samples, clues=[looked.clues(_CRAWL)],
@@ -319,14 +322,14 @@ EXAMPLES: tuple[Example, ...] = (
         says=("Crawler (pid 398)", "ray.get", "await self.other", "11 calls"),
     ),
     Example(
-        "asyncio's debug mode names a step of half a minute",
+        "asyncio's debug mode logs a step of half a minute",
         _files(f"{SLOW_STEP.sample}\n"),
         roots=("async-actor-blocked",),
         consequences=("get-timeout",),
         says=("30.0 s",),
     ),
     Example(
-        "a stack shows what stands in the event loop's thread",
+        "a call stack shows the blocking call in the event loop's thread",
         {**_files(core=_core(3, 0)), "ray-stack.txt": _STACK},
         roots=("async-actor-blocked",),
         consequences=("get-timeout",),
@@ -344,11 +347,11 @@ EXAMPLES: tuple[Example, ...] = (
         ),
     ),
     Example(
-        "live: its event loop waits for something to do, however long its coroutines await",
+        "live: the event loop is idle while its coroutines await",
         _live(("EpollSelector.select", "selectors.py", 468)),
     ),
     Example(
-        "an event loop that waits for something to do",
+        "an idle event loop",
         {
             **_files(core=_core(3, 0)),
             "ray-stack.txt": _STACK.replace(
@@ -359,13 +362,13 @@ EXAMPLES: tuple[Example, ...] = (
         roots=("get-timeout",),
     ),
     Example(
-        "it printed the advice and went on",
+        "Ray printed the warning, and the program went on",
         {**_files(f"{BLOCKING_GET.sample}\n"), "driver.log": "crawled 10\n"},
         roots=("async-actor-blocked",),
         says=("blocks its event loop",),
     ),
     Example(
-        "a program that prints about it",
+        "a program prints the same message",
         {
             **_files(),
             "driver.log": "(train pid=7) docs: using blocking ray.get inside async actor is bad\n",

@@ -1,26 +1,28 @@
-"""A process has no authentication token, or not the cluster's, and is turned away.
+"""The cluster refused a process because it sent no authentication token, or a token of another cluster.
 
 ## What you see
-`AuthenticationError: Token authentication is enabled but no authentication token was found`, `InvalidAuthToken:
-Authentication token is missing or incorrect` (in a driver once a second, until it gives up with `Failed to connect to
-GCS`), `GCS returned an authentication error` in a raylet that wants to join, HTTP 401 or 403 from port 8265.
+- `AuthenticationError: Token authentication is enabled but no authentication token was found`.
+- `InvalidAuthToken: Authentication token is missing or incorrect`, in a driver once a second until it gives up with
+  `Failed to connect to GCS`.
+- `GCS returned an authentication error` in a raylet that tries to join.
+- HTTP 401 or 403 from port 8265.
 
 ## Why
-With `RAY_AUTH_MODE=token` (Ray 2.52 and later) every process of a cluster must send one and the same token. It is read
-from `RAY_AUTH_TOKEN`, else from the file that `RAY_AUTH_TOKEN_PATH` names, else from `~/.ray/auth_token`. From 2.59 on a
-local `ray.init()` turns it on by itself and writes that file, and `ray start` turns it on where such a file
-exists: a home that is shared or left over decides then.
+With `RAY_AUTH_MODE=token` (Ray 2.52 and later) all processes of a cluster must send the same token. Ray reads it from
+`RAY_AUTH_TOKEN`, else from the file in `RAY_AUTH_TOKEN_PATH`, else from `~/.ray/auth_token`. From 2.59 on a local
+`ray.init()` enables tokens by itself and writes that file, and `ray start` enables tokens if such a file exists. A shared
+home directory, or a file left from an earlier cluster, then decides.
 
 ## Confirm
 - `echo $RAY_AUTH_MODE $RAY_AUTH_TOKEN_PATH; ls -l ~/.ray/auth_token`, as the same user, on both sides.
-- `sha256sum ~/.ray/auth_token` on both sides: equal tokens have equal sums, and no token is shown.
+- `sha256sum ~/.ray/auth_token` on both sides: equal tokens have equal sums, and the output does not reveal the token.
 
 ## Fix
-Give the process the head's token (a file with mode 600, or a Kubernetes Secret), or `RAY_AUTH_MODE=disabled` on both
-sides where the network keeps strangers out.
+Give the process the head's token (a file with mode 600, or a Kubernetes Secret). If the network keeps strangers out, set
+`RAY_AUTH_MODE=disabled` on both sides instead.
 
 ## Not this when
-`Missing authorization header in request!` alone: the GCS of a healthy cluster writes it about once a minute.
+The only record is `Missing authorization header in request!`: the GCS of a healthy cluster logs it about once a minute.
 """
 
 from __future__ import annotations
@@ -70,7 +72,7 @@ _MISSING = ("no authentication token was found", "Missing authentication token")
     looks_for=(_REFUSED, _NONE_FOUND, _RAYLET_REFUSED, _SYNCER, RAY_EXCEPTION, RAYLET_STARTED, CONNECTING),
 )  # fmt: skip
 def auth_token(case: Case) -> Iterator[Finding]:
-    """One finding for the drivers without a token, one for those that were refused, one for the nodes."""
+    """One finding for drivers without a token or refused drivers, one for this shell, one for nodes."""
     exceptions = [e for e in case.of("driver.exception") if e["type"] == "AuthenticationError"]
     without = [e for e in exceptions if any(text in e["what"] for text in _MISSING)]
     without += [e for e in case.of("auth.none_found") if _is_drivers(e)]
@@ -80,39 +82,39 @@ def auth_token(case: Case) -> Iterator[Finding]:
         yield _of_driver(case, without, missing=True)
     elif refused:
         yield _of_driver(case, refused, missing=False)
-    asked = _asked(case)
-    if asked and not (without or refused):
-        yield _of_shell(asked)
+    probes = _refused_probes(case)
+    if probes and not (without or refused):
+        yield _of_shell(probes)
     nodes = case.of("auth.raylet_refused", "auth.node_refused")
     nodes += [e for e in case.of("auth.none_found", "auth.refused") if not _is_drivers(e)]
     if nodes:
         yield _of_nodes(case, nodes)
 
 
-def _asked(case: Case) -> list[Event]:
-    """Services of the cluster that turned the live collection away, with what this shell has for a token."""
+def _refused_probes(case: Case) -> list[Event]:
+    """Services of the cluster that refused the live collection, with the state of this shell's token."""
     return [e for e in live.rows(case, "probes") if e["outcome"] == "unauthenticated"]
 
 
-def _of_shell(asked: list[Event]) -> Finding:
-    """Drivers that this shell starts send what the live collection sent."""
-    missing = any(e["detail"] == "token: missing" for e in asked)
-    gcs = min(asked, key=lambda e: (e["name"] != "gcs", e["name"]))
+def _of_shell(probes: list[Event]) -> Finding:
+    """Drivers that this shell starts send the same token as the live collection."""
+    missing = any(e["detail"] == "token: missing" for e in probes)
+    gcs = min(probes, key=lambda e: (e["name"] != "gcs", e["name"]))
     where = f" at {gcs['address']}" if gcs["address"] else ""
-    has = "has none" if missing else "has another one than the cluster's"
-    who = evidence.join_names(
-        f"the {'GCS' if e['name'] == 'gcs' else e['name']}" for e in asked if e["name"] != "auth"
+    has = "has none" if missing else "has another token than the cluster"
+    services = evidence.join_names(
+        f"the {'GCS' if e['name'] == 'gcs' else e['name']}" for e in probes if e["name"] != "auth"
     )
-    by = f" (refused by {who})" if who else ""
+    by = f" (refused by {services})" if services else ""
     mode = Remedy(
-        "Turn tokens on in this shell, too: an explicit address and the `ray` commands do not do it by themselves",
+        "Enable tokens in this shell: with an explicit address, drivers and ray commands do not enable them by themselves",
         ("export RAY_AUTH_MODE=token",),
         since=(2, 52),
         doc=_DOC,
     )
     return Finding(
-        f"The cluster{where} asks for an authentication token, and this shell {has}{by}: its drivers and `ray` commands are turned away",
-        tuple(Link(e, f"{e['name']}: {e['detail'] or 'turned away'}") for e in asked[:3]),
+        f"The cluster{where} requires an authentication token, and this shell {has}{by}: the cluster refuses its drivers and ray commands",
+        tuple(Link(e, f"{e['name']}: {e['detail'] or 'refused'}") for e in probes[:3]),
         explains=(Entity("auth", "shell"),),
         severity="error",
         remedies=(
@@ -127,39 +129,43 @@ def _is_drivers(event: Event) -> bool:
     return event.source.role in (*DRIVER, "core-driver")
 
 
-def _of_driver(case: Case, told: list[Event], missing: bool) -> Finding:
-    first, last = told[0], told[-1]
+def _of_driver(case: Case, refusals: list[Event], missing: bool) -> Finding:
+    first, last = refusals[0], refusals[-1]
     address = connected_to(case, first)
     where = f" at {address['address']}" if address else ""
-    lines = [e for e in told if "ray.exceptions." not in e.message]
+    lines = [e for e in refusals if "ray.exceptions." not in e.message]
     times = evidence.total(lines)
     if missing:
-        headline = f"The driver has no authentication token, and the cluster{where} asks for one"
+        headline = f"The driver has no authentication token, and the cluster{where} requires one"
     else:
         often = f" {evidence.many(times, 'time')}" if times > 1 else ""
-        headline = f"The cluster{where} refused the driver's authentication token{often}: none was sent, or not this cluster's"
-    links = [Link(address, "the driver goes to this cluster")] if address else []
-    links.append(Link(first, "it finds no token" if missing else "the GCS refuses it"))
+        headline = f"The cluster{where} refused the driver's authentication token{often}: the driver sent none, or a token of another cluster"
+    links = [Link(address, "the driver connects to this cluster")] if address else []
+    links.append(
+        Link(first, "the driver finds no token" if missing else "the GCS refuses the token")
+    )
     if last is not first:
         links.append(Link(last, "the driver gives up"))
-    sources = {e.source for e in told}
+    sources = {e.source for e in refusals}
     return Finding(
         headline,
         tuple(links),
         explains=(Entity("auth", "driver"),),
         remedies=_remedies("the driver", missing),
-        covers=(*told, *(e for e in case.of("log.traceback") if e.source in sources)),
+        covers=(*refusals, *(e for e in case.of("log.traceback") if e.source in sources)),
     )
 
 
-def _of_nodes(case: Case, told: list[Event]) -> Finding:
-    nodes = [n for e in told if (n := e["node"] or case.node_of(e.source))]
+def _of_nodes(case: Case, refusals: list[Event]) -> Finding:
+    nodes = [n for e in refusals if (n := e["node"] or case.node_of(e.source))]
     unique = list(dict.fromkeys(nodes))
-    who = evidence.join_names(case.ledger.node_ips.get(n) or evidence.short(n) for n in unique)
-    label = f"Node{'' if len(unique) == 1 else 's'} {who}" if who else "A process of the cluster"
+    names = evidence.join_names(case.ledger.node_ips.get(n) or evidence.short(n) for n in unique)
+    subject = (
+        f"node{'' if len(unique) == 1 else 's'} {names}" if names else "a process of the cluster"
+    )
     return Finding(
-        f"{label} cannot talk to the GCS: the authentication token is missing there, or not the head's",
-        tuple(Link(e, "turned away for its token") for e in told[:3]),
+        f"The GCS refuses {subject}: the authentication token there is missing or differs from the head's",
+        tuple(Link(e, "refused because of its token") for e in refusals[:3]),
         explains=(
             Entity("auth", "nodes"),
             *(Entity(kind, n) for n in unique for kind in ("raylet", "node")),
@@ -167,29 +173,29 @@ def _of_nodes(case: Case, told: list[Event]) -> Finding:
         count=max(1, len(unique)),
         severity="error",
         remedies=_remedies("that node", missing=False),
-        covers=tuple(told),
+        covers=tuple(refusals),
     )
 
 
-def _remedies(who: str, missing: bool) -> tuple[Remedy, ...]:
+def _remedies(place: str, missing: bool) -> tuple[Remedy, ...]:
     compare = (
         ()
         if missing
-        else ("sha256sum ~/.ray/auth_token   # on the head and here: the sums must be equal",)
+        else ("sha256sum ~/.ray/auth_token   # on the head and here: both sums must be equal",)
     )
     return (
         Remedy(
-            f"Give {who} the head's token",
+            f"Give {place} the head's token",
             (
                 *compare,
                 "scp HEAD:.ray/auth_token ~/.ray/auth_token && chmod 600 ~/.ray/auth_token",
-                "export RAY_AUTH_TOKEN_PATH=/run/secrets/ray/token   # or: a mounted Secret; unset a stale RAY_AUTH_TOKEN, it wins",
+                "export RAY_AUTH_TOKEN_PATH=/run/secrets/ray/token   # or a mounted Secret; unset an old RAY_AUTH_TOKEN, which takes precedence",
             ),
             since=(2, 52),
             doc=_DOC,
         ),
         Remedy(
-            "Or turn the tokens off on both sides, where the network keeps strangers out",
+            "Or disable tokens on both sides, if the network keeps strangers out",
             ("export RAY_AUTH_MODE=disabled   # for ray start on every node, and for the driver",),
             risk="disruptive",
             since=(2, 52),
@@ -224,14 +230,14 @@ _NOISE = "[2026-11-21 10:57:09,919 W 13 13] (gcs_server) server_call.h:220: Miss
 
 
 def _probed(outcome: str, detail: str) -> dict[str, str]:
-    """How the GCS answered the live collection."""
+    """The reply of the GCS to the live collection."""
     head = '{"table": "probes", "at": 1795258700.0, "from": "tcp", "total": 1, "rows": ['
     refused = (
         "InvalidAuthToken: Authentication token is missing or incorrect" if outcome != "ok" else ""
     )
     rows = ",\n".join(
-        f'{{"name":"{name}","address":"{address}","outcome":"{outcome}","seconds":0.01,"detail":"{told}"}}'
-        for name, address, told in (
+        f'{{"name":"{name}","address":"{address}","outcome":"{outcome}","seconds":0.01,"detail":"{text}"}}'
+        for name, address, text in (
             ("auth", "10.0.0.2:8265", detail),
             ("gcs", "10.0.0.2:6379", refused),
         )
@@ -268,7 +274,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("10.0.0.3",),
     ),
     Example(
-        "the shell of the diagnosis has no token",
+        "this shell has no token",
         {
             "logs/gcs_server.out": _NOISE,
             "logs/raylet.out": "",
@@ -278,25 +284,25 @@ EXAMPLES: tuple[Example, ...] = (
         says=("10.0.0.2:6379", "this shell has none", "export RAY_AUTH_MODE=token"),
     ),
     Example(
-        "the shell of the diagnosis has another cluster's token",
+        "this shell has another cluster's token",
         {
             "logs/gcs_server.out": _NOISE,
             "logs/raylet.out": "",
             **_probed("unauthenticated", "token: wrong"),
         },
         roots=("auth-token",),
-        says=("has another one", "sha256sum"),
+        says=("has another token", "sha256sum"),
     ),
     Example(
-        "a token lies around, and the cluster asks for none",
+        "a token file exists, and the cluster requires no token",
         {"logs/gcs_server.out": "", "logs/raylet.out": "", **_probed("ok", "token: not needed")},
     ),
     Example(
-        "what a healthy cluster writes each minute",
+        "records of a healthy cluster, once a minute",
         {"logs/gcs_server.out": _NOISE * 9, "logs/raylet.out": "", "driver.log": "done\n"},
     ),
     Example(
-        "a task that prints the words",
+        "a task prints the same message",
         {
             "driver.log": f"(check pid=12) {_REFUSED.sample}\n(check pid=12) {_NO_TOKEN.splitlines()[-1]}\n",
             "logs/gcs_server.out": "",

@@ -1,27 +1,27 @@
-"""`ray start --block` ended a whole node, because one of the node's daemons had ended.
+"""One of a node's daemons died, and `ray start --block` then ended the whole node.
 
 ## What you see
-A node, often the head and with it the cluster, is gone in a second: raylet and GCS end without a word in their
-logs. In `ray_process_exit.log` (Ray 2.54 and later), and on the output of `ray start --block` (`kubectl logs`, KubeRay
-starts every node so; all versions): `Some Ray subprocesses exited unexpectedly:`, and which.
+A node ends within a second: raylet and GCS end without a final record in their logs. If it is the head, the cluster ends
+with it. `Some Ray subprocesses exited unexpectedly:` names the daemon that died first. The line is in
+`ray_process_exit.log` (Ray 2.54 and later) and, with all versions, in the output of `ray start --block` (`kubectl logs`:
+KubeRay starts every node this way).
 
 ## Why
-`ray start --block` looks at its processes once a second. Where one has ended with a code that is neither 0 nor
-SIGTERM's, it kills all others with SIGKILL and exits with 1 (`scripts/scripts.py`, 2.9 to 2.60), so that whatever
-started it (Kubernetes, systemd) starts the node anew. The daemon that ended first is the story: a dashboard that the
-kernel's OOM killer took ends a head this way.
+`ray start --block` checks its processes once a second. If one of them ended with a code other than 0 or that of SIGTERM, it
+kills all others with SIGKILL and exits with code 1 (`scripts/scripts.py`, 2.9 to 2.60), so that Kubernetes or systemd
+restarts the node. The cause is the daemon that ended first, for example a dashboard that the kernel's OOM killer killed.
 
 ## Confirm
-- `cat /tmp/ray/session_latest/logs/ray_process_exit.log`; `kubectl logs --previous POD`.
-- The last lines of that daemon's own log; `dmesg -T | grep -i 'killed process'`.
+- `cat /tmp/ray/session_latest/logs/ray_process_exit.log`, or `kubectl logs --previous POD`.
+- The last lines of that daemon's own log, and `dmesg -T | grep -i 'killed process'`.
 
 ## Fix
-Keep that daemon alive: memory for it (`ray start --head --num-cpus=0`, so that no task runs on the head), and what its own
-log says. The restart itself is as it should be.
+Keep that daemon alive: fix the error in its own log, and leave memory for it (`ray start --head --num-cpus=0` keeps tasks
+off the head). The restart of the node itself is intended.
 
 ## Not this when
-The daemon was the raylet or the GCS itself (`raylet-died`, `gcs-died`): then the others would have ended anyway. The node
-was stopped by SIGTERM (`ray-stopped`).
+The daemon was the raylet or the GCS itself (`raylet-died`, `gcs-died`): then the node ends in any case. The node was stopped
+by SIGTERM (`ray-stopped`).
 """
 
 from __future__ import annotations
@@ -82,17 +82,17 @@ class _Daemon(NamedTuple):
 )  # fmt: skip
 def block_ended_node(case: Case) -> Iterator[Finding]:
     """One finding per node that ended this way."""
-    told: dict[str, Event] = {}
+    by_node: dict[str, Event] = {}
     for event in case.of("block.exited"):
         daemons = _daemons(event)
         if daemons and not any(d.name in _CENTRAL for d in daemons):
-            told.setdefault(event.source.node, event)
-    for event in told.values():
+            by_node.setdefault(event.source.node, event)
+    for event in by_node.values():
         yield _finding(case, event, _daemons(event))
 
 
 def _daemons(event: Event) -> list[_Daemon]:
-    """Who had ended, with a code that is neither 0 nor that of SIGTERM, as `ray start` counts."""
+    """Daemons that ended with a code other than 0 or that of SIGTERM, as `ray start` checks them."""
     found = [
         _Daemon(match["name"], int(match["code"]))
         for match in _DAEMON.finditer(event["daemons"])
@@ -106,15 +106,14 @@ def _daemons(event: Event) -> list[_Daemon]:
 def _finding(case: Case, event: Event, daemons: list[_Daemon]) -> Finding:
     nodes = _nodes(case, event)
     is_head = _is_head(case, event)
-    ends = " and ".join(f"its {d.name} {d.end}" for d in daemons)
-    where = evidence.join_names(case.ledger.node_ips.get(n, "") for n in nodes)
-    what = (
-        "the head, and with it the cluster" if is_head else f"node {where}" if where else "a node"
-    )
+    ends = " and ".join(f"the {d.name} {d.end}" for d in daemons)
+    ips = evidence.join_names(case.ledger.node_ips.get(n, "") for n in nodes)
+    where = "the head" if is_head else f"node {ips}" if ips else "a node"
+    scope = " and ended the cluster" if is_head else ""
     severity: Severity = "critical" if is_head or not nodes else "error"
     return Finding(
-        f"`ray start --block` ended {what}: {ends}, and Ray then kills all other processes of the node",
-        (Link(event, f"{daemons[0].name} {daemons[0].end}; the rest was killed"), *_seen_by_others(case, event)),
+        f"On {where}, {ends}, so ray start --block killed all other processes of the node{scope}",
+        (Link(event, f"{daemons[0].name} {daemons[0].end}, and ray start --block killed the rest"), *_seen_by_others(case, event)),
         explains=(
             Entity("block", event.source.node or event.source.path),
             *(Entity(kind, node) for node in nodes for kind in ("raylet", "node")),
@@ -132,7 +131,7 @@ def _finding(case: Case, event: Event, daemons: list[_Daemon]) -> Finding:
 
 
 def _nodes(case: Case, event: Event) -> list[str]:
-    """The nodes whose raylet wrote its log beside this file."""
+    """The nodes whose raylet log is in the same folder as this file."""
     return [e["node"] for e in case.of("raylet.started") if e.source.node == event.source.node]
 
 
@@ -141,9 +140,9 @@ def _is_head(case: Case, event: Event) -> bool:
 
 
 def _seen_by_others(case: Case, event: Event) -> Iterator[Link]:
-    """A process that saw its raylet go, at that moment."""
+    """A process that reported the loss of its raylet at that moment."""
     for seen in case.near(event, "raylet.seen_dead", "gcs.lost", before=3, after=30)[:1]:
-        yield Link(seen, "another process of the cluster sees it go")
+        yield Link(seen, "another process of the cluster reports the loss of the raylet or GCS")
 
 
 def _remedies(daemons: list[_Daemon]) -> tuple[Remedy, ...]:
@@ -157,13 +156,13 @@ def _remedies(daemons: list[_Daemon]) -> tuple[Remedy, ...]:
             (
                 paste.shell("tail -50 /tmp/ray/session_latest/logs/{log}", log=log),
                 paste.shell(
-                    "dmesg -T | grep -iE {words}   # SIGKILL: the kernel's OOM killer, most often",
+                    "dmesg -T | grep -iE {words}   # SIGKILL mostly comes from the kernel's OOM killer",
                     words=f"killed process|{name}",
                 ),
             ),
         ),
         Remedy(
-            "Keep tasks off the head, so that its daemons have their memory",
+            "Keep tasks off the head to leave memory for its daemons",
             (
                 'ray start --head --num-cpus=0 --block …   # KubeRay: rayStartParams: {num-cpus: "0"}',
             ),
@@ -177,7 +176,7 @@ def _remedies(daemons: list[_Daemon]) -> tuple[Remedy, ...]:
 
 
 _HEADER = "2026-11-21 14:49:15,419\tERROR scripts.py:100 -- "
-_TOLD = f"{_HEADER}{EXITED[0].sample}\n"
+_REPORT = f"{_HEADER}{EXITED[0].sample}\n"
 _RAYLET = f"[2026-11-21 14:48:54,100 I 305 305] (raylet) main.cc:1: {RAYLET_STARTED.sample}\n"
 _GCS = f"[2026-11-21 14:48:54,200 I 13 25] (gcs_server) gcs_node_manager.cc:1: {NODE_REGISTERED[0].sample}\n"
 _SEEN = f"[2026-11-21 14:49:15,300 C 379 379] core_worker.cc:1: {LOCAL_RAYLET_FAILED.sample}\n"
@@ -188,17 +187,17 @@ _CONSOLE = (
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "the dashboard of a head is killed",
+        "the dashboard of the head was killed",
         {
-            "logs/ray_process_exit.log": _TOLD,
+            "logs/ray_process_exit.log": _REPORT,
             "logs/raylet.out": _RAYLET,
             "logs/gcs_server.out": _GCS,
         },
         roots=("block-ended-node",),
-        says=("dashboard", "was killed by SIGKILL", "ended the head"),
+        says=("dashboard", "was killed by SIGKILL", "On the head", "ended the cluster"),
     ),
     Example(
-        "only the output of `ray start --block` is left",
+        "only the output of `ray start --block` is available",
         {"driver.log": _CONSOLE},
         roots=("block-ended-node",),
         says=("dashboard", "was killed by SIGKILL"),
@@ -206,7 +205,7 @@ EXAMPLES: tuple[Example, ...] = (
     Example(
         "the raylet itself ended first",
         {
-            "logs/ray_process_exit.log": _TOLD.replace("dashboard", "raylet"),
+            "logs/ray_process_exit.log": _REPORT.replace("dashboard", "raylet"),
             "logs/raylet.out": _RAYLET,
             "logs/gcs_server.out": _GCS,
             f"logs/python-core-worker-{'cd09fc46' * 7}_379.log": _SEEN,
@@ -214,7 +213,7 @@ EXAMPLES: tuple[Example, ...] = (
         roots=("raylet-died",),
     ),
     Example(
-        "a user's program reports exit codes of its own",
+        "a user's program prints exit codes of its own",
         {
             "driver.log": "dashboard [exit code=0]\nstep train [exit code=-9]\nexporter [exit code=1]\n"
         },

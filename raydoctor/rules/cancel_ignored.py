@@ -1,28 +1,31 @@
 """`ray.cancel` reached a running task, and the task kept running.
 
 ## What you see
-`ray.cancel(ref)` returns at once, as always; `ray.get(ref)` still waits, the worker still holds its CPU. In the
-worker's core log: `Cancelling a running task` or `Cancel an actor task`, and no end behind it.
+`ray.cancel(ref)` returns at once, as always. `ray.get(ref)` still waits, and the worker still holds its CPU. The worker's
+core log has `Cancelling a running task` or `Cancel an actor task`, and no end of the task after it.
 
 ## Why
-Without `force=True` Ray raises `KeyboardInterrupt` in the worker's main thread. It is noticed only between
-two steps of Python code: not in `time.sleep`, a lock, a socket, a subprocess or native code, until these return
-(measured with Ray 2.60: none of them within six seconds); and `except BaseException:` or a bare `except:`
-swallows it. Actor methods that are no coroutines are not interrupted at all.
+Without `force=True` Ray raises `KeyboardInterrupt` in the worker's main thread. Python handles it only between two steps of
+Python code: not in `time.sleep`, a lock, a socket, a subprocess or native code until these return (measured with Ray 2.60:
+none of them within six seconds). `except BaseException:` or a bare `except:` swallows it. Ray does not interrupt actor
+methods that are not coroutines.
 
 ## Confirm
-- `ray list tasks --detail --filter state=RUNNING`: the task is still there.
-- `py-spy dump --pid PID` on its node: where it stands.
+- `ray list tasks --detail --filter state=RUNNING` still lists the task.
+- `py-spy dump --pid PID` on its node shows its call stack.
 
 ## Fix
-`raydoctor cancel TASK_ID` while it still runs: a real interrupt, which also ends a sleep or a lock, then its
-worker if need be, and never a retry. `ray.cancel(ref, force=True)` kills the worker at once. A method that is a
-coroutine or runs in one of several threads ends only with its actor and that one's state:
-`raydoctor cancel TASK_ID --kill-actor`. In the task: catch `Exception`, not `BaseException`; wait in small steps;
-ask `ray.get_runtime_context().is_canceled()` in loops (2.54 has it, 2.50 does not).
+- Run `raydoctor cancel TASK_ID`. It interrupts the task, also in a sleep or a lock, then ends its worker if necessary, and
+  prevents a retry.
+- `ray.cancel(ref, force=True)` kills the worker at once.
+- A method that is a coroutine, or that runs in one of several threads, ends only with its actor. The actor's state is then
+  lost: `raydoctor cancel TASK_ID --kill-actor`.
+- In the task: catch `Exception`, not `BaseException`; wait in small steps; check
+  `ray.get_runtime_context().is_canceled()` in loops (2.54 has it, 2.50 does not).
 
 ## Not this when
-The task ended a little later: native calls end when they end. `TaskCancelledError` says that it worked.
+The task ended a little later: a cancel takes effect when a native call returns. `TaskCancelledError` means that the cancel
+worked.
 """
 
 from __future__ import annotations
@@ -51,7 +54,7 @@ CANCELLING_METHOD = Signal(
     r"^Cancel an actor task (?:task_id=)?(?P<task>[0-9a-f]{48})", ("core-worker",),
     f"Cancel an actor task task_id={_M} actor_id={_M[16:]}",
 )  # fmt: skip
-"""Of an actor's method: `<task> for an actor <actor>` in 2.9.3, `task_id=<task> actor_id=<actor>` in 2.60."""
+"""For an actor's method: `<task> for an actor <actor>` in 2.9.3, `task_id=<task> actor_id=<actor>` in 2.60."""
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/tasks.html#cancelling-tasks"
 _ERROR = "ray.exceptions.GetTimeoutError: Get timed out: some object(s) not ready.\n"
@@ -64,23 +67,23 @@ _ERROR = "ray.exceptions.GetTimeoutError: Get timed out: some object(s) not read
     looks_for=(CANCELLING, CANCELLING_METHOD, RAY_EXCEPTION),
 )  # fmt: skip
 def cancel_ignored(case: Case) -> Iterator[Finding]:
-    """One finding for all tasks that went on after they had been cancelled."""
+    """One finding for all tasks that kept running after a cancel."""
     workers = {w.id: w for w in calls.busy(case)}
     ignored: dict[str, tuple[Event, calls.Worker]] = {}
     for event in case.of("task.cancel_running"):
         worker = next((workers[e.value] for e in event.source.entities if e.value in workers), None)
-        if worker and _still_there(event, worker):
+        if worker and _kept_running(event, worker):
             ignored.setdefault(event["task"], (event, worker))
     if ignored:
         yield _finding(case, list(ignored.values()))
 
 
 _SOON = 5.0
-"""Seconds within which a task that heeds a cancel has ended."""
+"""Seconds within which a task ends if the cancel takes effect."""
 
 
-def _still_there(cancel: Event, worker: calls.Worker) -> bool:
-    """Whether the same call was being served before the cancel and long after it."""
+def _kept_running(cancel: Event, worker: calls.Worker) -> bool:
+    """Whether the worker served the same call before the cancel and long after it."""
     at = worker.event.at
     if at is None or cancel.at is None or not worker.serving:
         return False
@@ -90,14 +93,13 @@ def _still_there(cancel: Event, worker: calls.Worker) -> bool:
 def _finding(case: Case, ignored: list[tuple[Event, calls.Worker]]) -> Finding:
     labels = evidence.join_names(w.label for _, w in ignored)
     lasted = min((w.event.at or 0.0) - (c.at or 0.0) for c, w in ignored)
-    many = len(ignored) > 1
+    workers = "Workers" if len(ignored) > 1 else "A worker"
     links = []
     for cancel, worker in ignored[:3]:
         links.append(Link(cancel, f"ray.cancel reached {worker.label} while it ran"))
-        links.append(Link(worker.event, f"{worker.label} still served that call later"))
+        links.append(Link(worker.event, f"{worker.label} still ran that call later"))
     return Finding(
-        f"{labels} {'were' if many else 'was'} cancelled while running and went on for at least {lasted:.0f} s: "
-        f"{_reason(ignored)}",
+        f"{workers} kept running {labels} for at least {lasted:.0f} s after ray.cancel: {_reason(ignored)}",
         tuple(links),
         explains=(
             *(Entity("task", cancel["task"]) for cancel, _ in ignored),
@@ -113,12 +115,12 @@ def _finding(case: Case, ignored: list[tuple[Event, calls.Worker]]) -> Finding:
 
 def _reason(ignored: list[tuple[Event, calls.Worker]]) -> str:
     if all(worker.actor for _, worker in ignored):
-        return "of an actor's methods ray.cancel ends only coroutines, where they await"
-    return "the KeyboardInterrupt that ray.cancel raises was caught or never noticed"
+        return "of an actor's methods, ray.cancel ends only coroutines, and only where they await"
+    return "the code caught its KeyboardInterrupt, or a blocking call delayed it"
 
 
 def _all_cancelled(case: Case, ignored: list[tuple[Event, calls.Worker]]) -> bool:
-    """Whether nobody else was busy: then it is these that a driver waited for."""
+    """Whether no other worker was busy: then a driver waited for these tasks."""
     return {w.id for w in calls.busy(case)} <= {w.id for _, w in ignored}
 
 
@@ -138,9 +140,9 @@ def _names(ignored: list[tuple[str, calls.Worker]]) -> str:
 def _for_methods(ignored: list[tuple[str, calls.Worker]]) -> tuple[Remedy, ...]:
     lines = [
         paste.shell(
-            "raydoctor cancel {task} --kill-actor      # {name} is lost with its state"
+            "raydoctor cancel {task} --kill-actor      # ends {name} and loses its state"
             if worker.is_async
-            else "raydoctor cancel {task}      # {name} lives on; if it has several threads: --kill-actor",
+            else "raydoctor cancel {task}      # {name} keeps its state; with several threads add --kill-actor",
             task=task,
             name=worker.name,
         )
@@ -148,13 +150,13 @@ def _for_methods(ignored: list[tuple[str, calls.Worker]]) -> tuple[Remedy, ...]:
     ]
     return (
         Remedy(
-            f"End what {_names(ignored)} still does, with the actor only where nothing else can",
-            (*lines, "ray.kill(actor)      # from your code: always with its state"),
+            f"End the running calls of {_names(ignored)}, and the actor itself only if nothing else ends them",
+            (*lines, "ray.kill(actor)      # from your code: always loses its state"),
             risk="disruptive",
         ),
         Remedy(
-            f"Make methods of {_names(ignored)} that are cancelled coroutines",
-            ("async def method(self): ...      # await is where a cancel takes effect",),
+            f"Write methods of {_names(ignored)} that you cancel as coroutines",
+            ("async def method(self): ...      # a cancel takes effect at an await",),
             doc="https://docs.ray.io/en/latest/ray-core/actors.html#cancelling-actor-tasks",
         ),
     )  # fmt: skip
@@ -164,27 +166,27 @@ def _for_tasks(ignored: list[tuple[str, calls.Worker]]) -> tuple[Remedy, ...]:
     names = _names(ignored)
     return (
         Remedy(
-            f"End {names} all the same: by an interrupt, else with its worker, and never by a retry",
+            f"End {names} with an interrupt, or else with its worker, and without a retry",
             (
                 *(
                     paste.shell("raydoctor cancel {task}      # {name}", task=task, name=worker.name)
                     for task, worker in ignored[:_SHOWN]
                 ),
-                "ray.cancel(ref, force=True)      # from your code: its worker is killed at once",
+                "ray.cancel(ref, force=True)      # from your code: kills its worker at once",
             ),
             risk="disruptive",
             doc=_DOC,
         ),
         Remedy(
-            f"Let {names} notice it: catch less, wait in small steps",
+            f"Let {names} handle the interrupt: catch less, wait in small steps",
             (
                 "except Exception:                 # not BaseException, not a bare except",
-                "for _ in range(600): time.sleep(1)   # instead of time.sleep(600); and a timeout for every socket and lock",
+                "for _ in range(600): time.sleep(1)   # instead of time.sleep(600); also set a timeout for sockets and locks",
             ),
             doc=_DOC,
         ),
         Remedy(
-            f"Or ask in loops of {names}",
+            f"Or check for the cancel in loops of {names}",
             ("if ray.get_runtime_context().is_canceled(): return",),
             since=_IS_CANCELED,
             doc=_DOC,
@@ -193,7 +195,7 @@ def _for_tasks(ignored: list[tuple[str, calls.Worker]]) -> tuple[Remedy, ...]:
 
 
 _IS_CANCELED = (2, 54)
-"""`runtime_context.py` of 2.50.0 lacks it, that of 2.54.0 has it."""
+"""`runtime_context.py` of 2.54.0 has it, that of 2.50.0 does not."""
 
 
 # ------------------------------------------------------------------ examples
@@ -230,18 +232,18 @@ def _files(core: str) -> dict[str, str]:
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "a minute later the task is still there",
+        "the task is still running a minute later",
         _files(_table("10:42:54", 1) + _CANCEL + _table("10:43:54", 1)),
         roots=("cancel-ignored",),
         says=(
-            "poll (pid 401) was cancelled",
+            "kept running poll (pid 401)",
             "at least 52 s",
             "force=True",
             f"raydoctor cancel {_T}",
         ),
     ),
     Example(
-        "a coroutine that goes on: only the end of its actor ends it",
+        "a coroutine keeps running, and only the end of its actor ends it",
         _files(
             _COROUTINES + _CREATED + _table("10:42:54", 1) + _CANCEL_METHOD + _table("10:43:54", 1)
         ),
@@ -249,17 +251,17 @@ EXAMPLES: tuple[Example, ...] = (
         says=("ray.kill(actor)", f"raydoctor cancel {_M} --kill-actor"),
     ),
     Example(
-        "a method of a plain actor: an interrupt ends it, and the actor lives on",
+        "a method of a plain actor: an interrupt ends it, and the actor keeps its state",
         _files(_CREATED + _table("10:42:54", 1) + _CANCEL_METHOD + _table("10:43:54", 1)),
         roots=("cancel-ignored",),
-        says=("ends only coroutines", f"raydoctor cancel {_M}      # poll lives on"),
+        says=("ends only coroutines", f"raydoctor cancel {_M}      # poll keeps its state"),
     ),
     Example(
-        "the task ended, as it should",
+        "the cancel ended the task",
         _files(_table("10:42:54", 1) + _CANCEL + _table("10:43:54", 0)),
     ),
     Example(
-        "cancelled, and the log ends: nothing is known",
+        "the log ends after the cancel: inconclusive",
         _files(_table("10:42:54", 1) + _CANCEL),
     ),
 )

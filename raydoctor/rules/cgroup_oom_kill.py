@@ -1,25 +1,25 @@
-"""A worker is gone, its cgroup counts processes killed for memory, and the kernel log cannot be read.
+"""A worker was killed, its cgroup counts processes killed for lack of memory, and the kernel log is not readable.
 
 ## What you see
 `WorkerCrashedError` or `ActorDiedError` with `connection error code 2. End of file`, as after any SIGKILL, in a container
-(or as a user) that may not read the kernel log. No line anywhere names the process.
+(or as a user) without access to the kernel log. No log line names the killed process.
 
 ## Why
-A process asked for memory that its cgroup, or the machine, no longer had, and the kernel killed it. The record of it is in
-the kernel log; but the cgroup also counts such kills, and that counter can be read by everybody.
+A process needed memory that its cgroup, or the machine, no longer had, and the kernel killed it. The kernel log records
+which process. The cgroup also counts such kills, and every process can read that counter.
 
 ## Confirm
 - `cat /sys/fs/cgroup/memory.events` in the container (cgroup v2: `oom_kill`), or `memory.oom_control` (v1).
-- Kubernetes: `kubectl describe pod`, `OOMKilled`; on the host: `dmesg -T | grep -i 'killed process'`.
-- The counter goes back to the container's start and tells no time: watch whether it grows when the next worker ends.
+- Kubernetes: `kubectl describe pod` shows `OOMKilled`. On the host: `dmesg -T | grep -i 'killed process'`.
+- The counter starts with the container and has no times. Check whether it grows when the next worker ends.
 
 ## Fix
-As for any lack of memory: run fewer of the hungry function at once (`memory=`), make its batches smaller, raise the limit;
-and let Ray's memory monitor act first (`RAY_memory_usage_threshold`).
+Run fewer tasks of the function that needs most memory at once (`memory=`), make its batches smaller, or raise the cgroup's
+limit. Let Ray's memory monitor act before the kernel does (`RAY_memory_usage_threshold`).
 
 ## Not this when
-The kernel log is at hand: then it alone decides (`kernel-oom-kill`). Ray's memory monitor, a crash, or an owner's end
-explains the worker. Nothing ended: that a container once lost a process is no diagnosis.
+The kernel log is readable: then `kernel-oom-kill` decides. Ray's memory monitor, a crash, or the death of the owner process
+explains the worker's end. No worker ended: an earlier kill in the container alone is not reported.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from raydoctor.rules.shared.kernel import nodes_beside
 _DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/ray-oom-prevention.html"
 _LOG = Gap(
     "kernel log",
-    "may not be read here: it alone tells which process was killed, and when",
+    "not readable here, and no other source records which process was killed and when",
     "On the host: dmesg -T | grep -i 'killed process'",
     optional=True,
 )
@@ -55,14 +55,14 @@ _LOG = Gap(
     looks_for=(WORKER_EXIT, WORKER_DIED, *jobs.SIGNALS),
 )  # fmt: skip
 def cgroup_oom_kill(case: Case) -> Iterator[Finding]:
-    """One finding per cgroup that counts kills: the ends on its node that nothing else explains."""
+    """One finding per cgroup that counts kills, for the ends on its node that no other rule explains."""
     taken: set[int] = set()
     for row in live.rows(case, "memory"):
         kills = live.mapping(row, "events").get("oom_kill")
         is_ours = row["kind"] == "cgroup" and live.sequence(row, "pids")
         if not is_ours or not isinstance(kills, int) or kills < 1 or _has_kernel_log(case, row):
             continue
-        exits = [e for e in _left(case, row) if id(e) not in taken]
+        exits = [e for e in _unexplained(case, row) if id(e) not in taken]
         taken |= {id(e) for e in exits}
         if exits:
             yield _finding(case, row, exits, kills)
@@ -72,8 +72,8 @@ def _has_kernel_log(case: Case, row: Event) -> bool:
     return any(s.role == "kernel" and s.node == row.source.node for s in case.sources)
 
 
-def _left(case: Case, row: Event) -> Iterator[WorkerExit]:
-    """Sudden ends on the node of this cgroup that no other rule accounts for."""
+def _unexplained(case: Case, row: Event) -> Iterator[WorkerExit]:
+    """Sudden ends on the node of this cgroup that no other rule explains."""
     nodes = nodes_beside(case, row)
     for exit_ in case.exits:
         is_here = not nodes or not exit_.node or exit_.node in nodes
@@ -84,16 +84,17 @@ def _left(case: Case, row: Event) -> Iterator[WorkerExit]:
 
 def _finding(case: Case, row: Event, exits: list[WorkerExit], kills: int) -> Finding:
     limit = live.whole(row, "limit")
-    room = f", limit {size(limit)}" if limit else ", which has no limit: the machine ran out"
+    room = f"limit {size(limit)}" if limit else "no limit, so the machine ran out"
     count = evidence.deaths(exits)
-    who = evidence.join_names(e.label for e in exits)
-    whom = who if count == 1 else f"up to {min(kills, count)} of {count} workers ({who})"
+    names = evidence.join_names(e.label for e in exits)
+    killed = names if count == 1 else f"up to {min(kills, count)} of {count} workers ({names})"
     return Finding(
-        f"The kernel's OOM killer most likely ended {whom}: the cgroup of this Ray{room}, counts "
-        f"{evidence.many(kills, 'process', 'processes')} that it killed for memory",
+        f"The kernel's OOM killer most likely killed {killed}: the cgroup of this cluster ({room}) counts "
+        f"{evidence.many(kills, 'process', 'processes')} killed for lack of memory",
         (
             Link(
-                row, f"{row['path']}: {evidence.many(kills, 'kill')} for memory since it was made"
+                row,
+                f"{row['path']}: {evidence.many(kills, 'kill')} for lack of memory since the cgroup was created",
             ),
             *(link for e in exits[:3] for link in evidence.exit_links(e, most=1)),
         ),
@@ -108,15 +109,15 @@ def _finding(case: Case, row: Event, exits: list[WorkerExit], kills: int) -> Fin
 
 
 def _remedies(exits: list[WorkerExit], row: Event, limit: int | None) -> Iterator[Remedy]:
-    name = next((e.names[-1] for e in exits if e.names), "the function that grows")
+    name = next((e.names[-1] for e in exits if e.names), "the function that needs most memory")
     share = f"{limit / evidence.GB / 2:.1f}" if limit else ""
     yield Remedy(
-        f"Run fewer of {name} at once: reserve the memory that one needs",
+        f"Run fewer tasks of {name} at once: reserve the memory that each needs",
         (
             paste.python(
-                "@ray.remote(memory={gigabytes:number} * 1024**3)   # {name}; here: no more than two at once"
+                "@ray.remote(memory={gigabytes:number} * 1024**3)   # {name}: at most two run at once here"
                 if limit
-                else "@ray.remote(memory={gigabytes:number} * 1024**3)   # {name}; what one of them needs",
+                else "@ray.remote(memory={gigabytes:number} * 1024**3)   # {name}: what one task needs",
                 gigabytes=share,
                 name=name,
             ),
@@ -126,14 +127,14 @@ def _remedies(exits: list[WorkerExit], row: Event, limit: int | None) -> Iterato
     if limit:
         need = max(1, -(-limit * 5 // (4 * evidence.GB)))
         yield Remedy(
-            f"Raise the cgroup's limit: {size(limit)} was too little",
+            f"Raise the memory limit of the cgroup from {size(limit)} to {need} GiB",
             (
                 paste.python(
                     "resources: {{limits: {{memory: {need}Gi}}}}   # Kubernetes; docker run --memory={need}g",
                     need=need,
                 ),
                 paste.shell(
-                    "grep -H . {cgroup:path}/memory.{file:name}   # does it grow?",
+                    "grep -H . {cgroup:path}/memory.{file:name}   # does oom_kill grow?",
                     cgroup=row["path"],
                     file="events" if row["version"] == "2" else "oom_control",
                 ),
@@ -141,7 +142,7 @@ def _remedies(exits: list[WorkerExit], row: Event, limit: int | None) -> Iterato
             risk="disruptive",
         )
     yield Remedy(
-        "Let Ray's memory monitor act earlier than the kernel",
+        "Let Ray's memory monitor act before the kernel does",
         ("RAY_memory_usage_threshold=0.85 ray start …   # default 0.95; on every node",),
         risk="disruptive",
         doc=_DOC,
@@ -170,23 +171,23 @@ def _cgroup(
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "a worker is gone, and its container counts one kill",
+        "a worker ended, and its container counts one kill",
         {**_LOGS, _LIVE: disks.example("memory", (_cgroup(1),))},
         roots=("cgroup-oom-kill",),
         says=("most likely", "1 process", "3.0 GiB", "docker run --memory=4g"),
     ),
     Example(
-        "no kill is counted",
+        "the cgroup counts no kill",
         {**_LOGS, _LIVE: disks.example("memory", (_cgroup(0),))},
         roots=("worker-vanished",),
     ),
     Example(
-        "a cgroup that none of this cluster's processes is in",
+        "a cgroup without processes of this cluster",
         {**_LOGS, _LIVE: disks.example("memory", (_cgroup(4, ()),))},
         roots=("worker-vanished",),
     ),
     Example(
-        "the kernel log could be read, and knows of no kill of this worker",
+        "the kernel log is readable and has no kill of this worker",
         {
             **_LOGS,
             _LIVE: disks.example("memory", (_cgroup(1),)),
@@ -196,7 +197,7 @@ EXAMPLES: tuple[Example, ...] = (
         roots=("worker-vanished",),
     ),
     Example(
-        "a container that once lost a process, and a cluster in good health",
+        "an earlier kill in the container, and a healthy cluster",
         {
             "logs/gcs_server.out": "",
             "logs/raylet.out": "",

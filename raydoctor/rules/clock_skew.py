@@ -1,30 +1,32 @@
-"""A node's clock differs from the head's, or a node stood still for a while.
+"""The clock of a node differs from the head's, or a node was paused for a while.
 
 ## What you see
-Nothing that Ray would say. Stories that run backwards: a worker that ended before it was started, an effect minutes
-before its cause, tokens and certificates that are not valid yet. Or everything on a node is late at once: health
-checks of the GCS time out (`Health check failed for node …, status message Deadline Exceeded`) and then succeed
-again.
+Ray reports nothing. With a wrong clock, records contradict their order: a worker ends before it starts, an effect comes
+minutes before its cause, tokens and certificates are not valid yet. With a paused node, everything on it is late at once:
+the GCS logs failed health checks (`Health check failed for node …, status message Deadline Exceeded`), and later checks
+succeed again.
 
 ## Why
-Ray's logs carry the local time of their node, and this diagnosis orders events of several nodes by it. Some of them can
-only happen in one order: the GCS registers a node before its raylet reports to be started, and hears of a worker's start
-and end after the raylet knew them (measured on one host with Ray 2.9 to 2.60: within 0.2 s). Where the times contradict
-that, the clocks differ by at least as much. A node that stands still was paused (a virtual machine that is
-moved or saved, SIGSTOP), swapped, or had no CPU left for its raylet.
+Ray's logs have the local time of their node, and raydoctor orders events of several nodes by it. Some pairs of records have
+a fixed order. The GCS registers a node before its raylet reports its start, and learns of a worker's start and end after the
+raylet did (measured on one host with Ray 2.9 to 2.60: within 0.2 s). If the times contradict that order, the clocks differ
+by at least that much.
+
+A node stops responding if it is paused (a virtual machine that is migrated or saved, SIGSTOP), swaps, or has no CPU left for
+its raylet.
 
 ## Confirm
-- `chronyc tracking` or `timedatectl timesync-status` on both nodes; `date -u` on both at once.
-- For a process that is stopped: `ps -eo pid,stat,args | grep -E 'raylet|gcs_server'` shows `T`.
+- `chronyc tracking` or `timedatectl timesync-status` on both nodes, and `date -u` on both at the same time.
+- For a stopped process: `ps -eo pid,stat,args | grep -E 'raylet|gcs_server'` shows `T`.
 - For a pause: the node's `dmesg -T`, the hypervisor's events, gaps in the times of its `raylet.out`.
 
 ## Fix
-Let all nodes keep time by NTP. For a node that stands still: leave CPU for the raylet (`--num-cpus=<cores - 1>`), stop
-swapping, or tell the platform not to pause it.
+Synchronize the clocks of all nodes with NTP. For a paused node: leave CPU for the raylet (`--num-cpus=<cores - 1>`), stop
+swapping, or configure the platform not to pause it.
 
 ## Not this when
-The times differ by whole quarters of an hour: that is a time zone, and is taken into account. A node that was
-counted as dead is `node-died`.
+The times differ by multiples of 15 minutes: that is a time zone, which raydoctor takes into account. A node that the GCS
+marked as dead is `node-died`.
 """
 
 from __future__ import annotations
@@ -51,16 +53,16 @@ from raydoctor.rules.shared.cluster import FAULT_TOLERANCE_DOC, node_of_death
 from raydoctor.rules.shared.live.daemons import stopped
 
 _LEAST = 2.0
-"""Seconds: what NTP keeps by far, and no queue of messages explains in this direction."""
+"""Seconds: far more than NTP allows, and no message delay explains it in this direction."""
 _ZONE = 900.0
-"""Zones differ by quarters of an hour."""
+"""Seconds: time zones differ by multiples of 15 minutes."""
 _CHECKS = 2
-"""Health checks in a row that nobody answered: one may be lost under load."""
+"""Failed health checks from which on the rule reports a pause: one may fail under load."""
 _BEFORE = 30.0
-"""Seconds: a check gives up after 10, and others wait longer."""
+"""Seconds: a health check fails after 10, and other requests wait longer."""
 
-_STAND_STILL = ("gcs_server", "raylet", "agent", "runtime_env_agent")
-"""Daemons without which a node, or the cluster, stands still."""
+_ESSENTIAL = ("gcs_server", "raylet", "agent", "runtime_env_agent")
+"""Daemons that a node, or the cluster, cannot work without."""
 
 
 @rule(
@@ -73,7 +75,7 @@ _STAND_STILL = ("gcs_server", "raylet", "agent", "runtime_env_agent")
     ),
 )  # fmt: skip
 def clock_skew(case: Case) -> Iterator[Finding]:
-    """One finding per node whose clock differs, one per node that stood still."""
+    """One finding per node whose clock differs, one per stopped daemon, one per paused node."""
     gcs = {e.source.node for e in case.of("node.registered")}
     pairs = _pairs(case) if len(gcs) == 1 else {}
     for started in case.of("raylet.started"):
@@ -85,27 +87,27 @@ def clock_skew(case: Case) -> Iterator[Finding]:
         if "Deadline" in event["status"] and not case.torn_down(event):
             by_node.setdefault(event["node"], []).append(event)
     dead = {node_of_death(e) for e in case.of("node.dead")}
-    still = set()
-    for row in stopped(case, *_STAND_STILL):
+    halted = set()
+    for row in stopped(case, *_ESSENTIAL):
         node = row["node_id"] if row["kind"] == "raylet" else ""
-        still.add(node)
+        halted.add(node)
         yield _of_stopped(case, row, by_node.get(node, []), node in dead)
     for node, checks in by_node.items():
-        if node not in dead | still and evidence.total(checks) >= _CHECKS:
+        if node not in dead | halted and evidence.total(checks) >= _CHECKS:
             yield _of_pause(case, node, checks)
 
 
 def _of_stopped(case: Case, row: Event, checks: list[Event], is_dead: bool) -> Finding:
-    """A daemon that the process table shows as stopped, now."""
+    """A daemon that the process table shows as stopped now."""
     kind, pid, node = row["kind"], row.pid, row["node_id"]
     ip = case.ledger.node_ips.get(node, row["ip"])
-    what = {"gcs_server": "The GCS", "raylet": "The raylet"}.get(kind, f"The {kind}")
+    daemon = {"gcs_server": "The GCS", "raylet": "The raylet"}.get(kind, f"The {kind}")
     by = "a debugger" if row["state"] == "t" else "a signal (SIGSTOP)"
     return Finding(
-        f"{what} of node {ip or evidence.short(node)} (pid {pid}) stands still, stopped by {by}: {_follows(kind, is_dead)}",
+        f"{daemon} of node {ip or evidence.short(node)} (pid {pid}) is stopped by {by}: {_effect(kind, is_dead)}",
         (
             Link(row, f"the process table shows {kind} {pid} as stopped (state {row['state']})"),
-            *(Link(e, f"health check without an answer, {e['remaining']} left") for e in checks[-1:]),
+            *(Link(e, f"the raylet did not answer a health check, {e['remaining']} left") for e in checks[-1:]),
         ),
         explains=(
             Entity("pause", f"{node}/{kind}"),
@@ -114,28 +116,28 @@ def _of_stopped(case: Case, row: Event, checks: list[Event], is_dead: bool) -> F
         ),
         subjects=(Subject("node", node or None, kind, pid, node or None),),
         severity="critical" if kind == "gcs_server" else "error",
-        remedies=(_go_on(row, ip, is_dead),),
+        remedies=(_resume(row, ip, is_dead),),
         covers=(*checks, *_complaints(case.of("log.error"))),
     )  # fmt: skip
 
 
-def _follows(kind: str, is_dead: bool) -> str:
+def _effect(kind: str, is_dead: bool) -> str:
     if kind == "gcs_server":
-        return "every `ray` command and every new task waits, and after 60 s raylets, workers and drivers give it up"
+        return "all ray commands and new tasks wait, and after 60 s raylets, workers and drivers give up"
     if kind != "raylet":
-        return "what it serves on that node waits"
+        return "requests to it on that node wait"
     if is_dead:
-        return "the GCS counts the node as dead by now, and what ran there as lost"
-    return "nothing starts or ends there, and after 5 health checks without an answer (about 65 s) the node counts as dead"
+        return "the GCS has marked the node as dead and its tasks and actors as lost"
+    return "no task starts or ends there, and after 5 failed health checks (about 65 s) the GCS marks the node as dead"
 
 
-def _go_on(row: Event, ip: str, is_dead: bool) -> Remedy:
-    held = " (detach the debugger)" if row["state"] == "t" else ""
+def _resume(row: Event, ip: str, is_dead: bool) -> Remedy:
+    detach = ", and detach the debugger" if row["state"] == "t" else ""
     again = (
-        "ray start …   # it ends itself once it learns that it counts as dead: start the node anew",
+        "ray start …   # the raylet ends itself, as the GCS marked its node as dead: start the node again",
     )
     return Remedy(
-        f"Let it go on, once it is known who stopped it{held}",
+        f"Find out what stopped the process, then resume it{detach}",
         (
             paste.shell(
                 "ps -o pid,stat,wchan,etime,args -p {pid:pid}   # on {node}",
@@ -150,7 +152,7 @@ def _go_on(row: Event, ip: str, is_dead: bool) -> Remedy:
 
 
 class _Skew(NamedTuple):
-    """By how much a node's clock is ahead of the head's, at least, and the two records that show it."""
+    """The least seconds by which a node's clock is ahead of the head's, and the two records that prove it."""
 
     seconds: float
     here: Event
@@ -158,11 +160,11 @@ class _Skew(NamedTuple):
 
 
 _Pair = tuple[Event, Event, str]
-"""A record of a node, one of the GCS, and which of them comes first."""
+"""A record of a node, one of the GCS, and which of the two comes first: `here` or `there`."""
 
 
 def _skew(pairs: Iterable[_Pair]) -> _Skew | None:
-    """The plainest contradiction between a node's times and the GCS's."""
+    """The largest contradiction between the times of a node and of the GCS."""
     found = [
         _Skew(seconds, here, there)
         for here, there, first in pairs
@@ -174,7 +176,7 @@ def _skew(pairs: Iterable[_Pair]) -> _Skew | None:
 
 
 def _pairs(case: Case) -> dict[str, list[_Pair]]:
-    """The pairs of each node."""
+    """By node: the pairs of records with a fixed order."""
     found: dict[str, list[_Pair]] = {}
     registered: dict[str, list[Event]] = {}
     for event in case.of("node.registered"):
@@ -197,7 +199,7 @@ def _pairs(case: Case) -> dict[str, list[_Pair]]:
 
 
 def _without_zone(seconds: float) -> float:
-    """Logs of nodes in other zones may be hours apart where nothing tells the zone."""
+    """The difference without whole time zones: some logs do not record their zone."""
     zones = round(seconds / _ZONE)
     return seconds - zones * _ZONE if abs(seconds) > _ZONE / 2 else seconds
 
@@ -206,21 +208,21 @@ def _of_skew(case: Case, started: Event, skew: _Skew) -> Finding:
     node, by = started["node"], abs(skew.seconds)
     ip = case.ledger.node_ips.get(node, started["ip"])
     way = "ahead of" if skew.seconds > 0 else "behind"
-    order = "after" if skew.seconds > 0 else "before"
+    late = "late" if skew.seconds > 0 else "early"
     return Finding(
         f"The clock of node {ip} is at least {by:.0f} s {way} the head's: do not trust the order of events on different nodes",
         (
-            Link(skew.there, "what the GCS writes by the head's clock"),
-            Link(skew.here, f"what the node writes of the same, {by:.1f} s too {'late' if order == 'after' else 'early'}"),
+            Link(skew.there, "the GCS records the step with the head's clock"),
+            Link(skew.here, f"the node records the same step {by:.1f} s too {late}"),
         ),
         explains=(Entity("clock", node),),
         subjects=(Subject("node", node, ip or None, None, node),),
         remedies=(
             Remedy(
-                f"Let {ip} and the head keep the same time",
+                f"Synchronize the clocks of {ip} and the head with NTP",
                 (
                     "timedatectl set-ntp true   # or: systemctl enable --now chronyd",
-                    "chronyc tracking; date -u   # on both",
+                    "chronyc tracking; date -u   # on both nodes",
                 ),
             ),
         ),
@@ -233,11 +235,11 @@ def _of_pause(case: Case, node: str, checks: list[Event]) -> Finding:
     lasted = f" within {times[-1] - times[0]:.0f} s" if len(times) > 1 else ""
     count = evidence.total(checks)
     return Finding(
-        f"Node {ip} left {count} health checks of the GCS without an answer{lasted}, and went on: it was paused, or had no CPU for "
-        "its raylet",
+        f"Node {ip} was paused, or had no CPU for its raylet: it did not answer {count} health checks of the GCS{lasted}, and then "
+        "recovered",
         (
-            Link(checks[0], "the GCS asks, and the raylet does not answer in time"),
-            *(Link(e, f"nor to check no. {count}; the node was not counted as dead") for e in checks[-1:] if count > 1),
+            Link(checks[0], "the raylet does not answer a health check of the GCS in time"),
+            *(Link(e, f"it does not answer health check no. {count} either, but the GCS did not mark the node as dead") for e in checks[-1:] if count > 1),
         ),
         explains=(Entity("pause", node),),
         caused_by=(Entity("node", node), Entity("raylet", node)),
@@ -247,14 +249,14 @@ def _of_pause(case: Case, node: str, checks: list[Event]) -> Finding:
             Remedy(
                 "Leave CPU and memory for the raylet",
                 (
-                    "ray start --num-cpus=CORES …   # on that node: one less than it has",
-                    "vmstat 1 5; dmesg -T | tail   # swapping? a pause of the machine?",
+                    "ray start --num-cpus=CORES …   # on that node: one less than its number of cores",
+                    "vmstat 1 5; dmesg -T | tail   # does the node swap, or was the machine paused?",
                 ),
                 risk="disruptive",
                 doc=FAULT_TOLERANCE_DOC,
             ),
             Remedy(
-                "Or give health checks more time (on the head, before ray start)",
+                "Or allow 10 failed health checks of 30 s each (set on the head, before ray start)",
                 ("RAY_health_check_failure_threshold=10 RAY_health_check_timeout_ms=30000 ray start --head …",),
                 risk="disruptive",
                 doc=FAULT_TOLERANCE_DOC,
@@ -265,7 +267,7 @@ def _of_pause(case: Case, node: str, checks: list[Event]) -> Finding:
 
 
 def _observers(case: Case, checks: list[Event]) -> list[Event]:
-    """What the dashboard and its agent say of a raylet that does not answer."""
+    """Errors of the dashboard and its agent about a raylet that does not answer."""
     first, last = checks[0], checks[-1]
     span = (last.at or 0) - (first.at or 0)
     return _complaints(case.near(first, "log.error", before=_BEFORE, after=span + _BEFORE))
@@ -317,7 +319,7 @@ def _check(at: str, remaining: int, why: str = "Deadline Exceeded") -> str:
 
 
 def _daemons(state: str) -> str:
-    """The process table: this cluster's raylet in that state, and a stopped one of another."""
+    """The process table: this cluster's raylet in that state, and a stopped raylet of another cluster."""
     head = '{"table": "daemons", "at": 1795246900.0, "from": "proc", "total": 3, "rows": [\n'
     rows = (
         f'{{"kind":"raylet","pid":304,"state":"{state}","node_id":"{_N}","ip":"10.0.0.3","is_this":true}},\n'
@@ -339,13 +341,13 @@ def _two(gcs: str, worker: str) -> dict[str, str]:
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "a raylet that starts 40 s before the GCS knows of it: its clock is behind",
+        "a raylet starts 40 s before the GCS registers it: its clock is behind",
         _two("", _started(_N, "10.0.0.3", "07:39:30,010")),
         roots=("clock-skew",),
         says=("10.0.0.3", "40 s", "behind", "chronyc"),
     ),
     Example(
-        "an actor is placed in a worker 25 s before that is started: its clock is ahead",
+        "a worker starts 25 s after an actor was placed in it: its clock is ahead",
         _two(
             _placed("07:40:20,000"),
             _started(_N, "10.0.0.3", "07:40:35,010") + _worker("07:40:45,000"),
@@ -354,18 +356,18 @@ EXAMPLES: tuple[Example, ...] = (
         says=("10.0.0.3", "25 s", "ahead"),
     ),
     Example(
-        "another time zone is none",
+        "another time zone",
         _two("", _started(_N, "10.0.0.3", "01:40:10,010")),
     ),
     Example(
-        "a slow start is none",
+        "a slow start",
         _two(
             _placed("07:40:50,000"),
             _started(_N, "10.0.0.3", "07:40:35,010") + _worker("07:40:45,000"),
         ),
     ),
     Example(
-        "three health checks without an answer, then it goes on",
+        "a node fails three health checks, then recovers",
         _two(
             _check("07:41:24,000", 4) + _check("07:41:37,000", 3) + _check("07:41:50,000", 2),
             _started(_N, "10.0.0.3", "07:40:10,010"),
@@ -374,7 +376,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("10.0.0.3", "26 s", "3 health checks", "--num-cpus"),
     ),
     Example(
-        "a raylet that is stopped by SIGSTOP, now",
+        "live: a raylet is stopped by SIGSTOP",
         {
             "logs/gcs_server.out": _registered(_N, "10.0.0.3", "07:40:10,000")
             + _check("07:41:24,000", 4),
@@ -385,7 +387,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("raylet of node 10.0.0.3 (pid 304)", "SIGSTOP", "kill -CONT 304"),
     ),
     Example(
-        "a raylet that runs, and one of another cluster that is stopped",
+        "live: the raylet runs, and a raylet of another cluster is stopped",
         {
             "logs/gcs_server.out": _registered(_N, "10.0.0.3", "07:40:10,000"),
             "logs/raylet.out": _started(_N, "10.0.0.3", "07:40:10,010"),
@@ -393,7 +395,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
     ),
     Example(
-        "one that was lost is none",
+        "a single failed health check",
         _two(_check("07:41:24,000", 4), _started(_N, "10.0.0.3", "07:40:10,010")),
     ),
 )

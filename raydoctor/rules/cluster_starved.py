@@ -1,30 +1,32 @@
-"""Requests that would fit wait for ever, because actors (or tasks that wait themselves) hold everything.
+"""Requests that would fit wait forever because actors, or tasks that wait themselves, hold the resources.
 
 ## What you see
-Nothing but waiting, or `GetTimeoutError`. In raylet.out, once: `… cannot be scheduled right now. You can
-ignore this message if this Ray cluster is expected to auto-scale … Otherwise, this is likely due to all
-cluster resources being claimed by actors`. Drivers see a warning of the autoscaler up to Ray 2.50, and
-nothing in 2.60.
+Nothing moves, or `GetTimeoutError`. raylet.out has once: `… cannot be scheduled right now. You can ignore this message if
+this Ray cluster is expected to auto-scale … Otherwise, this is likely due to all cluster resources being claimed by actors`.
+Drivers print a warning of the autoscaler up to Ray 2.50, and nothing in 2.60.
 
 ## Why
-An actor holds the resources it asked for as long as it lives, working or not. (One that asks for nothing
-needs a CPU to be placed and holds none.) When actors hold all there is, tasks wait until one of them ends. A task that waits in `ray.get` for a child gives back its CPUs, but not its GPUs, memory or
-custom resources.
+An actor holds the resources that it requested as long as it is alive, busy or not. (An actor that requests none needs a
+CPU to be placed and holds none.) If actors hold all of a resource, tasks wait until an actor ends. A task that waits in
+`ray.get` for a child releases its CPUs, but not its GPUs, memory or custom resources.
 
 ## Confirm
-- `ray status`: everything used, and `Pending Demands`.
-- `ray list actors --filter state=ALIVE --detail`: who lives, and since when; actors of another job count.
-- `Resource usage {` in debug_state.txt, and in raylet.out right after the message: who holds how much.
-- On a live cluster: `ray list tasks --detail --filter state=PENDING_NODE_ASSIGNMENT` (who waits, for what).
+- `ray status` shows that everything is used, and lists `Pending Demands`.
+- `ray list actors --filter state=ALIVE --detail` shows which actors are alive, and since when. Actors of other jobs count.
+- `Resource usage {` in debug_state.txt, and in raylet.out right after the message, lists the holders and their amounts.
+- On a live cluster, `ray list tasks --detail --filter state=PENDING_NODE_ASSIGNMENT` shows which tasks wait for what.
 
 ## Fix
-Fewer actors, smaller ones (`num_cpus=0.5`; `num_cpus=0` for those that only coordinate), or end them when
-they are done; or more nodes. Keep something free for the tasks that actors wait for.
+Start fewer actors, make them smaller (`num_cpus=0.5`, or `num_cpus=0` for actors that only coordinate), end them when their
+work is done, or add nodes. Leave resources free for the tasks that actors wait for.
 
 ## Not this when
-No node could ever hold it (`infeasible-request`); the tasks ahead in the queue are still working: a queue
-is no failure; a placement group waits (`placement-group-pending`); those who hold it wait for these very
-tasks (`nested-get-deadlock`). Actors that work are reported after a minute only, as a warning.
+- No node could ever hold the request (`infeasible-request`).
+- Tasks ahead in the queue are still running: a queue is not a failure.
+- A placement group waits (`placement-group-pending`).
+- The holders wait for these very tasks (`nested-get-deadlock`).
+
+Actors that are busy are reported only after a minute, as a warning.
 """
 
 from __future__ import annotations
@@ -60,7 +62,7 @@ _NESTED = "https://docs.ray.io/en/latest/ray-core/patterns/nested-tasks.html"
     ),
 )  # fmt: skip
 def cluster_starved(case: Case) -> Iterator[Finding]:
-    """One finding per shape of resources that waited in vain; live, per set of holders."""
+    """One finding per shape of resources that was never granted; on a live cluster, per set of holders."""
     seen = now.picture(case)
     reports = [e for e in case.of("request.starved") if not case.torn_down(e)]
     by_needs: dict[frozenset[tuple[str, float]], list[Event]] = {}
@@ -68,90 +70,90 @@ def cluster_starved(case: Case) -> Iterator[Finding]:
         by_needs.setdefault(resources.key(resources.amounts(event["needs"])), []).append(event)
     for one in starving.starved(case, seen):
         shapes = {resources.key(needs) for r in one.requests for needs in (r.needs, r.plain)}
-        told = [e for shape in sorted(shapes, key=sorted) for e in by_needs.pop(shape, [])]
+        logged = [e for shape in sorted(shapes, key=sorted) for e in by_needs.pop(shape, [])]
         if not one.parents and (not one.at_work or one.age >= now.QUEUE):
-            yield _live_finding(case, one, told)
-    for told in by_needs.values():
-        if lasting := _lasting(case, told, live=now.tasks_known(case)):
+            yield _live_finding(case, one, logged)
+    for logged in by_needs.values():
+        if lasting := _lasting(case, logged, live=now.tasks_known(case)):
             over = now.tasks_known(case)
-            yield _finding(case, resources.amounts(told[0]["needs"]), told, lasting, over=over)
+            yield _finding(case, resources.amounts(logged[0]["needs"]), logged, lasting, over=over)
     gave_up = waiting.gave_up(case)
     if not reports and gave_up:
-        yield from _told_by_autoscaler(case, gave_up)
+        yield from _from_autoscaler(case, gave_up)
 
 
-def _lasting(case: Case, told: list[Event], *, live: bool) -> list[Event]:
-    """What shows that they waited to the end; Ray says the same of a wait that passes.
+def _lasting(case: Case, logged: list[Event], *, live: bool) -> list[Event]:
+    """Records that prove that the requests waited to the end: Ray logs a short wait in the same words.
 
     A raylet may name a task's request when its driver ends (2.9.3 to 2.60, not always), and tries to free
-    something as long as it is starved. A driver that gave up did so for this wait only if that went on. Where
-    the cluster itself was asked, a raylet's last dump is older than its answer.
+    memory as long as it is starved. A driver's timeout belongs to this wait only if the wait went on. On a
+    live cluster the raylet's last dump is older than the cluster's own reply, and is not used.
     """
     proofs = [*waiting.abandoned(case), *([] if live else waiting.queued_at_the_end(case))]
     gave_up = waiting.gave_up(case)
     if proofs or not gave_up:
         return proofs
-    if any(e["actors"] != "0" for e in told):
+    if any(e["actors"] != "0" for e in logged):
         return gave_up
     ends = [job.ended for job in case.ledger.jobs.values() if job.ended is not None]
     return waiting.starved_until(case, max(ends, default=None))
 
 
-def _told_by_autoscaler(case: Case, gave_up: list[Event]) -> Iterator[Finding]:
-    """Without a raylet's word: the autoscaler's, and a driver that gave up. Queues of actors are common."""
+def _from_autoscaler(case: Case, gave_up: list[Event]) -> Iterator[Finding]:
+    """Without a raylet's log: the autoscaler's warning and a driver's timeout, as queues of actors are common."""
     if "raylet-out" in case.roles:
         return
     by_shape: dict[str, list[Event]] = {}
     for event in waiting.one_role(case.of("request.claimed")):
         by_shape.setdefault(event["asked"], []).append(event)
-    for shape, told in by_shape.items():
-        yield _finding(case, resources.python_amounts(shape)[0], told, gave_up, over=False)
+    for shape, logged in by_shape.items():
+        yield _finding(case, resources.python_amounts(shape)[0], logged, gave_up, over=False)
 
 
 def _finding(
-    case: Case, needs: resources.Needs, told: list[Event], lasting: list[Event], *, over: bool
+    case: Case, needs: resources.Needs, logged: list[Event], lasting: list[Event], *, over: bool
 ) -> Finding:
     holders, dump = waiting.holders(case)
     holders = [h for h in holders if any(h.held.get(n) for n in needs)]
-    total = _total(case, needs, told[0].at)
+    total = _total(case, needs, logged[0].at)
     asked = resources.describe(needs)
-    held = _held(holders, needs, total) if holders else _claimed(case, told[0].at)
+    held = _held(holders, needs, total) if holders else _claimed(case, logged[0].at)
     claimed = case.of("request.claimed")
     return Finding(
-        f"{_who(told)} for {asked}, which would fit, but {held}",
+        f"{_waiting(logged)} for {asked}, which the cluster has, but {held}",
         (
-            Link(told[0], f"{asked} is asked for, and nobody has it free"),
-            *(Link(dump, f"held by {waiting.held_by(holders)}") for _ in holders[:1] if dump),
+            Link(logged[0], f"a request for {asked} waits, and no node has it free"),
+            *(Link(dump, f"the raylet lists the holders: {waiting.held_by(holders)}") for _ in holders[:1] if dump),
             *(Link(e, _lasted(e)) for e in lasting[:1] if e is not dump and e.kind != "driver.exception"),
         ),
-        explains=(Entity("starved", asked), Entity("waiting", "cluster"), *_ids(told)),
+        explains=(Entity("starved", asked), Entity("waiting", "cluster"), *_ids(logged)),
         caused_by=(Entity("autoscaler", "launch"),),
         subjects=tuple(Subject("actor" if h.is_actor else "task", None, h.name, h.pid) for h in holders[:10]),
-        count=max(_waiters(told), 1),
+        count=max(_waiters(logged), 1),
         severity=waiting.severity(case, over=over),
         remedies=_remedies(holders, needs, total),
-        covers=(*told, *claimed, *waiting.abandoned(case)),
+        covers=(*logged, *claimed, *waiting.abandoned(case)),
     )  # fmt: skip
 
 
-def _live_finding(case: Case, one: starving.Starved, told: list[Event]) -> Finding:
+def _live_finding(case: Case, one: starving.Starved, logged: list[Event]) -> Finding:
     return Finding(
-        f"{one.wait}, which would fit, but {one.hold}",
+        f"{one.wait}, which the cluster has, but {one.hold}",
         (
             *(Link(h.event, f"{h.label} holds {resources.describe(live_rows.plain(h.held))} and {h.does}") for h in holding.each_once(one.holders)[:2]),
             *(Link(r.waiters[0], f"{live_rows.name_of(r.waiters[0])} has waited {r.age or 0.0:.0f} s for {r.asked}") for r in one.requests[:2]),
-            *(Link(e, "the raylet says so, too: nobody has it free") for e in told[:1]),
+            *(Link(e, "the raylet reports the same: no node has it free") for e in logged[:1]),
         ),
         explains=(
             *(Entity("starved", r.asked) for r in one.requests), Entity("waiting", "cluster"),
-            *(entity for r in one.requests for entity in r.entities), *_ids(told),
+            *(entity for r in one.requests for entity in r.entities), *_ids(logged),
         ),
         caused_by=(Entity("autoscaler", "launch"),),
         subjects=tuple(h.subject for h in holding.each_once(one.holders)[:10]),
         count=len(one.waiters),
         severity="warning" if one.at_work else "error",
         remedies=(*live_groups.remove(one.holders), *_remedies(_as_dumped(one), one.needs, one.total)),
-        covers=(*told, *case.of("request.claimed")),
+        covers=(*logged, *case.of("request.claimed")),
     )  # fmt: skip
 
 
@@ -168,28 +170,28 @@ def _as_dumped(one: starving.Starved) -> list[waiting.Holder]:
     ]
 
 
-def _who(told: list[Event]) -> str:
-    """`2 tasks wait`: as the raylets counted."""
-    tasks = max((int(e["tasks"] or 0) for e in told), default=0)
-    actors = max((int(e["actors"] or 0) for e in told), default=0)
+def _waiting(logged: list[Event]) -> str:
+    """`2 tasks wait`, by the raylets' counts."""
+    tasks = max((int(e["tasks"] or 0) for e in logged), default=0)
+    actors = max((int(e["actors"] or 0) for e in logged), default=0)
     counted = [evidence.many(n, noun) for n, noun in ((tasks, "task"), (actors, "actor")) if n]
     if not counted:
         return "Tasks or actors wait"
     return f"{' and '.join(counted)} {'waits' if tasks + actors == 1 else 'wait'}"
 
 
-def _waiters(told: list[Event]) -> int:
-    return max((int(e["tasks"] or 0) + int(e["actors"] or 0) for e in told), default=0)
+def _waiters(logged: list[Event]) -> int:
+    return max((int(e["tasks"] or 0) + int(e["actors"] or 0) for e in logged), default=0)
 
 
 def _claimed(case: Case, at: float | None) -> str:
-    """Without a dump of who holds what: the actors that lived then, by the GCS's log."""
+    """Without a dump of the holders: the actors that were alive then, from the GCS log."""
     names, placed = waiting.alive_actors(case, at)
     if not placed:
-        return "all of it is claimed"
+        return "all of it is in use"
     known = evidence.join_names(names)
     alive = f"{evidence.many(len(placed), 'actor')} {'was' if len(placed) == 1 else 'were'} alive"
-    return f"all of it is claimed: {alive}{f' ({known})' if known else ''}"
+    return f"all of it is in use: {alive}{f' ({known})' if known else ''}"
 
 
 def _held(holders: list[waiting.Holder], needs: resources.Needs, total: resources.Needs) -> str:
@@ -205,22 +207,22 @@ def _held(holders: list[waiting.Holder], needs: resources.Needs, total: resource
 
 
 def _total(case: Case, needs: resources.Needs, at: float | None) -> resources.Needs:
-    """What the whole cluster has of it."""
+    """The amounts of the whole cluster."""
     nodes = waiting.totals(case, at)
     return {name: sum(t.get(name, 0.0) for t in nodes) for name in needs}
 
 
 def _lasted(event: Event) -> str:
     return {
-        "raylet.gc_sent": "until the end the raylet tried to free something",
+        "raylet.gc_sent": "the raylet tried to free resources until the end",
         "driver.interrupted": "the driver was interrupted while it waited",
-        "request.caller_gone": "it still waited when its driver ended",
-        "debug.state": "it still waited in the raylet's last state",
-    }.get(event.kind, "it still waited")
+        "request.caller_gone": "the request still waited when its driver ended",
+        "debug.state": "the request still waited in the raylet's last dump",
+    }.get(event.kind, "the request still waited")
 
 
-def _ids(told: list[Event]) -> Iterator[Entity]:
-    for event in told:
+def _ids(logged: list[Event]) -> Iterator[Entity]:
+    for event in logged:
         if event["lease"]:
             yield Entity("lease", event["lease"])
         if event["task"]:
@@ -240,21 +242,23 @@ def _remedies(
         *(_fewer(actors, needs, total) if actors else ()),
         *((_NESTED_GET,) if holders and not actors else ()),
         Remedy(
-            "See who lives and holds resources, also of other jobs, and end who is done",
+            "List the actors that hold resources, also of other jobs, and end those that are no longer needed",
             (
                 "ray list actors --filter state=ALIVE --detail",
-                "ray.kill(handle)                 # in the program, before the tasks that need the room",
+                "ray.kill(handle)                 # in the program, before the tasks that need its resources",
             ),
             risk="destructive",
         ),
-        Remedy("Or add what is short", tuple(_add(needs, total)), risk="disruptive", doc=_DOC),
+        Remedy(
+            f"Or add {' and '.join(needs)}", tuple(_add(needs, total)), risk="disruptive", doc=_DOC
+        ),
     )
 
 
 def _fewer(
     actors: list[waiting.Holder], needs: resources.Needs, total: resources.Needs
 ) -> Iterator[Remedy]:
-    """How many of these actors leave room for one such request."""
+    """How many of these actors leave room for one request."""
     name = actors[0].name.removesuffix(".__init__")
     same = [a for a in actors if a.name == actors[0].name]
     for resource, amount in needs.items():
@@ -294,10 +298,10 @@ def _fewer(
 
 
 _NESTED_GET = Remedy(
-    "Do not let tasks wait for children that need the same resource (nested ray.get)",
+    "Do not let tasks wait for child tasks that need the same resource (nested ray.get)",
     (
         "# return the child's ObjectRef and let the caller ray.get it, or",
-        "# ask for the GPU (memory, custom resource) in the child alone, not in the task that waits for it",
+        "# request the GPU (memory, custom resource) only for the child, not for the task that waits for it",
     ),
     doc=_NESTED,
 )
@@ -307,12 +311,12 @@ def _add(needs: resources.Needs, total: resources.Needs) -> Iterator[str]:
     for name, amount in needs.items():
         if name == "CPU":
             yield paste.python(
-                "ray.init(num_cpus={more:g})                 # on one machine; or start another node",
+                "ray.init(num_cpus={more:g})                 # on one machine, or start another node",
                 more=total.get(name, 0.0) + amount,
             )
         elif name == "GPU":
             yield paste.shell("ray start --address=HEAD:6379 --num-gpus={amount:g}", amount=amount)
-    yield "ray start --address=HEAD:6379       # on a further machine"
+    yield "ray start --address=HEAD:6379       # on another machine"
 
 
 # ------------------------------------------------------------------ examples
@@ -357,7 +361,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("2 tasks wait for 1 CPU", "2 Simulator actors hold 2 of 2 CPU", "range(1)"),
     ),
     Example(
-        "tasks hold the GPUs and wait themselves; a hang without a deadline",
+        "tasks that wait themselves hold the GPUs, and the driver waits without a timeout",
         {
             "logs/raylet.out": _OLD_REPORT,
             "logs/gcs_server.out": "",
@@ -367,7 +371,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("1 GPU", "2 outer tasks hold 2 of 2 GPU", "nested"),
     ),
     Example(
-        "the last dump is of a time after it all; the request still waited when its driver ended",
+        "no dump of that time, and the request still waited when its driver ended",
         {
             "logs/raylet.out": _REPORT + _GONE,
             "logs/gcs_server.out": _PLACED,
@@ -375,16 +379,16 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("cluster-starved",),
         consequences=("get-timeout",),
-        says=("all of it is claimed", "2 actors were alive"),
+        says=("all of it is in use", "2 actors were alive"),
     ),
     Example(
-        "only the driver's output is left (Ray up to 2.50)",
+        "only the driver's output is available (Ray up to 2.50)",
         {"driver.log": f"(autoscaler +19s) {waiting.CLAIMED.sample}\n" * 2 + _TIMEOUT},
         roots=("cluster-starved",),
         consequences=("get-timeout",),
     ),
     Example(
-        "live: an actor that runs nothing holds what two tasks wait for, before any log says so",
+        "live: idle actors hold the CPUs that two tasks wait for, before any log reports it",
         sample.tables(nodes=[_TWO], tasks=_WAIT, actors=[_SIM, _SIM2]),
         roots=("cluster-starved",),
         says=(
@@ -394,7 +398,7 @@ EXAMPLES: tuple[Example, ...] = (
         ),
     ),
     Example(
-        "live, and the raylet said so before: one incident",
+        "live and in the raylet's log: one incident",
         {
             "logs/raylet.out": _REPORT,
             "logs/gcs_server.out": "",
@@ -403,7 +407,7 @@ EXAMPLES: tuple[Example, ...] = (
         roots=("cluster-starved",),
     ),
     Example(
-        "live: a placement group that nobody uses keeps the GPU",
+        "live: an unused placement group holds the GPU",
         sample.tables(
             nodes=[sample.node({"CPU": 2, "GPU": 1})],
             tasks=[sample.task(1, "train", {"GPU": 1})],
@@ -420,7 +424,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("1 old placement group holds 1 of 1 GPU", "remove_placement_group"),
     ),
     Example(
-        "live: a placement group whose actors are being started keeps the GPU",
+        "live: a placement group whose actors are starting holds the GPU",
         sample.tables(
             nodes=[sample.node({"CPU": 2, "GPU": 1})],
             tasks=[sample.task(1, "train", {"GPU": 1})],
@@ -444,7 +448,7 @@ EXAMPLES: tuple[Example, ...] = (
         ),
     ),
     Example(
-        "live: the actors work; the tasks may be meant for later",
+        "live: the actors are busy, and the tasks have waited for less than a minute",
         sample.tables(
             nodes=[_TWO],
             tasks=[
@@ -456,7 +460,7 @@ EXAMPLES: tuple[Example, ...] = (
         ),
     ),
     Example(
-        "live: after a minute it is worth a warning, whose actors they are too",
+        "live: after a minute busy actors of another job are a warning",
         sample.tables(
             nodes=[_TWO],
             actors=[sample.actor(1, "Simulator", {"CPU": 2}, job_id="02000000")],
@@ -482,13 +486,13 @@ EXAMPLES: tuple[Example, ...] = (
         ),
     ),
     Example(
-        "live: tasks that work hold the rest: a queue",
+        "live: running tasks hold the rest, which is a queue",
         sample.tables(
             nodes=[_TWO], tasks=[*_WAIT, sample.running(7, "train", {"CPU": 1})], actors=[_SIM]
         ),
     ),
     Example(
-        "live: actors with calls queued, and nobody else waits",
+        "live: only calls of actors are queued",
         sample.tables(
             nodes=[_TWO],
             actors=[_SIM, _SIM2],

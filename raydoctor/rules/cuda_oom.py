@@ -2,22 +2,23 @@
 
 ## What you see
 `torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 26.00 MiB. GPU 0 has a total capacity of 11.66 GiB of
-which 9.81 MiB is free. …` (`torch.cuda.OutOfMemoryError` up to torch 2.4) inside a `RayTaskError`, a failed training
-run or an actor's constructor; `CUDA error: out of memory` where the driver itself has no room.
+which 9.81 MiB is free. …` (`torch.cuda.OutOfMemoryError` up to torch 2.4) inside a `RayTaskError`, a failed training run or
+an actor's constructor. `CUDA error: out of memory` if the driver's own allocation fails.
 
 ## Why
-Ray hands out GPUs by number and does not watch their memory: `num_gpus=0.25` lets four processes onto one GPU, and
-each may take all of it. Besides the program's own appetite there are processes that should be gone: `ray::IDLE`
-workers that keep what torch cached, or survivors of an earlier session. The message names every process on the GPU.
+Ray assigns GPUs by number and does not limit their memory: `num_gpus=0.25` lets four processes share one GPU, and each of
+them may allocate all of its memory. Processes that should have exited hold memory as well: `ray::IDLE` workers that keep
+torch's cache, or survivors of an earlier session. The message lists every process on the GPU.
 
 ## Confirm
-- `nvidia-smi` on the node: which processes hold the memory. Pids in the message are those of the process's own view:
-  in a container they may differ.
-- `Tried to allocate` against `is free`, and `reserved by PyTorch but unallocated`: much reserved means fragmentation.
+- `nvidia-smi` on the node lists the processes that hold the memory. The pids in the message are those that the failed
+  process sees, and in a container they may differ.
+- Compare `Tried to allocate` with `is free` and with `reserved by PyTorch but unallocated`. A large reserved amount means
+  fragmentation.
 
 ## Fix
-Fewer or smaller processes per GPU (`num_gpus=1`), smaller batches, no leftovers. `max_calls=1` on a GPU task ends its
-process, and with it what torch keeps; it is the default for tasks that ask for a GPU.
+Run fewer processes per GPU (`num_gpus=1`), use smaller batches, and end leftover processes. `max_calls=1` on a GPU task
+ends its process after the call, which frees torch's cache. It is the default for tasks that request a GPU.
 
 ## Not this when
 The node's own memory ran out (`ray-oom-kill`, `kernel-oom-kill`).
@@ -60,9 +61,9 @@ _PARTS = 2
 
 @dataclass(slots=True)
 class _Shortage:
-    """Equal shortages: of one function, or of one class's constructor."""
+    """All shortages of one function, or of one class's constructor."""
 
-    who: str
+    name: str
     message: str
     place: Frame | None
     seen: list[Printed] = field(default_factory=list)
@@ -71,12 +72,12 @@ class _Shortage:
     @property
     def events(self) -> list[Event]:
         """Every record of it."""
-        told = [event for seen in self.seen for event in (seen.event, *seen.inside)]
-        return [*told, *evidence.exit_events(self.exits)]
+        printed = [event for seen in self.seen for event in (seen.event, *seen.inside)]
+        return [*printed, *evidence.exit_events(self.exits)]
 
     @property
     def count(self) -> int:
-        """How many processes failed so."""
+        """How many processes failed this way."""
         return len(self.exits) or max(1, evidence.total([seen.event for seen in self.seen]))
 
 
@@ -92,14 +93,16 @@ def cuda_oom(case: Case) -> Iterator[Finding]:
     for seen in failures(case):
         raised = seen.failure.raised
         if raised and not raised.is_rays_own and _OUT.search(raised.message):
-            who = seen.failure.function
-            found.setdefault(who, _Shortage(who, raised.message, raised.place)).seen.append(seen)
+            name = seen.failure.function
+            found.setdefault(name, _Shortage(name, raised.message, raised.place)).seen.append(seen)
     for exit_ in case.exits:
         begin = exit_.detail.find("ray::") if exit_.exit_type == "USER_ERROR" else -1
         raised = parse(exit_.detail[begin:]) if begin >= 0 else None
         if raised and _OUT.search(raised.message):
-            who = exit_.names[-1] if exit_.names else _class(exit_.detail[begin:])
-            found.setdefault(who, _Shortage(who, raised.message, raised.place)).exits.append(exit_)
+            name = exit_.names[-1] if exit_.names else _class(exit_.detail[begin:])
+            found.setdefault(name, _Shortage(name, raised.message, raised.place)).exits.append(
+                exit_
+            )
     for shortage in found.values():
         yield _finding(case, shortage)
 
@@ -112,9 +115,12 @@ def _finding(case: Case, shortage: _Shortage) -> Finding:
     ids = [e.actor or (_ACTOR.findall(e.detail) or [""])[0] for e in shortage.exits]
     actors = [Entity("actor", actor) for actor in ids if actor]
     errors = [error_entity(seen) for seen in shortage.seen]
-    links = [Link(seen.event, f"{shortage.who} raised it") for seen in shortage.seen[:1]]
+    links = [
+        Link(seen.event, f"{shortage.name} raised the out-of-memory error")
+        for seen in shortage.seen[:1]
+    ]
     links += [link for exit_ in shortage.exits[:1] for link in evidence.exit_links(exit_)]
-    told = [
+    reports = [
         e
         for actor in actors
         for e in case.about(actor, "driver.exception", "actor.creation_exception")
@@ -126,21 +132,22 @@ def _finding(case: Case, shortage: _Shortage) -> Finding:
         subjects=tuple(_subjects(shortage)),
         count=shortage.count,
         remedies=tuple(_remedies(case, shortage)),
-        covers=(*shortage.events, *told),
+        covers=(*shortage.events, *reports),
     )
 
 
 def _subjects(shortage: _Shortage) -> Iterator[Subject]:
     yield from (evidence.exit_subject(exit_) for exit_ in shortage.exits[:10])
     for seen in shortage.seen[:1]:
-        yield Subject("task", None, shortage.who, seen.failure.pid)
+        yield Subject("task", None, shortage.name, seen.failure.pid)
 
 
 def _headline(shortage: _Shortage) -> str:
-    who = shortage.who if shortage.count == 1 else f"{shortage.count} × {shortage.who}"
-    text = f"{who} ran out of GPU memory"
+    where = f"actor {shortage.name}" if shortage.exits else shortage.name
+    often = f" in {shortage.count} processes" if shortage.count > 1 else ""
+    text = f"GPU memory ran out in {where}{often}"
     if tried := _TRIED.search(shortage.message):
-        text += f" asking for {tried['size']}"
+        text += f", which tried to allocate {tried['size']}"
     if gpu := _GPU.search(shortage.message):
         free, total = gpu["free"] or gpu["old_free"], gpu["total"] or gpu["old_total"]
         text += f": GPU {gpu['gpu']} had {free} of {total} free"
@@ -149,7 +156,7 @@ def _headline(shortage: _Shortage) -> str:
         holders = (
             "another process holds" if len(others) == 1 else f"{len(others)} other processes hold"
         )
-        text += f", {holders} {held}"
+        text += f" and {holders} {held}"
     return f"{text} ({shortage.place.short_file}:{shortage.place.line})" if shortage.place else text
 
 
@@ -162,29 +169,29 @@ def _remedies(case: Case, shortage: _Shortage) -> Iterator[Remedy]:
     pids = [o["pid"] for o in _OTHER.finditer(shortage.message)]
     if pids:
         workers = {str(pid) for pid in case.ledger.pids.values()}
-        own = "; workers of this Ray are among them" if workers & set(pids) else ""
+        own = ", among them workers of this cluster" if workers & set(pids) else ""
         yield Remedy(
-            f"See what else is on the GPU{own}",
+            f"List the other processes on the GPU{own}",
             (
                 paste.shell(
-                    "ps -o pid,ppid,lstart,args -p {pids:pids}   # on its node; ray::IDLE and old sessions are leftovers",
+                    "ps -o pid,ppid,lstart,args -p {pids:pids}   # on its node; ray::IDLE workers and old sessions are leftovers",
                     pids=",".join(pids),
                 ),
                 "nvidia-smi --query-compute-apps=pid,used_memory --format=csv",
             ),
         )
     yield Remedy(
-        f"Let fewer processes share a GPU, or give {shortage.who} less to do at a time",
+        f"Let fewer processes share a GPU, or let {shortage.name} process less data at a time",
         (
-            "@ray.remote(num_gpus=1)   # with 0.25, four of them share one GPU and none is limited",
-            "smaller batches, half precision",
+            "@ray.remote(num_gpus=1)   # with 0.25, four processes share one GPU, and Ray limits none of them",
+            "# use smaller batches or half precision",
         ),
         doc=_DOC,
     )
     reserved, tried = _RESERVED.search(shortage.message), _TRIED.search(shortage.message)
     if reserved and tried and _bytes(reserved["size"]) > _PARTS * _bytes(tried["size"]):
         yield Remedy(
-            f"Against fragmentation: {reserved['size']} are reserved, and {tried['size']} do not fit into them",
+            f"Reduce fragmentation: PyTorch reserves {reserved['size']} without a free block of {tried['size']}",
             (
                 'ray.init(runtime_env={"env_vars": {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}})',
             ),
@@ -229,19 +236,25 @@ _INIT = (
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "others hold a part of the GPU",
+        "other processes hold a part of the GPU memory",
         {"driver.log": _RAISED * 2, **_LOGS},
         roots=("cuda-oom",),
-        says=("2 × embed", "26.00 MiB", "9.81 MiB of 11.66 GiB", "1.9 GiB", "3893521,1493972"),
+        says=(
+            "in embed in 2 processes",
+            "26.00 MiB",
+            "9.81 MiB of 11.66 GiB",
+            "1.9 GiB",
+            "3893521,1493972",
+        ),
     ),
     Example(
-        "the words of older torch",
+        "the message of older torch versions",
         {"driver.log": _OLD, **_LOGS},
         roots=("cuda-oom",),
         says=("GPU 1", "3.03 GiB of 6.00 GiB"),
     ),
     Example(
-        "a model that does not fit, in an actor's constructor",
+        "a model does not fit, in an actor's constructor",
         {"logs/gcs_server.out": _INIT, "logs/raylet.out": ""},
         roots=("cuda-oom",),
         says=("Engine", "engine.py:12"),
@@ -254,7 +267,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("train_loop", "GPU 0"),
     ),
     Example(
-        "the node's memory, and a program that speaks of CUDA",
+        "a program prints the message and no task fails",
         {
             "driver.log": f"retrying after {_MESSAGE}\n(embed pid=12) torch.OutOfMemoryError: {_MESSAGE}\n",
             **_LOGS,

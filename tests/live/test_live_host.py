@@ -358,8 +358,8 @@ def test_the_kernel_kills_a_worker_with_and_without_its_log(
     keep(host.tables(cluster), tmp_path)
     (without,) = engine.run(open_capture(tmp_path), strict=True).roots
     assert without.rule == "cgroup-oom-kill"
-    assert "most likely ended hungry" in without.headline
-    assert "limit 256 MiB, counts 1 process" in without.headline
+    assert "most likely killed hungry" in without.headline
+    assert "(limit 256 MiB) counts 1 process" in without.headline
     keep(kernel.tables(cluster, began), tmp_path)
     (known_by_log,) = engine.run(open_capture(tmp_path), strict=True).roots
     assert known_by_log.rule == "kernel-oom-kill"

@@ -166,7 +166,7 @@ def test_busy_is_no_failure(clinic: Clinic) -> None:
 @pytest.mark.ray
 def test_starved(clinic: Clinic) -> None:
     assert clinic.headlines("cluster-starved") == [
-        f"3 train tasks wait for 1 seat, which would fit, but {SEATS}"
+        f"3 train tasks wait for 1 seat, which the cluster has, but {SEATS}"
     ]
     (found,) = clinic.of("cluster-starved")
     assert {s.name for s in found.subjects} == {"Simulator"}
@@ -213,9 +213,9 @@ def test_nested_get(clinic: Clinic) -> None:
 def test_actors_in_a_circle(clinic: Clinic) -> None:
     (headline,) = clinic.headlines("actor-deadlock")
     names = re.sub(r" \(pid \d+\)", "", headline)
-    assert re.match("(Book → Risk → Book|Risk → Book → Risk): they wait for each other", names)
+    assert re.match("Deadlock: (Book → Risk → Book|Risk → Book → Risk) wait for each other", names)
     (found,) = clinic.of("actor-deadlock")
-    assert row(found, "tasks", "has stood queued")["name"] == "Book.price"
+    assert row(found, "tasks", "has been queued")["name"] == "Book.price"
 
 
 @pytest.mark.ray
