@@ -88,7 +88,9 @@ def _headline(one: Starts, raised: Raised | None, names: list[str]) -> str:
         text = f"{evidence.many(one.count, 'worker process', 'worker processes')} died while starting{one.place}"
     text += f": {_what(one, raised)}"
     if names:
-        text += f", so {evidence.join_names(names)} could not run"
+        text += (
+            f", so task{'s' if len(names) > 1 else ''} {evidence.join_names(names)} could not run"
+        )
     return text
 
 

@@ -84,7 +84,9 @@ def _headline(one: Starts, names: list[str], over: bool) -> str:
     if one.given_up:
         text += ", and Ray gave up"
     if names:
-        text += f", so {evidence.join_names(names)} could not run"
+        text += (
+            f", so task{'s' if len(names) > 1 else ''} {evidence.join_names(names)} could not run"
+        )
     return text
 
 

@@ -87,7 +87,7 @@ def worker_vanished(case: Case) -> Iterator[Finding]:
 
 
 def _finding(case: Case, exits: list[WorkerExit]) -> Finding:
-    ruled_out = "a kill by the memory monitor, a crash report, an exit code, an earlier end of its node or owner"
+    ruled_out = "memory-monitor kill, crash report, exit code, earlier end of its node or owner"
     links = [
         link
         for exit_ in exits[:3]
