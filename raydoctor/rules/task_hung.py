@@ -122,9 +122,9 @@ def _live_finding(group: Group) -> Finding:
 
 
 def _subject(name: str, label: str) -> str:
-    """`Task load (pid 801)`, `Actor method Trainer.fit (pid 471)`, `The driver (pid 7)`."""
-    if label.startswith("the "):
-        return f"T{label[1:]}"
+    """`Task load (pid 801)`, `Actor method Trainer.fit (pid 471)`, `The driver of job 1 (pid 7)`."""
+    if label.startswith("driver of job "):
+        return f"The {label}"
     is_method = "." in name and name.replace(".", "").isidentifier()
     return f"{'Actor method' if is_method else 'Task'} {label}"
 
