@@ -166,7 +166,7 @@ def _finding(idle: list[_Idle], drivers: list[str]) -> Finding:
         tuple(
             Link(
                 i.row,
-                f"the driver sets {_short(i.wanted)}, but the {i.reader} uses {_short(i.in_effect)} ({i.setting.controls})",
+                f"{i.setting.controls}: the driver sets {_short(i.wanted)}, but the {i.reader} uses {_short(i.in_effect)}",
             )
             for i in idle[:4]
         ),
@@ -180,10 +180,13 @@ def _finding(idle: list[_Idle], drivers: list[str]) -> Finding:
 
 
 def _no_effect(idle: list[_Idle]) -> str:
-    readers = " and ".join(sorted({i.reader for i in idle}))
+    readers = sorted({f"the {i.reader}" for i in idle})
     if len(idle) == 1:
-        return f"has no effect: only the {readers} reads it, and uses {_short(idle[0].in_effect)}"
-    return f"have no effect: only {readers} read them, and use other values"
+        return f"has no effect: only {readers[0]} reads it, and uses {_short(idle[0].in_effect)}"
+    verbs = ("reads", "uses") if len(readers) == 1 else ("read", "use")
+    return (
+        f"have no effect: only {' and '.join(readers)} {verbs[0]} them, and {verbs[1]} other values"
+    )
 
 
 def _short(value: str) -> str:
@@ -264,7 +267,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=(
             "RAY_health_check_failure_threshold=50",
             "RAY_local_fs_capacity_threshold=0.99",
-            "GCS and raylet",
+            "the GCS and the raylet read them",
         ),
     ),
     Example(

@@ -233,9 +233,9 @@ def _links(function: str, kind: str, group: _Group) -> Iterator[Link]:
     for seen in group.passed_on[:2]:
         path = " and ".join(seen.failure.path)
         why = (
-            "never ran because its input failed"
+            "never ran because an input failed"
             if seen.failure.by_input
-            else "failed because its own ray.get raised the error"
+            else "failed because ray.get raised the error"
         )
         yield Link(
             seen.event,

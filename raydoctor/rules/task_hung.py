@@ -254,6 +254,7 @@ _ADVICE = {
 
 
 def _remedies(hung: _Hung) -> tuple[Remedy, ...]:
+    limit = max(60.0, 10 * hung.took)
     steps = (_ADVICE[hung.doing],) if hung.doing in _ADVICE else ()
     take_stacks = (
         paste.shell(
@@ -264,16 +265,16 @@ def _remedies(hung: _Hung) -> tuple[Remedy, ...]:
     )
     return (
         Remedy(
-            f"Fix {hung.name} at {hung.place}" if hung.place else f"Take two stacks of {hung.name} to see where it hangs",
+            f"Fix the line at which {hung.name} hangs: {hung.place}" if hung.place else f"Take two stacks of {hung.name} to see where it hangs",
             steps or take_stacks,
             doc=_DOC,
         ),
         Remedy(
-            f"Cancel every {hung.name} task that takes too long, and submit it again",
+            f"Cancel each {hung.name} call that takes longer than {limit:.0f} s, and submit it again",
             (
                 paste.python(
                     "ready, late = ray.wait(refs, num_returns=len(refs), timeout={limit:.0f})",
-                    limit=max(60.0, 10 * hung.took),
+                    limit=limit,
                 ),
                 "for ref in late: ray.cancel(ref, force=True)   # without force a wait for a lock or a socket continues",
             ),

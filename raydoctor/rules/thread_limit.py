@@ -263,7 +263,7 @@ def _remedies(words: list[Event]) -> Iterator[Remedy]:
     )
     most = ": OpenBLAS starts one per core" if _openblas_threads(words) else ""
     yield Remedy(
-        f"Limit the threads of numerical libraries{most}",
+        f"Limit numerical libraries to 1 thread in each worker{most}",
         (
             'ray.init(runtime_env={"env_vars": {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}})',
         ),
