@@ -140,6 +140,8 @@ class _Hung(NamedTuple):
     took: float = 0.0
     doing: str = ""
     """What it does according to its stack: `waits for a lock`."""
+    kind: str = ""
+    """The kind of that: `lock`."""
     place: str = ""
 
 
@@ -197,9 +199,9 @@ def _with_stack(
     link = Link(dump.event, f"its call stack shows that it {words} in {user.place}")
     if hung:
         return _Hung(
-            hung.name, hung.pid, (*hung.links, link), hung.lasted, hung.peers, hung.took, words, user.place
+            hung.name, hung.pid, (*hung.links, link), hung.lasted, hung.peers, hung.took, words, kind, user.place
         )  # fmt: skip
-    return _Hung(dump.name, dump.pid, (link,), doing=words, place=user.place)
+    return _Hung(dump.name, dump.pid, (link,), doing=words, kind=kind, place=user.place)
 
 
 def _finding(hung: list[_Hung]) -> Finding:
@@ -243,19 +245,19 @@ def _seconds(value: float) -> str:
 
 
 _ADVICE = {
-    "waits in a collective operation": "compare the stacks of all ranks: every rank must make the same calls in the same order, so the "
+    "collective": "compare the stacks of all ranks: every rank must make the same calls in the same order, so the "
     "rank at another line is the cause",
-    "waits for a lock": "take every lock in a `with` block, never take one twice, and never hold one during ray.get",
-    "waits for a socket": "give every connection a timeout (requests.get(…, timeout=30), socket.settimeout(30))",
-    "waits for a subprocess": "subprocess.run(…, timeout=600, stdin=subprocess.DEVNULL): the subprocess may wait for input",
-    "runs Python code": "give the loop an end condition, and print its progress",
-    "runs native code": "check the library's settings: threads, tolerance, number of iterations",
+    "lock": "take every lock in a `with` block, never take one twice, and never hold one during ray.get",
+    "socket": "give every connection a timeout (requests.get(…, timeout=30), socket.settimeout(30))",
+    "subprocess": "subprocess.run(…, timeout=600, stdin=subprocess.DEVNULL): the subprocess may wait for input",
+    "python-loop": "give the loop an end condition, and print its progress",
+    "native": "check the library's settings: threads, tolerance, number of iterations",
 }
 
 
 def _remedies(hung: _Hung) -> tuple[Remedy, ...]:
     limit = max(60.0, 10 * hung.took)
-    steps = (_ADVICE[hung.doing],) if hung.doing in _ADVICE else ()
+    steps = (_ADVICE[hung.kind],) if hung.kind in _ADVICE else ()
     take_stacks = (
         paste.shell(
             "py-spy dump --pid {pid:pid}                 # twice, ten seconds apart: compare the lines",
