@@ -130,14 +130,14 @@ def _finding(case: Case, crashes: list[Crash]) -> Finding:
     best = max(crashes, key=lambda c: (bool(c.frames), len(c.events)))
     count = evidence.deaths(exits)
     of_name = "" if best.name == "worker" else f" of {best.name}"
-    who = subjects.worker(_label(best)) if count == 1 else f"{count} workers{of_name}"
+    label = subjects.worker(_label(best)) if count == 1 else f"{count} workers{of_name}"
     chain = [*_links(best, _label(best))]
     chain += evidence.exit_links(best.exit or exits[0], most=1)
     crashed = evidence.attempts_covered(case, exits)
     if crashed and len(chain) < 5:
         chain.append(Link(crashed[0], "the driver got WorkerCrashedError"))
     return Finding(
-        f"{who} crashed: {_what(best)}",
+        f"{label} crashed: {_what(best)}",
         tuple(chain),
         explains=evidence.exit_entities(exits),
         caused_by=tuple(Entity("node", e.node) for e in exits if e.node and _lost_raylet(case, e)),
