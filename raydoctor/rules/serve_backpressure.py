@@ -1,26 +1,27 @@
-"""Serve turned requests away, because a deployment's queue was full.
+"""Serve rejected requests because a deployment's queue was full.
 
 ## What you see
-`Request dropped due to backpressure (num_queued_requests=1, max_queued_requests=1).`, `BackPressureError` from a
-`DeploymentHandle`, HTTP status 503 from the proxy. (Ray 2.10 and later.)
+`Request dropped due to backpressure (num_queued_requests=1, max_queued_requests=1).`, a `BackPressureError` from a
+`DeploymentHandle`, or HTTP status 503 from the proxy. (Ray 2.10 and later.)
 
 ## Why
-Every handle and every proxy holds requests back until a replica takes them; `max_queued_requests` says how many may
-wait in each of them (-1, the default, is no limit). More arrive than the replicas finish: too few replicas, a
-`max_ongoing_requests` that is too small, a deployment that became slow, or a burst. To drop them is what the limit is for.
+Every handle and every proxy queues requests until a replica takes them. `max_queued_requests` limits each of these queues
+(-1, the default, is no limit). More requests arrive than the replicas finish: there are too few replicas,
+`max_ongoing_requests` is too small, the deployment became slow, or the load came in a burst. The limit exists to drop such
+requests.
 
 ## Confirm
-- `serve status`: are all replicas running? Fewer than usual: see why (`serve-replica-failed`).
-- `logs/serve/replica_*.log`: `CALL … OK 3004.2ms` says how long a request takes.
+- `serve status`: are all replicas running? If fewer run than usual, find out why (`serve-replica-failed`).
+- `logs/serve/replica_*.log`: `CALL … OK 3004.2ms` shows how long a request takes.
 - `ray_serve_deployment_queued_queries` and `ray_serve_deployment_processing_latency_ms` over time.
 
 ## Fix
-More replicas (`autoscaling_config`), more requests at a time per replica (`max_ongoing_requests`, for async and
-batched deployments), a longer queue for bursts; and clients that try again after a 503.
+Allow more replicas (`autoscaling_config`), more concurrent requests per replica (`max_ongoing_requests`, for async and
+batched deployments) or a longer queue for bursts. Let clients retry after a 503.
 
 ## Not this when
-Requests fail for other reasons: time-outs (`request_timeout_s`, HTTP 408), a replica that died
-(`serve-replica-failed`). `Replica at capacity of max_ongoing_requests` alone drops nothing: another replica takes it.
+Requests fail for other reasons: a timeout (`request_timeout_s`, HTTP 408), or a replica that died (`serve-replica-failed`).
+`Replica at capacity of max_ongoing_requests` alone drops nothing: another replica takes the request.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def serve_backpressure(case: Case) -> Iterator[Finding]:
     """One finding per limit: the record names no deployment."""
     by_limit: dict[int, list[Event]] = {}
     for event in case.of("serve.dropped"):
-        # A plain line may be anybody's print; Serve's own has a header.
+        # A line without a header may be a program's own output: Serve's records have a header.
         if event.level or event["raised"]:
             by_limit.setdefault(int(event["limit"]), []).append(event)
     for limit, events in sorted(by_limit.items()):
@@ -74,14 +75,14 @@ def _finding(limit: int, events: list[Event]) -> Finding:
         f" in {max(times) - min(times):.2g} s" if times and max(times) - min(times) >= 0.1 else ""
     )
     first = logged[0]
-    links = [Link(first, f"the first of {evidence.many(count, 'request')} that Serve turned away")]
+    links = [Link(first, f"the first of {evidence.many(count, 'request')} that Serve rejected")]
     links += [
-        Link(e, "the program got it as BackPressureError")
+        Link(e, "the program got a BackPressureError")
         for e in events
         if e["raised"] and e is not first
     ][:1]
     return Finding(
-        f"Serve turned {evidence.many(count, 'request')} away{span}: max_queued_requests={limit} waited already",
+        f"Serve rejected {evidence.many(count, 'request')}{span} because the queue was full (max_queued_requests={limit})",
         tuple(links),
         explains=(Entity("serve-queue", str(limit)),),
         count=count,
@@ -94,7 +95,7 @@ def _remedies(limit: int, count: int) -> tuple[Remedy, ...]:
     longer = max(2 * limit, min(limit + count, 10 * limit + 100))
     return (
         Remedy(
-            "Let the deployment grow with its load",
+            "Add replicas with the load: set autoscaling_config",
             (
                 '@serve.deployment(autoscaling_config={"min_replicas": 1, "max_replicas": 8, "target_ongoing_requests": 2})',
                 "serve status   # are all replicas running?",
@@ -102,7 +103,7 @@ def _remedies(limit: int, count: int) -> tuple[Remedy, ...]:
             doc=_DOC,
         ),
         Remedy(
-            "Let more requests wait, if it was a burst",
+            f"Let {longer} instead of {limit} requests wait if the load came in a burst",
             (
                 paste.python(
                     "@serve.deployment(max_queued_requests={longer})   # per handle and proxy; -1: no limit",
@@ -113,7 +114,7 @@ def _remedies(limit: int, count: int) -> tuple[Remedy, ...]:
             since=(2, 10),
         ),
         Remedy(
-            "Let clients try again, later each time, after BackPressureError or HTTP 503",
+            "Let clients retry with increasing delays after BackPressureError or HTTP 503",
             doc=_RETRY_DOC,
         ),
     )
@@ -131,13 +132,13 @@ def _line(component: str, second: int) -> str:
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "a driver asks too much of a deployment",
+        "a driver sends more requests than a deployment can queue",
         {"driver.log": "".join(_line("serve 16", n) for n in range(19)) + _RAISED, **_LOGS},
         roots=("serve-backpressure",),
-        says=("19 requests", "in 18 s", "max_queued_requests=1 ", "max_queued_requests=20"),
+        says=("19 requests", "in 18 s", "max_queued_requests=1)", "max_queued_requests=20"),
     ),
     Example(
-        "so do clients of the proxy",
+        "clients of the proxy send too many requests",
         {
             "logs/serve/proxy_10.0.0.2.log": _line(
                 "proxy 10.0.0.2 3b0f5d8a-4bd5-4c44-9f07-8e3b0c8f4a11", 4
@@ -148,7 +149,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("1 request ", "max_queued_requests=100"),
     ),
     Example(
-        "a replica that is busy, and a program that speaks of it",
+        "a busy replica, and a program that prints the same text",
         {
             "logs/serve/replica_summaries_Summarizer_coimlm62.log": "WARNING 2026-11-21 10:47:05,000 summaries_Summarizer coimlm62 -- "
             "Replica at capacity of max_ongoing_requests=1, rejecting request 5a51.\n",

@@ -1,22 +1,22 @@
-"""Serve replaced an HTTP proxy, because it was not ready in time.
+"""Serve replaced an HTTP proxy because the proxy was not ready in time.
 
 ## What you see
 `serve.run` or `serve.start` fails with `ActorDiedError` (`RayActorError` up to 2.10) of a `ProxyActor`: `The actor is dead
-because it was killed by ray.kill`. In `logs/serve/controller_*.log`: `Proxy actor readiness check for proxy on … didn't
-complete in 5.0s` (2.20+), `Didn't receive ready check response for proxy … after 5.0s` (2.9), then `Shutting down the
-unhealthy proxy and starting a new one`.
+because it was killed by ray.kill`. `logs/serve/controller_*.log` contains `Proxy actor readiness check for proxy on …
+didn't complete in 5.0s` (2.20+) or `Didn't receive ready check response for proxy … after 5.0s` (2.9), then `Shutting down
+the unhealthy proxy and starting a new one`.
 
 ## Why
-A proxy has five seconds to import, bind its port and answer; then the controller kills it and tries again, with more
-time. On a machine that is busy, slow to import, or short of memory the first try fails, and whoever waited for just that
-proxy gets the error, although Serve itself goes on.
+A proxy has five seconds to import its modules, bind its port and answer. Then the controller kills it and starts another
+one with a longer limit. The first attempt fails on a machine that is busy, slow to import or short of memory. A program
+that waits for that proxy gets the error, although Serve itself keeps running.
 
 ## Confirm
 - The time between `Starting proxy` in the controller's log and the first line of `logs/serve/proxy_*.log`.
 - Load and memory of that node when Serve started.
 
 ## Fix
-Give proxies more time, in the environment of the head node: `RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S=60`. Start Serve
+Give proxies more time: set `RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S=60` in the environment of the head node. Start Serve
 before the machine is loaded (`serve start`), and deploy afterwards.
 
 ## Not this when
@@ -73,27 +73,31 @@ def serve_proxy_unready(case: Case) -> Iterator[Finding]:
         suffix = f"SERVE_PROXY_ACTOR-{node}"
         actors = [death.actor for death in deaths(case) if death.name.endswith(suffix)]
         actors += [a.id for a in case.ledger.actors.values() if a.name.endswith(suffix)]
-        if actors:  # else nobody missed it, and Serve has another one
+        if actors:  # otherwise no caller used this proxy, and Serve has started another one
             yield _finding(case, node, events, list(dict.fromkeys(actors)))
 
 
 def _finding(case: Case, node: str, events: list[Event], actors: list[str]) -> Finding:
     killed = [Entity("actor", actor) for actor in actors]
-    seen = [e for actor in killed for e in case.about(actor, "driver.exception")]
+    errors = [e for actor in killed for e in case.about(actor, "driver.exception")]
     tries = evidence.total(events)
-    often = f"{tries} times " if tries > 1 else ""
+    times = f", {tries} times" if tries > 1 else ""
     seconds = f"{float(events[0]['seconds']):g} s"
-    links = [Link(events[0], "the controller waited for the proxy's first answer, and gave up")]
-    links += [Link(event, "the program waited for that proxy") for event in seen[:1]]
+    links = [Link(events[0], "the controller got no answer from the proxy and gave up")]
+    links += [
+        Link(event, "the program called that proxy and got this error") for event in errors[:1]
+    ]
     return Finding(
-        f"Serve's proxy on node {evidence.short(node)} was {often}not ready within {seconds}, so Serve replaced it",
+        f"Serve replaced its proxy on node {evidence.short(node)} because it was not ready within {seconds}{times}",
         tuple(links),
         explains=(Entity("serve-proxy", node), *killed),
         subjects=(Subject("node", node, None),),
         count=tries,
-        severity="error" if seen else "info",  # else the next one was in time for everybody
+        severity="error"
+        if errors
+        else "info",  # otherwise the next proxy was ready before a caller needed it
         remedies=_remedies(),
-        covers=(*events, *seen),
+        covers=(*events, *errors),
     )
 
 
@@ -135,19 +139,19 @@ EXAMPLES: tuple[Example, ...] = (
         says=("within 5 s", "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S=60"),
     ),
     Example(
-        "nobody missed it: Serve has another one",
+        "a replaced proxy that no caller used",
         {
             "logs/serve/controller_402.log": f"WARNING 2026-11-21 11:26:31,379 controller 402 -- {UNREADY[0].sample}\n",
             **_LOGS,
         },
     ),
     Example(
-        "a proxy that was killed by somebody else",
+        "a proxy that Serve did not kill",
         {"driver.log": _RAISED, **_LOGS},
         roots=("actor-killed",),
     ),
     Example(
-        "a task that prints what a controller said",
+        "a task that prints a controller's record",
         {"driver.log": f"(report pid=12) {_LINE}{UNREADY[1].sample}\n", **_LOGS},
     ),
 )

@@ -1,28 +1,29 @@
 """Replicas of a Serve deployment could not be started, or stopped answering health checks.
 
 ## What you see
-`RuntimeError: Deploying application … failed`, `DEPLOY_FAILED` or `UNHEALTHY` in `serve status`; in
-`logs/serve/controller_*.log` `Exception in Replica(…), the replica will be stopped.`, `Didn't receive health check
-response for replica …`, `Replica … failed the health check 3 times in a row, marking it unhealthy.` Requests on such a
-replica fail with `ActorDiedError … killed by ray.kill`: Serve itself killed it, to replace it.
+`RuntimeError: Deploying application … failed`, or `DEPLOY_FAILED` or `UNHEALTHY` in `serve status`.
+`logs/serve/controller_*.log` contains `Exception in Replica(…), the replica will be stopped.`, `Didn't receive health check
+response for replica …` or `Replica … failed the health check 3 times in a row, marking it unhealthy.` Requests to such a
+replica fail with `ActorDiedError … killed by ray.kill`: Serve killed the replica to replace it.
 
 ## Why
-- Constructor: `__init__` (or `reconfigure`) raised. Serve tries three times per replica, then gives the application up.
-- Health: the replica did not answer in time. Health checks run on the event loop that serves requests, so a blocking
-  call in an `async` method, a long native call that holds the GIL, or an overloaded process all look like death.
-- Crash: the process ended; its own diagnosis stands above this one.
+- Constructor: `__init__` (or `reconfigure`) raised an exception. Serve tries three times per replica, then marks the
+  application as failed.
+- Health: the replica did not answer in time. Health checks run on the event loop that serves requests. A blocking call in
+  an `async` method, a long native call that holds the GIL, or an overloaded process therefore looks like a dead replica.
+- Crash: the process ended. Its own diagnosis is listed above this one.
 
 ## Confirm
-- Constructor: the traceback stands in the controller's log, not in the replica's.
-- Health: `ray stack` or `py-spy dump --pid <replica>` on the replica's node while it does not answer.
+- Constructor: read the traceback in the controller's log. The replica's log does not contain it.
+- Health: run `ray stack` or `py-spy dump --pid <replica>` on the replica's node while it does not answer.
 
 ## Fix
-Mend the constructor. Keep the loop free: `await asyncio.to_thread(f, x)` for what blocks; where an answer may
+Fix the constructor. Keep the event loop free: move blocking calls to `await asyncio.to_thread(f, x)`. If an answer may
 take that long, raise `health_check_timeout_s`.
 
 ## Not this when
-Replicas are not placed at all, because nothing is free (`cluster-starved`, `infeasible-request`); requests are turned
-away because the queue is full (`serve-backpressure`).
+Replicas are not placed because no resources are free (`cluster-starved`, `infeasible-request`), or Serve rejects requests
+because the queue is full (`serve-backpressure`).
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ _LONGEST = 160
 _QUOTED = "RuntimeError: Traceback (most recent call last):"
 _STACK = Gap(
     "stack of the replica",
-    "no log says what a replica does that does not answer",
+    "no log shows what an unresponsive replica is doing",
     "While it happens, on its node: py-spy dump --pid PID (the replica), or ray stack.",
     optional=True,
 )
@@ -78,7 +79,7 @@ class _Trouble:
 
     @property
     def count(self) -> int:
-        """Replicas that failed; a folded storm is counted by its records."""
+        """Failed replicas; repeated records that were folded into one count as often as they occurred."""
         if self.kind == "health":
             return len(self.replicas)
         return max(len(self.replicas), evidence.total([said.event for said in self.said]))
@@ -91,7 +92,7 @@ class _Trouble:
     looks_for=(*serve.SIGNALS, RAY_EXCEPTION, WORKER_EXIT, CALL_FAILED, LEFT),
 )
 def serve_replica_failed(case: Case) -> Iterator[Finding]:
-    """One finding per deployment and way to fail."""
+    """One finding per deployment and kind of failure."""
     groups: dict[tuple[str, str, str, str], _Trouble] = {}
     for said in serve.said(case, "serve.replica_failed"):
         raised = _raised(said.event["what"])
@@ -117,12 +118,12 @@ def serve_replica_failed(case: Case) -> Iterator[Finding]:
 
 
 def _matters(trouble: _Trouble) -> bool:
-    """A single late answer is none; Serve acts after three in a row."""
+    """Whether Serve acted: it does so after three late answers in a row."""
     return any(said.event.kind == "serve.unhealthy" for said in trouble.said)
 
 
 def _raised(text: str) -> Raised | None:
-    """What a constructor raised: a replica quotes its traceback as the text of a RuntimeError."""
+    """The exception of a constructor: a replica quotes its traceback as the text of a RuntimeError."""
     begin = text.find(_QUOTED)
     if begin >= 0:
         return parse(text[begin + len("RuntimeError: ") :])
@@ -164,26 +165,26 @@ def _finding(case: Case, trouble: _Trouble) -> Finding:
 
 
 def _environments(case: Case, trouble: _Trouble) -> Iterator[Entity]:
-    """Runtime environments that could not be set up, where that is what kept the replica from starting."""
+    """Runtime environments that could not be created, if that is why the replica did not start."""
     if any("RuntimeEnvSetupError" in said.event["what"] for said in trouble.said):
         for failure in environments.failures(case):
             yield Entity("runtime-env", f"{failure.error.kind}: {failure.error.said}")
 
 
 _BEFORE = 90.0
-"""Seconds: the longest from a process's end to the controller's next look, by default settings."""
+"""Seconds: the longest time from a process's end to the controller's next check, by default settings."""
 
 
 def _is_of(trouble: _Trouble, names: Iterable[str], at: float | None) -> bool:
-    seen = [said.event.at for said in trouble.said if said.event.at is not None]
-    near = at is None or not seen or any(-2.0 <= when - at <= _BEFORE for when in seen)
+    times = [said.event.at for said in trouble.said if said.event.at is not None]
+    near = at is None or not times or any(-2.0 <= when - at <= _BEFORE for when in times)
     return near and bool({trouble.first.class_name, trouble.first.deployment} & set(names))
 
 
-# ---------------------------------------------------------------- what it says
+# ---------------------------------------------------------------- finding
 
 
-def _who(trouble: _Trouble) -> str:
+def _subject(trouble: _Trouble) -> str:
     first, count = trouble.first, trouble.count
     name = first.deployment or "a deployment"
     app = f" (application {first.app})" if first.app else ""
@@ -191,19 +192,19 @@ def _who(trouble: _Trouble) -> str:
 
 
 def _headline(trouble: _Trouble) -> str:
-    who, raised = _who(trouble), trouble.raised
+    subject, raised = _subject(trouble), trouble.raised
     what = _cut(str(raised)) if raised else ""
     where = f", in {raised.place}" if raised and raised.place else ""
     if trouble.kind == "constructor":
-        return f"{who} could not be started: {what or 'an exception'}{where}"
+        return f"{subject} could not be started: {what or 'the constructor raised an exception'}{where}"
     if trouble.kind == "crash":
-        return f"{who} crashed"
+        return f"{subject} crashed"
     silent = [said.event for said in trouble.said if said.event.kind == "serve.health_timeout"]
     if silent and not raised:
         seconds = max(float(event["seconds"]) for event in silent)
         checks = evidence.many(evidence.total(silent), "health check")
-        return f"{who} did not answer {checks} within {seconds:g} s, so Serve replaced {_them(trouble)}"
-    return f"{who} failed health checks{f': {what}{where}' if what else ''}, so Serve replaced {_them(trouble)}"
+        return f"{subject} did not answer {checks} within {seconds:g} s, so Serve replaced {_them(trouble)}"
+    return f"{subject} failed health checks{f': {what}{where}' if what else ''}, so Serve replaced {_them(trouble)}"
 
 
 def _them(trouble: _Trouble) -> str:
@@ -216,10 +217,10 @@ def _cut(text: str) -> str:
 
 def _links(case: Case, trouble: _Trouble) -> Iterator[Link]:
     shows = {
-        "serve.replica_failed": "the controller stops a replica whose start raised",
-        "serve.health_timeout": "no answer to a health check",
-        "serve.health_failed": "`check_health` raised",
-        "serve.unhealthy": "the third in a row: Serve stops the replica and starts another one",
+        "serve.replica_failed": "the controller stops a replica whose constructor raised an exception",
+        "serve.health_timeout": "the replica did not answer a health check",
+        "serve.health_failed": "check_health raised an exception",
+        "serve.unhealthy": "after the third failed check in a row Serve replaces the replica",
         "serve.replica_crashed": "the controller finds a replica's process gone",
     }
     kinds: set[str] = set()
@@ -228,8 +229,10 @@ def _links(case: Case, trouble: _Trouble) -> Iterator[Link]:
             kinds.add(said.event.kind)
             yield Link(said.event, shows[said.event.kind])
     for event in _about_app(case, trouble)[:2]:
-        told = "the driver got" if event.kind == "serve.deploy_failed" else "the controller reports"
-        yield Link(event, f"{told} the failure of the application")
+        source = (
+            "the driver got" if event.kind == "serve.deploy_failed" else "the controller reports"
+        )
+        yield Link(event, f"{source} the failure of the application")
 
 
 def _about_app(case: Case, trouble: _Trouble) -> list[Event]:
@@ -261,12 +264,12 @@ def _remedies(trouble: _Trouble) -> Iterator[Remedy]:
         place = f" at {raised.place.file}:{raised.place.line}" if raised.place else ""
         steps = (
             paste.python(
-                "{deployment:name}.func_or_class(...)   # the same without Serve, with the same arguments, on a node of the cluster",
+                "{deployment:name}.func_or_class(...)   # runs it without Serve: use the same arguments, on a node of the cluster",
                 deployment=name,
             ),
         )
         yield Remedy(
-            f"Mend what raises {raised.name}{place}",
+            f"Fix the {raised.name}{place}" if place else f"Fix the cause of {raised.name}",
             steps if trouble.kind == "constructor" else (),
             doc=_DOC,
         )
@@ -275,7 +278,7 @@ def _remedies(trouble: _Trouble) -> Iterator[Remedy]:
             "Keep the replica's event loop free: health checks run on it",
             (
                 "answer = await asyncio.to_thread(model.predict, batch)   # instead of a blocking call in an async method",
-                "py-spy dump --pid PID   # of the replica: what it does while it does not answer",
+                "py-spy dump --pid PID   # of the replica, while it does not answer",
             ),
             doc=_DOC,
         )
@@ -283,7 +286,7 @@ def _remedies(trouble: _Trouble) -> Iterator[Remedy]:
             (float(s.event["seconds"]) for s in trouble.said if s.event["seconds"]), default=30.0
         )
         yield Remedy(
-            "Wait longer for an answer, if one may take that long",
+            "Wait longer for health checks if an answer may take that long",
             (
                 paste.python(
                     "@serve.deployment(health_check_period_s=10, health_check_timeout_s={seconds})",
@@ -293,9 +296,7 @@ def _remedies(trouble: _Trouble) -> Iterator[Remedy]:
             doc=_DOC,
         )
     if trouble.kind == "crash":
-        yield Remedy(
-            "See what replicas there are and what Serve says of them", ("serve status",), doc=_DOC
-        )
+        yield Remedy("List the replicas and their status", ("serve status",), doc=_DOC)
 
 
 # ------------------------------------------------------------------ examples
@@ -333,7 +334,7 @@ _LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": ""}
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "the constructor does not find its model, three times",
+        "the constructor cannot open its model file, three times",
         {
             "logs/serve/controller_402.log": "".join(_FAILED.replace("{second}", s) for s in "024")
             + _GIVEN_UP,
@@ -349,7 +350,7 @@ EXAMPLES: tuple[Example, ...] = (
         ),
     ),
     Example(
-        "the words of Ray 2.9",
+        "the records of Ray 2.9",
         {
             "logs/serve/controller_402.log": _FAILED.replace("{second}", "0")
             .replace("controller 402 --", "controller 402 deployment_state.py:658 -")
@@ -365,7 +366,7 @@ EXAMPLES: tuple[Example, ...] = (
         ),
     ),
     Example(
-        "no answer to health checks, and Ray says that the replica was killed",
+        "no answer to health checks, and Ray reports that the replica was killed",
         {
             "logs/serve/controller_389.log": _UNHEALTHY,
             "driver.log": "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.\n"
@@ -382,13 +383,13 @@ EXAMPLES: tuple[Example, ...] = (
         ),
     ),
     Example(
-        "an older Serve, and one that only the driver's output tells of",
+        "an older Serve version: only the driver's output is available",
         {"driver.log": f"(ServeController pid=389) {_OLD}"},
         roots=("serve-replica-failed",),
         says=("Scorer",),
     ),
     Example(
-        "a replica's process is killed: that has a diagnosis of its own",
+        "a replica's process is killed: another rule reports the cause",
         {
             "logs/serve/controller_389.log": f"WARNING 2026-11-21 07:34:52,344 controller 389 -- {serve.CRASHED.sample}\n",
             f"logs/worker-{_W}-01000000-379.out": ":actor_name:ServeReplica:translation:Translator\n",
@@ -399,7 +400,7 @@ EXAMPLES: tuple[Example, ...] = (
         consequences=("serve-replica-failed",),
     ),
     Example(
-        "a replica's runtime environment cannot be made: that is the cause",
+        "a replica's runtime environment cannot be created: another rule reports the cause",
         {
             "logs/serve/controller_402.log": f"ERROR 2026-11-21 07:43:31,344 controller 402 -- {serve.NOT_ALLOCATED.sample}\n",
             "logs/runtime_env_agent.log": "2026-11-21 07:43:30,100\tERROR runtime_env_agent.py:569 -- Failed to create runtime env "
@@ -414,7 +415,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("RuntimeEnvSetupError",),
     ),
     Example(
-        "a task prints what a controller said, and a healthy replica stops",
+        "a task prints a controller's record, and a healthy replica stops",
         {
             "driver.log": f"(report pid=12) {_UNHEALTHY.splitlines()[0]}\n",
             "logs/serve/controller_402.log": "INFO 2026-11-21 10:43:00,591 controller 402 -- Stopping Replica(id='g7278tvw', "

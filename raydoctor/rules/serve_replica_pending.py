@@ -1,24 +1,25 @@
 """Replicas of a Serve deployment are not placed, or take long to start.
 
 ## What you see
-`Deployment 'X' in application 'Y' has 1 replicas that have taken more than 30s to be scheduled. … Resources required for
-each replica: {"CPU": 8}, total resources available: {"CPU": 4.0}`, or `… to initialize. This may be caused by a slow
-__init__ or reconfigure method`, every half minute; `serve.run` does not return, `serve status` says `DEPLOYING`.
+Every half minute, `Deployment 'X' in application 'Y' has 1 replicas that have taken more than 30s to be scheduled. …
+Resources required for each replica: {"CPU": 8}, total resources available: {"CPU": 4.0}`, or `… to initialize. This may be
+caused by a slow __init__ or reconfigure method`. `serve.run` does not return, and `serve status` shows `DEPLOYING`.
 
 ## Why
-- To be scheduled: no node has room for the replica, or its runtime environment is still being made. Where the logs say
-  which, this diagnosis stands below that one. An autoscaler may be bringing a node up: then it passes by itself.
-- To initialize: the constructor runs, and loads a model, say. That is no failure unless it never ends.
+- To be scheduled: no node has room for the replica, or its runtime environment is still being created. If the logs show
+  which, this diagnosis is listed under that one. If an autoscaler is adding a node, the delay ends by itself.
+- To initialize: the constructor is running, for example to load a model. That is a failure only if it never ends.
 
 ## Confirm
-- `ray status`: what is asked for and what there is. `serve status` for the message of each deployment.
-- A constructor that does not end: `py-spy dump --pid <replica>` on its node.
+- `ray status` compares the requested resources with those of the cluster. `serve status` shows each deployment's message.
+- A constructor that does not end: run `py-spy dump --pid <replica>` on its node.
 
 ## Fix
-Ask for less (`ray_actor_options`), or add nodes. Fetch large models beforehand, to a disk that all nodes see.
+Request fewer resources (`ray_actor_options`), or add nodes. Download large models beforehand to a disk that all nodes can
+read.
 
 ## Not this when
-The constructor raised (`serve-replica-failed`).
+The constructor raised an exception (`serve-replica-failed`).
 """
 
 from __future__ import annotations
@@ -68,19 +69,19 @@ def _finding(app: str, deployment: str, starting: bool, events: list[Event]) -> 
     last = events[-1]
     reports = sum(event.count for event in events)
     replicas = max(int(event["replicas"]) for event in events)
-    who = f"{replicas} replicas" if replicas > 1 else "A replica"
-    # Serve repeats it every half minute, so that it has lasted longer with each report.
+    subject = f"{replicas} replicas" if replicas > 1 else "A replica"
+    # Serve repeats the record every half minute: each record adds that time.
     seconds = f"{float(events[0]['seconds']) * reports:.0f} s"
-    who = f"{who} of {deployment}{f' (application {app})' if app else ''}"
-    headline = f"{who} waited more than {seconds} to be placed"
+    subject = f"{subject} of {deployment}{f' (application {app})' if app else ''}"
+    headline = f"{subject} waited more than {seconds} to be placed"
     if starting:
-        headline = f"{who} took more than {seconds}: still in their constructor"
+        headline = f"{subject} spent more than {seconds} in the constructor"
     elif last["required"]:
-        headline += f": each needs {_one_line(last['required'])}, the cluster has {_one_line(last['available'])}"
+        headline += f": each needs {_one_line(last['required'])}, and the cluster has {_one_line(last['available'])}"
     severity: Severity = "info" if starting or reports == 1 else "warning"
     return Finding(
         headline,
-        (Link(events[0], "the controller says what it waits for"),),
+        (Link(events[0], "the controller reports the delay"),),
         explains=(Entity("serve-pending", f"{app}#{deployment} {starting}"),),
         caused_by=() if starting else (Entity("waiting", "cluster"),),
         subjects=(Subject("deployment", None, deployment),),
@@ -98,12 +99,12 @@ def _one_line(text: str) -> str:
 def _remedies(deployment: str, starting: bool) -> Iterator[Remedy]:
     if starting:
         yield Remedy(
-            f"See what the constructor of {deployment} does",
+            f"Take a stack of the constructor of {deployment}",
             ("py-spy dump --pid PID   # of the replica, on its node",),
         )
         return
     yield Remedy(
-        f"Let a replica of {deployment} ask for what a node has",
+        f"Request no more resources for a replica of {deployment} than a node has",
         (
             paste.python(
                 '{deployment:name}.options(ray_actor_options={{"num_cpus": 1}})',
@@ -132,7 +133,7 @@ def _line(second: int, text: str) -> str:
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "waiting for more than there is, told twice",
+        "a replica that needs more than the cluster has, reported twice",
         {
             "logs/serve/controller_402.log": _line(1, PENDING.sample) + _line(31, PENDING.sample),
             **_LOGS,
@@ -141,7 +142,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("A replica of Generator", "60 s", '{"CPU": 8}', '{"CPU": 4.0}'),
     ),
     Example(
-        "Ray 2.40 says it in lines; only the driver's output is left",
+        "the record of Ray 2.40 has several lines: only the driver's output is available",
         {
             "driver.log": "".join(
                 f"(ServeController pid=402) {line}\n" for line in _line(1, _LINES).splitlines()
@@ -151,13 +152,13 @@ EXAMPLES: tuple[Example, ...] = (
         says=("2 replicas of Generator", '{"CPU": 8}'),
     ),
     Example(
-        "a constructor that takes its time is a note",
+        "a slow constructor is only a note",
         {"logs/serve/controller_402.log": _line(1, _LOADING), **_LOGS},
         roots=("serve-replica-pending",),
-        says=("still in their constructor",),
+        says=("in the constructor",),
     ),
     Example(
-        "a task prints what a controller said",
+        "a task prints a controller's record",
         {"driver.log": f"(report pid=12) {_line(1, PENDING.sample)}", **_LOGS},
     ),
 )

@@ -1,19 +1,19 @@
 """More than one job ran on the cluster at the same time: they share its memory, CPUs and disk.
 
 ## What you see
-Two or more drivers at once in `ray list jobs`. Each waits for what the others hold; a memory kill in one hits the other.
+Two or more drivers at once in `ray list jobs`. Each waits for resources that the others hold. A memory kill in one job can
+end a worker of another.
 
 ## Why
-Ray gives every job the whole cluster: no quota and no wall stands between them. The memory monitor chooses
-among all workers of a node, the object store and the disk are one, a job's actors keep their CPUs until that job
-ends.
+Ray gives every job the whole cluster, without quotas or isolation. The memory monitor chooses among all workers of a
+node, all jobs share the object store and the disk, and a job's actors keep their CPUs until that job ends.
 
 ## Confirm
-- `ray list jobs`, `ray list actors --filter state=ALIVE`: the job of each.
+- `ray list jobs` and `ray list actors --filter state=ALIVE` show the job of each actor.
 
 ## Fix
-One cluster per job where they must not disturb each other (KubeRay's RayJob makes one and removes it); else
-requests (`num_cpus`, `memory`) that leave room for both.
+Use one cluster per job if jobs must not affect each other (KubeRay's RayJob creates one and removes it). Otherwise give
+both jobs requests (`num_cpus`, `memory`) that together fit into the cluster.
 
 ## Not this when
 The jobs ran one after the other, or one of them is Ray's own job manager.
@@ -34,7 +34,7 @@ from raydoctor.rules.shared import jobs
 
 _DOC = "https://docs.ray.io/en/latest/cluster/key-concepts.html"
 _BRIEF = 20.0
-"""Seconds that two drivers may overlap: one ends while the next begins, or a program starts another."""
+"""Seconds that two drivers may overlap: one ends while the next starts, or one program starts another."""
 _OURS = "raydoctor"
 
 
@@ -68,7 +68,7 @@ def several_jobs(case: Case) -> Iterator[Finding]:
 
 
 def _running(case: Case) -> dict[str, Event]:
-    """JobID -> what the live collection has of a job that runs now, and has a driver."""
+    """JobID -> the row of a job that is running now and has a driver."""
     return {
         e["job_id"]: e
         for e in live.rows(case, "jobs")
@@ -77,7 +77,7 @@ def _running(case: Case) -> dict[str, Event]:
 
 
 def _own(case: Case) -> set[str]:
-    """Jobs of ours, by the metadata that they bear: a collection from all nodes is a job of a few seconds."""
+    """raydoctor's own jobs, by their metadata: a collection from all nodes is a job of a few seconds."""
     return {e["job_id"] for e in live.rows(case, "jobs") if _OURS in live.mapping(e, "metadata")}
 
 
@@ -95,35 +95,35 @@ def _overlap(one: Job, other: Job, last: float) -> float:
 
 def _finding(case: Case, together: list[Job], last: float, now: dict[str, Event]) -> Finding:
     seconds = max(_overlap(a, b, last) for a in together for b in together if a is not b)
-    who = evidence.join_names(
+    names = evidence.join_names(
         f"job {ids.job_number(j.id)} (driver pid {j.driver_pid})" for j in together
     )
     wanted = {job.id for job in together}
     started = [e for e in case.of("job.started") if e["job"] in wanted]
     running = [e for id_, e in now.items() if id_ in wanted]
     run = (
-        "run on this cluster now, together for"
+        "have been running on this cluster at the same time for"
         if len(running) > 1
-        else "ran on this cluster at the same time, up to"
+        else "ran on this cluster at the same time for up to"
     )
     return Finding(
-        f"{len(together)} jobs {run} {seconds:.0f} s: {who}; nothing keeps them apart",
+        f"{len(together)} jobs {run} {seconds:.0f} s and share its resources: {names}",
         (
-            *(Link(e, f"job {ids.job_number(e['job'])} begins") for e in started[:3]),
-            *(Link(e, f"job {ids.job_number(e['job_id'])} runs now") for e in running[:3]),
+            *(Link(e, f"job {ids.job_number(e['job'])} started") for e in started[:3]),
+            *(Link(e, f"job {ids.job_number(e['job_id'])} is running now") for e in running[:3]),
         ),
         subjects=tuple(Subject("job", j.id, None, j.driver_pid) for j in together[:10]),
         count=len(together),
         remedies=(
             Remedy(
-                "Give each job a cluster of its own where they must not disturb each other",
+                "Run each job on its own cluster if jobs must not affect each other",
                 (
                     "kubectl apply -f rayjob.yaml   # KubeRay: a RayJob starts a cluster and removes it",
                 ),
                 doc=_DOC,
             ),
             Remedy(
-                f"Else let each of the {len(together)} jobs ask for a share only, so that the others find room",
+                f"Otherwise limit the requests of the {len(together)} jobs so that together they fit into the cluster",
                 ("@ray.remote(num_cpus=1, memory=2 * 1024**3)",),
             ),
         ),
@@ -147,7 +147,7 @@ _MANAGER = '{"source_type": "JOBS", "source_pid": 7, "message": "Started a ray j
 
 
 def _jobs(*running: tuple[str, int, str]) -> dict[str, str]:
-    """What the state API says of jobs that run (id, pid, metadata), ten minutes after they began."""
+    """The state API's rows of running jobs (id, pid, metadata), ten minutes after they started."""
     head = '{"table": "jobs", "at": 1795260600.0, "from": "dashboard", "total": 2, "rows": ['
     rows = ",\n".join(
         f'{{"type":"DRIVER","job_id":"{job}","driver_info":{{"id":"{job}","pid":"{pid}"}},"status":"RUNNING",'
@@ -168,24 +168,24 @@ EXAMPLES: tuple[Example, ...] = (
         says=("2 jobs", "30 s", "job 1 (driver pid 7)"),
     ),
     Example(
-        "two run now, and the log of the GCS is on another machine",
+        "two jobs are running now, and the log of the GCS is on another machine",
         {"logs/raylet.out": "", **_jobs(("01000000", 7, ""), ("02000000", 8, ""))},
         roots=("several-jobs",),
-        says=("2 jobs run", "job 2 (driver pid 8)"),
+        says=("2 jobs have been running", "job 2 (driver pid 8)"),
     ),
     Example(
-        "the second is the diagnosis itself",
+        "the second job is raydoctor's own",
         {"logs/raylet.out": "", **_jobs(("01000000", 7, ""), ("02000000", 8, _OURS))},
     ),
     Example(
-        "one after the other",
+        "two jobs, one after the other",
         {
             "logs/gcs_server.out": _FIRST + _gcs(9, _FIRST_ENDS) + _SECOND + _SECOND_ENDS,
             "logs/raylet.out": "",
         },
     ),
     Example(
-        "the job manager counts as a driver, and is none",
+        "the job manager registers as a driver, but runs no job",
         {
             "logs/gcs_server.out": _FIRST + _SECOND + _SECOND_ENDS,
             "logs/raylet.out": "",

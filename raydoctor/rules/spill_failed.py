@@ -1,25 +1,25 @@
-"""Objects could not be written to, or read back from, where they are to be spilled.
+"""Ray could not write spilled objects to their storage, or could not read them back.
 
 ## What you see
 `An unexpected internal error occurred while the IO worker was spilling objects: [Errno 28] No space left on device`, with
-a traceback through `external_storage.py`, in the driver's output behind `(raylet)` and in the `io_worker-….err` files; then
-`OutOfDiskError`, or programs that hang. Or Ray does not start: `ray.init` ends in `setup_external_storage`.
+a traceback through `external_storage.py`, in the driver's output after `(raylet)` and in the `io_worker-….err` files. Then
+an `OutOfDiskError`, or programs that hang. Or Ray does not start: `ray.init` fails in `setup_external_storage`.
 
 ## Why
-When the object store is full, processes of Ray's own (IO workers) write objects to a directory or to S3. That fails where
-the directory's disk is full, read-only or not writable for Ray's user, where somebody deletes the files, or where packages
-or credentials for S3 are missing. Ray tries again and again, and says it each time.
+When the object store is full, Ray's IO workers write objects to a directory or to S3. That fails if the directory's disk is
+full, read-only or not writable for Ray's user, if another process deletes the files, or if packages or credentials for S3
+are missing. Ray retries, and logs the error each time.
 
 ## Confirm
-- The error in the headline; `df -h` and `ls -ld` of the directory, on that node, as Ray's user.
+- Read the error in the headline. Run `df -h` and `ls -ld` on the directory, on that node, as Ray's user.
 - raylet.out: `Starting object store with directory …, fallback …` names the directory.
 - For S3: `python -c 'import boto3, smart_open'` in Ray's environment, on every node.
 
 ## Fix
-Make the directory writable and large enough on every node, or name another; install what S3 needs everywhere.
+Make the directory writable and large enough on every node, or set another one. Install the packages for S3 on every node.
 
 ## Not this when
-The file system was over Ray's own threshold, so that Ray did not even try (`disk-full`); the store spills, much and
+The file system was fuller than Ray's threshold, so Ray did not try to write (`disk-full`). The store spills much, and
 slowly (`spill-heavy`).
 """
 
@@ -50,7 +50,7 @@ IO_FAILED = Signal(
     "An unexpected internal error occurred while the IO worker was spilling objects: [Errno 28] No space left on device",
     extent="record", symptom=True, fold=("doing",),
 )  # fmt: skip
-"""`_raylet.pyx`, 2.9.3 to 2.60: logged by the IO worker, and pushed to drivers with a traceback before it."""
+"""`_raylet.pyx`, 2.9.3 to 2.60: the IO worker logs it, and Ray sends it to drivers after a traceback."""
 SETUP_FAILED = Signal(
     "spill.setup_failed", ", in setup_external_storage",
     r'^ +File "[^"\n]*/external_storage\.py", line \d+, in setup_external_storage\n(?P<what>.*)',
@@ -59,7 +59,7 @@ SETUP_FAILED = Signal(
     "OSError: [Errno 30] Read-only file system: '/spill/ray_spilled_objects_9a36b643'",
     extent="record",
 )  # fmt: skip
-"""Where an IO worker starts, and where the driver checks the configuration before Ray starts."""
+"""In a starting IO worker, and in the driver, which checks the configuration before Ray starts."""
 
 
 @rule(
@@ -70,9 +70,9 @@ SETUP_FAILED = Signal(
     looks_for=(IO_FAILED, SETUP_FAILED, TRACEBACK, UNREGISTERED, RAY_EXCEPTION),
 )  # fmt: skip
 def spill_failed(case: Case) -> Iterator[Finding]:
-    """One finding per node and kind of work that failed, and one for a configuration that cannot work."""
-    told = [e for e in case.of("spill.failed") if not case.torn_down(e)]
-    for node, events in store.by_node(case, told).items():
+    """One finding per node and failed operation, and one for an unusable configuration."""
+    failed = [e for e in case.of("spill.failed") if not case.torn_down(e)]
+    for node, events in store.by_node(case, failed).items():
         by_kind: dict[str, list[Event]] = {}
         for event in events:
             by_kind.setdefault(event["doing"], []).append(event)
@@ -92,10 +92,10 @@ def _io_failed(case: Case, node: str, doing: str, events: list[Event]) -> Findin
     count = evidence.total(own)
     errors = [e for name in _NO_ROOM for e in store.exceptions(case, name)]
     return Finding(
-        f"{_WORK[doing]} failed {'once' if count == 1 else f'{count} times'}{store.where(case, node)}: {error}",
+        f"{_OPERATION[doing]} failed {'once' if count == 1 else f'{count} times'}{store.where(case, node)}: {error}",
         (
-            Link(own[0], f"an IO worker fails: {error}"),
-            *(Link(e, f"the last of {count}") for e in own[1:][-1:]),
+            Link(own[0], f"an IO worker failed: {error}"),
+            *(Link(e, f"the last of {count} failures") for e in own[1:][-1:]),
             *(Link(e, f"the driver got {store.raised(e)}") for e in errors[:1] if doing == "spilling"),
         ),
         explains=(Entity(_KINDS[doing], node),),
@@ -114,8 +114,8 @@ _KINDS: dict[str, EntityKind] = {
     "restoring": "restoring",
     "deleting": "deleting",
 }
-_WORK = {
-    "spilling": "Writing objects to disk or storage (spilling)",
+_OPERATION = {
+    "spilling": "Spilling objects to disk or storage",
     "restoring": "Reading spilled objects back",
     "deleting": "Deleting spilled objects",
 }
@@ -125,14 +125,14 @@ _A_FEW = 10
 
 
 def _severity(case: Case, doing: str, count: int, no_room: bool) -> Severity:
-    """A few failures harm nobody while the store finds room; what cannot be read back is missed by somebody."""
+    """A few failed writes are harmless while the store has room; an object that cannot be read back is lost."""
     waiting = any(e["type"] == "GetTimeoutError" for e in case.of("driver.exception"))
     harmed = no_room or waiting or count > _A_FEW or doing == "restoring"
     return "error" if harmed and doing != "deleting" else "warning"
 
 
 def _tracebacks(case: Case, error: str) -> Iterator[Event]:
-    """The tracebacks that IO workers log, and that their raylet pushes to drivers, with each of these."""
+    """The tracebacks that IO workers log, and that their raylet sends to drivers, with each failure."""
     for event in case.of("log.traceback"):
         if "external_storage.py" in event.text and (
             error in event.text or "IO worker" in event.text
@@ -144,7 +144,7 @@ def _tracebacks(case: Case, error: str) -> Iterator[Event]:
 
 
 class _Setup(NamedTuple):
-    """Where it failed: in the driver, before Ray starts, or in starting IO workers."""
+    """A failed set-up: in the driver, before Ray starts, or in starting IO workers."""
 
     event: Event
     raised: Raised | None
@@ -161,15 +161,15 @@ def _setup_failed(case: Case, events: list[Event]) -> Finding:
     node = "" if in_driver else store.node_of(case, shown)
     workers = [] if in_driver else case.of("worker.unregistered")
     what = (
-        "Ray did not start: the storage for spilled objects cannot be used"
+        "Ray did not start because the storage for spilled objects is not usable"
         if in_driver
-        else "The storage for spilled objects cannot be used, so nothing is spilled"
+        else "Ray cannot spill objects because their storage is not usable"
     )
     return Finding(
         f"{what}{store.where(case, node)}: {setup.error}",
         (
-            Link(shown, f"{'ray.init' if in_driver else 'a starting IO worker'} sets the storage up: {setup.error}"),
-            *(Link(e, "the raylet finds an IO worker dead before it registered") for e in workers[:1]),
+            Link(shown, f"{'ray.init' if in_driver else 'a starting IO worker'} could not set up the storage: {setup.error}"),
+            *(Link(e, "the raylet reports that an IO worker died before it registered") for e in workers[:1]),
         ),
         explains=(Entity("spilling", node), *_waiting(case, in_driver)),
         subjects=(Subject("node", node, node=node),) if node else (),
@@ -180,12 +180,12 @@ def _setup_failed(case: Case, events: list[Event]) -> Finding:
 
 
 def _is_of_driver(event: Event) -> bool:
-    """Ray pushes `raylet.err` to the driver, prefixed."""
+    """Whether the driver itself printed it: Ray also sends `raylet.err` to the driver, with a prefix."""
     return event.source.role in DRIVER and not event.text.startswith("(raylet")
 
 
 def _waiting(case: Case, in_driver: list[Event]) -> tuple[Entity, ...]:
-    """Whoever waits for room, and the starts that failed, where they are of IO workers alone."""
+    """The waiting cluster and the failed starts, if all of these were IO workers."""
     starts = case.of("worker.start_traceback")
     all_io = bool(starts) and all("external_storage" in e.text for e in starts)
     if in_driver or not all_io:
@@ -195,7 +195,7 @@ def _waiting(case: Case, in_driver: list[Event]) -> tuple[Entity, ...]:
 
 
 def _around(case: Case, events: list[Event]) -> Iterator[Event]:
-    """The tracebacks that these frames stand in."""
+    """The tracebacks that contain these frames."""
     for outer in case.of("log.traceback", "worker.start_traceback"):
         end = outer.line + outer.text.count("\n")
         if any(e.source == outer.source and outer.line <= e.line <= end + 1 for e in events):
@@ -232,22 +232,22 @@ def _remedies(error: str, doing: str) -> tuple[Remedy, ...]:
 
 
 _PACKAGES = Remedy(
-    "Install what Ray needs to spill to S3, in Ray's environment on every node",
+    "Install the packages for spilling to S3 in Ray's environment on every node",
     ("pip install 'smart_open[s3]' boto3",),
     doc=_DOC,
 )
 _CREDENTIALS = Remedy(
-    "Let Ray's user on every node write to the bucket",
+    "Give Ray's user on every node write access to the bucket",
     (
-        "aws sts get-caller-identity                 # on the node, as Ray's user: who is it?",
-        "aws s3 cp /etc/hostname s3://BUCKET/PATH/   # may it write?",
+        "aws sts get-caller-identity                 # on the node, as Ray's user: which identity?",
+        "aws s3 cp /etc/hostname s3://BUCKET/PATH/   # is writing allowed?",
     ),
     doc=_DOC,
 )
 _KEEP_FILES = Remedy(
-    "Keep the files of spilled objects until Ray deletes them",
+    "Exclude /tmp/ray from automatic clean-up: Ray deletes spilled objects itself",
     (
-        "# take /tmp/ray out of what cleans /tmp (systemd-tmpfiles, tmpwatch, a cron job)",
+        "# exclude /tmp/ray in the jobs that clean /tmp (systemd-tmpfiles, tmpwatch, cron)",
         "grep -rs tmp /etc/tmpfiles.d /usr/lib/tmpfiles.d /etc/cron*",
     ),
     doc=_DOC,
@@ -272,7 +272,7 @@ def _writable(error: str) -> Remedy:
 
 
 _ROOM = Remedy(
-    "Make room where objects are spilled to",
+    "Free space in the directory for spilled objects",
     ("df -h DIRECTORY; du -xsh DIRECTORY/* | sort -h",),
 )
 _ELSEWHERE = (
@@ -320,7 +320,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("3 times", "No space left on device", "object-spilling-directory"),
     ),
     Example(
-        "S3 without its packages: Ray does not start",
+        "packages for S3 are missing, so Ray does not start",
         {
             "driver.log": f'Traceback (most recent call last):\n  File "/app/main.py", line 7, in main\n    ray.init()\n{_SETUP_FRAME}'
             "    _external_storage = ExternalStorageSmartOpenImpl(\n"
@@ -330,7 +330,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("No module named 'boto3'", "pip install"),
     ),
     Example(
-        "a read-only directory: the IO workers die while they start",
+        "a read-only directory, in which IO workers die while they start",
         {
             "logs/gcs_server.out": "",
             "logs/raylet.out": f"[2026-11-21 10:47:52,197 E 291 291] (raylet) worker_pool.cc:660: {UNREGISTERED.sample}\n",
@@ -343,7 +343,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("Read-only file system", "Make /spill writable"),
     ),
     Example(
-        "a task prints it",
+        "a task prints the same text",
         {
             **_NOTHING_SAID,
             "driver.log": f"(check pid=12) {_TEXT}\n(check pid=12) {SETUP_FAILED.sample}\n",

@@ -1,25 +1,25 @@
-"""The object store holds only a fraction of the data, so most of it goes over the disk.
+"""The object store holds only a fraction of the data, so Ray spills most of it to disk.
 
 ## What you see
-The job succeeds, slowly. In raylet.out (and, each time the sum doubles from 2 GiB on, in the driver's
-output): `Spilled 3840 MiB, 96 objects, write throughput 429 MiB/s.`
+The job succeeds, but slowly. In raylet.out (and, each time the total doubles from 2 GiB on, in the driver's output):
+`Spilled 3840 MiB, 96 objects, write throughput 429 MiB/s.`
 
 ## Why
-Objects in scope that do not fit into the store are written to disk and read back when they are used.
-That is what spilling is for, and a little of it costs nothing. It costs time when the data is several
-times as large as the store, or the disk is slow; and disk space for as long as the objects are in scope.
+Ray writes objects in scope that do not fit into the store to disk, and reads them back when they are used. A little
+spilling costs almost nothing. It costs time when the data is several times as large as the store, or when the disk is slow.
+It also takes disk space for as long as the objects are in scope.
 
 ## Confirm
-- `ray memory --stats-only`: spilled and restored bytes, and their throughput.
-- `iostat -x 5` on the node: is the disk the limit?
+- `ray memory --stats-only` shows spilled and restored bytes and their throughput.
+- `iostat -x 5` on the node shows whether the disk is the limit.
 
 ## Fix
-More object-store memory, fewer objects in scope at once (smaller batches in flight, `del` references),
-spilling to a faster disk, or several disks.
+Give the object store more memory, keep fewer objects in scope at once (smaller batches in flight, `del` references), or
+spill to a faster disk or to several disks.
 
 ## Not this when
-Less than four times the store was spilled at a good rate: then it is no diagnosis at all. The disk is
-full (`disk-full`), or nothing more can be spilled (`object-store-full`).
+Less than four times the store was spilled at a good rate: this rule then reports nothing. The disk is full (`disk-full`), or
+Ray cannot spill any more (`object-store-full`).
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from raydoctor.rules.shared import store
 _DOC = "https://docs.ray.io/en/latest/ray-core/objects/object-spilling.html"
 _MIB = 1024**2
 _MUCH = evidence.GB
-"""Below a gibibyte nothing is worth a word."""
+"""Less than a gibibyte is not worth a finding."""
 _TIMES = 4.0
-"""So many stores full: the data does not nearly fit. (A shuffle may well write each byte once or twice.)"""
+"""Spilled bytes per byte of the store: from here on the data does not fit. (A shuffle may write each byte twice.)"""
 _SLOW = 100
-"""MiB/s, averaged over all that was spilled: a network disk or a throttled volume; local disks do several
-times that (measured: 130 to 526 MiB/s)."""
+"""MiB/s, averaged over all spilled bytes: a network disk or a throttled volume. Local disks are several times
+faster (measured: 130 to 526 MiB/s)."""
 
 
 @rule(
@@ -54,14 +54,14 @@ times that (measured: 130 to 526 MiB/s)."""
 )  # fmt: skip
 def spill_heavy(case: Case) -> Iterator[Finding]:
     """One finding per node that spilled several times its store, or slowly."""
-    for node, told in store.by_node(case, case.of("store.spilled")).items():
-        volume = _volume(case, node, told)
+    for node, records in store.by_node(case, case.of("store.spilled")).items():
+        volume = _volume(case, node, records)
         if volume.bytes >= _MUCH and (volume.times >= _TIMES or volume.rate < _SLOW):
-            yield _finding(case, node, told, volume)
+            yield _finding(case, node, records, volume)
 
 
 class _Volume(NamedTuple):
-    """What a node spilled in all."""
+    """All that a node spilled."""
 
     bytes: int
     rate: int
@@ -71,17 +71,17 @@ class _Volume(NamedTuple):
 
     @property
     def times(self) -> float:
-        """How many stores full."""
+        """Spilled bytes per byte of the store."""
         return self.bytes / self.capacity if self.capacity else 0.0
 
     @property
     def seconds(self) -> float:
-        """What writing took, by Ray's own rate."""
+        """The time that writing took, by Ray's own rate."""
         return self.bytes / _MIB / self.rate if self.rate else 0.0
 
 
-def _volume(case: Case, node: str, told: list[Event]) -> _Volume:
-    last = _last(told)
+def _volume(case: Case, node: str, records: list[Event]) -> _Volume:
+    last = _last(records)
     back = store.by_node(case, case.of("store.restored")).get(node, [])
     return _Volume(
         int(last["mib"]) * _MIB,
@@ -91,35 +91,35 @@ def _volume(case: Case, node: str, told: list[Event]) -> _Volume:
     )
 
 
-def _last(told: list[Event]) -> Event:
-    """The record with the greatest sum: it only grows while the raylet lives."""
-    return max(store.own_log_first(told), key=lambda e: int(e["mib"]))
+def _last(records: list[Event]) -> Event:
+    """The record with the largest total, which only grows while the raylet runs."""
+    return max(store.own_log_first(records), key=lambda e: int(e["mib"]))
 
 
-def _finding(case: Case, node: str, told: list[Event], volume: _Volume) -> Finding:
-    last = _last(told)
-    first = store.own_log_first(told)[0]
+def _finding(case: Case, node: str, records: list[Event], volume: _Volume) -> Finding:
+    last = _last(records)
+    first = store.own_log_first(records)[0]
     back = store.by_node(case, case.of("store.restored")).get(node, [])
     return Finding(
         _headline(volume, store.where(case, node)),
         (
-            *(Link(first, "spilling begins") for _ in (1,) if first is not last),
-            Link(last, f"{size(volume.bytes)} spilled, at {volume.rate} MiB/s on average"),
-            *(Link(e, f"{size(volume.restored)} read back") for e in back[-1:]),
+            *(Link(first, "spilling begins here") for _ in (1,) if first is not last),
+            Link(last, f"{size(volume.bytes)} spilled in total, at {volume.rate} MiB/s on average"),
+            *(Link(e, f"{size(volume.restored)} read back in total") for e in back[-1:]),
         ),
         explains=(Entity("spilling", node),),
         subjects=(Subject("node", node, node=node),) if node else (),
         remedies=_remedies(volume),
-        covers=tuple(told),
+        covers=tuple(records),
     )
 
 
 def _headline(volume: _Volume, where: str) -> str:
-    times = f", {volume.times:.0f} times what its object store holds" if volume.times >= 1 else ""
-    slow = ", a slow disk" if volume.rate < _SLOW else ""
-    back = f"; {size(volume.restored)} read back" if volume.restored else ""
+    times = f", {volume.times:.0f} times the size of its object store" if volume.times >= 1 else ""
+    slow = " (a slow disk)" if volume.rate < _SLOW else ""
+    back = f", and {size(volume.restored)} read back" if volume.restored else ""
     return (
-        f"{size(volume.bytes)} went over the disk{where}{times}: {volume.seconds:.0f} s of writing at "
+        f"Ray spilled {size(volume.bytes)} to disk{where}{times}: {volume.seconds:.0f} s of writing at "
         f"{volume.rate} MiB/s{slow}{back}"
     )
 
@@ -128,9 +128,9 @@ def _remedies(volume: _Volume) -> tuple[Remedy, ...]:
     return (
         *_more_memory(volume),
         Remedy(
-            "Keep fewer objects in scope: work in batches and drop what is used",
+            "Keep fewer objects in scope: work in batches and delete used references",
             (
-                "ready, pending = ray.wait(pending, num_returns=1)    # submit the next only when one is done",
+                "ready, pending = ray.wait(pending, num_returns=1)    # submit the next task only when one is done",
                 "del block                                            # once it has been used",
             ),
             doc=_DOC,
@@ -143,7 +143,7 @@ def _remedies(volume: _Volume) -> tuple[Remedy, ...]:
             since=(2, 46),
         ),
         Remedy(
-            "Spill to a faster disk, or to several: directory_path may be a list",
+            "Spill to a faster disk or to several disks: directory_path may be a list",
             (
                 'ray start --head --system-config=\'{"object_spilling_config": "{\\"type\\": \\"filesystem\\", '
                 '\\"params\\": {\\"directory_path\\": [\\"/disk1/spill\\", \\"/disk2/spill\\"]}}"}\' …',
@@ -156,16 +156,16 @@ def _remedies(volume: _Volume) -> tuple[Remedy, ...]:
 
 
 def _more_memory(volume: _Volume) -> tuple[Remedy, ...]:
-    """What was spilled would have fitted into a store as much larger."""
+    """A store in which everything would have fitted: its capacity and the spilled bytes."""
     if volume.times < _TIMES:
         return ()
     wanted = int(volume.capacity + volume.bytes)
     return (
         Remedy(
-            f"A larger object store, where the node has the memory (all of it would need {size(wanted)})",
+            f"Enlarge the object store to at most {size(wanted)}, which holds all the data",
             (
                 paste.shell(
-                    "ray start --object-store-memory={size} …   # every node; or as much as there is",
+                    "ray start --object-store-memory={size} …   # every node; less if the node has less memory",
                     size=wanted,
                 ),
                 paste.python(
@@ -199,7 +199,7 @@ def _spilled(second: int, mib: int, rate: int) -> str:
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "nineteen stores full go over the disk",
+        "nineteen times the size of the store is spilled",
         {
             "logs/raylet.out": _start("0.209715")
             + _spilled(40, 120, 257)
@@ -211,7 +211,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("3.8 GiB", "19 times", "2.4 GiB read back", "object_store_memory="),
     ),
     Example(
-        "a slow disk, told to the driver",
+        "a slow disk, reported in the driver's output",
         {
             "driver.log": "(raylet) Spilled 8200 MiB, 205 objects, write throughput 41 MiB/s. Set RAY_verbose_spill_logs=0 to disable "
             "this message.\n"
@@ -220,7 +220,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("41 MiB/s", "200 s"),
     ),
     Example(
-        "a store that spills its own size once, and a task that prints the words",
+        "a store that spills its own size once, and a task that prints the same text",
         {
             "logs/raylet.out": _start("20") + _spilled(40, 2048, 430) + _spilled(50, 20480, 420),
             "logs/gcs_server.out": "",

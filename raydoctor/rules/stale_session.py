@@ -1,22 +1,23 @@
-"""Folders of sessions that have ended fill the disk.
+"""Folders of Ray sessions that have ended fill the disk.
 
 ## What you see
-Many `session_<date>_…` folders below `/tmp/ray`, of clusters that are long gone.
+Many `session_<date>_…` folders in `/tmp/ray`, of clusters that ended long ago.
 
 ## Why
-Ray keeps the folder of every session: logs, runtime environments, and what was spilled and not deleted because the session
-ended by force. Nothing removes them but a restart that clears `/tmp`. At 95 % of the disk Ray
-stores no more objects.
+Ray keeps the folder of every session: logs, runtime environments, and spilled objects that were not deleted because the
+session was killed. Nothing removes these folders except a reboot that clears `/tmp`. When the disk is 95 % full, Ray stores
+no more objects.
 
 ## Confirm
-- `du -xsh /tmp/ray/session_2*`, and which of them live: `ls -l /tmp/ray/session_latest`, `pgrep -af raylet`.
+- `du -xsh /tmp/ray/session_2*` shows their sizes. `ls -l /tmp/ray/session_latest` and `pgrep -af raylet` show which
+  sessions are running.
 
 ## Fix
-Keep what is still to be diagnosed (`raydoctor collect` packs it), and remove the others.
+Save what you still want to diagnose (`raydoctor collect` packs it), and remove the other folders.
 
 ## Not this when
-A process of that session runs, or something in its folder was written within the last ten minutes: another
-container may use the same folder. A few old sessions with their logs do no harm.
+A process of that session is running, or a file in its folder changed within the last ten minutes: another container may
+use the same folder. A few old sessions with only their logs do no harm.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ from raydoctor.rules.shared.disks import Disk
 from raydoctor.rules.shared.live.processes import duration, example
 
 _GB = 1 << 30
-_WORTH_TELLING = _GB
+_RELEVANT = _GB
 _MANY = 100
 _LARGE = 20 * _GB
 _FULL = 0.90
 _SHARE = 0.01
-"""Of a disk's capacity: less than that is not what fills it."""
+"""Share of a disk's capacity below which old sessions are not the reason that it is full."""
 _QUIET = 600.0
-"""Seconds without a change. Who lives writes more often: a GCS its state every 10 s (Ray 2.60)."""
+"""Seconds without a change. A running session writes more often: the GCS logs its state every 10 s (Ray 2.60)."""
 
 
 class _Stale(NamedTuple):
@@ -60,7 +61,7 @@ class _Stale(NamedTuple):
     looks_for=(RAYLET_STARTED,),
 )
 def stale_session(case: Case) -> Iterator[Finding]:
-    """At most one finding for each machine."""
+    """At most one finding per machine."""
     found: dict[str, list[_Stale]] = {}
     for row in live.rows(case, "sessions"):
         age = live.number(row, "age_s") or 0.0
@@ -69,12 +70,12 @@ def stale_session(case: Case) -> Iterator[Finding]:
             found.setdefault(row.source.node, []).append(_Stale(row, row["path"], size, age))
     for label, stale in found.items():
         disk = _disk_of(case, label, stale)
-        if _is_worth_telling(stale, disk):
+        if _is_relevant(stale, disk):
             yield _finding(sorted(stale, key=lambda s: (-s.bytes, s.path)), disk)
 
 
-def _is_worth_telling(stale: Sequence[_Stale], disk: Disk | None) -> bool:
-    return _total(stale) >= _WORTH_TELLING or len(stale) >= _MANY or _fills(stale, disk)
+def _is_relevant(stale: Sequence[_Stale], disk: Disk | None) -> bool:
+    return _total(stale) >= _RELEVANT or len(stale) >= _MANY or _fills(stale, disk)
 
 
 def _total(stale: Sequence[_Stale]) -> float:
@@ -82,12 +83,12 @@ def _total(stale: Sequence[_Stale]) -> float:
 
 
 def _fills(stale: Sequence[_Stale], disk: Disk | None) -> bool:
-    """Whether the disk is nearly full, and not of other things alone."""
+    """Whether the disk is nearly full, and old sessions hold a relevant share of it."""
     return disk is not None and disk.used > _FULL and _total(stale) > _SHARE * disk.capacity
 
 
 def _disk_of(case: Case, label: str, stale: Sequence[_Stale]) -> Disk | None:
-    """The disk that they lie on: sessions are kept side by side, and the running one's is known."""
+    """The disk with these folders: all sessions share a parent folder, and the running session's disk is known."""
     folders = {path.rpartition("/")[0] for path in (s.path for s in stale)}
     for disk in disks.disks(case):
         if disk.event.source.node == label and any(
@@ -100,16 +101,16 @@ def _disk_of(case: Case, label: str, stale: Sequence[_Stale]) -> Disk | None:
 def _finding(stale: list[_Stale], disk: Disk | None) -> Finding:
     least = "at least " if any(live.truth(s.event, "truncated") for s in stale) else ""
     where = evidence.join_names(s.path.rpartition("/")[0] for s in stale)
-    full = f"; the disk is {disk.used:.0%} full" if disk and _fills(stale, disk) else ""
+    full = f", and the disk is {disk.used:.0%} full" if disk and _fills(stale, disk) else ""
     oldest = duration(max(s.age for s in stale))
     one = len(stale) == 1
     return Finding(
-        f"{evidence.many(len(stale), 'session')} that {'has' if one else 'have'} ended {'holds' if one else 'hold'} "
-        f"{least}{size(_total(stale))} below {where}, the oldest for {oldest}{full}",
+        f"{evidence.many(len(stale), 'ended session')} {'holds' if one else 'hold'} "
+        f"{least}{size(_total(stale))} in {where}, {'unchanged' if one else 'the oldest unchanged'} for {oldest}{full}",
         tuple(
             Link(
                 s.event,
-                f"{s.path}: {size(s.bytes)}, last written {duration(s.age)} before",
+                f"{s.path} holds {size(s.bytes)}, last written {duration(s.age)} before",
             )
             for s in stale[:3]
         )
@@ -119,8 +120,8 @@ def _finding(stale: list[_Stale], disk: Disk | None) -> Finding:
         covers=tuple(s.event for s in stale),
         remedies=(
             Remedy(
-                f"Remove what nobody needs any more: the largest first"
-                f"{'' if len(stale) <= 5 else f' (5 of {len(stale)} are shown)'}",
+                f"Remove sessions that you no longer need"
+                f"{'' if len(stale) <= 5 else f' (the 5 largest of {len(stale)})'}",
                 tuple(paste.shell("rm -rf {session:path}", session=s.path) for s in stale[:5]),
                 risk="destructive",
             ),
@@ -152,16 +153,16 @@ EXAMPLES: tuple[Example, ...] = (
         "three old sessions",
         example("sessions", [_session(1, 2 * _GB), _session(2, _GB), _session(3, 4 * _GB)]),
         roots=("stale-session",),
-        says=("3 sessions", "7.0 GiB", "rm -rf /tmp/ray/session_2026-10-03_"),
+        says=("3 ended sessions", "7.0 GiB", "rm -rf /tmp/ray/session_2026-10-03_"),
     ),
     Example(
-        "small, but the disk is nearly full",
+        "a small session on a disk that is nearly full",
         {**example("sessions", [_session(1, 3 * _GB)]), **_disk(0.93)},
         roots=("disk-full", "stale-session"),
         says=("3.0 GiB", "93% full"),
     ),
     Example(
-        "one that lives, one that was written to a minute ago, a small one",
+        "a running session, a session written to a minute ago, and a small one",
         example(
             "sessions",
             [
@@ -172,7 +173,7 @@ EXAMPLES: tuple[Example, ...] = (
         ),
     ),
     Example(
-        "small ones on a disk that others have filled",
+        "a small session on a disk that is full of other files",
         {**example("sessions", [_session(1, 5 << 20)]), **_disk(0.93)},
         roots=("disk-full",),
     ),

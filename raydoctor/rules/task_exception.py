@@ -1,27 +1,27 @@
-"""User code raised an exception inside a task or an actor's method.
+"""User code raised an exception in a task or an actor method.
 
 ## What you see
-`ray.exceptions.RayTaskError(ValueError): ray::load() (pid=…, ip=…)` with a traceback, or the same text printed or
-logged; `Unhandled error (suppress with 'RAY_IGNORE_UNHANDLED_ERRORS=1')` for one that nobody fetched. A task that
-was handed a failed result fails with it: `At least one of the input arguments for this task could not be
+`ray.exceptions.RayTaskError(ValueError): ray::load() (pid=…, ip=…)` with a traceback, raised, printed or logged.
+`Unhandled error (suppress with 'RAY_IGNORE_UNHANDLED_ERRORS=1')` marks an exception whose result was never fetched. A task
+that gets a failed result as an argument fails as well: `At least one of the input arguments for this task could not be
 computed`.
 
 ## Why
-The function raised, as it would have without Ray. Ray carries the exception to whoever calls `ray.get`, and on
-through every task that depends on it, so the first line names the *last* task and the innermost block
-the one that failed. No log of Ray's mentions it: the driver's output is the only place (or the export events).
+The function raised an exception, as it would without Ray. Ray passes the exception to the caller of `ray.get` and through
+every task that depends on the result. The first line therefore names the *last* task, and the innermost block names the
+task that failed. Ray's own logs do not contain the exception: only the driver's output does, or the export events.
 
 ## Confirm
-- The innermost block: exception, function, the innermost line of your own program.
-- `ray list tasks --filter error_type=TASK_EXECUTION_EXCEPTION` while the cluster is up.
+- The innermost block: read the exception, the function and the innermost line of your own program.
+- `ray list tasks --filter error_type=TASK_EXECUTION_EXCEPTION` while the cluster runs.
 
 ## Fix
-Fix that line, or its input. Failures that pass by themselves (network, files) can be retried:
-`@ray.remote(retry_exceptions=[ConnectionError])`; by default Ray retries lost workers, not exceptions.
+Fix that line or its input. Retry failures that pass by themselves (network, files) with
+`@ray.remote(retry_exceptions=[ConnectionError])`: by default Ray retries lost workers, not exceptions.
 
 ## Not this when
-The innermost exception is one of Ray's own (`OutOfMemoryError`, `ActorDiedError`, `OwnerDiedError`, …): then its rule has it.
-An exception in an actor's constructor is `actor-init-failed`; something that cannot be pickled is
+The innermost exception is one of Ray's own (`OutOfMemoryError`, `ActorDiedError`, `OwnerDiedError`, …), which have their own
+rules. An exception in an actor's constructor is `actor-init-failed`. An object that cannot be pickled is
 `not-serializable`.
 """
 
@@ -58,7 +58,7 @@ _PASSING = (
     "ConnectionError", "ConnectionResetError", "ConnectionRefusedError", "TimeoutError", "HTTPError", "URLError",
     "ReadTimeout", "ConnectTimeout", "BrokenPipeError", "ClientError", "EndpointConnectionError", "SSLError",
 )  # fmt: skip
-"""Exceptions of networks and services, which may be gone at the next attempt."""
+"""Exceptions of networks and services, which may not occur on the next attempt."""
 
 
 @rule(
@@ -75,7 +75,7 @@ def task_exception(case: Case) -> Iterator[Finding]:
         if failure.is_rays_own or is_about_pickling(failure.raised) or _is_of_another_rule(failure):
             continue
         if failure.raised is None and not seen.event["inner"]:
-            continue  # cut off before it says what was raised: it may be anybody's end
+            continue  # cut off before the exception: the text may belong to any failure
         kind, place = kind_and_place(seen)
         groups.setdefault((failure.function, kind, str(place or "")), _Group()).add(seen)
     for (function, kind, _), group in groups.items():
@@ -84,7 +84,7 @@ def task_exception(case: Case) -> Iterator[Finding]:
 
 
 _OF_OTHERS = ("FUNCTION_SIZE_ERROR_THRESHOLD", " whose owner is unknown")
-"""What Ray's own ValueErrors say: `large-closure` and `object-owner-unknown` have these."""
+"""Parts of Ray's own ValueErrors, which `large-closure` and `object-owner-unknown` report."""
 
 
 def _is_of_another_rule(failure: Failure) -> bool:
@@ -100,14 +100,14 @@ class _Group:
     """`ray.get` raised them in the driver, from the task that failed."""
     unhandled: list[Printed] = field(default_factory=list)
     text: list[Printed] = field(default_factory=list)
-    """Printed by the program: perhaps the same failure several times."""
+    """Printed by the program, possibly the same failure several times."""
     passed_on: list[Printed] = field(default_factory=list)
-    """The driver got them from a task that depended on the one that failed."""
+    """The driver got them from a task that depended on the failed task."""
     retried: list[Printed] = field(default_factory=list)
     exported: list[Printed] = field(default_factory=list)
 
     def add(self, seen: Printed) -> None:
-        """Put a failure where it belongs."""
+        """Add a failure to the list of its kind."""
         if seen.event.kind == "task.retried":
             self.retried.append(seen)
         elif seen.event.kind == "export.task_error":
@@ -115,7 +115,7 @@ class _Group:
         elif seen.failure.path:
             self.passed_on.append(seen)
         elif not seen.failure.is_remote:
-            # Ray Train V1 prints one failure as that of the trial and of the run.
+            # Ray Train V1 prints one failure twice: for the trial and for the run.
             again = any(s.failure.pid == seen.failure.pid for s in self.raised)
             (self.text if again else self.raised).append(seen)
         elif seen.event.kind in ("driver.exception", "data.stack"):
@@ -125,31 +125,31 @@ class _Group:
 
     @property
     def all(self) -> list[Printed]:
-        """Every sighting, the most telling first."""
+        """Every record, the most informative first."""
         return [
             *self.raised, *self.unhandled, *self.text, *self.passed_on, *self.exported, *self.retried
         ]  # fmt: skip
 
     @property
     def is_failure(self) -> bool:
-        """Whether more is told than retries: what they healed the program asked for (`retry_exceptions`)."""
+        """Whether there are records other than retries, which the program asked for (`retry_exceptions`)."""
         return len(self.all) > len(self.retried)
 
     @property
     def count(self) -> int:
         """Failures of the task itself, as far as they can be counted."""
-        told = _total(self.raised) + _total(self.unhandled)
+        reported = _total(self.raised) + _total(self.unhandled)
         tasks = {s.event["task"] for s in self.exported if not s.failure.path}
-        return max(told, len(tasks)) or _total(self.text) or _total(self.passed_on)
+        return max(reported, len(tasks)) or _total(self.text) or _total(self.passed_on)
 
     @property
     def dependants(self) -> list[str]:
-        """Tasks that failed with it."""
+        """Tasks that failed because this one did."""
         return list(dict.fromkeys(name for s in self.passed_on for name in s.failure.path))
 
 
 def _total(seen: Iterable[Printed]) -> int:
-    """The driver's output and a job's own log may be copies of each other: the larger count is true."""
+    """The driver's output and a job's own log may be copies of each other: the larger count is correct."""
     by_role: dict[str, int] = {}
     for one in seen:
         role = one.event.source.role
@@ -157,7 +157,7 @@ def _total(seen: Iterable[Printed]) -> int:
     return max(by_role.values(), default=0)
 
 
-# ---------------------------------------------------------------- what it says
+# ---------------------------------------------------------------- finding
 
 
 def _finding(function: str, kind: str, group: _Group) -> Finding:
@@ -176,19 +176,29 @@ def _finding(function: str, kind: str, group: _Group) -> Finding:
 
 def _headline(function: str, kind: str, group: _Group) -> str:
     best = group.all[0].failure
-    who = function if group.count == 1 else f"{group.count} × {function}"
-    what = str(best.raised) if best.raised else kind
-    text = f"{who} raised {_cut(what)}{_where(function, best)}{_from(function, best)}"
+    raised = str(best.raised) if best.raised else kind
+    text = f"{_subject(function, group)} raised {_cut(raised)}{_where(function, best)}{_from(function, best)}"
     if group.dependants:
-        text += f"; {evidence.join_names(group.dependants)} failed with it"
+        text += f", so {evidence.join_names(group.dependants)} failed as well"
     if group.unhandled and not group.raised:
-        text += "; nobody called `ray.get` on the result"
+        text += ", and the program never fetched the result with ray.get"
     if group.retried:
-        again = (
-            "was retried" if len(group.retried) == 1 else f"was retried {len(group.retried)} times"
-        )
-        text += f"; it {again}"
+        text += f", and Ray retried it {_times(len(group.retried))}"
     return text
+
+
+def _subject(function: str, group: _Group) -> str:
+    """`Task load`, `Actor method Trainer.step`, `3 calls of load`."""
+    if group.count > 1:
+        return f"{group.count} calls of {function}"
+    if not group.all[0].failure.is_remote:
+        return "The training function" if " " in function else f"The function {function}"
+    is_method = function.replace(".", "").isidentifier() and "." in function
+    return f"{'Actor method' if is_method else 'Task'} {function}"
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def _cut(text: str) -> str:
@@ -211,23 +221,25 @@ def _from(function: str, failure: Failure) -> str:
 
 
 def _links(function: str, kind: str, group: _Group) -> Iterator[Link]:
-    told = [*group.raised, *group.unhandled, *group.text, *group.exported, *group.retried]
-    for seen in told[:1]:
+    own = [*group.raised, *group.unhandled, *group.text, *group.exported, *group.retried]
+    for seen in own[:1]:
         yield Link(
             seen.event, f"{function} raised {kind}{_where(function, seen.failure)}: {_how(seen)}"
         )
-    if len(told) > 1:
-        yield Link(told[-1].event, f"the last of {len(told)} records of it: {_how(told[-1])}")
+    if len(own) > 1:
+        yield Link(
+            own[-1].event, f"the last of {len(own)} records of this failure: {_how(own[-1])}"
+        )
     for seen in group.passed_on[:2]:
         path = " and ".join(seen.failure.path)
         why = (
-            "never ran, because its input"
+            "never ran because an input failed"
             if seen.failure.by_input
-            else "passed it on: its own `ray.get`"
+            else "failed because ray.get raised the error"
         )
         yield Link(
             seen.event,
-            f"{path} {why} had failed in {function}: {kind}{_where(function, seen.failure)}",
+            f"{path} {why} in {function}: {kind}{_where(function, seen.failure)}",
         )
 
 
@@ -237,12 +249,16 @@ def _how(seen: Printed) -> str:
     if seen.event.kind == "data.stack":
         return "Ray Data logs it"
     if seen.event.kind == "driver.exception":
-        return "`ray.get` raised it in the driver"
+        return "ray.get raised it in the driver"
     if seen.event.kind == "task.retried":
-        return "Ray retries it"
+        return "Ray retried the task"
     if seen.event.kind == "export.task_error":
-        return "an export event"
-    return "nobody fetched it" if UNHANDLED in seen.event.message else "the driver printed it"
+        return "an export event records it"
+    return (
+        "the result was never fetched"
+        if UNHANDLED in seen.event.message
+        else "the driver printed it"
+    )
 
 
 def _records(group: _Group) -> Iterator[Event]:
@@ -261,7 +277,7 @@ def _remedies(function: str, kind: str, failure: Failure) -> Iterator[Remedy]:
     is_task = failure.is_remote and "." not in function
     if kind in _PASSING and is_task:
         yield Remedy(
-            f"Let Ray retry {function} when it raises {kind}; by default it retries lost workers only",
+            f"Make Ray retry {function} when it raises {kind}: by default Ray retries only lost workers",
             (
                 paste.python(
                     "@ray.remote(max_retries=3, retry_exceptions=[{kind:name}])   # {function}",
@@ -288,11 +304,11 @@ def _remedies(function: str, kind: str, failure: Failure) -> Iterator[Remedy]:
                 function=function,
             )
         )
-    yield Remedy(f"Fix {place or function}, or the input that it was given", tuple(steps), doc=_DOC)
+    yield Remedy(f"Fix {place or function}, or its input", tuple(steps), doc=_DOC)
     yield Remedy(
-        "Stop at the exception with the debugger attached",
+        "Attach the debugger at the exception",
         (
-            "RAY_DEBUG_POST_MORTEM=1 python your_script.py   # tasks wait at the exception for a debugger",
+            "RAY_DEBUG_POST_MORTEM=1 python your_script.py   # tasks stop at the exception and wait for a debugger",
         ),
         doc=_DEBUGGER_DOC,
         since=(2, 40),
@@ -302,7 +318,7 @@ def _remedies(function: str, kind: str, failure: Failure) -> Iterator[Remedy]:
 def _install(module: str) -> Remedy:
     package = module.partition(".")[0]
     return Remedy(
-        f"Give the workers {package}: it is not importable where they run",
+        f"Install {package} for the workers, which cannot import it",
         (
             paste.python(
                 'ray.init(runtime_env={{"pip": [{package}]}})   # a package; or install it on every node',
@@ -315,10 +331,10 @@ def _install(module: str) -> Remedy:
 
 
 def _rebuild(kind: str, group: _Group) -> Iterator[Remedy]:
-    """Since 2.50 Ray says when the driver cannot rebuild an exception, and prints the original."""
+    """Since 2.50 Ray reports when the driver cannot unpickle an exception, and prints the original."""
     if any(s.event["type"] == "UnserializableException" for s in group.raised):
         yield Remedy(
-            f"Let pickle rebuild {kind}, so that the caller gets it as itself",
+            f"Make {kind} picklable, so that the caller gets the exception itself",
             (
                 paste.python(
                     "class {kind:name}(Exception):\n    def __reduce__(self):\n        return ({kind:name}, (...))   # all arguments of __init__",
@@ -364,7 +380,7 @@ _RETRY = (
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "three equal failures, and a task that never got its input",
+        "three equal failures, and a task that depended on one of them",
         {
             "driver.log": _RAISED * 3 + _BY_INPUT,
             "logs/gcs_server.out": "",
@@ -372,19 +388,19 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("task-exception",),
         says=(
-            "3 × load_shard raised KeyError: 'price'",
+            "3 calls of load_shard raised KeyError: 'price'",
             "column_mean (shards.py:40)",
             "report",
         ),
     ),
     Example(
-        "raised from another exception",
+        "an exception raised from another one",
         {"driver.log": _CHAIN, "logs/gcs_server.out": "", "logs/raylet.out": ""},
         roots=("task-exception",),
         says=("CorruptShardError", "read_header (shards.py:35)", "JSONDecodeError"),
     ),
     Example(
-        "nobody fetched it",
+        "a result that the program never fetched",
         {
             "driver.log": "2026-11-21 08:34:17,706\tERROR worker.py:439 -- Unhandled error (suppress with "
             f"'RAY_IGNORE_UNHANDLED_ERRORS=1'): ray::load_shard() (pid=390, ip=10.0.0.2)\n{_FRAMES}",
@@ -392,10 +408,10 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/raylet.out": "",
         },
         roots=("task-exception",),
-        says=("nobody called `ray.get`",),
+        says=("never fetched the result",),
     ),
     Example(
-        "a function of a Ray Data pipeline; only the logs are left",
+        "a function of a Ray Data pipeline: only the logs are available",
         {
             "logs/ray-data/ray-data.log": f"2026-11-21 10:49:20,676\tERROR exceptions.py:86 -- {data.STACK.sample}\n",
             "logs/gcs_server.out": "",
@@ -418,11 +434,11 @@ EXAMPLES: tuple[Example, ...] = (
         says=("detect raised ModuleNotFoundError: No module named 'cv2'", "runtime_env"),
     ),
     Example(
-        "retried, and it went on: that is what the option is for",
+        "a retried task that succeeded, as the option intends",
         {"driver.log": _RETRY, "logs/gcs_server.out": "", "logs/raylet.out": ""},
     ),
     Example(
-        "a worker's own log of an exception that it handled",
+        "an exception that a worker handled and logged",
         {
             "driver.log": "(Importer pid=12) Traceback (most recent call last):\n(Importer pid=12) "
             "ray.exceptions.RayTaskError(ValueError): ray::parse() (pid=13, ip=10.0.0.2)\n(Importer pid=12) ValueError: x\n",
@@ -431,7 +447,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
     ),
     Example(
-        "the driver speaks of tasks",
+        "the driver prints the names of tasks and exceptions",
         {
             "driver.log": "ray::load_shard is the title of the process; see RayTaskError(KeyError) in the handbook\n",
             "logs/gcs_server.out": "",

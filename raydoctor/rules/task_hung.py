@@ -1,36 +1,38 @@
-"""A task runs far longer than others of the same function did, or a stack shows where it stands still.
+"""A task is hung: it runs far longer than finished tasks of the same function, or its call stack does not change.
 
 ## What you see
-`GetTimeoutError`, or nothing at all until somebody presses Ctrl-C. The task is `RUNNING`, its worker lives,
-other tasks of the same function have ended long ago.
+`GetTimeoutError`, or no output at all until the program is interrupted. The task is `RUNNING`, its worker process is alive,
+and other tasks of the same function finished long ago.
 
 ## Why
-The task's own code does not return: a lock taken twice, a socket without a timeout, a subprocess that waits
-for input, a loop without end. Ray does not end tasks that take long, and writes nothing about them. What its
-logs do show: every core worker prints once a minute how many calls it has answered and how long these took,
-and that it still serves one (`CoreWorkerService.grpc_server.PushTask … active`).
+The task's code does not return: it takes a lock twice, reads a socket without a timeout, waits for a subprocess that waits
+for input, or loops forever. Ray does not end long tasks and logs nothing about them. The logs show one thing: every
+core worker prints once a minute how many calls it has answered, how long these took, and whether it is still serving one
+(`CoreWorkerService.grpc_server.PushTask … active`).
 
-Without peers to compare with, a task that still runs is merely slow as far as logs go; then only a stack
-decides, and this diagnosis is made only with one.
+Without finished tasks of the same function, the logs cannot distinguish a hung task from a slow one. Then this rule needs a
+call stack.
 
-Of a live cluster, workers whose task has run for a minute are looked at twice, and a capture keeps what was seen: what
-stood at one place and used no processor hangs, if its peers were done long ago; without any peers it may
-be meant to wait, and is a warning. Whoever waits for it, directly or through others, is counted with it.
+On a live cluster raydoctor samples every worker whose task has run for a minute twice, and a capture keeps the samples. A
+task is reported as hung when its stack has not changed, it used no CPU, and finished tasks of the same function took
+far less time. Without finished tasks it may wait on purpose, and is reported as a warning. Tasks that wait for it,
+directly or through others, are counted with it.
 
 ## Confirm
-- `raydoctor hung`, while it hangs: it looks several times, and shows who waits for whom.
-- `ray stack` on its node, or `py-spy dump --pid PID`, twice, ten seconds apart. Put the output beside the logs as
-  `ray-stack.txt` (or `stack-PID.txt`) and diagnose again: it says what the task waits for.
-- `faulthandler.dump_traceback_later(600)` at the task's start prints its stack into the worker's `.err`; that is read too.
-- `top -p PID`: 100 % CPU is a loop or native code, 0 % a lock, a sleep or a socket.
+- `raydoctor hung`, while it hangs: it takes several samples and shows which process waits for which.
+- `ray stack` on its node, or `py-spy dump --pid PID`, twice, ten seconds apart. Save the output next to the logs as
+  `ray-stack.txt` (or `stack-PID.txt`) and diagnose again: the report then names what the task waits for.
+- `faulthandler.dump_traceback_later(600)` at the start of the task prints its stack into the worker's `.err` file, which
+  raydoctor reads.
+- `top -p PID`: 100 % CPU means a loop or native code, 0 % a lock, a sleep or a socket.
 
 ## Fix
-What the stack says: a timeout for the socket or subprocess, a `with` for the lock, an end for the loop. To
-get on now: `ray.cancel(ref, force=True)`, and a `timeout=` for `ray.get` or `ray.wait` that notices it next time.
+Fix the line that the stack shows: a timeout for the socket or subprocess, a `with` for the lock, an end for the loop. To
+continue now, use `ray.cancel(ref, force=True)`. To notice a hang next time, pass `timeout=` to `ray.get` or `ray.wait`.
 
 ## Not this when
-The worker waits for others itself (`nested-get-deadlock`, `actor-deadlock`), stands at a breakpoint
-(`debugger-waiting`), or the process is stopped (`worker-frozen`).
+The worker itself waits for other tasks (`nested-get-deadlock`, `actor-deadlock`), stopped at a breakpoint
+(`debugger-waiting`), or its process is stopped (`worker-frozen`).
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ if TYPE_CHECKING:
 
 _DOC = "https://docs.ray.io/en/latest/ray-observability/user-guides/debug-apps/debug-hangs.html"
 _LONG, _TIMES = 30.0, 10.0
-"""A task is hung, not slow, after so many seconds and so many times what its peers took."""
+"""A task is hung, not slow, after this many seconds and this many times the mean of its peers."""
 
 
 @rule(
@@ -64,18 +66,18 @@ _LONG, _TIMES = 30.0, 10.0
     looks_for=(waiting.INTERRUPTED, *JOB_FINISHED, stacks.PRINTED, RAY_EXCEPTION),
 )  # fmt: skip
 def task_hung(case: Case) -> Iterator[Finding]:
-    """One finding for all tasks that hung while somebody waited; live, one for those that hang at one place."""
+    """One finding for all hung tasks of a driver that gave up waiting; live, one per group of hung tasks."""
     groups = [group for group in hangs.groups(case) if _is_mine(group)]
     yield from (_live_finding(group) for group in groups)
     if groups or not waiting.gave_up(case):
         return
     workers = {w.pid: w for w in calls.busy(case)}
-    found = [_beside_peers(case, w) for w in workers.values()]
+    found = [_slower_than_peers(case, w) for w in workers.values()]
     hung = {h.pid: h for h in found if h}
     taken = stacks.dumps(case)
     for dump in taken:
-        if seen := _stands(dump, hung.get(dump.pid), workers, taken):
-            hung[dump.pid] = seen
+        if known := _with_stack(dump, hung.get(dump.pid), workers, taken):
+            hung[dump.pid] = known
     if hung:
         yield _finding(sorted(hung.values(), key=lambda h: (-h.lasted, h.pid)))
 
@@ -92,7 +94,7 @@ _OF_OTHERS = (
 )
 
 _CERTAIN = ("stopped", "disk")
-"""Nobody means a task to do that, however long others took."""
+"""Never intended by a task, however long its peers took."""
 
 
 def _is_mine(group: Group) -> bool:
@@ -100,12 +102,12 @@ def _is_mine(group: Group) -> bool:
 
 
 def _live_finding(group: Group) -> Finding:
-    """Who stands, in what, where, and who waits for it."""
+    """What a task waits for, at which line, and which tasks wait for it."""
     from raydoctor.waits.remedies import remedies
 
     first = group.first
     peers = first.work.peers
-    alone = "" if peers else f"; there is no finished {first.work.name} to compare with"
+    alone = "" if peers else f", with no finished {first.work.name} to compare with"
     more = (
         f", and {evidence.many(len(group.culprits) - 1, 'more task')} like it"
         if len(group.culprits) > 1
@@ -113,14 +115,22 @@ def _live_finding(group: Group) -> Finding:
     )
     return hangs.finding(
         group,
-        f"{first.work.label} {first.words}{more}: {first.why}{alone}{hangs.waiting(group)}",
+        f"{_subject(first.work.name, first.work.label)} {first.words}{more}: {first.why}{alone}{hangs.waiting(group)}",
         remedies(group),
         None if peers or first.kind in _CERTAIN else "warning",
     )
 
 
+def _subject(name: str, label: str) -> str:
+    """`Task load (pid 801)`, `Actor method Trainer.fit (pid 471)`, `The driver of job 1 (pid 7)`."""
+    if label.startswith("driver of job "):
+        return f"The {label}"
+    is_method = "." in name and name.replace(".", "").isidentifier()
+    return f"{'Actor method' if is_method else 'Task'} {label}"
+
+
 class _Hung(NamedTuple):
-    """A task that does not end, and how that shows."""
+    """A hung task, with its evidence."""
 
     name: str
     pid: int
@@ -129,12 +139,14 @@ class _Hung(NamedTuple):
     peers: int = 0
     took: float = 0.0
     doing: str = ""
-    """What its stack says it does."""
+    """What it does according to its stack: `waits for a lock`."""
+    kind: str = ""
+    """The kind of that: `lock`."""
     place: str = ""
 
 
-def _beside_peers(case: Case, worker: calls.Worker) -> _Hung | None:
-    """A worker that answered calls of this one function quickly, and then no more."""
+def _slower_than_peers(case: Case, worker: calls.Worker) -> _Hung | None:
+    """A worker that answered earlier calls of its only function quickly, but not the current one."""
     alone = worker.running and not (worker.calling or worker.leases or worker.actor)
     if not alone or len(worker.names) != 1 or not worker.done or worker.unmoved < calls.LASTING:
         return None
@@ -142,8 +154,8 @@ def _beside_peers(case: Case, worker: calls.Worker) -> _Hung | None:
     if lasted < max(_LONG, _TIMES * worker.mean):
         return None
     shows = (
-        f"{worker.label} has answered {evidence.many(worker.done, 'call')} in {_seconds(worker.mean)} each on average, and "
-        f"still runs another; unchanged for {worker.unmoved:.0f} s"
+        f"{worker.label} answered {evidence.many(worker.done, 'call')} in {_seconds(worker.mean)} each on average, and "
+        f"has been running the next one for at least {worker.unmoved:.0f} s"
     )
     return _Hung(
         worker.name, worker.pid, (Link(worker.event, shows),), lasted, worker.done, worker.mean
@@ -151,7 +163,7 @@ def _beside_peers(case: Case, worker: calls.Worker) -> _Hung | None:
 
 
 _NEXT_TABLE = 75.0
-"""Seconds after which a living worker has printed its next table; what ended later was told by another clock."""
+"""Seconds after which a running worker has printed its next table: a later end comes from another clock."""
 
 
 def _until_the_end(case: Case, worker: calls.Worker) -> float:
@@ -161,17 +173,17 @@ def _until_the_end(case: Case, worker: calls.Worker) -> float:
     return worker.unmoved + max((e for e in ends if 0 < e < _NEXT_TABLE), default=0.0)
 
 
-_TELLING = ("lock", "socket", "subprocess", "collective")
-"""What one stack is enough for; code that runs or sleeps has to be seen twice at one place."""
+_ONE_STACK = ("lock", "socket", "subprocess", "collective")
+"""Waits that one stack proves; code that runs or sleeps must be at the same line in two stacks."""
 
 
-def _stands(
+def _with_stack(
     dump: stacks.Dump,
     hung: _Hung | None,
     workers: dict[int, calls.Worker],
     taken: list[stacks.Dump],
 ) -> _Hung | None:
-    """What a stack adds to a hang, or shows alone: a task's or method's own frame."""
+    """A hang with the evidence of a stack, which must contain a frame of the user's code."""
     thread = dump.busy
     user = thread.user if thread else None
     worker = workers.get(dump.pid)
@@ -182,21 +194,21 @@ def _stands(
         return None
     places = [d.busy.user for d in taken if d.pid == dump.pid and d.busy]
     lasting = worker is not None and worker.unmoved >= calls.LASTING
-    if not (hung or lasting or kind in _TELLING or places.count(user) > 1):
+    if not (hung or lasting or kind in _ONE_STACK or places.count(user) > 1):
         return None
-    link = Link(dump.event, f"its stack: {words} in {user.place}")
+    link = Link(dump.event, f"its call stack shows that it {words} in {user.place}")
     if hung:
         return _Hung(
-            hung.name, hung.pid, (*hung.links, link), hung.lasted, hung.peers, hung.took, words, user.place
+            hung.name, hung.pid, (*hung.links, link), hung.lasted, hung.peers, hung.took, words, kind, user.place
         )  # fmt: skip
-    return _Hung(dump.name, dump.pid, (link,), doing=words, place=user.place)
+    return _Hung(dump.name, dump.pid, (link,), doing=words, kind=kind, place=user.place)
 
 
 def _finding(hung: list[_Hung]) -> Finding:
     first = hung[0]
     more = f", and {evidence.many(len(hung) - 1, 'more task')}" if len(hung) > 1 else ""
     return Finding(
-        f"{first.name} (pid {first.pid}) {_what(first)}{more}",
+        f"{_subject(first.name, f'{first.name} (pid {first.pid})')} {_what(first)}{more}",
         tuple(link for h in hung[:3] for link in h.links),
         explains=(Entity("waiting", "cluster"),),
         subjects=tuple(
@@ -209,19 +221,19 @@ def _finding(hung: list[_Hung]) -> Finding:
 
 
 def _what(hung: _Hung) -> str:
-    stands = f"{hung.doing} in {hung.place}" if hung.doing else ""
+    doing = f"{hung.doing} in {hung.place}" if hung.doing else ""
     if not hung.lasted:
-        return f"does not end: its stack shows that it {stands}"
-    peers = f"the {hung.peers} before it took {_seconds(hung.took)} each"
-    return f"has run for at least {hung.lasted:.0f} s; {peers}{f'. It {stands}' if stands else ''}"
+        return f"is hung: it {doing}"
+    peers = f"but the {hung.peers} before it took {_seconds(hung.took)} each"
+    return f"has run for at least {hung.lasted:.0f} s, {peers}{f': it {doing}' if doing else ''}"
 
 
 def _gap(hung: _Hung) -> Gap:
     return Gap(
         f"stack of pid {hung.pid}",
-        "not in the capture: it alone tells a loop from a lock, a socket or a subprocess",
+        "not in the capture: only a stack distinguishes a loop from a lock, a socket or a subprocess",
         paste.shell(
-            "On its node while it hangs: py-spy dump --pid {pid:pid} > stack-{pid:pid}.txt, and put it beside the logs.",
+            "On its node while it hangs: py-spy dump --pid {pid:pid} > stack-{pid:pid}.txt, and put the file next to the logs.",
             pid=hung.pid,
         ),
         optional=True,
@@ -233,39 +245,40 @@ def _seconds(value: float) -> str:
 
 
 _ADVICE = {
-    "waits in a collective operation": "every rank must reach the same calls in the same order: take the stacks of all ranks, the "
-    "one that stands elsewhere is the culprit",
-    "waits for a lock": "release every lock with `with lock:`, never take one twice, and never across ray.get",
-    "waits for a socket": "give every connection a timeout (requests.get(…, timeout=30), socket.settimeout(30))",
-    "waits for a subprocess": "subprocess.run(…, timeout=600, stdin=subprocess.DEVNULL): it may wait for input",
-    "runs Python code": "give the loop an end, and print its progress",
-    "runs native code": "look at the library's own settings: threads, tolerance, number of iterations",
+    "collective": "compare the stacks of all ranks: every rank must make the same calls in the same order, so the "
+    "rank at another line is the cause",
+    "lock": "take every lock in a `with` block, never take one twice, and never hold one during ray.get",
+    "socket": "give every connection a timeout (requests.get(…, timeout=30), socket.settimeout(30))",
+    "subprocess": "subprocess.run(…, timeout=600, stdin=subprocess.DEVNULL): the subprocess may wait for input",
+    "python-loop": "give the loop an end condition, and print its progress",
+    "native": "check the library's settings: threads, tolerance, number of iterations",
 }
 
 
 def _remedies(hung: _Hung) -> tuple[Remedy, ...]:
-    steps = (_ADVICE[hung.doing],) if hung.doing in _ADVICE else ()
-    look = (
+    limit = max(60.0, 10 * hung.took)
+    steps = (_ADVICE[hung.kind],) if hung.kind in _ADVICE else ()
+    take_stacks = (
         paste.shell(
-            "py-spy dump --pid {pid:pid}                 # twice, ten seconds apart: where it stands",
+            "py-spy dump --pid {pid:pid}                 # twice, ten seconds apart: compare the lines",
             pid=hung.pid,
         ),
         "ray stack                                # all workers of a node",
     )
     return (
         Remedy(
-            f"Mend {hung.name} where it stands: {hung.place}" if hung.place else f"See where {hung.name} stands",
-            steps or look,
+            f"Fix the line at which {hung.name} hangs: {hung.place}" if hung.place else f"Take two stacks of {hung.name} to see where it hangs",
+            steps or take_stacks,
             doc=_DOC,
         ),
         Remedy(
-            f"End a {hung.name} that takes too long, and try it again",
+            f"Cancel each {hung.name} call that takes longer than {limit:.0f} s, and submit it again",
             (
                 paste.python(
                     "ready, late = ray.wait(refs, num_returns=len(refs), timeout={limit:.0f})",
-                    limit=max(60.0, 10 * hung.took),
+                    limit=limit,
                 ),
-                "for ref in late: ray.cancel(ref, force=True)   # without force a lock or a socket goes on waiting",
+                "for ref in late: ray.cancel(ref, force=True)   # without force a wait for a lock or a socket continues",
             ),
             risk="disruptive",
             doc="https://docs.ray.io/en/latest/ray-core/tasks.html#cancelling-tasks",
@@ -316,15 +329,15 @@ _DATABASE = {
 }  # fmt: skip
 
 
-def _live(*peers: sample.Row, works: bool = False) -> dict[str, str]:
-    """A task that stands in a socket (or works), and two that wait for it."""
-    stands = ("SocketIO.readinto", "socket.py", 706), ("load", "etl.py", 31)
-    looks = looked.looks(_LOAD, *stands, syscall=45, wchan="wait_woken")
+def _live(*peers: sample.Row, is_busy: bool = False) -> dict[str, str]:
+    """A task that waits for a socket (or uses CPU), and two that wait for it."""
+    frames = ("SocketIO.readinto", "socket.py", 706), ("load", "etl.py", 31)
+    samples = looked.looks(_LOAD, *frames, syscall=45, wchan="wait_woken")
     getting = [row for task in _TRAINS for row in looked.getting(task, ("train", "train.py", 12))]
     return sample.tables(
         nodes=[sample.node({"CPU": 4})],
         tasks=[_LOAD, *_TRAINS],
-        samples=[*(looked.working(_LOAD, stands[1]) if works else looks), *getting],
+        samples=[*(looked.working(_LOAD, frames[1]) if is_busy else samples), *getting],
         clues=[
             looked.clues(_LOAD, sockets=[_DATABASE]),
             *(looked.clues(task, _LOAD) for task in _TRAINS),
@@ -335,12 +348,12 @@ def _live(*peers: sample.Row, works: bool = False) -> dict[str, str]:
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "seven tasks took half a second, the eighth never ends",
+        "seven tasks took half a second each, and the eighth never ends",
         _files(_table("10:42:54", 7) + _table("10:43:54", 7), ended="10:44:20"),
         roots=("task-hung",),
         consequences=("get-timeout",),
         says=(
-            "resample (pid 471) has run for at least 86 s",
+            "Task resample (pid 471) has run for at least 86 s",
             "7 before it took 0.5 s",
             "py-spy dump --pid 471",
         ),
@@ -358,7 +371,7 @@ EXAMPLES: tuple[Example, ...] = (
         roots=("get-timeout",),
     ),
     Example(
-        "a task without peers and without a stack may simply be slow",
+        "a task without finished peers and without a stack may only be slow",
         _files(_table("10:42:54", 0) + _table("10:43:54", 0)),
         roots=("get-timeout",),
     ),
@@ -376,7 +389,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("Trainer.fit (pid 471)", "a collective operation in resample (train.py:31)"),
     ),
     Example(
-        "faulthandler printed a stack after a minute",
+        "a stack that faulthandler printed after a minute",
         {
             **_files(_table("10:43:54", 0)),
             f"logs/worker-{_W}-01000000-471.err": ":job_id:01000000\n:task_name:resample\n"
@@ -394,7 +407,7 @@ EXAMPLES: tuple[Example, ...] = (
         ),
     ),
     Example(
-        "live: one task waits for a database that does not answer, and two wait for it",
+        "live: a task waits for a database that does not answer, and two tasks wait for it",
         _live(looked.took("load", 24, 0.5)),
         roots=("task-hung",),
         says=(
@@ -407,15 +420,18 @@ EXAMPLES: tuple[Example, ...] = (
         ),
     ),
     Example(
-        "live: without peers it may be meant to wait",
+        "live: a task without finished peers may wait on purpose",
         _live(),
         roots=("task-hung",),
         says=("no finished load to compare with",),
     ),
-    Example("live: its peers took as long", _live(looked.took("load", 24, 120))),
-    Example("live: it uses a processor and has no peers", _live(works=True)),
     Example(
-        "a stack taken while everything works, and nobody gave up",
+        "live: finished tasks of the same function took as long",
+        _live(looked.took("load", 24, 120)),
+    ),
+    Example("live: a CPU-bound task without finished peers", _live(is_busy=True)),
+    Example(
+        "a stack of a running task, while no driver gave up",
         {
             "logs/gcs_server.out": "",
             "logs/raylet.out": "",

@@ -1,27 +1,32 @@
-"""Far more tasks are queued than the cluster can run for a long time.
+"""Far more tasks wait in a queue than the cluster can run for a long time.
 
 ## What you see
-The raylet's memory and the time to schedule anything grow. In raylet.out: `More than 1000 tasks are queued for
+The raylet's memory grows, and so does the time to schedule a task. In raylet.out: `More than 1000 tasks are queued for
 scheduling on this node. This can slow down the raylet.` (`… queued in this node. This can cause slow down.` up to Ray
 2.40), or `Starting too many worker processes for a single type of task. Worker process startup is being throttled`.
 
 ## Why
-A loop submits without waiting, tasks are too small to be worth their overhead, every file gets an actor of its own, or
-tasks start tasks that wait for tasks: each waiting one keeps a worker process, and a new one is needed for its child.
+Usual causes:
 
-(From Ray 2.55 on core logs also say `Task submission is being throttled: pending lease requests (10) reached limit (10)`. Any
-program that submits a few hundred equal tasks does that, and it harms nothing; it counts here from 100,000 waiting tasks on.)
+- A loop submits tasks without waiting for results.
+- The tasks are so small that scheduling takes longer than the work.
+- The program starts one actor for every file or item.
+- Tasks start tasks and wait for them: each waiting task keeps a worker process, and its child needs another one.
+
+From Ray 2.55 on, core logs also contain `Task submission is being throttled: pending lease requests (10) reached limit
+(10)`. Any program that submits a few hundred equal tasks causes this line, and it does no harm. This rule reports it from
+100,000 waiting tasks on.
 
 ## Confirm
-- `ray summary tasks`: how many of which function wait.
-- `ray status`: what is asked for beside what there is.
+- `ray summary tasks` counts the waiting tasks of each function.
+- `ray status` compares the resources that are requested with those of the cluster.
 
 ## Fix
-Keep a bounded number in flight (`ray.wait`), give each task more to do (batches), reuse a few actors for many items, and
-return references from nested tasks instead of waiting for them.
+Keep a bounded number of tasks in flight (`ray.wait`), give each task more to do (batches), reuse a few actors for many
+items, and return references from nested tasks instead of waiting for them.
 
 ## Not this when
-Nothing moves at all: then see what holds the resources (`cluster-starved`, `nested-get-deadlock`).
+No task finishes at all: then find what holds the resources (`cluster-starved`, `nested-get-deadlock`).
 """
 
 from __future__ import annotations
@@ -74,7 +79,7 @@ def task_queue_backlog(case: Case) -> Iterator[Finding]:
     if long:
         most = max(int(e["queued"]) for e in long)
         yield _finding(
-            long, f"More than {most} requests wait on one node: scheduling itself becomes slow", _BOUND
+            long, f"More than {most} tasks are queued on one node, which slows down scheduling", _BOUND
         )  # fmt: skip
     throttled = case.of("queue.start_throttled")
     if throttled:
@@ -82,22 +87,22 @@ def task_queue_backlog(case: Case) -> Iterator[Finding]:
         after = f" by up to {waits / 1000:g} s each" if waits else ""
         yield _finding(
             throttled,
-            f"Ray delays the start of further workers{after}: tasks of one kind hold a worker each and wait (nested ray.get), "
-            "or more run at once than there are CPUs",
+            f"Ray delays the start of more workers{after} because tasks of one kind hold workers while they wait (nested ray.get), "
+            "or because more tasks run at once than there are CPUs",
             _NESTED,
         )  # fmt: skip
     submitted = case.of("queue.submit_throttled")
     if submitted:
         most = max(int(e["waiting"]) for e in submitted)
         yield _finding(
-            submitted, f"{most} tasks of one kind wait in their caller's memory for a worker", _BOUND
+            submitted, f"{most} tasks of one kind wait for a worker, in the memory of the process that submitted them", _BOUND
         )  # fmt: skip
 
 
 def _finding(events: list[Event], headline: str, remedies: tuple[Remedy, ...]) -> Finding:
     return Finding(
         headline,
-        (Link(events[0], "Ray says so itself"),),
+        (Link(events[0], "Ray reports the backlog"),),
         explains=(Entity("backlog", events[0].kind),),
         caused_by=(Entity("waiting", "cluster"),),
         count=sum(e.count for e in events),
@@ -136,7 +141,7 @@ _NESTED = (
         doc="https://docs.ray.io/en/latest/ray-core/patterns/nested-tasks.html",
     ),
     Remedy(
-        "If no task waits for another, turn the delay off",
+        "Turn the delay off if no task waits for another",
         ("RAY_worker_cap_enabled=false ray start ...       # on every node",),
         risk="disruptive",
     ),
@@ -158,13 +163,13 @@ def _raylet(*texts: str) -> dict[str, str]:
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "more than a thousand requests on one node",
+        "more than a thousand queued tasks on one node",
         _raylet(QUEUED[0].sample),
         roots=("task-queue-backlog",),
-        says=("1000 requests", "ray.wait"),
+        says=("1000 tasks are queued", "ray.wait"),
     ),
     Example(
-        "the same in the words of Ray up to 2.40",
+        "the same as Ray up to 2.40 reports it",
         _raylet(QUEUED[1].sample),
         roots=("task-queue-backlog",),
     ),
@@ -175,7 +180,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("2 s", "nested"),
     ),
     Example(
-        "a few hundred equal tasks: Ray says so, and goes on",
+        "a few hundred equal tasks: Ray reports them and continues",
         {
             **_raylet(),
             "logs/python-core-driver-01000000"

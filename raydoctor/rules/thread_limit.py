@@ -1,29 +1,29 @@
-"""The system refused another thread: a limit on processes and threads is reached.
+"""The system refused to create another thread because a limit on processes and threads was reached.
 
 ## What you see
-Workers die while they start (`Some workers of the worker process(…) have not registered within the timeout. The process
-is dead`), with `pthread_create failed: Resource temporarily unavailable`, `terminate called after throwing an instance
-of 'std::system_error'`, `OpenBLAS blas_thread_init: pthread_create failed for thread 7 of 64` or `can't start new
-thread` in `raylet.err` or their own `.err`. Running workers abort with the same words.
+Workers die while they start (`Some workers of the worker process(…) have not registered within the timeout. The process is
+dead`). `raylet.err` or their own `.err` contains `pthread_create failed: Resource temporarily unavailable`, `terminate
+called after throwing an instance of 'std::system_error'`, `OpenBLAS blas_thread_init: pthread_create failed for thread 7 of
+64` or `can't start new thread`. Running workers abort with the same messages.
 
 ## Why
-Linux counts threads as processes: `ulimit -u` counts those of a user over the whole machine, `pids.max` those of a
-container or service (Docker `--pids-limit`, the kubelet's `podPidsLimit`, systemd's `TasksMax`). An idle worker has
-some 22 threads (measured with Ray 2.9 and 2.60), the daemons of a head node together 130 (2.9) to 350 (2.60), and
-OpenBLAS or OpenMP in each worker may add one for every core that the machine has.
+Linux counts threads as processes. `ulimit -u` limits those of a user on the whole machine. `pids.max` limits those of a
+container or service (Docker `--pids-limit`, the kubelet's `podPidsLimit`, systemd's `TasksMax`). An idle worker has about
+22 threads (measured with Ray 2.9 and 2.60), and the daemons of a head node together have 130 (2.9) to 350 (2.60). OpenBLAS
+or OpenMP in each worker may add one thread for every core of the machine.
 
 ## Confirm
 On that node:
 - `grep processes /proc/$(pgrep -o raylet)/limits` and `ps -eLf | wc -l`.
-- `cat /sys/fs/cgroup/pids.max /sys/fs/cgroup/pids.current` in the container (cgroup v1: `/sys/fs/cgroup/pids/…`);
+- `cat /sys/fs/cgroup/pids.max /sys/fs/cgroup/pids.current` in the container (cgroup v1: `/sys/fs/cgroup/pids/…`).
   `pids.events` counts the refusals.
 
 ## Fix
-Raise the limit that is reached; run fewer workers at once; keep libraries from starting a thread for each core.
+Raise the limit that was reached, run fewer workers at once, and stop libraries from starting a thread for each core.
 
 ## Not this when
-The words are a library's warning and its worker went on, or ended of something else. `Too many open files` is
-`file-descriptor-limit`; `Cannot allocate memory` is no limit on threads.
+The messages are a library's warning, and its worker kept running or ended for another reason. `Too many open files` is
+`file-descriptor-limit`. `Cannot allocate memory` is not about the limit on threads.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ FATAL = Signal(
     (*_OUTPUT, *RAYLET, *GCS, *CORE, "core-io"),
     "Unhandled exception: St12system_error. what(): Resource temporarily unavailable ray::TerminateHandler()",
 )
-"""An exception of C++ that nobody catches: the process ends with it."""
+"""An uncaught C++ exception, which ends the process."""
 OPENBLAS_LIMIT = Signal(
     "threads.limit",
     "blas_thread_init: RLIMIT_NPROC ",
@@ -86,7 +86,7 @@ _DOC = "https://docs.ray.io/en/latest/ray-core/configure.html"
     looks_for=(*REFUSED, FATAL, OPENBLAS_LIMIT, *worker_start.SIGNALS, CRASH_SIGNALS[0], RAYLET_STARTED, WORKER_EXIT),
 )  # fmt: skip
 def thread_limit(case: Case) -> Iterator[Finding]:
-    """One finding per raylet that ended of it, and one per node whose workers did."""
+    """One finding per raylet that ended this way, and one per node whose workers did."""
     for raylet in cluster.dead_raylets(case):
         words = [e for e in case.of(FATAL.kind) if _is_raylets(case, raylet, e)]
         if words:
@@ -103,7 +103,7 @@ def thread_limit(case: Case) -> Iterator[Finding]:
 
 
 def _is_raylets(case: Case, raylet: DeadRaylet, event: Event) -> bool:
-    """Workers that start print into `raylet.err`, too: the raylet's own records have its pid."""
+    """Whether the record is the raylet's own, by its pid: starting workers also print into `raylet.err`."""
     here = event.source.role in RAYLET and case.node_of(event.source) == raylet.node
     return here and bool(event.level) and event.pid == raylet.pid
 
@@ -113,7 +113,7 @@ def _words(case: Case, one: Starts) -> list[Event]:
 
 
 def _last_words(case: Case, exit_: WorkerExit) -> list[Event]:
-    """A refusal alone is a warning; with a crash report of the same worker it was its end."""
+    """The refusal that ended a worker: alone it is a warning, with a crash report it is the cause."""
     worker = Entity("worker", exit_.worker)
     if fatal := case.about(worker, FATAL.kind):
         return fatal
@@ -121,7 +121,7 @@ def _last_words(case: Case, exit_: WorkerExit) -> list[Event]:
 
 
 def _starting(case: Case, node: str) -> Iterator[Entity]:
-    """Workers that aborted before they were registered: no end of theirs is recorded."""
+    """Workers that aborted before they registered: Ray does not record their end."""
     for event in case.of(REFUSED[0].kind, FATAL.kind):
         for entity in event.source.entities:
             here = entity.kind == "worker" and case.node_of(event.source) in ("", node)
@@ -131,13 +131,13 @@ def _starting(case: Case, node: str) -> Iterator[Entity]:
                 yield from end.entities
 
 
-def _hanging(case: Case, node: str) -> list[Starts]:
-    """Workers of the node that did not die of the refusal, and hang."""
+def _unregistered(case: Case, node: str) -> list[Starts]:
+    """Workers of the node that hang after the refusal instead of dying."""
     return [one for one in worker_start.starts(case, "still alive") if one.node == node]
 
 
 def _reports(case: Case, node: str) -> Iterator[Event]:
-    """Crash reports, also of workers that still wrote into `raylet.err`."""
+    """Crash reports, including those of workers that still wrote into `raylet.err`."""
     for entity in _starting(case, node):
         yield from case.about(entity, "crash.handler")
     pids = {e.pid for e in case.of(REFUSED[0].kind, FATAL.kind) if e.pid}
@@ -150,9 +150,11 @@ def _reports(case: Case, node: str) -> Iterator[Event]:
 def _of_raylet(case: Case, raylet: DeadRaylet, words: list[Event]) -> Finding:
     errors = cluster.lost_driver_errors(case)
     return Finding(
-        f"The raylet (pid {raylet.pid}) of node {raylet.ip} could not have another thread{_number(case)}, and ended",
+        f"The raylet (pid {raylet.pid}) of node {raylet.ip} died because the system refused another thread{_number(case)}",
         (
-            Link(words[0], "the raylet is refused a thread, and nobody catches that"),
+            Link(
+                words[0], "the system refused the raylet a thread, and the uncaught error ended it"
+            ),
             *cluster.witnesses(raylet)[:2],
             *(Link(e, f"the driver got {e['type']}") for e in errors[:1]),
         ),
@@ -173,13 +175,13 @@ def _of_workers(
     names = worker_start.affected(case, dead) if dead else []
     crashed = evidence.attempts_covered(case, aborted) if aborted else ()
     return Finding(
-        _headline(case, dead, aborted, ip, names) + _wanted(words),
+        _headline(case, dead, aborted, ip, names) + _openblas_threads(words),
         tuple(_links(dead, aborted, words)),
         explains=(
             *evidence.exit_entities(aborted),
             *_starting(case, node),
             *((Entity("start-crashed", node), *dead.entities) if dead else ()),
-            *(Entity("start-slow", one.node) for one in _hanging(case, node)),
+            *(Entity("start-slow", one.node) for one in _unregistered(case, node)),
         ),
         subjects=(
             Subject("node", node or None, ip or None),
@@ -192,7 +194,7 @@ def _of_workers(
             *words,
             *(e for one in (dead,) if one for e in (*one.events, *one.words, *one.given_up)),
             *(worker_start.echoes(case, "dead") if dead else ()),
-            *(worker_start.echoes(case, "still alive") if _hanging(case, node) else ()),
+            *(worker_start.echoes(case, "still alive") if _unregistered(case, node) else ()),
             *evidence.exit_events(aborted),
             *crashed,
             *case.of(REFUSED[0].kind, FATAL.kind),
@@ -208,50 +210,60 @@ def _headline(
     if dead:
         parts.append(f"{evidence.many(dead.count, 'worker process', 'worker processes')} died while starting")  # fmt: skip
     if aborted:
-        parts.append(f"{evidence.join_names(e.label for e in aborted)} aborted")
+        parts.append(f"{_aborted(aborted)} aborted")
     place = f" on {ip}" if ip else ""
-    text = f"{' and '.join(parts)}{place}: the system refused another thread{_number(case)}"
-    return f"{text}; {evidence.join_names(names)} could not run" if names else text
+    subject = " and ".join(parts)
+    text = f"{subject[:1].upper()}{subject[1:]}{place} because the system refused another thread{_number(case)}"
+    tasks = f"task{'s' if len(names) > 1 else ''} {evidence.join_names(names)}"
+    return f"{text}, so {tasks} could not run" if names else text
+
+
+def _aborted(exits: list[WorkerExit]) -> str:
+    if evidence.deaths(exits) == 1:
+        return f"the worker of {exits[0].label}" if exits[0].names else f"the {exits[0].label}"
+    return f"{evidence.deaths(exits)} workers ({evidence.join_names(e.label for e in exits)})"
 
 
 def _number(case: Case) -> str:
     limits = {e["limit"] for e in case.of(OPENBLAS_LIMIT.kind)}
-    told = f" of {limits.pop()}" if len(limits) == 1 else ""
-    return f" (ulimit -u{told}, or the container's pids.max)"
+    known = f" of {limits.pop()}" if len(limits) == 1 else ""
+    return f" (ulimit -u{known}, or the container's pids.max)"
 
 
-def _wanted(words: list[Event]) -> str:
+def _openblas_threads(words: list[Event]) -> str:
     of = max((int(e["of"]) for e in words if e["of"]), default=0)
-    return f"; OpenBLAS wants {of} in each worker" if of else ""
+    return f": OpenBLAS starts {of} threads in each worker" if of else ""
 
 
 def _links(dead: Starts | None, aborted: list[WorkerExit], words: list[Event]) -> Iterator[Link]:
     for event in words[:1]:
-        yield Link(event, "a process of Ray's asks for a thread and is refused: EAGAIN")
+        yield Link(event, "the system refused a Ray process another thread (EAGAIN)")
     if dead:
-        yield Link(dead.events[0], "the raylet finds a worker that it started dead")
+        yield Link(dead.events[0], "the raylet found a starting worker dead")
         if dead.count > 1:
-            yield Link(dead.events[-1], f"so is no. {dead.count}")
+            yield Link(
+                dead.events[-1], f"the last of {dead.count} workers that died while starting"
+            )
         for event in dead.given_up[:1]:
-            yield Link(event, "Ray gives up, and the caller gets it")
+            yield Link(event, "Ray gave up, and the caller got this error")
     for exit_ in aborted[:1]:
         yield from evidence.exit_links(exit_, most=1)
 
 
 def _remedies(words: list[Event]) -> Iterator[Remedy]:
     yield Remedy(
-        "Raise the limit that is reached, and start Ray again",
+        "Raise the limit that was reached, and restart Ray",
         (
-            "grep processes /proc/$(pgrep -o raylet)/limits; cat /sys/fs/cgroup/pids.max; ps -eLf | wc -l   # which one is it?",
+            "grep processes /proc/$(pgrep -o raylet)/limits; cat /sys/fs/cgroup/pids.max; ps -eLf | wc -l   # which limit was reached?",
             "ulimit -u unlimited; ray start …   # in the same shell; hard limit: /etc/security/limits.conf",
             "docker run --pids-limit=-1 …   # Kubernetes: podPidsLimit of the kubelet; systemd: TasksMax=infinity",
         ),
         risk="disruptive",
         doc=_DOC,
     )
-    most = " (it asked for one per core)" if _wanted(words) else ""
+    most = ": OpenBLAS starts one per core" if _openblas_threads(words) else ""
     yield Remedy(
-        f"Keep libraries from starting a thread for each core{most}",
+        f"Limit numerical libraries to 1 thread in each worker{most}",
         (
             'ray.init(runtime_env={"env_vars": {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}})',
         ),
@@ -259,7 +271,7 @@ def _remedies(words: list[Event]) -> Iterator[Remedy]:
     )
     yield Remedy(
         "Run fewer workers at once on a node",
-        ("ray start --num-cpus=CORES …   # as many as the container really has",),
+        ("ray start --num-cpus=CORES …   # the cores that the container has",),
         doc=_DOC,
     )
 
@@ -292,7 +304,7 @@ def _dead(n: int) -> str:
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "no thread is left for a new worker",
+        "the limit leaves no thread for a new worker",
         {
             "logs/raylet.out": _STARTED + "".join(_dead(n) for n in range(3)),
             "logs/raylet.err": "".join(_GRPC + _TERMINATE + _dead(n) for n in range(3)),
@@ -302,7 +314,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("3 worker processes", "10.0.0.2", "pids.max", "ulimit -u", "--pids-limit"),
     ),
     Example(
-        "OpenBLAS wants a thread for each of 64 cores, and names the limit",
+        "OpenBLAS starts a thread for each of 64 cores, and reports the limit",
         {
             "logs/raylet.out": _STARTED + _dead(0),
             "logs/raylet.err": _OPENBLAS + _dead(0),
@@ -312,7 +324,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("64", "4096", "OPENBLAS_NUM_THREADS"),
     ),
     Example(
-        "a running worker aborts when it wants one more",
+        "a running worker aborts when it starts another thread",
         {
             f"logs/worker-{_W}-01000000-472.err": "[2026-11-21 10:58:25,816 E 472 472] logging.cc:118: "
             + FATAL.sample
@@ -324,7 +336,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("pid 472",),
     ),
     Example(
-        "a user's library had to do with fewer threads, and its worker ended of something else",
+        "a user's library got fewer threads, and its worker ended for another reason",
         {
             f"logs/worker-{_W}-01000000-472.err": _OPENBLAS,
             "logs/gcs_server.out": _EXIT.format("SYSTEM_ERROR"),
@@ -333,7 +345,7 @@ EXAMPLES: tuple[Example, ...] = (
         roots=("worker-vanished",),
     ),
     Example(
-        "it went on",
+        "a worker that kept running after the refusal",
         {
             f"logs/worker-{_W}-01000000-472.err": _OPENBLAS,
             "logs/gcs_server.out": "",

@@ -1,29 +1,29 @@
-"""A Ray Train run failed because one of its workers did: which rank was first, and why.
+"""A Ray Train run failed because one of its workers did: the finding names the first rank to fail, and its error.
 
 ## What you see
-`ray.train.WorkerGroupError: Training failed due to worker errors:` with `[Rank 1 Error Snippet]`, or, with Train V1
-(the default up to 2.50), `ray.train.base_trainer.TrainingFailedError: The Ray Train run failed. Please inspect the
-previous error messages for a cause`. Around it the errors of the other ranks: `Connection closed by peer`, `Connection
-reset by peer`, NCCL time-outs.
+`ray.train.WorkerGroupError: Training failed due to worker errors:` with `[Rank 1 Error Snippet]`. With Train V1 (the
+default up to 2.50): `ray.train.base_trainer.TrainingFailedError: The Ray Train run failed. Please inspect the previous
+error messages for a cause`. Around it are errors of the other ranks: `Connection closed by peer`, `Connection reset by
+peer`, NCCL timeouts.
 
 ## Why
-All ranks work in step. When one raises, is killed or hangs, the others wait for it in their next collective
-operation and fail there, so most errors that a failed run prints are effects. The cause is what the *first* rank
-met; where the logs say what that was, this diagnosis stands below it.
+All ranks work in step. When one rank raises an exception, is killed or hangs, the others wait for it in their next
+collective operation and fail there. Most errors of a failed run are therefore effects. The cause is the error of the
+*first* rank. If another rule finds that cause, this diagnosis is listed under it.
 
 ## Confirm
-- `logs/train/ray-train-app-worker-<WorkerID>.log` of the first rank (Train V2; the JSON names `world_rank`), and
+- `logs/train/ray-train-app-worker-<WorkerID>.log` of the first rank (Train V2; the JSON contains `world_rank`), and
   `worker-<WorkerID>-*.err`.
 - `logs/train/ray-train-sys-controller-*.log`: `[FailurePolicy]` with the number of failures and the limit.
 - A rank that hangs writes nothing at all: compare the last lines of all ranks.
 
 ## Fix
-Mend what the first rank met. `FailureConfig(max_failures=…)` starts the run again from its last checkpoint after the
-loss of a worker or node; against an exception that comes back each time it is no help.
+Fix the error of the first rank. `FailureConfig(max_failures=…)` restarts the run from its last checkpoint after the loss of
+a worker or node. It does not help against an exception that occurs in every attempt.
 
 ## Not this when
-The trainer never started its workers because the cluster had no room (`cluster-starved`, `infeasible-request`,
-`placement-group-pending` stand above this one then), or the driver itself failed.
+The trainer never started its workers because the cluster had no room (`cluster-starved`, `infeasible-request` or
+`placement-group-pending` is then listed above this one), or the driver itself failed.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from raydoctor.rules.shared.train import Attempt, Rank, Run
 
 _FIRST = Gap(
     "log of the rank that ended first",
-    "all that is told are errors of ranks that lost a peer",
-    "Add logs/ of every node; the kernel log of the node whose worker is missing.",
+    "the capture contains only errors of ranks that lost a peer",
+    "Add logs/ of every node, and the kernel log of the node whose worker is missing.",
 )
 _DOC = "https://docs.ray.io/en/latest/train/user-guides/fault-tolerance.html"
 _LONGEST = 160
@@ -79,25 +79,26 @@ def _finding(case: Case, run: Run) -> Finding:
     )
 
 
-# ---------------------------------------------------------------- what it says
+# ---------------------------------------------------------------- finding
 
 
 def _headline(case: Case, run: Run) -> str:
     named = f"Training run {run.name} " if run.name else "The training run "
     last = run.attempts[-1]
-    end = "failed" if last.gave_up else "was started again"
+    end = "failed" if last.gave_up else "was restarted"
     if not last.ranks:
         return f"{named}{end}: {_first_line(last.event['what'])}"
-    told = "lost a peer" if last.ranks[0].lost_its_peer else "failed first"
-    text = f"{named}{end}: {_who(last.ranks, train.world_size(case, last))} {told}: {_why(last.ranks[0])}"
+    what = "lost a peer" if last.ranks[0].lost_its_peer else "failed first"
+    ranks = _ranks(last.ranks, train.world_size(case, last))
+    text = f"{named}{end} because {ranks} {what}: {_why(last.ranks[0])}"
     if len(run.attempts) > 1:
-        text += f"; {_repeats(run)}"
+        text += f", {_repeats(run)}"
     if last.limit:
         text += f" (failure {last.count}, max_failures={last.limit})"
     return text
 
 
-def _who(ranks: list[Rank], world: int | None) -> str:
+def _ranks(ranks: list[Rank], world: int | None) -> str:
     first = ranks[0]
     if len(ranks) > 1:
         numbers = evidence.join_names((str(r.number) for r in ranks), most=6)
@@ -110,10 +111,10 @@ def _who(ranks: list[Rank], world: int | None) -> str:
 def _why(rank: Rank) -> str:
     if rank.error:
         raised = rank.error.failure.raised
-        return _cut(str(raised)) if raised else "its training function raised"
+        return _cut(str(raised)) if raised else "its training function raised an exception"
     if rank.exit:
         return f"its process ended ({rank.exit.exit_type})"
-    return _cut(rank.says) or "nothing says why"
+    return _cut(rank.says) or "no log shows why"
 
 
 def _repeats(run: Run) -> str:
@@ -121,7 +122,7 @@ def _repeats(run: Run) -> str:
     same = (
         "the same rank in each"
         if len(firsts) == 1 and min(firsts) >= 0
-        else "another rank each time"
+        else "a different rank in each"
     )
     return (
         f"{len(run.attempts)} attempts, {same}"
@@ -132,8 +133,8 @@ def _repeats(run: Run) -> str:
 
 def _first_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    told = [line for line in lines if not line.startswith("Training failed due to")]
-    return _cut(next(iter(told), "the controller failed"))
+    causes = [line for line in lines if not line.startswith("Training failed due to")]
+    return _cut(next(iter(causes), "the controller failed"))
 
 
 def _cut(text: str) -> str:
@@ -144,21 +145,21 @@ def _links(run: Run) -> Iterator[Link]:
     last = run.attempts[-1]
     for rank in last.ranks[:1]:
         if rank.event is not last.event:
-            yield Link(rank.event, f"{_who([rank], None)} failed first: {_why(rank)}")
+            yield Link(rank.event, f"{_ranks([rank], None)} failed first: {_why(rank)}")
     yield Link(last.event, _decided(last))
     for event in last.followers[:1]:
         yield Link(
             event,
-            f"rank {event['world_rank']} failed after it{_later(last, event)}, for want of its peer",
+            f"rank {event['world_rank']} failed{_later(last, event)} because it lost its peer",
         )
     for event in run.raised[:1]:
-        yield Link(event, "the driver got the failure of the run")
+        yield Link(event, "the driver got the error of the run")
 
 
 def _decided(attempt: Attempt) -> str:
     if attempt.event.kind != "train.decision":
         return "the driver reports the failed attempt"
-    decided = "gives the run up" if attempt.gave_up else "starts the workers again"
+    decided = "gave up the run" if attempt.gave_up else "restarted the workers"
     return f"Ray Train {decided}: failure {attempt.count}, {attempt.limit} allowed"
 
 
@@ -167,7 +168,7 @@ def _later(attempt: Attempt, event: Event) -> str:
     if event.at is None or first is None or not 0 <= event.at - first < float("inf"):
         return ""
     after = event.at - first
-    return f" by {after:.1f} s" if after >= 1 else f" by {after * 1000:.0f} ms"
+    return f" {after:.1f} s later" if after >= 1 else f" {after * 1000:.0f} ms later"
 
 
 def _subjects(run: Run) -> Iterator[Subject]:
@@ -212,18 +213,18 @@ def _remedies(run: Run) -> Iterator[Remedy]:
         log = paste.shell("less logs/train/ray-train-app-worker-{worker}.log", worker=worker)
         files.insert(0, log)
     yield Remedy(
-        f"Look at {_who([first], None)} alone: what the other ranks print follows from its end",
+        f"Read the logs of {_ranks([first], None)}: the errors of the other ranks follow from its failure",
         tuple(files),
         doc=_DOC,
     )
     limit = int(last.limit) if last.limit.isdecimal() else 0
     if first.error is None:
         yield Remedy(
-            "Let the run go on from its last checkpoint when it loses a worker",
+            "Make the run continue from its last checkpoint when it loses a worker",
             (
                 "train.report(metrics, checkpoint=train.Checkpoint.from_directory(path))   # in the training function",
                 paste.python(
-                    "RunConfig(failure_config=FailureConfig(max_failures={limit}), storage_path=...)   # all nodes must reach it",
+                    "RunConfig(failure_config=FailureConfig(max_failures={limit}), storage_path=...)   # storage that all nodes can reach",
                     limit=max(limit + 3, 3),
                 ),
             ),
@@ -233,7 +234,7 @@ def _remedies(run: Run) -> Iterator[Remedy]:
 
 def _more_time() -> Remedy:
     return Remedy(
-        "Give the workers more time to start, if the cluster has to grow first",
+        "Allow the workers 600 s to start if the cluster must grow first",
         ("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S=600 python your_script.py",),
         doc=_DOC,
         since=(2, 42),
@@ -314,7 +315,7 @@ _V1 = (
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "rank 1 raises, rank 0 waits for it and fails two seconds later",
+        "rank 1 raises an exception, and rank 0 fails two seconds later",
         {
             f"logs/train/ray-train-sys-worker-{_W0}.log": _RANK_0,
             f"logs/train/ray-train-sys-worker-{_W1}.log": _RANK_1,
@@ -344,7 +345,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("rank 1 of 2", "2 attempts", "FailureConfig(max_failures=4)"),
     ),
     Example(
-        "nobody says which rank ended first",
+        "no log shows which rank ended first",
         {
             "logs/train/ray-train-sys-controller-a.log": _decision(
                 "10:42:24,081", "RAISE", _PEER, 1, 0
@@ -355,7 +356,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("rank 1 lost a peer",),
     ),
     Example(
-        "the words of Train V2 before 2.54",
+        "the records of Train V2 before 2.54",
         {
             "logs/train/ray-train-sys-controller-a.log": _json(
                 "10:42:24,081",
@@ -384,7 +385,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("rank 1 failed first: A worker health check has been hanging for 600.00 seconds",),
     ),
     Example(
-        "the workers could not be started, and are tried again",
+        "the workers could not be started, and Ray Train retries",
         {
             "logs/train/ray-train-sys-controller-a.log": _json(
                 "10:42:24,081",
@@ -396,27 +397,27 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("train-worker-failed",),
         says=(
-            "was started again",
+            "was restarted",
             "waiting for 8 workers",
             "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S",
         ),
     ),
     Example(
-        "only the driver's output is left",
+        "only the driver's output is available",
         {"driver.log": _RAISED},
         roots=("task-exception",),
         consequences=("train-worker-failed",),
         says=("rank 1 failed first: ValueError",),
     ),
     Example(
-        "Train V1 tells it by Tune",
+        "Train V1 reports the failure through Tune",
         {"driver.log": _V1, **_LOGS},
         roots=("task-exception",),
         consequences=("train-worker-failed",),
         says=("(pid 320) failed first: ValueError",),
     ),
     Example(
-        "a worker that prints what other runs said",
+        "a worker that prints the errors of other runs",
         {
             "driver.log": "(report pid=12) ray.train.WorkerGroupError: Training failed due to worker errors:\n"
             "summary: Error in training function: none\n",

@@ -1,26 +1,26 @@
-"""The driver's Ray or Python is not the cluster's, so that it cannot join.
+"""A driver could not join the cluster because its Ray or Python version differs from the cluster's.
 
 ## What you see
-`RuntimeError: Version mismatch: The cluster was started with: Ray: … Python: … This process on … was started
-with: …` from `ray.init`. Where the two are far apart, the driver fails before it can compare them:
-`ConnectionError: Could not read 'temp_dir' from GCS. Did GCS start successfully?` (a driver older than 2.55 and a
-newer cluster), or `No node info found matching attributes` after a minute (a newer driver, a cluster up to 2.50).
+`RuntimeError: Version mismatch: The cluster was started with: Ray: … Python: … This process on … was started with: …` from
+`ray.init`. If the versions are far apart, the driver fails before it can compare them: `ConnectionError: Could not read
+'temp_dir' from GCS. Did GCS start successfully?` (a driver older than 2.55 and a newer cluster), or `No node info found
+matching attributes` after a minute (a newer driver, a cluster up to 2.50).
 
 ## Why
-Driver and cluster exchange pickled objects and Ray's own messages; neither is the same in two releases. Ray
-compares its own version to the last digit and Python's too: 3.11.7 is not 3.11.8. A Ray Client (`ray://`)
-compares Python's first two numbers only.
+Driver and cluster exchange pickled objects and Ray's own messages, and both differ between releases. Ray compares its own
+version and Python's to the last number: 3.11.7 is not 3.11.8. Ray Client (`ray://`) compares only the first two numbers of
+Python's version.
 
 ## Confirm
-- `python -c "import ray, sys; print(ray.__version__, sys.version)"` where the driver runs, and on the head.
+- `python -c "import ray, sys; print(ray.__version__, sys.version)"` on the driver's machine and on the head.
 - `ray_version=` in the head's `gcs_server.out`.
 
 ## Fix
-Install the cluster's Ray (and Python) where the driver runs, or submit the program with `ray job submit`: then it
-runs on the cluster itself.
+Install the cluster's Ray (and Python) on the driver's machine, or submit the program with `ray job submit`, which runs it
+on the cluster.
 
 ## Not this when
-The cluster is down or unreachable: then `Failed to connect to GCS`, with no version in it.
+The cluster is down or unreachable: the error is then `Failed to connect to GCS`, without a version.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ _NO_NODE_INFO = Signal(
 )  # fmt: skip
 
 _TEMP_DIR_GONE = (2, 55)
-"""The GCS keeps `temp_dir` and `session_dir` as keys up to 2.54 (`_private/node.py` of 2.9.3 to 2.60)."""
+"""The GCS stores `temp_dir` and `session_dir` as keys up to 2.54 (`_private/node.py` of 2.9.3 to 2.60)."""
 _NODE_INFO_SINCE = (2, 51)
-"""`get_node_to_connect_for_driver` asks for them in 2.54; in 2.50 not yet (`_private/services.py`)."""
+"""`get_node_to_connect_for_driver` requests them in 2.54, but not yet in 2.50 (`_private/services.py`)."""
 
 
 @rule(
@@ -70,7 +70,7 @@ _NODE_INFO_SINCE = (2, 51)
     looks_for=(_TOLD, _NO_TEMP_DIR, _NO_NODE_INFO, CONNECTING, *RAY_VERSION, *NODE_REGISTERED),
 )
 def version_mismatch(case: Case) -> Iterator[Finding]:
-    """One finding per pair of versions that Ray compared, and one for a failure that only another version has."""
+    """One finding per pair of versions that Ray compared, or one for an error that only a version mismatch causes."""
     pairs: dict[tuple[str, ...], list[Event]] = {}
     for event in case.of("version.mismatch"):
         if event["what"] == "Version":
@@ -92,13 +92,13 @@ def _compared(case: Case, events: list[Event]) -> Finding:
     here = " and ".join(f"{name} {own}" for name, own, _ in differs)
     there = " and ".join(f"{name} {cluster}" for name, _, cluster in differs)
     raised = first.message.startswith("RuntimeError")
-    who = "Ray Client" if first["where"] == "Ray Client" else "The driver"
-    end = "it cannot join" if raised else "it joins all the same, as it was told to"
+    client = "Ray Client" if first["where"] == "Ray Client" else "The driver"
+    end = "cannot join the cluster" if raised else "joins the cluster although the versions differ"
     address = connected_to(case, first)
     return Finding(
-        f"{who} runs {here}, the cluster {there}: {end}",
+        f"{client} {end}: it runs {here}, and the cluster runs {there}",
         (
-            *((Link(address, "the driver goes to this cluster"),) if address else ()),
+            *((Link(address, "the driver connects to this cluster"),) if address else ()),
             Link(first, f"Ray compared the versions of {first['where']} and the cluster"),
         ),
         explains=(Entity("versions", f"{here} {there}"),),
@@ -110,27 +110,27 @@ def _compared(case: Case, events: list[Event]) -> Finding:
 
 
 def _inferred(case: Case) -> Finding | None:
-    """A driver that asks the GCS for what that version does not have: its own must be another."""
+    """A driver that requests data which the cluster's version does not have: its own version must differ."""
     cluster = case.version
     if cluster is None or "gcs" in case.ledger.stops or case.of("gcs.lost"):
         return None
     asked = case.of("version.no_temp_dir") if cluster >= _TEMP_DIR_GONE else []
-    what, than = "'temp_dir', which Ray since 2.55 does not keep there", "older than 2.55"
+    what, than = "'temp_dir', which the GCS does not store since 2.55", "older than 2.55"
     if not asked and cluster < _NODE_INFO_SINCE:
         asked = case.of("version.no_node_info")
-        what, than = "nodes by attributes, which Ray up to 2.50 cannot answer", "newer than 2.50"
+        what, than = "nodes by attributes, which Ray up to 2.50 does not support", "newer than 2.50"
     asked = [e for e in asked if is_this_cluster(case, connected_to(case, e))]
     if not asked:
         return None
     first = asked[0]
     version = case.ledger.versions[0]
-    address, told = connected_to(case, first), case.of("ray.version")
+    address, versions = connected_to(case, first), case.of("ray.version")
     return Finding(
-        f"The driver's Ray is {than}, the cluster's is {version}: it cannot join",
+        f"The driver cannot join the cluster: its Ray version is {than}, and the cluster's is {version}",
         (
-            *((Link(address, "the driver goes to this cluster"),) if address else ()),
-            *(Link(e, f"the cluster runs Ray {version}") for e in told[:1]),
-            Link(first, f"the driver asks the GCS for {what}"),
+            *((Link(address, "the driver connects to this cluster"),) if address else ()),
+            *(Link(e, f"the cluster runs Ray {version}") for e in versions[:1]),
+            Link(first, f"the driver requested {what}"),
         ),
         explains=(Entity("versions", f"{than} {version}"),),
         remedies=tuple(_remedies(version, "", ["Ray"])),
@@ -157,18 +157,18 @@ def _remedies(ray: str, python: str, differs: list[str]) -> Iterator[Remedy]:
             doc=INIT_DOC,
         )
         yield Remedy(
-            "If only Python's last number differs, let Ray compare the first two",
+            "If only the last number of Python's version differs, make Ray compare the first two",
             ("export RAY_DEFAULT_PYTHON_VERSION_MATCH_LEVEL=minor",),
             since=(2, 51),
         )
     else:
         yield Remedy(
-            "Install the cluster's Ray where the driver runs",
+            f"Install the cluster's Ray, {ray}, where the driver runs",
             (paste.shell("pip install 'ray[default]=={ray:version}'", ray=ray),),
             doc=INIT_DOC,
         )
     yield Remedy(
-        "Or let the program run on the cluster, with the cluster's Ray and Python",
+        "Or run the program on the cluster, with the cluster's Ray and Python",
         ("ray job submit --address http://HEAD:8265 --working-dir . -- python your_script.py",),
         doc="https://docs.ray.io/en/latest/cluster/running-applications/job-submission/index.html",
     )
@@ -200,7 +200,7 @@ def _gcs(version: str) -> str:
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "another Ray",
+        "another version of Ray",
         {
             "driver.log": f"{_CONNECTING}{_FRAMES}{_TOLD.sample}",
             "logs/gcs_server.out": _gcs("2.40.0"),
@@ -210,7 +210,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("Ray 2.50.0", "Ray 2.40.0", "ray[default]==2.40.0"),
     ),
     Example(
-        "another Python, of Ray Client",
+        "another version of Python in Ray Client",
         {
             "driver.log": f"{_FRAMES}{_TOLD.sample}".replace("node 10.0.0.2", "Ray Client")
             .replace("2.50.0", "2.40.0")
@@ -220,7 +220,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("Python 3.11.7", "Python 3.10.13", "python3.10"),
     ),
     Example(
-        "a driver of 2.50 cannot even ask a cluster of 2.60 for its version",
+        "a driver of 2.50 cannot request the version of a cluster of 2.60",
         {
             "driver.log": _OLD_DRIVER,
             "logs/gcs_server.out": _gcs("2.60.0"),
@@ -230,7 +230,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("older than 2.55", "ray[default]==2.60.0"),
     ),
     Example(
-        "a newer driver at a cluster of 2.9",
+        "a newer driver and a cluster of 2.9",
         {
             "driver.log": f"{_CONNECTING}{_FRAMES}{_NO_NODE_INFO.sample}\n",
             "logs/gcs_server.out": _gcs("2.9.3"),
@@ -240,7 +240,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("newer than 2.50", "ray[default]==2.9.3"),
     ),
     Example(
-        "Python's last number, which the program said not to mind",
+        "only the last number of Python's version differs, and the program ignores it",
         {
             "driver.log": "2026-11-21 10:40:11,306\tWARNING utils.py:1436 -- Python patch version mismatch: "
             + _TOLD.sample.partition("mismatch: ")[2].replace("2.50.0", "2.40.0")
@@ -250,7 +250,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
     ),
     Example(
-        "a task that prints the words",
+        "a task that prints the same text",
         {
             "driver.log": "".join(f"(check pid=12) {line}\n" for line in _TOLD.sample.splitlines()),
             "logs/gcs_server.out": "",
@@ -258,7 +258,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
     ),
     Example(
-        "the same words of another cluster than the one captured",
+        "a driver of another cluster prints the same words",
         {
             "driver.log": f"{_CONNECTING.replace('10.0.0.2', '10.9.9.9')}loss 0.1\nVersion mismatch in the model's header\n",
             "logs/gcs_server.out": _gcs("2.60.0"),

@@ -1,28 +1,28 @@
-"""A worker left by `sys.exit` (SystemExit) in the middle of a task or a method.
+"""A worker process exited because a task or an actor method called `sys.exit` (SystemExit).
 
 ## What you see
-`WorkerCrashedError` or `ActorDiedError` with `Worker exits with an exit code 3.` A text instead of a
-number is the argument of `sys.exit("…")`; `None` is `sys.exit()` without one. After the code a traceback may
-stand: then Ray itself failed while it ran the task.
+`WorkerCrashedError` or `ActorDiedError` with `Worker exits with an exit code 3.` A text in place of the number is the
+argument of `sys.exit("…")`; `None` is `sys.exit()` without an argument. A traceback after the code means that Ray itself
+failed while it ran the task.
 
 ## Why
-Code that was written for the command line calls `sys.exit` where it should raise: an argument parser, a
-`main()`, a training script. Ray takes SystemExit as the wish to end the whole worker process, so the
-task fails as if the worker had crashed. In a task even `sys.exit(0)` counts as a failure; in an actor it is
-a deliberate end, but later calls fail all the same. In Kubernetes Ray adds `The worker may have exceeded K8s pod
-memory limits.` to every such text; that is a guess and no evidence.
+Code written for the command line calls `sys.exit` where it should raise an exception: an argument parser, a `main()`, a
+training script. Ray treats SystemExit as a request to end the worker process, so the task fails as if the worker had
+crashed. In a task even `sys.exit(0)` counts as a failure. In an actor it is an intended exit, but later calls fail.
+In Kubernetes Ray appends `The worker may have exceeded K8s pod memory limits.` to every exit code. That is a guess, not
+evidence.
 
 ## Confirm
-- The worker's `.err` and `.out`: what the program printed just before it left.
-- The worker's core log: `Worker exits with an exit code …`.
+- The worker's `.err` and `.out` files show what the program printed before it exited.
+- The worker's core log records `Worker exits with an exit code …`.
 
 ## Fix
-Raise an exception instead, or catch SystemExit around the call; then the caller sees the reason. To end an
-actor on purpose use `ray.actor.exit_actor()`.
+Raise an exception instead of calling `sys.exit`, or catch SystemExit around the call: the caller then gets the reason.
+To end an actor on purpose, use `ray.actor.exit_actor()`.
 
 ## Not this when
-`The process receives a SIGTERM` follows the code (`worker-terminated`, `worker-killed-with-owner`), or no exit code
-is told at all: `os._exit` leaves none (`worker-vanished`).
+`The process receives a SIGTERM` follows the code (`worker-terminated`, `worker-killed-with-owner`), or Ray reports no
+exit code: `os._exit` leaves none (`worker-vanished`).
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from raydoctor.case.signals import RAY_EXCEPTION, WORKER_DIED, WORKER_EXIT
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Finding, Link, Remedy
+from raydoctor.rules.shared import subjects
 from raydoctor.rules.shared.exit_code import EXITING, Left, left_by_itself
 from raydoctor.rules.shared.serialize import is_about_pickling
 from raydoctor.rules.shared.traceback import parse
@@ -50,7 +51,7 @@ _DOC = "https://docs.ray.io/en/latest/ray-core/fault_tolerance/tasks.html"
     looks_for=(WORKER_EXIT, WORKER_DIED, RAY_EXCEPTION, EXITING),
 )
 def worker_exit_code(case: Case) -> Iterator[Finding]:
-    """One finding per code: the same check usually ends them all."""
+    """One finding per exit code: workers with the same code usually failed the same check."""
     groups: dict[str, list[tuple[WorkerExit, Left]]] = {}
     for exit_, left in _left(case):
         key = _inside_ray(left) if left.traceback else left.code
@@ -60,7 +61,7 @@ def worker_exit_code(case: Case) -> Iterator[Finding]:
 
 
 def _left(case: Case) -> Iterator[tuple[WorkerExit, Left]]:
-    # The SIGTERM of Ray's own clean-up also ends in an exit code, and without GCS's word looks like one.
+    # Ray's clean-up sends SIGTERM, which also ends in an exit code. Without GCS's record it looks like `sys.exit`.
     ended_by_ray = {
         e[name]
         for e in case.of("worker.killed_with_owner")
@@ -77,11 +78,11 @@ def _left(case: Case) -> Iterator[tuple[WorkerExit, Left]]:
             or is_about_pickling(parse(left.traceback))
         ):
             continue
-        # An actor that leaves with code 0 ends as intended; it is a failure once a caller was hurt.
-        hurt = exit_.expected == "intended" and any(
+        # An actor that exits with code 0 ends as intended. It is a failure if a caller got an exception.
+        caller_failed = exit_.expected == "intended" and any(
             e.kind == "driver.exception" for e in exit_.events
         )
-        if not exit_.expected or hurt:
+        if not exit_.expected or caller_failed:
             yield exit_, left
 
 
@@ -90,12 +91,11 @@ def _inside_ray(left: Left) -> str:
 
 
 def _finding(case: Case, exits: list[WorkerExit], left: Left) -> Finding:
-    who = evidence.join_names(e.label for e in exits)
-    how = f"left by {left.call}"
+    labels = evidence.join_names(e.label for e in exits)
+    how = f"exited because the code called {left.call}"
     if left.traceback:
-        how = f"ended on an error inside Ray: {_inside_ray(left)}"
-    subject = who if evidence.deaths(exits) == 1 else f"{evidence.deaths(exits)} workers ({who})"
-    links = [Link(left.event, f"exit code {left.code}: {who} {how}")]
+        how = f"exited because of an error inside Ray: {_inside_ray(left)}"
+    links = [Link(left.event, f"exit code {left.code} of {labels}")]
     links += [
         link
         for exit_ in exits[:3]
@@ -105,7 +105,7 @@ def _finding(case: Case, exits: list[WorkerExit], left: Left) -> Finding:
     crashed = evidence.attempts_covered(case, exits)
     links += [Link(event, "the driver got WorkerCrashedError") for event in crashed[:1]]
     return Finding(
-        f"{subject} {how}",
+        f"{subjects.workers(exits)} {how}",
         tuple(links),
         explains=(
             *evidence.exit_entities(exits),
@@ -121,33 +121,33 @@ def _finding(case: Case, exits: list[WorkerExit], left: Left) -> Finding:
 
 def _remedies(exits: list[WorkerExit], left: Left) -> tuple[Remedy, ...]:
     name = exits[0].names[-1] if exits[0].names else "the task"
-    look = _last_words(exits[0])
+    output = _last_output(exits[0])
     if left.traceback:
         report = Remedy(
-            "Report it to Ray with this traceback, if no line of it is yours",
+            "Report this traceback to the Ray project if none of its lines is in your code",
             doc="https://github.com/ray-project/ray/issues",
         )
-        return (look, report)
+        return (output, report)
     steps = [
         paste.python(
             "raise RuntimeError(...)   # in {name}, instead of {call}",
             name=name,
             call=left.call.partition("(")[0],
         ),
-        "try:   # or around the call that leaves\n    main(...)\nexcept SystemExit as error:\n"
+        "try:   # or around the call that exits\n    main(...)\nexcept SystemExit as error:\n"
         '    raise RuntimeError(f"exit code {error.code}") from error',
     ]
-    title = f"Raise an exception in {name}: then its caller gets the reason, not a dead worker"
+    title = f"Raise an exception in {name} instead of calling sys.exit, so that its caller gets the reason"
     if left.kubernetes:
-        title += "; Ray's sentence about K8s memory limits is printed on every exit code and is no evidence of memory"
-    return (Remedy(title, tuple(steps), doc=_DOC), look)
+        title += ". Ray adds its sentence about K8s memory limits to every exit code: it is not evidence of memory use"
+    return (Remedy(title, tuple(steps), doc=_DOC), output)
 
 
-def _last_words(exit_: WorkerExit) -> Remedy:
+def _last_output(exit_: WorkerExit) -> Remedy:
     every = paste.shell("*")
     worker, pid = exit_.worker or every, every if exit_.pid is None else exit_.pid
     return Remedy(
-        "Read what it printed before it left",
+        "Read what the worker printed before it exited",
         (
             paste.shell(
                 "tail -n 20 logs/worker-{worker}-*-{pid:pid}.err logs/worker-{worker}-*-{pid:pid}.out",
@@ -171,7 +171,7 @@ _ADDED = ". Unintentional worker failures have been reported. If there are lots 
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "a task calls a command line tool's argument check",
+        "a task calls the argument parser of a command-line tool",
         {
             f"logs/worker-{_W}-01000000-399.out": ":job_id:01000000\n:task_name:convert\n",
             "logs/gcs_server.out": f"{_GCS}The leased worker has unrecoverable failure. Worker is requested to be destroyed "
@@ -182,7 +182,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("convert", "sys.exit(3)"),
     ),
     Example(
-        "GCS saw only the closed socket; the worker's core log has the code, a text",
+        "GCS records only the closed socket, and the worker's core log records a text as exit code",
         {
             "logs/gcs_server.out": f"{_GCS}Worker unexpectedly exits with a connection error code 2. End of file.{_ADDED}",
             f"logs/python-core-worker-{_W}_399.log": "[2026-11-21 08:00:48,884 I 399 399] core_worker_shutdown_executor.cc:152: "
@@ -194,17 +194,17 @@ EXAMPLES: tuple[Example, ...] = (
         says=('sys.exit("no licence found")',),
     ),
     Example(
-        "Ray's guess about Kubernetes does not make it a memory problem",
+        "Ray's guess about Kubernetes memory limits is not evidence",
         {
             "logs/gcs_server.out": f"{_GCS}Worker exits unexpectedly. Worker exits with an exit code 1. The worker may have "
             f"exceeded K8s pod memory limits.{_ADDED}",
             "logs/raylet.out": "",
         },
         roots=("worker-exit-code",),
-        says=("sys.exit(1)", "no evidence of memory"),
+        says=("sys.exit(1)", "not evidence of memory"),
     ),
     Example(
-        "a SIGTERM also makes an exit code",
+        "a SIGTERM also produces an exit code",
         {
             "logs/gcs_server.out": f"{_GCS}Worker exits unexpectedly. Worker exits with an exit code 1. The process receives "
             f"a SIGTERM.{_ADDED}",
@@ -213,7 +213,7 @@ EXAMPLES: tuple[Example, ...] = (
         roots=("worker-terminated",),
     ),
     Example(
-        "agents and tasks may say `exit code` too",
+        "an agent and a task print the words `exit code`",
         {
             "logs/raylet.out": "[2026-11-21 08:00:49,953 I 293 319] (raylet) agent_manager.cc:83: Agent process with name "
             "dashboard_agent exited, exit code 0.\n",

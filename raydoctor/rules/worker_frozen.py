@@ -1,25 +1,27 @@
-"""A worker's process was alive but answered nothing for minutes, until Ray gave it up for dead.
+"""A worker process stopped answering Ray for minutes although it was alive, so Ray treated it as dead.
 
 ## What you see
-`WorkerCrashedError` or `ActorUnavailableError` about seven minutes after the task started, with no crash, no OOM and no
-signal; the words `keepalive watchdog timeout` in the recorded exit, the driver's core log or the exception.
+`WorkerCrashedError` or `ActorUnavailableError` about seven minutes after the task started, without a crash, an OOM kill or
+a signal. The recorded exit, the driver's core log or the exception contains `keepalive watchdog timeout`.
 
 ## Why
-Ray pings an idle connection after 300 s and waits 120 s for the answer, which a thread of C++ gives whatever Python
-does. Only a process that is stopped as a whole does not answer: SIGSTOP (Ctrl-Z, a batch system that suspends jobs), a
-debugger that holds it (gdb, ptrace), a read from a dead NFS or FUSE mount, a paused virtual machine or container, or
-a network that swallows packets. (Measured with Ray 2.60: a worker stopped by SIGSTOP is given up after 7 min
-1 s. Holding Python's lock does not do it.)
+Ray pings an idle connection after 300 s and waits 120 s for the answer. A C++ thread answers whatever Python does, so only
+a process that is stopped as a whole does not answer: SIGSTOP (Ctrl-Z, or a batch system that suspends jobs), an attached
+debugger (gdb, ptrace), a read from a dead NFS or FUSE mount, a paused virtual machine or container, or a network that
+drops packets. Measured with Ray 2.60: Ray gives up a worker that was stopped by SIGSTOP after 7 min 1 s. A thread that
+holds the GIL does not cause this.
 
 ## Confirm
-- On its node: `ps -o pid,stat,wchan:30,cmd -p PID`: `T` is stopped, `t` is held by a debugger, `D` waits for a disk.
-- `dmesg -T | grep -iE 'hung_task|nfs|blocked for more than'`.
+- On the worker's node: `ps -o pid,stat,wchan:30,cmd -p PID`. `T` is stopped, `t` is held by a debugger, `D` waits for a
+  disk.
+- `dmesg -T | grep -iE 'hung_task|nfs|blocked for more than'` lists processes that the kernel found blocked.
 
 ## Fix
-Find who stopped it: the batch system's log, the mount, the hypervisor. `kill -CONT PID` lets a stopped one go on.
+Find what stopped the process: check the batch system's log, the mount and the hypervisor. `kill -CONT PID` resumes a
+stopped process.
 
 ## Not this when
-The node as a whole was unreachable (`node-died`), or the process ended by itself (the exit says `End of file`).
+The whole node was unreachable (`node-died`), or the process exited by itself (the recorded exit contains `End of file`).
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from raydoctor.case.signals import TASK_ATTEMPT_FAILED, TASK_FAILED, WORKER_DIED
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Finding, Link, Remedy
+from raydoctor.rules.shared import subjects
 
 _WATCHDOG = "keepalive watchdog timeout"
 
@@ -44,7 +47,7 @@ _WATCHDOG = "keepalive watchdog timeout"
     looks_for=(WORKER_EXIT, WORKER_DIED, TASK_FAILED, TASK_ATTEMPT_FAILED),
 )  # fmt: skip
 def worker_frozen(case: Case) -> Iterator[Finding]:
-    """One finding per node: what stops one process often stops several."""
+    """One finding per node: one cause often stops several processes of a node."""
     by_node: dict[str, list[WorkerExit]] = {}
     for exit_ in case.exits:
         if _WATCHDOG in exit_.detail or any(_WATCHDOG in e.message for e in exit_.events):
@@ -56,19 +59,20 @@ def worker_frozen(case: Case) -> Iterator[Finding]:
 def _finding(case: Case, exits: list[WorkerExit]) -> Finding:
     first = exits[0]
     count = evidence.deaths(exits)
-    names = evidence.join_names(e.label for e in exits)
-    subject = names if count == 1 else f"{count} workers ({names})"
+    alive = (
+        "although the process was alive, so Ray treated it"
+        if count == 1
+        else "although they were alive, so Ray treated them"
+    )
     links = [
         Link(link.event, _shows(link.shows))
         for e in exits[:3]
         for link in evidence.exit_links(e, most=1)
     ]
-    links += [
-        Link(e, "the caller got no answer to its keepalive pings") for e in _attempts(case)[:1]
-    ]
+    links += [Link(e, "the caller's keepalive pings got no answer") for e in _attempts(case)[:1]]
     return Finding(
-        f"{subject} stopped answering while the process was alive, and Ray gave {'it' if count == 1 else 'them'} up: stopped "
-        "(SIGSTOP, a debugger), a hung disk, or a network that swallows packets",
+        f"{subjects.workers(exits)} stopped answering {alive} as dead: possible causes are SIGSTOP, a debugger, "
+        "a hung disk or a network that drops packets",
         tuple(links),
         explains=evidence.exit_entities(exits),
         caused_by=tuple(Entity("node", e.node) for e in exits if e.node),
@@ -81,7 +85,7 @@ def _finding(case: Case, exits: list[WorkerExit]) -> Finding:
 
 
 def _shows(text: str) -> str:
-    return f"{text}, because of the keepalive watchdog"
+    return f"{text}, after the keepalive watchdog timed out"
 
 
 def _attempts(case: Case) -> list[Event]:
@@ -92,19 +96,19 @@ def _remedies(exit_: WorkerExit) -> tuple[Remedy, ...]:
     pid = exit_.pid or ""
     return (
         Remedy(
-            "See what holds such a process, on its node",
+            "Find what stops such a process, on its node",
             (
                 paste.shell(
                     "ps -o pid,stat,wchan:30,cmd -p {pid:pid}      # T: stopped, t: held by a debugger, D: waits for a disk",
                     pid=pid,
                 ),
                 "dmesg -T | grep -iE 'hung_task|nfs|blocked for more than'",
-                "# lets a stopped one go on:",
+                "# resumes a stopped process:",
                 paste.shell("kill -CONT {pid:pid}", pid=pid),
             ),
         ),
         Remedy(
-            "If it is paused on purpose (a debugger, a suspended virtual machine), let Ray wait longer",
+            "Make Ray wait longer if the process is paused on purpose (a debugger, a suspended virtual machine)",
             (
                 "RAY_grpc_client_keepalive_time_ms=1800000     # 300000 by default; before ray start, on every node",
                 "RAY_grpc_client_keepalive_timeout_ms=600000   # 120000 by default",
@@ -112,7 +116,7 @@ def _remedies(exit_: WorkerExit) -> tuple[Remedy, ...]:
             risk="disruptive",
         ),
         Remedy(
-            "Let Ray try again elsewhere",
+            "Make Ray retry on another worker",
             ("@ray.remote(max_retries=3)", "@ray.remote(max_restarts=3, max_task_retries=3)   # an actor"),
             doc="https://docs.ray.io/en/latest/ray-core/fault_tolerance/tasks.html",
         ),
@@ -145,12 +149,12 @@ EXAMPLES: tuple[Example, ...] = (
         says=("stopped answering", "kill -CONT"),
     ),
     Example(
-        "the same in the words of 2.9.3",
+        "the same exit as Ray 2.9.3 records it",
         _exit(f"{_LEASED}RPC Error message: {_WATCHDOG}; RPC Error details: "),
         roots=("worker-frozen",),
     ),
     Example(
-        "a worker that ended: its socket was closed, nobody waited for an answer",
+        "a worker that exited: its socket was closed, and no ping timed out",
         _exit(f"{_LEASED}RPC error: Socket closed"),
         roots=("worker-vanished",),
     ),

@@ -1,26 +1,25 @@
-"""Ray killed workers because the owner of their tasks, or its node, had gone.
+"""Ray killed workers because the owner process of their tasks, or its node, had died.
 
 ## What you see
-Several workers end within milliseconds with `Worker exits with an exit code 1. The process receives a
-SIGTERM.`; in `raylet.out` just before `Killing leased worker because its owner died` (2.52+) or `The leased worker … is
-killed because the owner process … died` (up to 2.51).
+Several workers exit within milliseconds with `Worker exits with an exit code 1. The process receives a SIGTERM.` Just
+before, `raylet.out` records `Killing leased worker because its owner died` (2.52+) or `The leased worker … is killed
+because the owner process … died` (up to 2.51).
 
 ## Why
-The process that submitted a task owns its result. When that process dies nobody can want the result any
-more, so Ray ends the workers that were still computing it. A cascade, never the cause: the question is why
-the owner died.
+The process that submits a task owns its result. When the owner process dies, the result cannot be used any more, so Ray
+ends the workers that are still computing it. This is a consequence, never the root cause: find out why the owner died.
 
 ## Confirm
-- `owner_worker_id` in that line is the owner: `grep <that id> gcs_server.out` tells how it ended.
+- `owner_worker_id` in that line is the owner: `grep <that id> gcs_server.out` shows how it ended.
 - An owner id that starts with a JobID and ends in `f`s is a driver.
 
 ## Fix
-Fix the owner's end; these workers need nothing. Where many long tasks hang on one fragile parent, submit them
-from the driver, or let the parent keep its state outside and be retried.
+Fix what ended the owner process. The killed workers need no fix. If many long tasks depend on one parent that may fail,
+submit them from the driver, or store the parent's state outside the process and let Ray retry the parent.
 
 ## Not this when
-The driver itself had ended, normally or by Ctrl-C: then the same lines are tear-down. Without such a line in `raylet.out`
-a SIGTERM came from elsewhere (`worker-terminated`).
+The driver had exited, normally or by Ctrl-C: then the same lines are part of its shutdown. Without such a line in
+`raylet.out` the SIGTERM has another sender (`worker-terminated`).
 """
 
 from __future__ import annotations
@@ -44,13 +43,13 @@ from raydoctor.rules.shared.exit_code import Left, left_by_itself, submitter
     looks_for=(*OWNER_GONE_KILLED, WORKER_EXIT, WORKER_DIED),
     remedies=(
         Remedy(
-            "Fix the owner's end; the killed workers need nothing",
+            "Fix what ended the owner process: the killed workers need no fix",
             doc="https://docs.ray.io/en/latest/ray-core/fault_tolerance/objects.html",
         ),
     ),
 )
 def worker_killed_with_owner(case: Case) -> Iterator[Finding]:
-    """One finding per owner that went."""
+    """One finding per owner process that died."""
     groups: dict[str, list[tuple[Event, WorkerExit]]] = {}
     for event in case.of("worker.killed_with_owner"):
         exit_ = _killed(case, event)
@@ -64,7 +63,7 @@ def worker_killed_with_owner(case: Case) -> Iterator[Finding]:
 
 
 def _by_lease(case: Case) -> Iterator[tuple[WorkerExit, Left]]:
-    """Without a raylet's log: ended by SIGTERM, and the lease names a submitter that had ended."""
+    """Without a raylet log: workers ended by SIGTERM whose lease names a submitter that had died."""
     for exit_ in case.exits:
         left = left_by_itself(case, exit_)
         if left and left.sigterm and case.exit_of(submitter(exit_)):
@@ -80,54 +79,56 @@ def _owner(event: Event) -> str:
 
 
 def _finding(case: Case, members: list[tuple[Event, WorkerExit]]) -> Finding:
-    told, exits = [event for event, _ in members], [exit_ for _, exit_ in members]
-    owner = _owner(told[0]) or submitter(exits[0])
+    kills, exits = [event for event, _ in members], [exit_ for _, exit_ in members]
+    owner = _owner(kills[0]) or submitter(exits[0])
     end = case.exit_of(owner)
-    its = "its" if evidence.deaths(exits) == 1 else "their"
-    name = f"{its} owner {end.label}" if end else f"{its} {_describe(owner, told[0])}"
+    one = evidence.deaths(exits) == 1
+    cause = f"{'its' if one else 'their'} {_describe(owner, end, kills[0])} had died"
     count = evidence.many(evidence.deaths(exits), "worker")
     names = evidence.join_names(e.names[-1] if e.names else "" for e in exits)
-    who = f"{count} ({names})" if names else count
     links = [*(evidence.exit_links(end, most=1) if end else ())]
-    says = "the raylet kills" if told[0].kind == "worker.killed_with_owner" else "a SIGTERM ends"
-    links.append(Link(told[0], f"{says} {count}, because {name} had ended"))
+    by_raylet = kills[0].kind == "worker.killed_with_owner"
+    ended = "the raylet kills" if by_raylet else "a SIGTERM ends"
+    links.append(Link(kills[0], f"{ended} {count} because {cause}"))
     links += [
         link
         for exit_ in exits[:2]
         for link in evidence.exit_links(exit_, most=1)
-        if link.event is not told[0]
+        if link.event is not kills[0]
     ]
-    verb = "was" if evidence.deaths(exits) == 1 else "were"
     return Finding(
-        f"{who} {verb} killed by Ray because {name} had ended",
+        f"Ray killed {count}{f' ({names})' if names else ''} because {cause}",
         tuple(links),
         explains=evidence.exit_entities(exits),
-        caused_by=_causes(case, owner, end, told[0]),
+        caused_by=_causes(case, owner, end, kills[0]),
         subjects=tuple(evidence.exit_subject(e) for e in exits[:10]),
         count=evidence.deaths(exits),
         severity=evidence.severity(case, exits),
-        covers=(*told, *evidence.exit_events(exits)),
+        covers=(*kills, *evidence.exit_events(exits)),
     )
 
 
-def _describe(owner: str, told: Event) -> str:
+def _describe(owner: str, end: WorkerExit | None, kill: Event) -> str:
+    """`owner train (pid 379)`, `owner, the driver of job 1,`, or by its id."""
+    if end:
+        return f"owner {end.label}"
     if job := ids.job_of_driver(owner):
-        return f"owner, the driver of job {job},"
-    where = "owner's node" if "node" in told["why"] else "owner"
+        return f"owner, the driver of job {ids.job_number(job)},"
+    where = "owner's node" if "node" in kill["why"] else "owner"
     return f"{where} {evidence.short(owner)}" if owner else where
 
 
-def _causes(case: Case, owner: str, end: WorkerExit | None, told: Event) -> tuple[Entity, ...]:
-    """The owner's end under every name it may be explained by."""
+def _causes(case: Case, owner: str, end: WorkerExit | None, kill: Event) -> tuple[Entity, ...]:
+    """The owner's end as every entity that another finding may explain."""
     found: list[Entity] = [*end.entities] if end else []
     if owner:
         found += [Entity("worker", owner), Entity("node", owner), Entity("raylet", owner)]
     if job := ids.job_of_driver(owner):
         found.append(Entity("job", job))
-    if "node" in told["why"]:
+    if "node" in kill["why"]:
         # Since 2.52 the line names the owner, but not always its node.
         dead = [
-            told["owner_node_id"],
+            kill["owner_node_id"],
             *(e["node"] or e["node_a"] or e["node_b"] for e in case.of("node.dead")),
         ]
         found += [Entity("node", node) for node in dead if node]
@@ -170,17 +171,17 @@ def _raylet(text: str) -> str:
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "the parent task's worker vanished, its child is killed",
+        "the parent task's worker vanished and its child is killed",
         {
             "logs/gcs_server.out": _exit(_OWNER, "28,796", _GONE) + _exit(_CHILD, "28,811", _TERM),
             "logs/raylet.out": _raylet(_NEW),
         },
         roots=("worker-vanished",),
         consequences=("worker-killed-with-owner",),
-        says=("1 worker", "its owner"),
+        says=("Ray killed 1 worker", "its owner"),
     ),
     Example(
-        "Ray up to 2.51 names both in the sentence",
+        "Ray up to 2.51 names the worker and its owner in one sentence",
         {
             "logs/gcs_server.out": _exit(_OWNER, "28,796", _GONE) + _exit(_CHILD, "28,811", _TERM),
             "logs/raylet.out": _raylet(_OLD),
@@ -189,13 +190,13 @@ EXAMPLES: tuple[Example, ...] = (
         consequences=("worker-killed-with-owner",),
     ),
     Example(
-        "only the driver's output is left: the lease names the owner",
+        "only the driver's output is available: the lease names the owner",
         {"driver.log": _died(_OWNER, "b" * 56, _GONE) + _died(_CHILD, _OWNER, _TERM)},
         roots=("worker-vanished",),
         consequences=("worker-killed-with-owner",),
     ),
     Example(
-        "a driver's normal end kills what still ran for it: tear-down",
+        "a driver that exits normally ends its running tasks: shutdown, not a failure",
         {
             "logs/gcs_server.out": "[2026-11-21 07:45:28,790 I 13 13] (gcs_server) gcs_job_manager.cc:156: Marking job as finished. "
             "job_id=01000000\n" + _exit(_CHILD, "28,811", _TERM),

@@ -1,30 +1,34 @@
 """Native code crashed a worker (or the driver): SIGSEGV, SIGBUS, SIGILL, SIGFPE or SIGABRT.
 
 ## What you see
-`WorkerCrashedError` or `ActorDiedError` with `connection error code 2. End of file` or `The leased
-worker has unrecoverable failure`; in the worker's `.err` `*** SIGSEGV received at time=…` and `Fatal
-Python error: Segmentation fault` with a stack. A driver that crashes takes its job along.
+`WorkerCrashedError` or `ActorDiedError` with `connection error code 2. End of file` or `The leased worker has
+unrecoverable failure`. The worker's `.err` file contains `*** SIGSEGV received at time=…` and `Fatal Python error:
+Segmentation fault` with a stack. If the driver crashes, its job ends with it.
 
 ## Why
-No Python exception ends a process like this: a C, C++, Rust or CUDA library did. SIGSEGV: it touched memory
-that is not its own. SIGBUS: a mapped page cannot be backed (a file cut short, a full `/dev/shm`). SIGILL: the
-binary was built for another CPU. SIGFPE: integer division by zero. SIGABRT: the library found itself broken and gave
-up; its last words stand above the report. Ray's handler and Python's faulthandler print a report, then
-the process dies; Ray sees only the closed socket.
+A Python exception does not end a process like this: a C, C++, Rust or CUDA library does.
+
+- SIGSEGV: native code accessed memory outside its mapped memory.
+- SIGBUS: a mapped page cannot be backed (a truncated file, a full `/dev/shm`).
+- SIGILL: the binary was built for another CPU.
+- SIGFPE: native code divided an integer by zero.
+- SIGABRT: a library detected an internal error and called `abort()`. It prints its reason above the report.
+
+Ray's handler and Python's faulthandler print a report before the process dies. Ray sees only the closed socket.
 
 ## Confirm
-- The worker's `.err`: the first line of your own program in `Stack (most recent call first)`.
+- The worker's `.err`: find the first line of your own program in `Stack (most recent call first)`.
 - Call that function in a plain `python -X faulthandler`, without Ray, with the same input.
 - A core file (`ulimit -c unlimited` before `ray start`) opened in gdb shows the native frames.
 
 ## Fix
-Fix, upgrade or roll back the library that stands on top of the stack; two packages that were built against
-different versions of a third one are the usual reason. Until then retries (`max_retries`, `max_restarts`) help only
-if the crash depends on timing.
+Fix, upgrade or roll back the library at the top of the stack. The usual cause is two packages that were built against
+different versions of a third one. Until then retries (`max_retries`, `max_restarts`) help only if the crash depends on
+timing.
 
 ## Not this when
-Nothing but Ray's three guesses names SIGSEGV (`worker-vanished`); the kernel log names the pid
-(`kernel-oom-kill`); or the report is that of a SIGTERM (`worker-terminated`).
+Only Ray's three guesses mention SIGSEGV (`worker-vanished`), the kernel log names the pid (`kernel-oom-kill`), or the
+report is that of a SIGTERM (`worker-terminated`).
 """
 
 from __future__ import annotations
@@ -38,6 +42,7 @@ from raydoctor.case.signals import LOCAL_RAYLET_FAILED, WORKER_EXIT
 from raydoctor.model import ids, paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Finding, Link, Remedy, Severity, Subject
+from raydoctor.rules.shared import subjects
 from raydoctor.rules.shared.crash import (
     CRASH_SIGNALS,
     Crash,
@@ -52,11 +57,11 @@ _DEBUG = (
 )
 
 _MEANING = {
-    "SIGSEGV": "native code touched memory that is not its own",
-    "SIGBUS": "a mapped page could not be backed: a file cut short, or a full /dev/shm",
-    "SIGILL": "the binary holds an instruction that this CPU does not know",
+    "SIGSEGV": "native code accessed memory outside its mapped memory",
+    "SIGBUS": "a mapped page could not be backed: a truncated file, or a full /dev/shm",
+    "SIGILL": "the binary contains an instruction that this CPU does not have",
     "SIGFPE": "native code divided an integer by zero",
-    "SIGABRT": "native code found itself broken and called abort()",
+    "SIGABRT": "native code detected an internal error and called abort()",
 }
 
 
@@ -68,7 +73,7 @@ _MEANING = {
     looks_for=(*CRASH_SIGNALS, WORKER_EXIT, LOCAL_RAYLET_FAILED),
 )
 def worker_native_crash(case: Case) -> Iterator[Finding]:
-    """One finding per signal, function and place; a crashed driver is one of its own."""
+    """One finding per signal, function and place; a crashed driver gets its own."""
     groups: dict[tuple[str, str, str], list[Crash]] = {}
     for crash in [*_recorded(case), *_unrecorded(case)]:
         key = (crash.signal, crash.name, str(crash.place or crash.symbol))
@@ -90,18 +95,18 @@ def _recorded(case: Case) -> Iterator[Crash]:
 
 
 def _unrecorded(case: Case) -> Iterator[Crash]:
-    """Crashes in core logs, which only Ray writes, of workers whose end no file of the capture records."""
-    seen = set()
+    """Crashes in core logs (only Ray writes these) of workers whose end is not recorded in the capture."""
+    reported = set()
     for event in case.of("crash.handler"):
         worker = next((e.value for e in event.source.entities if e.kind == "worker"), "")
         if (
-            worker in seen
+            worker in reported
             or ids.job_of_driver(worker)
             or case.exit_of(worker)
             or case.torn_down(event)
         ):
             continue
-        seen.add(worker)
+        reported.add(worker)
         end = WorkerExit(worker, "SYSTEM_ERROR", "", [], event.at, pid=event.source.pid)
         if crash := of_worker(case, end):
             yield crash
@@ -123,19 +128,21 @@ def _label(crash: Crash) -> str:
 def _finding(case: Case, crashes: list[Crash]) -> Finding:
     exits = [c.exit for c in crashes if c.exit]
     best = max(crashes, key=lambda c: (bool(c.frames), len(c.events)))
-    who = _label(best) if evidence.deaths(exits) == 1 else f"{evidence.deaths(exits)} × {best.name}"
+    count = evidence.deaths(exits)
+    of_name = "" if best.name == "worker" else f" of {best.name}"
+    label = subjects.worker(_label(best)) if count == 1 else f"{count} workers{of_name}"
     chain = [*_links(best, _label(best))]
     chain += evidence.exit_links(best.exit or exits[0], most=1)
     crashed = evidence.attempts_covered(case, exits)
     if crashed and len(chain) < 5:
         chain.append(Link(crashed[0], "the driver got WorkerCrashedError"))
     return Finding(
-        f"{who} crashed: {_what(best)}",
+        f"{label} crashed: {_what(best)}",
         tuple(chain),
         explains=evidence.exit_entities(exits),
         caused_by=tuple(Entity("node", e.node) for e in exits if e.node and _lost_raylet(case, e)),
         subjects=tuple(evidence.exit_subject(e) for e in exits[:10]),
-        count=evidence.deaths(exits),
+        count=count,
         severity=evidence.severity(case, exits),
         remedies=_remedies(best),
         covers=(*(e for c in crashes for e in c.events), *evidence.exit_events(exits), *crashed),
@@ -143,9 +150,9 @@ def _finding(case: Case, crashes: list[Crash]) -> Finding:
 
 
 def _lost_raylet(case: Case, exit_: WorkerExit) -> bool:
-    """Whether the worker had lost its raylet before: then the crash is part of that end."""
-    told = case.about(Entity("worker", exit_.worker), "raylet.seen_dead")
-    return any(e.at is None or exit_.at is None or e.at <= exit_.at for e in told)
+    """Whether the worker had lost its raylet before: then the crash is part of the node's end."""
+    losses = case.about(Entity("worker", exit_.worker), "raylet.seen_dead")
+    return any(e.at is None or exit_.at is None or e.at <= exit_.at for e in losses)
 
 
 def _what(crash: Crash) -> str:
@@ -158,24 +165,26 @@ def _what(crash: Crash) -> str:
     return f"{text} ({crash.words})" if crash.words else text
 
 
-def _links(crash: Crash, who: str) -> Iterator[Link]:
+def _links(crash: Crash, label: str) -> Iterator[Link]:
     if crash.said:
-        yield Link(crash.said, f"last words of {who}: {crash.words}")
+        yield Link(crash.said, f"{label} printed before it aborted: {crash.words}")
     if crash.handler:
         meaning = _MEANING.get(crash.signal, "native code crashed")
-        yield Link(crash.handler, f"the crash handler of {who}: {crash.signal}, {meaning}")
+        yield Link(
+            crash.handler, f"Ray's crash handler in {label} reports {crash.signal}: {meaning}"
+        )
     if crash.python:
         yield Link(crash.python, _stack_shows(crash))
 
 
 def _stack_shows(crash: Crash) -> str:
     top, place = crash.frames[0], crash.place
-    text = f"Python stood in {top}"
+    text = f"the Python stack ends in {top}"
     if place and place != top:
         text += f", called from {place}"
     if crash.module_count:
-        of_its_own = f", of them not Ray's: {', '.join(crash.modules[:5])}" if crash.modules else ""
-        text += f"; {evidence.many(crash.module_count, 'extension module')} loaded{of_its_own}"
+        others = f", not from Ray: {', '.join(crash.modules[:5])}" if crash.modules else ""
+        text += f"; {evidence.many(crash.module_count, 'extension module')} loaded{others}"
     return text
 
 
@@ -190,7 +199,7 @@ def _driver_finding(case: Case, job: str, crash: Crash) -> Finding:
     severity: Severity = "warning" if late else "error"
     when = ", after its job had ended" if late else ""
     return Finding(
-        f"the driver (pid {pid}) crashed{when}: {_what(crash)}",
+        f"The driver (pid {pid}) crashed{when}: {_what(crash)}",
         tuple(_links(crash, f"the driver (pid {pid})")),
         explains=() if late or not job else (Entity("job", job),),
         subjects=(Subject("job", job or None, None, pid),),
@@ -211,13 +220,13 @@ def _reproduce(crash: Crash) -> Remedy:
     place = crash.place
     if place is None or not place.is_user_code or not place.function.isidentifier():
         return Remedy(
-            "Make it crash without Ray",
+            "Reproduce the crash without Ray",
             ("python -X faulthandler your_script.py   # the same call, without Ray",),
             doc=_DEBUG,
         )
-    # No import of the function is advised: it may be a method, and `@ray.remote` hides what can be called.
+    # An import of the function may not work: it may be a method, and `@ray.remote` hides the plain function.
     return Remedy(
-        f"Make {place.function} crash without Ray, with the same input",
+        f"Reproduce the crash of {place.function} without Ray, with the same input",
         (
             paste.shell(
                 "python -X faulthandler your_script.py   # what {function} does at {file}:{line}, outside of tasks and actors",
@@ -234,11 +243,11 @@ def _by_signal(crash: Crash) -> tuple[Remedy, ...]:
     if crash.signal == "SIGBUS":
         return (
             Remedy(
-                "See whether the shared memory is full or too small",
+                "Check whether the shared memory is full or too small",
                 (
                     "df -h /dev/shm",
                     "docker run --shm-size=SIZE …   # a third of the memory; Kubernetes: an emptyDir with medium: Memory",
-                    "RAY_preallocate_plasma_memory=1 ray start …   # fails at the start instead of in the middle",
+                    "RAY_preallocate_plasma_memory=1 ray start …   # fails when Ray starts instead of later",
                 ),
                 risk="disruptive",
             ),
@@ -246,7 +255,7 @@ def _by_signal(crash: Crash) -> tuple[Remedy, ...]:
     if crash.signal == "SIGILL":
         return (
             Remedy(
-                "Compare the CPUs: the package was built for another one",
+                "Install a build for this CPU: compare its flags with those of the build machine",
                 (
                     "lscpu | grep -iE 'model name|flags'   # on this node and where the package was built",
                 ),
@@ -258,14 +267,14 @@ def _by_signal(crash: Crash) -> tuple[Remedy, ...]:
 def _library(crash: Crash) -> Remedy:
     if not crash.modules:
         return Remedy(
-            "Upgrade, or roll back, the native library that this line calls",
+            "Upgrade or roll back the native library that this line calls",
             (
-                "python -m pip list   # compare with an environment in which it worked",
+                "python -m pip list   # compare with an environment without the crash",
                 "python -m pip check",
             ),
         )
     return Remedy(
-        f"Reinstall or upgrade the native packages that the process had loaded: {', '.join(crash.modules[:4])}",
+        f"Reinstall or upgrade the native packages that the process loaded: {', '.join(crash.modules[:4])}",
         (
             "python -m pip check",
             paste.shell(
@@ -281,7 +290,7 @@ def _core_file() -> Remedy:
     return Remedy(
         "Get the native stack from a core file",
         (
-            "ulimit -c unlimited   # in the shell that runs ray start, before it",
+            "ulimit -c unlimited   # in the shell that runs ray start, before ray start",
             "gdb -batch -ex 'thread apply all bt' $(which python) CORE_FILE",
         ),
         risk="disruptive",
@@ -312,7 +321,7 @@ _REPORT = (
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "a task's worker crashes in a library that numpy called",
+        "a task's worker crashes inside numpy",
         {_ERR: _REPORT, "logs/gcs_server.out": _EXIT + _GUESSES, "logs/raylet.out": ""},
         roots=("worker-native-crash",),
         says=(
@@ -333,10 +342,10 @@ EXAMPLES: tuple[Example, ...] = (
             "logs/raylet.out": "",
         },
         roots=("worker-native-crash",),
-        says=("the driver (pid 7)", "brightness (frames.py:32)"),
+        says=("The driver (pid 7) crashed", "brightness (frames.py:32)"),
     ),
     Example(
-        "only the driver's output is left",
+        "only the driver's output is available",
         {
             "driver.log": "(raylet) A worker died or was killed while executing a task by an unexpected system error. To "
             "troubleshoot the problem, check the logs for the dead worker. RayTask ID: 00 Worker ID: "
@@ -348,16 +357,16 @@ EXAMPLES: tuple[Example, ...] = (
         says=("SIGSEGV", "frames.py:32"),
     ),
     Example(
-        "the output of a crashed driver, alone",
+        "only the output of a crashed driver is available",
         {
             "driver.log": "[2026-11-21 08:07:02,476 E 7 7] logging.cc:474: *** SIGSEGV received at time=1795248422 on cpu 1 ***\n"
             + _STACK
         },
         roots=("worker-native-crash",),
-        says=("the driver (pid 7)", "frames.py:32"),
+        says=("The driver (pid 7) crashed", "frames.py:32"),
     ),
     Example(
-        "a task prints a crash report that it found in an archive, then somebody kills it",
+        "a task prints a crash report from an archive and is then killed",
         {
             _ERR: "*** SIGSEGV received at time=1795247733 on cpu 0 ***\nSegmentation fault (core dumped)\n"
             "Fatal Python error: Segmentation fault\n",
@@ -367,7 +376,7 @@ EXAMPLES: tuple[Example, ...] = (
         roots=("worker-vanished",),
     ),
     Example(
-        "a driver's SIGTERM report is somebody's Ctrl-C or `ray job stop`",
+        "a driver's SIGTERM report comes from Ctrl-C or `ray job stop`",
         {
             f"logs/python-core-driver-01000000{'f' * 48}_7.log": "[2026-11-21 08:07:02,476 E 7 7] logging.cc:474: "
             "*** SIGTERM received at time=1795248422 on cpu 1 ***\n",

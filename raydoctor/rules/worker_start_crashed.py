@@ -2,28 +2,27 @@
 
 ## What you see
 `Some workers of the worker process(450) have not registered within the timeout. The process is dead, probably it
-crashed during start.`, again and again. Since Ray 2.55 the task fails in the end with `RaySystemError: … Failed
-to startup worker after retrying 5 times`, an actor with `Could not create the actor because worker startup
-repeatedly failed`. Before, nothing ever fails: tasks wait for ever.
+crashed during start.`, again and again. Since Ray 2.55 the task finally fails with `RaySystemError: … Failed to startup
+worker after retrying 5 times`, and an actor with `Could not create the actor because worker startup repeatedly failed`.
+Before 2.55 nothing fails: tasks wait forever.
 
 ## Why
-A worker is a new Python process that imports Ray and then reports to its raylet. Its environment broke
-that: a module of yours that hides one of Python's (`queue.py`, `types.py` on `PYTHONPATH`), another Ray or
-Python than the raylet's, a missing library, a limit on threads or files.
+A worker is a new Python process that imports Ray and then registers with its raylet. Something in its environment breaks
+the import: a module of yours that hides a standard one (`queue.py`, `types.py` on `PYTHONPATH`), another Ray or Python
+version than the raylet's, a missing library, or a limit on threads or files.
 
 ## Confirm
-- `raylet.err` of that node holds what the process printed: a worker that has not come far has no `.err` of its
-  own yet. The diagnosis names the exception.
+- `raylet.err` of that node contains what the process printed: a worker that fails this early has no `.err` file yet. The
+  headline names the exception.
 - Start Python on that node with the same environment: `python -X importtime -c "import ray"`.
 
 ## Fix
-Mend what the import says. Until then leave the part of `runtime_env` out that brings it in (`PYTHONPATH`,
-`working_dir`, `py_executable`, `pip`).
+Fix what the import error names. Until then remove the part of `runtime_env` that causes it (`PYTHONPATH`, `working_dir`,
+`py_executable`, `pip`).
 
 ## Not this when
-The process is `still alive` (`worker-start-slow`), the environment could not even be made
-(`runtime-env-failed`), or the worker had registered and died later (`worker-vanished`,
-`worker-native-crash`).
+The process is `still alive` (`worker-start-slow`), the runtime environment could not be created (`runtime-env-failed`), or
+the worker had registered and died later (`worker-vanished`, `worker-native-crash`).
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ _MISSING = pattern(r"No module named '(?P<module>[\w.]+)'")
     looks_for=worker_start.SIGNALS,
 )
 def worker_start_crashed(case: Case) -> Iterator[Finding]:
-    """One finding per node: what broke one start breaks them all."""
+    """One finding per node: its environment breaks every start alike."""
     for one in worker_start.starts(case, "dead"):
         yield _finding(case, one)
 
@@ -84,12 +83,14 @@ def _finding(case: Case, one: Starts) -> Finding:
 
 def _headline(one: Starts, raised: Raised | None, names: list[str]) -> str:
     if not one.events:
-        text = "Ray gave up starting workers: they died, or did not report, each time"
+        text = "Ray gave up starting workers because every one died or did not register"
     else:
         text = f"{evidence.many(one.count, 'worker process', 'worker processes')} died while starting{one.place}"
     text += f": {_what(one, raised)}"
     if names:
-        text += f"; {evidence.join_names(names)} could not run"
+        text += (
+            f", so task{'s' if len(names) > 1 else ''} {evidence.join_names(names)} could not run"
+        )
     return text
 
 
@@ -97,27 +98,27 @@ def _what(one: Starts, raised: Raised | None) -> str:
     if raised:
         return f"{raised}" + (f" in {raised.place}" if raised.place else "")
     words = next((e["what"] for e in one.words if e.kind == "worker.start_words"), "")
-    return words.strip() or "what they said is not in the capture (raylet.err of that node has it)"
+    return words.strip() or "their output is not in the capture (see raylet.err on that node)"
 
 
 def _links(one: Starts, raised: Raised | None) -> Iterator[Link]:
     for event in one.words[:1]:
-        yield Link(event, f"a starting worker prints {_what(one, raised)}")
+        yield Link(event, f"a starting worker printed {_what(one, raised)}")
     for event in one.events[:1]:
         after = f" after {one.timeout:.0f} s" if one.timeout else ""
-        yield Link(event, f"the raylet finds that process dead{after}")
+        yield Link(event, f"the raylet found the starting process dead{after}")
     if one.count > 1:
-        yield Link(one.events[-1], f"so does no. {one.count}")
+        yield Link(one.events[-1], f"the last of {one.count} processes that died while starting")
     for event in one.given_up[:1]:
-        yield Link(event, "Ray gives up, and the caller gets it")
+        yield Link(event, "Ray gave up, and the caller got this error")
 
 
 def _remedies(case: Case, one: Starts, raised: Raised | None) -> Iterator[Remedy]:
     path = worker_start.search_path(case)
     run = worker_start.python_with(path)
-    said = raised.message if raised else ""
-    hidden = _HIDDEN.search(said)
-    missing = _MISSING.search(said)
+    message = raised.message if raised else ""
+    hidden = _HIDDEN.search(message)
+    missing = _MISSING.search(message)
     if hidden:
         module = hidden["module"] or hidden["package"]
         where = f" in {path}" if path else ""
@@ -130,7 +131,7 @@ def _remedies(case: Case, one: Starts, raised: Raised | None) -> Iterator[Remedy
                     module=module,
                 ),
                 paste.shell(
-                    "git mv {module:name}.py our_{module:name}.py   # and the imports of it",
+                    "git mv {module:name}.py our_{module:name}.py   # then change the imports of it",
                     module=module,
                 ),
             ),
@@ -148,7 +149,7 @@ def _remedies(case: Case, one: Starts, raised: Raised | None) -> Iterator[Remedy
             doc=_DOC,
         )
     yield Remedy(
-        "Start a worker's Python by hand on that node, with the same environment, until it imports Ray",
+        "Start Python on that node with the workers' environment, and repeat until it imports Ray",
         (
             paste.shell(
                 '{python} -X faulthandler -c "import ray; print(ray.__version__, ray.__file__)"',
@@ -192,7 +193,7 @@ _RAISED = (
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "a module of the user's hides one of Python's, and Ray gives up",
+        "a user module hides a standard one, and Ray gives up",
         {
             "logs/raylet.out": "".join(
                 _started(f"{8 * n:02},119", 450 + n) + _unregistered(f"{8 * n + 8:02},119", 450 + n)
@@ -213,7 +214,7 @@ EXAMPLES: tuple[Example, ...] = (
         ),
     ),
     Example(
-        "before 2.55 the caller only ever times out; the driver's output alone",
+        "before 2.55 the caller only times out; only the driver's output is available",
         {
             "driver.log": "".join(
                 "".join(f"(raylet) {line}\n" for line in _TRACEBACK.splitlines())
@@ -227,7 +228,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("3 worker processes", "AttributeError"),
     ),
     Example(
-        "only the final error is left: Ray's guess, not ours",
+        "only the final error is available: the cause is Ray's guess",
         {"driver.log": _RAISED},
         roots=("worker-start-crashed",),
     ),

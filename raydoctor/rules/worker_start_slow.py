@@ -1,28 +1,27 @@
-"""Worker processes did not report to their raylet in time, but were still alive.
+"""Worker processes were alive but did not register with their raylet in time.
 
 ## What you see
 `Some workers of the worker process(451) have not registered within the timeout. The process is still alive, probably
-it's hanging during start.` Ray then starts another one. Since 2.55 it gives up after some (`RaySystemError: …
-Failed to startup worker after retrying 5 times`); before, tasks wait for ever.
+it's hanging during start.` Ray then starts another worker. Since 2.55 it gives up after several attempts (`RaySystemError:
+… Failed to startup worker after retrying 5 times`). Before 2.55 tasks wait forever.
 
 ## Why
-Between its start and its report a worker starts Python, runs `sitecustomize` and `.pth` files, and imports Ray.
-`RAY_worker_register_timeout_seconds` (60) is not enough where Python lies on a network drive, a start-up
-module does too much, or so many workers start at once that each gets a sliver of a CPU: on a machine with
-192 CPUs Ray starts 192.
+Before a worker registers, it starts Python, runs `sitecustomize` and `.pth` files, and imports Ray. The limit is
+`RAY_worker_register_timeout_seconds` (60). It is too short if Python is on a network drive, if a start-up module does too
+much, or if so many workers start at once that each gets little CPU time: on a machine with 192 CPUs Ray starts 192.
 
 ## Confirm
-- On that node: `time python -c "import ray"`, and `python -X importtime -c "import ray"` for where it goes.
-- `py-spy dump --pid <pid>` of such a process shows the line on which it hangs.
-- `Started worker process` lines in `raylet.out`: how many at once?
+- On that node: `time python -c "import ray"`. `python -X importtime -c "import ray"` shows which imports take the time.
+- `py-spy dump --pid <pid>` of such a process shows the line at which it waits.
+- `Started worker process` lines in `raylet.out` show how many workers start at once.
 
 ## Fix
-Put the Python environment on a local disk, take slow code out of `sitecustomize`, start fewer workers
-(`--num-cpus`), or allow more time.
+Put the Python environment on a local disk, remove slow code from `sitecustomize`, start fewer workers (`--num-cpus`), or
+allow more time.
 
 ## Not this when
-The process is `dead` (`worker-start-crashed`), or the runtime environment is still being made: that is before
-the process starts (`runtime-env-failed`).
+The process is `dead` (`worker-start-crashed`), or the runtime environment is still being created, which happens before the
+process starts (`runtime-env-failed`).
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from raydoctor.rules.shared.setup.worker_start import DEFAULT_TIMEOUT, Starts
 
 _DOC = "https://docs.ray.io/en/latest/ray-observability/user-guides/debug-apps/debug-hangs.html"
 _STORM = 16
-"""Workers started within one timeout from which on the number itself may be what is slow."""
+"""Workers started within one timeout: from this number on, the number itself may be the cause."""
 
 
 @rule(
@@ -50,7 +49,7 @@ _STORM = 16
     looks_for=worker_start.SIGNALS,
 )
 def worker_start_slow(case: Case) -> Iterator[Finding]:
-    """One finding per node: its disk, its environment and its load are what is slow."""
+    """One finding per node: the cause is its disk, its environment or its load."""
     for one in worker_start.starts(case, "still alive"):
         yield _finding(case, one)
 
@@ -75,13 +74,19 @@ def _finding(case: Case, one: Starts) -> Finding:
 
 def _headline(one: Starts, names: list[str], over: bool) -> str:
     within = f"within {one.timeout:.0f} s" if one.timeout else "in time"
-    text = f"{evidence.many(one.count, 'worker process', 'worker processes')}{one.place} did not report to the raylet {within}, though alive"
+    were = "it was" if one.count == 1 else "they were"
+    text = (
+        f"{evidence.many(one.count, 'worker process', 'worker processes')}{one.place} did not register with the raylet {within} "
+        f"although {were} alive"
+    )
     if over:
-        return f"{text}; later ones did"
+        return f"{text}, but later ones did"
     if one.given_up:
         text += ", and Ray gave up"
     if names:
-        text += f"; {evidence.join_names(names)} could not run"
+        text += (
+            f", so task{'s' if len(names) > 1 else ''} {evidence.join_names(names)} could not run"
+        )
     return text
 
 
@@ -90,12 +95,14 @@ def _links(one: Starts) -> Iterator[Link]:
         after = f" after {one.timeout:.0f} s" if one.timeout else ""
         yield Link(
             one.events[0],
-            f"the raylet has not heard of a process that it started{after}; it is alive",
+            f"the raylet reports that a process it started has not registered{after}, and is alive",
         )
     if one.count > 1:
-        yield Link(one.events[-1], f"nor of no. {one.count}")
+        yield Link(
+            one.events[-1], f"the last of {one.count} processes that did not register in time"
+        )
     for event in one.given_up[:1]:
-        yield Link(event, "Ray gives up, and the caller gets it")
+        yield Link(event, "Ray gave up, and the caller got this error")
 
 
 def _remedies(case: Case, one: Starts) -> Iterator[Remedy]:
@@ -103,8 +110,8 @@ def _remedies(case: Case, one: Starts) -> Iterator[Remedy]:
     run = worker_start.python_with(path)
     waited = one.timeout or DEFAULT_TIMEOUT
     yield Remedy(
-        "Find what is slow in starting Python"
-        + (f"; workers import from {path} first" if path else ""),
+        "Find what slows the start of Python"
+        + (f": workers import from {path} first" if path else ""),
         (
             paste.shell(
                 'time {python} -c "import ray"                         # on that node', python=run
@@ -112,18 +119,18 @@ def _remedies(case: Case, one: Starts) -> Iterator[Remedy]:
             paste.shell(
                 '{python} -X importtime -c "import ray" 2>&1 | sort -t"|" -k2 -n | tail', python=run
             ),
-            "py-spy dump --pid PID   # of a process that hangs",
+            "py-spy dump --pid PID   # of a process that has not registered",
         ),
         doc=_DOC,
     )
     if (many := _at_once(case, one)) >= _STORM:
         yield Remedy(
             f"Start fewer workers at once: {many} were started within {waited:.0f} s",
-            ("ray start --num-cpus=CORES …   # as many as it really has",),
+            ("ray start --num-cpus=CORES …   # the number of real cores",),
             doc=_DOC,
         )
     yield Remedy(
-        f"Allow more time than {waited:.0f} s",
+        f"Allow {4 * waited:.0f} s instead of {waited:.0f} s",
         (
             paste.shell(
                 "RAY_worker_register_timeout_seconds={seconds:.0f} ray start …   # every node; or in the environment of ray.init()",
@@ -135,7 +142,7 @@ def _remedies(case: Case, one: Starts) -> Iterator[Remedy]:
 
 
 def _at_once(case: Case, one: Starts) -> int:
-    """The most workers that were started within one timeout before a late one."""
+    """The largest number of workers that the raylet started within one timeout before a late one."""
     waited = one.timeout or DEFAULT_TIMEOUT
     return max(
         (
@@ -170,7 +177,7 @@ _LATE = "".join(
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "none of six reports in time, and Ray gives up",
+        "none of six workers registers in time, and Ray gives up",
         {
             "logs/raylet.out": _LATE,
             "logs/gcs_server.out": "",
@@ -188,7 +195,7 @@ EXAMPLES: tuple[Example, ...] = (
         ),
     ),
     Example(
-        "before 2.55 the caller only ever times out; the driver's output alone",
+        "before 2.55 the caller only times out; only the driver's output is available",
         {
             "driver.log": "".join(
                 f"(raylet) {_unregistered(f'{6 * n + 6:02},098', 451 + n)}" for n in range(3)
@@ -199,7 +206,7 @@ EXAMPLES: tuple[Example, ...] = (
         consequences=("get-timeout",),
     ),
     Example(
-        "one was late, the next one reported",
+        "one worker was late, and the next one registered",
         {
             "logs/raylet.out": _started("00,098", 451)
             + _unregistered("06,098", 451)

@@ -1,30 +1,29 @@
-"""Somebody sent SIGTERM to a worker: no message of Ray's says that it was Ray.
+"""A SIGTERM ended a worker, and no record of Ray's shows that Ray sent it.
 
 ## What you see
-`WorkerCrashedError` or `ActorDiedError` with `Worker exits with an exit code 1. The process receives a
-SIGTERM.`
+`WorkerCrashedError` or `ActorDiedError` with `Worker exits with an exit code 1. The process receives a SIGTERM.`
 
 ## Why
-Ray's workers turn a SIGTERM into a clean exit and tell so. Ray itself sends one when the worker's owner, job or
-node goes away, and says so in `raylet.out` before. Without such a line it came from elsewhere:
-`kill` or `pkill` by a person or a clean-up script, a batch system at its time limit (Slurm's `scancel`, LSF), systemd,
-or Kubernetes ending the pod. The raylet's `DisconnectClient: sending SIGTERM to pgid=…` (2.50+) *follows* every
-disconnect: it is clean-up, never the cause.
+On SIGTERM a Ray worker exits cleanly and records the signal. Ray itself sends SIGTERM when the worker's owner, job or node
+goes away, and records that in `raylet.out` first. Without such a record the signal has another sender: `kill` or `pkill`
+by a person or a clean-up script, a batch system at its time limit (Slurm's `scancel`, LSF), systemd, or Kubernetes ending
+the pod. The raylet's `DisconnectClient: sending SIGTERM to pgid=…` (2.50+) *follows* every disconnect: it is clean-up,
+never the cause.
 
 ## Confirm
-- Several workers of one node within a second: the whole container or machine was being stopped.
-- Kubernetes: `kubectl describe pod` and `kubectl get events`: eviction, preemption, a failed liveness probe.
-- Batch systems: the job's accounting (`sacct -j …`): time limit, preemption.
-- On the machine: `journalctl`, cron, shell history; auditd tells the sender of a signal.
+- Several workers of one node ended within a second: the whole container or machine was being stopped.
+- Kubernetes: `kubectl describe pod` and `kubectl get events` show eviction, preemption or a failed liveness probe.
+- Batch systems: the job's accounting (`sacct -j …`) shows a time limit or preemption.
+- On the machine: check `journalctl`, cron and the shell history. auditd records the sender of a signal.
 
 ## Fix
-Keep that sender away from Ray's processes, or let Ray drain the node before it goes. Retries
-(`max_retries`, `max_restarts`) contain the damage where preemption is normal.
+Stop the sender from signalling Ray's processes, or let Ray drain the node before the node stops. Where preemption is
+normal, retries (`max_retries`, `max_restarts`) limit the damage.
 
 ## Not this when
-`raylet.out` says `Killing leased worker because its owner died` (or `… is killed because the owner process … died`)
-just before (`worker-killed-with-owner`); the job or the node was being ended; or the process was killed by
-SIGKILL, which leaves no words (`worker-vanished`).
+`raylet.out` records `Killing leased worker because its owner died` (or `… is killed because the owner process … died`) just
+before (`worker-killed-with-owner`), the job or the node was being ended, or SIGKILL killed the process: SIGKILL leaves no
+record (`worker-vanished`).
 """
 
 from __future__ import annotations
@@ -38,12 +37,13 @@ from raydoctor.case.signals import OWNER_GONE_KILLED, RAYLET_SIGTERM, WORKER_DIE
 from raydoctor.model import paste
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Finding, Gap, Link, Remedy
+from raydoctor.rules.shared import subjects
 from raydoctor.rules.shared.exit_code import EXITING, Left, left_by_itself, submitter
 
 _TOGETHER = 2.0
-"""Seconds within which several SIGTERMs are one event: the container's or the machine's end."""
+"""Seconds within which several SIGTERMs count as one event: a container or machine that stops."""
 _NODE_FOLLOWS = 60.0
-"""Seconds in which the node's own end may follow; Kubernetes grants 30 between SIGTERM and SIGKILL."""
+"""Seconds within which the node's end may follow. Kubernetes allows 30 between SIGTERM and SIGKILL."""
 
 
 @rule(
@@ -53,7 +53,7 @@ _NODE_FOLLOWS = 60.0
     looks_for=(WORKER_EXIT, WORKER_DIED, EXITING, *OWNER_GONE_KILLED, RAYLET_SIGTERM),
 )
 def worker_terminated(case: Case) -> Iterator[Finding]:
-    """One finding per node and moment."""
+    """One finding per node and moment (`_TOGETHER`)."""
     by_ray = {e.value for event in case.of("worker.killed_with_owner") for e in event.entities}
     together: list[tuple[WorkerExit, Left]] = []
     for exit_ in sorted(case.exits, key=lambda e: (e.node, e.at or 0.0)):
@@ -69,10 +69,10 @@ def worker_terminated(case: Case) -> Iterator[Finding]:
 
 
 def _may_be_tear_down(case: Case, exits: list[WorkerExit]) -> bool:
-    """Whether the logs end at that moment on a Ray that sends SIGTERM to all workers of a job that ends.
+    """Whether the logs end at that moment, on a Ray version that ends a job's workers by SIGTERM.
 
-    Ray 2.9 to 2.20 record these exits as failures; only the record of the job's end, which comes at
-    the same moment, tells them apart, and it may be cut off.
+    Ray 2.9 to 2.20 record these exits as failures. Only the record of the job's end, written at the same
+    moment, distinguishes them, and that record may be cut off.
     """
     if case.version is None or case.version >= (2, 24):
         return False
@@ -82,7 +82,7 @@ def _may_be_tear_down(case: Case, exits: list[WorkerExit]) -> bool:
 
 
 def _owner_ended(case: Case, exit_: WorkerExit) -> bool:
-    """Whether, without a raylet's log to tell, the lease names an owner that ended too."""
+    """Whether the lease names an owner that ended, in a capture without a raylet log."""
     return "raylet-out" not in case.roles and case.exit_of(submitter(exit_)) is not None
 
 
@@ -95,18 +95,13 @@ def _belongs(exit_: WorkerExit, before: WorkerExit) -> bool:
 def _finding(case: Case, together: list[tuple[WorkerExit, Left]]) -> Finding:
     exits = [exit_ for exit_, _ in together]
     left = together[0][1]
-    who = evidence.join_names(e.label for e in exits)
-    subject = (
-        who
-        if evidence.deaths(exits) == 1
-        else f"{evidence.deaths(exits)} workers of one node within {_span(exits)} ({who})"
-    )
-    verb = "was" if evidence.deaths(exits) == 1 else "were"
+    subject = subjects.workers(exits, f" of one node, within {_span(exits)},")
     crashed = evidence.attempts_covered(case, exits)
     doubtful = not crashed and _may_be_tear_down(case, exits)
     known = "raylet-out" in case.roles and not doubtful
-    sender = "from outside Ray" if known else "whose sender is not known"
-    links = [Link(left.event, f"{who} {verb} ended by a SIGTERM ({_ruled_out(known)})")]
+    sender = "a process outside Ray" if known else "an unknown process"
+    labels = evidence.join_names(e.label for e in exits)
+    links = [Link(left.event, f"a SIGTERM ended {labels} ({_ruled_out(known)})")]
     links += [
         link
         for exit_ in exits[:3]
@@ -115,7 +110,7 @@ def _finding(case: Case, together: list[tuple[WorkerExit, Left]]) -> Finding:
     ]
     links += [Link(event, "the driver got WorkerCrashedError") for event in crashed[:1]]
     return Finding(
-        f"{subject} {verb} terminated by a SIGTERM {sender}",
+        f"{subject} got a SIGTERM from {sender}",
         tuple(links),
         explains=evidence.exit_entities(exits),
         caused_by=_node(case, exits[-1]) if known else _suspects(case, exits),
@@ -130,14 +125,14 @@ def _finding(case: Case, together: list[tuple[WorkerExit, Left]]) -> Finding:
 
 _RAYLET = Gap(
     "raylet.out",
-    "not in the capture: it alone tells whether Ray itself sent the SIGTERM",
+    "not in the capture: only this log shows whether Ray itself sent the SIGTERM",
     "On the worker's node: /tmp/ray/session_latest/logs/raylet.out",
 )
 
 _END = Gap(
-    "what came after the SIGTERM",
-    "the logs end there: were it the job's end, Ray itself would have sent it",
-    "The end of gcs_server.out says whether the job was over (`Finished marking job state`).",
+    "logs after the SIGTERM",
+    "the logs end there: if the job ended at that moment, Ray itself sent the SIGTERM",
+    "The end of gcs_server.out shows whether the job had ended (`Finished marking job state`).",
 )
 
 
@@ -149,12 +144,12 @@ def _span(exits: list[WorkerExit]) -> str:
 
 def _ruled_out(known: bool) -> str:
     if not known:
-        return "what would tell Ray's own is not in the capture"
-    return "the raylet tells of no owner, job or node that ended before"
+        return "the capture does not show whether Ray sent it"
+    return "the raylet records no owner, job or node that ended before"
 
 
 def _node(case: Case, last: WorkerExit) -> tuple[Entity, ...]:
-    """The node, if it ended soon after: then both had one sender."""
+    """The node, if it ended soon after: both ends then have the same cause."""
     if not last.node or last.at is None:
         return ()
     ends = [case.stopped_at(last.node)]
@@ -165,7 +160,7 @@ def _node(case: Case, last: WorkerExit) -> tuple[Entity, ...]:
 
 
 def _suspects(case: Case, exits: list[WorkerExit]) -> tuple[Entity, ...]:
-    """Sudden ends of others, one of whom may have been the owner: nothing in the capture says."""
+    """Other workers that ended suddenly: any of them may have been the owner, as far as the capture shows."""
     chosen = {id(e) for e in exits}
     return tuple(entity for e in case.exits if id(e) not in chosen for entity in e.entities)
 
@@ -188,9 +183,9 @@ def _remedies(exits: list[WorkerExit], left: Left) -> tuple[Remedy, ...]:
         for name in dict.fromkeys(actors)
     ]
     return (
-        Remedy("Find out who sent it", tuple(steps)),
+        Remedy("Find the sender of the SIGTERM", tuple(steps)),
         Remedy(
-            "Let Ray retry it, where such ends are normal (preemption)",
+            "Make Ray retry the work if such ends are normal (preemption)",
             tuple(retry) or ("@ray.remote(max_retries=3)",),
             doc="https://docs.ray.io/en/latest/ray-core/fault-tolerance.html",
         ),
@@ -215,7 +210,7 @@ _CLEANUP = (
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "a clean-up script sends SIGTERM; the raylet's own comes after",
+        "a clean-up script sends SIGTERM before the raylet's own SIGTERM",
         {
             f"logs/worker-{_W}-01000000-381.out": ":job_id:01000000\n:task_name:train\n",
             "logs/gcs_server.out": _EXIT,
@@ -225,13 +220,13 @@ EXAMPLES: tuple[Example, ...] = (
         says=("train", "SIGTERM", "outside Ray"),
     ),
     Example(
-        "without the raylet's log nobody knows who sent it",
+        "without the raylet's log the sender is unknown",
         {"logs/gcs_server.out": _EXIT},
         roots=("worker-terminated",),
-        says=("sender is not known",),
+        says=("got a SIGTERM from an unknown process",),
     ),
     Example(
-        "Ray sent it: the owner had died",
+        "Ray sent the SIGTERM because the owner had died",
         {
             "logs/gcs_server.out": _EXIT,
             "logs/raylet.out": "[2026-11-21 07:47:49,600 I 285 285] (raylet) node_manager.cc:1050: Killing leased worker because "
@@ -240,7 +235,7 @@ EXAMPLES: tuple[Example, ...] = (
         roots=("worker-killed-with-owner",),
     ),
     Example(
-        "the raylet's clean-up after a death of another kind is no cause",
+        "the raylet's clean-up SIGTERM after another kind of death is not the cause",
         {
             "logs/gcs_server.out": f"[2026-11-21 07:47:49,611 W 13 13] (gcs_server) gcs_worker_manager.cc:70: {WORKER_EXIT.sample}\n",
             "logs/raylet.out": _CLEANUP,

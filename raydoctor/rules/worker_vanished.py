@@ -1,30 +1,29 @@
-"""A worker process is gone, and nothing in the capture says why.
+"""A worker process ended, and nothing in the capture shows why.
 
 ## What you see
-`WorkerCrashedError`, or `ActorDiedError` with `Worker exit type: SYSTEM_ERROR` and
-`connection error code 2. End of file`, or `The leased worker has unrecoverable failure`. Ray adds
-the same three guesses (OOM killer, `ray stop --force`, SIGSEGV) to every such death.
+`WorkerCrashedError`, or `ActorDiedError` with `Worker exit type: SYSTEM_ERROR` and `connection error code 2. End of file`,
+or `The leased worker has unrecoverable failure`. Ray adds the same three guesses (OOM killer, `ray stop --force`, SIGSEGV)
+to every such death.
 
 ## Why
-The process ended without telling anybody: a SIGKILL from outside (a person, the kernel's OOM killer, a
-container limit), or `os._exit` inside a library. All of them leave the same words (measured with
-Ray 2.60: SIGKILL, a kernel OOM kill and `os._exit(7)` differ in nothing but the kernel log).
+The process ended without a record: by a SIGKILL from outside (a person, the kernel's OOM killer, a container limit), or by
+`os._exit` inside a library. Ray records the same text for all of them. Measured with Ray 2.60: SIGKILL, a kernel OOM
+kill and `os._exit(7)` differ only in the kernel log.
 
 ## Confirm
-- `dmesg -T | grep -i 'killed process'` on the worker's node: a record with its pid means the kernel's
-  OOM killer.
-- Kubernetes: `kubectl describe pod`: `OOMKilled`, exit code 137.
-- cgroup: `memory.events` (v2) or `memory.failcnt` (v1).
-- The worker's own `.err`: the last lines of a library that called `exit`.
+- `dmesg -T | grep -i 'killed process'` on the worker's node: a record with the worker's pid means that the kernel's OOM
+  killer ended it.
+- Kubernetes: `kubectl describe pod` shows `OOMKilled`, exit code 137.
+- cgroup: `memory.events` (v2) or `memory.failcnt` (v1) counts OOM kills.
+- The worker's `.err` file ends with the output of a library that called `os._exit`.
 
 ## Fix
-Get the evidence above, then diagnose again with it: put the kernel log beside the logs as
-`dmesg.txt`. Until then retries (`max_retries`, `max_restarts`) contain the damage.
+Collect the evidence above and diagnose again: save the kernel log as `dmesg.txt` next to the logs. Until then retries
+(`max_retries`, `max_restarts`) limit the damage.
 
 ## Not this when
-Ray's memory monitor killed it (`ray-oom-kill`), its own log holds a crash report
-(`worker-native-crash`), the kernel log names its pid (`kernel-oom-kill`), it was ended on purpose,
-or its node or owner went first.
+Ray's memory monitor killed the worker (`ray-oom-kill`), its own log contains a crash report (`worker-native-crash`), the
+kernel log names its pid (`kernel-oom-kill`), Ray ended it on purpose, or its node or owner died first.
 """
 
 from __future__ import annotations
@@ -37,12 +36,12 @@ from raydoctor.case.rule import Example, rule
 from raydoctor.case.signals import WORKER_DIED, WORKER_EXIT
 from raydoctor.model.entities import Entity
 from raydoctor.model.values import Finding, Gap, Link, Remedy
-from raydoctor.rules.shared import jobs
+from raydoctor.rules.shared import jobs, subjects
 
 _KERNEL = Gap(
     "kernel log",
-    "not in the capture: it alone tells a kernel OOM kill from another SIGKILL",
-    "On the worker's node: dmesg -T > dmesg.txt, and put it beside the logs.",
+    "not in the capture: only this log distinguishes a kernel OOM kill from another SIGKILL",
+    "On the worker's node: dmesg -T > dmesg.txt, and put the file next to the logs.",
 )
 
 
@@ -55,7 +54,7 @@ _KERNEL = Gap(
     looks_for=(WORKER_EXIT, WORKER_DIED, *jobs.SIGNALS),
     remedies=(
         Remedy(
-            "Find out who ended the process",
+            "Find what ended the process",
             (
                 "dmesg -T | grep -iE 'killed process|out of memory'   # on the worker's node",
                 "kubectl describe pod POD | grep -A3 'Last State'   # Kubernetes: OOMKilled?",
@@ -63,7 +62,7 @@ _KERNEL = Gap(
             doc="https://docs.ray.io/en/latest/ray-observability/user-guides/debug-apps/debug-failures.html",
         ),
         Remedy(
-            "Let Ray retry it meanwhile",
+            "Until then, make Ray retry the work",
             (
                 "@ray.remote(max_retries=3)            # a task",
                 "@ray.remote(max_restarts=3, max_task_retries=3)  # an actor",
@@ -72,7 +71,7 @@ _KERNEL = Gap(
     ),
 )
 def worker_vanished(case: Case) -> Iterator[Finding]:
-    """One finding per node: several unexplained deaths on one node share what would decide them."""
+    """One finding per node: the same kernel log explains all deaths on a node."""
     left = [
         e
         for e in case.exits
@@ -88,13 +87,7 @@ def worker_vanished(case: Case) -> Iterator[Finding]:
 
 
 def _finding(case: Case, exits: list[WorkerExit]) -> Finding:
-    first = exits[0]
-    if evidence.deaths(exits) == 1:
-        headline = f"{first.label} ended suddenly, and no log says why"
-    else:
-        who = evidence.join_names(e.label for e in exits)
-        headline = f"{evidence.deaths(exits)} workers ended suddenly, and no log says why: {who}"
-    ruled_out = "no memory-monitor kill, no crash report, no exit of its own, no node or owner that went first"
+    ruled_out = "memory-monitor kill, crash report, exit code, earlier end of its node or owner"
     links = [
         link
         for exit_ in exits[:3]
@@ -102,7 +95,7 @@ def _finding(case: Case, exits: list[WorkerExit]) -> Finding:
     ]
     links[0] = Link(links[0].event, f"{links[0].shows}; ruled out: {ruled_out}")
     return Finding(
-        headline,
+        f"{subjects.workers(exits)} ended suddenly, and no log shows why",
         tuple(links),
         explains=evidence.exit_entities(exits),
         caused_by=tuple(Entity("node", e.node) for e in exits if e.node),
@@ -120,7 +113,7 @@ _W = "cd09fc46897e18918275a6d03cc3a6abc2becabe5e0fd27a533d35a7"
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "a SIGKILLed worker leaves Ray's three guesses and nothing else",
+        "a SIGKILL leaves only Ray's three guesses",
         {
             "logs/gcs_server.out": f"[2026-11-21 07:34:50,741 W 8 8] (gcs_server) gcs_worker_manager.cc:70: {WORKER_EXIT.sample}"
             " Some common causes include: (1) the process was killed by the OOM killer due to high memory usage, "
@@ -130,7 +123,7 @@ EXAMPLES: tuple[Example, ...] = (
         roots=("worker-vanished",),
     ),
     Example(
-        "an idle worker that Ray ended itself is pool management",
+        "an idle worker that Ray itself ended",
         {
             "logs/gcs_server.out": f"[2026-11-21 07:34:50,741 W 8 8] (gcs_server) gcs_worker_manager.cc:70: Reporting worker exit, "
             f"worker id = {_W}, node id = {'a' * 56}, address = 127.0.0.1, exit_type = INTENDED_SYSTEM_EXIT, exit_detail = Worker "

@@ -1,28 +1,30 @@
-"""The driver joined or started another Ray than the one that was meant, or would.
+"""The driver joined or started a different Ray cluster than intended, or would do so.
 
 ## What you see
-"Submitted, but nothing happens": no task appears in the dashboard. A job's log says `Started a local Ray
-instance.`, or a driver says `Connecting to existing Ray cluster at address: …` with an address that is not this
-cluster's, or `Found multiple active Ray instances`.
+"Submitted, but nothing happens": no task appears in the dashboard. A job's log contains `Started a local Ray instance.` Or
+a driver prints `Connecting to existing Ray cluster at address: …` with an address that is not this cluster's, or `Found
+multiple active Ray instances`.
 
 ## Why
-`ray.init()` takes, in this order: its `address` argument, `RAY_ADDRESS`, the Ray of this machine that started last, a new
-local one. A submitted job gets `RAY_ADDRESS`; it is lost by `ray.init(address="local")`, by a list of
-environment variables that replaces all others, and in a container or nested shell that does not pass them on. The program then
-runs on one machine's resources, and everything it logs is in that other session.
+`ray.init()` uses the first of these that exists: its `address` argument, `RAY_ADDRESS`, the Ray that started last on this
+machine, a new local Ray. A submitted job gets `RAY_ADDRESS`. It loses this address through `ray.init(address="local")`,
+through a list of environment variables that replaces all others, or in a container or nested shell that does not pass them
+on. The program then runs on the resources of one machine, and its logs are in another session.
 
-The Ray that started last is the one whose address stands in `/tmp/ray/ray_current_cluster`. Nobody removes that file when
-a cluster dies: `ray.init()` and every `ray` command then wait 40 s for an address where nobody answers, though another
-Ray runs on the machine (`Timed out while waiting for GCS to become available`; measured with Ray 2.60).
+`/tmp/ray/ray_current_cluster` contains the address of the Ray that started last. Nothing removes that file when a cluster
+dies. `ray.init()` and every `ray` command then wait 40 s for an address that does not answer, even if another Ray runs
+on the machine (`Timed out while waiting for GCS to become available`; measured with Ray 2.60).
 
 ## Confirm
-- The `Connecting to …` or `Started a local …` line of the driver, against `ray status` on the head you meant.
-- `echo $RAY_ADDRESS; cat /tmp/ray/ray_current_cluster`, against the address that `ps -eo args | grep gcs-address` shows.
-- `ls -d /tmp/ray/session_2*` on the driver's machine: more than one live session.
-- `ray list jobs` on the cluster you meant: the job is not there.
+- Compare the driver's `Connecting to …` or `Started a local …` line with `ray status` on the intended head.
+- Compare `echo $RAY_ADDRESS; cat /tmp/ray/ray_current_cluster` with the address that `ps -eo args | grep gcs-address`
+  shows.
+- `ls -d /tmp/ray/session_2*` on the driver's machine shows more than one live session.
+- `ray list jobs` on the intended cluster does not show the job.
 
 ## Fix
-Take the address out of the program and set `RAY_ADDRESS` where it runs, or submit it as a job. A stale file: remove it.
+Remove the address from the program and set `RAY_ADDRESS` where it runs, or submit the program as a job. Remove a stale
+file.
 
 ## Not this when
 The address is another name or interface of the same head, or the program starts a local Ray on purpose (a test).
@@ -73,7 +75,7 @@ _LOOPBACK = ("127.", "0.0.0.0")
     looks_for=(STARTED_LOCAL, CONNECTING, _CONNECTED, _SEVERAL, _NONE, *NODE_REGISTERED, *JOB_STARTED),
 )  # fmt: skip
 def wrong_cluster(case: Case) -> Iterator[Finding]:
-    """Jobs with a Ray of their own, a driver of another cluster, and drivers that found several or none."""
+    """Jobs that started a local Ray, a driver of another cluster, and drivers that found several clusters or none."""
     local = _local_jobs(case)
     if local:
         yield _of_jobs(local)
@@ -88,7 +90,7 @@ def wrong_cluster(case: Case) -> Iterator[Finding]:
 
 
 def _local_jobs(case: Case) -> list[Event]:
-    """Ray's own line (it has a header) in the output of a submitted job that did not join the cluster as well."""
+    """Ray's record (it has a header) in the output of submitted jobs that did not also join the cluster."""
     joined = {e.source for e in case.of("driver.connecting")}
     return [
         e
@@ -104,16 +106,14 @@ def _of_jobs(local: list[Event]) -> Finding:
     ]
     one = len(local) == 1
     return Finding(
-        f"{'Job' if one else f'{len(local)} jobs:'} {evidence.join_names(ids)} started a local Ray of {'its' if one else 'their'} own "
-        "instead of using the cluster: nothing of it runs there",
-        tuple(
-            Link(e, "the job's program starts a Ray, where it should join one") for e in local[:3]
-        ),
+        f"{'Job' if one else f'{len(local)} jobs:'} {evidence.join_names(ids)} started {'its' if one else 'their'} own local Ray "
+        "instead of joining the cluster",
+        tuple(Link(e, "the job's program started a local Ray") for e in local[:3]),
         explains=tuple(Entity("choice-of-cluster", i) for i in ids),
         count=len(local),
         remedies=(
             Remedy(
-                "Let the program take the cluster that it is given: RAY_ADDRESS is set for submitted jobs",
+                "Call ray.init() without an address: Ray sets RAY_ADDRESS for submitted jobs",
                 (
                     'ray.init()                     # not ray.init(address="local"), no ray.init(num_cpus=…)',
                     "docker run -e RAY_ADDRESS …     # a container or env -i in the entrypoint must pass it on",
@@ -126,33 +126,33 @@ def _of_jobs(local: list[Event]) -> Finding:
 
 
 def _elsewhere(case: Case) -> Event | None:
-    """The one driver here joined a cluster at an address that no node of this one has, and is unknown to this GCS."""
+    """The only driver, if it joined an address that is no node's of this cluster, and this GCS has no job of it."""
     connecting = [e for e in case.of("driver.connecting") if e.source.role == "driver"]
     known = bool(case.of("node.registered")) and "gcs-out" in case.roles
     if len(connecting) != 1 or not known or case.ledger.jobs or "core-driver" in case.roles:
         return None
-    told = connecting[0]
-    joined = any(e.source is told.source for e in case.of("driver.connected"))
-    foreign = _NUMERIC.fullmatch(told["ip"]) and not told["ip"].startswith(_LOOPBACK)
-    return told if joined and foreign and not is_this_cluster(case, told) else None
+    only = connecting[0]
+    joined = any(e.source is only.source for e in case.of("driver.connected"))
+    foreign = _NUMERIC.fullmatch(only["ip"]) and not only["ip"].startswith(_LOOPBACK)
+    return only if joined and foreign and not is_this_cluster(case, only) else None
 
 
-def _of_other_cluster(case: Case, told: Event) -> Finding:
+def _of_other_cluster(case: Case, connecting: Event) -> Finding:
     here = evidence.join_names(case.ledger.node_ips.values())
-    connected = next(e for e in case.of("driver.connected") if e.source is told.source)
+    connected = next(e for e in case.of("driver.connected") if e.source is connecting.source)
     registered = case.of("node.registered")[0]
     return Finding(
-        f"The driver joined the Ray at {told['address']}, not the cluster whose logs these are ({here})",
+        f"The driver joined the cluster at {connecting['address']}, not the captured cluster ({here})",
         (
-            Link(told, "the driver goes to this address"),
-            Link(connected, "and is let in"),
-            Link(registered, f"the captured cluster's nodes are {here}, and its GCS has no job of any driver"),
+            Link(connecting, "the driver connects to this address"),
+            Link(connected, "the driver joined that cluster"),
+            Link(registered, f"the captured cluster's nodes are {here}, and its GCS records no job"),
         ),
-        explains=(Entity("choice-of-cluster", told["address"]),),
+        explains=(Entity("choice-of-cluster", connecting["address"]),),
         severity="warning",
         remedies=(
             Remedy(
-                "If it should run here, point it here, and take the address out of the program",
+                "If it should run on the captured cluster, set RAY_ADDRESS and remove the address from the program",
                 (
                     paste.shell("export RAY_ADDRESS={head:address}:6379", head=registered["ip"]),
                     "ray.init()",
@@ -160,10 +160,10 @@ def _of_other_cluster(case: Case, told: Event) -> Finding:
                 doc=INIT_DOC,
             ),
             Remedy(
-                "If it should run there, look at that cluster's logs",
+                "If it should run on the other cluster, diagnose that cluster's logs",
                 (
                     paste.shell(
-                        "raydoctor diagnose /tmp/ray/session_latest   # on {node}", node=told["ip"]
+                        "raydoctor diagnose /tmp/ray/session_latest   # on {node}", node=connecting["ip"]
                     ),
                 ),
             ),
@@ -171,23 +171,23 @@ def _of_other_cluster(case: Case, told: Event) -> Finding:
     )  # fmt: skip
 
 
-def _of_several(case: Case, told: list[Event]) -> Finding:
-    first = told[0]
+def _of_several(case: Case, records: list[Event]) -> Finding:
+    first = records[0]
     addresses = sorted(a.strip().strip("'\"") for a in first["addresses"].split(","))
     taken = first["taken"]
     end = (
-        f"the driver took the latest, {taken}"
+        f"the driver joined the latest, {taken}"
         if taken
-        else "the driver does not know which to join"
+        else "the driver needs an address to choose one"
     )
     return Finding(
-        f"{len(addresses)} Rays run on the driver's machine ({evidence.join_names(addresses)}): {end}",
-        (Link(first, "Ray finds more than one"),),
+        f"{len(addresses)} Ray clusters run on the driver's machine ({evidence.join_names(addresses)}), and {end}",
+        (Link(first, "Ray found more than one cluster"),),
         explains=(Entity("choice-of-cluster", first["addresses"]),),
         severity="info" if taken else "critical",
         remedies=(
             Remedy(
-                "Say which one is meant",
+                "Set the address of the intended cluster",
                 tuple(
                     paste.shell("export RAY_ADDRESS={address:address}", address=a)
                     for a in addresses[:3]
@@ -195,22 +195,22 @@ def _of_several(case: Case, told: list[Event]) -> Finding:
                 doc=INIT_DOC,
             ),
         ),
-        covers=(*told, *_tracebacks(case, first)),
+        covers=(*records, *_tracebacks(case, first)),
     )
 
 
-def _of_none(case: Case, told: list[Event]) -> Finding:
+def _of_none(case: Case, records: list[Event]) -> Finding:
     nodes = case.of("node.registered")
-    where = f"; the captured cluster's head is {nodes[0]['ip']}" if nodes else ""
+    where = f" (the captured cluster's head is {nodes[0]['ip']})" if nodes else ""
     head = nodes[0]["ip"] if nodes else ""
     return Finding(
-        f"No Ray runs on the driver's machine, and the driver was given no address of another{where}",
-        (Link(told[0], "Ray finds none to join"),),
+        f"The driver found no Ray on its machine and has no address of another cluster{where}",
+        (Link(records[0], "Ray found no cluster to join"),),
         explains=(Entity("choice-of-cluster", ""),),
         severity="critical",
         remedies=(
             Remedy(
-                "Say where the cluster is, or start a node of it on this machine",
+                "Set the cluster's address, or start one of its nodes on this machine",
                 (
                     paste.shell("export RAY_ADDRESS={head:address}:6379", head=head),
                     paste.shell("ray start --address={head:address}:6379", head=head),
@@ -218,7 +218,7 @@ def _of_none(case: Case, told: list[Event]) -> Finding:
                 doc=INIT_DOC,
             ),
         ),
-        covers=(*told, *_tracebacks(case, told[0])),
+        covers=(*records, *_tracebacks(case, records[0])),
     )
 
 
@@ -243,7 +243,7 @@ _FILE = "/tmp/ray/ray_current_cluster"
 
 
 def _addresses(origin: str, address: str, answers: str, is_this: str = "false") -> dict[str, str]:
-    """What this shell goes by, and the raylet that runs here."""
+    """The address that this shell uses, and the raylet on this machine."""
     head = '{"table": "addresses", "at": 1795258300.0, "from": "environment", "total": 2, "rows": ['
     used = f'{{"origin":"{origin}","address":"{address}","answers":{answers},"is_this":{is_this},"used":true}}'
     here = (
@@ -254,7 +254,7 @@ def _addresses(origin: str, address: str, answers: str, is_this: str = "false") 
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "a submitted job starts a Ray of its own",
+        "a submitted job starts its own Ray",
         {
             "logs/job-driver-raysubmit_grZVwcH86PK5tgyy.log": f"{_ENTRYPOINT}{_STAMP}{STARTED_LOCAL.sample}\ntokens 6000\n",
             "logs/gcs_server.out": _GCS,
@@ -264,13 +264,13 @@ EXAMPLES: tuple[Example, ...] = (
         says=("raysubmit_grZVwcH86PK5tgyy", "ray.init()"),
     ),
     Example(
-        "the driver went to another cluster than the one captured",
+        "the driver joined another cluster than the captured one",
         {"driver.log": _JOINED, "logs/gcs_server.out": _GCS, **_RAYLET},
         roots=("wrong-cluster",),
         says=("10.0.0.3:6390", "10.0.0.2"),
     ),
     Example(
-        "two Rays on the machine, and the driver may not choose",
+        "two clusters on the machine, and the driver cannot choose",
         {
             "driver.log": f"{_TRACEBACK}ConnectionError: {_SEVERAL.sample.partition(' Connecting')[0]} Please specify the one to "
             "connect to by setting the `--address` flag or `RAY_ADDRESS` environment variable.\n"
@@ -285,7 +285,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("10.0.0.2",),
     ),
     Example(
-        "a file of a cluster that is gone stands before the one that runs",
+        "a stale address file of a dead cluster hides the running one",
         {"logs/gcs_server.out": _GCS, **_RAYLET, **_addresses(_FILE, "10.0.0.9:6379", "false")},
         roots=("wrong-cluster",),
         says=("40 s", "rm /tmp/ray/ray_current_cluster", "export RAY_ADDRESS=10.0.0.2:6379"),
@@ -301,7 +301,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("another live cluster, 10.0.0.9:6379", "unset RAY_ADDRESS"),
     ),
     Example(
-        "RAY_ADDRESS is no address of a GCS",
+        "RAY_ADDRESS is not the address of a GCS",
         {
             "logs/gcs_server.out": _GCS,
             **_RAYLET,
@@ -309,7 +309,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
     ),
     Example(
-        "the file of the cluster that runs",
+        "the address file of the running cluster",
         {
             "logs/gcs_server.out": _GCS,
             **_RAYLET,
@@ -317,11 +317,11 @@ EXAMPLES: tuple[Example, ...] = (
         },
     ),
     Example(
-        "another name of the same head: its GCS knows the job",
+        "another name of the same head, whose GCS records the job",
         {"driver.log": _JOINED, "logs/gcs_server.out": _GCS + _JOB, **_RAYLET},
     ),
     Example(
-        "a program that was run by hand starts a local Ray, as it should",
+        "a program started by hand uses a local Ray on purpose",
         {
             "driver.log": f"{_STAMP}{STARTED_LOCAL.sample}\n",
             "logs/gcs_server.out": _GCS + _JOB,
@@ -329,7 +329,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
     ),
     Example(
-        "a job that prints the words, and one that joined first",
+        "a job that joined the cluster prints the same text",
         {
             "logs/job-driver-raysubmit_x1.log": f"{_STAMP}Connecting to existing Ray cluster at address: 10.0.0.2:6379...\n"
             f"(check pid=12) {STARTED_LOCAL.sample}\nStarted a local Ray instance for the tests? no\n",
