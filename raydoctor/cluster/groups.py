@@ -1,8 +1,8 @@
 """Placement groups that are pending now, and which of their bundles no node has room for, from live tables.
 
-The rows of `placement-groups` are those of the state API (Ray 2.9 to 2.60), which lacks the strategy. The GCS's own
-rows, its demands and its log contain it. `scheduling_state` is the GCS's view: INFEASIBLE (the GCS does not try again
-before a node joins) or NO_RESOURCES (it tries once a second).
+The rows of `placement-groups` are those of the state API (Ray 2.9 to 2.60), which lacks the strategy. The
+GCS's own rows, its demands and its log contain it. `scheduling_state` is the GCS's view: INFEASIBLE (the GCS
+does not try again before a node joins) or NO_RESOURCES (it tries once a second).
 """
 
 from __future__ import annotations

@@ -289,8 +289,8 @@ def _rank(case: Case, number: int, decision: Event, error: Event | None, snippet
     text = error["what"] if error else snippet
     printed = _printed(event, text) if parse(text) else None
     at = error.at if error and error.at is not None else late
-    says = "" if printed else snippet.strip().partition("\n")[0]
-    return Rank(number, event, at, error.pid if error else None, printed, None, says, size)
+    message = "" if printed else snippet.strip().partition("\n")[0]
+    return Rank(number, event, at, error.pid if error else None, printed, None, message, size)
 
 
 def _exit(case: Case, snippet: str, pid: int | None) -> WorkerExit | None:
