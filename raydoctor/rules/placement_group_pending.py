@@ -313,7 +313,7 @@ def _misfit(
             f"its bundles need {resources.describe(every)} on one node, and the largest has {has}"
         )
     if strategy == "STRICT_SPREAD" and len(nodes) < len(bundles):
-        return f"it needs {len(bundles)} nodes, one for each bundle, and there {'is' if len(nodes) == 1 else 'are'} {len(nodes)}"
+        return f"it needs {len(bundles)} nodes (one per bundle), but there {'is' if len(nodes) == 1 else 'are'} only {len(nodes)}"
     too_large = next((b for b in bundles if not any(resources.fits(t, b) for t in nodes)), None)
     if too_large:
         return f"a bundle needs {resources.describe(too_large)}, and the largest node has {has}"
