@@ -1,4 +1,4 @@
-"""What rules are made of and what they see: a case, its facts, signals, the `rule` decorator."""
+"""The parts of rules and their input: a case, its facts, signals, the `rule` decorator."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What rules see: events and facts of one capture, indexed and read-only.
+"""The input of rules: events and facts of one capture, indexed and read-only.
 
-A rule never touches the disk, the clock or the network; all it knows comes from here.
+A rule never accesses the disk, the clock or the network: a `Case` is its only input.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _FOREVER = float("inf")
 
 
 class Case:
-    """Events by kind and entity in time order, and the ledger drawn from them."""
+    """Events by kind and entity in time order, and the ledger built from them."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class Case:
         self.roles = frozenset(s.role for s in self.sources)
         self.names = names or {}
         self.endings = {event.source: event for event in endings}
-        """How the output of each driver ends (`read/ending.py`)."""
+        """The last output of each driver (`read/ending.py`)."""
         self.ledger: Ledger = facts.build(self.events, self.sources, self.names)
         self._by_kind: dict[str, list[Event]] = {}
         self._by_entity: dict[Entity, list[Event]] = {}
@@ -57,7 +57,7 @@ class Case:
     def near(
         self, event: Event, *kinds: str, before: float = 5.0, after: float = 5.0
     ) -> list[Event]:
-        """Events of these kinds within seconds of another on the same clock; untimed ones are out."""
+        """Events of these kinds within seconds of another event; events without a time are left out."""
         if event.at is None:
             return []
         low, high = event.at - before - event.slack, event.at + after + event.slack
@@ -67,25 +67,25 @@ class Case:
 
     @property
     def version(self) -> tuple[int, int] | None:
-        """(major, minor) of the capture's Ray, the older where several are told; None if unknown."""
+        """(major, minor) of the capture's Ray, the oldest of several; None if unknown."""
         return self.ledger.version
 
     @property
     def exits(self) -> list[WorkerExit]:
-        """Worker ends that are failures, in time order."""
+        """Worker exits that are failures, in time order."""
         return [e for e in self.ledger.exits if not e.expected]
 
     @property
     def all_exits(self) -> list[WorkerExit]:
-        """Every recorded worker end, expected ones too."""
+        """Every recorded worker exit, including expected ones."""
         return list(self.ledger.exits)
 
     def exit_of(self, worker: str) -> WorkerExit | None:
-        """The recorded end of a worker."""
+        """The recorded exit of a worker."""
         return self.ledger.exit_of(worker)
 
     def exit_of_process(self, pid: int, node: str = "", ip: str = "") -> WorkerExit | None:
-        """The recorded end of a process, where its pid is unambiguous or its node is given."""
+        """The recorded exit of a process, if its pid is unambiguous or its node is given."""
         found = [
             e
             for e in self.ledger.exits
@@ -96,19 +96,19 @@ class Case:
         return found[0] if len(found) == 1 else None
 
     def actor(self, actor: str) -> ActorInfo:
-        """What is known of an actor, if only its id."""
+        """The known facts about an actor; at least its id."""
         return self.ledger.actors.get(actor) or ActorInfo(actor)
 
     def actor_of_worker(self, worker: str) -> str:
-        """The actor that lived in a worker, or empty."""
+        """The actor that ran in a worker, or empty."""
         return next((a.id for a in self.ledger.actors.values() if worker in a.workers), "")
 
     def job(self, job: str) -> Job:
-        """What is known of a job, if only its id."""
+        """The known facts about a job; at least its id."""
         return self.ledger.jobs.get(job) or Job(job)
 
     def node_of(self, source: Source) -> str:
-        """NodeID of the raylet that wrote this source (or the only node there is), else empty."""
+        """NodeID of the raylet that wrote this source, or of the only node in its folder; otherwise empty."""
         if source.role.startswith("raylet"):
             return facts.node_of_file(self.ledger, source.path)
         here = self._nodes_of_folders.get(_folder(source.path), set())
@@ -122,13 +122,13 @@ class Case:
         return found
 
     def stopped_at(self, node: str = "") -> float:
-        """When a node (or, without one, the first raylet or GCS) was told to stop; infinity if never."""
+        """When a node (or, without one, the first raylet or GCS) received SIGTERM; infinity if never."""
         if node:
             return self.ledger.stops.get(node, _FOREVER)
         return min(self.ledger.stops.values(), default=_FOREVER)
 
     def torn_down(self, event: Event) -> bool:
-        """Whether an event belongs to tear-down: after its job's end or its node's stop."""
+        """Whether an event belongs to a shutdown: it follows its job's end or its node's stop."""
         if event.at is None:
             return False
         jobs = [
@@ -148,20 +148,20 @@ class Case:
     # ------------------------------------------------------------ for fallback rules
 
     def is_explained(self, *entities: Entity) -> bool:
-        """Whether another rule's finding already accounts for any of these (fallback rules only)."""
+        """Whether another rule's finding already explains any of these (fallback rules only)."""
         return any(entity in self.explained for entity in entities)
 
     def is_accounted_for(self, event: Event) -> bool:
-        """Whether another rule's finding has this event among its evidence (fallback rules only)."""
+        """Whether another rule's finding uses this event as evidence (fallback rules only)."""
         return id(event) in self.accounted
 
     def explained_with(self, event: Event) -> tuple[Entity, ...]:
-        """What the finding explains that has this event among its evidence (fallback rules only)."""
+        """The entities explained by the finding that uses this event as evidence (fallback rules only)."""
         return self.accounted.get(id(event), ())
 
 
 def order(event: Event) -> tuple[bool, float, str, int]:
-    """Time, then place; untimed events last. The order of files must not matter."""
+    """Sort key: time, then place; events without a time last. The order of files must not matter."""
     return (event.at is None, event.at or 0.0, event.source.path, event.line)
 
 
@@ -170,7 +170,7 @@ def _folder(path: str) -> str:
 
 
 def sightings(exit_: WorkerExit) -> Iterator[Event]:
-    """An exit's events, the most telling first, without repeats of one record."""
+    """An exit's events, the most informative first, each record once."""
     seen: set[tuple[str, str]] = set()
     for event in exit_.events:
         key = (event.kind, event.source.role)

@@ -1,4 +1,4 @@
-"""What rule files share: links from a worker's end, subjects, and numbers for people."""
+"""Shared by rule files: links to a worker's exit, subjects, and text for counts and names."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from raydoctor.model.entities import Entity
 from raydoctor.model.values import Event, Link, Severity, Subject
 
 GB = 1024**3
-"""Ray prints GiB and writes `GB` (`memory_monitor_utils.cc`); so do we."""
+"""Bytes in one GiB, which Ray labels `GB` (`memory_monitor_utils.cc`)."""
 
 
 def exit_links(exit_: WorkerExit, most: int = 2) -> tuple[Link, ...]:
-    """The best sightings of a worker's end as links: what each file says of it."""
+    """The best records of a worker's exit as links, one per kind of file."""
     links = []
     for event in sightings(exit_):
         shows = {
-            "worker.exit": f"GCS records the exit of {exit_.label}: {exit_.exit_type}",
+            "worker.exit": f"the GCS records the exit of {exit_.label}: {exit_.exit_type}",
             "worker.died": f"the raylet reports {exit_.label} as died: {exit_.exit_type}",
             "worker.disconnected": f"{exit_.label} disconnected from its raylet ({exit_.exit_type})",
             "driver.exception": f"the driver got {event['type']}",
@@ -28,32 +28,32 @@ def exit_links(exit_: WorkerExit, most: int = 2) -> tuple[Link, ...]:
 
 
 def exit_subject(exit_: WorkerExit) -> Subject:
-    """The worker (or the actor in it) whose end this was."""
+    """The worker (or the actor in it) that exited."""
     name = exit_.names[-1] if exit_.names else None
     kind, id_ = ("actor", exit_.actor) if exit_.actor else ("worker", exit_.worker)
     return Subject(kind, id_ or None, name, exit_.pid, exit_.node or None)
 
 
 def deaths(exits: Iterable[WorkerExit]) -> int:
-    """How many workers ended, storms counted to the last."""
+    """How many workers exited, including those that a folded storm only counts."""
     return sum(exit_.count for exit_ in exits)
 
 
 def exit_entities(exits: Iterable[WorkerExit]) -> tuple[Entity, ...]:
-    """Everything these ends explain, under every name."""
+    """Everything that these exits explain, under every name."""
     return tuple(dict.fromkeys(entity for exit_ in exits for entity in exit_.entities))
 
 
 def exit_events(exits: Iterable[WorkerExit]) -> tuple[Event, ...]:
-    """Every sighting of these ends, to be covered."""
+    """Every record of these exits, to be covered."""
     return tuple(event for exit_ in exits for event in exit_.events)
 
 
 def attempts_covered(case: Case, exits: Iterable[WorkerExit]) -> tuple[Event, ...]:
-    """`WorkerCrashedError`s of the driver, if one of these ends may be theirs.
+    """`WorkerCrashedError`s of the driver, if one of these exits may have caused them.
 
-    The exception names neither worker nor task; every worker's end is accounted for on its own, so
-    whichever of them it was, it is explained.
+    The exception names neither worker nor task. Every worker's exit is explained separately, so whichever
+    of them it was, it is covered.
     """
     if all(e.actor for e in exits):
         return ()
@@ -65,18 +65,17 @@ def unreachable_nodes(case: Case) -> tuple[Event, ...]:
 
     (Seen with Ray 2.9.3 and 2.40, whenever a worker was stopped by SIGSTOP.)
     """
-    told = case.of("log.error")
-    return tuple(e for e in told if "Cannot reach the node, " in e.message)
+    return tuple(e for e in case.of("log.error") if "Cannot reach the node, " in e.message)
 
 
 _WORKER_LOST = ("WORKER_DIED", "OUT_OF_MEMORY", "NODE_DIED", "ACTOR_UNAVAILABLE")
 
 
 def healed(case: Case, exit_: WorkerExit) -> bool:
-    """Whether Ray's own retry made this end harmless, as far as the logs show.
+    """Whether Ray's own retry recovered from this exit, according to the logs.
 
-    An actor: it was restarted. A task: its submitter's core log holds a failed attempt at that time
-    and no final failure of any such task. Without that log nothing is known, and nothing is healed.
+    An actor recovered if Ray restarted it. A task recovered if its submitter's core log contains a failed
+    attempt at that time and no final failure of any such task. Without that log the answer is no.
     """
     if exit_.actor:
         return any(
@@ -94,7 +93,7 @@ def healed(case: Case, exit_: WorkerExit) -> bool:
 
 
 def severity(case: Case, exits: Iterable[WorkerExit], normally: Severity = "error") -> Severity:
-    """One step lower where a retry healed every one of these ends."""
+    """One step lower if a retry recovered from every one of these exits."""
     lower: dict[Severity, Severity] = {
         "critical": "error",
         "error": "warning",
@@ -128,5 +127,5 @@ def short(identifier: str) -> str:
 
 
 def last_line(text: str) -> str:
-    """The last line with something on it."""
+    """The last line that is not blank."""
     return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")

@@ -1,9 +1,9 @@
-"""The ledger: who lived where and who ended when, drawn from events alone.
+"""The ledger: which processes ran on which node and when they ended, built from events alone.
 
-Ray tells one worker's death up to six times (raylet, GCS, event file, driver, submitter's core log,
-exception text). Here they become one `WorkerExit`, keyed by worker id, or by what else is known when
-only the driver's output is left. Ends that are no failure (Ray's pool management, the end of the
-driver, `ray stop`) are marked `expected`, with the reason.
+Ray records one worker's exit up to six times (raylet, GCS, event file, driver, submitter's core log,
+exception text). Here they become one `WorkerExit`, keyed by worker id, or by other facts if only the
+driver's output is left. Exits that are not failures (Ray's pool management, the end of the driver,
+`ray stop`) are marked `expected`, with the reason.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _DISCONNECT_TYPES = {
 """WorkerExitType, stable over 2.3 to 2.60 (`common.proto`)."""
 
 TEARDOWN_SLACK = 0.1
-"""Seconds by which the end of a worker may be written before the end of what ended it."""
+"""Seconds by which a worker's exit may be recorded before the event that caused it."""
 
 _ACTOR_FRAME = pattern(
     r"(?:\n\tclass_name: (?P<class>[^\n]*))?\n\tactor_id: (?P<actor>[0-9a-f]{32})(?:\n\tpid: (?P<pid>\d+))?"
@@ -45,29 +45,29 @@ _DELIBERATE = (
 
 @dataclass(slots=True)
 class WorkerExit:
-    """One worker process's end, as all files together tell it."""
+    """The exit of one worker process, from all files together."""
 
     worker: str
-    """WorkerID, or empty where only the driver's output is left."""
+    """WorkerID; empty if only the driver's output is left."""
     exit_type: str
     detail: str
     events: list[Event]
-    """Sightings, the most telling first."""
+    """Records of it, the most informative first."""
     at: float | None = None
     node: str = ""
     ip: str = ""
     pid: int | None = None
     job: str = ""
     actor: str = ""
-    """The actor that lived in it, if one did."""
+    """The actor that ran in it, if any."""
     names: tuple[str, ...] = ()
-    """Tasks it ran or the actor class it held, last one last."""
+    """Tasks that it ran, oldest first, or its actor class."""
     expected: str = ""
-    """Why this end is no failure, or empty."""
+    """Why this exit is not a failure; empty if it is one."""
 
     @property
     def entity(self) -> Entity:
-        """What findings explain."""
+        """The entity that findings explain."""
         if self.worker:
             return Entity("worker", self.worker)
         if self.pid is not None:
@@ -76,13 +76,13 @@ class WorkerExit:
 
     @property
     def entities(self) -> tuple[Entity, ...]:
-        """The exit under every name it goes by."""
+        """The exit under all of its names."""
         process = (Entity("process", f"{self.ip}/{self.pid}"),) if self.pid is not None else ()
         return tuple(dict.fromkeys((self.entity, *process)))
 
     @property
     def count(self) -> int:
-        """How many ends this one stands for: a storm's middle is counted, not kept."""
+        """How many exits this one represents: the middle of a storm is counted, not kept."""
         return self.events[0].count if self.events else 1
 
     @property
@@ -96,19 +96,19 @@ class WorkerExit:
 
 @dataclass(slots=True)
 class ActorInfo:
-    """What is known of an actor."""
+    """The known facts about an actor."""
 
     id: str
     class_name: str = ""
     name: str = ""
     workers: list[str] = field(default_factory=list)
-    """Workers it lived in, in order: more than one means restarts."""
+    """Workers in which it ran, in order: more than one means restarts."""
     failures: list[Event] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class Job:
-    """A job's life."""
+    """A job, from its start to its end."""
 
     id: str
     driver_pid: int | None = None
@@ -119,7 +119,7 @@ class Job:
 
 @dataclass(slots=True)
 class Ledger:
-    """All of it, by id."""
+    """All facts by id."""
 
     version: tuple[int, int] | None = None
     versions: tuple[str, ...] = ()
@@ -133,12 +133,12 @@ class Ledger:
     raylet_files: dict[str, str] = field(default_factory=dict)
     """Path of a raylet's log -> NodeID."""
     stops: dict[str, float] = field(default_factory=dict)
-    """NodeID (or `gcs`) -> when it was told to stop by SIGTERM."""
+    """NodeID (or `gcs`) -> when it received SIGTERM."""
     tasks: dict[str, Event] = field(default_factory=dict)
     """TaskID -> the submitter's record of its final failure."""
 
     def exit_of(self, worker: str) -> WorkerExit | None:
-        """The recorded end of a worker."""
+        """The recorded exit of a worker."""
         return next((e for e in self.exits if e.worker == worker), None)
 
 
@@ -147,7 +147,7 @@ def build(
     sources: Iterable[Source] = (),
     names: Mapping[str, tuple[str, ...]] | None = None,
 ) -> Ledger:
-    """Draw the ledger from events in time order; `names`: WorkerID -> what it ran."""
+    """Build the ledger from events in time order; `names`: WorkerID -> what it ran."""
     by_kind: dict[str, list[Event]] = {}
     for event in events:
         by_kind.setdefault(event.kind, []).append(event)
@@ -201,9 +201,9 @@ def _nodes(ledger: Ledger, by_kind: Mapping[str, list[Event]]) -> None:
 
 
 def _rotated_raylets(ledger: Ledger, by_kind: Mapping[str, list[Event]]) -> None:
-    """`raylet.1.out` is a second raylet or a rotation: the process that writes it tells which.
+    """`raylet.1.out` is a second raylet or a rotation: the pid of its writer decides.
 
-    Files without a start line of their own belong to the node whose raylet has the same pid.
+    Files without their own start line belong to the node whose raylet has the same pid.
     """
     by_process = {(e.source.node, e.pid): e["node"] for e in by_kind.get("raylet.started", ())}
     for event in (e for events in by_kind.values() for e in events):
@@ -313,12 +313,12 @@ def _sight(
     if event["worker_pid"]:
         seen.pid = int(event["worker_pid"])
     if ids.is_creation_task(event["task"]):
-        # Only this form is trusted: up to 2.49 a normal task's lease bears a TaskID of random digits.
+        # Only this form is reliable: up to 2.49 a normal task's lease has a TaskID of random digits.
         seen.actor = seen.actor or ids.actor_of_task(event["task"])
 
 
 def _sight_in_exception(ledger: Ledger, event: Event) -> None:
-    """`ActorDiedError … Worker exit type: …`: joined by actor and pid, else an exit of its own."""
+    """`ActorDiedError … Worker exit type: …`: joined by actor and pid, otherwise a separate exit."""
     frame = _ACTOR_FRAME.search(event["what"])
     cause = _EXIT_IN_CAUSE.search(frame["cause"]) if frame else None
     if not frame or not cause or "its owner has died" in frame["cause"]:
@@ -359,7 +359,7 @@ def _pid(ledger: Ledger, exit_: WorkerExit) -> int | None:
 
 
 def _when(events: Iterable[Event]) -> float | None:
-    """The earliest stamp; event files round down to a second, so any log's own stamp beats theirs."""
+    """The earliest timestamp; event files round down to a second, so any log's timestamp takes precedence."""
     timed = [(e.at, e.slack) for e in events if e.at is not None]
     exact = [at for at, slack in timed if not slack]
     return min(exact) if exact else min((at + slack for at, slack in timed), default=None)
@@ -388,16 +388,16 @@ def _complete(ledger: Ledger, exit_: WorkerExit, names: Mapping[str, tuple[str, 
             actor.class_name = actor.class_name or exit_.names[-1]
         elif actor.class_name:
             exit_.names = (actor.class_name,)
-    exit_.events.sort(key=_telling)
+    exit_.events.sort(key=_informative)
 
 
-_TELLING = {"gcs-out": 0, "event": 1, "raylet-out": 2, "gcs-err": 3, "raylet-err": 4}
+_MOST_INFORMATIVE = {"gcs-out": 0, "event": 1, "raylet-out": 2, "gcs-err": 3, "raylet-err": 4}
 
 
-def _telling(event: Event) -> tuple[int, int]:
-    """GCS's record has type and detail; the raylet's only the type; the driver's is an echo."""
+def _informative(event: Event) -> tuple[int, int]:
+    """Sort key: the GCS's record has type and detail, the raylet's only the type; the driver's is an echo."""
     bare = 1 if event.kind == "worker.disconnected" else 0
-    return (bare, _TELLING.get(event.source.role, 9))
+    return (bare, _MOST_INFORMATIVE.get(event.source.role, 9))
 
 
 def _mark_expected(ledger: Ledger) -> None:
@@ -414,7 +414,7 @@ def _why_expected(ledger: Ledger, exit_: WorkerExit) -> str:
 
 
 def _torn_down(ledger: Ledger, exit_: WorkerExit, at: float) -> str:
-    """Whether its job had ended or its node was being stopped by then."""
+    """Why its exit was expected by then: its job had ended or its node was being stopped; otherwise empty."""
     job = ledger.jobs.get(exit_.job)
     if job and job.ended is not None and at >= job.ended:
         return "its job had ended"

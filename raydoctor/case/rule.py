@@ -1,7 +1,7 @@
-"""What a rule is made of: signals, examples, the `rule` decorator.
+"""The parts of a rule: signals, examples, the `rule` decorator.
 
-A rule is a *value*: declaring one costs microseconds and registers nothing; `rules.load()` finds
-the values. Its function is pure: it sees a `Case` and yields findings.
+A rule is a *value*: declaring one takes microseconds and registers nothing; `rules.load()` finds the values.
+Its function is pure: it takes a `Case` and yields findings.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ Judge = Callable[["Case"], Iterator[Finding]]
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """A record worth an event: what to grep for, what to match, where it may come from.
+    """A record that becomes an event: a literal to search for, a pattern to match, and its possible sources.
 
-    Signals are compared by value, so two rules may name the same one and it is read once.
+    Signals are compared by value: two rules may use the same one, and it is read once.
     """
 
     kind: str
-    """Name of the event, `thing.happened`."""
+    """Name of the event, as in `thing.happened`."""
     find: str
     """The literal that `rg` looks for. A property test proves that `pattern` cannot match without
     it. No quotes, backslashes or tabs: JSON logs escape them."""
@@ -37,22 +37,22 @@ class Signal:
     """Searched in the record's message (header and driver prefix removed), with re.DOTALL for
     `record` and `traceback`. Named groups become fields."""
     roles: tuple[str, ...]
-    """Roles of sources that may say this; Ray's boilerplate names causes everywhere."""
+    """Roles of sources that may contain it: Ray's boilerplate mentions causes in many other files."""
     sample: str
-    """A real line (whole record) that must match."""
+    """A real line (or whole record) that must match."""
     extent: Extent = "line"
     """`line`: the hit's own line. `record`: up to the next record's header. `traceback`: a Python
     traceback from its first line to the exception's last."""
     symptom: bool = False
-    """Something broke: if no diagnosis covers it, the report lists it as unexplained."""
+    """Whether it reports a failure: if no diagnosis covers it, the report lists it as unexplained."""
     fold: tuple[str, ...] = ()
     """Fields that tell events of one kind apart when a storm is folded (beyond the cap)."""
     with_header: bool = False
-    """The pattern is searched in the record's first line as it stands, header and all."""
+    """Whether the pattern is searched in the record's whole first line, including the header."""
 
     @property
     def regex(self) -> re.Pattern[str]:
-        """The compiled pattern, made on first use."""
+        """The pattern, compiled on first use."""
         return _compile(self.pattern, self.extent != "line")
 
 
@@ -63,7 +63,7 @@ def _compile(pattern: str, dotall: bool) -> re.Pattern[str]:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A small capture and the root diagnoses it must give with *all* rules loaded."""
+    """A small capture and the root diagnoses that it must give with *all* rules loaded."""
 
     title: str
     files: Mapping[str, str]
@@ -73,7 +73,7 @@ class Example:
     consequences: tuple[str, ...] = ()
     """Rules that must appear below a root."""
     says: tuple[str, ...] = ()
-    """Strings that must stand in this rule's headline or remedies."""
+    """Strings that this rule's headline or remedies must contain."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,17 +84,17 @@ class Rule:
     tier: Tier
     severity: Severity
     rank: int
-    """Who wins when two rules claim the same entity: the lower. The order is that of causes, not
-    of importance: a crash explains a death better than an owner's end, any of them better than
-    "vanished" (the precedence is documented in CONTRIBUTING.md)."""
+    """If two rules explain the same entity, the lower rank wins. The order is that of causes, not of
+    importance: a crash explains a death better than an owner's end, and either does so better than
+    "vanished" (CONTRIBUTING.md documents the precedence)."""
     looks_for: tuple[Signal, ...]
     remedies: tuple[Remedy, ...]
     judge: Judge
     doc: str
     fallback: bool = False
-    """Runs after all others, and may ask `case.is_explained(entity)`."""
+    """Whether it runs after all others and may use `case.is_explained(entity)`."""
     daemons_record: bool = False
-    """The GCS or a raylet writes a record of every such failure: a program's output alone does not prove one
+    """Whether the GCS or a raylet records every such failure. If so, a program's output alone proves none
     while their logs are complete and report no failure (`diagnosis/corroboration.py`)."""
 
     @property

@@ -1,7 +1,7 @@
-"""Lines that more than one rule needs: who lives where, who ended when.
+"""Signals that several rules need: where processes run, and when they ended.
 
 Texts were read in the logs of real sessions of Ray 2.9.3, 2.20, 2.40, 2.50 and 2.60; where a
-generation differs, the signals of one kind stand together.
+generation differs, the signals of one kind are listed together.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ RAYLET_ENDS_ITSELF = Signal(
     RAYLET,
     "Sending SIGTERM to gracefully shutdown raylet",
 )
-"""Up to 2.20 at least a raylet whose agent died stops by a signal to itself."""
+"""Up to 2.20 at least, a raylet whose agent died stops by sending a signal to itself."""
 GCS_SIGTERM = Signal(
     "gcs.sigterm",
     "GCS server received SIGTERM",
@@ -272,7 +272,7 @@ ACTOR_PLACED = (
         f"Start creating actor {_a} on worker {_w} at node {_n}, job id = 01000000",
     ),
 )
-# Intended exits (`exit_actor`) are told in the same words: no symptom by itself.
+# Intended exits (`exit_actor`) have the same text, so it is not a symptom by itself.
 ACTOR_FAILED = Signal(
     "actor.failed",
     " is failed on worker ",
@@ -330,8 +330,8 @@ TRACEBACK = Signal(
     extent="traceback",
     symptom=True,
 )
-"""The one signal of this literal: a second would make a storm of tracebacks several times as slow. What rules
-want of tracebacks they find in the event's message."""
+"""The only signal with this literal: a second one would make storms of tracebacks several times slower.
+Rules read what they need from the event's message."""
 
 FACTS: tuple[Signal, ...] = (
     *RAY_VERSION,
@@ -358,4 +358,4 @@ FACTS: tuple[Signal, ...] = (
     TASK_ATTEMPT_FAILED,
     RAY_EXCEPTION,
 )
-"""Read for every diagnosis, whatever rules are loaded: the ledger in `facts` is built of them."""
+"""Read for every diagnosis, whatever rules are loaded: `facts` builds the ledger from them."""

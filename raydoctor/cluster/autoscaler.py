@@ -1,4 +1,4 @@
-"""What the autoscaler says of its node types and of nodes it could not get (`monitor.log`; Ray 2.9 to 2.60)."""
+"""The autoscaler's node types, and nodes that it could not launch (`monitor.log`; Ray 2.9 to 2.60)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CONFIG = Signal(
     "StandardAutoscaler: {'cluster_name': 'training', 'max_workers': 2, 'provider': {'type': 'aws'}, 'available_node_types': "
     "{'ray.head.default': {'resources': {'CPU': 1}, 'max_workers': 0}, 'cpu-small': {'resources': {'CPU': 4}, 'max_workers': 2}}}",
 )  # fmt: skip
-"""The whole configuration, credentials and all: it is read for the node types and never shown."""
+"""The whole configuration, including credentials: read for the node types and never shown."""
 
 LAUNCH_FAILED = Signal(
     "autoscaler.launch_failed", "Failed to launch ",
@@ -41,7 +41,7 @@ _ENTRY = pattern(r"'(?P<name>[^']+)': $")
 
 
 class NodeType(NamedTuple):
-    """What the autoscaler may start."""
+    """A type of node that the autoscaler may start."""
 
     name: str
     holds: resources.Needs
@@ -54,11 +54,11 @@ class NodeType(NamedTuple):
 
 
 def node_types(case: Case) -> list[NodeType]:
-    """The worker types of the last configuration; none where the autoscaler only watches (`ray start`)."""
-    told = case.of("autoscaler.config")
-    if not told or "'type': 'readonly'" in told[-1]["config"]:
+    """The worker types of the last configuration; none if the autoscaler is read-only (`ray start`)."""
+    configs = case.of("autoscaler.config")
+    if not configs or "'type': 'readonly'" in configs[-1]["config"]:
         return []
-    found = _TYPES.search(told[-1]["config"])
+    found = _TYPES.search(configs[-1]["config"])
     types = [_node_type(name, body) for name, body in _entries(found["types"] if found else "")]
     return [each for each in types if each.most != 0]
 
@@ -70,7 +70,7 @@ def _node_type(name: str, body: str) -> NodeType:
 
 
 def _entries(text: str) -> Iterator[tuple[str, str]]:
-    """Name and body of each dictionary that stands in the outermost one of a `repr`; the line may be cut."""
+    """Name and body of each dictionary within the outermost one of a `repr`; the line may be cut."""
     depth, begin = 0, 0
     for position, char in enumerate(text):
         if char == "{":

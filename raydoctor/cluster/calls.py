@@ -1,8 +1,8 @@
-"""Which actor waits for which at this moment, by the live tables of tasks and of who is in `ray.get`.
+"""Which actor waits for which right now, from the live tables of tasks and of tasks in `ray.get`.
 
-A call's row names its parent: the task that made it (Ray 2.9 to 2.60; in actors with threads or coroutines
-Ray itself loses that thread, and names the driver's: such calls prove nothing here). A method that is RUNNING
-and in `ray.get`, whose call stands `SUBMITTED_TO_WORKER` at another actor, waits for that actor's turn.
+A call's row names its parent, the task that made it (Ray 2.9 to 2.60). In actors with threads or coroutines
+Ray loses this and names the driver's task: such calls prove nothing here. A method that is RUNNING and in
+`ray.get`, whose call is `SUBMITTED_TO_WORKER` at another actor, waits until that actor runs the call.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ _ENDED = ("FINISHED", "FAILED")
 
 
 class Stuck(NamedTuple):
-    """An actor in a method that waits in `ray.get` for a call of an actor that is stuck, too."""
+    """An actor whose method waits in `ray.get` for a call to another stuck actor."""
 
     actor: str
     name: str
     pid: int | None
     method: Event
-    """The row of the method that it runs."""
+    """The row of its running method."""
     call: Event
     """The row of the call that it waits for."""
     queued: int
-    """Calls that wait for its own turn."""
+    """Calls in its own queue."""
 
     @property
     def awaits(self) -> str:
-        """The actor that is to answer."""
+        """The actor that must answer."""
         return self.call["actor_id"]
 
     @property
@@ -55,14 +55,14 @@ class Stuck(NamedTuple):
 
     @property
     def age(self) -> float:
-        """Seconds for which its call has stood as it stands."""
+        """Seconds since its call last changed state."""
         events = live.records(self.call, "events")
         times = [t for e in events if (t := live.number_of(e.get("created_ms")))]
         return (self.call.at or 0.0) - max(times, default=0.0) / 1000
 
 
 def stuck(case: Case) -> dict[str, Stuck]:
-    """Actors that wait for nobody but each other, by id."""
+    """Actors that wait only for each other, by id."""
     tasks = live.rows(case, "tasks")
     running = [e for e in tasks if e["state"] == "RUNNING"]
     waiting = holding.in_ray_get(case, running)
@@ -75,7 +75,7 @@ def stuck(case: Case) -> dict[str, Stuck]:
         left = {
             actor: method
             for actor, method in found.items()
-            if _hopeless(children.get(method["task_id"], []), found, waiting)
+            if _is_stuck(children.get(method["task_id"], []), found, waiting)
         }
         if left.keys() == found.keys():
             break
@@ -98,7 +98,7 @@ def stuck(case: Case) -> dict[str, Stuck]:
 
 
 def _waiting_actors(running: Iterable[Event], waiting: set[str]) -> dict[str, Event]:
-    """Actors that run one method, which waits in `ray.get`."""
+    """Actors with one running method, which waits in `ray.get`."""
     methods: dict[str, list[Event]] = {}
     for event in running:
         if event["actor_id"] and event["type"] == "ACTOR_TASK":
@@ -106,8 +106,8 @@ def _waiting_actors(running: Iterable[Event], waiting: set[str]) -> dict[str, Ev
     return {a: m[0] for a, m in methods.items() if len(m) == 1 and m[0]["task_id"] in waiting}
 
 
-def _hopeless(calls: list[Event], found: dict[str, Event], waiting: set[str]) -> bool:
-    """Whether none of a method's own calls can go on: each is queued at, or runs in, one that waits."""
+def _is_stuck(calls: list[Event], found: dict[str, Event], waiting: set[str]) -> bool:
+    """Whether none of a method's own calls can progress: each is queued at, or runs in, a waiting actor."""
     return bool(calls) and all(
         call["actor_id"] in found
         and call["type"] == "ACTOR_TASK"

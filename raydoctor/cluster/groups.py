@@ -1,8 +1,8 @@
-"""Placement groups that wait at this moment, and which of their bundles find no room: by live tables.
+"""Placement groups that are pending now, and which of their bundles no node has room for, from live tables.
 
-The rows of `placement-groups` are those of the state API (Ray 2.9 to 2.60), which does not tell the strategy;
-the GCS's own rows, its demands and its log do. `scheduling_state` is the GCS's own view: INFEASIBLE (no
-attempt is repeated before a node joins) or NO_RESOURCES (one a second).
+The rows of `placement-groups` are those of the state API (Ray 2.9 to 2.60), which lacks the strategy. The
+GCS's own rows, its demands and its log contain it. `scheduling_state` is the GCS's view: INFEASIBLE (the GCS
+does not try again before a node joins) or NO_RESOURCES (it tries once a second).
 """
 
 from __future__ import annotations
@@ -25,73 +25,73 @@ _STRATEGIES = ("STRICT_SPREAD", "STRICT_PACK", "SPREAD", "PACK")
 
 
 class Bundle(NamedTuple):
-    """What is reserved together on one node."""
+    """Resources that a group reserves together on one node."""
 
     needs: resources.Needs
     selectors: tuple[dict[str, str], ...]
 
 
 class Pending(NamedTuple):
-    """A group that nobody has got, and why."""
+    """A group that is not created yet, and why."""
 
     id: str
     name: str
     strategy: str
     bundles: tuple[Bundle, ...]
-    """Those that are not placed."""
+    """Bundles that are not placed."""
     event: Event
     age: float
     waiters: tuple[Event, ...]
-    """Tasks and actors that are to run in it."""
+    """Tasks and actors that wait to run in it."""
     infeasible: bool
-    """There is no room even in an empty cluster."""
+    """Even the empty cluster has no room for it."""
     homeless: tuple[Bundle, ...]
-    """Bundles that find no room beside the holders (or at all, where it is infeasible)."""
+    """Bundles for which no node has room beside the holders (or at all, if the group is infeasible)."""
     holders: tuple[holding.Holder, ...]
     at_work: bool
-    """There would be no room either if those ended that run nothing."""
+    """There would be no room even if the idle holders ended."""
 
     @property
-    def says(self) -> str:
+    def scheduling_state(self) -> str:
         """The GCS's own view of it."""
-        return _says(self.event)
+        return _scheduling_state(self.event)
 
 
-def of(case: Case, seen: now.Picture, logged: Mapping[str, str]) -> dict[str, Pending | None]:
-    """Every group that waits now, by id; None for one that is new, or waits for tasks that end.
+def of(case: Case, snapshot: now.Picture, logged: Mapping[str, str]) -> dict[str, Pending | None]:
+    """Every group that is pending now, by id; None for one that is new or waits for tasks that will end.
 
-    `logged`: strategies by id, as the GCS's log tells them.
+    `logged`: strategies by id, from the GCS's log.
     """
     rows = [e for e in live.rows(case, "placement-groups") if e["state"] in _WAITS]
     return {
-        (group := e["placement_group_id"]): _pending(case, seen, e, logged.get(group, ""))
+        (group := e["placement_group_id"]): _pending(case, snapshot, e, logged.get(group, ""))
         for e in rows
     }
 
 
-def _pending(case: Case, seen: now.Picture, event: Event, logged: str) -> Pending | None:
+def _pending(case: Case, snapshot: now.Picture, event: Event, logged: str) -> Pending | None:
     bundles = [
         Bundle(live_rows.amounts_of(b.get("unit_resources")), _selectors(b))
         for b in live.records(event, "bundles")
         if not b.get("node_id")
     ]
-    age = _age(event, seen.at)
+    age = _age(event, snapshot.at)
     strategy = _strategy(case, event) or logged
     awaited = any(now.expected(case, b.needs, age) for b in bundles)
     if not bundles or age < now.AGE or awaited:
         return None
-    rooms = [_Room(n, starving.left(n, ())) for n in seen.nodes]
+    rooms = [_Room(n, starving.left(n, ())) for n in snapshot.nodes]
     infeasible = _unplaced(strategy, bundles, rooms)
-    if not strategy and _says(event) == "INFEASIBLE":
+    if not strategy and _scheduling_state(event) == "INFEASIBLE":
         infeasible = bundles
-    if infeasible and seen.newest < now.AGE:
+    if infeasible and snapshot.newest < now.AGE:
         return None
-    rooms = [_Room(n, starving.left(n, seen.holders)) for n in seen.nodes]
+    rooms = [_Room(n, starving.left(n, snapshot.holders)) for n in snapshot.nodes]
     homeless = infeasible or _unplaced(strategy, bundles, rooms)
     if not homeless:
         return None
-    working = [h for h in seen.holders if h.busy and not h.waits]
-    rooms = [_Room(n, starving.left(n, working)) for n in seen.nodes]
+    working = [h for h in snapshot.holders if h.busy and not h.waits]
+    rooms = [_Room(n, starving.left(n, working)) for n in snapshot.nodes]
     names = {name for bundle in bundles for name in bundle.needs}
     group = event["placement_group_id"]
     return Pending(
@@ -101,26 +101,26 @@ def _pending(case: Case, seen: now.Picture, event: Event, logged: str) -> Pendin
         tuple(bundles),
         event,
         age,
-        tuple(e for r in seen.requests if r.group == group for e in r.waiters),
+        tuple(e for r in snapshot.requests if r.group == group for e in r.waiters),
         bool(infeasible),
         tuple(homeless),
-        () if infeasible else tuple(h for h in seen.holders if names & set(h.held)),
+        () if infeasible else tuple(h for h in snapshot.holders if names & set(h.held)),
         not infeasible and bool(_unplaced(strategy, bundles, rooms)),
     )
 
 
-def _says(event: Event) -> str:
+def _scheduling_state(event: Event) -> str:
     return str(live.mapping(event, "stats").get("scheduling_state") or "")
 
 
 def _age(event: Event, at: float) -> float:
-    """Seconds since it was asked for; one that lost a node has waited for less, and is no news either."""
+    """Seconds since the group was requested; a group that lost a node has waited for less."""
     since = live.number_of(live.mapping(event, "stats").get("creation_request_received_ns"))
     return now.AGE if since is None else max(at - since / 1e9, 0.0)
 
 
 def _strategy(case: Case, event: Event) -> str:
-    """By its row, or by the demand for it; the log may know more."""
+    """The strategy from the group's row or from its demand; empty if neither has it."""
     group = event["placement_group_id"]
     demands = [
         e["strategy"]
@@ -131,22 +131,22 @@ def _strategy(case: Case, event: Event) -> str:
 
 
 def _selectors(bundle: dict[str, object]) -> tuple[dict[str, str], ...]:
-    told = bundle.get("label_selector")
-    return ({k: str(v) for k, v in told.items()},) if isinstance(told, dict) and told else ()
+    labels = bundle.get("label_selector")
+    return ({k: str(v) for k, v in labels.items()},) if isinstance(labels, dict) and labels else ()
 
 
 # ---------------------------------------------------------------- room
 
 
 class _Room(NamedTuple):
-    """A node, and what of it can be had; taken from as bundles are placed."""
+    """A node and its free resources, which shrink as bundles are placed."""
 
     node: now.Node
     left: dict[str, float]
 
 
 def _unplaced(strategy: str, bundles: Sequence[Bundle], rooms: Sequence[_Room]) -> list[Bundle]:
-    """Bundles that find no room, the largest placed first, as Ray's own scheduler does."""
+    """Bundles that do not fit; like Ray's scheduler, this places the largest first."""
     if strategy == "STRICT_PACK":
         every = Bundle(total(b.needs for b in bundles), bundles[0].selectors)
         return [] if any(_takes(room, every) for room in rooms) else list(bundles)
@@ -169,7 +169,7 @@ def _takes(room: _Room, bundle: Bundle) -> bool:
 
 
 def total(parts: Iterable[resources.Needs]) -> resources.Needs:
-    """All of it together."""
+    """The sum of these resources."""
     found: dict[str, float] = {}
     for part in parts:
         for name, amount in part.items():
@@ -177,27 +177,27 @@ def total(parts: Iterable[resources.Needs]) -> resources.Needs:
     return found
 
 
-def missed(seen: now.Picture, pending: Pending) -> list[now.Node]:
-    """Lost nodes with which there would be room."""
-    nodes = (*seen.nodes, *seen.lost)
-    if not pending.infeasible or not seen.lost:
+def missed(snapshot: now.Picture, pending: Pending) -> list[now.Node]:
+    """Lost nodes that would have had room for the group."""
+    nodes = (*snapshot.nodes, *snapshot.lost)
+    if not pending.infeasible or not snapshot.lost:
         return []
     rooms = [_Room(node, starving.left(node, ())) for node in nodes]
-    return [] if _unplaced(pending.strategy, pending.bundles, rooms) else list(seen.lost)
+    return [] if _unplaced(pending.strategy, pending.bundles, rooms) else list(snapshot.lost)
 
 
-# ---------------------------------------------------------------- words
+# ---------------------------------------------------------------- sentences
 
 
 def remove(holders: Iterable[holding.Holder]) -> Iterator[Remedy]:
-    """Placement groups keep what is reserved until they are removed, used or not."""
+    """Remove unused groups: a placement group keeps its reservation until it is removed."""
     names = {h.id: h.name for h in holders if h.kind == "placement group"}
     if names:
         yield Remedy(
-            f"Remove what placement groups reserve and nobody needs: {evidence.join_names(names.values())}",
+            f"Remove placement groups that are not used: {evidence.join_names(names.values())}",
             (
                 "ray list placement-groups --detail --filter state=CREATED",
-                "ray.util.remove_placement_group(pg)     # ends its tasks and actors, too",
+                "ray.util.remove_placement_group(pg)     # also ends its tasks and actors",
             ),
             risk="destructive",
             doc=DOC,
@@ -213,14 +213,13 @@ def shape(bundles: Iterable[Bundle]) -> str:
     return " + ".join(f"{n} x {words}" for words, n in counts.items())
 
 
-def held(seen: now.Picture, pending: Pending) -> str:
-    """`1 of 2 bundles finds no room: 1 Holder actor holds 1 of 2 CPU`."""
+def held(snapshot: now.Picture, pending: Pending) -> str:
+    """`there is no room for 1 of 2 bundles: 1 Holder actor holds 1 of 2 CPU`."""
     wanted = total(b.needs for b in pending.homeless)
     found = total(h.held for h in pending.holders)
-    whole = total(n.total for n in seen.nodes)
+    whole = total(n.total for n in snapshot.nodes)
     shares = [resources.share(n, found[n], whole.get(n, 0.0)) for n in wanted if found.get(n)]
     homeless, bundles = len(pending.homeless), evidence.many(len(pending.bundles), "bundle")
-    finds = "find" if homeless > 1 else "finds"
-    which = f"{homeless} of {bundles} {finds}" if len(pending.bundles) > 1 else "it finds"
+    which = f"{homeless} of {bundles}" if len(pending.bundles) > 1 else "it"
     hold = holding.hold(pending.holders, shares, [pending.event], at_work=pending.at_work)
-    return f"{which} no room: {hold}"
+    return f"there is no room for {which}: {hold}"

@@ -1,8 +1,8 @@
-"""Which actors, placement groups and tasks in `ray.get` hold resources at this moment, by live tables.
+"""Which actors, placement groups and tasks in `ray.get` hold resources right now, from live tables.
 
-Read on clusters of 2.9.3, 2.40 and 2.60: an actor keeps what it asked for as long as it lives; a task in
-`ray.get` gives back its CPUs only. The state API calls such a task RUNNING all the same; the metrics port
-(table `ray-get`) says that it waits, and counts by function.
+Read on clusters of 2.9.3, 2.40 and 2.60: an actor keeps the resources that it requested until it ends. A
+task in `ray.get` gives back only its CPUs. The state API lists such a task as RUNNING; the metrics port
+(table `ray-get`) counts waiting tasks by function.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from raydoctor.model.values import Event, Subject
 
 
 class Holder(NamedTuple):
-    """Who keeps resources from others: an actor that lives, a task in `ray.get`, a placement group."""
+    """A holder of resources: a live actor, a task in `ray.get`, or a placement group."""
 
     kind: Literal["actor", "task", "placement group"]
     id: str
@@ -27,9 +27,9 @@ class Holder(NamedTuple):
     node: str
     held: resources.Needs
     busy: bool
-    """It runs something."""
+    """Whether it runs a task."""
     waits: bool
-    """All that it runs waits in `ray.get` or `ray.wait`."""
+    """Whether everything that it runs waits in `ray.get` or `ray.wait`."""
     event: Event
 
     @property
@@ -41,18 +41,18 @@ class Holder(NamedTuple):
 
     @property
     def does(self) -> str:
-        """What it does with what it holds."""
+        """What it is doing while it holds them."""
         return "waits in ray.get" if self.waits else "is at work" if self.busy else "runs nothing"
 
     @property
     def subject(self) -> Subject:
-        """For reports."""
+        """Its subject for reports."""
         kind = "pg" if self.kind == "placement group" else self.kind
         return Subject(kind, self.id, self.name or None, self.pid, self.node or None)
 
 
 def each_once(holders: Iterable[Holder]) -> list[Holder]:
-    """A placement group holds something on several nodes: with all of it."""
+    """Each holder once: a placement group with its resources on all nodes."""
     found: dict[str, Holder] = {}
     for holder in holders:
         held = dict(found[holder.id].held) if holder.id in found else {}
@@ -73,7 +73,7 @@ def held_by(holders: Iterable[Holder]) -> str:
 def hold(
     holders: Sequence[Holder], shares: Iterable[str], waiters: Iterable[Event], *, at_work: bool
 ) -> str:
-    """`2 Simulator actors of job 1 hold 2 of 2 CPU, and run nothing`; whose they are, if not the waiters'."""
+    """`2 Simulator actors of job 1 hold 2 of 2 CPU, and run nothing`; the job, if it is not the waiters'."""
     many = len({h.id for h in holders}) > 1
     does = ""
     if at_work:
@@ -81,10 +81,10 @@ def hold(
     elif not any(h.busy for h in holders):
         does = f", and {'run' if many else 'runs'} nothing"
     jobs, own = {_job(h.event) for h in holders} - {""}, {_job(e) for e in waiters} - {""}
-    whose = ""
+    of_job = ""
     if jobs and own and not jobs & own:
-        whose = f" of job {ids.job_number(min(jobs))}" if len(jobs) == 1 else " of other jobs"
-    return f"{held_by(holders)}{whose} {'hold' if many else 'holds'} {' and '.join(shares)}{does}"
+        of_job = f" of job {ids.job_number(min(jobs))}" if len(jobs) == 1 else " of other jobs"
+    return f"{held_by(holders)}{of_job} {'hold' if many else 'holds'} {' and '.join(shares)}{does}"
 
 
 def _job(event: Event) -> str:
@@ -92,9 +92,9 @@ def _job(event: Event) -> str:
 
 
 def holders(case: Case, tasks: tuple[Event, ...]) -> Iterator[Holder]:
-    """Actors that live, placement groups, and tasks in `ray.get`.
+    """Live actors, placement groups, and tasks in `ray.get`.
 
-    A task that works is none of them: it ends, and gives back what it holds.
+    A task that is working does not count: it will end and give back its resources.
     """
     running = [e for e in tasks if e["state"] == "RUNNING"]
     waiting = in_ray_get(case, running)
@@ -105,7 +105,7 @@ def holders(case: Case, tasks: tuple[Event, ...]) -> Iterator[Holder]:
     }
     busy |= {e["actor_id"] for e in running}
     at_work = {e["actor_id"] for e in running if e["task_id"] not in waiting}
-    # A group whose members wait for their turn or are being started is in use.
+    # A group whose members are queued or starting is in use.
     active = {e["placement_group_id"] for e in tasks if e["state"] not in ("FINISHED", "FAILED")}
     for event in live.rows(case, "actors"):
         if event["state"] in ("DEPENDENCIES_UNREADY", "PENDING_CREATION", "RESTARTING"):
@@ -131,7 +131,7 @@ def holders(case: Case, tasks: tuple[Event, ...]) -> Iterator[Holder]:
 
 
 def _groups(case: Case, active: set[str]) -> Iterator[Holder]:
-    """What each group keeps on each node; what its members hold has other names."""
+    """What each group reserves on each node; its members' resources have other names."""
     for event in live.rows(case, "placement-groups"):
         kept: dict[str, dict[str, float]] = {}
         for bundle in live.records(event, "bundles"):
@@ -154,7 +154,7 @@ _WAITS = ("RUNNING_IN_RAY_GET", "RUNNING_IN_RAY_WAIT")
 def in_ray_get(case: Case, running: Iterable[Event]) -> set[str]:
     """Ids of the running tasks that all, function by function, wait in `ray.get` or `ray.wait`.
 
-    The metrics count by function; where only some of a function's tasks wait, nobody knows which.
+    The metrics count by function: if only some of a function's tasks wait, it is unknown which.
     """
     counts: dict[tuple[str, str], int] = {}
     for event in live.rows(case, "ray-get"):
@@ -164,6 +164,6 @@ def in_ray_get(case: Case, running: Iterable[Event]) -> set[str]:
     by_function: dict[tuple[str, str], list[str]] = {}
     for event in running if counts else ():
         names = (event["func_or_class_name"], event["name"])
-        told = next((n for n in names if (event["job_id"], n) in counts), "")
-        by_function.setdefault((event["job_id"], told), []).append(event["task_id"])
+        counted = next((n for n in names if (event["job_id"], n) in counts), "")
+        by_function.setdefault((event["job_id"], counted), []).append(event["task_id"])
     return {t for key, ids in by_function.items() if counts.get(key, 0) >= len(ids) for t in ids}

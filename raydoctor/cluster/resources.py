@@ -1,7 +1,7 @@
-"""Amounts of resources, as Ray's parts write them, and what fits into what.
+"""Amounts of resources as Ray's components write them, and whether a request fits.
 
-Up to Ray 2.40 the raylet writes amounts as ten-thousandths (`{CPU: 10000}` is one CPU), from 2.50 on as they
-are (`{CPU: 1}`); `total` in its dumps is in ten-thousandths everywhere. The autoscaler writes Python
+Up to Ray 2.40 the raylet writes amounts in ten-thousandths (`{CPU: 10000}` is one CPU), since 2.50 as plain
+numbers (`{CPU: 1}`). `total` in its dumps is always in ten-thousandths. The autoscaler writes Python
 dictionaries. Read in the logs of Ray 2.9.3, 2.20, 2.40, 2.50 and 2.60.
 """
 
@@ -23,15 +23,15 @@ _PYTHON_DICT = pattern(r"\{[^{}]*\}")
 
 
 def amounts(text: str) -> Needs:
-    """`CPU: 10000, GPU: 5000` or `CPU: 1, GPU: 0.5`, whichever generation wrote it.
+    """`CPU: 10000, GPU: 5000` (up to 2.40) or `CPU: 1, GPU: 0.5`.
 
-    Nobody asks for ten thousand CPUs, and a part of one is a multiple of a hundredth.
+    The form is recognised by size: no request is for ten thousand CPUs, and fractions are multiples of 0.01.
     """
     items = [item.rpartition(": ") for item in text.split(", ") if ": " in item]
     values = {name: float(value) for name, _, value in items if _is_number(value)}
     counts = [v for name, v in values.items() if name not in _BYTES]
     if not counts:
-        fixed = all(value.isdigit() for _, _, value in items)  # bytes as they are: `1.07374e+11`
+        fixed = all(value.isdigit() for _, _, value in items)  # plain bytes: `1.07374e+11`
     else:
         most = max(counts)
         whole = all(v == int(v) for v in counts)
@@ -44,13 +44,13 @@ def _is_number(text: str) -> bool:
 
 
 def amounts_of_spec(text: str) -> Needs:
-    """`acelerator: 1, CPU: 1, ` of a task's specification: plain amounts in every Ray."""
+    """`accelerator: 1, CPU: 1, ` of a task's specification: plain amounts in every Ray version."""
     items = [item.rpartition(": ") for item in text.split(", ")]
     return {name: float(value) for name, _, value in items if name and _is_number(value)}
 
 
 def python_amounts(text: str) -> list[Needs]:
-    """The dictionaries in the autoscaler's words."""
+    """The dictionaries in the autoscaler's records."""
     return [
         {name: float(value) for name, value in _PYTHON_ITEM.findall(found)}
         for found in _PYTHON_DICT.findall(text)
@@ -58,12 +58,12 @@ def python_amounts(text: str) -> list[Needs]:
 
 
 def key(needs: Needs) -> frozenset[tuple[str, float]]:
-    """Requests that ask for the same are the same; C++ prints six digits of a memory's size, Python all."""
+    """A key that is equal for equal requests; C++ prints six digits of a memory size, Python all of them."""
     return frozenset((name, float(f"{v:.4g}")) for name, v in needs.items() if v)
 
 
 def describe(needs: Needs) -> str:
-    """`1 GPU and 4 CPU`: what is rare first."""
+    """`1 GPU and 4 CPU`: rare resources first."""
     order = sorted(needs, key=lambda n: (n in _BYTES, n == "CPU", n != "GPU", n))
     parts = [f"{size(needs[n])} {n}" if n in _BYTES else f"{needs[n]:g} {n}" for n in order]
     return (
@@ -74,7 +74,7 @@ def describe(needs: Needs) -> str:
 
 
 def share(name: str, part: float, whole: float) -> str:
-    """`2 of 4 CPU`, `1.5 GB of 2.0 GB memory`."""
+    """`2 of 4 CPU`, `1.5 GiB of 2.0 GiB memory`."""
     if name in _BYTES:
         return f"{size(part)} of {size(whole)} {name}"
     return f"{part:g} of {whole:g} {name}"
@@ -87,7 +87,7 @@ def ten_thousandths(text: str) -> Needs:
 
 
 def fits(total: Needs, needs: Needs) -> bool:
-    """Whether a node could ever hold this."""
+    """Whether a node's total is enough for this request."""
     return all(total.get(name, 0.0) >= amount for name, amount in needs.items())
 
 
@@ -102,7 +102,7 @@ def short_of(nodes: Iterable[Needs], needs: Needs) -> list[str]:
 
 
 def visible(total: Needs) -> Needs:
-    """A node's resources without those that nobody asks for by name."""
+    """A node's resources without those that are never requested by name."""
     return {
         n: v
         for n, v in total.items()

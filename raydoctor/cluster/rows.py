@@ -1,4 +1,4 @@
-"""What the rules about waiting read of a row: amounts of resources, and whose row it is."""
+"""What rules about waiting read from a row: amounts of resources, and the name of its task or actor."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ def amounts(event: Event, name: str) -> resources.Needs:
     return amounts_of(live.mapping(event, name))
 
 
-def amounts_of(told: object) -> resources.Needs:
+def amounts_of(value: object) -> resources.Needs:
     """An object of a row that maps resources to amounts."""
-    items = told.items() if isinstance(told, dict) else ()
+    items = value.items() if isinstance(value, dict) else ()
     return {name: float(v) for name, v in items if isinstance(v, (int, float)) and v}
 
 
 def fits(total: resources.Needs, needs: resources.Needs) -> bool:
-    """Whether there is enough; amounts have been added and taken away."""
+    """Whether there is enough, with a tolerance: the amounts are results of sums."""
     return all(total.get(name, 0.0) >= amount - _TOLERANCE for name, amount in needs.items())
 
 
 def plain(needs: resources.Needs) -> resources.Needs:
-    """Amounts without a placement group's names: `CPU_group_0_<id>` is CPU, `bundle_group_<id>` nothing."""
+    """Amounts without a placement group's names: `CPU_group_0_<id>` is CPU; bundles are dropped."""
     found: dict[str, float] = {}
     for name, amount in needs.items():
         word = name.partition("_group_")[0]
@@ -39,12 +39,12 @@ def plain(needs: resources.Needs) -> resources.Needs:
 
 
 def name_of(event: Event) -> str:
-    """A task's function, an actor's class; a demand has no name."""
+    """A task's function or an actor's class; `a request` for a demand, which has no name."""
     return named(event) or "a request"
 
 
 def named(event: Event) -> str:
-    """The same, or nothing."""
+    """The same, or empty for a demand."""
     name = event["class_name"] or event["func_or_class_name"] or event["name"]
     return name.removesuffix(".__init__")
 

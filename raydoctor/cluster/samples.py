@@ -1,8 +1,8 @@
-"""What was seen of processes that may hang: the rows of the tables `samples`, `clues`, `rests` as values.
+"""Samples of processes that may hang: the rows of the tables `samples`, `clues`, `rests` as values.
 
-A sample is one look at a process: its threads, with their stacks (py-spy) and what the kernel says of each
-(`/proc/PID/task/TID`). Clues are what only one look at the end is worth: whom its sockets lead to, what
-runs below it, which objects it awaits.
+A sample is a snapshot of a process: its threads, their stacks (py-spy) and the kernel's state of each
+(`/proc/PID/task/TID`). Clues are collected once, at the end: the peers of its sockets, its child processes,
+and the objects that it waits for.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Kind = Literal[
     "debugger", "collective", "ray-get", "async-blocked", "actor-queue", "resources", "placement-group",
     "arguments", "runtime-env", "worker-start", "unknown",
 ]  # fmt: skip
-"""In what it hangs; the words of the JSON contract."""
+"""What it hangs in; these values are part of the JSON contract."""
 
 
 class Frame(NamedTuple):
@@ -27,11 +27,11 @@ class Frame(NamedTuple):
 
     function: str
     file: str
-    """As short as py-spy makes it: `train.py`, `ray/_private/worker.py`; a library of native ones."""
+    """Shortened by py-spy: `train.py`, `ray/_private/worker.py`; the library of a native frame."""
     line: int
-    """0 where it is not known, as in native frames."""
+    """0 if unknown, as in native frames."""
     whose: str = ""
-    """`user`, `library`, `python`, `ray` or `native`; empty where the look did not tell."""
+    """`user`, `library`, `python`, `ray` or `native`; empty if the sample does not contain it."""
 
     @property
     def place(self) -> str:
@@ -40,41 +40,41 @@ class Frame(NamedTuple):
 
 
 class Thread(NamedTuple):
-    """One thread at one look."""
+    """One thread in one sample."""
 
     tid: int
-    """The kernel's; of the main thread it is the pid."""
+    """The kernel's thread id; the main thread's is the pid."""
     name: str
     active: bool
-    """Whether py-spy found it on a processor."""
+    """Whether py-spy found it running on a CPU."""
     gil: bool
     """Whether it held the interpreter's lock."""
     frames: tuple[Frame, ...]
-    """Innermost first; empty where the stack could not be read."""
+    """Innermost first; empty if the stack could not be read."""
     state: str = ""
-    """The kernel's letter: R, S, D, T, t, Z."""
+    """The kernel's state letter: R, S, D, T, t, Z."""
     wchan: str = ""
-    """The kernel's function that it waits in."""
+    """The kernel function that it waits in."""
     syscall: int | None = None
-    """The number of the call that it is in; None where it runs, or that may not be read."""
+    """The number of its system call; None if it is running or the number is not readable."""
     cpu_seconds: float = 0.0
     voluntary: int = 0
-    """Times that it gave its processor away by itself."""
+    """Voluntary context switches."""
     involuntary: int = 0
 
 
 class Sample(NamedTuple):
-    """One look at a process."""
+    """One sample of a process."""
 
     at: float
     """Epoch seconds."""
     cpu_seconds: float
-    """Of all its threads, since its start."""
+    """CPU time of all its threads since its start."""
     threads: tuple[Thread, ...]
     how: str
     """`py-spy`, `py-spy --native`, `proc` (no stack), `faulthandler` …"""
     problem: str
-    """Why it is less than it could be, or empty."""
+    """Why the sample is incomplete, or empty."""
     event: Event
     """The row, for a chain's link."""
 
@@ -88,24 +88,24 @@ class Awaited(NamedTuple):
     objects: tuple[str, ...]
     """Their ids: the first 48 digits are the task that makes each."""
     untold: int
-    """As many more, which could not be read."""
+    """Number of further objects whose ids could not be read."""
     exact: bool
-    """Read from the process; else it is what the process merely holds references to."""
+    """Whether they were read from the process; otherwise they are objects that it holds references to."""
 
 
 class Rest(NamedTuple):
-    """For how long a thread had not run when its process was looked at first."""
+    """How long a thread had been idle when its process was first sampled."""
 
     tid: int
     seconds: float
     woken: bool
-    """Whether somebody had stopped its process then: by itself it has rested for longer."""
+    """Whether its process had just been stopped and continued, so that it had been idle for longer."""
     wakes: float | None = None
-    """Seconds until the end of its sleep, where that is known."""
+    """Seconds until the end of its sleep, if known."""
 
 
 class Process(NamedTuple):
-    """One process that was looked at."""
+    """One sampled process."""
 
     pid: int
     node: str
@@ -116,36 +116,36 @@ class Process(NamedTuple):
     samples: tuple[Sample, ...]
     """Oldest first, at least one."""
     clues: Mapping[str, Any]
-    """The row of `clues`: `sockets`, `children`, `files`, `locks`; empty where none was taken."""
+    """The row of `clues`: `sockets`, `children`, `files`, `locks`; empty if there is none."""
     awaits: tuple[Awaited, ...]
     rests: tuple[Rest, ...] = ()
-    """Of its threads, where anybody knows."""
+    """Idle times of its threads, if known."""
 
     def rest(self, tid: int) -> Rest | None:
-        """For how long a thread had not run when it was looked at first."""
+        """The idle time of a thread at the first sample, if known."""
         return next((rest for rest in self.rests if rest.tid == tid), None)
 
     @property
     def last(self) -> Sample:
-        """The newest look."""
+        """The newest sample."""
         return self.samples[-1]
 
     @property
     def cpu_share(self) -> float | None:
-        """Processors that it used between the first look and the last; None of one look."""
+        """CPUs that it used between the first sample and the last; None if there is only one."""
         first, last = self.samples[0], self.samples[-1]
         seconds = last.at - first.at
         return (last.cpu_seconds - first.cpu_seconds) / seconds if seconds > 0 else None
 
 
 def processes(case: Case) -> list[Process]:
-    """Those that were looked at, in the order of the rows."""
-    looks: dict[tuple[str, int], list[Event]] = {}
+    """Every sampled process, in the order of the rows."""
+    samples: dict[tuple[str, int], list[Event]] = {}
     for event in live.rows(case, "samples"):
-        looks.setdefault((event["node_id"], event.pid or 0), []).append(event)
+        samples.setdefault((event["node_id"], event.pid or 0), []).append(event)
     clues = {(event["node_id"], event.pid or 0): event for event in live.rows(case, "clues")}
     rests = {(event["node_id"], event.pid or 0): event for event in live.rows(case, "rests")}
-    return [_process(looks[key], clues.get(key), rests.get(key)) for key in looks]
+    return [_process(samples[key], clues.get(key), rests.get(key)) for key in samples]
 
 
 def _process(events: list[Event], clue: Event | None, rest: Event | None) -> Process:
@@ -163,33 +163,33 @@ def _process(events: list[Event], clue: Event | None, rest: Event | None) -> Pro
     )
 
 
-def _clue(told: object) -> Any:
+def _clue(value: object) -> Any:
     """A value of `clues`: a row or a list of rows, whose columns have the types of `_COLUMNS`."""
-    if isinstance(told, list):
-        return [_clue_row(row) for row in live.records_of(told)]
-    return _clue_row(told) if isinstance(told, dict) else told
+    if isinstance(value, list):
+        return [_clue_row(row) for row in live.records_of(value)]
+    return _clue_row(value) if isinstance(value, dict) else value
 
 
 def _clue_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _COLUMNS.get(name, _scalar)(told) for name, told in row.items()}
+    return {name: _COLUMNS.get(name, _scalar)(value) for name, value in row.items()}
 
 
-def _scalar(told: object) -> object:
-    return None if isinstance(told, (list, dict)) else told
+def _scalar(value: object) -> object:
+    return None if isinstance(value, (list, dict)) else value
 
 
-def _wholes(told: object) -> list[int]:
-    given = told if isinstance(told, list) else []
-    return [number for each in given if (number := live.whole_of(each)) is not None]
+def _wholes(value: object) -> list[int]:
+    items = value if isinstance(value, list) else []
+    return [number for each in items if (number := live.whole_of(each)) is not None]
 
 
 _COLUMNS: Mapping[str, Callable[[object], object]] = {
     **dict.fromkeys(("pid", "tid", "holder_tid", "holder_pid", "line"), live.whole_of),
     **dict.fromkeys(("tids", "held_by"), _wholes),
     "rested_s": live.number_of,
-    "seen_in": lambda told: [_clue_row(row) for row in live.records_of(told)],
+    "seen_in": lambda value: [_clue_row(row) for row in live.records_of(value)],
 }
-"""Columns of the rows of `clues` that are no texts."""
+"""Columns of the rows of `clues` that are not text."""
 
 
 def _rests(row: Event) -> Iterable[Rest]:
@@ -211,7 +211,7 @@ def _sample(event: Event) -> Sample:
 
 
 def thread(row: Mapping[str, Any]) -> Thread:
-    """A thread of its row, whatever that lacks."""
+    """A thread from its row, with defaults for missing values."""
     return Thread(
         _whole(row.get("tid")),
         str(row.get("name") or ""),
@@ -227,8 +227,8 @@ def thread(row: Mapping[str, Any]) -> Thread:
     )
 
 
-def _frames(told: object) -> Iterable[Frame]:
-    for each in live.records_of(told):
+def _frames(value: object) -> Iterable[Frame]:
+    for each in live.records_of(value):
         yield Frame(
             live.text_of(each.get("function")),
             live.text_of(each.get("file")),
@@ -248,9 +248,9 @@ def _awaited(clue: Event) -> Iterable[Awaited]:
         )
 
 
-def _number(told: object) -> float:
-    return live.number_of(told) or 0.0
+def _number(value: object) -> float:
+    return live.number_of(value) or 0.0
 
 
-def _whole(told: object) -> int:
-    return live.whole_of(told) or 0
+def _whole(value: object) -> int:
+    return live.whole_of(value) or 0

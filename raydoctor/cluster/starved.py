@@ -1,7 +1,7 @@
-"""Requests that would fit, and what keeps the room from them: a judgement on a live picture.
+"""Starved requests in a live snapshot: they would fit, but other holders keep the resources.
 
-A request is starved when no node could take it even after every task that works has ended: actors, placement
-groups and tasks in `ray.get` keep what they hold. A queue behind tasks that work is none.
+A request is starved if no node had room for it even after every working task has ended: actors, placement
+groups and tasks in `ray.get` keep their resources. A queue behind working tasks is not starved.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ class Starved(NamedTuple):
     short: tuple[str, ...]
     """Resources of which there is not enough left."""
     total: resources.Needs
-    """What the nodes that could take them have in all."""
+    """Total resources of the nodes that could run them."""
     at_work: bool
-    """It would not fit if those ended that run nothing: it waits for some that work."""
+    """Whether it would not fit even if idle holders ended: it waits for working ones."""
     parents: tuple[Event, ...] = ()
-    """Tasks in `ray.get` among the holders (or in actors that are), which wait for these very requests:
-    they hold what is short, and nobody else can make room. A deadlock."""
+    """Tasks in `ray.get` among the holders (or in actors among them) that wait for these very requests.
+    They hold what is short, and no other holder can free enough: a deadlock."""
 
     @property
     def waiters(self) -> tuple[Event, ...]:
-        """Rows of all who wait."""
+        """Rows of all waiting tasks and actors."""
         return tuple(event for request in self.requests for event in request.waiters)
 
     @property
@@ -44,12 +44,12 @@ class Starved(NamedTuple):
 
     @property
     def needs(self) -> resources.Needs:
-        """What the first ask for, without a placement group's names."""
+        """What the first request asks for, without a placement group's names."""
         return live_rows.plain(self.requests[0].needs)
 
     @property
     def children(self) -> tuple[Event, ...]:
-        """Who waits and is awaited by a parent."""
+        """Waiting tasks for which a parent waits."""
         ids = {e["task_id"] for e in self.parents}
         return tuple(e for e in self.waiters if e["parent_task_id"] in ids)
 
@@ -58,12 +58,12 @@ class Starved(NamedTuple):
         """`3 train tasks wait for 1 CPU, 1 big task for 2 CPU`."""
         first, *others = self.requests
         waits = "waits" if len(first.waiters) == 1 else "wait"
-        words = [f"{first.who} {waits} for {first.asked}"]
-        return ", ".join([*words, *(f"{r.who} for {r.asked}" for r in others)])
+        summary = [f"{first.who} {waits} for {first.asked}"]
+        return ", ".join([*summary, *(f"{r.who} for {r.asked}" for r in others)])
 
     @property
     def hold(self) -> str:
-        """`2 Simulator actors hold 2 of 2 CPU and run nothing`."""
+        """`2 Simulator actors hold 2 of 2 CPU, and run nothing`."""
         held = {
             n: sum(live_rows.plain(h.held).get(n, 0.0) for h in self.holders) for n in self.short
         }
@@ -72,7 +72,7 @@ class Starved(NamedTuple):
 
 
 def left(node: now.Node, holders: Iterable[holding.Holder]) -> dict[str, float]:
-    """What a node has beside what these hold."""
+    """A node's resources without what these holders hold."""
     amounts = dict(node.total)
     for holder in holders:
         if holder.node == node.id:
@@ -122,7 +122,7 @@ def _sum(homes: list[now.Node], names: Iterable[str]) -> resources.Needs:
 
 
 def _in_group(homes: list[now.Node], names: list[str]) -> resources.Needs:
-    """What a placement group has of it."""
+    """A placement group's total of these resources."""
     found: dict[str, float] = {}
     for name in names:
         for word in live_rows.plain({name: 1.0}):
@@ -131,7 +131,7 @@ def _in_group(homes: list[now.Node], names: list[str]) -> resources.Needs:
 
 
 def _together(same: list[Starved]) -> Starved:
-    """Requests of several shapes that wait for the same holders: most waiters first."""
+    """Requests of several shapes that wait for the same holders, most waiters first."""
     requests = sorted(
         (request for one in same for request in one.requests), key=lambda r: -len(r.waiters)
     )
@@ -149,7 +149,7 @@ def _together(same: list[Starved]) -> Starved:
 def _parents(seen: now.Picture, one: Starved) -> tuple[Event, ...]:
     """Tasks that wait for the starved requests and hold what these need.
 
-    A parent that has another child at work may merely wait for that one.
+    A parent with another running child may only be waiting for that one.
     """
     stuck = {h.id for h in one.holders if h.waits}
     waiting = {

@@ -1,7 +1,7 @@
-"""What rules read of a live collection: the rows of its tables, as numbers and mappings.
+"""Access to the rows of a live collection's tables, as numbers and mappings.
 
-Every accessor answers for any row: a value of another type is None, or empty. `read/live.py` sees to it
-that numbers are finite and texts are text.
+Every accessor accepts any row: a value of another type is None, or empty. `read/live.py` ensures that
+numbers are finite and texts are text.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ def rows(case: Case, table: str) -> list[Event]:
 
 
 def looked(case: Case, table: str) -> Event | None:
-    """That a table was collected: its head, with `from`, `total` and `rows`; None where it was not."""
+    """The head of a collected table, with `from`, `total` and `rows`; None if it was not collected."""
     return next((e for e in case.of("live.table") if e["name"] == table), None)
 
 
 def number(event: Event, name: str) -> float | None:
-    """A field as a finite number, or None where it is none."""
+    """A field as a finite number, or None if it is not a number."""
     return number_of(event[name])
 
 
 def whole(event: Event, name: str) -> int | None:
-    """A field as a whole number, or None where it is none."""
+    """A field as a whole number, or None if it is not a number."""
     found = number(event, name)
     return None if found is None else int(found)
 
@@ -41,7 +41,7 @@ def truth(event: Event, name: str) -> bool:
 
 
 def value(event: Event, name: str) -> Any:
-    """A field that is a list or an object, as such; None where it is empty or damaged."""
+    """A field that is a list or an object; None if it is empty or damaged."""
     try:
         return json.loads(event[name]) if event[name] else None
     except (ValueError, RecursionError):
@@ -61,42 +61,42 @@ def sequence(event: Event, name: str) -> list[Any]:
 
 
 def records(event: Event, name: str) -> list[dict[str, Any]]:
-    """The objects of a field that is a list of them; what else it holds is left out."""
+    """The objects of a field that is a list of objects; other items are left out."""
     return records_of(sequence(event, name))
 
 
 def texts(event: Event, name: str) -> list[str]:
-    """The texts of a field that is a list of them; what else it holds is left out."""
+    """The texts of a field that is a list of texts; other items are left out."""
     return texts_of(sequence(event, name))
 
 
-def number_of(told: object) -> float | None:
-    """A part of a value as a finite number, or None where it is none; Ray writes some as text."""
-    if isinstance(told, bool) or not isinstance(told, (str, int, float)):
+def number_of(value: object) -> float | None:
+    """A part of a value as a finite number, or None if it is not a number; Ray writes some as text."""
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         return None
     try:
-        found = float(told)
+        found = float(value)
     except (ValueError, OverflowError):
         return None
     return found if math.isfinite(found) else None
 
 
-def whole_of(told: object) -> int | None:
-    """A part of a value as a whole number, or None where it is none."""
-    found = number_of(told)
+def whole_of(value: object) -> int | None:
+    """A part of a value as a whole number, or None if it is not a number."""
+    found = number_of(value)
     return None if found is None else int(found)
 
 
-def text_of(told: object) -> str:
-    """A part of a value as text, empty where it is none."""
-    return told if isinstance(told, str) else ""
+def text_of(value: object) -> str:
+    """A part of a value as text; empty if it is not text."""
+    return value if isinstance(value, str) else ""
 
 
-def records_of(told: object) -> list[dict[str, Any]]:
-    """A part of a value as a list of objects; what else it holds is left out."""
-    return [each for each in told if isinstance(each, dict)] if isinstance(told, list) else []
+def records_of(value: object) -> list[dict[str, Any]]:
+    """A part of a value as a list of objects; other items are left out."""
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
-def texts_of(told: object) -> list[str]:
-    """A part of a value as a list of texts; what else it holds is left out."""
-    return [each for each in told if isinstance(each, str)] if isinstance(told, list) else []
+def texts_of(value: object) -> list[str]:
+    """A part of a value as a list of texts; other items are left out."""
+    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []

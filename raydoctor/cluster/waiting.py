@@ -1,9 +1,8 @@
-"""Who waits for resources at this moment, and what there is, by the tables of a live collection.
+"""Requests that wait for resources right now, and the nodes' resources, from the tables of a live collection.
 
-The state API (Ray 2.9 to 2.60) gives a task's state with its times, what it asks for, its parent; an actor's
-resources; a node's total. Resources of a placement group have its id in their name (`CPU_group_<id>`), for
-those who ask and on the nodes that have them, so that they compare like any others. Read on clusters of
-2.9.3, 2.40 and 2.60.
+The state API (Ray 2.9 to 2.60) returns a task's state with its times, its request and its parent; an actor's
+resources; a node's total. Resources of a placement group contain its id in their name (`CPU_group_<id>`), in
+requests and on nodes alike, so that they compare like any others. Read on clusters of 2.9.3, 2.40 and 2.60.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event
 
 AGE = 5.0
-"""Seconds that a request must have waited before it is worth a word: what fits is granted within one."""
+"""Seconds after which a waiting request is reported: a request that fits is granted within one second."""
 QUEUE = 60.0
-"""Seconds after which a wait for actors that work is worth one, too."""
+"""Seconds after which a wait for working actors is reported as well."""
 LAUNCH = 600.0
 """Seconds that an autoscaler may take to start a node that fits."""
 _PENDING = "PENDING_NODE_ASSIGNMENT"
@@ -41,23 +40,23 @@ class Node(NamedTuple):
 
 
 class Request(NamedTuple):
-    """Tasks and actors that wait for the same."""
+    """Tasks and actors that wait for the same resources."""
 
     needs: resources.Needs
     selectors: tuple[Mapping[str, str], ...]
-    """Labels that a node must bear, in order of preference."""
+    """Labels that a node must have, in order of preference."""
     group: str
-    """The placement group that they are to run in."""
+    """The placement group in which they must run."""
     waiters: tuple[Event, ...]
-    """Rows of tasks (an actor's is its creation task), of actors, or of demands, the oldest first."""
+    """Rows of tasks (an actor's creation task), of actors, or of demands, oldest first."""
     age: float | None
-    """Seconds since the first of them was ready to be placed; None where nobody knows."""
+    """Seconds since the first of them was ready to be placed; None if unknown."""
     cut: bool = False
-    """There may be more: not all tasks were collected."""
+    """Whether there may be more: not all tasks were collected."""
 
     @property
     def plain(self) -> resources.Needs:
-        """What they ask for, without a placement group's names."""
+        """Their request without a placement group's names."""
         return rows.plain(self.needs)
 
     @property
@@ -72,12 +71,12 @@ class Request(NamedTuple):
 
     @property
     def number(self) -> int:
-        """How many wait, as far as they were collected."""
+        """How many of the collected ones wait."""
         return sum(live.whole(event, "count") or 1 for event in self.waiters)
 
     @property
     def entities(self) -> Iterator[Entity]:
-        """All who wait."""
+        """All waiting tasks and actors."""
         for event in self.waiters:
             if event["task_id"]:
                 yield Entity("task", event["task_id"])
@@ -87,7 +86,7 @@ class Request(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A cluster as its tables show it."""
+    """A snapshot of a cluster from its tables."""
 
     at: float
     nodes: tuple[Node, ...]
@@ -99,28 +98,28 @@ class Picture:
 
     @property
     def newest(self) -> float:
-        """Seconds since the last node joined: others may still be on their way."""
+        """Seconds since the last node joined: others may still be joining."""
         joined = [ms for n in self.nodes if (ms := live.number(n.event, "start_time_ms"))]
         return self.at - max(joined) / 1000 if joined else LAUNCH
 
 
 def picture(case: Case) -> Picture | None:
-    """What was collected, or None where this is no live case or the tables are missing."""
-    looked = (
+    """The collected snapshot, or None if this is not a live case or the tables are missing."""
+    table = (
         live.looked(case, "tasks") or live.looked(case, "actors") or live.looked(case, "demands")
     )
     nodes = _nodes(case, alive=True)
-    if looked is None or looked.at is None or not nodes:
+    if table is None or table.at is None or not nodes:
         return None
     tasks = tuple(live.rows(case, "tasks"))
-    requests = tuple(_requests(case, tasks, looked.at))
+    requests = tuple(_requests(case, tasks, table.at))
     holders = tuple(holding.holders(case, tasks))
     lost = tuple(_nodes(case, alive=False))
-    return Picture(looked.at, tuple(nodes), lost, holders, requests, tasks)
+    return Picture(table.at, tuple(nodes), lost, holders, requests, tasks)
 
 
 def tasks_known(case: Case) -> bool:
-    """Whether the cluster was asked for its tasks: who is not among them waits no more."""
+    """Whether the cluster's tasks were collected: a task that is not among them no longer waits."""
     return live.looked(case, "tasks") is not None
 
 
@@ -128,7 +127,7 @@ def tasks_known(case: Case) -> bool:
 
 
 def _nodes(case: Case, *, alive: bool) -> list[Node]:
-    """Nodes that are alive, or those that are dead; totals are from the table `resources`."""
+    """Live nodes, or dead ones; totals are from the table `resources`."""
     measured = {e["node_id"]: e for e in live.rows(case, "resources")}
     listed = {e["node_id"]: e for e in live.rows(case, "nodes")} or measured
     found = []
@@ -146,7 +145,7 @@ _IN = pattern(r"(?P<no>!)?in\((?P<values>.{0,4000})\)")
 
 
 def bears(node: Node, selectors: tuple[Mapping[str, str], ...]) -> bool:
-    """Whether a node's labels are as one of the selectors demands (`x`, `!x`, `in(x,y)`, `!in(x,y)`)."""
+    """Whether a node's labels match one of the selectors (`x`, `!x`, `in(x,y)`, `!in(x,y)`)."""
     return not selectors or any(
         all(_is(node.labels.get(name), wanted) for name, wanted in selector.items())
         for selector in selectors
@@ -160,11 +159,11 @@ def _is(value: str | None, wanted: str) -> bool:
     return value != wanted[1:] if wanted.startswith("!") else value == wanted
 
 
-# ---------------------------------------------------------------- who waits
+# ---------------------------------------------------------------- waiting requests
 
 
 def _requests(case: Case, tasks: Iterable[Event], at: float) -> Iterator[Request]:
-    """Pending tasks and actors by what they ask for, the oldest first."""
+    """Pending tasks and actors by request, oldest first."""
     as_written: dict[tuple[str, ...], list[tuple[float | None, Event]]] = {}
     for event in _waiters(case, tasks):
         key = tuple(event[name] for name in _SHAPE)
@@ -190,7 +189,7 @@ _SHAPE = ("required_resources", "label_selector", "fallback_strategy", "placemen
 
 
 def _waiters(case: Case, tasks: Iterable[Event]) -> Iterator[Event]:
-    """Tasks and actor creations that wait for a node, and pending actors that have no task row."""
+    """Tasks and actor creations that wait for a node, and pending actors without a task row."""
     seen: set[str] = set()
     for event in tasks:
         if event["type"] == "ACTOR_CREATION_TASK":
@@ -210,12 +209,12 @@ def _is_cut(case: Case) -> bool:
 
 
 def _demands(case: Case) -> Iterator[Request]:
-    """What raylets say is asked for, by shape and without names: nothing of it is cut off."""
+    """Requests that raylets report, by shape and without names: this table is always complete."""
     for event in live.rows(case, "demands"):
         needs = rows.amounts(event, "shape")
         if event["kind"] == "task-or-actor" and not any("_group_" in name for name in needs):
-            told = [_selector(s) for s in live.records(event, "label_selectors") if s]
-            yield Request(needs, tuple(s for s in told if s), "", (event,), None)
+            found = [_selector(s) for s in live.records(event, "label_selectors") if s]
+            yield Request(needs, tuple(s for s in found if s), "", (event,), None)
 
 
 def _request(
@@ -235,7 +234,7 @@ def _request(
 
 
 def _selectors(event: Event) -> tuple[Mapping[str, str], ...]:
-    """The labels asked for, then the alternatives; none where any node will do."""
+    """The requested labels, then the alternatives; empty if any node is allowed."""
     own = live.mapping(event, "label_selector")
     if not own:
         return ()
@@ -244,11 +243,11 @@ def _selectors(event: Event) -> tuple[Mapping[str, str], ...]:
     return tuple(_selector(s) for s in (own, *more) if isinstance(s, dict))
 
 
-def _selector(told: Mapping[str, object]) -> Mapping[str, str]:
-    """One selector as a program writes it; alternatives come as lists of constraints."""
-    constraints = told.get("label_constraints")
+def _selector(row: Mapping[str, object]) -> Mapping[str, str]:
+    """One selector as a program writes it; alternatives are lists of constraints."""
+    constraints = row.get("label_constraints")
     if not isinstance(constraints, list):
-        return {name: str(value) for name, value in told.items()}
+        return {name: str(value) for name, value in row.items()}
     found = {}
     for each in live.records_of(constraints):
         no = "!" if "NOT_IN" in live.text_of(each.get("operator")) else ""
@@ -263,7 +262,7 @@ _CREATED = pattern(rf'"{_PENDING}","created_ms":(\d{{1,15}})\b')
 
 def _since(event: Event) -> float | None:
     """When a task became ready to be placed."""
-    # Of a thousand rows, as text: parsing each would take ten times as long.
+    # Searched as text: parsing a thousand rows would take ten times as long.
     times = _CREATED.findall(event["events"])
     return int(times[-1]) / 1000 if times else None
 
@@ -278,11 +277,11 @@ def who(waiters: Iterable[Event]) -> str:
     return rows.listed(counts)
 
 
-# ---------------------------------------------------------------- what may still come
+# ---------------------------------------------------------------- nodes that may still join
 
 
 def expected(case: Case, needs: resources.Needs, age: float) -> bool:
-    """Whether an autoscaler is about to start a node that fits: it has a type for it, or has said so."""
+    """Whether an autoscaler is about to start a node that fits: it has such a type, or is adding one."""
     if age >= LAUNCH:
         return False
     if any(rows.fits(each.holds, needs) for each in autoscaler.node_types(case)):

@@ -1,27 +1,27 @@
-"""A directory to upload with a runtime environment is larger than Ray takes.
+"""A directory to upload with a runtime environment is larger than Ray's limit.
 
 ## What you see
-`ray.init` fails: `Package size (600.00MiB) exceeds the maximum size of 512.00MiB`, inside `RuntimeEnvSetupError: …
-Failed to upload working_dir … to the Ray cluster`; or `ray job submit`: `Request failed with status code 413: Maximum
-request body size 104857600 exceeded`. Above it, one line for each file of 10 MiB or more: `File … is very large
-(580.00MiB)`.
+- `ray.init` fails with `Package size (600.00MiB) exceeds the maximum size of 512.00MiB`, inside
+  `RuntimeEnvSetupError: … Failed to upload working_dir … to the Ray cluster`.
+- `ray job submit` fails with `Request failed with status code 413: Maximum request body size 104857600 exceeded`.
+- Above the error, Ray prints one line for each file of 10 MiB or more: `File … is very large (580.00MiB)`.
 
 ## Why
-`working_dir` and local `py_modules` are zipped, without compression, and sent through the GCS, which keeps them in
-the head's memory: 512 MiB at most (500 MiB up to 2.42 or so). `ray job submit` uploads through the dashboard, which takes
-100 MiB. Checkpoints, data, `.git` and virtual environments that
-lie in the project are packed with it.
+Ray zips `working_dir` and local `py_modules` without compression and sends them through the GCS, which keeps them in
+the head's memory. The limit is 512 MiB (500 MiB up to about 2.42). `ray job submit` uploads through the dashboard, whose
+limit is 100 MiB. Checkpoints, data, `.git` and virtual environments inside the project are packed with it.
 
 ## Confirm
-- The lines `is very large` name the files. Without such lines it is many small ones: `du -sh .[!.]* * | sort -h | tail`.
+- The lines `is very large` name the large files.
+- Without such lines there are many small files: `du -sh .[!.]* * | sort -h | tail`.
 
 ## Fix
-Leave out what the job does not need (`excludes`, `.gitignore`), and bring data another way. The patterns are those of a
-`.gitignore`, relative to the directory: the absolute paths that Ray's own advice prints match nothing.
+Leave out what the job does not need (`excludes`, `.gitignore`), and provide data another way. The patterns are those of a
+`.gitignore`, relative to the directory. The absolute paths in Ray's own advice match nothing.
 
 ## Not this when
-The package went up and could not be fetched by a node, or a tool failed in it (`runtime-env-failed`). A large value
-that a function captures is `large-closure`.
+- The upload succeeded, but a node could not fetch the package, or a tool failed in it (`runtime-env-failed`).
+- A function captures a large value (`large-closure`).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ BODY_TOO_LARGE = (
         "aiohttp.web_exceptions.HTTPRequestEntityTooLarge: Request Entity Too Large",
     ),
 )
-"""What `ray job submit` gets from the dashboard, through which it uploads; the second form is that of 2.9."""
+"""The dashboard's reply to an upload by `ray job submit`; Ray 2.9 prints the second form."""
 MEASURED = Signal(
     "package.measured",
     ", approaching the maximum upload size of",
@@ -92,9 +92,9 @@ PACKING = Signal(
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/handling-dependencies.html#api-reference"
 _BODY = 100 * 1024**2
-"""What the dashboard takes (`client_max_size`, 2.9 to 2.60)."""
+"""The dashboard's limit in bytes (`client_max_size`, 2.9 to 2.60)."""
 _MOST = 5
-"""Files that a remedy names."""
+"""Most files that a remedy names."""
 
 
 @rule(
@@ -111,35 +111,35 @@ def package_too_large(case: Case) -> Iterator[Finding]:
     for events in groups.values():
         yield _finding(case, events, _refusal(events))
     for event in case.of(BODY_TOO_LARGE[0].kind):
-        if event["bytes"] or _folder(case, [event]):  # any server of aiohttp's says the second form
+        if event["bytes"] or _folder(case, [event]):  # every aiohttp server prints the second form
             yield _finding(case, [event], _refusal_of_upload(case, event))
 
 
 class _Refusal(NamedTuple):
-    """Who refused what, in MiB."""
+    """A refused package; sizes in MiB."""
 
-    told: Event
+    event: Event
     what: str
     size: float
-    """0 where nothing tells it."""
+    """0 if unknown."""
     limit: float
-    who: str
+    component: str
 
 
 def _refusal(events: list[Event]) -> _Refusal:
-    told = next((e for e in events if e["path"]), events[0])
+    event = next((e for e in events if e["path"]), events[0])
     what = next((e["what"] for e in events if e["what"]), "working_dir or py_modules")
-    return _Refusal(told, what, float(told["size"]), float(told["limit"]), "Ray takes")
+    return _Refusal(event, what, float(event["size"]), float(event["limit"]), "Ray")
 
 
 def _refusal_of_upload(case: Case, event: Event) -> _Refusal:
-    """Ray 2.56 and later print the size beforehand; else the large files make it at least."""
+    """Ray 2.56 and later print the size beforehand; otherwise the sum of the large files is a lower bound."""
     measured = [e for e in case.of(MEASURED.kind) if e.source is event.source]
     size = max(
         [float(e["size"]) for e in measured if e.line < event.line]
         or [sum(float(e["size"]) for e in _large_files(case, event))]
     )
-    return _Refusal(event, "working_dir", size, int(event["bytes"] or _BODY) / 1024**2, "`ray job submit` can upload")  # fmt: skip
+    return _Refusal(event, "working_dir", size, int(event["bytes"] or _BODY) / 1024**2, "ray job submit")  # fmt: skip
 
 
 def _finding(case: Case, events: list[Event], refusal: _Refusal) -> Finding:
@@ -147,23 +147,33 @@ def _finding(case: Case, events: list[Event], refusal: _Refusal) -> Finding:
     folder = _folder(case, events)
     size, limit = refusal.size, refusal.limit
     names = [f"{_inside(folder, e['path'])} ({float(e['size']):.0f} MiB)" for e in files]
-    text = f"{refusal.what} {folder}".strip()
-    text += f" makes a package of {size:.0f} MiB" if size > limit else " makes a larger package"
-    text += f", and {refusal.who} {limit:.0f} MiB at most"
-    text += f"; largest: {evidence.join_names(names)}" if names else "; no single file is large"
-    links = [Link(e, f"packed with it: {e['path']}, {e['size']} MiB") for e in files[:2]]
+    text = f"The upload of {refusal.what} {folder}".strip()
+    text += f" is {size:.0f} MiB, over" if size > limit else " exceeds"
+    text += f" the limit of {limit:.0f} MiB for {refusal.component}"
+    text += (
+        f": the largest files are {evidence.join_names(names)}"
+        if names
+        else ", although no single file is large"
+    )
+    links = [Link(e, f"the package includes {e['path']}, {e['size']} MiB") for e in files[:2]]
     return Finding(
         text,
-        (*links, Link(refusal.told, f"the package is refused: {limit:.0f} MiB is the limit")),
+        (
+            *links,
+            Link(
+                refusal.event,
+                f"{refusal.component} refuses the package: the limit is {limit:.0f} MiB",
+            ),
+        ),
         explains=(Entity("package", f"{folder} {limit:.0f}"),),
         subjects=(Subject("package", None, folder or None),),
         remedies=tuple(_remedies(folder, files, size, limit)),
-        covers=(*events, *files, *_raised(case, refusal.told)),
+        covers=(*events, *files, *_raised(case, refusal.event)),
     )
 
 
 def _large_files(case: Case, refused: Event) -> list[Event]:
-    """Files that Ray warned of before it refused, the largest first, each once."""
+    """Files that Ray warned about before the refusal, largest first, each once."""
     found = {
         e["path"]: e
         for e in case.of(LARGE_FILE.kind)
@@ -173,9 +183,9 @@ def _large_files(case: Case, refused: Event) -> list[Event]:
 
 
 def _folder(case: Case, events: list[Event]) -> str:
-    """The directory that was packed: the error tells it (2.40 does), or the line before it."""
-    if told := next((e["path"] for e in events if e["path"]), ""):
-        return told.rstrip("/")
+    """The directory that was packed: from the error (2.40) or from the line before it."""
+    if named := next((e["path"] for e in events if e["path"]), ""):
+        return named.rstrip("/")
     before = [
         e for e in case.of(PACKING.kind) if e.source is events[0].source and e.line < events[0].line
     ]
@@ -186,11 +196,11 @@ def _inside(folder: str, path: str) -> str:
     return path.removeprefix(f"{folder}/") if folder else path.rpartition("/")[2]
 
 
-def _raised(case: Case, told: Event) -> list[Event]:
-    """The exceptions that carry the refusal."""
-    if not told["size"]:
+def _raised(case: Case, refused: Event) -> list[Event]:
+    """The exceptions that contain the refusal."""
+    if not refused["size"]:
         return []
-    carries = re.compile(rf"Package size \({re.escape(told['size'])}MiB\) exceeds")
+    carries = re.compile(rf"Package size \({re.escape(refused['size'])}MiB\) exceeds")
     return [e for e in case.of("driver.exception") if carries.search(e.text)]
 
 
@@ -203,9 +213,9 @@ def _remedies(folder: str, files: list[Event], size: float, limit: float) -> Ite
     left = max(size - sum(float(e["size"]) for e in needed), 0.0)
     if needed:
         patterns = [_inside(folder, e["path"]) for e in needed]
-        more = "" if left < limit else "; more must go"
+        more = "" if left < limit else ", still over the limit"
         yield Remedy(
-            f"Leave out what the job does not need: without {evidence.many(len(needed), 'file')} {left:.0f} MiB remain{more}",
+            f"Exclude {evidence.many(len(needed), 'large file')} that the job does not need: {left:.0f} MiB remain{more}",
             (
                 paste.python(
                     'ray.init(runtime_env={{"working_dir": …, "excludes": [{patterns}]}})   # relative, as in a .gitignore',
@@ -217,7 +227,7 @@ def _remedies(folder: str, files: list[Event], size: float, limit: float) -> Ite
         )  # fmt: skip
     else:
         yield Remedy(
-            "Find what fills the directory, and leave it out",
+            "Find what fills the directory, and exclude it",
             (
                 paste.shell(
                     "cd {working_dir:path} && du -sh .[!.]* * | sort -h | tail", working_dir=folder
@@ -227,8 +237,8 @@ def _remedies(folder: str, files: list[Event], size: float, limit: float) -> Ite
             doc=_DOC,
         )
     yield Remedy(
-        "Bring data and checkpoints another way: from storage that the nodes reach, or in the image",
-        ('runtime_env={"working_dir": "s3://bucket/project.zip"}   # fetched by the nodes: no limit',),
+        "Provide data and checkpoints another way: on storage that the nodes can reach, or in the image",
+        ('runtime_env={"working_dir": "s3://bucket/project.zip"}   # the nodes fetch it: no limit',),
         doc=_DOC,
     )  # fmt: skip
 
@@ -273,13 +283,13 @@ EXAMPLES: tuple[Example, ...] = (
         ),
     ),
     Example(
-        "many small files; only the inner error is left (2.9)",
+        "many small files, and only the inner error is left (2.9)",
         {**_EMPTY, "driver.log": _VALUE_ERROR.replace("512", "500")},
         roots=("package-too-large",),
         says=("500 MiB", "du -sh", ".git"),
     ),
     Example(
-        "a submitted job: the dashboard takes less",
+        "a submitted job: the dashboard has a lower limit",
         {
             **_EMPTY,
             "driver.log": _PACKING
@@ -290,7 +300,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("580 MiB", "100 MiB", "ray job submit", '"excludes": ["last.ckpt"]'),
     ),
     Example(
-        "the same, as Ray 2.9 says it",
+        "the same with Ray 2.9",
         {
             **_EMPTY,
             "driver.log": _PACKING
@@ -312,7 +322,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
     ),
     Example(
-        "a task speaks of packages",
+        "a task prints the same words",
         {
             **_EMPTY,
             "driver.log": "(pack pid=12) Package size (600.00MiB) exceeds the maximum size of 512.00MiB.\n",

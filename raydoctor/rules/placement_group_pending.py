@@ -1,28 +1,28 @@
-"""A placement group was never created, and whoever needs it waits.
+"""A placement group was never created, so its tasks and actors keep waiting.
 
 ## What you see
-`pg.wait()` returns False, `ray.get(pg.ready())` does not return, tasks in the group stay
-`PENDING_NODE_ASSIGNMENT`; Train and Tune say that trials are pending. gcs_server.out registers the group
-and never says `Successfully created placement group`.
+- `pg.wait()` returns False, or `ray.get(pg.ready())` does not return.
+- Tasks in the group stay `PENDING_NODE_ASSIGNMENT`. Train and Tune report pending trials.
+- `gcs_server.out` registers the group and never prints `Successfully created placement group`.
 
 ## Why
-All bundles of a group are reserved at once or none is. `STRICT_PACK` needs room for all of them on one
-node, `STRICT_SPREAD` one node per bundle; `PACK` and `SPREAD` only need each bundle to fit somewhere. What
-actors already hold is not free for a group.
+Ray reserves all bundles of a group at once or none of them. `STRICT_PACK` needs room for all of them on one node, and
+`STRICT_SPREAD` needs one node per bundle. `PACK` and `SPREAD` only need each bundle to fit on some node. Resources that
+actors hold are not free for a group.
 
 ## Confirm
-- `ray list placement-groups --detail`: its bundles, its `scheduling_state` (`INFEASIBLE`, `NO_RESOURCES`).
+- `ray list placement-groups --detail` shows its bundles and its `scheduling_state` (`INFEASIBLE`, `NO_RESOURCES`).
 - `ray status`: `Pending Demands` shows `{…} * 2 (STRICT_PACK): 1+ pending placement groups`.
-- `ray list nodes --detail`: what each node has.
+- `ray list nodes --detail` shows what each node has.
 
 ## Fix
-Make the bundles smaller or the strategy less strict, add nodes, or end what holds the resources. Wait
-with a deadline (`pg.wait(60)`) and remove the group when it passes.
+Make the bundles smaller, choose a less strict strategy, add nodes, or end what holds the resources. Wait with a timeout
+(`pg.wait(60)`) and remove the group when it expires.
 
 ## Not this when
-A task outside any group asks for too much (`infeasible-request`), or the group was created and is used by
-tasks that ask for more than its bundles hold. A group that waits for actors that work stands in a queue: that
-is said after a minute, for information.
+- A task outside any group asks for too much (`infeasible-request`).
+- The group was created, and tasks in it ask for more than its bundles hold.
+- The group waits for actors that are working. This is a queue: it is reported after a minute, as information.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from raydoctor.rules.shared.live import examples as sample
 
 _DOC = live_groups.DOC
 _LONG = 10.0
-"""Seconds; a group that fits was created within one in every Ray from 2.9.3 to 2.60."""
+"""Seconds. A group that fits was created within one second in every Ray from 2.9.3 to 2.60."""
 _STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 """`PlacementStrategy` of common.proto, which the GCS prints as a number."""
 
@@ -94,23 +94,23 @@ NEVER_READY = Signal(
     ),
 )  # fmt: skip
 def placement_group_pending(case: Case) -> Iterator[Finding]:
-    """One finding per group that nobody ever got."""
-    seen = now.picture(case)
+    """One finding per group that was never created."""
+    snapshot = now.picture(case)
     logged = {group.id: group for group in _groups(case)}
     strategies = {group.id: group.strategy for group in logged.values()}
-    pending = live_groups.of(case, seen, strategies) if seen else {}
+    pending = live_groups.of(case, snapshot, strategies) if snapshot else {}
     for found in pending.values():
-        if seen and found and (not found.at_work or found.age >= now.QUEUE):
-            yield _live_finding(case, seen, found, logged.get(found.id))
+        if snapshot and found and (not found.at_work or found.age >= now.QUEUE):
+            yield _live_finding(case, snapshot, found, logged.get(found.id))
     groups = [g for g in logged.values() if g.id not in pending and _lasts(case, g)]
     for group in groups:
         yield _finding(case, group, over=now.tasks_known(case))
     if not groups and not pending and not case.of("pg.registered"):
-        yield from _told_by_autoscaler(case)
+        yield from _without_gcs_log(case)
 
 
 class _Group(NamedTuple):
-    """A placement group's life in the GCS's log."""
+    """A placement group as the GCS's log records it."""
 
     id: str
     name: str
@@ -138,7 +138,7 @@ def _groups(case: Case) -> Iterator[_Group]:
 
 
 def _lasts(case: Case, group: _Group) -> bool:
-    """Whether somebody was left waiting: a group that its program removes itself is its own business."""
+    """Whether the group waited long or a caller waited in vain: a program may remove its own group."""
     began, end = group.registered.at, _end(case, group)
     waited = end - began if began is not None and end is not None else 0.0
     if waiting.gave_up(case) or group.waiters:
@@ -148,7 +148,7 @@ def _lasts(case: Case, group: _Group) -> bool:
 
 
 def _end(case: Case, group: _Group) -> float | None:
-    """When the wait was over: its removal, its job's end, or the end of the capture."""
+    """When the wait ended: at its removal, its job's end, or the end of the capture."""
     if group.removed is not None:
         return group.removed.at
     job = case.job(group.id[28:])
@@ -167,12 +167,12 @@ def _finding(case: Case, group: _Group, *, over: bool) -> Finding:
     ]
     strategy = ", ".join(part for part in (group.strategy, _bundles(demand)) if part)
     return Finding(
-        f"{group.label}{f' ({strategy})' if strategy else ''} was never created: {lack.words}",
+        f"{group.label}{f' ({strategy})' if strategy else ''} was never created: {lack.reason}",
         (
-            Link(group.registered, "the GCS registers it, and never reports it as created"),
-            *(Link(d.event, f"the autoscaler still counts it as pending: {_bundles(d)}") for d in demands[:1]),
-            *(Link(e, "no node type fits") for e in autoscaler[:1]),
-            *(Link(e, "it was removed before it was created; somebody waited for it") for e in group.waiters[:1]),
+            Link(group.registered, "the GCS registers the group and never reports it as created"),
+            *(Link(d.event, f"the autoscaler still lists it as pending: {_bundles(d)}") for d in demands[:1]),
+            *(Link(e, "the autoscaler has no node type that fits") for e in autoscaler[:1]),
+            *(Link(e, "the group is removed before it is created, while a caller waits for it") for e in group.waiters[:1]),
         ),
         explains=(Entity("pg", group.id), Entity("waiting", "cluster")),
         subjects=(Subject("pg", group.id, group.name or None),),
@@ -183,32 +183,32 @@ def _finding(case: Case, group: _Group, *, over: bool) -> Finding:
 
 
 def _live_finding(
-    case: Case, seen: now.Picture, found: live_groups.Pending, logged: _Group | None
+    case: Case, snapshot: now.Picture, found: live_groups.Pending, logged: _Group | None
 ) -> Finding:
-    """A group that waits at this moment; the GCS's log may add its strategy and when it was asked for."""
+    """A group that is pending now; the GCS's log may add its strategy and when it was registered."""
     shape = live_groups.shape(found.bundles)
-    told = ", ".join(part for part in (found.strategy, shape) if part)
-    lack = _Lack(_live_lack(seen, found), infeasible=found.infeasible)
+    request = ", ".join(part for part in (found.strategy, shape) if part)
+    lack = _Lack(_live_lack(snapshot, found), infeasible=found.infeasible)
     many = len(found.waiters) > 1
     awaited = (
-        f"; {now.who(found.waiters)} wait{'' if many else 's'} for it" if found.waiters else ""
+        f", and {now.who(found.waiters)} wait{'' if many else 's'} for it" if found.waiters else ""
     )
     merged = [e for e in case.of("request.no_node_type") if e["combined"] or e["gang"]]
     return Finding(
-        f"Placement group {found.name or evidence.short(found.id)} ({told}) waits: {lack.words}{awaited}",
+        f"Placement group {found.name or evidence.short(found.id)} ({request}) is pending: {lack.reason}{awaited}",
         (
-            *(Link(logged.registered, "the GCS registers it, and never reports it as created") for _ in (1,) if logged),
+            *(Link(logged.registered, "the GCS registers the group and never reports it as created") for _ in (1,) if logged),
             *(Link(h.event, f"{h.label} holds {resources.describe(live_rows.plain(h.held))} and {h.does}") for h in holding.each_once(found.holders)[:2]),
-            Link(found.event, f"{found.event['state']} for {found.age:.0f} s{f', by the GCS: {found.says}' if found.says else ''}"),
-            *(Link(e, f"{live_rows.name_of(e)} is to run in it, and waits") for e in found.waiters[:1]),
+            Link(found.event, f"the group is {found.event['state']} for {found.age:.0f} s{f', and the GCS reports {found.scheduling_state}' if found.scheduling_state else ''}"),
+            *(Link(e, f"{live_rows.name_of(e)} waits to run in the group") for e in found.waiters[:1]),
         ),
-        # A group in a queue is not what others wait for.
+        # A group in a queue does not explain why others wait.
         explains=(
             Entity("pg", found.id),
             *_waiters(found),
             *(() if found.at_work else (Entity("waiting", "cluster"),)),
         ),
-        caused_by=(*(Entity("node", n.id) for n in live_groups.missed(seen, found)), Entity("autoscaler", "launch")),
+        caused_by=(*(Entity("node", n.id) for n in live_groups.missed(snapshot, found)), Entity("autoscaler", "launch")),
         subjects=(Subject("pg", found.id, found.name or None),),
         severity="info" if found.at_work else "error",
         remedies=(*live_groups.remove(found.holders), *_remedies(found.strategy, lack, shape, actors=_actors(found))),
@@ -220,15 +220,18 @@ def _actors(found: live_groups.Pending) -> bool:
     return any(h.kind == "actor" for h in found.holders)
 
 
-def _live_lack(seen: now.Picture, found: live_groups.Pending) -> str:
+def _live_lack(snapshot: now.Picture, found: live_groups.Pending) -> str:
     if not found.infeasible:
-        return live_groups.held(seen, found)
+        return live_groups.held(snapshot, found)
     needs = [bundle.needs for bundle in found.bundles]
-    lack = _misfit(found.strategy, needs, [node.total for node in seen.nodes])
-    homeless = live_groups.shape(found.homeless)
+    lack = _misfit(found.strategy, needs, [node.total for node in snapshot.nodes])
+    unplaced = live_groups.shape(found.homeless)
     if not found.strategy and not lack:
-        return "the GCS calls it infeasible on these nodes, and what was collected does not say why"
-    return lack or f"no node could take {homeless} beside the rest, or bears the labels asked for"
+        return "the GCS reports it as infeasible on these nodes, and the capture does not show why"
+    return (
+        lack
+        or f"no node has room for {unplaced} beside the other bundles, or the labels that it asks for"
+    )
 
 
 def _waiters(found: live_groups.Pending) -> Iterator[Entity]:
@@ -247,24 +250,24 @@ def _bundles(demand: waiting.Group | None) -> str:
     )
 
 
-def _told_by_autoscaler(case: Case) -> Iterator[Finding]:
-    """Without the GCS's log: the autoscaler names groups (v2), or merges a STRICT_PACK group's bundles (v1)."""
-    told = waiting.one_role(
+def _without_gcs_log(case: Case) -> Iterator[Finding]:
+    """Findings from the autoscaler alone: v2 names groups, v1 merges the bundles of a STRICT_PACK group."""
+    reported = waiting.one_role(
         e for e in case.of("request.no_node_type") if e["combined"] or e["gang"]
     )
     by_shape: dict[str, list[Event]] = {}
-    for event in told:
+    for event in reported:
         by_shape.setdefault(event["asked"], []).append(event)
     for shape, events in by_shape.items():
         if evidence.total(events) < 2 and not waiting.gave_up(case):
             continue
         packed = bool(events[0]["combined"])
-        asked = " + ".join(resources.describe(needs) for needs in resources.python_amounts(shape))
-        words = f"needs {asked}{' on one node' if packed else ''}, and no node has that"
-        lack = _Lack(words, infeasible=True)
+        asked = " + ".join(resources.describe(each) for each in resources.python_amounts(shape))
+        needs = f"needs {asked}{' on one node' if packed else ''}, and no node has that much"
+        lack = _Lack(needs, infeasible=True)
         yield Finding(
-            f"A placement group {words}: it is never created",
-            tuple(Link(e, "the autoscaler finds no node for it") for e in events[:1]),
+            f"A placement group was never created: it {needs}",
+            tuple(Link(e, "the autoscaler finds no node type that fits") for e in events[:1]),
             explains=(Entity("pg", shape), Entity("waiting", "cluster")),
             count=1,
             remedies=_remedies("STRICT_PACK" if packed else "", lack, ""),
@@ -278,31 +281,30 @@ def _told_by_autoscaler(case: Case) -> Iterator[Finding]:
 class _Lack(NamedTuple):
     """Why a group cannot be placed."""
 
-    words: str
+    reason: str
     infeasible: bool = False
-    """No amount of waiting helps."""
+    """Waiting does not help."""
 
     @classmethod
     def of(cls, case: Case, group: _Group, demand: waiting.Group | None) -> _Lack:
         """Compare the bundles with what the nodes have."""
         nodes = waiting.totals(case, group.registered.at)
         if demand is None or not nodes:
-            return cls("the GCS's log does not say what is missing")
+            return cls("the GCS's log does not show what is missing")
         bundles = [dict(bundle) for bundle, times in demand.bundles for _ in range(times)]
-        words = _misfit(group.strategy, bundles, nodes)
-        if words:
-            return cls(words, infeasible=True)
+        if reason := _misfit(group.strategy, bundles, nodes):
+            return cls(reason, infeasible=True)
         found, _ = waiting.holders(case)
         wanted = {name for bundle in bundles for name in bundle}
         holders = [h for h in found if any(h.held.get(n) for n in wanted)]
         by = f" by {waiting.held_by(holders)}" if holders else ""
-        return cls(f"it would fit, but what it needs is held{by}")
+        return cls(f"it would fit, but the resources that it needs are held{by}")
 
 
 def _misfit(
     strategy: str, bundles: Sequence[resources.Needs], nodes: Sequence[resources.Needs]
 ) -> str:
-    """Why the empty cluster could not hold it, or nothing."""
+    """Why even the empty cluster has no room for the group; empty if it has."""
     largest = max(nodes, key=lambda t: (t.get("GPU", 0.0), t.get("CPU", 0.0)))
     has = resources.describe(resources.visible(largest))
     every = _sum(bundles)
@@ -311,10 +313,10 @@ def _misfit(
             f"its bundles need {resources.describe(every)} on one node, and the largest has {has}"
         )
     if strategy == "STRICT_SPREAD" and len(nodes) < len(bundles):
-        return f"it needs {len(bundles)} nodes, one for each bundle, and there {'is' if len(nodes) == 1 else 'are'} {len(nodes)}"
-    homeless = next((b for b in bundles if not any(resources.fits(t, b) for t in nodes)), None)
-    if homeless:
-        return f"a bundle needs {resources.describe(homeless)}, and the largest node has {has}"
+        return f"it needs {len(bundles)} nodes (one per bundle), but there {'is' if len(nodes) == 1 else 'are'} only {len(nodes)}"
+    too_large = next((b for b in bundles if not any(resources.fits(t, b) for t in nodes)), None)
+    if too_large:
+        return f"a bundle needs {resources.describe(too_large)}, and the largest node has {has}"
     cluster = _sum(nodes)
     if not resources.fits(cluster, every):
         there = resources.describe({n: cluster.get(n, 0.0) for n in every})
@@ -338,31 +340,31 @@ def _remedies(
 ) -> tuple[Remedy, ...]:
     looser = strategy.removeprefix("STRICT_")
     less_strict = Remedy(
-        f"{looser} instead of {strategy}: as close as possible, but not at any price",
+        f"Use {looser} instead of {strategy}: it prefers the same placement, but does not require it",
         (paste.python("placement_group(bundles, strategy={strategy})", strategy=looser),),
         doc=_DOC,
     )
     smaller = Remedy(
-        "Smaller or fewer bundles, or nodes that hold them",
+        "Make the bundles smaller or fewer, or add a node that has room for them",
         (
             paste.python(
                 "placement_group([…])                    # now: {bundles}",
                 bundles=bundles or "see ray list placement-groups --detail",
             ),
-            "ray start --address=HEAD:6379           # on a further machine",
+            "ray start --address=HEAD:6379           # on another machine",
         ),
         doc=_DOC,
     )
     free = Remedy(
-        "End what holds the resources",
+        "End the actors that hold the resources",
         (
             "ray list actors --filter state=ALIVE --detail",
-            "ray.kill(handle)                        # before the group is made",
+            "ray.kill(handle)                        # before the program creates the group",
         ),
         risk="destructive",
     )
     deadline = Remedy(
-        "Wait with a deadline, and say what is missing",
+        "Wait with a timeout, and report what is missing",
         (
             "if not pg.wait(timeout_seconds=60):",
             "    remove_placement_group(pg); raise RuntimeError(…)",
@@ -428,7 +430,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("ranks", "2 x 4 CPU", "STRICT_PACK", "8 CPU on one node", "4 CPU", 'strategy="PACK"'),
     ),
     Example(
-        "it would fit, but an actor holds the CPUs",
+        "the group would fit, but an actor holds the CPUs",
         {
             "logs/gcs_server.out": _gcs(
                 11, REGISTERED.sample.replace("strategy = 2", "strategy = 0")
@@ -444,14 +446,14 @@ EXAMPLES: tuple[Example, ...] = (
         says=("2 x 2 CPU", "1 Holder actor"),
     ),
     Example(
-        "only the driver's output is left",
+        "only the driver's output is in the capture",
         {"driver.log": _NO_TYPE.format(5) + _NO_TYPE.format(40) + _TIMEOUT},
         roots=("placement-group-pending",),
         consequences=("get-timeout",),
         says=("8 CPU on one node",),
     ),
     Example(
-        "live: three nodes wanted and one there, before any log says so",
+        "live: the group needs three nodes and there is one, before any log shows it",
         sample.tables(
             nodes=[_ONE],
             placement_groups=[_group(_PG, "ranks", 3, strategy="STRICT_SPREAD")],
@@ -462,11 +464,11 @@ EXAMPLES: tuple[Example, ...] = (
             "ranks (STRICT_SPREAD, 3 x 1 CPU)",
             "it needs 3 nodes",
             'strategy="SPREAD"',
-            "1 rank task waits for it",
+            "and 1 rank task waits for it",
         ),
     ),
     Example(
-        "live, and its registration in the GCS's log: one incident; an actor that runs nothing is in the way",
+        "live with the registration in the GCS's log: one finding, and an idle actor holds the resources",
         {
             "logs/gcs_server.out": _gcs(
                 11, REGISTERED.sample.replace("strategy = 2", "strategy = 0")
@@ -479,11 +481,11 @@ EXAMPLES: tuple[Example, ...] = (
         roots=("placement-group-pending",),
         says=(
             "ranks (PACK, 4 x 1 CPU)",
-            "1 of 4 bundles finds no room: 1 Holder actor holds 1 of 4 CPU, and runs nothing",
+            "no room for 1 of 4 bundles: 1 Holder actor holds 1 of 4 CPU, and runs nothing",
         ),
     ),
     Example(
-        "live: what it waits for belongs to tasks that work, or it is new",
+        "live: running tasks hold the resources, or the group is new",
         sample.tables(
             nodes=[_ONE],
             tasks=[sample.running(1, "train", {"CPU": 4})],
@@ -494,7 +496,7 @@ EXAMPLES: tuple[Example, ...] = (
         ),
     ),
     Example(
-        "live: a tuner's next trial waits for one that works",
+        "live: a tuner's next trial waits for a running one",
         sample.tables(
             nodes=[_ONE],
             actors=[_HOLDER],
@@ -503,7 +505,7 @@ EXAMPLES: tuple[Example, ...] = (
         ),
     ),
     Example(
-        "live: the same after a minute, for information",
+        "live: the same after a minute, reported as information",
         sample.tables(
             nodes=[_ONE],
             actors=[_HOLDER],
@@ -514,7 +516,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("1 Holder actor holds 1 of 4 CPU, and is at work",),
     ),
     Example(
-        "a group that waited and was created; one that was removed at once",
+        "a group that waited and was created, and one that was removed at once",
         {
             "logs/gcs_server.out": _gcs(11, REGISTERED.sample)
             + _gcs(24, CREATED.sample)

@@ -1,26 +1,26 @@
-"""No port was left for another worker in the range that Ray may use.
+"""Every port in Ray's worker port range was in use, so another worker could not start.
 
 ## What you see
-Workers die while they start: `Failed to register worker to Raylet: Invalid: Invalid: No available ports. Please specify
-a wider port range using --min-worker-port and --max-worker-port.` stands in their `.err` and core logs, and the raylet
-reports `Some workers of the worker process(…) have not registered within the timeout. The process is dead`. Tasks and
-actors beyond the number of ports wait, or are given up (2.55+).
+- Workers die while they start. Their `.err` and core logs contain `Failed to register worker to Raylet: Invalid:
+  Invalid: No available ports. Please specify a wider port range using --min-worker-port and --max-worker-port.`
+- The raylet reports `Some workers of the worker process(…) have not registered within the timeout. The process is dead`.
+- Tasks and actors beyond the number of ports wait, or fail (2.55+).
 
 ## Why
-`ray start --min-worker-port --max-worker-port` (10002 to 19999 by default) or `--worker-port-list` is the whole stock of
-a node: each worker takes one port, and so does each driver on it (measured: three ports served a driver and two actors).
-A short range often comes from an example, or from what a firewall leaves open.
+The range `ray start --min-worker-port --max-worker-port` (default 10002 to 19999) or `--worker-port-list` limits a
+node: each worker and each driver on it takes one port (measured: three ports served one driver and two actors).
+Short ranges often come from an example, or from what a firewall leaves open.
 
 ## Confirm
 - `ps -C raylet -o args= | grep -o 'm[a-z]*_worker_port=[0-9]*'` shows the range.
-- `ss -ltnp | grep ray::` shows who has the ports; other programs in the range count, too.
+- `ss -ltnp | grep ray::` shows which processes hold the ports. Other programs in the range count as well.
 
 ## Fix
-A range at least as wide as all workers that may live at once (CPUs, plus actors without CPUs, plus drivers, plus some for
-spilling), on every node, and the same in the firewall.
+On every node, set a range at least as wide as the number of workers that may run at once: CPUs, plus actors without
+CPUs, plus drivers, plus some for spilling. Open the same range in the firewall.
 
 ## Not this when
-A daemon cannot have its own port (`Failed to bind to …`, `address already in use`): another process has that one.
+A daemon cannot bind its own port (`Failed to bind to …`, `address already in use`): another process holds that port.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ NO_PORT = Signal(
     symptom=True,
 )
 _OWN = ("core-worker", "core-driver", "core-io")
-"""Files that only Ray writes; elsewhere the record must have the header of Ray's C++."""
+"""Files that only Ray writes; in others the record must have the header of Ray's C++ logs."""
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/configure.html#ports-configurations"
 
@@ -86,12 +86,11 @@ def _finding(
     pids = {e.pid for e in events}
     ip = case.ledger.node_ips.get(node, "")
     names = worker_start.affected(case, dead) if dead else []
-    drivers = [e for e in events if _is_drivers(e)]
-    who = "the driver" if drivers else "another worker"
-    text = f"No port was left for {who}{f' on {ip}' if ip else ''} in the range that Ray may use"
+    process = "the driver" if any(map(_is_drivers, events)) else "another worker"
+    text = f"Ray's worker port range{f' on {ip}' if ip else ''} had no free port for {process}"
     text += f": {evidence.many(len(pids), 'start')} failed"
     return Finding(
-        f"{text}; {evidence.join_names(names)} could not run" if names else text,
+        f"{text}, and {evidence.join_names(names)} could not run" if names else text,
         tuple(_links(events, dead)),
         explains=(
             Entity("ports", node),
@@ -112,7 +111,7 @@ def _finding(
 
 
 def _is_drivers(event: Event) -> bool:
-    """Said by the driver itself, not by a worker whose output it shows."""
+    """Whether the driver itself wrote the record, rather than a worker whose output it shows."""
     role = event.source.role
     return role == "core-driver" or (role in DRIVER and not event.text.startswith("("))
 
@@ -124,26 +123,26 @@ def _workers(case: Case, events: list[Event]) -> Iterator[Entity]:
 
 
 def _links(events: list[Event], dead: Starts | None) -> Iterator[Link]:
-    yield Link(events[0], "the raylet has no port for this process, which gives up")
+    yield Link(events[0], "the raylet has no free port for this process, which then exits")
     for event in dead.events[:1] if dead else ():
-        yield Link(event, "the raylet finds a worker that it started dead")
+        yield Link(event, "the raylet finds that a worker it started is dead")
     for event in dead.given_up[:1] if dead else ():
-        yield Link(event, "Ray gives up, and the caller gets it")
+        yield Link(event, "Ray stops retrying, and the caller gets the error")
 
 
 def _remedies() -> tuple[Remedy, ...]:
     return (
         Remedy(
-            "Give the node a wider range, and open it in the firewall",
+            "Give the node a wider worker port range, and open it in the firewall",
             (
-                "ps -C raylet -o args= | grep -o 'm[a-z]*_worker_port=[0-9]*'   # the range that it has",
-                "ray start --min-worker-port=10002 --max-worker-port=19999 …   # the default: some thousand",
+                "ps -C raylet -o args= | grep -o 'm[a-z]*_worker_port=[0-9]*'   # the current range",
+                "ray start --min-worker-port=10002 --max-worker-port=19999 …   # Ray's default: 9998 ports",
             ),
             risk="disruptive",
             doc=_DOC,
         ),
         Remedy(
-            "Or run fewer workers at once: every worker and driver on a node takes one port",
+            "Run fewer workers at once: each worker and driver on a node takes one port",
             ("ray start --num-cpus=FEWER …",),
             doc=_DOC,
         ),
@@ -162,7 +161,7 @@ _TIMEOUT = "Traceback (most recent call last):\nray.exceptions.GetTimeoutError: 
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "a worker finds no port",
+        "a worker finds no free port",
         {
             f"logs/python-core-worker-{_W}_503.log": _SAID,
             f"logs/worker-{_W}-01000000-503.err": _SAID,
@@ -175,7 +174,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("1 start", "--min-worker-port", "firewall"),
     ),
     Example(
-        "the driver's output alone",
+        "only the driver's output is left",
         {"driver.log": f"(pid=503) {_SAID}(raylet) {_DEAD}{_TIMEOUT}"},
         roots=("ports-exhausted",),
         consequences=("get-timeout",),

@@ -1,26 +1,26 @@
-"""A worker or a driver ended itself on a failed check of Ray's own.
+"""A worker or a driver ended itself because one of Ray's own checks failed.
 
 ## What you see
-`WorkerCrashedError` or `ActorDiedError`, and in the process's core log (and `.err`) a line of level `C`: `Check
-failed: <expression>`, since 2.49 with `An unexpected system state has occurred. You have likely discovered a bug in
-Ray`, and a native stack.
+- The driver gets `WorkerCrashedError` or `ActorDiedError`.
+- The process's core log (and `.err`) has a line of level `C`: `Check failed: <expression>`. Since 2.49 it adds
+  `An unexpected system state has occurred. You have likely discovered a bug in Ray`. A native stack follows.
 
 ## Why
-Ray's C++ checks its own assumptions and ends the process when one does not hold. Often the environment broke it: the
-raylet or the GCS had gone, a file or the shared memory was full. `objects_valid` means that a task raised a
-`BaseException` that is no `Exception` (seen with 2.9.3, 2.20 and 2.40; later versions pass it on).
+Ray's C++ code checks its own assumptions and ends the process when one does not hold. Often the environment broke it:
+the raylet or the GCS had exited, or a file or the shared memory was full. `objects_valid` means that a task raised a
+`BaseException` that is not an `Exception` (seen with 2.9.3, 2.20 and 2.40; later versions pass it on).
 
 ## Confirm
-- The records just above the line in that core log.
-- The issue tracker, searched for the expression.
+- Read the records just above the line in that core log.
+- Search the issue tracker for the expression.
 
 ## Fix
-Remove what broke it; if nothing did, report the expression, the version and the stack. Newer versions may have the
-fix.
+Remove the cause in the environment. If there is none, report the expression, the version and the stack. A newer Ray may
+contain the fix.
 
 ## Not this when
-The raylet or the GCS failed a check: `raylet-died` and `gcs-died` have those. A SIGSEGV or an `abort()` of a library is
-`worker-native-crash`.
+- The raylet or the GCS failed a check (`raylet-died`, `gcs-died`).
+- A library caused a SIGSEGV or called `abort()` (`worker-native-crash`).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _ISSUES = "https://github.com/ray-project/ray/issues"
     looks_for=(CHECK, WORKER_EXIT, LOCAL_RAYLET_FAILED),
 )
 def ray_check_failed(case: Case) -> Iterator[Finding]:
-    """One finding per expression; a driver's is one of its own."""
+    """One finding per expression for workers, and one per driver."""
     groups: dict[str, list[tuple[Event, WorkerExit]]] = {}
     for event in case.of("worker.check_failed"):
         worker = next((e.value for e in event.source.entities if e.kind == "worker"), "")
@@ -70,16 +70,16 @@ def ray_check_failed(case: Case) -> Iterator[Finding]:
 
 def _of_workers(case: Case, expression: str, members: list[tuple[Event, WorkerExit]]) -> Finding:
     events, exits = [event for event, _ in members], [exit_ for _, exit_ in members]
-    who = evidence.join_names(e.label for e in exits)
+    names = evidence.join_names(e.label for e in exits)
     lost = [e for e in exits if case.about(Entity("worker", e.worker), "raylet.seen_dead")]
     crashed = evidence.attempts_covered(case, exits)
     links = [
-        Link(events[0], f"{exits[0].label} ends itself: Ray's check `{expression[:120]}` failed")
+        Link(events[0], f"{exits[0].label} ends itself: Ray's check {expression[:120]} failed")
     ]
     links += evidence.exit_links(exits[0], most=1)
     links += [Link(event, "the driver got WorkerCrashedError") for event in crashed[:1]]
     return Finding(
-        f"{who} ended on a failed check of Ray's own: {expression[:160]}",
+        f"One of Ray's own checks failed and ended {names}: {expression[:160]}",
         tuple(links),
         explains=evidence.exit_entities(exits),
         caused_by=tuple(
@@ -96,8 +96,8 @@ def _of_workers(case: Case, expression: str, members: list[tuple[Event, WorkerEx
 def _of_driver(event: Event, job: str) -> Finding:
     expression = event["expression"].strip()
     return Finding(
-        f"The driver (pid {event.source.pid}) ended on a failed check of Ray's own: {expression[:160]}",
-        (Link(event, f"the driver ends itself: Ray's check `{expression[:120]}` failed"),),
+        f"One of Ray's own checks failed and ended the driver (pid {event.source.pid}): {expression[:160]}",
+        (Link(event, f"the driver ends itself: Ray's check {expression[:120]} failed"),),
         explains=(Entity("job", job),),
         caused_by=(Entity("gcs", "gcs"), Entity("raylet", "local")),
         subjects=(Subject("job", job, None, event.source.pid),),
@@ -109,13 +109,13 @@ def _of_driver(event: Event, job: str) -> Finding:
 def _remedies(expression: str) -> Iterator[Remedy]:
     if expression.startswith("objects_valid"):
         yield Remedy(
-            "Look for a task that raises a BaseException which is no Exception, and derive it from Exception",
+            "Find the task that raises a BaseException, and derive that class from Exception",
             (
                 "grep -B3 'Exception ignored in: .ray._raylet.task_execution_handler' logs/worker-*.err",
             ),
         )
     yield Remedy(
-        "Search the issue tracker for the expression; report it with version and stack if it is new",
+        "Search Ray's issues for the expression, and report it with version and stack if it is new",
         (
             paste.shell(
                 "https://github.com/ray-project/ray/issues?q={words:url}",
@@ -139,13 +139,13 @@ _C = "[2026-11-21 08:09:34,709 C 237 237] direct_actor_transport.cc:205:  Check 
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "a worker's check fails, and it ends",
+        "a worker ends on a failed check",
         {_LOG: _C, "logs/gcs_server.out": _EXIT, "logs/raylet.out": ""},
         roots=("ray-check-failed",),
         says=("objects_valid", "pid 237", "BaseException"),
     ),
     Example(
-        "the words at another level are no end",
+        "the same words at another log level",
         {
             _LOG: _C.replace(" C 237", " W 237"),
             "logs/gcs_server.out": _EXIT,

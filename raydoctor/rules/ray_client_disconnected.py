@@ -1,28 +1,28 @@
-"""A Ray Client (`ray://`) lost its connection to the cluster, or never got one.
+"""A Ray Client (`ray://`) lost its connection to the cluster, or could not connect.
 
 ## What you see
-`Encountered connection issues in the data channel. Attempting to reconnect.`, then `Failed to reconnect the data channel`
-and `ConnectionError: Client is shutting down.` (or `Failed to reconnect within the reconnection grace period`); at the
-start `ConnectionError: ray client connection timeout` or `Starting Ray client server failed`.
+- `Encountered connection issues in the data channel. Attempting to reconnect.`, then `Failed to reconnect the data
+  channel` and `ConnectionError: Client is shutting down.` (or `Failed to reconnect within the reconnection grace period`).
+- At the start: `ConnectionError: ray client connection timeout` or `Starting Ray client server failed`.
 
 ## Why
-A Ray Client is a thin wire to a server process on the head, which is the real driver. When the wire is gone for
-longer than `RAY_CLIENT_RECONNECT_GRACE_PERIOD` (30 s), the server ends that driver, and all its tasks, actors and objects
-with it. Load balancers and ingresses that close idle connections, a laptop that sleeps, a VPN, or the server's own
-death (memory on the head) cut it.
+A Ray Client is a connection to a server process on the head, and that process is the real driver. When the connection
+is lost for longer than `RAY_CLIENT_RECONNECT_GRACE_PERIOD` (30 s), the server ends that driver with all its tasks,
+actors and objects. Causes: a load balancer or ingress that closes idle connections, a laptop that sleeps, a VPN, or the
+death of the server process (memory on the head).
 
 ## Confirm
-- On the head: `ray_client_server.err` (the proxy) and `ray_client_server_<port>.err` (this client's server): do they go
-  on, or end?
-- `dmesg -T | grep -i 'killed process'` there.
-- The idle time-out of what stands between (AWS ALB 60 s, nginx 60 s).
+- On the head, see whether `ray_client_server.err` (the proxy) and `ray_client_server_<port>.err` (this client's server)
+  end at that time.
+- `dmesg -T | grep -i 'killed process'` on the head.
+- The idle timeout of each load balancer or proxy on the way (AWS ALB 60 s, nginx 60 s).
 
 ## Fix
-Run long work as a submitted job: it lives on the cluster and needs no connection. Else a longer grace period
-on both sides.
+Submit long work as a job: it runs on the cluster and needs no connection. Otherwise set a longer grace period on both
+sides.
 
 ## Not this when
-The versions differ (`version-mismatch`), or the client reconnected and went on.
+The versions differ (`version-mismatch`), or the client reconnected and continued.
 """
 
 from __future__ import annotations
@@ -90,72 +90,73 @@ _SERVER = Signal(
     looks_for=(_LOST, *_GAVE_UP, _SHUT_DOWN, _NO_CONNECTION, _NO_SERVER, _REJECTED, _SERVER),
 )  # fmt: skip
 def ray_client_disconnected(case: Case) -> Iterator[Finding]:
-    """One finding per driver that lost its connection or got none."""
+    """One finding per driver that lost its connection or could not connect."""
     by_source: dict[Source, list[Event]] = {}
     for event in case.of("client.gave_up", "client.no_connection", "client.no_server"):
         if event.source.role in DRIVER:
             by_source.setdefault(event.source, []).append(event)
-    for told in by_source.values():
-        if told[0].kind == "client.gave_up":
-            yield _dropped(case, told)
+    for events in by_source.values():
+        if events[0].kind == "client.gave_up":
+            yield _dropped(case, events)
         else:
-            yield _never(case, told)
+            yield _never(case, events)
 
 
-def _dropped(case: Case, told: list[Event]) -> Finding:
-    source = told[0].source
+def _dropped(case: Case, gave_up: list[Event]) -> Finding:
+    source = gave_up[0].source
     lost = [e for e in case.of("client.lost") if e.source is source]
     ended = [e for e in case.of("client.shut_down") if e.source is source]
-    seconds = _waited(lost, told)
+    seconds = _waited(lost, gave_up)
     within = f" within {seconds:.0f} s" if seconds is not None else ""
     return Finding(
-        f"The Ray Client lost its connection to the cluster and could not reconnect{within}: its driver on the head ends, with "
+        f"The Ray Client lost its connection to the cluster and could not reconnect{within}, so its driver on the head ends with "
         "all its tasks, actors and objects",
         (
-            *(Link(e, "the connection is gone") for e in lost[-1:]),
-            Link(told[0], "the client gives up"),
-            *(Link(e, "the program's call fails") for e in ended[:1]),
+            *(Link(e, "the client loses its connection") for e in lost[-1:]),
+            Link(gave_up[0], "the client stops reconnecting"),
+            *(Link(e, "the program's next call fails") for e in ended[:1]),
         ),
         explains=(Entity("client", source.path),),
         caused_by=_ends(case),
         remedies=_remedies(),
-        covers=(*told, *lost, *ended, *_tracebacks(case, source)),
+        covers=(*gave_up, *lost, *ended, *_tracebacks(case, source)),
         gaps=() if "client-server" in case.roles else (_GAP,),
     )  # fmt: skip
 
 
-def _waited(lost: list[Event], told: list[Event]) -> float | None:
-    if told[0]["seconds"]:
-        return float(told[0]["seconds"])
-    begin, end = (lost[-1].at if lost else None), told[0].at
+def _waited(lost: list[Event], gave_up: list[Event]) -> float | None:
+    """Seconds that the client tried to reconnect; None if unknown."""
+    if gave_up[0]["seconds"]:
+        return float(gave_up[0]["seconds"])
+    begin, end = (lost[-1].at if lost else None), gave_up[0].at
     return None if begin is None or end is None else end - begin
 
 
-def _never(case: Case, told: list[Event]) -> Finding:
-    first = told[0]
+def _never(case: Case, failed: list[Event]) -> Finding:
+    first = failed[0]
     rejected = case.of("client.rejected")
     if rejected:
-        why = f"the server has its {rejected[0]['limit']} clients already"
+        why = f"the server already has its maximum of {rejected[0]['limit']} clients"
     elif first["file"]:
-        why = f"its server on the head did not start: see {first['file']} there"
+        why = f"its server process on the head did not start (see {first['file']} there)"
     else:
-        why = "nobody answered at the address: is port 10001 of the head open from here?"
+        why = "no server answered at the address (port 10001 of the head must be reachable)"
     return Finding(
         f"The Ray Client could not connect: {why}",
         (
-            Link(first, "the client cannot begin"),
-            *(Link(e, "the server turns it away") for e in rejected[:1]),
+            Link(first, "the client cannot connect"),
+            *(Link(e, "the server rejects the client") for e in rejected[:1]),
         ),
         explains=(Entity("client", first.source.path),),
         caused_by=_ends(case),
         remedies=_remedies(),
-        covers=(*told, *rejected, *_tracebacks(case, first.source), *case.of("client.no_server")),
+        covers=(*failed, *rejected, *_tracebacks(case, first.source), *case.of("client.no_server")),
         gaps=() if "client-server" in case.roles else (_GAP,),
     )
 
 
 def _ends(case: Case) -> tuple[Entity, ...]:
-    """What would take the server with it: the GCS, and its own process."""
+    """Failures that end the client's server: of the GCS, of its job, or of its own process."""
     pids = {e["server_pid"] for e in case.of("client.server_started")}
     jobs = [j for j in case.ledger.jobs.values() if str(j.driver_pid) in pids]
     processes = [
@@ -172,7 +173,7 @@ def _tracebacks(case: Case, source: Source) -> tuple[Event, ...]:
 
 _GAP = Gap(
     "ray_client_server*.err",
-    "not in the capture: the server's side tells whether it ended or only the wire did",
+    "not in the capture: it shows whether the server process ended or only the connection was lost",
     "On the head: /tmp/ray/session_latest/logs/ray_client_server*",
 )
 
@@ -180,16 +181,16 @@ _GAP = Gap(
 def _remedies() -> tuple[Remedy, ...]:
     return (
         Remedy(
-            "Submit the program as a job: it then lives on the cluster, and no connection has to last",
+            "Submit the program as a job: it then runs on the cluster and needs no lasting connection",
             ("ray job submit --address http://HEAD:8265 --working-dir . -- python your_script.py",),
             doc=_JOB_DOC,
         ),
         Remedy(
-            f"If it must be a Ray Client, allow longer breaks than {_GRACE} s",
+            f"If it must be a Ray Client, raise the reconnection grace period above {_GRACE} s",
             ("export RAY_CLIENT_RECONNECT_GRACE_PERIOD=600   # where the client runs",),
             doc=_DOC,
         ),
-        Remedy("Raise the idle time-out of the load balancer or ingress in front of port 10001"),
+        Remedy("Raise the idle timeout of the load balancer or ingress in front of port 10001"),
     )
 
 
@@ -209,19 +210,19 @@ EXAMPLES: tuple[Example, ...] = (
         says=("10 s", "ray job submit", "RAY_CLIENT_RECONNECT_GRACE_PERIOD"),
     ),
     Example(
-        "the grace period told by Ray",
+        "Ray prints the grace period",
         {"driver.log": f"{_FRAMES}{_GAVE_UP[1].sample}\n", **_QUIET},
         roots=("ray-client-disconnected",),
         says=("8 s", "RAY_CLIENT_RECONNECT_GRACE_PERIOD=600"),
     ),
     Example(
-        "never connected",
+        "the client never connected",
         {"driver.log": f"{_FRAMES}{_NO_CONNECTION.sample}\n"},
         roots=("ray-client-disconnected",),
         says=("10001",),
     ),
     Example(
-        "its server did not start",
+        "its server process did not start",
         {
             "driver.log": f"{_FRAMES}ConnectionAbortedError: Initialization failure from server:\n"
             f"Traceback (most recent call last):\n{_NO_SERVER.sample}\n\n",
@@ -231,11 +232,11 @@ EXAMPLES: tuple[Example, ...] = (
         says=("ray_client_server_23000.err",),
     ),
     Example(
-        "a short break that it survived",
+        "a short interruption after which the client reconnected",
         {"driver.log": f"{_STAMP.format('18:55')}{_LOST.sample}\nepoch 2\nepoch 3\n", **_QUIET},
     ),
     Example(
-        "a program that ends the client itself, then uses it in a handler; a task that prints the words",
+        "a program that ends the client itself, and a task that prints the same words",
         {
             "driver.log": f"done\n(check pid=12) {_DROPPED.splitlines()[0]}\n(check pid=12) {_GAVE_UP[0].sample}\n"
             "retry: Client is shutting down.\n",

@@ -1,28 +1,30 @@
 """Ray's memory monitor killed workers because their node ran low on memory.
 
 ## What you see
-`ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory` (2.55+: `N
-worker(s) were killed …`), workers with exit type `NODE_OUT_OF_MEMORY`, and about once a minute
-`N Workers (tasks / actors) killed due to memory pressure (OOM)` in the driver.
+- The driver raises `ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory`
+  (Ray 2.55+: `N worker(s) were killed …`).
+- Workers end with exit type `NODE_OUT_OF_MEMORY`.
+- About once a minute the driver prints `N Workers (tasks / actors) killed due to memory pressure (OOM)`.
 
 ## Why
-The node's memory (the cgroup's, in a container) passed `RAY_memory_usage_threshold` (0.95). Ray then
-kills the *newest* retriable task, not the biggest process, so the victim is often innocent: the
-table of top memory users in the report tells who held the memory. Up to 2.55 one worker dies at a time; since
-2.56 as many as it takes to get below the threshold.
+The memory in use on the node (in a container: in its cgroup) passed `RAY_memory_usage_threshold` (default 0.95). Ray
+then kills the *newest* retriable task, not the largest process, so the killed task is often not the cause. The table
+of top memory users in Ray's report shows which process held the memory. Up to 2.55 Ray kills one worker at a time;
+since 2.56 it kills as many as it takes to get below the threshold.
 
 ## Confirm
-- The report in that node's `raylet.out`: used / limit, `Top 10 memory users`.
-- `ray list tasks --filter error_type=OUT_OF_MEMORY` while the cluster is up.
+- Read the report in that node's `raylet.out`: memory used, limit, and `Top 10 memory users`.
+- Run `ray list tasks --filter error_type=OUT_OF_MEMORY` while the cluster is up.
 
 ## Fix
-Run fewer of the hungry function at once: `memory=` (logical, but it bounds how many Ray starts) or more
-`num_cpus=`; make its batches smaller; free what an actor keeps; or give the node more memory. Raising the
-threshold only trades this kill for the kernel's.
+- Run fewer of the largest tasks at once: raise their `memory=` or `num_cpus=`. `memory=` does not limit a process; it
+  limits how many tasks Ray starts.
+- Give each task smaller batches, and free what an actor keeps.
+- Give the node more memory. A higher threshold only makes the kernel kill instead of Ray.
 
 ## Not this when
-The kernel's OOM killer did it (`kernel-oom-kill`: no report of Ray's, but a kernel record with the pid),
-or the words `OOM killer` appear only in Ray's three guesses after a sudden death (`worker-vanished`).
+- The kernel's OOM killer ended the process (`kernel-oom-kill`): Ray wrote no report, and the kernel log names the pid.
+- The words `OOM killer` appear only in the three guesses that Ray prints after a sudden death (`worker-vanished`).
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ from raydoctor.rules.shared.oom.kills import (
     reports,
     summaries,
 )
-from raydoctor.rules.shared.oom.remedies import DOC, hungriest, remedies
+from raydoctor.rules.shared.oom.remedies import DOC, gib, hungriest, remedies
 
 
 @rule(
@@ -56,25 +58,23 @@ from raydoctor.rules.shared.oom.remedies import DOC, hungriest, remedies
 )
 def ray_oom_kill(case: Case) -> Iterator[Finding]:
     """One finding per node and episode of memory pressure."""
-    for episode in episodes(reports(case)):
+    found = reports(case)
+    for episode in episodes(found):
         yield _finding(case, episode)
-    yield from _untold(case)
+    yield from _without_report(case, found)
 
 
-def _finding(case: Case, strikes: list[Report]) -> Finding:
-    worst = max(strikes, key=lambda r: (len(r.holders) > 0, sum(h.gb for h in r.holders[:3])))
-    victims = [v for s in strikes for v in s.victims]
-    exits = exits_of(case, strikes, victims)
-    told = tuple(e for s in strikes for e in s.others if e.kind != "worker.exit")
-    killed = max(sum(s.killed * s.event.count for s in strikes), evidence.deaths(exits))
-    chain = [
-        Link(s.event, _shows(s))
-        for s in (strikes if len(strikes) <= 3 else (strikes[0], worst, strikes[-1]))
-    ]
-    chain = list(dict.fromkeys(chain))
+def _finding(case: Case, episode: list[Report]) -> Finding:
+    worst = max(episode, key=lambda r: (len(r.holders) > 0, sum(h.gb for h in r.holders[:3])))
+    victims = [v for r in episode for v in r.victims]
+    exits = exits_of(case, episode, victims)
+    repeats = tuple(e for r in episode for e in r.others if e.kind != "worker.exit")
+    killed = max(sum(r.killed * r.event.count for r in episode), evidence.deaths(exits))
+    shown = episode if len(episode) <= 3 else (episode[0], worst, episode[-1])
+    chain = list(dict.fromkeys(Link(r.event, _kill(r)) for r in shown))
     if exits:
         chain += evidence.exit_links(exits[0], most=1)
-    if driver := next((e for e in told if e.kind == "driver.exception"), None):
+    if driver := next((e for e in repeats if e.kind == "driver.exception"), None):
         chain.append(Link(driver, f"the driver got {driver['type']}"))
     return Finding(
         _headline(worst, victims, killed),
@@ -82,7 +82,7 @@ def _finding(case: Case, strikes: list[Report]) -> Finding:
         explains=(
             *evidence.exit_entities(exits),
             *_victim_entities(victims),
-            Entity("memory", _key(strikes[0])),
+            Entity("memory", _key(episode[0])),
         ),
         subjects=tuple(
             Subject("actor" if v.actor else "task", None, v.function, v.pid, worst.node)
@@ -93,86 +93,75 @@ def _finding(case: Case, strikes: list[Report]) -> Finding:
         remedies=remedies(worst),
         caused_by=tuple(Entity("oom-loop", v.function) for v in victims),
         covers=(
-            *(s.event for s in strikes),
-            *told,
+            *(r.event for r in episode),
+            *repeats,
             *evidence.exit_events(exits),
-            *summaries(case, strikes),
+            *summaries(case, episode),
         ),
     )
 
 
-def _key(strike: Report) -> str:
-    return f"{strike.node}@{strike.event.at or 0:.3f}"
+def _key(report: Report) -> str:
+    return f"{report.node}@{report.event.at or 0:.3f}"
 
 
 def _victim_entities(victims: list[Holder]) -> tuple[Entity, ...]:
     return tuple(Entity("worker", v.worker) for v in victims if v.worker)
 
 
-# ---------------------------------------------------------------- what it says
+# ---------------------------------------------------------------- sentences
 
 
 def _headline(worst: Report, victims: list[Holder], killed: int) -> str:
-    name, holders = hungriest(worst)
-    whom = evidence.join_names(v.function for v in victims)
+    names = evidence.join_names(v.label for v in victims)
     text = f"Ray's memory monitor killed {evidence.many(killed, 'worker')}"
-    text += f" ({whom})" if whom else ""
-    at = f"{worst.used_gb:.1f} of {worst.limit_gb:.1f} GiB used on node {worst.ip} (threshold {worst.threshold_gb:.1f} GiB)"
+    text += f" ({names})" if names else ""
+    text += f" because node {worst.ip} reached {worst.used_gb:.2f} of {gib(worst.limit_gb)}"
+    text += f" (threshold {gib(worst.threshold_gb)})"
+    name, holders = hungriest(worst)
     if not holders:
-        return f"{text}: {at}"
-    each = max(h.gb for h in holders)
-    held = (
-        f"{len(holders)} × {name} at up to {each:.2g} GiB"
-        if len(holders) > 1
-        else f"{name} alone held {each:.2g} GiB"
-    )
-    innocent = (
-        "; the victims were not the ones who held it"
-        if victims and _innocent(victims, name)
-        else ""
-    )
-    return f"{text}: {held}, {at}{innocent}"
+        return text
+    each = gib(max(h.gb for h in holders))
+    spared = victims and all(name not in (v.function, v.name) for v in victims)
+    subject = f"{name}, which was not killed," if spared else name
+    if len(holders) > 1:
+        return f"{text}: {len(holders)} × {subject} held up to {each} each"
+    return f"{text}: {subject} alone held {each}"
 
 
-def _innocent(victims: list[Holder], name: str) -> bool:
-    return all(name not in (v.function, v.name) for v in victims)
-
-
-def _shows(strike: Report) -> str:
-    victims = evidence.join_names(
-        f"{v.function} (pid {v.pid}, {v.gb:.2f} GiB)" for v in strike.victims
-    )
-    used = f"{strike.used_gb:.2f} of {strike.limit_gb:.2f} GiB used"
-    return f"memory monitor: {used}, kills {victims or evidence.many(strike.killed, 'worker')}"
+def _kill(report: Report) -> str:
+    victims = evidence.join_names(f"{v.label} (pid {v.pid}, {gib(v.gb)})" for v in report.victims)
+    used = f"{report.used_gb:.2f} of {gib(report.limit_gb)} in use"
+    return f"the memory monitor kills {victims or evidence.many(report.killed, 'worker')}: {used}"
 
 
 # ---------------------------------------------------------------- without a report
 
 
-def _untold(case: Case) -> Iterator[Finding]:
-    """Workers that ended as NODE_OUT_OF_MEMORY, or summaries, with no report left to read."""
-    told = {v.worker for r in reports(case) for v in r.victims}
-    nodes = {r.node for r in reports(case)}
-    left = [
+def _without_report(case: Case, found: list[Report]) -> Iterator[Finding]:
+    """Workers that ended as NODE_OUT_OF_MEMORY although no report about them is left."""
+    reported = {v.worker for r in found for v in r.victims}
+    nodes = {r.node for r in found}
+    exits = [
         e
         for e in case.exits
-        if e.exit_type == "NODE_OUT_OF_MEMORY" and e.worker not in told and e.node not in nodes
+        if e.exit_type == "NODE_OUT_OF_MEMORY" and e.worker not in reported and e.node not in nodes
     ]
-    if left:
+    if exits:
         yield Finding(
-            f"Ray's memory monitor killed {evidence.many(evidence.deaths(left), 'worker')}: {evidence.join_names(e.label for e in left)}",
-            tuple(link for e in left[:3] for link in evidence.exit_links(e, most=1)),
-            explains=evidence.exit_entities(left),
-            subjects=tuple(evidence.exit_subject(e) for e in left[:10]),
-            count=evidence.deaths(left),
-            severity=evidence.severity(case, left),
+            f"Ray's memory monitor killed {evidence.many(evidence.deaths(exits), 'worker')}: {evidence.join_names(e.label for e in exits)}",
+            tuple(link for e in exits[:3] for link in evidence.exit_links(e, most=1)),
+            explains=evidence.exit_entities(exits),
+            subjects=tuple(evidence.exit_subject(e) for e in exits[:10]),
+            count=evidence.deaths(exits),
+            severity=evidence.severity(case, exits),
             remedies=(
                 Remedy(
-                    "Read the report in that node's raylet.out: it names who held the memory",
+                    "Read Ray's report in that node's raylet.out: it lists the processes that held the memory",
                     doc=DOC,
                 ),
             ),
-            covers=evidence.exit_events(left),
+            covers=evidence.exit_events(exits),
         )
 
 
@@ -220,31 +209,37 @@ EXAMPLES: tuple[Example, ...] = (
         "three train tasks of 5.6 GB on a 15 GB node",
         {"logs/raylet.out": _OLD, "logs/gcs_server.out": ""},
         roots=("ray-oom-kill",),
-        says=("3 × train", "15.0 GiB", "memory=", "num_cpus="),
+        says=(
+            "3 × train",
+            "15.00 GiB",
+            "2 × 6.44 GiB fit in the 14.25 GiB",
+            "memory=",
+            "num_cpus=",
+        ),
     ),
     Example(
-        "the victim is innocent: the driver holds the memory",
+        "the killed task is not the cause: the driver holds the memory",
         {"logs/raylet.out": _NEW, "logs/gcs_server.out": ""},
         roots=("ray-oom-kill",),
-        says=("python driver.py", "13.9"),
+        says=("python driver.py, which was not killed, alone held 13.90 GiB",),
     ),
     Example(
-        "2.55 tells it in one line, and two strikes at the very same numbers",
+        "Ray 2.55 reports in one line, and two kills have the same numbers",
         {
             "logs/raylet.out": _ONE_LINE.format(8, 541, _W, 541)
             + _ONE_LINE.format(16, 540, _W[::-1], 540),
             "logs/gcs_server.out": "",
         },
         roots=("ray-oom-kill",),
-        says=("killed 2 workers (train)", "build_index alone held 1.6 GiB"),
+        says=("killed 2 workers (train)", "build_index, which was not killed, alone held 1.61 GiB"),
     ),
     Example(
-        "Ray's three guesses name the OOM killer on every sudden death",
+        "Ray's three guesses mention the OOM killer after every sudden death",
         {"logs/gcs_server.out": _GUESSES, "logs/raylet.out": ""},
         roots=("worker-vanished",),
     ),
     Example(
-        "a task prints the sentence",
+        "a task prints the same sentence",
         {
             f"logs/worker-{_W}-01000000-251.out": "Task was killed due to the node running low on memory.\n",
             "logs/raylet.out": "",

@@ -1,22 +1,22 @@
 """Ray was stopped (`ray stop`, SIGTERM, a scale-down) while a job was still running.
 
 ## What you see
-The driver fails with `LocalRayletDiedError`, `Failed to connect to GCS`, dead workers and actors all at once;
-`raylet.out` and `gcs_server.out` say `received SIGTERM`.
+- The driver fails with `LocalRayletDiedError` or `Failed to connect to GCS`, and many workers and actors die at once.
+- `raylet.out` and `gcs_server.out` contain `received SIGTERM`.
 
 ## Why
-Somebody or something told Ray to stop: `ray stop` (it stops every Ray of the machine, other people's too), a
-service manager, Kubernetes or a cloud ending the pod or machine. Everything after that moment is tear-down.
+A person or a program stopped Ray: `ray stop` (it ends every Ray on the machine, including other users' clusters), a
+service manager, Kubernetes, or a cloud that ended the pod or the machine. All later errors are part of the shutdown.
 
 ## Confirm
-- `received SIGTERM` in `raylet.out` before the job's end.
-- Shell history, systemd, `kubectl get events`, the scheduler's log at that time.
+- `received SIGTERM` appears in `raylet.out` before the job's end.
+- Check shell history, systemd, `kubectl get events` and the scheduler's log at that time.
 
 ## Fix
-Stop Ray only when its jobs are done (`ray job list`); on shared machines end your own cluster, not all.
+Stop Ray only when its jobs are done (`ray job list`). On a shared machine end your own cluster, not all of them.
 
 ## Not this when
-The driver ended first: then Ray's own clean-up sends the SIGTERM, and nothing is wrong.
+The driver ended first: Ray's own cleanup then sends the SIGTERM, and nothing is wrong.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ def ray_stopped(case: Case) -> Iterator[Finding]:
         for j in case.ledger.jobs.values()
         if (j.started or 0) <= at and (j.ended is None or j.ended >= at)
     ]
-    if not running or _drivers_own_end(case, at) or not _was_felt(case):
+    if not running or _is_drivers_shutdown(case, at) or not _affected_a_driver(case):
         return
     yield _finding(case, first, at, signals, running)
 
 
 def _from_outside(case: Case, event: Event) -> bool:
-    """Not a raylet's signal to itself, by which up to 2.20 it ends when its agent has died."""
+    """Whether another process sent the SIGTERM: up to 2.20 a raylet sends itself one when its agent has died."""
     if event.kind == "gcs.sigterm" or event.at is None:
         return True
     return case.stopped_at(case.node_of(event.source)) <= event.at
@@ -81,25 +81,26 @@ def _from_outside(case: Case, event: Event) -> bool:
 _LOST_ITS_NODE = ("node has died", "node dying", "dead or unavailable", "local raylet")
 
 
-def _drivers_own_end(case: Case, at: float) -> bool:
-    """The driver itself shut Ray down: it said goodbye around then and complained of nothing."""
+def _is_drivers_shutdown(case: Case, at: float) -> bool:
+    """Whether the driver itself shut Ray down: it disconnected around then and reported no error."""
     goodbye = [e for e in case.of("driver.goodbye") if e.at is not None and abs(e.at - at) < 10]
-    return bool(goodbye) and not lost_driver_errors(case) and not _complaints(case)
+    return bool(goodbye) and not lost_driver_errors(case) and not _gcs_lost(case)
 
 
-def _was_felt(case: Case) -> bool:
-    """Whether the end of the whole cluster reached a driver, or no log of one could tell.
+def _affected_a_driver(case: Case) -> bool:
+    """Whether the end of the whole cluster reached a driver, or no driver's log is there to show it.
 
-    Where the record of a job's end is cut off, the driver's own shutdown reads like a stop; but a
-    driver that was still at work then gives up on the GCS, or loses its node.
+    Where the record of a job's end is cut off, the driver's own shutdown looks like a stop. A driver
+    that was still running then loses the GCS or its node.
     """
     whole = "gcs" in case.ledger.stops
     silent = not case.roles & {"driver", "job-driver", "core-driver"}
     lost = any(w in e.message for e in lost_driver_errors(case) for w in _LOST_ITS_NODE)
-    return not whole or silent or lost or bool(_complaints(case))
+    return not whole or silent or lost or bool(_gcs_lost(case))
 
 
-def _complaints(case: Case) -> list[Event]:
+def _gcs_lost(case: Case) -> list[Event]:
+    """Records of drivers that lost the GCS."""
     return [
         e for e in case.of("gcs.lost") if e.source.role in ("driver", "job-driver", "core-driver")
     ]
@@ -122,15 +123,15 @@ def _finding(
     links = [
         Link(
             first,
-            f"{'raylet' if first.kind.startswith('raylet') else 'GCS'} was told to stop (SIGTERM)",
+            f"the {'raylet' if first.kind.startswith('raylet') else 'GCS'} receives SIGTERM",
         )
     ]
-    links += [Link(e, "the GCS was told to stop") for e in signals if e.kind == "gcs.sigterm"][:1]
-    links += [Link(e, "the driver, still running, gives up") for e in _complaints(case)[:1]]
+    links += [Link(e, "the GCS receives SIGTERM") for e in signals if e.kind == "gcs.sigterm"][:1]
+    links += [Link(e, "the driver, still running, loses the GCS") for e in _gcs_lost(case)[:1]]
     links += [Link(e, f"the driver got {e['type']}") for e in exceptions[:1]]
     ips = evidence.join_names(case.ledger.node_ips.get(n, "") for n in nodes)
     return Finding(
-        f"Ray was stopped by SIGTERM while {jobs} was running: {where}"
+        f"SIGTERM stopped Ray on {where} while {jobs} {'was' if len(running) == 1 else 'were'} running"
         + (f" ({ips})" if everything and ips else ""),
         tuple(links),
         explains=(
@@ -142,11 +143,11 @@ def _finding(
         subjects=tuple(Subject("job", j.id, None, j.driver_pid) for j in running),
         remedies=(
             Remedy(
-                "Stop Ray only when no job runs; `ray stop` ends every Ray of the machine",
+                "Stop Ray only when no job is running: ray stop ends every Ray on the machine",
                 ("ray job list   # or: ray list jobs --filter status=RUNNING", "ray status"),
             ),
             Remedy(
-                "Find out what sent the SIGTERM: a person, systemd, Kubernetes (kubectl get events), a spot notice, a scheduler's time limit"
+                "Find what sent the SIGTERM: a person, systemd, Kubernetes (kubectl get events), a spot notice, or a scheduler's time limit"
             ),
         ),
         covers=(
@@ -174,13 +175,13 @@ _ENDED = "[2026-11-21 07:46:20,000 I 13 13] (gcs_server) gcs_job_manager.cc:156:
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "ray stop during a job",
+        "a job is running when Ray is stopped",
         {"logs/raylet.out": _RAYLET, "logs/gcs_server.out": _JOB, _DRIVER: _LOST},
         roots=("ray-stopped",),
         says=("job 1", "10.0.0.2"),
     ),
     Example(
-        "the driver ended first",
+        "the driver ends before Ray stops",
         {"logs/raylet.out": _RAYLET, "logs/gcs_server.out": _JOB + _ENDED, _DRIVER: ""},
     ),
 )

@@ -1,27 +1,28 @@
-"""A raylet has ended but is still in the process table, so that its workers take it for alive and live on.
+"""A raylet has exited but is still in the process table, so its workers treat it as alive and keep running.
 
 ## What you see
-`ps` shows `[raylet] <defunct>`. Tasks and actors of the node hang or go on for ever without a cluster; the memory, the GPUs
-and the ports of the node stay taken; a new `ray start` there finds them so.
+- `ps` shows `[raylet] <defunct>`.
+- Tasks and actors of the node hang, or keep running without a cluster. The node's memory, GPUs and ports stay in use,
+  and a new `ray start` there finds them occupied.
 
 ## Why
-A process that has ended stays in the table until its parent asks for its exit status. The parent here never does: in a
-container, PID 1 is the program itself instead of an init, and orphans become its children; or whoever started
-the raylet is stopped or does not look after it. Workers find out that their raylet is gone by looking for its pid, and that
-is still there (measured with Ray 2.60: with an init they end 0.4 s after the raylet, without one they were alive
-after 60 s).
+A process that has exited stays in the table as a zombie until its parent reads its exit status. Here the parent never
+does. In a container PID 1 is often the program itself instead of an init, and orphans become its children. Elsewhere
+the process that started the raylet is stopped, or does not wait for its children. Workers detect the end of their raylet
+by looking for its pid, which still exists (measured with Ray 2.60: with an init they exit after 0.4 s; without one they
+were still running after 60 s).
 
 ## Confirm
 - `ps -eo pid,ppid,stat,comm | grep 'Z.*raylet'`, and `cat /proc/1/comm`.
-- `ps -eo pid,ppid,stat,args | grep 'ray::'`: workers whose parent is 1.
+- `ps -eo pid,ppid,stat,args | grep 'ray::'` shows workers whose parent is 1.
 
 ## Fix
-Give the container an init that reaps (`docker run --init`, `tini`; Kubernetes: `tini` in the image, or
-`shareProcessNamespace: true`). For now: end those workers by pid, and start the node anew.
+Run the container with an init that reaps zombies (`docker run --init`, `tini`; Kubernetes: `tini` in the image, or
+`shareProcessNamespace: true`). Until then, end those workers by pid and restart the node.
 
 ## Not this when
-The raylet ended a second ago and its parent has not looked yet: its workers are then gone, or going. Another defunct
-process, a worker's child for instance, harms nobody.
+- The raylet exited a second ago and its parent has not reaped it yet: its workers have exited or are about to.
+- Another process is defunct, for instance a worker's child: that is harmless.
 """
 
 from __future__ import annotations
@@ -51,19 +52,19 @@ _STOPPED = ("T", "t")
     looks_for=(RAYLET_STARTED,),
 )  # fmt: skip
 def raylet_defunct(case: Case) -> Iterator[Finding]:
-    """One finding per defunct raylet whose workers live on; below the raylet's own end where that is known."""
+    """One finding per defunct raylet whose workers keep running; a consequence of the raylet's end if that is known."""
     for defunct in live.defunct_raylets(case):
         started = _started(case, defunct)
         node = defunct.event["node_id"] or (started["node"] if started else "")
         workers = defunct.workers
         those = (*workers, *defunct.others)
         memory = size(sum(p.memory for p in those))
-        who = evidence.join_names(worker.named for worker in workers)
-        alive = "1 worker takes" if len(workers) == 1 else f"{len(workers)} workers take"
-        holds = "holds" if len(workers) == 1 else "hold"
+        names = evidence.join_names(worker.named for worker in workers)
+        keep = "1 worker keeps" if len(workers) == 1 else f"{len(workers)} workers keep"
+        hold = "holds" if len(workers) == 1 else "hold"
         yield Finding(
-            f"Raylet (pid {defunct.pid}) has ended, but {_parent(defunct.event)} does not reap it: "
-            f"{alive} it for alive and {holds} {memory}: {who}",
+            f"The raylet (pid {defunct.pid}) has exited, but {_parent(defunct.event)} does not reap it, so "
+            f"{keep} running and {hold} {memory}: {names}",
             tuple(_links(defunct, started)),
             explains=tuple(
                 Entity("process", f"{defunct.event.source.node}/{p.pid}") for p in those
@@ -78,7 +79,7 @@ def raylet_defunct(case: Case) -> Iterator[Finding]:
 
 
 def _started(case: Case, defunct: Defunct) -> Event | None:
-    """Its own first words, on the machine whose process table it is in."""
+    """The raylet's own start record, on the machine whose process table lists it."""
     label = defunct.event.source.node
     found = [
         e for e in case.of("raylet.started") if e.pid == defunct.pid and e.source.node == label
@@ -87,31 +88,33 @@ def _started(case: Case, defunct: Defunct) -> Event | None:
 
 
 def _parent(row: Event) -> str:
-    name = f" (`{row['parent']}`)" if row["parent"] else ""
+    name = f" ({row['parent']})" if row["parent"] else ""
     return f"PID 1{name}" if row["ppid"] == "1" else f"its parent pid {row['ppid']}{name}"
 
 
 def _links(defunct: Defunct, started: Event | None) -> Iterator[Link]:
     if started:
-        yield Link(started, f"raylet pid {defunct.pid} started")
+        yield Link(started, f"the raylet starts as pid {defunct.pid}")
     yield Link(
         defunct.event,
-        f"it is defunct (state Z), a child of {_parent(defunct.event).removeprefix('its parent ')}",
+        f"it is defunct (state Z) and a child of {_parent(defunct.event).removeprefix('its parent ')}",
     )
     for worker in defunct.workers[:3]:
-        yield Link(worker.event, f"{worker.named} runs, and its raylet was pid {defunct.pid}")
+        yield Link(
+            worker.event, f"{worker.named} is still running, and its raylet was pid {defunct.pid}"
+        )
 
 
 def _remedies(defunct: Defunct, pids: list[int]) -> tuple[Remedy, ...]:
     ppid = defunct.event["ppid"]
     end = Remedy(
-        "End what is left of the dead raylet's workers, then start the node anew",
+        "End the remaining workers of the dead raylet, then restart the node",
         (paste.shell("kill {pids:pid}", pids=pids[:20]), "ray start ..."),
         risk="destructive",
     )
     if ppid == "1":
         init = Remedy(
-            "Run the container with an init that reaps, so that this cannot happen again",
+            "Run the container with an init that reaps zombies, so that this cannot happen again",
             (
                 "docker run --init ...",
                 'ENTRYPOINT ["tini", "--"]      # in the image',
@@ -122,9 +125,9 @@ def _remedies(defunct: Defunct, pids: list[int]) -> tuple[Remedy, ...]:
         return init, end
     if rows.number(defunct.event, "ppid") and defunct.event["parent_state"] in _STOPPED:
         again = paste.shell("kill -CONT {pid:pid}", pid=ppid)
-        return Remedy("Let its parent go on: it is stopped", (again,)), end
+        return Remedy(f"Continue its parent (pid {ppid}), which is stopped", (again,)), end
     look = Remedy(
-        f"Ask why pid {ppid} does not wait for its child: when it ends, the raylet goes too",
+        f"Find why pid {ppid} does not wait for its child: the raylet's entry disappears when that process ends",
         (paste.shell("ps -o pid,ppid,stat,lstart,args -p {pid:pid}", pid=ppid),),
     )
     return look, end
@@ -154,7 +157,7 @@ _LOGS = {"logs/gcs_server.out": "", "logs/raylet.out": _STARTED}
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "PID 1 of the container is no init, the raylet was killed",
+        "PID 1 of the container is not an init, and the raylet was killed",
         {
             **_LOGS,
             **live.machine(*_WORKERS),
@@ -162,10 +165,10 @@ EXAMPLES: tuple[Example, ...] = (
         },
         roots=("raylet-died",),
         consequences=("raylet-defunct",),
-        says=("2 workers", "PID 1 (‘python’)", "kill 88 89", "--init"),
+        says=("2 workers keep running", "PID 1 (python)", "kill 88 89", "--init"),
     ),
     Example(
-        "it was told to stop; whoever started it is stopped itself",
+        "the raylet received SIGTERM, and the process that started it is stopped",
         {
             "logs/gcs_server.out": "",
             "logs/raylet.out": _STARTED + _STOPS,
@@ -175,10 +178,10 @@ EXAMPLES: tuple[Example, ...] = (
             ),
         },
         roots=("raylet-defunct",),
-        says=("1 worker", "pid 7 (`ray`)", "kill -CONT 7"),
+        says=("1 worker", "pid 7 (ray)", "kill -CONT 7"),
     ),
     Example(
-        "defunct, but its workers have ended too",
+        "defunct, but its workers have exited as well",
         {
             "logs/gcs_server.out": "",
             "logs/raylet.out": _STARTED + _STOPS,
@@ -187,7 +190,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
     ),
     Example(
-        "another cluster's on the same machine: its workers are leftovers, and no cause of what happens here",
+        "a defunct raylet of another cluster on the machine: its workers are leftovers and do not affect this cluster",
         {
             "logs/gcs_server.out": "",
             **live.machine(*_WORKERS),
@@ -209,7 +212,7 @@ EXAMPLES: tuple[Example, ...] = (
         roots=("leftover-process",),
     ),
     Example(
-        "another raylet runs, with workers of its own; a defunct dashboard",
+        "another raylet runs with its own workers, and the dashboard is defunct",
         {
             **_LOGS,
             **live.machine(

@@ -1,27 +1,28 @@
-"""A raylet was killed or crashed, and its node went with it.
+"""A raylet was killed or crashed, and its node went down with it.
 
 ## What you see
-`LocalRayletDiedError: The task's local raylet died`, `NodeDiedError`, `Raylet is terminated.
-Termination is unexpected`, and about 15 s later the node is marked dead.
+- `LocalRayletDiedError: The task's local raylet died`, `NodeDiedError`, or `Raylet is terminated. Termination is
+  unexpected`.
+- About 15 s later the GCS marks the node dead.
 
 ## Why
-The raylet is the daemon that runs a node. If its log simply ends, it was killed from outside: SIGKILL by a
-person or script, or the kernel's OOM killer. If it ends with a failed check or a crash report,
-that is the reason. Every worker of the node exits with it.
+The raylet is the daemon that runs a node. If its log ends without a reason, it was killed from outside: SIGKILL by a
+person or script, or by the kernel's OOM killer. If the log ends with a failed check or a crash report, that is the
+cause. All workers of the node exit with their raylet.
 
 ## Confirm
-- The end of that node's `raylet.out` and `raylet.err`: no `received SIGTERM`, no shutdown.
+- Read the end of that node's `raylet.out` and `raylet.err`: there is no `received SIGTERM` and no shutdown.
 - `dmesg -T | grep -i 'killed process'` on that node.
-- The GCS's health checks say `Connection refused` (process gone), not `Deadline Exceeded` (stalled).
+- The GCS's health checks report `Connection refused` (process gone), not `Deadline Exceeded` (process stalled).
 
 ## Fix
-Find who killed it; keep memory free for the daemons (fewer workers, `memory=`); restart the node: `ray start`.
-Tasks survive with `max_retries`, actors with `max_restarts`.
+Find what killed it. Keep memory free for the daemons (fewer workers, `memory=`). Restart the node: `ray start`. Tasks
+survive with `max_retries`, actors with `max_restarts`.
 
 ## Not this when
-It was told to stop (`ray-stopped`), it gave up because the GCS was gone (`gcs-died`), it went down with its agent
-(`agent-died`), or it could open no more files (`file-descriptor-limit`). An agent calls every
-raylet's end `unexpected` since Ray 2.24: that text alone proves nothing.
+- Ray was stopped on purpose (`ray-stopped`), or the raylet exited because the GCS was gone (`gcs-died`), because its
+  agent died (`agent-died`), or because it could open no more files (`file-descriptor-limit`).
+- Only an agent's log calls the end `unexpected`: since Ray 2.24 agents do so for every raylet, so it proves nothing.
 """
 
 from __future__ import annotations
@@ -71,38 +72,38 @@ from raydoctor.rules.shared.live import daemons as live
     ),
 )  # fmt: skip
 def raylet_died(case: Case) -> Iterator[Finding]:
-    """One finding per raylet; one for a driver that saw its raylet die where no log of it is left."""
-    still = {e["node_id"] for e in live.stopped(case, "raylet")}
-    dead = [r for r in dead_raylets(case) if r.node not in still and not _stood_still(case, r)]
+    """One finding per raylet, or one for a driver that lost its raylet when that raylet's log is missing."""
+    stopped = {e["node_id"] for e in live.stopped(case, "raylet")}
+    dead = [r for r in dead_raylets(case) if r.node not in stopped and not _only_stalled(case, r)]
     for raylet in dead:
         if not any(e.kind in TOLD_BY_OTHERS for e in raylet.said):
             yield _finding(case, raylet)
     for started, left in _gone_now(case, {raylet.node for raylet in dead}):
         ip = case.ledger.node_ips.get(started["node"], started["ip"])
         yield _finding(case, DeadRaylet(started["node"], ip, started.pid, started, (), ()), left)
-    told = lost_driver_errors(case, ("LocalRayletDiedError",))
-    if told and not dead and not case.ledger.stops:
+    errors = lost_driver_errors(case, ("LocalRayletDiedError",))
+    if errors and not dead and not case.ledger.stops:
         yield Finding(
-            "The raylet of the driver's node died: its log is not in the capture",
-            tuple(Link(e, "the driver got LocalRayletDiedError") for e in told[:1]),
+            "The raylet of the driver's node died, and its log is not in the capture",
+            tuple(Link(e, "the driver got LocalRayletDiedError") for e in errors[:1]),
             explains=(Entity("raylet", "local"),),
             caused_by=(Entity("gcs", "gcs"),),
             count=1,
             severity="critical",
             remedies=_remedies(None),
-            covers=told,
+            covers=errors,
             gaps=(
                 Gap(
                     "raylet.out",
-                    "the dead raylet's own log",
+                    "the log of the dead raylet is not in the capture",
                     "On the driver's node: /tmp/ray/session_latest/logs/raylet.out",
                 ),
             ),
         )
 
 
-def _stood_still(case: Case, raylet: DeadRaylet) -> bool:
-    """Whether only health checks missed it, and got no answer in time: nobody saw its process end (`node-died`)."""
+def _only_stalled(case: Case, raylet: DeadRaylet) -> bool:
+    """Whether only health checks timed out and no record shows that the process ended (`node-died`)."""
     checks = [e for e in case.of("node.health_failed") if e["node"] == raylet.node]
     in_time = [e for e in checks if "Deadline" in e["status"]]
     seen = {e.kind for e in raylet.seen}
@@ -112,12 +113,12 @@ def _stood_still(case: Case, raylet: DeadRaylet) -> bool:
 
 
 def _gone_now(case: Case, known: set[str]) -> Iterator[tuple[Event, Event]]:
-    """(its start, a daemon that outlived it) of raylets that are gone, and whom no log has missed yet."""
+    """(its start, a daemon that outlived it) of raylets that are gone although no log reports it yet."""
     for started in case.of("raylet.started"):
-        told_to_stop = case.stopped_at(started["node"]) < float("inf")
+        was_stopped = case.stopped_at(started["node"]) < float("inf")
         if (
             started["node"] not in known
-            and not told_to_stop
+            and not was_stopped
             and (left := live.raylet_gone(case, started))
         ):
             yield started, left
@@ -125,17 +126,15 @@ def _gone_now(case: Case, known: set[str]) -> Iterator[tuple[Event, Event]]:
 
 def _finding(case: Case, raylet: DeadRaylet, left: Event | None = None) -> Finding:
     local = is_drivers(case, raylet.node)
-    links = [Link(e, _words(e.kind, e["signal"], e["expression"])) for e in raylet.said[:1]]
+    links = [Link(e, f"the raylet {_reason(e)}") for e in raylet.said[:1]]
     if not raylet.said and raylet.started:
-        links.insert(
-            0, Link(raylet.started, "its log holds neither SIGTERM nor shutdown: it simply ends")
-        )
+        links.insert(0, Link(raylet.started, "the raylet's log ends without SIGTERM or shutdown"))
     links += witnesses(raylet)
     if left:
         links.append(
             Link(
                 left,
-                f"{left['kind']} {left.pid} still runs beside it, and no raylet of pid {raylet.pid}",
+                f"{left['kind']} {left.pid} is still running there, but no raylet with pid {raylet.pid}",
             )
         )
     errors = lost_driver_errors(
@@ -144,7 +143,7 @@ def _finding(case: Case, raylet: DeadRaylet, left: Event | None = None) -> Findi
     links += [Link(e, f"the driver got {e['type']}") for e in errors[:1]]
     how = _how(raylet)
     return Finding(
-        f"Raylet (pid {raylet.pid}) of node {raylet.ip} {how}",
+        f"The raylet (pid {raylet.pid}) of node {raylet.ip} {how}",
         tuple(links),
         explains=(Entity("raylet", raylet.node), *lost_jobs(case, raylet)),
         caused_by=(Entity("gcs", "gcs"), Entity("daemon", f"{raylet.ip}/{raylet.pid}")),
@@ -158,24 +157,23 @@ def _finding(case: Case, raylet: DeadRaylet, left: Event | None = None) -> Findi
 
 def _how(raylet: DeadRaylet) -> str:
     if raylet.said:
-        event = raylet.said[0]
-        return _words(event.kind, event["signal"], event["expression"])
-    return "was killed: its log ends without a word"
+        return _reason(raylet.said[0])
+    return "was killed: its log ends without a reason"
 
 
-def _words(kind: str, signal: str, expression: str) -> str:
+def _reason(event: Event) -> str:
     return {
-        "ray.check_failed": f"gave up on a failed check of its own: {expression[:80]}",
-        "daemon.crash": f"crashed: {signal}",
+        "ray.check_failed": f"ended itself on a failed check: {event['expression'][:80]}",
+        "daemon.crash": f"crashed: {event['signal']}",
         "raylet.marked_dead": "exited because the GCS had marked it dead: overload or network, not a crash",
-    }[kind]
+    }[event.kind]
 
 
 def _kernel(raylet: DeadRaylet) -> Gap:
     return Gap(
         f"kernel log of {raylet.ip}",
-        f"not in the capture: it would tell whether the kernel's OOM killer ended pid {raylet.pid}",
-        "On that node: dmesg -T > dmesg.txt, and put it beside the logs.",
+        f"not in the capture: it shows whether the kernel's OOM killer ended pid {raylet.pid}",
+        "On that node: dmesg -T > dmesg.txt, then put the file next to the logs.",
     )
 
 
@@ -183,7 +181,7 @@ def _remedies(raylet: DeadRaylet | None) -> tuple[Remedy, ...]:
     where = raylet.ip if raylet else "the node"
     return (
         Remedy(
-            f"Find out who ended it on {where}",
+            f"Find what killed the raylet on {where}",
             (
                 paste.shell(
                     "dmesg -T | grep -iE 'killed process {pid:pid}|out of memory'", pid=raylet.pid
@@ -195,7 +193,7 @@ def _remedies(raylet: DeadRaylet | None) -> tuple[Remedy, ...]:
             doc=FAULT_TOLERANCE_DOC,
         ),
         Remedy(
-            "Let work survive the loss of a node",
+            "Set retries and restarts, so that work survives the loss of a node",
             (
                 "@ray.remote(max_retries=3)   # tasks",
                 "@ray.remote(max_restarts=-1, max_task_retries=-1)   # actors",
@@ -243,7 +241,7 @@ def _daemons(*running: tuple[str, int]) -> dict[str, str]:
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "SIGKILL: its log ends without a word, its workers notice",
+        "SIGKILL: its log ends without a reason, and its workers notice",
         {
             "logs/raylet.out": _STARTED,
             _CORE: _SEEN,
@@ -254,7 +252,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("pid 305", "10.0.0.2"),
     ),
     Example(
-        "told to stop: the agent calls it unexpected all the same",
+        "SIGTERM, which the agent calls unexpected all the same",
         {
             "logs/raylet.out": _STARTED + _STOPPED,
             _CORE: _SEEN,
@@ -263,13 +261,13 @@ EXAMPLES: tuple[Example, ...] = (
         },
     ),
     Example(
-        "killed a moment ago: the process table of its machine has the GCS, and no raylet",
+        "killed a moment ago: the process table shows the GCS and no raylet",
         {"logs/raylet.out": _STARTED, "logs/gcs_server.out": "", **_daemons(("gcs_server", 13))},
         roots=("raylet-died",),
         says=("pid 305", "10.0.0.2"),
     ),
     Example(
-        "alive, as the process table shows",
+        "the process table shows that the raylet is alive",
         {
             "logs/raylet.out": _STARTED,
             "logs/gcs_server.out": "",
@@ -277,7 +275,7 @@ EXAMPLES: tuple[Example, ...] = (
         },
     ),
     Example(
-        "told to stop, and gone",
+        "the raylet received SIGTERM and has exited",
         {
             "logs/raylet.out": _STARTED + _STOPPED,
             "logs/gcs_server.out": "",
@@ -285,12 +283,12 @@ EXAMPLES: tuple[Example, ...] = (
         },
     ),
     Example(
-        "its node was given up because it did not answer in time: nothing says that it was killed",
+        "the GCS gave up the node after timeouts, and no record shows that the raylet was killed",
         {"logs/raylet.out": _STARTED, "logs/gcs_server.out": _GIVEN_UP},
         roots=("node-died",),
     ),
     Example(
-        "the driver's output alone",
+        "only the driver's output is left",
         {
             "driver.log": "ray.exceptions.LocalRayletDiedError: The task's local raylet died. Check raylet.out for more information.\n"
         },

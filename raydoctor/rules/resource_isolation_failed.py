@@ -1,28 +1,29 @@
-"""Resource isolation could not be set up, or its share for Ray's own processes is too small.
+"""Ray could not set up resource isolation, or reserved too little memory for its own processes.
 
 ## What you see
-`ray start --enable-resource-isolation` or `ray.init(enable_resource_isolation=True)` gives up after some 40 s: `The
-current node timed out during startup`. The raylet's log ends with `Check failed: … Failed to start CgroupManager due to
-…` (2.50: `Could not create CgroupManager because of …`). Or, while it runs: `System slice memory usage … bytes has
-exceeded the reserved system memory of … bytes` (2.57+).
+- `ray start --enable-resource-isolation` or `ray.init(enable_resource_isolation=True)` fails after about 40 s with `The
+  current node timed out during startup`.
+- The raylet's log ends with `Check failed: … Failed to start CgroupManager due to …` (2.50: `Could not create
+  CgroupManager because of …`).
+- Or, while Ray runs: `System slice memory usage … bytes has exceeded the reserved system memory of … bytes` (2.57+).
 
 ## Why
-With resource isolation (flags since 2.46) the raylet makes groups of cgroup v2 for its own processes and for workers.
-It needs cgroup v2 alone (not mounted beside v1), the controllers `cpu` and `memory` in the group it starts from, and
-the right to write there: in a container all of that is missing by default. Ray's text calls it a bug of its own;
-it is the machine's set-up.
+With resource isolation (flags since 2.46) the raylet creates cgroup v2 groups for its own processes and for workers.
+It needs cgroup v2 alone (v1 not mounted beside it), the controllers `cpu` and `memory` in its parent group, and write
+permission there. In a container all three are missing by default. Ray's message calls it a bug in Ray, but the cause is
+the machine's configuration.
 
 ## Confirm
-- `stat -fc %T /sys/fs/cgroup` prints `cgroup2fs`; `grep cgroup /proc/mounts` shows no other type.
-- `cat /sys/fs/cgroup/cgroup.controllers` lists `cpu` and `memory`; `ls -ld` of the path given with `--cgroup-path`.
+- `stat -fc %T /sys/fs/cgroup` prints `cgroup2fs`, and `grep cgroup /proc/mounts` shows no other type.
+- `cat /sys/fs/cgroup/cgroup.controllers` lists `cpu` and `memory`. Check `ls -ld` of the path given with `--cgroup-path`.
 
 ## Fix
-Give the raylet a group of cgroup v2 that it may write, or start Ray without isolation. For the second message: reserve
+Give the raylet a cgroup v2 group that it may write to, or start Ray without isolation. For the second message, reserve
 more memory for Ray's own processes.
 
 ## Not this when
-The raylet died later, of something else (`raylet-died`). Advice to turn isolation on stands below every sudden death of a
-worker since 2.56: it says nothing about this.
+- The raylet died later for another reason (`raylet-died`).
+- Only the advice to enable isolation appears: since 2.56 Ray prints it after every sudden death of a worker.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ TIMED_OUT = Signal(
 
 _DOC = "https://docs.ray.io/en/latest/ray-core/resource-isolation-with-cgroupv2.html"
 _SINCE = (2, 46)
-"""The Ray that brought resource isolation."""
+"""The first Ray with resource isolation."""
 
 
 @rule(
@@ -116,7 +117,7 @@ _SINCE = (2, 46)
     looks_for=(NOT_STARTED, NOT_MOVED, SLICE_FULL, *REFUSED, TIMED_OUT, CHECK_FAILED),
 )  # fmt: skip
 def resource_isolation_failed(case: Case) -> Iterator[Finding]:
-    """One finding per raylet that could not start, per option refused, and per node that reserves too little."""
+    """One finding per raylet that could not start, per rejected option, and per node that reserves too little."""
     by_file: dict[str, list[Event]] = {}
     for event in case.of(NOT_STARTED.kind):
         by_file.setdefault(event.source.path, []).append(event)
@@ -139,10 +140,10 @@ def _not_started(case: Case, events: list[Event]) -> Finding:
     checks = [
         e for e in case.of(CHECK_FAILED.kind) if e.source is first.source and e.line == first.line
     ]
-    links = [Link(first, f"the raylet gives up at its start: {why}")]
-    links += [Link(e, "whoever started it waited in vain") for e in timed_out[:1]]
+    links = [Link(first, f"the raylet fails at its start: {why}")]
+    links += [Link(e, "the start of Ray times out") for e in timed_out[:1]]
     return Finding(
-        f"The raylet (pid {first.pid}) could not start, as resource isolation could not be set up: {why}",
+        f"The raylet (pid {first.pid}) could not start because it could not set up resource isolation: {why}",
         tuple(links),
         explains=(
             Entity("raylet-start", first.source.path),
@@ -158,17 +159,17 @@ def _refused(event: Event) -> Finding:
     detail = (
         f"={event['why'].partition('. ')[0]}"
         if event["why"]
-        else " is given, but resource isolation is not on"
+        else " is set, but resource isolation is not enabled"
     )
     on = Remedy(
-        "Turn it on, or leave the option out",
+        "Enable resource isolation, or drop the option",
         ("ray.init(enable_resource_isolation=True, …)   # ray start --enable-resource-isolation",),
         doc=_DOC,
         since=_SINCE,
     )
-    other = Remedy("Give a value within the bounds that the message names", doc=_DOC)
+    other = Remedy("Set a value within the limits that the message names", doc=_DOC)
     return Finding(
-        f"Ray refuses the settings of resource isolation: {event['option']}{detail}",
+        f"Ray rejects a setting of resource isolation: {event['option']}{detail}",
         (Link(event, "Ray refuses to start with this option"),),
         explains=(Entity("option", event["option"]),),
         severity="error",
@@ -183,16 +184,16 @@ def _too_little(case: Case, node: str, events: list[Event]) -> Finding:
     ip = case.ledger.node_ips.get(node, "")
     wanted = -(-used * 3 // 2 // 1024**2) * 1024**2
     return Finding(
-        f"Ray's own processes{f' on {ip}' if ip else ''} use {size(used)}, and {size(reserved)} are reserved for "
-        "them: isolation cannot protect them",
-        (Link(worst, "the system slice is over its reserve"),),
+        f"Ray's own processes{f' on {ip}' if ip else ''} use {size(used)}, but only {size(reserved)} is reserved for "
+        "them, so isolation cannot protect them",
+        (Link(worst, "the system slice exceeds its reservation"),),
         explains=(Entity("isolation", node),),
         subjects=(Subject("node", node or None, ip or None),),
         count=evidence.total(events),
         severity="warning",
         remedies=(
             Remedy(
-                f"Reserve more than {size(used)}",
+                f"Reserve {size(wanted)} for Ray's own processes instead of {size(reserved)}",
                 (
                     paste.shell(
                         "ray start --enable-resource-isolation --system-reserved-memory={wanted} …",
@@ -212,7 +213,7 @@ def _remedies(why: str) -> Iterator[Remedy]:
     title, steps = _by_reason(why)
     yield Remedy(title, steps, risk="disruptive", doc=_DOC, since=_SINCE)
     yield Remedy(
-        "Or start Ray without it: everything else works the same",
+        "Start Ray without resource isolation, which changes nothing else",
         ("ray start …   # without --enable-resource-isolation; ray.init(enable_resource_isolation=False)",),
         doc=_DOC,
         since=_SINCE,
@@ -221,20 +222,20 @@ def _remedies(why: str) -> Iterator[Remedy]:
 
 def _by_reason(why: str) -> tuple[str, tuple[str, ...]]:
     if "controllers" in why:
-        return "Enable the controllers in the groups above", (
+        return "Enable the cpu and memory controllers in all parent groups", (
             "cat /sys/fs/cgroup/cgroup.controllers",
-            "echo '+cpu +memory' | sudo tee /sys/fs/cgroup/cgroup.subtree_control   # and in every group down to Ray's",
+            "echo '+cpu +memory' | sudo tee /sys/fs/cgroup/cgroup.subtree_control   # also in each group down to Ray's",
         )
     if "permissions" in why or "Permission" in why:
-        return "Give the user that runs Ray a group of its own", (
+        return "Create a group for the user that runs Ray", (
             "sudo mkdir -p /sys/fs/cgroup/ray && sudo chown -R $USER /sys/fs/cgroup/ray",
             "ray start --enable-resource-isolation --cgroup-path=/sys/fs/cgroup/ray …",
         )
     if "already exists" in why:
-        return "Remove the groups that an earlier Ray left, once it is stopped", (
+        return "Remove the groups that an earlier Ray left behind, after that Ray has stopped", (
             "find /sys/fs/cgroup -depth -type d -name 'ray-node*' -exec rmdir {} \\;",
         )
-    return "Let the machine have cgroup v2 alone", (
+    return "Configure the machine to use cgroup v2 only", (
         "stat -fc %T /sys/fs/cgroup   # must print cgroup2fs",
         "systemd.unified_cgroup_hierarchy=1   # on the kernel's command line, then reboot",
     )
@@ -263,7 +264,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("Cgroupv1 and cgroupv2 are both mounted", "unified_cgroup_hierarchy"),
     ),
     Example(
-        "no right to write the group",
+        "no permission to write the group",
         {
             "logs/raylet.out": _C.replace(
                 "Invalid: Cgroupv1 and cgroupv2 are both mounted. Unmount cgroupv1..",
@@ -276,7 +277,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("/sys/fs/cgroup/ray-node", "chown", "--cgroup-path"),
     ),
     Example(
-        "Ray's own processes need more than is reserved for them",
+        "Ray's own processes use more than is reserved for them",
         {
             "logs/raylet.out": f"[2026-11-21 10:49:34,428 W 295 295] (raylet) m.cc:90: {SLICE_FULL.sample}\n",
             "logs/gcs_server.out": "",
@@ -285,7 +286,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("2.0 GiB", "1.0 GiB", "--system-reserved-memory=3221225472"),
     ),
     Example(
-        "advice to turn it on stands below every sudden death",
+        "Ray prints the advice to enable it after every sudden death",
         {"logs/gcs_server.out": _EXIT, "logs/raylet.out": ""},
         roots=("worker-vanished",),
     ),

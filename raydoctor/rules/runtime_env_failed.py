@@ -1,31 +1,31 @@
-"""A runtime environment could not be set up, so what needed it could not start.
+"""Ray could not set up a runtime environment, so the tasks, actors or job that need it could not start.
 
 ## What you see
-`ray.exceptions.RuntimeEnvSetupError: Failed to set up runtime environment.`, with the traceback of Ray's own
-agent, in which the line that matters is one of the last: what pip, uv or conda said. A submitted job fails
-with `runtime_env setup failed: …`.
+- `ray.exceptions.RuntimeEnvSetupError: Failed to set up runtime environment.`, with the traceback of Ray's own agent.
+  One of its last lines is decisive: the error of pip, uv or conda.
+- A submitted job fails with `runtime_env setup failed: …`.
 
 ## Why
-Before the first worker with this `runtime_env` starts on a node, an agent there makes a virtual environment,
-installs the packages and fetches `working_dir`. It tries three times, a second apart, then keeps the
-failure for ten minutes (`BAD_RUNTIME_ENV_CACHE_TTL_SECONDS`) and gives it to everybody who asks for the same
-environment on that node: what was mended meanwhile (a network, an index) is not tried again.
+Before the first worker with this `runtime_env` starts on a node, Ray's agent there creates a virtual environment,
+installs the packages and fetches `working_dir`. It tries three times, one second apart. Then it keeps the failure for
+ten minutes (`BAD_RUNTIME_ENV_CACHE_TTL_SECONDS`) and returns it to every request for the same environment on that node.
+A cause that was fixed in the meantime (network, index) is not tried again.
 
 ## Confirm
-- `runtime_env_agent.log` of the node: one `Failed to create runtime env {…}` per attempt, then
-  `giving up` (up to 2.40 `don't retry any more`); later requests say `Runtime env already failed`.
-- `runtime_env_setup-<job>.log`: the whole output of the tool.
-- Try the same command by hand on that node: its network, disk, compiler and Python are what counts,
-  not your machine's.
+- `runtime_env_agent.log` of the node has one `Failed to create runtime env {…}` per attempt, then `giving up` (up to
+  2.40 `don't retry any more`). Later requests show `Runtime env already failed`.
+- `runtime_env_setup-<job>.log` has the whole output of the tool.
+- Run the same command by hand on that node: its network, disk, compiler and Python count, not those of your machine.
 
 ## Fix
-What the tool says. For what is stable, build an image with the packages in it instead of installing them
-at run time. To get past a kept failure, change the environment in any way, or wait, or restart the node.
+Fix the error that the tool reports. Build stable packages into an image instead of installing them at run time. To get
+past a kept failure, change the environment in any way, wait, or restart the node.
 
 ## Not this when
-The environment took longer than it may (`runtime-env-timeout`), the directory to upload was too large
-(`package-too-large`), or the environment was made and the worker then crashed or hung while starting
-(`worker-start-crashed`, `worker-start-slow`).
+- The setup exceeded its time limit (`runtime-env-timeout`), or the directory to upload was too large
+  (`package-too-large`).
+- The environment was ready, and the worker crashed or hung while it started (`worker-start-crashed`,
+  `worker-start-slow`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from raydoctor.rules.shared.setup.environments import Failure
 from raydoctor.rules.shared.setup.remedies import remedies
 
 ELSEWHERE = ("timeout", "too-large")
-"""Kinds that have rules of their own."""
+"""Kinds that other rules report."""
 
 
 @rule(
@@ -52,7 +52,7 @@ ELSEWHERE = ("timeout", "too-large")
     looks_for=environments.SIGNALS,
 )
 def runtime_env_failed(case: Case) -> Iterator[Finding]:
-    """One finding per cause: what the tool said."""
+    """One finding per cause, which is the tool's error."""
     for failure in environments.failures(case):
         if failure.error.kind not in ELSEWHERE:
             yield _finding(case, failure)
@@ -61,14 +61,14 @@ def runtime_env_failed(case: Case) -> Iterator[Finding]:
 def _finding(case: Case, failure: Failure) -> Finding:
     error = failure.error
     affected = environments.affected(case, failure)
-    healed = not failure.seen and environments.made_later(case, failure)
-    severity: Severity | None = "warning" if healed else None
+    recovered = not failure.seen and environments.made_later(case, failure)
+    severity: Severity | None = "warning" if recovered else None
     nodes = sorted({case.node_of(e.source) for e in failure.attempts})
     explains = [Entity("runtime-env", f"{error.kind}: {error.said}")]
-    if not failure.seen and not healed:
+    if not failure.seen and not recovered:
         explains.append(Entity("waiting", "cluster"))
     return Finding(
-        _headline(failure, affected, healed),
+        _headline(failure, affected, recovered),
         tuple(environments.links(failure)),
         explains=tuple(explains),
         caused_by=tuple(Entity("disk", node) for node in nodes) if error.kind == "disk" else (),
@@ -80,23 +80,21 @@ def _finding(case: Case, failure: Failure) -> Finding:
     )
 
 
-def _headline(failure: Failure, affected: list[str], healed: bool) -> str:
-    part = f"The {failure.tool} part of a" if failure.tool else "A"
+def _headline(failure: Failure, affected: list[str], recovered: bool) -> str:
+    part = f"the {failure.tool} part of a" if failure.tool else "a"
     attempts = evidence.total(failure.attempts)
-    text = f"{part} runtime environment could not be set up"
-    text += f" in {evidence.many(attempts, 'attempt')}" if attempts else ""
+    text = f"Ray could not set up {part} runtime environment"
     text += f" on {failure.error.ip}" if failure.error.ip else ""
+    text += f" in {evidence.many(attempts, 'attempt')}" if attempts else ""
     text += f": {failure.error.said}"
     if failure.error.available not in ("", "none"):
-        text += f" (there is {failure.error.available})"
-    if healed:
-        return f"{text}; a later attempt went through"
+        text += f" (available: {failure.error.available})"
+    if recovered:
+        return f"{text}, and a later attempt succeeded"
     if affected:
-        text += f"; {evidence.join_names(affected)} could not start"
+        text += f", so {evidence.join_names(affected)} could not start"
     if failure.kept:
-        text += (
-            f"; {evidence.many(evidence.total(failure.kept), 'later request')} got the kept failure"
-        )
+        text += f", and {evidence.many(evidence.total(failure.kept), 'later request')} got the kept failure"
     return text
 
 
@@ -138,7 +136,7 @@ def _agent_log(*attempts: str) -> dict[str, str]:
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "the index has no such package: three attempts, and a second task gets the kept failure",
+        "the index lacks the package: three attempts fail, and a second task gets the kept failure",
         {
             **_agent_log(*[_NO_PACKAGE] * 3),
             "driver.log": f"{_RAISED}[Node 10.0.0.2] {_NO_PACKAGE}",
@@ -147,7 +145,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("pip", "3 attempts", "acme-features==1.4.2", "1 later request", "--index-url"),
     ),
     Example(
-        "the same last line, but pip never reached the index; only the driver's output is left (2.40 and older)",
+        "the same last line, but pip never reached the index (driver's output only, 2.40 and older)",
         {"driver.log": f"{_RAISED}{_OFFLINE}"},
         roots=("runtime-env-failed",),
         says=("Connection timed out", "reach"),
@@ -163,7 +161,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("RuntimeError: CUDA_HOME is not set", "wheel"),
     ),
     Example(
-        "a submitted job whose packages contradict each other",
+        "a submitted job whose packages conflict",
         {
             "driver.log": "Status message: runtime_env setup failed: Failed to set up runtime environment.\n"
             f"[Node 10.0.0.2] {_PIP}    error: No solution found when resolving dependencies\n      cause: Because acme==1 "
@@ -172,7 +170,7 @@ EXAMPLES: tuple[Example, ...] = (
         roots=("runtime-env-failed",),
     ),
     Example(
-        "the second attempt went through",
+        "the second attempt succeeds",
         {
             "logs/runtime_env_agent.log": "2026-11-21 07:43:30,100\tERROR runtime_env_agent.py:569 -- Failed to create runtime "
             f"env {_ENV}.\n{_OFFLINE}2026-11-21 07:43:40,100\tINFO runtime_env_agent.py:593 -- Successfully created runtime env: "
@@ -183,7 +181,7 @@ EXAMPLES: tuple[Example, ...] = (
         roots=("runtime-env-failed",),
     ),
     Example(
-        "a task prints the words of an old incident",
+        "a task prints the error of an old incident",
         {
             "driver.log": f"(grep pid=12) {_NO_PACKAGE.replace(chr(10), chr(10) + '(grep pid=12) ')}\n"
             "summary: RuntimeEnvSetupError: see chapter 4\n",

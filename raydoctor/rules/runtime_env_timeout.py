@@ -1,28 +1,28 @@
-"""A runtime environment was not ready within its time, so what needed it could not start.
+"""A runtime environment was not ready within its time limit, so the tasks, actors or job that need it could not start.
 
 ## What you see
-`RuntimeEnvSetupError: … Failed to install runtime_env within the timeout of 600 seconds. Consider increasing the
-timeout in the runtime_env config.` (up to 2.10: `Failed due to timeout; check runtime_env setup logs`), after three
-attempts, so three times as late.
+- `RuntimeEnvSetupError: … Failed to install runtime_env within the timeout of 600 seconds. Consider increasing the
+  timeout in the runtime_env config.` (up to 2.10: `Failed due to timeout; check runtime_env setup logs`).
+- The error arrives after three attempts, so after three times the limit.
 
 ## Why
-The agent of the node breaks an attempt off after `setup_timeout_seconds` (600) and begins anew; the second and third
-attempt do the same work again. Large packages, a compiler at work, a slow or silent package index, a slow disk, and
-many environments at once on one node are what takes so long. An attempt that was broken off may leave things behind:
-the next one then fails of something else (`dest dir … exists`), which is no cause.
+The node's agent cancels an attempt after `setup_timeout_seconds` (600) and starts again. The second and third attempt
+repeat the same work. Usual causes are large packages, compilation, a slow or silent package index, a slow disk, and many
+environments at once on one node. A cancelled attempt may leave files behind, so the next one fails with another error
+(`dest dir … exists`), which is not the cause.
 
 ## Confirm
-- `runtime_env_setup-<job>.log`: the last `Run cmd[n] …` before the gap in its times is what was slow.
+- `runtime_env_setup-<job>.log`: the last `Run cmd[n] …` before the gap in the timestamps is the slow command.
 - `runtime_env_agent.log`: `Failed to create runtime env {…}` with `TimeoutError` at the end of its traceback.
 - Run that command by hand on the node, with `time`.
 
 ## Fix
-Build the packages into the image, so that nothing is left to install; or mend what is slow (index, proxy, disk); or
-allow more time.
+Build the packages into the image, so that nothing is left to install. Or fix what is slow (index, proxy, disk), or raise
+the time limit.
 
 ## Not this when
-The tool itself gave up, on a network error for example: `runtime-env-failed`. The environment was ready and the worker
-did not report: `worker-start-slow`.
+- The tool itself failed, for example on a network error (`runtime-env-failed`).
+- The environment was ready and the worker did not register (`worker-start-slow`).
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ _DEFAULT = 600
 _STEPS = {
     "_install_pip_packages": "pip install",
     "_install_uv_packages": "uv pip install",
-    "create_or_get_virtualenv": "making the virtual environment",
+    "create_or_get_virtualenv": "the creation of the virtual environment",
     "create_conda_env": "conda",
     "get_or_create_conda_env": "conda",
     "download_and_unpack_package": "the download of a package",
 }
-"""Functions of Ray's plugins (`ray/_private/runtime_env/*.py`), in which an attempt was broken off."""
+"""Functions of Ray's plugins (`ray/_private/runtime_env/*.py`) in which an attempt may be cancelled."""
 
 
 @rule(
@@ -62,7 +62,7 @@ _STEPS = {
     looks_for=environments.SIGNALS,
 )  # fmt: skip
 def runtime_env_timeout(case: Case) -> Iterator[Finding]:
-    """At most one finding: all that was broken off."""
+    """At most one finding, for all cancelled attempts."""
     for failure in environments.failures(case):
         if failure.error.kind == "timeout":
             yield _finding(case, failure)
@@ -70,54 +70,55 @@ def runtime_env_timeout(case: Case) -> Iterator[Finding]:
 
 def _finding(case: Case, failure: Failure) -> Finding:
     names = environments.affected(case, failure)
-    healed = not failure.seen and environments.made_later(case, failure)
+    recovered = not failure.seen and environments.made_later(case, failure)
     seconds = _seconds(failure)
     step = _step(failure)
-    waiting = () if failure.seen or healed else (Entity("waiting", "cluster"),)
+    waiting = () if failure.seen or recovered else (Entity("waiting", "cluster"),)
     return Finding(
-        _headline(failure, seconds, step, names, healed),
+        _headline(failure, seconds, step, names, recovered),
         tuple(_links(failure, seconds, step)),
         explains=(Entity("runtime-env", "timeout"), *waiting),
         subjects=tuple(Subject("task", None, name) for name in names[:10]),
         count=max(1, evidence.total(failure.seen), evidence.total(failure.refused)),
-        severity="warning" if healed else None,
+        severity="warning" if recovered else None,
         remedies=tuple(_remedies(failure, seconds, step)),
         covers=(*failure.events, *_wrappers(case)),
     )
 
 
-def _headline(failure: Failure, seconds: int, step: str, names: list[str], healed: bool) -> str:
-    part = f"The {failure.tool} part of a" if failure.tool else "A"
+def _headline(failure: Failure, seconds: int, step: str, names: list[str], recovered: bool) -> str:
+    part = f"the {failure.tool} part of a" if failure.tool else "a"
     attempts = evidence.total(failure.attempts)
     place = next((ip for e in failure.events if (ip := read(e["what"]).ip)), "")
-    limit = f"the {seconds} s that it may take" if seconds else "its setup_timeout_seconds"
-    text = f"{part} runtime environment was not ready within {limit}"
-    text += f", in {evidence.many(attempts, 'attempt')}" if attempts else ""
-    text += f" on {place}" if place else ""
-    text += f": broken off during {step}" if step else ""
-    if healed:
-        return f"{text}; a later attempt went through"
-    return f"{text}; {evidence.join_names(names)} could not start" if names else text
+    limit = (
+        f"its time limit of {seconds} s" if seconds else "its time limit (setup_timeout_seconds)"
+    )
+    text = f"Ray did not set up {part} runtime environment{f' on {place}' if place else ''} within {limit}"
+    text += f" in {evidence.many(attempts, 'attempt')}" if attempts else ""
+    text += f": cancelled during {step}" if step else ""
+    if recovered:
+        return f"{text}, and a later attempt succeeded"
+    return f"{text}, so {evidence.join_names(names)} could not start" if names else text
 
 
 def _links(failure: Failure, seconds: int, step: str) -> Iterator[Link]:
     after = f" after {seconds} s" if seconds else ""
     late = [e for e in failure.attempts if read(e["what"]).kind == "timeout"]
     for event in late[:1]:
-        yield Link(event, f"the agent breaks an attempt off{after}{f', during {step}' if step else ''}")  # fmt: skip
+        yield Link(event, f"the agent cancels an attempt{after}{f', during {step}' if step else ''}")  # fmt: skip
     for event in late[-1:] if len(late) > 1 else ():
-        yield Link(event, f"attempt no. {evidence.total(failure.attempts)} took too long as well")
+        yield Link(event, f"attempt {evidence.total(failure.attempts)} exceeds the limit as well")
     for event in failure.refused[:1]:
-        yield Link(event, "the raylet gives up starting a worker in this environment")
+        yield Link(event, "the raylet stops starting a worker in this environment")
     for event in failure.seen[:1]:
-        who = "the job" if event.kind == environments.JOB_FAILED.kind else "the driver"
-        yield Link(event, f"{who} got it")
+        receiver = "the job" if event.kind == environments.JOB_FAILED.kind else "the driver"
+        yield Link(event, f"{receiver} got the error")
     if not (late or failure.refused or failure.seen):
-        yield Link(failure.events[0], "a request got a failure that was kept")
+        yield Link(failure.events[0], "a request got the failure that the agent keeps")
 
 
 def _wrappers(case: Case) -> list[Event]:
-    """Errors of tasks that passed the failure on."""
+    """Errors of tasks that repeat the failure."""
     return [
         e
         for e in case.of("driver.exception")
@@ -126,10 +127,10 @@ def _wrappers(case: Case) -> list[Event]:
 
 
 def _seconds(failure: Failure) -> int:
-    """The limit: from the error's text, or from the environment as the agent writes it; 0 if unknown."""
+    """The time limit, from the error's text or from the environment that the agent logs; 0 if unknown."""
     for event in failure.events:
-        if told := read(event["what"]).seconds:
-            return int(float(told))
+        if limit := read(event["what"]).seconds:
+            return int(float(limit))
     for event in failure.attempts:
         try:
             config = json.loads(event["env"]).get("config")
@@ -141,7 +142,7 @@ def _seconds(failure: Failure) -> int:
 
 
 def _step(failure: Failure) -> str:
-    """What the agent was at when it broke off: its first attempt's innermost known function."""
+    """The step that was cancelled: the innermost known function of the first attempt."""
     for event in failure.events:
         raised: Raised | None = parse(event["what"])
         while raised:
@@ -154,16 +155,16 @@ def _step(failure: Failure) -> str:
 
 def _remedies(failure: Failure, seconds: int, step: str) -> Iterator[Remedy]:
     yield Remedy(
-        f"Find out why {step or 'it'} takes so long on that node",
+        f"Find why {step or 'the setup'} takes so long on that node",
         (
-            "grep 'Run cmd' logs/runtime_env_setup-*.log   # the last one, by hand: time …",
-            "curl -sSI https://pypi.org/simple/   # or your index: does it answer, through which proxy?",
+            "grep 'Run cmd' logs/runtime_env_setup-*.log   # run the last one by hand: time …",
+            "curl -sSI https://pypi.org/simple/   # or your index: does it answer, and through which proxy?",
         ),
         doc=f"{DOC}#debugging",
     )
     yield IMAGE
     yield Remedy(
-        f"Allow more than {seconds or _DEFAULT} seconds",
+        f"Raise the time limit from {seconds or _DEFAULT} s to {3 * (seconds or _DEFAULT)} s",
         (
             paste.python(
                 'runtime_env={{…, "config": {{"setup_timeout_seconds": {seconds}}}}}',
@@ -213,7 +214,7 @@ def _attempt(second: int, text: str) -> str:
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "pip waits for its index; the second attempt stumbles over what the first left behind",
+        "pip waits for its index, and the second attempt fails on files that the first left behind",
         {
             "logs/runtime_env_agent.log": _attempt(10, _BROKEN_OFF)
             + _attempt(12, _LEFT_BEHIND)
@@ -226,7 +227,7 @@ EXAMPLES: tuple[Example, ...] = (
         says=("pip", "25 s", "3 attempts", "pip install", '"setup_timeout_seconds": 75'),
     ),
     Example(
-        "2.9: the text does not say how long",
+        "Ray 2.9, whose message lacks the limit",
         {
             "driver.log": f"Traceback (most recent call last):\n{_RAISED}Failed due to timeout; check runtime_env setup logs and "
             "consider increasing `setup_timeout_seconds` beyond the default of 600.For example: \n"
@@ -235,7 +236,7 @@ EXAMPLES: tuple[Example, ...] = (
         roots=("runtime-env-timeout",),
     ),
     Example(
-        "the tool's own time-out is another matter",
+        "the tool's own timeout",
         {
             "driver.log": f"Traceback (most recent call last):\n{_RAISED}{_LEFT_BEHIND.partition('    _clone')[0]}"
             "    pip._vendor.urllib3.exceptions.ReadTimeoutError: HTTPSConnectionPool(host='pypi.org', port=443): Read timed out.\n"

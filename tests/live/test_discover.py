@@ -159,7 +159,7 @@ def test_defunct_raylet(two: tuple[RealRay, RealRay], tmp_path: Path) -> None:
     assert worker["is_this"]
     every = diagnosed("raylet-defunct", after, table, tmp_path)
     (said,) = [d for d in every if d.subjects[0].pid == raylet.pid]
-    assert f"Raylet (pid {raylet.pid}) has ended" in said.headline
+    assert f"The raylet (pid {raylet.pid}) has exited" in said.headline
     assert f"pid {actor} (‘ray::Alive’)" in said.headline
     assert f"kill -CONT {one.nodes[0].pid}" in [step for r in said.remedies for step in r.steps]
 

@@ -192,7 +192,10 @@ def test_placement_groups(clinic: Clinic) -> None:
     spread, taken = clinic.headlines("placement-group-pending")
     assert "(STRICT_SPREAD, 3 x 1 seat) waits: it needs 3 nodes" in spread
     assert spread.endswith("1 rank task waits for it")
-    assert taken == f"Placement group taken (PACK, 1 x 1 seat) waits: it finds no room: {SEATS}"
+    assert (
+        taken
+        == f"Placement group taken (PACK, 1 x 1 seat) is pending: there is no room for it: {SEATS}"
+    )
     told = [link.event.kind for d in clinic.of("placement-group-pending") for link in d.chain]
     assert told.count("pg.registered") == 2
 

@@ -1,1 +1,1 @@
-"""What several rules need: lines, remedies and examples of one kind of failure."""
+"""Shared by several rules: signals, joins, sentences, remedies and examples."""

@@ -1,8 +1,8 @@
-"""Calls on dead actors: whose call failed, and what Ray says the actor died of.
+"""Calls on dead actors: the failed calls, and the cause of death that Ray reports.
 
-Two places tell it. The exception that the caller got (`ActorDiedError`, up to 2.10 `RayActorError`), which
-the driver prints; and the caller's core log, which has it with a time and the actor's owner, in the text
-form of a protobuf (`ActorDiedErrorContext`), whether the program caught the exception or not.
+There are two sources. The driver prints the exception that the caller got (`ActorDiedError`, up to 2.10 `RayActorError`).
+The caller's core log records it with a time and the actor's owner, in the text form of a protobuf
+(`ActorDiedErrorContext`), even if the program caught the exception.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ LEFT = Signal(
 
 @dataclass(slots=True)
 class Death:
-    """An actor's end, as its callers learned of it."""
+    """An actor's end, as its callers' errors report it."""
 
     actor: str
     class_name: str = ""
@@ -67,11 +67,11 @@ class Death:
     pid: int | None = None
     cause: str = ""
     owner: str = ""
-    """WorkerID of the process that created it, where the text says so."""
+    """WorkerID of the process that created it, if the text names it."""
     seen: list[Event] = field(default_factory=list)
     """Exceptions in a driver's output."""
     calls: list[Event] = field(default_factory=list)
-    """The same calls, and those whose failure the program caught, in callers' core logs."""
+    """The same calls in callers' core logs, including failures that the program caught."""
 
     @property
     def entity(self) -> Entity:
@@ -80,10 +80,10 @@ class Death:
 
     @property
     def label(self) -> str:
-        """`Cache (pid 386)`, or `Cache 'cache' (pid 386)` where it has a name."""
-        who = self.class_name or "an actor"
-        who += f" '{self.name}'" if self.name else ""
-        return f"{who} (pid {self.pid})" if self.pid is not None else who
+        """`Cache (pid 386)`, or `Cache 'cache' (pid 386)` if it has a name."""
+        label = self.class_name or "an actor"
+        label += f" '{self.name}'" if self.name else ""
+        return f"{label} (pid {self.pid})" if self.pid is not None else label
 
     @property
     def count(self) -> int:
@@ -99,8 +99,8 @@ class Death:
 def deaths(case: Case) -> list[Death]:
     """Actors on which calls failed, in the order of the first failure.
 
-    Where a driver's output is there and shows no such exception, the program dealt with it: a call
-    on a dead actor is how many a program learns that it is gone. Those are left out.
+    If a driver's output is in the capture without such an exception, the program handled it: many programs
+    detect a dead actor by calling it. Those deaths are left out.
     """
     found: dict[str, Death] = {}
     for event in case.of("actor.call_failed", "driver.exception"):
@@ -116,13 +116,13 @@ def deaths(case: Case) -> list[Death]:
             death.seen.append(event)
         else:
             continue
-        _tell(death, fields)
+        _add_fields(death, fields)
     printed = bool(case.roles & {"driver", "job-driver"})
-    return [d for d in found.values() if d.actor and (d.seen or not printed or _is_told(case, d))]
+    return [d for d in found.values() if d.actor and (d.seen or not printed or _is_named(case, d))]
 
 
-def _is_told(case: Case, death: Death) -> bool:
-    """Whether a driver's exception speaks of the actor, if inside another error's text."""
+def _is_named(case: Case, death: Death) -> bool:
+    """Whether a driver's exception names the actor, even inside another error's text."""
     return bool(case.about(death.entity, "driver.exception"))
 
 
@@ -138,8 +138,8 @@ def _context(text: str) -> dict[str, str]:
     return {name: quoted or bare for name, quoted, bare in _CONTEXT_FIELD.findall(text)}
 
 
-def _tell(death: Death, fields: dict[str, str]) -> None:
-    """Take what one telling says and was not known yet."""
+def _add_fields(death: Death, fields: dict[str, str]) -> None:
+    """Add the fields of one record that were still unknown."""
     death.class_name = death.class_name or fields.get("class_name", "")
     death.name = death.name or fields.get("name", "")
     death.namespace = death.namespace or fields.get("ray_namespace", "")
@@ -162,10 +162,10 @@ def worker_id(escaped: str) -> str:
 
 
 def all_events(found: Iterable[Death]) -> tuple[Event, ...]:
-    """Every telling of these deaths, to be covered."""
+    """Every record of these deaths, to be covered."""
     return tuple(event for death in found for event in (*death.calls, *death.seen))
 
 
 def last_words(case: Case, worker: str) -> list[Event]:
-    """What an actor's process wrote when it left because somebody wanted it to."""
+    """Records of an actor's process that exited on request (`ray.kill`, `exit_actor`, last reference gone)."""
     return case.about(Entity("worker", worker), "actor.left")

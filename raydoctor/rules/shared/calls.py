@@ -1,10 +1,10 @@
-"""Who serves whom, who waits for whom: the joins of the rules about waiting for ever.
+"""Which worker serves which, and which waits for which: joins for the rules about deadlocks.
 
-They draw on what `read.dumps` found: `worker.calls` (what a worker served and waited for when its core
-log last told) and `raylet.dump` or `debug.state` (what was queued, who held what). A raylet lists only
-the workers that run in `Resource usage`; a task that is blocked in `ray.get` or `ray.wait` is still
-counted in `Granted leases by scheduling class` (`Running tasks by scheduling class` up to 2.40), so the
-difference is who waits. Read in the logs of Ray 2.9.3, 2.40, 2.50 and 2.60.
+They use what `read.dumps` found: `worker.calls` (the calls that a worker served and waited for at its last core log
+record) and `raylet.dump` or `debug.state` (queued requests, held resources). `Resource usage` of a raylet lists only
+running workers. A task that is blocked in `ray.get` or `ray.wait` is still counted in `Granted leases by scheduling
+class` (`Running tasks by scheduling class` up to 2.40), so the difference is the blocked tasks. Read in the logs of Ray
+2.9.3, 2.40, 2.50 and 2.60.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from raydoctor.model.values import Event, Subject
 from raydoctor.rules.shared import waiting
 
 LASTING = 10.0
-"""Seconds between two equal tables that prove that nothing moved (a minute apart by default)."""
+"""Seconds between two equal tables that prove that nothing changed (a minute apart by default)."""
 
 
 class Worker(NamedTuple):
-    """A worker that had calls in hand when it last told."""
+    """A worker with open calls in its last record."""
 
     id: str
     pid: int
@@ -34,11 +34,11 @@ class Worker(NamedTuple):
     serving: int
     running: int
     calling: int
-    """Calls of its own that nobody had answered yet."""
+    """Its own calls without a reply."""
     leases: int
-    """Workers it had asked for and not got: its own tasks stand in the raylets' queues."""
+    """Leases that it requested and did not get: its own tasks are in the raylets' queues."""
     leased: int
-    """Workers it had been given before: it has also called plain tasks."""
+    """Leases that it got before: it has also called plain tasks."""
     done: int
     mean: float
     """Seconds that an answered call took."""
@@ -49,12 +49,12 @@ class Worker(NamedTuple):
 
     @property
     def queued(self) -> int:
-        """Calls that wait behind the one that runs."""
+        """Calls that wait behind the running one."""
         return max(self.serving - self.running, 0)
 
     @property
     def waits(self) -> bool:
-        """Whether it waits for others itself, and nothing about that changed."""
+        """Whether it waits for others, without any change."""
         return bool(self.calling or self.leases) and self.unmoved >= LASTING
 
     @property
@@ -76,7 +76,7 @@ class Worker(NamedTuple):
 
 
 def busy(case: Case) -> list[Worker]:
-    """Workers that still served somebody, in the order of their logs."""
+    """Workers that still served calls, in the order of their logs."""
     return [_worker(case, event) for event in case.of("worker.calls")]
 
 
@@ -102,7 +102,7 @@ def _worker(case: Case, event: Event) -> Worker:
 
 
 def working(workers: Iterable[Worker]) -> list[Worker]:
-    """Those that run something and wait for nobody: as long as there is one, there is hope."""
+    """Workers that run a call and wait for nothing: while there is one, there is no deadlock."""
     return [w for w in workers if w.running and not w.calling and not w.leases]
 
 
@@ -124,7 +124,7 @@ class Blocked:
     function: str
     count: int
     each: resources.Needs
-    """What one of them asked for; its CPUs are given back while it waits."""
+    """What one of them requested; it gives its CPUs back while it waits."""
 
 
 def queued(dump: Event) -> int:
@@ -135,7 +135,7 @@ def queued(dump: Event) -> int:
 
 
 def blocked_in(dump: Event) -> list[Blocked]:
-    """Tasks that wait in `ray.get` or `ray.wait`, by a raylet's dump."""
+    """Tasks that wait in `ray.get` or `ray.wait`, from a raylet's dump."""
     text = dump.message
     begin = max(
         text.find("Granted leases by scheduling class:"),
@@ -161,7 +161,7 @@ def _set(text: str) -> resources.Needs:
 
 
 def exhausted(dump: Event) -> set[str]:
-    """Resources of which the node had nothing left; those that the dump does not name count as used up."""
+    """Resources of which nothing was left; those that the dump does not list count as exhausted."""
     found = _AVAILABLE.search(dump.message)
     if not found:
         return set()
@@ -175,7 +175,7 @@ def exhausted(dump: Event) -> set[str]:
 
 
 def has(dump: Event, name: str) -> float:
-    """How much of a resource the node has in all."""
+    """The node's total of a resource."""
     total = re.search(r'Local resources: \{"total":\{([^}]*)\}', dump.message)
     amounts = dict(_ITEM.findall(total[1])) if total else {}
     return sum(float(n) for n in re.findall(r"[\d.e+]+", amounts.get(name, ""))) / 10_000

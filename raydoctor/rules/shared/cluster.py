@@ -61,11 +61,11 @@ LOST_WITH_CLUSTER = (
     "LocalRayletDiedError", "NodeDiedError", "RaySystemError", "WorkerCrashedError", "ActorDiedError", "RayActorError",
     "ActorUnavailableError", "RpcError", "GetTimeoutError", "ObjectLostError", "OwnerDiedError",
 )  # fmt: skip
-"""What drivers raise once the cluster below them is gone."""
+"""What drivers raise after they have lost their cluster."""
 
 
 class DeadRaylet(NamedTuple):
-    """A raylet that ended without being told to."""
+    """A raylet that ended without a request to stop."""
 
     node: str
     ip: str
@@ -73,19 +73,19 @@ class DeadRaylet(NamedTuple):
     started: Event | None
     """Its own start line, if its log is here."""
     seen: tuple[Event, ...]
-    """Who noticed: workers, agents, the GCS's health checks."""
+    """Records of others that report its end: workers, agents, the GCS's health checks."""
     said: tuple[Event, ...]
-    """Its own last words: a failed check, a crash, an agent's death."""
+    """Its own last records: a failed check, a crash, an agent's death."""
 
 
 def dead_raylets(case: Case) -> list[DeadRaylet]:
-    """Raylets whose log is here, that others saw die, and that no SIGTERM had stopped."""
+    """Raylets whose log is in the capture, whose end other processes report, and which got no SIGTERM before."""
     found = []
     by_pid = _grouped(case.of("raylet.seen_dead"), lambda e: e["raylet_pid"])
     deaths = _grouped(case.of("node.dead"), node_of_death)
     checks = _grouped(case.of("node.health_failed"), lambda e: e["node"])
     last_words = _grouped(case.of(*_LAST_WORDS), lambda e: case.node_of(e.source))
-    driver_left = _driver_took_it_along(case)
+    driver_left = _driver_shut_down(case)
     for started in case.of("raylet.started"):
         node, pid = started["node"], started.pid
         seen = [e for e in by_pid.get(str(pid), ()) if _same_place(e, started)]
@@ -101,18 +101,18 @@ def dead_raylets(case: Case) -> list[DeadRaylet]:
 
 
 def _grouped(events: Iterable[Event], key: Callable[[Event], str]) -> dict[str, list[Event]]:
-    """Events by a text: a cluster may have thousands of nodes."""
+    """Events by a key, in one pass: a cluster may have thousands of nodes."""
     groups: dict[str, list[Event]] = {}
     for event in events:
         groups.setdefault(key(event), []).append(event)
     return groups
 
 
-def _driver_took_it_along(case: Case) -> float:
+def _driver_shut_down(case: Case) -> float:
     """When the driver that had started this cluster shut it down; infinity if none did.
 
-    Its processes end with it: a driver that leaves by `os._exit` behind `ray.shutdown()` gives them no
-    time for words of their own.
+    The cluster's processes end with it. If the driver calls `os._exit` after `ray.shutdown()`, they have no time to
+    log their end.
     """
     if not case.of("driver.started_local"):
         return float("inf")
@@ -120,32 +120,32 @@ def _driver_took_it_along(case: Case) -> float:
 
 
 TOLD_BY_OTHERS = ("raylet.agent_failed", "raylet.too_many_files")
-"""Last words of a raylet that are the matter of a rule of their own."""
+"""Last records of a raylet that another rule reports."""
 _LAST_WORDS = ("ray.check_failed", "daemon.crash", "raylet.marked_dead", *TOLD_BY_OTHERS)
 
 
 def witnesses(raylet: DeadRaylet) -> tuple[Link, ...]:
-    """Who noticed a raylet's end: one witness of each kind, in time order."""
+    """Records that report a raylet's end: one of each kind, in time order."""
     kinds: dict[str, Event] = {}
     for event in sorted(raylet.seen, key=lambda e: (e.at is None, e.at or 0.0)):
         kinds.setdefault(event.kind, event)
     shows = {
-        "raylet.seen_dead": f"a worker of the node saw raylet {raylet.pid} gone",
-        "node.health_failed": "the GCS's health check finds nobody at the raylet's port",
+        "raylet.seen_dead": f"a worker of the node reports that raylet {raylet.pid} is gone",
+        "node.health_failed": "the GCS's health check gets no connection to the raylet's port",
         "node.dead": "the GCS marks the node dead",
     }
     return tuple(Link(event, shows[event.kind]) for event in list(kinds.values())[:3])
 
 
 def is_drivers(case: Case, node: str) -> bool:
-    """Whether a whole job goes with this node: the head, or the only one there is."""
+    """Whether this node's end ends a whole job: it is the head or the only node."""
     registered = case.of("node.registered")
     head = bool(registered) and registered[0]["node"] == node
     return head or len(case.ledger.node_ips) <= 1
 
 
 def lost_jobs(case: Case, raylet: DeadRaylet) -> tuple[Entity, ...]:
-    """Jobs that were still running when the raylet beside their drivers ended."""
+    """Jobs that were still running when the raylet of their drivers' node ended."""
     if not is_drivers(case, raylet.node):
         return ()
     times = [e.at for e in (*raylet.said, *raylet.seen) if e.at is not None]
@@ -158,17 +158,17 @@ def lost_jobs(case: Case, raylet: DeadRaylet) -> tuple[Entity, ...]:
 
 
 def _own_pids(event: Event, pid: int | None) -> tuple[int | None, ...]:
-    """Workers that start share `raylet.err`: their crash reports bear another pid, or none (2.9)."""
+    """Pids of the raylet's own records: starting workers share `raylet.err`, with their own pid or none (2.9)."""
     return (pid,) if event.kind == "daemon.crash" else (pid, None)
 
 
 def refused(case: Case, node: str) -> list[Event]:
-    """Health checks of a node that nobody answered at its port: the raylet's process is gone."""
+    """Health checks that got no connection to a node's port: the raylet's process is gone."""
     return [e for e in case.of("node.health_failed") if e["node"] == node and _is_refused(e)]
 
 
 def _is_refused(event: Event) -> bool:
-    """Whether nobody answered a health check at the raylet's port."""
+    """Whether a health check got no connection to the raylet's port."""
     texts = ("refused", "failed to connect", "Socket closed", "Connection reset")
     return any(text in event["status"] for text in texts)
 
@@ -179,12 +179,12 @@ def node_of_death(event: Event) -> str:
 
 
 def is_expected(event: Event) -> bool:
-    """Whether a node's death was wanted: told to stop, or drained when idle."""
+    """Whether a node's end was intended: stopped, or drained when idle."""
     return event["reason"] in ("EXPECTED_TERMINATION", "AUTOSCALER_DRAIN_IDLE")
 
 
 def lost_driver_errors(case: Case, types: Iterable[str] = LOST_WITH_CLUSTER) -> tuple[Event, ...]:
-    """Driver exceptions that the loss of a node, raylet or cluster brings with it."""
+    """Driver exceptions that the loss of a node, raylet or cluster causes."""
     wanted = set(types)
     return tuple(
         e
@@ -194,7 +194,7 @@ def lost_driver_errors(case: Case, types: Iterable[str] = LOST_WITH_CLUSTER) -> 
 
 
 def dead_node(case: Case, ip: str = "") -> tuple[Entity, ...]:
-    """The raylet of the node that the GCS counted as dead, where it can only be one."""
+    """The raylet of the node that the GCS marked dead, if it is only one."""
     dead = {
         node_of_death(e)
         for e in case.of("node.dead")
@@ -207,7 +207,7 @@ _OWNER = pattern(r"Owner Id: ([0-9a-f]{56})")
 
 
 def crashed_owners(errors: Iterable[Event]) -> tuple[Entity, ...]:
-    """Drivers and workers of whom a driver was told that their node had crashed."""
+    """Drivers and workers whose node crashed, according to a driver's error."""
     owners = [
         owner
         for error in errors
@@ -222,7 +222,7 @@ def crashed_owners(errors: Iterable[Event]) -> tuple[Entity, ...]:
 
 
 def gcs_lived_on(case: Case, lost: list[Event]) -> Event | None:
-    """A record of the GCS from after others had given it up, by the very process that they had known."""
+    """A record that the same GCS process wrote after others had lost it."""
     if not lost or lost[0].at is None:
         return None
     gave_up = lost[0].at + lost[0].slack

@@ -1,4 +1,4 @@
-"""How a driver says which cluster it joined, or that it could not: `ray.init` in `worker.py`, 2.9 to 2.60."""
+"""Records of a driver's connection to a cluster: `ray.init` in `worker.py`, 2.9 to 2.60."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def connected_to(case: Case, event: Event) -> Event | None:
 def is_this_cluster(case: Case, address: Event | None) -> bool:
     """Whether a driver's address may be that of the cluster whose logs these are.
 
-    Its own words are the only ones, and loopback names any cluster of its machine.
+    Without other evidence the driver's own record decides. A loopback address may be any cluster of its machine.
     """
     known = set(case.ledger.node_ips.values())
     return address is None or not known or address["ip"] in known | {"127.0.0.1", "localhost"}

@@ -1,9 +1,9 @@
-"""Crash reports of one process -> signal, native symbol, Python stack, what it said before.
+"""Crash reports of one process: signal, native symbol, Python stack, and the message before them.
 
-A crash leaves up to three records: Ray's failure handler (abseil) in the core log and in `.err`,
-Python's faulthandler in `.err`, and before either the last words of whoever called `abort()`. The
-order and texts were read in sessions of Ray 2.9.3 and 2.60 (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT,
-`Py_FatalError`, an uncaught C++ exception); the abseil format string is in the wheels of all five versions.
+A crash leaves up to three records: Ray's failure handler (abseil) in the core log and in `.err`, Python's faulthandler
+in `.err`, and before both the message of the code that called `abort()`. Order and texts come from sessions of Ray 2.9.3
+and 2.60 (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, `Py_FatalError`, an uncaught C++ exception). The wheels of all five
+versions contain the abseil format string.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _STACK = (
     "\nExtension modules: msgpack._cmsgpack, numpy._core._multiarray_umath (total: 2)"
 )
 _SIGNALS = "SIGSEGV|SIGBUS|SIGILL|SIGFPE|SIGABRT|SIGTRAP|SIGSYS"
-"""Not SIGTERM and SIGINT: the handler reports them too, and they are no crashes."""
+"""Without SIGTERM and SIGINT: the handler reports them as well, but they are not crashes."""
 
 
 def _handler(kind: str, roles: tuple[str, ...], *, symptom: bool) -> Signal:
@@ -101,7 +101,7 @@ _RAYS_MODULES = (
     "msgpack", "google", "psutil", "setproctitle", "yaml", "charset_normalizer", "requests", "ray",
     "wcwidth", "multidict", "yarl", "frozenlist", "aiohttp", "propcache", "grpc",
 )  # fmt: skip
-"""Packages whose extension modules Ray loads itself (seen in workers and drivers that load no other)."""
+"""Packages whose extension modules Ray itself loads (seen in workers and drivers that load no others)."""
 _SIGNAL_OF = {
     "Segmentation fault": "SIGSEGV",
     "Bus error": "SIGBUS",
@@ -116,59 +116,59 @@ _LATEST, _LONGEST_DUMP = 3.0, 900.0
 
 
 class Crash(NamedTuple):
-    """What one process's crash left."""
+    """The records of one process's crash."""
 
     signal: str
     """`SIGSEGV`."""
     events: tuple[Event, ...]
-    """Every report and last word; never empty."""
+    """Every report and message; never empty."""
     handler: Event | None = None
     """Ray's failure handler."""
     python: Event | None = None
     """faulthandler's record."""
     said: Event | None = None
-    """What was printed before `abort()`."""
+    """The message before `abort()`."""
     symbol: str = ""
-    """The native function it stood in, where the binary has symbols."""
+    """The native function that crashed, if the binary has symbols."""
     words: str = ""
-    """The reason that was given for `abort()`."""
+    """The reason given for `abort()`."""
     frames: tuple[Frame, ...] = ()
     """Python's stack, innermost first."""
     modules: tuple[str, ...] = ()
-    """Packages with native code that the program itself loaded."""
+    """Packages with native code that the program, not Ray, loaded."""
     module_count: int = 0
     exit: WorkerExit | None = None
 
     @property
     def name(self) -> str:
-        """The task or class that ran; without the worker's own files the driver's prefix tells it."""
+        """The running task or class; without the worker's own files, from the driver's prefix."""
         if self.exit and self.exit.names:
             return self.exit.names[-1]
         return next((e["who"] for e in self.events if e["who"]), "worker")
 
     @property
     def place(self) -> Frame | None:
-        """The innermost line of the user's own program, else the innermost there is."""
+        """The innermost line of the user's program, or else the innermost line."""
         return next((f for f in self.frames if f.is_user_code), next(iter(self.frames), None))
 
 
 def of_exit(case: Case, exit_: WorkerExit) -> Crash | None:
     """The crash that ended a worker: reports in its own files, or echoed by the driver.
 
-    A program can print such words: the file counts only with the header that Ray's C++ puts before
-    them, or with Python's stack below, and only when the time fits the recorded exit.
+    A program can print the same text. It counts only with the header of Ray's C++ logs or with Python's stack below it,
+    and only if its time fits the recorded exit.
     """
-    events = [e for e in _told_by(case, exit_) if _in_time(e, exit_)]
+    events = [e for e in _reports_of(case, exit_) if _in_time(e, exit_)]
     return _crash(events, exit_)
 
 
 def of_worker(case: Case, end: WorkerExit) -> Crash | None:
-    """The crash of a worker whose end nobody recorded, from its own files."""
+    """The crash of a worker without a recorded end, from its own files."""
     return _crash(case.about(Entity("worker", end.worker), *_KINDS), end)
 
 
 def of_driver(case: Case, job: str) -> Crash | None:
-    """The crash of a job's driver, as its own core log tells it; its output adds Python's stack."""
+    """The crash of a job's driver, from its core log; its output adds Python's stack."""
     logs = case.about(Entity("worker", ids.driver_of_job(job)), *_KINDS)
     handlers = [e for e in logs if e.kind == "crash.handler"]
     if not handlers:
@@ -182,7 +182,7 @@ def of_driver(case: Case, job: str) -> Crash | None:
 
 
 def of_lone_output(case: Case) -> Iterator[Crash]:
-    """Drivers of whom only the output is left: handler and stack together, without a worker's prefix."""
+    """Drivers of which only the output is left: handler and stack together, without a worker's prefix."""
     by_file: dict[str, list[Event]] = {}
     for event in case.of("crash.printed", "crash.python", "crash.words"):
         if event.source.role in ("driver", "job-driver") and not event["who"]:
@@ -193,7 +193,7 @@ def of_lone_output(case: Case) -> Iterator[Crash]:
             yield crash
 
 
-def _told_by(case: Case, exit_: WorkerExit) -> list[Event]:
+def _reports_of(case: Case, exit_: WorkerExit) -> list[Event]:
     own = case.about(Entity("worker", exit_.worker), *_KINDS) if exit_.worker else []
     echoed = [
         e
@@ -237,12 +237,12 @@ def _crash(events: list[Event], exit_: WorkerExit | None) -> Crash | None:
 
 
 def _completeness(stack: Event) -> tuple[int, bool]:
-    """The driver's echo leaves lines out that it has printed for another worker."""
+    """The more frames the better: a driver's echo omits lines that it has printed for another worker."""
     return (len(_frames(stack)), not stack["who"])
 
 
 def _stack(event: Event) -> str:
-    """The crashed thread's part of a record; of several threads faulthandler marks it `Current`."""
+    """The crashed thread's part of a record, which faulthandler marks as `Current` among several."""
     found = _CRASHED_THREAD.search(event.message)
     return found[0] if found else event.message
 
@@ -255,7 +255,7 @@ def _frames(event: Event | None) -> list[Frame]:
 
 
 def _modules(event: Event | None) -> tuple[tuple[str, ...], int]:
-    """Packages with native code, without those that every Ray worker loads, and how many modules in all."""
+    """Packages with native code that not every Ray worker loads, and the number of all modules."""
     found = _MODULES.search(event.message) if event else None
     if not found:
         return (), 0

@@ -1,7 +1,7 @@
-"""What Ray Data writes about failed blocks and pipelines that stand still: signals for two rules.
+"""Ray Data's records of failed blocks and stalled pipelines: signals for two rules.
 
-Texts of `data/_internal/execution/` and `issue_detection/` of 2.9 to 2.60, in `logs/ray-data/ray-data*.log` and, as the
-same logger prints there too, in the driver's output.
+Texts of `data/_internal/execution/` and `issue_detection/` of 2.9 to 2.60, in `logs/ray-data/ray-data*.log` and in the
+driver's output, where the same logger prints.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ NO_PROGRESS = Signal(
     extent="record",
     symptom=True,
 )
-"""2.58 and later, after half an hour: the pipeline is given up."""
+"""2.58 and later, after half an hour: Ray Data aborts the pipeline."""
 NOT_ENOUGH = Signal(
     "data.not_enough",
     "The job may hang forever unless the cluster scales up.",
@@ -105,13 +105,13 @@ _IN_BRACKETS = pattern(r"^\w+\[(?P<name>.+)\]$")
 
 
 def operator(name: str) -> str:
-    """`Read->Map(f)` of `TaskPoolMapOperator[Read->Map(f)]`: some records say the one, some the other."""
+    """`Read->Map(f)` of `TaskPoolMapOperator[Read->Map(f)]`: records use either form."""
     found = _IN_BRACKETS.match(name)
     return found["name"] if found else name
 
 
 def told(case: Case, *kinds: str) -> Iterator[Event]:
-    """Records of Ray Data's logger or an exception of its own; a program may print anything."""
+    """Records of Ray Data's logger and its own exceptions: other output may be the program's."""
     for event in case.of(*kinds):
         own = event.source.role == "data" or event.level or event.message.startswith("ray.data.")
         if own and not case.torn_down(event):
@@ -119,7 +119,7 @@ def told(case: Case, *kinds: str) -> Iterator[Event]:
 
 
 def errors(case: Case) -> Iterator[Printed]:
-    """What users' functions raised in a pipeline, where the driver's output is not in the capture."""
+    """Exceptions of users' functions in a pipeline, if the driver's output is not in the capture."""
     if case.roles & set(DRIVER):
         return
     seen: set[str] = set()

@@ -1,4 +1,4 @@
-"""What a live collection tells of disks (tables `disks` and `disk-usage`), joined by node and file system."""
+"""Disks in a live collection (tables `disks` and `disk-usage`), joined by node and file system."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from raydoctor.model.values import Event, Link
 from raydoctor.rules.shared.kernel import nodes_beside
 
 DEFAULT_THRESHOLD = 0.95
-_WORTH_TELLING = 0.01
-"""Of what is in use on a disk."""
+_WORTH_LISTING = 0.01
+"""Share of the disk's used space from which on a use is listed."""
 
 
 class Use(NamedTuple):
-    """One kind of thing on a disk."""
+    """One kind of data on a disk."""
 
     event: Event
     what: str
@@ -31,7 +31,7 @@ class Use(NamedTuple):
 
     @property
     def told(self) -> str:
-        """`31 old sessions in /tmp/ray: 12.0 GB`."""
+        """`31 old sessions in /tmp/ray: 12.0 GiB`."""
         least = "at least " if self.truncated else ""
         is_many = self.what == "old sessions"
         what = evidence.many(self.number, "old session") if is_many else self.what
@@ -39,24 +39,24 @@ class Use(NamedTuple):
 
 
 class Disk(NamedTuple):
-    """One file system of one node, with all that Ray has it for."""
+    """One file system of one node, with everything that Ray uses it for."""
 
     event: Event
     node: str
-    """NodeID, where one raylet alone writes there; else empty."""
+    """NodeID, if only one raylet writes there; otherwise empty."""
     path: str
-    """The folder of Ray's that a report names."""
+    """Ray's folder that a report names."""
     mount: str
     free: float
     capacity: float
     used: float
-    """The share in use, as Ray counts: what a normal user cannot have."""
+    """The share in use as Ray counts it: everything that an unprivileged user cannot allocate."""
     threshold: float
     inodes: float
-    """How many files it can hold; 0 where it has no such limit (btrfs), or does not say."""
+    """Number of files that it can hold; 0 if it has no such limit (btrfs) or it is unknown."""
     inodes_free: float
     takes_objects: bool
-    """Whether Ray spills objects to it, so that its threshold holds."""
+    """Whether Ray spills objects to it, so that the threshold applies."""
     paths: tuple[str, ...]
     uses: tuple[Use, ...]
     """The largest first."""
@@ -68,39 +68,39 @@ class Disk(NamedTuple):
 
     @property
     def room(self) -> float:
-        """Bytes until it is."""
+        """Bytes left below the threshold."""
         return max(0.0, (min(self.threshold, 1.0) - self.used) * self.capacity)
 
     @property
     def entity(self) -> Entity:
-        """It alone: nodes on one machine share it, and have others."""
+        """This file system alone: nodes on one machine share it and also have others."""
         return Entity("disk", f"{self.event.source.node}:{self.mount}")
 
     def holds(self, path: str, node: str) -> bool:
-        """Whether this folder, of that node if it is known, lies on it."""
+        """Whether this folder (of that node, if known) is on it."""
         if node and self.node and node != self.node:
             return False
         return any(path == own or path.startswith(f"{own}/") for own in self.paths)
 
     def of(self, what: str) -> Use | None:
-        """What is known of one kind of thing on it."""
+        """The use of one kind, if it is known."""
         return next((use for use in self.uses if use.what == what), None)
 
     def links(self, most: int = 3) -> tuple[Link, ...]:
-        """What fills it, as far as that is Ray's and much."""
+        """The large uses by Ray that fill it."""
         in_use = self.used * self.capacity
-        told = [u for u in self.uses if u.bytes >= in_use * _WORTH_TELLING]
-        return tuple(Link(use.event, use.told) for use in told[:most])
+        large = [u for u in self.uses if u.bytes >= in_use * _WORTH_LISTING]
+        return tuple(Link(use.event, use.told) for use in large[:most])
 
 
 def disks(case: Case) -> list[Disk]:
-    """File systems that Ray writes its session or its objects to, as they were when they were looked at."""
+    """File systems to which Ray writes its session or its objects, at the time of the collection."""
     rows = [e for e in live.rows(case, "disks") if e["use"] in ("spill", "session")]
     groups: dict[tuple[str, str, str], list[Event]] = {}
     for row in rows:
         key = (row.source.node, row["device"], row["mount"] or row["path"])
         groups.setdefault(key, []).append(row)
-    # Where no raylet told where it spills to, it is below the session.
+    # Without a raylet's setting, the spill directory is below the session.
     spilling = {row.source.node for row in rows if row["use"] == "spill"}
     return [_disk(case, group, label not in spilling) for (label, *_), group in groups.items()]
 
@@ -127,7 +127,7 @@ def _disk(case: Case, rows: list[Event], is_default: bool) -> Disk:
 
 
 def _only_node(case: Case, event: Event) -> str:
-    """The node whose raylet's log lies in the same node's folder, if there is one alone."""
+    """The node whose raylet's log is in the same folder, if there is only one."""
     found = nodes_beside(case, event)
     return found.pop() if len(found) == 1 else ""
 

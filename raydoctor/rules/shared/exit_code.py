@@ -1,9 +1,8 @@
-"""`Worker exits with an exit code …` -> the code, who asked for it, what went wrong inside Ray.
+"""`Worker exits with an exit code …`: the code, what requested the exit, and Ray's own error.
 
-The sentence is built in `_raylet.pyx` from the `SystemExit` that ended the task loop (the same in 2.9.3 to
-2.60): the code; in Kubernetes always a guess about memory limits; the words of Ray's own SIGTERM handler or
-of `exit_actor()`; a traceback if Ray failed while it ran the task. `os._exit`, SIGKILL and crashes leave no such
-sentence.
+`_raylet.pyx` builds the sentence from the `SystemExit` that ended the task loop (the same in 2.9.3 to 2.60). It has the
+code; in Kubernetes always a guess about memory limits; the text of Ray's SIGTERM handler or of `exit_actor()`; and a
+traceback if Ray failed while it ran the task. `os._exit`, SIGKILL and crashes leave no such sentence.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ EXITING = Signal(
     "Executing worker exit: SYSTEM_ERROR - Worker exits unexpectedly. Worker exits with an exit code 3. (timeout: -1ms)",
     extent="record",
 )
-"""A worker's own record; GCS's may tell only that the socket was closed, whichever it saw first."""
+"""A worker's own record; the GCS's may only report the closed socket, if it noticed that first."""
 
 _LEFT = pattern(r"Worker exits with an exit code (?P<left>.*)", re.DOTALL)
 _K8S = " The worker may have exceeded K8s pod memory limits."
@@ -40,12 +39,12 @@ _GCS_ADDS = pattern(
 
 
 class Left(NamedTuple):
-    """How a worker left on its own."""
+    """How a worker exited by itself."""
 
     code: str
     """The argument of `sys.exit`: a number, `None`, or a text."""
     event: Event
-    """Who tells it."""
+    """The record of it."""
     sigterm: bool = False
     exit_actor: bool = False
     kubernetes: bool = False
@@ -64,9 +63,9 @@ class Left(NamedTuple):
 
 
 def left_by_itself(case: Case, exit_: WorkerExit) -> Left | None:
-    """The first telling of an exit code among the sightings of a worker's end and in its own core log."""
-    told = [(e, _LEFT.search(e["detail"] or e["what"])) for e in exit_.events]
-    for event, found in told:
+    """The first exit code among the records of a worker's end and in its own core log."""
+    matches = [(e, _LEFT.search(e["detail"] or e["what"])) for e in exit_.events]
+    for event, found in matches:
         if found:
             return _parse(found["left"], event)
     if exit_.worker:
@@ -77,8 +76,8 @@ def left_by_itself(case: Case, exit_: WorkerExit) -> Left | None:
 
 def _parse(text: str, event: Event) -> Left:
     text = _GCS_ADDS.sub("", text)
-    said, _, traceback = text.partition(_TRACEBACK)
-    first = said.split("\n", 1)[0]
+    message, _, traceback = text.partition(_TRACEBACK)
+    first = message.split("\n", 1)[0]
     code = first
     for known in (_K8S, f" {_SIGTERM}", f" {_EXIT_ACTOR}"):
         code = code.partition(known)[0]
@@ -93,5 +92,5 @@ def _parse(text: str, event: Event) -> Left:
 
 
 def submitter(exit_: WorkerExit) -> str:
-    """The WorkerID of whoever leased the worker, where a report names the lease (2.50+), or empty."""
+    """The WorkerID of the process that leased the worker, if a report names the lease (2.50+)."""
     return next((w for e in exit_.events if (w := ids.submitter_of_lease(e["lease"]))), "")

@@ -1,4 +1,4 @@
-"""Every exception of user code that a capture tells, wherever it stands: one stream for several rules."""
+"""Every exception of user code in a capture, from all of its sources: one stream for several rules."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ SIGNALS = (RAY_EXCEPTION, ERROR_TEXT, *train.SIGNALS, *data.FAILED)
 
 
 def failures(case: Case) -> Iterator[Printed]:
-    """Of tasks and methods, of training functions, of functions in pipelines.
+    """Failures of tasks and methods, of training functions, and of functions in pipelines.
 
-    A rank that failed for want of its peer is left to `train-worker-failed`: that error is no cause.
+    A rank that failed because its peer was gone belongs to `train-worker-failed`: that error is not a cause.
     """
     for seen in (*printed(case), *_exported(case), *train.errors(case), *data.errors(case)):
         if not train.is_loss_of_peer(seen):

@@ -1,4 +1,4 @@
-"""Submitted jobs: what the job manager and each job's supervisor tell of them (Ray 2.9 to 2.60)."""
+"""Submitted jobs, from records of the job manager and of each job's supervisor (Ray 2.9 to 2.60)."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ STATUS_MESSAGE = Signal(
     r"^(?:Status message: )?Job entrypoint command failed with exit code (?P<code>-?\d+)", ("driver", "job-driver"),
     "Status message: Job entrypoint command failed with exit code 1, last available logs (truncated to 20,000 chars):",
 )  # fmt: skip
-"""What `ray job submit` prints at its end, below the job's own output."""
+"""Last output of `ray job submit`, below the job's own output."""
 
 SIGNALS = (SUBMITTED, COMPLETED, EXITED, ENTRYPOINT, STATUS_MESSAGE)
 
 _SHELL = 128
-"""What a shell adds to the number of the signal that ended its command."""
+"""The number that a shell adds to the signal that ended its command."""
 _EVENT_SLACK = 1.0
 """Event files round down to a second."""
 
@@ -61,16 +61,16 @@ class Submission:
     source: Source | None = None
     """Its `job-driver-<id>.log`."""
     jobs: list[Job] = field(default_factory=list)
-    """Jobs that its program registered: usually one."""
+    """Jobs that its program registered, usually one."""
 
     @property
     def status(self) -> str:
-        """FAILED, SUCCEEDED, STOPPED; empty while it runs, or where nothing tells."""
+        """FAILED, SUCCEEDED, STOPPED; empty if it is running or unknown."""
         return self.completed["status"] if self.completed else ""
 
     @property
     def why(self) -> str:
-        """What the job manager says, where the entrypoint did not end by itself."""
+        """The job manager's reason, if the entrypoint did not end by itself."""
         return self.completed["why"] if self.completed else ""
 
     @property
@@ -80,7 +80,7 @@ class Submission:
 
 
 def submissions(case: Case) -> list[Submission]:
-    """Every submitted job that the capture tells of, in order of time."""
+    """Every submitted job in the capture, in order of time."""
     found: dict[str, Submission] = {}
     for source in sorted(case.sources, key=lambda s: s.path):
         if source.role == "job-driver":
@@ -103,7 +103,7 @@ def _at(event: Event | None) -> float:
 
 
 def _assign_jobs(case: Case, found: list[Submission]) -> None:
-    """A job belongs to the submission that ran when its driver registered, if only one did."""
+    """A job belongs to the submission that was running when its driver registered, if only one was."""
     managers = {s.started.pid for s in found if s.started}
     for job in case.ledger.jobs.values():
         if job.started is None or job.driver_pid in managers:
@@ -116,7 +116,7 @@ def _assign_jobs(case: Case, found: list[Submission]) -> None:
 
 
 def ended_with(case: Case, worker: str) -> bool:
-    """Whether a worker is the driver of a submitted job whose exit code is known: that says how it ended."""
+    """Whether a worker is the driver of a submitted job whose exit code is known."""
     job = ids.job_of_driver(worker)
     return bool(job) and any(s.code and job in [j.id for j in s.jobs] for s in submissions(case))
 

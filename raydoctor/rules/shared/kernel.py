@@ -1,8 +1,8 @@
-"""The kernel log's out-of-memory records -> whom it killed, what they held, under which limit.
+"""The kernel log's out-of-memory records: the killed processes, their memory, and the limit.
 
-One kill is a block of lines: who asked for memory, `memory: usage …kB, limit …kB` (cgroups only), a
-table of tasks, `oom-kill:constraint=…` and `… Killed process <pid> (<comm>)`. The forms are those of Linux
-4.x to 6.18; `comm` is cut to 15 characters.
+One kill is a block of lines: the process that requested memory, `memory: usage …kB, limit …kB` (cgroups only), a
+table of tasks, `oom-kill:constraint=…` and `… Killed process <pid> (<comm>)`. The forms are those of Linux 4.x to 6.18;
+the kernel cuts `comm` to 15 characters.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from raydoctor.model.values import Event
 
 _KB = 1024
 _PAGE = 4 * _KB
-"""The table counts pages; 4 kB unless the victim's own line shows another size (arm64)."""
+"""The table counts pages of 4 KiB, unless the victim's own line implies another size (arm64)."""
 COMM = 15
 """Characters that the kernel keeps of a process's name."""
 
@@ -65,13 +65,13 @@ class Kill(NamedTuple):
     pid: int
     comm: str
     held: int
-    """Bytes it had in memory; 0 where the record does not say."""
+    """Bytes it had in memory; 0 if unknown."""
     limit: int = 0
     """Bytes that its cgroup may use; 0 if the whole machine ran out, or unknown."""
     memcg: str = ""
     in_cgroup: bool = False
     evidence: tuple[Event, ...] = ()
-    """The block's lines that told limit and constraint."""
+    """The block's lines with limit and constraint."""
     workers: tuple[tuple[str, int], ...] = ()
     """Ray's processes in the table: name, bytes."""
 
@@ -128,29 +128,29 @@ def _table(block: list[Event], victim: int, held: int) -> Iterator[tuple[str, in
 
 
 def is_named(comm: str, name: str) -> bool:
-    """Whether a worker that runs `name` (a function, or an actor's class) would bear this `comm`."""
+    """Whether a worker that runs `name` (a function, or an actor's class) would have this `comm`."""
     title = f"ray::{name}"
     return comm == title[:COMM] or re.match(rf"{re.escape(title)}\.", comm) is not None
 
 
 def is_program(comm: str) -> bool:
-    """Whether a Python, Java or C++ program of Ray's may bear this `comm`.
+    """Whether a Python, Java or C++ process of Ray may have this `comm`.
 
-    A pid alone does not tell: in a container Ray's pids are not the kernel's, and the kernel's pid 379 is somebody
-    else's. `ray::` names are Ray's; other frameworks in its workers name themselves alike (`VLLM::EngineCore`).
+    A pid alone proves nothing: in a container Ray's pids differ from the kernel's, whose pid 379 is another process.
+    `ray::` names are Ray's; other frameworks in its workers use similar names (`VLLM::EngineCore`).
     """
     return "::" in comm or comm.startswith(("python", "pypy", "java", "default_worker"))
 
 
 def nodes_beside(case: Case, event: Event) -> set[str]:
-    """Nodes whose raylet's log lies in the same node's folder as this event's file."""
+    """Nodes whose raylet's log is in the same folder as this event's file."""
     labels = {source.path: source.node for source in case.sources}
     files = case.ledger.raylet_files.items()
     return {node for path, node in files if labels.get(path) == event.source.node}
 
 
 def outlived(case: Case, kill: Kill, kind: str, pid: int | None = None) -> bool:
-    """Whether a live look shows this cluster's process of that kind as alive since before the kill.
+    """Whether the live tables show that this cluster's process of that kind was running before the kill and still is.
 
     `kind` is a daemon's (table `daemons`) or `driver` (table `processes`), on the machine of the kernel log.
     """

@@ -1,7 +1,7 @@
-"""What the rules about single objects share: an id in words, the head of Ray's errors, losses with a node.
+"""Shared by rules about single objects: descriptions of ids, the head of Ray's errors, losses with a node.
 
-`ObjectLostError` and its subclasses (`ray/exceptions.py`, 2.9.3 to 2.60) all begin with `Failed to retrieve
-object <id>.` and a word on creation sites; what went wrong stands in the next paragraph.
+`ObjectLostError` and its subclasses (`ray/exceptions.py`, 2.9.3 to 2.60) all begin with `Failed to retrieve object
+<id>.` and a remark on creation sites. The next paragraph contains the cause.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ HEAD = "Failed to retrieve object "
 HEAD_PATTERN = (
     r"Failed to retrieve object (?P<object>[0-9a-f]{56})\.(?:(?!Failed to retrieve object ).)*?"
 )
-"""Up to the paragraph that follows, but not into the next error."""
+"""Up to the next paragraph, but not into the next error."""
 
 A_TASKS = "c8ef45ccd0112571ffffffffffffffffffffffff0100000001000000"
 A_PUT = "00ffffffffffffffffffffffffffffffffffffff0100000003e1f505"
@@ -49,7 +49,7 @@ RECOVERING = Signal(
     "copies. To disable object reconstruction, set @ray.remote(max_retries=0).",
 )  # fmt: skip
 NODE_SIGNALS = (NODE_LOST, RECOVERING, *NODE_DEAD)
-"""What tells the node, and the attempt to recover."""
+"""Records of the node's end and of the attempt to recover."""
 
 DRIVER_LOG = f"logs/python-core-driver-01000000{'f' * 48}_16.log"
 RECOVERY = f"[2026-11-21 07:58:19,579 I 16 486] core_worker.cc:1044: {NODE_LOST.sample}\n" + (
@@ -58,17 +58,17 @@ RECOVERY = f"[2026-11-21 07:58:19,579 I 16 486] core_worker.cc:1044: {NODE_LOST.
 
 
 NIL = "f" * 56
-"""What stands for the object where a task's argument failed: the task got the error in the object's place."""
+"""The id in place of the object if a task's argument failed: the task got the error instead of the object."""
 
 
 def named(listed: Iterable[str]) -> list[str]:
-    """The objects among these ids, each once; the nil id only if there is no other."""
+    """The objects among these ids, each once; the nil id only if there are no others."""
     unique = list(dict.fromkeys(listed))
     return [o for o in unique if o != NIL] or unique
 
 
 def described(case: Case, object_: str) -> str:
-    """Who created an object and how, from its id: `a return value of task make_features (c8ef45ccd011)`."""
+    """How an object was created, from its id: `a return value of task make_features (c8ef45ccd011)`."""
     parts = ids.parse_object_id(object_)
     if object_ == NIL:
         return "an argument of a task"
@@ -84,14 +84,14 @@ def described(case: Case, object_: str) -> str:
 
 
 def task_named(case: Case, task: str) -> str:
-    """`make_features (c8ef45ccd011)` where some log names it, else the id alone."""
+    """`make_features (c8ef45ccd011)` if a log names the task, otherwise the id alone."""
     failed = case.ledger.tasks.get(task)
     name = failed["name"] if failed else ""
     return f"{name} ({evidence.short(task)})" if name else evidence.short(task)
 
 
 def made_by(object_: str) -> str:
-    """`PUT`, `ACTOR` or `TASK`, as the id tells."""
+    """`PUT`, `ACTOR`, `TASK` or `UNKNOWN`, from the id."""
     parts = ids.parse_object_id(object_)
     if parts is None or object_ == NIL:
         return "UNKNOWN"
@@ -102,7 +102,7 @@ def made_by(object_: str) -> str:
 
 
 class Loss(NamedTuple):
-    """An object that is gone, why it cannot come back, and the record that says so."""
+    """A lost object, why Ray cannot recover it, and the record of it."""
 
     event: Event
     object: str
@@ -110,13 +110,14 @@ class Loss(NamedTuple):
 
 
 def finding(case: Case, losses: list[Loss], why: str, remedies: tuple[Remedy, ...]) -> Finding:
-    """All objects that are lost for one reason."""
+    """One finding for all objects that are lost for one reason."""
     lost = named(loss.object for loss in losses)
     nodes = dead_nodes(case)
     with_node = f" with {_nodes(case, nodes)}" if nodes else ""
     return Finding(
-        f"{evidence.many(len(lost), 'object')} lost{with_node}: {described(case, lost[0])}; {why}",
-        (*recovery(case), Link(losses[0].event, f"this one cannot come back: {why}")),
+        f"{evidence.many(len(lost), 'object')} {'was' if len(lost) == 1 else 'were'} lost{with_node}, because {why}: "
+        f"{described(case, lost[0])}{f' and {len(lost) - 1} more' if len(lost) > 1 else ''}",
+        (*recovery(case), Link(losses[0].event, f"Ray cannot recover this object: {why}")),
         explains=tuple(Entity("object", o) for o in lost),
         caused_by=with_nodes(nodes),
         subjects=tuple(Subject("object", o) for o in lost[:10]),
@@ -130,42 +131,42 @@ def finding(case: Case, losses: list[Loss], why: str, remedies: tuple[Remedy, ..
 
 
 def recovery(case: Case) -> Iterator[Link]:
-    """The node's end as owners saw it, and their attempt to get its objects back."""
+    """The node's end in the owners' logs, and their attempt to recover its objects."""
     deaths = case.of("objects.node_lost") or [
         e for e in case.of("node.dead") if not case.torn_down(e)
     ]
     tries = [e for e in case.of("objects.recovering") if e.source.role in CORE] or case.of(
         "objects.recovering"
     )
-    yield from (Link(e, "the node that held objects is gone") for e in deaths[-1:])
+    yield from (Link(e, "the node that held the objects is dead") for e in deaths[-1:])
     yield from (Link(e, f"the owner tries to recover {e['count']} of them") for e in tries[:1])
 
 
 def dead_nodes(case: Case) -> list[str]:
-    """Nodes that went, by the owners' logs (they name those that held objects) or by anybody's."""
-    told = [
+    """Dead nodes, from the owners' logs (which name those that held objects) or from any log."""
+    found = [
         e["node_a"] or e["node_id"] for e in case.of("objects.node_lost") if not case.torn_down(e)
     ]
-    told = told or [
+    found = found or [
         e["node"] or e["node_a"] or e["node_b"]
         for e in case.of("node.dead")
         if not case.torn_down(e)
     ]
-    return list(dict.fromkeys(node for node in told if node))
+    return list(dict.fromkeys(node for node in found if node))
 
 
 def with_nodes(nodes: Iterable[str]) -> tuple[Entity, ...]:
-    """What accounts for a loss: these nodes, or their raylets."""
+    """The causes of a loss: these nodes, or their raylets."""
     return tuple(Entity(kind, n) for n in nodes for kind in ("node", "raylet"))
 
 
 def _nodes(case: Case, nodes: list[str]) -> str:
-    named = [f"{case.ledger.node_ips.get(n, '')} {evidence.short(n)}".strip() for n in nodes]
-    return f"node {named[0]}" if len(named) == 1 else f"one of {len(named)} nodes that died"
+    labels = [f"{case.ledger.node_ips.get(n, '')} {evidence.short(n)}".strip() for n in nodes]
+    return f"node {labels[0]}" if len(labels) == 1 else f"one of {len(labels)} nodes that died"
 
 
 def raised_for(case: Case, lost: Iterable[str]) -> Iterator[Event]:
-    """The exceptions that raised these losses, plain or nested in a task's error."""
+    """The exceptions that report these losses, plain or nested in a task's error."""
     wanted = list(lost)
     yield from (e for e in case.of("driver.exception") if any(o in e["what"] for o in wanted))
 
@@ -173,31 +174,31 @@ def raised_for(case: Case, lost: Iterable[str]) -> Iterator[Event]:
 # ---------------------------------------------------------------- remedies
 
 RETURN = Remedy(
-    "Let a task make the object: return the value instead of a reference from ray.put",
-    ("return value                      # in a @ray.remote function; Ray can run that again",),
+    "Create the object in a task: return the value instead of a reference from ray.put",
+    ("return value                      # in a @ray.remote function, which Ray can run again",),
     doc=DOC,
 )
 RESTART_ACTOR = Remedy(
-    "Let Ray restart the actor and run its method again",
-    ("@ray.remote(max_restarts=3, max_task_retries=3)   # only where methods may run twice",),
+    "Allow Ray to restart the actor and to run its method again",
+    ("@ray.remote(max_restarts=3, max_task_retries=3)   # only if methods may run twice",),
     doc=DOC,
 )
 PERSIST = Remedy(
-    "Keep what must survive a node outside the object store",
+    "Keep data that must survive a node outside the object store",
     ("# write checkpoints to shared storage, and pass their paths instead of ObjectRefs",),
 )
 
 
 def run_again(case: Case, object_: str, steps: tuple[str, ...] = ()) -> Remedy:
-    """Retries for the task that made an object."""
+    """Retries for the task that created an object."""
     parts = ids.parse_object_id(object_)
     known = parts is not None and object_ != NIL
     task = f" (task {task_named(case, parts.task)})" if parts and known else ""
     default = (
-        "@ray.remote(max_retries=3)        # the default; max_retries=0 forbids it, -1 is without end",
+        "@ray.remote(max_retries=3)        # the default; 0 forbids retries, -1 allows any number",
     )
     return Remedy(
-        f"Let Ray run the task that made it again{task}",
+        f"Allow Ray to run the task that created the object again{task}",
         steps or default,
         doc=DOC,
     )

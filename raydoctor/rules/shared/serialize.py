@@ -1,9 +1,9 @@
-"""What says that something could not be pickled: Ray's refusals, its inspection, exceptions.
+"""Records of values that could not be pickled: Ray's refusals, its inspection, exceptions.
 
 `pickle_dumps` (`ray/_private/serialization.py`) refuses with `Could not serialize the <what> …` and the output of
-`inspect_serializability` below; the texts are the same in 2.9.3 to 2.60, `path=` came after 2.50.
-A result is refused in the worker: then a `RayTaskError` ends in the pickler's own exception, without a line
-of the user's program above it.
+`inspect_serializability` below. The texts are the same in 2.9.3 to 2.60; `path=` was added after 2.50. A result is
+refused in the worker: a `RayTaskError` then ends in the pickler's own exception, without a line of the user's program
+above it.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ _TEXTS = ("cannot pickle ", "can't pickle ", "Could not serialize the ", "Can't 
 
 
 def is_about_pickling(raised: Raised | None) -> bool:
-    """Whether an exception says that a value of Ray's could not be pickled.
+    """Whether an exception reports that Ray could not pickle a value.
 
-    With a line of the user's program above it the program pickled something by itself, unless it is Ray's refusal.
+    With a line of the user's program above it, the program itself pickled something, unless it is Ray's refusal.
     """
     if raised is None:
         return False

@@ -1,8 +1,8 @@
-"""What Ray Serve's controller says of replicas that failed: signals, and one shape for all versions.
+"""Records of Ray Serve's controller about failed replicas: signals, and one form for all versions.
 
 Texts of `serve/_private/deployment_state.py` (2.9 to 2.60): up to 2.9 a replica is `app#deployment#id`, later
-`Replica(id='…', deployment='…', app='…')`. The controller's log is `logs/serve/controller_*.log`; drivers
-print it as `(ServeController pid=…) …`, which is read where the logs are missing.
+`Replica(id='…', deployment='…', app='…')`. The controller's log is `logs/serve/controller_*.log`. Drivers print it as
+`(ServeController pid=…) …`, which is read if the logs are missing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from raydoctor.model.values import Event
 
 CONTROLLER = ("serve", "worker-echo")
 _PRINTED = (*CONTROLLER, "worker-err")
-"""The controller's own `.err` repeats its log: recognised, and not read again."""
+"""The controller's own `.err` repeats its log: recognised, but not read again."""
 _REPLICA = (
     r"(?:Replica\(id='(?P<id>\w+)', deployment='(?P<deployment>[^'\n]*)', app='(?P<app>[^'\n]*)'\)"
     r"|(?P<tag>[^\s',#]+(?:#[^\s',#]+){1,2}))"
@@ -43,7 +43,7 @@ NOT_ALLOCATED = Signal(
     extent="record",
     fold=("deployment", "tag"),
 )
-"""Its process never came: its runtime environment, or its actor's end before the constructor."""
+"""Its process never started: its runtime environment failed, or its actor ended before the constructor."""
 NO_ANSWER = Signal(
     "serve.health_timeout",
     "t receive health check response for",
@@ -127,18 +127,18 @@ class Said(NamedTuple):
 
     @property
     def actor_name(self) -> str:
-        """What Serve calls the replica's actor."""
+        """The name that Serve gives to the replica's actor."""
         parts = [part for part in (self.app, self.deployment, self.replica) if part]
         return f"SERVE_REPLICA::{'#'.join(parts)}"
 
     @property
     def class_name(self) -> str:
-        """The class of the replica's actor, which its worker is called by."""
+        """The class of the replica's actor, which also names its worker."""
         return ":".join(part for part in ("ServeReplica", self.app, self.deployment) if part)
 
 
 def said(case: Case, *kinds: str) -> Iterator[Said]:
-    """What the controller said of replicas, each record once."""
+    """The controller's records about replicas, each once."""
     for event in controllers(case, *kinds):
         tag = event["tag"].split("#")
         replica = event["id"] or tag[-1]
@@ -148,7 +148,7 @@ def said(case: Case, *kinds: str) -> Iterator[Said]:
 
 
 def controllers(case: Case, *kinds: str) -> Iterator[Event]:
-    """Records of the controller itself: a task may print anything, and echoes repeat the log."""
+    """Records of the controller itself, without tasks' output and without echoes of the log."""
     for event in case.of(*kinds):
         echo = event.source.role != "serve"
         if not case.torn_down(event) and not (

@@ -1,8 +1,8 @@
-"""What a stack says a worker does: the shapes that `py-spy dump` and `ray stack` print.
+"""What a worker is doing, from a stack that `py-spy dump` or `ray stack` printed.
 
-A thread's header holds its state: `active+gil` runs Python code, `active` runs native code without the
-lock, `idle` waits in a call. Frames are `function (file.py:12)`, innermost first. With `--native` the C
-functions stand above them (py-spy 0.4). What they mean is told by `raydoctor.waits`, as of live looks.
+A thread's header contains its state: `active+gil` runs Python code, `active` runs native code without the lock, `idle`
+waits in a call. Frames are `function (file.py:12)`, innermost first. With `--native` the C functions precede them
+(py-spy 0.4). `raydoctor.waits` classifies them, as it does for live samples.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PRINTED = Signal(
     'Timeout (0:01:00)!\nThread 0x00007f3b78275700 (most recent call first):\n  File "/home/user/project/train.py", line 31 in resample\n'
     '  File "/home/user/venv/lib/python3.11/site-packages/ray/_private/worker.py", line 947 in main_loop', extent="record",
 )  # fmt: skip
-"""What `faulthandler.dump_traceback_later(60)` prints (its format in CPython's `traceback.c` and `faulthandler.c`)."""
+"""Output of `faulthandler.dump_traceback_later(60)` (its format is in CPython's `traceback.c` and `faulthandler.c`)."""
 
 _PRINTED_THREAD = pattern(
     r"^(?:Current t|T)hread (?P<id>0x[0-9a-f]+)[^\n]*\(most recent call first\):\n(?P<frames>(?:[ \t]+File .*\n?)*)",
@@ -44,29 +44,29 @@ class Thread(NamedTuple):
 
     name: str
     state: str
-    """`active+gil`, `active`, `idle`; empty where the dump does not tell."""
+    """`active+gil`, `active`, `idle`; empty if the dump does not contain it."""
     frames: tuple[Frame, ...]
 
     @property
     def look(self) -> samples.Thread:
-        """The same as one look at a live process."""
+        """The same thread as a live sample has it."""
         is_active, has_gil = "active" in self.state, "gil" in self.state
         return samples.Thread(0, self.name, is_active, has_gil, self.frames)
 
     @property
     def user(self) -> Frame | None:
-        """The innermost frame that a user wrote."""
+        """The innermost frame of user code."""
         return kind.user_frame(self.frames)
 
     @property
     def doing(self) -> tuple[samples.Kind, str]:
-        """(kind, words): what the thread does, in the plainest words."""
+        """(kind, summary): what the thread is doing, in general terms."""
         done = kind.doing_of(self.look)
         return done.kind, kind.base_words(done)
 
     @property
     def words(self) -> str:
-        """What it does, as exactly as its stack tells: `waits for an item of a queue`."""
+        """What it is doing, as exactly as its stack shows: `waits for an item of a queue`."""
         return kind.doing_of(self.look).words
 
 
@@ -80,12 +80,12 @@ class Dump(NamedTuple):
 
     @property
     def is_worker(self) -> bool:
-        """Whether it is a Ray worker with something to do; an idle one is called `ray::IDLE`."""
+        """Whether it is a Ray worker that is not idle; the title of an idle one is `ray::IDLE`."""
         return self.title.startswith("ray::") and not self.title.startswith("ray::IDLE")
 
     @property
     def name(self) -> str:
-        """What Ray had called the process after: a task, or an actor's method."""
+        """The task or actor method that gave the process its title."""
         return self.title.removeprefix("ray::").split()[0].removesuffix("()") if self.title else ""
 
     @property
@@ -95,7 +95,7 @@ class Dump(NamedTuple):
 
     @property
     def busy(self) -> Thread | None:
-        """The thread in a user's function: the main one, or one of an actor with several; no event loop's."""
+        """The thread in user code: the main one or one of a threaded actor, but not an event loop."""
         ordered = sorted(self.threads, key=lambda t: t.name != "MainThread")
         own = (t for t in ordered if t.user is not None and not t.name.startswith(EVENT_LOOP))
         return next((t for t in own if not kind.is_background(t.look)), None)
@@ -116,8 +116,8 @@ def _printed(case: Case, event: Event) -> Dump:
     names = case.names.get(worker, ())
     threads = []
     for match in _PRINTED_THREAD.finditer(event.message):
-        told = (_PRINTED_FRAME.match(line) for line in match["frames"].splitlines())
-        frames = tuple(Frame(f["function"], f["file"], int(f["line"])) for f in told if f)
+        lines = (_PRINTED_FRAME.match(line) for line in match["frames"].splitlines())
+        frames = tuple(Frame(f["function"], f["file"], int(f["line"])) for f in lines if f)
         main = any(f.function == "main_loop" for f in frames)
         threads.append(Thread("MainThread" if main else match["id"], "", frames))
     return Dump(event.pid or 0, f"ray::{names[-1] if names else 'task'}", tuple(threads), event)

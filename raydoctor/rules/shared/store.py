@@ -1,7 +1,7 @@
-"""What the rules about objects, spilling and disk share: the texts of plasma and of its disk.
+"""Shared by rules about the object store, spilling and disks: the records of plasma and of its disk.
 
-Read in the logs of Ray 2.9.3, 2.20, 2.40, 2.50 and 2.60; the words are the same in all of them, only
-the file-system monitor's numbers changed from bytes (2.9.3, 2.20) to `77.2179 GB` (2.40 and later).
+Read in the logs of Ray 2.9.3, 2.20, 2.40, 2.50 and 2.60. The texts are the same in all of them; only the file-system
+monitor's numbers changed from bytes (2.9.3, 2.20) to `77.2179 GB` (2.40 and later).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ DISK_OVER = (
         symptom=True, fold=("dir",),
     ),
 )  # fmt: skip
-"""`file_system_monitor.cc`; once in ten seconds while it lasts."""
+"""`file_system_monitor.cc`, every ten seconds while it lasts."""
 
 OUT_OF_DISK = Signal(
     "object.out_of_disk", "Out-of-disk: Failed to create object ",
@@ -87,7 +87,7 @@ SPILLING_UNPARSED = Signal(
     "while parsing value - unexpected end of input; expected '[', '{', or a literal",
     symptom=True,
 )  # fmt: skip
-"""Up to 2.40 in place of the words above: what is no JSON, as the empty text of "off", means no spilling."""
+"""Up to 2.40 instead of the record above: invalid JSON, such as the empty text of "off", disables spilling."""
 
 SPILLED = Signal(
     "store.spilled", " MiB, ",
@@ -118,13 +118,13 @@ class Status(NamedTuple):
 
 
 class Pulls(NamedTuple):
-    """What the raylet's last dump of its state says of tasks' arguments that it should fetch."""
+    """Task arguments that the raylet should fetch, from the last dump of its state."""
 
     objects: int
     wanted: int
     available: int
     removable: int
-    """Bytes that it could still spill or is spilling."""
+    """Bytes that it can still spill or is spilling."""
 
 
 _PULLS = pattern(
@@ -135,7 +135,7 @@ _PULLS = pattern(
 
 
 def waiting_pulls(state: Event) -> Pulls | None:
-    """Arguments that wait for room while nothing is being pulled, or None (`debug.state`, all Rays)."""
+    """Arguments that wait for room while nothing is being pulled, or None (`debug.state`, all Ray versions)."""
     found = _PULLS.search(state.message)
     if not found:
         return None
@@ -171,9 +171,9 @@ def _entry(text: str, name: str) -> int:
 
 
 def node_of(case: Case, event: Event) -> str:
-    """The NodeID of the raylet that said this, or empty where its log does not tell.
+    """The NodeID of the raylet that wrote this record, or empty if unknown.
 
-    A driver's copy carries the address only where the raylet is on another host.
+    A driver's copy contains the address only if the raylet is on another host.
     """
     if event["node_id"]:
         return event["node_id"]
@@ -196,7 +196,7 @@ def by_node(case: Case, events: Iterable[Event]) -> dict[str, list[Event]]:
 
 
 def own_log_first(events: Iterable[Event]) -> list[Event]:
-    """The raylet's own records if there are any, else the copies: each is told up to three times."""
+    """The raylet's own records, or else the copies: each record appears up to three times."""
     listed = list(events)
     for roles in (RAYLET, ("event",), ("raylet-echo",)):
         chosen = [e for e in listed if role_of(e) in roles]
@@ -211,15 +211,15 @@ def role_of(event: Event) -> str:
 
 
 def capacity_of(case: Case, node: str) -> float:
-    """Bytes that the node's object store may hold, or 0 where its raylet's log does not say."""
+    """Bytes that the node's object store may hold; 0 if its raylet's log does not contain it."""
     sizes = by_node(case, case.of("store.size")).get(node, [])
     return float(sizes[-1]["gb"]) * 1e9 if sizes else 0.0
 
 
 def spilled_bytes(case: Case, node: str) -> int:
     """Bytes that the node has spilled since its raylet's start, as far as logged."""
-    told = by_node(case, case.of("store.spilled")).get(node, [])
-    return max((int(e["mib"]) << 20 for e in told), default=0)
+    records = by_node(case, case.of("store.spilled")).get(node, [])
+    return max((int(e["mib"]) << 20 for e in records), default=0)
 
 
 def exceptions(case: Case, name: str) -> list[Event]:
@@ -231,7 +231,7 @@ _RAISER = pattern(r"ray::(?P<function>[\w.<>]+)\(")
 
 
 def raised(error: Event) -> str:
-    """`OutOfDiskError, raised in load_block`: the exception and the task it came from, if it names one."""
+    """`OutOfDiskError, raised in load_block`: the exception and its task, if it names one."""
     name = error["inner"] or error["type"]
     found = _RAISER.search(error["what"])
     return f"{name}, raised in {found['function']}" if found else name

@@ -1,10 +1,10 @@
-"""The text of a `RayTaskError` -> which task raised what, where, and whom it took along.
+"""The text of a `RayTaskError`: the task that raised, the exception, its place, and the tasks that passed it on.
 
-Forms (read in sessions of Ray 2.9.3 to 2.60): `ray.exceptions.RayTaskError(X): ray::f() (pid=…, ip=…)` at the end
-of a traceback; the bare text where a program prints or logs the exception, or where Ray logs one that
-nobody fetched (`Unhandled error …`); inside an `UnserializableException` (2.50+). A task whose input failed, or that
-passes on what its own `ray.get` raised, prints the inner task's text below its own; in a chain (`raise … from`)
-each traceback has a `ray::f()` line of its own.
+Forms (read in sessions of Ray 2.9.3 to 2.60): `ray.exceptions.RayTaskError(X): ray::f() (pid=…, ip=…)` at the end of a
+traceback; the bare text if a program prints or logs the exception, or if Ray logs one whose result was never fetched
+(`Unhandled error …`); inside an `UnserializableException` (2.50+). A task whose input failed, or whose own `ray.get`
+raised, prints the inner task's text below its own. In a chain (`raise … from`) each traceback has its own `ray::f()`
+line.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _DEPENDENCY = "At least one of the input arguments for this task could not be co
 _IMPORT_FAILED = "failed to import on the worker."
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 _WRAPPERS = ("UserCodeException",)
-"""Ray Data's wrapper around what a user's function raised."""
+"""Ray Data's wrapper around the exception of a user's function."""
 _TRAIN_WORKER = "_RayTrainWorker__execute."
 """The method in which Ray Train V1 runs a training function."""
 
@@ -62,22 +62,22 @@ class Failure(NamedTuple):
     function: str
     """The task that raised: `load_shard`, `Trainer.step`."""
     raised: Raised | None
-    """None where the text breaks off."""
+    """None if the text is cut off."""
     cause: tuple[str, Raised] | None = None
-    """What was raised before, and where it was: `raise … from`, or while handling."""
+    """(function, exception) that came before: `raise … from`, or an exception while handling."""
     path: tuple[str, ...] = ()
     """Tasks that only passed it on, outermost first."""
     by_input: bool = False
-    """Some of them never ran: an input of theirs had failed."""
+    """Whether some of them never ran because one of their inputs had failed."""
     pid: int | None = None
     lines: int = 1
-    """Lines of the text that it takes."""
+    """Number of lines of its text."""
     is_remote: bool = True
-    """Whether the function is a task or method; else Ray Train or Serve called it in theirs."""
+    """Whether the function is a task or method; otherwise Ray Train or Serve called it in theirs."""
 
     @property
     def is_rays_own(self) -> bool:
-        """Whether the innermost exception is one of Ray's: another rule's matter."""
+        """Whether the innermost exception is one of Ray's, which other rules report."""
         return (
             self.raised is not None
             and self.raised.is_rays_own
@@ -86,7 +86,7 @@ class Failure(NamedTuple):
 
 
 class Printed(NamedTuple):
-    """A failure and the records that tell it."""
+    """A failure and its records."""
 
     event: Event
     failure: Failure
@@ -95,7 +95,7 @@ class Printed(NamedTuple):
 
 
 def kind_and_place(seen: Printed) -> tuple[str, Frame | None]:
-    """What was raised, and the line of the program that did."""
+    """The exception's class, and the line of the program that raised it."""
     raised = seen.failure.raised
     if raised is None:
         return seen.event["inner"] or "an exception", None
@@ -103,7 +103,7 @@ def kind_and_place(seen: Printed) -> tuple[str, Frame | None]:
 
 
 def error_entity(seen: Printed) -> Entity:
-    """Equal failures (function, exception, place) are one thing; who explains it explains them all."""
+    """One entity for equal failures (function, exception, place): a finding that explains it explains all."""
     kind, place = kind_and_place(seen)
     return Entity("task-error", f"{seen.failure.function} {kind} {place}")
 
@@ -136,7 +136,7 @@ def _in_file(events: list[Event]) -> Iterator[Printed]:
 
 
 def _is_of_a_task(event: Event, failure: Failure) -> bool:
-    """Constructors are the matter of `actor-init-failed`, other exceptions that of their rules."""
+    """Whether a task or method failed: other rules report constructors and other exceptions."""
     if failure.function.endswith(".__init__"):
         return False
     return event.kind != "driver.exception" or event["type"] in (
@@ -165,7 +165,7 @@ def parse_failure(text: str) -> Failure | None:
             continue
         length = _end_of(raised, segment)
         if _IMPORT_FAILED in raised.message and n + 1 < len(heads):
-            continue  # what went wrong stands below, as another traceback of the same task
+            continue  # the cause follows as another traceback of the same task
         if not raised.is_rays_own and _goes_on(segment[length:]) and n + 1 < len(heads):
             cause = (function, raised)
             continue
@@ -182,13 +182,13 @@ def parse_failure(text: str) -> Failure | None:
 
 
 def function_of(raised: Raised) -> str:
-    """The outermost function of the program itself that an exception passed through."""
+    """The outermost function of the user's program in an exception's frames."""
     own = [frame.function for frame in raised.frames if frame.is_user_code]
     return own[0] if own else "the training function"
 
 
 def _of_group(lines: list[str]) -> Failure | None:
-    """An `ExceptionGroup` prints no `ray::f()`: the task's name is that of its outermost frame."""
+    """An `ExceptionGroup` prints no `ray::f()`: its outermost frame gives the task's name."""
     if "Exception Group Traceback" not in lines[0]:
         return None
     raised = parse("\n".join(("Traceback (most recent call last):", *lines[1:])))
@@ -199,7 +199,7 @@ def _of_group(lines: list[str]) -> Failure | None:
 
 
 def _end_of(raised: Raised, segment: list[str]) -> int:
-    """How many lines the traceback takes, up to the exception's own."""
+    """Number of lines of the traceback, up to the exception's own line."""
     for i, line in enumerate(segment):
         if i and line.startswith(raised.type) and line[len(raised.type) :][:1] in ("", ":", "("):
             return i + 1

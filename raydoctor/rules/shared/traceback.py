@@ -1,8 +1,8 @@
-"""Python tracebacks, plain or as `RayTaskError` prints them -> what was raised, and where.
+"""Python tracebacks, plain or as `RayTaskError` prints them: the exception and its place.
 
-`RayTaskError` replaces each `Traceback (most recent call last):` by `ray::f() (pid=…, ip=…)`, leaves out
-the frames of Ray itself (their carets may stay), and of a chain also the first frame of the first
-traceback (`format_error_message` in `ray/_private/utils.py`, 2.9 to 2.60).
+`RayTaskError` replaces each `Traceback (most recent call last):` by `ray::f() (pid=…, ip=…)`. It omits Ray's own frames
+(their carets may stay), and in a chain also the first frame of the first traceback (`format_error_message` in
+`ray/_private/utils.py`, 2.9 to 2.60).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _INSIDE_LIBRARY = pattern(
 
 
 class Frame(NamedTuple):
-    """A line of somebody's program."""
+    """One frame of a traceback."""
 
     file: str
     line: int
@@ -40,12 +40,12 @@ class Frame(NamedTuple):
 
     @property
     def is_user_code(self) -> bool:
-        """Whether it lies outside Python's library and installed packages, Ray among them."""
+        """Whether it is outside Python's library and installed packages, including Ray."""
         return not any(part in self.file for part in _LIBRARIES)
 
     @property
     def short_file(self) -> str:
-        """The file's name; of a package also the path inside it: `numpy/_core/_methods.py`."""
+        """The file's name; for a package the path inside it: `numpy/_core/_methods.py`."""
         if not self.is_user_code and (inside := _INSIDE_LIBRARY.search(self.file)):
             return inside[1]
         folder, _, name = self.file.rpartition("/")
@@ -57,7 +57,7 @@ class Frame(NamedTuple):
 
 
 class Raised(NamedTuple):
-    """An exception, as its traceback tells it."""
+    """An exception, as its traceback shows it."""
 
     type: str
     """The class with its module, as Python prints it."""
@@ -66,7 +66,7 @@ class Raised(NamedTuple):
     frames: tuple[Frame, ...] = ()
     """Outermost first."""
     cause: Raised | None = None
-    """What it was raised from, or while handling."""
+    """The exception that it was raised from, or while handling."""
 
     @property
     def name(self) -> str:
@@ -75,13 +75,13 @@ class Raised(NamedTuple):
 
     @property
     def place(self) -> Frame | None:
-        """The innermost line of the user's own program, else the innermost there is."""
+        """The innermost line of the user's program, or else the innermost line."""
         own = [frame for frame in self.frames if frame.is_user_code]
         return own[-1] if own else self.frames[-1] if self.frames else None
 
     @property
     def first(self) -> Raised:
-        """Where the chain of causes began."""
+        """The first exception of the chain."""
         return self.cause.first if self.cause else self
 
     @property
@@ -96,8 +96,8 @@ class Raised(NamedTuple):
 def parse(text: str) -> Raised | None:
     """The last exception of the first chain in `text`, with its causes; None if there is none.
 
-    The end of a message cannot be told from what was printed next, so only its first line counts.
-    One of Ray's own exceptions ends the chain: what stands below it is the text of another failure.
+    The end of a message cannot be distinguished from later output, so only its first line counts. One of Ray's own
+    exceptions ends the chain: the text below it belongs to another failure.
     """
     raised: Raised | None = None
     frames: list[Frame] = []
@@ -119,7 +119,7 @@ def parse(text: str) -> Raised | None:
 
 
 def _exception(line: str, begun: bool, has_frames: bool) -> re.Match[str] | None:
-    """An exception's own line; before any frame was seen only a usual name will do.
+    """An exception's own line; before the first frame only a usual exception name counts.
 
     An actor's `repr` may span lines between the header and the first frame.
     """

@@ -1,12 +1,12 @@
-"""What Ray Train tells of a failed run: which rank failed first, how, and whom it took along.
+"""Ray Train's records of a failed run: the rank that failed first, its failure, and the ranks that failed with it.
 
 Train V2 (opt-in from 2.42, the default since 2.51) writes JSON to `logs/train/`: every worker its own exception
-(`Error in training function`), the controller a decision per attempt (`[FailurePolicy] …`) that quotes the ranks
-which had failed when it looked. A rank that is not quoted, or failed later, mostly failed *because* a peer had gone:
+(`Error in training function`), and the controller one decision per attempt (`[FailurePolicy] …`), which quotes the ranks
+that had failed by then. A rank that is not quoted, or failed later, usually failed *because* a peer was gone:
 `Connection closed by peer`. Read in runs of 2.60 and in the sources of 2.49 to 2.60.
 
-Train V1 writes no log of its own: Tune prints `Trial task failed for trial TorchTrainer_…` and the exception of the
-rank that failed first into the driver's output (read in runs of 2.40).
+Train V1 has no log of its own: Tune prints `Trial task failed for trial TorchTrainer_…` and the exception of the rank
+that failed first into the driver's output (read in runs of 2.40).
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ PLACED = Signal(
     "- (ip=10.0.0.2, pid=605) world_rank=1, local_rank=1, node_rank=0",
     fold=("rank",),
 )
-"""Who is which rank: one line per worker and start."""
+"""The rank of each worker: one line per worker and start."""
 SHUTDOWN = Signal(
     "train.shutdown_failed",
     "Graceful shutdown of backend failed. This is expected",
@@ -91,7 +91,7 @@ SHUTDOWN = Signal(
     "Graceful shutdown of backend failed. This is expected if one of the workers has crashed.",
     extent="record",
 )
-"""What the end of a rank does to the controller: recognised, so that it is not listed as a trouble of its own."""
+"""The controller's error after a rank's end: recognised, so that it is not listed as a separate error."""
 NO_ANSWER = Signal(
     "train.no_answer",
     "Failed to send resource request for ",
@@ -100,7 +100,7 @@ NO_ANSWER = Signal(
     "Failed to send resource request for train-8818959a. If this only happens transiently during network partition or CPU being overloaded",
     extent="record",
 )
-"""Of a controller on a busy machine, with a traceback: harmless, as it says itself."""
+"""From a controller on a busy machine, with a traceback: harmless, according to its own text."""
 SIGNALS = (DECISION, WORKER_ERROR, RAISED, RAISED_V1, TRIAL, PLACED, SHUTDOWN, NO_ANSWER)
 
 _SNIPPET = pattern(r"^\[Rank (?P<ranks>\d+(?:,\d+)*) Error Snippet\]:\n", re.MULTILINE)
@@ -122,25 +122,25 @@ _SAYS = pattern(r"^\)\n(?P<says>[^\n]+)", re.MULTILINE)
 
 
 class Rank(NamedTuple):
-    """A rank that had failed when the controller looked."""
+    """A rank that had failed when the controller checked."""
 
     number: int
-    """Of the world; negative where no log tells it."""
+    """The world rank; negative if unknown."""
     event: Event
-    """What tells it best: its own error, its process's end, or the controller's words."""
+    """The best record: its own error, its process's end, or the controller's decision."""
     at: float
     pid: int | None = None
     error: Printed | None = None
-    """It raised."""
+    """The exception that it raised."""
     exit: WorkerExit | None = None
-    """Its process ended."""
+    """The end of its process."""
     says: str = ""
-    """What the controller heard instead of an answer, where neither is in the capture."""
+    """The controller's error, if neither is in the capture."""
     world_size: int | None = None
 
     @property
     def lost_its_peer(self) -> bool:
-        """Whether what it raised says no more than that another rank had gone."""
+        """Whether its exception only reports that another rank was gone."""
         return self.error is not None and is_loss_of_peer(self.error)
 
 
@@ -149,28 +149,28 @@ class Attempt:
     """One start of a run's workers, up to its failure."""
 
     event: Event
-    """The controller's decision; where only the driver's output is left, the exception."""
+    """The controller's decision; if only the driver's output is left, the exception."""
     ranks: list[Rank] = field(default_factory=list)
-    """Those that failed by themselves, the first one first."""
+    """Ranks that failed by themselves, in order."""
     followers: list[Event] = field(default_factory=list)
-    """Errors of ranks that failed because another one had."""
+    """Errors of ranks that failed because another rank had."""
 
     gave_up: bool = True
-    """Whether the run failed for good with it."""
+    """Whether this failure ended the run."""
 
     @property
     def by_controller(self) -> bool:
-        """Whether the failure lay outside the workers: they could not be started, say."""
+        """Whether the failure was outside the workers, for example if they could not be started."""
         return (_field(self.event, "source") or "worker").startswith("controller")
 
     @property
     def count(self) -> str:
-        """How many failures the controller has counted."""
+        """The number of failures that the controller has counted."""
         return _field(self.event, "count")
 
     @property
     def limit(self) -> str:
-        """How many it allows."""
+        """The number of failures that it allows."""
         return _field(self.event, "limit")
 
 
@@ -181,7 +181,7 @@ class Run:
     name: str
     attempts: list[Attempt]
     raised: list[Event]
-    """The exception as the driver printed it."""
+    """The exceptions that the driver printed."""
 
 
 def _field(event: Event, name: str) -> str:
@@ -189,7 +189,7 @@ def _field(event: Event, name: str) -> str:
 
 
 def is_loss_of_peer(seen: Printed) -> bool:
-    """Whether a training function raised only because another rank's process had gone (gloo's words)."""
+    """Whether a training function raised only because another rank's process was gone (gloo's messages)."""
     raised = seen.failure.raised
     return not seen.failure.is_remote and bool(raised and _PEER.search(raised.message))
 
@@ -217,16 +217,16 @@ def runs(case: Case) -> list[Run]:
 
 
 def _within(event: Event, decision: Event) -> bool:
-    """Whether the driver printed just this failure: its output carries no times."""
+    """Whether the driver printed this very failure: its output has no times."""
     return bool(event["what"]) and event["what"].strip()[:400] in decision.message
 
 
 _LATE = 30.0
-"""Seconds in which a peer notices that a rank has gone, unless a time-out of its own is longer."""
+"""Seconds within which a peer notices that a rank is gone, unless its own timeout is longer."""
 
 
 def _shared(decisions: Sequence[Event], errors: Sequence[Event]) -> Iterator[list[Event]]:
-    """Which errors belong to which attempt: those since the attempt before, and the late ones."""
+    """The errors of each attempt: those since the attempt before, and late ones."""
     begin = float("-inf")
     for n, decision in enumerate(decisions):
         end = decision.at or 0.0
@@ -247,7 +247,7 @@ def _attempt(case: Case, event: Event, errors: list[Event]) -> Attempt:
     for ranks, snippet in zip(parts[1::2], parts[2::2], strict=True):
         numbers = [int(n) for n in ranks.split(",")]
         attempt.ranks += [_rank(case, n, event, own.get(n), snippet) for n in numbers]
-    # The loss of a peer is told before the peer's end is, if only by milliseconds.
+    # The loss of a peer is recorded before the peer's own end, if only by milliseconds.
     attempt.ranks.sort(key=lambda r: (r.lost_its_peer, r.at, r.number))
     named = {rank.number for rank in attempt.ranks}
     attempt.followers = [e for n, e in own.items() if n not in named]
@@ -256,7 +256,7 @@ def _attempt(case: Case, event: Event, errors: list[Event]) -> Attempt:
 
 
 def _part_followers(attempt: Attempt) -> None:
-    """Of the ranks that failed, only those that failed as the first one did failed by themselves."""
+    """Keep the ranks that failed in the same way as the first one; the others followed it."""
     first = attempt.ranks[0] if attempt.ranks else None
     if first is None:
         return
@@ -289,8 +289,8 @@ def _rank(case: Case, number: int, decision: Event, error: Event | None, snippet
     text = error["what"] if error else snippet
     printed = _printed(event, text) if parse(text) else None
     at = error.at if error and error.at is not None else late
-    told = "" if printed else snippet.strip().partition("\n")[0]
-    return Rank(number, event, at, error.pid if error else None, printed, None, told, size)
+    message = "" if printed else snippet.strip().partition("\n")[0]
+    return Rank(number, event, at, error.pid if error else None, printed, None, message, size)
 
 
 def _exit(case: Case, snippet: str, pid: int | None) -> WorkerExit | None:
@@ -302,7 +302,7 @@ def _exit(case: Case, snippet: str, pid: int | None) -> WorkerExit | None:
 
 
 def _printed(event: Event, text: str) -> Printed:
-    """The error of a training function, as the failure of a function that is no task of its own."""
+    """The error of a training function, as the failure of a function that is not a task."""
     raised = parse(text)
     function = function_of(raised) if raised else "the training function"
     cause = (function, raised.cause) if raised and raised.cause else None
@@ -318,12 +318,12 @@ def _runs_of_v1(case: Case) -> Iterator[Run]:
     by_trial: dict[str, list[Attempt]] = {}
     covered: list[Event] = []
     for trial in case.of("train.trial_failed"):
-        told = [e for e in failures if e.source is trial.source and e.line > trial.line]
-        first = min(told, key=lambda e: e.line, default=None)
+        below = [e for e in failures if e.source is trial.source and e.line > trial.line]
+        first = min(below, key=lambda e: e.line, default=None)
         if first and (rank := _rank_of_v1(case, first)):
             attempt = Attempt(trial, [rank], gave_up=False)
             by_trial.setdefault(trial["trial"], []).append(attempt)
-            covered += told
+            covered += below
     for name, attempts in by_trial.items():
         attempts[-1].gave_up = bool(raised)
         yield Run(name, attempts, [*raised, *dict.fromkeys(covered)])
@@ -339,8 +339,8 @@ def _rank_of_v1(case: Case, event: Event) -> Rank | None:
     if dead := _V1_DEAD.search(event.message):
         pid = int(dead["pid"])
         exit_ = case.exit_of_process(pid, ip=dead["ip"])
-        told = exit_.events[0] if exit_ and exit_.events else event
-        return Rank(_number(case, pid), told, at, pid, None, exit_, dead["says"])
+        best = exit_.events[0] if exit_ and exit_.events else event
+        return Rank(_number(case, pid), best, at, pid, None, exit_, dead["says"])
     return None
 
 
@@ -350,16 +350,16 @@ def _number(case: Case, pid: int | None) -> int:
 
 
 def world_size(case: Case, attempt: Attempt) -> int | None:
-    """How many ranks there were, where a log tells it."""
-    told = next((r.world_size for r in attempt.ranks if r.world_size), None)
+    """The number of ranks, if a log contains it."""
+    size = next((r.world_size for r in attempt.ranks if r.world_size), None)
     ranks = [int(e["rank"]) for e in case.of("train.rank")]
-    return told or (max(ranks) + 1 if ranks else None)
+    return size or (max(ranks) + 1 if ranks else None)
 
 
 def errors(case: Case) -> Iterator[Printed]:
-    """What training functions raised by themselves; what followed from a peer's end is left out.
+    """Exceptions that training functions raised by themselves, without those caused by a peer's end.
 
-    V1's are among the tasks' failures in the driver's output.
+    V1's exceptions are among the tasks' failures in the driver's output.
     """
     for run in runs(case):
         for attempt in run.attempts:

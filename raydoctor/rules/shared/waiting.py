@@ -1,4 +1,4 @@
-"""What the rules about waiting share: requests, what the nodes have, who holds it, who gave up.
+"""Shared by rules about waiting: requests, the nodes' resources, their holders, and drivers that stopped waiting.
 
 Texts read in the logs of Ray 2.9.3, 2.20, 2.40, 2.50 and 2.60.
 """
@@ -26,7 +26,7 @@ INFEASIBLE = Signal(
     "currently cannot provide the requested resources. The required resources may be added as autoscaling takes place or placement "
     "groups are scheduled. Otherwise, consider reducing the resource requirements of the lease.",
 )  # fmt: skip
-"""Level W, once when a request is put aside; drivers see it only with RAY_legacy_scheduler_warnings."""
+"""Level W, once when a request is set aside; drivers see it only with RAY_legacy_scheduler_warnings."""
 
 STARVED = Signal(
     "request.starved", " cannot be scheduled right now. You can ignore this message if this ",
@@ -41,7 +41,7 @@ STARVED = Signal(
     '27059228680000}, "labels":{}, "is_draining": 0} In total there are 2 pending leases and 0 pending actors on this node.',
     extent="record",
 )  # fmt: skip
-"""Level W, once, some twenty seconds after the last worker that could take work was gone."""
+"""Level W, once, about twenty seconds after the last worker that could take work was gone."""
 
 NO_NODE_TYPE = (
     Signal(
@@ -86,7 +86,7 @@ RESUBMITTED = Signal(
     "{type=PythonFunctionDescriptor, module_name=t, class_name=, function_name=train, function_hash=4045}, "
     "task_id=c8ef45ccd0112571ffffffffffffffffffffffff01000000, task_name=train, job_id=01000000", fold=("function",),
 )  # fmt: skip
-"""A submitter's retry: the task ran before, so its request could once be met. Amounts are plain in every Ray."""
+"""A submitter's retry: the task ran before, so its request fitted once. Amounts are plain in every Ray."""
 
 RESIZED = Signal(
     "autoscaler.resized", "Resized to ", r"^(?::event_summary:)?Resized to \d+ ", ("monitor", "event", "autoscaler-echo"),
@@ -105,7 +105,7 @@ CALLER_GONE = (
         f"RayTask: {_TASK}'s caller is no longer running. Cancelling task.",
     ),
 )  # fmt: skip
-"""A request still waited when the process that had made it ended."""
+"""A request was still pending when the process that made it ended."""
 
 GC_SENT = Signal(
     "raylet.gc_sent", "Sending Python GC request to ", r"^Sending Python GC request to \d+ local workers", ("raylet-out",),
@@ -124,16 +124,16 @@ INTERRUPTED = Signal(
 )
 
 DRIVER_END = (INTERRUPTED, TRACEBACK, WORKER_DISCONNECTED, CLIENT_GONE, DRIVER_GONE)
-"""How a driver that waited came to its end."""
+"""The end of a driver that was waiting."""
 
-# ---------------------------------------------------------------- what there is
+# ---------------------------------------------------------------- nodes' resources
 
 _NODE_TOTAL = pattern(r'node id: (-?\d+)\{"total":\{([^{}]*)\}')
 _OWN_TOTAL = pattern(r'"total":\{([^{}]*)\}')
 
 
 def totals(case: Case, at: float | None) -> list[resources.Needs]:
-    """What each node has in all, by the last dumps of raylets that were alive at that moment."""
+    """Each node's total resources, from the last dumps of raylets that were alive at that moment."""
     dead = {node for node, death in deaths(case) if at is not None and death <= at}
     found: dict[str, resources.Needs] = {}
     for state in case.of("debug.state"):
@@ -147,23 +147,23 @@ def totals(case: Case, at: float | None) -> list[resources.Needs]:
 
 
 def had(case: Case, node: str, needs: resources.Needs) -> bool:
-    """Whether a node's own last dump shows that it could have met a request."""
+    """Whether a node's own last dump shows that a request would have fitted."""
     for state in case.of("debug.state"):
-        told = dict(_NODE_TOTAL.findall(state["local_id"])) if state["node"] == node else {}
-        own = told.get(state["local_id"].partition(" ")[0], "")
+        totals_ = dict(_NODE_TOTAL.findall(state["local_id"])) if state["node"] == node else {}
+        own = totals_.get(state["local_id"].partition(" ")[0], "")
         if own and resources.fits(resources.ten_thousandths(own), needs):
             return True
     return False
 
 
 def deaths(case: Case) -> list[tuple[str, float]]:
-    """(NodeID, when the GCS counted it as dead)."""
-    told = [(e["node"] or e["node_a"] or e["node_b"], e.at) for e in case.of("node.dead")]
-    return [(node, at) for node, at in told if node and at is not None]
+    """(NodeID, when the GCS marked it dead)."""
+    found = [(e["node"] or e["node_a"] or e["node_b"], e.at) for e in case.of("node.dead")]
+    return [(node, at) for node, at in found if node and at is not None]
 
 
 def retries(case: Case, needs: resources.Needs) -> list[Event]:
-    """Retries of tasks that asked for the same: what they ask for was once there."""
+    """Retries of tasks with the same request: it fitted once."""
     return [
         e
         for e in case.of("task.resubmitted")
@@ -175,7 +175,7 @@ _BUNDLE = pattern(r"(?P<one>\{[^{}]*\})(?: \* (?P<times>\d+))?")
 
 
 class Group(NamedTuple):
-    """A pending placement group as the autoscaler counts it."""
+    """A pending placement group as the autoscaler lists it."""
 
     strategy: str
     bundles: tuple[tuple[frozenset[tuple[str, float]], int], ...]
@@ -184,7 +184,7 @@ class Group(NamedTuple):
 
 
 def pending_groups(case: Case) -> list[Group]:
-    """Placement groups that the autoscaler's status lists as pending, the last sighting of each."""
+    """Placement groups that the autoscaler's status lists as pending, each with its last record."""
     found: dict[tuple[str, str], Group] = {}
     for event in case.of("pg.demand"):
         bundles = tuple(
@@ -196,15 +196,15 @@ def pending_groups(case: Case) -> list[Group]:
 
 
 def group_bundles(case: Case) -> set[frozenset[tuple[str, float]]]:
-    """Shapes that only placement groups ask for: the autoscaler reports these bundle by bundle."""
+    """Shapes that only placement groups request: the autoscaler reports these bundle by bundle."""
     return {bundle for group in pending_groups(case) for bundle, _ in group.bundles}
 
 
-# ---------------------------------------------------------------- who holds it
+# ---------------------------------------------------------------- holders
 
 
 class Holder(NamedTuple):
-    """A worker that holds resources: an actor, or a task that runs or waits itself."""
+    """A worker that holds resources: an actor, or a task that is running or waiting."""
 
     name: str
     pid: int
@@ -212,7 +212,7 @@ class Holder(NamedTuple):
 
     @property
     def is_actor(self) -> bool:
-        """The raylet knows an actor by its creation task."""
+        """Whether it is an actor, which the raylet lists under its creation task."""
         return self.name.endswith(".__init__")
 
 
@@ -222,7 +222,7 @@ _HOLDER = pattern(
 
 
 def holders_in(state: Event) -> list[Holder]:
-    """Who holds something, by a raylet's last dump of its state."""
+    """The holders in a raylet's last dump of its state."""
     text = state.message.partition("Resource usage {")[2].partition("\n}")[0]
     return [
         Holder(m["name"], int(m["pid"]), resources.amounts(m["held"]))
@@ -231,10 +231,10 @@ def holders_in(state: Event) -> list[Holder]:
 
 
 def holders(case: Case) -> tuple[list[Holder], Event | None]:
-    """Who held what by the last dump of each node, and the fullest of them. Empty once their job has ended.
+    """The holders in the last dump of each node, and the dump with most of them. Empty after their job's end.
 
-    (The raylet also dumps it where it prints STARVED, but in the words of the dump that fills its log every
-    minute: too dear to look for.)
+    (The raylet also dumps them when it prints STARVED, but in the same form as the dump that it writes to its log
+    every minute: searching for it is too expensive.)
     """
     dumps = [(holders_in(state), state) for state in case.of("debug.state")]
     dumps = [(found, state) for found, state in dumps if found]
@@ -243,7 +243,7 @@ def holders(case: Case) -> tuple[list[Holder], Event | None]:
 
 
 def alive_actors(case: Case, at: float | None) -> tuple[list[str], list[Event]]:
-    """Class names (where known) of the actors that lived at a moment, and how they were placed."""
+    """Class names (if known) of the actors that were alive at a moment, and the records of their placement."""
     if at is None:
         return [], []
     ended = {e.worker for e in case.all_exits if e.at is not None and e.at <= at}
@@ -264,8 +264,8 @@ def held_by(found: Iterable[Holder], most: int = 3) -> str:
     """`2 Simulator actors, 1 train task`."""
     counts: dict[tuple[str, str], int] = {}
     for holder in found:
-        who = (holder.name.removesuffix(".__init__"), "actor" if holder.is_actor else "task")
-        counts[who] = counts.get(who, 0) + 1
+        key = (holder.name.removesuffix(".__init__"), "actor" if holder.is_actor else "task")
+        counts[key] = counts.get(key, 0) + 1
     listed = sorted(counts.items(), key=lambda item: -item[1])
     words = [evidence.many(count, f"{name} {kind}") for (name, kind), count in listed[:most]]
     rest = len(listed) - most
@@ -279,25 +279,25 @@ _GC_PERIOD = 11.0
 
 
 def gave_up(case: Case) -> list[Event]:
-    """Drivers that stopped waiting: a deadline of `ray.get`, or Ctrl-C."""
+    """Drivers that stopped waiting: a timeout of `ray.get`, or Ctrl-C."""
     timeouts = [e for e in case.of("driver.exception") if e["type"] == "GetTimeoutError"]
     return [*timeouts, *case.of("driver.interrupted")]
 
 
 def severity(case: Case, *, over: bool = False) -> Severity:
-    """An error, unless the driver's own output is there, holds no exception, and the driver ended in good order.
+    """An error, or a warning if the driver's output is in the capture without an exception and the driver ended normally.
 
-    A program may leave something unscheduled behind and still be content. On a live cluster, where nobody
-    waits for it any more (`over`), what waits now comes first, unless a program failed for it.
+    A program may leave something unscheduled and still succeed. On a live cluster, if nothing waits for it any more
+    (`over`), it is a warning unless a program failed because of it: current waits come first.
     """
     if over and not gave_up(case):
         return "warning"
     seen = case.roles & set(DRIVER)
-    content = _ended_in_order(case)
+    succeeded = _ended_in_order(case)
     raised = case.of("driver.exception", "driver.interrupted")
     raised += [e for e in case.of(TRACEBACK.kind) if e.source.role in DRIVER]
     open_jobs = any(job.ended is None for job in case.ledger.jobs.values())
-    return "warning" if seen and content and not raised and not open_jobs else "error"
+    return "warning" if seen and succeeded and not raised and not open_jobs else "error"
 
 
 _INTENDED_EXITS = ("1", "3")
@@ -305,7 +305,7 @@ _INTENDED_EXITS = ("1", "3")
 
 
 def _ended_in_order(case: Case) -> bool:
-    """Whether every driver said good-bye; up to 2.40 the line before its end tells how it went."""
+    """Whether every driver disconnected normally; up to 2.40 the line before its end contains the type."""
     ends = [e["disconnect_type"] for e in case.of("worker.disconnected") if e["what"] == "driver"]
     gone = {(e.source.path, e.line): e["disconnect_type"] for e in case.of("raylet.client_gone")}
     before = [(e.source.path, e.line - 1) for e in case.of("driver.disconnected")]
@@ -314,12 +314,12 @@ def _ended_in_order(case: Case) -> bool:
 
 
 def abandoned(case: Case) -> list[Event]:
-    """Requests that still waited when their process ended."""
+    """Requests that were still pending when their process ended."""
     return case.of("request.caller_gone")
 
 
 def starved_until(case: Case, end: float | None) -> list[Event]:
-    """The raylets' tries to free something, if they went on until that moment."""
+    """The raylets' attempts to free resources, if they continued until that moment."""
     last = case.of("raylet.gc_sent")[-1:]
     return [
         e
@@ -329,7 +329,7 @@ def starved_until(case: Case, end: float | None) -> list[Event]:
 
 
 def queued_at_the_end(case: Case) -> list[Event]:
-    """Raylets whose last state has requests that wait for resources."""
+    """The last state of each raylet with requests that wait for resources."""
     return [
         s
         for s in case.of("debug.state")
@@ -346,7 +346,7 @@ def joined_after(case: Case, at: float | None) -> list[Event]:
 
 
 def one_role(events: Iterable[Event]) -> list[Event]:
-    """Autoscaler messages as one file tells them: log, event file and driver each have every one."""
+    """Autoscaler messages from one source: log, event file and driver each contain all of them."""
     listed = list(events)
     for roles in (("monitor",), ("event",), DRIVER):
         chosen = [e for e in listed if e.source.role in roles]

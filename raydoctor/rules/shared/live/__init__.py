@@ -1,1 +1,1 @@
-"""What rules about live tables need: lines, examples, what hangs."""
+"""Shared by rules about live tables: joins, sentences, and tables for examples."""

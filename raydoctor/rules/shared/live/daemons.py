@@ -1,8 +1,8 @@
-"""Ray's own processes and services as a live collection saw them: which run, stand still, answer, are gone.
+"""Ray's daemons and services in a live collection: which are running, stopped, answering or gone.
 
-Tables `daemons` (the process table of a machine) and `probes` (who answered). A row is about the cluster that is
-diagnosed where it says `is_this`. That a process is gone is said only where the process table of its machine
-was read and its raylet or GCS lives there: without one the cluster has ended, and its logs tell how.
+The tables are `daemons` (a machine's process table) and `probes` (replies of services). `is_this` marks rows of the
+diagnosed cluster. A process counts as gone only if the process table of its machine was read and its raylet or GCS is
+running there. Without either the cluster has ended, and its logs show how.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ _GONE = "Z"
 _STOPPED = ("T", "t")
 """States of `/proc/PID/stat`: stopped by a signal, or by a tracer (a debugger)."""
 SILENT = ("refused", "timeout", "error")
-"""Outcomes of a probe to which nobody, or nothing sensible, answered."""
+"""Outcomes of a probe without a valid reply."""
 
 
 def daemons(case: Case, *kinds: str) -> list[Event]:
-    """This cluster's daemons of these kinds (or any) that run, or stand still."""
+    """This cluster's daemons of these kinds (or any) that have not exited, stopped ones included."""
     return [
         e
         for e in live.rows(case, "daemons")
@@ -30,12 +30,12 @@ def daemons(case: Case, *kinds: str) -> list[Event]:
 
 
 def stopped(case: Case, *kinds: str) -> list[Event]:
-    """Those of them that a signal or a debugger has stopped."""
+    """This cluster's daemons that a signal or a debugger has stopped."""
     return [e for e in daemons(case, *kinds) if e["state"] in _STOPPED]
 
 
 def probe(case: Case, name: str) -> Event | None:
-    """How one of this cluster's services (`gcs`, `dashboard`, `auth`) answered, where it was asked."""
+    """The probe of one of this cluster's services (`gcs`, `dashboard`, `auth`), if there was one."""
     return next((e for e in live.rows(case, "probes") if e["name"] == name), None)
 
 
@@ -46,18 +46,18 @@ def is_silent(case: Case, name: str) -> Event | None:
 
 
 class Missing(NamedTuple):
-    """A daemon of the head that is not there, though others of its cluster are."""
+    """A daemon of the head that is gone while other daemons of its cluster are running."""
 
     left: Event
-    """A daemon that is."""
+    """A daemon that is running."""
     asked: Event
-    """The probe to which nobody answered."""
+    """The probe that got no reply."""
 
 
 def gcs_gone(case: Case) -> Missing | None:
-    """The head's GCS is no process any more, and nobody answers at its address; it was not told to stop.
+    """The head's GCS process is gone, its address does not answer, and it received no SIGTERM.
 
-    Seen from another node, where its log is not: nobody answers, and a raylet lives that needs it.
+    On another node, which does not have its log: the address does not answer, and a raylet is running that needs it.
     """
     asked = is_silent(case, "gcs")
     if asked is None or "gcs" in case.ledger.stops:
@@ -69,9 +69,9 @@ def gcs_gone(case: Case) -> Missing | None:
 
 
 def dashboard_gone(case: Case) -> Missing | None:
-    """The dashboard's process is gone while the GCS beside it lives and answers.
+    """The dashboard's process is gone while the GCS on its machine is running and answers.
 
-    It was asked, so its address is known: of a raylet that was told so, and then it has served once.
+    The probe's address came from a raylet, so the dashboard had been serving before.
     """
     asked = is_silent(case, "dashboard")
     if asked is None or not asked["address"] or is_silent(case, "gcs") is not None:
@@ -80,7 +80,7 @@ def dashboard_gone(case: Case) -> Missing | None:
 
 
 def _missing(case: Case, kind: str, asked: Event) -> Missing | None:
-    """A daemon of the head whose process is gone, where raylet or GCS live on beside the GCS's log."""
+    """A daemon of the head whose process is gone while a raylet or GCS is running where the GCS's log is."""
     places = {source.node for source in case.sources if source.role == "gcs-out"}
     there = [e for e in daemons(case) if e.source.node in places]
     left = [e for e in there if e["kind"] in ("gcs_server", "raylet")]
@@ -90,9 +90,9 @@ def _missing(case: Case, kind: str, asked: Event) -> Missing | None:
 
 
 def raylet_gone(case: Case, started: Event) -> Event | None:
-    """A daemon that outlived a raylet on its own machine; None where it runs, or nothing tells that it does not.
+    """A daemon that outlived a raylet on the same machine; None if the raylet is running or its state is unknown.
 
-    Agents do not count: they end some seconds after their raylet, however that ended.
+    Agents do not count: they exit some seconds after their raylet, whatever its cause of death.
     """
     here = [e for e in daemons(case, "raylet", "gcs_server") if _same_machine(e, started)]
     if any(e["node_id"] == started["node"] or e.pid == started.pid for e in here):
@@ -101,5 +101,5 @@ def raylet_gone(case: Case, started: Event) -> Event | None:
 
 
 def _same_machine(row: Event, record: Event) -> bool:
-    """A live table stands in the folder of the node that it was collected on, as the node's logs do."""
+    """Whether both come from one machine: its live tables and its logs are in the same folder."""
     return row.source.node == record.source.node

@@ -1,6 +1,6 @@
-"""Small tables for the examples of rules that read a live collection: rows with the keys that these rules read.
+"""Small live tables for rules' examples: rows with the keys that the rules read.
 
-A row is short here; a real one has every key of the state API (Ray 2.9 to 2.60).
+Real rows have every key of the state API (Ray 2.9 to 2.60).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from raydoctor.cluster import resources
 
 AT = 1795268951.0
-"""When all of it was collected."""
+"""When the example's tables were collected."""
 NODE = "bc9f98176fe7ee70e9fce1a98018b5a45c33157769b177af34723d11"
 _JOB = "01000000"
 _DRIVER = f"{'f' * 40}{_JOB}"
@@ -40,7 +40,7 @@ def node(total: resources.Needs, node_id: str = NODE, **more: object) -> Row:
 
 
 def task(number: int, name: str, needs: resources.Needs, **more: object) -> Row:
-    """A row of `tasks`: one that has waited for fifteen seconds, unless `more` says otherwise."""
+    """A row of `tasks`: pending for fifteen seconds, unless `more` overrides it."""
     return {
         "task_id": task_id(number),
         "name": name,
@@ -56,18 +56,18 @@ def task(number: int, name: str, needs: resources.Needs, **more: object) -> Row:
 
 
 def running(number: int, name: str, needs: resources.Needs, **more: object) -> Row:
-    """A row of `tasks`: one that runs."""
+    """A row of `tasks`: a running task."""
     runs = {"state": "RUNNING", "node_id": NODE, "worker_pid": 800 + number}
     return task(number, name, needs, **{**runs, **more})
 
 
 def call(number: int, name: str, of: Row, **more: object) -> Row:
-    """A row of `tasks`: a method of an actor that runs."""
+    """A row of `tasks`: a running method of an actor."""
     return running(number, name, {}, type="ACTOR_TASK", actor_id=of["actor_id"], **more)
 
 
 def actor(number: int, name: str, held: resources.Needs, **more: object) -> Row:
-    """A row of `actors`: one that lives."""
+    """A row of `actors`: a live actor."""
     return {
         "actor_id": f"{number:024x}{_JOB}",
         "class_name": name,

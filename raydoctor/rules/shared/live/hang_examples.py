@@ -1,6 +1,6 @@
-"""Small tables for the examples of rules about hangs: what was seen of processes, what they wait for, their peers.
+"""Small live tables for examples about hangs: samples of processes, what they wait for, and finished peers.
 
-A row is short here; a real one has every key that `observe/stacks/stacks.py` writes, and py-spy shows more of Ray's frames.
+Real rows have every key that `observe/stacks/stacks.py` writes, and py-spy shows more of Ray's frames.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ def looks(
     below: Sequence[_Frame] = _MAIN,
     **more: object,
 ) -> list[Row]:
-    """Rows of `samples`: a process that stands at these frames, innermost first, in all looks."""
+    """Rows of `samples`: a process with these frames, innermost first, in every sample."""
     own = [(*frame, _whose(frame[1])) for frame in frames]
     thread = {**standing(of["worker_pid"], "MainThread", [*own, *below]), **more}
-    return [_look(of, number, thread) for number in range(looks)]
+    return [_sample(of, number, thread) for number in range(looks)]
 
 
 def working(of: Row, *frames: tuple[str, str, int], looks: int = 3) -> list[Row]:
-    """Rows of a process whose Python code runs all the time."""
+    """Rows of a process whose Python code is running in every sample."""
     own = [(*frame, _whose(frame[1])) for frame in frames]
     thread = {
         **standing(of["worker_pid"], "MainThread", [*own, *_MAIN]),
@@ -46,25 +46,25 @@ def working(of: Row, *frames: tuple[str, str, int], looks: int = 3) -> list[Row]
         "gil": True,
     }
     runs = {**thread, "state": "R", "wchan": "0", "syscall": None}
-    return [_look(of, n, {**runs, "cpu_seconds": 0.4 + n}) for n in range(looks)]
+    return [_sample(of, n, {**runs, "cpu_seconds": 0.4 + n}) for n in range(looks)]
 
 
 def getting(of: Row, *frames: tuple[str, str, int]) -> list[Row]:
-    """A process whose user's frames call `ray.get`."""
+    """A process whose user frames call `ray.get`."""
     own = [(*frame, "user") for frame in frames]
     return looks(of, below=[*_GET, *own, *_MAIN])
 
 
 def blocking(of: Row, *frames: tuple[str, str, int], looks: int = 3) -> list[Row]:
-    """An async actor whose event loop stands at these frames."""
+    """An async actor whose event loop is blocked at these frames."""
     main = standing(of["worker_pid"], "MainThread", [*_MAIN])
     own = [(*frame, _whose(frame[1])) for frame in frames]
     loop = standing(of["worker_pid"] + 9, "AsyncIO Thread: default", [*own, *_LOOP])
-    return [_look(of, number, main, loop) for number in range(looks)]
+    return [_sample(of, number, main, loop) for number in range(looks)]
 
 
 def standing(tid: int, name: str, frames: Sequence[_Frame]) -> Row:
-    """One thread that stands."""
+    """One waiting thread."""
     return {
         "tid": tid, "name": name, "active": False, "gil": False, "state": "S", "wchan": "futex_wait_queue", "syscall": 202,
         "cpu_seconds": 0.4, "voluntary": 60, "involuntary": 9,
@@ -72,7 +72,7 @@ def standing(tid: int, name: str, frames: Sequence[_Frame]) -> Row:
     }  # fmt: skip
 
 
-def _look(of: Row, number: int, *threads: Row) -> Row:
+def _sample(of: Row, number: int, *threads: Row) -> Row:
     return {
         "node_id": NODE, "pid": of["worker_pid"], "worker_pid": of["worker_pid"], "started_at": AT - 900, "worker_id": "",
         "title": f"ray::{of['name']}", "sample": number, "at": AT + number, "cpu_seconds": 1.2, "how": "py-spy", "problem": "",
@@ -93,7 +93,7 @@ def _whose(file: str) -> str:
 def clues(
     of: Row, *awaited: Row, sockets: Sequence[Row] = (), call: str = "get", tid: int = 0
 ) -> Row:
-    """A row of `clues`: a process that awaits the results of these tasks, and its sockets."""
+    """A row of `clues`: a process that waits for the results of these tasks, and its sockets."""
     ids = [f"{task['task_id']}01000000" for task in awaited]
     wait = {
         "tid": tid or of["worker_pid"],
@@ -115,6 +115,6 @@ def took(name: str, count: int, median: float, longest: float = 0.0) -> Row:
 
 
 def since(seconds: float, state: str = "RUNNING") -> Row:
-    """Keys of a task that came into its state so long ago."""
+    """Keys of a task that entered its state this many seconds ago."""
     at = int((AT - seconds) * 1000)
     return {"state": state, "start_time_ms": at, "events": [{"state": state, "created_ms": at}]}

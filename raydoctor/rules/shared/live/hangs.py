@@ -1,4 +1,4 @@
-"""What rules tell of hangs that a live collection has looked at (`raydoctor/waits/`), at once or from a capture."""
+"""Findings about hangs that `raydoctor/waits/` established in a live collection, current or from a capture."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ _LINKS = 3
 _SUBJECTS = 10
 
 
-@lru_cache(maxsize=1)  # four rules ask for the same
+@lru_cache(maxsize=1)  # four rules need the same groups
 def groups(case: Case) -> tuple[Group, ...]:
-    """Those that hang together; empty where no process was looked at."""
+    """Groups of processes that hang together; empty if no process was sampled."""
     if live.looked(case, "samples") is None:
         return ()
-    from raydoctor.waits.hung import hung  # most captures hold no looks
+    from raydoctor.waits.hung import hung  # most captures hold no samples
 
     return hung(case).groups
 
 
 def blocks_its_loop(group: Group) -> bool:
-    """Whether it comes down to an async actor that blocks its own event loop."""
+    """Whether the cause is an async actor that blocks its own event loop."""
     return any(h.kind == "async-blocked" and h.verdict for h in group.culprits)
 
 
 def is_nested(group: Group) -> bool:
-    """Whether it is a circle in which tasks wait for room that the others take."""
+    """Whether it is a cycle in which tasks wait for resources that the others hold."""
     return any(h.kind in ("resources", "placement-group") for h in group.circle)
 
 
 def finding(
     group: Group, headline: str, remedies: Iterable[Remedy], severity: Severity | None = None
 ) -> Finding:
-    """One for a group, with everybody in it."""
+    """One finding for a group, with all of its tasks and actors."""
     shown = (group.circle or group.culprits)[:_LINKS]
     return Finding(
         headline,
@@ -59,7 +59,7 @@ def _links(hung: Hung) -> Iterator[Link]:
 
 
 def entities(group: Group) -> Iterator[Entity]:
-    """All that hang, as other rules name them."""
+    """All tasks and actors that hang, as other rules name them."""
     for hung in group.all:
         yield Entity("task", hung.work.id)
         if hung.work.actor:
@@ -70,7 +70,7 @@ def entities(group: Group) -> Iterator[Entity]:
 
 
 def waiting(group: Group) -> str:
-    """`; 36 train tasks and the driver wait for it`, or nothing."""
+    """`, and 36 train tasks and the driver wait for it`, or nothing."""
     tasks = [h for h in group.behind if h.work.kind != "driver"]
     drivers = len(group.behind) - len(tasks)
     names = {h.work.name for h in tasks}
@@ -81,4 +81,4 @@ def waiting(group: Group) -> str:
         return ""
     wait = "waits" if len(group.behind) == 1 else "wait"
     them = "them" if len(group.culprits) > 1 else "it"
-    return f"; {' and '.join(parts)} {wait} for {them}"
+    return f", and {' and '.join(parts)} {wait} for {them}"

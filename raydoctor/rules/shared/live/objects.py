@@ -1,11 +1,11 @@
-"""Large arguments in the object table of a running cluster: one value stored again at each call.
+"""Large arguments in the object table of a running cluster: one value stored again by each call.
 
-What `ray memory` shows of `f.remote(value)` with a value of more than 100 KB (measured with Ray 2.60, 20 calls): 20
-objects with ids that `ray.put` gives, all of one size to the byte, each `USED_BY_PENDING_TASK` in the caller; and for
-each task that has begun a row of the worker, `(deserialize task arg) module.function`. A value that was put once
-is one such object; blocks that nobody was given yet are `LOCAL_REFERENCE`, and those of Ray Data are returns of
-tasks. A `ray.put` for each call looks the same; only creation sites tell them apart (`(task call)`, `(put
-object)`), and only the bytes, which nobody sees, would prove that it is one value.
+For `f.remote(value)` with a value above 100 KB, `ray memory` shows (measured with Ray 2.60, 20 calls): 20 objects with
+ids of the kind that `ray.put` creates, equal in size to the byte, each `USED_BY_PENDING_TASK` in the caller; and for
+each started task a row of the worker, `(deserialize task arg) module.function`. A value that was put once is one such
+object. Blocks not passed to a task yet are `LOCAL_REFERENCE`, and blocks of Ray Data are return values of tasks. One
+`ray.put` per call looks the same; only creation sites differ (`(task call)`, `(put object)`). Only the bytes, which the
+table does not show, would prove that it is one value.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LARGE = 1 << 20
 """Bytes of one argument."""
 _MANY = 10
 _TOGETHER = 32 << 20
-"""Bytes of all of them: below that it hurts nobody."""
+"""Bytes of all copies: less than this is harmless."""
 _WAITS = "USED_BY_PENDING_TASK"
 _READER = pattern(r"^\(deserialize (?:actor )?task arg\) (?P<function>\S+)")
 _MADE = pattern(r"^\((?P<how>task call|actor call|put object)\) *\|? *(?P<line>[^|]*)")
@@ -36,14 +36,14 @@ _OF_LIBRARIES = (
     "_RayTrainWorker",
     "RayTrainWorker",
 )
-"""Ray Data, Train and Tune pass blocks of one size on purpose, and hold them no longer than they must."""
+"""Ray Data, Train and Tune pass blocks of one size on purpose and release them as soon as possible."""
 
 
 _BEGUN = ("RUNNING", "FINISHED", "FAILED")
 
 
 class _Group(NamedTuple):
-    """What makes objects look like one value."""
+    """The key by which objects count as copies of one value."""
 
     owner: str
     size: int
@@ -51,24 +51,24 @@ class _Group(NamedTuple):
 
 
 class Held(NamedTuple):
-    """Objects of one size that one process made, and that only its pending tasks use."""
+    """Objects of one size that one process created and only its pending tasks use."""
 
     owner: str
     """`DRIVER pid 812`."""
     function: str
-    """Who reads them; empty where that is not clear."""
+    """The function that reads them; empty if unclear."""
     bytes: int
-    """Of each."""
+    """Bytes of each."""
     rows: list[Event]
     readers: list[Event]
     by_value: bool
-    """Creation sites say that a call made them, not a `ray.put`."""
+    """Whether creation sites show that a call created them, not a `ray.put`."""
     line: str
-    """Where, if creation sites are recorded."""
+    """The creating line, if creation sites are recorded."""
 
     @property
     def copies(self) -> int:
-        """How many there are."""
+        """Number of objects."""
         return len(self.rows)
 
 
@@ -103,7 +103,7 @@ def _held(case: Case, group: _Group, rows: list[Event], read: list[Event]) -> He
 
 
 def _waiting_for(case: Case, rows: list[Event]) -> str:
-    """What the job's tasks that have not begun call, where it is one thing, and there is a task for each object."""
+    """The function of the job's pending tasks, if it is only one and there is a task for each object."""
     parts = ids.parse_object_id(rows[0]["object_id"])
     job = parts.job if parts else ""
     waiting = [
@@ -119,7 +119,7 @@ def _is_put(object_id: str) -> bool:
 
 
 def _by_library(case: Case, held: Held) -> bool:
-    """Whether a library of Ray's passes them; where no task has begun, the tasks that wait tell."""
+    """Whether one of Ray's libraries passes them; before any task has started, the pending tasks show it."""
     if held.function:
         return held.function.startswith(_OF_LIBRARIES)
     if held.line:

@@ -1,7 +1,7 @@
-"""Processes of a machine as a live collection saw them (tables `processes`, `daemons`, `gpu-processes`, `memory`).
+"""Processes of a machine in a live collection (tables `processes`, `daemons`, `gpu-processes`, `memory`).
 
-Whose a process is and whom it outlived was found out where it ran (`observe/processes/kinship.py`); here rows are joined
-with each other, within one machine.
+The collector established on the machine which cluster a process belongs to and which process it outlived. This module
+joins the rows of one machine.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
 
 
 class GpuShare(NamedTuple):
-    """What a process holds of a GPU."""
+    """GPU memory that a process holds."""
 
     event: Event
     gpu: str
@@ -27,7 +27,7 @@ class GpuShare(NamedTuple):
 
     @property
     def told(self) -> str:
-        """`12.0 GB of GPU 0`."""
+        """`12.0 GiB of GPU 0`."""
         return f"{size(self.bytes)} of GPU {self.gpu}"
 
 
@@ -41,12 +41,12 @@ class Process(NamedTuple):
     title: str
     outlived: str
     memory: float
-    """Its own, without what it shares with others."""
+    """Bytes of its own, without memory shared with other processes."""
     gpus: tuple[GpuShare, ...]
 
     @property
     def is_idle(self) -> bool:
-        """Whether it is a worker that waits for work."""
+        """Whether it is an idle worker."""
         return self.kind == "worker" and self.title.startswith("ray::IDLE")
 
     @property
@@ -56,22 +56,22 @@ class Process(NamedTuple):
 
     @property
     def age(self) -> str:
-        """For how long it runs."""
+        """How long it has been running."""
         begun = live.number(self.event, "started_at")
         return "" if begun is None else duration((self.event.at or begun) - begun)
 
     @property
     def gpu_bytes(self) -> float:
-        """Of all GPUs together."""
+        """Bytes on all GPUs together."""
         return sum(share.bytes for share in self.gpus)
 
 
 def processes(case: Case) -> dict[str, list[Process]]:
-    """Label of the node that was looked at -> its living processes, by pid."""
+    """Label of the collected node -> its running processes, by pid."""
     shares: dict[tuple[str, str, str], list[GpuShare]] = {}
     for row in live.rows(case, "gpu-processes"):
         share = GpuShare(row, row["gpu"], live.number(row, "memory") or 0.0)
-        # In a container nvidia-smi may tell the host's pids: the title must be the same too.
+        # In a container nvidia-smi may print the host's pids, so the title must be equal as well.
         shares.setdefault((row.source.node, row["pid"], row["title"]), []).append(share)
     found: dict[str, list[Process]] = {}
     for row in live.rows(case, "processes"):
@@ -96,7 +96,7 @@ def _process(row: Event, gpus: Iterable[GpuShare]) -> Process:
 
 
 def machine_memory(case: Case, label: str) -> float:
-    """Bytes that the processes of a machine may use together: its cgroup's limit or its own; 0 where unknown."""
+    """Bytes that the processes of a machine may use together: its cgroup's limit or its memory; 0 if unknown."""
     limits = [
         limit
         for row in live.rows(case, "memory")
@@ -106,17 +106,17 @@ def machine_memory(case: Case, label: str) -> float:
 
 
 class Defunct(NamedTuple):
-    """A raylet that has ended and is still in the process table, and the workers that take it for alive."""
+    """A raylet that has exited but is still in the process table, and the workers that treat it as alive."""
 
     event: Event
     pid: int
     workers: tuple[Process, ...]
     others: tuple[Process, ...]
-    """What these workers started."""
+    """Processes that these workers started."""
 
 
 def defunct_raylets(case: Case) -> list[Defunct]:
-    """Those whose workers live on; not another cluster's, where the one that is looked at is known."""
+    """Defunct raylets whose workers keep running; other clusters' are left out if this cluster is known."""
     found = []
     here = processes(case)
     daemons = live.rows(case, "daemons")
@@ -147,7 +147,7 @@ def duration(seconds: float) -> str:
 # ------------------------------------------------------------------ for examples
 
 AT = 1795268951.0
-"""When all of an example was collected."""
+"""When an example's tables were collected."""
 _HOST = {"kind": "host", "limit": 16 << 30, "used": 4 << 30}
 SESSION = "/tmp/ray/session_2026-11-21_13-00-00_000000_1"
 
@@ -160,12 +160,12 @@ def example(name: str, rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def machine(*rows: Mapping[str, Any]) -> dict[str, str]:
-    """A machine with 16 GB that has these processes."""
+    """A machine with 16 GiB of memory and these processes."""
     return {**example("processes", rows), **example("memory", [_HOST])}
 
 
 def process(pid: int, kind: str, title: str, **more: object) -> dict[str, Any]:
-    """A row of `processes`: a process of 10 MB that has run for half an hour."""
+    """A row of `processes`: a process of 10 MiB that has been running for half an hour."""
     return {
         "pid": pid,
         "started_at": AT - 1800,

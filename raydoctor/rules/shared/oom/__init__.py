@@ -1,1 +1,1 @@
-"""Ray's memory monitor: its kills and what helps."""
+"""Ray's memory monitor: its reports and their remedies."""

@@ -1,7 +1,7 @@
-"""Ray's memory-monitor reports -> values, in all five generations of the text.
+"""Parse the reports of Ray's memory monitor, in all five forms of their text.
 
 2.3-2.49 `where the task (…)`, 2.50-2.54 `where the lease (…)`, 2.55 one line with `;`, 2.56-2.58 with
-`Considered workers`, 2.59+ `used / limit`. Sizes are GiB in Ray's own rounding to two digits.
+`Considered workers`, 2.59+ `used / limit`. Sizes are GiB, which Ray rounds to two digits and labels `GB`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _COUNT = pattern(
 )
 _USER = pattern(r"^[;\s]*(?P<pid>\d+)\s+(?P<gb>\d+\.\d+)\s+(?P<command>\S(?:.*\S)?)\s*$")
 _BETWEEN_USERS = pattern(r"\n|; |, (?=\d+\t)")
-"""Rows of the table: lines up to 2.54 and from 2.57, else separated by `, ` (2.55) or `; ` (2.56)."""
+"""Rows of the table: lines up to 2.54 and from 2.57, otherwise separated by `, ` (2.55) or `; ` (2.56)."""
 _IDLE_GB = pattern(r"Total non-selected idle workers USS bytes: ([\d.]+)GB")
 
 _BODY = (
@@ -101,17 +101,17 @@ _EPISODE = 600.0
 """Seconds without a kill after which the next one is another incident."""
 
 
-_ONE_STRIKE = 5.0
-"""Seconds within which equal numbers are one strike: with an endless retry they come again."""
+_ONE_KILL = 5.0
+"""Seconds within which two records with equal numbers describe one kill. Infinite retries repeat the numbers later."""
 
 
 class Holder(NamedTuple):
-    """A process that held memory when the monitor struck."""
+    """A process that held memory when the monitor killed workers."""
 
     pid: int
     gb: float
     name: str
-    """Task or actor method, or the command where it is no worker."""
+    """Task or actor method; the command of a process that is not a worker."""
     worker: str = ""
     actor: bool = False
     cpus: float = 0.0
@@ -128,9 +128,14 @@ class Holder(NamedTuple):
         name = self.name.removeprefix("ray::")
         return name.partition(".")[0] if self.actor or "." in name else name
 
+    @property
+    def label(self) -> str:
+        """Its function as sentences name it."""
+        return "an idle worker" if self.function == "IDLE" else self.function
+
 
 class Report(NamedTuple):
-    """One strike of the memory monitor."""
+    """One report of the memory monitor: what was in use, and which workers it killed."""
 
     event: Event
     node: str
@@ -140,16 +145,16 @@ class Report(NamedTuple):
     threshold_gb: float
     victims: tuple[Holder, ...]
     holders: tuple[Holder, ...]
-    """Top memory users, largest first, joined with what is known of them as workers."""
+    """Top memory users, largest first, joined with the report's entry for the same worker."""
     killed: int
     store_gb: float
     idle_gb: float
     others: tuple[Event, ...] = ()
-    """Further records of the same strike."""
+    """Further records of the same kill."""
 
 
 def parse(event: Event, text: str) -> Report | None:
-    """A report in any generation's words, or None if this is none."""
+    """Parse a report in any of its forms; None if the text holds none."""
     head = _HEAD.search(text)
     if not head:
         return None
@@ -179,7 +184,7 @@ def parse(event: Event, text: str) -> Report | None:
 
 
 def _considered(text: str) -> tuple[Holder, ...]:
-    """Workers that the policy looked at; 2.55 lists only those that it chose, and does not mark them."""
+    """Workers that the killing policy considered; 2.55 lists only the killed ones, unmarked."""
     only_chosen = "Considered workers: [" not in text
     found = []
     for m in _CONSIDERED.finditer(text):
@@ -199,7 +204,7 @@ def _considered(text: str) -> tuple[Holder, ...]:
 
 
 def _named_victim(head: re.Match[str], text: str) -> tuple[Holder, ...]:
-    """Up to 2.54 the one victim stands in the sentence itself."""
+    """Up to 2.54 the first sentence names the one victim."""
     victim = _VICTIM.search(head["victim"] or "")
     if not victim:
         return ()
@@ -219,23 +224,23 @@ def _named_victim(head: re.Match[str], text: str) -> tuple[Holder, ...]:
 
 
 def _holders(text: str, known: Iterable[Holder]) -> tuple[Holder, ...]:
-    """The top-10 table, each pid joined with what the report says of it as a worker."""
+    """The top-10 table, each pid joined with the report's entry for that worker."""
     by_pid = {h.pid: h for h in known}
     _, _, table = text.partition("Top 10 memory users:")
     found = {}
     for line in _BETWEEN_USERS.split(table.partition("suggestions: ")[0].rstrip(" ,;")):
         if row := _USER.match(line):
             pid = int(row["pid"])
-            told = by_pid.get(pid)
+            worker = by_pid.get(pid)
             holder = Holder(pid, float(row["gb"]), row["command"])
-            found[pid] = told._replace(gb=max(told.gb, holder.gb)) if told else holder
-    for pid, told in by_pid.items():
-        found.setdefault(pid, told)
+            found[pid] = worker._replace(gb=max(worker.gb, holder.gb)) if worker else holder
+    for pid, worker in by_pid.items():
+        found.setdefault(pid, worker)
     return tuple(sorted(found.values(), key=lambda h: -h.gb))
 
 
 def reports(case: Case) -> list[Report]:
-    """Every strike in the capture, once: the raylet's own record first, then what others tell of it."""
+    """Every report in the capture, once: the raylet's own record first, then copies of it elsewhere."""
     found: list[Report] = []
     for event, text in _texts(case):
         report = parse(event, text)
@@ -263,38 +268,38 @@ def _texts(case: Case) -> Iterator[tuple[Event, str]]:
 
 
 def _same(known: Report, other: Report) -> bool:
-    """Two tellings of one strike: they share a victim, or the very numbers at about one time."""
+    """Whether two records describe one kill: they share a victim, or the same numbers at about the same time."""
     shared = {(h.pid, h.worker[:8]) for h in known.victims} & {
         (h.pid, h.worker[:8]) for h in other.victims
     }
     numbers = (known.used_gb, known.limit_gb) == (other.used_gb, other.limit_gb)
-    told_whole = bool(known.victims and other.victims)
+    both_name_victims = bool(known.victims and other.victims)
     apart = abs((known.event.at or 0.0) - (other.event.at or known.event.at or 0.0))
-    near = known.event.at is None or apart <= _ONE_STRIKE
-    return known.node == other.node and (bool(shared) if told_whole else numbers and near)
+    near = known.event.at is None or apart <= _ONE_KILL
+    return known.node == other.node and (bool(shared) if both_name_victims else numbers and near)
 
 
 def episodes(found: list[Report]) -> Iterator[list[Report]]:
-    """Strikes of one node that follow each other within minutes."""
+    """Reports of one node that follow each other within minutes."""
     by_node: dict[str, list[Report]] = {}
     for report in found:
         by_node.setdefault(report.node, []).append(report)
-    for strikes in by_node.values():
+    for those in by_node.values():
         episode: list[Report] = []
-        for strike in strikes:
-            apart = episode and strike.event.at and episode[-1].event.at
-            if apart and (strike.event.at or 0) - (episode[-1].event.at or 0) > _EPISODE:
+        for report in those:
+            timed = episode and report.event.at and episode[-1].event.at
+            if timed and (report.event.at or 0) - (episode[-1].event.at or 0) > _EPISODE:
                 yield episode
                 episode = []
-            episode.append(strike)
+            episode.append(report)
         yield episode
 
 
-def exits_of(case: Case, strikes: list[Report], victims: list[Holder]) -> list[WorkerExit]:
-    """Recorded ends of the victims: by worker id, by pid, or as those that ended for memory on that node."""
+def exits_of(case: Case, episode: list[Report], victims: list[Holder]) -> list[WorkerExit]:
+    """Recorded exits of the victims: by worker id, by pid, or as out-of-memory exits on that node at that time."""
     workers, pids = {v.worker for v in victims if v.worker}, {v.pid for v in victims}
-    nodes = {s.node for s in strikes}
-    first, last = strikes[0].event.at, strikes[-1].event.at
+    nodes = {r.node for r in episode}
+    first, last = episode[0].event.at, episode[-1].event.at
     found = []
     for exit_ in case.exits:
         here = exit_.node in nodes or not exit_.node
@@ -308,7 +313,7 @@ def exits_of(case: Case, strikes: list[Report], victims: list[Holder]) -> list[W
     return found
 
 
-def summaries(case: Case, strikes: list[Report]) -> tuple[Event, ...]:
+def summaries(case: Case, episode: list[Report]) -> tuple[Event, ...]:
     """Ray's once-a-minute counts of those nodes."""
-    nodes = {s.node for s in strikes}
+    nodes = {r.node for r in episode}
     return tuple(e for e in case.of("oom.summary") if e["node"] in nodes)

@@ -1,8 +1,13 @@
-"""What would have fitted: `memory=`, `num_cpus=` and node sizes from a memory monitor's report."""
+"""The numbers of a memory monitor's report and the remedies made of them: `memory=`, `num_cpus=`, node sizes.
+
+Every number of a remedy comes from one `Fit`, rounded once to hundredths of a GiB as Ray prints them, so that a reader
+who checks a sentence gets the same result.
+"""
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 from raydoctor.model import paste
 from raydoctor.model.values import Remedy
@@ -10,9 +15,16 @@ from raydoctor.rules.shared.oom.kills import Holder, Report
 
 DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/ray-oom-prevention.html"
 _EARLY = 0.7
-"""A threshold below this share of the limit was set by somebody."""
-_HEADROOM = 1.15
-"""A killed worker was still growing: its measured size is a lower bound."""
+"""A threshold below this share of the limit is a setting, not Ray's default."""
+_GROWTH = 15
+"""Percent added to a killed worker's memory: it was still growing, so its measured size is a lower bound."""
+_RESERVE = 1.5
+"""Factor for a single process that does not fit: how far it would have grown is unknown."""
+
+
+def gib(amount: float) -> str:
+    """`0.71 GiB`: two digits, as in Ray's reports, where a reader can look the number up."""
+    return f"{amount:.2f} GiB"
 
 
 def hungriest(report: Report) -> tuple[str, list[Holder]]:
@@ -26,6 +38,44 @@ def hungriest(report: Report) -> tuple[str, list[Holder]]:
     return name, groups[name]
 
 
+class Fit(NamedTuple):
+    """How much memory the largest function may use on a node, and how many of its processes that holds; in GiB."""
+
+    name: str
+    holders: list[Holder]
+    each: float
+    """The largest of its processes."""
+    need: float
+    """The same with room for growth, rounded up."""
+    others: float
+    """What everything else on the node used."""
+    room: float
+    """What is left for this function below the threshold, rounded down."""
+
+    @property
+    def running(self) -> int:
+        """How many of its processes ran when Ray killed."""
+        return len(self.holders)
+
+    @property
+    def most(self) -> int:
+        """How many of them fit; 0 where a single one does not."""
+        return min(_hundredths(self.room) // _hundredths(self.need), self.running - 1)
+
+
+def _fit(name: str, holders: list[Holder], worst: Report) -> Fit:
+    each = max(h.gb for h in holders)
+    need = math.ceil(round(each * (100 + _GROWTH), 6)) / 100
+    others = max(worst.used_gb - sum(h.gb for h in holders), 0.0)
+    # Ray had reached its threshold: where the report does not name it, the default would be too high.
+    room = max(min(worst.threshold_gb, worst.used_gb) - others, 0.0)
+    return Fit(name, holders, each, max(need, 0.01), others, math.floor(room * 100 + 1e-6) / 100)
+
+
+def _hundredths(amount: float) -> int:
+    return round(amount * 100)
+
+
 def remedies(worst: Report) -> tuple[Remedy, ...]:
     """What would have kept this node below its threshold, with the report's own numbers."""
     name, holders = hungriest(worst)
@@ -33,48 +83,36 @@ def remedies(worst: Report) -> tuple[Remedy, ...]:
         return (_more_memory(worst, None),)
     if not holders[0].is_worker:
         return (_not_a_worker(name, holders[0], worst), _more_memory(worst, None))
-    each, running = max(h.gb for h in holders), len(holders)
-    others = max(worst.used_gb - sum(h.gb for h in holders), 0.0)
-    room = worst.threshold_gb - others
-    fitting = int(room / (each * _HEADROOM))
-    if running > 1 and fitting >= 1:
-        return (
-            _fewer(name, holders, min(fitting, running - 1), room),
-            _more_memory(worst, running * each * _HEADROOM + others),
-        )
-    if holders[0].actor or "." in holders[0].name:
-        return (
-            _one_actor(name, each, room, _beside(worst, name)),
-            _more_memory(worst, each * 1.5 + others),
-        )
-    return (
-        _one_task(name, each, room, _beside(worst, name)),
-        _more_memory(worst, each * 1.5 + others),
-    )
+    fit = _fit(name, holders, worst)
+    if fit.most >= 1:
+        return (_fewer(fit), _more_memory(worst, fit.running * fit.need + fit.others))
+    is_actor = holders[0].actor or "." in holders[0].name
+    one = (_one_actor if is_actor else _one_task)(fit, _beside(worst, name))
+    return (one, _more_memory(worst, fit.each * _RESERVE + fit.others))
 
 
-def _fewer(name: str, holders: list[Holder], fitting: int, room: float) -> Remedy:
-    """`memory=` and `num_cpus=` such that at most `fitting` run at once."""
-    each, running = max(h.gb for h in holders), len(holders)
-    share = math.floor(room / fitting * 10) / 10
-    need = max(share, math.ceil(each * _HEADROOM * 10) / 10)
-    cpus = max((h.cpus for h in holders), default=0.0) or 1.0
-    num_cpus = math.ceil(running * cpus / fitting)
-    decorated = f"class {name}" if holders[0].actor else name
-    what = f"{name} at once instead of {running}"
+def _fewer(fit: Fit) -> Remedy:
+    """`memory=` and `num_cpus=` such that at most `fit.most` run at once."""
+    is_actor = fit.holders[0].actor
+    share = math.floor(fit.room / fit.most * 100 + 1e-6) / 100
+    cpus = max((h.cpus for h in fit.holders), default=0.0) or 1.0
+    num_cpus = math.ceil(fit.running * cpus / fit.most)
+    noun = "actor" if is_actor else "task"
+    plural = "" if fit.most == 1 else "s"
     return Remedy(
-        f"Run at most {fitting} {what}: {fitting} × {each:.2f} GiB fit the {room:.1f} GiB that it may use here",
+        f"Limit {fit.name} to {fit.most} concurrent {noun}{plural} instead of {fit.running}: {fit.most} × {gib(fit.need)} fit in the "
+        f"{gib(fit.room)} left for it (largest: {gib(fit.each)}, plus {_GROWTH}% for growth)",
         (
             paste.python(
-                "@ray.remote(memory={amount} * 1024**{power})   # {name}: reserves {need:.1f} GiB each, so that Ray starts fewer",
-                name=decorated,
-                need=need,
-                **_memory(need),
+                "@ray.remote(memory={amount} * 1024**{power})   # {name}: each reserves {share:.2f} GiB, which limits how many run at once",
+                name=f"class {fit.name}" if is_actor else fit.name,
+                share=share,
+                **_memory(share),
             ),
             paste.python(
-                "@ray.remote(num_cpus={num_cpus})   # or: {running} ran at once with num_cpus={cpus:g}",
+                "@ray.remote(num_cpus={num_cpus})   # or by CPUs: with num_cpus={cpus:g}, {running} ran at once",
                 num_cpus=num_cpus,
-                running=running,
+                running=fit.running,
                 cpus=cpus,
             ),
         ),
@@ -83,41 +121,46 @@ def _fewer(name: str, holders: list[Holder], fitting: int, room: float) -> Remed
 
 
 def _beside(worst: Report, name: str) -> str:
-    """Who else holds much of the node: ` beside build_index (1.6 GB)`."""
+    """The largest other process of weight: ` beside build_index (1.61 GiB)`."""
     others = [h for h in worst.holders if h.function != name and h.gb > 0.2 * worst.used_gb]
-    return f" beside {others[0].function} ({others[0].gb:.1f} GiB)" if others else ""
+    return f" beside {others[0].function} ({gib(others[0].gb)})" if others else ""
 
 
-def _one_task(name: str, each: float, room: float, beside: str) -> Remedy:
+def _one_task(fit: Fit, beside: str) -> Remedy:
     return Remedy(
-        f"One {name} alone needs more than the {room:.2f} GiB that are left for it{beside} ({each:.2f} GiB and growing)",
+        f"Make one {fit.name} task smaller: it needs {gib(fit.need)} ({gib(fit.each)} measured, plus {_GROWTH}% for growth), and "
+        f"{gib(fit.room)} is left for it{beside}",
         (
             paste.python(
-                "# make the input of {name} smaller (batches, chunks, streaming), or give it a bigger node:",
-                name=name,
+                "# reduce the input of {name} (batches, chunks, streaming), or run it on a larger node:",
+                name=fit.name,
             ),
             paste.python(
-                "@ray.remote(memory={amount} * 1024**{power})   # {name}: only nodes with that much are used",
-                name=name,
-                **_memory(each * 1.5),
+                "@ray.remote(memory={amount} * 1024**{power})   # {name}: Ray starts it only on nodes with that much memory free",
+                name=fit.name,
+                **_memory(fit.each * _RESERVE),
             ),
         ),
         doc=DOC,
     )
 
 
-def _one_actor(name: str, each: float, room: float, beside: str) -> Remedy:
+def _one_actor(fit: Fit, beside: str) -> Remedy:
+    if fit.running > 1:
+        title = f"Keep each of the {fit.running} {fit.name} actors below {gib(fit.room / fit.running)}: the largest had grown to {gib(fit.each)}"
+    else:
+        title = f"Keep actor {fit.name} below {gib(fit.room)}, which is all that is left for it{beside}: it had grown to {gib(fit.each)}"
     return Remedy(
-        f"Bound what actor {name} keeps: it held {each:.2f} GiB of the {room:.2f} GiB that are left for it{beside}",
+        title,
         (
             paste.python(
-                "# {name}: drop what is no longer needed, keep big values in the object store (ray.put) or on disk",
-                name=name,
+                "# {name}: drop what is no longer needed; keep large values in the object store (ray.put) or on disk",
+                name=fit.name,
             ),
             paste.python(
                 "@ray.remote(memory={amount} * 1024**{power}, max_restarts=1, max_task_retries=1)   # class {name}",
-                name=name,
-                **_memory(each * _HEADROOM),
+                name=fit.name,
+                **_memory(fit.need),
             ),
         ),
         doc=DOC,
@@ -127,39 +170,40 @@ def _one_actor(name: str, each: float, room: float, beside: str) -> Remedy:
 def _not_a_worker(name: str, holder: Holder, worst: Report) -> Remedy:
     command = name if len(name) <= 60 else name[:57] + "…"
     return Remedy(
-        f"The memory is held by pid {holder.pid} ({command}), not by a worker: killing workers cannot free it",
+        f"Reduce the memory of pid {holder.pid} ({command}): it is not a worker, so Ray cannot free its {gib(holder.gb)}",
         (
             paste.python(
-                "# {held:.1f} of {limit:.1f} GiB: keep big data out of the driver (pass refs, not values),",
+                "# it held {held:.2f} of {limit:.2f} GiB: keep large data out of the driver (pass refs, not values),",
                 held=holder.gb,
                 limit=worst.limit_gb,
             ),
-            "# or run the driver elsewhere; keep other programs off the node",
+            "# or run the driver on another machine, and keep other programs off this node",
         ),
         doc=DOC,
     )
 
 
 def _more_memory(worst: Report, needed: float | None) -> Remedy:
-    """A bigger node, or, where Ray was told to strike early, a threshold as it is by default.
+    """A larger node, or Ray's default threshold where a lower one was set.
 
-    `needed`: what must stay below the threshold; half gigabytes, and never less than a quarter more."""
+    `needed`: GiB that must stay below the threshold; rounded to half GiB, and at least a quarter more than now.
+    """
     if worst.threshold_gb < _EARLY * worst.limit_gb:
         percent = 100 * worst.threshold_gb / worst.limit_gb
         return Remedy(
-            f"Or let Ray use more of the node: its threshold was set to {percent:.0f}% of {worst.limit_gb:.1f} GiB",
+            f"Let Ray use more of node {worst.ip}: its threshold is set to {percent:.0f}% of {gib(worst.limit_gb)}",
             (
                 "unset RAY_memory_usage_threshold   # default: 0.95; before ray start, on every node",
             ),
             risk="disruptive",
             doc=DOC,
         )
-    title = f"Or give node {worst.ip} more memory than its {worst.limit_gb:.1f} GiB"
+    title = f"Give node {worst.ip} more memory than its {gib(worst.limit_gb)}"
     if needed and worst.threshold_gb:
         wanted = max(needed * worst.limit_gb / worst.threshold_gb, worst.limit_gb * 1.25)
         title = (
-            f"Or give node {worst.ip} {math.ceil(wanted * 2) / 2:g} GiB of memory instead of {worst.limit_gb:.1f} GiB, "
-            "for the same work at once"
+            f"Give node {worst.ip} {math.ceil(wanted * 2) / 2:g} GiB of memory instead of {worst.limit_gb:g} GiB, "
+            "to run the same work at once"
         )
     return Remedy(title, risk="disruptive")
 

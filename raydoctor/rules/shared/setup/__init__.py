@@ -1,1 +1,1 @@
-"""Environments and worker start-up: their errors and remedies."""
+"""Runtime environments and worker start-up: errors and remedies."""

@@ -1,7 +1,7 @@
-"""Failed set-ups of runtime environments, gathered by cause: signals and joins that their rules share.
+"""Failed setups of runtime environments by cause: signals and joins that their rules share.
 
-The agent tries three times, and the error of the last attempt goes to who asked. Where an attempt ran out of time,
-the next one may fail of what it left behind (`dest dir … exists`, seen with 2.60): that is the same failure.
+The agent tries three times and returns the error of the last attempt. After an attempt that timed out, the next one may
+fail on files that it left behind (`dest dir … exists`, seen with 2.60). That counts as the same failure.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from raydoctor.model.values import Event, Link
 from raydoctor.rules.shared.setup.errors import SetupError, read, tool_of
 
 _AGENT = ("runtime-env-agent", "dashboard-agent")
-"""Up to 2.6 the dashboard's agent did this."""
+"""Up to 2.6 the dashboard's agent set environments up."""
 
 ATTEMPT = Signal(
     "runtime_env.attempt_failed",
@@ -67,12 +67,12 @@ JOB_FAILED = Signal(
 SIGNALS = (ATTEMPT, CREATED, KEPT, REFUSED, JOB_FAILED, RAY_EXCEPTION, TASK_FAILED)
 
 _SECONDS = 2.0
-"""Within which a task's failure follows that of its environment."""
+"""Seconds within which a task's failure follows that of its environment."""
 
 
 @dataclass(slots=True)
 class Failure:
-    """One cause, wherever and how often it showed."""
+    """One cause and all records of it."""
 
     error: SetupError
     attempts: list[Event] = field(default_factory=list)
@@ -83,16 +83,16 @@ class Failure:
 
     @property
     def events(self) -> list[Event]:
-        """All of them, the telling ones first."""
+        """All records, the most informative first."""
         return [*self.attempts, *self.refused, *self.seen, *self.kept]
 
     @property
     def environments(self) -> set[str]:
-        """The environments that failed so, as the agent writes them."""
+        """The environments that failed for this cause, as the agent writes them."""
         return {e["env"] for e in self.events if e["env"]}
 
     def join(self, other: Failure) -> None:
-        """Take in what followed of this failure."""
+        """Add a failure that this one caused."""
         self.attempts = sorted([*self.attempts, *other.attempts], key=order)
         self.kept += other.kept
         self.refused += other.refused
@@ -100,14 +100,14 @@ class Failure:
 
     @property
     def tool(self) -> str:
-        """Which part of the environment failed, where only one needs setting up."""
+        """The part of the environment that failed, if it has only one to set up."""
         return next((t for e in self.events if (t := tool_of(e["env"]))), "")
 
 
 def failures(case: Case) -> list[Failure]:
-    """Every cause of failed set-ups; what followed of an attempt that ran out of time belongs to that."""
+    """Every cause of failed setups; errors that follow a timed-out attempt are joined with it."""
     found: dict[tuple[str, str], Failure] = {}
-    for event in _telling(case):
+    for event in _records(case):
         error = read(event["what"])
         said = "" if error.kind == "timeout" else error.said
         _place(found.setdefault((error.kind, said), Failure(error)), event)
@@ -118,7 +118,7 @@ def failures(case: Case) -> list[Failure]:
     return list(found.values())
 
 
-def _telling(case: Case) -> Iterable[Event]:
+def _records(case: Case) -> Iterable[Event]:
     kinds = (ATTEMPT.kind, REFUSED.kind, KEPT.kind, JOB_FAILED.kind)
     yield from (e for e in case.of(*kinds) if not case.torn_down(e))
     yield from (e for e in case.of("driver.exception") if e["type"] == "RuntimeEnvSetupError")
@@ -135,35 +135,35 @@ def _place(failure: Failure, event: Event) -> None:
 
 def links(failure: Failure) -> Iterator[Link]:
     """From the first attempt to the driver."""
-    told = failure.error.said
+    error = failure.error.said
     attempts = failure.attempts
     for event in attempts[:1]:
-        yield Link(event, f"the agent's first attempt fails: {told}")
+        yield Link(event, f"the agent's first attempt fails: {error}")
     for event in attempts[-1:] if len(attempts) > 1 else ():
-        yield Link(event, f"attempt no. {evidence.total(attempts)} fails as well")
+        yield Link(event, f"attempt {evidence.total(attempts)} fails as well")
     for event in failure.refused[:1]:
-        yield Link(event, "the raylet gives up starting a worker in this environment")
+        yield Link(event, "the raylet stops starting a worker in this environment")
     for event in failure.seen[:1]:
-        who = "the job" if event.kind == JOB_FAILED.kind else "the driver"
-        yield Link(event, f"{who} got it: {told}")
+        receiver = "the job" if event.kind == JOB_FAILED.kind else "the driver"
+        yield Link(event, f"{receiver} got the error: {error}")
     if not (attempts or failure.refused or failure.seen):
-        yield Link(failure.kept[0], f"a request got a failure that was kept: {told}")
+        yield Link(failure.kept[0], f"a request got the failure that the agent keeps: {error}")
 
 
 def affected(case: Case, failure: Failure) -> list[str]:
-    """Tasks and actors that were given up at that moment, by their submitters' logs."""
+    """Tasks and actors that failed at that moment, from their submitters' logs."""
     ends = [*failure.attempts[-1:], *failure.refused, *failure.kept]
     names = {
         task["name"]
         for event in ends
         for task in case.near(event, "task.failed", before=0.5, after=_SECONDS)
-        if task["status"] == "OK"  # no reply of a worker: it was never started
+        if task["status"] == "OK"  # no worker replied: it never started
     }
     return sorted(names)
 
 
 def made_later(case: Case, failure: Failure) -> bool:
-    """Whether each environment that failed was made after all."""
+    """Whether each environment that failed was created later."""
     last: dict[str, float] = {}
     for event in (*failure.attempts, *failure.kept):
         if event.at is None:
@@ -176,7 +176,7 @@ def made_later(case: Case, failure: Failure) -> bool:
 
 
 def wrappers(case: Case, failure: Failure) -> list[Event]:
-    """Errors of tasks that passed the failure on."""
+    """Errors of tasks that repeat the failure."""
     return [
         e for e in case.of("driver.exception")
         if "RuntimeEnvSetupError" in (e["inner"], e["type"]) and failure.error.said in e["what"]

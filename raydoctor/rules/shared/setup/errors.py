@@ -1,9 +1,9 @@
-"""What a runtime environment's set-up failed of: the text of its error -> kind and the tool's own words.
+"""Why the setup of a runtime environment failed: from the error's text to its kind and the tool's decisive line.
 
-The agent that sets environments up (`runtime_env_agent.py`) reports a Python traceback. Where a tool was
-run it ends with `SubprocessCalledProcessError: Run cmd[n] failed …` and the last 50 lines of the tool's
-output, indented (`ray/_private/runtime_env/utils.py`, 2.9 to 2.60). The tools' words were taken from runs of
-pip 23 to 25 and uv 0.13, those of conda and older uv from their documentation.
+The agent that sets environments up (`runtime_env_agent.py`) reports a Python traceback. If it ran a tool, the traceback
+ends with `SubprocessCalledProcessError: Run cmd[n] failed …` and the last 50 lines of the tool's output, indented
+(`ray/_private/runtime_env/utils.py`, 2.9 to 2.60). The patterns come from runs of pip 23 to 25 and uv 0.13; those of
+conda and older uv from their documentation.
 """
 
 from __future__ import annotations
@@ -98,13 +98,13 @@ _WORDS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
     ),
     ("upload", pattern(r"Failed to upload (?:package|working_dir|module) [^\n]*")),
 )
-"""In the order of certainty: pip says `No matching distribution` after a lost connection too, and tools
-say `failed to build` where a build dependency could not be fetched."""
+"""In order of certainty: pip also prints `No matching distribution` after a lost connection, and tools
+print `failed to build` when a build dependency could not be fetched."""
 
 _AWAITS = ("_create_runtime_env_with_retry", "wait_for")
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 _GOES_ON = (*_CHAINED, "Command '", "Last ", "Output:")
-"""Beginnings of the lines that an error may have below its exception."""
+"""Beginnings of lines that may follow the exception within an error."""
 _AVAILABLE = pattern(
     r"satisfies the requirement [^\n]{0,500}?\(from versions: (?P<versions>[^)\n]{0,8000})\)"
 )
@@ -119,19 +119,19 @@ class SetupError(NamedTuple):
 
     kind: Kind
     said: str
-    """The decisive words, the tool's where a tool was run."""
+    """The decisive line; the tool's, if a tool was run."""
     requirement: str = ""
     """The package that was not found."""
     available: str = ""
-    """Versions of it that there are; `none` where the index does not know the name."""
+    """Versions of it that exist; `none` if the index does not have the name."""
     seconds: str = ""
     """The limit that was exceeded."""
     ip: str = ""
-    """The node, where the text says so (2.50 and 2.60 do, 2.40 does not)."""
+    """The node, if the text names it (2.50 and 2.60 do, 2.40 does not)."""
 
 
 def read(text: str) -> SetupError:
-    """Judge an error's text. Total: what is not known is `other`, with its last line."""
+    """Classify an error's text. Accepts any text: an unknown error is `other`, with its last line."""
     node = _NODE.search(text)
     ip = node["ip"] if node else ""
     plain = _own_text(_NODE.sub("", text))
@@ -149,14 +149,14 @@ def read(text: str) -> SetupError:
                 versions["versions"] if versions else "", groups.get("seconds", ""), ip,
             )  # fmt: skip
     if _ran_out_of_time(plain):
-        return SetupError("timeout", "it took longer than it may", ip=ip)
+        return SetupError("timeout", "it exceeded its time limit", ip=ip)
     return SetupError("other", _last_words(body, plain), ip=ip)
 
 
 def _ran_out_of_time(text: str) -> bool:
-    """Whether the agent broke an attempt off: its log has the bare traceback, without the words of above.
+    """Whether the agent cancelled an attempt: its log has the bare traceback without the messages above.
 
-    Up to 2.9 at least the error of the command that was cancelled replaces the TimeoutError.
+    Up to 2.9 at least, the error of the cancelled command replaces the TimeoutError.
     """
     raised = parse(text)
     if raised is None or not any(frame.function in _AWAITS for frame in raised.frames):
@@ -166,7 +166,7 @@ def _ran_out_of_time(text: str) -> bool:
 
 
 def _own_text(text: str) -> str:
-    """The text up to the error's end: a driver's record goes on with what the program printed next."""
+    """The text up to the error's end: in a driver's record the program's next output follows."""
     own: list[str] = []
     inside, ended, chained = False, False, False
     for line in text.splitlines():
@@ -180,13 +180,13 @@ def _own_text(text: str) -> str:
             break
         chained = line.startswith(_CHAINED) or (chained and not line.strip())
         own.append(line)
-        if ended and line == "Output:":  # conda's, to the end and not indented
+        if ended and line == "Output:":  # conda's output: unindented, to the end
             return text
     return "\n".join(own)
 
 
 def _without_frames(text: str) -> str:
-    """A traceback's own words: its lines of code would match the words that they print."""
+    """A traceback without its frames: their source lines would match the messages that they print."""
     kept = [line for line in text.splitlines() if not line.startswith(("  File ", "    "))]
     return "\n".join(kept)
 

@@ -1,4 +1,4 @@
-"""What to do about a runtime environment that could not be set up."""
+"""Remedies for runtime environments that could not be set up."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ IMAGE = Remedy(
 KEPT = Remedy(
     "Get past the failure that the agent keeps for 10 minutes",
     (
-        'runtime_env={…, "env_vars": {"ATTEMPT": "2"}}   # any difference makes it another environment',
+        'runtime_env={…, "env_vars": {"ATTEMPT": "2"}}   # any change makes it a new environment',
         "BAD_RUNTIME_ENV_CACHE_TTL_SECONDS=30 ray start …   # or keep failures for a shorter time, on every node",
     ),
     doc=_DEBUGGING,
@@ -25,7 +25,7 @@ KEPT = Remedy(
 
 
 def remedies(error: SetupError, tool: str, kept: bool) -> tuple[Remedy, ...]:
-    """For this kind of failure; `kept`: somebody already got it from the agent's memory."""
+    """Remedies for this kind of failure; `kept`: the agent already returned the failure that it keeps."""
     first = _first(error, tool)
     image = (IMAGE,) if error.kind in ("network", "build", "certificate", "no-tool") else ()
     return (*first, *image, *((KEPT,) if kept else ()))
@@ -45,13 +45,15 @@ def _package(error: SetupError, tool: str) -> tuple[Remedy, ...]:
     if wanted == field == "uv":
         steps = ("RUN pip install uv   # in the Dockerfile of the cluster's image",)
         return (
-            Remedy("Install uv on the nodes: Ray tried to fetch the tool itself", steps, doc=DOC),
+            Remedy(
+                "Install uv on the nodes: Ray tried to download the tool itself", steps, doc=DOC
+            ),
         )
     if error.available not in ("", "none"):
         newest = error.available.rpartition(",")[2].strip()
         return (
             Remedy(
-                f"Ask for a version of {name} that there is for this Python: {error.available}",
+                f"Request a version of {name} that exists for this Python: {error.available}",
                 (
                     paste.python(
                         'runtime_env={{{field}: ["{package:package}=={version:version}"]}}',
@@ -65,7 +67,7 @@ def _package(error: SetupError, tool: str) -> tuple[Remedy, ...]:
         )
     return (
         Remedy(
-            f"Correct the name and version of {wanted}, or name the index that has it",
+            f"Correct the name and version of {wanted}, or set the index that has it",
             (
                 paste.shell(
                     "pip download --no-deps {requirement}   # on the node, with its Python and its index",
@@ -84,53 +86,51 @@ def _package(error: SetupError, tool: str) -> tuple[Remedy, ...]:
 
 _SIMPLE: dict[Kind, tuple[str, tuple[str, ...]]] = {
     "disk": (
-        "Make room on the node's disk: environments lie in Ray's temporary directory",
+        "Free space on the node's disk: Ray stores environments in its temporary directory",
         ("df -h /tmp/ray   # on the node", "ray start --temp-dir=/bigger/disk/ray …"),
     ),
     "certificate": (
-        "Let the node trust the index's certificate",
+        "Make the node trust the index's certificate",
         (
             'runtime_env={…, "env_vars": {"PIP_CERT": "/etc/ssl/certs/company-ca.pem"}}   # uv: SSL_CERT_FILE',
         ),
     ),
     "network": (
-        "Let the node reach the server that was asked",
+        "Make the package index or server reachable from the node",
         (
-            "curl -sSI https://pypi.org/simple/   # on the node; or the index or URL that you use",
-            'runtime_env={…, "env_vars": {"HTTPS_PROXY": "http://proxy:3128"}}   # if it must go through a proxy',
+            "curl -sSI https://pypi.org/simple/   # on the node, with your own index or URL",
+            'runtime_env={…, "env_vars": {"HTTPS_PROXY": "http://proxy:3128"}}   # if the node needs a proxy',
         ),
     ),
     "untrusted": (
-        "Use HTTPS for the index, or tell pip to trust the host: it was not asked at all",
+        "Use HTTPS for the index, or make pip trust the host, which it ignored",
         ('runtime_env={…, "env_vars": {"PIP_TRUSTED_HOST": "the.host"}}',),
     ),
     "conflict": (
-        "Loosen the versions that contradict each other",
-        (
-            "uv pip compile requirements.txt   # names the conflict, and finds versions that fit together",
-        ),
+        "Loosen the version requirements that conflict",
+        ("uv pip compile requirements.txt   # shows the conflict, or finds versions that fit",),
     ),
     "build": (
-        "Install a wheel instead of building, or give the node what the build needs",
+        "Install a wheel instead of building, or install the build's dependencies on the node",
         (
             "pip wheel --no-deps PACKAGE   # once, on a machine with the compiler; then use the .whl",
-            "apt-get install -y build-essential python3-dev   # on the node's image",
+            "apt-get install -y build-essential python3-dev   # in the node's image",
         ),
     ),
     "ray-version": (
-        "Take ray out of the packages: a runtime environment must have the cluster's own version",
-        ("pip install --dry-run …   # which of the packages pulls ray in?",),
+        "Remove ray from the packages: a runtime environment must use the cluster's version",
+        ("pip install --dry-run …   # shows which package requires ray",),
     ),
     "no-tool": ("Install the tool that is missing on every node", ()),
     "upload": (
-        "Make what is uploaded smaller, or put it where the nodes can fetch it",
+        "Make the upload smaller, or put it where the nodes can fetch it",
         (
             'runtime_env={"working_dir": ".", "excludes": ["*.ckpt", "data/"]}',
             'runtime_env={"working_dir": "s3://bucket/project.zip"}',
         ),
     ),
     "other": (
-        "Read the tool's whole output, and try its command by hand on that node",
+        "Read the tool's whole output, and run its command by hand on that node",
         ("less logs/runtime_env_setup-*.log   # in the session's folder",),
     ),
 }

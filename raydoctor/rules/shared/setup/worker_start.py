@@ -1,8 +1,8 @@
 """Worker processes that were started and never registered with their raylet.
 
-The raylet says it in one sentence with two endings, the same from 2.3 to 2.60: the process is dead, or it is
-still alive. What such a process printed before it could open its own files stands in `raylet.err`. From
-2.55 on a task is given up after some of these (`RAY_pop_worker_max_retries`); before, Ray tried for ever.
+The raylet reports them in one sentence with two endings, the same from 2.3 to 2.60: the process is dead, or it is
+still alive. Output from before the process opened its own files is in `raylet.err`. Since 2.55 Ray fails a task after
+several such starts (`RAY_pop_worker_max_retries`); before, it retried forever.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DEFAULT_TIMEOUT = 60.0
 GIVEN_UP = "Failed to startup worker after retrying"
 NO_ACTOR = "because worker startup repeatedly failed"
 _SECONDS = 2.0
-"""Within which a task is given up after the last attempt."""
+"""Seconds within which a task fails after the last attempt."""
 
 _FIRST_FRAME = '  File "/home/user/venv/lib/python3.11/site-packages/ray/_private/workers/default_worker.py", line 8, in <module>'
 
@@ -86,18 +86,18 @@ SIGNALS = (
 
 @dataclass(slots=True)
 class Starts:
-    """The workers of one node that ended alike: dead, or alive and not registered."""
+    """Failed worker starts of one node in one state: dead, or alive and not registered."""
 
     node: str
     ip: str
     events: list[Event] = field(default_factory=list)
     """The raylet's records."""
     timeout: float = 0.0
-    """Seconds from start to record, where both are told."""
+    """Seconds from start to record; 0 if unknown."""
     given_up: list[Event] = field(default_factory=list)
-    """What drivers got for it (2.55+)."""
+    """The errors that drivers got for it (2.55+)."""
     words: list[Event] = field(default_factory=list)
-    """What the processes said before they died."""
+    """What the processes printed before they died."""
 
     @property
     def count(self) -> int:
@@ -111,18 +111,18 @@ class Starts:
 
     @property
     def entities(self) -> tuple[Entity, ...]:
-        """What such failures account for: those who wait, and actors that were given up."""
+        """What such failures explain: waiting tasks, and actors that Ray stopped creating."""
         actors = {e for event in self.given_up for e in event.entities if e.kind == "actor"}
         return (Entity("waiting", "cluster"), *sorted(actors))
 
 
 def starts(case: Case, state: str) -> list[Starts]:
-    """Failures of this kind (`dead`, `still alive`) by node; drivers' errors go to the more frequent kind."""
+    """Failed starts in this state (`dead`, `still alive`) by node; drivers' errors count for the more frequent one."""
     found: dict[str, Starts] = {}
     kinds = {"dead": 0, "still alive": 0}
-    told = case.of("worker.unregistered")
-    logged = {e["worker_pid"] for e in told if e.source.role in RAYLET}
-    for event in told:
+    records = case.of("worker.unregistered")
+    logged = {e["worker_pid"] for e in records if e.source.role in RAYLET}
+    for event in records:
         if case.torn_down(event):
             continue
         kinds[event["state"]] += event.count
@@ -143,12 +143,12 @@ def starts(case: Case, state: str) -> list[Starts]:
 
 
 def echoes(case: Case, state: str) -> list[Event]:
-    """Every record of this kind, drivers' echoes too, to be covered."""
+    """Every record of this kind, including drivers' echoes, to be covered."""
     return [e for e in case.of("worker.unregistered") if e["state"] == state]
 
 
 def _timeout(case: Case, events: Iterable[Event]) -> float:
-    """How long the raylet waited: from the start of a process to its record."""
+    """Seconds that the raylet waited, from the start of a process to its record."""
     began = {e["worker_pid"]: e.at for e in case.of("worker.started") if e.at is not None}
     waited = [
         e.at - start
@@ -165,32 +165,32 @@ def _given_up(case: Case) -> list[Event]:
 
 
 def said_by(case: Case, events: Iterable[Event], *kinds: str) -> list[Event]:
-    """What these processes said: in `raylet.err` of their node, or in files of their pid."""
-    told = list(events)
-    pids = {int(e["worker_pid"]) for e in told}
-    folders = {e.source.path.rpartition("/")[0] for e in told}
+    """What these processes printed: in `raylet.err` of their node, or in files of their pid."""
+    starts_ = list(events)
+    pids = {int(e["worker_pid"]) for e in starts_}
+    folders = {e.source.path.rpartition("/")[0] for e in starts_}
     found = []
     for event in case.of(*kinds):
         here = event.source.path.rpartition("/")[0] in folders
-        # A worker's own file counts for its pid alone: others have their troubles too.
+        # A worker's own file counts for its pid only: other workers have errors of their own.
         if here and (event.source.pid is None or event.source.pid in pids):
             found.append(event)
     return found
 
 
 def raised(words: Iterable[Event]) -> Raised | None:
-    """The exception that most of these processes died of."""
-    told: dict[str, list[Raised]] = {}
+    """The exception that ended most of these processes."""
+    found: dict[str, list[Raised]] = {}
     for event in words:
         if event.kind == "worker.start_traceback" and (one := parse(event.message)):
-            told.setdefault(str(one), []).append(one)
-    return max(told.values(), key=len)[0] if told else None
+            found.setdefault(str(one), []).append(one)
+    return max(found.values(), key=len)[0] if found else None
 
 
 def is_over(case: Case, one: Starts) -> bool:
-    """Whether the trouble passed: nobody gave up waiting, and a later start went well.
+    """Whether the failure is over: no caller timed out, and a later start succeeded.
 
-    Where every start fails, the one after the last record is younger than the timeout.
+    If every start fails, the one after the last record is younger than the timeout.
     """
     gave_up = any(e["type"] == "GetTimeoutError" for e in case.of("driver.exception"))
     late = [e.at for e in case.of("worker.unregistered") if e.at is not None]
@@ -205,18 +205,18 @@ def is_over(case: Case, one: Starts) -> bool:
 
 
 def affected(case: Case, one: Starts) -> list[str]:
-    """Tasks and actors that were given up with the last attempt (2.55+), by their submitters' logs."""
+    """Tasks and actors that failed with the last attempt (2.55+), from their submitters' logs."""
     names = {
         task["name"]
         for event in one.events[-1:]
         for task in case.near(event, "task.failed", before=0.5, after=_SECONDS)
-        if task["status"] == "OK"  # no reply of a worker: it was never started
+        if task["status"] == "OK"  # no worker replied: it never started
     }
     return sorted(names)
 
 
 def search_path(case: Case) -> str:
-    """PYTHONPATH that a runtime environment gives to workers: what lies there is imported first."""
+    """PYTHONPATH that a runtime environment sets for workers: modules there are imported first."""
     for event in case.of("runtime_env.created"):
         try:
             env = json.loads(event["env"])
@@ -229,7 +229,7 @@ def search_path(case: Case) -> str:
 
 
 def python_with(path: str) -> paste.Pasted:
-    """`python` as workers start it, for a line to paste."""
+    """The `python` command as workers start it, for a line to paste."""
     if not path:
         return paste.shell("python")
     return paste.shell("PYTHONPATH={path:path} python", path=path)
