@@ -27,10 +27,12 @@ from raydoctor.read.records import header_length
 
 _QUANTIFIER = r"(?:[*+?]|\{\d+(?:,\d*)?\})\??"
 _TOKEN = late(
-    r"(?P<atom>\\.|\[\^?\]?(?:[^\]\\]|\\.)*\]|[^\\\[\](){}*+?|])"
+    r"(?P<atom>\\.|\[\^?\]?(?:[^\[\]\\]|\\.)*\]|[^\\\[\](){}*+?|])"
     rf"(?P<times>{_QUANTIFIER})?|\(\?P<\w+>|\(\?:|\((?!\?)|[)|]|{_QUANTIFIER}",
     re.DOTALL,
 )
+"""One token of a signal's pattern; it never reads a log. A `[` inside a class has no token (write `\\[`), so
+that the search for a class ends at the next `[`."""
 _OPEN_ATOMS = {r"\d": b"[0-9]", "[0-9a-f]": b"[0-9a-f]", ".": b""}
 """What a pattern takes without looking at it -> the class that a template allows there (empty: of
 any text, the numbers and ids in it)."""

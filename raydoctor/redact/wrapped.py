@@ -55,7 +55,9 @@ class Lines:
     def __init__(self, block: bytes, before: int) -> None:
         self.texts = block.split(b"\n")
         lengths = list(map(len, self.texts))
-        self.ends = list(accumulate(lengths, lambda end, length: end + 1 + length))
+        first, *more = lengths
+        # Each sum counts the break before the line, without a call of Python for each.
+        self.ends = list(accumulate([length + 1 for length in more], initial=first))
         self.wide = {
             number
             for number, last, length, following in zip(
