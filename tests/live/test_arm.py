@@ -28,7 +28,7 @@ if sys.argv[2] == "without":
     ctypes.CDLL(None).prctl(24, 19, 0, 0, 0)  # PR_CAPBSET_DROP, CAP_SYS_PTRACE: of what is started next
     import os
     os.execv(sys.executable, [sys.executable, "-c", sys.argv[3], sys.argv[1], "with", ""])
-from raydoctor.act import attach
+from raydoctor.act.attach import attach
 from raydoctor.act.audit import Audit
 try:
     made = attach.attach(attach.Wanted(int(sys.argv[1])), grace=30, audit=Audit("test", path="/dev/null"))
