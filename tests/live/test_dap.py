@@ -200,7 +200,7 @@ def test_a_second_debugger_cuts_nobody_off(debuggee: Debuggee) -> None:
 def test_what_is_halted_goes_on_when_its_debugger_is_killed(debuggee: Debuggee) -> None:
     """SIGKILL, in the middle of a statement's halt: another process sees to it."""
     program = (
-        "import os, signal; from raydoctor.act import debug\n"
+        "import os, signal; from raydoctor.act.attach import debug\n"
         "debug._in_frame = lambda *a: (print('halted', flush=True), os.kill(os.getpid(), signal.SIGKILL))\n"
         f"debug.act(debug.Place{tuple(debuggee.place)!r}, debug.Wishes(execute='rate = 1'), lambda pid: None)"
     )
