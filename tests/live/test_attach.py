@@ -20,6 +20,7 @@ from raydoctor.act import private
 from raydoctor.act.attach import arm, attach, by_gdb, dap, gil, inject
 from raydoctor.act.attach.attach import NotAttachedError, Wanted
 from raydoctor.act.attach.obstacles import handles, obstacle, status
+from raydoctor.act.attach.programs import blocked
 from raydoctor.act.audit import Audit
 from tests.helpers import ROOT
 from tests.helpers.real_ray import RealRay, real_ray
@@ -154,6 +155,36 @@ print(input())
         assert is_as_it_was(process.pid)
         assert process.communicate("goes on\n", timeout=PATIENCE)[0] == "goes on\n"
         assert process.returncode == 0
+
+
+class SlowGdb:
+    """Ends at its third look."""
+
+    pid, looks, signals = 1, 0, 0
+
+    def communicate(self, timeout: float) -> tuple[bytes, None]:
+        self.looks += 1
+        if self.looks < 3:
+            raise subprocess.TimeoutExpired("gdb", timeout)
+        return b"did=called", None
+
+    def send_signal(self, number: int) -> None:
+        self.signals += 1
+
+
+def test_a_call_of_gdbs_that_holds_the_gil_is_not_taken_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The thread would keep the GIL, and wait for it for ever."""
+    waits, gdb = blocked.Call(0, 0, 1, 1), SlowGdb()
+    monkeypatch.setattr(blocked, "current", lambda pid: None)  # it runs
+    assert by_gdb._taken_back(gdb, 1, waits) == b"did=called"  # type: ignore[arg-type]
+    assert not gdb.signals
+    monkeypatch.setattr(blocked, "current", lambda pid: waits)  # the call has not begun
+    gdb = SlowGdb()
+    with pytest.raises(OSError, match="taken back"):
+        by_gdb._taken_back(gdb, 1, waits)  # type: ignore[arg-type]
+    assert gdb.signals == 1
 
 
 @pytest.mark.skipif(PYTHON_3_14 is None, reason="there is no Python 3.14")

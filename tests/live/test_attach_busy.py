@@ -9,18 +9,19 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from benchmarks.attach_busy import Target, attempt, target
 from raydoctor.act.attach import arm, attach, by_gdb, elf, inject, progress, trampoline
+from raydoctor.act.attach.meeting import handshake
 from raydoctor.act.attach.programs import blocked, inject_main
 from raydoctor.act.attach.programs.tracee import Registers
 from raydoctor.act.audit import Audit
-from tests.helpers.waiting import PATIENCE
+from tests.helpers.waiting import PATIENCE, until
 
 pytestmark = [
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux only"),
@@ -118,6 +119,118 @@ def test_threads_take_turns_as_before_afterwards(tmp_path: Path) -> None:
             assert time.monotonic() < deadline
             time.sleep(0.01)
         assert mark.read_text() == "0.005"
+
+
+PRINTS_ITS_INTERVAL = """
+import sys
+print("ready", flush=True)
+for line in sys.stdin:
+    exec(line)
+    print(sys.getswitchinterval(), flush=True)
+"""
+WAITS_FOR_A_FILE = """
+import os, time
+while not os.path.exists(os.path.join(os.path.dirname(__file__), "go on")):
+    time.sleep(0.01)
+raise RuntimeError("broken on purpose")
+"""
+
+
+@contextmanager
+def intervals(**environment: str) -> Iterator[tuple[int, Callable[[str], float]]]:
+    """A process, and what executes a line in it and returns the switch interval afterwards."""
+    with subprocess.Popen(
+        [sys.executable, "-c", PRINTS_ITS_INTERVAL],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment},
+    ) as process:  # fmt: skip
+        assert process.stdin
+        assert process.stdout
+        assert process.stdout.readline() == "ready\n"
+
+        def after(line: str) -> float:
+            assert process.stdin
+            assert process.stdout
+            process.stdin.write(f"{line}\n")
+            process.stdin.flush()
+            return float(process.stdout.readline())
+
+        yield process.pid, after
+        process.communicate(timeout=PATIENCE)
+
+
+@pytest.mark.parametrize("broken", ["request", "enter.py", "arm.py"])
+def test_a_request_that_is_withdrawn_or_fails_restores_the_switch_interval(broken: str) -> None:
+    with intervals() as (pid, after), closing(handshake(pid)) as shake:
+        shake.ask("127.0.0.1", 0, PATIENCE)
+        text = shake.text()
+        if broken == "request":
+            assert shake.withdraw()
+        else:
+            text = text.replace(broken, f"missing-{broken}")
+        after(f"exec({text!r})")
+        until(lambda: after("") == 0.005)
+        until(lambda: not attach.handles(pid))
+
+
+def test_a_refused_attach_restores_the_switch_interval_when_its_import_ends(tmp_path: Path) -> None:
+    (tmp_path / "debugpy.py").write_text(WAITS_FOR_A_FILE)
+    with intervals(PYTHONPATH=str(tmp_path)) as (pid, after):
+        with pytest.raises(attach.NotAttachedError) as caught:
+            attach.attach(attach.Wanted(pid), grace=0.5, audit=Audit("test", path="/dev/null"))
+        assert caught.value.why == "late"
+        assert after("") < 0.005
+        (tmp_path / "go on").touch()
+        until(lambda: after("") == 0.005)
+
+
+NOTES_IMPORTS = """
+import sys, threading
+class Notes:
+    @staticmethod
+    def find_spec(name, *_):
+        if threading.get_ident() == threading.main_thread().ident:
+            found.append(name)
+found, stop = [], False
+sys.meta_path.insert(0, Notes)
+threading.Thread(target=lambda: globals().update(stop=bool(input()))).start()
+print("ready", flush=True)
+while not stop:
+    pass
+print(found, flush=True)
+"""
+
+
+def test_the_main_thread_imports_nothing() -> None:
+    """With 64 busy threads, the import of `typing` kept it for more than 15 s."""
+    with subprocess.Popen(
+        [sys.executable, "-I", "-c", NOTES_IMPORTS],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout
+        assert process.stdout.readline() == "ready\n"
+        attach.attach(
+            attach.Wanted(process.pid), grace=PATIENCE, audit=Audit("test", path="/dev/null")
+        )
+        assert process.communicate("stop\n", timeout=PATIENCE)[0] == "[]\n"
+
+
+def test_many_threads_take_longer_turns() -> None:
+    """64 threads that each wake up every 0.1 ms do little else."""
+    text = (
+        "import sys, threading; from raydoctor.act.attach import enter\n"
+        "stop = threading.Event()\n"
+        "for _ in range(int(sys.argv[1])): threading.Thread(target=stop.wait).start()\n"
+        "assert enter.hurry() and not enter.hurry(); print(sys.getswitchinterval())\n"
+        "enter.take_time(); print(sys.getswitchinterval()); stop.set()"
+    )
+
+    def intervals_of(threads: int) -> list[float]:
+        program = [sys.executable, "-c", text, str(threads)]
+        said = subprocess.run(program, capture_output=True, text=True, check=True).stdout
+        return list(map(float, said.split()))
+
+    assert intervals_of(4) == pytest.approx([0.0001, 0.005], rel=0.01)
+    assert intervals_of(64) == pytest.approx([0.00064, 0.005], rel=0.01)
 
 
 PRINTS_ITS_ENVIRONMENT = """

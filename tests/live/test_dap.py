@@ -32,7 +32,7 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="re
 
 PROGRAM = f"""
 import os, signal, sys, threading, time
-sys.path.insert(0, {str(Path(arm.__file__).parents[2])!r})
+sys.path.insert(0, {str(Path(arm.__file__).parents[3])!r})
 from raydoctor.act.attach import arm
 signal.signal(arm.SIGNAL, arm.wake)
 import debugpy

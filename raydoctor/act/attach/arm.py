@@ -3,11 +3,12 @@
 Two ways lead here. `raydoctor.arm()`, called ahead (Ray's `worker_process_setup_hook`), leaves a handler of
 SIGURG and nothing else, for machines where nobody may use ptrace(2). And `raydoctor attach` has a process
 that nobody prepared execute this very file, which is why it imports no other part of raydoctor: the thread
-loads two files beside it (`private.py`, `door.py`), which import none either.
+loads three files beside it (`enter.py`, `private.py`, `door.py`), which import none either.
 
-The main thread, which may be anywhere when it gets here, does next to nothing: it takes a request (a
-file of the same user) and starts a thread. Only that thread imports debugpy: an import takes long, and
-may fork. (A whole import in the main thread under ptrace(2) broke 5 of 7 workers, Ray 2.60.0.)
+The main thread, which may be anywhere when it gets here, does next to nothing (`enter.py`): it takes a
+request (a file of the same user) and starts a thread. Only that thread executes this file and imports
+debugpy: an import takes long, and may fork. (An import of debugpy in the main thread under ptrace(2) broke 5
+of 7 workers, Ray 2.60.0.)
 
 The handler stays as long as the debugger does: a thread that waits in C code (a lock, a socket) gives a
 debugger no chance to stop it, and a signal makes it run Python code for a moment.
@@ -35,20 +36,11 @@ _PAUSE = 0.05
 _YIELD, _SLICE = 0.5, 0.005
 """Seconds that this thread leaves to others when it is woken: to the import at most so many, then a few."""
 
-_HURRY = 1e-4
-"""Seconds until a waiting thread asks for the GIL, while debugpy is imported (Python's own: 5 ms)."""
-_INTERVAL, _UNHANDLED = "_raydoctor_interval", "_raydoctor_unhandled"
-"""Of the process, however often it has executed this file: the interval that was set before, and the request
-that a thread of its own took for the main thread, which has no handler yet."""
-
 _starting: _thread.LockType = vars(threading).setdefault(
     "_raydoctor_starting", _thread.allocate_lock()
 )
 """Held while debugpy is on its way; the process's, however often it has executed this file."""
 _loaded: dict[str, Any] = {}
-_previous: Any = None
-"""The handler that was there before."""
-_has_failed = False
 
 
 def arm() -> None:
@@ -60,7 +52,7 @@ def arm() -> None:
 
     It costs nothing until it is used: one handler of SIGURG, which only this user and root can send.
     """
-    if not _handle():
+    if not (SIGNAL and load("enter").is_main() and load("enter").handle(wake)):
         _warn("raydoctor.arm: SIGURG cannot be handled here, this process is not armed")
         return
     try:
@@ -69,14 +61,12 @@ def arm() -> None:
             folder.forget_the_dead()
             folder.write(name_of("armed", os.getpid()), b"{}")
     except OSError as error:
-        signal.signal(SIGNAL, _previous)
+        load("enter").put_back(SIGNAL, None)
         _warn(f"raydoctor.arm: {error}: this process is not armed")
 
 
 def wake(number: int, frame: Any) -> None:
     """Handle the signal. A debugger that wants this thread to stop has it stop in here."""
-    if _has_failed:
-        signal.signal(SIGNAL, _previous)
     # Native code in this thread may hold the GIL, and look for signals now and then (`re`).
     if _starting.locked() and _starting.acquire(timeout=_YIELD):
         _starting.release()
@@ -84,7 +74,8 @@ def wake(number: int, frame: Any) -> None:
     with suppress(OSError):
         name, user = name_of("request", os.getpid()), os.geteuid()
         for folder in FOLDERS:
-            _take(f"{folder.format(user)}/{name}")
+            path = f"{folder.format(user)}/{name}"
+            load("enter").take(path, _in_a_thread_of_its_own, path)
 
 
 # ------------------------------------------------------------------ what both sides know
@@ -120,88 +111,6 @@ def load(name: str) -> Any:
     return _loaded[name]
 
 
-# ------------------------------------------------------------------ in the main thread
-
-
-def _handle() -> bool:
-    """Take the signal, unless somebody else has."""
-    global _previous  # noqa: PLW0603 - a signal's handler is the process's, and so is what it replaced
-    if not SIGNAL or not _is_main():
-        return False
-    before = signal.getsignal(SIGNAL)
-    if before not in (signal.SIG_DFL, signal.SIG_IGN):
-        return getattr(before, "__name__", "") == "wake"  # ours, of an earlier call
-    _previous = before
-    signal.signal(SIGNAL, wake)
-    return True
-
-
-def _take(path: str) -> bool:
-    """Take that request, if it is there; whoever made it takes it back by deleting it."""
-    try:
-        os.rename(path, path + ".taken")
-    except OSError:
-        return False
-    # Not Thread.start(): this thread may hold the lock that it needs. Nor debugpy's, which would add an entry
-    # to the list of threads that stays for ever.
-    start = getattr(_thread, "_original_start_new_thread", _thread.start_new_thread)
-    _hurry()
-    try:
-        start(_in_a_thread_of_its_own, (path,))
-    except (RuntimeError, MemoryError):
-        # It may not have one more thread; the code that we interrupt goes on all the same.
-        _take_time()
-        return False
-    return True
-
-
-def attached(path: str) -> None:
-    """What `raydoctor attach` has a process execute: nothing if the request is gone by now.
-
-    Where the main thread does not come to it, another thread executes this; the main one catches up later.
-    """
-    shared, is_main = vars(threading), _is_main()
-    if not is_main:
-        shared[_UNHANDLED] = path  # before it is taken: the main thread may come to it at once
-    is_taken = _take(path)
-    if is_main and (is_taken or shared.get(_UNHANDLED) == path):
-        _handle()
-    if not is_taken:
-        shared.pop(_UNHANDLED, None)
-
-
-def _is_main() -> bool:
-    # current_thread() would add an entry for a thread that `threading` did not start, which stays for ever.
-    return _thread.get_ident() == threading.main_thread().ident
-
-
-def _hurry() -> None:
-    """Let threads take turns faster for a while.
-
-    An import gives the GIL back thousands of times, and waits each time for a turn of every busy thread: with
-    16 of them a minute instead of seconds.
-    """
-    shared = vars(threading)
-    if _INTERVAL not in shared:
-        shared[_INTERVAL] = sys.getswitchinterval()
-        os.register_at_fork(after_in_child=_forked)
-    sys.setswitchinterval(_HURRY)
-
-
-def _take_time() -> None:
-    """Take turns as before."""
-    interval = vars(threading).pop(_INTERVAL, None)
-    if interval is not None:
-        sys.setswitchinterval(interval)
-
-
-def _forked() -> None:
-    """In a child that was forked meanwhile: nothing is on its way there."""
-    if _INTERVAL in vars(threading):
-        _take_time()
-        vars(threading)["_raydoctor_starting"] = _thread.allocate_lock()
-
-
 # ------------------------------------------------------------------ in a thread
 
 
@@ -213,7 +122,7 @@ def _in_a_thread_of_its_own(path: str) -> None:
     try:
         thread.start()
     except BaseException:
-        _take_time()
+        load("enter").take_time()
         raise
 
 
@@ -221,7 +130,7 @@ def _listen(path: str) -> None:
     try:
         _answer(path)
     finally:
-        _take_time()
+        load("enter").take_time()
 
 
 def _answer(path: str) -> None:
@@ -350,11 +259,8 @@ def _debugpy(folder: str) -> Any:
 
 def _give_back() -> None:
     """Have the main thread put the handler back that was there; one that was armed ahead stays."""
-    global _has_failed  # noqa: PLW0603 - as above
-    vars(threading).pop(_UNHANDLED, None)
-    if __name__ == "raydoctor_attached" and _previous is not None:
-        _has_failed = True
-        signal.pthread_kill(threading.main_thread().ident or 0, SIGNAL)
+    if __name__ == "raydoctor_attached":
+        load("enter").give_back()
 
 
 def _warn(words: str) -> None:
@@ -364,4 +270,5 @@ def _warn(words: str) -> None:
 
 
 if __name__ == "raydoctor_attached":
-    attached(globals()["REQUEST"])
+    vars(threading)[load("enter").WAKE] = wake
+    _in_a_thread_of_its_own(globals()["REQUEST"])

@@ -19,6 +19,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from raydoctor.act.attach.programs import blocked
 _SECONDS = 15.0
 _TAKEN_BACK = 15.0
 """Seconds for gdb to take a call back."""
+_LOOK = 0.05
 _TRIES = 3
 _IN_CALL = {
     "x86_64": "*(unsigned short *)($pc - 2) == 0x050f",
@@ -111,6 +113,7 @@ def inject(pid: int, start: str, text: str, *, now: bool, holds_gil: bool) -> st
 
 def _told(pid: int, script: Path) -> str:
     """What gdb did. Raises OSError with what it complains of."""
+    before = blocked.current(pid)
     child = subprocess.Popen(
         ["gdb", *_OPTIONS, "-p", str(pid), "-x", script],
         stdin=subprocess.DEVNULL,
@@ -122,18 +125,32 @@ def _told(pid: int, script: Path) -> str:
     try:
         said = child.communicate(timeout=_SECONDS)[0]
     except subprocess.TimeoutExpired:
-        child.send_signal(signal.SIGINT)
-        try:
-            child.communicate(timeout=_TAKEN_BACK)
-            why = "gdb's call in it did not come back, and was taken back"
-        except subprocess.TimeoutExpired:
-            why = f"gdb (pid {child.pid}) still holds it: its call did not come back"
-        raise OSError(errno.EBUSY, why) from None
+        said = _taken_back(child, pid, before)
     lines = said.decode("utf-8", "replace").splitlines()
     if did := [line.partition("=")[2] for line in lines if line.startswith("did=")]:
         return did[-1]
     complaints = [line for line in lines if line.startswith(("ptrace:", "No symbol", "Could not"))]
     raise OSError(errno.EPERM, (complaints or lines or ["gdb said nothing"])[-1].strip())
+
+
+def _taken_back(child: subprocess.Popen[bytes], pid: int, before: blocked.Call | None) -> bytes:
+    """What a gdb prints whose call ends after all. Raises OSError where the call was interrupted.
+
+    A call that has the GIL is not interrupted: its thread would keep the GIL, and wait for it for ever.
+    """
+    deadline, is_interrupted = time.monotonic() + _TAKEN_BACK, False
+    while time.monotonic() < deadline:
+        call = blocked.current(pid)
+        if not is_interrupted and (_asks_for_python(call, pid) or (call and call == before)):
+            child.send_signal(signal.SIGINT)
+            is_interrupted = True
+        with suppress(subprocess.TimeoutExpired):
+            said = child.communicate(timeout=_LOOK)[0]
+            if not is_interrupted:
+                return said
+            raise OSError(errno.EBUSY, "gdb's call in it did not come back, and was taken back")
+    why = f"gdb (pid {child.pid}) still holds it: its call did not come back"
+    raise OSError(errno.EBUSY, why)
 
 
 def waits(pid: int) -> str:

@@ -19,13 +19,39 @@ from pathlib import Path
 from typing import NamedTuple
 
 from raydoctor.act import private
-from raydoctor.act.attach import arm
+from raydoctor.act.attach import arm, enter
 from raydoctor.act.private import Folder
 
 _LOOK = 0.02
 _LARGEST = 4096
 """Bytes of an answer; the process that wrote it may be another user's."""
-_PROGRAM = ("arm", "private", "door")
+_PROGRAM = ("arm", "enter", "private", "door")
+_TEXT = f"""\
+import _thread, posix, sys, threading
+state, key, taken = vars(threading), {enter.INTERVAL!r}, False
+first = key not in state
+if first:
+ state[key] = sys.getswitchinterval()
+ sys.setswitchinterval(max({enter.SHORTEST}, {enter.PER_THREAD} * _thread._count()))
+try:
+ file = posix.open({{entry!r}}, posix.O_CLOEXEC | posix.O_NOFOLLOW | posix.O_NONBLOCK)
+ try:
+  text = posix.read(file, 1 << 16)
+ finally:
+  posix.close(file)
+ space = dict(__name__='raydoctor_enter', __file__={{entry!r}})
+ exec(compile(text, {{entry!r}}, 'exec'), space)
+ taken = space['enter']({{request!r}}, {{program!r}})
+except BaseException:
+ pass
+finally:
+ if first and not taken:
+  sys.setswitchinterval(state.pop(key, sys.getswitchinterval()))
+"""
+"""Has a process execute `enter.py`, from a file as the text has little room (`elf.Library.unused`).
+
+The turns of its threads are short before the first system call. Errors would be printed to the worker's log.
+"""
 
 
 class Answer(NamedTuple):
@@ -137,19 +163,12 @@ class Handshake:
     def text(self) -> str:
         """What a process that is not armed has to execute to take the request up. Raises OSError."""
         assert self._folder is not None, "it was asked"
-        where = self._folder.path
         for name in _PROGRAM:
             _copy(Path(arm.path_of(name)).read_bytes(), self._folder, f"{name}.py")
-        program, request = (
-            os.path.join(where, f"{_PROGRAM[0]}.py"),
-            os.path.join(where, self.request),
+        request, program, entry = (
+            os.path.join(self._folder.path, name) for name in (self.request, "arm.py", "enter.py")
         )
-        names = {"__name__": "raydoctor_attached", "__file__": program, "REQUEST": request}
-        # Errors of its own would be printed to the worker's log, and only there.
-        return (
-            f"try: exec(compile(open({program!r}, 'rb').read(), {program!r}, 'exec'), {names!r})\n"
-            "except BaseException: pass"
-        )
+        return _TEXT.format(request=request, program=program, entry=entry)
 
 
 def handshake(pid: int) -> Handshake:

@@ -201,7 +201,7 @@ def _is_user(file: str) -> bool:
     return not (_RAY and file.startswith(_RAY))
 
 
-_ARM = re.compile(r"/raydoctor[^/]*/(?:act/attach/)?arm\.py$")
+_ARM = re.compile(r"/raydoctor[^/]*/(?:act/attach/)?(?:arm|enter)\.py$")
 """What lets a debugger in: its handler may be at work in the main thread (`act/attach/arm.py`)."""
 _STDLIB = tuple({sysconfig.get_paths()[name] + os.sep for name in ("stdlib", "platstdlib")})
 _RAY = os.path.dirname(getattr(sys.modules.get("ray"), "__file__", None) or "")
