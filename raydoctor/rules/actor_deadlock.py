@@ -64,7 +64,7 @@ def actor_deadlock(case: Case) -> Iterator[Finding]:
     exact = [
         g
         for g in hangs.groups(case)
-        if g.circle and not hangs.is_nested(g) and not hangs.blocks_its_loop(g)
+        if g.cycle and not hangs.is_nested(g) and not hangs.blocks_its_loop(g)
     ]
     yield from (_exact_finding(group) for group in exact)
     told = {h.work.actor for group in exact for h in group.all}
@@ -171,15 +171,15 @@ def _exact_finding(group: Group) -> Finding:
     """A circle whose every step was seen: by the objects that each waits for, and by its queue."""
     from raydoctor.waits.remedies import at_once
 
-    labels = [h.work.label for h in (*group.circle, group.circle[0])]
-    lasted = min(h.work.age for h in group.circle)
+    labels = [h.work.label for h in (*group.cycle, group.cycle[0])]
+    lasted = min(h.work.age for h in group.cycle)
     guess = "" if group.exact else ", as far as can be told without reading their memory"
     actors = list(
-        dict.fromkeys(h.work.class_name or h.work.name for h in group.circle if h.work.runs)
+        dict.fromkeys(h.work.class_name or h.work.name for h in group.cycle if h.work.runs)
     )
     alone = (
         "it calls itself and waits"
-        if len({h.work.actor for h in group.circle}) == 1
+        if len({h.work.actor for h in group.cycle}) == 1
         else "they wait for each other"
     )
     return hangs.finding(

@@ -93,18 +93,18 @@ def _live_finding(group: Group) -> Finding:
 
     first = next(h for h in group.culprits if h.kind == "async-blocked" and h.verdict)
     name = first.work.class_name or first.work.name
-    what = "waits in ray.get" if first.waiting else first.words
+    what = "waits in ray.get" if first.waiting else first.summary
     blocked = _Blocked(first.work.pid or 0, name, what, (), stands=True)
     return hangs.finding(
         group,
-        f"{name} (pid {first.work.pid}) {first.words}: none of its other coroutines can run{_behind(group, first)}",
+        f"{name} (pid {first.work.pid}) {first.summary}: none of its other coroutines can run{_behind(group, first)}",
         (*_remedies(name, blocked), *at_once(group)),
     )
 
 
 def _behind(group: Group, first: Hung) -> str:
     """Who else is in the circle, where it waits for a call of its own actor; and who waits."""
-    own = [h.work.name for h in group.circle if h is not first]
+    own = [h.work.name for h in group.cycle if h is not first]
     return (
         f"; it waits for {evidence.join_names(own)}, which would need it"
         if own

@@ -78,12 +78,12 @@ def _exact_finding(group: Group) -> Finding:
     """A circle of parents and children, seen by the objects that the parents wait for."""
     from raydoctor.waits.remedies import remedies
 
-    labels = [h.work.label for h in (*group.circle, group.circle[0])]
-    child = next(h for h in group.circle if not h.work.runs)
-    lasted = min(h.work.age for h in group.circle)
+    labels = [h.work.label for h in (*group.cycle, group.cycle[0])]
+    child = next(h for h in group.cycle if not h.work.runs)
+    lasted = min(h.work.age for h in group.cycle)
     return hangs.finding(
         group,
-        f"{' → '.join(labels)}: {child.work.name} {child.words}, and those wait for it; nothing has moved for "
+        f"{' → '.join(labels)}: {child.work.name} {child.summary}, and those wait for it; nothing has moved for "
         f"{lasted:.0f} s{hangs.waiting(group)}",
         remedies(group),
     )
@@ -493,7 +493,7 @@ EXAMPLES: tuple[Example, ...] = (
         "live: the same, by the objects that they wait for, before any metrics tell of it",
         _seen({}),
         roots=("nested-get-deadlock",),
-        says=("plan (pid 801) → part", "hand the references on"),
+        says=("plan (pid 801) → part", "Return the children's references"),
     ),
     Example(
         "live: they wait for children that need nothing of what they hold",

@@ -233,6 +233,6 @@ _BARE = frozenset(
 )
 
 
-def tells_classes(thread: Thread) -> bool:
-    """Whether methods stand on the stack with their class, as from Python 3.11 on."""
+def has_classes(thread: Thread) -> bool:
+    """Whether the stack shows methods with their class, as from Python 3.11 on."""
     return any("." in frame.function.replace("<locals>.", "") for frame in python(thread))

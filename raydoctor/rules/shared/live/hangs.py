@@ -1,4 +1,4 @@
-"""What rules tell of hangs that a live collection has looked at (`raydoctor/waits/`), at once or from a capture."""
+"""What rules share about the hangs of `raydoctor/waits/`, in a live collection or a capture of one."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ _LINKS = 3
 _SUBJECTS = 10
 
 
-@lru_cache(maxsize=1)  # four rules ask for the same
+@lru_cache(maxsize=1)  # four rules need the same
 def groups(case: Case) -> tuple[Group, ...]:
-    """Those that hang together; empty where no process was looked at."""
+    """The groups of hung work; empty where no process was sampled."""
     if live.looked(case, "samples") is None:
         return ()
-    from raydoctor.waits.hung import hung  # most captures hold no looks
+    from raydoctor.waits.hung import hung  # most captures hold no samples
 
     return hung(case).groups
 
 
 def blocks_its_loop(group: Group) -> bool:
-    """Whether it comes down to an async actor that blocks its own event loop."""
+    """Whether the culprit is an async actor that blocks its own event loop."""
     return any(h.kind == "async-blocked" and h.verdict for h in group.culprits)
 
 
 def is_nested(group: Group) -> bool:
-    """Whether it is a circle in which tasks wait for room that the others take."""
-    return any(h.kind in ("resources", "placement-group") for h in group.circle)
+    """Whether it is a cycle in which tasks wait for resources that the others hold."""
+    return any(h.kind in ("resources", "placement-group") for h in group.cycle)
 
 
 def finding(
     group: Group, headline: str, remedies: Iterable[Remedy], severity: Severity | None = None
 ) -> Finding:
-    """One for a group, with everybody in it."""
-    shown = (group.circle or group.culprits)[:_LINKS]
+    """The finding of one group, with all its members."""
+    shown = (group.cycle or group.culprits)[:_LINKS]
     return Finding(
         headline,
         tuple(link for h in shown for link in _links(h)),
@@ -55,11 +55,11 @@ def finding(
 
 
 def _links(hung: Hung) -> Iterator[Link]:
-    yield from hung.links or (Link(hung.work.event, f"{hung.work.label} {hung.words}"),)
+    yield from hung.links or (Link(hung.work.event, f"{hung.work.label} {hung.summary}"),)
 
 
 def entities(group: Group) -> Iterator[Entity]:
-    """All that hang, as other rules name them."""
+    """The hung work, as other rules name it."""
     for hung in group.all:
         yield Entity("task", hung.work.id)
         if hung.work.actor:
