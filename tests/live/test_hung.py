@@ -989,7 +989,7 @@ def test_a_chain_on_a_real_cluster(hanging: dict[str, Any]) -> None:
     [address] = culprit["waits_for"]
     assert address["kind"] == "address"
     assert address["name"].startswith("127.0.0.1:")
-    assert "30 before it took" in culprit["why"]  # not those of another name
+    assert "30 finished peers took" in culprit["why"]  # not those of another name
     assert together_with(hanging, "load") == {"load", "train", "driver of job 1"}
     [headline] = [
         g["headline"] for g in hanging["groups"] if culprit["task"]["id"] in g["culprits"]

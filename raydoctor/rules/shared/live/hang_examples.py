@@ -1,4 +1,4 @@
-"""Small tables for the examples of rules about hangs: what was seen of processes, what they wait for, their peers.
+"""Small tables for the examples of rules about hangs: samples of processes, their waits and their peers.
 
 A row is short here; a real one has every key that `observe/stacks/stacks.py` writes, and py-spy shows more of Ray's frames.
 """
@@ -31,7 +31,7 @@ def looks(
     below: Sequence[_Frame] = _MAIN,
     **more: object,
 ) -> list[Row]:
-    """Rows of `samples`: a process that stands at these frames, innermost first, in all looks."""
+    """Rows of `samples`: a process with this stack, innermost frame first, in all samples."""
     own = [(*frame, _whose(frame[1])) for frame in frames]
     thread = {**standing(of["worker_pid"], "MainThread", [*own, *below]), **more}
     return [_look(of, number, thread) for number in range(looks)]
@@ -56,7 +56,7 @@ def getting(of: Row, *frames: tuple[str, str, int]) -> list[Row]:
 
 
 def blocking(of: Row, *frames: tuple[str, str, int], looks: int = 3) -> list[Row]:
-    """An async actor whose event loop stands at these frames."""
+    """An async actor whose event loop is blocked at these frames."""
     main = standing(of["worker_pid"], "MainThread", [*_MAIN])
     own = [(*frame, _whose(frame[1])) for frame in frames]
     loop = standing(of["worker_pid"] + 9, "AsyncIO Thread: default", [*own, *_LOOP])
@@ -64,7 +64,7 @@ def blocking(of: Row, *frames: tuple[str, str, int], looks: int = 3) -> list[Row
 
 
 def standing(tid: int, name: str, frames: Sequence[_Frame]) -> Row:
-    """One thread that stands."""
+    """One idle thread with this stack."""
     return {
         "tid": tid, "name": name, "active": False, "gil": False, "state": "S", "wchan": "futex_wait_queue", "syscall": 202,
         "cpu_seconds": 0.4, "voluntary": 60, "involuntary": 9,
@@ -115,6 +115,6 @@ def took(name: str, count: int, median: float, longest: float = 0.0) -> Row:
 
 
 def since(seconds: float, state: str = "RUNNING") -> Row:
-    """Keys of a task that came into its state so long ago."""
+    """Keys of a task that entered its state so many seconds ago."""
     at = int((AT - seconds) * 1000)
     return {"state": state, "start_time_ms": at, "events": [{"state": state, "created_ms": at}]}
