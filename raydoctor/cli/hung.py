@@ -1,4 +1,4 @@
-"""`raydoctor hung`: what hangs, in what, and who waits for whom."""
+"""`raydoctor hung`: hung tasks, what each waits in, and what waits for it."""
 
 from __future__ import annotations
 
@@ -20,44 +20,49 @@ if TYPE_CHECKING:
 FOUND = 1
 INCOMPLETE = 3
 _PEERS_AFTER = 5.0
-"""Seconds after which a task is looked at: whether that is long, its peers tell."""
+"""Seconds after which a task is sampled: its peers show whether that is long."""
 _MOST = 200
+"""Processes to sample."""
 _MATTERS = ("tasks", "stacks", "table")
-"""What a gap may hide that can hide a hang; a gap of the kernel log, for example, cannot."""
+"""Subjects of gaps that can hide a hang; a gap in the kernel log, for example, cannot."""
 _RECORDED = 3
 """Seconds of the culprit's profile."""
 
-_HELP = """Find the tasks, actor methods and drivers that hang, say in what, and who waits for whom.
+_HELP = """Find hung tasks, actor methods and drivers, what each waits in, and what waits for it.
 
-A task hangs that stands still far longer than finished ones of its function took, or
-without such peers has not run for --min-age, as the kernel tells: a loop that wakes up
-now and then, a trickling download, a server without callers do not hang. The stacks
-of all that run for longer than a few seconds are looked at several times, without
-stopping anybody; from the objects that they wait for comes who waits for whom:
-circles are deadlocks, chains end at the one culprit, which is shown first. What uses a
-processor is at work and no hang, unless its peers prove otherwise; of a coroutine that
-awaits, only its actor's calls tell.
+A task is reported as hung if its stack does not change and finished tasks of the same
+function took far less time. A task without finished peers counts as hung after --min-age
+of idle time. Polling loops, slow downloads and servers without callers are not reported.
 
-PATH is a capture that raydoctor made while it hung; without it, the live cluster.
+raydoctor samples the stacks of all tasks that run for more than a few seconds, without
+pausing them, and reads which objects each process waits for. Cycles are deadlocks; a
+chain ends at the process that blocks all others, which is listed first. A CPU-bound task
+is listed as busy, not hung, unless finished peers took far less time.
+
+An awaiting coroutine has no stack: it is judged by its actor's pending calls.
+PATH is a capture made by raydoctor during the hang; the default is the live cluster.
 
 \b
 Examples:
   raydoctor hung
-  raydoctor hung --min-age 10m --json
+  raydoctor hung --min-age 10m --format json
   raydoctor hung --save flame.svg          a profile of the culprit, or .speedscope.json
   raydoctor hung capture.tar.gz
 
 \b
 Exit code:
   0  nothing hangs
-  1  something does
+  1  at least one task, method or driver hangs
   2  could not run
-  3  nothing was found, but not everything could be seen
+  3  inconclusive: no hang found, but some evidence is missing
 """
 
 
 @click.command(
-    "hung", help=_HELP, short_help="Find what hangs, and for whom it waits.", **options.SETTINGS
+    "hung",
+    help=_HELP,
+    short_help="Find hung tasks and deadlocks, and what they wait for.",
+    **options.SETTINGS,
 )
 @options.path_argument
 @click.option(
@@ -74,7 +79,7 @@ Exit code:
     default=3,
     show_default=True,
     metavar="N",
-    help="How often to look at each process.",
+    help="Samples to take of each process.",
 )
 @click.option(
     "--every",
@@ -82,19 +87,19 @@ Exit code:
     default="1s",
     show_default=True,
     metavar="DURATION",
-    help="Between two looks.",
+    help="Time between two samples.",
 )
-@click.option("--native", is_flag=True, help="Show functions of C and C++, too.")
+@click.option("--native", is_flag=True, help="Show C and C++ functions as well.")
 @click.option(
     "--save",
     metavar="FILE",
-    help="Write a profile of the culprit: .svg is a flame graph, .json speedscope.",
+    help="Write a profile of the culprit: a flame graph (.svg) or speedscope (.json).",
 )
 @options.format_option("text", "json")
 @options.live_options
 @options.verbose_option
 def command(path: str | None, save: str | None, form: str, verbose: bool, **given: Any) -> int:
-    """Find what hangs."""
+    """Find hung work."""
     given["driver_log"] = None
     if save is not None:
         _check(path, save)
@@ -113,16 +118,14 @@ def command(path: str | None, save: str | None, form: str, verbose: bool, **give
 
 
 def _live(**given: Any) -> Capture:
-    """What the cluster says, and the stacks of what runs for long."""
-    from dataclasses import replace
-
+    """Collect the state of the cluster, and the stacks of long-running tasks."""
     from raydoctor.cli._progress import Progress
     from raydoctor.observe import live
     from raydoctor.observe.stacks.suspects import Sampling
 
     age = min(_PEERS_AFTER, given["min_age"])
     sampling = Sampling(given["samples"], given["every"], age, given["native"], _MOST)
-    with Progress("looking for a cluster") as progress:
+    with Progress("searching for a cluster") as progress:
         wishes = replace(options.wishes(**given), logs=False, samples=sampling)
         capture = live.collect(wishes, progress.say).capture()
     for each in capture.notes:
@@ -138,35 +141,35 @@ def _view(capture: Capture, min_age: float, verbose: bool) -> View:
     from raydoctor.waits.hung import hung
 
     gaps = list(capture.gaps)
-    # What a live collection brought is redacted already; a capture may be made by hand.
+    # A live collection is already redacted; a capture may be made by hand.
     redactor = None if capture.kind == "live" else Redactor(capture.secrets)
     events = live.read(capture.files, gaps, redactor)
     tables = {event["name"] for event in events if event.kind == "live.table"}
     if "tasks" not in tables:
-        raise _untold(capture)
+        raise _no_tasks(capture)
     case = Case(events)
-    gaps = [_judged(gap) for gap in gaps if gap.about in _MATTERS]
+    gaps = [_required(gap) for gap in gaps if gap.about in _MATTERS]
     looked_at = len({(e["node_id"], e.pid) for e in case.of("live.samples")})
     return View(hung(case, min_age), gaps, looked_at, verbose)
 
 
-def _judged(gap: Gap) -> Gap:
-    """A diagnosis can do without stacks; here their absence may hide what is looked for."""
+def _required(gap: Gap) -> Gap:
+    """Require the stacks: a diagnosis can do without them, but their absence may hide a hang."""
     return replace(gap, optional=False) if gap.about == "stacks" else gap
 
 
-def _untold(capture: Capture) -> RaydoctorError:
-    """Nobody told what runs: why, and what to do."""
+def _no_tasks(capture: Capture) -> RaydoctorError:
+    """The error for a capture without a list of tasks, with its cause and a hint."""
     from raydoctor.model.errors import RaydoctorError
 
     if capture.kind == "live":
-        told = [f"{gap.what}: {gap.why}" for gap in capture.gaps if not gap.optional]
-        why = f" ({told[0]})" if told else ""
-        hint = "Is it only slow? raydoctor hung --timeout 30. Its logs: raydoctor diagnose"
-        return RaydoctorError(f"the cluster did not tell what runs{why}", hint)
+        causes = [f"{gap.what}: {gap.why}" for gap in capture.gaps if not gap.optional]
+        cause = f" ({causes[0]})" if causes else ""
+        hint = "If it is only slow: raydoctor hung --timeout 30. For its logs: raydoctor diagnose"
+        return RaydoctorError(f"the cluster did not report its tasks{cause}", hint)
     return RaydoctorError(
-        f"{capture.path} does not tell what ran: its tasks were not collected",
-        "Make a capture while it hangs: raydoctor collect. Of logs alone: raydoctor diagnose PATH",
+        f"{capture.path} holds no list of tasks",
+        "Make a capture during the hang: raydoctor collect. For logs alone: raydoctor diagnose PATH",
     )
 
 
@@ -184,9 +187,9 @@ def _show(view: View, as_json: bool) -> None:
 
 
 def _check(path: str | None, save: str) -> None:
-    """Refuse what cannot be done before anything is looked at."""
+    """Refuse an impossible --save before the collection begins."""
     if path is not None:
-        raise click.UsageError("--save records a running process: it cannot be had of a capture")
+        raise click.UsageError("--save records a running process and cannot be used with a capture")
     if not save.endswith((".svg", ".json")):
         raise click.UsageError("--save writes a flame graph (FILE.svg) or speedscope (FILE.json)")
 
@@ -198,9 +201,9 @@ def _save(view: View, save: str) -> None:
     from raydoctor.observe.stacks import profile
 
     groups = view.found.groups
-    runs = [h.work for g in groups for h in (*g.circle, *g.culprits) if h.work.process]
+    runs = [h.work for g in groups for h in (*g.cycle, *g.culprits) if h.work.process]
     if not runs or runs[0].process is None:
-        options.note(f"{save} was not written: nothing hangs that could be looked at")
+        options.note(f"{save} was not written: no hung process could be inspected")
         return
     process, label = runs[0].process, runs[0].label
     started_at = float(process.last.event["started_at"] or 0)

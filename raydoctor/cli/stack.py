@@ -1,4 +1,4 @@
-"""`raydoctor stack`: where workers and drivers stand at this moment."""
+"""`raydoctor stack`: the call stacks of workers and drivers at this moment."""
 
 from __future__ import annotations
 
@@ -10,39 +10,42 @@ from raydoctor.cli import _options as options
 
 INCOMPLETE = 3
 
-_HELP = """Show where workers and drivers stand: their stacks, and the tasks they run.
+_HELP = """Show the call stacks of workers and drivers, and the tasks that they run.
 
-TARGET is a task (id, six or more of its first digits, or name), an actor (id, class
-or name), a pid, or a node (id or IP address); without it, all workers and drivers of
-this machine are looked at, side by side. Each stands still for about 10 ms (--native:
-150 ms). Workers at the same place are one block; your own frames stand out.
+TARGET is a task (id, its first six or more digits, or name), an actor (id, class or
+name), a pid, or a node (id or IP address). The default is all workers and drivers of
+this machine. Each process is paused for about 10 ms (--native: 150 ms). Workers with
+the same stack are shown as one block, and your own frames are highlighted.
 
 \b
 Examples:
   raydoctor stack                       this machine
-  raydoctor stack mesh_part             the workers that run this function
+  raydoctor stack mesh_part             the the workers that run this function
   raydoctor stack Trainer --locals      an actor, with the local variables
   raydoctor stack 10.0.0.9              all workers of a node
-  raydoctor stack 812 --native          with the frames of C and C++ code
+  raydoctor stack 812 --native          with C and C++ frames
 
-Locals are shown without what looks like a secret, and are kept nowhere.
+Local variables are redacted and stored nowhere.
 
 \b
 Exit code:
-  0  the stacks of all that was meant
-  2  could not run; nothing that runs is called so
-  3  some stacks could not be had
+  0  all stacks of the target were read
+  2  could not run, or no running task, actor or process matches TARGET
+  3  some stacks could not be read
 """
 
 
 @click.command(
-    "stack", help=_HELP, short_help="Where workers stand at this moment.", **options.SETTINGS
+    "stack",
+    help=_HELP,
+    short_help="Show the call stacks of workers and drivers.",
+    **options.SETTINGS,
 )
 @click.argument("target", required=False, default="")
-@click.option("--all-nodes", is_flag=True, help="The workers of all nodes.")
-@click.option("--locals", "variables", is_flag=True, help="The local variables of each frame.")
-@click.option("--native", is_flag=True, help="Frames of C, C++ and Rust, too.")
-@options.timeout_option("For each look, and each answer of the cluster.")
+@click.option("--all-nodes", is_flag=True, help="Include the workers of all nodes.")
+@click.option("--locals", "variables", is_flag=True, help="Show the local variables of each frame.")
+@click.option("--native", is_flag=True, help="Show C, C++ and Rust frames as well.")
+@options.timeout_option("Time limit for each sample and each reply of the cluster.")
 @options.address_option()
 @options.format_option("text", "json")
 @options.verbose_option
@@ -57,7 +60,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     form: str,
     verbose: bool,
 ) -> int:
-    """Look, and show."""
+    """Sample the stacks, and print them."""
     from raydoctor.cli._progress import Progress
     from raydoctor.observe import live
     from raydoctor.observe.collector.run import usual_timeout
@@ -66,10 +69,10 @@ def command(  # noqa: PLR0913 - one parameter per option
     from raydoctor.render import terminal
 
     if target and all_nodes:
-        raise click.UsageError("TARGET is looked for on all nodes: --all-nodes stands alone")
+        raise click.UsageError("TARGET is searched on all nodes: use --all-nodes without a TARGET")
     patience = usual_timeout() if timeout is None else timeout
     wishes = worker_stacks.StackOptions(target, all_nodes, variables, native, patience)
-    with Progress("looking for the cluster") as progress:
+    with Progress("searching for the cluster") as progress:
         cluster, notes = live.find(address)
         found = worker_stacks.look(cluster, wishes, progress.say)
     for each in notes:

@@ -8,18 +8,11 @@ and the objects that it waits for.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from raydoctor.case import Case
 from raydoctor.cluster import tables as live
 from raydoctor.model.values import Event
-
-Kind = Literal[
-    "python-loop", "native-gil", "native", "lock", "sleep", "socket", "disk", "subprocess", "stopped",
-    "debugger", "collective", "ray-get", "async-blocked", "actor-queue", "resources", "placement-group",
-    "arguments", "runtime-env", "worker-start", "unknown",
-]  # fmt: skip
-"""What it hangs in; these values are part of the JSON contract."""
 
 
 class Frame(NamedTuple):

@@ -1,4 +1,4 @@
-"""What hangs, who waits for it, its stack, and what helps -> page or JSON."""
+"""Hung work, what waits for it, its stack, and its fixes -> page or JSON."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from raydoctor.model.version import __version__
 from raydoctor.render import json as plain_json
 from raydoctor.render.page import MAX_WIDTH, Line, Page, columns, line, paragraph
 from raydoctor.waits import remedies
+from raydoctor.waits.candidates import Work
 from raydoctor.waits.edges import target
 from raydoctor.waits.hung import Found, Group, Hung
 from raydoctor.waits.rows import row, unseen
@@ -24,17 +25,17 @@ _FRAMES = 24
 
 
 class View(NamedTuple):
-    """All that is shown."""
+    """The content of the page."""
 
     found: Found
     gaps: Sequence[Gap] = ()
     looked_at: int = 0
-    """Processes."""
+    """Number of sampled processes."""
     verbose: bool = False
 
 
 def render(view: View, width: int = MAX_WIDTH) -> Page:
-    """Group by group: who it comes down to, who waits, where that one stands, what helps."""
+    """Group by group: the culprit, what waits for it, its stack, and the fixes."""
     page: Page = []
     for group in view.found.groups[:_GROUPS]:
         page += [*_headline(group, width), *_table(group), *_stack(group, view.verbose)]
@@ -42,30 +43,45 @@ def render(view: View, width: int = MAX_WIDTH) -> Page:
             page += _remedy(remedy, number, width)
         page.append(())
     if len(view.found.groups) > _GROUPS:
-        page.append(line((f"… and {len(view.found.groups) - _GROUPS} more, see --json", "dim")))
+        page.append(
+            line((f"… and {len(view.found.groups) - _GROUPS} more: see --format json", "dim"))
+        )
     return [*page, *_working(view), *_missing(view, width), line((verdict(view), "strong"))]
 
 
 def headline(group: Group) -> str:
     """`36 tasks and the driver wait for loader (pid 812), which waits for 10.0.0.9:5432 …`."""
     first = group.first
-    if group.circle:
-        return _circle(group)
+    if group.cycle:
+        return _cycle(group)
     more = len(group.culprits) - 1
     others = f" and {more} more like it" if more else ""
     if not group.behind:
-        return f"{first.work.label}{others} {first.words}"
-    return f"{_waiting(group)} for {first.work.label}{others}, which {first.words}"
+        return f"{_noun(first.work)}{others} {first.summary}"
+    waiting = _capital(_waiting(group))
+    return f"{waiting} for {first.work.label}{others}, which {first.summary}"
 
 
-def _circle(group: Group) -> str:
-    """`A.ping (pid 4) → B.pong (pid 5) → A.ping (pid 4): they wait for each other, a deadlock`."""
-    told = " → ".join([h.work.label for h in (*group.circle, group.first)])
-    alone = len({h.work.actor or h.work.id for h in group.circle}) == 1
-    how = "it waits for itself" if alone else "they wait for each other"
-    guess = "" if group.exact else " (by the calls and references that they hold)"
+def _noun(work: Work) -> str:
+    """`Task load (pid 812)`, `Driver of job 1 (pid 801)`."""
+    return _capital(work.label) if work.kind == "driver" else f"{_NOUNS[work.kind]} {work.label}"
+
+
+_NOUNS = {"task": "Task", "method": "Actor method", "creation": "Actor"}
+
+
+def _capital(sentence: str) -> str:
+    return f"{sentence[:1].upper()}{sentence[1:]}"
+
+
+def _cycle(group: Group) -> str:
+    """`Deadlock: A.ping (pid 4) → B.pong (pid 5) → A.ping (pid 4) wait for each other`."""
+    labels = " → ".join([h.work.label for h in (*group.cycle, group.first)])
+    alone = len({h.work.actor or h.work.id for h in group.cycle}) == 1
+    how = "waits for itself" if alone else "wait for each other"
+    guess = "" if group.exact else " (inferred from the calls and references that they hold)"
     behind = f"; {_waiting(group)} for {'it' if alone else 'them'}" if group.behind else ""
-    return f"{told}: {how}, a deadlock{guess}{behind}"
+    return f"Deadlock: {labels} {how}{guess}{behind}"
 
 
 def _waiting(group: Group) -> str:
@@ -78,29 +94,27 @@ def _waiting(group: Group) -> str:
 
 
 def verdict(view: View) -> str:
-    """`38 of 412 unfinished tasks hang.`."""
-    hanging = sum(h.work.kind != "driver" for group in view.found.groups for h in group.all)
+    """`38 of 412 unfinished tasks are hung.`."""
+    hung = sum(h.work.kind != "driver" for group in view.found.groups for h in group.all)
     if view.found.groups:
-        hang = "hangs" if hanging == 1 else "hang"
-        return f"{hanging:,} of {_text.plural(view.found.unfinished, 'unfinished task')} {hang}."
+        are = "is" if hung == 1 else "are"
+        return f"{hung:,} of {_text.plural(view.found.unfinished, 'unfinished task')} {are} hung."
     if not view.found.unfinished:
-        return "Nothing runs or waits: nothing hangs."
+        return "Nothing hangs: no task runs or waits."
     count = _text.plural(view.found.unfinished, "unfinished task")
     if any(h.kind == "unknown" for h in view.found.working):
-        return (
-            f"Nothing is seen to hang: {count}, all at work, in a queue that moves, or in an await."
-        )
-    return f"Nothing hangs: {count}, all at work or in a queue that moves."
+        return f"No hang found: {count}, all busy, in a moving queue, or awaiting."
+    return f"Nothing hangs: {count}, all busy or in a moving queue."
 
 
 def _headline(group: Group, width: int) -> Page:
     page = paragraph(headline(group), width, hang=2, style="error")
-    return [*page, *paragraph(group.first.why, width, indent=2, style="dim")]
+    return [*page, *paragraph(_capital(group.first.reason), width, indent=2, style="dim")]
 
 
 def _table(group: Group) -> Page:
-    """The culprits and the circle one by one, the others by what they do."""
-    shown = group.circle or group.culprits
+    """The culprits, or the cycle, one by one; the others grouped by what they do."""
+    shown = group.cycle or group.culprits
     rows = [_row(each) for each in shown[:_ROWS]]
     rows += _counted([*shown[_ROWS:], *group.behind], max(3, _ROWS - len(rows)))
     return columns(rows, indent=2) if len(rows) > 1 else _row_alone(group.first)
@@ -111,7 +125,7 @@ def _row(hung: Hung) -> list[str | tuple[str, str]]:
     where = f"pid {work.pid}" if work.pid else work.state
     return [
         (hung.kind, "warning"), (work.name, "strong"), work.id[:16], where,
-        _text.duration(work.age) if work.age else "", hung.words,
+        _text.duration(work.age) if work.age else "", hung.summary,
     ]  # fmt: skip
 
 
@@ -123,18 +137,18 @@ def _row_alone(hung: Hung) -> Page:
     return [line((" · ".join(parts), "path"), indent=2)]
 
 
-def _counted(those: Sequence[Hung], most: int) -> list[list[str | tuple[str, str]]]:
+def _counted(members: Sequence[Hung], most: int) -> list[list[str | tuple[str, str]]]:
     alike: dict[tuple[str, str, str], list[Hung]] = {}
-    for each in those:
-        alike.setdefault((each.kind, each.work.name, each.words), []).append(each)
+    for each in members:
+        alike.setdefault((each.kind, each.work.name, each.summary), []).append(each)
     rows = []
-    for (kind, name, words), members in sorted(alike.items(), key=lambda i: -len(i[1]))[:most]:
-        if len(members) == 1:
-            rows.append(_row(members[0]))
+    for (kind, name, summary), same in sorted(alike.items(), key=lambda i: -len(i[1]))[:most]:
+        if len(same) == 1:
+            rows.append(_row(same[0]))
             continue
-        ages = [h.work.age for h in members]
+        ages = [h.work.age for h in same]
         age = f"{_text.duration(min(ages))} to {_text.duration(max(ages))}"
-        rows.append([(kind, "warning"), (f"{len(members)} × {name}", "strong"), "", "", age, words])
+        rows.append([(kind, "warning"), (f"{len(same)} × {name}", "strong"), "", "", age, summary])
     left = len(alike) - most
     if left > 0:
         rows.append([("…", "dim"), f"{left} more kinds"])
@@ -142,13 +156,13 @@ def _counted(those: Sequence[Hung], most: int) -> list[list[str | tuple[str, str
 
 
 def _stack(group: Group, verbose: bool) -> Page:
-    """Where the culprits stand, the user's own frames highlighted."""
+    """The call stacks of the culprits, with the user's own frames highlighted."""
     page: Page = []
-    for hung in (group.circle or group.culprits)[: 3 if group.circle else 1]:
+    for hung in (group.cycle or group.culprits)[: 3 if group.cycle else 1]:
         thread = hung.verdict.thread if hung.verdict else None
         if thread is None or not thread.frames:
             continue
-        page.append(line((f"stack of {hung.work.label}, {thread.name}:", "dim"), indent=2))
+        page.append(line((f"Stack of {hung.work.label}, {thread.name}:", "dim"), indent=2))
         page += _frames(thread, verbose)
     return page
 
@@ -163,7 +177,7 @@ def _frames(thread: Thread, verbose: bool) -> Page:
         if verbose or not is_hidden:
             page.append(line((frame.place, _style(frame)), indent=4))
     left = len(frames) - len(page)
-    return [*page, *([line((f"… {left} more frames, see -v", "dim"), indent=4)] if left else [])]
+    return [*page, *([line((f"… {left} more frames: see -v", "dim"), indent=4)] if left else [])]
 
 
 def _style(frame: Frame) -> str:
@@ -178,19 +192,19 @@ def _remedy(remedy: Remedy, number: int, width: int) -> Page:
 
 
 def _working(view: View) -> Page:
-    """Who has run for long and is no hang: an endless loop looks like work, if there are no peers."""
-    those = view.found.working
-    if not those:
+    """Busy work that has run for long. Without peers, an endless loop looks like work."""
+    busy = view.found.working
+    if not busy:
         return []
-    head = line(("At work for long, and no hang as far as anybody can tell:", "dim"))
-    return [head, *columns(_counted(those, _WORKING), indent=2), ()]
+    head = line(("Busy for long, not known to hang:", "dim"))
+    return [head, *columns(_counted(busy, _WORKING), indent=2), ()]
 
 
 def _missing(view: View, width: int) -> Page:
-    """What could not be looked at, and how it can."""
+    """What could not be inspected, and how to make it readable."""
     page: Page = []
     for gap in gaps(view):
-        text = f"not seen: {gap.what}: {gap.why}"
+        text = f"Not inspected: {gap.what}: {gap.why}"
         page += paragraph(text, width, hang=2, style="warning")
         page += paragraph(gap.hint, width, indent=2) if gap.hint else []
     return page
@@ -213,7 +227,7 @@ def to_json(view: View) -> str:
             "version": __version__,
             "hung": [row(h, number) for number, g in enumerate(found.groups) for h in g.all],
             "cycles": [
-                [target(h.work)._asdict() for h in g.circle] for g in found.groups if g.circle
+                [target(h.work)._asdict() for h in g.cycle] for g in found.groups if g.cycle
             ],
             "groups": [_group(g) for g in found.groups],
             "working": [row(each, None) for each in found.working],

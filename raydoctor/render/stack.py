@@ -1,7 +1,7 @@
 """Stacks of workers and drivers -> page or JSON.
 
-Workers that stand at the same place are one block. Of a thread, the user's own frames stand out, and what
-is Ray's or Python's own outside of them is folded; a thread without any code of the user's is counted.
+Workers with the same stack are one block. The user's own frames of a thread are highlighted, and frames of
+Ray and Python around them are folded. A thread without any code of the user's is only counted.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from raydoctor.render.page import MAX_WIDTH, Line, Page, Part, line, paragraph
 SCHEMA = "raydoctor/stack/1"
 Row = dict[str, Any]
 _OWN = ("user", "library")
-"""Whose frames are told: a library may stand in a thread of its own."""
+"""Owners of the frames that are shown: a library may have a thread of its own."""
 _LISTED = 8
 _VALUE = 200
 
 
 class Style(NamedTuple):
-    """How much is shown."""
+    """The width and the amount of detail."""
 
     width: int = MAX_WIDTH
     whole: bool = False
-    """Every thread and frame, idle workers, too."""
+    """Show every thread and frame, and idle workers."""
 
 
 _PLAIN = Style()
 
 
 def render(found: Found, style: Style = _PLAIN) -> Page:
-    """Drivers first, then workers, those of one place together; at last who waits for work."""
+    """Drivers first, then workers, grouped by equal stacks; idle workers last."""
     page: Page = []
     fold = not style.whole and len(found.stacks) > 1
     idle = [each for each in found.stacks if each.is_idle] if fold else []
@@ -60,7 +60,7 @@ def _groups(stacks: Sequence[Stack]) -> list[list[Stack]]:
 
 
 def _place(stack: Stack) -> object:
-    """What stacks share that are shown as one: names, and where their own code stands."""
+    """What the stacks of one block have in common: names, and the positions of the user's code."""
     threads = []
     for thread in stack.row["threads"]:
         frames = [
@@ -90,8 +90,8 @@ def _block(group: Sequence[Stack], at: float, style: Style) -> Page:
     threads = first.row["threads"]
     shown = threads if style.whole else _shown(first)
     if not shown and first.tasks and threads:
-        told = "its event loop waits: what its coroutines await has no stack"
-        page.append(line((told, "dim"), indent=2))
+        note = "its event loop is idle: a coroutine that awaits has no stack"
+        page.append(line((note, "dim"), indent=2))
     for each in shown:
         page += _thread(each, style)
     if len(threads) > len(shown) and first.row["how"] != "proc":
@@ -101,9 +101,9 @@ def _block(group: Sequence[Stack], at: float, style: Style) -> Page:
 
 
 def _shown(stack: Stack) -> list[Row]:
-    """The threads with code of the user's; of one that runs a task and has none, the main thread.
+    """The threads with code of the user's. If a process that runs a task has none, its main thread.
 
-    The main thread of an actor with an event loop tells nothing, and so does the loop's while it waits.
+    The main thread of an actor with an event loop shows nothing of its work, nor does an idle event loop.
     """
     threads: list[Row] = stack.row["threads"]
     shown = [each for each in threads if _is_shown(each)]
@@ -129,10 +129,8 @@ def _facts(group: Sequence[Stack], at: float, width: int) -> Page:
     if len(group) == 1:
         parts += [f"actor {_actor(first.actor)}"] if first.actor else []
         page = [line((" · ".join(parts), "path"), indent=2)]
-        for task in first.tasks[:_LISTED]:
-            told = f"{task['task_id']}{_since(task, at)}"
-            page.append(line((f"task {told}", "path"), indent=2))
-        return page
+        tasks = [f"task {task['task_id']}{_since(task, at)}" for task in first.tasks[:_LISTED]]
+        return [*page, *(line((task, "path"), indent=2) for task in tasks)]
     ages = [age for each in group for task in each.tasks if (age := _age(task, at)) is not None]
     if ages:
         shortest, longest = text.duration(min(ages)), text.duration(max(ages))
@@ -141,8 +139,8 @@ def _facts(group: Sequence[Stack], at: float, width: int) -> Page:
     page = paragraph(" · ".join(parts), width, indent=2, style="path")
     if tasks:
         more = f" and {len(tasks) - _LISTED:,} more" if len(tasks) > _LISTED else ""
-        told = f"{'task' if len(tasks) == 1 else 'tasks'} {', '.join(tasks[:_LISTED])}{more}"
-        page += paragraph(told, width, indent=2, style="path")
+        listed = f"{'task' if len(tasks) == 1 else 'tasks'} {', '.join(tasks[:_LISTED])}{more}"
+        page += paragraph(listed, width, indent=2, style="path")
     return page
 
 
@@ -174,7 +172,7 @@ _DEBUGGER = ("_pydevd", "_pydev_", "pydevd", "debugpy/")
 
 
 def _is_shown(thread: Row) -> bool:
-    """Whether any code of the user's, or of a library's, is in it; a debugger's threads are nobody's."""
+    """Whether it runs code of the user's or of a library's; the threads of a debugger do not count."""
     frames = (each for each in thread["frames"] if not str(each["file"]).startswith(_DEBUGGER))
     return any(frame["whose"] in _OWN for frame in frames)
 
@@ -198,15 +196,15 @@ def _thread(thread: Row, style: Style) -> Page:
 
 
 def _does(thread: Row) -> str:
-    """What the kernel and the interpreter say of it: `runs, holds the GIL`, `waits in futex_do_wait`."""
+    """Its state in the kernel and the interpreter: `runs, holds the GIL`, `waits in futex_do_wait`."""
     state = thread.get("state", "")
     if state in ("T", "t"):
-        return "is stopped" if state == "T" else "is stopped by a debugger"
+        return "is stopped" if state == "T" else "is paused by a debugger"
     if thread["active"] or state == "R":
-        words = "runs"
+        doing = "runs"
     else:
-        words = f"waits in {thread['wchan']}" if thread.get("wchan") else "waits"
-    return f"{words}, holds the GIL" if thread["gil"] else words
+        doing = f"waits in {thread['wchan']}" if thread.get("wchan") else "waits"
+    return f"{doing}, holds the GIL" if thread["gil"] else doing
 
 
 def _last_own(frames: Sequence[Row]) -> int:
@@ -214,15 +212,15 @@ def _last_own(frames: Sequence[Row]) -> int:
 
 
 def _is_top(frame: Row, frames: Sequence[Row]) -> bool:
-    """Whether it is the innermost one, which tells what the user's code waits in."""
+    """Whether it is the innermost frame, which shows what the user's code waits in."""
     return frame is frames[0]
 
 
 def _fold(run: Sequence[Row]) -> Page:
     if not run:
         return []
-    whose = {"ray": "Ray", "python": "Python", "native": "native code"}
-    names = " and ".join(dict.fromkeys(whose.get(f["whose"], "") for f in run))
+    owners = {"ray": "Ray", "python": "Python", "native": "native code"}
+    names = " and ".join(dict.fromkeys(owners.get(f["whose"], "") for f in run))
     return [line((f"… {text.plural(len(run), 'frame')} of {names}", "dim"), indent=4)]
 
 
@@ -237,8 +235,8 @@ def _frame(frame: Row, width: int) -> Page:
 
 def _locals(frame: Row, width: int) -> Iterator[Line]:
     for name, value in (frame.get("locals") or {}).items():
-        told = text.one_line(f"{name} = {value}"[:_VALUE])
-        yield line((text.cut(told, max(20, width - 8)), "code"), indent=8)
+        shown = text.one_line(f"{name} = {value}"[:_VALUE])
+        yield line((text.cut(shown, max(20, width - 8)), "code"), indent=8)
 
 
 # ------------------------------------------------------------------ JSON

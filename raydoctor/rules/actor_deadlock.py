@@ -64,7 +64,7 @@ def actor_deadlock(case: Case) -> Iterator[Finding]:
     exact = [
         g
         for g in hangs.groups(case)
-        if g.circle and not hangs.is_nested(g) and not hangs.blocks_its_loop(g)
+        if g.cycle and not hangs.is_nested(g) and not hangs.blocks_its_loop(g)
     ]
     yield from (_exact_finding(group) for group in exact)
     reported = {h.work.actor for group in exact for h in group.all}
@@ -178,13 +178,13 @@ def _exact_finding(group: Group) -> Finding:
     """A cycle whose every step is proven: by the objects that each task waits for, and by the queues."""
     from raydoctor.waits.remedies import at_once
 
-    labels = [h.work.label for h in group.circle]
-    lasted = min(h.work.age for h in group.circle)
+    labels = [h.work.label for h in group.cycle]
+    lasted = min(h.work.age for h in group.cycle)
     guess = "" if group.exact else " (inferred without reading their memory)"
     actors = list(
-        dict.fromkeys(h.work.class_name or h.work.name for h in group.circle if h.work.runs)
+        dict.fromkeys(h.work.class_name or h.work.name for h in group.cycle if h.work.runs)
     )
-    alone = len({h.work.actor for h in group.circle}) == 1
+    alone = len({h.work.actor for h in group.cycle}) == 1
     return hangs.finding(
         group,
         f"{_headline(labels, alone=alone)}{guess}, unchanged for {lasted:.0f} s{hangs.waiting(group)}",

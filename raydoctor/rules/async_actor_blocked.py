@@ -93,18 +93,18 @@ def _live_finding(group: Group) -> Finding:
 
     first = next(h for h in group.culprits if h.kind == "async-blocked" and h.verdict)
     name = first.work.class_name or first.work.name
-    call = "waits in ray.get" if first.waiting else first.words
+    call = "waits in ray.get" if first.waiting else first.summary
     blocked = _Blocked(first.work.pid or 0, name, call, (), is_current=True)
     return hangs.finding(
         group,
-        f"Actor {name} (pid {first.work.pid}) {first.words}, so that none of its other coroutines can run{_behind(group, first)}",
+        f"Actor {name} (pid {first.work.pid}) {first.summary}, so that none of its other coroutines can run{_behind(group, first)}",
         (*_remedies(name, blocked), *at_once(group)),
     )
 
 
 def _behind(group: Group, first: Hung) -> str:
     """The calls of its own actor that it waits for, or else the tasks that wait for it."""
-    own = [h.work.name for h in group.circle if h is not first]
+    own = [h.work.name for h in group.cycle if h is not first]
     return (
         f", and it waits for {evidence.join_names(own)}, which needs the same event loop"
         if own

@@ -76,12 +76,12 @@ def _exact_finding(group: Group) -> Finding:
     """A cycle of parents and children, established from the objects that the parents wait for."""
     from raydoctor.waits.remedies import remedies
 
-    labels = [h.work.label for h in (*group.circle, group.circle[0])]
-    child = next(h for h in group.circle if not h.work.runs)
-    lasted = min(h.work.age for h in group.circle)
+    labels = [h.work.label for h in (*group.cycle, group.cycle[0])]
+    child = next(h for h in group.cycle if not h.work.runs)
+    lasted = min(h.work.age for h in group.cycle)
     return hangs.finding(
         group,
-        f"Deadlock of parent and child tasks, {' → '.join(labels)}: {child.work.name} {child.words}, its parents wait for "
+        f"Deadlock of parent and child tasks, {' → '.join(labels)}: {child.work.name} {child.summary}, its parents wait for "
         f"it, and nothing has moved for {lasted:.0f} s{hangs.waiting(group)}",
         remedies(group),
     )

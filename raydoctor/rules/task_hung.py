@@ -98,7 +98,7 @@ _CERTAIN = ("stopped", "disk")
 
 
 def _is_mine(group: Group) -> bool:
-    return not group.circle and group.first.kind not in _OF_OTHERS
+    return not group.cycle and group.first.kind not in _OF_OTHERS
 
 
 def _live_finding(group: Group) -> Finding:
@@ -115,7 +115,7 @@ def _live_finding(group: Group) -> Finding:
     )
     return hangs.finding(
         group,
-        f"{_subject(first.work.name, first.work.label)} {first.words}{more}: {first.why}{alone}{hangs.waiting(group)}",
+        f"{_subject(first.work.name, first.work.label)} {first.summary}{more}: {first.reason}{alone}{hangs.waiting(group)}",
         remedies(group),
         None if peers or first.kind in _CERTAIN else "warning",
     )
@@ -414,7 +414,7 @@ EXAMPLES: tuple[Example, ...] = (
             "load (pid 801)",
             "10.0.0.9:5432",
             "load (etl.py:31)",
-            "24 before it took 0.50 s",
+            "24 finished peers took 0.50 s",
             "2 train tasks wait for it",
             f"raydoctor attach {_LOAD['task_id']}",
         ),

@@ -1,6 +1,7 @@
-"""Who hangs, in what, and who waits for whom: pure functions of what was seen of a cluster and its processes.
+"""Hangs and deadlocks: pure functions of the tables and process samples of a cluster.
 
-`cluster/samples.py` has what was seen, `kind.py` says in what a process hangs, `candidates.py` who hangs at
-all, `graph.py` who waits for whom, `hung.py` puts these together. `raydoctor hung` prints it, rules use it
-too.
+`cluster/samples.py` holds the samples. `kinds/kind.py` classifies what a process waits in, `candidates.py`
+lists the unfinished work, `edges.py` finds what each waits for, `graph.py` the cycles, and `hung.py`
+combines them for `raydoctor hung` and for rules. A new kind of wait is an entry in `kinds/catalog.py` and a
+fix in `remedies.py`.
 """

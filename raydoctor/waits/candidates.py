@@ -1,10 +1,10 @@
-"""What has not ended: tasks, actors' methods and drivers, for how long each has stood so,
-and whether that is too long.
+"""The unfinished tasks, methods and drivers, how long each has been in its state, and whether that is too
+long.
 
-A task is compared with its peers: the last finished ones of its function (table `finished`). Without peers
-nothing but its own stack can tell a hang from work, and only after some time. What runs is what workers say
-that they run, before they were looked at (`worker-stats`) and after (`still-running`): the GCS's own list
-lags a second behind and may keep what has ended, and a next call may stand where the last one stood.
+A task is compared with its peers: the last finished tasks of its function (table `finished`). Without peers
+only its own stack can tell a hang from work, and only after some time. A task runs if its worker reports
+it, before the samples (`worker-stats`) and after (`still-running`): the list of the GCS lags a second
+behind, may keep tasks that have ended, and the next call may have the same stack as the last one.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from raydoctor.case import Case
 from raydoctor.cluster import rows as live_rows
 from raydoctor.cluster import tables as live
 from raydoctor.cluster.samples import Process
-from raydoctor.model import ids
+from raydoctor.model import ids, text
 from raydoctor.model.text import duration
 from raydoctor.model.values import Event, Subject
 
 MIN_AGE = 60.0
-"""Seconds after which something without peers may be called hung."""
+"""Seconds of idle time after which a task without peers counts as hung."""
 SETTLED = 5.0
-"""Seconds after which a wait is no passing one: tables are taken one after the other, not at one moment."""
+"""Seconds after which a wait counts: tables are collected one after the other, not at one moment."""
 _FEW = 3
-"""As many peers prove something."""
+"""Peers that are needed for a comparison."""
 _TIMES, _TIMES_P95 = 10.0, 3.0
 _ENDED = ("FINISHED", "FAILED")
 _QUEUED = frozenset({
     "PENDING_ARGS_AVAIL", "PENDING_NODE_ASSIGNMENT", "PENDING_OBJ_STORE_MEM_AVAIL", "SUBMITTED_TO_WORKER",
     "PENDING_ACTOR_TASK_ARGS_FETCH", "PENDING_ACTOR_TASK_ORDERING_OR_CONCURRENCY",
 })  # fmt: skip
-"""Where the GCS still believes something that its worker says to run: it has begun just now."""
+"""States in which the GCS still lists a task that its worker reports as running: it has just begun."""
 
 
 class Peers(NamedTuple):
@@ -46,27 +46,27 @@ class Peers(NamedTuple):
 
     @property
     def limit(self) -> float:
-        """Seconds beyond which a task of this function does not merely take long."""
+        """Seconds after which a task of this function is not merely slow."""
         return max(_TIMES * self.median, _TIMES_P95 * self.p95, SETTLED)
 
     @property
-    def told(self) -> str:
-        """`24 before it took 0.5 s, 1.2 s at most`."""
+    def summary(self) -> str:
+        """`24 finished peers took 0.5 s, 1.2 s at most`."""
         most = f", {duration(self.longest)} at most" if self.longest > 1.5 * self.median else ""
-        return f"{self.number:,} before it took {duration(self.median)}{most}"
+        return f"{text.plural(self.number, 'finished peer')} took {duration(self.median)}{most}"
 
 
 class Work(NamedTuple):
     """A task, a method or a driver that has not ended."""
 
     id: str
-    """Of the task; of a driver the id that stands for it as a parent."""
+    """Of the task; of a driver, the id that its tasks have as their parent."""
     name: str
     kind: Literal["task", "method", "creation", "driver"]
     state: str
-    """`RUNNING`, or what it waits for in Ray's words."""
+    """Ray's own state: `RUNNING`, `PENDING_NODE_ASSIGNMENT` …"""
     age: float
-    """Seconds in this state; 0 where nobody knows."""
+    """Seconds in this state; 0 where that is unknown."""
     event: Event
     pid: int | None = None
     node: str = ""
@@ -76,16 +76,16 @@ class Work(NamedTuple):
     parent: str = ""
     peers: Peers | None = None
     process: Process | None = None
-    """Its process, if that was looked at."""
+    """Its process, if that was sampled."""
 
     @property
     def runs(self) -> bool:
-        """Whether its code runs (or stands)."""
+        """Whether its code has begun and not ended."""
         return self.state == "RUNNING"
 
     @property
     def is_ageless(self) -> bool:
-        """Whether only its worker knows of it: of some actors (Ray Serve's) Ray notes no calls."""
+        """Whether only its worker reports it: Ray records no calls of some actors (Ray Serve's)."""
         return self.event["told_by"] == "worker"
 
     @property
@@ -106,11 +106,11 @@ class Work(NamedTuple):
         return Subject("task", self.id, self.name, self.pid, self.node or None)
 
 
-def works(case: Case, looked_at: Mapping[tuple[str, int], Process]) -> dict[str, Work]:
-    """All that has not ended, by id. `looked_at`: processes by node and pid."""
+def candidates(case: Case, sampled: Mapping[tuple[str, int], Process]) -> dict[str, Work]:
+    """The unfinished work by id. `sampled`: processes by node and pid."""
     peers = dict(_peers(case))
     running = _running(case)
-    answering = {e["worker_id"] for e in _last_word(case) if live.truth(e, "answers")}
+    answering = {e["worker_id"] for e in _last_reply(case) if live.truth(e, "answers")}
     classes = {e["actor_id"]: e["class_name"] for e in live.rows(case, "actors")}
     found = {}
     for event in live.rows(case, "tasks"):
@@ -120,30 +120,34 @@ def works(case: Case, looked_at: Mapping[tuple[str, int], Process]) -> dict[str,
         if event["worker_id"] in answering and worker is None and _has_begun(event):
             continue
         work = _work(event, worker, classes)
-        # Functions that a library calls differ by the names that it gives their tasks: Ray Data's operators.
+        # A library may name the tasks of one function differently, as Ray Data does for its operators.
         key = event["name" if event["type"] == "NORMAL_TASK" else "func_or_class_name"]
-        process = looked_at.get((work.node, work.pid or 0))
+        process = sampled.get((work.node, work.pid or 0))
         found[work.id] = work._replace(peers=peers.get(key), process=process)
     for work in _drivers(case):
-        process = looked_at.get((work.node, work.pid or 0))
+        process = sampled.get((work.node, work.pid or 0))
         found[work.id] = work._replace(process=process)
     return found
 
 
 def too_long(work: Work, *, still: bool, min_age: float) -> str:
-    """Why what runs is called hung; empty where it is not.
+    """Why running work counts as hung; empty where it does not.
 
-    `still`: looked at several times it stood at one place and used no processor. Without peers, what
-    moves is at work, however long it takes; with peers it must have taken many times longer than any of
-    them: a part with more data than the others takes longer, too.
+    `still`: its stack was the same in several samples, and it used no CPU. Without peers, work that makes
+    progress is busy, however long it takes. With peers, it must have taken many times longer than any of
+    them: a task with more data than its peers also takes longer.
     """
     peers = work.peers if work.peers and work.peers.number >= _FEW else None
     if peers is None:
-        return f"stands still after {duration(work.age)}" if still and work.age >= min_age else ""
+        return (
+            f"its stack has not changed after {duration(work.age)}"
+            if still and work.age >= min_age
+            else ""
+        )
     limit = max(peers.limit, _TIMES * peers.longest, min_age)
-    if still:  # one that took long before may have hung, too
+    if still:  # a peer that took long may itself have hung
         limit = max(peers.limit, min(peers.longest, min_age))
-    return f"has run for {duration(work.age)}; {peers.told}" if work.age > limit else ""
+    return f"has run for {duration(work.age)}; {peers.summary}" if work.age > limit else ""
 
 
 # ---------------------------------------------------------------- rows
@@ -157,7 +161,7 @@ def _work(event: Event, worker: Event | None, classes: Mapping[str, str]) -> Wor
     name = event["name"] if kind != "creation" else event["func_or_class_name"]
     runs = worker is not None or event["state"] == "RUNNING"
     has_begun_now = worker is not None and event["state"] in _QUEUED
-    whose = worker if worker is not None else event
+    source = worker if worker is not None else event
     return Work(
         task,
         name or live_rows.name_of(event),
@@ -165,9 +169,9 @@ def _work(event: Event, worker: Event | None, classes: Mapping[str, str]) -> Wor
         "RUNNING" if runs else event["state"],
         0.0 if has_begun_now else _age(event),
         event,
-        whose.pid if runs else None,
-        whose["node_id"] if runs else "",
-        whose["worker_id"] if runs else "",
+        source.pid if runs else None,
+        source["node_id"] if runs else "",
+        source["worker_id"] if runs else "",
         actor,
         classes.get(actor) or (event["func_or_class_name"].partition(".")[0] if actor else ""),
         event["parent_task_id"],
@@ -175,7 +179,7 @@ def _work(event: Event, worker: Event | None, classes: Mapping[str, str]) -> Wor
 
 
 def _age(event: Event) -> float:
-    """Seconds since it came into its state, at the moment when the table was taken."""
+    """Seconds since it entered its state, when the table was collected."""
     last = live.records(event, "events")[-1:]
     since = live.number_of(last[0].get("created_ms")) if last else None
     since = since or live.number(event, "start_time_ms") or live.number(event, "creation_time_ms")
@@ -183,14 +187,14 @@ def _age(event: Event) -> float:
 
 
 def _running(case: Case) -> dict[str, Event]:
-    """Task -> the row of the worker that says it runs it."""
+    """Task -> the row of the worker that reports it as running."""
     return {
-        task: event for event in _last_word(case) for task in live.texts(event, "running_task_ids")
+        task: event for event in _last_reply(case) for task in live.texts(event, "running_task_ids")
     }
 
 
-def _last_word(case: Case) -> list[Event]:
-    """What the workers said last. Who does not answer any more may still run what it ran."""
+def _last_reply(case: Case) -> list[Event]:
+    """The last reply of each worker. A worker that no longer answers may still run what it ran."""
     before = live.rows(case, "worker-stats")
     if live.looked(case, "still-running") is None:
         return before
@@ -204,7 +208,7 @@ def _last_word(case: Case) -> list[Event]:
 
 
 def _has_begun(event: Event) -> bool:
-    """Whether the GCS takes it for running, and not since just now: its worker would know it."""
+    """Whether the GCS has listed it as running for some time: then its worker would report it."""
     return event["state"] == "RUNNING" and _age(event) >= SETTLED
 
 
@@ -217,9 +221,9 @@ def _peers(case: Case) -> Iterator[tuple[str, Peers]]:
 
 
 def _drivers(case: Case) -> Iterator[Work]:
-    """Drivers that live. Since when they stand where they stand, nobody knows."""
-    told = live.rows(case, "worker-stats") or live.rows(case, "workers")
-    for event in told:
+    """Drivers that have not ended. The start of their wait is unknown."""
+    rows = live.rows(case, "worker-stats") or live.rows(case, "workers")
+    for event in rows:
         if event["worker_type"] != "DRIVER" or event["is_alive"] == "false":
             continue
         job = ids.job_of_driver(event["worker_id"]) or event["job_id"]
@@ -230,7 +234,7 @@ def _drivers(case: Case) -> Iterator[Work]:
 
 
 def _since_start(case: Case, job: str, event: Event) -> float:
-    """Seconds that a driver has run, at most."""
+    """Seconds that a driver has run: the longest that its wait can have lasted."""
     for row in live.rows(case, "jobs"):
         if row["job_id"] == job and (started := live.number(row, "start_time")):
             return max(0.0, (event.at or 0.0) - started / 1000)

@@ -1,8 +1,8 @@
-"""Whom each waits for: by the objects that its process awaits, and by the queue of an actor.
+"""Which work each task waits for: by the objects that its process awaits, and by the queue of an actor.
 
-The first 48 digits of an awaited object's id are the task that makes it. Where a process's memory could not
-be read, the references that it holds and the tasks that it has submitted are all that is known: then it
-waits for one of them, nobody knows which, and the wait is not exact.
+The first 48 digits of an awaited object's id are the id of the task that creates it. Where the memory of a
+process could not be read, only the references that it holds and the tasks that it has submitted are known:
+it waits for one of them, and the wait is not exact.
 """
 
 from __future__ import annotations
@@ -15,22 +15,24 @@ from raydoctor.case import Case, evidence
 from raydoctor.cluster import calls as live_calls
 from raydoctor.cluster import holders as holding
 from raydoctor.cluster import tables as live
-from raydoctor.cluster.samples import Awaited, Kind, Process, processes
+from raydoctor.cluster.samples import Awaited, Process, processes
 from raydoctor.model import ids
 from raydoctor.model.text import duration
 from raydoctor.model.values import Event, Link
 from raydoctor.waits import training
-from raydoctor.waits.candidates import Work, works
-from raydoctor.waits.graph import Wait
+from raydoctor.waits.candidates import Work, candidates
+from raydoctor.waits.graph import Needs
+from raydoctor.waits.kinds.catalog import Kind
 from raydoctor.waits.kinds.kind import Verdict
 
 _Key = TypeVar("_Key", str, tuple[str, int])
 _NAMED = 3
-_CALLS = {"get": "ray.get", "wait": "ray.wait", "await": "await"}
+_CALLS = {"get": "waits in ray.get", "wait": "waits in ray.wait", "await": "awaits"}
+"""By the name of the call in `clues`."""
 
 
 class Target(NamedTuple):
-    """Whom or what one waits for, as reports name it."""
+    """What a task waits for, as reports name it."""
 
     kind: str
     """`task`, `actor`, `job`, `object`, `placement-group`, `resources`, `address`, `process` …"""
@@ -39,44 +41,44 @@ class Target(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """One who waits, and for whom."""
+    """A wait, and the work that has to end it."""
 
     kind: Kind
-    words: str
+    summary: str
     """`waits in ray.get for load (pid 812)`."""
     targets: tuple[Target, ...]
-    wait: Wait | None
-    """The others that it waits for; None where they are not tasks, or nobody knows."""
+    needs: Needs | None
+    """The tasks that it waits for; None where it waits for something else, or they are unknown."""
     links: tuple[Link, ...] = ()
     exact: bool = True
-    stands: bool = False
-    """Nobody of those who work could help it."""
+    is_hopeless: bool = False
+    """Whether no work in progress can end the wait."""
     rested: float | None = None
-    """Seconds since a process that it waits for has run; None where nobody knows, or there is none."""
+    """Seconds since a process that it waits for has run; None where that is unknown, or there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A cluster's unfinished work, its processes, and who is in them."""
+    """A cluster's unfinished work, and the processes that run it."""
 
     case: Case
     works: Mapping[str, Work]
     processes: Sequence[Process]
     in_get: frozenset[str]
-    """Those that the metrics of their nodes see in `ray.get` or `ray.wait`."""
+    """Work in `ray.get` or `ray.wait`, by the metrics of its node."""
     of_actor: Mapping[str, list[Work]] = field(default_factory=dict)
-    """Actor -> what it runs."""
+    """Actor -> the work that it runs."""
     of_process: Mapping[tuple[str, int], list[Work]] = field(default_factory=dict)
-    """(node, pid) -> what it runs."""
+    """(node, pid) -> the work that it runs."""
     children: Mapping[str, list[Work]] = field(default_factory=dict)
     silent: Mapping[str, Event] = field(default_factory=dict)
-    """Worker -> the row that says that it does not answer."""
+    """Worker -> the row of `worker-stats`, where it does not answer."""
 
 
 def scene(case: Case) -> Scene:
-    """All that is known of who has not ended."""
+    """The unfinished work of a cluster."""
     seen = processes(case)
-    found = works(case, {(p.node, p.pid): p for p in seen})
+    found = candidates(case, {(p.node, p.pid): p for p in seen})
     found |= {work.id: work for work in training.loops(case, seen)}
     running = [w for w in found.values() if w.runs]
     in_get = holding.in_ray_get(case, [w.event for w in running if w.kind != "driver"])
@@ -109,16 +111,16 @@ def awaited(seen: Scene, work: Work, in_get: bool = False) -> Waiting | None:
     `in_get`: its stack shows it in `ray.get`, though its objects may not have been read.
     """
     mine = list(_own_awaits(seen, work))
-    told = [each for each in mine if each.exact and each.objects]
-    if told:
-        return _of_objects(seen, work, told)
+    exact = [each for each in mine if each.exact and each.objects]
+    if exact:
+        return _of_objects(seen, work, exact)
     if mine or in_get or work.id in seen.in_get:
         return _of_references(seen, work, mine)
     return None
 
 
 def awaiting(seen: Scene, work: Work) -> Waiting | None:
-    """What a coroutine awaits, which no stack shows: one of the calls that its actor has made and holds.
+    """What a coroutine awaits, which no stack shows: one of the pending calls of its actor.
 
     None where the actor runs more coroutines than it holds unfinished calls: then some await other things.
     """
@@ -130,11 +132,13 @@ def awaiting(seen: Scene, work: Work) -> Waiting | None:
 
 
 def of_training(seen: Scene, work: Work, verdicts: Mapping[str, Verdict | None]) -> Waiting | None:
-    """What Ray Train's controller waits for, or a rank in a collective operation that others are not in."""
+    """What Ray Train's controller waits for, or a rank whose collective operation others are not in."""
     verdict = verdicts.get(work.id)
     if verdict is None:
         loops = training.of_controller(work, seen.works)
-        return _of_all("ray-get", "awaits", loops, (_look(work, f"{work.label} awaits its loops"),))
+        return _of_all(
+            "ray-get", "awaits", loops, (_sampled(work, f"{work.label} awaits its training loops"),)
+        )
     if verdict.kind != "collective":
         return None
     others = training.elsewhere(work, seen.works, verdicts)
@@ -143,15 +147,16 @@ def of_training(seen: Scene, work: Work, verdicts: Mapping[str, Verdict | None])
 
 
 def _of_all(
-    kind: Kind, does: str, those: Sequence[Work], links: tuple[Link, ...]
+    kind: Kind, does: str, works: Sequence[Work], links: tuple[Link, ...]
 ) -> Waiting | None:
-    wait = Wait(frozenset(w.id for w in those))
-    words = f"{does} {_name_all(those)}" if those else ""
-    return Waiting(kind, words, tuple(map(target, those)), wait, links) if those else None
+    if not works:
+        return None
+    needs = Needs(frozenset(w.id for w in works))
+    return Waiting(kind, f"{does} {_name_all(works)}", tuple(map(target, works)), needs, links)
 
 
 def _own_awaits(seen: Scene, work: Work) -> Iterator[Awaited]:
-    """What of a process's waits is this one's: an actor may run several methods, each in a thread."""
+    """The waits of a process that belong to this work: an actor may run several methods, each in a thread."""
     process = work.process
     if process is None:
         return
@@ -174,44 +179,46 @@ def _functions(process: Process, tid: int) -> set[str]:
     return {frame.function.rpartition(".")[2] for t in threads for frame in t.frames}
 
 
-def _of_objects(seen: Scene, work: Work, told: list[Awaited]) -> Waiting:
-    objects = list(dict.fromkeys(o for each in told for o in each.objects))
+def _of_objects(seen: Scene, work: Work, awaits: list[Awaited]) -> Waiting:
+    objects = list(dict.fromkeys(o for each in awaits for o in each.objects))
     makers = {o: o[:48] for o in objects}
     needs = list(dict.fromkeys(t for t in makers.values() if t in seen.works))
-    call = _CALLS.get(told[0].call, told[0].call)
-    untold = sum(each.untold for each in told)
-    either = told[0].call == "wait"
+    call = awaits[0].call
+    unread = sum(each.untold for each in awaits)
+    either = call == "wait"
     if not needs:
         return _of_ended(seen, work, call, objects)
     first = _name_all([seen.works[t] for t in needs])
     made = next(o for o, task in makers.items() if task == needs[0])
-    whose = seen.works[needs[0]].name
-    shows = f"{work.label} {_does(call)} object {made[:16]}…, which {whose} is to make"
-    more = f" and {evidence.many(untold, 'more object')}" if untold else ""
+    maker = seen.works[needs[0]].name
+    shows = f"{work.label} {_waits_for(call)} object {made[:16]}…, which {maker} has to create"
+    more = f" and {evidence.many(unread, 'more object')}" if unread else ""
     return Waiting(
         "ray-get",
-        f"{_does(call)} {first}{more}",
+        f"{_waits_for(call)} {first}{more}",
         tuple(target(seen.works[t]) for t in needs),
-        None if either and untold else Wait(frozenset(needs), "any" if either else "all"),
-        (_look(work, f"{shows}; its id was read from the process's memory"),),
+        None if either and unread else Needs(frozenset(needs), "any" if either else "all"),
+        (_sampled(work, f"{shows}; its id was read from the process's memory"),),
     )
 
 
 def _of_ended(seen: Scene, work: Work, call: str, objects: list[str]) -> Waiting:
-    """Objects that no unfinished task makes: they do not come, or their tasks are newer than the list.
+    """Objects of no unfinished task: they will not come, or their tasks are newer than the list of tasks.
 
-    The list of objects is as old as that: what stands on it is not new.
+    The list of objects is as old as the list of tasks, so an object on it is not new.
     """
     listed = {e["object_id"] for e in live.rows(seen.case, "objects")}
     are_old = not listed.isdisjoint(objects)
-    how = "whose tasks have ended" if are_old else "of tasks that have just begun, or ended"
-    shows = f"{work.label} {_does(call)} object {objects[0][:16]}…, which no known task makes"
+    how = "whose tasks have ended" if are_old else "of tasks that have just begun or ended"
+    shows = (
+        f"{work.label} {_waits_for(call)} object {objects[0][:16]}…, which no known task creates"
+    )
     return Waiting(
         "ray-get",
-        f"{_does(call)} {evidence.many(len(objects), 'object')} {how}",
+        f"{_waits_for(call)} {evidence.many(len(objects), 'object')} {how}",
         tuple(Target("object", o, _maker(o)) for o in objects),
         None,
-        (_look(work, f"{shows}; read from its memory"),),
+        (_sampled(work, f"{shows}; its id was read from the process's memory"),),
         exact=are_old,
     )
 
@@ -221,39 +228,42 @@ def _maker(identifier: str) -> str:
     return "ray.put" if parts and parts.put else ""
 
 
-_HELD = "these are the unfinished calls and references that it holds"
+_HELD = "it holds these unfinished calls and references"
 
 
 def _of_references(seen: Scene, work: Work, mine: list[Awaited]) -> Waiting:
-    """One of those that it may wait for."""
-    how = _CALLS.get(mine[0].call, mine[0].call) if mine else "ray.get"
-    known = f"its memory was not read, {_HELD}"
+    """One of the tasks that it may wait for."""
+    call = mine[0].call if mine else "get"
+    known = f"its memory was not read; {_HELD}"
     if any(each.objects for each in mine):
-        known = "several threads of its actor are in the same function, one of them waits for each"
-    return _one_of(seen, work, _guesses(seen, work, mine), how, known)
+        known = (
+            "several threads of its actor are in the same function, and one of them waits for each"
+        )
+    return _one_of(seen, work, _guesses(seen, work, mine), call, known)
 
 
-def _one_of(seen: Scene, work: Work, needs: list[str], how: str, known: str) -> Waiting:
-    told = next(iter(_metric(seen, work)), work.event)
+def _one_of(seen: Scene, work: Work, needs: list[str], call: str, known: str) -> Waiting:
+    event = next(iter(_metric(seen, work)), work.event)
+    does = _CALLS.get(call, f"waits in {call}")
     if not needs:
-        link = Link(told, f"{work.label} is in {how}")
-        return Waiting("ray-get", f"waits in {how}", (), None, (link,), exact=False)
+        link = Link(event, f"{work.label} {does}")
+        return Waiting("ray-get", does, (), None, (link,), exact=False)
     which = _name_all([seen.works[t] for t in needs])
     one_of = "one of " if len(needs) > 1 else ""
     return Waiting(
         "ray-get",
-        f"{_does(how)} {one_of}{which}",
+        f"{_waits_for(call)} {one_of}{which}",
         tuple(target(seen.works[t]) for t in needs),
-        Wait(frozenset(needs), "any"),
-        (Link(told, f"{work.label} is in {how}; {known}"),),
+        Needs(frozenset(needs), "any"),
+        (Link(event, f"{work.label} {does}; {known}"),),
         exact=False,
     )
 
 
 def _guesses(seen: Scene, work: Work, mine: list[Awaited]) -> list[str]:
-    """What threads like its own await; else its unfinished calls, and the references that it holds."""
+    """What threads in its function await; else its unfinished calls, and the references that it holds."""
     alike = [o[:48] for each in mine for o in each.objects]
-    # What a coroutine calls has as its parent not the method but the creation of its actor (Ray 2.60).
+    # The parent of a coroutine's calls is not its method but the creation of its actor (Ray 2.60).
     parents = (work.id, "f" * 16 + work.actor) if work.actor else (work.id,)
     made = (w for parent in parents for w in seen.children.get(parent, ()))
     own = [w.id for w in made if w.kind != "creation"]
@@ -262,8 +272,8 @@ def _guesses(seen: Scene, work: Work, mine: list[Awaited]) -> list[str]:
         for e in live.rows(seen.case, "objects")
         if e.pid == work.pid and e["reference_type"] == "LOCAL_REFERENCE"
     )
-    told = alike or (*own, *held)
-    return list(dict.fromkeys(t for t in told if t in seen.works and t != work.id))
+    tasks = alike or (*own, *held)
+    return list(dict.fromkeys(t for t in tasks if t in seen.works and t != work.id))
 
 
 def _metric(seen: Scene, work: Work) -> Iterator[Event]:
@@ -271,7 +281,7 @@ def _metric(seen: Scene, work: Work) -> Iterator[Event]:
     yield from (e for e in live.rows(seen.case, "ray-get") if e["name"] in names)
 
 
-def _look(work: Work, shows: str) -> Link:
+def _sampled(work: Work, shows: str) -> Link:
     return Link(work.process.last.event if work.process else work.event, shows)
 
 
@@ -279,7 +289,7 @@ def _look(work: Work, shows: str) -> Link:
 
 
 def queued(seen: Scene, work: Work) -> Waiting | None:
-    """What a call that has not begun waits for, if that is its actor or an argument."""
+    """What a pending call waits for, if that is its actor or an argument."""
     if silent := seen.silent.get(work.event["worker_id"]):
         return _unanswered(work, silent)
     if work.state in live_calls.QUEUED and work.actor:
@@ -292,36 +302,36 @@ def queued(seen: Scene, work: Work) -> Waiting | None:
 
 
 def _unanswered(work: Work, silent: Event) -> Waiting:
-    who = f"pid {silent.pid}"
+    pid = f"pid {silent.pid}"
     return Waiting(
         "actor-queue" if work.actor else "stopped",
-        f"was sent to {who}, which does not answer: it is stopped, or hangs in the kernel",
-        (Target("process", None, who),),
+        f"was sent to {pid}, which does not answer: it is stopped, or hangs in the kernel",
+        (Target("process", None, pid),),
         None,
-        (Link(silent, f"{who} took a connection and did not answer"),),
-        stands=True,
+        (Link(silent, f"{pid} accepted a connection and did not answer"),),
+        is_hopeless=True,
     )
 
 
 def _behind(seen: Scene, work: Work, running: list[Work]) -> Waiting | None:
-    """Calls of one actor run one after the other, unless it has threads or coroutines."""
+    """An actor runs its calls one after the other, unless it has threads or coroutines."""
     if not running:
         return None
     first = running[0]
     doing = "is created" if first.kind == "creation" else f"runs {first.name}"
-    shows = f"{work.name} has stood queued for {duration(work.age)}; its actor {doing}"
+    shows = f"{work.name} has been queued for {duration(work.age)}; its actor {doing}"
     more = f" and {len(running) - 1} more" if len(running) > 1 else ""
     return Waiting(
         "actor-queue",
-        f"is queued behind {first.label}{more}, of the same actor",
+        f"is queued behind {first.label}{more} of the same actor",
         tuple(target(w) for w in running),
-        Wait(frozenset(w.id for w in running), "any"),
+        Needs(frozenset(w.id for w in running), "any"),
         (Link(work.event, shows),),
     )
 
 
 def _argument(seen: Scene, work: Work) -> Waiting | None:
-    """The results that its owner keeps for calls that have not begun: one of them is its argument."""
+    """One of the results that its owner keeps for pending calls is its argument."""
     owner = seen.works.get(work.parent)
     rows = [
         e
@@ -341,31 +351,33 @@ def _argument(seen: Scene, work: Work) -> Waiting | None:
         "arguments",
         f"waits for its argument, the result of {one_of}{which}",
         tuple(target(seen.works[t]) for t in needs),
-        Wait(frozenset(needs), "any"),
-        (Link(rows[0], "kept by its owner for a call that has not begun"), own),
+        Needs(frozenset(needs), "any"),
+        (Link(rows[0], "its owner keeps the result for a pending call"), own),
         exact=len(needs) == 1,
     )
 
 
-# ---------------------------------------------------------------- words
+# ---------------------------------------------------------------- sentences
 
 
 def target(work: Work) -> Target:
-    """A task as whom one waits for."""
+    """A task, as the target of a wait."""
     if work.kind == "driver":
         return Target("job", work.job, work.name)
     return Target("task", work.id, work.name)
 
 
-def _does(call: str) -> str:
-    return "awaits" if call == "await" else f"waits in {call} for"
+def _waits_for(call: str) -> str:
+    """`waits in ray.get for`, `awaits`."""
+    does = _CALLS.get(call, f"waits in {call}")
+    return does if call == "await" else f"{does} for"
 
 
-def _name_all(those: Sequence[Work]) -> str:
+def _name_all(works: Sequence[Work]) -> str:
     """`load (pid 812)`, `8 train`, `load, plan and 3 more`."""
-    names = list(dict.fromkeys(w.name for w in those))
-    if len(those) == 1:
-        return those[0].label
+    names = list(dict.fromkeys(w.name for w in works))
+    if len(works) == 1:
+        return works[0].label
     if len(names) == 1:
-        return f"{len(those)} {names[0]}"
+        return f"{len(works)} {names[0]}"
     return evidence.join_names(names, _NAMED)

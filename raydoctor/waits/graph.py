@@ -1,9 +1,9 @@
-"""Who can never go on, and for whom each of those waits in the end: a wait-for graph over plain ids.
+"""A wait-for graph over plain ids: which nodes can never continue, and what each of them waits for in the
+end.
 
-Pure, and the same whatever the order of what it is given. Free is who neither stands still by himself nor
-waits, and who waits for free ones only (for all of them, or for one of several). Whoever is not free is
-stuck: he waits for one that stands still, or in a circle. Nothing is said of clusters here: `edges.py`
-makes the graph, `hung.py` reads it.
+Pure, and independent of the order of its input. A node is free if it neither hangs by itself nor waits, or
+if it waits for free nodes only (for all of them, or for one of several). All other nodes are stuck: they
+wait for a node that hangs, or are in a cycle. `edges.py` builds the graph of a cluster, `hung.py` reads it.
 """
 
 from __future__ import annotations
@@ -12,111 +12,111 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Literal, NamedTuple
 
 _STARTS = 64
-"""Members of a knot from which its shortest circle is looked for."""
+"""Members of a component from which its shortest cycle is searched."""
 
 
-class Wait(NamedTuple):
-    """What somebody waits for."""
+class Needs(NamedTuple):
+    """What a node waits for."""
 
-    needs: frozenset[str]
-    """Those that have to end; whoever is not part of the graph has ended."""
+    nodes: frozenset[str]
+    """They have to end; a node that is not part of the graph has ended."""
     mode: Literal["all", "any"] = "all"
-    """Whether all of them have to, or one is enough."""
+    """Whether all of them have to end, or one is enough."""
 
 
 class Group(NamedTuple):
-    """Those that are stuck for one reason."""
+    """Nodes that are stuck for one reason."""
 
     ends: tuple[str, ...]
-    """Who stands still, or who waits in a circle: nobody of them waits for others."""
-    circle: tuple[str, ...]
-    """The shortest circle, each before the one that it waits for; empty where one stands still."""
+    """The node that hangs, or the members of a cycle: none of them waits for other nodes."""
+    cycle: tuple[str, ...]
+    """The shortest cycle, in which each waits for the next; empty where a node hangs by itself."""
     behind: tuple[str, ...]
-    """Who waits for them, directly or through others."""
+    """The nodes that wait for them, directly or through others."""
 
 
-def stuck(standing: Collection[str], waits: Mapping[str, Wait]) -> set[str]:
-    """All that can never go on, unless somebody helps."""
-    waiters = {name: wait for name, wait in waits.items() if name not in standing}
-    suspects = {*standing, *waiters}
-    asked_by: dict[str, list[str]] = {}
-    for name, wait in waiters.items():
-        for need in wait.needs:
-            asked_by.setdefault(need, []).append(name)
-    doubtful = list(waiters)
-    while doubtful:
-        name = doubtful.pop()
-        if name in suspects and name not in standing and _goes_on(waiters[name], suspects):
+def stuck(hung: Collection[str], waits: Mapping[str, Needs]) -> set[str]:
+    """The nodes that can never continue, unless something outside of the graph changes."""
+    waiters = {name: needs for name, needs in waits.items() if name not in hung}
+    suspects = {*hung, *waiters}
+    needed_by: dict[str, list[str]] = {}
+    for name, needs in waiters.items():
+        for need in needs.nodes:
+            needed_by.setdefault(need, []).append(name)
+    unchecked = list(waiters)
+    while unchecked:
+        name = unchecked.pop()
+        if name in suspects and name not in hung and _is_free(waiters[name], suspects):
             suspects.discard(name)
-            doubtful += asked_by.get(name, ())
+            unchecked += needed_by.get(name, ())
     return suspects
 
 
-def _goes_on(wait: Wait, suspects: Collection[str]) -> bool:
-    if wait.mode == "any":
-        return not wait.needs or any(need not in suspects for need in wait.needs)
-    return all(need not in suspects for need in wait.needs)
+def _is_free(needs: Needs, suspects: Collection[str]) -> bool:
+    if needs.mode == "any":
+        return not needs.nodes or any(need not in suspects for need in needs.nodes)
+    return all(need not in suspects for need in needs.nodes)
 
 
-def groups(standing: Collection[str], waits: Mapping[str, Wait]) -> list[Group]:
-    """Everybody who is stuck, each in one group; those with most members first."""
-    members = stuck(standing, waits)
+def groups(hung: Collection[str], waits: Mapping[str, Needs]) -> list[Group]:
+    """The stuck nodes, each in one group; the largest group first. `hung`: nodes that hang by themselves."""
+    members = stuck(hung, waits)
     paths = {
-        name: sorted(waits[name].needs & members) if name in waits and name not in standing else []
+        name: sorted(waits[name].nodes & members) if name in waits and name not in hung else []
         for name in sorted(members)
     }
-    in_circles = stuck((), {n: w for n, w in waits.items() if n not in standing})
+    in_cycles = stuck((), {n: w for n, w in waits.items() if n not in hung})
     ends = [
-        knot
-        for knot in _knots(paths)
-        if knot[0] in standing or (knot[0] in in_circles and _is_circle(knot, paths))
+        component
+        for component in _components(paths)
+        if component[0] in hung or (component[0] in in_cycles and _is_cycle(component, paths))
     ]
     ends.sort()
-    whose = _nearest(ends, paths)
-    found = [_group(number, end, paths, whose) for number, end in enumerate(ends)]
+    end_of = _nearest(ends, paths)
+    found = [_group(number, end, paths, end_of) for number, end in enumerate(ends)]
     return sorted(found, key=lambda g: (-len(g.ends) - len(g.behind), g.ends))
 
 
 def _group(
-    number: int, end: tuple[str, ...], paths: Mapping[str, list[str]], whose: Mapping[str, int]
+    number: int, end: tuple[str, ...], paths: Mapping[str, list[str]], end_of: Mapping[str, int]
 ) -> Group:
-    circle = _circle(end, paths) if _is_circle(end, paths) else ()
-    behind = sorted(name for name, n in whose.items() if n == number and name not in end)
-    return Group(end, circle, tuple(behind))
+    cycle = _cycle(end, paths) if _is_cycle(end, paths) else ()
+    behind = sorted(name for name, n in end_of.items() if n == number and name not in end)
+    return Group(end, cycle, tuple(behind))
 
 
-def _is_circle(knot: tuple[str, ...], paths: Mapping[str, list[str]]) -> bool:
-    return len(knot) > 1 or knot[0] in paths[knot[0]]
+def _is_cycle(component: tuple[str, ...], paths: Mapping[str, list[str]]) -> bool:
+    return len(component) > 1 or component[0] in paths[component[0]]
 
 
 def _nearest(ends: list[tuple[str, ...]], paths: Mapping[str, list[str]]) -> dict[str, int]:
-    """Who waits for which end: the nearest; of two as near, the first."""
-    whose = {name: number for number, end in enumerate(ends) for name in end}
+    """Node -> the number of the end that it waits for: the nearest; of two as near, the first."""
+    end_of = {name: number for number, end in enumerate(ends) for name in end}
     comes_from: dict[str, list[str]] = {}
     for name, needs in paths.items():
         for need in needs:
             comes_from.setdefault(need, []).append(name)
-    near: Iterable[str] = list(whose)
+    near: Iterable[str] = list(end_of)
     while near:
         found: dict[str, int] = {}
         for name in near:
             for waiter in comes_from.get(name, ()):
-                if waiter not in whose:
-                    found[waiter] = min(whose[name], found.get(waiter, len(ends)))
-        whose |= found
+                if waiter not in end_of:
+                    found[waiter] = min(end_of[name], found.get(waiter, len(ends)))
+        end_of |= found
         near = list(found)
-    return whose
+    return end_of
 
 
-def _circle(knot: tuple[str, ...], paths: Mapping[str, list[str]]) -> tuple[str, ...]:
-    """The shortest circle within a knot."""
-    inside = set(knot)
-    found = [_round_trip(start, inside, paths) for start in knot[:_STARTS]]
+def _cycle(component: tuple[str, ...], paths: Mapping[str, list[str]]) -> tuple[str, ...]:
+    """The shortest cycle within a component."""
+    inside = set(component)
+    found = [_round_trip(start, inside, paths) for start in component[:_STARTS]]
     return min((way for way in found if way), key=lambda way: (len(way), way))
 
 
 def _round_trip(start: str, inside: set[str], paths: Mapping[str, list[str]]) -> tuple[str, ...]:
-    """The shortest way from a member back to itself."""
+    """The shortest path from a member back to itself."""
     ways: dict[str, tuple[str, ...]] = {start: (start,)}
     near = [start]
     while near:
@@ -132,7 +132,7 @@ def _round_trip(start: str, inside: set[str], paths: Mapping[str, list[str]]) ->
     return ()
 
 
-def _knots(paths: Mapping[str, list[str]]) -> list[tuple[str, ...]]:
+def _components(paths: Mapping[str, list[str]]) -> list[tuple[str, ...]]:
     """Strongly connected components (Tarjan's, without recursion: a chain may be long)."""
     index: dict[str, int] = {}
     low: dict[str, int] = {}

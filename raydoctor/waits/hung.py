@@ -1,8 +1,8 @@
-"""Who hangs, in what, and for whom all the others wait: what `raydoctor hung` prints and rules tell.
+"""Which work hangs, in what, and which work waits for it: the input of `raydoctor hung` and of rules.
 
-A task hangs that stands still far longer than its peers took, or waits for one that hangs, or in a circle
-of such as wait for each other. What uses a processor is at work, unless its peers prove otherwise; who
-waits for work that goes on does not hang, however long he waits.
+A task is hung if its stack has not changed for far longer than its peers took, if it waits for a hung task,
+or if it is part of a cycle of waits. A CPU-bound task is busy, unless finished peers took far less time. A
+task that waits for work in progress is not hung, however long it waits.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from raydoctor.case import Case
-from raydoctor.cluster.samples import Frame, Kind, Process, Thread
+from raydoctor.cluster.samples import Frame, Process, Thread
 from raydoctor.model.text import duration
 from raydoctor.model.values import Link
 from raydoctor.waits import edges, graph, pending
 from raydoctor.waits.candidates import MIN_AGE, SETTLED, Work, too_long
 from raydoctor.waits.edges import Scene, Target, Waiting, target
-from raydoctor.waits.graph import Wait
+from raydoctor.waits.graph import Needs
 from raydoctor.waits.kinds import kind
+from raydoctor.waits.kinds.catalog import Kind
 from raydoctor.waits.kinds.frames import EVENT_LOOP
 from raydoctor.waits.kinds.kind import Verdict
 from raydoctor.waits.kinds.specifics import watched_peers
@@ -32,12 +33,12 @@ _STATES: Mapping[str, Kind] = {
     "PENDING_NODE_ASSIGNMENT": "resources",
 }
 _POLLS = 1.5
-"""Times a second: who gives his processor away more often polls. Each look itself costs one or two."""
+"""Times a second: a thread that gives up its CPU more often polls. Each sample itself costs one or two."""
 _HELD = ("stopped", "debugger")
-"""Somebody holds it, however often it looks whether he lets go."""
+"""Kinds in which another process pauses this one: polling is no progress then."""
 _QUEUES = {
-    "_QueueActor.get": "waits until somebody puts an item into its queue (ray.util.queue)",
-    "_QueueActor.put": "waits until somebody takes an item of its full queue (ray.util.queue)",
+    "_QueueActor.get": "waits for an item in its empty queue (ray.util.queue)",
+    "_QueueActor.put": "waits for room in its full queue (ray.util.queue)",
 }
 _THINGS: Mapping[Kind, str] = {
     "socket": "address",
@@ -49,129 +50,129 @@ _THINGS: Mapping[Kind, str] = {
 
 
 class Hung(NamedTuple):
-    """One that hangs."""
+    """A task, method or driver that is hung, or busy for long."""
 
     work: Work
     kind: Kind
-    words: str
-    """What it does: `waits for a socket, 10.0.0.9:5432, in load (etl.py:31)`."""
-    why: str
-    """Why that is a hang: `has run for 86 s; 7 before it took 0.5 s`."""
+    summary: str
+    """What it does: `waits for a socket: 10.0.0.9:5432 in load (etl.py:31)`."""
+    reason: str
+    """Why that is a hang: `has run for 86 s; the last 7 took 0.5 s`."""
     verdict: Verdict | None
-    """What its stack says; None of what does not run, or was not looked at."""
+    """What its stack shows; None where it does not run, or was not sampled."""
     waiting: Waiting | None
-    """For whom it waits; None of one who waits for nobody of these."""
+    """The work that it waits for; None where there is none."""
     links: tuple[Link, ...]
 
     @property
     def place(self) -> Frame | None:
-        """The user's own frame that it stands in."""
+        """The innermost frame of the user's code."""
         return self.verdict.user if self.verdict else None
 
     @property
     def targets(self) -> tuple[Target, ...]:
-        """Whom or what it waits for."""
+        """The work, or the thing outside of Ray, that it waits for."""
         if self.waiting:
             return self.waiting.targets
         on = self.verdict.on if self.verdict else ""
         return (Target(_THINGS.get(self.kind, "thing"), None, on),) if on else ()
 
     @property
-    def tells(self) -> tuple[str, ...]:
-        """The evidence in words."""
-        told = [link.shows for link in self.links]
-        return (*told, *(self.verdict.evidence if self.verdict else ()))
+    def evidence(self) -> tuple[str, ...]:
+        """One sentence for each observation."""
+        shown = [link.shows for link in self.links]
+        return (*shown, *(self.verdict.evidence if self.verdict else ()))
 
 
 class Group(NamedTuple):
-    """Those that hang for one reason."""
+    """Work that hangs for one reason."""
 
     culprits: tuple[Hung, ...]
-    """Who waits for nobody else: usually one; several that hang at the same place; or a circle's members."""
-    circle: tuple[Hung, ...]
-    """Each before the one that it waits for, and the last for the first; empty where there is none."""
+    """Work that waits for no other: usually one task, several at one place, or the members of a cycle."""
+    cycle: tuple[Hung, ...]
+    """Each waits for the next one, and the last for the first; empty where there is no cycle."""
     behind: tuple[Hung, ...]
-    """Who waits for them."""
+    """Work that waits for the culprits."""
 
     @property
     def all(self) -> tuple[Hung, ...]:
-        """Everybody."""
+        """The culprits, then the work behind them."""
         return (*self.culprits, *self.behind)
 
     @property
     def first(self) -> Hung:
-        """The one to look at first: the circle's oldest, or the oldest culprit."""
-        return (self.circle or self.culprits)[0]
+        """The one to inspect first: the oldest of the cycle, or the oldest culprit."""
+        return (self.cycle or self.culprits)[0]
 
     @property
     def exact(self) -> bool:
-        """Whether nothing of its circle is a guess."""
-        return all(h.waiting is None or h.waiting.exact for h in self.circle)
+        """Whether every wait of its cycle was observed, none inferred."""
+        return all(h.waiting is None or h.waiting.exact for h in self.cycle)
 
 
 class Found(NamedTuple):
-    """All that hangs."""
+    """What hangs in a cluster."""
 
     groups: tuple[Group, ...]
-    """The one with most members first."""
+    """The group with most members first."""
     unfinished: int
     """Tasks and methods that have not ended."""
     unseen: tuple[Work, ...]
-    """What has run for long and could not be looked at: nobody knows whether it hangs."""
+    """Work that has run for long and could not be sampled: it may hang."""
     working: tuple[Hung, ...] = ()
-    """What has run for long and is at work, or polls: no hang, as far as its peers tell, or without any."""
+    """Work that has run for long and is busy, or polls: its peers, if any, do not show a hang."""
 
 
 def hung(case: Case, min_age: float = MIN_AGE) -> Found:
-    """Who hangs, as the tables of a collection show it."""
+    """What hangs, by the tables of a collection."""
     seen = edges.scene(case)
     unplaced = pending.unplaced(seen)
     verdicts = _verdicts(seen)
     seen = _aged(seen, verdicts)
     blockers = _blockers(seen, verdicts)
-    told = {}
+    judged = {}
     for work in seen.works.values():
         blocker = blockers.get((work.node, work.pid or 0))
         other = blocker if blocker is not None and blocker.id != work.id else None
-        told[work.id] = (
+        judged[work.id] = (
             _of_running(seen, work, verdicts, other, min_age)
             if work.runs
             else _of_pending(seen, work, min_age, unplaced.get(work.id))
         )
-    standing = {name for name, each in told.items() if each.standing}
+    hung_alone = {name for name, each in judged.items() if each.reason}
     waits = {
-        name: each.waiting.wait
-        for name, each in told.items()
-        if each.waiting and each.waiting.wait and _is_lasting(each.work)
+        name: each.waiting.needs
+        for name, each in judged.items()
+        if each.waiting and each.waiting.needs and _is_lasting(each.work)
     }
-    found = [_group(each, told) for each in graph.groups(standing, waits)]
-    unseen = [each.work for each in told.values() if each.unseen]
+    found = [_group(each, judged) for each in graph.groups(hung_alone, waits)]
+    unseen = [each.work for each in judged.values() if each.unseen]
     tasks = sum(work.kind != "driver" for work in seen.works.values())
     inside = {h.work.id for group in found for h in group.all}
     working = [
         _hung(each)
-        for each in told.values()
+        for each in judged.values()
         if each.work.id not in inside and _is_at_work(each, min_age)
     ]
     by_age = tuple(sorted(unseen, key=lambda w: -w.age))
     return Found(tuple(_merged(found)), tasks, by_age, _oldest_first(working))
 
 
-class _Told(NamedTuple):
-    """What is known of one piece of work."""
+class _Judged(NamedTuple):
+    """One piece of work, judged by itself."""
 
     work: Work
     verdict: Verdict | None
     waiting: Waiting | None
-    standing: str = ""
+    reason: str = ""
     """Why it hangs by itself; empty where it does not."""
     unseen: bool = False
 
 
-def _is_at_work(told: _Told, min_age: float) -> bool:
-    """Whether it has run for long, and does something that can be named."""
-    work, does = told.work, told.verdict
-    is_task = work.runs and work.kind != "driver" and told.waiting is None
+def _is_at_work(judged: _Judged, min_age: float) -> bool:
+    """Whether it has run for long, and its activity is known."""
+    work, does = judged.work, judged.verdict
+    is_task = work.runs and work.kind != "driver" and judged.waiting is None
     is_named = does is not None and (does.kind != "unknown" or does.is_open)
     has_no_stack = does is None and work.process is not None
     is_old = work.age >= min_age or (work.is_ageless and does is not None and does.still)
@@ -179,7 +180,7 @@ def _is_at_work(told: _Told, min_age: float) -> bool:
 
 
 def _is_lasting(work: Work) -> bool:
-    """Whether its wait is no passing one."""
+    """Whether its wait has lasted longer than the collection of the tables."""
     return work.age >= SETTLED or work.kind == "driver" or work.is_ageless
 
 
@@ -192,44 +193,42 @@ def _of_running(
     verdicts: Mapping[str, Verdict | None],
     blocker: Work | None,
     min_age: float,
-) -> _Told:
-    """`blocker`: another method, which holds up the event loop that this one needs."""
+) -> _Judged:
+    """`blocker`: another method, which blocks the event loop that this one needs."""
     verdict = verdicts.get(work.id)
     if blocker is not None:
-        return _Told(work, None, _beside(work, blocker))
+        return _Judged(work, None, _behind_blocker(work, blocker))
     if verdict is None and work.process is not None:
-        if not _is_async(
-            work.process
-        ):  # idle when it was looked at: it has ended since, or is in Ray
-            return _Told(work, None, None)
-        return _Told(work, None, _of_coroutine(seen, work, verdicts))
+        if not _is_async(work.process):  # idle in the sample: it has ended since, or is inside Ray
+            return _Judged(work, None, None)
+        return _Judged(work, None, _of_coroutine(seen, work, verdicts))
     if (others := edges.of_training(seen, work, verdicts)) is not None:
-        return _Told(work, verdict, others)
+        return _Judged(work, verdict, others)
     in_get = verdict is not None and verdict.kind == "ray-get"
     waiting = edges.awaited(seen, work, in_get) if _may_await(verdict) else None
     if waiting is None and verdict is not None and verdict.in_asyncio:
         waiting = _of_coroutine(seen, work, verdicts)
-    lasts = waiting is not None and waiting.wait is not None
-    if lasts or work.kind == "driver":  # nobody knows since when a driver stands where it stands
-        return _Told(work, verdict, waiting)
-    # For whom it waits in ray.get, nobody knows: that one may be at work.
+    waits = waiting is not None and waiting.needs is not None
+    if waits or work.kind == "driver":  # a driver's wait has no known start
+        return _Judged(work, verdict, waiting)
+    # What it waits for in ray.get is not known: that work may be in progress.
     is_open = waiting is not None and not waiting.exact
     still = not is_open and _is_still(work, verdict, min_age)
-    standing = too_long(work, still=still, min_age=min_age)
-    unseen = not standing and work.age >= min_age and not work.peers and not _is_seen(verdict)
-    return _Told(work, verdict, waiting, standing, unseen and not _awaits(work, verdict))
+    reason = too_long(work, still=still, min_age=min_age)
+    unseen = not reason and work.age >= min_age and not work.peers and not _is_seen(verdict)
+    return _Judged(work, verdict, waiting, reason, unseen and not _awaits(work, verdict))
 
 
 def _of_coroutine(
     seen: Scene, work: Work, verdicts: Mapping[str, Verdict | None]
 ) -> Waiting | None:
-    """What one awaits that has no stack, as far as its calls tell."""
-    told = edges.awaited(seen, work) or edges.of_training(seen, work, verdicts)
-    return told or edges.awaiting(seen, work)
+    """What a coroutine without a stack awaits, by its actor's pending calls."""
+    known = edges.awaited(seen, work) or edges.of_training(seen, work, verdicts)
+    return known or edges.awaiting(seen, work)
 
 
 def _is_async(process: Process) -> bool:
-    """Whether an actor's coroutines run there: those that await are on no stack."""
+    """Whether the process runs an actor's coroutines: those that await are on no stack."""
     return any(thread.name.startswith(EVENT_LOOP) for thread in process.last.threads)
 
 
@@ -238,45 +237,47 @@ def _may_await(verdict: Verdict | None) -> bool:
 
 
 def _is_seen(verdict: Verdict | None) -> bool:
-    """Whether its stack was read: the kernel alone seldom tells enough."""
+    """Whether its stack was read: the kernel alone is seldom enough."""
     has_stack = verdict is not None and verdict.thread is not None and verdict.thread.frames
     return bool(has_stack) or (verdict is not None and verdict.kind != "unknown")
 
 
 def _is_still(work: Work, verdict: Verdict | None, min_age: float) -> bool:
-    """Whether it stood at one place in several looks, and before them, and did not merely poll there."""
+    """Whether its stack was the same in several samples and before them, and it did not merely poll."""
     if verdict is not None and verdict.kind in _HELD:
         return True
     if verdict is None or work.process is None:
         return False
     if verdict.rested is None and len(work.process.samples) < 2:
-        return False  # what one look sees may be over the next moment; the kernel tells of the time before
+        return (
+            False  # one sample may show a passing wait; the kernel reports the idle time before it
+        )
     if verdict.is_open or (verdict.rested is not None and verdict.rested < min_age):
         return False
     if verdict.wakes is not None and verdict.wakes < min_age:
-        return False  # a nap: a look may have woken it since it lay down
-    asks_child = verdict.kind == "subprocess" and verdict.rested is not None
-    polls = not asks_child and _polls(work.process, verdict)
+        return False  # a short sleep, which a sample may have interrupted
+    polls_child = verdict.kind == "subprocess" and verdict.rested is not None
+    polls = not polls_child and _polls(work.process, verdict)
     return not verdict.moves and _is_seen(verdict) and not polls
 
 
 def _polls(process: Process, verdict: Verdict) -> bool:
-    """Whether it gives its processor away again and again: it looks for something, and goes on looking."""
+    """Whether it gives up its CPU again and again: it checks something repeatedly."""
     tid = verdict.thread.tid if verdict.thread else 0
-    looks = [(s.at, t.voluntary) for s in process.samples for t in s.threads if t.tid == tid]
-    if len(looks) < 2:
+    counts = [(s.at, t.voluntary) for s in process.samples for t in s.threads if t.tid == tid]
+    if len(counts) < 2:
         return False
-    (began, before), (ended, after) = looks[0], looks[-1]
-    return after - before > _POLLS * (ended - began) + len(looks)
+    (began, before), (ended, after) = counts[0], counts[-1]
+    return after - before > _POLLS * (ended - began) + len(counts)
 
 
 def _awaits(work: Work, verdict: Verdict | None) -> bool:
-    """A coroutine that awaits: its process was looked at, and it has no stack while it waits."""
+    """Whether it is a coroutine that awaits: its process was sampled, and it has no stack."""
     return verdict is None and work.process is not None
 
 
 def _verdicts(seen: Scene) -> dict[str, Verdict | None]:
-    """What the stack of each that runs says; of several methods, that of the threads in its function."""
+    """What the stack of each running task shows; of several methods, that of the threads in its function."""
     found: dict[str, Verdict | None] = {}
     for beside in seen.of_process.values():
         process = beside[0].process
@@ -290,9 +291,10 @@ def _verdicts(seen: Scene) -> dict[str, Verdict | None]:
 
 
 def _shared(process: Process, beside: list[Work]) -> dict[str, Verdict | None]:
-    """Of several methods in one process each one's own; where no thread is in any method's function, as in
+    """Of several methods in one process, each one's own verdict.
 
-    Ray Serve's replicas: who blocks the loop stands for all, and of as many threads as methods each for one.
+    In a replica of Ray Serve no thread is in a method's function: then the one that blocks the event loop
+    counts for the first method, and of as many threads as methods each counts for one.
     """
     own = {work.id: kind.kind_of(_part(process, work)) for work in beside}
     if any(own.values()) or not _is_async(process):
@@ -306,7 +308,7 @@ def _shared(process: Process, beside: list[Work]) -> dict[str, Verdict | None]:
 
 
 def _aged(seen: Scene, verdicts: Mapping[str, Verdict | None]) -> Scene:
-    """With ages for what has no start in any table (Ray Serve's calls): as long as its thread has rested."""
+    """With ages for work that no table has a start of (Ray Serve's calls): the idle time of its thread."""
     works = {}
     for name, work in seen.works.items():
         verdict = verdicts.get(name)
@@ -316,7 +318,7 @@ def _aged(seen: Scene, verdicts: Mapping[str, Verdict | None]) -> Scene:
 
 
 def _part(process: Process, work: Work) -> Process:
-    """Of a process, the threads in a method's function, and the main one: that shows a stopped process."""
+    """The threads of a process in a method's function, and the main one, which shows a stopped process."""
     name = work.name.rpartition(".")[2]
 
     def is_its(thread: Thread) -> bool:
@@ -324,15 +326,15 @@ def _part(process: Process, work: Work) -> Process:
             f.function.rpartition(".")[2] == name for f in thread.frames
         )
 
-    looks = [
+    samples = (
         sample._replace(threads=tuple(t for t in sample.threads if is_its(t)))
         for sample in process.samples
-    ]
-    return process._replace(samples=tuple(looks))
+    )
+    return process._replace(samples=tuple(samples))
 
 
 def _blockers(seen: Scene, verdicts: Mapping[str, Verdict | None]) -> dict[tuple[str, int], Work]:
-    """(node, pid) of an async actor whose event loop stands -> the method that holds it up."""
+    """(node, pid) of an async actor whose event loop is blocked -> the method that blocks it."""
     return {
         key: work
         for key, beside in seen.of_process.items()
@@ -341,65 +343,65 @@ def _blockers(seen: Scene, verdicts: Mapping[str, Verdict | None]) -> dict[tuple
     }
 
 
-def _beside(work: Work, blocker: Work) -> Waiting:
-    shows = f"{blocker.label} blocks the event loop that {work.name} needs, too"
+def _behind_blocker(work: Work, blocker: Work) -> Waiting:
+    shows = f"{blocker.label} blocks the event loop that {work.name} runs on"
     event = work.process.last.event if work.process else work.event
     return Waiting(
         "async-blocked",
-        f"cannot go on: {blocker.name} blocks its actor's event loop",
+        f"cannot continue: {blocker.name} blocks its actor's event loop",
         (target(blocker),),
-        Wait(frozenset({blocker.id})),
+        Needs(frozenset({blocker.id})),
         (Link(event, shows),),
     )
 
 
-# ---------------------------------------------------------------- what waits for its turn
+# ---------------------------------------------------------------- what has not begun
 
 
-def _of_pending(seen: Scene, work: Work, min_age: float, placed: Waiting | None) -> _Told:
+def _of_pending(seen: Scene, work: Work, min_age: float, placed: Waiting | None) -> _Judged:
     waiting = edges.queued(seen, work) or placed
-    stands = waiting is not None and waiting.stands and work.age >= min_age
+    is_hung = waiting is not None and waiting.is_hopeless and work.age >= min_age
     if waiting is not None and waiting.rested is not None and waiting.rested < min_age:
-        stands = False
-    why = f"has waited for {duration(work.age)}" if stands else ""
-    return _Told(work, None, waiting, why)
+        is_hung = False
+    reason = f"has waited for {duration(work.age)}" if is_hung else ""
+    return _Judged(work, None, waiting, reason)
 
 
 # ---------------------------------------------------------------- groups
 
 
-def _group(found: graph.Group, told: Mapping[str, _Told]) -> Group:
-    culprits = _oldest_first(_hung(told[name]) for name in found.ends)
-    behind = _oldest_first(_hung(told[name]) for name in found.behind)
-    return Group(culprits, _turned([_hung(told[name]) for name in found.circle]), behind)
+def _group(found: graph.Group, judged: Mapping[str, _Judged]) -> Group:
+    culprits = _oldest_first(_hung(judged[name]) for name in found.ends)
+    behind = _oldest_first(_hung(judged[name]) for name in found.behind)
+    return Group(culprits, _rotated([_hung(judged[name]) for name in found.cycle]), behind)
 
 
 def _oldest_first(those: Iterable[Hung]) -> tuple[Hung, ...]:
     return tuple(sorted(those, key=lambda h: (-h.work.age, h.work.id)))
 
 
-def _turned(circle: list[Hung]) -> tuple[Hung, ...]:
-    """A circle from the oldest that runs on."""
-    if not circle:
+def _rotated(cycle: list[Hung]) -> tuple[Hung, ...]:
+    """A cycle that begins with its oldest running member."""
+    if not cycle:
         return ()
-    first = min(circle, key=lambda h: (not h.work.runs, -h.work.age, h.work.id))
-    start = circle.index(first)
-    return (*circle[start:], *circle[:start])
+    first = min(cycle, key=lambda h: (not h.work.runs, -h.work.age, h.work.id))
+    start = cycle.index(first)
+    return (*cycle[start:], *cycle[:start])
 
 
-def _hung(told: _Told) -> Hung:
-    work, verdict, waiting = told.work, told.verdict, told.waiting
-    links = (*(waiting.links if waiting else ()), *_links(told))
+def _hung(judged: _Judged) -> Hung:
+    work, verdict, waiting = judged.work, judged.verdict, judged.waiting
+    links = (*(waiting.links if waiting else ()), *_links(judged))
     does = "has run" if work.runs and waiting is None else "has waited"
-    since = f"for {duration(work.age)}" if work.age else "since nobody knows when"
-    why = told.standing or f"{does} {since}"
+    since = f"for {duration(work.age)}" if work.age else "for an unknown time"
+    reason = judged.reason or f"{does} {since}"
     if verdict is not None and (waiting is None or verdict.kind == "async-blocked"):
-        words = verdict.told if waiting is None else f"{verdict.told}, and {waiting.words}"
-        return Hung(work, verdict.kind, words, why, verdict, waiting, links)
+        summary = f"{verdict.summary}, and {waiting.summary}" if waiting else verdict.summary
+        return Hung(work, verdict.kind, summary, reason, verdict, waiting, links)
     if waiting is not None:
-        return Hung(work, waiting.kind, waiting.words, why, verdict, waiting, links)
-    words = _without_stack(work) if work.runs else f"is {work.state}"
-    return Hung(work, _STATES.get(work.state, "unknown"), words, why, verdict, waiting, links)
+        return Hung(work, waiting.kind, waiting.summary, reason, verdict, waiting, links)
+    summary = _without_stack(work) if work.runs else f"is {work.state}"
+    return Hung(work, _STATES.get(work.state, "unknown"), summary, reason, verdict, waiting, links)
 
 
 def _without_stack(work: Work) -> str:
@@ -411,30 +413,30 @@ def _without_stack(work: Work) -> str:
         loops = [t.tid for t in work.process.last.threads if t.name.startswith(EVENT_LOOP)]
         peers = watched_peers(work.process, loops)
         watches = f"; its event loop watches {peers}" if peers else ""
-        return f"awaits something: a coroutine has no stack while it waits{watches}"
-    return "waits in Ray itself: for its arguments, or until somebody takes what its generator made"
+        return f"awaits, and a coroutine has no stack while it awaits{watches}"
+    return "waits inside Ray: for its arguments, or for a consumer of its generator"
 
 
-def _links(told: _Told) -> Iterator[Link]:
-    work = told.work
-    if told.standing and work.runs:
+def _links(judged: _Judged) -> Iterator[Link]:
+    work = judged.work
+    if judged.reason and work.runs:
         yield Link(work.event, f"{work.label} has run for {duration(work.age)}")
         if work.peers:
-            yield Link(work.peers.event, f"{work.name}: {work.peers.told}")
-    if told.verdict is not None and work.process is not None and told.waiting is None:
-        looks = len(work.process.samples)
-        when = f"in {looks} looks" if looks > 1 else "in one look"
-        yield Link(work.process.last.event, f"its stack, {when}: {told.verdict.told}")
+            yield Link(work.peers.event, f"{work.name}: {work.peers.summary}")
+    if judged.verdict is not None and work.process is not None and judged.waiting is None:
+        count = len(work.process.samples)
+        when = f"in {count} samples" if count > 1 else "in one sample"
+        yield Link(work.process.last.event, f"its stack, {when}: {judged.verdict.summary}")
 
 
 def _merged(groups: list[Group]) -> list[Group]:
-    """Those of one function that hang at one place are one group: eight ranks, one collective."""
+    """One group of all tasks of one function that hang at one place: eight ranks, one collective."""
     alike: dict[tuple[object, ...], Group] = {}
     for group in groups:
         first = group.first
         where = first.place or first.targets
         key: tuple[object, ...] = (first.work.name, first.kind, where)
-        if group.circle or not where:
+        if group.cycle or not where:
             key = (first.work.id,)
         if before := alike.get(key):
             culprits = _oldest_first((*before.culprits, *group.culprits))

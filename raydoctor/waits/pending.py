@@ -1,8 +1,7 @@
-"""Whom those wait for who are to be placed on a node: resources, a placement group, a worker that starts.
+"""What unplaced tasks and actors wait for: resources, a placement group, the start of a worker.
 
-The judgement is that of the rules about waiting (`cluster/waiting.py`, `starved.py`,
-`groups.py`); here it becomes part of the graph: a request waits for the tasks that hold what it
-needs, or for nobody who could help it.
+The judgement is that of the rules about waiting (`cluster/waiting.py`, `starved.py`, `groups.py`). Here it
+becomes part of the graph: a request waits for the tasks that hold the resources it needs, if there are any.
 """
 
 from __future__ import annotations
@@ -18,15 +17,15 @@ from raydoctor.cluster import waiting as now
 from raydoctor.model.values import Event, Link
 from raydoctor.waits.candidates import SETTLED, Work
 from raydoctor.waits.edges import Scene, Target, Waiting, target
-from raydoctor.waits.graph import Wait
+from raydoctor.waits.graph import Needs
 
 _LATELY = 2 * SETTLED
 _MADE = "/runtime_resources/"
-"""Where the node's agent makes runtime environments."""
+"""The folder in which the node's agent creates runtime environments."""
 
 
 def unplaced(seen: Scene) -> dict[str, Waiting]:
-    """Task -> what it waits for before it can be placed; without those about whom nothing is known."""
+    """Task -> what it waits for before it can be placed, as far as that is known."""
     picture = now.picture(seen.case)
     if picture is None:
         return {}
@@ -43,7 +42,7 @@ def unplaced(seen: Scene) -> dict[str, Waiting]:
         for event in request.waiters if waiting else ():
             task = event["task_id"] or "f" * 16 + event["actor_id"]
             if waiting and task in seen.works:
-                found[task] = waiting._replace(links=(*waiting.links, _itself(event, request)))
+                found[task] = waiting._replace(links=(*waiting.links, _request(event, request)))
     homes = {node.id for node in picture.nodes}
     modest = [w for w in seen.works.values() if _asks_nothing(w)] if homes else []
     for work in modest if not _moves(seen, homes) else ():
@@ -52,25 +51,25 @@ def unplaced(seen: Scene) -> dict[str, Waiting]:
 
 
 def _asks_nothing(work: Work) -> bool:
-    """Whether any node would do for something that waits for one."""
+    """Whether unplaced work fits on any node."""
     asked = ("required_resources", "label_selector")
     is_free = not any(live.mapping(work.event, name) for name in asked)
     is_pending = work.state == "PENDING_NODE_ASSIGNMENT" and work.kind != "method"
     return is_pending and is_free and not work.event["placement_group_id"]
 
 
-def _itself(event: Event, request: now.Request) -> Link:
+def _request(event: Event, request: now.Request) -> Link:
     return Link(event, f"{live_rows.name_of(event)} waits for {request.asked}")
 
 
 def _in_group(
     seen: Scene, request: now.Request, pending: grouping.Pending | None
 ) -> Waiting | None:
-    """A placement group that is not placed itself."""
+    """The placement group of the request, which is itself not placed."""
     if pending is None:
         return None
     name = pending.name or pending.id[:12]
-    why = (
+    reason = (
         f"no room even in an empty cluster for {grouping.shape(pending.homeless)}"
         if pending.infeasible
         else f"no room for {grouping.shape(pending.homeless)}"
@@ -78,16 +77,16 @@ def _in_group(
     busy = _at_work(seen, [h.id for h in pending.holders]) if pending.at_work else []
     return Waiting(
         "placement-group",
-        f"waits for placement group {name}: {why}",
+        f"waits for placement group {name}: {reason}",
         (Target("placement-group", pending.id, name), *map(target, busy)),
-        Wait(frozenset(w.id for w in busy), "any") if busy else None,
+        Needs(frozenset(w.id for w in busy), "any") if busy else None,
         (Link(pending.event, f"placement group {name} is {pending.event['state']}"),),
-        stands=not busy,
+        is_hopeless=not busy,
     )
 
 
 def _infeasible(seen: Scene, picture: now.Picture, request: now.Request) -> Waiting | None:
-    """What no node has."""
+    """A request that no node can satisfy."""
     fits = any(
         live_rows.fits(n.total, request.needs) and now.bears(n, request.selectors)
         for n in picture.nodes
@@ -101,7 +100,7 @@ def _infeasible(seen: Scene, picture: now.Picture, request: now.Request) -> Wait
         (Target("resources", None, request.asked),),
         None,
         (Link(largest.event, f"no node has {request.asked}"),),
-        stands=True,
+        is_hopeless=True,
     )
 
 
@@ -111,7 +110,7 @@ def _had(node: now.Node, request: now.Request) -> Iterator[bool]:
 
 
 def _starved(seen: Scene, request: now.Request, starved: list[starving.Starved]) -> Waiting | None:
-    """What those keep who run nothing, or who wait for this very request."""
+    """A request for resources whose holders run nothing, or wait for this very request."""
     for one in starved:
         if not any(own is request or own == request for own in one.requests):
             continue
@@ -123,12 +122,12 @@ def _starved(seen: Scene, request: now.Request, starved: list[starving.Starved])
             f"waits for {request.asked}: {one.hold}",
             tuple(map(target, needs))
             or tuple(Target(h.kind.replace(" ", "-"), h.id, h.name) for h in one.holders),
-            Wait(frozenset(w.id for w in needs), "any") if needs else None,
+            Needs(frozenset(w.id for w in needs), "any") if needs else None,
             tuple(
                 Link(h.event, f"{h.label} holds {_held(h.held)} and {h.does}")
                 for h in one.holders[:3]
             ),
-            stands=not needs,
+            is_hopeless=not needs,
         )
     return None
 
@@ -138,13 +137,13 @@ def _held(needs: resources.Needs) -> str:
 
 
 def _at_work(seen: Scene, holders: list[str]) -> list[Work]:
-    """What those run who hold something: tasks themselves, actors' methods."""
+    """The work of holders of resources: tasks themselves, methods of actors."""
     found = [seen.works[h] for h in holders if h in seen.works and seen.works[h].runs]
     return found + [w for h in holders for w in seen.of_actor.get(h, ())]
 
 
 def _taken(seen: Scene, picture: now.Picture, request: now.Request) -> Waiting | None:
-    """Tasks that run hold what it needs: it waits for one of them. Or there is room, and a worker lacks."""
+    """A request for resources that running tasks hold, or that are free while no worker starts."""
     homes = {
         n.id
         for n in picture.nodes
@@ -154,7 +153,7 @@ def _taken(seen: Scene, picture: now.Picture, request: now.Request) -> Waiting |
         e["node_id"]: live_rows.amounts(e, "available") for e in live.rows(seen.case, "resources")
     }
     if any(node in free and live_rows.fits(free[node], request.needs) for node in homes):
-        return None if _moves(seen, homes) else _no_worker(seen, f"{request.asked} can be had")
+        return None if _moves(seen, homes) else _no_worker(seen, f"{request.asked} is available")
     holders = [
         w
         for w in seen.works.values()
@@ -162,12 +161,12 @@ def _taken(seen: Scene, picture: now.Picture, request: now.Request) -> Waiting |
     ]
     if not holders:
         return None
-    who = now.who([w.event for w in holders])
+    names = now.who([w.event for w in holders])
     return Waiting(
         "resources",
-        f"waits for {request.asked}, held by {who}",
+        f"waits for {request.asked}, held by {names}",
         tuple(map(target, holders)),
-        Wait(frozenset(w.id for w in holders), "any"),
+        Needs(frozenset(w.id for w in holders), "any"),
         tuple(
             Link(
                 w.event,
@@ -179,7 +178,7 @@ def _taken(seen: Scene, picture: now.Picture, request: now.Request) -> Waiting |
 
 
 def _moves(seen: Scene, homes: set[str]) -> bool:
-    """Whether tasks begin there: then it merely has not been its turn yet."""
+    """Whether tasks have begun on these nodes lately: then its turn is still to come."""
     return any(w.runs and w.node in homes and w.age < _LATELY for w in seen.works.values())
 
 
@@ -189,22 +188,22 @@ def _holds(work: Work, request: now.Request) -> bool:
 
 
 def _no_worker(seen: Scene, though: str) -> Waiting:
-    """There is room, and it does not begin: its environment is being made, or its worker does not start."""
-    making = [
+    """It has room and does not begin: its runtime environment is being created, or no worker starts."""
+    creating = [
         e
         for e in live.rows(seen.case, "processes")
         if _MADE in e["title"] and e["kind"] != "worker" and e["state"] != "Z"
     ]
-    if making:
-        title = _command(making[0])
-        rests = (r for r in live.rows(seen.case, "rests") if r.pid == making[0].pid)
+    if creating:
+        title = _command(creating[0])
+        rests = (r for r in live.rows(seen.case, "rests") if r.pid == creating[0].pid)
         return Waiting(
             "runtime-env",
-            f"waits for its runtime environment: pid {making[0].pid} runs `{title}`",
+            f"waits for its runtime environment: pid {creating[0].pid} runs `{title}`",
             (Target("process", None, title),),
             None,
-            (Link(making[0], "the node's agent makes a runtime environment"),),
-            stands=True,
+            (Link(creating[0], "the node's agent creates a runtime environment"),),
+            is_hopeless=True,
             rested=next((live.number(row, "family_s") for row in rests), None),
         )
     return Waiting(
@@ -212,11 +211,11 @@ def _no_worker(seen: Scene, though: str) -> Waiting:
         f"waits for a worker to start, though {though}",
         (),
         None,
-        stands=True,
+        is_hopeless=True,
     )
 
 
-def _command(making: Event) -> str:
+def _command(process: Event) -> str:
     """`python -m pip install -r requirements.txt`: without the long folders of Ray's."""
-    words = making["title"].split()
+    words = process["title"].split()
     return " ".join(w.rpartition("/")[2] if w.startswith("/") else w for w in words)[:80]

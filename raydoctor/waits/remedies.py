@@ -1,57 +1,59 @@
-"""What helps against a hang: look inside, end it, and change the code so that it does not come again."""
+"""Fixes for a hang: look inside the process, end the hang, and change the code so that it does not recur."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
-from raydoctor.cluster.samples import Kind
 from raydoctor.model import paste
 from raydoctor.model.values import Remedy
 from raydoctor.waits.hung import Group, Hung
-from raydoctor.waits.kinds import calls
+from raydoctor.waits.kinds.catalog import Kind, WaitCode
 
 _CORE = "https://docs.ray.io/en/latest/ray-core/"
 _HANGS = "https://docs.ray.io/en/latest/ray-observability/user-guides/debug-apps/debug-hangs.html"
 
-_CODE: Mapping[Kind, tuple[str, tuple[str, ...], str]] = {
-    "socket": (
-        "Give the connection a timeout, so that it fails instead of waiting for ever",
+
+class _Fix(NamedTuple):
+    """A change of the user's code."""
+
+    title: str
+    steps: tuple[str, ...] = ()
+    doc: str = _HANGS
+
+
+_OF_KIND: Mapping[Kind, _Fix] = {
+    "socket": _Fix(
+        "Set a timeout on the connection",
         ("requests.get(url, timeout=30)            # or socket.settimeout(30), the client's own timeout=",),
-        "",
     ),
-    "lock": (
-        "Release every lock where it was taken, take none twice, hold none across ray.get",
+    "lock": _Fix(
+        "Release every lock where it was acquired, acquire none twice, and hold none across ray.get",
         ("with lock: ...                           # or lock.acquire(timeout=60), queue.get(timeout=60)",),
-        "",
     ),
-    "sleep": (
-        "Wait for the thing itself, with a limit, rather than for a time",
+    "sleep": _Fix(
+        "Wait for the event itself, with a timeout, instead of sleeping",
         ("if not ready.wait(timeout=60): raise TimeoutError(...)    # not time.sleep(...)",),
-        "",
     ),
-    "subprocess": (
-        "Give the child process a limit and no input to wait for",
+    "subprocess": _Fix(
+        "Set a timeout on the child process, and give it no input to wait for",
         ("subprocess.run(command, timeout=600, stdin=subprocess.DEVNULL)",),
-        "",
     ),
-    "python-loop": ("Give the loop an end, and print its progress", (), ""),
-    "native-gil": (
-        "Let the native code give up the interpreter's lock, or run it in a process of its own",
-        ("while it holds the lock no signal, debugger or cancel gets in: only force ends it",),
-        "",
+    "python-loop": _Fix("Make sure that the loop ends, and print its progress"),
+    "native-gil": _Fix(
+        "Release the interpreter's lock (GIL) in the native code, or run it in a process of its own",
+        ("# while native code holds the GIL, only a forced cancel ends the task",),
     ),
-    "native": ("Look at the library's own settings: threads, tolerance, number of iterations", (), ""),
-    "collective": (
-        "Let every rank reach the same calls in the same order; the one that stands elsewhere is the culprit",
+    "native": _Fix("Check the library's settings: threads, tolerance, number of iterations"),
+    "collective": _Fix(
+        "Make every rank reach the same calls in the same order; find the rank with another stack",
         ("raydoctor stack --all-nodes              # of all ranks",),
-        "",
     ),
-    "disk": (
-        "See what the disk or the file server is doing",
+    "disk": _Fix(
+        "Check the disk or the file server",
         ("dmesg | tail; nfsstat -c; mount | grep nfs   # a process in state D ends when its disk answers",),
-        "",
     ),
-    "async-blocked": (
+    "async-blocked": _Fix(
         "Await in the coroutine instead of blocking its event loop",
         (
             "answer = await other.method.remote(...)  # not ray.get(...)",
@@ -62,80 +64,85 @@ _CODE: Mapping[Kind, tuple[str, tuple[str, ...], str]] = {
     ),
 }  # fmt: skip
 
-_LOCKS: Mapping[str, tuple[str, str]] = {
-    calls.FUTURE: (
-        "Give the wait a limit, and see what the thread does that has to answer",
-        "future.result(timeout=60)",
+_AWAIT = _Fix(
+    "Set a timeout on what is awaited", ("await asyncio.wait_for(call(...), timeout=60)",)
+)
+_OF_CODE: Mapping[WaitCode, _Fix] = {
+    "coroutines": _AWAIT,
+    "asyncio-socket": _AWAIT,
+    "future": _Fix(
+        "Set a timeout on the wait, and check the thread that has to set the result",
+        ("future.result(timeout=60)",),
     ),
-    calls.THREAD_END: (
-        "Give the wait a limit, and see what the thread does that has to end",
-        "thread.join(timeout=60)",
+    "thread-end": _Fix(
+        "Set a timeout on the wait, and check the thread that has to end",
+        ("thread.join(timeout=60)",),
     ),
-    calls.POOL_END: (
-        "See what the pool's threads do: it ends when the last of them does",
-        "pool.shutdown(wait=False, cancel_futures=True)",
+    "pool-end": _Fix(
+        "Check the pool's threads: shutdown() returns when the last of them has ended",
+        ("pool.shutdown(wait=False, cancel_futures=True)",),
     ),
-    calls.EVENT: (
-        "Set the event on every way out, errors too, and wait with a limit",
-        "if not event.wait(timeout=60): raise TimeoutError(...)",
+    "event": _Fix(
+        "Set the event on every path, also after errors, and wait with a timeout",
+        ("if not event.wait(timeout=60): raise TimeoutError(...)",),
     ),
-    calls.CONDITION: (
-        "Notify the condition on every way out, errors too, and wait with a limit",
-        "if not condition.wait(timeout=60): raise TimeoutError(...)",
+    "condition": _Fix(
+        "Notify the condition on every path, also after errors, and wait with a timeout",
+        ("if not condition.wait(timeout=60): raise TimeoutError(...)",),
     ),
-    calls.ITEM: (
-        "Let whoever puts items end with a last one, and wait with a limit",
-        "item = queue.get(timeout=60)",
+    "queue-item": _Fix(
+        "End the queue with a sentinel item, and wait with a timeout",
+        ("item = queue.get(timeout=60)",),
     ),
-    calls.ROOM: (
-        "Let somebody take the items for as long as there are any, and wait with a limit",
-        "queue.put(item, timeout=60)",
+    "queue-room": _Fix(
+        "Consume the queue until its producers have ended, and wait with a timeout",
+        ("queue.put(item, timeout=60)",),
     ),
-    calls.ITEMS_DONE: (
-        "Call task_done() for each item that was taken, after errors too",
-        "try: ...  finally: queue.task_done()",
+    "queue-done": _Fix(
+        "Call task_done() for each item taken from the queue, also after errors",
+        ("try: ...  finally: queue.task_done()",),
     ),
-    calls.BARRIER: (
-        "Let as many come to the barrier as it was made for, after errors too",
-        "barrier.wait(timeout=60)",
+    "barrier": _Fix(
+        "Make as many threads reach the barrier as it was created for, also after errors",
+        ("barrier.wait(timeout=60)",),
     ),
-    calls.SEMAPHORE: ("Release the semaphore on every way out", "with semaphore: ..."),
-    calls.FILE_LOCK.removesuffix("a file"): (
-        "End whoever holds the file's lock, and wait for it with a limit",
-        "FileLock(path, timeout=60)",
+    "semaphore": _Fix("Release the semaphore on every path", ("with semaphore: ...",)),
+    "process-semaphore": _Fix("Release the semaphore on every path", ("with semaphore: ...",)),
+    "file-lock": _Fix(
+        "End the process that holds the file lock, and acquire it with a timeout",
+        ("FileLock(path, timeout=60)",),
     ),
 }
-"""Of the kind `lock`, by what it waits for: what to do about locks would mislead."""
-_COROUTINES = ("Give what is awaited a limit", "await asyncio.wait_for(call(...), timeout=60)")
+"""For waits that the fix of their kind does not fit."""
 
 
 def remedies(group: Group) -> Iterator[Remedy]:
-    """For the culprit of a group; those of its circle first."""
-    if group.circle:
-        yield from _untied(group)
+    """For the culprit of a group; those of its cycle first."""
+    if group.cycle:
+        yield from _break_cycle(group)
     else:
-        yield from _changed(group.first)
+        yield from _change(group.first)
     yield from at_once(group)
 
 
 def at_once(group: Group) -> Iterator[Remedy]:
-    """What can be done while it hangs: look inside, end it."""
-    yield from _attached(group)
-    yield from _ended(group)
+    """What helps while it hangs: look inside, end it."""
+    yield from _attach(group)
+    yield from _end(group)
 
 
-def _untied(group: Group) -> Iterator[Remedy]:
-    names = list(dict.fromkeys(h.work.class_name or h.work.name for h in group.circle))
-    if any(h.kind == "resources" for h in group.circle):
+def _break_cycle(group: Group) -> Iterator[Remedy]:
+    names = list(dict.fromkeys(h.work.class_name or h.work.name for h in group.cycle))
+    if any(h.kind == "resources" for h in group.cycle):
         yield Remedy(
-            "Let the waiting task hand the references on instead of waiting for its own children",
+            "Return the children's references instead of waiting for them in the parent task",
             ("return [child.remote(part) for part in parts]    # in the parent; the caller waits for both",),
             doc=f"{_CORE}patterns/nested-tasks.html",
         )  # fmt: skip
         return
-    whose = names[0] if len(names) == 1 else f"{names[0]} and {names[1]}"
+    members = names[0] if len(names) == 1 else f"{names[0]} and {names[1]}"
     yield Remedy(
-        f"Break the circle of {whose}: pass what the other needs as an argument, or await instead of ray.get",
+        f"Break the cycle of {members}: pass the needed value as an argument, or await instead of ray.get",
         (
             "result = actor.method.remote(other.look_up.remote(...))   # Ray waits for the argument first",
             "answer = await self.other.look_up.remote(...)             # in an async def method",
@@ -144,35 +151,30 @@ def _untied(group: Group) -> Iterator[Remedy]:
     )  # fmt: skip
 
 
-def _changed(first: Hung) -> Iterator[Remedy]:
-    told = _told(first)
-    if told:
-        title, steps, doc = told
+def _change(first: Hung) -> Iterator[Remedy]:
+    fix = _fix(first)
+    if fix is not None:
         where = f" ({first.place.place})" if first.place else ""
-        yield Remedy(f"{title}{where}", steps, doc=doc or _HANGS)
+        yield Remedy(f"{fix.title}{where}", fix.steps, doc=fix.doc)
     elif first.kind == "stopped" and first.work.pid:
         steps = (paste.shell("kill -CONT {pid:pid}", pid=first.work.pid),)
-        yield Remedy("Let it go on", steps, risk="disruptive")
+        yield Remedy("Resume the process", steps, risk="disruptive")
     elif first.kind in ("resources", "placement-group"):
         yield Remedy(
-            "Free what it waits for, or give the cluster more",
-            ("raydoctor diagnose                       # who holds what, and what would fit",),
+            "Free the resources that it waits for, or add some to the cluster",
+            ("raydoctor diagnose                       # what holds them, and what would fit",),
         )
 
 
-def _told(first: Hung) -> tuple[str, tuple[str, ...], str] | None:
-    """What to change in the code, and a page about it."""
-    if first.verdict is not None and first.verdict.in_asyncio:
-        title, step = _COROUTINES
-        return title, (step,), ""
-    words = first.verdict.words if first.verdict is not None and first.kind == "lock" else ""
-    for waits, (title, step) in _LOCKS.items():
-        if words.startswith(waits):
-            return title, (step,), ""
-    return _CODE.get(first.kind)
+def _fix(first: Hung) -> _Fix | None:
+    """The change of the code: that of its own wait, else that of its kind."""
+    verdict = first.verdict
+    is_own = verdict is not None and (verdict.in_asyncio or verdict.kind == first.kind)
+    own = _OF_CODE.get(verdict.code) if verdict is not None and is_own else None
+    return own or _OF_KIND.get(first.kind)
 
 
-def _attached(group: Group) -> Iterator[Remedy]:
+def _attach(group: Group) -> Iterator[Remedy]:
     first = group.first
     name = first.work.actor if first.work.kind == "creation" else first.work.id
     if first.work.runs and first.work.pid and first.kind != "debugger":
@@ -185,12 +187,12 @@ def _attached(group: Group) -> Iterator[Remedy]:
         )
 
 
-def _ended(group: Group) -> Iterator[Remedy]:
-    """To get on now: whoever waits for it gets an error, or its next attempt."""
+def _end(group: Group) -> Iterator[Remedy]:
+    """Cancel the culprit: its callers get an error, or its next attempt."""
     first = group.first
     if first.work.kind == "method":
         steps = (paste.shell("raydoctor cancel {task}", task=first.work.id),)
-        yield Remedy(f"End {first.work.name} now; its actor keeps its state", steps, "disruptive")
+        yield Remedy(f"Cancel {first.work.name}; its actor keeps its state", steps, "disruptive")
     elif first.work.kind == "task":
         steps = (paste.shell("raydoctor cancel {task}", task=first.work.id),)
-        yield Remedy(f"End {first.work.name} now", steps, "disruptive", f"{_CORE}tasks.html")
+        yield Remedy(f"Cancel {first.work.name}", steps, "disruptive", f"{_CORE}tasks.html")

@@ -1,4 +1,4 @@
-"""What hangs as plain values: the rows of `raydoctor hung --format json` and of `raydoctor watch`."""
+"""Hung work as plain values: the rows of `raydoctor hung --format json` and of `raydoctor watch`."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def row(hung: Hung, group: int | None) -> dict[str, Any]:
         "cpu_percent": None if share is None else round(100 * share, 1),
         "waits_for": [each._asdict() for each in hung.targets],
         "stack": list(_threads(process)) if process else [],
-        "evidence": list(hung.tells),
-        "words": hung.words,
-        "why": hung.why,
+        "evidence": list(hung.evidence),
+        "words": hung.summary,
+        "why": hung.reason,
         "place": hung.place._asdict() if hung.place else None,
         "exact": hung.waiting.exact if hung.waiting else True,
         "group": group,
@@ -50,8 +50,6 @@ def unseen(found: Found) -> list[Gap]:
         return []
     names = ", ".join(dict.fromkeys(w.label for w in found.unseen[:3]))
     more = f" and {len(found.unseen) - 3} more" if len(found.unseen) > 3 else ""
-    why = f"{names}{more} ran for long; without their stacks nobody knows whether they hang"
-    hint = (
-        "Run raydoctor on their nodes as the user who runs Ray (or as root), with py-spy installed."
-    )
+    why = f"{names}{more} ran for long and may hang; their stacks were not sampled"
+    hint = "Run raydoctor on their nodes as the user of Ray (or as root), with py-spy installed."
     return [Gap(f"the stacks of {text.plural(len(found.unseen), 'task')}", why, hint)]

@@ -1,9 +1,9 @@
-"""Loops of Ray Train, which are no tasks: who runs them, and who waits for whom in a collective operation.
+"""Training loops of Ray Train, which are no tasks: where they run, and which rank waits for which.
 
-From Ray Train's second version on (`ray/train/v2`; measured with Ray 2.60.0) a training loop runs in a thread
-of an actor that has no call: no table of Ray's tells that it runs. Its process does, by a thread of
-`ThreadRunner`. All ranks have to reach the same collective operation: who waits in one waits for those who
-are elsewhere, whatever library it is of.
+From Ray Train's second version on (`ray/train/v2`; measured with Ray 2.60.0) a training loop runs in a
+thread of an actor that has no call, so no table of Ray's lists it. Its process shows a thread of
+`ThreadRunner`. All ranks have to reach the same collective operation: a rank in one waits for the ranks
+that are elsewhere, in any library.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from raydoctor.waits.kinds.kind import Verdict
 ACTOR = "RayTrainWorker"
 """The class of the actors that run the loops."""
 CONTROLLER = "TrainController"
-"""That of the one which waits for them."""
+"""The class of the actor that waits for them."""
 _LOOP = "train_fn"
-"""The function of Ray's around the user's."""
+"""Ray's function around the user's."""
 
 
 def loops(case: Case, processes: Iterable[Process]) -> Iterator[Work]:
-    """The training loops of processes that were looked at; each stands for its actor."""
+    """The training loops of sampled processes; each has the id of its actor's creation."""
     actors = {e["actor_id"]: e for e in live.rows(case, "actors") if e["class_name"] == ACTOR}
-    told = live.rows(case, "worker-stats") if actors else ()
-    whose = {e["worker_id"]: actors[e["actor_id"]] for e in told if e["actor_id"] in actors}
+    stats = live.rows(case, "worker-stats") if actors else ()
+    actor_of = {e["worker_id"]: actors[e["actor_id"]] for e in stats if e["actor_id"] in actors}
     for process in processes:
-        actor = whose.get(process.worker)
+        actor = actor_of.get(process.worker)
         if actor is not None and any(frames.is_training(t) for t in process.last.threads):
             yield _work(process, actor)
 
@@ -56,7 +56,7 @@ def _work(process: Process, actor: Event) -> Work:
 
 
 def of_controller(work: Work, works: Mapping[str, Work]) -> list[Work]:
-    """The loops that a controller of Ray Train waits for."""
+    """The loops that a controller of Ray Train waits for; empty for other work."""
     if work.class_name != CONTROLLER:
         return []
     return [w for w in works.values() if _is_loop(w) and w.job == work.job]
@@ -69,7 +69,7 @@ def _is_loop(work: Work) -> bool:
 def elsewhere(
     work: Work, works: Mapping[str, Work], verdicts: Mapping[str, Verdict | None]
 ) -> list[Work]:
-    """The ranks that one in a collective operation waits for: of its kind, and in no such operation."""
+    """The ranks of the same group that are in no collective operation: a rank in one waits for them."""
     ranks = [w for w in works.values() if w.runs and _group(w) == _group(work)]
     return [w for w in ranks if (does := verdicts.get(w.id)) is None or does.kind != "collective"]
 
@@ -79,9 +79,9 @@ def _group(work: Work) -> Sequence[str]:
     return work.job, work.name, event["placement_group_id"], event["parent_task_id"]
 
 
-def links(work: Work, those: Sequence[Work]) -> tuple[Link, ...]:
-    """That one is in the operation and the others are not."""
-    first = those[0]
+def links(work: Work, others: Sequence[Work]) -> tuple[Link, ...]:
+    """The evidence that one rank is in the operation and the others are not."""
+    first = others[0]
     where = first.process.last.event if first.process else first.event
     own = work.process.last.event if work.process else work.event
     return (

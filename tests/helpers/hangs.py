@@ -38,7 +38,7 @@ class Hang(NamedTuple):
     name: str
     """The task's, as Ray tells it: a function, or `Actor.method`."""
     kind: str | None
-    """`raydoctor.cluster.samples.Kind`; None where nothing of it hangs."""
+    """`raydoctor.waits.kinds.catalog.Kind`; None where nothing of it hangs."""
 
 
 KINDS = (

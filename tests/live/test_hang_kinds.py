@@ -94,7 +94,7 @@ def test_every_kind_is_told_with_what_it_waits_on(file: Path) -> None:
     for hang, told, process in those(file):
         verdict = check(hang, process)
         if verdict is not None:
-            said = "\n".join((verdict.told, *verdict.evidence))
+            said = "\n".join((verdict.summary, *verdict.evidence))
             assert all(each in said for each in told.says), (hang.name, said, told.says)
             assert verdict.user is not None
             assert verdict.user.file == "hanging_program.py"
@@ -198,7 +198,7 @@ def test_a_dump_as_text_tells_what_a_text_can(file: Path) -> None:
 def is_mute(thread: text_stacks.Thread) -> bool:
     """Whether its native frames have no names: so they are with Debian's Python 3.14."""
     native = _frames.natives(thread.look)
-    return bool(native) and not any(map(kernel.says, native))
+    return bool(native) and not any(map(kernel.is_informative, native))
 
 
 def _state(thread: Thread) -> str:
@@ -311,7 +311,7 @@ def test_a_loop_of_ray_serve_is_judged_like_the_actors_own() -> None:
     )
     verdict = kind_of(process(*[(thread(*MAIN), loop, serving)] * 2))
     assert verdict is not None
-    assert verdict.told == "blocks its event loop: sleeps in Model.__call__ (app.py:12)"
+    assert verdict.summary == "blocks its event loop: sleeps in Model.__call__ (app.py:12)"
     resting = serving._replace(frames=tuple(frame(each) for each in (*rests[:2], *own)))
     assert kind_of(process(*[(thread(*MAIN), loop, resting)] * 2)) is None
 
@@ -343,7 +343,7 @@ def test_who_waits_for_a_pool_is_told_by_what_the_pool_does() -> None:
     pool = thread("Embed.__call__ (embed.py:12)", "_WorkItem.run (concurrent/futures/thread.py:58)", "_bootstrap (threading.py:1002)", tid=78, name="ThreadPoolExecutor-0_0", wchan="hrtimer_nanosleep")  # fmt: skip
     verdict = kind_of(process((main, pool), (main, pool)))
     assert verdict is not None
-    assert verdict.told == "sleeps in Embed.__call__ (embed.py:12)"
+    assert verdict.summary == "sleeps in Embed.__call__ (embed.py:12)"
     busy = pool._replace(state="R", active=True)
     verdict = kind_of(process((main, busy), (main, busy)))
     assert verdict is not None
@@ -384,7 +384,7 @@ def test_a_worker_that_imports_at_start_gets_on() -> None:
     verdict = kind_of(process(*looks))
     assert verdict is not None
     assert verdict.moves
-    assert "imports torch/" in verdict.words
+    assert "imports torch/" in verdict.activity.summary
     before = [(t[0]._replace(frames=(*t[0].frames[:-2], frame(MAIN[1]))),) for t in looks]
     verdict = kind_of(process(*before))
     assert verdict is not None
@@ -421,7 +421,7 @@ def test_who_waits_for_the_garbage_collector_waits_for_the_interpreter() -> None
     verdict = kind_of(process(*asking))
     assert verdict is not None
     assert verdict.kind == "native-gil"
-    assert "PythonGCThread" in verdict.words
+    assert "PythonGCThread" in verdict.activity.summary
 
 
 def test_work_of_python_moves_between_its_lines() -> None:
@@ -432,7 +432,7 @@ def test_work_of_python_moves_between_its_lines() -> None:
     verdict = kind_of(process(*looks))
     assert verdict is not None
     assert verdict.kind == "python-loop"
-    assert verdict.words == "runs Python code, lines 31 to 35"
+    assert verdict.activity.summary == "runs Python code, lines 31 to 35"
 
 
 def test_a_child_that_works_is_not_stood_still_for() -> None:
@@ -465,7 +465,7 @@ def test_who_sleeps_again_and_again_polls() -> None:
     verdict = kind_of(process(*looks))
     assert verdict is not None
     assert verdict.kind == "sleep"
-    assert "10 times a second" in verdict.words
+    assert "10 times a second" in verdict.activity.summary
 
 
 @pytest.mark.parametrize(
@@ -507,7 +507,7 @@ def test_shapes_of_libraries(stack: tuple[str, ...], kind: str, words: str) -> N
     verdict = one(*stack, "step (train.py:31)", wchan="futex_do_wait", syscall=202)
     assert verdict is not None
     assert (verdict.kind, verdict.still) == (kind, True)
-    assert words in verdict.words
+    assert words in verdict.activity.summary
     assert verdict.user is not None
     assert verdict.user.place == "step (train.py:31)"
 
@@ -529,8 +529,8 @@ def test_shapes_of_libraries(stack: tuple[str, ...], kind: str, words: str) -> N
         ((), {"state": "D", "wchan": "__refrigerator"}, "stopped", "frozen"),
         ((), {"state": "S", "wchan": "do_freezer_trap"}, "stopped", "frozen"),
         ((), {"wchan": "tcp_recvmsg_locked"}, "socket", "socket"),
-        ((), {"wchan": "inet_csk_accept"}, "socket", "somebody"),
-        ((), {"wchan": "sk_stream_wait_memory"}, "socket", "takes more"),
+        ((), {"wchan": "inet_csk_accept"}, "socket", "incoming"),
+        ((), {"wchan": "sk_stream_wait_memory"}, "socket", "more data"),
         ((), {"wchan": "n_tty_read"}, "socket", "terminal"),
         ((), {}, "unknown", "waits in a call"),
     ],
@@ -541,7 +541,7 @@ def test_what_the_kernel_and_native_code_tell(
     verdict = one(*native, "step (train.py:31)", **more)
     assert verdict is not None
     assert (verdict.kind, verdict.still) == (kind, True)
-    assert words in verdict.words
+    assert words in verdict.activity.summary
 
 
 def test_the_holder_of_a_lock_is_told_with_what_it_does() -> None:
@@ -573,7 +573,7 @@ def test_the_holder_of_a_lock_is_told_with_what_it_does() -> None:
     }
     verdict = kind_of(process(*[(waits, other, pump)] * 2, locks=[lock]))
     assert verdict is not None
-    assert verdict.told == (
+    assert verdict.summary == (
         "waits for the RLock self.lock in load (train.py:8); thread pump waits for a socket in fill (train.py:20)"
     )
     assert "thread pump holds the lock" in verdict.evidence
@@ -635,7 +635,7 @@ def test_a_driver_is_judged_by_its_main_thread() -> None:
     )
     verdict = kind_of(process((main, ray_own), title="python train.py"))
     assert verdict is not None
-    assert verdict.told == "waits in ray.get in <module> (train.py:40)"
+    assert verdict.summary == "waits in ray.get in <module> (train.py:40)"
 
 
 @settings(max_examples=60, deadline=None)
@@ -694,5 +694,5 @@ def test_every_kind_on_a_real_cluster() -> None:
     assert {hang.kind for hang in chosen} == {hang.kind for hang in KINDS}
     for hang in chosen:
         verdict = check(hang, seen[told[hang.name].pid])
-        said = "\n".join((verdict.told, *verdict.evidence)) if verdict else ""
+        said = "\n".join((verdict.summary, *verdict.evidence)) if verdict else ""
         assert all(each in said for each in told[hang.name].says if verdict), (hang.name, said)

@@ -198,7 +198,7 @@ def _doing(wanted: Wanted) -> Row:
     verdict = kind_of(_process(wanted, rows, next(iter(tables.get("clues", ())), {})))
     if verdict is None:
         return {"threads": rows[-1]["threads"]}
-    return {"kind": verdict.kind, "words": verdict.told, "threads": rows[-1]["threads"]}
+    return {"kind": verdict.kind, "words": verdict.summary, "threads": rows[-1]["threads"]}
 
 
 def _process(wanted: Wanted, rows: list[Row], clues: Row) -> Process:

@@ -18,6 +18,7 @@ from raydoctor.cluster.samples import Frame
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event
 from raydoctor.waits.kinds import kind
+from raydoctor.waits.kinds.catalog import Kind
 
 PRINTED = Signal(
     "stack.printed", "Timeout (0:",
@@ -59,15 +60,15 @@ class Thread(NamedTuple):
         return kind.user_frame(self.frames)
 
     @property
-    def doing(self) -> tuple[samples.Kind, str]:
+    def doing(self) -> tuple[Kind, str]:
         """(kind, summary): what the thread is doing, in general terms."""
         done = kind.doing_of(self.look)
-        return done.kind, kind.base_words(done)
+        return done.kind, done.plain.summary
 
     @property
     def words(self) -> str:
         """What it is doing, as exactly as its stack shows: `waits for an item of a queue`."""
-        return kind.doing_of(self.look).words
+        return kind.doing_of(self.look).activity.summary
 
 
 class Dump(NamedTuple):

@@ -1,8 +1,9 @@
-"""Whose the frames of a stack are, and what a thread of a worker is there for.
+"""The owner of each frame of a stack, and the role of each thread of a worker.
 
-A look with py-spy says whose a frame is (`Frame.whose`); a text dump does not, then its file's name decides.
-Ray's own frames as Ray 2.9.3 to 2.60.0 have them: `Worker.main_loop` runs tasks and methods, a thread of C++
-runs `actor_method_executor` of an actor with several threads, `AsyncIO Thread: …` has its event loop.
+A py-spy sample records the owner of a frame (`Frame.whose`). A text dump does not: there the file name
+decides. Ray's own frames are those of Ray 2.9.3 to 2.60.0: `Worker.main_loop` runs tasks and methods, a
+thread of C++ runs `actor_method_executor` of an actor with several threads, `AsyncIO Thread: …` has its
+event loop.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from raydoctor.cluster.samples import Frame, Thread
 from raydoctor.model.patterns import pattern
 
 EVENT_LOOP = "AsyncIO Thread"
-"""How Ray calls the threads that run an async actor's coroutines."""
+"""The name that Ray gives the threads of an async actor's coroutines."""
 
 _PYTHON_FILE = pattern(r"\.pyx?$|^<|ipython|ipykernel_")
 _INSTALLED = pattern(r"^.*/(?:site-packages|dist-packages|lib/python3\.\d+(?:\.zip)?)/")
@@ -21,7 +22,7 @@ _PLUMBING = pattern(
     r"^ray/(?:_private/|actor\.py|remote_function\.py|util/(?:tracing|client)/|_raylet|includes/)"
     r"|^(?:debugpy|pydevd|_pydev)"
 )
-"""What stands around a user's function: Ray, as opposed to its libraries (`ray/data`), and debuggers."""
+"""Frames around a user's function: Ray's core, but not its libraries (`ray/data`), and debuggers."""
 _STANDARD = frozenset({
     "_pydatetime", "_pydecimal", "_weakrefset", "abc", "asyncio", "base64", "bdb", "bz2", "cmd", "codecs",
     "collections", "concurrent", "configparser", "contextlib", "contextvars", "copy", "copyreg", "csv",
@@ -36,7 +37,7 @@ _STANDARD = frozenset({
     "unittest", "urllib", "uuid", "warnings", "weakref", "webbrowser", "wsgiref", "xml", "xmlrpc",
     "zipfile", "zipimport", "zoneinfo",
 })  # fmt: skip
-"""Modules of the standard library that stand on stacks (CPython 3.10 to 3.13)."""
+"""Modules of the standard library that appear on stacks (CPython 3.10 to 3.13)."""
 _LIBRARIES = frozenset({
     "ray", "torch", "torchvision", "torchaudio", "tensorflow", "jax", "jaxlib", "flax", "keras", "numpy",
     "pandas", "pyarrow", "polars", "dask", "scipy", "sklearn", "xgboost", "lightgbm", "transformers",
@@ -51,7 +52,7 @@ _LIBRARIES = frozenset({
     "_pydev_bundle", "pexpect", "docker", "kubernetes", "wandb", "mlflow", "gevent", "eventlet", "celery",
     "opentelemetry",
 })  # fmt: skip
-"""Packages whose frames are not what a user wrote, for looks that do not tell."""
+"""Packages whose frames are not the user's, for samples without the owner of a frame."""
 
 
 def is_native(frame: Frame) -> bool:
@@ -65,7 +66,7 @@ def short(frame: Frame) -> str:
 
 
 def shape(frame: Frame) -> str:
-    """`Condition.wait (threading.py)`: what the table of calls looks at."""
+    """`Condition.wait (threading.py)`: what the patterns of `catalog.py` are matched against."""
     return f"{frame.function} ({short(frame)})"
 
 
@@ -75,14 +76,14 @@ def python(thread: Thread) -> tuple[Frame, ...]:
 
 
 def natives(thread: Thread) -> tuple[Frame, ...]:
-    """The native ones on top of them: the call that Python is in."""
+    """The native frames on top of those of Python: the call that Python is in."""
     frames = thread.frames
     count = next((at for at, frame in enumerate(frames) if not is_native(frame)), len(frames))
     return frames[:count]
 
 
 def is_plumbing(frame: Frame) -> bool:
-    """What Ray, or a debugger, puts around a user's function."""
+    """Whether it is a frame of Ray, or of a debugger, around a user's function."""
     return bool(_PLUMBING.match(short(frame)))
 
 
@@ -100,7 +101,7 @@ def whose(frame: Frame) -> str:
 
 
 def user_frame(frames: Sequence[Frame]) -> Frame | None:
-    """The innermost frame that a user wrote. Where all is a library's: that library's outermost one."""
+    """The innermost frame of the user's code, else the outermost frame of a library."""
     plain = [frame for frame in frames if not is_native(frame) and not is_plumbing(frame)]
     own = next((frame for frame in plain if whose(frame) == "user"), None)
     if own is not None:
@@ -110,7 +111,7 @@ def user_frame(frames: Sequence[Frame]) -> Frame | None:
 
 
 def inner(thread: Thread) -> tuple[Frame, ...]:
-    """What its user's frame has called: the frames of Python above it, or above what Ray puts around it."""
+    """The frames of Python above the user's frame, or above the frames of Ray around it."""
     frames = python(thread)
     user = user_frame(frames)
     if user is not None:
@@ -131,7 +132,7 @@ _BOTTOMS = frozenset(
         "run (concurrent/futures/thread.py)",
     }
 )
-"""What calls a function that is not its own; Python 3.10 shows methods without their class."""
+"""Frames that call another's function; Python 3.10 shows methods without their class."""
 
 
 def is_main_loop(frame: Frame) -> bool:
@@ -150,14 +151,14 @@ def is_own_loop(thread: Thread) -> bool:
 
 
 def _runs_loop(frame: Frame) -> bool:
-    """asyncio's own loop, or the frame of Ray Serve's around one of uvloop, which has no frames of Python."""
+    """asyncio's own loop, or Ray Serve's frame around a loop of uvloop, which has no frames of Python."""
     if frame.function.endswith("_run_user_code_event_loop"):
         return short(frame) == "ray/serve/_private/replica.py"
     return frame.function.endswith("run_forever") and short(frame) == "asyncio/base_events.py"
 
 
 def is_resting(thread: Thread) -> bool:
-    """Whether an event loop waits for something to do: nothing but asyncio itself stands on it."""
+    """Whether an event loop is idle: its stack has frames of asyncio only."""
     for frame in python(thread):
         if _runs_loop(frame):
             return True
@@ -174,13 +175,13 @@ def _is_asyncio(frame: Frame) -> bool:
 
 
 def is_started_by_python(thread: Thread) -> bool:
-    """A `threading.Thread`: somebody's own, as opposed to the main one and to those that Ray's C++ makes."""
+    """Whether it is a `threading.Thread`, not the main thread and none that Ray's C++ code created."""
     frames = python(thread)
     return bool(frames) and shape(frames[-1]).endswith("_bootstrap (threading.py)")
 
 
 def is_pool_work(thread: Thread) -> bool:
-    """A thread of a pool that runs what somebody submitted (`asyncio.to_thread`, `run_in_executor`)."""
+    """A thread of a pool that runs a submitted function (`asyncio.to_thread`, `run_in_executor`)."""
     return any(
         frame.function.endswith("run") and short(frame).startswith(_POOLS)
         for frame in python(thread)
@@ -188,7 +189,7 @@ def is_pool_work(thread: Thread) -> bool:
 
 
 def is_process_pool(thread: Thread) -> bool:
-    """The thread with which a `ProcessPoolExecutor` hears of its processes."""
+    """The thread of a `ProcessPoolExecutor` that receives the results of its processes."""
     return any(short(frame) == "concurrent/futures/process.py" for frame in python(thread))
 
 
@@ -218,7 +219,7 @@ def is_starting(thread: Thread) -> bool:
 
 
 def is_bare_target(thread: Thread) -> bool:
-    """A `threading.Thread` or a pool's work whose function is C's: no frame of it is on the stack."""
+    """A `threading.Thread`, or work of a pool, whose function is native: it has no frame on the stack."""
     frames = python(thread)
     return bool(frames) and shape(frames[0]) in _BARE
 
@@ -233,6 +234,6 @@ _BARE = frozenset(
 )
 
 
-def tells_classes(thread: Thread) -> bool:
-    """Whether methods stand on the stack with their class, as from Python 3.11 on."""
+def has_classes(thread: Thread) -> bool:
+    """Whether the stack shows methods with their class, as from Python 3.11 on."""
     return any("." in frame.function.replace("<locals>.", "") for frame in python(thread))

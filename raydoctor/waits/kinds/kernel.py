@@ -1,23 +1,46 @@
-"""What the kernel and the native frames say a thread waits in.
+"""What a thread waits in, by the kernel and by native frames.
 
-Native frames tell most, then the kernel's own function (`wchan`, names of Linux 5.4 to 6.18), then the number
-of the call (`arch/x86/entry/syscalls/syscall_64.tbl`, `include/uapi/asm-generic/unistd.h` for aarch64).
+Native frames are the most exact, then the kernel's own function (`wchan`, names of Linux 5.4 to 6.18), then
+the number of the call (`arch/x86/entry/syscalls/syscall_64.tbl`, `include/uapi/asm-generic/unistd.h` for
+aarch64).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
 
-from raydoctor.cluster.samples import Frame, Kind, Thread
+from raydoctor.cluster.samples import Frame, Thread
 from raydoctor.model.patterns import pattern
+from raydoctor.waits.kinds.catalog import Activity, WaitCode
 
 Call = Literal[
     "sleep", "futex", "child", "recv", "send", "connect", "accept", "poll", "select", "pipe", "terminal",
     "file-lock", "read", "start-child", "device", "frozen", "semaphore",
 ]  # fmt: skip
-"""What kind of call it is in; `futex` is any lock of threads, `read` a file or a pipe."""
+"""The kind of call; `futex` is any lock of threads, `read` a file or a pipe."""
+
+WAIT_OF_CALL: Mapping[Call, WaitCode] = {
+    "sleep": "sleep",
+    "futex": "lock",
+    "child": "subprocess",
+    "recv": "socket",
+    "send": "send",
+    "connect": "connect",
+    "accept": "accept",
+    "poll": "poll",
+    "pipe": "pipe",
+    "terminal": "terminal",
+    "file-lock": "file-lock",
+    "semaphore": "process-semaphore",
+    "start-child": "start-child",
+    "device": "disk",
+    "frozen": "frozen",
+    "select": "select",
+    "read": "read",
+}
+"""What a thread waits in whose stack adds nothing to its call."""
 
 _START_CHILD = r"kernel_clone|_do_fork|wait_for_vfork_done"
 _FROZEN = r"refrigerator|do_freezer_trap"
@@ -98,44 +121,37 @@ _ARM: tuple[tuple[Call, frozenset[int]], ...] = (
 )
 
 
-class Held(NamedTuple):
-    """Why the kernel holds a thread in state D."""
-
-    kind: Kind
-    words: str
-
-
-_STARTS = "waits until a process that it starts runs its program"
-_HELD = (
-    (_FROZEN, Held("stopped", "is frozen with its cgroup (docker pause, a freezer)")),
-    (_START_CHILD, Held("subprocess", _STARTS)),
-    ("nfs|rpc_wait", Held("disk", "waits for an NFS server")),
-    (_FUSE, Held("disk", "waits for a FUSE file system")),
-    ("cifs|smb", Held("disk", "waits for an SMB server")),
-    ("ceph|lustre|cl_sync", Held("disk", "waits for a network file system")),
-    (f"^$|{_DEVICE}", Held("disk", "waits for a disk")),
+_UNINTERRUPTIBLE: tuple[tuple[str, WaitCode], ...] = (
+    (_FROZEN, "frozen"),
+    (_START_CHILD, "start-child"),
+    ("nfs|rpc_wait", "nfs"),
+    (_FUSE, "fuse"),
+    ("cifs|smb", "smb"),
+    ("ceph|lustre|cl_sync", "network-file-system"),
+    (f"^$|{_DEVICE}", "disk"),
 )
+"""By the kernel's function, what a thread in state D waits for."""
 _RUNTIME = pattern(
     r"(?:libc|libpthread|libm|ld|libffi|libpython|python|libstdc\+\+|_ctypes|callproc)(?:[\d.-]|$)"
 )
 
 
-def held(wchan: str) -> Held:
-    """What state D means: the disk, unless the kernel's function says else."""
-    known = (told for names, told in _HELD if re.search(names, wchan))
-    return next(known, Held("disk", f"hangs in the kernel, in {wchan}"))
+def uninterruptible(wchan: str) -> Activity:
+    """What a thread in state D waits for: a disk, unless the kernel's function is another one's."""
+    known = (Activity(code) for names, code in _UNINTERRUPTIBLE if re.search(names, wchan))
+    return next(known, Activity("kernel", wchan))
 
 
 def call_of(thread: Thread, native: Sequence[Frame], is_arm: bool = False) -> Call | None:
     """The call that a thread waits in: by its native frames, the kernel's function, or the call's number."""
-    told = _first(_NATIVE, [frame.function for frame in native])
-    if told not in (None, "read"):
-        return told
-    waits = _first(_WCHANS, [thread.wchan] if thread.wchan else [])
-    if waits is not None:
-        return waits
+    by_frames = _first(_NATIVE, [frame.function for frame in native])
+    if by_frames not in (None, "read"):
+        return by_frames
+    by_kernel = _first(_WCHANS, [thread.wchan] if thread.wchan else [])
+    if by_kernel is not None:
+        return by_kernel
     numbers = _ARM if is_arm else _X86
-    return told or next((call for call, known in numbers if thread.syscall in known), None)
+    return by_frames or next((call for call, known in numbers if thread.syscall in known), None)
 
 
 def _first(table: Iterable[tuple[Call, str]], names: Iterable[str]) -> Call | None:
@@ -147,21 +163,21 @@ def _first(table: Iterable[tuple[Call, str]], names: Iterable[str]) -> Call | No
 
 
 _ARM_ALONE = frozenset({22, 98, 101, 115, 260})
-"""epoll_pwait, futex, nanosleep, clock_nanosleep, wait4 there; on x86_64 these never wait."""
+"""epoll_pwait, futex, nanosleep, clock_nanosleep, wait4 of aarch64; on x86_64 these numbers never wait."""
 
 
 def is_arm(threads: Iterable[Thread]) -> bool:
-    """Whether a process's numbers are aarch64's."""
+    """Whether a process uses the call numbers of aarch64."""
     return any(thread.syscall in _ARM_ALONE for thread in threads)
 
 
 def takes_gil(native: Sequence[Frame]) -> bool:
-    """Whether it waits for the interpreter's lock and nothing else."""
+    """Whether a thread waits for the interpreter's lock and nothing else."""
     return any(frame.function.startswith("take_gil") for frame in native)
 
 
-def telling(native: Sequence[Frame]) -> Frame | None:
-    """The native function that says most: the innermost of neither libc nor the interpreter nor ctypes."""
+def most_specific(native: Sequence[Frame]) -> Frame | None:
+    """The innermost native function of neither libc nor the interpreter nor ctypes, if there is one."""
     named = [frame for frame in native if not frame.function.startswith("0x")]
     return next((frame for frame in named if not is_runtime(frame)), named[0] if named else None)
 
@@ -171,8 +187,8 @@ def is_acquire(native: Iterable[Frame]) -> bool:
     return _first(_NATIVE[1:2], [frame.function for frame in native]) is not None
 
 
-def says(native: Frame) -> bool:
-    """Whether a native frame tells anything: a place without a name in the C library does not."""
+def is_informative(native: Frame) -> bool:
+    """Whether a native frame adds anything: an address without a name in the C library does not."""
     return not (native.function.startswith("0x") and is_runtime(native))
 
 

@@ -1,9 +1,10 @@
-"""In what a process hangs, by a few looks at it: which kind, on what exactly, and whether it gets on.
+"""What a process hangs in, by a few samples of it: which kind, on what exactly, and whether it makes
+progress.
 
-Of a worker's threads only those count that run what Ray was asked for: its main thread inside a task, the
-threads of an actor with several, an event loop in the middle of a step. All of them are judged, and the one
-that stands is told. A loop that makes progress looks like one without end: a verdict says that it `moves`,
-and how long is too long is for others to say.
+Only the threads of a worker count that run what Ray was asked for: its main thread inside a task, the
+threads of an actor with several, an event loop in the middle of a step. All of them are judged, and the
+worst is reported. A loop that ends looks like an endless one: a verdict records that it `moves`, and
+`candidates.py` how long is too long.
 """
 
 from __future__ import annotations
@@ -11,83 +12,88 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from raydoctor.cluster.samples import Frame, Kind, Process, Sample, Thread
+from raydoctor.cluster.samples import Frame, Process, Sample, Thread
 from raydoctor.model.text import duration
-from raydoctor.waits.kinds import calls, kernel
 from raydoctor.waits.kinds import frames as _frames
+from raydoctor.waits.kinds import kernel
+from raydoctor.waits.kinds.catalog import WORST_FIRST, Activity, Kind, WaitCode
 from raydoctor.waits.kinds.specifics import Specifics, holder_of, process_name, specifics, tracer_of
-from raydoctor.waits.kinds.thread import BASE, Doing, Seen, changes, doing
+from raydoctor.waits.kinds.thread import Doing, ThreadHistory, changes, doing
 
 EVENT_LOOP = _frames.EVENT_LOOP
 user_frame = _frames.user_frame
-_WORST: tuple[Kind, ...] = (
-    "debugger", "stopped", "async-blocked", "native-gil", "disk", "socket", "subprocess", "collective",
-    "ray-get", "sleep", "lock", "unknown", "native", "python-loop", "worker-start",
-)  # fmt: skip
-"""Of several threads the one to tell: who waits for a lock may wait for one that waits for something else."""
-_TOLD = 3
+_LISTED = 3
 _CERTAIN = frozenset(
     {"sleep", "child", "recv", "send", "connect", "accept", "pipe", "file-lock", "device"}
 )
-"""Calls that say enough without a stack; Ray itself waits in the others."""
+"""Calls that are enough without a stack; Ray itself waits in the others."""
 
 
 class Verdict(NamedTuple):
-    """In what a process hangs."""
+    """What a process hangs in."""
 
-    kind: Kind
-    words: str
+    activity: Activity
     """What it does, without the place: `waits for a socket: 10.0.0.9:5432`."""
     thread: Thread | None
-    """The thread that does it, in the newest look."""
+    """The thread that does it, in the newest sample."""
     user: Frame | None
-    """The innermost frame of its user's on that thread."""
+    """The innermost frame of the user's code on that thread."""
     evidence: tuple[str, ...]
-    """What was seen, one sentence each."""
+    """What was observed, one sentence each."""
     moves: bool = False
-    """Whether it gets on: its stack changes, it uses a processor, or the child it waits for does."""
+    """Whether it makes progress: its stack changes, it uses a CPU, or the child it waits for does."""
     on: str = ""
     """What it waits on outside of the process: an address, `pid 812 (sleep 100)`, a path."""
-    more: str = ""
+    others: str = ""
     """What the thread does that it waits for."""
     rested: float | None = None
-    """Seconds since it, or what it waits for in its process or below, last ran; None where nobody knows."""
+    """Seconds since it, or what it waits for in its process or below, last ran; None if unknown."""
     at_least: float = 0.0
-    """Seconds for which it has certainly stood: since then it has not run, or has merely been stopped."""
+    """Seconds for which it has certainly waited: it has not run since, or has merely been stopped."""
     wakes: float | None = None
     """Seconds until its sleep ends, where that is known."""
 
     @property
+    def code(self) -> WaitCode:
+        """What it waits in, or runs."""
+        return self.activity.code
+
+    @property
+    def kind(self) -> Kind:
+        """The kind that reports show."""
+        return self.activity.kind
+
+    @property
     def still(self) -> bool:
-        """Whether it stands: no look differs from another, and nothing works for it."""
+        """Whether all samples are the same, and nothing that it waits for runs."""
         return not self.moves
 
     @property
     def is_open(self) -> bool:
-        """Whether to stand there is no hang by itself: a server without callers, an event loop at rest."""
-        return self.words.startswith((calls.SERVES, calls.COROUTINES))
+        """Whether this wait is no hang by itself: a server without callers, an idle event loop."""
+        return self.activity.type.is_open
 
     @property
     def in_asyncio(self) -> bool:
         """Whether it waits for coroutines, none of which is on its stack."""
-        return self.words.startswith(calls.IN_ASYNCIO)
+        return self.activity.type.in_asyncio
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """`waits for a lock in load (train.py:31); thread pump sleeps in fill (train.py:9)`."""
         place = f" in {self.user.place}" if self.user is not None else ""
-        return f"{self.words}{place}{f'; {self.more}' if self.more else ''}"
+        return f"{self.activity.summary}{place}{f'; {self.others}' if self.others else ''}"
 
 
 def kind_of(process: Process, is_async: bool = False) -> Verdict | None:
-    """In what it hangs; None where nothing of it does: it is idle, or its coroutines merely await.
+    """What it hangs in; None where it does not: it is idle, or its coroutines merely await.
 
-    `is_async`: what it runs is a coroutine, though no thread of its event loop could be told.
+    `is_async`: it runs a coroutine, though no thread of its event loop could be recognised.
     """
     found = verdicts_of(process, is_async)
     if not found:
         return None
-    others = tuple(f"another thread {verdict.told}" for verdict in found[1 : _TOLD + 1])
+    others = tuple(f"another thread {verdict.summary}" for verdict in found[1 : _LISTED + 1])
     return found[0]._replace(evidence=(*found[0].evidence, *others))
 
 
@@ -100,29 +106,24 @@ def verdicts_of(process: Process, is_async: bool = False) -> tuple[Verdict, ...]
         whole = _without_stack(process)
     if whole is not None:
         return (whole,)
-    seen = _seen(process)
-    known = {each.last.tid: doing(each) for each in seen}
-    by_pool = any(done.words == calls.FUTURE for done in known.values())
+    histories = _histories(process)
+    known = {each.last.tid: doing(each) for each in histories}
+    by_pool = any(done.code == "future" for done in known.values())
     found = [
         _verdict(process, each, known)
-        for each in seen
+        for each in histories
         if _counts(process, each, is_async) or (by_pool and _is_pool_user(known[each.last.tid]))
     ]
-    return tuple(sorted(found, key=lambda v: (v.moves, _WORST.index(v.kind))))
+    return tuple(sorted(found, key=lambda v: (v.moves, WORST_FIRST.index(v.kind))))
 
 
 def doing_of(thread: Thread) -> Doing:
-    """What one thread of a single look does, without clues."""
-    return doing(Seen((thread,)))
-
-
-def base_words(done: Doing) -> str:
-    """What it does, in the plainest words: `waits for a lock`, whatever kind of lock it is."""
-    return BASE.get(done.kind, done.words)
+    """What one thread of a single sample does, without clues."""
+    return doing(ThreadHistory((thread,)))
 
 
 def is_background(thread: Thread) -> bool:
-    """Whether somebody's own `threading.Thread` it is, not one that Ray made for tasks."""
+    """Whether it is a `threading.Thread` of Python code, not one that Ray made for tasks."""
     return _frames.is_started_by_python(thread)
 
 
@@ -130,7 +131,7 @@ def is_background(thread: Thread) -> bool:
 
 
 def _held(process: Process) -> Verdict | None:
-    """It is stopped, traced or frozen: nothing of it runs, whatever its stack says."""
+    """It is stopped, traced or frozen: none of its threads run, whatever its stack shows."""
     mains = [main for sample in process.samples if (main := _main(process, sample)) is not None]
     if not mains:
         return None
@@ -139,94 +140,91 @@ def _held(process: Process) -> Verdict | None:
     tracer = tracer_of(process)
     if all(thread.state == "t" for thread in mains) or (tracer is not None and not last.state):
         name = process_name(tracer) if tracer is not None else "another process"
-        evidence = ("held by its tracer", _place(last))
-        return Verdict(
-            "debugger", f"is held by {name}, which traces it", last, user, evidence, on=name
-        )
+        evidence = ("paused by its tracer", _place(last))
+        return Verdict(Activity("traced", name), last, user, evidence, on=name)
     if all(thread.state == "T" for thread in mains):
-        evidence = (f"state T: kill -CONT {process.pid} lets it go on", _place(last))
-        return Verdict("stopped", "is stopped (SIGSTOP)", last, user, evidence)
-    if all(kernel.held(thread.wchan).kind == "stopped" for thread in mains):
-        words = kernel.held(last.wchan).words
-        return Verdict("stopped", words, last, user, (f"in {last.wchan}",))
+        evidence = (f"state T: kill -CONT {process.pid} resumes it", _place(last))
+        return Verdict(Activity("stopped"), last, user, evidence)
+    if all(kernel.uninterruptible(thread.wchan).kind == "stopped" for thread in mains):
+        return Verdict(kernel.uninterruptible(last.wchan), last, user, (f"in {last.wchan}",))
     return None
 
 
 def _main(process: Process, sample: Sample) -> Thread | None:
-    """The main thread: the kernel's number of it is the pid."""
+    """The main thread: its tid is the pid."""
     of_pid = (thread for thread in sample.threads if thread.tid == process.pid)
     named = (thread for thread in sample.threads if thread.name == "MainThread")
     return next(of_pid, None) or next(named, None)
 
 
 def _without_stack(process: Process) -> Verdict | None:
-    """What the kernel alone tells, where py-spy was not allowed to look."""
+    """What the kernel alone shows, where py-spy may not read the process."""
     mains = tuple(m for sample in process.samples if (m := _main(process, sample)) is not None)
     problem = process.last.problem or "no stack"
     if not mains:
-        return Verdict("unknown", "could not be looked at", None, None, (problem,))
+        return Verdict(Activity("not-inspected"), None, None, (problem,))
     seconds = process.samples[-1].at - process.samples[0].at
-    seen = Seen(mains, seconds, is_arm=kernel.is_arm(process.last.threads))
-    done = doing(seen)
-    evidence = (problem, *_evidence(process, seen, done))
+    history = ThreadHistory(mains, seconds, is_arm=kernel.is_arm(process.last.threads))
+    done = doing(history)
+    evidence = (problem, *_evidence(process, history, done))
     if done.call in _CERTAIN:
-        told = specifics(process, done)
-        seen_too = (*evidence, *told.evidence)
-        return Verdict(told.kind, told.words, done.thread, None, seen_too, done.moves, told.on)
+        exact = specifics(process, done)
+        evidence = (*evidence, *exact.evidence)
+        return Verdict(exact.activity, done.thread, None, evidence, done.moves, exact.on)
     share = process.cpu_share
     if done.moves or (share or 0.0) > 0.5:
-        used = f"{share:.0%} of a processor" if share is not None else "a processor"
+        used = f"{share:.0%} of a CPU" if share is not None else "a CPU"
         return Verdict(
-            "unknown", f"uses {used}, nobody knows for what", done.thread, None, evidence, True
+            Activity("busy-without-stack", used), done.thread, None, evidence, moves=True
         )
     where = f" in the kernel ({done.thread.wchan})" if done.thread.wchan else ""
-    return Verdict("unknown", f"waits{where}, nobody knows for what", done.thread, None, evidence)
+    return Verdict(Activity("waits-without-stack", where), done.thread, None, evidence)
 
 
 # ------------------------------------------------------------------ its threads
 
 
-def _seen(process: Process) -> list[Seen]:
-    """Each thread of the newest look, with the looks before."""
+def _histories(process: Process) -> list[ThreadHistory]:
+    """Each thread of the newest sample, with its earlier samples."""
     is_arm = kernel.is_arm(process.last.threads)
     return [_history(process, thread, is_arm) for thread in process.last.threads]
 
 
-def _history(process: Process, thread: Thread, is_arm: bool) -> Seen:
+def _history(process: Process, thread: Thread, is_arm: bool) -> ThreadHistory:
     same = [(s.at, t) for s in process.samples for t in s.threads if _is_same(t, thread)]
-    looks = [(at, _credible(t)) for at, t in same]
-    seconds = process.last.at - looks[0][0]
-    return Seen(tuple(t for _, t in looks), seconds, _gil_holder(process, thread), is_arm)
+    samples = tuple(_credible(t) for _, t in same)
+    seconds = process.last.at - same[0][0]
+    return ThreadHistory(samples, seconds, _gil_holder(process, thread), is_arm)
 
 
 def _credible(thread: Thread) -> Thread:
-    """Without the kernel's number py-spy does not know whether a thread runs, and says that it does.
+    """Without the thread's tid, py-spy cannot know whether it runs, and reports that it does.
 
-    So it is of a process with Python 3.10 that cannot be stopped for a look (py-spy 0.4.3).
+    This happens with Python 3.10 in a process that cannot be paused for a sample (py-spy 0.4.3).
     """
     return thread if thread.tid else thread._replace(active=False, gil=False)
 
 
 def _is_same(one: Thread, other: Thread) -> bool:
-    """The kernel's number is the thread; its name follows what it runs."""
+    """The tid identifies the thread; its name follows what it runs."""
     return one.tid == other.tid if one.tid or other.tid else one.name == other.name
 
 
 def _gil_holder(process: Process, thread: Thread) -> Thread | None:
-    """Who else had the interpreter's lock in most looks."""
+    """The other thread that held the interpreter's lock in most samples."""
     holders = [t for s in process.samples for t in s.threads if t.gil and t.tid != thread.tid]
     return holders[-1] if 2 * len(holders) > len(process.samples) else None
 
 
-def _counts(process: Process, seen: Seen, is_async: bool) -> bool:
-    """Whether a thread runs what Ray, or its own main program, was asked for."""
-    thread = seen.last
+def _counts(process: Process, history: ThreadHistory, is_async: bool) -> bool:
+    """Whether a thread runs a task, a method or the main program."""
+    thread = history.last
     if not thread.frames:
         return False
     is_async = is_async or any(_frames.is_event_loop(t) for t in process.last.threads)
     if _frames.is_event_loop(thread) or (is_async and _is_loop(thread)):
-        # One look at which it rests proves that its steps end.
-        return not any(_frames.is_resting(look) for look in seen.looks)
+        # One sample in which it is idle proves that its steps end.
+        return not any(_frames.is_resting(sample) for sample in history.samples)
     if thread.tid == process.pid or thread.name == "MainThread":
         return _is_inside(thread)
     if _frames.is_started_by_python(thread):
@@ -237,7 +235,7 @@ def _counts(process: Process, seen: Seen, is_async: bool) -> bool:
 
 
 def _is_pool_user(done: Doing) -> bool:
-    """Whether a thread of a pool runs a user's function, for whose result another thread waits."""
+    """Whether a thread of a pool runs a function of the user's; another thread waits for its result."""
     user = done.user
     return user is not None and _frames.whose(user) == "user" and _frames.is_pool_work(done.thread)
 
@@ -249,7 +247,7 @@ def _is_loop(thread: Thread) -> bool:
 
 
 def _is_inside(main: Thread) -> bool:
-    """Whether the main thread is in a task, or in its own program; a worker that waits for tasks is not."""
+    """Whether the main thread is in a task, or in its own program; that of an idle worker is not."""
     frames = _frames.python(main)
     return bool(frames) and not _frames.is_main_loop(frames[0])
 
@@ -257,63 +255,70 @@ def _is_inside(main: Thread) -> bool:
 # ------------------------------------------------------------------ verdicts
 
 
-def _verdict(process: Process, seen: Seen, known: Mapping[int, Doing]) -> Verdict:
-    done = _of_processes(known[seen.last.tid], known)
-    told = specifics(process, done)
-    more = _more(process, done, known)
-    kind, words = _kind(seen, told)
-    evidence = (*_evidence(process, seen, done), *told.evidence)
+def _verdict(process: Process, history: ThreadHistory, known: Mapping[int, Doing]) -> Verdict:
+    done = _of_processes(known[history.last.tid], known)
+    exact = specifics(process, done)
+    activity = _activity(history, exact)
     helpers = _helpers(process, done, known)
-    moves = done.moves or told.works or any(known[tid].moves for tid in helpers)
-    rested = _rested(process, [done.thread.tid, *helpers], told)
-    rest = process.rest(done.thread.tid) if kind == "sleep" else None
-    wakes = rest.wakes if rest is not None else None
-    verdict = Verdict(kind, words, done.thread, done.user, evidence, moves, told.on, more, *rested)
-    return verdict._replace(wakes=wakes)
+    rested, at_least = _rested(process, [done.thread.tid, *helpers], exact)
+    rest = process.rest(done.thread.tid) if activity.kind == "sleep" else None
+    return Verdict(
+        activity,
+        done.thread,
+        done.user,
+        (*_evidence(process, history, done), *exact.evidence),
+        done.moves or exact.works or any(known[tid].moves for tid in helpers),
+        exact.on,
+        _other_threads(process, done, known),
+        rested,
+        at_least,
+        rest.wakes if rest is not None else None,
+    )
 
 
 def _of_processes(done: Doing, known: Mapping[int, Doing]) -> Doing:
-    """A wait for a future that a pool of processes is to fulfil: a thread of that pool's tells of it."""
+    """A wait for the future of a pool of processes, where a thread of such a pool exists."""
     threads = (each.thread for each in known.values())
-    if done.words == calls.FUTURE and any(map(_frames.is_process_pool, threads)):
-        return done._replace(kind="subprocess", words="waits for a pool of processes")
+    if done.code == "future" and any(map(_frames.is_process_pool, threads)):
+        return done._replace(activity=Activity("process-pool"))
     return done
 
 
-def _rested(process: Process, tids: Iterable[int], told: Specifics) -> tuple[float | None, float]:
+def _rested(process: Process, tids: Iterable[int], exact: Specifics) -> tuple[float | None, float]:
     """Seconds that neither the thread nor what it waits for has run: exactly, and at least.
 
-    Who looks every few seconds whether a child has an answer does not get on by that: the child's counts.
+    A thread that polls a child every few seconds makes no progress by that: the child's own idle time counts.
     """
-    if told.rested is not None:
-        return told.rested, told.rested
+    if exact.rested is not None:
+        return exact.rested, exact.rested
     rests = [rest for tid in tids if (rest := process.rest(tid))]
-    exact = [rest.seconds for rest in rests if not rest.woken]
+    unbroken = [rest.seconds for rest in rests if not rest.woken]
     woken = [rest.seconds for rest in rests if rest.woken]
-    return min(exact, default=None), min([*exact, *woken], default=0.0)
+    return min(unbroken, default=None), min([*unbroken, *woken], default=0.0)
 
 
-def _kind(seen: Seen, told: Specifics) -> tuple[Kind, str]:
-    thread = seen.last
-    if _is_loop(thread) and told.kind != "debugger":
-        return "async-blocked", f"blocks its event loop: {told.words}"
+def _activity(history: ThreadHistory, exact: Specifics) -> Activity:
+    """What the thread does; of an event loop and of a starting worker, that it does so there."""
+    thread, activity = history.last, exact.activity
+    if _is_loop(thread) and activity.kind != "debugger":
+        return Activity("event-loop", activity.summary)
     if _frames.is_starting(thread):
-        return "worker-start", f"starts, and {told.words}"
-    return told.kind, told.words
+        return Activity("worker-start", activity.summary)
+    return activity
 
 
-def _more(process: Process, done: Doing, known: Mapping[int, Doing]) -> str:
-    """What other threads do, where this one waits for one of them."""
+def _other_threads(process: Process, done: Doing, known: Mapping[int, Doing]) -> str:
+    """What the threads do that this one may wait for."""
     if done.kind not in ("lock", "native-gil"):
         return ""
     tids = holder_of(process, done) or _others(done, known)
-    told = [_as_thread(known[tid]) for tid in tids if tid in known]
-    return "; ".join(list(dict.fromkeys(told))[:_TOLD])
+    texts = [_thread_text(known[tid]) for tid in tids if tid in known]
+    return "; ".join(list(dict.fromkeys(texts))[:_LISTED])
 
 
 def _helpers(process: Process, done: Doing, known: Mapping[int, Doing]) -> list[int]:
-    """The threads that have to bring about what a thread waits for, as far as anybody can tell."""
-    if done.words in calls.FOR_THREADS or done.words == calls.COROUTINES:
+    """The threads that may end a thread's wait: the holders of its lock, or all that run the user's code."""
+    if done.activity.type.ended_by_thread or done.code == "coroutines":
         return _others(done, known)
     holders = holder_of(process, done) if done.kind == "lock" else []
     return [tid for tid in holders if tid in known]
@@ -324,33 +329,33 @@ def _others(done: Doing, known: Mapping[int, Doing]) -> list[int]:
 
 
 def _is_own(done: Doing) -> bool:
-    """Whether somebody else than Ray, a debugger or Python itself started this thread for some work."""
+    """Whether the user's code or a library started this thread, not Ray, a debugger or Python itself."""
     user = done.user
     return _frames.is_bare_target(done.thread) or (
         user is not None and _frames.whose(user) == "user"
     )
 
 
-def _as_thread(done: Doing) -> str:
+def _thread_text(done: Doing) -> str:
     place = f" in {done.user.place}" if done.user is not None else ""
-    return f"thread {done.thread.name or done.thread.tid} {done.words}{place}"
+    return f"thread {done.thread.name or done.thread.tid} {done.activity.summary}{place}"
 
 
-def _evidence(process: Process, seen: Seen, done: Doing) -> Iterator[str]:
-    """What was seen of a thread."""
-    looks = len(seen.looks)
-    if looks > 1 and done.thread.frames:
-        same = "other lines" if changes(seen) else "the same lines"
-        yield f"{same} of its stack in {looks} looks within {seen.seconds:.1f} s"
-    if seen.share is not None:
-        yield f"used {seen.share:.0%} of a processor"
+def _evidence(process: Process, history: ThreadHistory, done: Doing) -> Iterator[str]:
+    """What was observed of a thread."""
+    count = len(history.samples)
+    if count > 1 and done.thread.frames:
+        stack = "its stack changed" if changes(history) else "its stack did not change"
+        yield f"{stack} in {count} samples within {history.seconds:.1f} s"
+    if history.share is not None:
+        yield f"it used {history.share:.0%} of a CPU"
     rest = process.rest(done.thread.tid)
     if rest is not None and rest.seconds >= 1:
-        yield f"had not run for {duration(rest.seconds)} before"
+        yield f"it had not run for {duration(rest.seconds)} before"
     place = _place(done.thread)
     if place:
         yield place
-    native = kernel.telling(_frames.natives(done.thread))
+    native = kernel.most_specific(_frames.natives(done.thread))
     if native is not None:
         yield f"native code: {native.function} ({native.file})"
 

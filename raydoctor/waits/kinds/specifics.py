@@ -1,6 +1,6 @@
-"""On what exactly a thread waits: the peer of its socket, the child, the file, who holds the lock.
+"""What exactly a thread waits on: the peer of its socket, the child, the file, the holder of the lock.
 
-From the row of `clues`, which names the threads (`tids`) whose calls are on a socket or a file.
+The source is the row of `clues`, which names the threads (`tids`) whose calls are on a socket or a file.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from raydoctor.cluster.samples import Kind, Process
-from raydoctor.waits.kinds import calls
+from raydoctor.cluster.samples import Process
+from raydoctor.waits.kinds.catalog import Activity, Kind, WaitCode
 from raydoctor.waits.kinds.thread import Doing
 
 Row = Mapping[str, Any]
@@ -18,15 +18,14 @@ _COMMAND = 80
 
 
 class Specifics(NamedTuple):
-    """What the clues add to what a thread does."""
+    """What a thread does, with what the clues add."""
 
-    kind: Kind
-    words: str
+    activity: Activity
     on: str = ""
     """What it waits on outside of the process: `10.0.0.9:5432`, `pid 812 (sleep 100)`, a path."""
     evidence: tuple[str, ...] = ()
     works: bool = False
-    """Whether what it waits for works."""
+    """Whether what it waits for runs."""
     rested: float | None = None
     """Seconds since what it waits for last ran."""
 
@@ -34,7 +33,7 @@ class Specifics(NamedTuple):
 def specifics(process: Process, done: Doing) -> Specifics:
     """What a thread does, with the names of what it waits on."""
     add = _BY_KIND.get(done.kind)
-    return add(process, done) if add else Specifics(done.kind, done.words)
+    return add(process, done) if add else Specifics(done.activity)
 
 
 # ------------------------------------------------------------------ sockets, pipes, files
@@ -43,35 +42,43 @@ def specifics(process: Process, done: Doing) -> Specifics:
 def _socket(process: Process, done: Doing) -> Specifics:
     sockets = [row for row in _rows(process, "sockets") if done.thread.tid in _tids(row)]
     peers = [peer for row in sockets if (peer := str(row.get("peer") or ""))]
+    code = _socket_code(done)
     if any(row.get("state") == "LISTEN" for row in sockets):
-        return Specifics("socket", calls.SERVES, evidence=_states(sockets))
+        return Specifics(Activity("accept"), evidence=_states(sockets))
     if peers:
-        connecting = any(row.get("state") == "SYN_SENT" for row in sockets)
-        words = "connects to a socket" if connecting else done.words
-        return Specifics("socket", f"{words}: {_list(peers)}", peers[0], _states(sockets))
+        connects = any(row.get("state") == "SYN_SENT" for row in sockets)
+        activity = Activity("connect" if connects else code, _list(peers))
+        return Specifics(activity, peers[0], _states(sockets))
     if sockets:
         local = next((str(row["local"]) for row in sockets if row.get("local")), "")
         own = f", its own end is {local}" if local else ""
-        kinds = {str(row.get("type") or "") for row in sockets}
-        name = "a unix socket" if kinds == {"unix"} else "a socket without a peer"
-        return Specifics("socket", done.words, evidence=(f"it waits on {name}{own}",))
-    return _file(process, done) or Specifics(done.kind, done.words)
+        types = {str(row.get("type") or "") for row in sockets}
+        name = "a unix socket" if types == {"unix"} else "a socket without a peer"
+        return Specifics(Activity(code), evidence=(f"it waits on {name}{own}",))
+    return _file(process, done) or Specifics(done.activity)
+
+
+def _socket_code(done: Doing) -> WaitCode:
+    """What a thread waits in that is known to wait on a socket."""
+    if done.kind == "socket":
+        return done.code
+    return "poll" if done.code == "select" else "socket"
 
 
 def _unknown(process: Process, done: Doing) -> Specifics:
-    if done.words != calls.COROUTINES:
+    if done.code != "coroutines":
         return _socket(process, done)
     # No coroutine is on a stack, but what its event loop watches is known; a pipe to itself is always there.
     watched = [row for row in _rows(process, "sockets") if done.thread.tid in _tids(row)]
     peers = [row for row in watched if row.get("peer")]
     if any(row.get("state") == "LISTEN" for row in watched) or not peers:
-        return Specifics(done.kind, done.words)
-    words = f"{calls.IN_ASYNCIO} for a socket: {_list([str(row['peer']) for row in peers])}"
-    return Specifics("socket", words, str(peers[0]["peer"]), _states(peers))
+        return Specifics(done.activity)
+    activity = Activity("asyncio-socket", _list([str(row["peer"]) for row in peers]))
+    return Specifics(activity, str(peers[0]["peer"]), _states(peers))
 
 
 def watched_peers(process: Process, tids: Collection[int]) -> str:
-    """The other ends of the sockets that these threads wait on; empty where there are none."""
+    """The peers of the sockets that these threads wait on; empty where there are none."""
     rows = (row for row in _rows(process, "sockets") if set(tids) & set(_tids(row)))
     return _list([str(row["peer"]) for row in rows if row.get("peer")])
 
@@ -84,7 +91,7 @@ def _states(sockets: Sequence[Row]) -> tuple[str, ...]:
 
 
 def _file(process: Process, done: Doing) -> Specifics | None:
-    """What a call on a descriptor that is no socket waits on."""
+    """What a call waits on whose descriptor is no socket."""
     used = [row for row in _rows(process, "files") if done.thread.tid in _tids(row)]
     if not used:
         return None
@@ -94,22 +101,20 @@ def _file(process: Process, done: Doing) -> Specifics | None:
         child for child in _children(process) if child.get("pid") in (row.get("held_by") or ())
     ]
     if path.startswith("pipe:") and holders:
-        return _of_children(
-            done.words, holders, f"{len(holders)} of its children have the pipe open"
-        )
+        shared = f"{len(holders)} of its children have the pipe open"
+        return _of_children("child-pipe", holders, shared)
     if path.startswith("pipe:"):
-        return Specifics("socket", "waits for a pipe", evidence=(f"it waits on {path}",))
+        return Specifics(Activity("pipe"), evidence=(f"it waits on {path}",))
     if path.startswith(("/dev/pts/", "/dev/tty", "/dev/console")):
-        return Specifics("socket", f"waits for input at a terminal: {path}", path)
+        return Specifics(Activity("terminal", path), path)
     if path.startswith("anon_inode:"):
-        return Specifics(done.kind, done.words, evidence=(f"it waits on {path}",))
-    kind: Kind = "socket" if done.call == "pipe" else done.kind
-    words = "waits for a pipe" if done.call == "pipe" else done.words
-    return Specifics(kind, f"{words}: {path}", path)
+        return Specifics(done.activity, evidence=(f"it waits on {path}",))
+    activity = Activity("pipe") if done.call == "pipe" else done.activity
+    return Specifics(activity.with_detail(path), path)
 
 
 def _disk(process: Process, done: Doing) -> Specifics:
-    return _file(process, done) or Specifics(done.kind, done.words)
+    return _file(process, done) or Specifics(done.activity)
 
 
 # ------------------------------------------------------------------ processes
@@ -118,11 +123,11 @@ def _disk(process: Process, done: Doing) -> Specifics:
 def _subprocess(process: Process, done: Doing) -> Specifics:
     children = _children(process)
     if not children:
-        return Specifics(done.kind, done.words, evidence=("no child of it runs any more",))
-    return _of_children(done.words, children)
+        return Specifics(done.activity, evidence=("it has no running child process",))
+    return _of_children(done.code, children)
 
 
-def _of_children(words: str, children: Sequence[Row], *evidence: str) -> Specifics:
+def _of_children(code: WaitCode, children: Sequence[Row], *evidence: str) -> Specifics:
     names = [process_name(child) for child in children]
     running = [
         name
@@ -134,14 +139,14 @@ def _of_children(words: str, children: Sequence[Row], *evidence: str) -> Specifi
         for child, name in zip(children, names, strict=True)
         if child.get("state") in ("T", "t")
     ]
-    told = (
+    states = (
         *(f"{name} runs" for name in running[:_MOST]),
         *(f"{name} is stopped" for name in stopped[:_MOST]),
     )
     rested = [float(r) for child in children if (r := child.get("rested_s")) is not None]
     since = min(rested, default=None)
-    words = f"{words}: {_list(names)}"
-    return Specifics("subprocess", words, names[0], (*evidence, *told), bool(running), since)
+    activity = Activity(code, _list(names))
+    return Specifics(activity, names[0], (*evidence, *states), bool(running), since)
 
 
 def _children(process: Process) -> list[Row]:
@@ -159,15 +164,15 @@ def process_name(row: Row) -> str:
 
 
 def _lock(process: Process, done: Doing) -> Specifics:
-    """A lock's type and name, and who holds it as far as that is kept."""
+    """A lock's type and name, and its holder as far as that is recorded."""
     rows = _rows(process, "locks")
     if done.call == "file-lock":
         return _file_lock(process, done, [row for row in rows if row.get("type") == "file"])
     own = next((row for row in rows if done.thread.tid and row.get("tid") == done.thread.tid), None)
-    if own is None or done.words != "waits for a lock":
-        return Specifics(done.kind, done.words)
+    if own is None or done.code != "lock":
+        return Specifics(done.activity)
     name = f"{own.get('type') or 'lock'} {own.get('name') or ''}".strip()
-    return Specifics(done.kind, f"waits for the {name}", evidence=tuple(_holder(done, own)))
+    return Specifics(Activity("named-lock", name), evidence=tuple(_holder(done, own)))
 
 
 def _holder(done: Doing, row: Row) -> Iterator[str]:
@@ -187,14 +192,13 @@ def _holder(done: Doing, row: Row) -> Iterator[str]:
 def _file_lock(process: Process, done: Doing, rows: Sequence[Row]) -> Specifics:
     file = _file(process, done)
     path = file.on if file else ""
-    words = f"waits for a lock on {path}" if path else done.words
     if not rows:
-        return Specifics("lock", words, path)
+        return Specifics(Activity("file-lock", path), path)
     pid = rows[0].get("holder_pid")
-    if pid == process.pid:
-        return Specifics("lock", f"{words}, which it holds itself", path)
-    holder = process_name({"pid": pid, "command": rows[0].get("holder")})
-    return Specifics("lock", f"{words}, which {holder} holds", holder)
+    name = process_name({"pid": pid, "command": rows[0].get("holder")})
+    holder = "the process itself" if pid == process.pid else name
+    held = f"{path}, held by {holder}" if path else f"held by {holder}"
+    return Specifics(Activity("file-lock", held), path if pid == process.pid else name)
 
 
 # ------------------------------------------------------------------ rows
@@ -211,7 +215,7 @@ def holder_of(process: Process, done: Doing) -> list[int]:
 
 
 def tracer_of(process: Process) -> Row | None:
-    """Who traces the process."""
+    """The process that traces this one."""
     row = process.clues.get("tracer")
     return row if isinstance(row, Mapping) and row.get("pid") else None
 

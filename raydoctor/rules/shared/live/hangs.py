@@ -35,14 +35,14 @@ def blocks_its_loop(group: Group) -> bool:
 
 def is_nested(group: Group) -> bool:
     """Whether it is a cycle in which tasks wait for resources that the others hold."""
-    return any(h.kind in ("resources", "placement-group") for h in group.circle)
+    return any(h.kind in ("resources", "placement-group") for h in group.cycle)
 
 
 def finding(
     group: Group, headline: str, remedies: Iterable[Remedy], severity: Severity | None = None
 ) -> Finding:
     """One finding for a group, with all of its tasks and actors."""
-    shown = (group.circle or group.culprits)[:_LINKS]
+    shown = (group.cycle or group.culprits)[:_LINKS]
     return Finding(
         headline,
         tuple(link for h in shown for link in _links(h)),
@@ -55,7 +55,7 @@ def finding(
 
 
 def _links(hung: Hung) -> Iterator[Link]:
-    yield from hung.links or (Link(hung.work.event, f"{hung.work.label} {hung.words}"),)
+    yield from hung.links or (Link(hung.work.event, f"{hung.work.label} {hung.summary}"),)
 
 
 def entities(group: Group) -> Iterator[Entity]:
