@@ -521,8 +521,8 @@ time.sleep(1000)
     ("awaits", "kind", "words"),
     [
         ("reads({port})", "socket", "waits in asyncio for a socket: 127.0.0.1:{port}"),
-        ("asyncio.sleep(1000)", "unknown", "waits in asyncio: coroutines that wait are on no stack"),
-        ("(await both({port})).serve_forever()", "unknown", "waits in asyncio: coroutines that wait are on no stack"),
+        ("asyncio.sleep(1000)", "unknown", "waits in asyncio: a coroutine that awaits has no stack"),
+        ("(await both({port})).serve_forever()", "unknown", "waits in asyncio: a coroutine that awaits has no stack"),
     ],
 )  # fmt: skip
 def test_what_coroutines_wait_for_is_what_their_loop_watches(
@@ -558,7 +558,7 @@ asyncio.run(go())
     (clue,) = rows(found, "clues")
     verdict = kind_of(Process(process.pid, "n", "w", "ray::f", looks, clue, ()))
     assert verdict is not None
-    assert (verdict.kind, verdict.words) == (kind, words.format(port=port))
+    assert (verdict.kind, verdict.activity.summary) == (kind, words.format(port=port))
     assert verdict.in_asyncio
     assert verdict.is_open == (kind == "unknown")
 
