@@ -140,13 +140,13 @@ def folder_is_a_fifo(pid: int, treasure: Treasure) -> None:
 
 def program_is_a_fifo(pid: int, treasure: Treasure) -> None:
     own_folder()
-    for name in ("arm.py", "_private.py", "_door.py"):
+    for name in ("arm.py", "private.py", "door.py"):
         os.mkfifo(f"{FOLDER}/{name}")
 
 
 def program_is_endless(pid: int, treasure: Treasure) -> None:
     own_folder()
-    for name in ("arm.py", "_private.py", "_door.py"):
+    for name in ("arm.py", "private.py", "door.py"):
         os.symlink("/dev/zero", f"{FOLDER}/{name}")
 
 

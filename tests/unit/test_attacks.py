@@ -139,7 +139,7 @@ def test_a_file_that_takes_too_long_is_a_gap(
     (tmp_path / "raylet.out").write_text(f"{HEADER}oops\n" * 100)
     found = scanned(tmp_path / "raylet.out", [signal("x", "oops", "oops")])
     assert [gap.what for gap in found.gaps] == ["raylet.out"]
-    assert "53 B of 5.8 kB read within the time budget" in found.gaps[0].why
+    assert "53 B of 5.7 KiB read within the time budget" in found.gaps[0].why
     assert not found.gaps[0].optional
 
 
