@@ -398,7 +398,7 @@ def test_by_a_task_on_its_node(hung: Hung) -> None:
 
 LIBRARY = """
 import os, ray, time
-from raydoctor.act.cancel import cancel
+from raydoctor import cancel
 ray.init(log_to_driver=False)
 @ray.remote(num_cpus=0.01)
 def hang():

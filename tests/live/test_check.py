@@ -106,7 +106,7 @@ GCS = preflight.Owner(7, "gcs_server", True)
         # Memory.
         (preflight.shared_memory(None), "n/a", "no /dev/shm"),
         (preflight.shared_memory(preflight.SharedMemory(64 << 20, 64 << 20, 24 * GIB)), "warn", "a container's default"),
-        (preflight.shared_memory(preflight.SharedMemory(64 << 20, 64 << 20, 24 * GIB)), "warn", "--shm-size=7g"),
+        (preflight.shared_memory(preflight.SharedMemory(64 << 20, 64 << 20, 24 * GIB)), "warn", "--shm-size=8g"),
         (preflight.shared_memory(preflight.SharedMemory(24 * GIB, 3 * GIB, 24 * GIB)), "warn", "3.0 GiB free"),
         (preflight.shared_memory(preflight.SharedMemory(24 * GIB, 24 * GIB, 24 * GIB)), "ok", "takes 7.2 GiB"),
         (preflight.shared_memory(preflight.SharedMemory(24 * GIB, 20 * GIB, 24 * GIB, (("/dev/shm", 100 * MIB),))), "ok", "100 MiB"),

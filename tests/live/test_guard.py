@@ -142,7 +142,7 @@ def test_another_process_with_the_pid_of_the_driver_is_left_alone() -> None:
     task = Task(1, "run", 0.1, {})
     task.add(StartedProcess(bystander.pid, began - 1.0, "s"))
     registry.replace(path, registry.lines_of([task]))
-    home = str(Path(watcher.__file__).parents[2])
+    home = str(Path(watcher.__file__).parents[3])
     words = [sys.executable, "-I", "-S", str(watcher._PROGRAM), home, path, str(2**22 - 1), "1.0"]
     subprocess.run(words, stdin=subprocess.DEVNULL, check=True, timeout=PATIENCE)
     assert bystander.poll() is None

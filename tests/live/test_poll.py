@@ -15,9 +15,10 @@ from typing import Any
 import psutil
 import pytest
 
-from raydoctor.act.poll import limits, poll
+from raydoctor.act.poll import limits
 from raydoctor.act.poll.bar import bar
 from raydoctor.act.poll.limits import LADDERS, Guard
+from raydoctor.act.poll.poll import poll
 from raydoctor.act.poll.results import Result, Summary
 from raydoctor.act.workers.running import Cluster, Run
 from tests.helpers.real_ray import RealRay, real_ray

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from raydoctor.act import private
-from raydoctor.act.tracking import family, registry, tracking
+from raydoctor.act.tracking import family, registry
 from raydoctor.act.tracking.registry import StartedProcess, Task
-from raydoctor.act.tracking.tracking import tracked
+from raydoctor.act.tracking.tracking import tracked, tracking
 from raydoctor.observe.processes import proc
 from raydoctor.observe.processes.proc import Process
 from tests.helpers.real_ray import real_ray
@@ -57,7 +57,7 @@ PROGRAM = r"""
 import asyncio, json, multiprocessing, os, signal, subprocess, sys, threading, time
 from concurrent.futures import ThreadPoolExecutor
 import ray
-from raydoctor.act.tracking import registry
+from raydoctor.act.tracking import registry as _registry
 from raydoctor.act.tracking.tracking import tracked, tracking
 
 QUIET = dict(stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -122,7 +122,7 @@ def until(is_so, seconds=120):
         time.sleep(0.02)
 
 def registry(worker):
-    return next(r for r in registry.remembered() if r.worker.pid == worker)
+    return next(r for r in _registry.remembered() if r.worker.pid == worker)
 
 def remembered():
     return {seen.pid for task in registry(os.getpid()).tasks.values() for seen in task.seen.values()}
@@ -281,7 +281,7 @@ def killed_in_system(base):
     ref = only_system.remote(base)
     until(lambda: len(alive(base)) == 2)
     for pid in alive(base).values():
-        mark = open(f"/proc/{pid}/environ").read().split(registry.MARK + "=")[1].split("\0")[0]
+        mark = open(f"/proc/{pid}/environ").read().split(_registry.MARK + "=")[1].split("\0")[0]
     until(lambda: watchers(mark.split(":")[1]))
     os.kill(int(mark.split(":")[1]), signal.SIGKILL)
     until(lambda: not alive(base), 8)
@@ -516,7 +516,7 @@ def test_what_nobody_needs_is_removed() -> None:
     for path in paths[1:3]:
         os.utime(path, (1.0, 1.0))
     program = Path(family.__file__).parent / "programs" / "reaper.py"
-    words = (str(program.parents[3]), paths[3], str(gone[3].pid), "1.00")
+    words = (str(program.parents[4]), paths[3], str(gone[3].pid), "1.00")
     try:
         subprocess.run([sys.executable, "-I", "-S", str(program), *words], check=True)
         # A young one, one of which something lives (its worker is gone), and the two that are of no use.
@@ -541,7 +541,7 @@ def test_without_pidfds_the_watcher_waits_all_the_same(tmp_path: Path) -> None:
     refuse = "import errno, os\ndef no(pid): raise OSError(errno.ENOSYS, '')\nos.pidfd_open = no\n"
     code = f"{refuse}import runpy; runpy.run_path({str(program)!r}, run_name='__main__')"
     start = f"{proc.since_boot(seen.started_at):.2f}"
-    words = [str(program.parents[3]), path, str(seen.pid), start]
+    words = [str(program.parents[4]), path, str(seen.pid), start]
     watcher = subprocess.Popen([sys.executable, "-c", code, *words], cwd=tmp_path)
     try:
         time.sleep(1.0)

@@ -40,8 +40,14 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING or __package__:
     from raydoctor.observe.collector.programs.peers import Access, access_of, check
-else:  # a program finds what is beside it
+else:  # a program, which finds only files beside it
+    _PEERS = os.path.join(
+        os.path.dirname(os.path.realpath(__file__)), "..", "..", "collector", "programs"
+    )
+    sys.path.insert(0, _PEERS)
     from peers import Access, access_of, check
+
+    sys.path.remove(_PEERS)  # Ray hands the path on to every worker
 
 NAMESPACE = "_raydoctor"
 CHUNKS, CHUNK_BYTES = 24, 90_000
