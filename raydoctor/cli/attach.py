@@ -33,13 +33,13 @@ WHAT is the id of a task (or its first digits), the name of a task, the id, clas
 name of an actor, or a pid. Without WHAT, raydoctor lists what waits at a breakpoint of
 Ray's own debugger.
 
-The process then listens on loopback for VS Code, PyCharm or another DAP client of its
-user or of root. It keeps running, and a second attach finds the open port, until
---close. On another node of the cluster, a small task does the same.
+The process keeps running and listens on loopback for VS Code, PyCharm or another DAP
+client of its user or of root. The port stays open until --close; a second attach reuses
+it. If the process is on another node, a small task there opens the port.
 
 \b
 Without an IDE, and without a port that stays open:
-  --stack, --locals   read by py-spy, or by the debugger for awaiting coroutines
+  --stack, --locals   show call stacks or variables (py-spy, or the debugger)
   --eval              evaluate an expression; halts nothing
   --exec              run a statement in the thread, which is halted meanwhile
 
@@ -79,7 +79,7 @@ Exit code:
     "execute",
     metavar="STATEMENT",
     default="",
-    help="Run a statement in the frame, after a question.",
+    help="Run a statement in the frame, after confirmation.",
 )
 @click.option(
     "--frame", metavar="FRAME", default="", help="The frame for --locals, --eval and --exec."

@@ -28,9 +28,9 @@ _HELP = """Run a driver, and diagnose its cluster if the driver fails.
 
 raydoctor shows the driver's output as it comes and keeps it. When the driver fails, is
 interrupted or reaches its time limit, raydoctor diagnoses the cluster at once, before
-the cluster ends, and prints the report to standard error. Nothing that the driver
-started keeps running: no subprocess, no daemon, no cluster of its own. A cluster that
-the driver only joined keeps running, except subprocesses of its tasks on this machine.
+the cluster ends, and prints the report to standard error. Everything that the driver
+started is ended, its own cluster included. A cluster that it only joined keeps running;
+only subprocesses of the driver's tasks on this machine are ended.
 
 \b
 Examples:

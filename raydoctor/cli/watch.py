@@ -27,17 +27,17 @@ _HELP = """Watch a cluster: tasks by state, the slowest, hung tasks, memory and 
 Ray's limits, leftovers, new diagnoses.
 
 On a terminal the screen is redrawn in place (q or Ctrl-C ends it). Otherwise, or with
---json, each round and each event is one JSON line (raydoctor/watch/1). The watch uses
-less than 1 % of one CPU over any five minutes, so expensive questions are asked rarely.
-A cluster that dies is diagnosed by its logs, and watched again when it is back.
+--json, each round and each event is one JSON line (raydoctor/watch/1). The watch stays
+below 1 % of one CPU over five minutes; costly queries are therefore rare. If the cluster
+dies, raydoctor diagnoses it from its logs, and resumes when it is back.
 
 With --timeout the watch enforces a time limit on a job whose code you cannot change.
-Only running time counts, and a retry starts anew. --on-timeout says what happens:
+Only running time counts, and each retry gets the full limit. --on-timeout says what happens:
 
 \b
   report  report the task and change nothing (the default)
-  cancel  its owner cancels it, then KeyboardInterrupt; workers keep running
-  force   then by force, up to SIGKILL of the worker; actors only with --kill-actor
+  cancel  its owner cancels it, then it gets a KeyboardInterrupt; workers keep running
+  force   as cancel, then by force up to SIGKILL; actors only with --kill-actor
 
 Drivers and Ray's own actors (Serve, submitted jobs) are never touched. Every action is
 recorded in ~/.local/state/raydoctor/audit.jsonl.

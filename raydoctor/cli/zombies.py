@@ -21,17 +21,17 @@ OUT_OF_SIGHT = 3
 
 _HELP = """Find the processes that outlived their Ray worker, raylet or session; --kill ends them.
 
-Ownership is established from inherited and open resources: environment, output, log,
-object store, process group, session. Each leftover is shown with the reason. Without
---kill this is a dry run; --kill shows the plan and asks for confirmation.
+raydoctor establishes ownership from what a process inherited or holds open: environment,
+output, log, object store, process group, session. It shows the reason for each leftover.
+Without --kill this is a dry run; --kill shows the plan and asks for confirmation.
 
 A process that only inherited Ray's environment variables may be a tmux session or a
 server that a job started. Ending it needs a second confirmation, or --inherited.
 
 Leftovers get SIGTERM, and SIGKILL after --grace, until none is left. raydoctor never
-signals workers, drivers and daemons of a living session and what they run, other users'
-processes, itself and its parents, or a process whose pid was reused meanwhile. Every
-signal is recorded in ~/.local/state/raydoctor/audit.jsonl.
+signals the workers, drivers and daemons of a running session or their children, itself,
+its parents, or a process whose pid was reused. It signals other users' processes only
+with --all-users. ~/.local/state/raydoctor/audit.jsonl records every signal.
 
 \b
 Examples:
@@ -44,11 +44,11 @@ Examples:
   raydoctor zombies --node 10.0.0.7 --node 3f2a90c1
 
 Only this machine is searched, unless --node or --all-nodes is given. Then a small task
-on each of those nodes searches it, and ends what was shown.
+searches each of those nodes; with --kill it ends the leftovers of the plan.
 
 \b
 Exit code:
-  0  nothing is left over (any more)
+  0  no leftovers, or all of them were ended
   1  something is left over
   2  could not run
   3  inconclusive: some processes or nodes could not be inspected
@@ -65,7 +65,9 @@ Exit code:
 @click.option("--dry-run", is_flag=True, help="Show the plan and change nothing.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option(
-    "--leaked", is_flag=True, help="Also end what a finished task left below an idle worker."
+    "--leaked",
+    is_flag=True,
+    help="Also end subprocesses that a finished task left under an idle worker.",
 )
 @click.option(
     "--inherited",

@@ -30,6 +30,7 @@ worked.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from raydoctor.case import Case, evidence
@@ -93,13 +94,12 @@ def _kept_running(cancel: Event, worker: calls.Worker) -> bool:
 def _finding(case: Case, ignored: list[tuple[Event, calls.Worker]]) -> Finding:
     labels = evidence.join_names(w.label for _, w in ignored)
     lasted = min((w.event.at or 0.0) - (c.at or 0.0) for c, w in ignored)
-    workers = "Workers" if len(ignored) > 1 else "A worker"
     links = []
     for cancel, worker in ignored[:3]:
         links.append(Link(cancel, f"ray.cancel reached {worker.label} while it ran"))
-        links.append(Link(worker.event, f"{worker.label} still ran that call later"))
+        links.append(Link(worker.event, f"{worker.label} was still running the same call"))
     return Finding(
-        f"{workers} kept running {labels} for at least {lasted:.0f} s after ray.cancel: {_reason(ignored)}",
+        f"ray.cancel did not stop {labels}, still running at least {math.floor(lasted)} s later: {_reason(ignored)}",
         tuple(links),
         explains=(
             *(Entity("task", cancel["task"]) for cancel, _ in ignored),
@@ -166,19 +166,19 @@ def _for_tasks(ignored: list[tuple[str, calls.Worker]]) -> tuple[Remedy, ...]:
     names = _names(ignored)
     return (
         Remedy(
-            f"End {names} with an interrupt, or else with its worker, and without a retry",
+            f"Interrupt {names}, and if that fails, kill the worker: Ray does not retry the task",
             (
                 *(
                     paste.shell("raydoctor cancel {task}      # {name}", task=task, name=worker.name)
                     for task, worker in ignored[:_SHOWN]
                 ),
-                "ray.cancel(ref, force=True)      # from your code: kills its worker at once",
+                "ray.cancel(ref, force=True)      # from your code: kills the worker of the task at once",
             ),
             risk="disruptive",
             doc=_DOC,
         ),
         Remedy(
-            f"Let {names} handle the interrupt: catch less, wait in small steps",
+            f"Let {names} react to the interrupt: do not catch BaseException, and wait in short steps",
             (
                 "except Exception:                 # not BaseException, not a bare except",
                 "for _ in range(600): time.sleep(1)   # instead of time.sleep(600); also set a timeout for sockets and locks",
@@ -186,7 +186,7 @@ def _for_tasks(ignored: list[tuple[str, calls.Worker]]) -> tuple[Remedy, ...]:
             doc=_DOC,
         ),
         Remedy(
-            f"Or check for the cancel in loops of {names}",
+            f"Or check for cancellation in the loops of {names}",
             ("if ray.get_runtime_context().is_canceled(): return",),
             since=_IS_CANCELED,
             doc=_DOC,
@@ -236,7 +236,7 @@ EXAMPLES: tuple[Example, ...] = (
         _files(_table("10:42:54", 1) + _CANCEL + _table("10:43:54", 1)),
         roots=("cancel-ignored",),
         says=(
-            "kept running poll (pid 401)",
+            "did not stop poll (pid 401)",
             "at least 52 s",
             "force=True",
             f"raydoctor cancel {_T}",

@@ -120,7 +120,7 @@ def _finding(
     held = _held(holders, needs, total) if holders else _claimed(case, logged[0].at)
     claimed = case.of("request.claimed")
     return Finding(
-        f"{_waiting(logged)} for {asked}, which the cluster has, but {held}",
+        f"{_waiting(logged)} for {asked}: the cluster has it, but {held}",
         (
             Link(logged[0], f"a request for {asked} waits, and no node has it free"),
             *(Link(dump, f"the raylet lists the holders: {waiting.held_by(holders)}") for _ in holders[:1] if dump),
@@ -138,7 +138,7 @@ def _finding(
 
 def _live_finding(case: Case, one: starving.Starved, logged: list[Event]) -> Finding:
     return Finding(
-        f"{one.wait}, which the cluster has, but {one.hold}",
+        f"{one.wait}: the cluster has it, but {one.hold}",
         (
             *(Link(h.event, f"{h.label} holds {resources.describe(live_rows.plain(h.held))} and {h.does}") for h in holding.each_once(one.holders)[:2]),
             *(Link(r.waiters[0], f"{live_rows.name_of(r.waiters[0])} has waited {r.age or 0.0:.0f} s for {r.asked}") for r in one.requests[:2]),
@@ -242,10 +242,10 @@ def _remedies(
         *(_fewer(actors, needs, total) if actors else ()),
         *((_NESTED_GET,) if holders and not actors else ()),
         Remedy(
-            "List the actors that hold resources, also of other jobs, and end those that are no longer needed",
+            "List all actors that hold resources, those of other jobs included, and end the ones no longer needed",
             (
                 "ray list actors --filter state=ALIVE --detail",
-                "ray.kill(handle)                 # in the program, before the tasks that need its resources",
+                "ray.kill(handle)                 # in the program, before it submits the tasks that need these resources",
             ),
             risk="destructive",
         ),

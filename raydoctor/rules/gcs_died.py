@@ -152,13 +152,13 @@ def _headline(end: _GcsEnd, has_log: bool) -> str:
     elif end.redis:
         why = "shut down: its Redis storage failed"
     elif has_log:
-        why = "was killed: its log ends without a shutdown"
+        why = "ended without a shutdown, as after a SIGKILL"
     elif end.missing:
         return _out_of_reach(end.missing, end.waited)
     else:
         return f"The GCS was gone or out of reach for {end.waited:.0f} s, and its own log is not in the capture"
     now = f", raylet {end.missing.left.pid} still runs" if end.missing else ""
-    return f"The GCS (head node) {why}{now}, and raylets, workers and drivers exit after {end.waited:.0f} s without it"
+    return f"The GCS (head node) {why}{now}, and raylets, workers and drivers exit if they cannot reach it for {end.waited:.0f} s"
 
 
 def _out_of_reach(missing: Missing, waited: float) -> str:
@@ -185,7 +185,7 @@ def _chain(end: _GcsEnd, has_log: bool, case: Case) -> tuple[Link, ...]:
     links += [Link(e, "the GCS lost its Redis storage") for e in end.redis[:1]]
     if has_log and not links and (last := [e for e in case.events if e.source.role == "gcs-out"]):
         links.append(
-            Link(last[-1], "the GCS's log ends about here, with neither SIGTERM nor shutdown")
+            Link(last[-1], "the GCS's log ends here and records neither a SIGTERM nor a shutdown")
         )
     by_role: dict[str, Event] = {}
     for event in end.lost:
@@ -197,7 +197,7 @@ def _chain(end: _GcsEnd, has_log: bool, case: Case) -> tuple[Link, ...]:
         "core-worker": "a worker",
     }
     links += [
-        Link(e, f"{names.get(role, 'a process')} lost the GCS and exits")
+        Link(e, f"{names.get(role, 'a process of Ray')} lost the GCS and exits")
         for role, e in list(by_role.items())[:3]
     ]
     return tuple(links)
@@ -232,7 +232,7 @@ def _remedies() -> tuple[Remedy, ...]:
             doc=GCS_DOC,
         ),
         Remedy(
-            "Run no tasks on the head, so that the GCS keeps its memory",
+            "Run no tasks on the head, so that they take no memory from the GCS",
             ("ray start --head --num-cpus=0 …",),
             risk="disruptive",
             doc="https://docs.ray.io/en/master/ray-core/head-node-memory-management.html",

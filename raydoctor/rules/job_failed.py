@@ -49,7 +49,7 @@ _CODE_MEANINGS = {
 }
 _KERNEL = Gap(
     "kernel log of the job's node",
-    "not in the capture: only this log distinguishes a kernel OOM kill from another SIGKILL",
+    "missing from the capture; only this log distinguishes a kernel OOM kill from another SIGKILL",
     "On the head (or the entrypoint's node): dmesg -T > dmesg.txt, and add this file to the logs.",
 )
 

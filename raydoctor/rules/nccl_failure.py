@@ -23,7 +23,7 @@ Fix the rank that did not join. If the work before a collective operation legiti
 
 ## Not this when
 A rank's process ended earlier for another reason (`ray-oom-kill`, `worker-native-crash`, `task-exception`, …): then
-the report lists that cause above this finding. Without a recorded end of a worker such a line proves nothing, and the
+the report lists that cause above this finding. If no worker's end was recorded, such a timeout line alone proves nothing, and the
 rule ignores it.
 """
 

@@ -17,7 +17,7 @@ alone is the attempt, not a failure.
 
 ## Fix
 Let Ray make the object again: `max_retries` on its task, returned values instead of `ray.put`, `max_restarts` and
-`max_task_retries` for actors. Or store data that must survive outside the object store. And fix the cause of the
+`max_task_retries` for actors. Or keep data that must not be lost outside the object store. And fix the cause of the
 node's death.
 
 ## Not this when

@@ -12,7 +12,7 @@ object, even if a copy still exists. So the root cause is why the owner exited; 
 - The object's id names its creator: the first 48 digits are the task, an index from `01e1f505` on means
   `ray.put`.
 - The message has the owner's WorkerID; `raydoctor story <that id>` shows how the owner ended.
-- A WorkerID of a JobID and 48 `f` is a driver: the script that created the object had ended.
+- A WorkerID made of a JobID followed by 48 `f` belongs to a driver: the script that created the object had ended.
 
 ## Fix
 Keep the owner running, or let a long-lived process own the data. Return values instead of references made by

@@ -17,7 +17,7 @@ actors hold are not free for a group.
 
 ## Fix
 Make the bundles smaller, choose a less strict strategy, add nodes, or end what holds the resources. Wait with a timeout
-(`pg.wait(60)`) and remove the group when it expires.
+(`pg.wait(60)`) and remove the group if the timeout expires.
 
 ## Not this when
 - A task outside any group asks for too much (`infeasible-request`).
@@ -415,7 +415,7 @@ _RANK = sample.task(
 
 EXAMPLES: tuple[Example, ...] = (
     Example(
-        "two bundles of 4 CPUs packed onto a node of 4",
+        "two bundles of 4 CPUs that must share a node of 4 CPUs",
         {
             "logs/gcs_server.out": _gcs(11, REGISTERED.sample)
             + _gcs(52, NEVER_READY.sample)

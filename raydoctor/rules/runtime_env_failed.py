@@ -9,7 +9,7 @@
 Before the first worker with this `runtime_env` starts on a node, Ray's agent there creates a virtual environment,
 installs the packages and fetches `working_dir`. It tries three times, one second apart. Then it keeps the failure for
 ten minutes (`BAD_RUNTIME_ENV_CACHE_TTL_SECONDS`) and returns it to every request for the same environment on that node.
-A cause that was fixed in the meantime (network, index) is not tried again.
+A cause that was fixed in the meantime (network, index) does not help until then.
 
 ## Confirm
 - `runtime_env_agent.log` of the node has one `Failed to create runtime env {…}` per attempt, then `giving up` (up to
@@ -94,7 +94,7 @@ def _headline(failure: Failure, affected: list[str], recovered: bool) -> str:
     if affected:
         text += f", so {evidence.join_names(affected)} could not start"
     if failure.kept:
-        text += f", and {evidence.many(evidence.total(failure.kept), 'later request')} got the kept failure"
+        text += f", and {evidence.many(evidence.total(failure.kept), 'later request')} failed at once with the cached error"
     return text
 
 

@@ -13,7 +13,7 @@ core worker prints once a minute how many calls it has answered, how long these 
 Without finished tasks of the same function, the logs cannot distinguish a hung task from a slow one. Then this rule needs a
 call stack.
 
-On a live cluster raydoctor samples every worker whose task has run for a minute twice, and a capture keeps the samples. A
+On a live cluster raydoctor takes two samples of every worker whose task has run for a minute, and a capture keeps the samples. A
 task is reported as hung when its stack has not changed, it used no CPU, and finished tasks of the same function took
 far less time. Without finished tasks it may wait on purpose, and is reported as a warning. Tasks that wait for it,
 directly or through others, are counted with it.

@@ -183,8 +183,10 @@ def _stack_shows(crash: Crash) -> str:
     if place and place != top:
         text += f", called from {place}"
     if crash.module_count:
-        others = f", not from Ray: {', '.join(crash.modules[:5])}" if crash.modules else ""
-        text += f"; {evidence.many(crash.module_count, 'extension module')} loaded{others}"
+        others = (
+            f", of which Ray does not ship {', '.join(crash.modules[:5])}" if crash.modules else ""
+        )
+        text += f", with {evidence.many(crash.module_count, 'extension module')} loaded{others}"
     return text
 
 
@@ -229,7 +231,7 @@ def _reproduce(crash: Crash) -> Remedy:
         f"Reproduce the crash of {place.function} without Ray, with the same input",
         (
             paste.shell(
-                "python -X faulthandler your_script.py   # what {function} does at {file}:{line}, outside of tasks and actors",
+                "python -X faulthandler your_script.py   # a script that calls what {function} calls at {file}:{line}, without Ray",
                 function=place.function,
                 file=place.file,
                 line=place.line,
@@ -267,7 +269,7 @@ def _by_signal(crash: Crash) -> tuple[Remedy, ...]:
 def _library(crash: Crash) -> Remedy:
     if not crash.modules:
         return Remedy(
-            "Upgrade or roll back the native library that this line calls",
+            "Upgrade or roll back the native library that the last frame calls",
             (
                 "python -m pip list   # compare with an environment without the crash",
                 "python -m pip check",

@@ -40,7 +40,7 @@ from raydoctor.rules.shared import jobs, subjects
 
 _KERNEL = Gap(
     "kernel log",
-    "not in the capture: only this log distinguishes a kernel OOM kill from another SIGKILL",
+    "missing from the capture; only this log distinguishes a kernel OOM kill from another SIGKILL",
     "On the worker's node: dmesg -T > dmesg.txt, and put the file next to the logs.",
 )
 

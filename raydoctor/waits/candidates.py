@@ -51,9 +51,9 @@ class Peers(NamedTuple):
 
     @property
     def summary(self) -> str:
-        """`24 finished peers took 0.5 s, 1.2 s at most`."""
+        """`24 finished peers took 0.5 s (median), 1.2 s at most`."""
         most = f", {duration(self.longest)} at most" if self.longest > 1.5 * self.median else ""
-        return f"{text.plural(self.number, 'finished peer')} took {duration(self.median)}{most}"
+        return f"{text.plural(self.number, 'finished peer')} took {duration(self.median)} (median){most}"
 
 
 class Work(NamedTuple):

@@ -39,7 +39,7 @@ def test_limit_shows_the_size_that_was_used_for_counting() -> None:
 def test_actor_is_not_said_to_hold_what_is_left_for_it() -> None:
     title = remedies(_report([1.77], 0.64, 2.4, actor=True))[0].title
     assert title == (
-        "Keep actor Cache below 1.76 GiB, which is all that is left for it: it had grown to 1.77 GiB"
+        "Keep actor Cache below 1.76 GiB, the memory left for it: it had grown to 1.77 GiB"
     )
 
 

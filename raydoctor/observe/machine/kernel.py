@@ -61,7 +61,7 @@ def tables(cluster: Cluster, since: float | None = None) -> Iterator[Piece | Gap
             continue
         yield text("dmesg.txt", _last(lines))
         return
-    yield Gap(WHAT, f"may not be read ({'; '.join(refused)})", _HINT, optional=True)
+    yield Gap(WHAT, f"could not be read ({'; '.join(refused)})", _HINT, optional=True)
 
 
 def _ways() -> list[tuple[str, Callable[[float | None], list[str]]]]:

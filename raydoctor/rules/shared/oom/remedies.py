@@ -104,13 +104,15 @@ def _fewer(fit: Fit) -> Remedy:
         f"{gib(fit.room)} left for it (largest: {gib(fit.each)}, plus {_GROWTH}% for growth)",
         (
             paste.python(
-                "@ray.remote(memory={amount} * 1024**{power})   # {name}: each reserves {share:.2f} GiB, which limits how many run at once",
+                "@ray.remote(memory={amount} * 1024**{power})   # {name}: each reserves {share:.2f} GiB, so that at most {most} run at once",
+                most=fit.most,
                 name=f"class {fit.name}" if is_actor else fit.name,
                 share=share,
                 **_memory(share),
             ),
             paste.python(
-                "@ray.remote(num_cpus={num_cpus})   # or by CPUs: with num_cpus={cpus:g}, {running} ran at once",
+                "@ray.remote(num_cpus={num_cpus})   # or by CPUs: at most {allowed} at once; with num_cpus={cpus:g}, {running} ran",
+                allowed=math.floor(fit.running * cpus / num_cpus),
                 num_cpus=num_cpus,
                 running=fit.running,
                 cpus=cpus,
@@ -149,7 +151,7 @@ def _one_actor(fit: Fit, beside: str) -> Remedy:
     if fit.running > 1:
         title = f"Keep each of the {fit.running} {fit.name} actors below {gib(fit.room / fit.running)}: the largest had grown to {gib(fit.each)}"
     else:
-        title = f"Keep actor {fit.name} below {gib(fit.room)}, which is all that is left for it{beside}: it had grown to {gib(fit.each)}"
+        title = f"Keep actor {fit.name} below {gib(fit.room)}, the memory left for it{beside}: it had grown to {gib(fit.each)}"
     return Remedy(
         title,
         (
@@ -160,7 +162,7 @@ def _one_actor(fit: Fit, beside: str) -> Remedy:
             paste.python(
                 "@ray.remote(memory={amount} * 1024**{power}, max_restarts=1, max_task_retries=1)   # class {name}",
                 name=fit.name,
-                **_memory(fit.need),
+                **_memory(fit.room),
             ),
         ),
         doc=DOC,
@@ -203,7 +205,7 @@ def _more_memory(worst: Report, needed: float | None) -> Remedy:
         wanted = max(needed * worst.limit_gb / worst.threshold_gb, worst.limit_gb * 1.25)
         title = (
             f"Give node {worst.ip} {math.ceil(wanted * 2) / 2:g} GiB of memory instead of {worst.limit_gb:g} GiB, "
-            "to run the same work at once"
+            "so that the same work fits"
         )
     return Remedy(title, risk="disruptive")
 

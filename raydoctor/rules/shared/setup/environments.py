@@ -142,7 +142,7 @@ def links(failure: Failure) -> Iterator[Link]:
     for event in attempts[-1:] if len(attempts) > 1 else ():
         yield Link(event, f"attempt {evidence.total(attempts)} fails as well")
     for event in failure.refused[:1]:
-        yield Link(event, "the raylet stops starting a worker in this environment")
+        yield Link(event, "the raylet gives up starting a worker in this environment")
     for event in failure.seen[:1]:
         receiver = "the job" if event.kind == JOB_FAILED.kind else "the driver"
         yield Link(event, f"{receiver} got the error: {error}")

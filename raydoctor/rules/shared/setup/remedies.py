@@ -15,7 +15,7 @@ IMAGE = Remedy(
     doc=DOC,
 )
 KEPT = Remedy(
-    "Get past the failure that the agent keeps for 10 minutes",
+    "Retry now: the agent caches a failure for 10 minutes",
     (
         'runtime_env={…, "env_vars": {"ATTEMPT": "2"}}   # any change makes it a new environment',
         "BAD_RUNTIME_ENV_CACHE_TTL_SECONDS=30 ray start …   # or keep failures for a shorter time, on every node",
