@@ -334,7 +334,7 @@ def test_work_is_not_starvation(three: Three) -> None:
     os.kill(board.pid, signal.SIGKILL)
     time.sleep(1)
     told = diagnose(ray)
-    assert set(told.roots) <= {"dashboard-died"}
+    assert set(told.roots) <= {"dashboard-died"}, told
     assert "dashboard" in told.gaps + json.dumps(told.report["diagnoses"])
 
 

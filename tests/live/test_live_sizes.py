@@ -93,7 +93,7 @@ def test_one_value_by_value_with_creation_sites(ray: RealRay) -> None:
     """Then the line that calls is known, and that no `ray.put` made the copies."""
     with running(ray, "by-value", RAY_record_ref_creation_sites="1"):
         found = look(ray, until=("passed by value, at",))
-    assert "passed by value, at <string>:" in found["large-argument"]["headline"]
+    assert "passed by value, at ‹string›:" in found["large-argument"]["headline"]
     assert found["large-argument"]["gaps"] == []
 
 

@@ -166,7 +166,7 @@ def test_busy_is_no_failure(clinic: Clinic) -> None:
 @pytest.mark.ray
 def test_starved(clinic: Clinic) -> None:
     assert clinic.headlines("cluster-starved") == [
-        f"3 train tasks wait for 1 seat, which the cluster has, but {SEATS}"
+        f"3 train tasks wait for 1 seat: the cluster has it, but {SEATS}"
     ]
     (found,) = clinic.of("cluster-starved")
     assert {s.name for s in found.subjects} == {"Simulator"}
@@ -190,7 +190,7 @@ def test_infeasible(clinic: Clinic) -> None:
 def test_placement_groups(clinic: Clinic) -> None:
     """By the cluster's shape, and by what others hold; who is to run in a group is no request of its own."""
     spread, taken = clinic.headlines("placement-group-pending")
-    assert "(STRICT_SPREAD, 3 x 1 seat) waits: it needs 3 nodes" in spread
+    assert "(STRICT_SPREAD, 3 x 1 seat) is pending: it needs 3 nodes" in spread
     assert spread.endswith("1 rank task waits for it")
     assert (
         taken

@@ -446,7 +446,9 @@ def test_events_of_all_nodes_are_one_diagnosis(
     assert [d.rule for d in deaths] == ["worker-vanished"] * len(four.ids), "and nothing of ours"
     gcs = f"{nodes.label(four.ids[0])}/logs/gcs_server.out"
     for death in deaths:
-        assert death.headline.startswith("crash (pid "), "its name is told by its own node alone"
+        assert death.headline.startswith("The worker of crash (pid "), (
+            "its name is told by its own node alone"
+        )
         assert death.chain[0].event.source.path == gcs, "its end by the GCS's"
 
 
@@ -522,7 +524,7 @@ def test_a_dead_and_a_frozen_node_are_named_and_the_others_complete(four: Nodes)
     assert f"{nodes.label(dead)}/logs/raylet.out" not in pieces
     # The GCS takes it for alive until it has missed its health checks.
     assert "it is dead" in why[dead[:12]] or "nor did the dashboard" in why[dead[:12]]
-    assert "ran no task within 6 s" in why[frozen[:12]]
+    assert "ran no task within" in why[frozen[:12]]
     log = pieces[f"{nodes.label(frozen)}/logs/raylet.out"]
     assert b"(raylet)" in log, "its agent still gives its logs"
 

@@ -30,7 +30,7 @@ from raydoctor.observe import live
 from raydoctor.observe.collector.cluster import Cluster
 from raydoctor.observe.collector.programs import peers
 from raydoctor.observe.collector.programs.peers import Access
-from raydoctor.observe.gcs import dashboard, state, token
+from raydoctor.observe.gcs import dashboard, gcs, state, token
 from raydoctor.observe.gcs.programs import gcs_messages
 from raydoctor.observe.machine import addresses
 from raydoctor.observe.processes import daemons, discover, proc
@@ -402,6 +402,7 @@ def test_a_listener_that_changes_while_grpc_is_connected(place: Ground) -> None:
     program = """
 import sys, time, types
 sys.path.insert(0, sys.argv[1])
+sys.path.insert(0, sys.argv[4])
 import gcs_wire, peers
 wire = gcs_wire.Wire(peers.Access(sys.argv[3]))
 message = types.SimpleNamespace
@@ -417,8 +418,9 @@ for line in sys.stdin:
 """
     real = place.listener(0)
     folder = str(Path(peers.__file__).parent)
+    wires = str(Path(gcs.__file__).parent / "programs")
     with subprocess.Popen(
-        [sys.executable, "-c", program, folder, f"127.0.0.1:{real.port}", SECRET],
+        [sys.executable, "-c", program, folder, f"127.0.0.1:{real.port}", SECRET, wires],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
     ) as child:  # fmt: skip
         assert child.stdin is not None

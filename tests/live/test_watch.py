@@ -104,6 +104,8 @@ def ray() -> Iterator[RealRay]:
     with real_ray() as cluster:
         # A disk that is too full for Ray, wherever this runs.
         cluster.start(f"--system-config={json.dumps(CONFIG)}", cpus=4, dashboard=False)
+        # On a large and empty /tmp, a thousandth is more than Ray writes.
+        (cluster.folder / "filler").write_bytes(bytes(64 << 20))
         cluster.run(PROGRAM)
         cluster.wait_for("ready")
         yield cluster
