@@ -192,7 +192,9 @@ def attempt(kind: str, python: str, grace: float = attach.GRACE) -> Attempt:
         began, reason, hint = time.monotonic(), "", ""
         try:
             attach.attach(
-                attach.Wanted(busy.pid), grace=grace, audit=Audit("benchmark", path="/dev/null")
+                attach.AttachTarget(busy.pid),
+                grace=grace,
+                audit=Audit("benchmark", path="/dev/null"),
             )
         except attach.NotAttachedError as error:
             reason, hint = f"{error.why}: {error.message}", error.hint

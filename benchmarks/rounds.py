@@ -290,10 +290,10 @@ def kill(identity: tuple[int, float]) -> None:
 
 def evidence(pid: int) -> str:
     """All that speaks for or against its being left over."""
-    from raydoctor.act.zombies import marks
+    from raydoctor.act.zombies import classify
     from raydoctor.observe.processes import kinship, proc
 
-    seen = marks.see()
+    seen = classify.survey()
     machine = seen.machine
     orphan = machine.processes.get(pid)
     origins = kinship._possible_origins(machine, orphan) if orphan else []

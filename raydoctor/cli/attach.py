@@ -12,7 +12,7 @@ from raydoctor.cli import _options as options
 from raydoctor.model import paste
 
 if TYPE_CHECKING:
-    from raydoctor.act.attach.target import Found
+    from raydoctor.act.attach.target import FoundProcess
     from raydoctor.observe.collector.cluster import Cluster
     from raydoctor.render.attach import Made
 
@@ -152,7 +152,7 @@ def _cluster_of(pid: int) -> Cluster | None:
     return None
 
 
-def _found(cluster: Cluster | None, what: str) -> list[Found]:
+def _found(cluster: Cluster | None, what: str) -> list[FoundProcess]:
     from raydoctor.act.attach.target import find
     from raydoctor.cli._progress import patience
 
@@ -175,7 +175,7 @@ def _tell_waiting(cluster: Cluster | None, as_json: bool) -> int:
     return 0
 
 
-def _tell_several(found: list[Found], what: str, as_json: bool) -> int:
+def _tell_several(found: list[FoundProcess], what: str, as_json: bool) -> int:
     from raydoctor.render import attach as render
 
     if as_json:
@@ -189,7 +189,7 @@ class _Call:
     """One process, and what the user wants of it."""
 
     def __init__(
-        self, cluster: Cluster | None, found: Found, wishes: dict[str, Any], as_json: bool
+        self, cluster: Cluster | None, found: FoundProcess, wishes: dict[str, Any], as_json: bool
     ) -> None:
         from raydoctor.act.attach.target import is_here
 

@@ -12,7 +12,7 @@ from raydoctor.cli import _options as options
 if TYPE_CHECKING:
     from raydoctor.act.cancel.owner import Owners
     from raydoctor.act.cancel.steps import CancelBackend
-    from raydoctor.act.cancel.target import Target
+    from raydoctor.act.cancel.target import CancelTarget
 
 NOT_ENDED = 1
 SEVERAL = 2
@@ -113,7 +113,7 @@ def command(  # noqa: PLR0913 - one parameter per option
         return _cancel(hands, targets[0], dry_run, yes, form == "json")
 
 
-def _targets(owners: Owners, task: str) -> list[Target]:
+def _targets(owners: Owners, task: str) -> list[CancelTarget]:
     from raydoctor.act.cancel.target import find
     from raydoctor.cli._progress import patience
 
@@ -121,7 +121,7 @@ def _targets(owners: Owners, task: str) -> list[Target]:
         return find(owners, task)
 
 
-def _tell_several(targets: list[Target], task: str, as_json: bool) -> int:
+def _tell_several(targets: list[CancelTarget], task: str, as_json: bool) -> int:
     from raydoctor.render import cancel as render
 
     if as_json:
@@ -131,7 +131,9 @@ def _tell_several(targets: list[Target], task: str, as_json: bool) -> int:
     return SEVERAL
 
 
-def _cancel(hands: CancelBackend, target: Target, dry_run: bool, yes: bool, as_json: bool) -> int:
+def _cancel(
+    hands: CancelBackend, target: CancelTarget, dry_run: bool, yes: bool, as_json: bool
+) -> int:
     if dry_run:
         _show_plan(hands, target, as_json)
         return NOT_ENDED if target.state != "ended" else 0
@@ -141,7 +143,7 @@ def _cancel(hands: CancelBackend, target: Target, dry_run: bool, yes: bool, as_j
 
 
 def _show_plan(
-    hands: CancelBackend, target: Target, as_json: bool, to_stderr: bool = False
+    hands: CancelBackend, target: CancelTarget, as_json: bool, to_stderr: bool = False
 ) -> None:
     from raydoctor.act.cancel.steps import plan
     from raydoctor.render import cancel as render
@@ -156,7 +158,7 @@ def _show_plan(
     terminal.show(page, stream)
 
 
-def _ask(hands: CancelBackend, target: Target) -> None:
+def _ask(hands: CancelBackend, target: CancelTarget) -> None:
     """Raises click.Abort where the answer is no, RaydoctorError where nobody can be asked."""
     from raydoctor.model.errors import RaydoctorError
 
@@ -169,7 +171,7 @@ def _ask(hands: CancelBackend, target: Target) -> None:
     click.confirm("Cancel it?", abort=True, err=True)
 
 
-def _run(hands: CancelBackend, target: Target, as_json: bool) -> int:
+def _run(hands: CancelBackend, target: CancelTarget, as_json: bool) -> int:
     from raydoctor.act.cancel.elsewhere import run_where_it_runs
     from raydoctor.act.cancel.target import settled
     from raydoctor.cli._progress import Progress

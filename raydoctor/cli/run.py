@@ -18,7 +18,7 @@ from raydoctor.model import paste
 from raydoctor.model.text import printable
 
 if TYPE_CHECKING:
-    from raydoctor.act.run.drive import Driver, Event
+    from raydoctor.act.run.supervise import Driver, WaitEnd
     from raydoctor.act.signals.process import Outcome
     from raydoctor.capture.open import Capture
     from raydoctor.diagnosis.plugins import Catalogue
@@ -104,11 +104,11 @@ def command(words: tuple[str, ...], log: str | None, **rest: Any) -> int:
 
 def _run(wishes: _RunOptions) -> tuple[int, bool]:
     """The exit code, and whether there is nothing to tell."""
-    from raydoctor.act.run import drive
+    from raydoctor.act.run import supervise
 
     with _opened(wishes.path) as stream:
         try:
-            with drive.driver(wishes.words, stream, wishes.grace) as driver:
+            with supervise.driver(wishes.words, stream, wishes.grace) as driver:
                 if driver.guard.problem:
                     options.note(
                         "a SIGKILL of raydoctor run would leave the driver running: "
@@ -122,8 +122,8 @@ def _run(wishes: _RunOptions) -> tuple[int, bool]:
         except OSError as error:
             is_missing = isinstance(error, FileNotFoundError)
             options.note(f"cannot run {wishes.words[0]}: {error.strerror or error}")
-            return (drive.NOT_FOUND if is_missing else drive.NOT_STARTED), True
-    code = drive.TIMED_OUT if event.why == "timeout" else driver.code
+            return (supervise.NOT_FOUND if is_missing else supervise.NOT_STARTED), True
+    code = supervise.TIMED_OUT if event.why == "timeout" else driver.code
     if capture is not None:
         _tried(lambda: _report(capture, driver.started_at, wishes), wishes)
     return code, False
@@ -139,7 +139,7 @@ def _opened(log: str) -> Any:
         raise RaydoctorError(f"cannot write {log}: {error.strerror or error}") from None
 
 
-def _failed(driver: Driver, event: Event, wishes: _RunOptions) -> Capture | None:
+def _failed(driver: Driver, event: WaitEnd, wishes: _RunOptions) -> Capture | None:
     """Look at what is there to see, and end what is left."""
     ran = time.time() - driver.started_at
     if not driver.sessions:

@@ -12,8 +12,8 @@ from raydoctor.model import text
 
 if TYPE_CHECKING:
     from raydoctor.act.zombies.leftovers import SweepOptions
-    from raydoctor.act.zombies.sweep import Deed, Place
-    from raydoctor.act.zombies.sweep_nodes import Choice
+    from raydoctor.act.zombies.sweep import SweepRequest, SweptMachine
+    from raydoctor.act.zombies.sweep_nodes import NodeChoice
     from raydoctor.observe.collector.cluster import Cluster
 
 FOUND = 1
@@ -112,12 +112,12 @@ def command(  # noqa: PLR0913 - one parameter per option
     del verbose
     from raydoctor.act.zombies import sweep
     from raydoctor.act.zombies.leftovers import SweepOptions
-    from raydoctor.act.zombies.sweep import Deed
+    from raydoctor.act.zombies.sweep import SweepRequest
 
     if nodes and all_nodes:
         raise click.UsageError("--node names some nodes, --all-nodes all: give one of them")
     is_dry = dry_run or not (kill or clean)
-    deed = Deed(SweepOptions(session, leaked, all_users, inherited), grace, kill, clean)
+    deed = SweepRequest(SweepOptions(session, leaked, all_users, inherited), grace, kill, clean)
     field = _Field(*_chosen(nodes, address)) if nodes or all_nodes else _Field()
     places = field.look(deed.wishes, with_disk=is_dry or clean or not yes)
     nothing = OUT_OF_SIGHT if _is_hidden(places) else 0
@@ -141,20 +141,20 @@ def command(  # noqa: PLR0913 - one parameter per option
 class _Field:
     """The machines that are meant: this one alone, or nodes of a cluster."""
 
-    def __init__(self, cluster: Cluster | None = None, choice: Choice | None = None) -> None:
+    def __init__(self, cluster: Cluster | None = None, choice: NodeChoice | None = None) -> None:
         self._cluster = cluster
         self._choice = choice
 
-    def look(self, wishes: SweepOptions, with_disk: bool) -> list[Place]:
+    def look(self, wishes: SweepOptions, with_disk: bool) -> list[SweptMachine]:
         """What is left over on them; this one first."""
         from raydoctor.act.zombies import sweep, sweep_nodes
         from raydoctor.cli._progress import Progress
 
-        here = sweep.Node() if self._choice is None else self._choice.here
+        here = sweep.SweepNode() if self._choice is None else self._choice.here
         places = []
         with Progress("looking at the processes") as progress:
             if here is not None:
-                places.append(sweep.Place(here, sweep.look(wishes, with_disk), is_here=True))
+                places.append(sweep.SweptMachine(here, sweep.look(wishes, with_disk), is_here=True))
             if self._cluster is not None and self._choice is not None:
                 places += sweep_nodes.look(
                     self._cluster,
@@ -166,7 +166,7 @@ class _Field:
                 places += self._choice.gone
         return places
 
-    def carry_out(self, places: list[Place], deed: Deed) -> list[Place]:
+    def carry_out(self, places: list[SweptMachine], deed: SweepRequest) -> list[SweptMachine]:
         """End and remove what was shown."""
         from raydoctor.act.zombies import sweep, sweep_nodes
         from raydoctor.cli._progress import Progress
@@ -189,7 +189,7 @@ class _Field:
         return [*(each for each in done if each.is_here), *there]
 
 
-def _chosen(named: tuple[str, ...], address: str | None) -> tuple[Cluster, Choice]:
+def _chosen(named: tuple[str, ...], address: str | None) -> tuple[Cluster, NodeChoice]:
     from raydoctor.act.zombies import sweep_nodes
     from raydoctor.cli._progress import patience
     from raydoctor.observe import live
@@ -201,7 +201,7 @@ def _chosen(named: tuple[str, ...], address: str | None) -> tuple[Cluster, Choic
         return cluster, sweep_nodes.choose(cluster, named)
 
 
-def _is_hidden(places: list[Place]) -> bool:
+def _is_hidden(places: list[SweptMachine]) -> bool:
     """Whether something could not be looked at; here that is told beside the report."""
     for each in places:
         if each.is_here and each.view and each.view.unseen:
@@ -209,13 +209,13 @@ def _is_hidden(places: list[Place]) -> bool:
     return any(each.problem or (each.view and each.view.unseen) for each in places)
 
 
-def _tell_notes(places: list[Place]) -> None:
+def _tell_notes(places: list[SweptMachine]) -> None:
     for each in places:
         for note in each.view.notes if each.view else ():
             options.note(note if each.is_here else f"node {each.node.id[:12]}: {note}")
 
 
-def _meant(places: list[Place], deed: Deed) -> str:
+def _meant(places: list[SweptMachine], deed: SweepRequest) -> str:
     """What is to be done, in words; empty where that is nothing."""
     from raydoctor.act.zombies import sweep
 
@@ -256,7 +256,7 @@ def _ask(what: str) -> None:
     click.confirm(f"{what[0].upper()}{what[1:]}?", abort=True, err=True)
 
 
-def _show(places: list[Place], as_json: bool, to_stderr: bool = False) -> None:
+def _show(places: list[SweptMachine], as_json: bool, to_stderr: bool = False) -> None:
     from raydoctor.render import terminal, zombies
 
     if as_json:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from raydoctor.act.attach.target import Found
+from raydoctor.act.attach.target import FoundProcess
 from raydoctor.model import paste, text
 from raydoctor.model.version import __version__
 from raydoctor.render.json import dumps
@@ -31,7 +31,7 @@ _METHODS = {
 class Made(NamedTuple):
     """What came of one call."""
 
-    found: Found
+    found: FoundProcess
     told: Row
     """What `debug_there` answered."""
     launch: Row
@@ -45,7 +45,7 @@ class Made(NamedTuple):
 # ------------------------------------------------------------------ pages
 
 
-def several(found: Sequence[Found], wanted: str) -> Page:
+def several(found: Sequence[FoundProcess], wanted: str) -> Page:
     """Processes of which one is to be chosen."""
     page = [
         line((f"{len(found)} processes run what is called {wanted}", "strong")),
@@ -56,7 +56,7 @@ def several(found: Sequence[Found], wanted: str) -> Page:
     return [*page, line("Name one by its id.")]
 
 
-def waiting(found: Sequence[Found], width: int = MAX_WIDTH) -> Page:
+def waiting(found: Sequence[FoundProcess], width: int = MAX_WIDTH) -> Page:
     """Processes that stand at a breakpoint."""
     if not found:
         return paragraph("Nothing of the cluster waits at a breakpoint for a debugger.", width)
@@ -71,7 +71,7 @@ def waiting(found: Sequence[Found], width: int = MAX_WIDTH) -> Page:
     return page
 
 
-def _attach(found: Found) -> str:
+def _attach(found: FoundProcess) -> str:
     return paste.shell("raydoctor attach {task}", task=found.id or str(found.pid))
 
 
@@ -81,7 +81,7 @@ _OPEN = (
 )
 
 
-def _row(each: Found) -> tuple[str, ...]:
+def _row(each: FoundProcess) -> tuple[str, ...]:
     who = each.id or f"pid {each.pid}"
     return (who, each.name, each.state, f"pid {each.pid} on {each.ip or 'this machine'}")
 
@@ -105,7 +105,7 @@ def render(made: Made, width: int = MAX_WIDTH, inside: bool = False) -> Page:
     return page
 
 
-def _head(found: Found) -> Page:
+def _head(found: FoundProcess) -> Page:
     parts = [_KINDS.get(found.what, found.what)]
     if found.state:
         parts.append(found.state)
@@ -335,12 +335,12 @@ def to_json(made: Made) -> str:
     )
 
 
-def several_to_json(found: Sequence[Found], wanted: str) -> str:
+def several_to_json(found: Sequence[FoundProcess], wanted: str) -> str:
     """Processes of which one is to be chosen."""
     return _dumped(wanted=wanted, candidates=[_process(each) for each in found])
 
 
-def waiting_to_json(found: Sequence[Found]) -> str:
+def waiting_to_json(found: Sequence[FoundProcess]) -> str:
     """Processes that stand at a breakpoint."""
     return _dumped(waiting=[{**_process(e), "host": e.ip, "port": e.debugger} for e in found])
 
@@ -350,7 +350,7 @@ def _dumped(**told: Any) -> str:
     return dumps({"schema": SCHEMA, "version": __version__, **empty, **told})
 
 
-def _process(found: Found) -> Row:
+def _process(found: FoundProcess) -> Row:
     is_task = found.what in ("task", "method", "creation")
     return {
         "pid": found.pid,

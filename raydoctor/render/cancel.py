@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from raydoctor.act.cancel.ladder import Cancellation, Taken
 from raydoctor.act.cancel.outlook import outlook
 from raydoctor.act.cancel.steps import Step
-from raydoctor.act.cancel.target import Target
+from raydoctor.act.cancel.target import CancelTarget
 from raydoctor.model import text
 from raydoctor.model.version import __version__
 from raydoctor.render.json import dumps
@@ -25,7 +25,7 @@ _OUTCOMES = {
 _LISTED = 20
 
 
-def plan(target: Target, steps: Sequence[Step], grace: float, width: int = MAX_WIDTH) -> Page:
+def plan(target: CancelTarget, steps: Sequence[Step], grace: float, width: int = MAX_WIDTH) -> Page:
     """What would be done."""
     page = _head(target)
     if target.state == "ended":
@@ -41,7 +41,7 @@ def plan(target: Target, steps: Sequence[Step], grace: float, width: int = MAX_W
     return page
 
 
-def several(targets: Sequence[Target], wanted: str) -> Page:
+def several(targets: Sequence[CancelTarget], wanted: str) -> Page:
     """Tasks of which one is to be chosen."""
     rows = [(each.task, each.name, each.said, *_where(each)) for each in targets[:_LISTED]]
     page = [
@@ -70,7 +70,7 @@ def render(made: Cancellation, width: int = MAX_WIDTH) -> Page:
     return page
 
 
-def _head(target: Target) -> Page:
+def _head(target: CancelTarget) -> Page:
     parts = [_KINDS[target.kind], target.said, *_where(target)]
     if target.started_at is not None:
         parts.insert(2, f"for {text.duration(max(0.0, time.time() - target.started_at))}")
@@ -84,11 +84,11 @@ def _head(target: Target) -> Page:
     ]
 
 
-def _where(target: Target) -> list[str]:
+def _where(target: CancelTarget) -> list[str]:
     return [f"pid {target.pid} on {target.ip}"] if target.pid else []
 
 
-def _row(step: Taken, target: Target) -> tuple[str | tuple[str, str], ...]:
+def _row(step: Taken, target: CancelTarget) -> tuple[str | tuple[str, str], ...]:
     words, style = _OUTCOMES[step.outcome]
     whose = "" if step.task == target.task else f"of its task {text.short_id(step.task)}"
     return (step.step, (words, style), (text.duration(step.seconds), "dim"), whose)
@@ -133,13 +133,13 @@ def to_json(made: Cancellation) -> str:
     )
 
 
-def plan_to_json(target: Target, steps: Sequence[Step]) -> str:
+def plan_to_json(target: CancelTarget, steps: Sequence[Step]) -> str:
     """The same before anything was done."""
     planned = [{"step": step.name, "does": step.does} for step in steps]
     return _nothing_done(_target(target), target.state == "ended", plan=planned)
 
 
-def several_to_json(targets: Sequence[Target], wanted: str) -> str:
+def several_to_json(targets: Sequence[CancelTarget], wanted: str) -> str:
     """Tasks of which one is to be chosen."""
     return _nothing_done(None, False, wanted=wanted, candidates=[_target(each) for each in targets])
 
@@ -149,7 +149,7 @@ def _nothing_done(target: object, ended: bool, **more: object) -> str:
     return dumps({**plain, "steps": [], "leftovers": [], **more})
 
 
-def _target(target: Target) -> dict[str, object]:
+def _target(target: CancelTarget) -> dict[str, object]:
     return {
         "kind": target.kind,
         "id": target.task,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from raydoctor.act.zombies.clean import Stale
 from raydoctor.act.zombies.leftovers import KINDS, Leftover
-from raydoctor.act.zombies.sweep import Place, View
+from raydoctor.act.zombies.sweep import SweepReport, SweptMachine
 from raydoctor.model import text as _text
 from raydoctor.model.version import __version__
 from raydoctor.render.json import dumps
@@ -27,7 +27,9 @@ _TITLES = {
 }
 
 
-def render(places: Sequence[Place], width: int = MAX_WIDTH, now: float | None = None) -> Page:
+def render(
+    places: Sequence[SweptMachine], width: int = MAX_WIDTH, now: float | None = None
+) -> Page:
     """Machine by machine, where there are several; kind by kind."""
     at = time.time() if now is None else now
     page: Page = []
@@ -39,7 +41,7 @@ def render(places: Sequence[Place], width: int = MAX_WIDTH, now: float | None = 
     return [*page, line((_verdict(places), "strong"))]
 
 
-def _head(place: Place, width: int) -> Page:
+def _head(place: SweptMachine, width: int) -> Page:
     """Which machine it is, and why nothing, or not all, is told of it."""
     name = f"node {place.node.id[:12]}" if place.node.id else "this machine"
     ip = f" ({place.node.ip})" if place.node.ip else ""
@@ -56,7 +58,7 @@ def _head(place: Place, width: int) -> Page:
     return [*said, ()] if is_alone else said
 
 
-def _machine(view: View, width: int, at: float) -> Page:
+def _machine(view: SweepReport, width: int, at: float) -> Page:
     """Below each process why it is left over, and what became of it."""
     page: Page = []
     for kind in KINDS:
@@ -71,7 +73,7 @@ def _machine(view: View, width: int, at: float) -> Page:
     return page
 
 
-def _rows(these: Sequence[Leftover], view: View, width: int, at: float) -> Page:
+def _rows(these: Sequence[Leftover], view: SweepReport, width: int, at: float) -> Page:
     page: Page = []
     for each in these:
         head = [f"pid {each.pid}", _text.duration(max(0.0, at - each.identity.started_at))]
@@ -91,7 +93,7 @@ def _rows(these: Sequence[Leftover], view: View, width: int, at: float) -> Page:
     return page
 
 
-def _became(each: Leftover, view: View) -> tuple[str, str] | None:
+def _became(each: Leftover, view: SweepReport) -> tuple[str, str] | None:
     outcome = view.outcomes.get(each.identity)
     if outcome is None:
         why = view.spared.get(each.identity)
@@ -117,7 +119,7 @@ def _stale(stale: Sequence[Stale]) -> Page:
     return [*page, *columns(rows, indent=2), ()]
 
 
-def _verdict(places: Sequence[Place]) -> str:
+def _verdict(places: Sequence[SweptMachine]) -> str:
     """`7 leftovers: 5 would be ended (--kill)`."""
     views = [place.view for place in places if place.view is not None]
     silent = sum(bool(place.problem) for place in places)
@@ -143,7 +145,7 @@ def _verdict(places: Sequence[Place]) -> str:
     return "; ".join(filter(None, (*told, unasked))) + "."
 
 
-def to_json(places: Sequence[Place]) -> str:
+def to_json(places: Sequence[SweptMachine]) -> str:
     """One JSON object. Keys are added, never renamed."""
     seen = [(place.node.id, place.view) for place in places if place.view is not None]
     return dumps(
@@ -161,7 +163,7 @@ def to_json(places: Sequence[Place]) -> str:
     )
 
 
-def _node(place: Place) -> dict[str, object]:
+def _node(place: SweptMachine) -> dict[str, object]:
     """A machine, and whether it was looked at."""
     return {
         "node": place.node.id,
@@ -174,7 +176,7 @@ def _node(place: Place) -> dict[str, object]:
     }
 
 
-def _row(each: Leftover, view: View) -> dict[str, object]:
+def _row(each: Leftover, view: SweepReport) -> dict[str, object]:
     outcome = view.outcomes.get(each.identity)
     running = "gone" if each.kind == "defunct" else "running"
     return {

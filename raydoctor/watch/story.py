@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from raydoctor.act.tracking.remember import Memory
+from raydoctor.act.tracking.lineage import ClusterLineage
 from raydoctor.model import paste
 from raydoctor.model import text as _text
 from raydoctor.observe.collector.cluster import Cluster
@@ -71,7 +71,7 @@ class Story:
         self.clocks = Clocks()
         self.view: View | None = None
         self._guard = guard
-        self._memory = Memory(cluster)
+        self._memory = ClusterLineage(cluster)
         self._processes = Table()
         self._logs = Logs(cluster.session_dir)
         self._logs_next = 0.0

@@ -25,7 +25,7 @@ from waiting import clock  # beside this file, which runs as a program
 from raydoctor.act.audit import Audit
 from raydoctor.act.tracking import registry
 from raydoctor.act.tracking.registry import StartedProcess, Task
-from raydoctor.act.zombies import leftovers, marks
+from raydoctor.act.zombies import classify, leftovers
 from raydoctor.act.zombies.leftovers import SweepOptions
 from raydoctor.observe.machine import holdings
 from raydoctor.observe.processes import proc
@@ -464,7 +464,7 @@ def main(rounds: int, seed: int) -> None:
 
 
 def names(pids: set[int]) -> list[tuple[int, str, str]]:
-    seen = marks.see()
+    seen = classify.survey()
     return [(p, " ".join(proc.command(p))[:200], str(seen.marks.get(p))) for p in pids]
 
 

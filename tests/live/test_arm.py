@@ -31,7 +31,7 @@ if sys.argv[2] == "without":
 from raydoctor.act.attach import attach
 from raydoctor.act.audit import Audit
 try:
-    made = attach.attach(attach.Wanted(int(sys.argv[1])), grace=30, audit=Audit("test", path="/dev/null"))
+    made = attach.attach(attach.AttachTarget(int(sys.argv[1])), grace=30, audit=Audit("test", path="/dev/null"))
     print(json.dumps([made.method, made.host, made.port]))
 except attach.NotAttachedError as error:
     print(json.dumps([error.why, error.message, error.hint]))

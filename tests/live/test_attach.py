@@ -18,7 +18,7 @@ import pytest
 
 from raydoctor.act import private
 from raydoctor.act.attach import arm, attach, by_gdb, dap, gil, inject
-from raydoctor.act.attach.attach import NotAttachedError, Wanted
+from raydoctor.act.attach.attach import AttachTarget, NotAttachedError
 from raydoctor.act.attach.obstacles import handles, obstacle, status
 from raydoctor.act.attach.programs import blocked
 from raydoctor.act.audit import Audit
@@ -55,7 +55,7 @@ def audit(tmp_path: Path) -> Audit:
 
 
 def entered(pid: int, audit: Audit, grace: float = PATIENCE) -> attach.Attached:
-    return attach.attach(Wanted(pid), grace=grace, audit=audit)
+    return attach.attach(AttachTarget(pid), grace=grace, audit=audit)
 
 
 def left(beginning: str) -> list[str]:
@@ -221,7 +221,7 @@ def test_without_gdb_another_processor_has_no_way_in(elsewhere: pytest.MonkeyPat
         assert "install gdb" in found["gdb"].fix
         assert found["gdb"].only_injection
         with pytest.raises(NotAttachedError, match="only gdb"):
-            attach.attach(Wanted(process.pid))
+            attach.attach(AttachTarget(process.pid))
         assert is_as_it_was(process.pid)
 
 
@@ -395,7 +395,7 @@ def test_an_interrupted_attempt_is_taken_back(audit: Audit) -> None:
 
     with program("print('ready', flush=True); input()") as process:
         with pytest.raises(KeyboardInterrupt):
-            attach.attach(Wanted(process.pid), tell=interrupted, audit=audit)
+            attach.attach(AttachTarget(process.pid), tell=interrupted, audit=audit)
         assert is_as_it_was(process.pid)
 
 
@@ -424,7 +424,7 @@ def test_what_stands_in_the_way_is_named() -> None:
 def test_a_pid_that_was_given_anew_is_not_entered(audit: Audit) -> None:
     with program("print('ready', flush=True); input()") as process:
         with pytest.raises(NotAttachedError) as caught:
-            attach.attach(Wanted(process.pid, started_at=1.0), audit=audit)
+            attach.attach(AttachTarget(process.pid, started_at=1.0), audit=audit)
         assert "another process's" in caught.value.message
         assert is_as_it_was(process.pid)
 

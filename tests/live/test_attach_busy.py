@@ -17,7 +17,7 @@ import pytest
 
 from benchmarks.attach_busy import Target, attempt, target
 from raydoctor.act.attach import arm, attach, by_gdb, elf, inject, progress, trampoline
-from raydoctor.act.attach.meeting import handshake
+from raydoctor.act.attach.handshake import handshake
 from raydoctor.act.attach.programs import blocked, inject_main
 from raydoctor.act.attach.programs.tracee import Registers
 from raydoctor.act.audit import Audit
@@ -94,7 +94,7 @@ input()
         assert process.stdout
         assert process.stdout.readline() == "ready\n"
         made = attach.attach(
-            attach.Wanted(process.pid), grace=PATIENCE, audit=Audit("test", path="/dev/null")
+            attach.AttachTarget(process.pid), grace=PATIENCE, audit=Audit("test", path="/dev/null")
         )
         assert made.method == "injected"
         assert process.stdout.readline() == "done True\n"
@@ -110,7 +110,7 @@ def test_threads_take_turns_as_before_afterwards(tmp_path: Path) -> None:
     mark = tmp_path / "interval"
     with target("threads-4") as busy:
         attach.attach(
-            attach.Wanted(busy.pid), grace=PATIENCE, audit=Audit("test", path="/dev/null")
+            attach.AttachTarget(busy.pid), grace=PATIENCE, audit=Audit("test", path="/dev/null")
         )
         text = f"import sys; open({str(mark)!r}, 'w').write(str(sys.getswitchinterval()))"
         inject.inject(busy.pid, arm.start_of(busy.pid), text, now=False, holds_gil=False)
@@ -176,7 +176,9 @@ def test_a_refused_attach_restores_the_switch_interval_when_its_import_ends(tmp_
     (tmp_path / "debugpy.py").write_text(WAITS_FOR_A_FILE)
     with intervals(PYTHONPATH=str(tmp_path)) as (pid, after):
         with pytest.raises(attach.NotAttachedError) as caught:
-            attach.attach(attach.Wanted(pid), grace=0.5, audit=Audit("test", path="/dev/null"))
+            attach.attach(
+                attach.AttachTarget(pid), grace=0.5, audit=Audit("test", path="/dev/null")
+            )
         assert caught.value.why == "late"
         assert after("") < 0.005
         (tmp_path / "go on").touch()
@@ -209,7 +211,7 @@ def test_the_main_thread_imports_nothing() -> None:
         assert process.stdout
         assert process.stdout.readline() == "ready\n"
         attach.attach(
-            attach.Wanted(process.pid), grace=PATIENCE, audit=Audit("test", path="/dev/null")
+            attach.AttachTarget(process.pid), grace=PATIENCE, audit=Audit("test", path="/dev/null")
         )
         assert process.communicate("stop\n", timeout=PATIENCE)[0] == "[]\n"
 
@@ -256,7 +258,7 @@ def test_an_attach_leaves_the_environment_as_it_is() -> None:
         assert process.stdout
         assert process.stdout.readline() == "ready\n"
         attach.attach(
-            attach.Wanted(process.pid), grace=PATIENCE, audit=Audit("test", path="/dev/null")
+            attach.AttachTarget(process.pid), grace=PATIENCE, audit=Audit("test", path="/dev/null")
         )
         assert process.communicate("\n", timeout=PATIENCE)[0] == "True\n"
 
@@ -267,7 +269,9 @@ def test_a_refusal_names_the_threads_that_compete_for_the_gil(
     """Nothing is queued: the busy main thread never takes the request up."""
     monkeypatch.setattr(inject, "inject", lambda *_, **__: inject.Injection("queued"))
     with pytest.raises(attach.NotAttachedError) as caught:
-        attach.attach(attach.Wanted(busy.pid), grace=0.5, audit=Audit("test", path="/dev/null"))
+        attach.attach(
+            attach.AttachTarget(busy.pid), grace=0.5, audit=Audit("test", path="/dev/null")
+        )
     assert caught.value.why == "gil"
     assert "threads compete for the GIL" in caught.value.message
     assert f"raydoctor stack --native {busy.pid}" in caught.value.hint
@@ -285,7 +289,7 @@ def test_a_process_that_makes_no_progress_is_reported(
     monkeypatch.setattr(progress, "stands_still", lambda pid: True)
     with pytest.raises(attach.NotAttachedError) as caught:
         attach.attach(
-            attach.Wanted(busy.pid), grace=PATIENCE, audit=Audit("test", path="/dev/null")
+            attach.AttachTarget(busy.pid), grace=PATIENCE, audit=Audit("test", path="/dev/null")
         )
     assert caught.value.why == "still"
     assert f"raydoctor stack --native {busy.pid}" in caught.value.hint

@@ -14,7 +14,7 @@ import pytest
 
 from raydoctor.act.attach import dap
 from raydoctor.act.attach import launch as _launch
-from raydoctor.act.attach.target import Found
+from raydoctor.act.attach.target import FoundProcess
 from raydoctor.cli import attach as cli
 from raydoctor.cli import execute
 from raydoctor.model.errors import RaydoctorError
@@ -261,7 +261,7 @@ def test_another_node_is_asked(
         yield Answer("b" * 56, answer, why)
 
     monkeypatch.setattr(there, "ask", ask)
-    found = Found("task", "1" * 48, "loop", "RUNNING", 812, "10.0.0.9", "b" * 56, "a" * 56)
+    found = FoundProcess("task", "1" * 48, "loop", "RUNNING", 812, "10.0.0.9", "b" * 56, "a" * 56)
     wishes = {
         **dict.fromkeys(("evaluate", "execute", "frame", "thread"), ""), "variables": None, "stack": False,
         "seconds": 10.0, "port": None, "listen": "127.0.0.1", "vscode": False, "yes": False, "close": False,
@@ -343,7 +343,7 @@ def test_path_mappings() -> None:
 
 
 def page(told: dict[str, Any], **more: Any) -> str:
-    found = Found("task", "1" * 48, "loop", "RUNNING", 812, "10.0.0.9", "a" * 56)
+    found = FoundProcess("task", "1" * 48, "loop", "RUNNING", 812, "10.0.0.9", "a" * 56)
     attached = {
         "host": "127.0.0.1",
         "port": 5678,
@@ -366,7 +366,7 @@ def test_what_a_person_reads() -> None:
 
 
 def test_where_no_port_stays_none_is_named() -> None:
-    found = Found("task", "1" * 48, "loop", "RUNNING", 812, "10.0.0.9", "a" * 56)
+    found = FoundProcess("task", "1" * 48, "loop", "RUNNING", 812, "10.0.0.9", "a" * 56)
     attached = {
         "host": "127.0.0.1",
         "port": 5678,
@@ -386,7 +386,7 @@ def test_where_no_port_stays_none_is_named() -> None:
 
 
 def test_closing_a_port() -> None:
-    found = Found("process", "", "driver.py", "", 812)
+    found = FoundProcess("process", "", "driver.py", "", 812)
     where = {"host": "127.0.0.1", "port": 5678}
     closed = plain(render.render(render.Made(found, {"closed": where}, {})))
     assert "closed 127.0.0.1:5678" in closed

@@ -40,7 +40,9 @@ def test_root_attaches_to_a_process_of_another_user() -> None:
             assert process.stdout
             assert process.stdout.readline() == "ready\n"
             made = attach.attach(
-                attach.Wanted(process.pid), grace=PATIENCE, audit=Audit("test", path="/dev/null")
+                attach.AttachTarget(process.pid),
+                grace=PATIENCE,
+                audit=Audit("test", path="/dev/null"),
             )
             assert made.method == "injected"
             assert attach.listening(process.pid) is not None

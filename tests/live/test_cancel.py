@@ -22,7 +22,7 @@ from raydoctor.act.cancel import ladder as act
 from raydoctor.act.cancel.outlook import outlook
 from raydoctor.act.cancel.owner import Owners, connected
 from raydoctor.act.cancel.steps import CancelOptions
-from raydoctor.act.cancel.target import Target, find, named
+from raydoctor.act.cancel.target import CancelTarget, find, named
 from raydoctor.act.signals.process import Identity, identity_of
 from raydoctor.model.errors import RaydoctorError
 from raydoctor.observe import live
@@ -539,13 +539,13 @@ def test_names_of_tasks(wanted: str, name: str) -> None:
     assert named(wanted) == name
 
 
-def target(**changes: object) -> Target:
+def target(**changes: object) -> CancelTarget:
     given: dict[str, object] = {
         "task": TASK, "name": "mesh", "kind": "task", "state": "running", "said": "RUNNING", "attempt": 0,
         "started_at": None, "worker": "a" * 56, "pid": 7, "ip": "10.0.0.1", "node": "c" * 56, "owner": "b" * 56,
         "owner_pid": 6, "job": "01000000", "actor": "", "parent": "",
     }  # fmt: skip
-    return Target(**{**given, **changes})  # type: ignore[arg-type]
+    return CancelTarget(**{**given, **changes})  # type: ignore[arg-type]
 
 
 def test_what_comes_next_where_a_kill_was_retried() -> None:

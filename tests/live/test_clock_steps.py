@@ -155,7 +155,7 @@ def test_a_node_that_is_asked_again_ends_what_it_was_asked_to(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     process = proc.read(sleeper)
     assert process
-    view = sweep.View(
+    view = sweep.SweepReport(
         [_leftover(process)], {}, [], {}, "", process.started_at, boot=proc.boot_time()
     )
     asked = json.loads(json.dumps({"do": "act", "view": sweep.packed(view), "deed": _deed()}))
@@ -183,7 +183,7 @@ def _leftover(process: proc.Process) -> leftovers.Leftover:
 def _deed() -> dict[str, object]:
     from dataclasses import asdict
 
-    deed = sweep.Deed(leftovers.SweepOptions(), 0.1, kill=True, remove=False)
+    deed = sweep.SweepRequest(leftovers.SweepOptions(), 0.1, kill=True, remove=False)
     return {**deed._asdict(), "wishes": asdict(deed.wishes)}
 
 

@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 
 from raydoctor.act.attach import arm, dap, debug
 from raydoctor.act.attach.attach import wake
-from raydoctor.act.attach.dap import DapError, Messages
-from raydoctor.act.attach.debug import DebugOptions, Place, act
+from raydoctor.act.attach.dap import DapError, DapMessages
+from raydoctor.act.attach.debug import DebuggerAddress, DebugOptions, act
 from raydoctor.model.errors import RaydoctorError
 from raydoctor.observe.stacks import stacks
 from tests.helpers.waiting import PATIENCE, clock
@@ -71,7 +71,7 @@ class Debuggee(NamedTuple):
     """A process that listens."""
 
     process: subprocess.Popen[str]
-    place: Place
+    place: DebuggerAddress
 
     def said(self) -> str:
         """Its next line."""
@@ -92,7 +92,7 @@ def debuggee() -> Iterator[Debuggee]:
     )  # fmt: skip
     assert process.stdout is not None
     port = int(process.stdout.readline())
-    yield Debuggee(process, Place(process.pid, "127.0.0.1", port))
+    yield Debuggee(process, DebuggerAddress(process.pid, "127.0.0.1", port))
     process.kill()
     process.communicate()
 
@@ -202,7 +202,7 @@ def test_what_is_halted_goes_on_when_its_debugger_is_killed(debuggee: Debuggee) 
     program = (
         "import os, signal; from raydoctor.act.attach import debug\n"
         "debug._in_frame = lambda *a: (print('halted', flush=True), os.kill(os.getpid(), signal.SIGKILL))\n"
-        f"debug.act(debug.Place{tuple(debuggee.place)!r}, debug.DebugOptions(execute='rate = 1'), lambda pid: None)"
+        f"debug.act(debug.DebuggerAddress{tuple(debuggee.place)!r}, debug.DebugOptions(execute='rate = 1'), lambda pid: None)"
     )
     killed = subprocess.run(
         [sys.executable, "-c", program], check=False, capture_output=True, timeout=PATIENCE
@@ -335,7 +335,7 @@ def test_hostile_servers(said: bytes, trouble: str, words: str) -> None:
 
 
 def test_a_server_that_never_answers() -> None:
-    ready = threading.Event()
+    ready = threading.DapEvent()
 
     def silent(client: socket.socket) -> None:
         ready.wait(5)
@@ -390,7 +390,7 @@ def test_events_and_requests_come_between() -> None:
 )
 def test_messages_come_whole_however_they_are_cut(messages: list[Any], sizes: list[int]) -> None:
     wire = b"".join(framed(body=each) for each in messages)
-    reader, at, turn = Messages(), 0, 0
+    reader, at, turn = DapMessages(), 0, 0
     found: list[Any] = []
     while at < len(wire):
         size = sizes[turn % len(sizes)]

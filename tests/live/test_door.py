@@ -19,7 +19,7 @@ import pytest
 from raydoctor.act.attach import attach, dap, debug_there
 from raydoctor.act.attach import door as _door
 from raydoctor.act.attach.debug import DebugOptions
-from raydoctor.act.attach.door import Door
+from raydoctor.act.attach.door import GuardedSocket
 from raydoctor.act.audit import Audit
 from raydoctor.observe.machine import holdings
 from tests.helpers.other_users import AS_ROOT, ATTACKER, VICTIM, result_of, running_as
@@ -61,7 +61,7 @@ def house(host: str) -> Iterator[House]:
     readable, writable = os.pipe()
 
     def lives() -> None:
-        door = Door()
+        door = GuardedSocket()
         os.write(writable, b"%d\n" % door.open(host, 0)[1])
         while True:
             connection, _ = door.accept()
@@ -171,7 +171,7 @@ def test_only_the_user_and_root_come_in(intrude: Callable[[str, int], None], hos
 
 
 def test_a_door_closes_and_opens_again() -> None:
-    door, came = Door(), []
+    door, came = GuardedSocket(), []
     host, port = door.open("127.0.0.1", 0)
 
     def accept() -> None:
@@ -194,7 +194,7 @@ def test_a_door_closes_and_opens_again() -> None:
 
 
 def test_a_door_closes_by_itself() -> None:
-    door = Door()
+    door = GuardedSocket()
     host, port = door.open("127.0.0.1", 0, 0.05)
     threading.Thread(target=door.accept, daemon=True).start()
     deadline = time.monotonic() + PATIENCE
@@ -279,7 +279,10 @@ def test_another_user_does_not_reach_the_debugger(
 ) -> None:
     """A session before, while another user tries, and after that."""
     made = attach.attach(
-        attach.Wanted(program.pid), host=host, grace=PATIENCE, audit=Audit("test", path="/dev/null")
+        attach.AttachTarget(program.pid),
+        host=host,
+        grace=PATIENCE,
+        audit=Audit("test", path="/dev/null"),
     )
     with dap.attached(made.host, made.port, PATIENCE) as session:
         assert "error" not in session.request("threads", {}, PATIENCE)
@@ -390,7 +393,9 @@ def test_a_debugpy_that_would_bypass_the_door_is_not_used() -> None:
         assert process.stdout.readline() == "ready\n"
         with pytest.raises(attach.NotAttachedError, match="to every user"):
             attach.attach(
-                attach.Wanted(process.pid), grace=PATIENCE, audit=Audit("test", path="/dev/null")
+                attach.AttachTarget(process.pid),
+                grace=PATIENCE,
+                audit=Audit("test", path="/dev/null"),
             )
         assert holdings.ports([process.pid]) == {}
     finally:

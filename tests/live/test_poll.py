@@ -17,7 +17,7 @@ import pytest
 
 from raydoctor.act.poll import limits
 from raydoctor.act.poll.bar import bar
-from raydoctor.act.poll.limits import LADDERS, Guard
+from raydoctor.act.poll.limits import LADDERS, TimeLimits
 from raydoctor.act.poll.poll import poll
 from raydoctor.act.poll.results import Result, Summary
 from raydoctor.act.workers.running import Cluster, Run
@@ -503,9 +503,9 @@ def guarded(
     monkeypatch: pytest.MonkeyPatch,
     on_timeout: str = "force",
     limit: float | None = 0.05,
-) -> tuple[Guard, Callable[[Callable[[], object]], None]]:
+) -> tuple[TimeLimits, Callable[[Callable[[], object]], None]]:
     monkeypatch.setattr(limits, "_SHORTEST", 0.01)
-    guard = Guard(limit, LADDERS[on_timeout], 0.02, lambda: (machine, machine))
+    guard = TimeLimits(limit, LADDERS[on_timeout], 0.02, lambda: (machine, machine))
 
     def until(condition: Callable[[], object]) -> None:
         deadline = time.monotonic() + PATIENCE

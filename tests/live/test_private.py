@@ -394,7 +394,7 @@ def ready(attack: Attack) -> None:
 def attached(pid: int) -> str:
     """Why it cannot be attached to."""
     try:
-        attach.attach(attach.Wanted(pid), grace=0.05, audit=Audit("test", path="/dev/null"))
+        attach.attach(attach.AttachTarget(pid), grace=0.05, audit=Audit("test", path="/dev/null"))
     except attach.NotAttachedError as error:
         return error.why
     return "attached"

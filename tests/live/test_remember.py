@@ -15,8 +15,8 @@ import pytest
 from raydoctor.act import private
 from raydoctor.act.tracking import family
 from raydoctor.act.tracking import registry as _registry
+from raydoctor.act.tracking.lineage import ClusterLineage
 from raydoctor.act.tracking.registry import StartedProcess
-from raydoctor.act.tracking.remember import Memory
 from raydoctor.observe.collector.cluster import Cluster
 from raydoctor.observe.processes import proc
 from tests.helpers.waiting import until
@@ -92,10 +92,10 @@ def test_what_is_below_a_worker_is_noted_and_what_is_a_driver_s_is_not(
     raylet: int, registry: Path, tmp_path: Path
 ) -> None:
     names = below(raylet)
-    other = Memory(Cluster(session_dir="/t/session_2026-11-21_10-00-00_000000_2"))
+    other = ClusterLineage(Cluster(session_dir="/t/session_2026-11-21_10-00-00_000000_2"))
     other.look(proc.table())
     assert not seen(), "the raylet is another cluster's"
-    memory = Memory(Cluster(session_dir=str(next(tmp_path.glob("session_*")))))
+    memory = ClusterLineage(Cluster(session_dir=str(next(tmp_path.glob("session_*")))))
     memory.look(proc.table())
     assert seen() == {names["sh1"], names["sh2"]}
     assert memory.is_awaited(["02000000"])
@@ -110,8 +110,10 @@ def test_what_is_below_a_worker_is_noted_and_what_is_a_driver_s_is_not(
 def test_it_is_known_until_it_is_gone(raylet: int, registry: Path, tmp_path: Path) -> None:
     names = below(raylet)
     cluster = Cluster(session_dir=str(next(tmp_path.glob("session_*"))))
-    Memory(cluster).look(proc.table())
-    later = Memory(cluster)  # of another program, that finds what the first had written down
+    ClusterLineage(cluster).look(proc.table())
+    later = ClusterLineage(
+        cluster
+    )  # of another program, that finds what the first had written down
     later.look(proc.table())
     os.kill(names["ray::train"], signal.SIGKILL)
     until(lambda: below(raylet).get("ray::train") is None or is_defunct(names["ray::train"]))

@@ -14,7 +14,7 @@ import pytest
 
 from raydoctor import cli
 from raydoctor.act.zombies import sweep_nodes
-from raydoctor.act.zombies.sweep import Node, Place, View
+from raydoctor.act.zombies.sweep import SweepNode, SweepReport, SweptMachine
 from raydoctor.model.errors import RaydoctorError
 from raydoctor.observe import live
 from raydoctor.observe.collector.cluster import Cluster
@@ -305,11 +305,13 @@ def test_a_cluster_that_does_not_tell_its_nodes() -> None:
 
 
 def test_a_machine_that_did_not_answer_is_shown_as_such() -> None:
-    nothing = View([], {}, [], {})
+    nothing = SweepReport([], {}, [], {})
     places = [
-        Place(Node("1" * 56, "10.0.0.1"), nothing, is_here=True),
-        Place(Node("2" * 56, "10.0.0.2"), None, same_as="here"),
-        Place(Node("3" * 56, "10.0.0.3"), None, "raydoctor there is 0.0.9", "Install it there."),
+        SweptMachine(SweepNode("1" * 56, "10.0.0.1"), nothing, is_here=True),
+        SweptMachine(SweepNode("2" * 56, "10.0.0.2"), None, same_as="here"),
+        SweptMachine(
+            SweepNode("3" * 56, "10.0.0.3"), None, "raydoctor there is 0.0.9", "Install it there."
+        ),
     ]
     page = plain(render.render(places, 100))
     assert page.splitlines() == [

@@ -22,10 +22,10 @@ import pytest
 from raydoctor import cli
 from raydoctor.act.audit import Audit
 from raydoctor.act.signals.process import Identity, Outcome
-from raydoctor.act.zombies import clean, leftovers, marks, sweep
+from raydoctor.act.zombies import classify, clean, leftovers, sweep
 from raydoctor.act.zombies.history import Raylets, session_folders
 from raydoctor.act.zombies.leftovers import Leftover, SweepOptions
-from raydoctor.act.zombies.sweep import Deed, Node, Place, View
+from raydoctor.act.zombies.sweep import SweepNode, SweepReport, SweepRequest, SweptMachine
 from raydoctor.cli import zombies as command
 from raydoctor.observe.collector.cluster import Daemon
 from raydoctor.observe.machine import holdings
@@ -410,7 +410,7 @@ def test_what_was_there_and_not_shown_is_left_alone(
     more = leave()
     try:
         later = view._replace(youngest=leftovers.youngest() + 0.01)
-        done = sweep.carry_out(later, Deed(wishes, 0.5, kill=True, remove=False))
+        done = sweep.carry_out(later, SweepRequest(wishes, 0.5, kill=True, remove=False))
         assert [(i.pid, o.outcome) for i, o in done.outcomes.items()] == [(orphan.pid, "gone")]
         assert more.is_running()
         travelled = sweep.unpacked(json.loads(json.dumps(sweep.packed(done))))
@@ -673,7 +673,7 @@ def test_shared_memory_that_nobody_has_open(
 # ------------------------------------------------------------------ the page
 
 
-def leftover(pid: int, kind: marks.Kind, **told: object) -> Leftover:
+def leftover(pid: int, kind: classify.Kind, **told: object) -> Leftover:
     made = Leftover(
         Identity(pid, 1000.0), kind, "its raylet is gone", "raylet pid 1 (gone)", f"sleep {pid}",
         "/tmp/ray/session_2026", "ray", os.getuid(), 30_000_000, 10_000_000,
@@ -681,8 +681,8 @@ def leftover(pid: int, kind: marks.Kind, **told: object) -> Leftover:
     return made._replace(**told)
 
 
-def here(view: View) -> Place:
-    return Place(Node(), view, is_here=True)
+def here(view: SweepReport) -> SweptMachine:
+    return SweptMachine(SweepNode(), view, is_here=True)
 
 
 def test_page_says_what_would_be_done_and_what_was() -> None:
@@ -692,7 +692,7 @@ def test_page_says_what_would_be_done_and_what_was() -> None:
     ]
     spared = {f.identity: why for f in these if (why := leftovers.spared(f, SweepOptions()))}
     stale = [clean.Stale("/tmp/ray/session_1", "session", 3_000_000, 86400.0)]
-    before = plain(render.render([here(View(these, spared, stale, {}))], 100, now=1600.0))
+    before = plain(render.render([here(SweepReport(these, spared, stale, {}))], 100, now=1600.0))
     assert "pid 5 · 10 min 0 s · ray · 9.5 MiB · 1.9 GiB GPU · port 8000" in before
     assert "not ended: its worker lives: --leaked ends it, too" in before
     assert "2 leftovers; --kill would end 1; --clean would remove 2.9 MiB." in before
@@ -700,7 +700,7 @@ def test_page_says_what_would_be_done_and_what_was() -> None:
         these[0].identity: Outcome(these[0].identity, "kill", "gone"),
         these[1].identity: Outcome(these[1].identity, "kill", "running", "not gone 5 s after KILL"),
     }
-    after = plain(render.render([here(View(these, {}, [], outcomes))], 100, now=1600.0))
+    after = plain(render.render([here(SweepReport(these, {}, [], outcomes))], 100, now=1600.0))
     assert "ended by SIGKILL" in after
     assert "still runs: not gone 5 s after KILL" in after
     assert "2 leftovers; 1 gone; 1 running." in after
@@ -708,7 +708,7 @@ def test_page_says_what_would_be_done_and_what_was() -> None:
 
 @pytest.mark.parametrize("hostile", ["evil\x1b[2Jname", "line\nbreak"])
 def test_commands_cannot_reach_the_terminal_raw(hostile: str) -> None:
-    places = [here(View([leftover(5, "orphan", command=hostile)], {}, [], {}))]
+    places = [here(SweepReport([leftover(5, "orphan", command=hostile)], {}, [], {}))]
     page = plain(render.render(places, 100, now=1600.0))
     assert "\x1b" not in page
     assert "line\nbreak" not in page
@@ -716,7 +716,7 @@ def test_commands_cannot_reach_the_terminal_raw(hostile: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["defunct", "idle-holder", "leaked-child"])
-def test_what_is_never_ended_by_default(kind: marks.Kind) -> None:
+def test_what_is_never_ended_by_default(kind: classify.Kind) -> None:
     assert leftovers.spared(leftover(5, kind), SweepOptions(all_users=True)) != ""
     ended = leftovers.spared(leftover(5, kind), SweepOptions(leaked=True)) == ""
     assert ended == (kind == "leaked-child")

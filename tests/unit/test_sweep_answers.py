@@ -12,11 +12,11 @@ from raydoctor.act.signals.process import Identity, Outcome
 from raydoctor.act.zombies import sweep, sweep_nodes
 from raydoctor.act.zombies.clean import Stale
 from raydoctor.act.zombies.leftovers import Leftover
-from raydoctor.act.zombies.sweep import Node, View
+from raydoctor.act.zombies.sweep import SweepNode, SweepReport
 from raydoctor.observe.nodes.there import Answer
 
 WHO = Identity(812, 5.5)
-VIEW = View(
+VIEW = SweepReport(
     [Leftover(WHO, "orphan", "why", "a", "python", "", "ray", 1000, 5, 5, ports=(80, 81))],
     {Identity(813, 6.0): "spared"},
     [Stale("/tmp/ray/a", "session", 5, 60.0)],
@@ -28,9 +28,11 @@ VIEW = View(
 )
 
 
-def place(view: Any) -> sweep_nodes.Place:
+def place(view: Any) -> sweep_nodes.SweptMachine:
     """What is made of an answer with this view."""
-    return sweep_nodes._place(Node("ab", "10.0.0.2"), Answer("ab", {"view": view, "machine": "m"}))
+    return sweep_nodes._place(
+        SweepNode("ab", "10.0.0.2"), Answer("ab", {"view": view, "machine": "m"})
+    )
 
 
 def sent() -> Any:

@@ -209,7 +209,7 @@ def _door(debugpy: Any, host: str, port: int, seconds: float) -> Any:
 
     importlib.import_module("debugpy.server.api")
     pydevd: Any = sys.modules["pydevd"]  # it came with that
-    door = load("door").Door()
+    door = load("door").GuardedSocket()
     address = door.open(host, port, seconds)
     creates = pydevd.create_server_socket
     pydevd.create_server_socket = lambda host, port: door

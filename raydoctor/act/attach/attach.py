@@ -33,7 +33,7 @@ from typing import NamedTuple
 from raydoctor.act.attach import arm, gil, progress
 from raydoctor.act.attach import inject as _inject
 from raydoctor.act.attach.gil import GilSample
-from raydoctor.act.attach.meeting import Handshake, handshake
+from raydoctor.act.attach.handshake import Handshake, handshake
 from raydoctor.act.attach.obstacles import Obstacle, handles, is_armed, obstacle, status
 from raydoctor.act.audit import Audit
 from raydoctor.act.signals.process import Identity, identity_of
@@ -43,11 +43,11 @@ from raydoctor.observe.machine import holdings
 from raydoctor.observe.processes import proc
 
 __all__ = [
+    "AttachTarget",
     "Attached",
     "Listening",
     "NotAttachedError",
     "Obstacle",
-    "Wanted",
     "attach",
     "has_closed",
     "listening",
@@ -82,7 +82,7 @@ Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class AttachTarget:
     """The process that is meant."""
 
     pid: int
@@ -131,7 +131,7 @@ class NotAttachedError(RaydoctorError):
 
 
 def attach(  # noqa: PLR0913 - one more than usual, each with a default that is safe
-    target: Wanted,
+    target: AttachTarget,
     *,
     port: int | None = None,
     host: str = LOOPBACK,
@@ -420,7 +420,7 @@ def _stack(pid: int) -> str:
     return paste.shell("Its stack is available: raydoctor stack --native {pid:pid}", pid=pid)
 
 
-def _identified(target: Wanted) -> Identity:
+def _identified(target: AttachTarget) -> Identity:
     found = identity_of(target.pid)
     if found is None:
         raise NotAttachedError("gone", f"pid {target.pid} has ended")

@@ -133,7 +133,9 @@ def _told(pid: int, script: Path) -> str:
     raise OSError(errno.EPERM, (complaints or lines or ["gdb said nothing"])[-1].strip())
 
 
-def _taken_back(child: subprocess.Popen[bytes], pid: int, before: blocked.Call | None) -> bytes:
+def _taken_back(
+    child: subprocess.Popen[bytes], pid: int, before: blocked.SystemCall | None
+) -> bytes:
     """What a gdb prints whose call ends after all. Raises OSError where the call was interrupted.
 
     A call that has the GIL is not interrupted: its thread would keep the GIL, and wait for it for ever.
@@ -164,7 +166,7 @@ def waits(pid: int) -> str:
     return f"$pc == {call.at:#x} && $sp == {call.stack:#x}"
 
 
-def _asks_for_python(call: blocked.Call | None, pid: int) -> bool:
+def _asks_for_python(call: blocked.SystemCall | None, pid: int) -> bool:
     """Whether it waits for a lock of Python's own, as far as that can be told from others."""
     if call is None or call.number != blocked.FUTEX:
         return False

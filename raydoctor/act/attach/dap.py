@@ -39,14 +39,14 @@ class DapError(RaydoctorError):
         self.trouble = trouble
 
 
-class Event(NamedTuple):
+class DapEvent(NamedTuple):
     """Something that the other side tells by itself."""
 
     name: str
     body: Body
 
 
-class Messages:
+class DapMessages:
     """Bytes of the wire, in whatever pieces they come, as messages."""
 
     def __init__(self) -> None:
@@ -103,11 +103,11 @@ class Connection:
     def __init__(self, stream: socket.socket) -> None:
         stream.setblocking(False)
         self._socket = stream
-        self._messages = Messages()
+        self._messages = DapMessages()
         self._sequence = 0
         self._answers: dict[int, Body] = {}
         self._awaited: set[int] = set()
-        self._events: deque[Event] = deque(maxlen=_KEPT)
+        self._events: deque[DapEvent] = deque(maxlen=_KEPT)
 
     def close(self) -> None:
         """Close it; what it holds halted stays so."""
@@ -198,7 +198,7 @@ class Connection:
             # What the program prints meanwhile is its own affair.
             if message.get("event") != "output":
                 self._events.append(
-                    Event(str(message.get("event")), body if isinstance(body, dict) else {})
+                    DapEvent(str(message.get("event")), body if isinstance(body, dict) else {})
                 )
         elif kind == "request":  # to start a terminal, or another session: not here
             self._sequence += 1

@@ -45,7 +45,7 @@ _LOOK, _LOOKS = 0.2, 5
 _GUARD = 15.0
 
 
-class Place(NamedTuple):
+class DebuggerAddress(NamedTuple):
     """A process, and where its debugger listens."""
 
     pid: int
@@ -85,7 +85,7 @@ class Inspection:
 
 
 def act(
-    place: Place,
+    place: DebuggerAddress,
     wishes: DebugOptions,
     wake: Wake,
     redactor: Redactor | None = None,
@@ -106,7 +106,7 @@ def act(
     return redacted(seen, redactor or shared())
 
 
-def close(place: Place) -> None:
+def close(place: DebuggerAddress) -> None:
     """Close the port that an earlier attach left open. Raises RaydoctorError."""
     _require_alone(place)
     with dap.attached(place.host, place.port) as session:
@@ -118,7 +118,7 @@ def close(place: Place) -> None:
         )
 
 
-def _require_alone(place: Place) -> None:
+def _require_alone(place: DebuggerAddress) -> None:
     if others := _staying(place):
         raise RaydoctorError(
             f"a debugger is attached to pid {place.pid} already, from {', '.join(others)}",
@@ -126,7 +126,7 @@ def _require_alone(place: Place) -> None:
         )
 
 
-def _staying(place: Place) -> list[str]:
+def _staying(place: DebuggerAddress) -> list[str]:
     """Who is connected, and stays: a look that ends just now does not count."""
     deadline = time.monotonic() + _ENDS
     while (peers := _peers(place)) and time.monotonic() < deadline:
@@ -134,7 +134,7 @@ def _staying(place: Place) -> list[str]:
     return peers
 
 
-def _peers(place: Place) -> list[str]:
+def _peers(place: DebuggerAddress) -> list[str]:
     """Who is connected to a debugger in the process itself; an adapter beside it says so itself."""
     links, folder = {}, f"/proc/{place.pid}/fd"
     with suppress(OSError):
@@ -147,7 +147,9 @@ def _peers(place: Place) -> list[str]:
     return [str(row["peer"]) for row in connected if str(row["local"]).endswith(ends)]
 
 
-def _session(place: Place, wishes: DebugOptions, wake: Wake, seen: Inspection, shut: bool) -> None:
+def _session(
+    place: DebuggerAddress, wishes: DebugOptions, wake: Wake, seen: Inspection, shut: bool
+) -> None:
     with dap.attached(place.host, place.port) as session:
         asked = _Inside(session, wishes)
         if shut and not wishes.execute:
@@ -205,7 +207,7 @@ class _Inside(NamedTuple):
 # ------------------------------------------------------------------ a statement
 
 
-def _execute(place: Place, asked: _Inside, wake: Wake) -> Row:
+def _execute(place: DebuggerAddress, asked: _Inside, wake: Wake) -> Row:
     """Run the statement in its thread, or beside it."""
     chosen = asked("choose")
     if "error" in chosen:
@@ -227,7 +229,7 @@ def _dap_thread(session: dap.Connection, where: Row) -> int | None:
     return same[0] if len(same) == 1 else None
 
 
-def _halt(asked: _Inside, thread: int, place: Place, where: Row, wake: Wake) -> bool:
+def _halt(asked: _Inside, thread: int, place: DebuggerAddress, where: Row, wake: Wake) -> bool:
     """Halt the thread; whether it did. debugpy 1.8 halts all others, too, and tells of the first alone."""
     session = asked.session
     session.request("pause", {"threadId": thread})
@@ -290,7 +292,7 @@ def _same_frame(frames: list[Row], where: Row) -> Row | None:
 
 
 @contextmanager
-def _guarded(place: Place) -> Iterator[None]:
+def _guarded(place: DebuggerAddress) -> Iterator[None]:
     """Whatever becomes of this process: what is halted in the block goes on."""
     guard = subprocess.Popen(
         [sys.executable, str(_PROGRAMS / "let_go.py"), place.host, str(place.port)],

@@ -16,14 +16,14 @@ from typing import Any
 from raydoctor.act.attach import debug, from_outside
 from raydoctor.act.attach.attach import (
     Attached,
-    Wanted,
+    AttachTarget,
     attach,
     has_closed,
     listening,
     wake,
     waking,
 )
-from raydoctor.act.attach.debug import DebugOptions, Place
+from raydoctor.act.attach.debug import DebuggerAddress, DebugOptions
 from raydoctor.act.audit import Audit
 from raydoctor.cluster.samples import Process, Sample, thread
 from raydoctor.model.errors import RaydoctorError
@@ -71,18 +71,18 @@ def run(asked: Row, tell: Tell = lambda doing: None) -> Row:
     return told
 
 
-def _close(wanted: Wanted) -> Row:
+def _close(wanted: AttachTarget) -> Row:
     """Close the port that an earlier attach left open; where it was, empty where there is none."""
     there = listening(wanted.pid)
     if there is None:
         return {}
-    debug.close(Place(wanted.pid, there.host, there.port))
+    debug.close(DebuggerAddress(wanted.pid, there.host, there.port))
     if not has_closed(wanted.pid, there.host, there.port):
         raise RaydoctorError(f"pid {wanted.pid} still listens on {there.host}:{there.port}")
     return {"host": there.host, "port": there.port}
 
 
-def _enter(asked: Row, wanted: Wanted, told: Row, tell: Tell) -> None:
+def _enter(asked: Row, wanted: AttachTarget, told: Row, tell: Tell) -> None:
     """Attach a debugger, and do what is wished through it. Raises RaydoctorError."""
     began, wishes = time.monotonic(), DebugOptions(**asked["wishes"])
     if asked["debugger"] and any(wishes[:5]) and not asked.get("may_go_on", True):
@@ -115,7 +115,7 @@ _AFTER, _EACH = 60.0, 4.0
 _STAYS = "{0.host}:{0.port} is still open in pid {0.pid}, and closes by itself in a few minutes."
 
 
-def _wanted(asked: Row) -> Wanted:
+def _wanted(asked: Row) -> AttachTarget:
     process = proc.read(asked["pid"])
     # The worker that had the pid when the cluster was asked has its log open, which is called like it.
     files = proc.files(asked["pid"]).values()
@@ -123,7 +123,7 @@ def _wanted(asked: Row) -> Wanted:
         asked["worker"] and files and not any(asked["worker"] in path for path in files)
     ):
         raise RaydoctorError(f"pid {asked['pid']} has ended meanwhile")
-    return Wanted(
+    return AttachTarget(
         asked["pid"],
         process.started_at,
         asked["worker"],
@@ -132,7 +132,7 @@ def _wanted(asked: Row) -> Wanted:
     )
 
 
-def _paused(asked: Row, wanted: Wanted) -> Attached | None:
+def _paused(asked: Row, wanted: AttachTarget) -> Attached | None:
     """Where Ray's own debugger waits: an adapter of debugpy, a process of its own, listens for the worker."""
     if not asked["debugger"] or listening(wanted.pid, asked["debugger"]):
         return None
@@ -162,11 +162,11 @@ def _act(attached: Attached, wishes: DebugOptions, tell: Tell) -> Row:
         return {}
     tell("looking inside")
     with waking(attached):
-        place = Place(attached.pid, attached.host, attached.port)
+        place = DebuggerAddress(attached.pid, attached.host, attached.port)
         return asdict(debug.act(place, wishes, wake, shut=attached.is_temporary))
 
 
-def _note(audit: Audit, wanted: Wanted, executed: Row | None) -> None:
+def _note(audit: Audit, wanted: AttachTarget, executed: Row | None) -> None:
     """Have a statement in the audit that ran in the process."""
     if executed:
         code = executed["code"]
@@ -178,14 +178,14 @@ def _failed(error: RaydoctorError) -> Row:
     return {"failed": error.message, "hint": error.hint}
 
 
-def _seen_from_outside(wanted: Wanted) -> Row:
+def _seen_from_outside(wanted: AttachTarget) -> Row:
     try:
         return _doing(wanted)
     except Exception as error:  # what it shows is welcome, and nothing depends on it
         return {"problem": f"{type(error).__name__}: {error}"}
 
 
-def _doing(wanted: Wanted) -> Row:
+def _doing(wanted: AttachTarget) -> Row:
     """What the process does now: its threads, and in what it hangs; nothing where that cannot be seen."""
     tables: dict[str, list[Row]] = {}
     for item in stacks.samples([stacks.Wanted(wanted.pid, wanted.started_at)], _LOOKS):
@@ -201,7 +201,7 @@ def _doing(wanted: Wanted) -> Row:
     return {"kind": verdict.kind, "words": verdict.summary, "threads": rows[-1]["threads"]}
 
 
-def _process(wanted: Wanted, rows: list[Row], clues: Row) -> Process:
+def _process(wanted: AttachTarget, rows: list[Row], clues: Row) -> Process:
     row_of = Event("live.samples", Source("", ""), 0, 0, "")  # of no capture
     samples = tuple(
         Sample(

@@ -33,7 +33,7 @@ class Peer(NamedTuple):
     inode: str
 
 
-class Door:
+class GuardedSocket:
     """What debugpy takes for its listening socket; it opens and closes real ones, one after another."""
 
     def __init__(self) -> None:

@@ -40,7 +40,7 @@ _LARGEST = {_SEGMENT: 1 << 16, _SECTION: 1 << 20, _SYMBOL: 4 << 20}
 _LARGEST_STRINGS = 16 << 20
 
 
-class Mapping(NamedTuple):
+class CodeMapping(NamedTuple):
     """A mapping of a file that can be executed, in a process."""
 
     start: int
@@ -61,7 +61,7 @@ class Segment(NamedTuple):
     size: int
 
 
-def code(pid: int) -> list[Mapping]:
+def code(pid: int) -> list[CodeMapping]:
     """The files of which it can execute something, in the order of their addresses."""
     found = []
     with open(f"/proc/{pid}/maps", encoding="utf-8", errors="surrogateescape") as stream:
@@ -70,7 +70,7 @@ def code(pid: int) -> list[Mapping]:
             if len(words) == 6 and words[1] == "r-xp" and words[5].startswith("/"):
                 start, _, end = words[0].partition("-")
                 path = words[5].rstrip("\n")
-                found.append(Mapping(int(start, 16), int(end, 16), int(words[2], 16), path))
+                found.append(CodeMapping(int(start, 16), int(end, 16), int(words[2], 16), path))
     return found
 
 
@@ -89,7 +89,7 @@ class Library:
     Raises OSError where it cannot be read, ValueError where it is no ELF file or too large a one.
     """
 
-    def __init__(self, pid: int, mapping: Mapping) -> None:
+    def __init__(self, pid: int, mapping: CodeMapping) -> None:
         self.mapping = mapping
         # As the process sees it: it may live in another root than we do, and the file may be replaced.
         # A pipe in its place must not block us.
@@ -181,7 +181,7 @@ class Library:
         return data
 
 
-def exported(pid: int, names: Iterable[str], files: Iterable[Mapping]) -> dict[str, range]:
+def exported(pid: int, names: Iterable[str], files: Iterable[CodeMapping]) -> dict[str, range]:
     """Addresses of functions and variables, from the first of these files that has each."""
     wanted = set(names)
     found: dict[str, range] = {}
@@ -201,11 +201,11 @@ def runtime(pid: int) -> range | None:
     return exported(pid, [RUNTIME], [f for f in code(pid) if is_python(pid, f)]).get(RUNTIME)
 
 
-def is_python(pid: int, mapping: Mapping) -> bool:
+def is_python(pid: int, mapping: CodeMapping) -> bool:
     """Whether Python itself may be in that file: a libpython, or, with Debian and conda, the program."""
     return "python" in name(mapping).lower() or mapping.path == os.readlink(f"/proc/{pid}/exe")
 
 
-def name(mapping: Mapping) -> str:
+def name(mapping: CodeMapping) -> str:
     """`libc.so.6`."""
     return os.path.basename(mapping.path)

@@ -1,6 +1,6 @@
 """What the main thread of a process does for a debugger: take a request, start a thread, handle a signal.
 
-`raydoctor attach` has the main thread execute this file between two steps of its own code (`meeting.py`);
+`raydoctor attach` has the main thread execute this file between two steps of its own code (`handshake.py`);
 `arm.py` loads it as well. Each release of the GIL costs the main thread a turn of every busy thread, and an
 import from a file releases it dozens of times: with 64 threads, a main thread that imported `typing` stood
 still for more than 15 s. So this file imports only modules that Python has in memory, and makes one system

@@ -115,7 +115,7 @@ def _told(plan: str) -> Injection:
     return Injection(str(told.get("did", "")), str(told.get("problem", "")))
 
 
-def _functions(pid: int, files: list[elf.Mapping]) -> tuple[dict[str, int], range | None]:
+def _functions(pid: int, files: list[elf.CodeMapping]) -> tuple[dict[str, int], range | None]:
     """The functions that are needed, and where Python has its own locks, the GIL's among them.
 
     Raises LookupError where it has not all functions.
@@ -130,7 +130,9 @@ def _functions(pid: int, files: list[elf.Mapping]) -> tuple[dict[str, int], rang
     return {name: where.start for name, where in found.items()}, runtime
 
 
-def _placed(pid: int, files: list[elf.Mapping], functions: Mapping[str, int], text: bytes) -> _Code:
+def _placed(
+    pid: int, files: list[elf.CodeMapping], functions: Mapping[str, int], text: bytes
+) -> _Code:
     """The code, for the end of a page of code that is empty; for the one that has it already, if any does.
 
     Raises LookupError where none is large enough.

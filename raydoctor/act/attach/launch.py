@@ -19,14 +19,14 @@ _MINE = "Ray: "
 """How the names of entries begin that raydoctor has made."""
 
 
-class Mapping(NamedTuple):
+class PathMapping(NamedTuple):
     """A folder here, and the same where the worker runs."""
 
     local: str
     remote: str
 
 
-def entry(name: str, host: str, port: int, mappings: Sequence[Mapping] = ()) -> dict[str, Any]:
+def entry(name: str, host: str, port: int, mappings: Sequence[PathMapping] = ()) -> dict[str, Any]:
     """The entry of `launch.json`; debugpy's adapter in the process takes VS Code directly."""
     made: dict[str, Any] = {
         "name": f"{_MINE}{name}",
@@ -43,12 +43,12 @@ def entry(name: str, host: str, port: int, mappings: Sequence[Mapping] = ()) -> 
     return made
 
 
-def mappings_of(folder: str, is_here: bool) -> list[Mapping]:
+def mappings_of(folder: str, is_here: bool) -> list[PathMapping]:
     """For a worker with this working folder: Ray unpacks a `working_dir` elsewhere than it was."""
     match = pattern(_UNPACKED).fullmatch(folder)
     if match:
-        return [Mapping("${workspaceFolder}", match[1])]
-    return [] if is_here or not folder else [Mapping("${workspaceFolder}", folder)]
+        return [PathMapping("${workspaceFolder}", match[1])]
+    return [] if is_here or not folder else [PathMapping("${workspaceFolder}", folder)]
 
 
 def write(path: Path, made: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from raydoctor.act.cancel.owner import connected
-from raydoctor.act.cancel.target import Target, UnknownTaskError
+from raydoctor.act.cancel.target import CancelTarget, UnknownTaskError
 from raydoctor.act.cancel.target import find as find_tasks
 from raydoctor.model import ids
 from raydoctor.model.errors import RaydoctorError
@@ -32,7 +32,7 @@ _LEAST_DIGITS = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundProcess:
     """A process, and why it is meant."""
 
     what: What
@@ -51,7 +51,7 @@ class Found:
     """The port of Ray's own debugger, where a thread of it stands at a breakpoint."""
 
 
-def find(cluster: Cluster | None, wanted: str) -> list[Found]:
+def find(cluster: Cluster | None, wanted: str) -> list[FoundProcess]:
     """The processes that are meant. Raises RaydoctorError where there is none."""
     timeout = usual_timeout()
     if wanted.isdecimal() and len(wanted) <= _PID_DIGITS:
@@ -74,7 +74,7 @@ def find(cluster: Cluster | None, wanted: str) -> list[Found]:
         return _running(tables.result(), tasks)
 
 
-def paused(cluster: Cluster) -> list[Found]:
+def paused(cluster: Cluster) -> list[FoundProcess]:
     """Processes of the cluster that stand at a breakpoint and wait for a debugger."""
     rows = _tables(cluster, ("workers", "tasks"), usual_timeout())
     names = {
@@ -89,7 +89,7 @@ def paused(cluster: Cluster) -> list[Found]:
     ]
 
 
-def is_here(cluster: Cluster | None, found: Found) -> bool:
+def is_here(cluster: Cluster | None, found: FoundProcess) -> bool:
     """Whether its process is one of this machine and its pids."""
     if found.what == "process" or cluster is None:
         return True
@@ -104,7 +104,7 @@ def is_here(cluster: Cluster | None, found: Found) -> bool:
 # ------------------------------------------------------------------ by pid
 
 
-def _process(cluster: Cluster | None, pid: int, timeout: float) -> Found:
+def _process(cluster: Cluster | None, pid: int, timeout: float) -> FoundProcess:
     process = proc.read(pid)
     if process is None:
         raise RaydoctorError(
@@ -112,7 +112,7 @@ def _process(cluster: Cluster | None, pid: int, timeout: float) -> Found:
             "One of another node is found by its task or its actor.",
         )
     name = command_line(pid)[:200] or process.name
-    found = Found("process", "", name, "", pid)
+    found = FoundProcess("process", "", name, "", pid)
     if cluster is None or not cluster.gcs_address:
         return found
     try:
@@ -127,11 +127,11 @@ def _process(cluster: Cluster | None, pid: int, timeout: float) -> Found:
     return found
 
 
-def _of_worker(row: Row, task: Row | None) -> Found:
+def _of_worker(row: Row, task: Row | None) -> FoundProcess:
     is_driver = row.get("worker_type") == "DRIVER"
     what: What = "driver" if is_driver else "worker"
     paused = row.get("debugger_port") if row.get("num_paused_threads") else 0
-    found = Found(
+    found = FoundProcess(
         what,
         "",
         what,
@@ -153,7 +153,7 @@ def _of_worker(row: Row, task: Row | None) -> Found:
 # ------------------------------------------------------------------ by name
 
 
-def _running(tables: Tables, tasks: Sequence[Target]) -> list[Found]:
+def _running(tables: Tables, tasks: Sequence[CancelTarget]) -> list[FoundProcess]:
     """Those that run, one of each process."""
     running = {(each.node, each.pid): each for each in reversed(tasks) if each.runs}
     if not running:
@@ -164,7 +164,7 @@ def _running(tables: Tables, tasks: Sequence[Target]) -> list[Found]:
         )
     workers = {row["worker_id"]: row for row in tables["workers"]}
     return [
-        Found(
+        FoundProcess(
             each.kind,
             each.task,
             each.name,
@@ -180,7 +180,7 @@ def _running(tables: Tables, tasks: Sequence[Target]) -> list[Found]:
     ]
 
 
-def _actors(tables: Tables, wanted: str) -> list[Found]:
+def _actors(tables: Tables, wanted: str) -> list[FoundProcess]:
     workers = {(r.get("node_id"), r.get("pid")): r for r in tables["workers"] if r.get("is_alive")}
     meant = [row for row in tables["actors"] if _is_meant(row, wanted)]
     alive = [row for row in meant if row.get("state") == "ALIVE" and row.get("pid")]
@@ -197,7 +197,7 @@ def _actors(tables: Tables, wanted: str) -> list[Found]:
     return [_of_actor(row, workers.get((row.get("node_id"), row["pid"]), {})) for row in alive]
 
 
-def _of_actor(row: Row, worker: Row) -> Found:
+def _of_actor(row: Row, worker: Row) -> FoundProcess:
     return replace(
         _of_worker({**worker, "pid": row["pid"], "node_id": row.get("node_id")}, None),
         what="actor",

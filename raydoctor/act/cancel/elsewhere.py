@@ -13,7 +13,7 @@ from raydoctor.act.cancel import ladder
 from raydoctor.act.cancel.owner import Row, connected
 from raydoctor.act.cancel.processes import Survivor
 from raydoctor.act.cancel.steps import CancelBackend, CancelOptions, worker_here
-from raydoctor.act.cancel.target import Target, by_id, refreshed
+from raydoctor.act.cancel.target import CancelTarget, by_id, refreshed
 from raydoctor.act.signals.process import Identity
 from raydoctor.observe import live
 from raydoctor.observe.collector.cluster import Cluster
@@ -25,7 +25,7 @@ _STEPS = 8
 
 
 def run_where_it_runs(
-    hands: CancelBackend, target: Target, tell: ladder.Tell = lambda doing: None
+    hands: CancelBackend, target: CancelTarget, tell: ladder.Tell = lambda doing: None
 ) -> ladder.Cancellation:
     """Cancel it on its worker's machine, from here as far as that cannot be."""
     if not target.runs or not target.node or isinstance(worker_here(target), Identity):
@@ -39,7 +39,9 @@ def run_where_it_runs(
     return made
 
 
-def there(cluster: Cluster, target: Target, wishes: CancelOptions) -> ladder.Cancellation | str:
+def there(
+    cluster: Cluster, target: CancelTarget, wishes: CancelOptions
+) -> ladder.Cancellation | str:
     """What its node did, or why it did nothing."""
     asked = {"address": cluster.gcs_address, "task": target.task, "wishes": asdict(wishes)}
     seconds = _STEPS * (wishes.grace + 2.0)
@@ -60,9 +62,9 @@ def unpacked(told: Row) -> ladder.Cancellation:
     """What `respond` has told, after its way through JSON."""
     plain = {key: told[key] for key in ("ended", "was_accepted", "last", "problem")}
     return ladder.Cancellation(
-        target=Target(**told["target"]),
+        target=CancelTarget(**told["target"]),
         steps=[ladder.Taken(*each) for each in told["steps"]],
         survivors=[Survivor(Identity(*each[0]), *each[1:]) for each in told["survivors"]],
-        children=[Target(**each) for each in told["children"]],
+        children=[CancelTarget(**each) for each in told["children"]],
         **plain,
     )

@@ -12,7 +12,7 @@ from raydoctor.act.cancel.owner import Owners, Row
 from raydoctor.act.cancel.processes import Survivor, alive, end_survivors, started_by
 from raydoctor.act.cancel.steps import CancelBackend, CancelOptions, Step, plan
 from raydoctor.act.cancel.target import (
-    Target,
+    CancelTarget,
     children,
     has_ended,
     may_run,
@@ -49,7 +49,7 @@ class Taken(NamedTuple):
 class Cancellation:
     """What was done, what came of it, and what is left."""
 
-    target: Target
+    target: CancelTarget
     """As it was before."""
     steps: list[Taken] = field(default_factory=list)
     ended: bool = False
@@ -57,7 +57,7 @@ class Cancellation:
     """Whether its owner took the cancel: then it is not retried."""
     survivors: list[Survivor] = field(default_factory=list)
     """Processes that outlived it, and what became of them."""
-    children: list[Target] = field(default_factory=list)
+    children: list[CancelTarget] = field(default_factory=list)
     """Tasks that it submitted and that still run or wait."""
     last: Row = field(default_factory=dict)
     """Its last attempt, as the GCS has it afterwards; for who waits for that."""
@@ -76,13 +76,15 @@ Tell = Callable[[str], None]
 
 
 def backend_for(
-    owners: Owners, cluster: Cluster, wishes: CancelOptions, target: Target
+    owners: Owners, cluster: Cluster, wishes: CancelOptions, target: CancelTarget
 ) -> CancelBackend:
     """What a cancel of this task acts with."""
     return CancelBackend(owners, cluster, wishes, Audit(f"cancel {target.task}"))
 
 
-def run(hands: CancelBackend, target: Target, tell: Tell = lambda doing: None) -> Cancellation:
+def run(
+    hands: CancelBackend, target: CancelTarget, tell: Tell = lambda doing: None
+) -> Cancellation:
     """Cancel it, and see what came of it."""
     made = Cancellation(target)
     # It may have ended while the user was asked: its worker may run another task by now.
@@ -100,7 +102,7 @@ def run(hands: CancelBackend, target: Target, tell: Tell = lambda doing: None) -
     return made
 
 
-def _with_start(hands: CancelBackend, target: Target) -> Target:
+def _with_start(hands: CancelBackend, target: CancelTarget) -> CancelTarget:
     """The same, once the GCS knows when it started."""
     deadline = time.monotonic() + _BEGINNING
     while target.runs and target.started_at is None and time.monotonic() < deadline:
@@ -113,7 +115,7 @@ def _with_start(hands: CancelBackend, target: Target) -> Target:
 
 
 def _climb(
-    hands: CancelBackend, target: Target, taken: list[Taken], seen: set[Identity], tell: Tell
+    hands: CancelBackend, target: CancelTarget, taken: list[Taken], seen: set[Identity], tell: Tell
 ) -> bool:
     """Take step after step; `seen` gets what the task was seen to have started. Whether it has ended."""
     futile: set[str] = set()
@@ -137,7 +139,7 @@ def _climb(
     return has_ended(hands.owners, target)
 
 
-def _started(hands: CancelBackend, step: Step, target: Target) -> list[Identity]:
+def _started(hands: CancelBackend, step: Step, target: CancelTarget) -> list[Identity]:
     """What it has started so far."""
     if step.name == "kill-actor":
         return started_by(target, with_actor=True)
@@ -146,27 +148,27 @@ def _started(hands: CancelBackend, step: Step, target: Target) -> list[Identity]
     return found if found and may_run(hands.owners, target) else []
 
 
-def _now(hands: CancelBackend, target: Target) -> Target:
+def _now(hands: CancelBackend, target: CancelTarget) -> CancelTarget:
     """The same task; its start is told a second late."""
     now = refreshed(hands.owners, target)
     return replace(now, started_at=target.started_at) if now.worker == target.worker else now
 
 
-def _next(hands: CancelBackend, target: Target, done: Iterable[str]) -> Step | None:
+def _next(hands: CancelBackend, target: CancelTarget, done: Iterable[str]) -> Step | None:
     """The first step that fits now and was not taken: what waited may have begun."""
     if target.state == "ended":
         return None
     return next((step for step in plan(hands, target) if step.name not in done), None)
 
 
-def _take(hands: CancelBackend, step: Step, target: Target) -> Taken:
+def _take(hands: CancelBackend, step: Step, target: CancelTarget) -> Taken:
     began = time.monotonic()
     why = step.take(hands, target)
     outcome: Effect = "skipped" if why else _effect(hands, target)
     return Taken(step.name, outcome, round(time.monotonic() - began, 2), why, target.task)
 
 
-def _effect(hands: CancelBackend, target: Target) -> Effect:
+def _effect(hands: CancelBackend, target: CancelTarget) -> Effect:
     deadline = time.monotonic() + hands.wishes.grace
     while True:
         asked = time.monotonic()
@@ -181,7 +183,9 @@ def _effect(hands: CancelBackend, target: Target) -> Effect:
     return "retried" if target.worker and later.worker != target.worker else "no-effect"
 
 
-def _cancel_children(hands: CancelBackend, target: Target, made: Cancellation, tell: Tell) -> None:
+def _cancel_children(
+    hands: CancelBackend, target: CancelTarget, made: Cancellation, tell: Tell
+) -> None:
     """Tasks that it submitted, and theirs, that its own cancel has not ended."""
     waiting, known = [target], {target.task}
     hands.ended.add(target.task)

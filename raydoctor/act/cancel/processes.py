@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from raydoctor.act.audit import Audit
 from raydoctor.act.cancel.steps import worker_here
-from raydoctor.act.cancel.target import Target
+from raydoctor.act.cancel.target import CancelTarget
 from raydoctor.act.signals.process import Identity, State, end
 from raydoctor.act.workers.worker import tree
 from raydoctor.observe.processes import kinship, proc
@@ -39,7 +39,7 @@ class Survivor(NamedTuple):
     reason: str = ""
 
 
-def started_by(target: Target, with_actor: bool = False) -> list[Identity]:
+def started_by(target: CancelTarget, with_actor: bool = False) -> list[Identity]:
     """What the task has started here; with `with_actor`, all that its actor has.
 
     Nothing where its worker is no process of this machine and pid namespace: its pid is another's here.
@@ -56,7 +56,7 @@ def started_by(target: Target, with_actor: bool = False) -> list[Identity]:
     return sorted(each for each in below if each.started_at >= since)
 
 
-def _detached(target: Target) -> list[Identity]:
+def _detached(target: CancelTarget) -> list[Identity]:
     """Orphans that have the worker's output open, or are in its process group, with what they started."""
     machine = kinship.look()
     found: list[Identity] = []

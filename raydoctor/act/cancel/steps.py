@@ -21,7 +21,7 @@ from typing import NamedTuple
 from raydoctor.act.audit import Audit
 from raydoctor.act.cancel import interrupt, job
 from raydoctor.act.cancel.owner import AskError, Owners
-from raydoctor.act.cancel.target import Target, may_run
+from raydoctor.act.cancel.target import CancelTarget, may_run
 from raydoctor.act.signals.process import GRACE, Identity, end, identity_of
 from raydoctor.act.workers.worker import tree
 from raydoctor.observe.collector.cluster import Cluster
@@ -67,23 +67,23 @@ class Step(NamedTuple):
     name: str
     does: str
     """In a plan: what it would do."""
-    fits: Callable[[CancelBackend, Target], bool]
-    take: Callable[[CancelBackend, Target], str]
+    fits: Callable[[CancelBackend, CancelTarget], bool]
+    take: Callable[[CancelBackend, CancelTarget], str]
     """Returns why it could not be taken; empty where it was."""
 
 
 # ------------------------------------------------------------------ what they do
 
 
-def _cancel(hands: CancelBackend, target: Target) -> str:
+def _cancel(hands: CancelBackend, target: CancelTarget) -> str:
     return _by_owner(hands, target, force=False)
 
 
-def _force(hands: CancelBackend, target: Target) -> str:
+def _force(hands: CancelBackend, target: CancelTarget) -> str:
     return _by_owner(hands, target, force=True)
 
 
-def _by_owner(hands: CancelBackend, target: Target, force: bool) -> str:
+def _by_owner(hands: CancelBackend, target: CancelTarget, force: bool) -> str:
     if not target.owner:
         return "its owner could not be found"
     try:
@@ -104,7 +104,7 @@ def _refusal(error: AskError) -> str:
     return f"did not take it ({error})"
 
 
-def _interrupt(hands: CancelBackend, target: Target) -> str:
+def _interrupt(hands: CancelBackend, target: CancelTarget) -> str:
     found = worker_here(target)
     if isinstance(found, str):
         return found
@@ -124,7 +124,7 @@ def _interrupt(hands: CancelBackend, target: Target) -> str:
     )
 
 
-def _kill(hands: CancelBackend, target: Target) -> str:
+def _kill(hands: CancelBackend, target: CancelTarget) -> str:
     found = worker_here(target)
     if isinstance(found, str):
         return found
@@ -144,7 +144,7 @@ def _kill(hands: CancelBackend, target: Target) -> str:
     return next((each.reason for each in outcomes if each.outcome != "gone"), "")
 
 
-def _kill_actor(hands: CancelBackend, target: Target) -> str:
+def _kill_actor(hands: CancelBackend, target: CancelTarget) -> str:
     try:
         hands.owners.kill_actor(target.actor)
     except AskError as error:
@@ -152,11 +152,11 @@ def _kill_actor(hands: CancelBackend, target: Target) -> str:
     return ""
 
 
-def _job_stop(hands: CancelBackend, target: Target) -> str:
+def _job_stop(hands: CancelBackend, target: CancelTarget) -> str:
     return job.stop(hands.owners, hands.cluster, target.job, hands.audit, hands.wishes.all_users)
 
 
-def worker_here(target: Target) -> Identity | str:
+def worker_here(target: CancelTarget) -> Identity | str:
     """The process of its worker, by identity; or why it cannot be touched from here."""
     if not target.pid or not target.worker:
         return "no worker says that it runs it"
@@ -170,23 +170,23 @@ def worker_here(target: Target) -> Identity | str:
 # ------------------------------------------------------------------ which fit
 
 
-def _is_task(hands: CancelBackend, target: Target) -> bool:
+def _is_task(hands: CancelBackend, target: CancelTarget) -> bool:
     return hands.wishes.force and target.kind == "task" and target.runs
 
 
-def _is_no_creation(hands: CancelBackend, target: Target) -> bool:
+def _is_no_creation(hands: CancelBackend, target: CancelTarget) -> bool:
     return target.kind != "creation"
 
 
-def _runs(hands: CancelBackend, target: Target) -> bool:
+def _runs(hands: CancelBackend, target: CancelTarget) -> bool:
     return target.runs and target.kind != "creation"
 
 
-def _is_actors(hands: CancelBackend, target: Target) -> bool:
+def _is_actors(hands: CancelBackend, target: CancelTarget) -> bool:
     return hands.wishes.kill_actor and target.kind != "task"
 
 
-def _is_jobs(hands: CancelBackend, target: Target) -> bool:
+def _is_jobs(hands: CancelBackend, target: CancelTarget) -> bool:
     return hands.wishes.job_stop
 
 
@@ -202,6 +202,6 @@ LADDER: Sequence[Step] = (
 )
 
 
-def plan(hands: CancelBackend, target: Target) -> list[Step]:
+def plan(hands: CancelBackend, target: CancelTarget) -> list[Step]:
     """The steps that would be taken, as far as each were needed."""
     return [step for step in LADDER if step.fits(hands, target)]

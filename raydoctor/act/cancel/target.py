@@ -31,7 +31,7 @@ class UnknownTaskError(RaydoctorError):
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class CancelTarget:
     """A task, as it was when it was last looked at."""
 
     task: str
@@ -64,7 +64,7 @@ class Target:
         return self.state == "running"
 
 
-def find(owners: Owners, wanted: str) -> list[Target]:
+def find(owners: Owners, wanted: str) -> list[CancelTarget]:
     """The tasks that are meant by an id, the first digits of one, or a name; none ended but by its whole id.
 
     Raises UnknownTaskError where there is none.
@@ -99,7 +99,7 @@ def named(wanted: str) -> str:
     return parts.task if parts else digits if pattern("[0-9a-f]+").fullmatch(digits) else wanted
 
 
-def by_id(owners: Owners, task: str) -> Target:
+def by_id(owners: Owners, task: str) -> CancelTarget:
     """The task of this id. Raises UnknownTaskError where nobody knows it."""
     told = owners.look(task)
     rows = [*owners.attempts(task), *_of_kind(told, "owns"), *_of_kind(told, "runs")]
@@ -114,7 +114,7 @@ def by_id(owners: Owners, task: str) -> Target:
     return _target(owners, merged, told)
 
 
-def refreshed(owners: Owners, target: Target) -> Target:
+def refreshed(owners: Owners, target: CancelTarget) -> CancelTarget:
     """The same task, now."""
     if target.runs and may_run(owners, target):
         return target
@@ -126,7 +126,7 @@ def refreshed(owners: Owners, target: Target) -> Target:
         return replace(target, state="ended", said="FINISHED")
 
 
-def with_start(owners: Owners, target: Target) -> Target:
+def with_start(owners: Owners, target: CancelTarget) -> CancelTarget:
     """The same, with what the GCS knows by now of the start of its last attempt."""
     rows = owners.attempts(target.task)
     last = rows[-1] if rows else {}
@@ -135,7 +135,7 @@ def with_start(owners: Owners, target: Target) -> Target:
     return replace(target, started_at=last["start_time_ms"] / 1000, attempt=last["attempt_number"])
 
 
-def settled(owners: Owners, target: Target) -> Row:
+def settled(owners: Owners, target: CancelTarget) -> Row:
     """Its last attempt once the GCS has been told of its end; what it has after a while where it has not."""
     deadline = time.monotonic() + _LAG
     while True:
@@ -146,14 +146,14 @@ def settled(owners: Owners, target: Target) -> Row:
         time.sleep(_LOOK)
 
 
-def children(owners: Owners, target: Target) -> list[Target]:
+def children(owners: Owners, target: CancelTarget) -> list[CancelTarget]:
     """Tasks that it submitted and that have not ended."""
     rows = [row for row in owners.unfinished() if row.get("parent_task_id") == target.task]
     found = [_target(owners, row) for row in rows]
     return [each for each in found if each.state != "ended" and each.kind != "creation"]
 
 
-def runs(owners: Owners, target: Target) -> bool | None:
+def runs(owners: Owners, target: CancelTarget) -> bool | None:
     """Whether its worker says that it runs it; None where that one lives and does not answer.
 
     A cancel makes the worker's own thread wait for the GIL: while native code holds that, it is silent.
@@ -167,7 +167,7 @@ def runs(owners: Owners, target: Target) -> bool | None:
     return bool(_of_kind(told, "runs"))
 
 
-def may_run(owners: Owners, target: Target) -> bool:
+def may_run(owners: Owners, target: CancelTarget) -> bool:
     """Whether its worker runs it, or does not answer while its owner waits for it."""
     answer = runs(owners, target)
     if answer is None:
@@ -175,7 +175,7 @@ def may_run(owners: Owners, target: Target) -> bool:
     return answer
 
 
-def has_ended(owners: Owners, target: Target) -> bool:
+def has_ended(owners: Owners, target: CancelTarget) -> bool:
     """Whether it neither runs nor waits anywhere, as its worker and its owner say."""
     if target.runs and may_run(owners, target):
         return False
@@ -184,7 +184,7 @@ def has_ended(owners: Owners, target: Target) -> bool:
     return not _of_kind(owners.look(target.task), "runs", "owns")
 
 
-def _owner_is_done(owners: Owners, target: Target) -> bool:
+def _owner_is_done(owners: Owners, target: CancelTarget) -> bool:
     try:
         told = owners.look(target.task, target.owner)
     except AskError as error:
@@ -221,7 +221,7 @@ def _of_kind(rows: list[Row], *kinds: str) -> list[Row]:
     return [row for row in rows if row["is"] in kinds]
 
 
-def _target(owners: Owners, row: Row, told: list[Row] | None = None) -> Target:
+def _target(owners: Owners, row: Row, told: list[Row] | None = None) -> CancelTarget:
     if told is None:
         told = owners.look(row["task_id"])
     running, owner = _of_kind(told, "runs"), _of_kind(told, "owns")
@@ -233,13 +233,13 @@ def _target(owners: Owners, row: Row, told: list[Row] | None = None) -> Target:
     return _of(row, running, owner)
 
 
-def _of(row: Row, running: list[Row], owner: list[Row]) -> Target:
+def _of(row: Row, running: list[Row], owner: list[Row]) -> CancelTarget:
     task = row["task_id"]
     said = "RUNNING" if running else next((r["state"] for r in owner if "state" in r), row["state"])
     state: State = "running" if running else "ended" if said in _ENDED else "waiting"
     started = row.get("start_time_ms")
     where, whose = running[0] if running else {}, owner[0] if owner else {}
-    return Target(
+    return CancelTarget(
         task,
         row.get("name") or row.get("func_or_class_name") or task[:16],
         _kind(task),

@@ -61,7 +61,7 @@ class Backend(Protocol):
 
 
 @dataclass(slots=True)
-class Ended:
+class EndingTask:
     """A task that was to end: why, and how far that has come."""
 
     task: bytes
@@ -83,7 +83,7 @@ class Ended:
         return ", then ".join(self.said)
 
 
-class Guard:
+class TimeLimits:
     """Watches tasks from `watch` to `done`. All its methods may be called from any thread."""
 
     def __init__(
@@ -98,8 +98,8 @@ class Guard:
         self._source: Source | None = None
         self._hands: Backend | None = None
         self._watched: dict[bytes, list[Any]] = {}
-        self._ending: dict[bytes, Ended] = {}
-        self._given_up: list[Ended] = []
+        self._ending: dict[bytes, EndingTask] = {}
+        self._given_up: list[EndingTask] = []
         self._look_at = time.monotonic() + min(_FIRST, limit or 0.0)
         self._lock = threading.Lock()
         self._changed = threading.Event()
@@ -117,7 +117,7 @@ class Guard:
         if self._limit is not None and self._thread is None:
             self._start()
 
-    def done(self, task: bytes) -> Ended | None:
+    def done(self, task: bytes) -> EndingTask | None:
         """One of its refs is there; what was done to that end, if anything."""
         with self._lock:
             refs = self._watched.get(task, [])
@@ -134,7 +134,7 @@ class Guard:
             self._hands.sweep(task)
         return ended
 
-    def given_up(self) -> list[Ended]:
+    def given_up(self) -> list[EndingTask]:
         """Those that have not ended, whatever was done; each is told once and watched no more."""
         with self._lock:
             told, self._given_up = self._given_up, []
@@ -147,7 +147,9 @@ class Guard:
             self._look_at = now
             for task, refs in self._watched.items():
                 if task not in self._ending:
-                    self._ending[task] = Ended(task, refs[0], "cancelled", None, 0.0, ladder, now)
+                    self._ending[task] = EndingTask(
+                        task, refs[0], "cancelled", None, 0.0, ladder, now
+                    )
         if self._thread is None:
             self._start()
         self._changed.set()
@@ -236,7 +238,7 @@ class Guard:
         with self._lock:
             if run.task in self._watched and run.task not in self._ending:
                 ref, ran = self._watched[run.task][0], now - run.started_at
-                ended = Ended(run.task, ref, "timeout", run, ran, self._ladder, now)
+                ended = EndingTask(run.task, ref, "timeout", run, ran, self._ladder, now)
                 self._ending[run.task] = ended
 
     def _escalate(self, hands: Backend, source: Source) -> None:
@@ -244,7 +246,7 @@ class Guard:
         now = time.monotonic()
         with self._lock:
             due = [each for each in self._ending.values() if each.due <= now]
-        to_kill: list[Ended] = []
+        to_kill: list[EndingTask] = []
         for each in due:
             step = self._next(each)
             if step is None:
@@ -256,12 +258,12 @@ class Guard:
         if to_kill:
             self._kill(hands, source, to_kill)
 
-    def _next(self, each: Ended) -> Step | None:
+    def _next(self, each: EndingTask) -> Step | None:
         """Its next step, as far as one fits: an actor is not ended for one of its methods."""
         step, each.ladder = (each.ladder[0], each.ladder[1:]) if each.ladder else (None, ())
         return None if step != "cancel" and is_method(each.task) else step
 
-    def _cancel(self, hands: Backend, each: Ended, force: bool) -> None:
+    def _cancel(self, hands: Backend, each: EndingTask, force: bool) -> None:
         if force and each.run is not None:
             hands.remember(each.run)
         why = hands.cancel(each.ref, force)
@@ -269,7 +271,7 @@ class Guard:
         each.said.append(f"{words} ({why})" if why else words)
         each.due = time.monotonic() + (0.0 if why else self._grace)
 
-    def _kill(self, hands: Backend, source: Source, all_due: list[Ended]) -> None:
+    def _kill(self, hands: Backend, source: Source, all_due: list[EndingTask]) -> None:
         if any(each.run is None for each in all_due):
             self._try_to_look(source)
         seen = {each.task: each.run for each in all_due if each.run is not None}
@@ -281,7 +283,7 @@ class Guard:
             why = told.get(each.task, why)
             each.said.append(f"kill ({why})" if why else "kill")
 
-    def _give_up(self, each: Ended) -> None:
+    def _give_up(self, each: EndingTask) -> None:
         with self._lock:
             if self._ending.pop(each.task, None) is not None:
                 self._watched.pop(each.task, None)

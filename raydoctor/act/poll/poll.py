@@ -51,7 +51,7 @@ from types import TracebackType
 from typing import Any, Literal, NamedTuple
 
 from raydoctor.act.poll.bar import Bar, bar
-from raydoctor.act.poll.limits import LADDERS, Backend, Ended, Guard
+from raydoctor.act.poll.limits import LADDERS, Backend, EndingTask, TimeLimits
 from raydoctor.act.poll.results import Result, Status, Summary, TaskTimeoutError, kinds
 from raydoctor.act.poll.submit import Flight, Queue
 from raydoctor.act.workers.running import LOADING, Cluster, Nobody, Source, Wire
@@ -156,7 +156,7 @@ class Polling:
         self._seconds = math.nan
         self._is_ending = False
         ladder, connect = LADDERS[options.on_timeout], _connector(self._ray, options.timeout)
-        self._guard = Guard(options.timeout, ladder, options.grace, connect)
+        self._guard = TimeLimits(options.timeout, ladder, options.grace, connect)
         self._bar: Bar | None = None
         if options.progress:
             self._bar = bar(len(tasks) if isinstance(tasks, Sized) else None)
@@ -325,7 +325,7 @@ class Polling:
         del self._pending[ref]
         return True
 
-    def _give_up(self, refs: list[Any], by_task: Mapping[bytes, Ended] | None = None) -> None:
+    def _give_up(self, refs: list[Any], by_task: Mapping[bytes, EndingTask] | None = None) -> None:
         """Refs that are not waited for any more."""
         for ref in refs:
             flight = self._pending[ref]
@@ -340,7 +340,7 @@ class Polling:
                 )
                 self._deliver(ref, flight, "cancelled", error=error, still_running=True)
 
-    def _timeout(self, ended: Ended, is_running: bool) -> TaskTimeoutError:
+    def _timeout(self, ended: EndingTask, is_running: bool) -> TaskTimeoutError:
         name = ended.run.name if ended.run and ended.run.name else ended.task.hex()
         limit = self._options.timeout
         how = ended.how or "not ended, as asked"
@@ -412,7 +412,7 @@ def _channels() -> Any:
     return init_grpc_channel
 
 
-def _abandon(ray: Any, guard: Guard, pending: Mapping[Any, Flight], shown: Bar | None) -> None:
+def _abandon(ray: Any, guard: TimeLimits, pending: Mapping[Any, Flight], shown: Bar | None) -> None:
     """Nobody takes results any more: what only we know of is not to run on."""
     guard.close()
     if shown is not None:

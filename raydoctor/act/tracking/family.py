@@ -21,7 +21,7 @@ from raydoctor.act.tracking.registry import (
     RUN_MARK,
     SESSION,
     StartedProcess,
-    remembered,
+    known_workers,
 )
 from raydoctor.observe.processes import proc
 from raydoctor.observe.processes.proc import Process
@@ -128,7 +128,7 @@ def children(pid: int) -> list[int] | None:
 
 def forget_old() -> None:
     """Remove files of the registry that nobody else will: nothing that they name is there, worker and all."""
-    for known in remembered(everywhere=True):
+    for known in known_workers(everywhere=True):
         named = [known.worker, *(s for task in known.tasks.values() for s in task.seen.values())]
         with suppress(OSError):
             age = time.time() - os.stat(known.path).st_mtime

@@ -93,7 +93,7 @@ class Task(NamedTuple):
         return before is None or before.leads != leads
 
 
-class Remembered(NamedTuple):
+class WorkerRecord(NamedTuple):
     """What one worker's file says."""
 
     worker: StartedProcess
@@ -192,7 +192,7 @@ def _take(words: list[str], tasks: dict[int, Task]) -> None:
         tasks.pop(number, None)
 
 
-def remembered(everywhere: bool = False) -> list[Remembered]:
+def known_workers(everywhere: bool = False) -> list[WorkerRecord]:
     """All files of this user, whether or not their workers live; `everywhere`: those of other places, too."""
     found = []
     for folder in private.existing():
@@ -206,5 +206,5 @@ def remembered(everywhere: bool = False) -> list[Remembered]:
                     tasks = _tasks(folder.read(name, _MOST))
                     path = os.path.join(folder.path, name)
                     is_tracked = not name.endswith(_LOOKED)
-                    found.append(Remembered(worker, tasks, path, is_tracked, is_here))
+                    found.append(WorkerRecord(worker, tasks, path, is_tracked, is_here))
     return found

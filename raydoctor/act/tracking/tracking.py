@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from raydoctor.act.tracking import family, registry, spawns
 from raydoctor.act.tracking.registry import StartedProcess, Task
-from raydoctor.act.tracking.watcher import Watcher
+from raydoctor.act.tracking.watcher import WorkerWatcher
 from raydoctor.observe.processes import proc
 
 if TYPE_CHECKING:
@@ -263,7 +263,7 @@ class _Worker:
     """Why there is no registry; the tasks' own memory and the marks are left."""
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     written: int = 0
-    watcher: Watcher | None = None
+    watcher: WorkerWatcher | None = None
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     def write(self, scope: _Scope, lines: list[str]) -> None:
@@ -293,7 +293,7 @@ class _Worker:
             self.path = registry.path_of(self.identity)
             self._rewrite()
         if self.watcher is None:
-            self.watcher = Watcher(self.path, self.identity)
+            self.watcher = WorkerWatcher(self.path, self.identity)
         self.watcher.wake()
 
     def _rewrite(self) -> None:

@@ -30,7 +30,7 @@ def is_one(pid: int) -> bool:
     return any(word.endswith(_WATCHER) for word in proc.command(pid))
 
 
-class Watcher:
+class WorkerWatcher:
     """The watcher of one worker, as the worker knows it."""
 
     __slots__ = ("_path", "_pipe", "_worker")

@@ -26,8 +26,8 @@ from raydoctor.act import private as _private
 from raydoctor.act.audit import Audit
 from raydoctor.act.signals import cgroup
 from raydoctor.act.signals.process import GRACE, Action, Identity, Outcome, end
-from raydoctor.act.zombies import marks
-from raydoctor.act.zombies.marks import Kind, Mark, Survey
+from raydoctor.act.zombies import classify
+from raydoctor.act.zombies.classify import Kind, LeftoverSurvey, Mark
 from raydoctor.observe.machine import cgroups, holdings
 from raydoctor.observe.processes import daemons, proc
 from raydoctor.observe.processes.proc import Process
@@ -102,11 +102,11 @@ def find(wishes: SweepOptions = SweepOptions(), settle: bool = True) -> list[Lef
 
     While a worker, a raylet or a cluster ends there is a moment when the rest is about to end by itself.
     """
-    seen = marks.see()
+    seen = classify.survey()
     if settle and seen.marks:
         before = {seen.identity(pid): mark.kind for pid, mark in seen.marks.items()}
         time.sleep(_SETTLE_DAEMONS if seen.is_ending else _SETTLE)
-        seen = marks.see()
+        seen = classify.survey()
         for pid, mark in list(seen.marks.items()):
             if before.get(seen.identity(pid)) != mark.kind:
                 del seen.marks[pid]
@@ -136,7 +136,7 @@ def unseen() -> str:
     return "; ".join(filter(None, told))
 
 
-def _mark_idle_holders(seen: Survey, held: dict[int, int]) -> None:
+def _mark_idle_holders(seen: LeftoverSurvey, held: dict[int, int]) -> None:
     machine, much = seen.machine, _MUCH * _machine_memory()
     for pid, kind in machine.kinds.items():
         process = machine.processes[pid]
@@ -168,7 +168,7 @@ def _memory(pid: int, rss: int) -> int:
     return rss if private is None else private
 
 
-def _leftover(seen: Survey, pid: int, gpu_memory: int, ports: tuple[int, ...]) -> Leftover:
+def _leftover(seen: LeftoverSurvey, pid: int, gpu_memory: int, ports: tuple[int, ...]) -> Leftover:
     process, mark = seen.machine.processes[pid], seen.marks[pid]
     uid = proc.owner(pid)
     return Leftover(
@@ -231,7 +231,7 @@ def clear(
     meant = {each.identity: each for each in plan if not spared(each, wishes)}
     kinds = {each.kind for each in meant.values()}
     sessions = {each.session for each in meant.values()}
-    now = marks.see()
+    now = classify.survey()
     leading = _leading(now, meant)
     still = {now.identity(pid): mark.kind for pid, mark in now.marks.items()}
     audit.about = {
@@ -240,7 +240,7 @@ def clear(
     }
 
     def look() -> list[Identity]:
-        seen = marks.see()
+        seen = classify.survey()
         marked = [
             pid
             for pid, mark in seen.marks.items()
@@ -293,7 +293,7 @@ def _now(identity: Identity, action: Action) -> Outcome:
     return Outcome(identity, action, "refused", "it is no leftover any more")
 
 
-def _leading(seen: Survey, meant: Iterable[Identity]) -> set[Identity]:
+def _leading(seen: LeftoverSurvey, meant: Iterable[Identity]) -> set[Identity]:
     """Those that lead a session or a process group."""
     processes = seen.machine.processes
     return {
@@ -303,7 +303,7 @@ def _leading(seen: Survey, meant: Iterable[Identity]) -> set[Identity]:
     }
 
 
-def _members(seen: Survey, leading: set[Identity]) -> list[int]:
+def _members(seen: LeftoverSurvey, leading: set[Identity]) -> list[int]:
     """What is in a session or group whose leader was ended, and is nothing that Ray itself runs.
 
     Linux gives no number anew that a session or group still has, so these are what that leader started.

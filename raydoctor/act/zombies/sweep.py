@@ -22,7 +22,7 @@ from raydoctor.observe.processes import proc
 _T = TypeVar("_T")
 
 
-class View(NamedTuple):
+class SweepReport(NamedTuple):
     """What was seen of a machine, and what was done."""
 
     leftovers: Sequence[Leftover]
@@ -48,18 +48,18 @@ class View(NamedTuple):
         return not ended or is_kept or any(each.reason and not each.removed for each in self.stale)
 
 
-class Node(NamedTuple):
+class SweepNode(NamedTuple):
     """A node of the cluster; with an empty id, this machine without one."""
 
     id: str = ""
     ip: str = ""
 
 
-class Place(NamedTuple):
+class SweptMachine(NamedTuple):
     """A machine, and what was seen or done there."""
 
-    node: Node
-    view: View | None
+    node: SweepNode
+    view: SweepReport | None
     """None where it could not be asked, or is another node's machine."""
     problem: str = ""
     hint: str = ""
@@ -70,7 +70,7 @@ class Place(NamedTuple):
     """Whether it is this machine, looked at without a task."""
 
 
-class Deed(NamedTuple):
+class SweepRequest(NamedTuple):
     """What the user wants done."""
 
     wishes: SweepOptions
@@ -87,31 +87,35 @@ class Plan(NamedTuple):
     removing: Sequence[Stale]
 
 
-def look(wishes: SweepOptions, with_disk: bool) -> View:
+def look(wishes: SweepOptions, with_disk: bool) -> SweepReport:
     """What is left over; with what dead sessions keep on the disk, if that is wanted."""
     youngest = leftovers.youngest()
     found = leftovers.find(wishes)
     stale = clean.find(wishes) if with_disk else []
     spared = {each.identity: why for each in found if (why := leftovers.spared(each, wishes))}
-    return View(found, spared, stale, {}, leftovers.unseen(), youngest, boot=proc.boot_time())
+    return SweepReport(
+        found, spared, stale, {}, leftovers.unseen(), youngest, boot=proc.boot_time()
+    )
 
 
-def plan(view: View, deed: Deed) -> Plan:
+def plan(view: SweepReport, deed: SweepRequest) -> Plan:
     """What would be done about it."""
     kill = [each for each in view.leftovers if each.identity not in view.spared]
     remove = [each for each in view.stale if not each.reason]
     return Plan(kill if deed.kill else [], remove if deed.remove else [])
 
 
-def doubtful(view: View) -> list[Leftover]:
+def doubtful(view: SweepReport) -> list[Leftover]:
     """Leftovers that are kept only because nothing but an inherited environment ties them to Ray."""
     return [e for e in view.leftovers if view.spared.get(e.identity) == leftovers.INHERITED_ONLY]
 
 
-def with_doubtful(places: Sequence[Place], deed: Deed) -> tuple[list[Place], Deed]:
+def with_doubtful(
+    places: Sequence[SweptMachine], deed: SweepRequest
+) -> tuple[list[SweptMachine], SweepRequest]:
     """The same machines and deed, after the user has agreed to end those too."""
 
-    def agreed(view: View) -> View:
+    def agreed(view: SweepReport) -> SweepReport:
         kept = {each.identity for each in doubtful(view)}
         return view._replace(spared={i: why for i, why in view.spared.items() if i not in kept})
 
@@ -119,7 +123,7 @@ def with_doubtful(places: Sequence[Place], deed: Deed) -> tuple[list[Place], Dee
     return these, deed._replace(wishes=replace(deed.wishes, inherited=True))
 
 
-def carry_out(view: View, deed: Deed) -> View:
+def carry_out(view: SweepReport, deed: SweepRequest) -> SweepReport:
     """Do it, on the machine that was looked at."""
     meant = plan(view, deed)
     audit = Audit("zombies")
@@ -142,7 +146,7 @@ def carry_out(view: View, deed: Deed) -> View:
 # ------------------------------------------------------------------ as JSON
 
 
-def packed(view: View) -> dict[str, Any]:
+def packed(view: SweepReport) -> dict[str, Any]:
     """A view as JSON has it: named tuples become lists."""
     return {
         **view._asdict(),
@@ -151,10 +155,10 @@ def packed(view: View) -> dict[str, Any]:
     }
 
 
-def unpacked(told: Mapping[str, Any]) -> View:
+def unpacked(told: Mapping[str, Any]) -> SweepReport:
     """What `packed` made, after its way through JSON. Raises DAMAGED for what another program made."""
     outcomes = [_made(Outcome, each) for each in told["outcomes"]]
-    return View(
+    return SweepReport(
         [_made(Leftover, each) for each in told["leftovers"]],
         {_made(Identity, identity): str(why) for identity, why in told["spared"]},
         [_made(Stale, each) for each in told["stale"]],
@@ -199,7 +203,7 @@ def _typed(hint: Any, value: Any) -> Any:
     return value
 
 
-def as_of_now(view: View) -> View:
+def as_of_now(view: SweepReport) -> SweepReport:
     """The same, on the machine that was looked at: its clock may have been set since."""
     step = proc.boot_time() - view.boot if view.boot else 0.0
     if not step:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from raydoctor.act.zombies import sweep
 from raydoctor.act.zombies.leftovers import SweepOptions
-from raydoctor.act.zombies.sweep import Deed, Node, Place
+from raydoctor.act.zombies.sweep import SweepNode, SweepRequest, SweptMachine
 from raydoctor.model import paste
 from raydoctor.model.errors import RaydoctorError
 from raydoctor.observe.collector.cluster import Cluster
@@ -38,16 +38,16 @@ _SHORTEST = 6
 """Digits of an id, at least."""
 
 
-class Choice(NamedTuple):
+class NodeChoice(NamedTuple):
     """Which machines are meant."""
 
-    here: Node | None
-    there: Sequence[Node]
-    gone: Sequence[Place]
+    here: SweepNode | None
+    there: Sequence[SweepNode]
+    gone: Sequence[SweptMachine]
     """Nodes that are dead: of all, those that nobody had meant to end, and whose machine no other has."""
 
 
-def choose(cluster: Cluster, named: Collection[str]) -> Choice:
+def choose(cluster: Cluster, named: Collection[str]) -> NodeChoice:
     """The nodes of these ids (or their first digits) and addresses; all, and this machine, for none.
 
     Raises RaydoctorError where the cluster cannot be asked, and where nobody is called so.
@@ -58,15 +58,15 @@ def choose(cluster: Cluster, named: Collection[str]) -> Choice:
     alive = {row["node_id"]: row["node_ip"] for row in rows if row["state"] == "ALIVE"}
     here, there, gone = [], [], []
     for row in meant or rows:
-        node = Node(str(row["node_id"]), str(row["node_ip"]))
+        node = SweepNode(str(row["node_id"]), str(row["node_ip"]))
         if node.id in local:
             here.append(node)
         elif node.id in alive:
             there.append(node)
         elif meant or _is_missed(row, alive.values()):
-            gone.append(Place(node, None, _DEAD, _ON_ITS_OWN))
+            gone.append(SweptMachine(node, None, _DEAD, _ON_ITS_OWN))
     own = here[0] if here else None
-    return Choice(own or (None if named else Node()), there, gone)
+    return NodeChoice(own or (None if named else SweepNode()), there, gone)
 
 
 def _is_missed(row: Mapping[str, Any], living: Collection[str]) -> bool:
@@ -114,11 +114,11 @@ def _here(cluster: Cluster) -> Iterator[str]:
 
 def look(
     cluster: Cluster,
-    nodes: Sequence[Node],
+    nodes: Sequence[SweepNode],
     wishes: SweepOptions,
     with_disk: bool,
     tell: Tell = lambda done, total: None,
-) -> list[Place]:
+) -> list[SweptMachine]:
     """What is left over on other nodes; each machine once."""
     request = {"do": "look", "wishes": asdict(wishes), "with_disk": with_disk}
     told = _asked(cluster, dict.fromkeys((n.id for n in nodes), request), _LOOK_S, tell)
@@ -136,10 +136,10 @@ def look(
 
 def carry_out(
     cluster: Cluster,
-    places: Sequence[Place],
-    deed: Deed,
+    places: Sequence[SweptMachine],
+    deed: SweepRequest,
     tell: Tell = lambda done, total: None,
-) -> list[Place]:
+) -> list[SweptMachine]:
     """Do there what is planned for what was seen; where that is nothing, nobody is asked."""
     asks = {
         place.node.id: {
@@ -161,7 +161,7 @@ def respond(asked: Mapping[str, Any]) -> dict[str, Any]:
     if asked["do"] == "look":
         seen = sweep.look(SweepOptions(**asked["wishes"]), bool(asked["with_disk"]))
     else:
-        deed = Deed(**{**asked["deed"], "wishes": SweepOptions(**asked["deed"]["wishes"])})
+        deed = SweepRequest(**{**asked["deed"], "wishes": SweepOptions(**asked["deed"]["wishes"])})
         seen = sweep.carry_out(sweep.as_of_now(sweep.unpacked(asked["view"])), deed)
     return {"view": sweep.packed(seen), "machine": machine()}
 
@@ -183,17 +183,19 @@ def _asked(
     return {answer.node: answer for answer in ask(cluster, asks, _FUNCTION, seconds, tell)}
 
 
-def _place(node: Node, answer: Answer) -> Place:
+def _place(node: SweepNode, answer: Answer) -> SweptMachine:
     if answer.problem:
-        return Place(node, None, answer.problem, answer.hint)
+        return SweptMachine(node, None, answer.problem, answer.hint)
     try:
         view = sweep.unpacked(answer.told["view"])
-        return Place(node, view, machine=str(answer.told["machine"]))
+        return SweptMachine(node, view, machine=str(answer.told["machine"]))
     except sweep.DAMAGED:
-        return Place(node, None, "its answer is damaged", "Run on that node: raydoctor zombies")
+        return SweptMachine(
+            node, None, "its answer is damaged", "Run on that node: raydoctor zombies"
+        )
 
 
-def _after(place: Place, answer: Answer) -> Place:
+def _after(place: SweptMachine, answer: Answer) -> SweptMachine:
     """What it is after the deed; where that is not known, what it was before, and why."""
     now = _place(place.node, answer)
     return place._replace(problem=now.problem, hint=now.hint) if now.view is None else now

@@ -16,7 +16,7 @@ LASTS = 0.02
 """Seconds: an allocator's lock is held for less, and the GIL asked for again after 5 ms."""
 
 
-class Call(NamedTuple):
+class SystemCall(NamedTuple):
     """A system call that a thread is in."""
 
     number: int
@@ -27,7 +27,7 @@ class Call(NamedTuple):
     """Stack pointer and instruction pointer."""
 
 
-def lasting(pid: int, seconds: float = LASTS) -> Call | None:
+def lasting(pid: int, seconds: float = LASTS) -> SystemCall | None:
     """The system call that the main thread neither entered nor left, nor woke up in, for so long.
 
     Raises OSError where the process cannot be read.
@@ -39,13 +39,13 @@ def lasting(pid: int, seconds: float = LASTS) -> Call | None:
     return before[0] if (current(pid), _switches(pid)) == before else None
 
 
-def current(pid: int) -> Call | None:
+def current(pid: int) -> SystemCall | None:
     """The system call that the main thread is in; None where it runs. Raises OSError."""
     with open(f"/proc/{pid}/syscall", encoding="ascii") as stream:
         words = stream.read().split()
     if len(words) < 9 or words[0] == "-1":
         return None
-    return Call(int(words[0]), int(words[1], 16), int(words[-2], 16), int(words[-1], 16))
+    return SystemCall(int(words[0]), int(words[1], 16), int(words[-2], 16), int(words[-1], 16))
 
 
 def _switches(pid: int) -> list[str]:

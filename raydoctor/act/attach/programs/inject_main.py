@@ -38,12 +38,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from raydoctor.act.attach.programs import blocked
-    from raydoctor.act.attach.programs.blocked import Call
+    from raydoctor.act.attach.programs.blocked import SystemCall
     from raydoctor.act.attach.programs.tracee import Registers, Tracee
 else:
     sys.path.insert(0, str(Path(__file__).parent))
     import blocked
-    from blocked import Call
+    from blocked import SystemCall
     from tracee import Registers, Tracee
 
 _STOP = 1.0
@@ -140,7 +140,7 @@ def _harmless(thread: Tracee, plan: dict[str, Any]) -> tuple[Registers, str]:
     raise OSError(errno.EBUSY, "its main thread was at no place where it may be sent away from")
 
 
-def _way(registers: Registers, call: Call | None, plan: dict[str, Any]) -> str:
+def _way(registers: Registers, call: SystemCall | None, plan: dict[str, Any]) -> str:
     """Which piece of code it may be sent through; empty: none."""
     if registers.orig_rax < 0:
         return _way_of_code(registers.rip, plan)
@@ -171,8 +171,8 @@ def _asks_for_python(registers: Registers, plan: dict[str, Any]) -> bool:
     return _is_futex(registers) and is_one
 
 
-def _call(registers: Registers) -> Call:
-    return Call(registers.orig_rax, registers.rdi & _UNSIGNED, registers.rsp, registers.rip)
+def _call(registers: Registers) -> SystemCall:
+    return SystemCall(registers.orig_rax, registers.rdi & _UNSIGNED, registers.rsp, registers.rip)
 
 
 def _is_futex(registers: Registers) -> bool:

@@ -42,7 +42,7 @@ _MOST_VARIABLES = 200
 _MOST_TEXT = 2000
 
 
-class Stack(NamedTuple):
+class CallStack(NamedTuple):
     """A thread, or a coroutine that waits; frames innermost first."""
 
     key: str
@@ -105,7 +105,7 @@ def _close_left_connections() -> None:
 # ------------------------------------------------------------------ stacks
 
 
-def _stacks() -> Iterator[Stack]:
+def _stacks() -> Iterator[CallStack]:
     """All threads but debugpy's own, the main thread first; then the coroutines that wait."""
     frames = sys._current_frames()
     known = {thread.ident: thread for thread in threading.enumerate()}
@@ -115,7 +115,9 @@ def _stacks() -> Iterator[Stack]:
         if ident != threading.get_ident() and not any(map(_is_debuggers, found)):
             thread = known.get(ident)
             name = thread.name if thread else f"thread {ident}"
-            yield Stack(f"t{ident}", name, getattr(thread, "native_id", 0) or 0, "thread", found)
+            yield CallStack(
+                f"t{ident}", name, getattr(thread, "native_id", 0) or 0, "thread", found
+            )
     yield from _coroutines()
 
 
@@ -136,7 +138,7 @@ def _outwards(innermost: FrameType) -> list[FrameType]:
     return found
 
 
-def _coroutines() -> Iterator[Stack]:
+def _coroutines() -> Iterator[CallStack]:
     """Asyncio's tasks, of all loops, that are not just running in one of the threads."""
     seen = set[int]()
     for task in _tasks():
@@ -145,7 +147,7 @@ def _coroutines() -> Iterator[Stack]:
         seen.add(id(task))
         frames, awaits = _awaiting(task.get_coro())
         if frames:
-            yield Stack(f"c{id(task)}", task.get_name(), 0, "coroutine", frames, awaits)
+            yield CallStack(f"c{id(task)}", task.get_name(), 0, "coroutine", frames, awaits)
 
 
 def _tasks() -> Iterator[Any]:
@@ -210,7 +212,7 @@ _RAY = os.path.dirname(getattr(sys.modules.get("ray"), "__file__", None) or "")
 # ------------------------------------------------------------------ one frame
 
 
-def _chosen(request: dict[str, Any]) -> tuple[Stack, int]:
+def _chosen(request: dict[str, Any]) -> tuple[CallStack, int]:
     """The stack and the frame that are meant: by what was given, else the user's innermost one."""
     found = list(_stacks())
     wanted, frame = request.get("thread") or "", request.get("frame") or ""
@@ -226,7 +228,7 @@ def _chosen(request: dict[str, Any]) -> tuple[Stack, int]:
     return stack, _chosen_frame(stack, frame)
 
 
-def _chosen_frame(stack: Stack, wanted: str) -> int:
+def _chosen_frame(stack: CallStack, wanted: str) -> int:
     if wanted.isdigit():
         if int(wanted) >= len(stack.frames):
             raise _NotFoundError(f"{stack.name} has {len(stack.frames)} frames, counted from 0")
@@ -248,7 +250,7 @@ def _names(frame: FrameType) -> tuple[str, ...]:
     return (code.co_name, getattr(code, "co_qualname", code.co_name))
 
 
-def _where(stack: Stack, number: int) -> dict[str, Any]:
+def _where(stack: CallStack, number: int) -> dict[str, Any]:
     depth = len(stack.frames) - 1 - number
     told = {"number": number, "depth": depth, "thread": stack.name, "key": stack.key}
     return {**_frame(stack.frames[number]), **told, "kind": stack.kind, "tid": stack.tid}
@@ -309,7 +311,7 @@ def _execute(request: dict[str, Any]) -> dict[str, Any]:
     return {**told, "lost": lost} if lost else told
 
 
-def _write_back(stack: Stack, frame: FrameType, changed: dict[str, Any]) -> str:
+def _write_back(stack: CallStack, frame: FrameType, changed: dict[str, Any]) -> str:
     """Set variables of a frame that may run; why they could not be set, or nothing."""
     code = frame.f_code
     local = code.co_varnames + code.co_cellvars + code.co_freevars

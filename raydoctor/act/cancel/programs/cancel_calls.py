@@ -51,7 +51,7 @@ _WORKER_DEADLINE = 1.0
 
 
 @dataclass(slots=True)
-class Cluster:
+class CancelClient:
     """One cluster, over one set of connections."""
 
     of: Messages
@@ -92,7 +92,7 @@ class Cluster:
         return self.wire.ask(f"{ip}:{where.port}", call, timeout)
 
 
-def attempts(cluster: Cluster, request: Row) -> list[Row]:
+def attempts(cluster: CancelClient, request: Row) -> list[Row]:
     """What the GCS knows of a task, an attempt a row: a second late."""
     task, gcs = bytes.fromhex(request["task"]), cluster.gcs()
     filters = cluster.of.rpc.GetTaskEventsRequest.Filters
@@ -106,7 +106,7 @@ def attempts(cluster: Cluster, request: Row) -> list[Row]:
     return sorted(rows, key=lambda row: row["attempt_number"])
 
 
-def unfinished(cluster: Cluster, request: Row) -> list[Row]:
+def unfinished(cluster: CancelClient, request: Row) -> list[Row]:
     """Tasks that have not ended, as the GCS, the workers and their owners tell them."""
     del request
     gcs = cluster.gcs()
@@ -117,7 +117,7 @@ def unfinished(cluster: Cluster, request: Row) -> list[Row]:
     return [row for row in rows.values() if row["state"] not in ("FINISHED", "FAILED", "NIL")]
 
 
-def look(cluster: Cluster, request: Row) -> list[Row]:
+def look(cluster: CancelClient, request: Row) -> list[Row]:
     """Which workers and drivers run the task (`is`: `runs`) or own it (`owns`); one alone, if it is named.
 
     One that has more tasks than it tells of may own it (`may-own`).
@@ -142,20 +142,20 @@ def _roles(task: bytes, worker: Any, reply: Any) -> list[Row]:
     return rows
 
 
-def lives(cluster: Cluster, request: Row) -> list[Row]:
+def lives(cluster: CancelClient, request: Row) -> list[Row]:
     """The worker of this id, as long as the GCS has it as alive."""
     wanted = bytes.fromhex(request["worker"])
     found = cluster.gcs().workers()
     return [_worker(each) for each in found if each.is_alive and id_of(each) == wanted]
 
 
-def known_jobs(cluster: Cluster, request: Row) -> list[Row]:
+def known_jobs(cluster: CancelClient, request: Row) -> list[Row]:
     """All jobs."""
     del request
     return jobs(cluster.gcs()).rows
 
 
-def actor(cluster: Cluster, request: Row) -> list[Row]:
+def actor(cluster: CancelClient, request: Row) -> list[Row]:
     """The actor, as the GCS has it."""
     gcs = cluster.gcs()
     wanted = bytes.fromhex(request["actor"])
@@ -165,7 +165,7 @@ def actor(cluster: Cluster, request: Row) -> list[Row]:
     return [{**gcs_rows.actor(found), "max_restarts": found.max_restarts}] if found.actor_id else []
 
 
-def cancel(cluster: Cluster, request: Row) -> list[Row]:
+def cancel(cluster: CancelClient, request: Row) -> list[Row]:
     """Have the owner cancel the task."""
     known = (name for name in _CANCELS if hasattr(cluster.of.rpc, f"{name}Request"))
     method = next(known, None)
@@ -182,7 +182,7 @@ def cancel(cluster: Cluster, request: Row) -> list[Row]:
     return []
 
 
-def cancel_children(cluster: Cluster, request: Row) -> list[Row]:
+def cancel_children(cluster: CancelClient, request: Row) -> list[Row]:
     """Have a worker cancel what a task of its own, that has ended, submitted: with or without references.
 
     `CancelTask` ends what runs under this id there, which is nothing any more, and its children.
@@ -204,7 +204,7 @@ def cancel_children(cluster: Cluster, request: Row) -> list[Row]:
     return []
 
 
-def kill_actor(cluster: Cluster, request: Row) -> list[Row]:
+def kill_actor(cluster: CancelClient, request: Row) -> list[Row]:
     """End an actor as `ray.kill` does: it is not started again."""
     gcs = cluster.gcs()
     wanted = {"actor_id": bytes.fromhex(request["actor"]), "force_kill": True, "no_restart": True}
@@ -222,7 +222,7 @@ def _worker(message: Any) -> Row:
     }
 
 
-CALLS: dict[str, Callable[[Cluster, Row], list[Row]]] = {
+CALLS: dict[str, Callable[[CancelClient, Row], list[Row]]] = {
     "attempts": attempts,
     "unfinished": unfinished,
     "look": look,
@@ -235,7 +235,7 @@ CALLS: dict[str, Callable[[Cluster, Row], list[Row]]] = {
 }
 
 
-def answer(cluster: Cluster, request: Row) -> Row:
+def answer(cluster: CancelClient, request: Row) -> Row:
     """The answer to one request."""
     try:
         return {"answer": CALLS[request["do"]](cluster, request)}
@@ -249,7 +249,7 @@ def main() -> None:
     """Serve until standard input ends."""
     opened = json.loads(sys.stdin.readline())
     wire = Wire(access_of(opened["access"]))
-    cluster = Cluster(Messages(), wire, opened["address"], opened["timeout"])
+    cluster = CancelClient(Messages(), wire, opened["address"], opened["timeout"])
     gcs = cluster.gcs()
     print(json.dumps(gcs.probe()), flush=True)
     cluster.of = gcs.of

@@ -54,7 +54,7 @@ The turns of its threads are short before the first system call. Errors would be
 """
 
 
-class Answer(NamedTuple):
+class HandshakeReply(NamedTuple):
     """What a process has answered; empty where it has not."""
 
     host: str = ""
@@ -132,22 +132,22 @@ class Handshake:
         """Whether the process has taken the request up."""
         return self._folder is not None and not self._folder.has(self.request)
 
-    def answered(self, seconds: float) -> Answer:
+    def answered(self, seconds: float) -> HandshakeReply:
         """The answer; empty where none has come by then, or the process has ended."""
         deadline = time.monotonic() + seconds
         while True:
             if self._folder is not None and (told := self._read(self._folder)).is_there:
                 return told
             if time.monotonic() >= deadline or not os.path.exists(f"/proc/{self.pid}"):
-                return Answer()
+                return HandshakeReply()
             time.sleep(_LOOK)
 
-    def earlier(self) -> Answer:
+    def earlier(self) -> HandshakeReply:
         """What it has answered to an earlier request."""
         for folder in private.existing(self.user, self.group):
             if (told := self._read(folder)).is_there:
                 return told
-        return Answer()
+        return HandshakeReply()
 
     def note_closed(self) -> None:
         """Have those who attach later know that its port is closed."""
@@ -155,10 +155,10 @@ class Handshake:
             if folder.has(self.answer):
                 folder.write(self.answer, b'{"port": 0}')
 
-    def _read(self, folder: Folder) -> Answer:
+    def _read(self, folder: Folder) -> HandshakeReply:
         with suppress(OSError):
             return _answer(folder.read(self.answer, _LARGEST))
-        return Answer()
+        return HandshakeReply()
 
     def text(self) -> str:
         """What a process that is not armed has to execute to take the request up. Raises OSError."""
@@ -177,19 +177,19 @@ def handshake(pid: int) -> Handshake:
     return Handshake(pid, found.st_uid, found.st_gid, arm.start_of(pid))
 
 
-def _answer(said: bytes) -> Answer:
+def _answer(said: bytes) -> HandshakeReply:
     """Of a process that may be hostile: what is no answer is none."""
     try:
         told = json.loads(said)
         if "problem" in told:
-            return Answer(problem=str(told["problem"])[:500], is_there=True)
+            return HandshakeReply(problem=str(told["problem"])[:500], is_there=True)
         port = int(told["port"])
         host = str(ipaddress.ip_address(told["host"])) if port else ""
     except (ValueError, LookupError, TypeError, OverflowError, RecursionError):
-        return Answer()
+        return HandshakeReply()
     if not 0 <= port < 1 << 16:
-        return Answer()
-    return Answer(host, port, bool(told.get("was_open")), is_there=True)
+        return HandshakeReply()
+    return HandshakeReply(host, port, bool(told.get("was_open")), is_there=True)
 
 
 def _debugpys_folder() -> str:

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 
 from raydoctor.act.signals.process import Identity
 from raydoctor.act.tracking import family, registry
-from raydoctor.act.tracking.registry import Remembered, Task
+from raydoctor.act.tracking.registry import Task, WorkerRecord
 from raydoctor.act.zombies import history
 from raydoctor.act.zombies.history import Raylets
 from raydoctor.model.patterns import pattern
@@ -46,7 +46,7 @@ class Mark(NamedTuple):
 
 
 @dataclass(slots=True)
-class Survey:
+class LeftoverSurvey:
     """A look at the machine, and what is marked as left over."""
 
     machine: Machine
@@ -66,11 +66,11 @@ class Survey:
         return daemons_too or any(_is_defunct_raylet(d) for d in self.machine.daemons.values())
 
 
-def see() -> Survey:
+def survey() -> LeftoverSurvey:
     """Look at the machine now."""
     machine = kinship.look(thorough=True, folders=history.session_folders())
     folders = history.session_folders(kinship.sessions(machine))
-    seen = Survey(machine, Raylets(folders), _with_hidden_raylets(machine))
+    seen = LeftoverSurvey(machine, Raylets(folders), _with_hidden_raylets(machine))
     _mark_outlived(seen)
     _mark_remembered(seen)
     _mark_daemons(seen)
@@ -102,7 +102,7 @@ def _with_hidden_raylets(machine: Machine) -> set[str]:
 # ------------------------------------------------------------------ workers and what they started
 
 
-def _mark_outlived(seen: Survey) -> None:
+def _mark_outlived(seen: LeftoverSurvey) -> None:
     machine = seen.machine
     for pid, whom in machine.outlived.items():
         if machine.processes[pid].state != "Z":
@@ -118,7 +118,7 @@ def _mark_outlived(seen: Survey) -> None:
             )
 
 
-def _origin(seen: Survey, pid: int) -> tuple[int, int]:
+def _origin(seen: LeftoverSurvey, pid: int) -> tuple[int, int]:
     """Pids of the worker and of the raylet that it came from; 0 where none is told."""
     machine = seen.machine
     worker = raylet = 0
@@ -148,7 +148,7 @@ class _Owner(NamedTuple):
         return f"{self.name} ({self.state})"
 
 
-def _owner(seen: Survey, whom: str, worker: int, raylet: int) -> _Owner:
+def _owner(seen: LeftoverSurvey, whom: str, worker: int, raylet: int) -> _Owner:
     if whom == "raylet":
         daemon = seen.machine.daemons.get(raylet)
         state = "defunct" if daemon and _is_defunct_raylet(daemon) else "gone"
@@ -159,7 +159,7 @@ def _owner(seen: Survey, whom: str, worker: int, raylet: int) -> _Owner:
     return _Owner(f"a worker of raylet pid {raylet}" if raylet else "a worker", state)
 
 
-def _why(seen: Survey, pid: int, whom: str, owner: _Owner) -> str:
+def _why(seen: LeftoverSurvey, pid: int, whom: str, owner: _Owner) -> str:
     """In one clause: what the process outlived, and the evidence for it."""
     by = _evidence(seen.machine, pid)
     if whom == "task":
@@ -219,7 +219,7 @@ def _has_own_tie(machine: Machine, pid: int) -> bool:
     return is_raylets or machine.kinds.get(process.pgid) in ("daemon", "worker")
 
 
-def _session(seen: Survey, pid: int, raylet: int) -> str:
+def _session(seen: LeftoverSurvey, pid: int, raylet: int) -> str:
     machine = seen.machine
     for each in machine.line(pid):
         if log := machine.log.get(each) or machine.output.get(each):
@@ -233,7 +233,7 @@ def _session(seen: Survey, pid: int, raylet: int) -> str:
     return seen.raylets.session(raylet, machine.processes[pid].started_at) if raylet else ""
 
 
-def _mark_remembered(seen: Survey) -> None:
+def _mark_remembered(seen: LeftoverSurvey) -> None:
     """What tasks have started whose worker vanished while they ran: tracked ones, or seen from outside.
 
     Nothing of a process need say so (`act/tracking/tracking.py`, `act/tracking/remember.py`): it was seen
@@ -241,7 +241,7 @@ def _mark_remembered(seen: Survey) -> None:
     """
     machine = seen.machine
     numbers = {n for p in machine.processes.values() for n in (p.pid, p.pgid, p.sid)}
-    for known in registry.remembered():
+    for known in registry.known_workers():
         worker = known.worker
         now = machine.processes.get(worker.pid)
         lives = now is not None and now.state != "Z" and worker.is_same(worker.pid, now.started_at)
@@ -257,7 +257,7 @@ def _mark_remembered(seen: Survey) -> None:
                     seen.marks.setdefault(each.pid, mark)
 
 
-def _remembered(known: Remembered, task: Task, lives: bool, session: str) -> Mark:
+def _remembered(known: WorkerRecord, task: Task, lives: bool, session: str) -> Mark:
     pid = known.worker.pid
     owner = f"worker pid {pid} ({'idle' if lives else 'gone'})"
     if task.task == registry.RUN:
@@ -301,7 +301,7 @@ def _is_defunct_raylet(daemon: Daemon) -> bool:
     return daemon.kind == "raylet" and daemon.state == "Z"
 
 
-def _mark_daemons(seen: Survey) -> None:
+def _mark_daemons(seen: LeftoverSurvey) -> None:
     machine = seen.machine
     living = kinship.sessions_of_raylets(machine) | seen.hidden
     by_session: dict[str, list[Daemon]] = {}
@@ -332,7 +332,7 @@ def _is_ray(machine: Machine, pid: int) -> bool:
     return pid in machine.kinds
 
 
-def _mark_session(seen: Survey, session: str, its: list[Daemon]) -> None:
+def _mark_session(seen: LeftoverSurvey, session: str, its: list[Daemon]) -> None:
     """The daemons of a session that has no raylet here, where nobody else uses them."""
     had = seen.raylets.of(session)
     youngest = max(d.started_at for d in its)
@@ -351,14 +351,14 @@ def _mark_session(seen: Survey, session: str, its: list[Daemon]) -> None:
         _mark_daemon(seen, daemon.pid, why, owner, session)
 
 
-def _mark_daemon(seen: Survey, pid: int, why: str, owner: str, session: str) -> None:
+def _mark_daemon(seen: LeftoverSurvey, pid: int, why: str, owner: str, session: str) -> None:
     mark = Mark("stale-daemon", why, owner, session)
     for each in (pid, *seen.machine.below(pid)):
         if each not in seen.marks and seen.machine.processes[each].state != "Z":
             seen.marks[each] = mark
 
 
-def _is_used(seen: Survey, session: str, gcs: Daemon) -> bool:
+def _is_used(seen: LeftoverSurvey, session: str, gcs: Daemon) -> bool:
     """Whether others than the session's own processes are connected to a GCS, or it cannot be told."""
     machine = seen.machine
     connected = holdings.clients(gcs.pid, machine.processes)
@@ -367,7 +367,7 @@ def _is_used(seen: Survey, session: str, gcs: Daemon) -> bool:
     return not all(_belongs_to(seen, pid, session) for pid in connected)
 
 
-def _belongs_to(seen: Survey, pid: int, session: str) -> bool:
+def _belongs_to(seen: LeftoverSurvey, pid: int, session: str) -> bool:
     machine = seen.machine
     if pid in seen.marks:
         return True
@@ -377,7 +377,7 @@ def _belongs_to(seen: Survey, pid: int, session: str) -> bool:
     return _is_client_server(machine, pid)
 
 
-def _is_driver_of(seen: Survey, pid: int, session: str) -> bool:
+def _is_driver_of(seen: LeftoverSurvey, pid: int, session: str) -> bool:
     machine = seen.machine
     log = machine.log.get(pid)
     return (
@@ -397,14 +397,14 @@ def _is_client_server(machine: Machine, pid: int) -> bool:
     return machine.kinds.get(pid) == "driver" and _CLIENT_DRIVER in proc.command(pid)
 
 
-def _has_lost_worker(seen: Survey, pid: int) -> bool:
+def _has_lost_worker(seen: LeftoverSurvey, pid: int) -> bool:
     """Whether a driver was started by a worker (a job's entrypoint) whose raylet is gone."""
     machine = seen.machine
     told = (machine.environment(pid) or {}).get("RAY_RAYLET_PID", "")
     return told.isdigit() and _is_alone(machine, pid) and not machine.is_raylet(int(told))
 
 
-def _mark_lost_drivers(seen: Survey) -> None:
+def _mark_lost_drivers(seen: LeftoverSurvey) -> None:
     machine = seen.machine
     living = kinship.sessions_of_raylets(machine) | seen.hidden
     for pid, kind in machine.kinds.items():
@@ -427,7 +427,7 @@ def _mark_lost_drivers(seen: Survey) -> None:
 # ------------------------------------------------------------------ defunct
 
 
-def _mark_defunct(seen: Survey) -> None:
+def _mark_defunct(seen: LeftoverSurvey) -> None:
     machine = seen.machine
     for pid, process in machine.processes.items():
         if process.state != "Z" or _has_threads(pid) or not _is_rays(machine, pid):

@@ -64,7 +64,7 @@ class _Tree:
 
 
 @dataclass(slots=True)
-class Memory:
+class ClusterLineage:
     """What was seen below the workers that one cluster has on this machine."""
 
     cluster: Cluster
@@ -164,15 +164,15 @@ class Memory:
 
 
 @dataclass(slots=True)
-class Joined:
+class JoinedClusters:
     """The clusters that a driver takes part in, and its jobs there."""
 
-    _memories: dict[str, Memory] = field(default_factory=dict)
+    _memories: dict[str, ClusterLineage] = field(default_factory=dict)
     _jobs: dict[str, set[str]] = field(default_factory=dict)
 
     def add(self, session: str, job: str) -> None:
         """It has this job in the cluster of this session."""
-        self._memories.setdefault(session, Memory(Cluster(session_dir=session)))
+        self._memories.setdefault(session, ClusterLineage(Cluster(session_dir=session)))
         self._jobs.setdefault(session, set()).add(job)
 
     def look(self, table: Table | None = None) -> None:

@@ -27,7 +27,7 @@ from raydoctor.act.run.guard import DriverGuard
 from raydoctor.act.run.tee import Tee, flush_own
 from raydoctor.act.signals import process
 from raydoctor.act.signals.process import Identity, Outcome
-from raydoctor.act.tracking.remember import Joined
+from raydoctor.act.tracking.lineage import JoinedClusters
 from raydoctor.model.patterns import pattern
 from raydoctor.observe.processes import proc
 from raydoctor.observe.processes.redact import command_line
@@ -55,7 +55,7 @@ _T = TypeVar("_T")
 Why = Literal["ended", "timeout", "signal"]
 
 
-class Event(NamedTuple):
+class WaitEnd(NamedTuple):
     """What ended a wait."""
 
     why: Why
@@ -78,7 +78,7 @@ class Driver:
     """Folders of the Ray sessions that it took part in, in order."""
     seen: dict[int, Identity] = field(default_factory=dict)
     """Its tree, while it lived."""
-    joined: Joined = field(default_factory=Joined)
+    joined: JoinedClusters = field(default_factory=JoinedClusters)
     names: dict[Identity, str] = field(default_factory=dict)
     _due: float = 0.0
     """When to look at processes again."""
@@ -93,18 +93,18 @@ class Driver:
             return 128 + signal.SIGKILL
         return 128 - code if code < 0 else code
 
-    def wait(self, seconds: float | None) -> Event:
+    def wait(self, seconds: float | None) -> WaitEnd:
         """Until it ends, the time is up, or we get a signal."""
         until = None if seconds is None else time.monotonic() + seconds
         while True:
             if self.child.poll() is not None:
                 self.joined.look()  # its workers go within moments
-                return Event("ended")
+                return WaitEnd("ended")
             if number := self.signals.take():
-                return Event("signal", number)
+                return WaitEnd("signal", number)
             now = time.monotonic()
             if until is not None and now >= until:
-                return Event("timeout")
+                return WaitEnd("timeout")
             self._look(now)
             # A child's end wakes us as a signal does.
             self.signals.sleep(min(self._due, until or self._due) - time.monotonic())
