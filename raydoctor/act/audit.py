@@ -58,7 +58,7 @@ class Audit:
     problem: str = ""
     """Why a line could not be written."""
 
-    def write(self, what: str, **told: Any) -> None:
+    def write(self, what: str, **details: Any) -> None:
         """Append one line: `what` was done, and all that is told of it."""
         line = {
             "at": round(time.time(), 3),
@@ -66,7 +66,7 @@ class Audit:
             "purpose": self.purpose,
             "by_pid": os.getpid(),
             "by_uid": os.geteuid() if hasattr(os, "geteuid") else None,
-            **shared().redact_json(told),
+            **shared().redact_json(details),
         }
         try:
             self._append(json.dumps(line, default=str, separators=(",", ":")) + "\n")

@@ -324,7 +324,7 @@ class _Call:
             "stays": self._stays(),
             "may_go_on": self.wishes["yes"] or self._goes_on(),  # that was asked
             "close": self.wishes["close"],
-            "wishes": inside,
+            "options": inside,
         }
         with Progress(f"attaching to {found.name}") as progress:
             told = (

@@ -154,7 +154,7 @@ def _show_plan(
         options.print_text(render.plan_to_json(target, steps))
         return
     stream = sys.stderr if to_stderr else sys.stdout
-    page = render.plan(target, steps, hands.wishes.grace, terminal.width_of(stream))
+    page = render.plan(target, steps, hands.options.grace, terminal.width_of(stream))
     terminal.show(page, stream)
 
 

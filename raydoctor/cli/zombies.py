@@ -119,7 +119,7 @@ def command(  # noqa: PLR0913 - one parameter per option
     is_dry = dry_run or not (kill or clean)
     deed = SweepRequest(SweepOptions(session, leaked, all_users, inherited), grace, kill, clean)
     field = _Field(*_chosen(nodes, address)) if nodes or all_nodes else _Field()
-    places = field.look(deed.wishes, with_disk=is_dry or clean or not yes)
+    places = field.look(deed.options, with_disk=is_dry or clean or not yes)
     nothing = OUT_OF_SIGHT if _is_hidden(places) else 0
     if is_dry:
         _show(places, as_json=form == "json")
@@ -145,7 +145,7 @@ class _Field:
         self._cluster = cluster
         self._choice = choice
 
-    def look(self, wishes: SweepOptions, with_disk: bool) -> list[SweptMachine]:
+    def look(self, sweep_options: SweepOptions, with_disk: bool) -> list[SweptMachine]:
         """What is left over on them; this one first."""
         from raydoctor.act.zombies import sweep, sweep_nodes
         from raydoctor.cli._progress import Progress
@@ -154,12 +154,14 @@ class _Field:
         places = []
         with Progress("looking at the processes") as progress:
             if here is not None:
-                places.append(sweep.SweptMachine(here, sweep.look(wishes, with_disk), is_here=True))
+                places.append(
+                    sweep.SweptMachine(here, sweep.inspect(sweep_options, with_disk), is_here=True)
+                )
             if self._cluster is not None and self._choice is not None:
-                places += sweep_nodes.look(
+                places += sweep_nodes.inspect(
                     self._cluster,
                     self._choice.there,
-                    wishes,
+                    sweep_options,
                     with_disk,
                     lambda done, total: progress.say(f"{done} of {total} other nodes have looked"),
                 )

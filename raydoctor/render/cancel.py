@@ -43,7 +43,7 @@ def plan(target: CancelTarget, steps: Sequence[Step], grace: float, width: int =
 
 def several(targets: Sequence[CancelTarget], wanted: str) -> Page:
     """Tasks of which one is to be chosen."""
-    rows = [(each.task, each.name, each.said, *_where(each)) for each in targets[:_LISTED]]
+    rows = [(each.task, each.name, each.ray_state, *_where(each)) for each in targets[:_LISTED]]
     page = [
         line((f"{text.plural(len(targets), 'task')} called {wanted}", "strong")),
         *columns(rows, 2),
@@ -71,7 +71,7 @@ def render(made: Cancellation, width: int = MAX_WIDTH) -> Page:
 
 
 def _head(target: CancelTarget) -> Page:
-    parts = [_KINDS[target.kind], target.said, *_where(target)]
+    parts = [_KINDS[target.kind], target.ray_state, *_where(target)]
     if target.started_at is not None:
         parts.insert(2, f"for {text.duration(max(0.0, time.time() - target.started_at))}")
     if target.attempt:
@@ -154,7 +154,7 @@ def _target(target: CancelTarget) -> dict[str, object]:
         "kind": target.kind,
         "id": target.task,
         "name": target.name,
-        "state": target.said,
+        "state": target.ray_state,
         "attempt": target.attempt,
         "pid": target.pid or None,
         "ip": target.ip or None,

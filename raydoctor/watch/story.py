@@ -71,7 +71,7 @@ class Story:
         self.clocks = Clocks()
         self.view: View | None = None
         self._guard = guard
-        self._memory = ClusterLineage(cluster)
+        self._lineage = ClusterLineage(cluster)
         self._processes = Table()
         self._logs = Logs(cluster.session_dir)
         self._logs_next = 0.0
@@ -169,7 +169,7 @@ class Story:
         """What workers of this machine started: `zombies` finds it later."""
         if self.cluster.node_ids:
             self._table = self._processes.look()
-            self._memory.look(self._table)
+            self._lineage.sample(self._table)
 
     def _ask_peers(self, now: float) -> None:
         """How long the functions of the slowest usually take: one question a round, and not often."""

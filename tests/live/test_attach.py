@@ -146,7 +146,7 @@ print("ready", flush=True)
 print(input())
 """
     with program(text) as process:
-        until(lambda: gil.look(process.pid).is_stuck)
+        until(lambda: gil.sample(process.pid).is_stuck)
         before = Path(f"/proc/{process.pid}/syscall").read_text(encoding="ascii")
         start = arm.start_of(process.pid)
         with pytest.raises(OSError, match="taken back"):
@@ -395,7 +395,7 @@ def test_an_interrupted_attempt_is_taken_back(audit: Audit) -> None:
 
     with program("print('ready', flush=True); input()") as process:
         with pytest.raises(KeyboardInterrupt):
-            attach.attach(AttachTarget(process.pid), tell=interrupted, audit=audit)
+            attach.attach(AttachTarget(process.pid), report_progress=interrupted, audit=audit)
         assert is_as_it_was(process.pid)
 
 

@@ -199,12 +199,12 @@ class Hung:
         self.ray = ray
         self.cluster = live.find(ray.address)[0]
         self.ids = dict(
-            line.split()[1:] for line in self.said().splitlines() if line.startswith("ID")
+            line.split()[1:] for line in self.ray_state().splitlines() if line.startswith("ID")
         )
         self.made: dict[str, Future[act.Cancellation]] = {}
         self.away: Future[tuple[act.Cancellation | str, int]]
 
-    def said(self) -> str:
+    def ray_state(self) -> str:
         return (self.ray.folder / "driver-0.txt").read_text()
 
     def ran(self, kind: str) -> list[int]:
@@ -218,14 +218,14 @@ class Hung:
             assert time.monotonic() < deadline, f"{kinds} do not run"
             time.sleep(0.05)
 
-    def cancel(self, kind: str, grace: float, **wishes: bool) -> act.Cancellation:
+    def cancel(self, kind: str, grace: float, **options: bool) -> act.Cancellation:
         self.wait_until_it_runs("sleep" if kind == "never" else kind)
         if kind == "parent":  # a child that waits ends with it at once
             self.wait_until_it_runs("kid")
         if kind == "never":  # what waits for it is to be cancelled while it waits
             self.made["get"].result(PATIENCE)
         with connected(self.cluster, 3.0) as owners:
-            return cancelled(owners, self, self.ids[kind], CancelOptions(grace, **wishes))
+            return cancelled(owners, self, self.ids[kind], CancelOptions(grace, **options))
 
     def cancel_away(self) -> tuple[act.Cancellation | str, int]:
         """By a task on its node; the pid that it was seen to run under."""
@@ -242,13 +242,13 @@ class Hung:
     def outcome(self, kind: str) -> str:
         """What `ray.get` said."""
         self.ray.wait_for(f"DONE {kind} ")
-        line = next(x for x in self.said().splitlines() if x.startswith(f"DONE {kind} "))
+        line = next(x for x in self.ray_state().splitlines() if x.startswith(f"DONE {kind} "))
         return line.removeprefix(f"DONE {kind} ")
 
 
-def cancelled(owners: Owners, hung: Hung, name: str, wishes: CancelOptions) -> act.Cancellation:
+def cancelled(owners: Owners, hung: Hung, name: str, options: CancelOptions) -> act.Cancellation:
     (target,) = find(owners, name)
-    return act.run(act.backend_for(owners, hung.cluster, wishes, target), target)
+    return act.run(act.backend_for(owners, hung.cluster, options, target), target)
 
 
 @pytest.fixture(scope="module")
@@ -302,7 +302,7 @@ def test_what_it_started_goes_with_it(hung: Hung) -> None:
 def test_an_interrupted_actor_lives_on(hung: Hung) -> None:
     assert hung.made["method"].result(PATIENCE).ended
     hung.ray.wait_for("LIVES")
-    assert f"LIVES {hung.ran('method')[0]}\n" in hung.said()
+    assert f"LIVES {hung.ran('method')[0]}\n" in hung.ray_state()
 
 
 @pytest.mark.ray
@@ -426,8 +426,8 @@ def test_in_a_driver_and_a_whole_job(hung: Hung) -> None:
     hung.rest()
     (hung.ray.folder / "go").touch()
     hung.ray.wait_for("READY", "library.txt")
-    said = (hung.ray.folder / "library.txt").read_text()
-    assert "BY interrupt" in said, said
+    ray_state = (hung.ray.folder / "library.txt").read_text()
+    assert "BY interrupt" in ray_state, ray_state
     with connected(hung.cluster, 3.0) as owners:
         made = cancelled(owners, hung, "Slow.__init__", CancelOptions(SHORT, job_stop=True))
     assert (made.by, made.ended) == ("job-stop", True)

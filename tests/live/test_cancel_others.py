@@ -63,9 +63,9 @@ def target(pid: int, **changes: object) -> targets.CancelTarget:
     return targets.CancelTarget(**{**plain, **changes})
 
 
-def hands(asked: Owners, **wishes: Any) -> steps.CancelBackend:
+def backend(asked: Owners, **options: Any) -> steps.CancelBackend:
     audit = Audit("test", path="/dev/null")
-    return steps.CancelBackend(asked, Cluster(), steps.CancelOptions(grace=0.1, **wishes), audit)
+    return steps.CancelBackend(asked, Cluster(), steps.CancelOptions(grace=0.1, **options), audit)
 
 
 PARENT = (
@@ -124,8 +124,8 @@ def test_a_cancel_of_a_task_elsewhere_ends_nothing_here(
     bystander = parent("notes.txt")
     (child,) = bystander.children()
     states = iter([[RUNS]])
-    asked = owners(look=lambda *a, **k: next(states, []), attempts=[])
-    made = ladder.run(hands(asked, recursive=False), target(bystander.pid))
+    asked = owners(roles=lambda *a, **k: next(states, []), attempts=[])
+    made = ladder.run(backend(asked, recursive=False), target(bystander.pid))
     assert made.ended
     assert made.survivors == []
     assert running(child)
@@ -181,15 +181,15 @@ def test_a_worker_that_has_taken_another_task_is_not_killed(
     parent: Callable[..., psutil.Process],
 ) -> None:
     worker = parent(f"worker-{WORKER}-{JOB}-812.out")
-    asked = owners(look=[], attempts=[])  # it runs something else by now
-    why = steps._kill(hands(asked), target(worker.pid))
+    asked = owners(roles=[], attempts=[])  # it runs something else by now
+    why = steps._kill(backend(asked), target(worker.pid))
     assert "something else" in why
     assert running(worker)
 
 
 def test_a_worker_that_still_runs_it_is_killed(parent: Callable[..., psutil.Process]) -> None:
     worker = parent(f"worker-{WORKER}-{JOB}-812.out")
-    assert steps._kill(hands(owners(look=[RUNS])), target(worker.pid)) == ""
+    assert steps._kill(backend(owners(roles=[RUNS])), target(worker.pid)) == ""
     assert not running(worker)
 
 
@@ -199,7 +199,7 @@ def test_what_the_next_task_of_a_worker_has_started_is_left_alone(
     """The task ended while the user was asked whether to cancel it."""
     worker = parent(f"worker-{WORKER}-{JOB}-812.out")
     (child,) = worker.children()
-    made = ladder.run(hands(owners(look=[], attempts=[]), recursive=False), target(worker.pid))
+    made = ladder.run(backend(owners(roles=[], attempts=[]), recursive=False), target(worker.pid))
     assert made.ended
     assert running(child)
     assert running(worker)
@@ -255,7 +255,7 @@ def test_a_watch_does_not_cancel_the_retry_of_what_was_overdue(
 
 @pytest.mark.parametrize("code", ["ENDED", "UNAUTHENTICATED", "INTERNAL", "GCS", "KeyError"])
 def test_an_end_is_not_claimed_where_nobody_could_be_asked(code: str) -> None:
-    asked = owners(look=AskError(code, "…"), attempts=AskError(code, "…"))
+    asked = owners(roles=AskError(code, "…"), attempts=AskError(code, "…"))
     with pytest.raises(AskError):
         targets.has_ended(asked, target(12))
 
@@ -263,9 +263,9 @@ def test_an_end_is_not_claimed_where_nobody_could_be_asked(code: str) -> None:
 def test_a_worker_that_cannot_be_reached_has_ended_once_the_gcs_says_so() -> None:
     lost = AskError("UNAVAILABLE", "connection refused")
     alive = {"worker_id": WORKER}
-    assert not targets.has_ended(owners(look=lost, lives=[alive]), target(12))
-    assert targets.has_ended(owners(look=lost, lives=[]), target(12))
-    assert targets.has_ended(owners(look=AskError("NOT_FOUND", "…")), target(12))
+    assert not targets.has_ended(owners(roles=lost, lives=[alive]), target(12))
+    assert targets.has_ended(owners(roles=lost, lives=[]), target(12))
+    assert targets.has_ended(owners(roles=AskError("NOT_FOUND", "…")), target(12))
 
 
 LATE = """
@@ -290,7 +290,7 @@ def test_an_answer_that_comes_late_is_not_the_next_questions(
         with pytest.raises(AskError):
             asked.cancel(TASK, OWNER, force=False, recursive=False)
         asked._timeout = 20.0
-        assert asked.look(TASK) == [{"is": "runs", "of": "look"}]
+        assert asked.roles(TASK) == [{"is": "runs", "of": "roles"}]
         assert program.stdin
         program.stdin.close()
 

@@ -57,7 +57,7 @@ def set_clock(step: float, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_registry_names_the_same_processes_after_the_clock_was_set(
     step: float, registry: Path, sleeper: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    worker, seen = family.look(os.getpid()), family.look(sleeper)
+    worker, seen = family.started_process(os.getpid()), family.started_process(sleeper)
     assert worker
     assert seen
     task = Task(1, "abc", 5.0, {})
@@ -70,7 +70,7 @@ def test_a_registry_names_the_same_processes_after_the_clock_was_set(
     now = proc.read(os.getpid())
     assert now
     assert known.worker.is_same(now.pid, now.started_at)
-    assert [each.pid for each in family.members(known.tasks[1].seen.values(), ())] == [sleeper]
+    assert [each.pid for each in family.members(known.tasks[1].processes.values(), ())] == [sleeper]
     assert known.tasks[1].mark(known.worker) == mark
     assert _registry.path_of(known.worker) == path
 
@@ -80,7 +80,7 @@ def test_the_mark_of_a_living_worker_names_it_after_the_clock_was_set(
     step: float, sleeper: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`zombies` would call what it started an orphan."""
-    worker = family.look(sleeper)
+    worker = family.started_process(sleeper)
     assert worker
     mark = Task(1, "abc", 5.0, {}).mark(worker)
     set_clock(step, monkeypatch)
@@ -93,8 +93,8 @@ def test_a_watcher_that_starts_after_the_clock_was_set_ends_nothing(
     registry: Path, sleeper: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The worker lives, and so do its tasks' processes."""
-    worker = family.look(os.getpid())
-    seen = family.look(sleeper)
+    worker = family.started_process(os.getpid())
+    seen = family.started_process(sleeper)
     assert worker
     assert seen
     task = Task(1, "abc", 0.1, {})
@@ -128,7 +128,7 @@ def test_a_registry_of_another_boot_or_pid_namespace_names_nothing_here(
     other: str, registry: Path, sleeper: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a reboot the same program may have the same pid at the same second since the boot."""
-    seen = family.look(sleeper)
+    seen = family.started_process(sleeper)
     assert seen
     task = Task(1, "abc", 5.0, {})
     task.add(seen)
@@ -184,7 +184,7 @@ def _deed() -> dict[str, object]:
     from dataclasses import asdict
 
     deed = sweep.SweepRequest(leftovers.SweepOptions(), 0.1, kill=True, remove=False)
-    return {**deed._asdict(), "wishes": asdict(deed.wishes)}
+    return {**deed._asdict(), "options": asdict(deed.options)}
 
 
 # ------------------------------------------------------------------ time limits

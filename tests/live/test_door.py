@@ -266,7 +266,7 @@ def told(pid: int, **more: object) -> dict[str, object]:
     """What `raydoctor attach` would get."""
     asked = {"pid": pid, "ip": "", "worker": "", "node": "", "title": "", "debugger": 0}
     wishes = {name: more.pop(name) for name in DebugOptions._fields if name in more}
-    where = {"host": "127.0.0.1", "port": 0, "stays": not wishes, "wishes": wishes}
+    where = {"host": "127.0.0.1", "port": 0, "stays": not wishes, "options": wishes}
     found = debug_there.run({**asked, **where, **more})
     assert "failed" not in found, found
     return found
@@ -355,7 +355,7 @@ def test_a_port_that_stays_is_closed_on_request(program: subprocess.Popen[str]) 
     assert told(pid)["attached"]["open"] is True
 
 
-ASKED = {"ip": "", "worker": "", "node": "", "debugger": 0, "wishes": {}}
+ASKED = {"ip": "", "worker": "", "node": "", "debugger": 0, "options": {}}
 
 
 def test_what_py_spy_cannot_see_is_seen_from_inside() -> None:

@@ -354,7 +354,7 @@ def test_root_touches_nothing_for_another_user(
     """Attach all the way but for the injection: no foreign file is read or changed, and nothing hangs."""
     monkeypatch.setattr(attach, "obstacle", lambda pid: [])
     monkeypatch.setattr(inject, "inject", lambda *args, **more: inject.Injection("called"))
-    monkeypatch.setattr(gil, "look", lambda pid: GilSample())
+    monkeypatch.setattr(gil, "sample", lambda pid: GilSample())
     monkeypatch.setattr(os, "mkdir", slowly(os.mkdir))
     before = treasure.state()
     target = subprocess.Popen(["sleep", "600"], user=ATTACKER, group=ATTACKER, extra_groups=[])

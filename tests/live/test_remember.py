@@ -85,7 +85,7 @@ def below(pid: int) -> dict[str, int]:
 def seen() -> set[int]:
     """Pids in the registry."""
     tasks = (task for known in _registry.remembered() for task in known.tasks.values())
-    return {each.pid for task in tasks for each in task.seen.values()}
+    return {each.pid for task in tasks for each in task.processes.values()}
 
 
 def test_what_is_below_a_worker_is_noted_and_what_is_a_driver_s_is_not(
@@ -93,28 +93,28 @@ def test_what_is_below_a_worker_is_noted_and_what_is_a_driver_s_is_not(
 ) -> None:
     names = below(raylet)
     other = ClusterLineage(Cluster(session_dir="/t/session_2026-11-21_10-00-00_000000_2"))
-    other.look(proc.table())
+    other.sample(proc.table())
     assert not seen(), "the raylet is another cluster's"
     memory = ClusterLineage(Cluster(session_dir=str(next(tmp_path.glob("session_*")))))
-    memory.look(proc.table())
+    memory.sample(proc.table())
     assert seen() == {names["sh1"], names["sh2"]}
     assert memory.is_awaited(["02000000"])
     assert not memory.is_awaited(["01000000"])
     assert memory.left(["02000000"]) == [], "its worker lives"
     (file,) = registry.iterdir()
     before = file.read_text()
-    memory.look(proc.table())
+    memory.sample(proc.table())
     assert file.read_text() == before
 
 
 def test_it_is_known_until_it_is_gone(raylet: int, registry: Path, tmp_path: Path) -> None:
     names = below(raylet)
     cluster = Cluster(session_dir=str(next(tmp_path.glob("session_*"))))
-    ClusterLineage(cluster).look(proc.table())
+    ClusterLineage(cluster).sample(proc.table())
     later = ClusterLineage(
         cluster
     )  # of another program, that finds what the first had written down
-    later.look(proc.table())
+    later.sample(proc.table())
     os.kill(names["ray::train"], signal.SIGKILL)
     until(lambda: below(raylet).get("ray::train") is None or is_defunct(names["ray::train"]))
     left = {each.pid for each in later.left(["02000000"])}
@@ -123,7 +123,7 @@ def test_it_is_known_until_it_is_gone(raylet: int, registry: Path, tmp_path: Pat
     for name in ("sh1", "sh2"):
         os.kill(names[name], signal.SIGKILL)
     until(lambda: not any(alive(names[name]) for name in ("sh1", "sh2")))
-    later.look(proc.table())
+    later.sample(proc.table())
     assert list(registry.iterdir()) == []
 
 

@@ -295,7 +295,7 @@ def test_what_a_worker_started_without_a_trace_is_remembered(
 def is_remembered(pid: int) -> bool:
     begun = psutil.Process(pid).create_time()
     tasks = [task for known in registry.remembered() for task in known.tasks.values()]
-    return any(seen.is_same(pid, begun) for task in tasks for seen in task.seen.values())
+    return any(seen.is_same(pid, begun) for task in tasks for seen in task.processes.values())
 
 
 def found(pid: int) -> list[leftovers.Leftover]:

@@ -125,7 +125,7 @@ def registry(worker):
     return next(r for r in _registry.remembered() if r.worker.pid == worker)
 
 def remembered():
-    return {seen.pid for task in registry(os.getpid()).tasks.values() for seen in task.seen.values()}
+    return {seen.pid for task in registry(os.getpid()).tasks.values() for seen in task.processes.values()}
 
 def watchers(worker):
     found = []
@@ -476,20 +476,20 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     registry.replace(path, registry.lines_of([first, second]))
     assert list(registry.read(path).values()) == [first, second]
     registry.append(
-        path, [registry.end_line(1), registry.seen_line(2, StartedProcess(11, 101.5, "g"))]
+        path, [registry.end_line(1), registry.saw_line(2, StartedProcess(11, 101.5, "g"))]
     )
     tasks = registry.read(path)
     assert list(tasks) == [2]
-    assert [s.leads for s in tasks[2].seen.values()] == ["g"]
+    assert [s.leads for s in tasks[2].processes.values()] == ["g"]
     registry.append(path, [registry.shut_line(2, StartedProcess(11, 101.5))])
-    assert [s.leads for s in registry.read(path)[2].seen.values()] == [""]
+    assert [s.leads for s in registry.read(path)[2].processes.values()] == [""]
 
 
 @pytest.mark.parametrize("torn", ["begin", "saw 1 x 1.0 -", "saw 9 5 1.0 -", "", "end", "\xff\x00"])
 def test_a_torn_line_costs_no_other(torn: str, tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text(f"begin 1 aa 5\n{torn}\nsaw 1 5 1.00 -\n")
-    assert [s.pid for s in registry.read(str(path))[1].seen.values()] == [5]
+    assert [s.pid for s in registry.read(str(path))[1].processes.values()] == [5]
 
 
 def test_a_folder_that_others_can_write_to_is_refused(

@@ -158,7 +158,7 @@ def test_what_a_dead_worker_and_a_dead_raylet_left_beside_a_living_cluster() -> 
                 pass
         standing.run(DRIVER, "-", "7100100", "stand")
         standing.wait_for("STANDING")
-        wishes = SweepOptions(session=str(ray.session), inherited=True)
+        options = SweepOptions(session=str(ray.session), inherited=True)
         living = {
             (p.pid, p.create_time()) for p in (*standing._alive(), *sleeping(7100100).values())
         }
@@ -166,12 +166,12 @@ def test_what_a_dead_worker_and_a_dead_raylet_left_beside_a_living_cluster() -> 
             mark = ray.folder / whom
             ray.run(DRIVER, str(mark), str(base), "eight")
             until(lambda mark=mark: mark.exists() and mark.read_text())  # type: ignore[misc]
-            before = leftovers.find(wishes, settle=False)
-            assert [f for f in before if not leftovers.spared(f, wishes)] == []
+            before = leftovers.find(options, settle=False)
+            assert [f for f in before if not leftovers.spared(f, options)] == []
             victim = int(mark.read_text()) if whom == "worker" else ray.processes("raylet")[0].pid
             os.kill(victim, signal.SIGKILL)
             _wait_for_ray(base)
-            _clear_and_look(base, wishes)
+            _clear_and_look(base, options)
         assert {i for i in living if not _lives(i)} == set()
 
 
@@ -183,21 +183,21 @@ def _wait_for_ray(base: int) -> None:
         time.sleep(1.5)
 
 
-def _clear_and_look(base: int, wishes: SweepOptions) -> None:
+def _clear_and_look(base: int, options: SweepOptions) -> None:
     """All that can be known is found, told with its worker or raylet, and gone within three seconds."""
     before = sleeping(base)
-    found = {f.pid: f for f in leftovers.find(wishes)}
+    found = {f.pid: f for f in leftovers.find(options)}
     # On a busy machine Ray is still ending some of them.
     left = {n: p for n, p in sleeping(base).items() if n in before and n not in (_SCRUBBED, 13)}
     assert left, "something has survived"
     assert [n for n, p in left.items() if p.pid not in found] == []
     assert all(" is gone" in found[p.pid].why or "idle" in found[p.pid].why for p in left.values())
     begun = clock()
-    outcomes = leftovers.clear(list(found.values()), wishes, 1.0, audit=Audit("test"))
+    outcomes = leftovers.clear(list(found.values()), options, 1.0, audit=Audit("test"))
     assert clock() - begun < 3.0 + 1.0
     assert {o.outcome for o in outcomes.values()} == {"gone"}
     assert sleeping(base).keys() <= {_SCRUBBED, 13}
-    assert leftovers.find(wishes, settle=False) == []
+    assert leftovers.find(options, settle=False) == []
 
 
 def _lives(identity: tuple[int, float]) -> bool:
@@ -404,13 +404,13 @@ def test_what_was_there_and_not_shown_is_left_alone(
     orphan: psutil.Process, session: Path, own_state: Path
 ) -> None:
     """Somebody said yes to a list: what is added to it is only what that forks."""
-    wishes = SweepOptions(session.name, inherited=True)
-    view = sweep.look(wishes, with_disk=False)
+    options = SweepOptions(session.name, inherited=True)
+    view = sweep.inspect(options, with_disk=False)
     (shown,) = view.leftovers
     more = leave()
     try:
         later = view._replace(youngest=leftovers.youngest() + 0.01)
-        done = sweep.carry_out(later, SweepRequest(wishes, 0.5, kill=True, remove=False))
+        done = sweep.carry_out(later, SweepRequest(options, 0.5, kill=True, remove=False))
         assert [(i.pid, o.outcome) for i, o in done.outcomes.items()] == [(orphan.pid, "gone")]
         assert more.is_running()
         travelled = sweep.unpacked(json.loads(json.dumps(sweep.packed(done))))
@@ -558,12 +558,12 @@ def test_sessions_and_the_pids_of_their_raylets(session: Path) -> None:
 @linux
 def test_a_raylet_in_another_container_lives(orphan: psutil.Process, session: Path) -> None:
     """It is not among the processes, but it listens in the session's folder."""
-    wishes = SweepOptions(session.name)
-    assert [f.pid for f in leftovers.find(wishes, settle=False)] == [orphan.pid]
+    options = SweepOptions(session.name)
+    assert [f.pid for f in leftovers.find(options, settle=False)] == [orphan.pid]
     with socket.socket(socket.AF_UNIX) as raylet:
         raylet.bind(str(session / "sockets" / "raylet"))
-        assert leftovers.find(wishes, settle=False) == []
-    assert [f.pid for f in leftovers.find(wishes, settle=False)] == [orphan.pid]
+        assert leftovers.find(options, settle=False) == []
+    assert [f.pid for f in leftovers.find(options, settle=False)] == [orphan.pid]
 
 
 MAPS = """
@@ -615,12 +615,12 @@ def test_clean_removes_what_is_dead_and_quiet(
     (session / "logs" / "worker.out").write_bytes(b"x" * 100_000)
     (session / "ray_spilled_objects_ab").mkdir()
     (session / "link").symlink_to(outside)
-    wishes = SweepOptions(session.name)
-    assert clean.find(wishes) == [], "written a moment ago"
+    options = SweepOptions(session.name)
+    assert clean.find(options) == [], "written a moment ago"
     age(session, 5000)
     with (session / "logs" / "worker.out").open():
-        assert clean.find(wishes) == [], "somebody reads in it"
-    (found,) = clean.find(wishes)
+        assert clean.find(options) == [], "somebody reads in it"
+    (found,) = clean.find(options)
     assert (found.path, found.what, found.reason) == (str(session), "session", "")
     assert found.bytes > 100_000
     code, out = told(capsys, "--clean", "--yes", "--json", "--session", session.name)
@@ -636,10 +636,10 @@ def test_clean_removes_what_is_dead_and_quiet(
 @linux
 def test_a_session_that_lives_again_is_kept(session: Path) -> None:
     age(session, 5000)
-    wishes = SweepOptions(session.name)
-    plan = clean.find(wishes)
+    options = SweepOptions(session.name)
+    plan = clean.find(options)
     (session / "logs" / "gcs_server.out").write_text("up again")
-    (kept,) = clean.remove(plan, wishes, Audit("test"))
+    (kept,) = clean.remove(plan, options, Audit("test"))
     assert (kept.removed, kept.reason) == (False, "it is in use by now")
     assert session.exists()
 

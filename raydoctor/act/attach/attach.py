@@ -71,14 +71,14 @@ _NEXT_STEP = 0.6
 """Seconds in which a thread that runs Python code gets between two steps, on a busy machine too."""
 _END_OF_CALL = 3.0
 """Seconds for a native call to end after which only Python can be entered."""
-_AGAIN, _HELD = 2, 0.2
+_RETRIES, _RETRY_PAUSE = 2, 0.2
 """Another look, by py-spy or a monitoring agent, may hold it for a moment."""
 _SETTLES = 1.0
 _SAME_START = 0.02
 """Seconds: start times are rounded on their way through JSON."""
 _TGKILL = {"x86_64": 234, "aarch64": 131}
 
-Tell = Callable[[str], None]
+ReportProgress = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ def attach(  # noqa: PLR0913 - one more than usual, each with a default that is 
     host: str = LOOPBACK,
     grace: float = GRACE,
     open_for: float = 0.0,
-    tell: Tell = lambda doing: None,
+    report_progress: ReportProgress = lambda doing: None,
     audit: Audit | None = None,
 ) -> Attached:
     """Have that process listen for a debugger, and return once it does.
@@ -159,7 +159,9 @@ def attach(  # noqa: PLR0913 - one more than usual, each with a default that is 
         with closing(handshake(target.pid)) as shake:
             was_entered = shake.earlier().is_there and handles(target.pid)
             shake.ask(host, port or 0, max(grace, _VALID) + _SETTLES, open_for)
-            entry = _Entry(identity, shake, grace, tell, audit, is_temporary=bool(open_for))
+            entry = _Entry(
+                identity, shake, grace, report_progress, audit, is_temporary=bool(open_for)
+            )
             if not is_prepared and not (was_entered and entry.by_signal_soon()):
                 return entry.finished(entry.by_injection())
             return entry.finished(entry.by_signal() if is_prepared else "entered")
@@ -175,9 +177,13 @@ def listening(pid: int, debugger_port: int = 0) -> Listening | None:
         return None
     mine = holdings.ports([pid]).get(pid, ())
     with suppress(OSError, IndexError):
-        told = handshake(pid).earlier()
-        if told.port and (told.port in mine or not mine) and told.host in _hosts(pid, told.port):
-            return Listening(told.host, told.port, "listening", handles(pid))
+        reply = handshake(pid).earlier()
+        if (
+            reply.port
+            and (reply.port in mine or not mine)
+            and reply.host in _hosts(pid, reply.port)
+        ):
+            return Listening(reply.host, reply.port, "listening", handles(pid))
     if debugger_port and debugger_port in mine:
         host = next(iter(_hosts(pid, debugger_port)), LOOPBACK)
         return Listening(host, debugger_port, "ray-breakpoint", handles(pid))
@@ -244,7 +250,7 @@ class _Entry:
     identity: Identity
     shake: Handshake
     grace: float
-    tell: Tell
+    report_progress: ReportProgress
     audit: Audit
     pulses: bool = False
     """Whether its main thread holds the GIL: a signal has it let the import go on (`arm.wake`)."""
@@ -258,10 +264,10 @@ class _Entry:
 
     def by_signal(self) -> str:
         """The way of an armed process."""
-        self.tell("asking the process, which is armed")
-        look = gil.look(self.identity.pid)
-        self.pulses = look.main_holds_gil or look.is_unknown
-        self.keeps_gil = look.main_holds_gil and look.stays
+        self.report_progress("asking the process, which is armed")
+        sample = gil.sample(self.identity.pid)
+        self.pulses = sample.main_holds_gil or sample.is_unknown
+        self.keeps_gil = sample.main_holds_gil and sample.stays
         wake(self.identity.pid)
         self._write("signal", signal.Signals(arm.SIGNAL).name)
         return "armed"
@@ -274,21 +280,21 @@ class _Entry:
     def by_injection(self) -> str:
         """The way of a process that nobody prepared."""
         pid = self.identity.pid
-        look = gil.look(pid)
-        if look.is_stuck:
+        sample = gil.sample(pid)
+        if sample.is_stuck:
             raise NotAttachedError(
                 "gil",
-                f"pid {pid} cannot be entered: native code in {look.says}, and waits",
+                f"pid {pid} cannot be entered: native code in {sample.says}, and waits",
                 _stack(pid),
             )
-        self.tell("sending its main thread through a few lines")
-        self.pulses = look.main_holds_gil
-        made = self._inject(now=False, look=look)
+        self.report_progress("sending its main thread through a few lines")
+        self.pulses = sample.main_holds_gil
+        made = self._inject(now=False, sample=sample)
         if made.did == "queued" and not self._is_taken(_NEXT_STEP):
             # Nothing but the end of a native call brings it to a next step.
-            look = gil.look(pid)
-            self.pulses = self.keeps_gil = look.main_holds_gil
-            if not self._inject(now=True, look=look).did:
+            sample = gil.sample(pid)
+            self.pulses = self.keeps_gil = sample.main_holds_gil
+            if not self._inject(now=True, sample=sample).did:
                 self.to_be_taken = _END_OF_CALL
         elif not made.did:
             raise NotAttachedError(
@@ -298,24 +304,24 @@ class _Entry:
 
     def finished(self, method: str) -> Attached:
         """Wait until it listens."""
-        self.tell("waiting until debugpy listens in it")
+        self.report_progress("waiting until debugpy listens in it")
         began = time.monotonic()
-        told = self.shake.answered(0)
-        while not told.is_there and (left := self._patience(time.monotonic() - began)) > 0:
+        reply = self.shake.answered(0)
+        while not reply.is_there and (left := self._patience(time.monotonic() - began)) > 0:
             if self.pulses:
                 wake(self.identity.pid)
-            told = self.shake.answered(min(_PULSE, left))
+            reply = self.shake.answered(min(_PULSE, left))
             if status(self.identity.pid).get("State", "Z")[0] in "ZX":
                 raise NotAttachedError("gone", f"pid {self.identity.pid} has ended meanwhile")
         if progress.stands_still(self.identity.pid):
             raise self._still()
         pid = self.identity.pid
-        if not told.port:
-            raise self._failure(told.problem)
-        if told.host not in _hosts(pid, told.port):
-            raise self._failure(f"it does not listen on {told.host}:{told.port}")
-        found = Listening(told.host, told.port, method, handles(pid))
-        is_temporary = self.is_temporary and not told.was_open
+        if not reply.port:
+            raise self._failure(reply.problem)
+        if reply.host not in _hosts(pid, reply.port):
+            raise self._failure(f"it does not listen on {reply.host}:{reply.port}")
+        found = Listening(reply.host, reply.port, method, handles(pid))
+        is_temporary = self.is_temporary and not reply.was_open
         notes = _notes(pid, found, is_temporary=is_temporary)
         if self.keeps_gil and method not in (
             "armed",
@@ -349,7 +355,7 @@ class _Entry:
             why = f"debugpy does not start in pid {pid}: {problem}{self._left()}"
             return NotAttachedError("debugpy", why, _DEBUGPY)
         if was_not_taken:
-            says = gil.look(pid).says or _not_taken(progress.competitors(pid))
+            says = gil.sample(pid).says or _not_taken(progress.competitors(pid))
             waited = min(self.grace, self.to_be_taken)
             why = f"pid {pid} did not take up the request within {waited:g} s: {says}"
             return NotAttachedError("gil", why, _stack(pid))
@@ -373,20 +379,22 @@ class _Entry:
             time.sleep(0.05)
         return ""
 
-    def _inject(self, *, now: bool, look: GilSample) -> _inject.Injection:
+    def _inject(self, *, now: bool, sample: GilSample) -> _inject.Injection:
         pid = self.identity.pid
         start = self.shake.start
         text = self.shake.text()
-        made = _inject.inject(pid, start, text, now=now, holds_gil=look.main_holds_gil)
-        for _ in range(_AGAIN):
+        made = _inject.inject(pid, start, text, now=now, holds_gil=sample.main_holds_gil)
+        for _ in range(_RETRIES):
             if made.did:
                 break
-            time.sleep(_HELD)
-            made = _inject.inject(pid, start, text, now=now, holds_gil=look.main_holds_gil)
+            time.sleep(_RETRY_PAUSE)
+            made = _inject.inject(pid, start, text, now=now, holds_gil=sample.main_holds_gil)
         self._write("inject", made.did or made.problem)
         held = status(pid)
         if held.get("TracerPid", "0") != "0":  # our child has ended: nobody of ours holds it
-            self.tell(f"pid {pid} is held by pid {held['TracerPid']}, which is none of ours")
+            self.report_progress(
+                f"pid {pid} is held by pid {held['TracerPid']}, which is none of ours"
+            )
         return made
 
     def _is_taken(self, seconds: float) -> bool:
@@ -430,8 +438,8 @@ def _identified(target: AttachTarget) -> Identity:
 
 
 def _wants_waking(pid: int) -> bool:
-    look = gil.look(pid)
-    return look.main_holds_gil and look.stays
+    sample = gil.sample(pid)
+    return sample.main_holds_gil and sample.stays
 
 
 def _who(pid: int) -> str:

@@ -30,7 +30,7 @@ from raydoctor.act.attach.programs import blocked
 _SECONDS = 15.0
 _TAKEN_BACK = 15.0
 """Seconds for gdb to take a call back."""
-_LOOK = 0.05
+_INTERVAL = 0.05
 _TRIES = 3
 _IN_CALL = {
     "x86_64": "*(unsigned short *)($pc - 2) == 0x050f",
@@ -105,13 +105,13 @@ def inject(pid: int, start: str, text: str, *, now: bool, holds_gil: bool) -> st
             script.write_text(_BEGIN + steps, encoding="ascii")
             if start_of(pid) != start:
                 raise ProcessLookupError(errno.ESRCH, "its pid is another process's by now")
-            if (did := _told(pid, script)) in {"called", "queued"}:
+            if (did := _run_gdb(pid, script)) in {"called", "queued"}:
                 return did
             where = ""
     raise OSError(errno.EBUSY, "its main thread was at no place where it may be sent away from")
 
 
-def _told(pid: int, script: Path) -> str:
+def _run_gdb(pid: int, script: Path) -> str:
     """What gdb did. Raises OSError with what it complains of."""
     before = blocked.current(pid)
     child = subprocess.Popen(
@@ -123,10 +123,10 @@ def _told(pid: int, script: Path) -> str:
         start_new_session=True,
     )
     try:
-        said = child.communicate(timeout=_SECONDS)[0]
+        output = child.communicate(timeout=_SECONDS)[0]
     except subprocess.TimeoutExpired:
-        said = _taken_back(child, pid, before)
-    lines = said.decode("utf-8", "replace").splitlines()
+        output = _taken_back(child, pid, before)
+    lines = output.decode("utf-8", "replace").splitlines()
     if did := [line.partition("=")[2] for line in lines if line.startswith("did=")]:
         return did[-1]
     complaints = [line for line in lines if line.startswith(("ptrace:", "No symbol", "Could not"))]
@@ -147,9 +147,9 @@ def _taken_back(
             child.send_signal(signal.SIGINT)
             is_interrupted = True
         with suppress(subprocess.TimeoutExpired):
-            said = child.communicate(timeout=_LOOK)[0]
+            output = child.communicate(timeout=_INTERVAL)[0]
             if not is_interrupted:
-                return said
+                return output
             raise OSError(errno.EBUSY, "gdb's call in it did not come back, and was taken back")
     why = f"gdb (pid {child.pid}) still holds it: its call did not come back"
     raise OSError(errno.EBUSY, why)

@@ -237,8 +237,8 @@ def _closed(error: OSError | None = None) -> DapError:
 def _refusal(command: str, answer: Body) -> str:
     body = answer.get("body")
     error = body.get("error") if isinstance(body, dict) else None
-    told = error.get("format") if isinstance(error, dict) else None
-    return f"`{command}`: {answer.get('message') or told or 'refused without a reason'}"
+    detail = error.get("format") if isinstance(error, dict) else None
+    return f"`{command}`: {answer.get('message') or detail or 'refused without a reason'}"
 
 
 def connect(host: str, port: int, seconds: float = _CONNECT) -> Connection:
@@ -269,8 +269,8 @@ def hello(connection: Connection, seconds: float = ANSWER) -> int:
         seconds,
     )
     # Of no subprocess: those of the program are none of this session's.
-    wishes = {"type": "debugpy", "justMyCode": False, "subProcess": False, "redirectOutput": False}
-    sequence = connection.send("attach", {"name": "raydoctor", "request": "attach", **wishes})
+    options = {"type": "debugpy", "justMyCode": False, "subProcess": False, "redirectOutput": False}
+    sequence = connection.send("attach", {"name": "raydoctor", "request": "attach", **options})
     if connection.event("initialized", seconds) is None:
         connection.answer(sequence, "attach", 0.0)  # may tell why: somebody else is attached
         raise DapError("late", f"the debugger was not ready within {seconds:g} s")

@@ -41,7 +41,7 @@ _WAKES = 6
 _WAITS = 4
 """The same for a thread that no signal wakes."""
 _LET_GO = 1.0
-_LOOK, _LOOKS = 0.2, 5
+_INTERVAL, _SAMPLES = 0.2, 5
 _GUARD = 15.0
 
 
@@ -86,7 +86,7 @@ class Inspection:
 
 def act(
     place: DebuggerAddress,
-    wishes: DebugOptions,
+    options: DebugOptions,
     wake: Wake,
     redactor: Redactor | None = None,
     *,
@@ -94,24 +94,24 @@ def act(
 ) -> Inspection:
     """Do it, and leave the process as it was; with `shut`, without an open port. Raises RaydoctorError."""
     _require_alone(place)
-    seen = Inspection()
+    inspection = Inspection()
     try:
-        if wishes.execute:
+        if options.execute:
             with _guarded(place):
-                _session(place, wishes, wake, seen, shut)
+                _session(place, options, wake, inspection, shut)
         else:
-            _session(place, wishes, wake, seen, shut)
+            _session(place, options, wake, inspection, shut)
     finally:
-        seen.notes += _wrong_with(place.pid)
-    return redacted(seen, redactor or shared())
+        inspection.notes += _wrong_with(place.pid)
+    return redacted(inspection, redactor or shared())
 
 
 def close(place: DebuggerAddress) -> None:
     """Close the port that an earlier attach left open. Raises RaydoctorError."""
     _require_alone(place)
     with dap.attached(place.host, place.port) as session:
-        told = _Inside(session, DebugOptions())("shut")
-    if "error" in told:
+        reply = _Program(session, DebugOptions())("shut")
+    if "error" in reply:
         raise RaydoctorError(
             f"raydoctor did not open {place.host}:{place.port}, and cannot close it",
             "It closes when the process ends.",
@@ -148,55 +148,55 @@ def _peers(place: DebuggerAddress) -> list[str]:
 
 
 def _session(
-    place: DebuggerAddress, wishes: DebugOptions, wake: Wake, seen: Inspection, shut: bool
+    place: DebuggerAddress, options: DebugOptions, wake: Wake, inspection: Inspection, shut: bool
 ) -> None:
     with dap.attached(place.host, place.port) as session:
-        asked = _Inside(session, wishes)
-        if shut and not wishes.execute:
-            asked("shut")  # this session stays
-        if wishes.stack:
-            told = asked("look")
-            seen.stacks = told.get("stacks", [])
-            seen.notes += [f"no stacks: {told['error']}"] if "error" in told else []
-        if wishes.variables:
-            seen.variables = asked("locals")
-        if wishes.evaluate:
-            seen.evaluated = {**asked("eval", wishes.evaluate), "code": wishes.evaluate}
-        if wishes.choose:
-            seen.chosen = asked("choose")
-        if wishes.execute:
+        program = _Program(session, options)
+        if shut and not options.execute:
+            program("shut")  # this session stays
+        if options.stack:
+            reply = program("look")
+            inspection.stacks = reply.get("stacks", [])
+            inspection.notes += [f"no stacks: {reply['error']}"] if "error" in reply else []
+        if options.variables:
+            inspection.variables = program("locals")
+        if options.evaluate:
+            inspection.evaluated = {**program("eval", options.evaluate), "code": options.evaluate}
+        if options.choose:
+            inspection.chosen = program("choose")
+        if options.execute:
             try:
-                seen.executed = {**_execute(place, asked, wake), "code": wishes.execute}
+                inspection.executed = {**_execute(place, program, wake), "code": options.execute}
             finally:
                 if shut:  # not before: `_guarded` may have to connect, too
                     with suppress(RaydoctorError):
-                        asked("shut")
+                        program("shut")
 
 
-class _Inside(NamedTuple):
+class _Program(NamedTuple):
     """Asks the text in the process."""
 
     session: dap.Connection
-    wishes: DebugOptions
+    options: DebugOptions
 
     def __call__(self, what: str, code: str = "") -> Row:
-        wishes = self.wishes
+        options = self.options
         request = {
             "do": what,
             "code": code,
-            "thread": wishes.thread,
-            "function": wishes.function,
-            "frame": wishes.frame,
-            "seconds": wishes.seconds,
+            "thread": options.thread,
+            "function": options.function,
+            "frame": options.frame,
+            "seconds": options.seconds,
         }
         text = (_PROGRAMS / "look_inside.py").read_text("utf-8")
         run = f"exec(compile({text!r}, '<raydoctor>', 'exec'), space)"
         expression = f"(lambda space: ({run}, space['answer']({json.dumps(request)!r}))[1])({{}})"
-        told = self.session.request(
-            "evaluate", {"expression": expression, "context": "watch"}, wishes.seconds + _SLACK
+        reply = self.session.request(
+            "evaluate", {"expression": expression, "context": "watch"}, options.seconds + _SLACK
         )
         try:
-            row = json.loads(str(told.get("result", "")))
+            row = json.loads(str(reply.get("result", "")))
         except (ValueError, RecursionError):
             row = None
         if not isinstance(row, dict):
@@ -207,17 +207,17 @@ class _Inside(NamedTuple):
 # ------------------------------------------------------------------ a statement
 
 
-def _execute(place: DebuggerAddress, asked: _Inside, wake: Wake) -> Row:
+def _execute(place: DebuggerAddress, program: _Program, wake: Wake) -> Row:
     """Run the statement in its thread, or beside it."""
-    chosen = asked("choose")
+    chosen = program("choose")
     if "error" in chosen:
         return chosen
     where = chosen["where"]
-    thread = _dap_thread(asked.session, where)
-    if thread is not None and _halt(asked, thread, place, where, wake):
-        return _in_frame(asked, thread, where)
-    told = asked("exec", asked.wishes.execute)
-    return {**told, "how": "beside"}
+    thread = _dap_thread(program.session, where)
+    if thread is not None and _halt(program, thread, place, where, wake):
+        return _in_frame(program, thread, where)
+    reply = program("exec", program.options.execute)
+    return {**reply, "how": "beside"}
 
 
 def _dap_thread(session: dap.Connection, where: Row) -> int | None:
@@ -229,9 +229,9 @@ def _dap_thread(session: dap.Connection, where: Row) -> int | None:
     return same[0] if len(same) == 1 else None
 
 
-def _halt(asked: _Inside, thread: int, place: DebuggerAddress, where: Row, wake: Wake) -> bool:
+def _halt(program: _Program, thread: int, place: DebuggerAddress, where: Row, wake: Wake) -> bool:
     """Halt the thread; whether it did. debugpy 1.8 halts all others, too, and tells of the first alone."""
-    session = asked.session
+    session = program.session
     session.request("pause", {"threadId": thread})
     is_main = where["tid"] == place.pid
     has_any = False
@@ -239,14 +239,14 @@ def _halt(asked: _Inside, thread: int, place: DebuggerAddress, where: Row, wake:
         if attempt and is_main:
             wake(place.pid)
         has_any = session.event("stopped", _HALT) is not None or has_any
-        if has_any and _is_halted(asked, where["key"]):
+        if has_any and _is_halted(program, where["key"]):
             return True
     _let_go(session, thread)  # else it would halt whenever it comes back from native code
     return False
 
 
-def _is_halted(asked: _Inside, key: str) -> bool:
-    return any(row["key"] == key and row["halted"] for row in asked("look").get("stacks", []))
+def _is_halted(program: _Program, key: str) -> bool:
+    return any(row["key"] == key and row["halted"] for row in program("look").get("stacks", []))
 
 
 def _let_go(session: dap.Connection, thread: int) -> None:
@@ -255,25 +255,27 @@ def _let_go(session: dap.Connection, thread: int) -> None:
         session.request("continue", {"threadId": thread}, _LET_GO)
 
 
-def _in_frame(asked: _Inside, thread: int, where: Row) -> Row:
-    session, wishes = asked.session, asked.wishes
+def _in_frame(program: _Program, thread: int, where: Row) -> Row:
+    session, options = program.session, program.options
     try:
         frames = session.request("stackTrace", {"threadId": thread}).get("stackFrames", [])
         frame = _same_frame(frames, where)
         if frame is None:
             return {"where": where, "error": f"it had left {where['function']} before it halted"}
-        arguments = {"expression": wishes.execute, "frameId": frame["id"], "context": "repl"}
-        told = session.request("evaluate", arguments, wishes.seconds)
+        arguments = {"expression": options.execute, "frameId": frame["id"], "context": "repl"}
+        reply = session.request("evaluate", arguments, options.seconds)
     except dap.DapError as error:
         late = error.trouble == "late"
-        why = f"it has not ended after {wishes.seconds:g} s, and goes on" if late else error.message
+        why = (
+            f"it has not ended after {options.seconds:g} s, and goes on" if late else error.message
+        )
         return {"where": where, "error": why, "late": late}
     finally:
         _let_go(session, thread)
     return {
         "where": where,
-        "type": told.get("type") or "",
-        "value": told.get("result") or "",
+        "type": reply.get("type") or "",
+        "value": reply.get("result") or "",
         "how": "halted",
     }
 
@@ -312,12 +314,12 @@ def _guarded(place: DebuggerAddress) -> Iterator[None]:
 
 def _is_held(pid: int) -> bool:
     """Whether a thread of the process is still held by debugpy, as one outside sees it."""
-    for _ in range(_LOOKS):
+    for _ in range(_SAMPLES):
         rows = stacks.rows([stacks.Wanted(pid)], variables=False, native=False)
         frames = (each for row in rows for thread in row["threads"] for each in thread["frames"])
         if not any(each["function"].endswith("_do_wait_suspend") for each in frames):
             return False
-        time.sleep(_LOOK)
+        time.sleep(_INTERVAL)
     return True
 
 
@@ -334,7 +336,7 @@ def _wrong_with(pid: int) -> list[str]:
     return []
 
 
-def redacted(seen: Inspection, redactor: Redactor) -> Inspection:
+def redacted(inspection: Inspection, redactor: Redactor) -> Inspection:
     """The same without secrets: a value's name tells much of it."""
 
     def clean(row: Row) -> Row:
@@ -352,10 +354,12 @@ def redacted(seen: Inspection, redactor: Redactor) -> Inspection:
         return row
 
     return Inspection(
-        stacks=[{**row, "awaits": redactor.redact(row.get("awaits", ""))} for row in seen.stacks],
-        variables=clean(seen.variables),
-        evaluated=clean(seen.evaluated),
-        chosen=clean(seen.chosen),
-        executed=clean(seen.executed),
-        notes=seen.notes,
+        stacks=[
+            {**row, "awaits": redactor.redact(row.get("awaits", ""))} for row in inspection.stacks
+        ],
+        variables=clean(inspection.variables),
+        evaluated=clean(inspection.evaluated),
+        chosen=clean(inspection.chosen),
+        executed=clean(inspection.executed),
+        notes=inspection.notes,
     )

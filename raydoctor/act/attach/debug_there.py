@@ -36,39 +36,39 @@ from raydoctor.observe.stacks.stacks import Manner
 from raydoctor.waits.kinds.kind import kind_of
 
 Row = dict[str, Any]
-Tell = Callable[[str], None]
-_LOOKS = Manner(looks=2, every=0.2, timeout=3.0)
+ReportProgress = Callable[[str], None]
+_SAMPLING = Manner(looks=2, every=0.2, timeout=3.0)
 
 
-def respond(asked: Row) -> Row:
+def respond(request: Row) -> Row:
     """Attach, and do what is wished. What went wrong is in the answer, with what could be seen."""
-    return run(asked)
+    return run(request)
 
 
-def run(asked: Row, tell: Tell = lambda doing: None) -> Row:
+def run(request: Row, report_progress: ReportProgress = lambda doing: None) -> Row:
     """The same, telling meanwhile what is being done.
 
     `pid`, `ip`, `worker`, `node`, `debugger` as `_attach_target.Found` has them, `title` for the audit;
-    `host`, `port` (0: any) to listen on; `stays`: whether the port stays open; `wishes`: `DebugOptions`;
+    `host`, `port` (0: any) to listen on; `stays`: whether the port stays open; `options`: `DebugOptions`;
     `may_go_on`: whether a look may end a wait at a breakpoint; `close`: only close the port.
     """
     try:
-        wanted = _wanted(asked)
+        wanted = _wanted(request)
     except RaydoctorError as error:
         return _failed(error)
-    told: Row = {"folder": _folder(wanted.pid), "doing": _seen_from_outside(wanted)}
+    reply: Row = {"folder": _folder(wanted.pid), "doing": _activity_or_problem(wanted)}
     try:
-        if asked.get("close"):
-            told["closed"] = _close(wanted)
-        elif seen := from_outside.seen(
-            wanted.pid, wanted.started_at, DebugOptions(**asked["wishes"])
+        if request.get("close"):
+            reply["closed"] = _close(wanted)
+        elif inspection := from_outside.inspect(
+            wanted.pid, wanted.started_at, DebugOptions(**request["options"])
         ):
-            told.update(method="py-spy", seen=asdict(debug.redacted(seen, shared())))
+            reply.update(method="py-spy", seen=asdict(debug.redacted(inspection, shared())))
         else:
-            _enter(asked, wanted, told, tell)
+            _enter(request, wanted, reply, report_progress)
     except RaydoctorError as error:
-        told.update(_failed(error))
-    return told
+        reply.update(_failed(error))
+    return reply
 
 
 def _close(wanted: AttachTarget) -> Row:
@@ -82,32 +82,32 @@ def _close(wanted: AttachTarget) -> Row:
     return {"host": there.host, "port": there.port}
 
 
-def _enter(asked: Row, wanted: AttachTarget, told: Row, tell: Tell) -> None:
+def _enter(request: Row, wanted: AttachTarget, reply: Row, report_progress: ReportProgress) -> None:
     """Attach a debugger, and do what is wished through it. Raises RaydoctorError."""
-    began, wishes = time.monotonic(), DebugOptions(**asked["wishes"])
-    if asked["debugger"] and any(wishes[:5]) and not asked.get("may_go_on", True):
+    began, options = time.monotonic(), DebugOptions(**request["options"])
+    if request["debugger"] and any(options[:5]) and not request.get("may_go_on", True):
         raise RaydoctorError(
             "it stands at a breakpoint, and a look from inside ends that wait",
             "Add --yes to do it all the same.",
         )
-    tell("attaching")
-    audit = Audit(f"attach {asked.get('title') or wanted.pid}")
-    attached = _paused(asked, wanted) or attach(
+    report_progress("attaching")
+    audit = Audit(f"attach {request.get('title') or wanted.pid}")
+    attached = _paused(request, wanted) or attach(
         wanted,
-        port=asked["port"] or None,
-        host=asked["host"],
-        open_for=0.0 if asked.get("stays", True) else _AFTER + _EACH * wishes.seconds,
-        tell=tell,
+        port=request["port"] or None,
+        host=request["host"],
+        open_for=0.0 if request.get("stays", True) else _AFTER + _EACH * options.seconds,
+        report_progress=report_progress,
         audit=audit,
     )
     seconds = round(time.monotonic() - began, 2)
-    told["attached"] = {**_plain(attached), "seconds": seconds}
-    told["seen"] = _act(attached, wishes, tell)
+    reply["attached"] = {**_plain(attached), "seconds": seconds}
+    reply["seen"] = _act(attached, options, report_progress)
     if attached.is_temporary and not has_closed(attached.pid, attached.host, attached.port):
-        told["attached"]["open"] = True
-        told["seen"]["notes"].append(_STAYS.format(attached))
-    _note(audit, wanted, told["seen"].get("executed"))
-    told["audit_problem"] = audit.problem
+        reply["attached"]["open"] = True
+        reply["seen"]["notes"].append(_STAYS.format(attached))
+    _note(audit, wanted, reply["seen"].get("executed"))
+    reply["audit_problem"] = audit.problem
 
 
 _AFTER, _EACH = 60.0, 4.0
@@ -115,28 +115,28 @@ _AFTER, _EACH = 60.0, 4.0
 _STAYS = "{0.host}:{0.port} is still open in pid {0.pid}, and closes by itself in a few minutes."
 
 
-def _wanted(asked: Row) -> AttachTarget:
-    process = proc.read(asked["pid"])
+def _wanted(request: Row) -> AttachTarget:
+    process = proc.read(request["pid"])
     # The worker that had the pid when the cluster was asked has its log open, which is called like it.
-    files = proc.files(asked["pid"]).values()
+    files = proc.files(request["pid"]).values()
     if process is None or (
-        asked["worker"] and files and not any(asked["worker"] in path for path in files)
+        request["worker"] and files and not any(request["worker"] in path for path in files)
     ):
-        raise RaydoctorError(f"pid {asked['pid']} has ended meanwhile")
+        raise RaydoctorError(f"pid {request['pid']} has ended meanwhile")
     return AttachTarget(
-        asked["pid"],
+        request["pid"],
         process.started_at,
-        asked["worker"],
-        asked["node"],
-        asked["debugger"],
+        request["worker"],
+        request["node"],
+        request["debugger"],
     )
 
 
-def _paused(asked: Row, wanted: AttachTarget) -> Attached | None:
+def _paused(request: Row, wanted: AttachTarget) -> Attached | None:
     """Where Ray's own debugger waits: an adapter of debugpy, a process of its own, listens for the worker."""
-    if not asked["debugger"] or listening(wanted.pid, asked["debugger"]):
+    if not request["debugger"] or listening(wanted.pid, request["debugger"]):
         return None
-    host, port = asked["ip"], asked["debugger"]
+    host, port = request["ip"], request["debugger"]
     is_open = not host.startswith("127.")
     return Attached(wanted.pid, host, port, "ray-breakpoint", (_OPEN,) if is_open else ())
 
@@ -157,28 +157,32 @@ def _plain(attached: Attached) -> Row:
     }
 
 
-def _act(attached: Attached, wishes: DebugOptions, tell: Tell) -> Row:
-    if not any((wishes.stack, wishes.variables, wishes.evaluate, wishes.choose, wishes.execute)):
+def _act(attached: Attached, options: DebugOptions, report_progress: ReportProgress) -> Row:
+    if not any(
+        (options.stack, options.variables, options.evaluate, options.choose, options.execute)
+    ):
         return {}
-    tell("looking inside")
+    report_progress("looking inside")
     with waking(attached):
         place = DebuggerAddress(attached.pid, attached.host, attached.port)
-        return asdict(debug.act(place, wishes, wake, shut=attached.is_temporary))
+        return asdict(debug.act(place, options, wake, shut=attached.is_temporary))
 
 
 def _note(audit: Audit, wanted: AttachTarget, executed: Row | None) -> None:
     """Have a statement in the audit that ran in the process."""
     if executed:
         code = executed["code"]
-        told = executed.get("error") or executed.get("how", "")
-        audit.write("execute", pid=wanted.pid, started_at=wanted.started_at, code=code, result=told)
+        result = executed.get("error") or executed.get("how", "")
+        audit.write(
+            "execute", pid=wanted.pid, started_at=wanted.started_at, code=code, result=result
+        )
 
 
 def _failed(error: RaydoctorError) -> Row:
     return {"failed": error.message, "hint": error.hint}
 
 
-def _seen_from_outside(wanted: AttachTarget) -> Row:
+def _activity_or_problem(wanted: AttachTarget) -> Row:
     try:
         return _doing(wanted)
     except Exception as error:  # what it shows is welcome, and nothing depends on it
@@ -188,10 +192,10 @@ def _seen_from_outside(wanted: AttachTarget) -> Row:
 def _doing(wanted: AttachTarget) -> Row:
     """What the process does now: its threads, and in what it hangs; nothing where that cannot be seen."""
     tables: dict[str, list[Row]] = {}
-    for item in stacks.samples([stacks.Wanted(wanted.pid, wanted.started_at)], _LOOKS):
+    for item in stacks.samples([stacks.Wanted(wanted.pid, wanted.started_at)], _SAMPLING):
         if isinstance(item, Piece):
-            told = json.loads(item.data)
-            tables[told["table"]] = told["rows"]
+            table = json.loads(item.data)
+            tables[table["table"]] = table["rows"]
     rows = tables.get("samples")
     if not rows:
         return {}

@@ -120,13 +120,13 @@ class GuardedSocket:
                 continue
             if may_enter(connection):
                 connection.settimeout(None)
-                return _Visitor(fileno=connection.detach()), address
+                return _Connection(fileno=connection.detach()), address
             connection.close()
             time.sleep(_REFUSED)
         raise OSError("the port is closed")
 
 
-class _Visitor(socket.socket):
+class _Connection(socket.socket):
     """A connection that says nothing to debugpy unless it begins as a debugger's does.
 
     debugpy skips lines that it does not understand, so that a web page in the user's browser could send it

@@ -21,15 +21,15 @@ _LOOPS_THREAD = "AsyncIO Thread"
 _MOST_VARIABLES = 200
 
 
-def seen(pid: int, started_at: float, wishes: DebugOptions) -> Inspection | None:
+def inspect(pid: int, started_at: float, options: DebugOptions) -> Inspection | None:
     """The answer; None where only a look from inside can give it."""
-    if wishes.evaluate or wishes.execute or wishes.choose:
+    if options.evaluate or options.execute or options.choose:
         return None
-    if not (wishes.stack or wishes.variables):
+    if not (options.stack or options.variables):
         return None
     found = stacks.rows(
         [stacks.Wanted(pid, started_at)],
-        variables=wishes.variables,
+        variables=options.variables,
         native=False,
         timeout=_TIMEOUT,
     )
@@ -37,15 +37,15 @@ def seen(pid: int, started_at: float, wishes: DebugOptions) -> Inspection | None
         return None
     threads = [each for each in found[0]["threads"] if each["frames"] and not _is_debuggers(each)]
     has_loop = any(map(_runs_loop, threads))
-    if not threads or (wishes.stack and has_loop):
+    if not threads or (options.stack and has_loop):
         return None
-    told = Inspection(stacks=[_stack(each) for each in threads] if wishes.stack else [])
-    if wishes.variables:
-        variables = _variables(threads, wishes)
+    inspection = Inspection(stacks=[_stack(each) for each in threads] if options.stack else [])
+    if options.variables:
+        variables = _variables(threads, options)
         if variables is None or (has_loop and not variables.get("where", {}).get("user")):
             return None  # it may be a coroutine that is meant
-        told.variables = variables
-    return told
+        inspection.variables = variables
+    return inspection
 
 
 def _is_debuggers(thread: Row) -> bool:
@@ -72,34 +72,34 @@ def _frame(frame: Row) -> Row:
     return {**plain, "user": frame["whose"] == "user"}
 
 
-def _variables(threads: list[Row], wishes: DebugOptions) -> Row | None:
+def _variables(threads: list[Row], options: DebugOptions) -> Row | None:
     """Of the frame that is meant, chosen as `look_inside` does; None where it has none that py-spy sees."""
-    if wishes.thread:
-        threads = [t for t in threads if wishes.thread in (t["name"], str(t["tid"]))]
+    if options.thread:
+        threads = [t for t in threads if options.thread in (t["name"], str(t["tid"]))]
         if not threads:
-            return {"error": f"no thread is called {wishes.thread}"}
-    for name in (wishes.frame, wishes.function):
+            return {"error": f"no thread is called {options.thread}"}
+    for name in (options.frame, options.function):
         if name and not name.isdigit():
             threads = [t for t in threads if any(_is(f, name) for f in t["frames"])] or threads
     thread = next((t for t in threads if any(map(_is_user, t["frames"]))), threads[0])
     frames = thread["frames"]
-    if wishes.frame.isdigit():
-        number = int(wishes.frame)
+    if options.frame.isdigit():
+        number = int(options.frame)
         if number >= len(frames):
             return {"error": f"{thread['name']} has {len(frames)} frames, counted from 0"}
     else:
         wanted = [
             n
             for n, f in enumerate(frames)
-            if (_is(f, wishes.frame) if wishes.frame else _is_user(f))
+            if (_is(f, options.frame) if options.frame else _is_user(f))
         ]
-        if not wanted and wishes.frame:
-            return {"error": f"{thread['name']} is in no function called {wishes.frame}"}
+        if not wanted and options.frame:
+            return {"error": f"{thread['name']} is in no function called {options.frame}"}
         number = wanted[0] if wanted else 0
-    return _told(thread, number)
+    return _variables_of(thread, number)
 
 
-def _told(thread: Row, number: int) -> Row | None:
+def _variables_of(thread: Row, number: int) -> Row | None:
     frame, depth = thread["frames"][number], len(thread["frames"]) - 1 - number
     found: dict[str, str] = frame.get("locals") or {}
     if not found and frame["function"].startswith("<module>"):

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from raydoctor.observe.stacks import pyspy
 
-_LOOKS, _BETWEEN = 3, 0.05
+_SAMPLES, _INTERVAL = 3, 0.05
 
 
 class GilSample(NamedTuple):
@@ -24,27 +24,27 @@ class GilSample(NamedTuple):
     """Which thread, where; empty where nobody holds it for long."""
 
 
-def look(pid: int) -> GilSample:
+def sample(pid: int) -> GilSample:
     """Sample a few times: a thread that holds the GIL at one place in all samples holds it for long."""
-    seen = []
-    for number in range(_LOOKS):
+    samples = []
+    for number in range(_SAMPLES):
         if number:
-            time.sleep(_BETWEEN)
+            time.sleep(_INTERVAL)
         # Without stopping it, or else a sleep that holds the GIL is cut short.
-        told = pyspy.look(pid, stopping=False)
-        holders = [each for each in told.threads if each.get("owns_gil")]
+        dump = pyspy.look(pid, stopping=False)
+        holders = [each for each in dump.threads if each.get("owns_gil")]
         if not holders:
-            return GilSample(is_unknown=not told.threads)
-        seen.append(holders[0])
-    last = seen[-1]
-    where = {_place(each) for each in seen}
+            return GilSample(is_unknown=not dump.threads)
+        samples.append(holders[0])
+    last = samples[-1]
+    where = {_place(each) for each in samples}
     stays = len(where) == 1
     return GilSample(
         False,
         last.get("os_thread_id") == pid,
-        stays and not any(each.get("active") for each in seen),
+        stays and not any(each.get("active") for each in samples),
         stays,
-        f"{_words(last)} holds the GIL" if stays else "",
+        f"{_location(last)} holds the GIL" if stays else "",
     )
 
 
@@ -53,6 +53,6 @@ def _place(thread: dict[str, Any]) -> tuple[object, ...]:
     return thread.get("os_thread_id"), frame.get("filename"), frame.get("name"), frame.get("line")
 
 
-def _words(thread: dict[str, Any]) -> str:
+def _location(thread: dict[str, Any]) -> str:
     frame = next(pyspy.frames(thread), {})
     return f"{frame.get('name')} ({frame.get('short_filename') or frame.get('filename')}:{frame.get('line')})"

@@ -22,7 +22,7 @@ from raydoctor.act import private
 from raydoctor.act.attach import arm, enter
 from raydoctor.act.private import Folder
 
-_LOOK = 0.02
+_INTERVAL = 0.02
 _LARGEST = 4096
 """Bytes of an answer; the process that wrote it may be another user's."""
 _PROGRAM = ("arm", "enter", "private", "door")
@@ -98,14 +98,14 @@ class Handshake:
         folder.forget_the_dead()
         with suppress(FileNotFoundError):
             folder.remove(self.answer)
-        told = {
+        request = {
             "host": host,
             "port": port,
             "until": time.time() + seconds,
             "seconds": open_for,
             "debugpy": _linked(folder, debugpy) if debugpy else "",
         }
-        folder.write(self.request, json.dumps(told).encode())
+        folder.write(self.request, json.dumps(request).encode())
         self._is_open = True
 
     def withdraw(self) -> bool:
@@ -136,17 +136,17 @@ class Handshake:
         """The answer; empty where none has come by then, or the process has ended."""
         deadline = time.monotonic() + seconds
         while True:
-            if self._folder is not None and (told := self._read(self._folder)).is_there:
-                return told
+            if self._folder is not None and (reply := self._read(self._folder)).is_there:
+                return reply
             if time.monotonic() >= deadline or not os.path.exists(f"/proc/{self.pid}"):
                 return HandshakeReply()
-            time.sleep(_LOOK)
+            time.sleep(_INTERVAL)
 
     def earlier(self) -> HandshakeReply:
         """What it has answered to an earlier request."""
         for folder in private.existing(self.user, self.group):
-            if (told := self._read(folder)).is_there:
-                return told
+            if (reply := self._read(folder)).is_there:
+                return reply
         return HandshakeReply()
 
     def note_closed(self) -> None:
@@ -177,19 +177,19 @@ def handshake(pid: int) -> Handshake:
     return Handshake(pid, found.st_uid, found.st_gid, arm.start_of(pid))
 
 
-def _answer(said: bytes) -> HandshakeReply:
+def _answer(data: bytes) -> HandshakeReply:
     """Of a process that may be hostile: what is no answer is none."""
     try:
-        told = json.loads(said)
-        if "problem" in told:
-            return HandshakeReply(problem=str(told["problem"])[:500], is_there=True)
-        port = int(told["port"])
-        host = str(ipaddress.ip_address(told["host"])) if port else ""
+        reply = json.loads(data)
+        if "problem" in reply:
+            return HandshakeReply(problem=str(reply["problem"])[:500], is_there=True)
+        port = int(reply["port"])
+        host = str(ipaddress.ip_address(reply["host"])) if port else ""
     except (ValueError, LookupError, TypeError, OverflowError, RecursionError):
         return HandshakeReply()
     if not 0 <= port < 1 << 16:
         return HandshakeReply()
-    return HandshakeReply(host, port, bool(told.get("was_open")), is_there=True)
+    return HandshakeReply(host, port, bool(reply.get("was_open")), is_there=True)
 
 
 def _debugpys_folder() -> str:

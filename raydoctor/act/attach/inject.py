@@ -82,7 +82,7 @@ def inject(pid: int, start: str, text: str, *, now: bool, holds_gil: bool) -> In
         "now": now,
         "gil": holds_gil,
     }
-    return _told(json.dumps(plan))
+    return _run_program(json.dumps(plan))
 
 
 def _guarded(pid: int, text: str) -> str:
@@ -96,7 +96,7 @@ def _guarded(pid: int, text: str) -> str:
     )
 
 
-def _told(plan: str) -> Injection:
+def _run_program(plan: str) -> Injection:
     child = subprocess.Popen(
         [sys.executable, "-I", "-S", str(_PROGRAM)],
         stdin=subprocess.PIPE,
@@ -105,14 +105,14 @@ def _told(plan: str) -> Injection:
         start_new_session=True,
     )
     try:
-        told = json.loads(child.communicate(plan.encode(), timeout=_SECONDS)[0])
+        reply = json.loads(child.communicate(plan.encode(), timeout=_SECONDS)[0])
     except (subprocess.TimeoutExpired, ValueError):
         return Injection("", "the process that injects ended before it was done")
     finally:
         # It ends by itself, and is never killed: it may have set a breakpoint.
         with suppress(subprocess.TimeoutExpired):
             child.wait(_SECONDS)
-    return Injection(str(told.get("did", "")), str(told.get("problem", "")))
+    return Injection(str(reply.get("did", "")), str(reply.get("problem", "")))
 
 
 def _functions(pid: int, files: list[elf.CodeMapping]) -> tuple[dict[str, int], range | None]:

@@ -147,8 +147,8 @@ def _python(pid: int) -> Iterator[Obstacle]:
     if found is None:
         yield Obstacle("python", f"pid {pid} is no Python process")
     elif not _OLDEST <= found <= _NEWEST:
-        said = ".".join(map(str, found))
-        yield Obstacle("python", f"pid {pid} runs Python {said}; 3.8 to 3.14 are known to work")
+        spelled = ".".join(map(str, found))
+        yield Obstacle("python", f"pid {pid} runs Python {spelled}; 3.8 to 3.14 are known to work")
     elif not (trampoline.works_here() or inject.has_other_ways(found)):
         why = f"on {platform.machine()} only gdb can enter a process that runs, and it is not installed"
         yield Obstacle("gdb", why, f"{_GDB} {_AHEAD}", only_injection=True)

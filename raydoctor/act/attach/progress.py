@@ -17,8 +17,8 @@ STILL = 2.0
 """Seconds without progress after which a process is reported."""
 _LEAST = 0.02
 """Seconds of processor time that are progress: two ticks, in which it is counted."""
-_LOOK = 0.05
-_LOOKS, _BETWEEN = 5, 0.01
+_INTERVAL = 0.05
+_SAMPLES, _PAUSE = 5, 0.01
 """A thread that waits for the GIL wakes up for a moment every few milliseconds."""
 
 
@@ -32,7 +32,7 @@ def stands_still(pid: int, seconds: float = STILL) -> bool:
             return False
         used, until = processor_time(pid), time.monotonic() + seconds
         while time.monotonic() < until:
-            time.sleep(_LOOK)
+            time.sleep(_INTERVAL)
             if processor_time(pid) - used >= _LEAST:
                 return False
         return asks_for_python(pid)
@@ -48,9 +48,9 @@ def asks_for_python(pid: int) -> bool:
 def competitors(pid: int) -> int:
     """How many threads compete for the GIL; 0 where its locks cannot be found. Raises OSError."""
     found = 0
-    for _ in range(_LOOKS):
+    for _ in range(_SAMPLES):
         found = max(found, _waiting(pid))
-        time.sleep(_BETWEEN)
+        time.sleep(_PAUSE)
     return found
 
 

@@ -159,7 +159,7 @@ def _running(tables: Tables, tasks: Sequence[CancelTarget]) -> list[FoundProcess
     if not running:
         first = tasks[0]
         raise RaydoctorError(
-            f"{first.name} does not run: {first.said}",
+            f"{first.name} does not run: {first.ray_state}",
             "Why it waits: raydoctor diagnose" if first.state == "waiting" else "",
         )
     workers = {row["worker_id"]: row for row in tables["workers"]}
@@ -168,7 +168,7 @@ def _running(tables: Tables, tasks: Sequence[CancelTarget]) -> list[FoundProcess
             each.kind,
             each.task,
             each.name,
-            each.said,
+            each.ray_state,
             each.pid,
             each.ip,
             each.node,
@@ -224,16 +224,16 @@ def _tables(cluster: Cluster, names: Iterable[str], timeout: float) -> Tables:
     """What the GCS has of these. Raises RaydoctorError where one of them does not come."""
     child = gcs.Child()
     try:
-        told = {
+        tables = {
             each.name: each
             for each in child.ask(cluster.gcs_address, cluster.access(), list(names), timeout + 3.0)
         }
     finally:
         child.end()
-    for each in told.values():
+    for each in tables.values():
         if each.why:
             raise RaydoctorError(
                 f"the cluster could not be asked for its {each.name}: {each.why}",
                 "What is wrong with it: raydoctor diagnose",
             )
-    return {name: each.rows for name, each in told.items()}
+    return {name: each.rows for name, each in tables.items()}

@@ -33,13 +33,13 @@ def cancel(
     `ended` of what is returned says whether it worked. Raises RaydoctorError where the cluster cannot be
     asked, and where no task, or more than one, is meant.
     """
-    wishes = CancelOptions(grace, recursive, kill_actor)
+    options = CancelOptions(grace, recursive, kill_actor)
     cluster = _cluster()
     with connected(cluster, TIMEOUT) as owners:
         found = find(owners, _words(what))
         if len(found) > 1:
             raise RaydoctorError(f"{len(found)} tasks are called {what}", "Name one by its id.")
-        return run_where_it_runs(backend_for(owners, cluster, wishes, found[0]), found[0])
+        return run_where_it_runs(backend_for(owners, cluster, options, found[0]), found[0])
 
 
 def _words(what: Any) -> str:

@@ -25,26 +25,28 @@ _STEPS = 8
 
 
 def run_where_it_runs(
-    hands: CancelBackend, target: CancelTarget, tell: ladder.Tell = lambda doing: None
+    backend: CancelBackend,
+    target: CancelTarget,
+    report_progress: ladder.ReportProgress = lambda doing: None,
 ) -> ladder.Cancellation:
     """Cancel it on its worker's machine, from here as far as that cannot be."""
     if not target.runs or not target.node or isinstance(worker_here(target), Identity):
-        return ladder.run(hands, target, tell)
-    tell(f"cancelling it on {target.ip}")
-    found = there(hands.cluster, target, hands.wishes)
+        return ladder.run(backend, target, report_progress)
+    report_progress(f"cancelling it on {target.ip}")
+    found = there(backend.cluster, target, backend.options)
     if isinstance(found, ladder.Cancellation):
         return found
-    made = ladder.run(hands, refreshed(hands.owners, target), tell)
+    made = ladder.run(backend, refreshed(backend.owners, target), report_progress)
     made.problem = f"{target.ip} could not be asked to do it: {found}"
     return made
 
 
 def there(
-    cluster: Cluster, target: CancelTarget, wishes: CancelOptions
+    cluster: Cluster, target: CancelTarget, options: CancelOptions
 ) -> ladder.Cancellation | str:
     """What its node did, or why it did nothing."""
-    asked = {"address": cluster.gcs_address, "task": target.task, "wishes": asdict(wishes)}
-    seconds = _STEPS * (wishes.grace + 2.0)
+    asked = {"address": cluster.gcs_address, "task": target.task, "options": asdict(options)}
+    seconds = _STEPS * (options.grace + 2.0)
     (answer,) = ask(cluster, {target.node: asked}, _FUNCTION, seconds)
     return answer.problem or unpacked(answer.told)
 
@@ -54,17 +56,17 @@ def respond(asked: Row) -> Row:
     cluster = live.find(asked["address"], is_typed=False)[0]
     with connected(cluster, ladder.TIMEOUT) as owners:
         target = by_id(owners, asked["task"])
-        hands = ladder.backend_for(owners, cluster, CancelOptions(**asked["wishes"]), target)
-        return asdict(ladder.run(hands, target))
+        backend = ladder.backend_for(owners, cluster, CancelOptions(**asked["options"]), target)
+        return asdict(ladder.run(backend, target))
 
 
-def unpacked(told: Row) -> ladder.Cancellation:
+def unpacked(reply: Row) -> ladder.Cancellation:
     """What `respond` has told, after its way through JSON."""
-    plain = {key: told[key] for key in ("ended", "was_accepted", "last", "problem")}
+    plain = {key: reply[key] for key in ("ended", "was_accepted", "last", "problem")}
     return ladder.Cancellation(
-        target=CancelTarget(**told["target"]),
-        steps=[ladder.Taken(*each) for each in told["steps"]],
-        survivors=[Survivor(Identity(*each[0]), *each[1:]) for each in told["survivors"]],
-        children=[CancelTarget(**each) for each in told["children"]],
+        target=CancelTarget(**reply["target"]),
+        steps=[ladder.Taken(*each) for each in reply["steps"]],
+        survivors=[Survivor(Identity(*each[0]), *each[1:]) for each in reply["survivors"]],
+        children=[CancelTarget(**each) for each in reply["children"]],
         **plain,
     )

@@ -50,7 +50,7 @@ def interrupt(
         start_new_session=True,
     )
     try:
-        return _led(child, target, still, audit)
+        return _interrupt_if(child, target, still, audit)
     except OSError as error:
         return f"the process that interrupts ended: {error.strerror or error}"
     finally:
@@ -81,7 +81,7 @@ def _handled(pid: int) -> int | None:
     return None
 
 
-def _led(
+def _interrupt_if(
     child: subprocess.Popen[bytes], target: Identity, still: Callable[[], bool], audit: Audit
 ) -> str:
     word = _word(child)
@@ -145,8 +145,10 @@ def main_thread_is_busy(pid: int) -> bool | None:
     command = [program, "dump", "--json", "--nonblocking", "--pid", str(pid)]
     for _ in range(3):  # without stopping the process it may read half of a change
         try:
-            told = subprocess.run(command, capture_output=True, timeout=_PY_SPY, check=True).stdout
-            threads = json.loads(told)
+            output = subprocess.run(
+                command, capture_output=True, timeout=_PY_SPY, check=True
+            ).stdout
+            threads = json.loads(output)
         except (OSError, subprocess.SubprocessError, ValueError):
             time.sleep(0.05)
             continue

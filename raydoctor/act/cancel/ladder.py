@@ -23,7 +23,7 @@ from raydoctor.act.signals.process import Identity
 from raydoctor.observe.collector.cluster import Cluster
 
 Effect = Literal["ended", "no-effect", "retried", "skipped"]
-_LOOK = 0.05
+_INTERVAL = 0.05
 TIMEOUT = 3.0
 """Seconds for each question."""
 _ROUNDS = 5
@@ -72,42 +72,44 @@ class Cancellation:
         return next((each.step for each in own if each.outcome == "ended"), "")
 
 
-Tell = Callable[[str], None]
+ReportProgress = Callable[[str], None]
 
 
 def backend_for(
-    owners: Owners, cluster: Cluster, wishes: CancelOptions, target: CancelTarget
+    owners: Owners, cluster: Cluster, options: CancelOptions, target: CancelTarget
 ) -> CancelBackend:
     """What a cancel of this task acts with."""
-    return CancelBackend(owners, cluster, wishes, Audit(f"cancel {target.task}"))
+    return CancelBackend(owners, cluster, options, Audit(f"cancel {target.task}"))
 
 
 def run(
-    hands: CancelBackend, target: CancelTarget, tell: Tell = lambda doing: None
+    backend: CancelBackend,
+    target: CancelTarget,
+    report_progress: ReportProgress = lambda doing: None,
 ) -> Cancellation:
     """Cancel it, and see what came of it."""
     made = Cancellation(target)
     # It may have ended while the user was asked: its worker may run another task by now.
-    target = _with_start(hands, refreshed(hands.owners, target))
-    seen: set[Identity] = set()
-    made.ended = _climb(hands, target, made.steps, seen, tell)
-    made.was_accepted = target.task in hands.accepted
+    target = _with_start(backend, refreshed(backend.owners, target))
+    started: set[Identity] = set()
+    made.ended = _climb(backend, target, made.steps, started, report_progress)
+    made.was_accepted = target.task in backend.accepted
     if made.ended:
-        tell("looking for what it left behind")
-        made.survivors = end_survivors(seen, hands.audit, hands.wishes.all_users)
-    if hands.wishes.recursive and made.ended:
-        _cancel_children(hands, target, made, tell)
+        report_progress("looking for what it left behind")
+        made.survivors = end_survivors(started, backend.audit, backend.options.all_users)
+    if backend.options.recursive and made.ended:
+        _cancel_children(backend, target, made, report_progress)
     else:
-        made.children = children(hands.owners, target)
+        made.children = children(backend.owners, target)
     return made
 
 
-def _with_start(hands: CancelBackend, target: CancelTarget) -> CancelTarget:
+def _with_start(backend: CancelBackend, target: CancelTarget) -> CancelTarget:
     """The same, once the GCS knows when it started."""
     deadline = time.monotonic() + _BEGINNING
     while target.runs and target.started_at is None and time.monotonic() < deadline:
-        time.sleep(2 * _LOOK)
-        target = with_start(hands.owners, target)
+        time.sleep(2 * _INTERVAL)
+        target = with_start(backend.owners, target)
     return target
 
 
@@ -115,89 +117,98 @@ def _with_start(hands: CancelBackend, target: CancelTarget) -> CancelTarget:
 
 
 def _climb(
-    hands: CancelBackend, target: CancelTarget, taken: list[Taken], seen: set[Identity], tell: Tell
+    backend: CancelBackend,
+    target: CancelTarget,
+    taken: list[Taken],
+    started: set[Identity],
+    report_progress: ReportProgress,
 ) -> bool:
     """Take step after step; `seen` gets what the task was seen to have started. Whether it has ended."""
     futile: set[str] = set()
     for _ in range(_ROUNDS):
         done: set[str] = set()
-        while step := _next(hands, target, done | futile):
+        while step := _next(backend, target, done | futile):
             done.add(step.name)
-            tell(f"{step.name} {target.name}")
-            seen.update(_started(hands, step, target))
-            made = _take(hands, step, target)
+            report_progress(f"{step.name} {target.name}")
+            started.update(_started(backend, step, target))
+            made = _take(backend, step, target)
             taken.append(made)
             if made.outcome == "ended":
                 return True
-            target = _now(hands, target)
+            target = _now(backend, target)
             if made.outcome == "retried":
-                target = _with_start(hands, target)
+                target = _with_start(backend, target)
                 break
             futile.add(step.name)
         else:
             break
-    return has_ended(hands.owners, target)
+    return has_ended(backend.owners, target)
 
 
-def _started(hands: CancelBackend, step: Step, target: CancelTarget) -> list[Identity]:
+def _started(backend: CancelBackend, step: Step, target: CancelTarget) -> list[Identity]:
     """What it has started so far."""
     if step.name == "kill-actor":
         return started_by(target, with_actor=True)
     found = started_by(target)
     # Asked afterwards: while its worker still runs it, no other task has started anything there.
-    return found if found and may_run(hands.owners, target) else []
+    return found if found and may_run(backend.owners, target) else []
 
 
-def _now(hands: CancelBackend, target: CancelTarget) -> CancelTarget:
+def _now(backend: CancelBackend, target: CancelTarget) -> CancelTarget:
     """The same task; its start is told a second late."""
-    now = refreshed(hands.owners, target)
+    now = refreshed(backend.owners, target)
     return replace(now, started_at=target.started_at) if now.worker == target.worker else now
 
 
-def _next(hands: CancelBackend, target: CancelTarget, done: Iterable[str]) -> Step | None:
+def _next(backend: CancelBackend, target: CancelTarget, done: Iterable[str]) -> Step | None:
     """The first step that fits now and was not taken: what waited may have begun."""
     if target.state == "ended":
         return None
-    return next((step for step in plan(hands, target) if step.name not in done), None)
+    return next((step for step in plan(backend, target) if step.name not in done), None)
 
 
-def _take(hands: CancelBackend, step: Step, target: CancelTarget) -> Taken:
+def _take(backend: CancelBackend, step: Step, target: CancelTarget) -> Taken:
     began = time.monotonic()
-    why = step.take(hands, target)
-    outcome: Effect = "skipped" if why else _effect(hands, target)
+    why = step.take(backend, target)
+    outcome: Effect = "skipped" if why else _effect(backend, target)
     return Taken(step.name, outcome, round(time.monotonic() - began, 2), why, target.task)
 
 
-def _effect(hands: CancelBackend, target: CancelTarget) -> Effect:
-    deadline = time.monotonic() + hands.wishes.grace
+def _effect(backend: CancelBackend, target: CancelTarget) -> Effect:
+    deadline = time.monotonic() + backend.options.grace
     while True:
         asked = time.monotonic()
-        if has_ended(hands.owners, target):
+        if has_ended(backend.owners, target):
             return "ended"
         now = time.monotonic()
         if now > deadline:
             break
         # An owner of 10,000 tasks tells them all: it is to have time for other things.
-        time.sleep(max(_LOOK, 2 * (now - asked)))
-    later = refreshed(hands.owners, target)
+        time.sleep(max(_INTERVAL, 2 * (now - asked)))
+    later = refreshed(backend.owners, target)
     return "retried" if target.worker and later.worker != target.worker else "no-effect"
 
 
 def _cancel_children(
-    hands: CancelBackend, target: CancelTarget, made: Cancellation, tell: Tell
+    backend: CancelBackend,
+    target: CancelTarget,
+    made: Cancellation,
+    report_progress: ReportProgress,
 ) -> None:
     """Tasks that it submitted, and theirs, that its own cancel has not ended."""
     waiting, known = [target], {target.task}
-    hands.ended.add(target.task)
+    backend.ended.add(target.task)
     while waiting and len(known) <= _CHILDREN:
-        for child in children(hands.owners, waiting.pop()):
-            if child.task in known or has_ended(hands.owners, child):
+        for child in children(backend.owners, waiting.pop()):
+            if child.task in known or has_ended(backend.owners, child):
                 continue
             known.add(child.task)
             waiting.append(child)
-            seen: set[Identity] = set()
-            if _climb(hands, _with_start(hands, child), made.steps, seen, tell):
-                hands.ended.add(child.task)
-                made.survivors += end_survivors(alive(seen), hands.audit, hands.wishes.all_users)
+            started: set[Identity] = set()
+            if _climb(backend, _with_start(backend, child), made.steps, started, report_progress):
+                backend.ended.add(child.task)
+                made.survivors += end_survivors(
+                    alive(started), backend.audit, backend.options.all_users
+                )
             else:
                 made.children.append(child)

@@ -51,12 +51,12 @@ class Owners:
         """Tasks that have not ended."""
         return self._ask("unfinished")
 
-    def look(self, task: str, worker: str = "", owned: bool = True) -> list[Row]:
+    def roles(self, task: str, worker: str = "", owned: bool = True) -> list[Row]:
         """Who runs a task and who owns it; one worker alone is asked where it is named.
 
         `is` of a row: `runs`, `owns` (with what the owner says of it), `may-own` (it does not tell of all).
         """
-        return self._ask("look", task=task, worker=worker, owned=owned)
+        return self._ask("roles", task=task, worker=worker, owned=owned)
 
     def lives(self, worker: str) -> list[Row]:
         """That worker, while it lives."""
@@ -84,10 +84,10 @@ class Owners:
 
     def _ask(self, what: str, **fields: Any) -> list[Row]:
         self._asked += 1
-        told = self.exchange({"do": what, "n": self._asked, **fields})
-        if "failed" in told:
-            raise AskError(told["failed"], told["detail"])
-        return list(told["answer"])
+        reply = self.exchange({"do": what, "n": self._asked, **fields})
+        if "failed" in reply:
+            raise AskError(reply["failed"], reply["detail"])
+        return list(reply["answer"])
 
     def exchange(self, request: Row) -> Row:
         """One line there, one line back: the one of the same number `n`, as others may come late."""
@@ -97,12 +97,12 @@ class Owners:
             self._process.stdin.write(json.dumps(request).encode() + b"\n")
             self._process.stdin.flush()
             deadline = time.monotonic() + self._timeout + _SLACK
-            told: Row = json.loads(self._line(deadline))
-            while told.get("n") != request.get("n"):
-                told = json.loads(self._line(deadline))
+            reply: Row = json.loads(self._line(deadline))
+            while reply.get("n") != request.get("n"):
+                reply = json.loads(self._line(deadline))
         except (OSError, ValueError) as error:
             raise AskError("ENDED", f"the process that asks the cluster ended: {error}") from error
-        return told
+        return reply
 
     def _line(self, deadline: float) -> bytes:
         if self._process.stdout is None:

@@ -23,7 +23,7 @@ from raydoctor.observe.processes.redact import command_line
 
 _SETTLE = 0.6
 """Seconds that Ray takes to end what a dead worker started (0.2 s measured): later ones are left over."""
-_LOOK = 0.05
+_INTERVAL = 0.05
 _GRACE = 1.0
 """Seconds between SIGTERM and SIGKILL: their task has had its time."""
 _ROUNDED = 1.0
@@ -68,13 +68,13 @@ def _detached(target: CancelTarget) -> list[Identity]:
 
 
 def end_survivors(
-    seen: Iterable[Identity], audit: Audit, all_users: bool = False
+    started: Iterable[Identity], audit: Audit, all_users: bool = False
 ) -> list[Survivor]:
     """End what still runs of them after the moment that Ray needs to do so itself."""
     deadline = time.monotonic() + _SETTLE
-    left = alive(seen)
+    left = alive(started)
     while left and time.monotonic() < deadline:
-        time.sleep(_LOOK)
+        time.sleep(_INTERVAL)
         left = alive(left)
     if not left:
         return []
@@ -89,10 +89,10 @@ def end_survivors(
     ]
 
 
-def alive(seen: Iterable[Identity]) -> Sequence[Identity]:
+def alive(started: Iterable[Identity]) -> Sequence[Identity]:
     """Those that run."""
     found = []
-    for each in seen:
+    for each in started:
         process = proc.read(each.pid)
         if process and process.state != "Z" and process.started_at == each.started_at:
             found.append(each)

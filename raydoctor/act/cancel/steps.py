@@ -53,7 +53,7 @@ class CancelBackend:
 
     owners: Owners
     cluster: Cluster
-    wishes: CancelOptions
+    options: CancelOptions
     audit: Audit
     accepted: set[str] = field(default_factory=set)
     """Tasks whose owner took a cancel: these are not retried."""
@@ -75,26 +75,26 @@ class Step(NamedTuple):
 # ------------------------------------------------------------------ what they do
 
 
-def _cancel(hands: CancelBackend, target: CancelTarget) -> str:
-    return _by_owner(hands, target, force=False)
+def _cancel(backend: CancelBackend, target: CancelTarget) -> str:
+    return _by_owner(backend, target, force=False)
 
 
-def _force(hands: CancelBackend, target: CancelTarget) -> str:
-    return _by_owner(hands, target, force=True)
+def _force(backend: CancelBackend, target: CancelTarget) -> str:
+    return _by_owner(backend, target, force=True)
 
 
-def _by_owner(hands: CancelBackend, target: CancelTarget, force: bool) -> str:
+def _by_owner(backend: CancelBackend, target: CancelTarget, force: bool) -> str:
     if not target.owner:
         return "its owner could not be found"
     try:
-        if target.parent in hands.ended:
-            hands.owners.cancel_children(target.parent, target.owner, force)
+        if target.parent in backend.ended:
+            backend.owners.cancel_children(target.parent, target.owner, force)
         else:
-            hands.owners.cancel(target.task, target.owner, force, hands.wishes.recursive)
+            backend.owners.cancel(target.task, target.owner, force, backend.options.recursive)
     except AskError as error:
         if error.code != "DEADLINE_EXCEEDED":  # then it has it, and is busy with it
             return f"its owner (pid {target.owner_pid}) {_refusal(error)}"
-    hands.accepted.add(target.task)
+    backend.accepted.add(target.task)
     return ""
 
 
@@ -104,7 +104,7 @@ def _refusal(error: AskError) -> str:
     return f"did not take it ({error})"
 
 
-def _interrupt(hands: CancelBackend, target: CancelTarget) -> str:
+def _interrupt(backend: CancelBackend, target: CancelTarget) -> str:
     found = worker_here(target)
     if isinstance(found, str):
         return found
@@ -118,13 +118,13 @@ def _interrupt(hands: CancelBackend, target: CancelTarget) -> str:
             )
     return interrupt.interrupt(
         found,
-        lambda: may_run(hands.owners, target),
-        hands.audit,
-        all_users=hands.wishes.all_users,
+        lambda: may_run(backend.owners, target),
+        backend.audit,
+        all_users=backend.options.all_users,
     )
 
 
-def _kill(hands: CancelBackend, target: CancelTarget) -> str:
+def _kill(backend: CancelBackend, target: CancelTarget) -> str:
     found = worker_here(target)
     if isinstance(found, str):
         return found
@@ -132,28 +132,30 @@ def _kill(hands: CancelBackend, target: CancelTarget) -> str:
     if below[:1] != [found]:
         return "its worker has ended"
     # Asked last: a worker that has finished it may run another task by now.
-    if not may_run(hands.owners, target):
+    if not may_run(backend.owners, target):
         return "it had gone on to something else"
     outcomes = end(
         below,
         _AFTER_TERM,
         more=lambda: tree(target.pid) if identity_of(target.pid) == found else (),
-        all_users=hands.wishes.all_users,
-        audit=hands.audit,
+        all_users=backend.options.all_users,
+        audit=backend.audit,
     )
     return next((each.reason for each in outcomes if each.outcome != "gone"), "")
 
 
-def _kill_actor(hands: CancelBackend, target: CancelTarget) -> str:
+def _kill_actor(backend: CancelBackend, target: CancelTarget) -> str:
     try:
-        hands.owners.kill_actor(target.actor)
+        backend.owners.kill_actor(target.actor)
     except AskError as error:
         return str(error)
     return ""
 
 
-def _job_stop(hands: CancelBackend, target: CancelTarget) -> str:
-    return job.stop(hands.owners, hands.cluster, target.job, hands.audit, hands.wishes.all_users)
+def _job_stop(backend: CancelBackend, target: CancelTarget) -> str:
+    return job.stop(
+        backend.owners, backend.cluster, target.job, backend.audit, backend.options.all_users
+    )
 
 
 def worker_here(target: CancelTarget) -> Identity | str:
@@ -170,24 +172,24 @@ def worker_here(target: CancelTarget) -> Identity | str:
 # ------------------------------------------------------------------ which fit
 
 
-def _is_task(hands: CancelBackend, target: CancelTarget) -> bool:
-    return hands.wishes.force and target.kind == "task" and target.runs
+def _is_task(backend: CancelBackend, target: CancelTarget) -> bool:
+    return backend.options.force and target.kind == "task" and target.runs
 
 
-def _is_no_creation(hands: CancelBackend, target: CancelTarget) -> bool:
+def _is_no_creation(backend: CancelBackend, target: CancelTarget) -> bool:
     return target.kind != "creation"
 
 
-def _runs(hands: CancelBackend, target: CancelTarget) -> bool:
+def _runs(backend: CancelBackend, target: CancelTarget) -> bool:
     return target.runs and target.kind != "creation"
 
 
-def _is_actors(hands: CancelBackend, target: CancelTarget) -> bool:
-    return hands.wishes.kill_actor and target.kind != "task"
+def _is_actors(backend: CancelBackend, target: CancelTarget) -> bool:
+    return backend.options.kill_actor and target.kind != "task"
 
 
-def _is_jobs(hands: CancelBackend, target: CancelTarget) -> bool:
-    return hands.wishes.job_stop
+def _is_jobs(backend: CancelBackend, target: CancelTarget) -> bool:
+    return backend.options.job_stop
 
 
 LADDER: Sequence[Step] = (
@@ -202,6 +204,6 @@ LADDER: Sequence[Step] = (
 )
 
 
-def plan(hands: CancelBackend, target: CancelTarget) -> list[Step]:
+def plan(backend: CancelBackend, target: CancelTarget) -> list[Step]:
     """The steps that would be taken, as far as each were needed."""
-    return [step for step in LADDER if step.fits(hands, target)]
+    return [step for step in LADDER if step.fits(backend, target)]

@@ -21,7 +21,7 @@ State = Literal["waiting", "running", "ended"]
 _ENDED = ("FINISHED", "FAILED")
 _LAG = 1.5
 """Seconds by which the GCS may be behind the workers."""
-_LOOK = 0.1
+_INTERVAL = 0.1
 _MANY = 20
 """More are listed as the GCS has them: each costs two questions."""
 
@@ -39,7 +39,7 @@ class CancelTarget:
     name: str
     kind: Kind
     state: State
-    said: str
+    ray_state: str
     """Its state in Ray's word: `PENDING_NODE_ASSIGNMENT`, `RUNNING`."""
     attempt: int | None
     """Counted from 0; None where the GCS has not been told yet."""
@@ -101,8 +101,8 @@ def named(wanted: str) -> str:
 
 def by_id(owners: Owners, task: str) -> CancelTarget:
     """The task of this id. Raises UnknownTaskError where nobody knows it."""
-    told = owners.look(task)
-    rows = [*owners.attempts(task), *_of_kind(told, "owns"), *_of_kind(told, "runs")]
+    roles = owners.roles(task)
+    rows = [*owners.attempts(task), *_of_kind(roles, "owns"), *_of_kind(roles, "runs")]
     if not rows:
         raise UnknownTaskError(
             f"no task has the id {task}",
@@ -111,7 +111,7 @@ def by_id(owners: Owners, task: str) -> CancelTarget:
     merged: Row = {"task_id": task, "state": "RUNNING"}
     for row in rows:  # the last attempt's, then the owner's
         merged |= {key: value for key, value in row.items() if value not in (None, "")}
-    return _target(owners, merged, told)
+    return _target(owners, merged, roles)
 
 
 def refreshed(owners: Owners, target: CancelTarget) -> CancelTarget:
@@ -119,11 +119,11 @@ def refreshed(owners: Owners, target: CancelTarget) -> CancelTarget:
     if target.runs and may_run(owners, target):
         return target
     if target.owner and _owner_is_done(owners, target):
-        return replace(target, state="ended", said="FINISHED")
+        return replace(target, state="ended", ray_state="FINISHED")
     try:
         return by_id(owners, target.task)
     except UnknownTaskError:  # it ended before the GCS was told of it
-        return replace(target, state="ended", said="FINISHED")
+        return replace(target, state="ended", ray_state="FINISHED")
 
 
 def with_start(owners: Owners, target: CancelTarget) -> CancelTarget:
@@ -143,7 +143,7 @@ def settled(owners: Owners, target: CancelTarget) -> Row:
         last = rows[-1] if rows else {}
         if last.get("state") in _ENDED or time.monotonic() > deadline:
             return last
-        time.sleep(_LOOK)
+        time.sleep(_INTERVAL)
 
 
 def children(owners: Owners, target: CancelTarget) -> list[CancelTarget]:
@@ -161,10 +161,10 @@ def runs(owners: Owners, target: CancelTarget) -> bool | None:
     if not target.worker:
         return False
     try:
-        told = owners.look(target.task, target.worker, owned=False)
+        roles = owners.roles(target.task, target.worker, owned=False)
     except AskError as error:
         return None if _may_live(owners, target.worker, error) else False
-    return bool(_of_kind(told, "runs"))
+    return bool(_of_kind(roles, "runs"))
 
 
 def may_run(owners: Owners, target: CancelTarget) -> bool:
@@ -181,16 +181,16 @@ def has_ended(owners: Owners, target: CancelTarget) -> bool:
         return False
     if target.owner:
         return _owner_is_done(owners, target)
-    return not _of_kind(owners.look(target.task), "runs", "owns")
+    return not _of_kind(owners.roles(target.task), "runs", "owns")
 
 
 def _owner_is_done(owners: Owners, target: CancelTarget) -> bool:
     try:
-        told = owners.look(target.task, target.owner)
+        roles = owners.roles(target.task, target.owner)
     except AskError as error:
         return not _may_live(owners, target.owner, error)  # a task ends with its owner
-    states = [row["state"] for row in _of_kind(told, "owns")]
-    if not states and _of_kind(told, "may-own"):
+    states = [row["state"] for row in _of_kind(roles, "owns")]
+    if not states and _of_kind(roles, "may-own"):
         states = [row["state"] for row in owners.attempts(target.task)[-1:]]
     return all(state in _ENDED for state in states)
 
@@ -221,11 +221,11 @@ def _of_kind(rows: list[Row], *kinds: str) -> list[Row]:
     return [row for row in rows if row["is"] in kinds]
 
 
-def _target(owners: Owners, row: Row, told: list[Row] | None = None) -> CancelTarget:
-    if told is None:
-        told = owners.look(row["task_id"])
-    running, owner = _of_kind(told, "runs"), _of_kind(told, "owns")
-    if not owner and not running and not _of_kind(told, "may-own"):
+def _target(owners: Owners, row: Row, roles: list[Row] | None = None) -> CancelTarget:
+    if roles is None:
+        roles = owners.roles(row["task_id"])
+    running, owner = _of_kind(roles, "runs"), _of_kind(roles, "owns")
+    if not owner and not running and not _of_kind(roles, "may-own"):
         # Its owner, which knows best, knows it no more: the GCS has not been told yet.
         row = {**row, "state": row["state"] if row["state"] in _ENDED else "FINISHED"}
     if not owner and (derived := _derived_owner(owners, row)):
@@ -235,8 +235,10 @@ def _target(owners: Owners, row: Row, told: list[Row] | None = None) -> CancelTa
 
 def _of(row: Row, running: list[Row], owner: list[Row]) -> CancelTarget:
     task = row["task_id"]
-    said = "RUNNING" if running else next((r["state"] for r in owner if "state" in r), row["state"])
-    state: State = "running" if running else "ended" if said in _ENDED else "waiting"
+    ray_state = (
+        "RUNNING" if running else next((r["state"] for r in owner if "state" in r), row["state"])
+    )
+    state: State = "running" if running else "ended" if ray_state in _ENDED else "waiting"
     started = row.get("start_time_ms")
     where, whose = running[0] if running else {}, owner[0] if owner else {}
     return CancelTarget(
@@ -244,7 +246,7 @@ def _of(row: Row, running: list[Row], owner: list[Row]) -> CancelTarget:
         row.get("name") or row.get("func_or_class_name") or task[:16],
         _kind(task),
         state,
-        said,
+        ray_state,
         row.get("attempt_number"),
         started / 1000 if started and running else None,
         where.get("worker_id", ""),
@@ -272,7 +274,7 @@ def _derived_owner(owners: Owners, row: Row) -> Row:
         return {}
     if ids.is_driver_task(parent):
         return _alive(owners, ids.driver_of_job(ids.job_of_task(parent)))
-    if running := _of_kind(owners.look(parent), "runs"):
+    if running := _of_kind(owners.roles(parent), "runs"):
         return running[0]
     ran = [each.get("worker_id") for each in owners.attempts(parent)]
     return _alive(owners, ran[-1]) if ran and ran[-1] else {}

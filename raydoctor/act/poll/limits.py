@@ -35,7 +35,7 @@ LADDERS: dict[str, tuple[Step, ...]] = {
 }
 _SHORTEST = 0.25
 """Seconds between two looks, at least."""
-_PATIENCE = 10
+_REST_FACTOR = 10
 """So many times what the last answer took the GCS (0.6 s where it holds 100,000 tasks), up to the limit."""
 _AFTER_FAILURE = 1.0
 _IDLE = 60.0
@@ -74,13 +74,13 @@ class EndingTask:
     ladder: tuple[Step, ...]
     due: float
     """When the next step is to be taken, on the monotonic clock."""
-    said: list[str] = field(default_factory=list)
+    actions: list[str] = field(default_factory=list)
     """What was done."""
 
     @property
     def how(self) -> str:
         """In words."""
-        return ", then ".join(self.said)
+        return ", then ".join(self.actions)
 
 
 class TimeLimits:
@@ -96,11 +96,11 @@ class TimeLimits:
         self._limit, self._ladder, self._grace = limit, ladder, grace
         self._connect = connect
         self._source: Source | None = None
-        self._hands: Backend | None = None
+        self._backend: Backend | None = None
         self._watched: dict[bytes, list[Any]] = {}
         self._ending: dict[bytes, EndingTask] = {}
         self._given_up: list[EndingTask] = []
-        self._look_at = time.monotonic() + min(_FIRST, limit or 0.0)
+        self._sample_at = time.monotonic() + min(_FIRST, limit or 0.0)
         self._lock = threading.Lock()
         self._changed = threading.Event()
         self._is_closed = False
@@ -130,21 +130,21 @@ class TimeLimits:
             if not refs:
                 self._watched.pop(task, None)
                 self._ending.pop(task, None)
-        if ended is not None and self._hands is not None:
-            self._hands.sweep(task)
+        if ended is not None and self._backend is not None:
+            self._backend.sweep(task)
         return ended
 
     def given_up(self) -> list[EndingTask]:
         """Those that have not ended, whatever was done; each is told once and watched no more."""
         with self._lock:
-            told, self._given_up = self._given_up, []
-        return told
+            reported, self._given_up = self._given_up, []
+        return reported
 
     def end_all(self, ladder: tuple[Step, ...]) -> None:
         """End all that is watched, each within the ladder's time."""
         now = time.monotonic()
         with self._lock:
-            self._look_at = now
+            self._sample_at = now
             for task, refs in self._watched.items():
                 if task not in self._ending:
                     self._ending[task] = EndingTask(
@@ -170,14 +170,14 @@ class TimeLimits:
             try:
                 wait = self._step()
             except Exception as error:  # what others wait for goes on
-                self._tell(error)
+                self._report(error)
                 wait = _SHORTEST
             self._changed.wait(min(wait, _IDLE))
             self._changed.clear()
         if self._source is not None:
             self._source.close()
 
-    def _tell(self, error: Exception) -> None:
+    def _report(self, error: Exception) -> None:
         problem = _words(error)
         if not self.problem:
             _log.warning("time limits cannot be kept for now: %s", problem)
@@ -186,31 +186,31 @@ class TimeLimits:
     def _step(self) -> float:
         """Do what is due; the seconds until something is."""
         now = time.monotonic()
-        soonest = min([self._look_at, *self._dues()])
+        soonest = min([self._sample_at, *self._dues()])
         if now < soonest:
             return soonest - now
-        if self._source is None or self._hands is None:
-            self._source, self._hands = self._connect()
-        if now >= self._look_at:
-            self._try_to_look(self._source)
-        self._escalate(self._hands, self._source)
-        return min([self._look_at, *self._dues()]) - time.monotonic()
+        if self._source is None or self._backend is None:
+            self._source, self._backend = self._connect()
+        if now >= self._sample_at:
+            self._try_to_sample(self._source)
+        self._escalate(self._backend, self._source)
+        return min([self._sample_at, *self._dues()]) - time.monotonic()
 
     def _dues(self) -> list[float]:
         with self._lock:
             return [each.due for each in self._ending.values()]
 
-    def _try_to_look(self, source: Source) -> None:
+    def _try_to_sample(self, source: Source) -> None:
         """Look; where that fails, what is being ended goes on without."""
         try:
-            self._look(source)
+            self._sample(source)
         except Exception as error:  # gRPC's, and a cluster's that goes away
-            self._tell(error)
-            self._look_at = time.monotonic() + _AFTER_FAILURE
+            self._report(error)
+            self._sample_at = time.monotonic() + _AFTER_FAILURE
         else:
             self.problem = ""
 
-    def _look(self, source: Source) -> None:
+    def _sample(self, source: Source) -> None:
         """Find what has run for too long, and when to look again."""
         asked = time.monotonic()
         watched = self._watched
@@ -229,9 +229,9 @@ class TimeLimits:
                 overdue.append(run)
         for run in _confirmed(source, overdue):
             self._overdue(run)
-        rest = max(_SHORTEST, min(_PATIENCE * source.cost, limit))
+        rest = max(_SHORTEST, min(_REST_FACTOR * source.cost, limit))
         with self._lock:
-            self._look_at = max(time.monotonic() + rest, soonest)
+            self._sample_at = max(time.monotonic() + rest, soonest)
 
     def _overdue(self, run: Run) -> None:
         now = time.monotonic()
@@ -241,7 +241,7 @@ class TimeLimits:
                 ended = EndingTask(run.task, ref, "timeout", run, ran, self._ladder, now)
                 self._ending[run.task] = ended
 
-    def _escalate(self, hands: Backend, source: Source) -> None:
+    def _escalate(self, backend: Backend, source: Source) -> None:
         """Take the next step with each whose time has come."""
         now = time.monotonic()
         with self._lock:
@@ -254,34 +254,34 @@ class TimeLimits:
             elif step == "kill":
                 to_kill.append(each)
             else:
-                self._cancel(hands, each, force=step == "force")
+                self._cancel(backend, each, force=step == "force")
         if to_kill:
-            self._kill(hands, source, to_kill)
+            self._kill(backend, source, to_kill)
 
     def _next(self, each: EndingTask) -> Step | None:
         """Its next step, as far as one fits: an actor is not ended for one of its methods."""
         step, each.ladder = (each.ladder[0], each.ladder[1:]) if each.ladder else (None, ())
         return None if step != "cancel" and is_method(each.task) else step
 
-    def _cancel(self, hands: Backend, each: EndingTask, force: bool) -> None:
+    def _cancel(self, backend: Backend, each: EndingTask, force: bool) -> None:
         if force and each.run is not None:
-            hands.remember(each.run)
-        why = hands.cancel(each.ref, force)
+            backend.remember(each.run)
+        why = backend.cancel(each.ref, force)
         words = "force" if force else "cancel"
-        each.said.append(f"{words} ({why})" if why else words)
+        each.actions.append(f"{words} ({why})" if why else words)
         each.due = time.monotonic() + (0.0 if why else self._grace)
 
-    def _kill(self, hands: Backend, source: Source, all_due: list[EndingTask]) -> None:
+    def _kill(self, backend: Backend, source: Source, all_due: list[EndingTask]) -> None:
         if any(each.run is None for each in all_due):
-            self._try_to_look(source)
-        seen = {each.task: each.run for each in all_due if each.run is not None}
-        runs = _confirmed(source, list(seen.values()))
-        told = hands.kill(runs, lambda run: bool(_confirmed(source, [run]))) if runs else {}
+            self._try_to_sample(source)
+        running = {each.task: each.run for each in all_due if each.run is not None}
+        runs = _confirmed(source, list(running.values()))
+        reported = backend.kill(runs, lambda run: bool(_confirmed(source, [run]))) if runs else {}
         for each in all_due:
             each.due = time.monotonic() + self._grace
             why = "its worker does not run it" if each.run else "not seen running"
-            why = told.get(each.task, why)
-            each.said.append(f"kill ({why})" if why else "kill")
+            why = reported.get(each.task, why)
+            each.actions.append(f"kill ({why})" if why else "kill")
 
     def _give_up(self, each: EndingTask) -> None:
         with self._lock:
@@ -295,10 +295,10 @@ def _confirmed(source: Source, runs: list[Run]) -> list[Run]:
     if not runs:
         return []
     try:
-        told = source.confirm(runs)
+        reported = source.confirm(runs)
     except Exception:  # gRPC's: the GCS has to say where a worker is
         return runs
-    return [run for run, is_running in zip(runs, told, strict=True) if is_running is not False]
+    return [run for run, is_running in zip(runs, reported, strict=True) if is_running is not False]
 
 
 def _words(error: Exception) -> str:

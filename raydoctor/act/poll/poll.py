@@ -305,16 +305,16 @@ class Polling:
         flight = self._pending[ref]
         ended = self._guard.done(flight.task)
         status: Status = "ok"
-        told: BaseException | None = error
+        failure: BaseException | None = error
         if error is not None:
             is_cancelled = isinstance(error, self._ray.exceptions.TaskCancelledError)
             status = ended.reason if ended else "cancelled" if is_cancelled else "error"
         if status == "timeout" and ended is not None:
             if self._try_again(ref, flight):
                 return
-            told = self._timeout(ended, is_running=False)
-            told.__cause__ = error
-        self._deliver(ref, flight, status, value=value, error=told)
+            failure = self._timeout(ended, is_running=False)
+            failure.__cause__ = error
+        self._deliver(ref, flight, status, value=value, error=failure)
 
     def _try_again(self, ref: Any, flight: Flight) -> bool:
         if self._is_ending or flight.attempts > self._options.retries:
@@ -364,8 +364,8 @@ class Polling:
 
     def _drop_settled(self) -> None:
         """After an interrupt between the two lines of `_deliver`: what has a result is not pending."""
-        told = {result.index for result in self._ready}
-        for ref in [ref for ref, flight in self._pending.items() if flight.indices[0] in told]:
+        settled = {result.index for result in self._ready}
+        for ref in [ref for ref, flight in self._pending.items() if flight.indices[0] in settled]:
             del self._pending[ref]
 
 

@@ -71,8 +71,8 @@ class Summary(NamedTuple):
             (self.still_running, "still running", "still running"),
             (self.in_flight, "in flight", "in flight"),
         )
-        told = [f"{n} {one if n == 1 else more}" for n, one, more in counts if n]
-        text = f"{', '.join([f'{self.ok} ok', *told])} in {self.seconds:.1f} s"
+        parts = [f"{n} {one if n == 1 else more}" for n, one, more in counts if n]
+        text = f"{', '.join([f'{self.ok} ok', *parts])} in {self.seconds:.1f} s"
         return f"{text}; limits were not kept: {self.problem}" if self.problem else text
 
 

@@ -45,10 +45,10 @@ class DriverGuard:
         """0 where none was started."""
         return self._child.pid if self._child else 0
 
-    def saw(self, processes: Iterable[proc.Process]) -> None:
+    def record(self, processes: Iterable[proc.Process]) -> None:
         """Record processes of the driver's tree."""
-        seen = [StartedProcess(p.pid, p.started_at, family.leads(p)) for p in processes]
-        lines = [registry.seen_line(_NUMBER, each) for each in seen if self._task.add(each)]
+        started = [StartedProcess(p.pid, p.started_at, family.leads(p)) for p in processes]
+        lines = [registry.saw_line(_NUMBER, each) for each in started if self._task.add(each)]
         if lines and self._child is not None:
             self._written += sum(map(len, lines))
             with suppress(OSError):
@@ -71,19 +71,19 @@ class DriverGuard:
         if known is None:
             return
         # The guard writes there, too, which sessions and groups are empty.
-        kept = {key: s for key, s in known.seen.items() if s.leads or family.lives(s)}
-        self._task = known._replace(seen=kept)
+        kept = {key: s for key, s in known.processes.items() if s.leads or family.lives(s)}
+        self._task = known._replace(processes=kept)
         registry.replace(self._path, registry.lines_of([self._task]))
         self._written = 0
 
     def _try_to_start(self) -> None:
-        me = family.look(os.getpid())
+        me = family.started_process(os.getpid())
         if me is None:
             return
         try:
             self._path = registry.path_of(me)
             registry.replace(self._path, registry.lines_of([self._task]))
-            self._child = watcher.beside(self._path, me)
+            self._child = watcher.start_child(self._path, me)
         except OSError as error:
             self.problem = error.strerror or str(error)
         else:

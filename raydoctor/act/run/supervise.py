@@ -3,7 +3,7 @@
 What it starts, at whatever remove and in whatever session, is ours (Linux: we are the reaper of its orphans,
 PR_SET_CHILD_SUBREAPER), so what it leaves is known for certain: daemons, and the cluster that it started.
 Elsewhere what is seen of its tree while it lives is remembered; so is what workers start of a cluster that it
-only joined (`remember.py`). Which Ray sessions it takes part in is read off its open files: the driver's own
+only joined (`lineage.py`). Which Ray sessions it takes part in is read off its open files: the driver's own
 log is among them (Ray 2.9.3 to 2.60.0).
 """
 
@@ -40,7 +40,7 @@ _SIGNALS = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 )
 _PR_SET_CHILD_SUBREAPER = 36
-_LOOKS = 0.5, 30.0
+_INTERVALS = 0.5, 30.0
 """Seconds between two looks at processes: no less, and no more."""
 _SHARE = 0.008
 """Of a core, which the looks may take: a machine with many processes is looked at less often."""
@@ -76,7 +76,7 @@ class Driver:
     guard: DriverGuard
     sessions: dict[str, None] = field(default_factory=dict)
     """Folders of the Ray sessions that it took part in, in order."""
-    seen: dict[int, Identity] = field(default_factory=dict)
+    tree: dict[int, Identity] = field(default_factory=dict)
     """Its tree, while it lived."""
     joined: JoinedClusters = field(default_factory=JoinedClusters)
     names: dict[Identity, str] = field(default_factory=dict)
@@ -98,14 +98,14 @@ class Driver:
         until = None if seconds is None else time.monotonic() + seconds
         while True:
             if self.child.poll() is not None:
-                self.joined.look()  # its workers go within moments
+                self.joined.sample()  # its workers go within moments
                 return WaitEnd("ended")
             if number := self.signals.take():
                 return WaitEnd("signal", number)
             now = time.monotonic()
             if until is not None and now >= until:
                 return WaitEnd("timeout")
-            self._look(now)
+            self._sample(now)
             # A child's end wakes us as a signal does.
             self.signals.sleep(min(self._due, until or self._due) - time.monotonic())
             self._reap()
@@ -115,7 +115,7 @@ class Driver:
         from raydoctor.act.zombies.history import session_folders
         from raydoctor.observe.processes import discover
 
-        pids = {self.child.pid, *self.seen}
+        pids = {self.child.pid, *self.tree}
         for folder in session_folders(c.session_dir for c in discover.clusters()):
             for path in _changed_since(f"{folder}/logs", self.started_at):
                 found = pattern(_DRIVER_LOG).match(path)
@@ -152,7 +152,7 @@ class Driver:
     def stop(self, number: int, grace: float) -> None:
         """Pass a signal on to it; end it where that has not after `grace` seconds, or at a second signal."""
         audit = Audit("run")
-        self.joined.look()
+        self.joined.sample()
         # An interrupt is for all, as at a terminal, and Ray's daemons do not hear it. Another signal they
         # would hear, and be gone before the driver has left them.
         for member in self._group() if number == signal.SIGINT else [self.identity]:
@@ -197,26 +197,26 @@ class Driver:
         alive = {pid: p for pid, p in table.items() if p.state != "Z"}
         me = os.getpid()
         roots = [p.pid for p in alive.values() if p.ppid == me and p.pid != self.guard.pid]
-        roots += [pid for pid, identity in self.seen.items() if _is(alive.get(pid), identity)]
+        roots += [pid for pid, identity in self.tree.items() if _is(alive.get(pid), identity)]
         return [Identity(p, alive[p].started_at) for p in proc.trees(alive, roots, without=me)]
 
-    def _look(self, now: float) -> None:
+    def _sample(self, now: float) -> None:
         """Remember its tree, the sessions that are open in it, and what workers there start."""
         if now < self._due:
             return
         began = time.thread_time()
         table = proc.table()
         tree = self._tree(table)
-        self.guard.saw(table[target.pid] for target in tree)
+        self.guard.record(table[target.pid] for target in tree)
         for target in tree:
-            self.seen[target.pid] = target
+            self.tree[target.pid] = target
             for path in proc.files(target.pid).values():
                 if found := pattern(_DRIVER_LOG).match(path):
                     self.sessions[found[1]] = None
                     self.joined.add(found[1], found[2])
-        self.joined.look(table)
+        self.joined.sample(table)
         pause = (time.thread_time() - began) / _SHARE
-        self._due = now + min(max(pause, _LOOKS[0]), _LOOKS[1])
+        self._due = now + min(max(pause, _INTERVALS[0]), _INTERVALS[1])
 
     def _reap(self) -> None:
         """Let go of orphans that have ended. Only while nothing else here waits for a child."""

@@ -253,11 +253,11 @@ class _Ending:
         self, held: dict[Identity, int], action: Action, number: int, wait: float
     ) -> dict[Identity, int]:
         """Signal all, and wait; those that it has not ended."""
-        told = {}
+        signalled = {}
         for target, handle in held.items():
             why = self.signal(target, handle, number)
             if not why:
-                told[target] = handle
+                signalled[target] = handle
                 self.settle(
                     target, action, "running", f"not gone {wait:g} s after {action.upper()}"
                 )
@@ -265,11 +265,11 @@ class _Ending:
                 self._refuse(target, why)
             else:
                 self._gone(target)
-        ended = self.system.ended(told.values(), wait) if told else set()
-        for target, handle in told.items():
+        ended = self.system.ended(signalled.values(), wait) if signalled else set()
+        for target, handle in signalled.items():
             if handle in ended:
                 self._gone(target)
-        return {target: handle for target, handle in told.items() if handle not in ended}
+        return {target: handle for target, handle in signalled.items() if handle not in ended}
 
     def _gone(self, target: Identity) -> None:
         before = self.outcomes.get(target)

@@ -24,7 +24,7 @@ from typing import Protocol
 from raydoctor.observe.processes import proc
 
 _PIDFD_OPEN, _PIDFD_SEND_SIGNAL = 434, 424
-_LOOK = 0.02
+_INTERVAL = 0.02
 """Seconds between two looks where nothing wakes us."""
 
 
@@ -217,7 +217,7 @@ class Pids:
             left = deadline - time.monotonic()
             if len(found) == len(set(handles)) or left <= 0:
                 return found
-            time.sleep(min(_LOOK, left))
+            time.sleep(min(_INTERVAL, left))
 
     def _has_ended(self, handle: int) -> bool:
         pid, begun = self._held[handle]

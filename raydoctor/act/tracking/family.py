@@ -40,20 +40,20 @@ def leads(process: Process) -> str:
     return is_group + (SESSION if process.sid == process.pid else "")
 
 
-def look(pid: int) -> StartedProcess | None:
+def started_process(pid: int) -> StartedProcess | None:
     """A process as a registry has it; None where it is gone."""
     process = proc.read(pid)
     return None if process is None else StartedProcess(pid, process.started_at, leads(process))
 
 
-def lives(seen: StartedProcess) -> bool:
+def lives(process: StartedProcess) -> bool:
     """Whether that process is there, if only defunct."""
-    now = look(seen.pid)
-    return now is not None and seen.is_same(now.pid, now.started_at)
+    now = started_process(process.pid)
+    return now is not None and process.is_same(now.pid, now.started_at)
 
 
 def members(
-    seen: Iterable[StartedProcess],
+    started: Iterable[StartedProcess],
     marks: Collection[str],
     sure: Callable[[Mapping[int, Process]], Iterable[int]] = lambda table: (),
     since: float = 0.0,
@@ -64,7 +64,7 @@ def members(
     the table that are known to be; none is older than `since`.
     """
     table = {pid: p for pid, p in proc.table().items() if p.state != "Z"}
-    known = list(seen)
+    known = list(started)
     own = {s.pid for s in known if s.pid in table and s.is_same(s.pid, table[s.pid].started_at)}
     own.update(sure(table))
     leaders = [s for s in known if s.leads]
@@ -129,7 +129,10 @@ def children(pid: int) -> list[int] | None:
 def forget_old() -> None:
     """Remove files of the registry that nobody else will: nothing that they name is there, worker and all."""
     for known in known_workers(everywhere=True):
-        named = [known.worker, *(s for task in known.tasks.values() for s in task.seen.values())]
+        named = [
+            known.worker,
+            *(s for task in known.tasks.values() for s in task.processes.values()),
+        ]
         with suppress(OSError):
             age = time.time() - os.stat(known.path).st_mtime
             is_old = age > (_OLD if known.is_here else _FOREIGN)

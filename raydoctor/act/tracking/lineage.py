@@ -43,7 +43,7 @@ class _Tree:
 
     def living(self, table: Table) -> dict[int, StartedProcess]:
         """Those of it that live; the worker is not among them."""
-        return {s.pid: s for s in self.task.seen.values() if _is(table, s)}
+        return {s.pid: s for s in self.task.processes.values() if _lives(table, s)}
 
     def write(self, new: Collection[StartedProcess]) -> None:
         """Add to its file; where that cannot be, what was seen is known to us alone."""
@@ -51,7 +51,7 @@ class _Tree:
             try:
                 if not self.path:
                     raise FileNotFoundError
-                registry.append(self.path, [registry.seen_line(_NUMBER, s) for s in new])
+                registry.append(self.path, [registry.saw_line(_NUMBER, s) for s in new])
             except FileNotFoundError:  # not made yet, or removed by somebody
                 self.path = registry.path_of(self.worker, is_tracked=False)
                 registry.replace(self.path, registry.lines_of([self.task]))
@@ -74,7 +74,7 @@ class ClusterLineage:
     _drivers: set[tuple[int, float]] = field(default_factory=set)
     _trees: dict[tuple[int, float], _Tree] = field(default_factory=dict)
 
-    def look(self, table: Table) -> None:
+    def sample(self, table: Table) -> None:
         """Note what is below the cluster's workers. `table`: what `proc.table()` has just told."""
         if not self._is_tidy:
             self._is_tidy = True
@@ -86,8 +86,8 @@ class ClusterLineage:
         for key, tree in list(self._trees.items()):
             new = self._below(tree, table, children)
             if new:
-                tree.write([seen for seen in new if tree.task.add(seen)])
-            if not _is(table, tree.worker) and not tree.living(table):
+                tree.write([process for process in new if tree.task.add(process)])
+            if not _lives(table, tree.worker) and not tree.living(table):
                 tree.forget()
                 del self._trees[key]
 
@@ -95,21 +95,21 @@ class ClusterLineage:
         """What lives of what workers of these jobs have started that are gone, parents first."""
         trees = [t for t in self._trees.values() if t.task.task in jobs]
         table = proc.table() if trees else {}
-        seen = [
+        orphans = [
             each
             for tree in trees
-            if not _is(table, tree.worker)
+            if not _lives(table, tree.worker)
             for each in tree.living(table).values()
             if not self._is_rays(table[each.pid])
         ]
-        found = family.members(seen, ()) if seen else []
+        found = family.members(orphans, ()) if orphans else []
         return [Identity(each.pid, each.started_at) for each in found]
 
     def is_awaited(self, jobs: Collection[str]) -> bool:
         """Whether workers of these jobs live, with something that they have started."""
         trees = [t for t in self._trees.values() if t.task.task in jobs]
         table = proc.table() if trees else {}
-        return any(_is(table, tree.worker) and tree.living(table) for tree in trees)
+        return any(_lives(table, tree.worker) and tree.living(table) for tree in trees)
 
     # -------------------------------------------------------------- who is whose
 
@@ -125,10 +125,10 @@ class ClusterLineage:
         """Whether it is of this cluster; its command line is read once."""
         key = _key(raylet)
         if key not in self._raylets:
-            told = daemons.find({raylet.pid: raylet})
+            found = daemons.find({raylet.pid: raylet})
             ours = posixpath.basename(self.cluster.session_dir)
             self._raylets[key] = any(
-                posixpath.basename(seen.daemon.session_dir) == ours for seen in told
+                posixpath.basename(each.daemon.session_dir) == ours for each in found
             )
         return self._raylets[key]
 
@@ -138,7 +138,7 @@ class ClusterLineage:
         """What is below a worker, or what it has started, and not known yet."""
         known = tree.living(table)
         new = []
-        waiting = [*known, *([tree.worker.pid] if _is(table, tree.worker) else [])]
+        waiting = [*known, *([tree.worker.pid] if _lives(table, tree.worker) else [])]
         while waiting:
             parent = waiting.pop()
             fresh = [p for p in children.get(parent, ()) if p not in known]
@@ -175,12 +175,12 @@ class JoinedClusters:
         self._memories.setdefault(session, ClusterLineage(Cluster(session_dir=session)))
         self._jobs.setdefault(session, set()).add(job)
 
-    def look(self, table: Table | None = None) -> None:
+    def sample(self, table: Table | None = None) -> None:
         """Note what is below the workers of all of them."""
         if self._memories:
             table = proc.table() if table is None else table
             for memory in self._memories.values():
-                memory.look(table)
+                memory.sample(table)
 
     def left(self) -> list[Identity]:
         """What lives of what its workers that are gone have started."""
@@ -200,8 +200,8 @@ def _tree(worker: Process) -> _Tree:
         path = registry.path_of(who, is_tracked=False)
         if before := registry.read(path).get(_NUMBER):
             tree.path = path
-            for seen in before.seen.values():
-                task.add(seen)
+            for process in before.processes.values():
+                task.add(process)
     return tree
 
 
@@ -209,6 +209,6 @@ def _key(process: Process) -> tuple[int, float]:
     return process.pid, process.started_at
 
 
-def _is(table: Table, seen: StartedProcess) -> bool:
-    now = table.get(seen.pid)
-    return now is not None and now.state != "Z" and seen.is_same(now.pid, now.started_at)
+def _lives(table: Table, process: StartedProcess) -> bool:
+    now = table.get(process.pid)
+    return now is not None and now.state != "Z" and process.is_same(now.pid, now.started_at)

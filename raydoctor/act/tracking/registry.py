@@ -9,7 +9,7 @@ Starts are in seconds since the boot: the kernel's epoch seconds move when the c
 worker would then be taken for one that is gone. The place (`proc.place`) is the boot and the pid namespace:
 another container may share the folder, and its pids name other processes here.
 
-`WORKER_PID-START-PLACE.seen` is written by others that only looked (`remember.py`): what was seen below the
+`WORKER_PID-START-PLACE.seen` is written by others that only looked (`lineage.py`): what was seen below the
 worker, of whichever task. It has one task, of number 0, which names the worker's job.
 
 No lock: a line is one `write` to a file opened for appending. Standard library only, and little of it: the
@@ -33,7 +33,7 @@ RUN_MARK = "RAYDOCTOR_RUN"
 SESSION, GROUP = "s", "g"
 RUN = "run"
 """In place of a task's id: the driver of `raydoctor run`, whose process is then the worker (`guard.py`)."""
-_LOOKED = ".seen"
+_SAMPLED = ".seen"
 """End of the name of a file whose writer only looked."""
 _MOST = 8 << 20
 """Bytes of a file; a worker drops what has ended at 64 kB, and a line has 40."""
@@ -54,16 +54,16 @@ class StartedProcess(NamedTuple):
         return self.pid == pid and abs(self.started_at - started_at) < _SAME
 
 
-def _start(seen: StartedProcess) -> str:
-    return f"{proc.since_boot(seen.started_at):.2f}"
+def _start(process: StartedProcess) -> str:
+    return f"{proc.since_boot(process.started_at):.2f}"
 
 
-def _seen(pid: str, start: str, leads: str = "") -> StartedProcess:
+def _process(pid: str, start: str, leads: str = "") -> StartedProcess:
     return StartedProcess(int(pid), proc.from_boot(float(start)), leads)
 
 
-def _key(seen: StartedProcess) -> tuple[int, float]:
-    return seen.pid, round(seen.started_at, 2)
+def _key(process: StartedProcess) -> tuple[int, float]:
+    return process.pid, round(process.started_at, 2)
 
 
 class Task(NamedTuple):
@@ -74,22 +74,22 @@ class Task(NamedTuple):
     task: str
     grace: float
     """Seconds between SIGTERM and SIGKILL."""
-    seen: dict[tuple[int, float], StartedProcess]
+    processes: dict[tuple[int, float], StartedProcess]
 
     def mark(self, worker: StartedProcess) -> str:
         """Value of `MARK` in the environment of what it starts."""
         return f"{self.task}:{worker.pid}:{_start(worker)}:{self.number}"
 
-    def shut(self, seen: StartedProcess) -> None:
+    def shut(self, process: StartedProcess) -> None:
         """Its session and its group are empty: whoever leads one of that number now is another."""
-        self.seen[_key(seen)] = seen._replace(leads="")
+        self.processes[_key(process)] = process._replace(leads="")
 
-    def add(self, seen: StartedProcess) -> bool:
+    def add(self, process: StartedProcess) -> bool:
         """Keep a process, with all that it was ever seen to lead; whether that was news."""
-        key = _key(seen)
-        before = self.seen.get(key)
-        leads = "".join(sorted({*seen.leads, *(before.leads if before else "")}))
-        self.seen[key] = seen._replace(leads=leads)
+        key = _key(process)
+        before = self.processes.get(key)
+        leads = "".join(sorted({*process.leads, *(before.leads if before else "")}))
+        self.processes[key] = process._replace(leads=leads)
         return before is None or before.leads != leads
 
 
@@ -110,7 +110,7 @@ def path_of(worker: StartedProcess, is_tracked: bool = True) -> str:
 
     Raises OSError where there is no such folder and none can be made.
     """
-    name = f"{worker.pid}-{_start(worker)}-{proc.place()}{'' if is_tracked else _LOOKED}"
+    name = f"{worker.pid}-{_start(worker)}-{proc.place()}{'' if is_tracked else _SAMPLED}"
     for folder in private.existing():
         if folder.has(name):
             return os.path.join(folder.path, name)
@@ -141,14 +141,14 @@ def begin_line(task: Task) -> str:
     return f"begin {task.number} {task.task} {task.grace:g}"
 
 
-def seen_line(number: int, seen: StartedProcess) -> str:
+def saw_line(number: int, process: StartedProcess) -> str:
     """It has started this one."""
-    return f"saw {number} {seen.pid} {_start(seen)} {seen.leads or '-'}"
+    return f"saw {number} {process.pid} {_start(process)} {process.leads or '-'}"
 
 
-def shut_line(number: int, seen: StartedProcess) -> str:
+def shut_line(number: int, process: StartedProcess) -> str:
     """It has ended, and so have all of the session and the group that it led."""
-    return f"shut {number} {seen.pid} {_start(seen)}"
+    return f"shut {number} {process.pid} {_start(process)}"
 
 
 def end_line(number: int) -> str:
@@ -160,8 +160,8 @@ def lines_of(tasks: Iterable[Task]) -> Iterator[str]:
     """A file's text, for these."""
     for task in tasks:
         yield begin_line(task)
-        for seen in list(task.seen.values()):  # another thread may add to it
-            yield seen_line(task.number, seen)
+        for process in list(task.processes.values()):  # another thread may add to it
+            yield saw_line(task.number, process)
 
 
 def read(path: str) -> dict[int, Task]:
@@ -185,9 +185,9 @@ def _take(words: list[str], tasks: dict[int, Task]) -> None:
     if what == "begin":
         tasks.setdefault(number, Task(number, words[2], float(words[3]), {}))
     elif what == "saw":
-        tasks[number].add(_seen(words[2], words[3], words[4].replace("-", "")))
+        tasks[number].add(_process(words[2], words[3], words[4].replace("-", "")))
     elif what == "shut":
-        tasks[number].shut(_seen(words[2], words[3]))
+        tasks[number].shut(_process(words[2], words[3]))
     elif what == "end":
         tasks.pop(number, None)
 
@@ -197,14 +197,14 @@ def known_workers(everywhere: bool = False) -> list[WorkerRecord]:
     found = []
     for folder in private.existing():
         for name in sorted(folder.names()):
-            pid, _, rest = name.removesuffix(_LOOKED).partition("-")
+            pid, _, rest = name.removesuffix(_SAMPLED).partition("-")
             start, _, place = rest.rpartition("-")
             is_here = place == proc.place()
             with suppress(ValueError, OSError):
-                worker = _seen(pid, start)
+                worker = _process(pid, start)
                 if is_here or everywhere:
                     tasks = _tasks(folder.read(name, _MOST))
                     path = os.path.join(folder.path, name)
-                    is_tracked = not name.endswith(_LOOKED)
+                    is_tracked = not name.endswith(_SAMPLED)
                     found.append(WorkerRecord(worker, tasks, path, is_tracked, is_here))
     return found

@@ -225,9 +225,9 @@ class _Here:
 def _begin(task: str, grace: float, outer: spawns.Listener | None) -> _Scope:
     with _Here.lock:
         if _Here.worker is None:
-            seen = family.look(os.getpid())
-            assert seen is not None, "this process is there"
-            _Here.worker = _Worker(seen)
+            own = family.started_process(os.getpid())
+            assert own is not None, "this process is there"
+            _Here.worker = _Worker(own)
             spawns.install(_only)
     worker = _Here.worker
     worker.is_actor = _is_actor()  # a worker that ran tasks may become an actor's
@@ -302,18 +302,13 @@ class _Worker:
         known = registry.read(self.path)
         for record in kept:
             if record.number in known:  # the watcher and forked children know more
-                record.seen.update(known[record.number].seen)
-            for key, seen in list(record.seen.items()):
-                if not seen.leads and not _lives(seen):
-                    del record.seen[key]
+                record.processes.update(known[record.number].processes)
+            for key, process in list(record.processes.items()):
+                if not process.leads and not family.lives(process):
+                    del record.processes[key]
         lines = list(registry.lines_of(kept))
         registry.replace(self.path, lines)
         self.written = min(sum(map(len, lines)), _FILE_LIMIT // 2)
-
-
-def _lives(seen: StartedProcess) -> bool:
-    now = proc.read(seen.pid)
-    return now is not None and seen.is_same(now.pid, now.started_at)
 
 
 class _Scope:
@@ -359,26 +354,26 @@ class _Scope:
 
     def started(self, pid: int) -> None:
         """A child of this process belongs to the task."""
-        seen = family.look(pid)
-        if seen is None:
+        process = family.started_process(pid)
+        if process is None:
             return
         if not self.is_here:
-            self._tell(seen)
+            self._append(process)
             return
-        if self.record.add(seen):
-            self._worker.write(self, [registry.seen_line(self.number, seen)])
+        if self.record.add(process):
+            self._worker.write(self, [registry.saw_line(self.number, process)])
 
     def forked(self) -> None:
         """This process is a fork of the worker or of what it started, and belongs to the task."""
-        seen = family.look(os.getpid())
-        if seen is not None:
-            self._tell(seen)
+        process = family.started_process(os.getpid())
+        if process is not None:
+            self._append(process)
 
-    def _tell(self, seen: StartedProcess) -> None:
+    def _append(self, process: StartedProcess) -> None:
         """From a forked child: a line in the file. No lock, which a thread that is not here may hold."""
         with suppress(OSError):
             if self._worker.path:
-                registry.append(self._worker.path, [registry.seen_line(self.number, seen)])
+                registry.append(self._worker.path, [registry.saw_line(self.number, process)])
 
     def finish(self, is_well: bool) -> None:
         """The task is over."""
@@ -404,18 +399,18 @@ class _Scope:
         if outer is None or not outer.is_open:
             return
         outer._marks |= self._marks
-        for seen in self._known():
-            outer.record.add(seen)
+        for process in self._known():
+            outer.record.add(process)
         self._worker.write(outer, list(registry.lines_of([outer.record])))
 
     def _known(self) -> list[StartedProcess]:
         """What the file says, which the watcher and forked children add to, and what we know ourselves."""
-        told = registry.read(self._worker.path).get(self.number) if self._worker.path else None
-        task = told or Task(self.number, "", 0.0, {})
-        for seen in list(self.record.seen.values()):
+        recorded = registry.read(self._worker.path).get(self.number) if self._worker.path else None
+        task = recorded or Task(self.number, "", 0.0, {})
+        for process in list(self.record.processes.values()):
             # Whether a leader's session was emptied is for the file to say.
-            task.add(seen._replace(leads=""))
-        return list(task.seen.values())
+            task.add(process._replace(leads=""))
+        return list(task.processes.values())
 
     def _end_all(self) -> None:
         """End all that it has started. A second interrupt only cuts the patience short."""

@@ -73,7 +73,7 @@ class WorkerWatcher:
         _popen([*_SHELL, *_command(self._path, self._worker)], readable).wait()
 
 
-def beside(path: str, worker: StartedProcess) -> subprocess.Popen[bytes]:
+def start_child(path: str, worker: StartedProcess) -> subprocess.Popen[bytes]:
     """A watcher as a child of this process, where nothing ends children. Raises OSError."""
     return _popen(_command(path, worker), subprocess.DEVNULL)
 

@@ -70,13 +70,13 @@ def survey() -> LeftoverSurvey:
     """Look at the machine now."""
     machine = kinship.look(thorough=True, folders=history.session_folders())
     folders = history.session_folders(kinship.sessions(machine))
-    seen = LeftoverSurvey(machine, Raylets(folders), _with_hidden_raylets(machine))
-    _mark_outlived(seen)
-    _mark_remembered(seen)
-    _mark_daemons(seen)
-    _mark_lost_drivers(seen)
-    _mark_defunct(seen)
-    return seen
+    survey = LeftoverSurvey(machine, Raylets(folders), _with_hidden_raylets(machine))
+    _mark_outlived(survey)
+    _mark_remembered(survey)
+    _mark_daemons(survey)
+    _mark_lost_drivers(survey)
+    _mark_defunct(survey)
+    return survey
 
 
 def _with_hidden_raylets(machine: Machine) -> set[str]:
@@ -102,25 +102,25 @@ def _with_hidden_raylets(machine: Machine) -> set[str]:
 # ------------------------------------------------------------------ workers and what they started
 
 
-def _mark_outlived(seen: LeftoverSurvey) -> None:
-    machine = seen.machine
-    for pid, whom in machine.outlived.items():
+def _mark_outlived(survey: LeftoverSurvey) -> None:
+    machine = survey.machine
+    for pid, outlived in machine.outlived.items():
         if machine.processes[pid].state != "Z":
-            worker, raylet = _origin(seen, pid)
-            kind: Kind = "leaked-child" if whom == "task" else "orphan"
-            owner = _owner(seen, whom, worker, raylet)
-            session = _session(seen, pid, raylet)
-            if whom == "raylet" and session in seen.hidden:
+            worker, raylet = _origin(survey, pid)
+            kind: Kind = "leaked-child" if outlived == "task" else "orphan"
+            owner = _owner(survey, outlived, worker, raylet)
+            session = _session(survey, pid, raylet)
+            if outlived == "raylet" and session in survey.hidden:
                 continue
             inherited = _is_inherited_only(machine, pid)
-            seen.marks[pid] = Mark(
-                kind, _why(seen, pid, whom, owner), str(owner), session, inherited
+            survey.marks[pid] = Mark(
+                kind, _why(survey, pid, outlived, owner), str(owner), session, inherited
             )
 
 
-def _origin(seen: LeftoverSurvey, pid: int) -> tuple[int, int]:
+def _origin(survey: LeftoverSurvey, pid: int) -> tuple[int, int]:
     """Pids of the worker and of the raylet that it came from; 0 where none is told."""
-    machine = seen.machine
+    machine = survey.machine
     worker = raylet = 0
     for each in machine.line(pid):
         log = machine.output.get(each) or machine.log.get(each)
@@ -128,10 +128,10 @@ def _origin(seen: LeftoverSurvey, pid: int) -> tuple[int, int]:
         group = machine.processes[each].pgid
         worker = worker or (log.pid if log else 0) or (trace.worker if trace else 0)
         worker = worker or (group if machine.kinds.get(group) == "worker" else 0)
-        told = machine.variable(each, "RAY_RAYLET_PID")
-        raylet = raylet or (int(told) if told.isdigit() else 0)
+        value = machine.variable(each, "RAY_RAYLET_PID")
+        raylet = raylet or (int(value) if value.isdigit() else 0)
     if not worker and pid in machine.leaders:
-        return _origin(seen, machine.leaders[pid])
+        return _origin(survey, machine.leaders[pid])
     return worker, raylet
 
 
@@ -148,21 +148,21 @@ class _Owner(NamedTuple):
         return f"{self.name} ({self.state})"
 
 
-def _owner(seen: LeftoverSurvey, whom: str, worker: int, raylet: int) -> _Owner:
-    if whom == "raylet":
-        daemon = seen.machine.daemons.get(raylet)
+def _owner(survey: LeftoverSurvey, outlived: str, worker: int, raylet: int) -> _Owner:
+    if outlived == "raylet":
+        daemon = survey.machine.daemons.get(raylet)
         state = "defunct" if daemon and _is_defunct_raylet(daemon) else "gone"
         return _Owner(f"raylet pid {raylet}" if raylet else "a raylet", state)
-    state = "idle" if whom == "task" else "gone"
+    state = "idle" if outlived == "task" else "gone"
     if worker:
         return _Owner(f"worker pid {worker}", state, is_worker=True)
     return _Owner(f"a worker of raylet pid {raylet}" if raylet else "a worker", state)
 
 
-def _why(seen: LeftoverSurvey, pid: int, whom: str, owner: _Owner) -> str:
+def _why(survey: LeftoverSurvey, pid: int, outlived: str, owner: _Owner) -> str:
     """In one clause: what the process outlived, and the evidence for it."""
-    by = _evidence(seen.machine, pid)
-    if whom == "task":
+    by = _evidence(survey.machine, pid)
+    if outlived == "task":
         its = "its worker is idle" if owner.is_worker else "every possible worker is idle"
         return f"the task that started it has ended: {its} ({by})"
     return f"{owner.name} is {owner.state} ({by})"
@@ -171,13 +171,13 @@ def _why(seen: LeftoverSurvey, pid: int, whom: str, owner: _Owner) -> str:
 def _evidence(machine: Machine, pid: int) -> str:
     """What says whose it is, on the way up to the one that init has."""
     for each in machine.line(pid):
-        if told := _told(machine, each):
+        if value := _tie(machine, each):
             subject = "it" if each == pid else f"its ancestor pid {each}"
-            return f"{subject} {told}"
+            return f"{subject} {value}"
     return "by its parent"
 
 
-def _told(machine: Machine, pid: int) -> str:
+def _tie(machine: Machine, pid: int) -> str:
     log, trace = machine.log.get(pid), machine.traces.get(pid)
     found = ""
     if machine.kinds.get(pid) == "worker":
@@ -219,27 +219,27 @@ def _has_own_tie(machine: Machine, pid: int) -> bool:
     return is_raylets or machine.kinds.get(process.pgid) in ("daemon", "worker")
 
 
-def _session(seen: LeftoverSurvey, pid: int, raylet: int) -> str:
-    machine = seen.machine
+def _session(survey: LeftoverSurvey, pid: int, raylet: int) -> str:
+    machine = survey.machine
     for each in machine.line(pid):
         if log := machine.log.get(each) or machine.output.get(each):
             return log.session
         if (trace := machine.traces.get(each)) and trace.session:
             return trace.session
         if each in machine.leaders:
-            return _session(seen, machine.leaders[each], raylet)
+            return _session(survey, machine.leaders[each], raylet)
     if raylet in machine.daemons:
         return machine.daemons[raylet].session_dir
-    return seen.raylets.session(raylet, machine.processes[pid].started_at) if raylet else ""
+    return survey.raylets.session(raylet, machine.processes[pid].started_at) if raylet else ""
 
 
-def _mark_remembered(seen: LeftoverSurvey) -> None:
+def _mark_remembered(survey: LeftoverSurvey) -> None:
     """What tasks have started whose worker vanished while they ran: tracked ones, or seen from outside.
 
     Nothing of a process need say so (`act/tracking/tracking.py`, `act/tracking/remember.py`): it was seen
     while it still had its parents.
     """
-    machine = seen.machine
+    machine = survey.machine
     numbers = {n for p in machine.processes.values() for n in (p.pid, p.pgid, p.sid)}
     for known in registry.known_workers():
         worker = known.worker
@@ -247,14 +247,16 @@ def _mark_remembered(seen: LeftoverSurvey) -> None:
         lives = now is not None and now.state != "Z" and worker.is_same(worker.pid, now.started_at)
         if lives and (known.is_tracked or not kinship.is_idle(machine, worker.pid)):
             continue
-        here = [t for t in known.tasks.values() if any(s.pid in numbers for s in t.seen.values())]
-        groups = traces.worker_groups([worker.pid], seen.raylets.folders) if here else {}
+        here = [
+            t for t in known.tasks.values() if any(s.pid in numbers for s in t.processes.values())
+        ]
+        groups = traces.worker_groups([worker.pid], survey.raylets.folders) if here else {}
         session, _ = groups.get(worker.pid, ("", 0.0))
         for task in here:
             mark = _remembered(known, task, lives, session)
             for each in family.members(_still(machine, task), [task.mark(worker)]):
                 if _is_nobodys(machine, each):
-                    seen.marks.setdefault(each.pid, mark)
+                    survey.marks.setdefault(each.pid, mark)
 
 
 def _remembered(known: WorkerRecord, task: Task, lives: bool, session: str) -> Mark:
@@ -279,7 +281,7 @@ def _still(machine: Machine, task: Task) -> list[registry.StartedProcess]:
     kinds, processes = machine.kinds, machine.processes
     return [
         each
-        for each in task.seen.values()
+        for each in task.processes.values()
         if kinds.get(each.pid, "child") == "child"
         or not each.is_same(each.pid, processes[each.pid].started_at)
     ]
@@ -301,21 +303,21 @@ def _is_defunct_raylet(daemon: Daemon) -> bool:
     return daemon.kind == "raylet" and daemon.state == "Z"
 
 
-def _mark_daemons(seen: LeftoverSurvey) -> None:
-    machine = seen.machine
-    living = kinship.sessions_of_raylets(machine) | seen.hidden
+def _mark_daemons(survey: LeftoverSurvey) -> None:
+    machine = survey.machine
+    living = kinship.sessions_of_raylets(machine) | survey.hidden
     by_session: dict[str, list[Daemon]] = {}
     for daemon in machine.daemons.values():
         if daemon.state != "Z" and daemon.session_dir and proc.same_pids(daemon.pid):
             by_session.setdefault(daemon.session_dir, []).append(daemon)
     for session, its in by_session.items():
         if session not in living:
-            _mark_session(seen, session, its)
+            _mark_session(survey, session, its)
         else:
             for daemon in its:
                 if daemon.kind in _AGENTS and _is_alone(machine, daemon.pid):
                     why = "every agent is a child of its raylet, and this one's is gone"
-                    _mark_daemon(seen, daemon.pid, why, "a raylet (gone)", session)
+                    _mark_daemon(survey, daemon.pid, why, "a raylet (gone)", session)
 
 
 def _is_alone(machine: Machine, pid: int) -> bool:
@@ -332,15 +334,15 @@ def _is_ray(machine: Machine, pid: int) -> bool:
     return pid in machine.kinds
 
 
-def _mark_session(seen: LeftoverSurvey, session: str, its: list[Daemon]) -> None:
+def _mark_session(survey: LeftoverSurvey, session: str, its: list[Daemon]) -> None:
     """The daemons of a session that has no raylet here, where nobody else uses them."""
-    had = seen.raylets.of(session)
+    had = survey.raylets.of(session)
     youngest = max(d.started_at for d in its)
     if not had and time.time() - youngest < _STARTING:
         return  # GCS, dashboard and monitor are started before the raylet
-    if any(d.kind == "gcs_server" and _is_used(seen, session, d) for d in its):
+    if any(d.kind == "gcs_server" and _is_used(survey, session, d) for d in its):
         return
-    if any(_is_driver_of(seen, pid, session) for pid in seen.machine.kinds):
+    if any(_is_driver_of(survey, pid, session) for pid in survey.machine.kinds):
         return
     owner = f"raylet pid {had[-1]} (gone)" if had else "a raylet (gone)"
     named = f"raylet pid {had[-1]} of its session is gone" if had else "its session has no raylet"
@@ -348,28 +350,28 @@ def _mark_session(seen: LeftoverSurvey, session: str, its: list[Daemon]) -> None
     if not any(d.kind == "gcs_server" for d in its):
         why = f"{named}, and neither has it a GCS here"
     for daemon in its:
-        _mark_daemon(seen, daemon.pid, why, owner, session)
+        _mark_daemon(survey, daemon.pid, why, owner, session)
 
 
-def _mark_daemon(seen: LeftoverSurvey, pid: int, why: str, owner: str, session: str) -> None:
+def _mark_daemon(survey: LeftoverSurvey, pid: int, why: str, owner: str, session: str) -> None:
     mark = Mark("stale-daemon", why, owner, session)
-    for each in (pid, *seen.machine.below(pid)):
-        if each not in seen.marks and seen.machine.processes[each].state != "Z":
-            seen.marks[each] = mark
+    for each in (pid, *survey.machine.below(pid)):
+        if each not in survey.marks and survey.machine.processes[each].state != "Z":
+            survey.marks[each] = mark
 
 
-def _is_used(seen: LeftoverSurvey, session: str, gcs: Daemon) -> bool:
+def _is_used(survey: LeftoverSurvey, session: str, gcs: Daemon) -> bool:
     """Whether others than the session's own processes are connected to a GCS, or it cannot be told."""
-    machine = seen.machine
+    machine = survey.machine
     connected = holdings.clients(gcs.pid, machine.processes)
     if connected is None:
         return True
-    return not all(_belongs_to(seen, pid, session) for pid in connected)
+    return not all(_belongs_to(survey, pid, session) for pid in connected)
 
 
-def _belongs_to(seen: LeftoverSurvey, pid: int, session: str) -> bool:
-    machine = seen.machine
-    if pid in seen.marks:
+def _belongs_to(survey: LeftoverSurvey, pid: int, session: str) -> bool:
+    machine = survey.machine
+    if pid in survey.marks:
         return True
     for each in machine.line(pid):
         if each in machine.daemons:
@@ -377,15 +379,15 @@ def _belongs_to(seen: LeftoverSurvey, pid: int, session: str) -> bool:
     return _is_client_server(machine, pid)
 
 
-def _is_driver_of(seen: LeftoverSurvey, pid: int, session: str) -> bool:
-    machine = seen.machine
+def _is_driver_of(survey: LeftoverSurvey, pid: int, session: str) -> bool:
+    machine = survey.machine
     log = machine.log.get(pid)
     return (
         machine.kinds[pid] == "driver"
         and log is not None
         and log.session == session
         and not _is_client_server(machine, pid)
-        and not _has_lost_worker(seen, pid)
+        and not _has_lost_worker(survey, pid)
     )
 
 
@@ -397,21 +399,21 @@ def _is_client_server(machine: Machine, pid: int) -> bool:
     return machine.kinds.get(pid) == "driver" and _CLIENT_DRIVER in proc.command(pid)
 
 
-def _has_lost_worker(seen: LeftoverSurvey, pid: int) -> bool:
+def _has_lost_worker(survey: LeftoverSurvey, pid: int) -> bool:
     """Whether a driver was started by a worker (a job's entrypoint) whose raylet is gone."""
-    machine = seen.machine
-    told = (machine.environment(pid) or {}).get("RAY_RAYLET_PID", "")
-    return told.isdigit() and _is_alone(machine, pid) and not machine.is_raylet(int(told))
+    machine = survey.machine
+    value = (machine.environment(pid) or {}).get("RAY_RAYLET_PID", "")
+    return value.isdigit() and _is_alone(machine, pid) and not machine.is_raylet(int(value))
 
 
-def _mark_lost_drivers(seen: LeftoverSurvey) -> None:
-    machine = seen.machine
-    living = kinship.sessions_of_raylets(machine) | seen.hidden
+def _mark_lost_drivers(survey: LeftoverSurvey) -> None:
+    machine = survey.machine
+    living = kinship.sessions_of_raylets(machine) | survey.hidden
     for pid, kind in machine.kinds.items():
         log = machine.log.get(pid)
         if kind != "driver" or log is None or log.session in living or not proc.same_pids(pid):
             continue
-        if _has_lost_worker(seen, pid):
+        if _has_lost_worker(survey, pid):
             raylet = machine.variable(pid, "RAY_RAYLET_PID")
             why = f"a job's entrypoint, whose raylet pid {raylet} is gone"
             mark = Mark("orphan", why, f"raylet pid {raylet} (gone)", log.session)
@@ -421,14 +423,14 @@ def _mark_lost_drivers(seen: LeftoverSurvey) -> None:
         else:
             continue
         for each in (pid, *machine.below(pid)):
-            seen.marks.setdefault(each, mark)
+            survey.marks.setdefault(each, mark)
 
 
 # ------------------------------------------------------------------ defunct
 
 
-def _mark_defunct(seen: LeftoverSurvey) -> None:
-    machine = seen.machine
+def _mark_defunct(survey: LeftoverSurvey) -> None:
+    machine = survey.machine
     for pid, process in machine.processes.items():
         if process.state != "Z" or _has_threads(pid) or not _is_rays(machine, pid):
             continue
@@ -438,8 +440,8 @@ def _mark_defunct(seen: LeftoverSurvey) -> None:
         if process.ppid == 1:
             why += ": it is no init (start the container with --init, or under tini)"
         daemon = machine.daemons.get(pid)
-        session = daemon.session_dir if daemon else _session(seen, process.ppid, 0)
-        seen.marks[pid] = Mark("defunct", why, f"parent {named}", session)
+        session = daemon.session_dir if daemon else _session(survey, process.ppid, 0)
+        survey.marks[pid] = Mark("defunct", why, f"parent {named}", session)
 
 
 def _is_rays(machine: Machine, pid: int) -> bool:

@@ -63,19 +63,19 @@ class Stale(NamedTuple):
         return f"kept: {self.reason}" if self.reason else ""
 
 
-def find(wishes: SweepOptions) -> list[Stale]:
+def find(options: SweepOptions) -> list[Stale]:
     """What dead sessions have left on this machine's disks; with a reason where it is not to be removed."""
-    seen = _Used(kinship.look(thorough=True, folders=history.session_folders()))
-    dead = [each for each in _sessions(seen) if wishes.means(each.path)]
+    used = _Used(kinship.look(thorough=True, folders=history.session_folders()))
+    dead = [each for each in _sessions(used) if options.means(each.path)]
     found = [*dead, *_spilled([each.path for each in dead])]
-    if not wishes.session:
+    if not options.session:
         found += _shared()
-    return [_judged(each, wishes) for each in found]
+    return [_judged(each, options) for each in found]
 
 
-def remove(plan: Sequence[Stale], wishes: SweepOptions, audit: Audit) -> list[Stale]:
+def remove(plan: Sequence[Stale], options: SweepOptions, audit: Audit) -> list[Stale]:
     """Remove what was planned and is still dead; each with what came of it."""
-    still = {each.path: each for each in find(wishes)}
+    still = {each.path: each for each in find(options)}
     done = []
     for each in plan:
         now = still.get(each.path)
@@ -108,7 +108,7 @@ def _remove(path: str) -> str:
     return "something in it was made anew" if os.path.lexists(path) else ""
 
 
-def _judged(each: Stale, wishes: SweepOptions) -> Stale:
+def _judged(each: Stale, options: SweepOptions) -> Stale:
     try:
         owner = os.lstat(each.path).st_uid
     except OSError as error:
@@ -116,7 +116,7 @@ def _judged(each: Stale, wishes: SweepOptions) -> Stale:
     mine = os.geteuid()
     if mine not in (owner, 0):
         return each._replace(reason="it is another user's")
-    if owner != mine and not wishes.all_users:
+    if owner != mine and not options.all_users:
         return each._replace(reason="it is another user's: --all-users removes it, too")
     if any(mount == each.path or mount.startswith(f"{each.path}/") for mount in _mounts()):
         return each._replace(reason="something is mounted in it")
@@ -157,9 +157,9 @@ def _places(pid: int) -> Iterator[str]:
             yield os.readlink(f"/proc/{pid}/{name}")
 
 
-def _sessions(seen: _Used) -> list[Stale]:
+def _sessions(used: _Used) -> list[Stale]:
     found: dict[str, Stale] = {}
-    idle = [s for s in history.session_folders(seen.sessions) if not seen.uses(s)]
+    idle = [s for s in history.session_folders(used.sessions) if not used.uses(s)]
     for root in sorted({os.path.dirname(session) for session in idle}):
         # The collector looks beside the session that it is given.
         for piece in sessions.tables(Cluster(session_dir=f"{root}/session")):
@@ -213,9 +213,9 @@ def _size(path: str) -> tuple[int, float]:
     with suppress(OSError), os.scandir(path) as entries:
         changed = os.lstat(path).st_mtime
         for entry in entries:
-            told = entry.stat(follow_symlinks=False)
-            size += told.st_blocks * 512
-            changed = max(changed, told.st_mtime)
+            status = entry.stat(follow_symlinks=False)
+            size += status.st_blocks * 512
+            changed = max(changed, status.st_mtime)
     return size, round(max(0.0, time.time() - changed), 1)
 
 
@@ -227,10 +227,10 @@ def _shared() -> Iterator[Stale]:
         path = f"{_SHARED}/{name}"
         if _SHARED_FILES.fullmatch(name):
             with suppress(OSError):
-                told = os.lstat(path)
-                age = max(0.0, time.time() - max(told.st_mtime, told.st_ctime))
-                if stat.S_ISREG(told.st_mode) and age > QUIET and not _is_open(path):
-                    yield Stale(path, "shared memory", told.st_blocks * 512, round(age, 1))
+                status = os.lstat(path)
+                age = max(0.0, time.time() - max(status.st_mtime, status.st_ctime))
+                if stat.S_ISREG(status.st_mode) and age > QUIET and not _is_open(path):
+                    yield Stale(path, "shared memory", status.st_blocks * 512, round(age, 1))
 
 
 def _is_open(path: str) -> bool:

@@ -97,24 +97,26 @@ def _name(session: str) -> str:
     return posixpath.basename(session.rstrip("/"))
 
 
-def find(wishes: SweepOptions = SweepOptions(), settle: bool = True) -> list[Leftover]:
+def find(options: SweepOptions = SweepOptions(), settle: bool = True) -> list[Leftover]:
     """What is left over on this machine, of any user; with `settle`, what is so for a while.
 
     While a worker, a raylet or a cluster ends there is a moment when the rest is about to end by itself.
     """
-    seen = classify.survey()
-    if settle and seen.marks:
-        before = {seen.identity(pid): mark.kind for pid, mark in seen.marks.items()}
-        time.sleep(_SETTLE_DAEMONS if seen.is_ending else _SETTLE)
-        seen = classify.survey()
-        for pid, mark in list(seen.marks.items()):
-            if before.get(seen.identity(pid)) != mark.kind:
-                del seen.marks[pid]
+    survey = classify.survey()
+    if settle and survey.marks:
+        before = {survey.identity(pid): mark.kind for pid, mark in survey.marks.items()}
+        time.sleep(_SETTLE_DAEMONS if survey.is_ending else _SETTLE)
+        survey = classify.survey()
+        for pid, mark in list(survey.marks.items()):
+            if before.get(survey.identity(pid)) != mark.kind:
+                del survey.marks[pid]
     held = holdings.gpu_memory()
-    _mark_idle_holders(seen, held)
-    listening = holdings.ports(pid for pid, mark in seen.marks.items() if mark.kind != "defunct")
-    found = [_leftover(seen, pid, held.get(pid, 0), listening.get(pid, ())) for pid in seen.marks]
-    meant = [each for each in found if wishes.means(each.session)]
+    _mark_idle_holders(survey, held)
+    listening = holdings.ports(pid for pid, mark in survey.marks.items() if mark.kind != "defunct")
+    found = [
+        _leftover(survey, pid, held.get(pid, 0), listening.get(pid, ())) for pid in survey.marks
+    ]
+    meant = [each for each in found if options.means(each.session)]
     return sorted(meant, key=lambda each: (KINDS.index(each.kind), each.session, each.pid))
 
 
@@ -128,24 +130,26 @@ def unseen() -> str:
     if not proc.LINUX:
         return "this system does not tell what processes inherited or have mapped: only Linux does"
     mine = os.geteuid()
-    told = [_private.distrusted()]
+    hidden = [_private.distrusted()]
     owners = {proc.owner(d.daemon.pid) for d in daemons.find()} - {mine, None}
     if mine and owners:
         names = ", ".join(sorted(proc.user(uid) for uid in owners if uid is not None))
-        told.append(f"what {names} runs of Ray's may not be read: run it as {names}, or with sudo")
-    return "; ".join(filter(None, told))
+        hidden.append(
+            f"what {names} runs of Ray's may not be read: run it as {names}, or with sudo"
+        )
+    return "; ".join(filter(None, hidden))
 
 
-def _mark_idle_holders(seen: LeftoverSurvey, held: dict[int, int]) -> None:
-    machine, much = seen.machine, _MUCH * _machine_memory()
+def _mark_idle_holders(survey: LeftoverSurvey, held: dict[int, int]) -> None:
+    machine, much = survey.machine, _MUCH * _machine_memory()
     for pid, kind in machine.kinds.items():
         process = machine.processes[pid]
-        if kind != "worker" or pid in seen.marks or not process.name.startswith("ray::IDLE"):
+        if kind != "worker" or pid in survey.marks or not process.name.startswith("ray::IDLE"):
             continue
         memory = _memory(pid, process.rss)
         if memory > much or held.get(pid, 0) >= _CONTEXT:
             log = machine.log.get(pid)
-            seen.marks[pid] = Mark(
+            survey.marks[pid] = Mark(
                 "idle-holder",
                 "it is idle, and keeps what its last task took: @ray.remote(max_calls=1) would end it",
                 f"raylet pid {process.ppid}",
@@ -168,11 +172,13 @@ def _memory(pid: int, rss: int) -> int:
     return rss if private is None else private
 
 
-def _leftover(seen: LeftoverSurvey, pid: int, gpu_memory: int, ports: tuple[int, ...]) -> Leftover:
-    process, mark = seen.machine.processes[pid], seen.marks[pid]
+def _leftover(
+    survey: LeftoverSurvey, pid: int, gpu_memory: int, ports: tuple[int, ...]
+) -> Leftover:
+    process, mark = survey.machine.processes[pid], survey.marks[pid]
     uid = proc.owner(pid)
     return Leftover(
-        seen.identity(pid),
+        survey.identity(pid),
         mark.kind,
         mark.why,
         mark.belongs_to,
@@ -191,32 +197,32 @@ def _leftover(seen: LeftoverSurvey, pid: int, gpu_memory: int, ports: tuple[int,
 # ------------------------------------------------------------------ what may be ended
 
 
-def spared(leftover: Leftover, wishes: SweepOptions) -> str:
+def spared(leftover: Leftover, options: SweepOptions) -> str:
     """Why it is not ended; empty where it is."""
     if leftover.kind == "defunct":
         return "it has ended already: only its parent can remove it"
     if leftover.kind == "idle-holder":
         return "it is a live worker of a live session"
-    if leftover.kind == "leaked-child" and not wishes.leaked:
+    if leftover.kind == "leaked-child" and not options.leaked:
         return "its worker lives: --leaked ends it, too"
-    if leftover.is_inherited_only and not wishes.inherited:
+    if leftover.is_inherited_only and not options.inherited:
         return INHERITED_ONLY
-    return _spared_user(leftover.uid, wishes)
+    return _spared_user(leftover.uid, options)
 
 
-def _spared_user(uid: int | None, wishes: SweepOptions) -> str:
+def _spared_user(uid: int | None, options: SweepOptions) -> str:
     mine = os.geteuid()
     if uid == mine:
         return ""
     whose = "another user's" if uid is None else f"{proc.user(uid)}'s"
     if mine != 0:
         return f"it is {whose}"
-    return "" if wishes.all_users else f"it is {whose}: --all-users ends it, too"
+    return "" if options.all_users else f"it is {whose}: --all-users ends it, too"
 
 
 def clear(
     plan: Sequence[Leftover],
-    wishes: SweepOptions,
+    options: SweepOptions,
     grace: float = GRACE,
     *,
     audit: Audit,
@@ -228,7 +234,7 @@ def clear(
     ended where they are of a kind and of a session that the plan has, and were started after it (`since`,
     `youngest` of that moment): what was there before, and was not shown, is nobody's to end.
     """
-    meant = {each.identity: each for each in plan if not spared(each, wishes)}
+    meant = {each.identity: each for each in plan if not spared(each, options)}
     kinds = {each.kind for each in meant.values()}
     sessions = {each.session for each in meant.values()}
     now = classify.survey()
@@ -240,24 +246,24 @@ def clear(
     }
 
     def look() -> list[Identity]:
-        seen = classify.survey()
+        survey = classify.survey()
         marked = [
             pid
-            for pid, mark in seen.marks.items()
+            for pid, mark in survey.marks.items()
             if mark.kind in kinds
             and mark.session in sessions
-            and (wishes.inherited or not mark.is_inherited_only)
-            and (seen.identity(pid) in meant or seen.identity(pid).started_at >= since)
+            and (options.inherited or not mark.is_inherited_only)
+            and (survey.identity(pid) in meant or survey.identity(pid).started_at >= since)
         ]
-        new = (*marked, *_members(seen, leading))
-        return [seen.identity(pid) for pid in new if not _spared_user(proc.owner(pid), wishes)]
+        new = (*marked, *_members(survey, leading))
+        return [survey.identity(pid) for pid in new if not _spared_user(proc.owner(pid), options)]
 
     def more() -> list[Identity]:
         # A look takes some milliseconds: what forks and ends in that time may be missed once.
         return look() or look()
 
     targets = [each for each in meant if still.get(each) == meant[each].kind]
-    outcomes = end(targets, grace, more=more, all_users=wishes.all_users, audit=audit)
+    outcomes = end(targets, grace, more=more, all_users=options.all_users, audit=audit)
     found = {each.identity: each for each in outcomes}
     if any(each.outcome == "running" for each in outcomes):
         table = proc.table()  # first: what is younger than that was started by what is found next
@@ -293,9 +299,9 @@ def _now(identity: Identity, action: Action) -> Outcome:
     return Outcome(identity, action, "refused", "it is no leftover any more")
 
 
-def _leading(seen: LeftoverSurvey, meant: Iterable[Identity]) -> set[Identity]:
+def _leading(survey: LeftoverSurvey, meant: Iterable[Identity]) -> set[Identity]:
     """Those that lead a session or a process group."""
-    processes = seen.machine.processes
+    processes = survey.machine.processes
     return {
         each
         for each in meant
@@ -303,12 +309,12 @@ def _leading(seen: LeftoverSurvey, meant: Iterable[Identity]) -> set[Identity]:
     }
 
 
-def _members(seen: LeftoverSurvey, leading: set[Identity]) -> list[int]:
+def _members(survey: LeftoverSurvey, leading: set[Identity]) -> list[int]:
     """What is in a session or group whose leader was ended, and is nothing that Ray itself runs.
 
     Linux gives no number anew that a session or group still has, so these are what that leader started.
     """
-    machine = seen.machine
+    machine = survey.machine
     leaders = {each.pid for each in leading if _has_ended(machine.processes.get(each.pid), each)}
     return [
         process.pid

@@ -73,7 +73,7 @@ class SweptMachine(NamedTuple):
 class SweepRequest(NamedTuple):
     """What the user wants done."""
 
-    wishes: SweepOptions
+    options: SweepOptions
     grace: float
     kill: bool
     remove: bool
@@ -87,12 +87,12 @@ class Plan(NamedTuple):
     removing: Sequence[Stale]
 
 
-def look(wishes: SweepOptions, with_disk: bool) -> SweepReport:
+def inspect(options: SweepOptions, with_disk: bool) -> SweepReport:
     """What is left over; with what dead sessions keep on the disk, if that is wanted."""
     youngest = leftovers.youngest()
-    found = leftovers.find(wishes)
-    stale = clean.find(wishes) if with_disk else []
-    spared = {each.identity: why for each in found if (why := leftovers.spared(each, wishes))}
+    found = leftovers.find(options)
+    stale = clean.find(options) if with_disk else []
+    spared = {each.identity: why for each in found if (why := leftovers.spared(each, options))}
     return SweepReport(
         found, spared, stale, {}, leftovers.unseen(), youngest, boot=proc.boot_time()
     )
@@ -100,9 +100,9 @@ def look(wishes: SweepOptions, with_disk: bool) -> SweepReport:
 
 def plan(view: SweepReport, deed: SweepRequest) -> Plan:
     """What would be done about it."""
-    kill = [each for each in view.leftovers if each.identity not in view.spared]
-    remove = [each for each in view.stale if not each.reason]
-    return Plan(kill if deed.kill else [], remove if deed.remove else [])
+    ending = [each for each in view.leftovers if each.identity not in view.spared]
+    removing = [each for each in view.stale if not each.reason]
+    return Plan(ending if deed.kill else [], removing if deed.remove else [])
 
 
 def doubtful(view: SweepReport) -> list[Leftover]:
@@ -120,7 +120,7 @@ def with_doubtful(
         return view._replace(spared={i: why for i, why in view.spared.items() if i not in kept})
 
     these = [each._replace(view=agreed(each.view)) if each.view else each for each in places]
-    return these, deed._replace(wishes=replace(deed.wishes, inherited=True))
+    return these, deed._replace(options=replace(deed.options, inherited=True))
 
 
 def carry_out(view: SweepReport, deed: SweepRequest) -> SweepReport:
@@ -133,9 +133,9 @@ def carry_out(view: SweepReport, deed: SweepRequest) -> SweepReport:
     outcomes: Mapping[Identity, Outcome] = {}
     if meant.ending:
         outcomes = leftovers.clear(
-            meant.ending, deed.wishes, deed.grace, audit=audit, since=view.youngest
+            meant.ending, deed.options, deed.grace, audit=audit, since=view.youngest
         )
-    removed = clean.remove(meant.removing, deed.wishes, audit) if meant.removing else []
+    removed = clean.remove(meant.removing, deed.options, audit) if meant.removing else []
     if audit.problem:
         notes.append(f"the audit could not be written: {audit.problem}")
     gone = {each.path for each in removed}
@@ -155,18 +155,18 @@ def packed(view: SweepReport) -> dict[str, Any]:
     }
 
 
-def unpacked(told: Mapping[str, Any]) -> SweepReport:
+def unpacked(data: Mapping[str, Any]) -> SweepReport:
     """What `packed` made, after its way through JSON. Raises DAMAGED for what another program made."""
-    outcomes = [_made(Outcome, each) for each in told["outcomes"]]
+    outcomes = [_made(Outcome, each) for each in data["outcomes"]]
     return SweepReport(
-        [_made(Leftover, each) for each in told["leftovers"]],
-        {_made(Identity, identity): str(why) for identity, why in told["spared"]},
-        [_made(Stale, each) for each in told["stale"]],
+        [_made(Leftover, each) for each in data["leftovers"]],
+        {_made(Identity, identity): str(why) for identity, why in data["spared"]},
+        [_made(Stale, each) for each in data["stale"]],
         {each.identity: each for each in outcomes},
-        str(told["unseen"]),
-        _typed(float, told["youngest"]),
-        [str(note) for note in told["notes"]],
-        _typed(float, told["boot"]),
+        str(data["unseen"]),
+        _typed(float, data["youngest"]),
+        [str(note) for note in data["notes"]],
+        _typed(float, data["boot"]),
     )
 
 

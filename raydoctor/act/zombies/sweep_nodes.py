@@ -81,15 +81,15 @@ def _nodes(cluster: Cluster) -> list[dict[str, Any]]:
         )
     child = gcs.Child()
     try:
-        (told,) = child.ask(cluster.gcs_address, cluster.access(), ["nodes"], _TIMEOUT)
+        (nodes,) = child.ask(cluster.gcs_address, cluster.access(), ["nodes"], _TIMEOUT)
     finally:
         child.end()
-    if told.why:
+    if nodes.why:
         raise RaydoctorError(
-            f"the cluster at {cluster.gcs_address} does not tell its nodes: {told.why}",
+            f"the cluster at {cluster.gcs_address} does not tell its nodes: {nodes.why}",
             "Without --node and --all-nodes, this machine is looked at.",
         )
-    return told.rows
+    return nodes.rows
 
 
 def _called(name: str, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -112,20 +112,22 @@ def _here(cluster: Cluster) -> Iterator[str]:
 # ------------------------------------------------------------------ asking
 
 
-def look(
+def inspect(
     cluster: Cluster,
     nodes: Sequence[SweepNode],
-    wishes: SweepOptions,
+    options: SweepOptions,
     with_disk: bool,
-    tell: Tell = lambda done, total: None,
+    report_progress: Tell = lambda done, total: None,
 ) -> list[SweptMachine]:
     """What is left over on other nodes; each machine once."""
-    request = {"do": "look", "wishes": asdict(wishes), "with_disk": with_disk}
-    told = _asked(cluster, dict.fromkeys((n.id for n in nodes), request), _LOOK_S, tell)
+    request = {"do": "inspect", "options": asdict(options), "with_disk": with_disk}
+    replies = _asked(
+        cluster, dict.fromkeys((n.id for n in nodes), request), _LOOK_S, report_progress
+    )
     known = {machine(): "here"}
     places = []
     for node in nodes:
-        place = _place(node, told[node.id])
+        place = _place(node, replies[node.id])
         if place.view is not None and place.machine in known:
             place = place._replace(view=None, same_as=known[place.machine])
         elif place.view is not None:
@@ -138,32 +140,35 @@ def carry_out(
     cluster: Cluster,
     places: Sequence[SweptMachine],
     deed: SweepRequest,
-    tell: Tell = lambda done, total: None,
+    report_progress: Tell = lambda done, total: None,
 ) -> list[SweptMachine]:
     """Do there what is planned for what was seen; where that is nothing, nobody is asked."""
     asks = {
         place.node.id: {
             "do": "act",
             "view": sweep.packed(place.view),
-            "deed": {**deed._asdict(), "wishes": asdict(deed.wishes)},
+            "deed": {**deed._asdict(), "options": asdict(deed.options)},
         }
         for place in places
         if place.view is not None and any(sweep.plan(place.view, deed))
     }
-    told = _asked(cluster, asks, deed.grace + _ACT_S, tell)
+    replies = _asked(cluster, asks, deed.grace + _ACT_S, report_progress)
     return [
-        _after(place, told[place.node.id]) if place.node.id in told else place for place in places
+        _after(place, replies[place.node.id]) if place.node.id in replies else place
+        for place in places
     ]
 
 
-def respond(asked: Mapping[str, Any]) -> dict[str, Any]:
+def respond(request: Mapping[str, Any]) -> dict[str, Any]:
     """On a node: look, or do what is planned for what was seen."""
-    if asked["do"] == "look":
-        seen = sweep.look(SweepOptions(**asked["wishes"]), bool(asked["with_disk"]))
+    if request["do"] == "inspect":
+        report = sweep.inspect(SweepOptions(**request["options"]), bool(request["with_disk"]))
     else:
-        deed = SweepRequest(**{**asked["deed"], "wishes": SweepOptions(**asked["deed"]["wishes"])})
-        seen = sweep.carry_out(sweep.as_of_now(sweep.unpacked(asked["view"])), deed)
-    return {"view": sweep.packed(seen), "machine": machine()}
+        deed = SweepRequest(
+            **{**request["deed"], "options": SweepOptions(**request["deed"]["options"])}
+        )
+        report = sweep.carry_out(sweep.as_of_now(sweep.unpacked(request["view"])), deed)
+    return {"view": sweep.packed(report), "machine": machine()}
 
 
 def machine() -> str:
@@ -178,9 +183,11 @@ def machine() -> str:
 
 
 def _asked(
-    cluster: Cluster, asks: Mapping[str, Any], seconds: float, tell: Tell
+    cluster: Cluster, asks: Mapping[str, Any], seconds: float, report_progress: Tell
 ) -> dict[str, Answer]:
-    return {answer.node: answer for answer in ask(cluster, asks, _FUNCTION, seconds, tell)}
+    return {
+        answer.node: answer for answer in ask(cluster, asks, _FUNCTION, seconds, report_progress)
+    }
 
 
 def _place(node: SweepNode, answer: Answer) -> SweptMachine:

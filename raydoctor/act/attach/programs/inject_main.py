@@ -79,10 +79,10 @@ def main() -> None:
     """Do it, and tell."""
     plan: dict[str, Any] = json.load(sys.stdin)
     try:
-        told = _sent(plan)
+        result = _sent(plan)
     except OSError as error:
-        told = {"problem": error.strerror or str(error), "errno": error.errno}
-    print(json.dumps(told), flush=True)
+        result = {"problem": error.strerror or str(error), "errno": error.errno}
+    print(json.dumps(result), flush=True)
 
 
 def _sent(plan: dict[str, Any]) -> dict[str, Any]:

@@ -63,9 +63,9 @@ class _NotFoundError(Exception):
     """The thread or the frame that was named is not there."""
 
 
-def answer(asked: str) -> str:
+def answer(data: str) -> str:
     """Do what is asked."""
-    request = json.loads(asked)
+    request = json.loads(data)
     done: list[dict[str, Any]] = []
 
     with suppress(Exception):  # of debugpy's inside: another version may have it otherwise
@@ -77,7 +77,7 @@ def answer(asked: str) -> str:
         except _NotFoundError as error:
             done.append({"error": str(error)})
         except BaseException as error:  # whatever the user's own code raises
-            done.append({"error": _told(error)})
+            done.append({"error": _described(error)})
 
     thread = threading.Thread(target=work, name="raydoctor-look", daemon=True)
     # Not a thread of the program: debugpy neither shows nor halts it.
@@ -140,11 +140,11 @@ def _outwards(innermost: FrameType) -> list[FrameType]:
 
 def _coroutines() -> Iterator[CallStack]:
     """Asyncio's tasks, of all loops, that are not just running in one of the threads."""
-    seen = set[int]()
+    done = set[int]()
     for task in _tasks():
-        if id(task) in seen or task.done():
+        if id(task) in done or task.done():
             continue
-        seen.add(id(task))
+        done.add(id(task))
         frames, awaits = _awaiting(task.get_coro())
         if frames:
             yield CallStack(f"c{id(task)}", task.get_name(), 0, "coroutine", frames, awaits)
@@ -252,8 +252,8 @@ def _names(frame: FrameType) -> tuple[str, ...]:
 
 def _where(stack: CallStack, number: int) -> dict[str, Any]:
     depth = len(stack.frames) - 1 - number
-    told = {"number": number, "depth": depth, "thread": stack.name, "key": stack.key}
-    return {**_frame(stack.frames[number]), **told, "kind": stack.kind, "tid": stack.tid}
+    result = {"number": number, "depth": depth, "thread": stack.name, "key": stack.key}
+    return {**_frame(stack.frames[number]), **result, "kind": stack.kind, "tid": stack.tid}
 
 
 def _look(request: dict[str, Any]) -> dict[str, Any]:
@@ -307,8 +307,8 @@ def _execute(request: dict[str, Any]) -> dict[str, Any]:
     changed = {n: v for n, v in space.items() if n not in before or before[n] is not v}
     changed.pop("__builtins__", None)
     lost = _write_back(stack, frame, changed)
-    told = {"where": _where(stack, number), "type": _type(value), "value": _text(value)}
-    return {**told, "lost": lost} if lost else told
+    result = {"where": _where(stack, number), "type": _type(value), "value": _text(value)}
+    return {**result, "lost": lost} if lost else result
 
 
 def _write_back(stack: CallStack, frame: FrameType, changed: dict[str, Any]) -> str:
@@ -351,10 +351,10 @@ class _Short(reprlib.Repr):
 
 def _text(value: object) -> str:
     try:
-        told = _Short().repr(value)
+        result = _Short().repr(value)
     except BaseException as error:
-        return f"<its repr raised {_told(error)}>"
-    return told if len(told) <= _MOST_TEXT else told[: _MOST_TEXT - 1] + "…"
+        return f"<its repr raised {_described(error)}>"
+    return result if len(result) <= _MOST_TEXT else result[: _MOST_TEXT - 1] + "…"
 
 
 def _type(value: object) -> str:
@@ -366,12 +366,12 @@ def _type(value: object) -> str:
     )
 
 
-def _told(error: BaseException) -> str:
+def _described(error: BaseException) -> str:
     try:
-        told = f"{type(error).__name__}: {error}"
+        result = f"{type(error).__name__}: {error}"
     except BaseException:
-        told = type(error).__name__
-    return told[:_MOST_TEXT]
+        result = type(error).__name__
+    return result[:_MOST_TEXT]
 
 
 def _shut(request: dict[str, Any]) -> dict[str, Any]:

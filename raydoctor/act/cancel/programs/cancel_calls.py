@@ -117,7 +117,7 @@ def unfinished(cluster: CancelClient, request: Row) -> list[Row]:
     return [row for row in rows.values() if row["state"] not in ("FINISHED", "FAILED", "NIL")]
 
 
-def look(cluster: CancelClient, request: Row) -> list[Row]:
+def roles(cluster: CancelClient, request: Row) -> list[Row]:
     """Which workers and drivers run the task (`is`: `runs`) or own it (`owns`); one alone, if it is named.
 
     One that has more tasks than it tells of may own it (`may-own`).
@@ -126,19 +126,21 @@ def look(cluster: CancelClient, request: Row) -> list[Row]:
     if name:
         limit = {"include_task_info": True, "limit": LIMIT if request["owned"] else 0}
         reply = cluster.ask_worker(name, "GetCoreWorkerStats", _WORKER_DEADLINE, **limit)
-        told = [(cluster.worker(name), reply)]
+        replies = [(cluster.worker(name), reply)]
     else:
-        told = [(each, reply) for each, reply, _ in cluster.gcs().stats(of_tasks=True)]
-    return [row for each, reply in told if reply is not None for row in _roles(task, each, reply)]
+        replies = [(each, reply) for each, reply, _ in cluster.gcs().stats(of_tasks=True)]
+    return [
+        row for each, reply in replies if reply is not None for row in _roles(task, each, reply)
+    ]
 
 
 def _roles(task: bytes, worker: Any, reply: Any) -> list[Row]:
-    who, entries = _worker(worker), reply.owned_task_info_entries
-    rows = [{"is": "runs", **who}] if task in reply.running_task_ids else []
+    identity, entries = _worker(worker), reply.owned_task_info_entries
+    rows = [{"is": "runs", **identity}] if task in reply.running_task_ids else []
     mine = [gcs_rows.owned_task(each) for each in entries if each.task_id == task]
-    rows += [{"is": "owns", **row, **who} for row in mine]
+    rows += [{"is": "owns", **row, **identity} for row in mine]
     if not mine and reply.tasks_total > len(entries):
-        rows.append({"is": "may-own", **who})
+        rows.append({"is": "may-own", **identity})
     return rows
 
 
@@ -188,10 +190,10 @@ def cancel_children(cluster: CancelClient, request: Row) -> list[Row]:
     `CancelTask` ends what runs under this id there, which is nothing any more, and its children.
     """
     parent = bytes.fromhex(request["parent"])
-    told = cluster.ask_worker(
+    stats = cluster.ask_worker(
         request["owner"], "GetCoreWorkerStats", _WORKER_DEADLINE, include_task_info=True, limit=0
     )
-    if parent in told.running_task_ids:
+    if parent in stats.running_task_ids:
         raise CallError("FAILED_PRECONDITION", "their parent still runs")
     cluster.ask_worker(
         request["owner"],
@@ -225,7 +227,7 @@ def _worker(message: Any) -> Row:
 CALLS: dict[str, Callable[[CancelClient, Row], list[Row]]] = {
     "attempts": attempts,
     "unfinished": unfinished,
-    "look": look,
+    "roles": roles,
     "lives": lives,
     "jobs": known_jobs,
     "actor": actor,

@@ -45,7 +45,7 @@ def main(path: str, worker: StartedProcess) -> None:
     while _runs(worker):
         gone = _pidfd(worker.pid)
         if gone is None:  # a kernel or a sandbox without
-            look(path, memory)
+            sample(path, memory)
             time.sleep(_WITHOUT_PIDFD)
         elif _runs(worker):  # what is held is the worker
             _wait(path, memory, gone)
@@ -85,7 +85,7 @@ def _wait(path: str, memory: dict[int, Task], gone: int) -> None:
                 poll.unregister(0)
             pause, due = _FIRST, min(due, now + _FIRST)
         if now >= due:
-            is_news, is_needed = look(path, memory)
+            is_news, is_needed = sample(path, memory)
             pause = _FIRST if is_news else min(_LAST, 2 * pause)
             due = time.monotonic() + pause if is_needed else _NEVER
 
@@ -95,27 +95,31 @@ def _read(path: str, memory: dict[int, Task]) -> dict[int, Task]:
     if os.path.exists(path):
         tasks = registry.read(path)
         for number, task in tasks.items():
-            for seen in memory[number].seen.values() if number in memory else ():
-                if (seen.pid, round(seen.started_at, 2)) not in task.seen:
-                    task.add(seen)
+            for process in memory[number].processes.values() if number in memory else ():
+                if (process.pid, round(process.started_at, 2)) not in task.processes:
+                    task.add(process)
         memory.clear()
         memory.update(tasks)
     return memory
 
 
-def look(path: str, memory: dict[int, Task]) -> tuple[bool, bool]:
+def sample(path: str, memory: dict[int, Task]) -> tuple[bool, bool]:
     """Write down what is new; whether anything was, and whether there is anything to look at again."""
     lines, alive = [], 0
     tasks = _read(path, memory)
     for task in tasks.values():
-        known = {s.pid: s for s in task.seen.values() if family.lives(s)}
+        known = {s.pid: s for s in task.processes.values() if family.lives(s)}
         alive += len(known)
-        lines += [registry.seen_line(task.number, seen) for seen in _below(known) if task.add(seen)]
-        lines += [registry.shut_line(task.number, seen) for seen in _emptied(task, known)]
+        lines += [
+            registry.saw_line(task.number, process)
+            for process in _below(known)
+            if task.add(process)
+        ]
+        lines += [registry.shut_line(task.number, process) for process in _emptied(task, known)]
     if lines:
         with suppress(OSError):
             registry.append(path, lines)
-    is_led = any(s.leads for task in tasks.values() for s in task.seen.values())
+    is_led = any(s.leads for task in tasks.values() for s in task.processes.values())
     return bool(lines), bool(alive) or is_led
 
 
@@ -125,16 +129,16 @@ def _below(known: dict[int, StartedProcess]) -> list[StartedProcess]:
     waiting = list(known)
     while waiting:
         pid = waiting.pop()
-        seen = None if pid in found else family.look(pid)
-        if seen is not None:
-            found[pid] = seen
+        process = None if pid in found else family.started_process(pid)
+        if process is not None:
+            found[pid] = process
             waiting += family.children(pid) or ()
     return list(found.values())
 
 
 def _emptied(task: Task, known: dict[int, StartedProcess]) -> list[StartedProcess]:
     """Leaders that have ended, with all of their session and group."""
-    dead = [s for s in task.seen.values() if s.leads and s.pid not in known]
+    dead = [s for s in task.processes.values() if s.leads and s.pid not in known]
     if not dead:
         return []
     table = proc.table().values()
@@ -151,9 +155,9 @@ def _end(path: str, memory: dict[int, Task], worker: StartedProcess) -> None:
 
         def left() -> list[process.Identity]:
             known = _read(path, memory).values()
-            seen = [s for task in known for s in task.seen.values()]
+            started = [s for task in known for s in task.processes.values()]
             marks = [task.mark(worker) for task in tasks]
-            found = family.members(seen, marks, since=worker.started_at)
+            found = family.members(started, marks, since=worker.started_at)
             return [process.Identity(m.pid, m.started_at) for m in found]
 
         grace = max(task.grace for task in tasks)
