@@ -1,8 +1,8 @@
-"""What raydoctor did, for later: one JSON line for each signal sent and each thing removed.
+"""The audit log: one JSON line for each signal sent and each file removed.
 
-Appended to `${XDG_STATE_HOME:-~/.local/state}/raydoctor/audit.jsonl` (the XDG base directory specification),
-readable by its owner alone. Where it cannot be written, the deed is done all the same, and `problem` says so.
-`sudo` may leave HOME and XDG_STATE_HOME as they were: root writes into no folder of another user's.
+The file is `${XDG_STATE_HOME:-~/.local/state}/raydoctor/audit.jsonl` (the XDG base directory specification),
+readable by its owner only. If it cannot be written, the action is still carried out, and `problem` has the
+reason. `sudo` may keep HOME and XDG_STATE_HOME, so root never writes into a folder of another user.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from raydoctor.observe.processes.redact import shared
 
 
 def default_path() -> str:
-    """The audit file of this user; `~` is who runs us, whatever the environment of a task says."""
+    """The audit file of the user that runs raydoctor, whatever the environment of a task contains."""
     base, home = os.environ.get("XDG_STATE_HOME", ""), os.path.expanduser("~")
     if not (os.path.isabs(base) and _is_ours(base)):
         base = os.path.join(home if _is_ours(home) else _home(), ".local", "state")
@@ -28,7 +28,7 @@ def default_path() -> str:
 
 
 def _is_ours(path: str) -> bool:
-    """Whether a folder, or the one that it would be made in, is this user's or root's."""
+    """Whether this user or root owns a folder, or its closest existing parent."""
     while not os.path.exists(path) and path != os.path.dirname(path):
         path = os.path.dirname(path)
     with suppress(OSError):
@@ -37,12 +37,12 @@ def _is_ours(path: str) -> bool:
 
 
 def _home() -> str:
-    """As the system has it, whatever the environment says."""
+    """The home folder in the password database; the environment is ignored."""
     import pwd
 
     try:
         return pwd.getpwuid(os.geteuid()).pw_dir
-    except KeyError:  # in a container, maybe
+    except KeyError:  # possible in a container
         return os.path.expanduser("~")
 
 
@@ -52,14 +52,14 @@ class Audit:
 
     purpose: str
     about: Mapping[tuple[int, float], Mapping[str, str]] = field(default_factory=dict)
-    """Pid and start of a process -> what else its lines tell: `why`, `command`, `session`."""
+    """Pid and start of a process -> further fields of its lines: `why`, `command`, `session`."""
     path: str = ""
-    """Empty: the user's own file."""
+    """Empty: the default file of this user."""
     problem: str = ""
     """Why a line could not be written."""
 
     def write(self, what: str, **details: Any) -> None:
-        """Append one line: `what` was done, and all that is told of it."""
+        """Append one line: the action `what`, and its details."""
         line = {
             "at": round(time.time(), 3),
             "what": what,
@@ -81,7 +81,7 @@ class Audit:
             with private.opened(folder) as opened:
                 opened.append(name, line.encode("ascii"), create=True)
             return
-        # One write, which the system appends whole: others may write at the same time.
+        # A single write is appended atomically: other processes may append at the same time.
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
         file = os.open(self.path, flags, 0o600)
         try:

@@ -1,19 +1,19 @@
-"""A folder that one user alone can use: files between that user's processes and raydoctor.
+"""A folder that only one user can access, for files shared by that user's processes and raydoctor.
 
 `/run/user/UID/raydoctor` where the system has made such a folder (pam_systemd(8), the XDG base directory
-specification), else `/tmp/raydoctor-UID`. Both sides derive it from the user id, because their environment
-variables may differ. The system removes the former when the user logs out, so files that must stay
-(`lasting`) prefer the latter.
+specification), else `/tmp/raydoctor-UID`. Both sides derive the path from the user id, because their
+environment variables may differ. The system removes the first folder when the user logs out, so files that
+must be kept (`lasting`) prefer the second.
 
-Every local user can create files below /tmp, and root may act for a user who swaps folders and links
-meanwhile. Therefore:
+Every local user can create files in /tmp, and root may act for a user who replaces folders by links at the
+same time. Therefore:
 
 - A folder is opened once, without following a link, and must belong to that user alone (fstat(2)).
-- Its files are named relative to that descriptor, and opened without following a link and without waiting.
-- Only regular files of that user that nobody else can write are used, and read up to a size.
+- Its files are named relative to that descriptor, and opened without following links and without blocking.
+- Only regular files that belong to that user and that no other user can write are used; reads have a limit.
 - For another user, the kernel checks every path as that user (setfsuid(2)), who owns new files.
 
-Standard library only: `arm.py` takes this file along into processes that have no raydoctor.
+Uses only the standard library: `arm.py` loads this file in processes without raydoctor.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from itertools import islice
 from typing import Any
 
 MOST = 1 << 20
-"""Bytes of a file that is read."""
+"""Bytes that are read of a file at most."""
 _MOST_NAMES, _MOST_FORGOTTEN = 10_000, 1000
 _SHARED = "/tmp"
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
@@ -38,12 +38,12 @@ _FOLDER = _NO_LINK | getattr(os, "O_DIRECTORY", 0) | os.O_RDONLY
 
 
 def places(user: int) -> tuple[tuple[str, str], ...]:
-    """Where that user's folder may be, the one to prefer first: the parent folder, and the name in it."""
+    """Where that user's folder may be, the preferred place first: the parent folder and the name in it."""
     return ((f"/run/user/{user}", "raydoctor"), (_SHARED, f"raydoctor-{user}"))
 
 
 class Folder:
-    """An open folder of one user. Every method raises OSError where a file is not what it has to be."""
+    """An open folder of one user. Every method raises OSError if a file has the wrong type, owner or mode."""
 
     __slots__ = ("_fd", "group", "path", "user")
 
@@ -62,36 +62,36 @@ class Folder:
         self.close()
 
     def close(self) -> None:
-        """Close it; what else is called then raises OSError."""
+        """Close it. All methods raise OSError afterwards."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
 
     def folder(self, name: str, create: bool = False) -> Folder:
-        """A folder in it, made if need be."""
+        """A subfolder, created if `create` is set."""
         with acting_as(self.user, self.group):
             path = os.path.join(self.path, name)
             return _in(self._fd, path, self.user, self.group, create=create)
 
     def names(self) -> list[str]:
-        """Of its files, the first 10,000."""
+        """Names of its files, at most 10,000."""
         with os.scandir(self._fd) as entries:
             return [each.name for each in islice(entries, _MOST_NAMES)]
 
     def status(self, name: str) -> os.stat_result:
-        """Of a file; a link or a file of another user raises PermissionError."""
+        """The status of a file. Raises PermissionError for a link and for a file of another user."""
         found = os.stat(name, dir_fd=self._fd, follow_symlinks=False)
         _require(found, self.user, stat.S_IFREG, 0o022, name)
         return found
 
     def has(self, name: str) -> bool:
-        """Whether there is such a file."""
+        """Whether the file exists and can be used."""
         with suppress(OSError):
             return bool(self.status(name))
         return False
 
     def read(self, name: str, most: int = MOST) -> bytes:
-        """The content of a file that has at most so many bytes."""
+        """The content of a file. Raises OSError if it has more than `most` bytes."""
         with os.fdopen(self._open(name, os.O_RDONLY), "rb", buffering=0) as stream:
             pieces, left = [], most + 1
             while left and (piece := stream.read(left)):
@@ -102,8 +102,8 @@ class Folder:
         return b"".join(pieces)
 
     def write(self, name: str, data: bytes) -> None:
-        """Make a file, as a whole or not at all."""
-        # Named so that `forget_the_dead` finds what a process that was killed has left.
+        """Create or replace a file atomically."""
+        # Named so that `forget_the_dead` removes it if this process is killed meanwhile.
         fresh = f"new-{os.getpid()}-{_thread.get_ident()}-{name}"
         with suppress(FileNotFoundError):
             self.remove(fresh)
@@ -112,7 +112,7 @@ class Folder:
         self.rename(fresh, name)
 
     def append(self, name: str, data: bytes, create: bool = False) -> None:
-        """Add to a file, at once, so that others may do so at the same time."""
+        """Append with one write, so that several processes can append at the same time."""
         file = self._open(name, os.O_WRONLY | os.O_APPEND | (os.O_CREAT if create else 0))
         try:
             os.write(file, data)
@@ -120,7 +120,7 @@ class Folder:
             os.close(file)
 
     def link(self, name: str, target: str) -> None:
-        """Make a symbolic link, in place of what is there."""
+        """Create or replace a symbolic link."""
         fresh = f"new-{os.getpid()}-{_thread.get_ident()}-{name}"
         with acting_as(self.user, self.group):
             with suppress(OSError):
@@ -146,7 +146,7 @@ class Folder:
         for name in self.names()[:_MOST_FORGOTTEN]:
             pid = name.split("-")[1] if name.count("-") >= 2 else ""
             if pid.isdigit() and not os.path.exists(f"/proc/{pid}"):
-                with suppress(OSError):  # another process did
+                with suppress(OSError):  # another process removed it
                     self.remove(name)
 
     def _open(self, name: str, flags: int) -> int:
@@ -161,16 +161,16 @@ class Folder:
 
 
 def opened(path: str, user: int | None = None, group: int = -1) -> Folder:
-    """The folder with that path; this user's unless another is named. Raises OSError."""
+    """The folder with that path, which belongs to `user` (default: this user). Raises OSError."""
     owner = os.geteuid() if user is None else user
     with acting_as(owner, group):
         return Folder(os.open(path, _FOLDER), path, owner, group)
 
 
 def make_private(path: str) -> None:
-    """Take a folder of this user's away from others; a link or another user's folder raises OSError.
+    """Remove other users' access to a folder of this user. Raises OSError for links and others' folders.
 
-    `os.makedirs` gives its mode to the last folder alone, so older versions made some that others can read.
+    `os.makedirs` sets the mode of the last folder only, so older versions created readable parent folders.
     """
     fd = os.open(path, _FOLDER)
     try:
@@ -181,9 +181,9 @@ def make_private(path: str) -> None:
 
 
 def created(user: int | None = None, group: int = -1, lasting: bool = False) -> Folder:
-    """The folder to leave files in, made if need be. Raises OSError.
+    """The folder to write files to, created if it does not exist. Raises OSError.
 
-    `lasting`: the files are needed beyond the end of the user's login.
+    `lasting`: the files are still needed after the user has logged out.
     """
     owner = os.geteuid() if user is None else user
     problem: OSError | None = None
@@ -192,14 +192,14 @@ def created(user: int | None = None, group: int = -1, lasting: bool = False) -> 
             with acting_as(owner, group):
                 return _made(parent, name, owner, group)
         except OSError as error:
-            # Why there is none below /tmp is worth telling; most machines have no /run/user.
+            # Most machines have no /run/user: the reason why /tmp cannot be used is more helpful.
             problem = problem if isinstance(problem, PermissionError) else error
     assert problem is not None
     raise problem
 
 
 def existing(user: int | None = None, group: int = -1) -> Iterator[Folder]:
-    """Those of that user's folders that are there; each is closed after its turn."""
+    """The existing folders of that user; each is closed after its iteration."""
     owner = os.geteuid() if user is None else user
     for parent, name in places(owner):
         with suppress(OSError), opened(os.path.join(parent, name), owner, group) as folder:
@@ -207,7 +207,7 @@ def existing(user: int | None = None, group: int = -1) -> Iterator[Folder]:
 
 
 def distrusted() -> str:
-    """Which folder with this user's name is ignored, and what that hides; empty where there is none."""
+    """Which folder with this user's name is ignored, and what may be missing as a result; else empty."""
     user = os.geteuid()
     for parent, name in places(user):
         path = os.path.join(parent, name)
@@ -216,20 +216,20 @@ def distrusted() -> str:
         except OSError as error:
             if error.errno in (errno.EPERM, errno.EACCES, errno.ELOOP, errno.ENOTDIR):
                 return (
-                    f"{path} is ignored, and what it may hold of vanished workers: "
-                    "the folder does not belong to this user alone"
+                    f"{path} is ignored, with its records of vanished workers: "
+                    "other users can access the folder, or own it"
                 )
     return ""
 
 
 @contextmanager
 def acting_as(user: int, group: int) -> Iterator[None]:
-    """Have the kernel check what this thread does to files as that user. Raises PermissionError."""
+    """Have the kernel check file accesses of this thread as that user's. Raises PermissionError."""
     if user == os.geteuid():
         yield
         return
     libc = _libc()
-    nothing = 0xFFFFFFFF  # changes nothing, and tells what is set
+    nothing = 0xFFFFFFFF  # an invalid id: changes nothing and returns the current one
     groups = libc.setfsgid(group if group >= 0 else nothing)
     before = libc.setfsuid(user)
     try:
@@ -272,7 +272,9 @@ def _in(base: int, path: str, user: int, group: int, *, create: bool) -> Folder:
 
 
 def _require(found: os.stat_result, user: int, kind: int, others: int, name: str) -> None:
-    """Raises PermissionError unless it is of that kind and that user's, and others have no such rights."""
+    """Raise PermissionError unless type and owner are as given and no bit of `others` is set in the mode."""
     if stat.S_IFMT(found.st_mode) != kind or found.st_uid != user or found.st_mode & others:
         what = "folder" if kind == stat.S_IFDIR else "file"
-        raise PermissionError(errno.EPERM, f"it is no {what} of user {user} alone", name)
+        raise PermissionError(
+            errno.EPERM, f"it is not a {what} that only user {user} can use", name
+        )

@@ -328,7 +328,9 @@ class _Call:
         }
         with Progress(f"attaching to {found.name}") as progress:
             told = (
-                debug_there.run(request, progress.say) if self.is_here else self._elsewhere(request)
+                debug_there.respond(request, progress.say)
+                if self.is_here
+                else self._elsewhere(request)
             )
         if problem := told.get("audit_problem"):
             options.note(f"the audit log could not be written: {problem}")

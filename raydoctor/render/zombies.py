@@ -114,7 +114,7 @@ def _stale(stale: Sequence[Stale]) -> Page:
     for each in stale:
         least = "at least " if each.truncated else ""
         rows.append(
-            (f"{least}{_text.size(each.bytes)}", f"{_text.duration(each.age_s)} old", each.path, each.told)
+            (f"{least}{_text.size(each.bytes)}", f"{_text.duration(each.age_s)} old", each.path, each.result)
         )  # fmt: skip
     return [*page, *columns(rows, indent=2), ()]
 

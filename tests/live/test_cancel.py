@@ -328,7 +328,7 @@ def test_a_task_that_nobody_holds_a_reference_to(hung: Hung) -> None:
         ("cancel", "skipped"),
         ("interrupt", "ended"),
     ]
-    assert "keeps no reference" in made.steps[0].why
+    assert "has dropped the reference" in made.steps[0].why
 
 
 @pytest.mark.ray
@@ -377,7 +377,9 @@ def test_the_command(hung: Hung) -> None:
 def test_nobody_and_several(hung: Hung) -> None:
     hung.ray.wait_for("HANGS", "library.txt")
     with connected(hung.cluster, 3.0) as owners:
-        with pytest.raises(RaydoctorError, match="no task that waits or runs is called nonesuch"):
+        with pytest.raises(
+            RaydoctorError, match="no waiting or running task has the name or id nonesuch"
+        ):
             find(owners, "nonesuch")
         with pytest.raises(RaydoctorError, match="no task has the id"):
             find(owners, "12" * 24)
@@ -491,7 +493,7 @@ def test_the_interrupt_spares_what_has_gone_on(
         stopped.append(psutil.Process(sleeper.pid).status())
         return False
 
-    assert interrupt.interrupt(target, still, audit) == "it had gone on to something else"
+    assert interrupt.interrupt(target, still, audit) == "its worker had started another task"
     assert stopped == [psutil.STATUS_TRACING_STOP]
     other = Identity(target.pid, target.started_at - 50)
     assert "another process's" in interrupt.interrupt(other, lambda: True, audit)
@@ -541,7 +543,7 @@ def test_names_of_tasks(wanted: str, name: str) -> None:
 
 def target(**changes: object) -> CancelTarget:
     given: dict[str, object] = {
-        "task": TASK, "name": "mesh", "kind": "task", "state": "running", "said": "RUNNING", "attempt": 0,
+        "task": TASK, "name": "mesh", "kind": "task", "state": "running", "ray_state": "RUNNING", "attempt": 0,
         "started_at": None, "worker": "a" * 56, "pid": 7, "ip": "10.0.0.1", "node": "c" * 56, "owner": "b" * 56,
         "owner_pid": 6, "job": "01000000", "actor": "", "parent": "",
     }  # fmt: skip

@@ -56,7 +56,7 @@ def owners(**answers: Any) -> Owners:
 
 def target(pid: int, **changes: object) -> targets.CancelTarget:
     plain: dict[str, Any] = {
-        "task": TASK, "name": "f", "kind": "task", "state": "running", "said": "RUNNING", "attempt": 0,
+        "task": TASK, "name": "f", "kind": "task", "state": "running", "ray_state": "RUNNING", "attempt": 0,
         "started_at": time.time() - 3600, "worker": WORKER, "pid": pid, "ip": "10.0.0.9", "node": "ef" * 28,
         "owner": OWNER, "owner_pid": 1, "job": JOB, "actor": "", "parent": "",
     }  # fmt: skip

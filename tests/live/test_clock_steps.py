@@ -66,7 +66,7 @@ def test_a_registry_names_the_same_processes_after_the_clock_was_set(
     path = _registry.path_of(worker)
     _registry.replace(path, _registry.lines_of([task]))
     set_clock(step, monkeypatch)
-    (known,) = _registry.remembered()
+    (known,) = _registry.known_workers()
     now = proc.read(os.getpid())
     assert now
     assert known.worker.is_same(now.pid, now.started_at)
@@ -137,8 +137,8 @@ def test_a_registry_of_another_boot_or_pid_namespace_names_nothing_here(
         _registry.replace(
             _registry.path_of(StartedProcess(2**22 - 1, 1.0)), _registry.lines_of([task])
         )
-        assert len(_registry.remembered()) == 1
-    assert _registry.remembered() == []
+        assert len(_registry.known_workers()) == 1
+    assert _registry.known_workers() == []
     family.forget_old()
     assert len(list(registry.iterdir())) == 1  # it may be another container's
     (file,) = registry.iterdir()

@@ -311,9 +311,9 @@ def framed(**message: Any) -> bytes:
         (b"Content-Length: 999999999999\r\n\r\n", "broken", "more than"),
         (b"Content-Length: " + b"9" * 3000 + b"\r\n\r\n", "broken", "more than"),
         (b"Content-Length: -5\r\n\r\n", "broken", "no debugger"),
-        (b"Content-Length: 4\r\n\r\nnope", "broken", "no JSON object"),
-        (b"Content-Length: 2\r\n\r\n[]", "broken", "no JSON object"),
-        (b"Content-Length: 200000\r\n\r\n" + b"[" * 200000, "broken", "no JSON object"),
+        (b"Content-Length: 4\r\n\r\nnope", "broken", "not a JSON object"),
+        (b"Content-Length: 2\r\n\r\n[]", "broken", "not a JSON object"),
+        (b"Content-Length: 200000\r\n\r\n" + b"[" * 200000, "broken", "not a JSON object"),
         (
             framed(type="response", request_seq=1, success=False, message="Server[0] is already being debugged"),
             "refused", "already being debugged",

@@ -267,7 +267,7 @@ def told(pid: int, **more: object) -> dict[str, object]:
     asked = {"pid": pid, "ip": "", "worker": "", "node": "", "title": "", "debugger": 0}
     wishes = {name: more.pop(name) for name in DebugOptions._fields if name in more}
     where = {"host": "127.0.0.1", "port": 0, "stays": not wishes, "options": wishes}
-    found = debug_there.run({**asked, **where, **more})
+    found = debug_there.respond({**asked, **where, **more})
     assert "failed" not in found, found
     return found
 
@@ -347,7 +347,7 @@ def test_a_port_that_stays_is_closed_on_request(program: subprocess.Popen[str]) 
     looked = told(pid, evaluate="number")["attached"]
     assert (looked["open"], looked["port"]) == (True, made["port"]), "it was open before"
     with dap.attached(made["host"], made["port"], PATIENCE):
-        busy = debug_there.run({**ASKED, "pid": pid, "close": True})
+        busy = debug_there.respond({**ASKED, "pid": pid, "close": True})
         assert "attached to pid" in busy["failed"]
     assert told(pid, close=True)["closed"] == {"host": made["host"], "port": made["port"]}
     assert holdings.ports([pid]) == {}

@@ -167,9 +167,9 @@ def test_the_registry_of_a_driver_with_many_processes_stays_small(
         guard.saw([me])
         for number in range(300):
             guard.saw([me._replace(pid=2**22 + number, pgid=1, sid=1)])
-        (known,) = registry.remembered()
+        (known,) = registry.known_workers()
         assert os.stat(known.path).st_size < 4000
         assert me.pid in {seen.pid for seen in known.tasks[1].processes.values()}
     finally:
         guard.close()
-    assert registry.remembered() == []
+    assert registry.known_workers() == []

@@ -431,7 +431,7 @@ def is_alive(pid: int) -> bool:
         ({"on_timeout": "kill"}, "on_timeout must be one of 'report', 'cancel', 'force'"),
         ({"max_in_flight": 0}, "max_in_flight must be at least 1"),
         ({"retries": -1}, "must not be negative"),
-        ({"retries": 1, "on_timeout": "report"}, "retries need an end"),
+        ({"retries": 1, "on_timeout": "report"}, "retries need on_timeout"),
     ],
 )
 def test_wrong_options_are_refused_at_once(options: dict[str, Any], words: str) -> None:
@@ -444,7 +444,7 @@ def test_a_summary_names_only_what_there_is() -> None:
     full = Summary(1, 1, 2, 1, 1, 1, 3, 2.0, "GCS: UNAVAILABLE")
     assert str(full) == (
         "1 ok, 1 error, 2 timeouts, 1 cancelled, 1 retry, 1 still running, 3 in flight in 2.0 s; "
-        "limits were not kept: GCS: UNAVAILABLE"
+        "limits were not enforced: GCS: UNAVAILABLE"
     )
     assert full.done == 5
 

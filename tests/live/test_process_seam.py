@@ -263,7 +263,7 @@ def test_what_appears_meanwhile_is_ended_too_and_who_forks_for_ever_is_told(audi
         [Identity(100, first.begun)], 1.0, system=machine, audit=audit, more=again
     )
     assert outcomes[-1].outcome == "running"
-    assert "again and again" in outcomes[-1].reason
+    assert "kept appearing" in outcomes[-1].reason
     assert machine.now() - started < 200, "patience with each of them ends"
 
 

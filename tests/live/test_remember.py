@@ -84,7 +84,7 @@ def below(pid: int) -> dict[str, int]:
 
 def seen() -> set[int]:
     """Pids in the registry."""
-    tasks = (task for known in _registry.remembered() for task in known.tasks.values())
+    tasks = (task for known in _registry.known_workers() for task in known.tasks.values())
     return {each.pid for task in tasks for each in task.processes.values()}
 
 
@@ -148,5 +148,5 @@ def test_old_files_of_which_nothing_lives_are_removed(registry: Path) -> None:
         if f"-{proc.since_boot(2.0):.2f}-" not in path.name:
             os.utime(path, (1.0, time.time() - 4000))
     family.forget_old()
-    kept = sorted(known.worker.started_at for known in _registry.remembered())
+    kept = sorted(known.worker.started_at for known in _registry.known_workers())
     assert kept == pytest.approx([2.0, me.started_at])

@@ -294,7 +294,7 @@ def test_what_a_worker_started_without_a_trace_is_remembered(
 
 def is_remembered(pid: int) -> bool:
     begun = psutil.Process(pid).create_time()
-    tasks = [task for known in registry.remembered() for task in known.tasks.values()]
+    tasks = [task for known in registry.known_workers() for task in known.tasks.values()]
     return any(seen.is_same(pid, begun) for task in tasks for seen in task.processes.values())
 
 

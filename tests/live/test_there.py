@@ -291,7 +291,9 @@ def test_which_nodes_are_meant(
     assert [node.id[0] for node in choice.there] == list(there_)
     assert [place.node.id[0] for place in choice.gone] == list(gone)
     for stranger in ("10.0.0.9", "22222"):
-        with pytest.raises(RaydoctorError, match=f"no node is called {stranger}") as error:
+        with pytest.raises(
+            RaydoctorError, match=f"no node has the id, address or name {stranger}"
+        ) as error:
             sweep_nodes.choose(Cluster(), [stranger])
         assert "222222222222 at 10.0.0.2" in error.value.hint
 
@@ -300,7 +302,7 @@ def test_a_cluster_that_does_not_tell_its_nodes() -> None:
     with pytest.raises(RaydoctorError, match="no cluster is known"):
         sweep_nodes.choose(Cluster(), ())
     nobody = Cluster(gcs_address=f"127.0.0.1:{free_port()}")
-    with pytest.raises(RaydoctorError, match="does not tell its nodes"):
+    with pytest.raises(RaydoctorError, match="did not list its nodes"):
         sweep_nodes.choose(nobody, ())
 
 

@@ -122,7 +122,7 @@ def until(is_so, seconds=120):
         time.sleep(0.02)
 
 def registry(worker):
-    return next(r for r in _registry.remembered() if r.worker.pid == worker)
+    return next(r for r in _registry.known_workers() if r.worker.pid == worker)
 
 def remembered():
     return {seen.pid for task in registry(os.getpid()).tasks.values() for seen in task.processes.values()}

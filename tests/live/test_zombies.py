@@ -287,7 +287,7 @@ def test_what_only_inherited_the_environment_needs_an_answer_of_its_own(
     assert code == 1, "it is still there"
     (row,) = json.loads(out)["leftovers"]
     assert (row["inherited_only"], row["action"], row["outcome"]) == (True, "none", "running")
-    assert "--inherited ends it" in row["reason"]
+    assert "--inherited includes it" in row["reason"]
     assert orphan.is_running()
 
 

@@ -55,7 +55,7 @@ def test_a_damaged_view_is_a_problem_of_its_node(bad: Any) -> None:
         views.append(view)
     for view in views:
         made = place(view)
-        assert made.problem == "its answer is damaged" or made.view is not None
+        assert made.problem == "its reply is malformed" or made.view is not None
         if made.view is not None:
             for each in made.view.leftovers:
                 assert isinstance(each.identity.pid, int)

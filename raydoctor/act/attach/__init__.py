@@ -1,1 +1,1 @@
-"""A debugger in a process that runs."""
+"""Attaching a debugger to a running process."""

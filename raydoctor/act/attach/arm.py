@@ -1,17 +1,17 @@
-"""What runs inside a process that a debugger is to enter: a signal's handler, and one thread.
+"""Code that runs inside the process to debug: a signal handler and one thread.
 
-Two ways lead here. `raydoctor.arm()`, called ahead (Ray's `worker_process_setup_hook`), leaves a handler of
-SIGURG and nothing else, for machines where nobody may use ptrace(2). And `raydoctor attach` has a process
-that nobody prepared execute this very file, which is why it imports no other part of raydoctor: the thread
-loads three files beside it (`enter.py`, `private.py`, `door.py`), which import none either.
+There are two ways to run it. `raydoctor.arm()`, called in advance (Ray's `worker_process_setup_hook`), only
+installs a handler of SIGURG, for machines where ptrace(2) is not permitted. And `raydoctor attach` has an
+unprepared process execute this file. So it imports no other part of raydoctor: the thread loads three files
+(`enter.py`, `private.py`, `door.py`) that import none either.
 
-The main thread, which may be anywhere when it gets here, does next to nothing (`enter.py`): it takes a
-request (a file of the same user) and starts a thread. Only that thread executes this file and imports
-debugpy: an import takes long, and may fork. (An import of debugpy in the main thread under ptrace(2) broke 5
-of 7 workers, Ray 2.60.0.)
+The main thread, which may be at any position, does very little (`enter.py`): it takes a request (a file of
+the same user) and starts a thread. Only that thread executes this file and imports debugpy, because an import
+takes long and may fork. (An import of debugpy in the main thread under ptrace(2) broke 5 of 7 workers, Ray
+2.60.0.)
 
-The handler stays as long as the debugger does: a thread that waits in C code (a lock, a socket) gives a
-debugger no chance to stop it, and a signal makes it run Python code for a moment.
+The handler stays as long as the debugger does: a debugger cannot pause a thread that waits in C code (a lock,
+a socket), and a signal makes the thread run Python code for a moment.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 SIGNAL = int(getattr(signal, "SIGURG", 0))
-"""Ignored where nobody handles it, and next to nobody does (signal(7))."""
+"""Ignored unless a handler is installed, which is rare (signal(7))."""
 FOLDERS = ("/run/user/{}/raydoctor", "/tmp/raydoctor-{}")
-"""Where a user's processes and raydoctor leave each other files: `act/private.py`."""
+"""The folders for files shared by a user's processes and raydoctor: `act/private.py`."""
 _PAUSE = 0.05
-"""Seconds until the import begins: whoever brought us here is gone by then."""
+"""Seconds until the import begins: the injecting process has detached by then."""
 
 _YIELD, _SLICE = 0.5, 0.005
-"""Seconds that this thread leaves to others when it is woken: to the import at most so many, then a few."""
+"""Seconds that a woken main thread leaves to other threads: at most, during the import; and afterwards."""
 
 _starting: _thread.LockType = vars(threading).setdefault(
     "_raydoctor_starting", _thread.allocate_lock()
 )
-"""Held while debugpy is on its way; the process's, however often it has executed this file."""
+"""Held while debugpy is imported; one lock per process, even if this file is executed several times."""
 _loaded: dict[str, Any] = {}
 
 
 def arm() -> None:
-    """Let `raydoctor attach` into this process later on, without ptrace(2) and gdb.
+    """Allow `raydoctor attach` to enter this process later, without ptrace(2) and gdb.
 
     Pass it to Ray, as a function or by its name:
 
@@ -66,8 +66,8 @@ def arm() -> None:
 
 
 def wake(number: int, frame: Any) -> None:
-    """Handle the signal. A debugger that wants this thread to stop has it stop in here."""
-    # Native code in this thread may hold the GIL, and look for signals now and then (`re`).
+    """Handle the signal; a debugger can pause this thread in this function."""
+    # Native code in this thread may hold the GIL and check for signals only now and then (`re`).
     if _starting.locked() and _starting.acquire(timeout=_YIELD):
         _starting.release()
     time.sleep(_SLICE)
@@ -78,29 +78,29 @@ def wake(number: int, frame: Any) -> None:
             load("enter").take(path, _in_a_thread_of_its_own, path)
 
 
-# ------------------------------------------------------------------ what both sides know
+# ------------------------------------------------------------------ shared with raydoctor
 
 
 def name_of(what: str, pid: int) -> str:
-    """The file `what` of a process: `request`, `answer`, `armed`. Of a pid and its start there is but one."""
+    """The name of a file of a process; `what` is `request`, `answer` or `armed`."""
     return f"{what}-{pid}-{start_of(pid)}"
 
 
 def start_of(pid: int) -> str:
-    """When a process began, in ticks since the system did (proc(5), field 22). Raises OSError."""
+    """Start time of a process in ticks since boot (proc(5), field 22). Raises OSError."""
     with open(f"/proc/{pid}/stat", "rb") as stream:
         return stream.read().rpartition(b")")[2].split()[19].decode()
 
 
 def path_of(name: str) -> str:
-    """The path of a program that needs nothing of raydoctor; `act/private.py` serves others as well."""
+    """The path of a file that imports nothing of raydoctor: in this folder, or in its parent."""
     here = os.path.dirname(__file__)
-    beside = os.path.join(here, f"{name}.py")
-    return beside if os.path.exists(beside) else os.path.join(os.path.dirname(here), f"{name}.py")
+    path = os.path.join(here, f"{name}.py")
+    return path if os.path.exists(path) else os.path.join(os.path.dirname(here), f"{name}.py")
 
 
 def load(name: str) -> Any:
-    """The module of such a file; also in a process that has no raydoctor."""
+    """The module of such a file, also in a process without raydoctor."""
     if name not in _loaded:
         path = path_of(name)
         space: dict[str, Any] = {"__name__": f"raydoctor{name}", "__file__": path}
@@ -115,9 +115,9 @@ def load(name: str) -> Any:
 
 
 def _in_a_thread_of_its_own(path: str) -> None:
-    # Whoever asks in a thread that `threading` did not start who it is adds an entry that stays for ever.
+    # A thread that `threading` did not start would get a permanent entry by `threading.current_thread`.
     thread = threading.Thread(target=_listen, args=(path,), daemon=True, name="raydoctor-attach")
-    # Not a thread of the program: a debugger that is there already neither shows nor halts it.
+    # Not a thread of the program: a debugger neither shows nor pauses it.
     vars(thread).update(pydev_do_not_trace=True, is_pydev_daemon_thread=True)
     try:
         thread.start()
@@ -134,22 +134,22 @@ def _listen(path: str) -> None:
 
 
 def _answer(path: str) -> None:
-    """Do what the request says, and leave the answer beside it."""
+    """Carry out the request, and write the answer to the same folder."""
     import json
 
     where, name = os.path.split(path)
     with suppress(OSError), load("private").opened(where) as folder:
-        # Until here nothing has been read: another user may have made the folder, or the file.
+        # Nothing was read before this check: another user may have created the folder or the file.
         request = json.loads(folder.read(name + ".taken"))
         folder.remove(name + ".taken")
-        if time.time() > request["until"]:  # whoever asked was killed
+        if time.time() > request["until"]:  # raydoctor was killed
             _give_back()
             return
         time.sleep(_PAUSE)
         with _starting:
             try:
                 answer = _started(request)
-            except BaseException as error:  # the process must not end of it, whatever it is
+            except BaseException as error:  # no error may end the process
                 answer = {"problem": f"{type(error).__name__}: {error}"[:500]}
                 _give_back()
         folder.write(name_of("answer", os.getpid()), json.dumps(answer).encode())
@@ -157,13 +157,13 @@ def _answer(path: str) -> None:
 
 def _started(request: dict[str, Any]) -> dict[str, Any]:
     with _environment_kept():
-        # It warns on stderr of modules that are frozen into Python: users would see that in the driver's log.
+        # debugpy warns on stderr about frozen modules, which would appear in the driver's log.
         os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")
         debugpy = _debugpy(request["debugpy"])
         place = (request["host"], request["port"], request["seconds"])
         door = getattr(debugpy, "_raydoctor_door", None)
         was_open = door is not None and door.is_open
-        if door is None:  # debugpy can listen but once
+        if door is None:  # debugpy can listen only once
             _spare_the_list_of_packages()
             door = debugpy._raydoctor_door = _door(debugpy, *place)
         host, port = door.open(*place)
@@ -172,13 +172,13 @@ def _started(request: dict[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def _environment_kept() -> Iterator[None]:
-    """Let this thread set variables in `os.environ` for a while, and never in the C library's environment.
+    """Keep this thread's changes of `os.environ` out of the C library's environment, and undo them.
 
     debugpy sets some as it is imported. setenv(3) frees the array that children of vfork(2) share, and pass
     to execve(2): `subprocess` in another thread would fail with EFAULT (3 of 80 attaches, glibc 2.36).
     """
     me, data = (os.getpid(), _thread.get_ident()), vars(os.environ)["_data"]
-    # Python before 3.9 calls the method of `os.environ`, later ones the function of `os`.
+    # Python before 3.9 calls a method of `os.environ`, later versions the function of `os`.
     place: Any = os.environ if "putenv" in vars(os.environ) else os
     put, changed = place.putenv, {}
 
@@ -204,11 +204,11 @@ def _environment_kept() -> Iterator[None]:
 
 
 def _door(debugpy: Any, host: str, port: int, seconds: float) -> Any:
-    """A door that debugpy takes its connections from, and from nothing else. Raises what goes wrong."""
+    """A guarded socket from which debugpy takes all its connections. Raises any error."""
     import importlib
 
     importlib.import_module("debugpy.server.api")
-    pydevd: Any = sys.modules["pydevd"]  # it came with that
+    pydevd: Any = sys.modules["pydevd"]  # imported by the previous line
     door = load("door").GuardedSocket()
     address = door.open(host, port, seconds)
     creates = pydevd.create_server_socket
@@ -220,7 +220,7 @@ def _door(debugpy: Any, host: str, port: int, seconds: float) -> Any:
         waiting = debugger._waiting_for_connection_thread
         if waiting._server_socket is not door:
             waiting.do_kill_pydev_thread()
-            raise RuntimeError(f"debugpy {debugpy.__version__} opens its port to every user")
+            raise RuntimeError(f"debugpy {debugpy.__version__} would open its port to every user")
     except BaseException:
         door.close()
         raise
@@ -230,9 +230,9 @@ def _door(debugpy: Any, host: str, port: int, seconds: float) -> Any:
 
 
 def _spare_the_list_of_packages() -> None:
-    """Have debugpy not describe its environment for a log that nobody asked for.
+    """Prevent debugpy from describing its environment in a log that is not written.
 
-    It reads four files of each package that is installed (1.8.22), which is half the time until it listens.
+    It reads four files of each installed package (1.8.22), which is half the time until it listens.
     """
     if "DEBUGPY_LOG_DIR" in os.environ:
         return
@@ -243,7 +243,7 @@ def _spare_the_list_of_packages() -> None:
 
 
 def _debugpy(folder: str) -> Any:
-    """This process's own debugpy, else the one of that folder, which has nothing else in it."""
+    """The debugpy of this process, else the one in that folder, which contains no other package."""
     try:
         import debugpy
     except ImportError:
@@ -258,15 +258,15 @@ def _debugpy(folder: str) -> Any:
 
 
 def _give_back() -> None:
-    """Have the main thread put the handler back that was there; one that was armed ahead stays."""
+    """Have the main thread restore the previous handler; an armed process keeps its handler."""
     if __name__ == "raydoctor_attached":
         load("enter").give_back()
 
 
-def _warn(words: str) -> None:
+def _warn(message: str) -> None:
     import warnings
 
-    warnings.warn(words, RuntimeWarning, stacklevel=3)
+    warnings.warn(message, RuntimeWarning, stacklevel=3)
 
 
 if __name__ == "raydoctor_attached":

@@ -1,19 +1,18 @@
-"""A debugger (debugpy) inside a process that runs, a worker or a driver; nobody has to have prepared it.
+"""Starts a debugger (debugpy) in a running process, a worker or a driver, which need not be prepared.
 
-The ways, in this order, each only where the one before cannot be had:
+The ways in this order; each is used only if the previous one is not available:
 
-1. It listens already: somebody attached before, or Ray's own `breakpoint()` waits in it.
+1. The process already listens: after an earlier attach, or because Ray's own `breakpoint()` waits in it.
 2. It is armed (`raydoctor.arm()`): a signal is enough.
-3. Its main thread is sent through a few lines (`inject.py`) that leave a signal's handler and start a
-   thread; that thread imports debugpy and listens. Our own code sends it, or where that does not run, gdb or
-   `sys.remote_exec` do. They get the same few lines and not `debugpy --pid`, which loads a library and waits
-   for debugpy with every thread stopped, takes 1.7 s and 212 MB, and leaves a process (1.8.22 measured).
+3. Its main thread executes a few injected lines (`inject.py`) that install a signal handler and start a
+   thread; that thread imports debugpy and listens. raydoctor's own code injects them; where it is not
+   supported, gdb or `sys.remote_exec` does. They get the same lines instead of `debugpy --pid`, which loads a
+   library, stops every thread until debugpy is loaded, takes 1.7 s and 212 MB, and leaves a process (1.8.22).
 
-Where none helps there is the stack.
+If none works, the stack is still available.
 
-The thread of the process that is sent stands still for less than a millisecond each time. What did not lead
-to a debugger leaves nothing behind; that is verified, and told where it is not so. Ray declares a worker
-dead that is stopped for seven minutes (2.60.0); nothing here holds one for longer than a moment.
+The main thread is stopped for less than a millisecond each time. A failed attempt leaves nothing behind; that
+is verified, and reported otherwise. Ray declares a worker dead that is stopped for seven minutes (2.60.0).
 """
 
 from __future__ import annotations
@@ -57,25 +56,25 @@ __all__ = [
 ]
 LOOPBACK = "127.0.0.1"
 GRACE = 5.0
-"""Seconds until the process listens, or the attach is refused. An idle machine needs one.
+"""Seconds until the process must listen. An idle machine needs one.
 
-The process has to import debugpy, which needs 0.2 to 0.4 s of processor time, and more than 2000 system calls
+The process must import debugpy, which needs 0.2 to 0.4 s of processor time, and more than 2000 system calls
 that release the GIL. Each thread that competes for the GIL multiplies both.
 """
 _VALID = 20.0
-"""Seconds for which the process may take up a request: the import continues after a refusal."""
+"""Seconds for which a request is valid: the import continues after a timeout."""
 _PULSE = 0.25
-"""Seconds between two signals to a thread in native code that looks for signals now and then (`re`)."""
+"""Seconds between two signals to a thread in native code that checks for signals now and then (`re`)."""
 _OFTEN = 0.02
 _NEXT_STEP = 0.6
-"""Seconds in which a thread that runs Python code gets between two steps, on a busy machine too."""
+"""Seconds within which a thread that runs Python code executes a pending call, also on a busy machine."""
 _END_OF_CALL = 3.0
-"""Seconds for a native call to end after which only Python can be entered."""
+"""Seconds to wait for the end of a native call that blocks every way in."""
 _RETRIES, _RETRY_PAUSE = 2, 0.2
-"""Another look, by py-spy or a monitoring agent, may hold it for a moment."""
+"""Another tracer, such as py-spy or a monitoring agent, may hold the process for a moment."""
 _SETTLES = 1.0
 _SAME_START = 0.02
-"""Seconds: start times are rounded on their way through JSON."""
+"""Seconds: start times are rounded in JSON."""
 _TGKILL = {"x86_64": 234, "aarch64": 131}
 
 ReportProgress = Callable[[str], None]
@@ -83,20 +82,20 @@ ReportProgress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class AttachTarget:
-    """The process that is meant."""
+    """The process to attach to."""
 
     pid: int
     started_at: float = 0.0
-    """With the pid its identity; 0: whoever has the pid now."""
+    """Its start time, which with the pid is its identity; 0: any process with the pid."""
     worker_id: str = ""
     node: str = ""
     debugger_port: int = 0
-    """Of Ray's own debugger, as the worker's row has it."""
+    """Port of Ray's own debugger, from the worker's row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """Where a debugger can connect to."""
+    """The address of the debugger, and how it was started."""
 
     pid: int
     host: str
@@ -104,15 +103,15 @@ class Attached:
     method: str
     """`listening`, `ray-breakpoint`, `armed`, `entered` (before), `injected`, `gdb`, `remote-exec`."""
     notes: tuple[str, ...] = ()
-    """What whoever debugs should know."""
+    """Remarks for the user."""
     wants_waking: bool = False
-    """Whether its main thread holds the GIL in native code: the debugger answers as often as it is woken."""
+    """Whether its main thread holds the GIL in native code: the debugger then answers only while it is woken."""
     is_temporary: bool = False
-    """Whether the port was opened for a look only: close it afterwards."""
+    """Whether the port was opened for one inspection and must be closed afterwards."""
 
 
 class Listening(NamedTuple):
-    """A debugger's server that is in a process already."""
+    """A debugger that already listens in a process."""
 
     host: str
     port: int
@@ -123,7 +122,7 @@ class Listening(NamedTuple):
 
 
 class NotAttachedError(RaydoctorError):
-    """It could not be entered; `why` is a word of `Obstacle.what`, `gil`, `late` or `still`."""
+    """The process could not be entered; `why` is one of `Obstacle.what`, `gil`, `late` or `still`."""
 
     def __init__(self, why: str, message: str, hint: str = "") -> None:
         super().__init__(message, hint)
@@ -140,10 +139,10 @@ def attach(  # noqa: PLR0913 - one more than usual, each with a default that is 
     report_progress: ReportProgress = lambda doing: None,
     audit: Audit | None = None,
 ) -> Attached:
-    """Have that process listen for a debugger, and return once it does.
+    """Start a debugger in that process, and return once it listens.
 
     `open_for`: seconds after which the port closes by itself; 0: it stays open until it is closed.
-    Raises NotAttachedError where it cannot be; it is as it was then, or the message says what is left.
+    Raises NotAttachedError if that fails; the process is then unchanged, or the message says what remains.
     """
     identity = _identified(target)
     if there := listening(target.pid, target.debugger_port):
@@ -167,12 +166,12 @@ def attach(  # noqa: PLR0913 - one more than usual, each with a default that is 
             return entry.finished(entry.by_signal() if is_prepared else "entered")
     except OSError as error:
         raise NotAttachedError(
-            "system", f"pid {target.pid} cannot be asked: {error.strerror or error}"
+            "system", f"pid {target.pid} cannot be reached: {error.strerror or error}"
         ) from error
 
 
 def listening(pid: int, debugger_port: int = 0) -> Listening | None:
-    """Whether a debugger can connect to it as it is. `debugger_port` is what Ray says of its own."""
+    """The debugger that already listens in it, if any. `debugger_port`: of Ray's own debugger."""
     if not proc.LINUX:
         return None
     mine = holdings.ports([pid]).get(pid, ())
@@ -191,7 +190,7 @@ def listening(pid: int, debugger_port: int = 0) -> Listening | None:
 
 
 def has_closed(pid: int, host: str, port: int) -> bool:
-    """Whether the process stopped listening there, within a second; those who attach later know then."""
+    """Whether the process stops listening there within a second; records that for later attaches."""
     deadline = time.monotonic() + _SETTLES
     while host in _hosts(pid, port):
         if time.monotonic() > deadline:
@@ -203,13 +202,13 @@ def has_closed(pid: int, host: str, port: int) -> bool:
 
 
 def wake(pid: int) -> bool:
-    """Have its main thread run Python code for a moment, for a debugger's pause; whether it was told to.
+    """Have its main thread run Python code for a moment, for a debugger's pause; whether a signal was sent.
 
-    A process that does not handle the signal ignores it (signal(7)), so that it harms nobody.
+    A process without a handler ignores the signal (signal(7)).
     """
     if not handles(pid):
         return False
-    # To the main thread by its number: right after a debugger's hold, another may get what is for all.
+    # To the main thread itself: a signal to the process may reach another thread.
     libc = ctypes.CDLL(None, use_errno=True)
     if hasattr(libc, "tgkill"):  # glibc >= 2.30
         return bool(libc.tgkill(pid, pid, arm.SIGNAL) == 0)
@@ -218,9 +217,9 @@ def wake(pid: int) -> bool:
 
 @contextmanager
 def waking(attached: Attached) -> Iterator[None]:
-    """While talking to its debugger: have a main thread that keeps the GIL leave it to that one now and then.
+    """While its debugger is used: have a main thread that keeps the GIL release it now and then.
 
-    Where it does not keep it, nothing is done: a signal cuts a bare sleep in C code short.
+    Does nothing for other threads, because a signal cuts a bare sleep in C code short.
     """
     if not attached.wants_waking:
         yield
@@ -253,18 +252,18 @@ class _Entry:
     report_progress: ReportProgress
     audit: Audit
     pulses: bool = False
-    """Whether its main thread holds the GIL: a signal has it let the import go on (`arm.wake`)."""
+    """Whether its main thread holds the GIL, so that a signal lets the import continue (`arm.wake`)."""
     keeps_gil: bool = False
-    """Whether it does so in native code."""
+    """Whether it holds the GIL in native code."""
     is_temporary: bool = False
-    """Whether the port is wanted for a look only."""
+    """Whether the port is opened for one inspection."""
     to_be_taken: float = 3600.0
-    """Seconds until the request is taken up, as far as the grace allows."""
+    """Seconds until the process must take the request, at most the grace."""
     began: float = field(default_factory=time.monotonic)
 
     def by_signal(self) -> str:
-        """The way of an armed process."""
-        self.report_progress("asking the process, which is armed")
+        """Enter an armed process."""
+        self.report_progress("sending a signal to the armed process")
         sample = gil.sample(self.identity.pid)
         self.pulses = sample.main_holds_gil or sample.is_unknown
         self.keeps_gil = sample.main_holds_gil and sample.stays
@@ -273,25 +272,25 @@ class _Entry:
         return "armed"
 
     def by_signal_soon(self) -> bool:
-        """The way of a process that was entered before, and has a handler; whether it was quick to come."""
+        """Enter a process that has a handler from an earlier attach; whether it responds soon."""
         self.by_signal()
         return self._is_taken(_NEXT_STEP)
 
     def by_injection(self) -> str:
-        """The way of a process that nobody prepared."""
+        """Enter an unprepared process."""
         pid = self.identity.pid
         sample = gil.sample(pid)
         if sample.is_stuck:
             raise NotAttachedError(
                 "gil",
-                f"pid {pid} cannot be entered: native code in {sample.says}, and waits",
+                f"pid {pid} cannot be entered: native code in {sample.says} and is blocked",
                 _stack(pid),
             )
-        self.report_progress("sending its main thread through a few lines")
+        self.report_progress("injecting a few lines into its main thread")
         self.pulses = sample.main_holds_gil
         made = self._inject(now=False, sample=sample)
         if made.did == "queued" and not self._is_taken(_NEXT_STEP):
-            # Nothing but the end of a native call brings it to a next step.
+            # It executes pending calls only after its native call has ended.
             sample = gil.sample(pid)
             self.pulses = self.keeps_gil = sample.main_holds_gil
             if not self._inject(now=True, sample=sample).did:
@@ -303,7 +302,7 @@ class _Entry:
         return made.way
 
     def finished(self, method: str) -> Attached:
-        """Wait until it listens."""
+        """Wait until it listens. Raises NotAttachedError."""
         self.report_progress("waiting until debugpy listens in it")
         began = time.monotonic()
         reply = self.shake.answered(0)
@@ -326,7 +325,7 @@ class _Entry:
         if self.keeps_gil and method not in (
             "armed",
             "entered",
-        ):  # no step of Python came for a while
+        ):  # no Python code ran for a while
             notes += (f"{_KEEPS} kill -URG {pid}",)
         return Attached(
             *(pid, found.host, found.port, method, notes),
@@ -335,7 +334,7 @@ class _Entry:
         )
 
     def _patience(self, waited: float) -> float:
-        """Seconds left: of the grace, which includes the injection, or until the request is taken up."""
+        """Seconds left of the grace period, which includes the injection, or for the request to be taken."""
         left = max(self.grace - (time.monotonic() - self.began), min(self.grace, _SETTLES) - waited)
         return left if self.shake.is_taken else min(left, self.to_be_taken - waited)
 
@@ -357,7 +356,7 @@ class _Entry:
         if was_not_taken:
             says = gil.sample(pid).says or _not_taken(progress.competitors(pid))
             waited = min(self.grace, self.to_be_taken)
-            why = f"pid {pid} did not take up the request within {waited:g} s: {says}"
+            why = f"pid {pid} did not respond within {waited:g} s: {says}"
             return NotAttachedError("gil", why, _stack(pid))
         return NotAttachedError(
             "late",
@@ -371,11 +370,11 @@ class _Entry:
         )
 
     def _left(self) -> str:
-        """What is left of us in the process, as far as that can be seen; verified, not supposed."""
+        """What remains of raydoctor in the process; verified by its signal handlers."""
         deadline = time.monotonic() + _SETTLES
         while handles(self.identity.pid) and not is_armed(self.identity.pid):
             if time.monotonic() > deadline:
-                return "; a handler of SIGURG, which does nothing, is left in it"
+                return "; a handler of SIGURG, which does nothing, remains in it"
             time.sleep(0.05)
         return ""
 
@@ -391,9 +390,11 @@ class _Entry:
             made = _inject.inject(pid, start, text, now=now, holds_gil=sample.main_holds_gil)
         self._write("inject", made.did or made.problem)
         held = status(pid)
-        if held.get("TracerPid", "0") != "0":  # our child has ended: nobody of ours holds it
+        if (
+            held.get("TracerPid", "0") != "0"
+        ):  # raydoctor's child has ended, so another process traces it
             self.report_progress(
-                f"pid {pid} is held by pid {held['TracerPid']}, which is none of ours"
+                f"pid {pid} is traced by pid {held['TracerPid']}, which raydoctor did not start"
             )
         return made
 
@@ -411,15 +412,15 @@ class _Entry:
 
 
 _KEEPS = (
-    "Its main thread is in native code that keeps the GIL: a debugger gets an answer only while it is woken "
-    "again and again:"
+    "Its main thread is in native code that keeps the GIL: a debugger gets an answer only while this is "
+    "repeated:"
 )
 _DEBUGPY = "Install debugpy for that Python, or in the job's runtime_env: {'pip': ['debugpy']}"
 
 
 def _not_taken(competitors: int) -> str:
-    """Why a main thread of which no thread holds the GIL for long did not take the request up."""
-    if competitors > 1:  # one is usual for a moment
+    """Why a process in which no thread holds the GIL for long did not respond."""
+    if competitors > 1:  # one is normal for a moment
         return f"{competitors} threads compete for the GIL"
     return "its main thread runs no Python code"
 
@@ -433,7 +434,7 @@ def _identified(target: AttachTarget) -> Identity:
     if found is None:
         raise NotAttachedError("gone", f"pid {target.pid} has ended")
     if target.started_at and abs(found.started_at - target.started_at) > _SAME_START:
-        raise NotAttachedError("gone", f"pid {target.pid} is another process's by now")
+        raise NotAttachedError("gone", f"pid {target.pid} now belongs to another process")
     return found
 
 
@@ -442,8 +443,8 @@ def _wants_waking(pid: int) -> bool:
     return sample.main_holds_gil and sample.stays
 
 
-def _who(pid: int) -> str:
-    """Whom the port lets in (`door.py`)."""
+def _permitted(pid: int) -> str:
+    """The users that can connect to the port (`door.py`)."""
     user = proc.owner(pid)
     return f"{proc.user(user)} and root" if user else "root"
 
@@ -458,32 +459,35 @@ def _notes(
 ) -> tuple[str, ...]:
     notes = []
     if port and port != there.port:
-        notes.append(f"It listens on {there.port} already, and cannot on {port} as well.")
+        notes.append(
+            f"It already listens on port {there.port} and cannot listen on {port} as well."
+        )
     if host not in (LOOPBACK, there.host):
-        notes.append(f"It listens on {there.host} already, and cannot on {host} as well.")
+        notes.append(f"It already listens on {there.host} and cannot listen on {host} as well.")
     if there.method == "ray-breakpoint" and there.host != LOOPBACK:
         notes.append(
-            f"Ray has bound {there.host}:{there.port} without a password: whoever reaches it can run code."
+            f"Ray has bound {there.host}:{there.port} without a password: everyone who can reach it can "
+            "run code in the process."
         )
     elif there.host not in (LOOPBACK, "::1"):
         notes.append(
-            f"Everyone who reaches {there.host}:{there.port} can run code in it, until it is closed: "
-            "there is no password."
+            f"{there.host}:{there.port} has no password: until it is closed, everyone who can reach it can "
+            "run code in the process."
         )
     elif there.method != "ray-breakpoint" and not is_temporary:
         notes.append(
             f"{there.host}:{there.port} stays open until it is closed or the process ends. "
-            f"Only {_who(pid)} can connect."
+            f"Only {_permitted(pid)} can connect."
         )
     if not there.wakes:
         notes.append(
-            "A thread that waits in native code cannot be paused: it does not handle SIGURG."
+            "The process does not handle SIGURG: threads that wait in native code cannot be paused."
         )
     return tuple(notes)
 
 
 def _hosts(pid: int, port: int) -> list[str]:
-    """The addresses that are bound to the port in its network (`/proc/PID/net/tcp`, proc(5))."""
+    """The local addresses with that port in its network namespace (`/proc/PID/net/tcp`, proc(5))."""
     rows: list[list[str]] = []
     for name in ("tcp", "tcp6"):
         with suppress(OSError), open(f"/proc/{pid}/net/{name}", encoding="ascii") as stream:

@@ -1,13 +1,13 @@
-"""A few lines of Python, executed by a process that gdb holds: where our own code does not run (aarch64 …).
+"""Injects a few lines of Python by gdb, where raydoctor's own code is not supported (aarch64 …).
 
-gdb calls functions of Python in the main thread and puts its registers back, in 0.3 s and 80 MB (gdb 13.1).
-Until then nobody may end it with SIGKILL, which would leave the thread in the middle of nowhere: it has a
-session of its own, and what takes too long is interrupted, upon which gdb takes its call back. A bare sleep
-in C code is cut short (EINTR); Python's own calls begin again (PEP 475).
+gdb calls functions of Python in the main thread and restores its registers, in 0.3 s and 80 MB (gdb 13.1).
+It must not be killed with SIGKILL meanwhile, because the thread could not return then. So it has its own
+session, and a call that takes too long is interrupted, upon which gdb undoes the call. A bare sleep in C code
+is cut short (EINTR); Python restarts its own calls (PEP 475).
 
-The same rules as for our own code (`programs/inject_main.py`): a thread that is blocked for long, and not on
-a lock of Python's own, executes the text at once; any other only notes the text for its next step. Native
-code without a next step is not entered: gdb would wait in it for the GIL, with whatever locks that code has.
+The rules are those of `programs/inject_main.py`: a thread that is blocked for long, and not on a lock of
+Python itself, executes the text immediately; any other thread only queues it. A thread in native code that
+reaches no further Python code is not entered: gdb would wait for the GIL while that code holds its locks.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from raydoctor.act.attach.programs import blocked
 
 _SECONDS = 15.0
 _TAKEN_BACK = 15.0
-"""Seconds for gdb to take a call back."""
+"""Seconds for gdb to undo a call."""
 _INTERVAL = 0.05
 _TRIES = 3
 _IN_CALL = {
     "x86_64": "*(unsigned short *)($pc - 2) == 0x050f",
     "aarch64": "*(unsigned int *)($pc - 4) == 0xd4000001",
 }
-"""That the instruction before is `syscall` (`svc #0`)."""
+"""Condition that the previous instruction is `syscall` (`svc #0`)."""
 _OPTIONS = (
     *("--batch", "-nx", "-nh", "-iex", "set auto-load no", "-iex", "set auto-solib-add off"),
     *("-iex", "set debuginfod enabled off"),
@@ -80,17 +80,18 @@ def is_there() -> bool:
 
 
 def inject(pid: int, start: str, text: str, *, now: bool, holds_gil: bool) -> str:
-    """Have the main thread execute the text; `called` or `queued` (for Python's next step).
+    """Have the main thread execute the text; `called` or `queued` (as a pending call of Python).
 
-    Raises OSError where it could not be; then nothing was changed.
+    Raises OSError if that failed; nothing was changed then.
     """
     where = waits(pid)
     if now and not where:
         if _asks_for_python(blocked.current(pid), pid):
-            return "queued"  # by the call before; it goes on as soon as it gets the GIL
+            return "queued"  # by the previous call; it continues once it gets the GIL
         keeps = "keeps" if holds_gil else "may run without"
         raise OSError(
-            errno.EBUSY, f"it is in native code that {keeps} the GIL, where gdb must not call"
+            errno.EBUSY,
+            f"it is in native code that {keeps} the GIL, where gdb must not call functions",
         )
     data = text.encode() + b"\0"
     at = _room(pid, len(data))
@@ -104,15 +105,17 @@ def inject(pid: int, start: str, text: str, *, now: bool, holds_gil: bool) -> st
             )
             script.write_text(_BEGIN + steps, encoding="ascii")
             if start_of(pid) != start:
-                raise ProcessLookupError(errno.ESRCH, "its pid is another process's by now")
+                raise ProcessLookupError(errno.ESRCH, "its pid now belongs to another process")
             if (did := _run_gdb(pid, script)) in {"called", "queued"}:
                 return did
             where = ""
-    raise OSError(errno.EBUSY, "its main thread was at no place where it may be sent away from")
+    raise OSError(
+        errno.EBUSY, "its main thread did not reach a position where it can be interrupted safely"
+    )
 
 
 def _run_gdb(pid: int, script: Path) -> str:
-    """What gdb did. Raises OSError with what it complains of."""
+    """What gdb did. Raises OSError with its error message."""
     before = blocked.current(pid)
     child = subprocess.Popen(
         ["gdb", *_OPTIONS, "-p", str(pid), "-x", script],
@@ -130,15 +133,15 @@ def _run_gdb(pid: int, script: Path) -> str:
     if did := [line.partition("=")[2] for line in lines if line.startswith("did=")]:
         return did[-1]
     complaints = [line for line in lines if line.startswith(("ptrace:", "No symbol", "Could not"))]
-    raise OSError(errno.EPERM, (complaints or lines or ["gdb said nothing"])[-1].strip())
+    raise OSError(errno.EPERM, (complaints or lines or ["gdb printed nothing"])[-1].strip())
 
 
 def _taken_back(
     child: subprocess.Popen[bytes], pid: int, before: blocked.SystemCall | None
 ) -> bytes:
-    """What a gdb prints whose call ends after all. Raises OSError where the call was interrupted.
+    """The output of gdb if its call ends after all. Raises OSError if the call was interrupted.
 
-    A call that has the GIL is not interrupted: its thread would keep the GIL, and wait for it for ever.
+    A call that has the GIL is not interrupted: its thread would keep the GIL and wait for it forever.
     """
     deadline, is_interrupted = time.monotonic() + _TAKEN_BACK, False
     while time.monotonic() < deadline:
@@ -150,15 +153,15 @@ def _taken_back(
             output = child.communicate(timeout=_INTERVAL)[0]
             if not is_interrupted:
                 return output
-            raise OSError(errno.EBUSY, "gdb's call in it did not come back, and was taken back")
-    why = f"gdb (pid {child.pid}) still holds it: its call did not come back"
+            raise OSError(errno.EBUSY, "gdb's call in it did not return and was undone")
+    why = f"gdb (pid {child.pid}) still holds it: its call did not return"
     raise OSError(errno.EBUSY, why)
 
 
 def waits(pid: int) -> str:
-    """gdb's condition for its main thread to be blocked where it is; empty: nowhere for long.
+    """gdb's condition that its main thread is still blocked in the same place; empty if it is not blocked.
 
-    So is a thread that waits for a lock of Python's own: it goes on without us.
+    A thread that waits for a lock of Python itself does not count as blocked.
     """
     call = blocked.lasting(pid)
     if call is None or _asks_for_python(call, pid):
@@ -167,7 +170,7 @@ def waits(pid: int) -> str:
 
 
 def _asks_for_python(call: blocked.SystemCall | None, pid: int) -> bool:
-    """Whether it waits for a lock of Python's own, as far as that can be told from others."""
+    """Whether it waits for a lock of Python itself; True if the locks cannot be distinguished."""
     if call is None or call.number != blocked.FUTEX:
         return False
     locks = elf.runtime(pid)
@@ -175,7 +178,7 @@ def _asks_for_python(call: blocked.SystemCall | None, pid: int) -> bool:
 
 
 def _outside(pid: int) -> str:
-    """gdb's condition for its main thread to be in a system call, or outside of the C library."""
+    """gdb's condition that its main thread is in a system call or outside the C library."""
     files = [f for f in elf.code(pid) if elf.name(f).startswith(elf.SYSTEM)]
     outside = " && ".join(f"($pc < {f.start:#x} || $pc >= {f.end:#x})" for f in files) or "1"
     in_call = _IN_CALL.get(platform.machine())
@@ -183,7 +186,7 @@ def _outside(pid: int) -> str:
 
 
 def _room(pid: int, size: int) -> int:
-    """Where nothing is: the end of a page of code. Raises OSError."""
+    """The address of unused memory at the end of a page of code. Raises OSError."""
     with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
         for mapping in elf.code(pid):
             with suppress(OSError, ValueError), elf.Library(pid, mapping) as library:
@@ -192,4 +195,4 @@ def _room(pid: int, size: int) -> int:
                     memory.seek(at)
                     if not memory.read(size).strip(b"\0"):
                         return at
-    raise OSError(errno.ENOSPC, "no library of it has room for the text")
+    raise OSError(errno.ENOSPC, "none of its libraries has room for the text")

@@ -1,8 +1,8 @@
-"""A few lines of Python, executed by a process of Python 3.14 or newer: `sys.remote_exec` (PEP 768).
+"""Injects a few lines into a process of Python 3.14 or newer by `sys.remote_exec` (PEP 768).
 
-It only notes a file's name in the process, which executes it at its main thread's next step. A main thread
-that waits in native code takes none, so this is for one that runs. Whoever asks must run the same Python;
-where raydoctor's own is another, that of the process is taken, as its user and never as root for it.
+The call stores the name of a file in the process, whose main thread executes it at its next safe point. A
+main thread that waits in native code reaches none, so this is only for running threads. The caller must run
+the same version of Python; if raydoctor's differs, the interpreter of the process is used, as its user.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _PROGRAM = "import sys; sys.remote_exec(int(sys.argv[1]), sys.argv[2])"
 
 
 def inject(pid: int, start: str, text: str, version: tuple[int, int]) -> None:
-    """Have the main thread execute the text at its next step. Raises OSError where it cannot be asked to."""
+    """Have the main thread execute the text at its next safe point. Raises OSError."""
     found = os.stat(f"/proc/{pid}")
     with private.created(found.st_uid, found.st_gid) as folder:
         name = arm.name_of("entry", pid)
         if not name.endswith(f"-{start}"):
-            raise ProcessLookupError(errno.ESRCH, "its pid is another process's by now")
+            raise ProcessLookupError(errno.ESRCH, "its pid now belongs to another process")
         path = os.path.join(folder.path, name)
         folder.write(name, f"import os; os.unlink({path!r})\n{text}".encode())
         try:
@@ -53,12 +53,12 @@ def _ask(pid: int, path: str, version: tuple[int, int], user: int) -> None:
         **_as(user),
     )
     if asked.returncode:
-        words = asked.stderr.strip().splitlines() or ["it said nothing"]
+        words = asked.stderr.strip().splitlines() or ["it printed nothing"]
         raise OSError(errno.EPERM, f"sys.remote_exec: {words[-1]}")
 
 
 def _as(user: int) -> dict[str, Any]:
-    """Options for `subprocess`: a program of another user runs as that user, without our environment."""
+    """Options for `subprocess` to run as another user, without our environment."""
     if user == os.geteuid():
         return {}
     other = as_user.find(user)

@@ -1,7 +1,7 @@
 """A client of the Debug Adapter Protocol over TCP: each request and each event has a deadline.
 
-What debugpy 1.8 speaks (https://microsoft.github.io/debug-adapter-protocol). Whatever the other side
-sends, this neither waits nor takes memory without end: it talks to a process that is sick.
+The protocol of debugpy 1.8 (https://microsoft.github.io/debug-adapter-protocol). Waiting times and memory are
+limited whatever the other side sends, because the process may be unhealthy.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from raydoctor.model.errors import RaydoctorError
 Body = dict[str, Any]
 Trouble = Literal["unreachable", "closed", "late", "refused", "broken"]
 ANSWER = 10.0
-"""Seconds for an answer."""
+"""Seconds to wait for a reply."""
 _FAREWELL = 3.0
-"""Seconds for the answer to a disconnect."""
+"""Seconds to wait for the reply to a disconnect."""
 _CONNECT = 3.0
 _HEADER = 4096
 _MOST = 32 << 20
-"""Bytes of one message: a list of all variables of a large program has a few MB."""
+"""Bytes of one message: the variables of a large program take a few MB."""
 _KEPT = 500
-"""Events that nobody has asked for yet; the oldest go first."""
+"""Events kept until they are requested; the oldest are dropped first."""
 
 
 class DapError(RaydoctorError):
-    """The other side did not do what it was asked."""
+    """A request failed."""
 
     def __init__(self, trouble: Trouble, message: str, hint: str = "") -> None:
         super().__init__(message, hint)
@@ -40,21 +40,21 @@ class DapError(RaydoctorError):
 
 
 class DapEvent(NamedTuple):
-    """Something that the other side tells by itself."""
+    """An event from the debugger."""
 
     name: str
     body: Body
 
 
 class DapMessages:
-    """Bytes of the wire, in whatever pieces they come, as messages."""
+    """Splits a stream of bytes into messages."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
         self._length = -1
 
     def feed(self, data: bytes) -> Iterator[Body]:
-        """The messages that are complete with these bytes. Raises DapError where it is no DAP."""
+        """The messages that these bytes complete. Raises DapError if the stream is not DAP."""
         self._rest += data
         while True:
             if self._length < 0 and not self._header():
@@ -67,11 +67,13 @@ class DapMessages:
             yield _parsed(text)
 
     def _header(self) -> bool:
-        """Whether a whole header was there; its length is known then."""
+        """Read a header; whether it was complete."""
         end = self._rest.find(b"\r\n\r\n", 0, _HEADER)
         if end < 0:
             if len(self._rest) >= _HEADER:
-                raise DapError("broken", "what listens there is no debugger: it sent no header")
+                raise DapError(
+                    "broken", "the process that listens there is not a debugger: it sent no header"
+                )
             return False
         length = -1
         for line in bytes(self._rest[:end]).split(b"\r\n"):
@@ -79,7 +81,9 @@ class DapMessages:
             if name.strip().lower() == b"content-length" and value.strip().isdigit():
                 length = int(value) if len(value) < 16 else _MOST + 1
         if length < 0:
-            raise DapError("broken", "what listens there is no debugger: it sent no length")
+            raise DapError(
+                "broken", "the process that listens there is not a debugger: it sent no length"
+            )
         if length > _MOST:
             raise DapError("broken", f"the debugger sent a message of more than {_MOST >> 20} MB")
         del self._rest[: end + 4]
@@ -93,7 +97,7 @@ def _parsed(text: bytes) -> Body:
     except (ValueError, RecursionError):
         message = None
     if not isinstance(message, dict):
-        raise DapError("broken", "the debugger sent a message that is no JSON object")
+        raise DapError("broken", "the debugger sent a message that is not a JSON object")
     return message
 
 
@@ -110,18 +114,18 @@ class Connection:
         self._events: deque[DapEvent] = deque(maxlen=_KEPT)
 
     def close(self) -> None:
-        """Close it; what it holds halted stays so."""
+        """Close it; paused threads stay paused."""
         with suppress(OSError):
             self._socket.close()
 
     def request(
         self, command: str, arguments: Mapping[str, Any] | None = None, seconds: float = ANSWER
     ) -> Body:
-        """Ask, and wait for the answer: its body. Raises DapError."""
+        """Send a request and wait for the body of the reply. Raises DapError."""
         return self.answer(self.send(command, arguments), command, seconds)
 
     def send(self, command: str, arguments: Mapping[str, Any] | None = None) -> int:
-        """Ask without waiting; the number to ask `answer` for."""
+        """Send a request without waiting; returns the number to pass to `answer`."""
         self._sequence += 1
         self._awaited.add(self._sequence)
         self._write(
@@ -135,12 +139,14 @@ class Connection:
         return self._sequence
 
     def answer(self, sequence: int, command: str, seconds: float = ANSWER) -> Body:
-        """The body of the answer to what was sent. Raises DapError."""
+        """The body of the reply to a request. Raises DapError."""
         self._pump_until(lambda: sequence in self._answers, seconds)
         answer = self._answers.pop(sequence, None)
         if answer is None:
             self._awaited.discard(sequence)
-            raise DapError("late", f"the debugger did not answer to `{command}` in {seconds:g} s")
+            raise DapError(
+                "late", f"the debugger did not reply to `{command}` within {seconds:g} s"
+            )
         if answer.get("success") is not True:
             raise DapError("refused", _refusal(command, answer))
         body = answer.get("body")
@@ -149,7 +155,7 @@ class Connection:
     def event(
         self, name: str, seconds: float, where: Callable[[Body], bool] = lambda body: True
     ) -> Body | None:
-        """The first event of that name that has not been asked for; None where none comes in time."""
+        """The first unread event of that name; None if none arrives in time."""
 
         def there() -> bool:
             return any(each.name == name and where(each.body) for each in self._events)
@@ -195,12 +201,12 @@ class Connection:
                 self._answers[sequence] = message
         elif kind == "event":
             body = message.get("body")
-            # What the program prints meanwhile is its own affair.
+            # The program's own output is not needed.
             if message.get("event") != "output":
                 self._events.append(
                     DapEvent(str(message.get("event")), body if isinstance(body, dict) else {})
                 )
-        elif kind == "request":  # to start a terminal, or another session: not here
+        elif kind == "request":  # to start a terminal or another session, which is not supported
             self._sequence += 1
             self._write(
                 {
@@ -220,7 +226,7 @@ class Connection:
         while data:
             left = deadline - time.monotonic()
             if left <= 0 or not self._ready(select.POLLOUT, left):
-                raise DapError("late", "the debugger does not read what it is sent")
+                raise DapError("late", "the debugger does not read requests")
             try:
                 data = data[self._socket.send(data) :]
             except BlockingIOError:
@@ -242,18 +248,18 @@ def _refusal(command: str, answer: Body) -> str:
 
 
 def connect(host: str, port: int, seconds: float = _CONNECT) -> Connection:
-    """A connection to what listens there. Raises DapError."""
+    """Connect to a debugger. Raises DapError."""
     try:
         return Connection(socket.create_connection((host, port), seconds))
     except (OSError, OverflowError) as error:
         why = getattr(error, "strerror", None) or error
-        raise DapError("unreachable", f"nothing answers at {host}:{port}: {why}") from error
+        raise DapError("unreachable", f"cannot connect to {host}:{port}: {why}") from error
 
 
 def hello(connection: Connection, seconds: float = ANSWER) -> int:
-    """The first half of attaching, up to where breakpoints may be set; for `configured`.
+    """The first half of attaching, up to where breakpoints may be set; returns the number for `configured`.
 
-    Nothing in the program is halted by it, and it needs no one there but debugpy's own threads.
+    It pauses nothing in the program, and needs only debugpy's own threads.
     """
     connection.request(
         "initialize",
@@ -268,11 +274,13 @@ def hello(connection: Connection, seconds: float = ANSWER) -> int:
         },
         seconds,
     )
-    # Of no subprocess: those of the program are none of this session's.
+    # Without subprocesses of the program.
     options = {"type": "debugpy", "justMyCode": False, "subProcess": False, "redirectOutput": False}
     sequence = connection.send("attach", {"name": "raydoctor", "request": "attach", **options})
     if connection.event("initialized", seconds) is None:
-        connection.answer(sequence, "attach", 0.0)  # may tell why: somebody else is attached
+        connection.answer(
+            sequence, "attach", 0.0
+        )  # may raise the reason: another debugger is attached
         raise DapError("late", f"the debugger was not ready within {seconds:g} s")
     return sequence
 
@@ -284,7 +292,7 @@ def configured(connection: Connection, sequence: int, seconds: float = ANSWER) -
 
 
 def farewell(connection: Connection, seconds: float = _FAREWELL) -> bool:
-    """Disconnect: what is halted goes on, and others may attach. Whether that was confirmed."""
+    """Disconnect, which resumes paused threads; whether the debugger confirmed it."""
     try:
         connection.request("disconnect", {"restart": False, "terminateDebuggee": False}, seconds)
     except DapError as error:
@@ -296,7 +304,7 @@ def farewell(connection: Connection, seconds: float = _FAREWELL) -> bool:
 
 @contextmanager
 def attached(host: str, port: int, seconds: float = ANSWER) -> Iterator[Connection]:
-    """A session in which all may be asked; it ends with a disconnect, however the block ends."""
+    """A complete session, which always ends with a disconnect."""
     connection = connect(host, port)
     try:
         configured(connection, hello(connection, seconds), seconds)

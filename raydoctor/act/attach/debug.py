@@ -1,9 +1,9 @@
-"""What `raydoctor attach` does by itself through the debugger in a process: stacks, variables, statements.
+"""Inspects a process through its debugger for `raydoctor attach`: stacks, variables, statements.
 
-Reading halts nothing: a text (`programs/look_inside.py`) that debugpy runs in a thread of its own looks at
-all threads. A statement runs in the thread that it is for, halted for that moment; one that stands in
-native code cannot be halted, and the statement runs beside it. At the end the debugger is left, and it is
-verified that the program runs on; also where this process is killed meanwhile (`programs/let_go.py`).
+Reading pauses nothing: a program (`programs/look_inside.py`) that debugpy runs in a separate thread reads all
+threads. A statement runs in its thread, which is paused meanwhile. A thread in native code cannot be paused;
+the statement then runs in another thread. Finally raydoctor disconnects and verifies that the program keeps
+running, even if raydoctor is killed meanwhile (`programs/let_go.py`).
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from raydoctor.observe.stacks import sockets, stacks
 
 Row = dict[str, Any]
 Wake = Callable[[int], object]
-"""Has the main thread of a process run Python code for a moment, also where it waits in native code."""
+"""Has the main thread of a process run Python code for a moment, also if it waits in native code."""
 _PROGRAMS = Path(__file__).with_name("programs")
 _ENDS = 1.0
-"""Seconds for another session to end that is about to."""
+"""Seconds for another session to end."""
 _SLACK = 3.0
-"""Seconds beside what the text may take, for a process that has much to do."""
+"""Seconds in addition to the time limit, for a busy process."""
 _HALT = 0.3
-"""Seconds for a thread that runs Python code to notice that it is to halt."""
+"""Seconds for a thread that runs Python code to pause."""
 _WAKES = 6
-"""Times that a thread is woken; each has `_HALT`."""
+"""Attempts to pause a thread that is woken by a signal, of `_HALT` each."""
 _WAITS = 4
-"""The same for a thread that no signal wakes."""
+"""The same for a thread that is not woken."""
 _LET_GO = 1.0
 _INTERVAL, _SAMPLES = 0.2, 5
 _GUARD = 15.0
 
 
 class DebuggerAddress(NamedTuple):
-    """A process, and where its debugger listens."""
+    """A process and the address of its debugger."""
 
     pid: int
     host: str
@@ -54,27 +54,27 @@ class DebuggerAddress(NamedTuple):
 
 
 class DebugOptions(NamedTuple):
-    """What is to be done, in this order."""
+    """Which inspections to run; they run in this order."""
 
     stack: bool = False
     variables: bool = False
     evaluate: str = ""
     choose: bool = False
-    """Only tell where a statement would run."""
+    """Only report where a statement would run."""
     execute: str = ""
     thread: str = ""
-    """Its name or its kernel's id; empty: the first that runs code of the user's."""
+    """Name or kernel id of a thread; empty: the first that runs user code."""
     function: str = ""
-    """What runs in the thread that is meant, where there are several."""
+    """A function on the stack of the intended thread, if several qualify."""
     frame: str = ""
-    """Its number, 0 being the innermost, or its function; empty: the innermost of the user's."""
+    """Number of a frame (0 is the innermost) or its function; empty: the innermost frame of user code."""
     seconds: float = 10.0
-    """For each."""
+    """Time limit of each inspection."""
 
 
 @dataclass(slots=True)
 class Inspection:
-    """What came of it; each is what `look_inside` told."""
+    """The results, as `look_inside` returns them."""
 
     stacks: list[Row] = field(default_factory=list)
     variables: Row = field(default_factory=dict)
@@ -92,7 +92,7 @@ def act(
     *,
     shut: bool = False,
 ) -> Inspection:
-    """Do it, and leave the process as it was; with `shut`, without an open port. Raises RaydoctorError."""
+    """Run the inspections; `shut` closes the port afterwards. Raises RaydoctorError."""
     _require_alone(place)
     inspection = Inspection()
     try:
@@ -121,13 +121,13 @@ def close(place: DebuggerAddress) -> None:
 def _require_alone(place: DebuggerAddress) -> None:
     if others := _staying(place):
         raise RaydoctorError(
-            f"a debugger is attached to pid {place.pid} already, from {', '.join(others)}",
+            f"a debugger is already attached to pid {place.pid}, from {', '.join(others)}",
             "End that session first: a second one would cut it off.",
         )
 
 
 def _staying(place: DebuggerAddress) -> list[str]:
-    """Who is connected, and stays: a look that ends just now does not count."""
+    """Connected debuggers, without sessions that end within a second."""
     deadline = time.monotonic() + _ENDS
     while (peers := _peers(place)) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -135,7 +135,7 @@ def _staying(place: DebuggerAddress) -> list[str]:
 
 
 def _peers(place: DebuggerAddress) -> list[str]:
-    """Who is connected to a debugger in the process itself; an adapter beside it says so itself."""
+    """Addresses of debuggers that are connected to the port in the process itself."""
     links, folder = {}, f"/proc/{place.pid}/fd"
     with suppress(OSError):
         for name in os.listdir(folder):
@@ -153,7 +153,7 @@ def _session(
     with dap.attached(place.host, place.port) as session:
         program = _Program(session, options)
         if shut and not options.execute:
-            program("shut")  # this session stays
+            program("shut")  # this session stays connected
         if options.stack:
             reply = program("look")
             inspection.stacks = reply.get("stacks", [])
@@ -168,13 +168,13 @@ def _session(
             try:
                 inspection.executed = {**_execute(place, program, wake), "code": options.execute}
             finally:
-                if shut:  # not before: `_guarded` may have to connect, too
+                if shut:  # not earlier: `_guarded` may have to connect as well
                     with suppress(RaydoctorError):
                         program("shut")
 
 
 class _Program(NamedTuple):
-    """Asks the text in the process."""
+    """Runs `look_inside.py` in the process."""
 
     session: dap.Connection
     options: DebugOptions
@@ -208,7 +208,7 @@ class _Program(NamedTuple):
 
 
 def _execute(place: DebuggerAddress, program: _Program, wake: Wake) -> Row:
-    """Run the statement in its thread, or beside it."""
+    """Run the statement in its thread, or in another one."""
     chosen = program("choose")
     if "error" in chosen:
         return chosen
@@ -221,7 +221,7 @@ def _execute(place: DebuggerAddress, program: _Program, wake: Wake) -> Row:
 
 
 def _dap_thread(session: dap.Connection, where: Row) -> int | None:
-    """The debugger's number of the thread; None where that cannot be told."""
+    """The debugger's number of the thread; None if it is ambiguous."""
     if where["kind"] != "thread":
         return None
     rows = session.request("threads").get("threads", [])
@@ -230,7 +230,7 @@ def _dap_thread(session: dap.Connection, where: Row) -> int | None:
 
 
 def _halt(program: _Program, thread: int, place: DebuggerAddress, where: Row, wake: Wake) -> bool:
-    """Halt the thread; whether it did. debugpy 1.8 halts all others, too, and tells of the first alone."""
+    """Pause the thread; whether it did. debugpy 1.8 pauses all threads, and reports the first one only."""
     session = program.session
     session.request("pause", {"threadId": thread})
     is_main = where["tid"] == place.pid
@@ -241,7 +241,7 @@ def _halt(program: _Program, thread: int, place: DebuggerAddress, where: Row, wa
         has_any = session.event("stopped", _HALT) is not None or has_any
         if has_any and _is_halted(program, where["key"]):
             return True
-    _let_go(session, thread)  # else it would halt whenever it comes back from native code
+    _let_go(session, thread)  # otherwise it would pause once it returns from native code
     return False
 
 
@@ -250,7 +250,7 @@ def _is_halted(program: _Program, key: str) -> bool:
 
 
 def _let_go(session: dap.Connection, thread: int) -> None:
-    """All threads go on. debugpy answers only once one does that had halted."""
+    """Resume all threads. debugpy replies only once a paused thread continues."""
     with suppress(dap.DapError):
         session.request("continue", {"threadId": thread}, _LET_GO)
 
@@ -261,13 +261,18 @@ def _in_frame(program: _Program, thread: int, where: Row) -> Row:
         frames = session.request("stackTrace", {"threadId": thread}).get("stackFrames", [])
         frame = _same_frame(frames, where)
         if frame is None:
-            return {"where": where, "error": f"it had left {where['function']} before it halted"}
+            return {
+                "where": where,
+                "error": f"it had left {where['function']} before it was paused",
+            }
         arguments = {"expression": options.execute, "frameId": frame["id"], "context": "repl"}
         reply = session.request("evaluate", arguments, options.seconds)
     except dap.DapError as error:
         late = error.trouble == "late"
         why = (
-            f"it has not ended after {options.seconds:g} s, and goes on" if late else error.message
+            f"it has not ended after {options.seconds:g} s and keeps running"
+            if late
+            else error.message
         )
         return {"where": where, "error": why, "late": late}
     finally:
@@ -281,7 +286,7 @@ def _in_frame(program: _Program, thread: int, where: Row) -> Row:
 
 
 def _same_frame(frames: list[Row], where: Row) -> Row | None:
-    """The frame of a halted thread that was chosen while it ran: as deep, else the innermost of that name."""
+    """The chosen frame in a paused thread: at the same depth, else the innermost of that name."""
     name = str(where["function"]).rpartition(".")[2]
     same = [row for row in frames if str(row.get("name", "")).rpartition(".")[2] == name]
     at = len(frames) - 1 - int(where["depth"])
@@ -290,12 +295,12 @@ def _same_frame(frames: list[Row], where: Row) -> Row | None:
     return same[0] if same else None
 
 
-# ------------------------------------------------------------------ that it runs on
+# ------------------------------------------------------------------ resuming
 
 
 @contextmanager
 def _guarded(place: DebuggerAddress) -> Iterator[None]:
-    """Whatever becomes of this process: what is halted in the block goes on."""
+    """Resume threads that are paused in the block, even if this process is killed."""
     guard = subprocess.Popen(
         [sys.executable, str(_PROGRAMS / "let_go.py"), place.host, str(place.port)],
         stdin=subprocess.PIPE,
@@ -313,7 +318,7 @@ def _guarded(place: DebuggerAddress) -> Iterator[None]:
 
 
 def _is_held(pid: int) -> bool:
-    """Whether a thread of the process is still held by debugpy, as one outside sees it."""
+    """Whether debugpy still pauses a thread of the process, by py-spy."""
     for _ in range(_SAMPLES):
         rows = stacks.rows([stacks.Wanted(pid)], variables=False, native=False)
         frames = (each for row in rows for thread in row["threads"] for each in thread["frames"])
@@ -324,24 +329,24 @@ def _is_held(pid: int) -> bool:
 
 
 def _wrong_with(pid: int) -> list[str]:
-    """What is not as it should be with a process that was let go."""
+    """Problems of a process after the session."""
     process = proc.read(pid)
     if process is None:
         return ["the process has ended meanwhile"]
     if process.state in "Tt":
         tracer = status(pid).get("TracerPid", "0")
         if tracer != "0":
-            return [f"the process is held by pid {tracer}, a debugger that is none of ours"]
-        return [f"the process is stopped: kill -CONT {pid} lets it go on"]
+            return [f"the process is traced by pid {tracer}, which raydoctor did not start"]
+        return [f"the process is stopped: kill -CONT {pid} resumes it"]
     return []
 
 
 def redacted(inspection: Inspection, redactor: Redactor) -> Inspection:
-    """The same without secrets: a value's name tells much of it."""
+    """The same without secrets; a variable's name may show that its value is one."""
 
     def clean(row: Row) -> Row:
         row = {**row}
-        # What is called a password is one, whatever it looks like.
+        # A variable called `password` contains one, whatever its value looks like.
         name = str(row.get("code", "")).rpartition(".")[2].strip() or "value"
         for key, called in (("value", name), ("error", "error")):
             if isinstance(row.get(key), str):

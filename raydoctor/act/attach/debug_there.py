@@ -1,7 +1,7 @@
-"""Attaching to a process of this machine, and what is wanted in it: JSON in, JSON out.
+"""Attaches to a process of this machine and inspects it: JSON in, JSON out.
 
-A debugger listens on loopback, so what goes through it is done on the process's own node: `raydoctor attach`
-calls this directly, or has it called there (`observe/nodes/there.py`).
+A debugger listens on loopback, so it is used on the process's own node: `raydoctor attach` calls this
+directly, or on that node (`observe/nodes/there.py`).
 """
 
 from __future__ import annotations
@@ -40,17 +40,12 @@ ReportProgress = Callable[[str], None]
 _SAMPLING = Manner(looks=2, every=0.2, timeout=3.0)
 
 
-def respond(request: Row) -> Row:
-    """Attach, and do what is wished. What went wrong is in the answer, with what could be seen."""
-    return run(request)
+def respond(request: Row, report_progress: ReportProgress = lambda doing: None) -> Row:
+    """Attach and inspect. The reply contains an error, if any, and everything that could be read.
 
-
-def run(request: Row, report_progress: ReportProgress = lambda doing: None) -> Row:
-    """The same, telling meanwhile what is being done.
-
-    `pid`, `ip`, `worker`, `node`, `debugger` as `_attach_target.Found` has them, `title` for the audit;
+    `pid`, `ip`, `worker`, `node`, `debugger` as in `target.FoundProcess`; `title` for the audit;
     `host`, `port` (0: any) to listen on; `stays`: whether the port stays open; `options`: `DebugOptions`;
-    `may_go_on`: whether a look may end a wait at a breakpoint; `close`: only close the port.
+    `may_go_on`: whether an inspection may end a wait at a breakpoint; `close`: only close the port.
     """
     try:
         wanted = _wanted(request)
@@ -72,7 +67,7 @@ def run(request: Row, report_progress: ReportProgress = lambda doing: None) -> R
 
 
 def _close(wanted: AttachTarget) -> Row:
-    """Close the port that an earlier attach left open; where it was, empty where there is none."""
+    """Close the port that an earlier attach left open; its address, empty if there is none."""
     there = listening(wanted.pid)
     if there is None:
         return {}
@@ -83,12 +78,12 @@ def _close(wanted: AttachTarget) -> Row:
 
 
 def _enter(request: Row, wanted: AttachTarget, reply: Row, report_progress: ReportProgress) -> None:
-    """Attach a debugger, and do what is wished through it. Raises RaydoctorError."""
+    """Attach a debugger and run the inspections. Raises RaydoctorError."""
     began, options = time.monotonic(), DebugOptions(**request["options"])
     if request["debugger"] and any(options[:5]) and not request.get("may_go_on", True):
         raise RaydoctorError(
-            "it stands at a breakpoint, and a look from inside ends that wait",
-            "Add --yes to do it all the same.",
+            "it waits at a breakpoint, and an inspection ends that wait",
+            "Add --yes to continue.",
         )
     report_progress("attaching")
     audit = Audit(f"attach {request.get('title') or wanted.pid}")
@@ -111,13 +106,13 @@ def _enter(request: Row, wanted: AttachTarget, reply: Row, report_progress: Repo
 
 
 _AFTER, _EACH = 60.0, 4.0
-"""Seconds after which a port closes by itself that was opened for a look: beside those of each wish."""
+"""Seconds after which a temporary port closes by itself: fixed, and per second of the time limit."""
 _STAYS = "{0.host}:{0.port} is still open in pid {0.pid}, and closes by itself in a few minutes."
 
 
 def _wanted(request: Row) -> AttachTarget:
     process = proc.read(request["pid"])
-    # The worker that had the pid when the cluster was asked has its log open, which is called like it.
+    # A worker has its own log open, whose name contains its id: the pid may belong to another process now.
     files = proc.files(request["pid"]).values()
     if process is None or (
         request["worker"] and files and not any(request["worker"] in path for path in files)
@@ -133,7 +128,7 @@ def _wanted(request: Row) -> AttachTarget:
 
 
 def _paused(request: Row, wanted: AttachTarget) -> Attached | None:
-    """Where Ray's own debugger waits: an adapter of debugpy, a process of its own, listens for the worker."""
+    """The address of Ray's own debugger: a separate process, an adapter of debugpy, listens for the worker."""
     if not request["debugger"] or listening(wanted.pid, request["debugger"]):
         return None
     host, port = request["ip"], request["debugger"]
@@ -142,8 +137,8 @@ def _paused(request: Row, wanted: AttachTarget) -> Attached | None:
 
 
 _OPEN = (
-    "Ray has bound its debugger to the node's address, without a password: whoever reaches that "
-    "port can run code in the worker."
+    "Ray has bound its debugger to the node's address, without a password: everyone who can reach "
+    "that port can run code in the worker."
 )
 
 
@@ -162,14 +157,14 @@ def _act(attached: Attached, options: DebugOptions, report_progress: ReportProgr
         (options.stack, options.variables, options.evaluate, options.choose, options.execute)
     ):
         return {}
-    report_progress("looking inside")
+    report_progress("inspecting the process")
     with waking(attached):
         place = DebuggerAddress(attached.pid, attached.host, attached.port)
         return asdict(debug.act(place, options, wake, shut=attached.is_temporary))
 
 
 def _note(audit: Audit, wanted: AttachTarget, executed: Row | None) -> None:
-    """Have a statement in the audit that ran in the process."""
+    """Record a statement that ran in the process in the audit."""
     if executed:
         code = executed["code"]
         result = executed.get("error") or executed.get("how", "")
@@ -185,12 +180,12 @@ def _failed(error: RaydoctorError) -> Row:
 def _activity_or_problem(wanted: AttachTarget) -> Row:
     try:
         return _doing(wanted)
-    except Exception as error:  # what it shows is welcome, and nothing depends on it
+    except Exception as error:  # this information is optional
         return {"problem": f"{type(error).__name__}: {error}"}
 
 
 def _doing(wanted: AttachTarget) -> Row:
-    """What the process does now: its threads, and in what it hangs; nothing where that cannot be seen."""
+    """The threads of the process, and the kind of wait it hangs in; empty if it cannot be sampled."""
     tables: dict[str, list[Row]] = {}
     for item in stacks.samples([stacks.Wanted(wanted.pid, wanted.started_at)], _SAMPLING):
         if isinstance(item, Piece):

@@ -14,7 +14,6 @@ import os
 import stat
 import struct
 from collections.abc import Iterable, Iterator
-from types import TracebackType
 from typing import NamedTuple
 
 from raydoctor.model.patterns import pattern
@@ -107,12 +106,7 @@ class Library:
     def __enter__(self) -> Library:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         os.close(self._file)
 
     def segment(self) -> Segment | None:

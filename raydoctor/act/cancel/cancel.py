@@ -1,7 +1,7 @@
 """`raydoctor.cancel`, for code that launches tasks; `raydoctor cancel` does the same.
 
-Both ask the cluster over gRPC. So a task of any submitter can be cancelled by its id; `ray.cancel` needs the
-submitter's own reference.
+Both query the cluster over gRPC, so a task of any submitter can be cancelled by its id; `ray.cancel` needs
+the submitter's reference.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from raydoctor.observe.collector.cluster import Cluster
 def cancel(
     what: Any, grace: float = GRACE, *, recursive: bool = True, kill_actor: bool = False
 ) -> Cancellation:
-    """Cancel the task of this reference, or of this id or name, with the processes that it started.
+    """Cancel the task with this reference, id or name, and end the processes that it started.
 
-    From the gentlest step to the hardest, `grace` seconds each: the owner's cancel, KeyboardInterrupt in the
-    worker's main thread, cancel with force, SIGKILL of the worker. An actor's method is not ended by the
-    last two, which would end the actor: `kill_actor` does, and its state is lost. `recursive`: also the
-    tasks that it submitted.
+    The steps, from the gentlest to the hardest, with `grace` seconds each: the owner's cancel,
+    KeyboardInterrupt in the worker's main thread, cancel with force, SIGKILL of the worker. The last two are
+    not used for methods of actors, because they would end the actor; with `kill_actor` the actor is ended and
+    loses its state. `recursive`: also cancel the tasks that it submitted.
 
-    `ended` of what is returned says whether it worked. Raises RaydoctorError where the cluster cannot be
-    asked, and where no task, or more than one, is meant.
+    The field `ended` of the result is True if it worked. Raises RaydoctorError if the cluster does not
+    answer, or no task or more than one matches.
     """
     options = CancelOptions(grace, recursive, kill_actor)
     cluster = _cluster()
     with connected(cluster, TIMEOUT) as owners:
         found = find(owners, _words(what))
         if len(found) > 1:
-            raise RaydoctorError(f"{len(found)} tasks are called {what}", "Name one by its id.")
+            raise RaydoctorError(f"{len(found)} tasks have the name {what}", "Pass the id of one.")
         return run_where_it_runs(backend_for(owners, cluster, options, found[0]), found[0])
 
 
@@ -47,14 +47,18 @@ def _words(what: Any) -> str:
         return what
     if isinstance(what, bytes):
         return what.hex()
-    reference = getattr(what, "_generator_ref", what)  # a generator's first reference stands for it
+    reference = getattr(
+        what, "_generator_ref", what
+    )  # a generator is represented by its first reference
     if not callable(getattr(reference, "hex", None)):
-        raise TypeError(f"a reference, an id or a name of a task, not {type(what).__name__}")
+        raise TypeError(
+            f"expected a reference, an id or a name of a task, not {type(what).__name__}"
+        )
     return str(reference.hex())
 
 
 def _cluster() -> Cluster:
-    """The cluster that this program is connected to, else the one that runs here."""
+    """The cluster that this program is connected to, else the one on this machine."""
     ray = sys.modules.get("ray")
     if ray is None or not ray.is_initialized():
         return live.find()[0]

@@ -1,8 +1,8 @@
-"""Cancelling a task that runs on another node: the whole ladder is taken there, by a small Ray task.
+"""Cancels a task on another node: a small Ray task takes all steps there.
 
-Signals, process trees and the interrupt work only on the machine of the worker. Where that machine cannot be
-asked (raydoctor is not installed there, its raylet is frozen), the steps that go through the owner are
-taken from here, and `Cancellation.problem` says why not more.
+Signals, process trees and the interrupt work only on the worker's machine. If that machine does not answer
+(raydoctor is not installed there, or its raylet is frozen), only the steps through the owner are taken, from
+here, and `Cancellation.problem` has the reason.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from raydoctor.observe.nodes.there import ask
 
 _FUNCTION = "raydoctor.act.cancel.elsewhere:respond"
 _STEPS = 8
-"""As many graces as a ladder with a few retries may take."""
+"""Grace periods that a ladder with a few retries may take."""
 
 
 def run_where_it_runs(
@@ -29,7 +29,7 @@ def run_where_it_runs(
     target: CancelTarget,
     report_progress: ladder.ReportProgress = lambda doing: None,
 ) -> ladder.Cancellation:
-    """Cancel it on its worker's machine, from here as far as that cannot be."""
+    """Cancel it on its worker's machine; if that fails, take the possible steps from here."""
     if not target.runs or not target.node or isinstance(worker_here(target), Identity):
         return ladder.run(backend, target, report_progress)
     report_progress(f"cancelling it on {target.ip}")
@@ -37,14 +37,14 @@ def run_where_it_runs(
     if isinstance(found, ladder.Cancellation):
         return found
     made = ladder.run(backend, refreshed(backend.owners, target), report_progress)
-    made.problem = f"{target.ip} could not be asked to do it: {found}"
+    made.problem = f"raydoctor could not run on {target.ip}: {found}"
     return made
 
 
 def there(
     cluster: Cluster, target: CancelTarget, options: CancelOptions
 ) -> ladder.Cancellation | str:
-    """What its node did, or why it did nothing."""
+    """The result of its node, or why there is none."""
     asked = {"address": cluster.gcs_address, "task": target.task, "options": asdict(options)}
     seconds = _STEPS * (options.grace + 2.0)
     (answer,) = ask(cluster, {target.node: asked}, _FUNCTION, seconds)
@@ -52,7 +52,7 @@ def there(
 
 
 def respond(asked: Row) -> Row:
-    """On that node: cancel it, and tell what came of it."""
+    """On that node: cancel it and return the result."""
     cluster = live.find(asked["address"], is_typed=False)[0]
     with connected(cluster, ladder.TIMEOUT) as owners:
         target = by_id(owners, asked["task"])
@@ -61,7 +61,7 @@ def respond(asked: Row) -> Row:
 
 
 def unpacked(reply: Row) -> ladder.Cancellation:
-    """What `respond` has told, after its way through JSON."""
+    """A `Cancellation` from the JSON of `respond`."""
     plain = {key: reply[key] for key in ("ended", "was_accepted", "last", "problem")}
     return ladder.Cancellation(
         target=CancelTarget(**reply["target"]),

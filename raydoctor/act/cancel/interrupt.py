@@ -1,20 +1,18 @@
-"""The gentle interrupt: KeyboardInterrupt in the main thread of a worker, whatever it waits in there.
+"""The interrupt: KeyboardInterrupt in the main thread of a worker, also while it waits in native code.
 
-`ray.cancel` sets that exception up, but only Python code between two steps notices: a `time.sleep`, a lock,
-a socket, `subprocess.wait` or a regex go on (2.60.0 measured). A SIGINT that the thread really gets ends
-them, the worker stays usable, and Ray takes the exception for a cancel, without a retry; an actor's method
-ends the same way, and the actor lives on with its state.
+`ray.cancel` schedules that exception, but only running Python code notices it: a `time.sleep`, a lock, a
+socket, `subprocess.wait` or a regex continues (2.60.0 measured). A SIGINT delivered to the thread ends them.
+The worker stays usable, and Ray treats the exception as a cancel, without a retry. A method of an actor ends
+in the same way, and the actor keeps its state.
 
-The thread stands still while the worker is asked whether it still runs what is to end: no other task can
-be hit. Needs Linux, and what a debugger needs (ptrace(2)).
+The thread is stopped while the worker is asked whether it still runs the task, so that no other task can be
+hit. Needs Linux and the permissions of a debugger (ptrace(2)).
 """
 
 from __future__ import annotations
 
-import json
 import os
 import select
-import shutil
 import signal
 import subprocess
 import sys
@@ -26,20 +24,21 @@ from pathlib import Path
 from raydoctor.act.audit import Audit
 from raydoctor.act.signals.process import Identity, identity_of, send
 from raydoctor.observe.processes import proc
+from raydoctor.observe.stacks import pyspy
 
 _PROGRAM = Path(__file__).with_name("programs") / "interrupt_main.py"
 _WAIT = 4.0
-"""Seconds for each word of the child."""
+"""Seconds for each line of the child."""
 _PY_SPY = 10.0
 _IDLE = "main_loop"
-"""Where a worker's main thread waits while other threads run its methods (`ray/_private/worker.py`)."""
+"""The function in which a worker's main thread waits while other threads run methods."""
 _BIT = 1 << (signal.SIGINT - 1)
 
 
 def interrupt(
     target: Identity, still: Callable[[], bool], audit: Audit, *, all_users: bool = False
 ) -> str:
-    """Interrupt its main thread if `still` says so while that one stands still. Empty, or why not."""
+    """Interrupt its main thread if `still` returns True while the thread is stopped. Empty, or why not."""
     if why := _obstacle(target, all_users):
         return why
     child = subprocess.Popen(
@@ -52,20 +51,20 @@ def interrupt(
     try:
         return _interrupt_if(child, target, still, audit)
     except OSError as error:
-        return f"the process that interrupts ended: {error.strerror or error}"
+        return f"the interrupting process ended: {error.strerror or error}"
     finally:
         _end(child)
 
 
 def _obstacle(target: Identity, all_users: bool) -> str:
-    """Why it cannot be interrupted, as far as that can be told before."""
+    """Why it cannot be interrupted, as far as that is known beforehand."""
     if not proc.LINUX:
-        return "only Linux can"
+        return "this is supported on Linux only"
     if why := send(target, 0, all_users=all_users):
         return why
     process = proc.read(target.pid)
     if process is not None and process.state in "Tt":
-        return "it is stopped: kill -CONT lets it go on"
+        return "it is stopped: kill -CONT resumes it"
     handled = _handled(target.pid)
     if handled is not None and not handled & _BIT:
         return "it does not handle SIGINT"
@@ -73,7 +72,7 @@ def _obstacle(target: Identity, all_users: bool) -> str:
 
 
 def _handled(pid: int) -> int | None:
-    """Signals that it has handlers for."""
+    """The mask of signals that it has handlers for; None if it cannot be read."""
     with suppress(OSError, ValueError), open(f"/proc/{pid}/status", "rb") as stream:
         for line in stream:
             if line.startswith(b"SigCgt:"):
@@ -87,11 +86,11 @@ def _interrupt_if(
     word = _word(child)
     if word != "stopped":
         return _explained(word)
-    # The process is held from here on: its pid cannot become another's.
+    # The process is traced from here on: its pid cannot be reused.
     if identity_of(target.pid) != target:
-        return "its pid is another process's by now"
+        return "its pid now belongs to another process"
     if not still():
-        return "it had gone on to something else"
+        return "its worker had started another task"
     if child.stdin is not None:
         child.stdin.write(b"go\n")
         child.stdin.flush()
@@ -116,14 +115,14 @@ def _word(child: subprocess.Popen[bytes]) -> str:
 
 
 def _explained(word: str) -> str:
-    why = word.removeprefix("failed: ") or "the process that interrupts ended"
+    why = word.removeprefix("failed: ") or "the interrupting process ended"
     if why == os.strerror(1):
-        why += ": what stops a thread has to be root, or may not be kept from it (ptrace, Yama)"
+        why += ": stopping a thread requires root, or a system that permits ptrace (Yama)"
     return why
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """The end of its input lets it let go; where it hangs, the system does that for it."""
+    """Close its input, so that it releases the thread; kill it if it hangs: the kernel does that then."""
     for stream in (child.stdin, child.stdout):
         with suppress(OSError):
             if stream is not None:
@@ -136,24 +135,10 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 
 
 def main_thread_is_busy(pid: int) -> bool | None:
-    """Whether a worker's method runs in its main thread, as py-spy sees it; None where it cannot see."""
-    name = "py-spy"
-    beside = Path(sys.executable).with_name(name)
-    program = str(beside) if beside.exists() else shutil.which(name)
-    if program is None:
-        return None
-    command = [program, "dump", "--json", "--nonblocking", "--pid", str(pid)]
-    for _ in range(3):  # without stopping the process it may read half of a change
-        try:
-            output = subprocess.run(
-                command, capture_output=True, timeout=_PY_SPY, check=True
-            ).stdout
-            threads = json.loads(output)
-        except (OSError, subprocess.SubprocessError, ValueError):
-            time.sleep(0.05)
-            continue
-        for thread in threads:
+    """Whether a method runs in the worker's main thread, by py-spy; None if py-spy cannot read it."""
+    for _ in range(3):  # a process that is not stopped may change while py-spy reads it
+        for thread in pyspy.look(pid, stopping=False, timeout=_PY_SPY).threads:
             if thread.get("thread_name") == "MainThread" and thread["frames"]:
                 return str(thread["frames"][0]["name"]).rpartition(".")[2] != _IDLE
-        return None
+        time.sleep(0.05)
     return None

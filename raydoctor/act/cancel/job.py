@@ -1,7 +1,7 @@
-"""Stopping a whole job: a submitted one through the dashboard, another by its driver's end.
+"""Stops a whole job: a submitted one through the dashboard, any other by ending its driver.
 
-`POST /api/jobs/<submission id>/stop` is what `ray job stop` asks (2.9.3 to 2.60.0); the driver gets SIGTERM,
-and SIGKILL after three seconds, with all that it started.
+`ray job stop` sends `POST /api/jobs/<submission id>/stop` (2.9.3 to 2.60.0). The driver and its processes get
+SIGTERM, and SIGKILL after three seconds.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _TIMEOUT = 10.0
 
 
 def stop(owners: Owners, cluster: Cluster, job: str, audit: Audit, all_users: bool = False) -> str:
-    """Empty where the job was told to stop, else why it could not be."""
+    """Stop a job. Empty if the request succeeded, else why not."""
     try:
         found = owners.job(job)
     except AskError as error:
         return str(error)
     if not found:
-        return f"nobody knows the job {job}"
+        return f"the cluster has no job {job}"
     if found["submission_id"]:
         return _stop_submitted(cluster, found["submission_id"], audit)
     pid = int(found["driver_info"]["pid"])
@@ -40,9 +40,9 @@ def stop(owners: Owners, cluster: Cluster, job: str, audit: Audit, all_users: bo
 def _stop_submitted(cluster: Cluster, submission: str, audit: Audit) -> str:
     address = cluster.dashboard_address
     if not address:
-        return f"no dashboard is known: {_by_hand(submission)}"
+        return f"the address of the dashboard is unknown. Run: {_by_hand(submission)}"
     if other := _other_session(cluster, address):
-        return f"another cluster's dashboard ({other}) listens at {address}"
+        return f"the dashboard at {address} belongs to another cluster ({other})"
     path = f"/api/jobs/{quote(submission, safe='')}/stop"
     answer = dashboard.request("POST", address, path, _TIMEOUT, cluster.access(True))
     if not answer.status:
@@ -50,7 +50,7 @@ def _stop_submitted(cluster: Cluster, submission: str, audit: Audit) -> str:
     audit.write("job-stop", submission_id=submission, result=answer.status)
     if answer.status < 400:
         return ""
-    return f"the dashboard answered HTTP {answer.status}: {_by_hand(submission)}"
+    return f"the dashboard answered HTTP {answer.status}. Run: {_by_hand(submission)}"
 
 
 def _by_hand(submission: str) -> str:
@@ -58,9 +58,9 @@ def _by_hand(submission: str) -> str:
 
 
 def _other_session(cluster: Cluster, address: str) -> str:
-    """The session of the dashboard there, where that is not this cluster's: users name their submissions.
+    """The session of that dashboard if it is not this cluster's: submission ids are not unique.
 
-    Empty where either is not known: older versions of Ray do not tell theirs.
+    Empty if either session is unknown: older versions of Ray do not report it.
     """
     answer = dashboard.get(address, "/api/version", _TIMEOUT, cluster.access(True))
     name = ""
@@ -76,7 +76,7 @@ def _session(cluster: Cluster) -> str:
 
 def _end_driver(cluster: Cluster, job: str, pid: int, audit: Audit, all_users: bool) -> str:
     driver = identity_of(pid)
-    # Each cluster's first job has the same id: the driver's log must be in this cluster's session.
+    # Job ids repeat across clusters: the driver's log must be in this cluster's session.
     session = _session(cluster)
     worker = ids.driver_of_job(job)
     logs = f"/{session}/logs/" if session else ""

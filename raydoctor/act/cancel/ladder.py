@@ -1,4 +1,4 @@
-"""Cancelling one task step by step: each step only if the last had no effect, each verified."""
+"""Cancels one task step by step; a step is taken only if the previous one had no effect."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from raydoctor.observe.collector.cluster import Cluster
 Effect = Literal["ended", "no-effect", "retried", "skipped"]
 _INTERVAL = 0.05
 TIMEOUT = 3.0
-"""Seconds for each question."""
+"""Seconds for each query."""
 _ROUNDS = 5
-"""A task that was retried is ended again, until its retries are used up: 3 of them unless set."""
+"""A retried task is ended again until its retries are used up (3 by default)."""
 _CHILDREN = 100
 _BEGINNING = 1.5
-"""Seconds until the GCS knows when a task started: what it started itself is told by that."""
+"""Seconds until the GCS has the start time of a task, which identifies the processes that it started."""
 
 
 class Taken(NamedTuple):
-    """A step that was taken, or could not be."""
+    """The result of a step."""
 
     step: str
     outcome: Effect
@@ -42,32 +42,31 @@ class Taken(NamedTuple):
     why: str = ""
     """Why it was skipped."""
     task: str = ""
-    """The task that it was for: a child of the target, too."""
+    """The task: the target or one of its children."""
 
 
 @dataclass(slots=True)
 class Cancellation:
-    """What was done, what came of it, and what is left."""
+    """The steps of a cancel, and the result."""
 
     target: CancelTarget
-    """As it was before."""
+    """Its state before the first step."""
     steps: list[Taken] = field(default_factory=list)
     ended: bool = False
     was_accepted: bool = False
-    """Whether its owner took the cancel: then it is not retried."""
+    """Whether its owner accepted the cancel; Ray does not retry the task then."""
     survivors: list[Survivor] = field(default_factory=list)
-    """Processes that outlived it, and what became of them."""
+    """Processes that outlived it, with the outcome."""
     children: list[CancelTarget] = field(default_factory=list)
-    """Tasks that it submitted and that still run or wait."""
+    """Submitted tasks that still run or wait."""
     last: Row = field(default_factory=dict)
-    """Its last attempt, as the GCS has it afterwards; for who waits for that."""
-
+    """Its last attempt as the GCS records it afterwards; empty unless the caller sets it."""
     problem: str = ""
-    """Why not all could be tried that may be."""
+    """Why some permitted steps could not be tried."""
 
     @property
     def by(self) -> str:
-        """The step that ended it; empty where none did."""
+        """The step that ended it; empty if none did."""
         own = (each for each in self.steps if each.task == self.target.task)
         return next((each.step for each in own if each.outcome == "ended"), "")
 
@@ -78,7 +77,7 @@ ReportProgress = Callable[[str], None]
 def backend_for(
     owners: Owners, cluster: Cluster, options: CancelOptions, target: CancelTarget
 ) -> CancelBackend:
-    """What a cancel of this task acts with."""
+    """The backend for a cancel of this task."""
     return CancelBackend(owners, cluster, options, Audit(f"cancel {target.task}"))
 
 
@@ -87,15 +86,15 @@ def run(
     target: CancelTarget,
     report_progress: ReportProgress = lambda doing: None,
 ) -> Cancellation:
-    """Cancel it, and see what came of it."""
+    """Cancel it and verify the result."""
     made = Cancellation(target)
-    # It may have ended while the user was asked: its worker may run another task by now.
+    # It may have ended before the user confirmed: its worker may run another task by now.
     target = _with_start(backend, refreshed(backend.owners, target))
     started: set[Identity] = set()
     made.ended = _climb(backend, target, made.steps, started, report_progress)
     made.was_accepted = target.task in backend.accepted
     if made.ended:
-        report_progress("looking for what it left behind")
+        report_progress("looking for processes that it left behind")
         made.survivors = end_survivors(started, backend.audit, backend.options.all_users)
     if backend.options.recursive and made.ended:
         _cancel_children(backend, target, made, report_progress)
@@ -105,7 +104,7 @@ def run(
 
 
 def _with_start(backend: CancelBackend, target: CancelTarget) -> CancelTarget:
-    """The same, once the GCS knows when it started."""
+    """The same, once the GCS has its start time."""
     deadline = time.monotonic() + _BEGINNING
     while target.runs and target.started_at is None and time.monotonic() < deadline:
         time.sleep(2 * _INTERVAL)
@@ -123,7 +122,7 @@ def _climb(
     started: set[Identity],
     report_progress: ReportProgress,
 ) -> bool:
-    """Take step after step; `seen` gets what the task was seen to have started. Whether it has ended."""
+    """Take step after step, and add the task's processes to `started`. Returns whether the task has ended."""
     futile: set[str] = set()
     for _ in range(_ROUNDS):
         done: set[str] = set()
@@ -146,22 +145,22 @@ def _climb(
 
 
 def _started(backend: CancelBackend, step: Step, target: CancelTarget) -> list[Identity]:
-    """What it has started so far."""
+    """The processes that it has started so far."""
     if step.name == "kill-actor":
         return started_by(target, with_actor=True)
     found = started_by(target)
-    # Asked afterwards: while its worker still runs it, no other task has started anything there.
+    # Checked afterwards: while its worker still runs it, no other task has started processes there.
     return found if found and may_run(backend.owners, target) else []
 
 
 def _now(backend: CancelBackend, target: CancelTarget) -> CancelTarget:
-    """The same task; its start is told a second late."""
+    """Its current state; the GCS reports the start time a second late, so a known one is kept."""
     now = refreshed(backend.owners, target)
     return replace(now, started_at=target.started_at) if now.worker == target.worker else now
 
 
 def _next(backend: CancelBackend, target: CancelTarget, done: Iterable[str]) -> Step | None:
-    """The first step that fits now and was not taken: what waited may have begun."""
+    """The first applicable step that was not taken; a waiting task may have started meanwhile."""
     if target.state == "ended":
         return None
     return next((step for step in plan(backend, target) if step.name not in done), None)
@@ -183,7 +182,7 @@ def _effect(backend: CancelBackend, target: CancelTarget) -> Effect:
         now = time.monotonic()
         if now > deadline:
             break
-        # An owner of 10,000 tasks tells them all: it is to have time for other things.
+        # An owner of 10,000 tasks lists all of them in each reply: leave it time for other work.
         time.sleep(max(_INTERVAL, 2 * (now - asked)))
     later = refreshed(backend.owners, target)
     return "retried" if target.worker and later.worker != target.worker else "no-effect"
@@ -195,7 +194,7 @@ def _cancel_children(
     made: Cancellation,
     report_progress: ReportProgress,
 ) -> None:
-    """Tasks that it submitted, and theirs, that its own cancel has not ended."""
+    """Cancel its children, and theirs, that its own cancel has not ended."""
     waiting, known = [target], {target.task}
     backend.ended.add(target.task)
     while waiting and len(known) <= _CHILDREN:

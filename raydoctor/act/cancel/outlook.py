@@ -1,7 +1,7 @@
-"""What happens after a cancel, in words: retry, restart, what `ray.get` raises, and what is left to do.
+"""The consequences of a cancel as sentences: retries, restarts, the error of `ray.get`, and next steps.
 
-What its owner has cancelled is not retried, whatever ends it afterwards (2.9.3, 2.40.0, 2.60.0). A worker
-that dies without that is a crash, which is retried up to `max_retries` times, 3 unless said otherwise.
+A task that its owner has cancelled is not retried, whatever ends it afterwards (2.9.3, 2.40.0, 2.60.0). The
+death of a worker without that is a crash, which Ray retries up to `max_retries` times (default 3).
 """
 
 from __future__ import annotations
@@ -13,30 +13,32 @@ from raydoctor.model.text import plural
 
 
 def outlook(made: Cancellation) -> list[str]:
-    """Sentences, what matters most first."""
+    """The sentences, the most important one first."""
     if made.ended and not made.steps:
-        return ["It has ended already: there is nothing to cancel."]
+        return ["It had already ended, so there was nothing to cancel."]
     return list(_ended(made) if made.ended else _not_ended(made))
 
 
 def _ended(made: Cancellation) -> Iterator[str]:
     by = made.by
     if by == "kill-actor":
-        yield "Its actor has ended, with its state, and is not started again: calls to it fail."
+        yield "Its actor has ended, its state is lost, and Ray does not restart it: calls to it fail."
     elif by == "job-stop":
         yield "Its job has ended."
     elif made.was_accepted or by == "interrupt":
         older = " (WorkerCrashedError with Ray 2.40 and older)" if by in ("force", "kill") else ""
-        yield f"It is not retried: ray.get raises TaskCancelledError{older}."
+        yield f"Ray does not retry it: ray.get raises TaskCancelledError{older}."
     else:
-        yield "It is not retried any more: it was ended as often as max_retries had it started again."
+        yield "Ray does not retry it any more: all retries (max_retries) are used up."
     if by == "interrupt":
         lives = (
-            "Its actor lives on with its state." if made.target.actor else "Its worker lives on."
+            "Its actor keeps running with its state."
+            if made.target.actor
+            else "Its worker keeps running."
         )
         yield lives
     elif by in ("force", "kill"):
-        yield "Its worker has ended; Ray starts another one when it needs it."
+        yield "Its worker has ended; Ray starts a new one when it needs one."
 
 
 def _not_ended(made: Cancellation) -> Iterator[str]:
@@ -47,7 +49,7 @@ def _not_ended(made: Cancellation) -> Iterator[str]:
         yield from _method(made)
     else:
         if times := sum(step.outcome == "retried" for step in made.steps):
-            yield f"It was started again {plural(times, 'time')}: max_retries says how often it may be."
+            yield f"Ray retried it {plural(times, 'time')}; max_retries is the limit."
         yield "--job-stop stops its whole job."
 
 
@@ -55,14 +57,14 @@ def _method(made: Cancellation) -> Iterator[str]:
     if not made.target.runs:
         if made.was_accepted:
             yield (
-                "It waits for its turn in its actor. Its owner has taken the cancel: it ends when its turn "
-                "comes, without being run."
+                "It is queued in its actor. Its owner has accepted the cancel: when its turn comes, it ends "
+                "without being run."
             )
-        yield "What its actor runs now: ray list tasks --filter state=RUNNING"
+        yield "To see what its actor runs now: ray list tasks --filter state=RUNNING"
     else:
         yield (
-            "Nothing can end this method from outside but its actor's end. One that asks "
-            "ray.get_runtime_context().is_canceled() in its loop, and returns (Ray >= 2.54; in a coroutine: "
-            "awaits something), ends when it is cancelled."
+            "Only the end of its actor can end this method from outside. A method can support cancelling: "
+            "it checks ray.get_runtime_context().is_canceled() in its loop and returns (Ray >= 2.54), or "
+            "awaits if it is a coroutine."
         )
     yield f"--kill-actor ends the actor {made.target.actor}; its state is lost."

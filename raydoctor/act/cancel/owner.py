@@ -1,7 +1,7 @@
-"""What a cluster says of one task, and its owner told to cancel it: by a child that speaks Ray's gRPC.
+"""Queries a cluster about one task, and asks its owner to cancel it, by a child that uses Ray's gRPC.
 
-The child (`programs/cancel_calls.py`) is a process of its own as `observe/gcs/gcs.py` explains, so this
-works in a driver that has the real Ray loaded, too. It gets its token through a pipe.
+The child (`programs/cancel_calls.py`) is a separate process for the reason in `observe/gcs/gcs.py`, so this
+also works in a driver that has Ray loaded. The child gets its token through a pipe.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from raydoctor.observe.collector.cluster import Cluster
 Row = dict[str, Any]
 _PROGRAM = Path(__file__).with_name("programs") / "cancel_calls.py"
 _SLACK = 3.0
-"""Seconds beside what a call may take: for a child that starts on a busy machine."""
+"""Seconds in addition to the timeout of a call, for a child that starts on a busy machine."""
 
 
 class AskError(RaydoctorError):
-    """A request that was not answered; `code` is gRPC's where it is of the wire."""
+    """A request without a reply; `code` is the gRPC status code, or a word of our own."""
 
     def __init__(self, code: str, detail: str) -> None:
         super().__init__(f"{code}: {detail}" if detail else code)
@@ -34,17 +34,17 @@ class AskError(RaydoctorError):
 
 
 class Owners:
-    """One cluster, asked about tasks."""
+    """Queries one cluster about tasks."""
 
     def __init__(self, process: subprocess.Popen[bytes], timeout: float) -> None:
         self._process = process
         self._timeout = timeout
         self._rest = b""
         self._asked = 0
-        """Questions so far."""
+        """Number of requests so far."""
 
     def attempts(self, task: str) -> list[Row]:
-        """What the GCS knows of a task, an attempt a row, the last one last; a second late."""
+        """The attempts of a task as the GCS has them, a second late; the last one is last."""
         return self._ask("attempts", task=task)
 
     def unfinished(self) -> list[Row]:
@@ -52,34 +52,35 @@ class Owners:
         return self._ask("unfinished")
 
     def roles(self, task: str, worker: str = "", owned: bool = True) -> list[Row]:
-        """Who runs a task and who owns it; one worker alone is asked where it is named.
+        """The workers that run or own a task; if `worker` is given, only that one is asked.
 
-        `is` of a row: `runs`, `owns` (with what the owner says of it), `may-own` (it does not tell of all).
+        `is` of a row: `runs`, `owns` (with the owner's fields of the task), `may-own` (its list is
+        truncated).
         """
         return self._ask("roles", task=task, worker=worker, owned=owned)
 
     def lives(self, worker: str) -> list[Row]:
-        """That worker, while it lives."""
+        """The worker with this id, if it is alive."""
         return self._ask("lives", worker=worker)
 
     def actor(self, actor: str) -> Row:
-        """An actor; empty where nothing is known of it."""
+        """An actor; empty if it is unknown."""
         return next(iter(self._ask("actor", actor=actor)), {})
 
     def job(self, job: str) -> Row:
-        """A job, with its driver's pid, and its submission id if it was submitted; empty where unknown."""
+        """A job, with its driver's pid, and its submission id if it was submitted; empty if unknown."""
         return next((row for row in self._ask("jobs") if row["job_id"] == job), {})
 
     def cancel(self, task: str, owner: str, force: bool, recursive: bool) -> None:
-        """Have the owner cancel it."""
+        """Have the owner cancel a task."""
         self._ask("cancel", task=task, owner=owner, force=force, recursive=recursive)
 
     def cancel_children(self, parent: str, owner: str, force: bool) -> None:
-        """Have the worker that ran a task, which has ended, cancel all that this one submitted."""
+        """Have the worker that ran an ended task cancel all tasks that it submitted."""
         self._ask("cancel-children", parent=parent, owner=owner, force=force)
 
     def kill_actor(self, actor: str) -> None:
-        """End the actor."""
+        """End an actor."""
         self._ask("kill-actor", actor=actor)
 
     def _ask(self, what: str, **fields: Any) -> list[Row]:
@@ -90,7 +91,7 @@ class Owners:
         return list(reply["answer"])
 
     def exchange(self, request: Row) -> Row:
-        """One line there, one line back: the one of the same number `n`, as others may come late."""
+        """Send one line and return the reply with the same number `n`; late replies to others are skipped."""
         if self._process.stdin is None:
             raise AskError("ENDED", "")
         try:
@@ -101,7 +102,9 @@ class Owners:
             while reply.get("n") != request.get("n"):
                 reply = json.loads(self._line(deadline))
         except (OSError, ValueError) as error:
-            raise AskError("ENDED", f"the process that asks the cluster ended: {error}") from error
+            raise AskError(
+                "ENDED", f"the process that queries the cluster ended: {error}"
+            ) from error
         return reply
 
     def _line(self, deadline: float) -> bytes:
@@ -109,10 +112,10 @@ class Owners:
             return b""
         file = self._process.stdout.fileno()
         while b"\n" not in self._rest:
-            poll = select.poll()  # not `select`: a driver may have more files open than it can name
+            poll = select.poll()  # not `select`: a driver may have more than 1024 files open
             poll.register(file, select.POLLIN)
             if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
-                raise AskError("DEADLINE_EXCEEDED", "no answer in time")
+                raise AskError("DEADLINE_EXCEEDED", "no reply in time")
             part = os.read(file, 1 << 20)
             if not part:
                 return b""
@@ -123,7 +126,7 @@ class Owners:
 
 @contextmanager
 def connected(cluster: Cluster, timeout: float) -> Iterator[Owners]:
-    """Raises RaydoctorError where the cluster cannot be asked."""
+    """A connection to a cluster. Raises RaydoctorError if the cluster does not answer."""
     from raydoctor.observe.gcs import gcs
 
     if not cluster.gcs_address:
@@ -145,7 +148,7 @@ def _open(owners: Owners, cluster: Cluster, timeout: float) -> None:
             {"address": cluster.gcs_address, "access": cluster.access(), "timeout": timeout}
         )
     except AskError as error:
-        raise RaydoctorError(f"the cluster could not be asked: {error}") from error
+        raise RaydoctorError(f"the cluster did not answer: {error}") from error
     if probe["outcome"] != "ok":
         raise RaydoctorError(
             f"the GCS at {cluster.gcs_address} did not answer: {probe['detail'] or probe['outcome']}",

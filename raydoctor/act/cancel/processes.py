@@ -1,10 +1,10 @@
-"""What a task has started on this machine: seen before it is cancelled, ended afterwards where it survives.
+"""Processes that a task has started on this machine: found before a cancel, ended afterwards if they survive.
 
-Ray ends what a dead worker left in its process group (>= 2.57; direct children before), and nothing where the
-worker lives on. What a task started in sessions of its own is still below its worker while that runs; what
-has detached itself (a double fork) is known by the worker's output files or process group.
+Ray ends the process group of a dead worker (>= 2.57; direct children before), and nothing if the worker keeps
+running. Processes in their own sessions are still descendants of the worker while it runs; detached processes
+(a double fork) are found by the worker's output files or process group.
 
-Children of an actor are the actor's, not its method's: they are ended with the actor alone.
+Children of an actor belong to the actor, not to its method: they are ended only with the actor.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from raydoctor.observe.processes import kinship, proc
 from raydoctor.observe.processes.redact import command_line
 
 _SETTLE = 0.6
-"""Seconds that Ray takes to end what a dead worker started (0.2 s measured): later ones are left over."""
+"""Seconds that Ray takes to end the processes of a dead worker (0.2 s measured)."""
 _INTERVAL = 0.05
 _GRACE = 1.0
-"""Seconds between SIGTERM and SIGKILL: their task has had its time."""
+"""Seconds between SIGTERM and SIGKILL: the task had its grace period already."""
 _ROUNDED = 1.0
-"""Start times count from a boot time in whole seconds (`btime` of `/proc/stat`)."""
+"""Seconds: start times are based on a boot time in whole seconds (`btime` of `/proc/stat`)."""
 
 
 class Survivor(NamedTuple):
-    """A process that outlived its task, and what became of it."""
+    """A process that outlived its task, with the outcome."""
 
     identity: Identity
     command: str
@@ -40,9 +40,9 @@ class Survivor(NamedTuple):
 
 
 def started_by(target: CancelTarget, with_actor: bool = False) -> list[Identity]:
-    """What the task has started here; with `with_actor`, all that its actor has.
+    """Processes that the task has started here; `with_actor`: all that its actor has started.
 
-    Nothing where its worker is no process of this machine and pid namespace: its pid is another's here.
+    Empty if its worker is not a process of this machine and pid namespace.
     """
     if not isinstance(worker_here(target), Identity):
         return []
@@ -57,7 +57,7 @@ def started_by(target: CancelTarget, with_actor: bool = False) -> list[Identity]
 
 
 def _detached(target: CancelTarget) -> list[Identity]:
-    """Orphans that have the worker's output open, or are in its process group, with what they started."""
+    """Orphans that have the worker's output open or are in its process group, with their descendants."""
     machine = kinship.look()
     found: list[Identity] = []
     for pid in machine.orphans:
@@ -70,7 +70,7 @@ def _detached(target: CancelTarget) -> list[Identity]:
 def end_survivors(
     started: Iterable[Identity], audit: Audit, all_users: bool = False
 ) -> list[Survivor]:
-    """End what still runs of them after the moment that Ray needs to do so itself."""
+    """Give Ray time to end these processes, then end those that still run."""
     deadline = time.monotonic() + _SETTLE
     left = alive(started)
     while left and time.monotonic() < deadline:
@@ -90,7 +90,7 @@ def end_survivors(
 
 
 def alive(started: Iterable[Identity]) -> Sequence[Identity]:
-    """Those that run."""
+    """Those that still run."""
     found = []
     for each in started:
         process = proc.read(each.pid)

@@ -1,21 +1,23 @@
-"""The steps of a cancel, the gentlest first: when one fits a task, and how it is taken.
+"""The steps of a cancel, the gentlest first: when each applies, and how it is taken.
 
-What each ends, with Ray 2.60.0:
+What each step ends with Ray 2.60.0:
 
-- `cancel`, the owner's, as `ray.cancel`: what waits; Python loops, `ray.get`, coroutines, `is_canceled()`.
-- `interrupt`, SIGINT in the main thread: sleep, lock, socket, subprocess, regex; methods of plain actors.
-- `force`, the owner's cancel with force: native code without the GIL, who swallows KeyboardInterrupt.
-- `kill`, SIGKILL of the worker: native code that holds the GIL, a worker that is stopped.
-- `kill-actor`, as `ray.kill`, where asked for: any method, and the actor with its state.
-- `job-stop`, where asked for: the whole job.
+- `cancel` (the owner's, as `ray.cancel`): waiting tasks, Python loops, `ray.get`, coroutines,
+  `is_canceled()`.
+- `interrupt` (SIGINT in the main thread): sleep, lock, socket, subprocess, regex; methods of plain actors.
+- `force` (the owner's cancel with force): native code without the GIL, code that catches KeyboardInterrupt.
+- `kill` (SIGKILL of the worker): native code that holds the GIL, a stopped worker.
+- `kill-actor` (as `ray.kill`, if requested): any method, and the actor with its state.
+- `job-stop` (if requested): the whole job.
 
-Ray does not retry what its owner has cancelled, also where the worker is killed afterwards.
+Ray does not retry a task that its owner has cancelled, even if the worker is killed afterwards.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from raydoctor.act.audit import Audit
@@ -28,7 +30,7 @@ from raydoctor.observe.collector.cluster import Cluster
 from raydoctor.observe.processes import proc
 
 _AFTER_TERM = 0.2
-"""Seconds between SIGTERM and SIGKILL: its worker has had its time."""
+"""Seconds between SIGTERM and SIGKILL: the worker had its grace period already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,29 +38,29 @@ class CancelOptions:
     """How far a cancel may go."""
 
     grace: float = GRACE
-    """Seconds that a step has before the next one is taken."""
+    """Time each step may take before the next one is tried, in seconds."""
     recursive: bool = True
-    """Tasks that it submitted, too."""
+    """Also cancel the tasks that it submitted."""
     kill_actor: bool = False
     job_stop: bool = False
     all_users: bool = False
-    """As root: also where its worker is another user's."""
+    """As root: also if its worker belongs to another user."""
     force: bool = True
-    """Whether its worker may be ended with it."""
+    """Whether its worker may be ended."""
 
 
 @dataclass(slots=True)
 class CancelBackend:
-    """What steps act with."""
+    """The connections and state that steps use."""
 
     owners: Owners
     cluster: Cluster
     options: CancelOptions
     audit: Audit
     accepted: set[str] = field(default_factory=set)
-    """Tasks whose owner took a cancel: these are not retried."""
+    """Tasks whose owner accepted a cancel; Ray does not retry them."""
     ended: set[str] = field(default_factory=set)
-    """Tasks that have ended, and whose children are to end, too."""
+    """Ended tasks whose children are to be cancelled as well."""
 
 
 class Step(NamedTuple):
@@ -66,33 +68,27 @@ class Step(NamedTuple):
 
     name: str
     does: str
-    """In a plan: what it would do."""
-    fits: Callable[[CancelBackend, CancelTarget], bool]
+    """Its description in a plan."""
+    fits: Callable[[CancelOptions, CancelTarget], bool]
     take: Callable[[CancelBackend, CancelTarget], str]
-    """Returns why it could not be taken; empty where it was."""
+    """Returns why it could not be taken; empty if it was taken."""
 
 
-# ------------------------------------------------------------------ what they do
-
-
-def _cancel(backend: CancelBackend, target: CancelTarget) -> str:
-    return _by_owner(backend, target, force=False)
-
-
-def _force(backend: CancelBackend, target: CancelTarget) -> str:
-    return _by_owner(backend, target, force=True)
+# ------------------------------------------------------------------ actions
 
 
 def _by_owner(backend: CancelBackend, target: CancelTarget, force: bool) -> str:
     if not target.owner:
-        return "its owner could not be found"
+        return "its owner is unknown"
     try:
         if target.parent in backend.ended:
             backend.owners.cancel_children(target.parent, target.owner, force)
         else:
             backend.owners.cancel(target.task, target.owner, force, backend.options.recursive)
     except AskError as error:
-        if error.code != "DEADLINE_EXCEEDED":  # then it has it, and is busy with it
+        if (
+            error.code != "DEADLINE_EXCEEDED"
+        ):  # otherwise the owner has received it and is busy with it
             return f"its owner (pid {target.owner_pid}) {_refusal(error)}"
     backend.accepted.add(target.task)
     return ""
@@ -100,8 +96,10 @@ def _by_owner(backend: CancelBackend, target: CancelTarget, force: bool) -> str:
 
 def _refusal(error: AskError) -> str:
     if error.code == "ABORTED":  # "No owner found for object" (2.60.0)
-        return f"keeps no reference to its result, and cannot cancel it without ({error})"
-    return f"did not take it ({error})"
+        return (
+            f"has dropped the reference to its result, which it needs to cancel the task ({error})"
+        )
+    return f"did not accept the cancel ({error})"
 
 
 def _interrupt(backend: CancelBackend, target: CancelTarget) -> str:
@@ -111,10 +109,12 @@ def _interrupt(backend: CancelBackend, target: CancelTarget) -> str:
     if target.kind == "method":
         in_main = interrupt.main_thread_is_busy(target.pid)
         if in_main is None:
-            return "whether it runs in the main thread cannot be told: py-spy cannot look into its worker"
+            return (
+                "py-spy cannot read its worker, so it is unknown whether it runs in the main thread"
+            )
         if not in_main:
             return (
-                "it runs in another thread, or is a coroutine: only main threads can be interrupted"
+                "it runs in another thread or is a coroutine: only main threads can be interrupted"
             )
     return interrupt.interrupt(
         found,
@@ -131,9 +131,9 @@ def _kill(backend: CancelBackend, target: CancelTarget) -> str:
     below = tree(target.pid)
     if below[:1] != [found]:
         return "its worker has ended"
-    # Asked last: a worker that has finished it may run another task by now.
+    # Checked last: a worker that has finished it may run another task by now.
     if not may_run(backend.owners, target):
-        return "it had gone on to something else"
+        return "its worker had started another task"
     outcomes = end(
         below,
         _AFTER_TERM,
@@ -159,51 +159,53 @@ def _job_stop(backend: CancelBackend, target: CancelTarget) -> str:
 
 
 def worker_here(target: CancelTarget) -> Identity | str:
-    """The process of its worker, by identity; or why it cannot be touched from here."""
+    """The identity of its worker's process, or why there is none on this machine."""
     if not target.pid or not target.worker:
-        return "no worker says that it runs it"
+        return "no worker reports that it runs the task"
     found = identity_of(target.pid)
-    # Pids of other nodes and containers mean nothing here; a worker has its own log open.
+    # Pids of other nodes and containers mean other processes here; a worker has its own log open.
     if found is None or not any(target.worker in path for path in proc.files(target.pid).values()):
         return f"its worker (pid {target.pid}) is not on this machine: run raydoctor on {target.ip}"
     return found
 
 
-# ------------------------------------------------------------------ which fit
+# ------------------------------------------------------------------ the ladder
 
 
-def _is_task(backend: CancelBackend, target: CancelTarget) -> bool:
-    return backend.options.force and target.kind == "task" and target.runs
-
-
-def _is_no_creation(backend: CancelBackend, target: CancelTarget) -> bool:
-    return target.kind != "creation"
-
-
-def _runs(backend: CancelBackend, target: CancelTarget) -> bool:
-    return target.runs and target.kind != "creation"
-
-
-def _is_actors(backend: CancelBackend, target: CancelTarget) -> bool:
-    return backend.options.kill_actor and target.kind != "task"
-
-
-def _is_jobs(backend: CancelBackend, target: CancelTarget) -> bool:
-    return backend.options.job_stop
+def _may_end_worker(options: CancelOptions, target: CancelTarget) -> bool:
+    return options.force and target.kind == "task" and target.runs
 
 
 LADDER: Sequence[Step] = (
-    Step("cancel", "have its owner cancel it", _is_no_creation, _cancel),
     Step(
-        "interrupt", "KeyboardInterrupt in its main thread; its worker lives on", _runs, _interrupt
+        "cancel",
+        "have its owner cancel it",
+        lambda options, target: target.kind != "creation",
+        partial(_by_owner, force=False),
     ),
-    Step("force", "have its owner cancel it by force: Ray ends its worker", _is_task, _force),
-    Step("kill", "SIGKILL of its worker", _is_task, _kill),
-    Step("kill-actor", "end its actor, with its state", _is_actors, _kill_actor),
-    Step("job-stop", "stop its whole job", _is_jobs, _job_stop),
+    Step(
+        "interrupt",
+        "KeyboardInterrupt in its main thread; its worker keeps running",
+        lambda options, target: target.runs and target.kind != "creation",
+        _interrupt,
+    ),
+    Step(
+        "force",
+        "have its owner cancel it by force: Ray ends its worker",
+        _may_end_worker,
+        partial(_by_owner, force=True),
+    ),
+    Step("kill", "SIGKILL of its worker", _may_end_worker, _kill),
+    Step(
+        "kill-actor",
+        "end its actor, which loses its state",
+        lambda options, target: options.kill_actor and target.kind != "task",
+        _kill_actor,
+    ),
+    Step("job-stop", "stop its whole job", lambda options, target: options.job_stop, _job_stop),
 )
 
 
 def plan(backend: CancelBackend, target: CancelTarget) -> list[Step]:
-    """The steps that would be taken, as far as each were needed."""
-    return [step for step in LADDER if step.fits(backend, target)]
+    """The applicable steps; each is taken only if it is needed."""
+    return [step for step in LADDER if step.fits(backend.options, target)]

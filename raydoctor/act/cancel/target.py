@@ -1,6 +1,7 @@
-"""The task that is to be cancelled: what it is, where it runs, and who owns it.
+"""The task to cancel: its kind, where it runs, and its owner.
 
-The GCS knows a task a second late, its owner and its worker know it at once: what they say goes first.
+The GCS learns about a task a second late; its owner and its worker have the current state and take
+precedence.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ Kind = Literal["task", "method", "creation"]
 State = Literal["waiting", "running", "ended"]
 _ENDED = ("FINISHED", "FAILED")
 _LAG = 1.5
-"""Seconds by which the GCS may be behind the workers."""
+"""Seconds by which the GCS may lag behind the workers."""
 _INTERVAL = 0.1
 _MANY = 20
-"""More are listed as the GCS has them: each costs two questions."""
+"""If more tasks match, they are listed as the GCS has them: each costs two queries."""
 
 
 class UnknownTaskError(RaydoctorError):
-    """Nobody knows the task."""
+    """No component of the cluster has the task."""
 
 
 @dataclass(frozen=True, slots=True)
 class CancelTarget:
-    """A task, as it was when it was last looked at."""
+    """A task in its last known state."""
 
     task: str
     """Its id."""
@@ -40,19 +41,19 @@ class CancelTarget:
     kind: Kind
     state: State
     ray_state: str
-    """Its state in Ray's word: `PENDING_NODE_ASSIGNMENT`, `RUNNING`."""
+    """Its state in Ray's terms: `PENDING_NODE_ASSIGNMENT`, `RUNNING`."""
     attempt: int | None
-    """Counted from 0; None where the GCS has not been told yet."""
+    """Counted from 0; None while the GCS does not have it."""
     started_at: float | None
     """Epoch seconds of its worker's clock."""
     worker: str
-    """The worker that runs it; empty where none does."""
+    """Id of the worker that runs it; empty if none does."""
     pid: int
     ip: str
     node: str
-    """Its worker's, by id."""
+    """Id of its worker's node."""
     owner: str
-    """The worker or driver that submitted it; empty where it lives no more."""
+    """Id of the worker or driver that submitted it; empty if that has ended."""
     owner_pid: int
     job: str
     actor: str
@@ -65,9 +66,9 @@ class CancelTarget:
 
 
 def find(owners: Owners, wanted: str) -> list[CancelTarget]:
-    """The tasks that are meant by an id, the first digits of one, or a name; none ended but by its whole id.
+    """The tasks with this id, first digits of an id, or name; ended tasks only by their full id.
 
-    Raises UnknownTaskError where there is none.
+    Raises UnknownTaskError if there is none.
     """
     name = named(wanted)
     if len(name) == 48 and not name.strip("0123456789abcdef"):
@@ -85,14 +86,14 @@ def find(owners: Owners, wanted: str) -> list[CancelTarget]:
     left = [each for each in targets if each.state != "ended"]
     if not left:
         raise UnknownTaskError(
-            f"no task that waits or runs is called {wanted}",
-            "Those there are: ray list tasks --filter state=RUNNING",
+            f"no waiting or running task has the name or id {wanted}",
+            "List running tasks: ray list tasks --filter state=RUNNING",
         )
     return left
 
 
 def named(wanted: str) -> str:
-    """The task's id in what Ray prints (`TaskID(…)`, `ObjectRef(…)`), else the words as they are."""
+    """The task id in Ray's notation (`TaskID(…)`, `ObjectRef(…)`), else the text unchanged."""
     inside = pattern(r"(?:TaskID|ObjectRef|ObjectID)\(([0-9a-fA-F]+)\)").fullmatch(wanted.strip())
     digits = (inside[1] if inside else wanted.strip()).lower()
     parts = ids.parse_object_id(digits)
@@ -100,34 +101,34 @@ def named(wanted: str) -> str:
 
 
 def by_id(owners: Owners, task: str) -> CancelTarget:
-    """The task of this id. Raises UnknownTaskError where nobody knows it."""
+    """The task with this id. Raises UnknownTaskError if the cluster does not have it."""
     roles = owners.roles(task)
     rows = [*owners.attempts(task), *_of_kind(roles, "owns"), *_of_kind(roles, "runs")]
     if not rows:
         raise UnknownTaskError(
             f"no task has the id {task}",
-            "The GCS forgets ended tasks after a while. Those there are: ray list tasks",
+            "The GCS drops ended tasks after a while. List known tasks: ray list tasks",
         )
     merged: Row = {"task_id": task, "state": "RUNNING"}
-    for row in rows:  # the last attempt's, then the owner's
+    for row in rows:  # fields of the last attempt, then of the owner
         merged |= {key: value for key, value in row.items() if value not in (None, "")}
     return _target(owners, merged, roles)
 
 
 def refreshed(owners: Owners, target: CancelTarget) -> CancelTarget:
-    """The same task, now."""
+    """The same task in its current state."""
     if target.runs and may_run(owners, target):
         return target
     if target.owner and _owner_is_done(owners, target):
         return replace(target, state="ended", ray_state="FINISHED")
     try:
         return by_id(owners, target.task)
-    except UnknownTaskError:  # it ended before the GCS was told of it
+    except UnknownTaskError:  # it ended before the GCS had it
         return replace(target, state="ended", ray_state="FINISHED")
 
 
 def with_start(owners: Owners, target: CancelTarget) -> CancelTarget:
-    """The same, with what the GCS knows by now of the start of its last attempt."""
+    """The same, with the start time of its last attempt if the GCS has it by now."""
     rows = owners.attempts(target.task)
     last = rows[-1] if rows else {}
     if not last.get("start_time_ms") or last["worker_id"] != target.worker:
@@ -136,7 +137,7 @@ def with_start(owners: Owners, target: CancelTarget) -> CancelTarget:
 
 
 def settled(owners: Owners, target: CancelTarget) -> Row:
-    """Its last attempt once the GCS has been told of its end; what it has after a while where it has not."""
+    """Its last attempt in the GCS, after waiting up to 1.5 s until the GCS has its end."""
     deadline = time.monotonic() + _LAG
     while True:
         rows = owners.attempts(target.task)
@@ -154,9 +155,9 @@ def children(owners: Owners, target: CancelTarget) -> list[CancelTarget]:
 
 
 def runs(owners: Owners, target: CancelTarget) -> bool | None:
-    """Whether its worker says that it runs it; None where that one lives and does not answer.
+    """Whether its worker reports that it runs it; None if the worker is alive but does not answer.
 
-    A cancel makes the worker's own thread wait for the GIL: while native code holds that, it is silent.
+    A cancel makes the worker's RPC thread wait for the GIL: while native code holds it, there is no reply.
     """
     if not target.worker:
         return False
@@ -168,7 +169,7 @@ def runs(owners: Owners, target: CancelTarget) -> bool | None:
 
 
 def may_run(owners: Owners, target: CancelTarget) -> bool:
-    """Whether its worker runs it, or does not answer while its owner waits for it."""
+    """Whether its worker runs it, or does not answer while its owner lists it as unfinished."""
     answer = runs(owners, target)
     if answer is None:
         return not (target.owner and _owner_is_done(owners, target))
@@ -176,7 +177,7 @@ def may_run(owners: Owners, target: CancelTarget) -> bool:
 
 
 def has_ended(owners: Owners, target: CancelTarget) -> bool:
-    """Whether it neither runs nor waits anywhere, as its worker and its owner say."""
+    """Whether it neither runs nor waits, by its worker and its owner."""
     if target.runs and may_run(owners, target):
         return False
     if target.owner:
@@ -196,9 +197,9 @@ def _owner_is_done(owners: Owners, target: CancelTarget) -> bool:
 
 
 def _may_live(owners: Owners, worker: str, error: AskError) -> bool:
-    """Whether a worker that did not answer may still be there: one that is stopped is.
+    """Whether a worker that did not answer may still be alive, such as a stopped one.
 
-    Raises the error where it says nothing of the worker: nobody could be asked.
+    Raises the error if it has another cause than the worker.
     """
     if error.code == "UNAVAILABLE":
         return bool(owners.lives(worker))
@@ -226,7 +227,7 @@ def _target(owners: Owners, row: Row, roles: list[Row] | None = None) -> CancelT
         roles = owners.roles(row["task_id"])
     running, owner = _of_kind(roles, "runs"), _of_kind(roles, "owns")
     if not owner and not running and not _of_kind(roles, "may-own"):
-        # Its owner, which knows best, knows it no more: the GCS has not been told yet.
+        # Its owner does not list it any more: it has ended, and the GCS does not have that yet.
         row = {**row, "state": row["state"] if row["state"] in _ENDED else "FINISHED"}
     if not owner and (derived := _derived_owner(owners, row)):
         owner = [derived]
@@ -268,7 +269,7 @@ def _kind(task: str) -> Kind:
 
 
 def _derived_owner(owners: Owners, row: Row) -> Row:
-    """Whoever ran its parent: of what an owner does not list, there may be too much."""
+    """The worker that ran its parent, as an owner with many tasks lists only some of them."""
     parent = row.get("parent_task_id") or ""
     if not parent:
         return {}

@@ -1,23 +1,13 @@
-"""A progress bar on standard error: on a terminal, where rich is installed; else nothing."""
+"""A progress bar on standard error, if it is a terminal and rich is installed."""
 
 from __future__ import annotations
 
 import sys
-from typing import Any, Protocol
-
-
-class Bar(Protocol):
-    """Shows how far it is."""
-
-    def show(self, done: int, in_flight: int) -> None:
-        """So many results, so many tasks under way."""
-
-    def close(self) -> None:
-        """Leave the last state on the screen."""
+from typing import Any
 
 
 def bar(total: int | None) -> Bar | None:
-    """A bar, or None where nobody would see it."""
+    """A bar; None if standard error is not a terminal or rich is not installed."""
     if not sys.stderr.isatty():
         return None
     try:
@@ -34,17 +24,17 @@ def bar(total: int | None) -> Bar | None:
         console=Console(stderr=True),
     )
     shown.start()
-    return _Rich(shown, shown.add_task("", total=total))
+    return Bar(shown, shown.add_task("", total=total))
 
 
-class _Rich:
-    """Of rich; it draws in a thread of its own, ten times a second."""
+class Bar:
+    """A progress bar of rich, which draws it in a separate thread, ten times a second."""
 
     def __init__(self, progress: Any, task: Any) -> None:
         self._progress, self._task = progress, task
 
     def show(self, done: int, in_flight: int) -> None:
-        """So many results, so many tasks under way."""
+        """Show the number of results and of tasks in flight."""
         self._progress.update(self._task, completed=done, description=f"{in_flight} in flight")
 
     def close(self) -> None:

@@ -1,17 +1,17 @@
-"""Keeps time limits: sees which tasks have run for too long, and ends them step by step.
+"""Enforces time limits: finds tasks that have run for too long, and ends them step by step.
 
-A thread of its own, so that a limit holds while the caller is busy with a result. It looks only when
-something could be over its limit: a task that was not seen running at a look cannot be over it before
-another `limit` has gone by. What ends a task is a ladder, of which a step is tried only if the last had
-no effect within `grace` seconds:
+It runs in a separate thread, so that limits hold while the caller handles a result. It samples only when a
+task could exceed its limit: a task that was not running in a sample cannot exceed it before another `limit`
+has passed. A task is ended by a ladder of steps; each is tried only if the previous one had no effect within
+`grace` seconds:
 
 * `cancel`: Ray's own; queued tasks never start, a Python loop is interrupted, its `finally` runs;
 * `force`: Ray ends the worker, without a retry (not for actors, whose state would be lost);
-* `kill`: SIGKILL of the worker, for native code that holds the GIL: a cancel makes it deaf, so that `force`
-  does not reach it either. Not retried, as the owner knows of the cancel (2.60.0 measured).
+* `kill`: SIGKILL of the worker, for native code that holds the GIL: after a cancel its worker handles no
+  requests, including `force`. Not retried, because the owner has recorded the cancel (2.60.0 measured).
 
-The worker is asked before the first step, and again before `kill`: one that has gone on to another task is
-left alone. One that does not answer cannot have gone on.
+The worker is queried before the first step and again before `kill`: a worker that runs another task by now is
+left alone. A worker that does not answer still runs the task.
 """
 
 from __future__ import annotations
@@ -34,57 +34,57 @@ LADDERS: dict[str, tuple[Step, ...]] = {
     "force": ("cancel", "force", "kill"),
 }
 _SHORTEST = 0.25
-"""Seconds between two looks, at least."""
+"""Minimum seconds between two samples."""
 _REST_FACTOR = 10
-"""So many times what the last answer took the GCS (0.6 s where it holds 100,000 tasks), up to the limit."""
+"""Pause after a sample, as a multiple of the time that the GCS took to answer (0.6 s for 100,000 tasks)."""
 _AFTER_FAILURE = 1.0
 _IDLE = 60.0
 _FIRST = 1.0
-"""Most batches of small tasks are done before anything has to be looked at."""
+"""Seconds until the first sample: most batches of small tasks are done before."""
 _log = logging.getLogger("raydoctor")
 
 
 class Backend(Protocol):
-    """What can be done to a task; each returns why it could not be done, or nothing."""
+    """Actions on a task; each returns why it failed, or an empty string."""
 
     def cancel(self, ref: Any, force: bool) -> str:
         """Ray's cancel."""
 
     def remember(self, run: Run) -> None:
-        """Note what its worker has started."""
+        """Record the processes that its worker has started."""
 
     def sweep(self, task: bytes) -> None:
-        """End what outlived the worker of this task."""
+        """End processes that outlived the worker of this task."""
 
     def kill(self, runs: Sequence[Run], still: Callable[[Run], bool]) -> dict[bytes, str]:
-        """End the workers of these tasks, as far as each `still` runs its own when its turn comes."""
+        """End the workers of these tasks; `still` checks first that the worker runs that task."""
 
 
 @dataclass(slots=True)
 class EndingTask:
-    """A task that was to end: why, and how far that has come."""
+    """A task that is being ended: the reason, and the steps so far."""
 
     task: bytes
     ref: Any
     reason: Reason
     run: Run | None
-    """None where it was not seen running."""
+    """None if no sample had it as running."""
     ran: float
-    """Seconds, when it was found."""
+    """Seconds that it had run when it was found."""
     ladder: tuple[Step, ...]
     due: float
-    """When the next step is to be taken, on the monotonic clock."""
+    """Monotonic time of the next step."""
     actions: list[str] = field(default_factory=list)
-    """What was done."""
+    """The steps taken so far."""
 
     @property
     def how(self) -> str:
-        """In words."""
+        """The steps as text."""
         return ", then ".join(self.actions)
 
 
 class TimeLimits:
-    """Watches tasks from `watch` to `done`. All its methods may be called from any thread."""
+    """Enforces the limits of tasks from `watch` to `done`. All methods are thread-safe."""
 
     def __init__(
         self,
@@ -106,19 +106,19 @@ class TimeLimits:
         self._is_closed = False
         self._thread: threading.Thread | None = None
         self.problem = ""
-        """Why limits could not be kept; empty where they could."""
+        """Why limits could not be enforced; empty if they were."""
 
     # -------------------------------------------------------------- from the caller
 
     def watch(self, task: bytes, ref: Any) -> None:
-        """A task is under way; several refs may be of one."""
+        """Start watching a task, which may have several refs."""
         with self._lock:
             self._watched.setdefault(task, []).append(ref)
         if self._limit is not None and self._thread is None:
             self._start()
 
     def done(self, task: bytes) -> EndingTask | None:
-        """One of its refs is there; what was done to that end, if anything."""
+        """One of its refs is ready; returns the steps that ended the task, if any."""
         with self._lock:
             refs = self._watched.get(task, [])
             given_up = [each for each in self._given_up if each.task == task]
@@ -135,13 +135,13 @@ class TimeLimits:
         return ended
 
     def given_up(self) -> list[EndingTask]:
-        """Those that have not ended, whatever was done; each is told once and watched no more."""
+        """Tasks that no step has ended; each is returned once, and not watched any more."""
         with self._lock:
             reported, self._given_up = self._given_up, []
         return reported
 
     def end_all(self, ladder: tuple[Step, ...]) -> None:
-        """End all that is watched, each within the ladder's time."""
+        """End all watched tasks by this ladder."""
         now = time.monotonic()
         with self._lock:
             self._sample_at = now
@@ -155,7 +155,7 @@ class TimeLimits:
         self._changed.set()
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop the thread."""
         self._is_closed = True
         self._changed.set()
 
@@ -169,7 +169,7 @@ class TimeLimits:
         while not self._is_closed:
             try:
                 wait = self._step()
-            except Exception as error:  # what others wait for goes on
+            except Exception as error:  # callers must not wait without end
                 self._report(error)
                 wait = _SHORTEST
             self._changed.wait(min(wait, _IDLE))
@@ -180,11 +180,11 @@ class TimeLimits:
     def _report(self, error: Exception) -> None:
         problem = _words(error)
         if not self.problem:
-            _log.warning("time limits cannot be kept for now: %s", problem)
+            _log.warning("time limits cannot be enforced at present: %s", problem)
         self.problem = problem
 
     def _step(self) -> float:
-        """Do what is due; the seconds until something is."""
+        """Do what is due; returns the seconds until the next action."""
         now = time.monotonic()
         soonest = min([self._sample_at, *self._dues()])
         if now < soonest:
@@ -201,17 +201,17 @@ class TimeLimits:
             return [each.due for each in self._ending.values()]
 
     def _try_to_sample(self, source: Source) -> None:
-        """Look; where that fails, what is being ended goes on without."""
+        """Take a sample; if that fails, tasks that are being ended continue without it."""
         try:
             self._sample(source)
-        except Exception as error:  # gRPC's, and a cluster's that goes away
+        except Exception as error:  # gRPC errors, and a cluster that shuts down
             self._report(error)
             self._sample_at = time.monotonic() + _AFTER_FAILURE
         else:
             self.problem = ""
 
     def _sample(self, source: Source) -> None:
-        """Find what has run for too long, and when to look again."""
+        """Find tasks that have run for too long, and the time of the next sample."""
         asked = time.monotonic()
         watched = self._watched
         runs = source.running(watched.__contains__) if watched else []
@@ -242,7 +242,7 @@ class TimeLimits:
                 self._ending[run.task] = ended
 
     def _escalate(self, backend: Backend, source: Source) -> None:
-        """Take the next step with each whose time has come."""
+        """Take the next step with each task that is due."""
         now = time.monotonic()
         with self._lock:
             due = [each for each in self._ending.values() if each.due <= now]
@@ -259,7 +259,7 @@ class TimeLimits:
             self._kill(backend, source, to_kill)
 
     def _next(self, each: EndingTask) -> Step | None:
-        """Its next step, as far as one fits: an actor is not ended for one of its methods."""
+        """Its next step, if any applies: an actor is not ended for one of its methods."""
         step, each.ladder = (each.ladder[0], each.ladder[1:]) if each.ladder else (None, ())
         return None if step != "cancel" and is_method(each.task) else step
 
@@ -291,18 +291,18 @@ class TimeLimits:
 
 
 def _confirmed(source: Source, runs: list[Run]) -> list[Run]:
-    """Those of which no worker says that it does not run them: one that cannot be asked has not gone on."""
+    """Without those that their worker denies to run: a worker that does not answer still runs its task."""
     if not runs:
         return []
     try:
         reported = source.confirm(runs)
-    except Exception:  # gRPC's: the GCS has to say where a worker is
+    except Exception:  # a gRPC error: the addresses of workers come from the GCS
         return runs
     return [run for run, is_running in zip(runs, reported, strict=True) if is_running is not False]
 
 
 def _words(error: Exception) -> str:
-    """What gRPC's errors say is several lines; the code and the detail are enough."""
+    """A gRPC error in one line: its code and details."""
     code, details = getattr(error, "code", None), getattr(error, "details", None)
     if callable(code) and callable(details):
         return f"{getattr(code(), 'name', code())}: {details()}"

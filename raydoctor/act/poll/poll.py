@@ -1,4 +1,4 @@
-"""Waiting for any number of Ray's tasks: results as they come, and no task that runs for ever.
+"""Wait for any number of Ray tasks: results as they arrive, with a time limit for each task.
 
     import raydoctor
 
@@ -8,32 +8,31 @@
         else:
             print(paths[result.index], result.status, result.error)
 
-`timeout` is each task's own, and counts from when your function starts to *run*: a task that waits for a
-free CPU waits as long as it has to, and what a new worker imports for its first task does not count, nor the
-loading of arguments (up to 30 s; Ray's `RUNNING` includes both). One that runs longer is ended, and only that
-one; `on_timeout` says how:
+`timeout` applies to each task and counts from when your function starts to *run*. Waiting for a free CPU does
+not count, and neither do imports of a new worker and the loading of arguments (up to 30 s; Ray's `RUNNING`
+includes both). Only the task that runs longer is ended; `on_timeout` selects how:
 
-* `"force"` (the default): Ray's cancel; where that has no effect within `grace` seconds, the end of its
-  worker, and of what that had started. Nothing is retried by Ray, and its CPU is free again. Of an actor's
-  methods only `cancel` is tried: the actor's state is yours to give up (`ray.kill`).
-* `"cancel"`: Ray's cancel alone. It ends Python code, not `time.sleep`, a lock, a socket or native code.
-* `"report"`: nothing; the task runs on.
+* `"force"` (the default): Ray's cancel. If that has no effect within `grace` seconds, raydoctor ends the
+  worker and the processes that it has started. Ray does not retry the task, and its CPU is free again. For
+  methods of actors only `cancel` is tried: use `ray.kill` to end an actor, which loses its state.
+* `"cancel"`: only Ray's cancel. It ends Python code, but not `time.sleep`, a lock, a socket or native code.
+* `"report"`: nothing; the task keeps running.
 
-Each task gives exactly one result. One that could not be ended is told as such (`still_running`), and not
-waited for any more.
+Each task gives exactly one result. The result of a task that could not be ended has `still_running` set, and
+`poll` stops waiting for the task.
 
-Tasks can be submitted as others end, so that never more than `max_in_flight` are under way, and those that
-ran into their limit can be tried again:
+Tasks can be submitted as others end, so that at most `max_in_flight` are in flight, and tasks that exceeded
+their limit can be retried:
 
     jobs = [(mesh, (path,)) for path in paths]          # or functions: lambda: mesh.remote(path)
     results = raydoctor.poll(jobs, timeout=100, max_in_flight=64, retries=1, progress=True)
     for result in results: ...
     print(results.summary)                              # 93 ok, 7 timeouts, 7 retries in 312.0 s
 
-Ctrl-C while it waits ends what is under way and is raised; the results that are there, and one of status
-`cancelled` for each other task, come from going on with the same object, or from `results()`. As a context
-manager it ends what is under way whenever the block is left, by an exception in it, too. Let go of without
-that (a `break`), it leaves refs that it was given alone, and cancels what it has submitted itself.
+Ctrl-C ends the tasks in flight and raises KeyboardInterrupt. Iterate over the same object again, or call
+`results()`, to get the remaining results; ended tasks have the status `cancelled`. As a context manager, it
+ends the tasks in flight when the block is left, also by an exception. If the object is dropped without that
+(after a `break`), tasks that it has submitted itself are cancelled; given refs are left alone.
 
     with raydoctor.poll(jobs, timeout=100) as polling:
         for result in polling: ...
@@ -47,7 +46,6 @@ import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, Literal, NamedTuple
 
 from raydoctor.act.poll.bar import Bar, bar
@@ -63,17 +61,17 @@ Task = Any
 """A ref; a function that submits one and returns its ref; or (remote function or method, args[, kwargs])."""
 
 _WAIT = 0.25
-"""Seconds for which nothing interrupts Ray's wait."""
+"""Timeout in seconds of one call of `ray.wait`."""
 _LINGER_PER_REF = 30e-6
-"""Seconds to wait for further results, for each ref: looking at one costs 2-4 us (2.60.0), so that looking
-again and again costs a tenth of the time at most, however many there are."""
+"""Seconds to wait for further results, for each ref: checking one costs 2-4 us (2.60.0), so that repeated
+checks take at most a tenth of the time for any number of refs."""
 _LINGER = 1.0
 _FETCH = 30.0
-"""Seconds for what Ray said is there; it may be lost right after."""
+"""Timeout in seconds to get a ready object, which may be lost meanwhile."""
 
 
 class Options(NamedTuple):
-    """How to poll."""
+    """Options of `poll`."""
 
     timeout: float | None = None
     on_timeout: OnTimeout = "force"
@@ -98,11 +96,11 @@ def poll(  # noqa: PLR0913 - each has a default
     """Wait for tasks: an iterator of a `Result` for each, in the order in which they end.
 
     `tasks` are refs, functions that submit a task and return its ref, or `(remote function or method, args)`
-    with or without a mapping of keyword arguments; of a generator no more is taken than `max_in_flight`
-    allows. `timeout` (seconds that a task may run), `on_timeout` and `grace` are told in this module's text.
-    `retries` is how often a task is submitted again after its time was up (not for refs, which cannot be).
-    `on_result` is called with each result as it arrives, in the thread that waits. `progress` shows a bar,
-    on a terminal. Ray has to be connected.
+    with or without a mapping of keyword arguments. A generator is advanced only as far as `max_in_flight`
+    allows. `timeout` (seconds that a task may run), `on_timeout` and `grace` are described in the module's
+    docstring. `retries`: how often a task is submitted again after a timeout (not possible for refs).
+    `on_result` is called with each result as it arrives, in the waiting thread. `progress` shows a bar on a
+    terminal. Ray must be connected.
     """
     options = Options(timeout, on_timeout, grace, max_in_flight, retries, on_result, progress)
     return Polling(tasks, _checked(options))
@@ -116,10 +114,11 @@ def as_completed(
     max_in_flight: int | None = None,
     progress: bool = False,
 ) -> Iterator[Any]:
-    """The values of tasks in the order in which they end, as Ray's own `ray.util.as_completed`.
+    """The values of tasks in the order in which they end, like `ray.util.as_completed`.
 
-    Raises the first error, a `TaskTimeoutError` for a task that ran longer than `timeout`. Of the others,
-    refs go on; what this has submitted itself is cancelled. Takes what `poll` takes.
+    Raises the first error: a `TaskTimeoutError` for a task that ran longer than `timeout`. After an error,
+    given refs keep running, and tasks that it has submitted itself are cancelled. Accepts the same tasks as
+    `poll`.
     """
     options = Options(timeout, on_timeout, max_in_flight=max_in_flight, progress=progress)
     polling = Polling(tasks, _checked(options))
@@ -137,12 +136,12 @@ def _checked(options: Options) -> Options:
     if not options.grace >= 0 or options.retries < 0:
         raise ValueError("grace and retries must not be negative")
     if options.retries and options.on_timeout == "report":
-        raise ValueError("retries need an end: on_timeout='report' lets tasks run on")
+        raise ValueError("retries need on_timeout='cancel' or 'force': 'report' does not end tasks")
     return options
 
 
 class Polling:
-    """Results of tasks as they come; made by `poll`."""
+    """An iterator of results as they arrive; created by `poll`."""
 
     def __init__(self, tasks: Iterable[Task], options: Options) -> None:
         self._ray = _ray()
@@ -165,11 +164,11 @@ class Polling:
         )
         self._finalizer.atexit = False
 
-    # -------------------------------------------------------------- what callers use
+    # -------------------------------------------------------------- for callers
 
     @property
     def summary(self) -> Summary:
-        """What has come so far; all, once this is exhausted."""
+        """Counts of the results so far."""
         tally = self._tally + Counter(kinds(self._ready))
         seconds = time.monotonic() - self._began if math.isnan(self._seconds) else self._seconds
         return Summary(
@@ -178,16 +177,16 @@ class Polling:
         )  # fmt: skip
 
     def results(self) -> list[Result]:
-        """Wait for all; those that were not yet taken, in the order of the tasks.
+        """Wait for all tasks; returns the results not yet taken, in the order of the tasks.
 
-        What had come before an interrupt is kept: call it again to have it.
+        After an interrupt, call it again to get the results that had arrived before.
         """
         for result in self:
             self._kept.append(result)
         return sorted(self._kept, key=lambda result: result.index)
 
     def cancel(self) -> None:
-        """End what is under way and submit nothing more; what was under way gives results `cancelled`."""
+        """End the tasks in flight, whose status becomes `cancelled`, and submit no more."""
         self._is_ending = True
         self._queue.close()
         self._drop_settled()
@@ -196,7 +195,7 @@ class Polling:
         try:
             while self._pending:
                 self._advance()
-        except BaseException:  # a second Ctrl-C: no more patience
+        except BaseException:  # a second Ctrl-C: stop waiting
             self._drop_settled()
             self._give_up(list(self._pending))
             raise
@@ -223,12 +222,7 @@ class Polling:
     def __enter__(self) -> Polling:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.cancel()
 
     # -------------------------------------------------------------- one round
@@ -242,7 +236,7 @@ class Polling:
             self._finalizer()
 
     def _advance(self) -> None:
-        """Submit what may be, wait for what comes, and note it."""
+        """Submit tasks, wait for results, and collect them."""
         self._submit()
         if self._pending:
             self._collect(self._wait())
@@ -267,7 +261,7 @@ class Polling:
                 self._guard.watch(flight.task, ref)
 
     def _wait(self) -> list[Any]:
-        """Refs that are there: waits for the first, and a little for those that come with it."""
+        """Ready refs: waits for the first one, and briefly for further ones."""
         refs = list(self._pending)
         linger = min(_LINGER, len(refs) * _LINGER_PER_REF)
         ready, _ = self._ray.wait(refs, num_returns=1, timeout=max(_WAIT, linger))
@@ -280,7 +274,7 @@ class Polling:
             return
         try:
             values = self._ray.get(ready, timeout=_FETCH)
-        except Exception:  # of one of them; which one, Ray does not say
+        except Exception:  # one of them failed; Ray does not report which
             for ref in ready:
                 self._collect_one(ref)
         else:
@@ -301,7 +295,7 @@ class Polling:
     # -------------------------------------------------------------- one result
 
     def _settle(self, ref: Any, value: Any, error: Exception | None) -> None:
-        """A ref is there."""
+        """Deliver the result of a ready ref, or submit its task again."""
         flight = self._pending[ref]
         ended = self._guard.done(flight.task)
         status: Status = "ok"
@@ -326,7 +320,7 @@ class Polling:
         return True
 
     def _give_up(self, refs: list[Any], by_task: Mapping[bytes, EndingTask] | None = None) -> None:
-        """Refs that are not waited for any more."""
+        """Stop waiting for these refs."""
         for ref in refs:
             flight = self._pending[ref]
             ended = (by_task or {}).get(flight.task)
@@ -343,14 +337,14 @@ class Polling:
     def _timeout(self, ended: EndingTask, is_running: bool) -> TaskTimeoutError:
         name = ended.run.name if ended.run and ended.run.name else ended.task.hex()
         limit = self._options.timeout
-        how = ended.how or "not ended, as asked"
+        how = ended.how or "not ended, as requested"
         after = f"{how}; it still runs" if is_running else f"ended by {how}"
         return TaskTimeoutError(
             f"{name} ran for {ended.ran:.1f} s, longer than its {limit:g} s: {after}"
         )
 
     def _deliver(self, ref: Any, flight: Flight, status: Status, **rest: Any) -> None:
-        """Exactly one result for each index: the results are there before the ref is not waited for."""
+        """Exactly one result for each index: results are stored before the ref is dropped."""
         seconds = time.monotonic() - flight.began
         results = [
             Result(index, status, ref, seconds=seconds, attempts=flight.attempts, **rest)
@@ -363,14 +357,14 @@ class Polling:
                 self._options.on_result(result)
 
     def _drop_settled(self) -> None:
-        """After an interrupt between the two lines of `_deliver`: what has a result is not pending."""
+        """Drop refs that have a result: an interrupt may have hit `_deliver` between its two steps."""
         settled = {result.index for result in self._ready}
         for ref in [ref for ref, flight in self._pending.items() if flight.indices[0] in settled]:
             del self._pending[ref]
 
 
 def _ray() -> Any:
-    """Ray, which the caller has connected."""
+    """The module `ray`. Raises RaydoctorError if it is not connected."""
     import ray
 
     if not ray.is_initialized():
@@ -379,7 +373,7 @@ def _ray() -> Any:
 
 
 def _connector(ray: Any, timeout: float | None) -> Callable[[], tuple[Source, Backend]]:
-    """How the guard reaches the cluster, once it has to; the context is read here, in the caller's thread."""
+    """A function that connects to the cluster; the context is read here, in the caller's thread."""
     if ray.util.client.ray.is_connected():
         if timeout is not None:
             raise RaydoctorError(
@@ -402,7 +396,7 @@ def _connector(ray: Any, timeout: float | None) -> Callable[[], tuple[Source, Ba
 
 
 def _channels() -> Any:
-    """Ray's own way to open a channel, with its token and TLS."""
+    """Ray's function that opens a channel, with token and TLS."""
     try:
         from ray._private.grpc_utils import init_grpc_channel
     except ImportError:  # Ray <= 2.50
@@ -413,7 +407,7 @@ def _channels() -> Any:
 
 
 def _abandon(ray: Any, guard: TimeLimits, pending: Mapping[Any, Flight], shown: Bar | None) -> None:
-    """Nobody takes results any more: what only we know of is not to run on."""
+    """Clean up after the object was dropped: cancel the tasks that only it had refs of."""
     guard.close()
     if shown is not None:
         shown.close()

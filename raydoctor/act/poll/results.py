@@ -1,4 +1,4 @@
-"""What becomes of tasks: one result for each, and how many there are of which kind."""
+"""The results of tasks, one for each, and a summary of how many there are of each kind."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ Status = Literal["ok", "error", "timeout", "cancelled"]
 
 
 class TaskTimeoutError(TimeoutError):
-    """A task ran longer than its limit. Its `__cause__` is what Ray says of its end, if it has ended."""
+    """A task ran longer than its limit. Its `__cause__` is Ray's error, if the task has ended."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Result:
-    """What became of one task."""
+    """The result of one task."""
 
     index: int
-    """Its place among the tasks that were given, from 0."""
+    """Its position among the given tasks, from 0."""
     status: Status
     ref: Any
-    """Of its last attempt."""
+    """The ref of its last attempt."""
     value: Any = None
     error: BaseException | None = None
     """The task's own exception or Ray's; a `TaskTimeoutError` where the status is `timeout`."""
     seconds: float = 0.0
-    """From when it was given or submitted, waiting included."""
+    """Since it was given or submitted, including the time that it waited."""
     attempts: int = 1
     still_running: bool = False
-    """It was given up, and could not or was not to be ended."""
+    """`poll` stopped waiting: the task could not be ended, or was not to be ended."""
 
     @property
     def ok(self) -> bool:
@@ -44,7 +44,7 @@ class Result:
 
 
 class Summary(NamedTuple):
-    """What has come so far."""
+    """Counts of the results so far."""
 
     ok: int
     errors: int
@@ -55,11 +55,11 @@ class Summary(NamedTuple):
     in_flight: int
     seconds: float
     problem: str = ""
-    """Why limits could not be kept, for now; empty where they are."""
+    """Why time limits are not enforced at present; empty if they are."""
 
     @property
     def done(self) -> int:
-        """How many results there are."""
+        """Number of results."""
         return self.ok + self.errors + self.timeouts + self.cancelled
 
     def __str__(self) -> str:
@@ -73,11 +73,11 @@ class Summary(NamedTuple):
         )
         parts = [f"{n} {one if n == 1 else more}" for n, one, more in counts if n]
         text = f"{', '.join([f'{self.ok} ok', *parts])} in {self.seconds:.1f} s"
-        return f"{text}; limits were not kept: {self.problem}" if self.problem else text
+        return f"{text}; limits were not enforced: {self.problem}" if self.problem else text
 
 
 def kinds(results: Iterable[Result]) -> Iterator[str]:
-    """What a summary counts."""
+    """The kinds that a summary counts, for each result."""
     for result in results:
         yield result.status
         if result.still_running:

@@ -1,4 +1,4 @@
-"""What is to be submitted, in which order, and what is under way."""
+"""The queue of tasks to submit, and the tasks in flight."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from typing import Any, NamedTuple
 
 @dataclass(slots=True)
 class Flight:
-    """A ref that is waited for."""
+    """A ref that `poll` waits for."""
 
     task: bytes
     indices: list[int]
-    """More than one where the same ref was given again."""
+    """More than one if the same ref was given several times."""
     submit: Callable[[], Any] | None
-    """Submits it again; None for a ref that was given."""
+    """Submits it again; None for a given ref."""
     attempts: int
     began: float
 
 
 class Again(NamedTuple):
-    """A task that is to be submitted once more."""
+    """A task to submit once more."""
 
     place: int
     submit: Callable[[], Any]
     attempts: int
-    """Those before."""
+    """Attempts so far."""
     began: float
-    """When the first of them was submitted."""
+    """When the first attempt was submitted."""
 
 
 class Queue:
-    """What is still to be submitted; a generator is asked for the next one only when that may start."""
+    """Tasks still to be submitted; a generator is advanced only when the next task may start."""
 
     def __init__(self, ray: Any, items: Iterable[Any], needs_functions: bool) -> None:
         self._ray = ray
@@ -46,7 +46,7 @@ class Queue:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is left."""
+        """Whether no task is left."""
         return not self._has_items and not self._again
 
     def close(self) -> None:
@@ -55,14 +55,14 @@ class Queue:
         self._again.clear()
 
     def put_back(self, flight: Flight) -> bool:
-        """Have it submitted again, next; False for a ref."""
+        """Submit it again, next; False for a given ref."""
         if flight.submit is None:
             return False
         self._again.append(Again(flight.indices[0], flight.submit, flight.attempts, flight.began))
         return True
 
     def submit(self) -> tuple[Any, Flight] | None:
-        """Submit one task: its ref and what is known of it. None where nothing is left."""
+        """Submit one task and return its ref and `Flight`; None if no task is left."""
         if self._again:
             index, submit, attempts, began = self._again.popleft()
             return self._flight(index, submit(), submit, attempts + 1, began)
@@ -80,7 +80,7 @@ class Queue:
         if self._needs_functions:
             raise TypeError(
                 f"task {index} is a ref, which cannot be submitted again: "
-                "for retries give (remote function, args)"
+                "to use retries, pass (remote function, args)"
             )
         return self._flight(index, item, None, 1, monotonic())
 
@@ -92,7 +92,7 @@ class Queue:
 
 
 def _submitter(item: Any, index: int) -> Callable[[], Any]:
-    """What submits a task."""
+    """The function that submits a task."""
     if isinstance(item, tuple) and 2 <= len(item) <= 3 and hasattr(item[0], "remote"):
         remote, args, kwargs = (*item, {}) if len(item) == 2 else item
         return lambda: remote.remote(*args, **kwargs)
@@ -112,5 +112,7 @@ def _check(ray: Any, submitted: Any) -> None:
         return
     hint = ""
     if isinstance(submitted, list):
-        hint = "; of a task with several returns give one of its refs"
-    raise TypeError(f"what submits a task must return its ref, not {type(submitted)}{hint}")
+        hint = "; for a task with several returns, return one of its refs"
+    raise TypeError(
+        f"a function that submits a task must return its ref, not {type(submitted)}{hint}"
+    )

@@ -1,10 +1,10 @@
-"""Ends a driver and what it started if `raydoctor run` vanishes: killed with SIGKILL, or crashed.
+"""Ends a driver and its processes if `raydoctor run` vanishes: killed with SIGKILL, or crashed.
 
-The same program does this that watches a worker with tracked tasks (`programs/reaper.py`), with the same
-registry: it sleeps on a pidfd of `raydoctor run`, in a session of its own. What the driver started is known
-by descent, by session and process group, and by a mark in the environment, which the driver has from its
-first instruction on. Not found: a process that cleared its environment, left its session and lost its parents
-between two samples (0.5 s at the start, at most 30 s later).
+The guard is the watcher of workers with tracked tasks (`tracking/programs/reaper.py`), with the same
+registry. It sleeps on a pidfd of `raydoctor run`, in its own session. Processes of the driver are found by
+descent, by session and process group, and by a mark in the environment that the driver has from the start.
+Not found: a process that cleared its environment, left its session and lost its parents between two samples
+(0.5 s apart at the start, at most 30 s later).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from raydoctor.observe.processes import proc
 
 _NUMBER = 1
 _FILE_LIMIT = 64_000
-"""Bytes of the registry, about, before what has ended is dropped from it."""
+"""Approximate bytes of the registry file before ended processes are dropped from it."""
 
 
 class DriverGuard:
-    """The guard of one driver, as `raydoctor run` has it; its methods never raise."""
+    """The guard of one driver. Its methods never raise."""
 
     __slots__ = ("_child", "_path", "_task", "_written", "environment", "problem")
 
@@ -34,15 +34,15 @@ class DriverGuard:
         self._child: subprocess.Popen[bytes] | None = None
         self._path, self._written = "", 0
         self.environment: dict[str, str] = {}
-        """Variables that the driver needs to be recognised by."""
+        """Environment variables that identify the driver."""
         self.problem = ""
-        """Why there is no guard; empty where there is one."""
+        """Why there is no guard; empty if there is one."""
         if proc.LINUX:
             self._try_to_start()
 
     @property
     def pid(self) -> int:
-        """0 where none was started."""
+        """0 if none was started."""
         return self._child.pid if self._child else 0
 
     def record(self, processes: Iterable[proc.Process]) -> None:
@@ -66,11 +66,11 @@ class DriverGuard:
                 os.unlink(self._path)
 
     def _forget_the_dead(self) -> None:
-        """Write the file anew without what has ended: one that is too large is not read any more."""
+        """Replace the file, without ended processes: a file that is too large is not read any more."""
         known = registry.read(self._path).get(_NUMBER)
         if known is None:
             return
-        # The guard writes there, too, which sessions and groups are empty.
+        # The guard records empty sessions and groups in the file.
         kept = {key: s for key, s in known.processes.items() if s.leads or family.lives(s)}
         self._task = known._replace(processes=kept)
         registry.replace(self._path, registry.lines_of([self._task]))

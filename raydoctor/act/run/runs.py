@@ -1,4 +1,4 @@
-"""Where the output of drivers is kept that `raydoctor run` ran: the last ten, readable by their user alone.
+"""Folders for the output of drivers of `raydoctor run`: the last ten, readable by their user only.
 
 `${XDG_STATE_HOME:-~/.local/state}/raydoctor/runs/STARTED-PID/driver.log`, beside the audit.
 """
@@ -18,7 +18,7 @@ _KEPT = 10
 
 
 def new_log() -> str:
-    """The path of a log that can be written. Raises RaydoctorError where there is no place for one."""
+    """The path of a new log file. Raises RaydoctorError if no folder can be created."""
     base = os.path.join(os.path.dirname(audit.default_path()), "runs")
     name = time.strftime(f"%Y-%m-%dT%H-%M-%S-{os.getpid()}")
     try:
@@ -28,11 +28,11 @@ def new_log() -> str:
         os.mkdir(folder, 0o700)
     except OSError:
         try:
-            folder = tempfile.mkdtemp(prefix="raydoctor-run-")  # a home that is read-only
+            folder = tempfile.mkdtemp(prefix="raydoctor-run-")  # the home folder is read-only
         except OSError as error:
             raise RaydoctorError(
-                f"no place for the driver's output: {error.strerror or error}",
-                "Name a file with --log, or set TMPDIR to a folder that can be written to.",
+                f"cannot create a folder for the driver's output: {error.strerror or error}",
+                "Name a file with --log, or set TMPDIR to a writable folder.",
             ) from None
     return os.path.join(folder, "driver.log")
 
@@ -40,7 +40,7 @@ def new_log() -> str:
 def _drop_old(base: str) -> None:
     for name in sorted(os.listdir(base))[: 1 - _KEPT]:
         pid = name.rpartition("-")[2]
-        # One whose raydoctor still runs is not old.
+        # Keep it while its `raydoctor run` is running.
         if not os.path.exists(f"/proc/{pid}"):
             shutil.rmtree(os.path.join(base, name), ignore_errors=True)
 

@@ -1,10 +1,10 @@
-"""Runs a driver: to its end, to its time limit or to a signal for us; afterwards nothing of it is left.
+"""Runs a driver until it ends, reaches its time limit or raydoctor gets a signal; then ends its processes.
 
-What it starts, at whatever remove and in whatever session, is ours (Linux: we are the reaper of its orphans,
-PR_SET_CHILD_SUBREAPER), so what it leaves is known for certain: daemons, and the cluster that it started.
-Elsewhere what is seen of its tree while it lives is remembered; so is what workers start of a cluster that it
-only joined (`lineage.py`). Which Ray sessions it takes part in is read off its open files: the driver's own
-log is among them (Ray 2.9.3 to 2.60.0).
+On Linux, raydoctor adopts all orphans of the driver, at any depth and in any session
+(PR_SET_CHILD_SUBREAPER), so it knows every remaining process: daemons, and the cluster that the driver
+started. Elsewhere it records the driver's tree while the driver runs, and the processes that workers of a
+cluster start that the driver only joined (`lineage.py`). The Ray sessions of a driver are found by its open
+files, which include its own log (Ray 2.9.3 to 2.60.0).
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from raydoctor.observe.processes.redact import command_line
 TIMED_OUT = 124
 """Exit code, as of timeout(1)."""
 NOT_FOUND, NOT_STARTED = 127, 126
-"""Exit codes, as of a shell: no such program; one that cannot be run."""
+"""Exit codes, as of a shell: no such program; a program that cannot be executed."""
 _SIGNALS = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 )
 _PR_SET_CHILD_SUBREAPER = 36
 _INTERVALS = 0.5, 30.0
-"""Seconds between two looks at processes: no less, and no more."""
+"""Minimum and maximum seconds between two samples of the process table."""
 _SHARE = 0.008
-"""Of a core, which the looks may take: a machine with many processes is looked at less often."""
+"""Share of a core that samples may take: with many processes, samples are less frequent."""
 _BY_ITSELF = 3.0
-"""Seconds that a cluster takes to go when its driver has ended."""
+"""Seconds that a cluster takes to shut down after its driver has ended."""
 _IMPATIENT = 1.0
-"""Seconds that it has after a second signal for us."""
+"""Grace period in seconds after a second signal."""
 _DRIVER_LOG = r"^(.*/session_[^/]+)/logs/python-core-driver-([0-9a-f]{8})[0-9a-f]*_(\d+)\.log$"
 """Session, job and pid: a driver's id begins with its job's, `01000000ffff…`."""
 
@@ -56,16 +56,16 @@ Why = Literal["ended", "timeout", "signal"]
 
 
 class WaitEnd(NamedTuple):
-    """What ended a wait."""
+    """Why a wait ended."""
 
     why: Why
     number: int = 0
-    """Of the signal that we got."""
+    """Number of the signal that raydoctor got."""
 
 
 @dataclass(slots=True)
 class Driver:
-    """A driver that runs, or has."""
+    """A driver that runs or has ended."""
 
     child: subprocess.Popen[bytes]
     tee: Tee
@@ -75,30 +75,30 @@ class Driver:
     signals: _Signals
     guard: DriverGuard
     sessions: dict[str, None] = field(default_factory=dict)
-    """Folders of the Ray sessions that it took part in, in order."""
+    """Folders of the Ray sessions that it was connected to, in order."""
     tree: dict[int, Identity] = field(default_factory=dict)
-    """Its tree, while it lived."""
+    """All processes ever sampled in its tree."""
     joined: JoinedClusters = field(default_factory=JoinedClusters)
     names: dict[Identity, str] = field(default_factory=dict)
     _due: float = 0.0
-    """When to look at processes again."""
+    """Time of the next sample."""
     _is_shared: bool = False
-    """Whether other threads may wait for children of their own."""
+    """Whether other threads may wait for their own children."""
 
     @property
     def code(self) -> int:
-        """Its exit code as a shell tells it: 128 + n where signal n ended it."""
+        """Its exit code as a shell reports it: 128 + n if signal n ended it."""
         code = self.child.returncode
         if code is None:
             return 128 + signal.SIGKILL
         return 128 - code if code < 0 else code
 
     def wait(self, seconds: float | None) -> WaitEnd:
-        """Until it ends, the time is up, or we get a signal."""
+        """Wait until it ends, the time is up, or raydoctor gets a signal."""
         until = None if seconds is None else time.monotonic() + seconds
         while True:
             if self.child.poll() is not None:
-                self.joined.sample()  # its workers go within moments
+                self.joined.sample()  # its workers exit soon after it
                 return WaitEnd("ended")
             if number := self.signals.take():
                 return WaitEnd("signal", number)
@@ -106,12 +106,12 @@ class Driver:
             if until is not None and now >= until:
                 return WaitEnd("timeout")
             self._sample(now)
-            # A child's end wakes us as a signal does.
+            # SIGCHLD ends the sleep as well.
             self.signals.sleep(min(self._due, until or self._due) - time.monotonic())
             self._reap()
 
     def find_sessions(self) -> None:
-        """See which sessions it was in, by the logs that it left: it may have been too quick for a look."""
+        """Find its sessions by the logs that it left: it may have ended before the first sample."""
         from raydoctor.act.zombies.history import session_folders
         from raydoctor.observe.processes import discover
 
@@ -123,12 +123,12 @@ class Driver:
                     self.sessions[folder] = None
 
     def is_own(self, pids: Iterable[int]) -> bool:
-        """Whether any of these is of its tree."""
+        """Whether any of these pids belongs to its tree."""
         tree = {target.pid for target in self._tree(proc.table())}
         return not tree.isdisjoint(pids)
 
     def meanwhile(self, work: Callable[[], _T]) -> _T | None:
-        """Do something that takes a while; None where a signal for us came first."""
+        """Run a long operation in a thread; None if raydoctor got a signal first."""
         self._is_shared = True
         results: list[_T] = []
         failures: list[BaseException] = []
@@ -150,24 +150,24 @@ class Driver:
         return results[0]
 
     def stop(self, number: int, grace: float) -> None:
-        """Pass a signal on to it; end it where that has not after `grace` seconds, or at a second signal."""
+        """Forward a signal to it; end it if it still runs after `grace` seconds, or at a second signal."""
         audit = Audit("run")
         self.joined.sample()
-        # An interrupt is for all, as at a terminal, and Ray's daemons do not hear it. Another signal they
-        # would hear, and be gone before the driver has left them.
+        # SIGINT goes to the whole process group, as from a terminal: Ray's daemons ignore it. Any other
+        # signal would end the daemons before the driver has disconnected.
         for member in self._group() if number == signal.SIGINT else [self.identity]:
             process.send(member, number, audit=audit)
         why = self.wait(grace).why
         if why == "ended":
             return
-        # It was asked to end already, or somebody is losing patience.
+        # Shorter if SIGTERM was already sent, or the user has sent a second signal.
         more = 0.0 if number == signal.SIGTERM else _IMPATIENT if why == "signal" else grace
         process.end([self.identity], more, audit=audit)
-        with suppress(subprocess.TimeoutExpired):  # one that waits for a disk is not to be ended
+        with suppress(subprocess.TimeoutExpired):  # a process that waits for a disk cannot be ended
             self.child.wait(1.0)
 
     def clear(self, grace: float) -> list[Outcome]:
-        """End all that it has left, once it had the time to go by itself; what came of that."""
+        """End its remaining processes after they had time to exit by themselves; the outcomes."""
         patience = time.monotonic() + min(_BY_ITSELF if self.sessions else 0.0, grace)
         while self._is_going() and time.monotonic() < patience and not self.signals.take():
             time.sleep(0.05)
@@ -180,20 +180,20 @@ class Driver:
     # -------------------------------------------------------------- its tree
 
     def _group(self) -> list[Identity]:
-        """Those that a terminal would tell."""
+        """The processes that a terminal would signal."""
         table = proc.table().values()
         return [Identity(p.pid, p.started_at) for p in table if p.pgid == self.identity.pid]
 
     def _left(self) -> list[Identity]:
-        """What lives of its tree, and of what workers have started that worked for it and are gone."""
+        """Living processes of its tree, and processes that ended workers of its jobs have started."""
         return list(dict.fromkeys([*self._tree(proc.table()), *self.joined.left()]))
 
     def _is_going(self) -> bool:
-        """Whether anything of it lives, which may yet end by itself."""
+        """Whether processes remain that may still exit by themselves."""
         return bool(self._tree(proc.table())) or self.joined.is_awaited()
 
     def _tree(self, table: dict[int, proc.Process]) -> list[Identity]:
-        """What lives of its tree."""
+        """Living processes of its tree."""
         alive = {pid: p for pid, p in table.items() if p.state != "Z"}
         me = os.getpid()
         roots = [p.pid for p in alive.values() if p.ppid == me and p.pid != self.guard.pid]
@@ -201,7 +201,7 @@ class Driver:
         return [Identity(p, alive[p].started_at) for p in proc.trees(alive, roots, without=me)]
 
     def _sample(self, now: float) -> None:
-        """Remember its tree, the sessions that are open in it, and what workers there start."""
+        """Record its tree, the sessions that are open in it, and the processes that their workers start."""
         if now < self._due:
             return
         began = time.thread_time()
@@ -219,12 +219,12 @@ class Driver:
         self._due = now + min(max(pause, _INTERVALS[0]), _INTERVALS[1])
 
     def _reap(self) -> None:
-        """Let go of orphans that have ended. Only while nothing else here waits for a child."""
+        """Reap ended orphans, unless another thread may wait for a child."""
         if self._is_shared or not sys.platform.startswith("linux"):
-            return  # where orphans are not ours, there are none
+            return  # elsewhere this process adopts no orphans
         ended_only = os.WEXITED | os.WNOHANG | os.WNOWAIT
         with suppress(ChildProcessError):
-            # Looks first: the driver's own status is not to be lost.
+            # WNOWAIT: the exit status of the driver must not be lost.
             while (ended := os.waitid(os.P_ALL, 0, ended_only)) is not None:
                 if ended.si_pid == self.child.pid:
                     return
@@ -232,7 +232,7 @@ class Driver:
 
 
 def _changed_since(folder: str, at: float) -> list[str]:
-    """Files of a folder, if any have been added to it since."""
+    """Files of a folder, if the folder has changed since."""
     with suppress(OSError):
         if os.stat(folder).st_mtime > at - 1.0:
             return [f"{folder}/{name}" for name in os.listdir(folder)]
@@ -244,17 +244,17 @@ def _is(found: proc.Process | None, identity: Identity) -> bool:
 
 
 def _name(pid: int) -> str:
-    """What a user knows it by."""
+    """Its command line, else its name."""
     command = command_line(pid)
     found = proc.read(pid)
     return command or (found.name if found else "")
 
 
-# ------------------------------------------------------------------ signals for us
+# ------------------------------------------------------------------ signals to raydoctor
 
 
 class _Signals:
-    """Signals that we get while a driver runs: kept until they are taken, and waking whoever sleeps."""
+    """Signals to raydoctor while a driver runs: queued until taken; each ends a `sleep`."""
 
     def __init__(self) -> None:
         self._pending: list[int] = []
@@ -264,16 +264,16 @@ class _Signals:
             os.set_blocking(end, False)
 
     def note(self, number: int, frame: FrameType | None) -> None:
-        """A signal has come."""
+        """Queue a signal."""
         if number != signal.SIGCHLD:
             self._pending.append(number)
 
     def take(self) -> int:
-        """The next one; 0 where there is none."""
+        """The next queued signal; 0 if there is none."""
         return self._pending.pop(0) if self._pending else 0
 
     def sleep(self, seconds: float) -> None:
-        """Until one comes."""
+        """Sleep until a signal arrives, at most so long."""
         select.select([self._wakes], [], [], max(0.0, seconds))
         with suppress(BlockingIOError):
             os.read(self._wakes, 4096)
@@ -286,7 +286,7 @@ class _Signals:
 
     @contextmanager
     def taken(self) -> Iterator[None]:
-        """While this lasts, signals are kept and end nothing; those that are ignored stay so (nohup)."""
+        """Queue signals instead of acting on them in the block; ignored signals stay ignored (nohup)."""
         numbers = [n for n in _SIGNALS if signal.getsignal(n) is not signal.SIG_IGN]
         before = {n: signal.signal(n, self.note) for n in (*numbers, signal.SIGCHLD)}
         pipe = signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
@@ -306,10 +306,10 @@ class _Signals:
 
 @contextmanager
 def driver(command: Sequence[str], log: BinaryIO, grace: float = process.GRACE) -> Iterator[Driver]:
-    """Start a driver in a session of its own; its output is shown, and kept in `log`.
+    """Start a driver in its own session; its output is shown, and saved in `log`.
 
-    Raises OSError where it cannot be started. What is left of it at the end is ended, by a guard (with
-    `grace` seconds between SIGTERM and SIGKILL) where this process is killed before.
+    Raises OSError if it cannot be started. Its remaining processes are ended when the block ends, or by a
+    guard (with `grace` seconds between SIGTERM and SIGKILL) if this process is killed before.
     """
     _adopt_orphans()
     signals = _Signals()
@@ -328,7 +328,7 @@ def _start(command: Sequence[str], log: BinaryIO, signals: _Signals, guard: Driv
     flush_own()
     tee = Tee(log)
     at = time.time()
-    # Python keeps what it prints to a pipe for later: out of order, and lost where it is killed.
+    # Python buffers output to a pipe: it would be out of order, and lost if the driver is killed.
     environment = {"PYTHONUNBUFFERED": "1", **os.environ, **guard.environment}
     child = subprocess.Popen(
         command, stdout=tee.stdout, stderr=tee.stderr, env=environment, start_new_session=True
@@ -339,7 +339,7 @@ def _start(command: Sequence[str], log: BinaryIO, signals: _Signals, guard: Driv
 
 
 def _adopt_orphans() -> None:
-    """Have what loses its parents become our child, whatever it did to get away."""
+    """Make this process the parent of all orphans of the driver."""
     if sys.platform.startswith("linux"):
         import ctypes
 

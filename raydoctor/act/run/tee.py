@@ -1,8 +1,8 @@
-"""Passes on what a program prints as it comes, and keeps it in a file.
+"""Shows the output of a program immediately, and saves it in a file.
 
-Where we print to a terminal, the program does too (a pseudo terminal in between), so that its colours and
-progress bars stay; else it gets a pipe. Standard output and error stay apart, as far as they are with us, and
-are one text in the file, in the order in which they came, as far as two pipes can tell.
+If raydoctor prints to a terminal, the program gets a pseudo terminal, which preserves its colours and
+progress bars; otherwise it gets a pipe. Standard output and error stay separate if they are separate for
+raydoctor. In the file they are merged in order of arrival, as far as two pipes preserve it.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ _CHUNK = 1 << 16
 
 
 class Tee:
-    """Takes a program's output. `stdout` and `stderr` are for it to write to, until `begin`."""
+    """Reads a program's output. `stdout` and `stderr` are the program's ends, open until `begin`."""
 
     def __init__(self, log: BinaryIO) -> None:
         self._log = log
         self._shown_on: dict[int, int] = {}
-        """What comes from a descriptor is shown on one of ours; -1 where nobody takes it any more."""
+        """Descriptor to read -> our descriptor that shows it; -1 once that is closed."""
         self.stdout = self._channel(1)
         same = os.isatty(1) and os.isatty(2)
         self.stderr = self.stdout if same else self._channel(2)
         self._thread = threading.Thread(target=self._pass_on, name="tee", daemon=True)
 
     def _channel(self, shown_on: int) -> int:
-        """A descriptor to write to, of which what comes is shown on one of ours."""
+        """A descriptor for the program to write to; its output is shown on `shown_on`."""
         reading, writing = _terminal(shown_on) if os.isatty(shown_on) else os.pipe()
         self._shown_on[reading] = shown_on
         return writing
 
     def begin(self) -> None:
-        """The program has its ends now."""
+        """Start reading: the program has its descriptors now."""
         for end in {self.stdout, self.stderr}:
             os.close(end)
         self._thread.start()
 
     def finish(self, seconds: float) -> None:
-        """Wait until all has come, but not for ever: whoever still holds the other end may never close it."""
+        """Wait for the end of the output, at most so long: another process may keep the other end open."""
         self._thread.join(seconds)
 
     def _pass_on(self) -> None:
@@ -69,7 +69,7 @@ def _read(file: int) -> bytes:
 
 
 def _write(file: int, data: bytes) -> bool:
-    """Show it; whether anybody still takes it."""
+    """Show the data; False if the descriptor is closed."""
     try:
         while data:
             data = data[os.write(file, data) :]
@@ -79,7 +79,7 @@ def _write(file: int, data: bytes) -> bool:
 
 
 def _terminal(like: int) -> tuple[int, int]:
-    """A pseudo terminal of the size of ours, that passes on what is written as it is."""
+    """A pseudo terminal of the same size that passes output on unchanged."""
     import fcntl
     import pty
     import termios
@@ -87,7 +87,7 @@ def _terminal(like: int) -> tuple[int, int]:
     ours, theirs = pty.openpty()
     with suppress(OSError, termios.error):
         attributes = termios.tcgetattr(theirs)
-        attributes[1] &= ~termios.OPOST  # our own terminal makes line ends what they are to be
+        attributes[1] &= ~termios.OPOST  # our own terminal converts line ends
         termios.tcsetattr(theirs, termios.TCSANOW, attributes)
         size = fcntl.ioctl(like, termios.TIOCGWINSZ, b"\0" * 8)
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, size)
@@ -95,7 +95,7 @@ def _terminal(like: int) -> tuple[int, int]:
 
 
 def flush_own() -> None:
-    """Have what we printed ourselves out before the program prints."""
+    """Flush our own output before the program prints."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
             stream.flush()

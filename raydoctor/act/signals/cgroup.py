@@ -1,9 +1,9 @@
-"""Ends all processes of a cgroup at once, where it holds nothing but what is to end.
+"""Kills all processes of a cgroup at once, if it contains only processes that are to end.
 
-For what forks faster than it can be ended one by one. Facts: Documentation/admin-guide/cgroup-v2.rst of
-Linux: writing 1 into `cgroup.kill` (5.14) sends SIGKILL to all of a cgroup and of those below it, also to
-what they are about to fork. Only version 2 has it; a process's cgroup is the line `0::/path` of
-`/proc/PID/cgroup`.
+For processes that fork faster than they can be ended one by one. Facts:
+Documentation/admin-guide/cgroup-v2.rst of Linux: writing 1 into `cgroup.kill` (5.14) sends SIGKILL to all
+processes of a cgroup and of its descendants, including those that are being forked. Only version 2 has it; a
+process's cgroup is the line `0::/path` of `/proc/PID/cgroup`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from raydoctor.observe.processes.proc import Process
 
 
 def owned(pids: Collection[int], table: Mapping[int, Process]) -> list[str]:
-    """Folders of cgroups in which all processes are of these, or were born after the table was read.
+    """Folders of cgroups that contain only these processes, and processes started after the table was read.
 
     The latter can only be children of the former.
     """
@@ -34,7 +34,7 @@ def owned(pids: Collection[int], table: Mapping[int, Process]) -> list[str]:
 
 
 def kill(folder: str, audit: Audit) -> bool:
-    """Kill all that is in it; whether the system took the order."""
+    """Kill all processes in it; whether the kernel accepted the request."""
     try:
         with open(f"{folder}/cgroup.kill", "w", encoding="ascii") as stream:
             stream.write("1")
@@ -51,14 +51,14 @@ def _is_newer(pid: int, than: float) -> bool:
 
 
 def _members(folder: str) -> Iterator[int]:
-    """Pids in a cgroup and in those below it; 0 stands for one that we cannot see."""
+    """Pids in a cgroup and its descendants; 0 stands for a process outside our pid namespace."""
     for path, _, _ in os.walk(folder):
         with suppress(OSError), open(f"{path}/cgroup.procs", encoding="ascii") as stream:
             yield from map(int, stream.read().split())
 
 
 def _folder(pid: int) -> str:
-    """Where the cgroup of a process is mounted; empty for the root, and where there is none."""
+    """Folder of the cgroup of a process; empty for the root cgroup, and if there is none."""
     with suppress(OSError), open(f"/proc/{pid}/cgroup", encoding="utf-8") as stream:
         for line in stream:
             number, _, rest = line.rstrip("\n").partition(":")
@@ -71,7 +71,7 @@ def _folder(pid: int) -> str:
 
 
 def _tops() -> list[str]:
-    """Where the whole hierarchy that we may see is mounted."""
+    """Mount points of the whole cgroup hierarchy that is visible to us."""
     with suppress(OSError), open("/proc/self/mountinfo", encoding="utf-8") as stream:
         split = (line.split() for line in stream)
         return [words[4] for words in split if "cgroup2" in words[6:] and words[3] == "/"]

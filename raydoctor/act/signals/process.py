@@ -1,13 +1,12 @@
-"""Ending processes, and never another: the one place where raydoctor sends a signal.
+"""Ends processes by identity: the only place where raydoctor sends a signal.
 
-A process is named by its pid *and* its start. Before a signal it is held (a pidfd, Linux 5.3) and its
-start is read again; as it still runs after that, the held process is the one that was named, and the
-signal goes through what is held: a pid that is given to another process in the meantime cannot be hit.
-Where a system has no pidfds, the start is read right before the signal, and `System.is_exact` says that
-this leaves a moment.
+A process is identified by its pid *and* its start time. Before a signal, raydoctor opens a pidfd (Linux 5.3)
+and reads the start time again. If the process still runs then, the pidfd refers to the intended process, and
+the signal is sent through it: a process that gets the same pid later cannot be hit. On systems without
+pidfds, the start time is read immediately before the signal; `System.is_exact` is False, as a race remains.
 
-Refused: pid 1, ourselves, our ancestors, and another user's processes unless root asks for them
-(`all_users`).
+Never signalled: pid 1, raydoctor itself, its ancestors, and processes of other users unless root requests
+that (`all_users`).
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from raydoctor.act.signals.system import real_system
 GRACE = 5.0
 """Seconds between SIGTERM and SIGKILL."""
 _AFTER_KILL = 5.0
-"""Seconds that a killed process may take to be gone: one that waits for a disk does not die before."""
+"""Seconds that a killed process may take to exit: one that waits for a disk exits only afterwards."""
 _AT_ONCE = 256
-"""Processes held at a time: each takes a file descriptor, of which a shell's child has 1024."""
+"""Processes held at a time: each needs a file descriptor, and the usual limit is 1024."""
 _ROUNDS = 20
-"""What still starts new processes after that many looks is told, not chased."""
+"""Rounds after which processes that keep appearing are reported as running."""
 _SAME = 0.005
 """Seconds: start times are counted in ticks of 0.01 s."""
 
@@ -43,52 +42,52 @@ class Identity(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What became of one process that was to end."""
+    """The result for one process that was to end."""
 
     identity: Identity
     action: Action
-    """The last signal that it got."""
+    """The last signal sent to it."""
     outcome: State
     reason: str = ""
-    """Why it was refused, why it still runs; or how it was found to be gone without a signal."""
+    """Why it was refused or still runs, or how raydoctor knows that it is gone if no signal was sent."""
 
 
 class System(Protocol):
-    """What the operating system does for us; the seam where tests put a machine of their own."""
+    """Operations of the operating system; tests replace them."""
 
     @property
     def is_exact(self) -> bool:
-        """Whether what is held is a process, and not only a pid."""
+        """Whether a handle refers to a process, not only to a pid."""
 
     def hold(self, pid: int) -> int | None:
-        """A handle on the process that has this pid now; None where none has."""
+        """A handle on the process that has this pid now; None if there is none."""
 
     def release(self, handle: int) -> None:
-        """Let a handle go."""
+        """Close a handle."""
 
     def started_at(self, pid: int) -> float | None:
         """When the process that has this pid now started."""
 
     def signal(self, handle: int, number: int) -> None:
-        """Send a signal (0 only asks) to the held process.
+        """Send a signal (0 only checks) to the held process.
 
-        Raises ProcessLookupError where it is gone, PermissionError where it is not ours.
+        Raises ProcessLookupError if it is gone, PermissionError if it may not be signalled.
         """
 
     def ended(self, handles: Collection[int], seconds: float) -> set[int]:
-        """Those whose process has ended, defunct ones too; waits up to `seconds` for all of them."""
+        """Handles whose process has ended or is defunct; waits up to `seconds` for all of them."""
 
     def users(self, pid: int) -> frozenset[int]:
-        """The user ids that it runs as, real and effective; empty where they cannot be told."""
+        """Its real and effective user ids; empty if they cannot be read."""
 
     def protected(self) -> frozenset[int]:
-        """Ourselves and our ancestors."""
+        """Pids of this process and its ancestors."""
 
     def uid(self) -> int:
-        """The user id that we run as."""
+        """The effective user id of this process."""
 
     def now(self) -> float:
-        """Seconds of a clock that nobody sets."""
+        """Seconds of a monotonic clock."""
 
 
 Relist = Callable[[], Iterable[Identity]]
@@ -105,8 +104,9 @@ def end(  # noqa: PLR0913 - one more than usual, each with a default that is saf
 ) -> list[Outcome]:
     """End these processes: SIGTERM, and SIGKILL to those that have not ended after `grace` seconds.
 
-    `more` is asked after each round what is to end now (a child forked meanwhile), until that is nothing new.
-    An outcome for each process, in the order they were met; it is `gone` only where that was seen.
+    After each round, `more` returns further processes to end (children forked meanwhile), until there are no
+    new ones. Returns an outcome for each process, in the order of discovery; `gone` only if that was
+    verified.
     """
     ending = _Ending(
         system or real_system(), audit or Audit("end"), grace=max(0.0, grace), all_users=all_users
@@ -119,7 +119,9 @@ def end(  # noqa: PLR0913 - one more than usual, each with a default that is saf
         if not waiting:
             break
     for target in waiting:
-        ending.settle(target, "none", "running", "appeared again and again while others were ended")
+        ending.settle(
+            target, "none", "running", "new processes kept appearing while others were ended"
+        )
     return list(ending.outcomes.values())
 
 
@@ -131,7 +133,7 @@ def send(
     audit: Audit | None = None,
     system: System | None = None,
 ) -> str:
-    """Send one signal (0 only asks) under the same care. Empty where it was sent, else why not."""
+    """Send one signal (0 only checks) with the same checks. Empty if it was sent, else why not."""
     ending = _Ending(system or real_system(), audit or Audit("send"), all_users=all_users)
     with_handle = ending.hold(target)
     if with_handle is None:
@@ -150,7 +152,7 @@ def identity_of(pid: int, system: System | None = None) -> Identity | None:
 
 @dataclass(slots=True)
 class _Ending:
-    """One call of `end`: what was decided, and what came of it."""
+    """One call of `end` and its outcomes."""
 
     system: System
     audit: Audit
@@ -158,7 +160,7 @@ class _Ending:
     all_users: bool = False
     outcomes: dict[Identity, Outcome] = field(default_factory=dict)
     deadline: float | None = None
-    """When patience with newly found processes ends: whoever forks for ever is killed at once."""
+    """From then on new processes get SIGKILL without a grace period: something forks without end."""
     protected: frozenset[int] | None = None
 
     def settle(self, target: Identity, action: Action, state: State, reason: str = "") -> None:
@@ -179,7 +181,7 @@ class _Ending:
                 self.system.release(handle)
 
     def hold(self, target: Identity) -> int | None:
-        """A handle on exactly this process; None where it is settled already."""
+        """A handle on exactly this process; None if its outcome is already known."""
         if why := self._refusal(target):
             self._refuse(target, why)
             return None
@@ -200,9 +202,9 @@ class _Ending:
         return None
 
     def _other_than(self, target: Identity, handle: int) -> str:
-        """Why what is held is not the target; empty where it is.
+        """Why the held process is not the target; empty if it is.
 
-        The order matters: what is held *after* the start was read has had this pid all the time.
+        The order matters: a process that still runs *after* its start was read has had this pid all the time.
         """
         begun = self.system.started_at(target.pid)
         try:
@@ -210,19 +212,19 @@ class _Ending:
         except ProcessLookupError:
             return "it had ended before"
         except PermissionError:
-            pass  # it lives; whether we may is asked next
+            pass  # it runs; permission is checked next
         if begun is None:
             return "it had ended before"
         is_same = abs(begun - target.started_at) < _SAME
-        return "" if is_same else "its pid is another process's by now"
+        return "" if is_same else "its pid now belongs to another process"
 
     def _refusal(self, target: Identity) -> str:
         if target.pid <= 1:
-            return "PID 1 is the machine's or the container's own"
+            return "pid 1 is the init process of the machine or container"
         if self.protected is None:
             self.protected = self.system.protected()
         if target.pid in self.protected:
-            return "it is raydoctor itself, or what started it"
+            return "it is raydoctor itself or one of its ancestors"
         return ""
 
     def _refusal_of_user(self, target: Identity) -> str:
@@ -231,10 +233,10 @@ class _Ending:
         if users == {mine}:
             return ""
         if not users:
-            return "whose it is cannot be told"
+            return "its user cannot be determined"
         if mine != 0:
-            return "it is another user's"
-        return "" if self.all_users else "it is another user's: --all-users ends those, too"
+            return "it belongs to another user"
+        return "" if self.all_users else "it belongs to another user: --all-users includes those"
 
     def _refuse(self, target: Identity, why: str) -> None:
         self.settle(target, "none", "refused", why)
@@ -252,14 +254,14 @@ class _Ending:
     def _step(
         self, held: dict[Identity, int], action: Action, number: int, wait: float
     ) -> dict[Identity, int]:
-        """Signal all, and wait; those that it has not ended."""
+        """Signal all and wait; returns those that have not ended."""
         signalled = {}
         for target, handle in held.items():
             why = self.signal(target, handle, number)
             if not why:
                 signalled[target] = handle
                 self.settle(
-                    target, action, "running", f"not gone {wait:g} s after {action.upper()}"
+                    target, action, "running", f"still running {wait:g} s after SIG{action.upper()}"
                 )
             elif why != _GONE:
                 self._refuse(target, why)
@@ -276,14 +278,14 @@ class _Ending:
         self.settle(target, before.action if before else "none", "gone")
 
     def signal(self, target: Identity, handle: int, number: int) -> str:
-        """Send it, and have it in the audit. Empty where it was sent, else why not."""
+        """Send a signal and record it in the audit. Empty if it was sent, else why not."""
         result = ""
         try:
             self.system.signal(handle, number)
         except ProcessLookupError:
             result = _GONE
         except PermissionError:
-            result = "the system does not let us signal it"
+            result = "the system does not permit a signal to it"
         if number == 0:
             return result
         self.audit.write(

@@ -1,9 +1,9 @@
-"""The operating system behind `act.process`: pidfds on Linux, plain pids elsewhere.
+"""The operating system behind `process.py`: pidfds on Linux, plain pids elsewhere.
 
 Facts: pidfd_open(2) and pidfd_send_signal(2), Linux 5.3 and 5.1, have the numbers 434 and 424 on every
 architecture but Alpha; a Python that was built with older headers (conda's) lacks the functions, not the
-calls. A pidfd is readable once its process has ended, reaped or not. `/proc/PID/status` has the real and
-the effective user id first; the owner of `/proc/PID` is root where a process may not be dumped.
+system calls. A pidfd is readable once its process has ended, reaped or not. `/proc/PID/status` has the real
+and the effective user id first; the owner of `/proc/PID` is root where a process may not be dumped.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from raydoctor.observe.processes import proc
 
 _PIDFD_OPEN, _PIDFD_SEND_SIGNAL = 434, 424
 _INTERVAL = 0.02
-"""Seconds between two looks where nothing wakes us."""
+"""Seconds between two checks of processes without a pidfd."""
 
 
 class Handles(Protocol):
     """How processes are held."""
 
     def hold(self, pid: int) -> int | None:
-        """A handle on the process that has this pid now; None where none has."""
+        """A handle on the process that has this pid now; None if there is none."""
 
     def release(self, handle: int) -> None:
-        """Let it go."""
+        """Close a handle."""
 
     def signal(self, handle: int, number: int) -> None:
-        """Send a signal to what is held."""
+        """Send a signal to the held process."""
 
     def ended(self, handles: Collection[int], seconds: float) -> set[int]:
-        """Those whose process has ended; waits up to `seconds` for all."""
+        """Handles whose process has ended; waits up to `seconds` for all."""
 
 
 @dataclass(slots=True)
@@ -56,15 +56,15 @@ class RealSystem:
         return self.handles.hold(pid)
 
     def release(self, handle: int) -> None:
-        """Let a handle go."""
+        """Close a handle."""
         self.handles.release(handle)
 
     def signal(self, handle: int, number: int) -> None:
-        """Send a signal to what is held."""
+        """Send a signal to the held process."""
         self.handles.signal(handle, number)
 
     def ended(self, handles: Collection[int], seconds: float) -> set[int]:
-        """Those whose process has ended."""
+        """Handles whose process has ended."""
         return self.handles.ended(handles, seconds)
 
     def started_at(self, pid: int) -> float | None:
@@ -77,7 +77,7 @@ class RealSystem:
         return _users_linux(pid) if proc.LINUX else _users_elsewhere(pid)
 
     def protected(self) -> frozenset[int]:
-        """Ourselves and our ancestors."""
+        """Pids of this process and its ancestors."""
         found: set[int] = set()
         pid = os.getpid()
         while pid > 0 and pid not in found:
@@ -87,17 +87,17 @@ class RealSystem:
         return frozenset(found)
 
     def uid(self) -> int:
-        """The user id that we run as."""
+        """The effective user id of this process."""
         return os.geteuid()
 
     def now(self) -> float:
-        """Seconds since some moment."""
+        """Seconds of a monotonic clock."""
         return time.monotonic()
 
 
 @cache
 def real_system() -> RealSystem:
-    """This machine, held by pidfds where its kernel and our sandbox have them."""
+    """This machine; processes are held by pidfds if the kernel and the sandbox support them."""
     if proc.LINUX:
         handles = Pidfds()
         own = handles.hold(os.getpid())
@@ -114,11 +114,11 @@ class Pidfds:
     """A handle is a pidfd."""
 
     def hold(self, pid: int) -> int | None:
-        """None where there is no such process, and where the system has no pidfds."""
+        """None if there is no such process, or the system has no pidfds."""
         try:
             return _pidfd_open(pid)
         except OSError as error:
-            # EINVAL: of old kernels, for the id of a thread, which is no process.
+            # Old kernels return EINVAL for the id of a thread that is not a process.
             if error.errno in (errno.ESRCH, errno.EINVAL, errno.ENOSYS, errno.EPERM):
                 return None
             raise
@@ -165,7 +165,7 @@ def _pidfd_send_signal(handle: int, number: int) -> None:
 
 
 def _call(number: int, *arguments: int | None) -> int:
-    """A system call by its number; raises the OSError that it says."""
+    """A system call by its number. Raises its error as OSError."""
     if platform.machine() == "alpha":
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
     syscall = ctypes.CDLL(None, use_errno=True).syscall
@@ -189,7 +189,7 @@ class Pids:
     _last: int = 0
 
     def hold(self, pid: int) -> int | None:
-        """None where there is no such process."""
+        """None if there is no such process."""
         process = proc.read(pid)
         if process is None:
             return None
@@ -198,7 +198,7 @@ class Pids:
         return self._last
 
     def release(self, handle: int) -> None:
-        """Forget it."""
+        """Drop a handle."""
         del self._held[handle]
 
     def signal(self, handle: int, number: int) -> None:
@@ -210,7 +210,7 @@ class Pids:
         os.kill(pid, number)
 
     def ended(self, handles: Collection[int], seconds: float) -> set[int]:
-        """Looks again and again."""
+        """Polls until all have ended."""
         deadline = time.monotonic() + seconds
         while True:
             found = {handle for handle in handles if self._has_ended(handle)}

@@ -1,10 +1,10 @@
-"""Which processes are a tracked task's: only those for which that follows, at whatever remove.
+"""Which processes belong to a tracked task: only those for which there is proof, at any depth.
 
-A process is the task's if it was seen to be started by it (`_registry`), if it descends from one that is,
-if it is in a session or process group that one of them made, or if its environment has the task's mark.
-What was neither seen nor carries a mark, left its session and lost its parents before anyone looked, is not
-found: making the worker the reaper of its orphans (PR_SET_CHILD_SUBREAPER) would show that, too, but Ray
-ends a worker's direct children when it exits, so it would end what a task left behind on purpose.
+A process belongs to the task if the registry records that the task started it (`registry.py`), if it descends
+from such a process, if it is in a session or process group that one of them created, or if its environment
+has the task's mark. A process that was not recorded, has no mark, left its session and lost its parents
+before a sample was taken is not found. A worker that adopts its orphans (PR_SET_CHILD_SUBREAPER) would find
+it, but Ray ends the direct children of an exiting worker, including processes that a task left on purpose.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from raydoctor.observe.processes.proc import Process
 _SLACK = 0.011
 """Seconds: a tick."""
 _OLD = 3600.0
-"""Seconds after which a registry of which nothing lives is of no use to `raydoctor zombies` either."""
+"""Seconds after which a registry file without living processes is removed."""
 _FOREIGN = 86400.0
-"""The same for one of another boot or container, of which it cannot be seen whether anything lives."""
+"""The same for a file of another boot or container, whose processes are not visible here."""
 
 
 def leads(process: Process) -> str:
-    """What it leads: a session, a process group."""
+    """Whether it leads a session (`s`) or a process group (`g`)."""
     is_group = GROUP if process.pgid == process.pid else ""
     return is_group + (SESSION if process.sid == process.pid else "")
 
 
 def started_process(pid: int) -> StartedProcess | None:
-    """A process as a registry has it; None where it is gone."""
+    """A process as the registry records it; None if it is gone."""
     process = proc.read(pid)
     return None if process is None else StartedProcess(pid, process.started_at, leads(process))
 
 
 def lives(process: StartedProcess) -> bool:
-    """Whether that process is there, if only defunct."""
+    """Whether that process exists; it may be defunct."""
     now = started_process(process.pid)
     return now is not None and process.is_same(now.pid, now.started_at)
 
@@ -58,10 +58,10 @@ def members(
     sure: Callable[[Mapping[int, Process]], Iterable[int]] = lambda table: (),
     since: float = 0.0,
 ) -> list[StartedProcess]:
-    """All that live of a task now, parents first.
+    """All living processes of a task, parents first.
 
-    `marks` are the values of `MARK` (or `RUN_MARK`) that are the task's; `sure` names further processes of
-    the table that are known to be; none is older than `since`.
+    `marks` are the task's values of `MARK` (or `RUN_MARK`); `sure` returns further processes of the table
+    that are known to belong to it; processes older than `since` are not checked for marks.
     """
     table = {pid: p for pid, p in proc.table().items() if p.state != "Z"}
     known = list(started)
@@ -77,10 +77,10 @@ def members(
 
 
 def _in_groups(table: Mapping[int, Process], leaders: Iterable[StartedProcess]) -> set[int]:
-    """Who is in a session or group that one of these made.
+    """Processes in a session or group that one of these created.
 
-    The system gives nobody the pid of a leader while its session or group has members, so a member that is
-    younger than the leader is of that leader's, not of a later process with that pid.
+    The kernel does not reuse the pid of a leader while its session or group has members, so a member younger
+    than the leader belongs to that leader, not to a later process with the same pid.
     """
     sessions = {s.pid: s.started_at for s in leaders if SESSION in s.leads}
     groups = {s.pid: s.started_at for s in leaders if GROUP in s.leads}
@@ -95,7 +95,7 @@ def _in_groups(table: Mapping[int, Process], leaders: Iterable[StartedProcess]) 
 
 
 def _marked(processes: Iterable[Process], marks: Collection[str], since: float) -> set[int]:
-    """Who carries one of the marks; environments of older processes are not read."""
+    """Processes with one of the marks; environments of processes older than `since` are not read."""
     found = set()
     for process in processes if marks else ():
         if process.started_at > since - _SLACK:
@@ -106,9 +106,9 @@ def _marked(processes: Iterable[Process], marks: Collection[str], since: float) 
 
 
 def children(pid: int) -> list[int] | None:
-    """Direct children, without a look at all processes; None where the kernel does not tell.
+    """Direct children, without reading all processes; None if the kernel does not list them.
 
-    `/proc/PID/task/TID/children` (CONFIG_PROC_CHILDREN): of each thread, those that it started.
+    `/proc/PID/task/TID/children` (CONFIG_PROC_CHILDREN) lists the children that each thread started.
     """
     found: list[int] = []
     threads: list[str] = []
@@ -127,7 +127,7 @@ def children(pid: int) -> list[int] | None:
 
 
 def forget_old() -> None:
-    """Remove files of the registry that nobody else will: nothing that they name is there, worker and all."""
+    """Remove old registry files whose worker and processes are all gone."""
     for known in known_workers(everywhere=True):
         named = [
             known.worker,
@@ -141,7 +141,7 @@ def forget_old() -> None:
 
 
 def now() -> float:
-    """The present on the clock that processes' starts are told on, which is not exactly the time of day."""
+    """The current time on the clock of process start times, which differs slightly from the time of day."""
     return _booted() + time.clock_gettime(time.CLOCK_BOOTTIME)
 
 

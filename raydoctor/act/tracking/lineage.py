@@ -1,12 +1,12 @@
-"""What the workers of a cluster start, written down while it can be seen whose it is.
+"""Records which processes the workers of a cluster start, while their parents still prove it.
 
-A child that has a session of its own, nothing of its worker's environment and none of its files keeps but one
-thing that says whose it is: its parent. When that is gone, nothing does. So whoever watches a cluster
-(`raydoctor run`, `raydoctor watch`) looks at the process table now and then, and notes each process below a
-worker, by pid and start, in the registry (`registry.py`), where `raydoctor zombies` finds it.
+A child with its own session, without its worker's environment and open files, is tied to the worker only by
+its parent. Once the parent is gone, no evidence remains. So `raydoctor run` and `raydoctor watch` sample the
+process table, and record each process below a worker, by pid and start time, in the registry (`registry.py`),
+where `raydoctor zombies` finds it.
 
-Seen from outside: what is started and loses its parents between two looks is not known. What a driver
-starts that runs below a worker (the entrypoint of a job) is that driver's, not the worker's.
+A process that is started and loses its parents between two samples is not recorded. A driver that runs below
+a worker (the entrypoint of a job) owns its processes; the worker does not.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ from raydoctor.observe.processes import daemons, kinship, proc, traces
 from raydoctor.observe.processes.proc import Process
 
 _NUMBER = 0
-"""Of the one task that a file of ours has: which of a worker's tasks started what cannot be seen."""
+"""The only task of such a file: an observer cannot see which of the worker's tasks started a process."""
 _AGENTS = ("ray::DashboardA", "ray::RuntimeEnv")
-"""What raylets start beside workers, as the kernel names it (Ray 2.60; older agents are no `ray::`)."""
+"""Other children of raylets, by their kernel name (Ray 2.60; older agents do not begin with `ray::`)."""
 
 Table = Mapping[int, Process]
 
 
 @dataclass(slots=True)
 class _Tree:
-    """A worker, and what was seen below it."""
+    """A worker and the processes sampled below it."""
 
     worker: StartedProcess
     task: Task
     path: str = ""
-    """Of its file; empty where none is written yet, or none can be."""
+    """Its file; empty if none is written yet, or none can be written."""
 
     def living(self, table: Table) -> dict[int, StartedProcess]:
-        """Those of it that live; the worker is not among them."""
+        """Its living processes without the worker."""
         return {s.pid: s for s in self.task.processes.values() if _lives(table, s)}
 
     def write(self, new: Collection[StartedProcess]) -> None:
-        """Add to its file; where that cannot be, what was seen is known to us alone."""
+        """Append to its file; if that fails, the processes are known to this process only."""
         with suppress(OSError):
             try:
                 if not self.path:
                     raise FileNotFoundError
                 registry.append(self.path, [registry.saw_line(_NUMBER, s) for s in new])
-            except FileNotFoundError:  # not made yet, or removed by somebody
+            except FileNotFoundError:  # not created yet, or removed by another process
                 self.path = registry.path_of(self.worker, is_tracked=False)
                 registry.replace(self.path, registry.lines_of([self.task]))
 
@@ -65,17 +65,17 @@ class _Tree:
 
 @dataclass(slots=True)
 class ClusterLineage:
-    """What was seen below the workers that one cluster has on this machine."""
+    """Processes sampled below the workers of one cluster on this machine."""
 
     cluster: Cluster
     _is_tidy: bool = False
-    """Whether what others have left in the registry for long was removed."""
+    """Whether old files of the registry were removed."""
     _raylets: dict[tuple[int, float], bool] = field(default_factory=dict)
     _drivers: set[tuple[int, float]] = field(default_factory=set)
     _trees: dict[tuple[int, float], _Tree] = field(default_factory=dict)
 
     def sample(self, table: Table) -> None:
-        """Note what is below the cluster's workers. `table`: what `proc.table()` has just told."""
+        """Record the processes below the cluster's workers. `table`: a fresh `proc.table()`."""
         if not self._is_tidy:
             self._is_tidy = True
             family.forget_old()
@@ -92,7 +92,7 @@ class ClusterLineage:
                 del self._trees[key]
 
     def left(self, jobs: Collection[str]) -> list[Identity]:
-        """What lives of what workers of these jobs have started that are gone, parents first."""
+        """Living processes that ended workers of these jobs have started, parents first."""
         trees = [t for t in self._trees.values() if t.task.task in jobs]
         table = proc.table() if trees else {}
         orphans = [
@@ -106,12 +106,12 @@ class ClusterLineage:
         return [Identity(each.pid, each.started_at) for each in found]
 
     def is_awaited(self, jobs: Collection[str]) -> bool:
-        """Whether workers of these jobs live, with something that they have started."""
+        """Whether workers of these jobs still run with processes that they have started."""
         trees = [t for t in self._trees.values() if t.task.task in jobs]
         table = proc.table() if trees else {}
         return any(_lives(table, tree.worker) and tree.living(table) for tree in trees)
 
-    # -------------------------------------------------------------- who is whose
+    # -------------------------------------------------------------- ownership
 
     def _workers(self, table: Table, children: Mapping[int, list[int]]) -> Iterator[Process]:
         for raylet in table.values():
@@ -122,7 +122,7 @@ class ClusterLineage:
                         yield table[pid]
 
     def _is_ours(self, raylet: Process) -> bool:
-        """Whether it is of this cluster; its command line is read once."""
+        """Whether it belongs to this cluster; its command line is read once."""
         key = _key(raylet)
         if key not in self._raylets:
             found = daemons.find({raylet.pid: raylet})
@@ -135,7 +135,7 @@ class ClusterLineage:
     def _below(
         self, tree: _Tree, table: Table, children: Mapping[int, list[int]]
     ) -> list[StartedProcess]:
-        """What is below a worker, or what it has started, and not known yet."""
+        """Processes below a worker, or below its known processes, that are not recorded yet."""
         known = tree.living(table)
         new = []
         waiting = [*known, *([tree.worker.pid] if _lives(table, tree.worker) else [])]
@@ -147,14 +147,14 @@ class ClusterLineage:
             for pid in fresh:
                 process = table[pid]
                 if process.state != "Z" and pid != os.getpid() and not watcher.is_one(pid):
-                    # Without what it leads: a number may be another's when nobody looks any more.
+                    # Without session and group: their number may be reused after sampling has ended.
                     known[pid] = StartedProcess(pid, process.started_at)
                     new.append(known[pid])
                     waiting.append(pid)
         return new
 
     def _is_rays(self, process: Process) -> bool:
-        """Whether it is a driver or a daemon: what is below it is its own."""
+        """Whether it is a driver or a daemon, which owns the processes below it."""
         if process.name in daemons.BINARIES or _key(process) in self._drivers:
             return True
         is_driver = kinship.is_driver(process.pid)
@@ -165,34 +165,34 @@ class ClusterLineage:
 
 @dataclass(slots=True)
 class JoinedClusters:
-    """The clusters that a driver takes part in, and its jobs there."""
+    """The clusters that a driver is connected to, and its jobs there."""
 
     _memories: dict[str, ClusterLineage] = field(default_factory=dict)
     _jobs: dict[str, set[str]] = field(default_factory=dict)
 
     def add(self, session: str, job: str) -> None:
-        """It has this job in the cluster of this session."""
+        """Record a job of the driver in the cluster of this session."""
         self._memories.setdefault(session, ClusterLineage(Cluster(session_dir=session)))
         self._jobs.setdefault(session, set()).add(job)
 
     def sample(self, table: Table | None = None) -> None:
-        """Note what is below the workers of all of them."""
+        """Record the processes below the workers of all clusters."""
         if self._memories:
             table = proc.table() if table is None else table
             for memory in self._memories.values():
                 memory.sample(table)
 
     def left(self) -> list[Identity]:
-        """What lives of what its workers that are gone have started."""
+        """Living processes that ended workers of its jobs have started."""
         return [i for session, m in self._memories.items() for i in m.left(self._jobs[session])]
 
     def is_awaited(self) -> bool:
-        """Whether workers of its jobs live, with something that they have started."""
+        """Whether workers of its jobs still run with processes that they have started."""
         return any(m.is_awaited(self._jobs[session]) for session, m in self._memories.items())
 
 
 def _tree(worker: Process) -> _Tree:
-    """Of a worker, with what was written down of it before."""
+    """The tree of a worker, including what its file records already."""
     who = StartedProcess(worker.pid, worker.started_at)
     task = Task(_NUMBER, traces.job_of_worker(worker.pid) or "-", 0.0, {})
     tree = _Tree(who, task)

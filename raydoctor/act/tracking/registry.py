@@ -1,19 +1,19 @@
-"""What tracked tasks have started, on disk: one small file per worker, so that it survives the worker.
+"""Processes started by tracked tasks, recorded on disk in one file per worker that outlives the worker.
 
-`WORKER_PID-START-PLACE` in a folder of the user's own (`private.py`), a line per fact, appended whole by the
-process that has it first: the worker, the watcher (`programs/reaper.py`), or a forked child of the task. A
-file whose worker and watcher are gone is still evidence of what that worker's tasks started: `remembered`.
-Processes are ended on such evidence, so every access verifies that no other user can have written it.
+The file is `WORKER_PID-START-PLACE` in a private folder of the user (`private.py`). It has one line per fact,
+appended atomically by the process that learns it first: the worker, the watcher (`programs/reaper.py`), or a
+forked child of the task. A file whose worker and watcher are gone remains evidence (`known_workers`).
+Processes are ended on that evidence, so every access verifies that no other user can have written the file.
 
-Starts are in seconds since the boot: the kernel's epoch seconds move when the clock is set, and a living
-worker would then be taken for one that is gone. The place (`proc.place`) is the boot and the pid namespace:
-another container may share the folder, and its pids name other processes here.
+Start times are in seconds since boot: epoch seconds change when the clock is set, and a living worker would
+then appear to be gone. The place (`proc.place`) identifies the boot and the pid namespace: a container may
+share the folder, but its pids refer to other processes.
 
-`WORKER_PID-START-PLACE.seen` is written by others that only looked (`lineage.py`): what was seen below the
-worker, of whichever task. It has one task, of number 0, which names the worker's job.
+`WORKER_PID-START-PLACE.seen` is written by observers (`lineage.py`): processes sampled below the worker, of
+any task. It has one task, number 0, whose id is the worker's job.
 
-No lock: a line is one `write` to a file opened for appending. Standard library only, and little of it: the
-watcher has to stay small.
+No lock is needed: a line is one `write` to a file opened for appending. Imports few modules, all of the
+standard library, to keep the watcher small.
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ from raydoctor.act import private
 from raydoctor.observe.processes import proc
 
 MARK = "RAYDOCTOR_TASK"
-"""Environment variable of what a tracked task starts: `TASK_ID:WORKER_PID:WORKER_START:NUMBER`."""
+"""Environment variable of processes that a tracked task starts: `TASK_ID:WORKER_PID:WORKER_START:NUMBER`."""
 RUN_MARK = "RAYDOCTOR_RUN"
-"""The same of what the driver of `raydoctor run` starts; another name, as it ties nothing to a Ray worker."""
+"""The same for the driver of `raydoctor run`; a separate name, because no Ray worker is involved."""
 SESSION, GROUP = "s", "g"
 RUN = "run"
-"""In place of a task's id: the driver of `raydoctor run`, whose process is then the worker (`guard.py`)."""
+"""Used instead of a task id for the driver of `raydoctor run`, which is the worker then (`guard.py`)."""
 _SAMPLED = ".seen"
-"""End of the name of a file whose writer only looked."""
+"""Suffix of a file that an observer wrote."""
 _MOST = 8 << 20
-"""Bytes of a file; a worker drops what has ended at 64 kB, and a line has 40."""
+"""Bytes of a file; a worker drops ended processes at 64 kB, and a line has 40 bytes."""
 _SAME = 0.005
 """Seconds: start times are counted in ticks of 0.01 s."""
 
 
 class StartedProcess(NamedTuple):
-    """A process that a task has started, at whatever remove."""
+    """A process that a task has started, directly or indirectly."""
 
     pid: int
     started_at: float
     leads: str = ""
-    """`s` where it leads a session, `g` where it leads a process group."""
+    """`s` if it leads a session, `g` if it leads a process group."""
 
     def is_same(self, pid: int, started_at: float) -> bool:
-        """Whether that is this process."""
+        """Whether pid and start time are those of this process."""
         return self.pid == pid and abs(self.started_at - started_at) < _SAME
 
 
@@ -67,25 +67,25 @@ def _key(process: StartedProcess) -> tuple[int, float]:
 
 
 class Task(NamedTuple):
-    """A tracked piece of work that has not ended."""
+    """A tracked task, or a part of one, that has not ended."""
 
     number: int
-    """Counts them within a worker."""
+    """Unique within a worker."""
     task: str
     grace: float
     """Seconds between SIGTERM and SIGKILL."""
     processes: dict[tuple[int, float], StartedProcess]
 
     def mark(self, worker: StartedProcess) -> str:
-        """Value of `MARK` in the environment of what it starts."""
+        """Value of `MARK` in the environment of its processes."""
         return f"{self.task}:{worker.pid}:{_start(worker)}:{self.number}"
 
     def shut(self, process: StartedProcess) -> None:
-        """Its session and its group are empty: whoever leads one of that number now is another."""
+        """Record that its session and group are empty: a later leader with that number is another process."""
         self.processes[_key(process)] = process._replace(leads="")
 
     def add(self, process: StartedProcess) -> bool:
-        """Keep a process, with all that it was ever seen to lead; whether that was news."""
+        """Record a process and all that it has ever led; whether anything was new."""
         key = _key(process)
         before = self.processes.get(key)
         leads = "".join(sorted({*process.leads, *(before.leads if before else "")}))
@@ -94,21 +94,21 @@ class Task(NamedTuple):
 
 
 class WorkerRecord(NamedTuple):
-    """What one worker's file says."""
+    """The content of one worker's file."""
 
     worker: StartedProcess
     tasks: dict[int, Task]
     path: str
     is_tracked: bool = True
-    """Whether the worker's tasks were tracked; else what is below the worker was seen from outside."""
+    """Whether the worker's tasks were tracked; otherwise an observer sampled its descendants."""
     is_here: bool = True
-    """Whether its pids are those of this boot and this pid namespace."""
+    """Whether its pids belong to this boot and pid namespace."""
 
 
 def path_of(worker: StartedProcess, is_tracked: bool = True) -> str:
-    """Of a worker's file: the one that exists, else where to make it; its folder is this user's alone.
+    """Path of a worker's file: the existing one, else where to create it, in a private folder.
 
-    Raises OSError where there is no such folder and none can be made.
+    Raises OSError if there is no such folder and none can be created.
     """
     name = f"{worker.pid}-{_start(worker)}-{proc.place()}{'' if is_tracked else _SAMPLED}"
     for folder in private.existing():
@@ -119,14 +119,14 @@ def path_of(worker: StartedProcess, is_tracked: bool = True) -> str:
 
 
 def append(path: str, lines: Iterable[str], create: bool = False) -> None:
-    """Add lines. Raises FileNotFoundError where there is no file and `create` is not set."""
+    """Append lines. Raises FileNotFoundError if the file does not exist and `create` is not set."""
     folder, name = os.path.split(path)
     with private.opened(folder) as opened:
         opened.append(name, _text(lines), create)
 
 
 def replace(path: str, lines: Iterable[str]) -> None:
-    """Write the file anew, whole or not at all."""
+    """Replace the file atomically."""
     folder, name = os.path.split(path)
     with private.opened(folder) as opened:
         opened.write(name, _text(lines))
@@ -137,27 +137,27 @@ def _text(lines: Iterable[str]) -> bytes:
 
 
 def begin_line(task: Task) -> str:
-    """A tracked piece of work has started its first process."""
+    """The task has started its first process."""
     return f"begin {task.number} {task.task} {task.grace:g}"
 
 
 def saw_line(number: int, process: StartedProcess) -> str:
-    """It has started this one."""
+    """The task has started this process."""
     return f"saw {number} {process.pid} {_start(process)} {process.leads or '-'}"
 
 
 def shut_line(number: int, process: StartedProcess) -> str:
-    """It has ended, and so have all of the session and the group that it led."""
+    """A leader has ended, and its session and group are empty."""
     return f"shut {number} {process.pid} {_start(process)}"
 
 
 def end_line(number: int) -> str:
-    """It has ended; what it started is nobody's business any more."""
+    """The task has ended; its processes are no longer tracked."""
     return f"end {number}"
 
 
 def lines_of(tasks: Iterable[Task]) -> Iterator[str]:
-    """A file's text, for these."""
+    """The lines of a file with these tasks."""
     for task in tasks:
         yield begin_line(task)
         for process in list(task.processes.values()):  # another thread may add to it
@@ -165,7 +165,7 @@ def lines_of(tasks: Iterable[Task]) -> Iterator[str]:
 
 
 def read(path: str) -> dict[int, Task]:
-    """The tasks of a file that have not ended; none where it cannot be read."""
+    """The unfinished tasks of a file; empty if it cannot be read."""
     folder, name = os.path.split(path)
     with suppress(OSError), private.opened(folder) as opened:
         return _tasks(opened.read(name, _MOST))
@@ -175,7 +175,7 @@ def read(path: str) -> dict[int, Task]:
 def _tasks(text: bytes) -> dict[int, Task]:
     tasks: dict[int, Task] = {}
     for line in text.decode("ascii", "replace").splitlines():
-        with suppress(ValueError, LookupError):  # a line that was cut short
+        with suppress(ValueError, LookupError):  # an incomplete line
             _take(line.split(" "), tasks)
     return tasks
 
@@ -193,7 +193,7 @@ def _take(words: list[str], tasks: dict[int, Task]) -> None:
 
 
 def known_workers(everywhere: bool = False) -> list[WorkerRecord]:
-    """All files of this user, whether or not their workers live; `everywhere`: those of other places, too."""
+    """All files of this user, also of ended workers; `everywhere`: also of other boots and containers."""
     found = []
     for folder in private.existing():
         for name in sorted(folder.names()):

@@ -1,14 +1,14 @@
-"""Tells a tracked task of every process that it starts, at the lowest seams that Python has.
+"""Reports every process that a tracked task starts, by hooks in the lowest-level functions of Python.
 
 `_posixsubprocess.fork_exec` (subprocess and all its wrappers, asyncio, multiprocessing's spawn), `os.fork`,
 `os.forkpty`, `os.posix_spawn`, `os.system`, `multiprocessing.Process.start` (a fork server's children are not
-ours) and, for what they start in turn before they become another program, a hook that runs in forked
-children. Checked with CPython 3.10 to 3.13. Not `sys.addaudithook`: it cannot add to an environment, is never
-told a pid, and slows down every import and every open for the rest of the process.
+children of this process), and a hook in forked children for processes that they start before they execute
+another program. Checked with CPython 3.10 to 3.13. `sys.addaudithook` does not help: it cannot change an
+environment, gets no pid, and slows down every import and every open for the rest of the process.
 
-Which task it is follows the context (`contextvars`), and is handed on to threads and to the work given to
-thread pools, so that tasks of one worker are never mixed up. Outside a tracked task nothing is told and
-nothing changed. The fork server and the resource tracker of multiprocessing are the worker's, not a task's.
+The task is found by the context (`contextvars`), which threads and work items of thread pools inherit, so
+that tasks of one worker are never confused. Outside a tracked task, nothing is reported or changed. The fork
+server and the resource tracker of multiprocessing belong to the worker, not to a task.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, Protocol
 
 from raydoctor.act.tracking.registry import MARK
@@ -35,7 +36,7 @@ class Listener(Protocol):
 
     @property
     def mark(self) -> str:
-        """Value of `MARK` for what it starts."""
+        """Value of `MARK` for its processes."""
 
     @property
     def is_open(self) -> bool:
@@ -43,21 +44,21 @@ class Listener(Protocol):
 
     @property
     def is_here(self) -> bool:
-        """Whether this process runs it; a forked child of it does not."""
+        """Whether this process runs it, not a forked child."""
 
     def announce(self) -> None:
-        """It is about to start what it will not be told of. Never raises."""
+        """The task is about to start a process that is not reported afterwards. Never raises."""
 
     def started(self, pid: int) -> None:
-        """It has started a child. Never raises."""
+        """The task has started a child. Never raises."""
 
     def forked(self) -> None:
-        """This process is a forked descendant of it. Never raises."""
+        """This process is a forked descendant of the task. Never raises."""
 
 
 @dataclass(slots=True)
 class _State:
-    """What is installed in this process."""
+    """The state of the hooks in this process."""
 
     is_installed: bool = False
     only: Callable[[], Listener | None] = lambda: None
@@ -66,29 +67,13 @@ class _State:
 _state = _State()
 
 
-class _Nobody:
-    """Stands for no task at all, whatever the thread or the worker knows."""
-
-    mark = ""
-    is_open = False
-    is_here = False
-
-    def announce(self) -> None:
-        """Not told."""
-
-    def started(self, pid: int) -> None:
-        """Not told."""
-
-    def forked(self) -> None:
-        """Not told."""
-
-
-NOBODY: Listener = _Nobody()
+NO_TASK: Any = SimpleNamespace(is_open=False)
+"""A listener that stands for no task, even in a thread that inherited one."""
 current: ContextVar[Listener | None] = ContextVar("raydoctor_tracking", default=None)
 
 
 def listener() -> Listener | None:
-    """The task that this code runs for."""
+    """The task that this code belongs to."""
     found = current.get()
     if found is None:
         import threading
@@ -98,7 +83,7 @@ def listener() -> Listener | None:
 
 
 def install(only: Callable[[], Listener | None]) -> None:
-    """Take the seams, once in a process; `only` is asked for a task where the context knows none."""
+    """Install the hooks, once in a process; `only` returns the task if the context has none."""
     _state.only = only
     if _state.is_installed:
         return
@@ -136,7 +121,7 @@ def _install_threads() -> None:
 
     def start(self: Any) -> None:
         task = listener()
-        # A pool's thread works for many; each piece of work says for whom.
+        # A thread of a pool works for many tasks; each work item has its own.
         if task is not None and getattr(self, "_target", None) is not pool_work:
             setattr(self, _INHERITED, task)
         _start(self)
@@ -173,7 +158,7 @@ def _in_child() -> None:
         task.forked()
 
 
-# ------------------------------------------------------------------ the seams
+# ------------------------------------------------------------------ the hooks
 
 
 def _fork_exec(original: Callable[..., int]) -> Callable[..., int]:
@@ -191,7 +176,7 @@ def _fork_exec(original: Callable[..., int]) -> Callable[..., int]:
 
 
 def _is_helper(command: Sequence[Any]) -> bool:
-    """Whether it is what multiprocessing starts once for a whole process."""
+    """Whether it is a helper that multiprocessing starts once per process."""
     code = command[-1] if command else b""
     code = code if isinstance(code, bytes) else os.fsencode(code)
     return code.startswith(_HELPERS)
@@ -242,7 +227,7 @@ def _posix_spawn(original: Callable[..., int]) -> Callable[..., int]:
 
 
 def _system(original: Callable[[Any], int]) -> Callable[[Any], int]:
-    """The C library forks here, and tells nobody: the shell itself sets the mark."""
+    """The C library forks here without a hook, so the shell itself sets the mark."""
 
     def system(command: Any) -> int:
         task = listener()

@@ -1,4 +1,4 @@
-"""`raydoctor.tracked` and `raydoctor.tracking()`: what a task starts ends with it, if it does not end well.
+"""`raydoctor.tracked` and `raydoctor.tracking()`: ends the processes of a task that fails.
 
     @ray.remote
     @raydoctor.tracked
@@ -10,13 +10,13 @@
         with raydoctor.tracking(grace=2):      # in a coroutine: async with
             subprocess.run(["mesher", path])
 
-Every process that the task starts is known to it, in whatever session, at whatever remove (`_spawns`,
-`_family`). If the task returns, nothing is touched. If it raises or is cancelled, its tree is ended: SIGTERM,
-`grace` seconds, SIGKILL. If its worker vanishes (SIGKILL, `ray job stop`, the end of the driver, a forced
-cancel), a watcher on the same node does that (`programs/reaper.py`). Tasks that share a worker (threaded and
-async actors) never touch each other's processes.
+Every process that the task starts is recorded, in any session and at any depth (`spawns.py`, `family.py`). If
+the task returns, its processes are left alone. If it raises or is cancelled, they are ended: SIGTERM, `grace`
+seconds, SIGKILL. If its worker vanishes (SIGKILL, `ray job stop`, the end of the driver, a forced cancel), a
+watcher on the same node ends them (`programs/reaper.py`). Tasks that share a worker (threaded and async
+actors) never affect each other's processes.
 
-Outside a Ray worker both do nothing at all. Linux; elsewhere they do nothing either. Ray 2.9.3 to 2.60.0.
+Both do nothing outside a Ray worker, and on systems other than Linux. Ray 2.9.3 to 2.60.0.
 """
 
 from __future__ import annotations
@@ -39,22 +39,20 @@ from raydoctor.act.tracking.watcher import WorkerWatcher
 from raydoctor.observe.processes import proc
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from raydoctor.act.signals.process import Identity
     from raydoctor.observe.processes.proc import Process
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 GRACE = 5.0
 _FILE_LIMIT = 64_000
-"""Bytes of a worker's registry, about, before what has ended is dropped from it."""
+"""Approximate bytes of a worker's registry file before ended processes are dropped from it."""
 _log = logging.getLogger("raydoctor")
 
 
 def tracking(grace: float = GRACE) -> Tracking:
-    """A context in which every process that is started belongs to the task: `with` or `async with`.
+    """A context manager (`with` or `async with`): every process started in it belongs to the task.
 
-    `grace` is the time in seconds between SIGTERM and SIGKILL, if it comes to that.
+    `grace` is the time in seconds between SIGTERM and SIGKILL.
     """
     return Tracking(grace)
 
@@ -68,7 +66,7 @@ def tracked(
 ) -> Callable[..., Any]:
     """Run a task or an actor's method in `tracking`: `@tracked`, or `@tracked(grace=2)`.
 
-    Goes below `@ray.remote`. Takes functions, coroutine functions and generators of both kinds.
+    Place it below `@ray.remote`. Accepts functions, coroutine functions and generators of both kinds.
     """
     if function is None:
         return functools.partial(_wrapped, grace=grace)
@@ -110,7 +108,7 @@ def _wrapped(function: Callable[..., Any], grace: float) -> Callable[..., Any]:
 
 
 class Tracking:
-    """What `tracking()` gives; used once."""
+    """The context manager that `tracking()` returns; for one use."""
 
     __slots__ = ("_before", "_grace", "_scope")
 
@@ -126,12 +124,7 @@ class Tracking:
             self._scope = _begin(task, self._grace, self._before)
             spawns.current.set(self._scope)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         scope = self._left()
         if scope is not None:
             scope.finish(is_well=kind is None)
@@ -139,12 +132,7 @@ class Tracking:
     async def __aenter__(self) -> None:
         self.__enter__()
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         scope = self._left()
         if scope is None:
             return
@@ -154,7 +142,7 @@ class Tracking:
             await _in_thread(lambda: scope.finish(is_well=False))
 
     def _left(self) -> _Scope | None:
-        """The scope, if there is one and this process runs it: a forked child leaves it alone."""
+        """The scope, if there is one and this process runs it; a forked child does not end it."""
         scope = self._scope
         if scope is None or not scope.is_here:
             return None
@@ -163,7 +151,7 @@ class Tracking:
 
 
 async def _in_thread(work: Callable[[], None]) -> None:
-    """Do it beside the event loop, and to its end: a second cancel waits until it is done."""
+    """Run it in a thread, and to its end: a second cancel waits until it is done."""
     import asyncio
 
     loop = asyncio.get_running_loop()
@@ -186,11 +174,11 @@ async def _in_thread(work: Callable[[], None]) -> None:
         raise cancelled
 
 
-# ------------------------------------------------------------------ where we are
+# ------------------------------------------------------------------ the current task
 
 
 def _task_id() -> str:
-    """The id of the Ray task that runs here; empty outside a Ray worker. Loads nothing."""
+    """The id of the Ray task that runs here; empty outside a Ray worker. Imports nothing."""
     ray = sys.modules.get("ray")
     if ray is None or not proc.LINUX or not ray.is_initialized():
         return ""
@@ -203,7 +191,7 @@ def _task_id() -> str:
 
 
 def _is_forked_child() -> bool:
-    """Whether this is a fork of a worker: Ray believes there that it still is the worker."""
+    """Whether this process is a fork of a worker: Ray's state in it is still the worker's."""
     multiprocessing = sys.modules.get("multiprocessing.process")
     if multiprocessing is not None and multiprocessing.parent_process() is not None:
         return True
@@ -216,7 +204,7 @@ def _is_actor() -> bool:
 
 
 class _Here:
-    """This process's worker, once there was something to track."""
+    """The worker of this process, created with the first tracked task."""
 
     worker: _Worker | None = None
     lock = threading.Lock()
@@ -237,9 +225,9 @@ def _begin(task: str, grace: float, outer: spawns.Listener | None) -> _Scope:
 
 
 def _only() -> _Scope | None:
-    """The task of a worker that runs one at a time, for threads that were handed none.
+    """The task of a worker that runs one task at a time, for threads that inherited none.
 
-    A thread that was there before the task may be an earlier task's.
+    A thread that is older than the task may belong to an earlier task.
     """
     worker = _Here.worker
     if worker is None or worker.is_actor or not worker.scopes:
@@ -253,21 +241,21 @@ def _only() -> _Scope | None:
 
 @dataclass(slots=True)
 class _Worker:
-    """This process, and the tracked tasks that it runs."""
+    """This worker process and its running tracked tasks."""
 
     identity: StartedProcess
     is_actor: bool = False
     scopes: dict[int, _Scope] = field(default_factory=dict)
     path: str = ""
     problem: str = ""
-    """Why there is no registry; the tasks' own memory and the marks are left."""
+    """Why there is no registry file; the tasks are then tracked in memory and by marks only."""
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     written: int = 0
     watcher: WorkerWatcher | None = None
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     def write(self, scope: _Scope, lines: list[str]) -> None:
-        """Add facts of a task to the registry, and have the watcher look. Never raises."""
+        """Append facts about a task to the registry, and wake the watcher. Never raises."""
         try:
             with self.lock:
                 if not scope.has_started:
@@ -276,7 +264,7 @@ class _Worker:
                 self._write(lines)
         except OSError as error:
             if not self.problem:
-                _log.warning("what tracked tasks start outlives a killed worker: %s", error)
+                _log.warning("processes of tracked tasks would outlive a killed worker: %s", error)
             self.problem = str(error)
 
     def _write(self, lines: list[str]) -> None:
@@ -297,11 +285,11 @@ class _Worker:
         self.watcher.wake()
 
     def _rewrite(self) -> None:
-        """Write what is known of the tasks that run, without what has ended."""
+        """Replace the file: running tasks only, without ended processes."""
         kept = [scope.record for scope in list(self.scopes.values()) if scope.has_started]
         known = registry.read(self.path)
         for record in kept:
-            if record.number in known:  # the watcher and forked children know more
+            if record.number in known:  # the watcher and forked children append to the file
                 record.processes.update(known[record.number].processes)
             for key, process in list(record.processes.items()):
                 if not process.leads and not family.lives(process):
@@ -312,7 +300,7 @@ class _Worker:
 
 
 class _Scope:
-    """One tracked task, or a part of one (`_spawns.Listener`)."""
+    """One tracked task, or a part of one (`spawns.Listener`)."""
 
     __slots__ = (
         "_marks",
@@ -332,28 +320,28 @@ class _Scope:
         self.mark = self.record.mark(worker.identity)
         self._marks = {self.mark}
         self.has_started = False
-        """Whether any process was started, and the registry told."""
+        """Whether it has started any process, and the registry has a record of it."""
         self.is_open = True
         self.begun = family.now()
         self.threads = frozenset(t.ident for t in threading.enumerate()) - {threading.get_ident()}
 
     @property
     def number(self) -> int:
-        """Counts them within the worker."""
+        """Unique within the worker."""
         return self.record.number
 
     @property
     def is_here(self) -> bool:
-        """Whether this process is the worker, and no fork of it."""
+        """Whether this process is the worker, not a fork of it."""
         return self._worker.identity.pid == os.getpid()
 
     def announce(self) -> None:
-        """Have the registry and the watcher know of this task."""
+        """Record this task in the registry, and start the watcher."""
         if self.is_here and not self.has_started:
             self._worker.write(self, [])
 
     def started(self, pid: int) -> None:
-        """A child of this process belongs to the task."""
+        """Record a child of this process."""
         process = family.started_process(pid)
         if process is None:
             return
@@ -364,19 +352,19 @@ class _Scope:
             self._worker.write(self, [registry.saw_line(self.number, process)])
 
     def forked(self) -> None:
-        """This process is a fork of the worker or of what it started, and belongs to the task."""
+        """Record this process, a fork of the worker or of one of the task's processes."""
         process = family.started_process(os.getpid())
         if process is not None:
             self._append(process)
 
     def _append(self, process: StartedProcess) -> None:
-        """From a forked child: a line in the file. No lock, which a thread that is not here may hold."""
+        """Append to the file from a forked child. Takes no lock: a thread of the parent may hold it."""
         with suppress(OSError):
             if self._worker.path:
                 registry.append(self._worker.path, [registry.saw_line(self.number, process)])
 
     def finish(self, is_well: bool) -> None:
-        """The task is over."""
+        """End the scope; if the task failed, end its processes first."""
         try:
             if not is_well and self._may_have_started():
                 self._end_all()
@@ -388,13 +376,13 @@ class _Scope:
                 self._worker.write(self, [registry.end_line(self.number)])
 
     def _may_have_started(self) -> bool:
-        """Whether there is anything to end; native code starts processes without a word."""
+        """Whether there may be processes to end; native code starts some without a hook."""
         if self.has_started or self._worker.is_actor:
             return self.has_started
         return family.children(os.getpid()) != []
 
     def _hand_on(self) -> None:
-        """What a part of a task has left is still the task's."""
+        """Pass remaining processes of a part of a task to the enclosing scope."""
         outer = self._outer
         if outer is None or not outer.is_open:
             return
@@ -404,16 +392,16 @@ class _Scope:
         self._worker.write(outer, list(registry.lines_of([outer.record])))
 
     def _known(self) -> list[StartedProcess]:
-        """What the file says, which the watcher and forked children add to, and what we know ourselves."""
+        """Its processes: from the file, where the watcher and forked children append, and from memory."""
         recorded = registry.read(self._worker.path).get(self.number) if self._worker.path else None
         task = recorded or Task(self.number, "", 0.0, {})
         for process in list(self.record.processes.values()):
-            # Whether a leader's session was emptied is for the file to say.
+            # Only the file records whether a leader's session is empty by now.
             task.add(process._replace(leads=""))
         return list(task.processes.values())
 
     def _end_all(self) -> None:
-        """End all that it has started. A second interrupt only cuts the patience short."""
+        """End all its processes. A second interrupt only ends the grace period."""
         from raydoctor.act.audit import Audit
         from raydoctor.act.signals import process
 
@@ -432,10 +420,12 @@ class _Scope:
         for each in outcomes:
             if each.outcome != "gone":
                 pid, why = each.identity.pid, each.reason
-                _log.warning("a process that a task started is not ended: %s (%s)", pid, why)
+                _log.warning(
+                    "a process that a task started could not be ended: pid %s (%s)", pid, why
+                )
 
     def _sure(self, table: Mapping[int, Process]) -> list[int]:
-        """Children of a worker that runs one task at a time, started since: by native code, say."""
+        """Children that a worker with one task at a time started since, for example in native code."""
         if self._worker.is_actor or self._outer is not None:
             return []
         return [
@@ -446,6 +436,6 @@ class _Scope:
 
 
 def _is_helper(pid: int) -> bool:
-    """Whether it is multiprocessing's, for the whole worker."""
+    """Whether it is a helper of multiprocessing for the whole worker."""
     command = " ".join(proc.command(pid))
     return "multiprocessing.forkserver" in command or "multiprocessing.resource_tracker" in command

@@ -1,7 +1,8 @@
 """Starts and wakes the process that ends a worker's tracked tasks if the worker vanishes.
 
-It is no child of the worker (Ray ends those when a worker exits: Ray 2.4 and later), leads no group that
-Ray knows, and has nothing of the worker's environment, so that nothing takes it for a part of the task.
+The watcher is not a child of the worker (Ray 2.4 and later end those when a worker exits), is not in a
+process group that Ray knows, and does not inherit the worker's environment, so that it never counts as part
+of a task.
 """
 
 from __future__ import annotations
@@ -14,24 +15,24 @@ from contextvars import copy_context
 from pathlib import Path
 
 from raydoctor.act.tracking.registry import StartedProcess
-from raydoctor.act.tracking.spawns import NOBODY, current
+from raydoctor.act.tracking.spawns import NO_TASK, current
 from raydoctor.observe.processes import proc
 
 _PROGRAM = Path(__file__).with_name("programs") / "reaper.py"
 _WATCHER = "/raydoctor/act/tracking/programs/reaper.py"
 _SHELL = ("/bin/sh", "-c", 'exec 3<&0; "$@" <&3 3<&- &', "sh")
-"""Starts a program that is then nobody's child; without `<&3` it would read from nowhere."""
+"""Starts a program that init adopts; without `<&3` its standard input would be /dev/null."""
 _KEPT = ("HOME", "XDG_STATE_HOME", "LD_LIBRARY_PATH")
-"""Of the environment: where the audit is, and what Python may need to start."""
+"""Environment variables that the watcher keeps: the place of the audit, and what Python may need to start."""
 
 
 def is_one(pid: int) -> bool:
-    """Whether a process is a watcher, or about to become one: it is not what a task started."""
+    """Whether a process is a watcher or about to become one; a watcher never belongs to a task."""
     return any(word.endswith(_WATCHER) for word in proc.command(pid))
 
 
 class WorkerWatcher:
-    """The watcher of one worker, as the worker knows it."""
+    """The worker's connection to its watcher."""
 
     __slots__ = ("_path", "_pipe", "_worker")
 
@@ -40,14 +41,14 @@ class WorkerWatcher:
         self._pipe = -1
 
     def wake(self) -> None:
-        """See that it runs and looks at the registry soon. Raises OSError where it cannot be started."""
+        """Start it if necessary, and have it read the registry soon. Raises OSError if it does not start."""
         try:
             if self._pipe < 0:
                 self._start()
             os.write(self._pipe, b".")
         except BlockingIOError:
-            pass  # it is about to look
-        except BrokenPipeError:  # somebody has ended it
+            pass  # it is about to read the registry
+        except BrokenPipeError:  # another process has ended it
             self._close()
             self._start()
             os.write(self._pipe, b".")
@@ -69,12 +70,12 @@ class WorkerWatcher:
             os.close(readable)
 
     def _launch(self, readable: int) -> None:
-        current.set(NOBODY)  # it is not the task's
+        current.set(NO_TASK)  # the watcher does not belong to the task
         _popen([*_SHELL, *_command(self._path, self._worker)], readable).wait()
 
 
 def start_child(path: str, worker: StartedProcess) -> subprocess.Popen[bytes]:
-    """A watcher as a child of this process, where nothing ends children. Raises OSError."""
+    """Start a watcher as a child of this process, whose children Ray does not end. Raises OSError."""
     return _popen(_command(path, worker), subprocess.DEVNULL)
 
 

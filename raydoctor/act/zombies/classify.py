@@ -1,8 +1,7 @@
-"""Which processes of a machine are left over, and why: the judgement behind `act/zombies/leftovers.py`.
+"""Classifies processes of a machine as leftovers, with the reason, for `leftovers.py`.
 
-Everything here follows from one look at the process table (`observe/processes/kinship.py`), from logs of
-raylets that are gone, and, for a GCS, from who is connected to it. Where it does not follow, a process is
-not marked.
+The evidence is one snapshot of the process table (`observe/processes/kinship.py`), the logs of raylets that
+are gone, and, for a GCS, its connections. A process without conclusive evidence is not marked.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -27,7 +25,7 @@ from raydoctor.observe.processes.kinship import Machine
 
 Kind = Literal["defunct", "orphan", "stale-daemon", "leaked-child", "idle-holder"]
 _STARTING = 60.0
-"""Seconds that a session without a trace of a raylet may be starting up."""
+"""Seconds in which a session without a raylet counts as starting up."""
 _RAYLET_SOCKET = pattern(r"/sockets/raylet(?:\.\d+)?$")
 _AGENTS = ("agent", "runtime_env_agent")
 _CLIENT_DRIVER = "ray.util.client.server"
@@ -41,38 +39,38 @@ class Mark(NamedTuple):
     belongs_to: str
     session: str
     is_inherited_only: bool = False
-    """Nothing but an inherited environment ties it to Ray: a tmux server that was started from a job has that
-    too, and belongs to its user."""
+    """Whether its inherited environment is the only tie to Ray: a tmux server that was started from a job has
+    the same environment, and belongs to its user."""
 
 
 @dataclass(slots=True)
 class LeftoverSurvey:
-    """A look at the machine, and what is marked as left over."""
+    """A snapshot of the machine, and the processes that are marked as leftovers."""
 
     machine: Machine
     raylets: Raylets
     hidden: set[str] = field(default_factory=set)
-    """Sessions that a raylet runs for which is not among the processes that we see."""
+    """Sessions with a raylet that is not visible from this pid namespace."""
     marks: dict[int, Mark] = field(default_factory=dict)
 
     def identity(self, pid: int) -> Identity:
-        """Of a process that was seen."""
+        """The identity of a process of the snapshot."""
         return Identity(pid, self.machine.processes[pid].started_at)
 
     @property
     def is_ending(self) -> bool:
-        """Whether a raylet may have died a moment ago, so that others are about to follow it."""
+        """Whether a raylet may just have died, so that other processes are about to exit."""
         daemons_too = any(mark.kind == "stale-daemon" for mark in self.marks.values())
         return daemons_too or any(_is_defunct_raylet(d) for d in self.machine.daemons.values())
 
 
 def survey() -> LeftoverSurvey:
-    """Look at the machine now."""
+    """Take a snapshot of the machine, and mark leftovers."""
     machine = kinship.look(thorough=True, folders=history.session_folders())
     folders = history.session_folders(kinship.sessions(machine))
     survey = LeftoverSurvey(machine, Raylets(folders), _with_hidden_raylets(machine))
     _mark_outlived(survey)
-    _mark_remembered(survey)
+    _mark_recorded(survey)
     _mark_daemons(survey)
     _mark_lost_drivers(survey)
     _mark_defunct(survey)
@@ -80,10 +78,10 @@ def survey() -> LeftoverSurvey:
 
 
 def _with_hidden_raylets(machine: Machine) -> set[str]:
-    """Sessions that have more raylets than we see: in another container that shares folder and network.
+    """Sessions that have more raylets than are visible: in another container that shares folder and network.
 
-    Each listens on a socket of its own in the session's folder (`sockets/raylet`, `raylet.1`, Ray 2.9 to
-    2.60); the kernel lists those that somebody has bound, and none of a process that is dead.
+    Each raylet listens on its own socket in the session's folder (`sockets/raylet`, `raylet.1`, Ray 2.9 to
+    2.60); the kernel lists only sockets of living processes.
     """
     listening = Counter(
         path.partition("/sockets/")[0]
@@ -119,7 +117,7 @@ def _mark_outlived(survey: LeftoverSurvey) -> None:
 
 
 def _origin(survey: LeftoverSurvey, pid: int) -> tuple[int, int]:
-    """Pids of the worker and of the raylet that it came from; 0 where none is told."""
+    """Pids of the worker and of the raylet that it came from; 0 if unknown."""
     machine = survey.machine
     worker = raylet = 0
     for each in machine.line(pid):
@@ -169,7 +167,7 @@ def _why(survey: LeftoverSurvey, pid: int, outlived: str, owner: _Owner) -> str:
 
 
 def _evidence(machine: Machine, pid: int) -> str:
-    """What says whose it is, on the way up to the one that init has."""
+    """The evidence of ownership, from the process or its closest ancestor that has any."""
     for each in machine.line(pid):
         if value := _tie(machine, each):
             subject = "it" if each == pid else f"its ancestor pid {each}"
@@ -181,7 +179,7 @@ def _tie(machine: Machine, pid: int) -> str:
     log, trace = machine.log.get(pid), machine.traces.get(pid)
     found = ""
     if machine.kinds.get(pid) == "worker":
-        found = "is a worker of Ray's"
+        found = "is a Ray worker"
     elif out := machine.output.get(pid):
         found = f"writes to the output of worker pid {out.pid}"
     elif log:
@@ -191,12 +189,12 @@ def _tie(machine: Machine, pid: int) -> str:
     elif trace:
         found = trace.why
     elif leader := machine.leaders.get(pid):
-        found = f"is in the session of pid {leader}, which is left over"
+        found = f"is in the session of pid {leader}, a leftover"
     return found
 
 
 def _is_inherited_only(machine: Machine, pid: int) -> bool:
-    """Whether `RAY_RAYLET_PID` in its environment, or an ancestor's, is all that ties it to Ray."""
+    """Whether `RAY_RAYLET_PID` in its environment, or an ancestor's, is its only tie to Ray."""
     line = list(machine.line(pid))
     if any(_has_own_tie(machine, each) for each in line):
         return False
@@ -205,7 +203,7 @@ def _is_inherited_only(machine: Machine, pid: int) -> bool:
 
 
 def _has_own_tie(machine: Machine, pid: int) -> bool:
-    """Whether a process has what only Ray's workers give to what they start."""
+    """Whether a process has a tie that only children of Ray workers have."""
     if machine.kinds.get(pid) in ("daemon", "worker", "driver"):
         return True
     if pid in machine.output or pid in machine.log or pid in machine.traces:
@@ -213,7 +211,7 @@ def _has_own_tie(machine: Machine, pid: int) -> bool:
     if machine.variable(pid, registry.MARK):
         return True
     # The process group of a living daemon or worker, or of the raylet that it names (Ray before 2.57 leaves
-    # workers in their raylet's). Whatever detaches itself leaves it.
+    # workers in their raylet's). A process that detaches itself leaves it.
     process = machine.processes[pid]
     is_raylets = machine.variable(pid, "RAY_RAYLET_PID") == str(process.pgid) != str(pid)
     return is_raylets or machine.kinds.get(process.pgid) in ("daemon", "worker")
@@ -233,11 +231,11 @@ def _session(survey: LeftoverSurvey, pid: int, raylet: int) -> str:
     return survey.raylets.session(raylet, machine.processes[pid].started_at) if raylet else ""
 
 
-def _mark_remembered(survey: LeftoverSurvey) -> None:
-    """What tasks have started whose worker vanished while they ran: tracked ones, or seen from outside.
+def _mark_recorded(survey: LeftoverSurvey) -> None:
+    """Mark processes of vanished workers that the registry lists: of tracked tasks, or from samples.
 
-    Nothing of a process need say so (`act/tracking/tracking.py`, `act/tracking/remember.py`): it was seen
-    while it still had its parents.
+    Such a process needs no other evidence (`act/tracking/tracking.py`, `act/tracking/lineage.py`): it was
+    recorded while it still had its parents.
     """
     machine = survey.machine
     numbers = {n for p in machine.processes.values() for n in (p.pid, p.pgid, p.sid)}
@@ -253,31 +251,31 @@ def _mark_remembered(survey: LeftoverSurvey) -> None:
         groups = traces.worker_groups([worker.pid], survey.raylets.folders) if here else {}
         session, _ = groups.get(worker.pid, ("", 0.0))
         for task in here:
-            mark = _remembered(known, task, lives, session)
-            for each in family.members(_still(machine, task), [task.mark(worker)]):
-                if _is_nobodys(machine, each):
+            mark = _recorded(known, task, lives, session)
+            for each in family.members(_plain_children(machine, task), [task.mark(worker)]):
+                if _has_no_owner(machine, each):
                     survey.marks.setdefault(each.pid, mark)
 
 
-def _remembered(known: WorkerRecord, task: Task, lives: bool, session: str) -> Mark:
+def _recorded(known: WorkerRecord, task: Task, lives: bool, session: str) -> Mark:
     pid = known.worker.pid
     owner = f"worker pid {pid} ({'idle' if lives else 'gone'})"
     if task.task == registry.RUN:
         owner = f"raydoctor run (pid {pid}, gone)"
-        why = f"raydoctor run (pid {pid}) is gone, and so is its guard; its driver had started it"
+        why = f"raydoctor run (pid {pid}) and its guard are gone; their driver had started it"
     elif known.is_tracked:
-        why = f"worker pid {pid} is gone, whose task {task.task} was tracked and had started it"
+        why = f"worker pid {pid} is gone; its tracked task {task.task} had started it"
     elif lives:
         why = (
             f"the task that started it has ended: its worker is idle (it was seen below pid {pid})"
         )
     else:
-        why = f"worker pid {pid} is gone (it was seen below that one)"
+        why = f"worker pid {pid} is gone (it was seen below that worker)"
     return Mark("leaked-child" if lives else "orphan", why, owner, session)
 
 
-def _still(machine: Machine, task: Task) -> list[registry.StartedProcess]:
-    """What was seen, without what has become a driver or a daemon: what those started is theirs."""
+def _plain_children(machine: Machine, task: Task) -> list[registry.StartedProcess]:
+    """Recorded processes without those that are now drivers or daemons, which own their children."""
     kinds, processes = machine.kinds, machine.processes
     return [
         each
@@ -287,8 +285,8 @@ def _still(machine: Machine, task: Task) -> list[registry.StartedProcess]:
     ]
 
 
-def _is_nobodys(machine: Machine, each: registry.StartedProcess) -> bool:
-    """Whether it is the one that was seen, and no living worker, driver or daemon has started it."""
+def _has_no_owner(machine: Machine, each: registry.StartedProcess) -> bool:
+    """Whether it is the recorded process and no living worker, driver or daemon has started it."""
     now = machine.processes.get(each.pid)
     if now is None or not each.is_same(now.pid, now.started_at):
         return False
@@ -316,26 +314,22 @@ def _mark_daemons(survey: LeftoverSurvey) -> None:
         else:
             for daemon in its:
                 if daemon.kind in _AGENTS and _is_alone(machine, daemon.pid):
-                    why = "every agent is a child of its raylet, and this one's is gone"
+                    why = "an agent is a child of its raylet, and the raylet of this one is gone"
                     _mark_daemon(survey, daemon.pid, why, "a raylet (gone)", session)
 
 
 def _is_alone(machine: Machine, pid: int) -> bool:
-    """Whether init has it, or nobody: its parent is gone."""
+    """Whether its parent is gone: its parent is init, a subreaper outside Ray, or not visible."""
     parent = machine.processes.get(machine.processes[pid].ppid)
     return (
         parent is None
         or parent.pid == 1
-        or (parent.ppid in (0, 1) and not _is_ray(machine, parent.pid))
+        or (parent.ppid in (0, 1) and parent.pid not in machine.kinds)
     )
 
 
-def _is_ray(machine: Machine, pid: int) -> bool:
-    return pid in machine.kinds
-
-
 def _mark_session(survey: LeftoverSurvey, session: str, its: list[Daemon]) -> None:
-    """The daemons of a session that has no raylet here, where nobody else uses them."""
+    """Mark the daemons of a session without a raylet here, unless other processes use them."""
     had = survey.raylets.of(session)
     youngest = max(d.started_at for d in its)
     if not had and time.time() - youngest < _STARTING:
@@ -346,9 +340,9 @@ def _mark_session(survey: LeftoverSurvey, session: str, its: list[Daemon]) -> No
         return
     owner = f"raylet pid {had[-1]} (gone)" if had else "a raylet (gone)"
     named = f"raylet pid {had[-1]} of its session is gone" if had else "its session has no raylet"
-    why = f"{named}, and no other process, here or elsewhere, is connected to its GCS"
+    why = f"{named}, and no other process on any machine is connected to its GCS"
     if not any(d.kind == "gcs_server" for d in its):
-        why = f"{named}, and neither has it a GCS here"
+        why = f"{named}, and it has no GCS here"
     for daemon in its:
         _mark_daemon(survey, daemon.pid, why, owner, session)
 
@@ -361,7 +355,7 @@ def _mark_daemon(survey: LeftoverSurvey, pid: int, why: str, owner: str, session
 
 
 def _is_used(survey: LeftoverSurvey, session: str, gcs: Daemon) -> bool:
-    """Whether others than the session's own processes are connected to a GCS, or it cannot be told."""
+    """Whether processes of other sessions or machines are connected to a GCS; True if unknown."""
     machine = survey.machine
     connected = holdings.clients(gcs.pid, machine.processes)
     if connected is None:
@@ -395,7 +389,7 @@ def _is_driver_of(survey: LeftoverSurvey, pid: int, session: str) -> bool:
 
 
 def _is_client_server(machine: Machine, pid: int) -> bool:
-    """Whether it is what the client server starts for each client: a driver, but nobody's program."""
+    """Whether it is a driver that the client server started for a client."""
     return machine.kinds.get(pid) == "driver" and _CLIENT_DRIVER in proc.command(pid)
 
 
@@ -415,10 +409,10 @@ def _mark_lost_drivers(survey: LeftoverSurvey) -> None:
             continue
         if _has_lost_worker(survey, pid):
             raylet = machine.variable(pid, "RAY_RAYLET_PID")
-            why = f"a job's entrypoint, whose raylet pid {raylet} is gone"
+            why = f"it is the entrypoint of a job, and its raylet pid {raylet} is gone"
             mark = Mark("orphan", why, f"raylet pid {raylet} (gone)", log.session)
         elif _is_client_server(machine, pid) and _is_alone(machine, pid):
-            why = "the client server that started it for a client is gone, and the session has no raylet"
+            why = "the client server that started it is gone, and the session has no raylet"
             mark = Mark("stale-daemon", why, "a client server (gone)", log.session)
         else:
             continue
@@ -438,25 +432,23 @@ def _mark_defunct(survey: LeftoverSurvey) -> None:
         named = f"pid {process.ppid} ({parent.name if parent else 'not seen'})"
         why = f"it has ended; {named} has not asked for its exit status"
         if process.ppid == 1:
-            why += ": it is no init (start the container with --init, or under tini)"
+            why += ", because it is not an init process (start the container with --init, or under tini)"
         daemon = machine.daemons.get(pid)
         session = daemon.session_dir if daemon else _session(survey, process.ppid, 0)
         survey.marks[pid] = Mark("defunct", why, f"parent {named}", session)
 
 
 def _is_rays(machine: Machine, pid: int) -> bool:
-    """Whether a defunct process, which has kept nothing but its name and parent, was Ray's or a task's."""
+    """Whether a defunct process, of which only name and parent remain, belonged to Ray or a task."""
     process = machine.processes[pid]
     by_name = process.name in daemons.BINARIES or process.name.startswith("ray::")
-    return by_name or any(machine.kinds.get(p) == "worker" for p in _parents(machine, pid))
-
-
-def _parents(machine: Machine, pid: int) -> Iterator[int]:
-    return (each for each in machine.line(pid) if each != pid)
+    return by_name or any(
+        machine.kinds.get(each) == "worker" for each in machine.line(pid) if each != pid
+    )
 
 
 def _has_threads(pid: int) -> bool:
-    """Whether only its first thread has ended: the process looks defunct, and works."""
+    """Whether other threads still run: then the process looks defunct but works."""
     try:
         return len(os.listdir(f"/proc/{pid}/task")) > 1
     except OSError:

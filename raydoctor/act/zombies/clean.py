@@ -1,9 +1,9 @@
-"""What dead sessions keep on the disk: their folders, spilled objects, files in shared memory.
+"""Files of dead sessions: their folders, spilled objects, files in shared memory.
 
-A session is dead where no process of this machine has anything to do with it, no socket in its folder is
-bound, and nothing in it was written for ten minutes: another container may use the same folder, and a
-living GCS writes every 10 s (Ray 2.60). A file in `/dev/shm` is dead where nobody has it open, in whatever
-container: the kernel grants a lease for writing only then (fcntl(2), F_SETLEASE).
+A session is dead if no process of this machine uses it, no socket in its folder is bound, and nothing in it
+was written for ten minutes: another container may use the same folder, and a living GCS writes every 10 s
+(Ray 2.60). A file in `/dev/shm` is dead if no process of any container has it open: only then does the kernel
+grant a lease for writing (fcntl(2), F_SETLEASE).
 """
 
 from __future__ import annotations
@@ -31,40 +31,40 @@ from raydoctor.observe.processes import discover, kinship, proc
 from raydoctor.observe.processes.kinship import Machine
 
 QUIET = 600.0
-"""Seconds without a change. Who lives writes more often."""
+"""Seconds without a change; living sessions write more often."""
 _HEAD = 1 << 16
 _SHARED = "/dev/shm"
 _SHARED_FILES = pattern(r"plasma[A-Za-z0-9]{6}|sem\.(?:obj|hdr).+")
-"""Ray's object store, which it deletes as soon as it is made, unless it dies in between; and the semaphores
-of mutable objects (compiled graphs), which whoever made them unlinks (Ray 2.60)."""
+"""Ray's object store, which Ray unlinks right after it is created, unless it crashes in between; and
+semaphores of mutable objects (compiled graphs), which their creator unlinks (Ray 2.60)."""
 _SPILLED = pattern(r"ray_spilled_objects(?:_([0-9a-f]+))?")
 
 
 class Stale(NamedTuple):
-    """One thing of a dead session."""
+    """A file or folder of a dead session."""
 
     path: str
     what: str
     """`session`, `spilled objects`, `shared memory`."""
     bytes: int
     age_s: float
-    """Since anything in it was last written."""
+    """Seconds since the last write to it."""
     truncated: bool = False
-    """It is at least as large as told."""
+    """Whether `bytes` is only a lower limit."""
     removed: bool = False
     reason: str = ""
-    """Why it is, or was, not removed."""
+    """Why it is not or was not removed."""
 
     @property
-    def told(self) -> str:
-        """What is said of it beside its size and path."""
+    def result(self) -> str:
+        """Whether it was removed, or why not; empty before."""
         if self.removed:
             return "removed"
         return f"kept: {self.reason}" if self.reason else ""
 
 
 def find(options: SweepOptions) -> list[Stale]:
-    """What dead sessions have left on this machine's disks; with a reason where it is not to be removed."""
+    """Files of dead sessions on this machine; `reason` is set if one is not to be removed."""
     used = _Used(kinship.look(thorough=True, folders=history.session_folders()))
     dead = [each for each in _sessions(used) if options.means(each.path)]
     found = [*dead, *_spilled([each.path for each in dead])]
@@ -74,7 +74,7 @@ def find(options: SweepOptions) -> list[Stale]:
 
 
 def remove(plan: Sequence[Stale], options: SweepOptions, audit: Audit) -> list[Stale]:
-    """Remove what was planned and is still dead; each with what came of it."""
+    """Remove planned files that still belong to dead sessions; each with its result."""
     still = {each.path: each for each in find(options)}
     done = []
     for each in plan:
@@ -82,7 +82,7 @@ def remove(plan: Sequence[Stale], options: SweepOptions, audit: Audit) -> list[S
         if each.reason:
             done.append(each)
         elif now is None or now.reason:
-            done.append(each._replace(reason=now.reason if now else "it is in use by now"))
+            done.append(each._replace(reason=now.reason if now else "it is in use now"))
         else:
             done.append(_removed(now, audit))
     return done
@@ -95,7 +95,7 @@ def _removed(each: Stale, audit: Audit) -> Stale:
 
 
 def _remove(path: str) -> str:
-    """Empty where it is gone, else why not."""
+    """Remove a file or folder. Empty if it is gone, else why not."""
     try:
         if os.path.isdir(path) and not os.path.islink(path):
             shutil.rmtree(path)  # follows no link
@@ -105,7 +105,7 @@ def _remove(path: str) -> str:
         pass
     except OSError as error:
         return error.strerror or str(error)
-    return "something in it was made anew" if os.path.lexists(path) else ""
+    return "a process created new files in it" if os.path.lexists(path) else ""
 
 
 def _judged(each: Stale, options: SweepOptions) -> Stale:
@@ -115,11 +115,11 @@ def _judged(each: Stale, options: SweepOptions) -> Stale:
         return each._replace(reason=error.strerror or str(error))
     mine = os.geteuid()
     if mine not in (owner, 0):
-        return each._replace(reason="it is another user's")
+        return each._replace(reason="it belongs to another user")
     if owner != mine and not options.all_users:
-        return each._replace(reason="it is another user's: --all-users removes it, too")
+        return each._replace(reason="it belongs to another user: --all-users includes it")
     if any(mount == each.path or mount.startswith(f"{each.path}/") for mount in _mounts()):
-        return each._replace(reason="something is mounted in it")
+        return each._replace(reason="a file system is mounted in it")
     return each
 
 
@@ -133,7 +133,7 @@ def _mounts() -> list[str]:
 
 
 class _Used:
-    """What processes of this machine have to do with folders."""
+    """Folders that processes of this machine use."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -143,7 +143,7 @@ class _Used:
         }
 
     def uses(self, folder: str) -> bool:
-        """Whether anything of it is open, bound, or somebody's working directory or program."""
+        """Whether a process has a file or socket of it open, or its working directory or program in it."""
         real = os.path.realpath(folder)
         if folder in self.sessions or real in {os.path.realpath(s) for s in self.sessions}:
             return True
@@ -161,7 +161,7 @@ def _sessions(used: _Used) -> list[Stale]:
     found: dict[str, Stale] = {}
     idle = [s for s in history.session_folders(used.sessions) if not used.uses(s)]
     for root in sorted({os.path.dirname(session) for session in idle}):
-        # The collector looks beside the session that it is given.
+        # The collector lists the folders beside the given session.
         for piece in sessions.tables(Cluster(session_dir=f"{root}/session")):
             rows = json.loads(piece.data)["rows"] if isinstance(piece, Piece) else ()
             for row in rows:
@@ -178,9 +178,9 @@ def _sessions(used: _Used) -> list[Stale]:
 
 
 def _spilled(dead: Sequence[str]) -> Iterator[Stale]:
-    """Folders of spilled objects, outside of the session, of nodes that dead sessions had here.
+    """Folders of spilled objects outside the session folders, of nodes of dead sessions.
 
-    Others' may be a living node's on another machine that shares the folder.
+    Other folders may belong to a living node on a machine that shares the file system.
     """
     folders = {f for c in discover.clusters() for s in storage.of_cluster(c) for f in s.spill}
     for folder in sorted(folders):
@@ -192,12 +192,11 @@ def _spilled(dead: Sequence[str]) -> Iterator[Stale]:
 
 
 def _had_node(session: str, node_id: str) -> bool:
-    """Whether a raylet of a session names this node at the beginning of its log."""
-    for name in _names(f"{session}/logs"):
-        if name.startswith("raylet") and name.endswith(".out"):
-            with suppress(OSError), open(f"{session}/logs/{name}", "rb") as stream:
-                if node_id.encode() in stream.read(_HEAD):
-                    return True
+    """Whether a raylet's log of this session begins with this node id."""
+    for path in history.raylet_logs(session):
+        with suppress(OSError), open(path, "rb") as stream:
+            if node_id.encode() in stream.read(_HEAD):
+                return True
     return False
 
 
@@ -208,7 +207,7 @@ def _names(folder: str) -> list[str]:
 
 
 def _size(path: str) -> tuple[int, float]:
-    """Bytes on the disk, and seconds since the last change, of what lies right in a folder."""
+    """Bytes on disk and seconds since the last change of a folder's direct entries."""
     size, changed = 0, 0.0
     with suppress(OSError), os.scandir(path) as entries:
         changed = os.lstat(path).st_mtime
@@ -234,7 +233,7 @@ def _shared() -> Iterator[Stale]:
 
 
 def _is_open(path: str) -> bool:
-    """Whether anybody has the file open or mapped, or it cannot be told."""
+    """Whether a process has the file open or mapped; True if that is unknown."""
     if not hasattr(fcntl, "F_SETLEASE"):
         return True
     try:

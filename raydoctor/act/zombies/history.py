@@ -1,4 +1,4 @@
-"""Which sessions this machine has had, and which raylets they had: from what they left, and have bound."""
+"""Past and present sessions of this machine and their raylets, from their folders, logs and sockets."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from raydoctor.model.patterns import pattern
 
 _HEAD = 4096
 _RAYLET_LINE = pattern(rb"\[[^\[\]]{0,200} (\d{1,20}) \1\] \(raylet\)")
-"""`[2026-11-21 14:03:00,123 I 812 812] (raylet) main.cc:…`, in each line of its log, Ray 2.9 to 2.60."""
+"""`[2026-11-21 14:03:00,123 I 812 812] (raylet) main.cc:…`, in every line of its log, Ray 2.9 to 2.60."""
 _MOST = 300
-"""Sessions looked into, the newest first."""
+"""Number of sessions that are searched, the newest first."""
 
 
 def session_folders(known: Iterable[str] = ()) -> list[str]:
-    """Folders of sessions: where Ray puts them by default, and beside known ones; the newest first."""
+    """Folders of sessions in Ray's default places and beside known ones; the newest first."""
     bases = (os.environ.get("RAY_TMPDIR"), os.environ.get("TMPDIR"), "/tmp")
     roots = [f"{base.rstrip('/')}/ray" for base in bases if base]
     roots += [os.path.dirname(session) for session in known if session]
@@ -35,7 +35,7 @@ def session_folders(known: Iterable[str] = ()) -> list[str]:
 
 
 def bound_sockets() -> list[str]:
-    """Paths of Unix sockets that somebody in this network namespace has bound; a dead process's are not."""
+    """Paths of Unix sockets that living processes of this network namespace have bound."""
     with suppress(OSError), open("/proc/net/unix", encoding="utf-8", errors="replace") as stream:
         return [line.split(maxsplit=7)[7].strip() for line in stream if line.count(" /")]
     return []
@@ -43,19 +43,19 @@ def bound_sockets() -> list[str]:
 
 @dataclass(slots=True)
 class Raylets:
-    """The raylets of these sessions, read from their logs when they are first asked for."""
+    """The raylets of these sessions, read from their logs on first use."""
 
     folders: Sequence[str]
     _by_session: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     def of(self, session: str) -> tuple[int, ...]:
-        """Pids of the raylets that have written into a session's folder on this machine."""
+        """Pids of the raylets that have written logs in a session's folder on this machine."""
         if session not in self._by_session:
             self._by_session[session] = tuple(dict.fromkeys(_pids(session)))
         return self._by_session[session]
 
     def session(self, pid: int, before: float) -> str:
-        """The session whose raylet had this pid, of those that began before; empty where none is known."""
+        """The session whose raylet had this pid, of those older than `before`; empty if unknown."""
         for folder in self.folders[:_MOST]:
             begun = began(folder)
             if begun is not None and begun <= before + 1.0 and pid in self.of(folder):
@@ -64,8 +64,8 @@ class Raylets:
 
 
 def _pids(session: str) -> Iterator[int]:
-    for path in _logs(session):
-        # Another user may have made the session: what is no file (a FIFO) is not waited for.
+    for path in raylet_logs(session):
+        # Another user may have created the session: opening a FIFO must not block.
         with suppress(OSError), open(path, "rb", opener=_opened) as stream:
             for line in stream.read(_HEAD).splitlines():
                 if match := _RAYLET_LINE.match(line):
@@ -74,15 +74,16 @@ def _pids(session: str) -> Iterator[int]:
 
 
 def _opened(path: str, flags: int) -> int:
-    """Raises OSError where it is a link, or no regular file."""
+    """Raises OSError unless it is a regular file and not a link."""
     file = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(file).st_mode):
         os.close(file)
-        raise OSError(errno.EINVAL, "it is no file", path)
+        raise OSError(errno.EINVAL, "it is not a regular file", path)
     return file
 
 
-def _logs(session: str) -> list[str]:
+def raylet_logs(session: str) -> list[str]:
+    """Paths of the logs of a session's raylets."""
     with suppress(OSError):
         names = sorted(os.listdir(f"{session}/logs"))
         return [

@@ -1,16 +1,16 @@
-"""Ray's processes that should have ended: which they are, why, and which of them may be ended.
+"""Leftover processes of Ray: which they are, why, and which of them may be ended.
 
-Whose a process is follows from what it inherited or has open (`observe/processes/kinship.py`), never from
-its name alone. A leftover is one of five kinds:
+Ownership is established from inherited and open resources (`observe/processes/kinship.py`), never from a name
+alone. A leftover is one of five kinds:
 
-- `defunct`: has ended; its parent has not asked for its exit status. Nothing can end it but that.
-- `orphan`: what started it (its worker, its raylet) is gone, or its raylet is defunct.
-- `stale-daemon`: a process of Ray's own, of a session that has no raylet, and whose GCS nobody uses.
-- `leaked-child`: started by a normal task that has ended; its worker lives and is idle.
+- `defunct`: it has ended, but its parent has not read its exit status. Only the parent can remove it.
+- `orphan`: the worker or raylet that started it is gone, or its raylet is defunct.
+- `stale-daemon`: a Ray daemon of a session that has no raylet and whose GCS has no other clients.
+- `leaked-child`: started by a normal task that has ended; its worker still runs and is idle.
 - `idle-holder`: an idle worker of a live session that keeps much memory. Shown, never ended.
 
-What lives is never among them: workers of a running raylet, drivers, daemons of a session that has a raylet
-or that others are connected to, what they started, children of actors and of busy workers.
+Never a leftover: workers of a running raylet, drivers, daemons of a session that has a raylet or other
+clients, the processes that these started, and children of actors and of busy workers.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from raydoctor.observe.processes.redact import command_line
 
 KINDS: tuple[Kind, ...] = ("orphan", "stale-daemon", "leaked-child", "idle-holder", "defunct")
 _SETTLE = 0.5
-"""Seconds that Ray takes to end what a dead worker started (0.2 s measured): later ones are left over."""
+"""Seconds that Ray takes to end the processes of a dead worker (0.2 s measured)."""
 _SETTLE_DAEMONS = 2.0
-"""The same for a dead raylet: `ray start --block` looks after it once a second, and ends the rest."""
+"""The same for a dead raylet: `ray start --block` checks it once a second, and ends the rest."""
 INHERITED_ONLY = (
-    "only its environment ties it to Ray: a tmux session or a server that was started from a job looks the "
-    "same. --inherited ends it"
+    "only its environment ties it to Ray, as with a tmux session or a server that was started from a job. "
+    "--inherited includes it"
 )
 _TITLE = 200
 _MUCH = 0.10
-"""Of the machine's memory: what an idle worker may keep untold. As the rule `leftover-process` has it."""
+"""Share of the machine's memory above which an idle worker is shown, as in the rule `leftover-process`."""
 _CONTEXT = 1 << 30
 """Bytes of a GPU: a CUDA context alone takes 0.3 to 0.5 GB, and an idle worker may keep that."""
 
@@ -59,16 +59,16 @@ class Leftover(NamedTuple):
     """`worker pid 812 (gone)`, `raylet pid 40 (defunct)`."""
     command: str
     session: str
-    """Folder of its session; empty where it cannot be told."""
+    """Folder of its session; empty if unknown."""
     user: str
     uid: int | None
     rss: int
     memory: int
-    """Bytes that end with it: without what it shares (Ray's object store), as far as the system tells."""
+    """Bytes that its end frees: without shared memory (Ray's object store), as far as known."""
     gpu_memory: int = 0
     ports: tuple[int, ...] = ()
     is_inherited_only: bool = False
-    """As of `Mark`."""
+    """As in `Mark`."""
 
     @property
     def pid(self) -> int:
@@ -78,18 +78,18 @@ class Leftover(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SweepOptions:
-    """Which leftovers the user means."""
+    """Which leftovers to list and end."""
 
     session: str = ""
     """Folder or name of a session; empty: all."""
     leaked: bool = False
-    """End `leaked-child`, too."""
+    """Also end `leaked-child` processes."""
     all_users: bool = False
     inherited: bool = False
-    """End also processes that nothing but an inherited environment ties to Ray."""
+    """Also end processes whose only tie to Ray is an inherited environment."""
 
     def means(self, session: str) -> bool:
-        """Whether a session is meant."""
+        """Whether a session is selected."""
         return not self.session or _name(session) == _name(self.session)
 
 
@@ -98,9 +98,9 @@ def _name(session: str) -> str:
 
 
 def find(options: SweepOptions = SweepOptions(), settle: bool = True) -> list[Leftover]:
-    """What is left over on this machine, of any user; with `settle`, what is so for a while.
+    """Leftovers on this machine, of any user; with `settle`, only those found by two snapshots.
 
-    While a worker, a raylet or a cluster ends there is a moment when the rest is about to end by itself.
+    When a worker, a raylet or a cluster ends, its processes need a moment to end by themselves.
     """
     survey = classify.survey()
     if settle and survey.marks:
@@ -121,21 +121,21 @@ def find(options: SweepOptions = SweepOptions(), settle: bool = True) -> list[Le
 
 
 def youngest() -> float:
-    """When the youngest process of this machine was started, as of now."""
+    """Start time of the youngest process on this machine."""
     return max((each.started_at for each in proc.table().values()), default=0.0)
 
 
 def unseen() -> str:
-    """What could not be looked at, and how it could; empty where nothing of Ray's was out of sight."""
+    """Which processes of Ray could not be examined, and the remedy; empty if there are none."""
     if not proc.LINUX:
-        return "this system does not tell what processes inherited or have mapped: only Linux does"
+        return "leftovers are found on Linux only: other systems do not show inherited variables and open files"
     mine = os.geteuid()
     hidden = [_private.distrusted()]
     owners = {proc.owner(d.daemon.pid) for d in daemons.find()} - {mine, None}
     if mine and owners:
         names = ", ".join(sorted(proc.user(uid) for uid in owners if uid is not None))
         hidden.append(
-            f"what {names} runs of Ray's may not be read: run it as {names}, or with sudo"
+            f"Ray processes of {names} may not be examined: run raydoctor as {names}, or with sudo"
         )
     return "; ".join(filter(None, hidden))
 
@@ -151,7 +151,7 @@ def _mark_idle_holders(survey: LeftoverSurvey, held: dict[int, int]) -> None:
             log = machine.log.get(pid)
             survey.marks[pid] = Mark(
                 "idle-holder",
-                "it is idle, and keeps what its last task took: @ray.remote(max_calls=1) would end it",
+                "it is idle and keeps the memory of its last task: @ray.remote(max_calls=1) would end it",
                 f"raylet pid {process.ppid}",
                 log.session if log else "",
             )
@@ -194,17 +194,17 @@ def _leftover(
     )
 
 
-# ------------------------------------------------------------------ what may be ended
+# ------------------------------------------------------------------ ending leftovers
 
 
 def spared(leftover: Leftover, options: SweepOptions) -> str:
-    """Why it is not ended; empty where it is."""
+    """Why it is not ended; empty if it is to be ended."""
     if leftover.kind == "defunct":
         return "it has ended already: only its parent can remove it"
     if leftover.kind == "idle-holder":
         return "it is a live worker of a live session"
     if leftover.kind == "leaked-child" and not options.leaked:
-        return "its worker lives: --leaked ends it, too"
+        return "its worker still runs: --leaked includes it"
     if leftover.is_inherited_only and not options.inherited:
         return INHERITED_ONLY
     return _spared_user(leftover.uid, options)
@@ -214,10 +214,10 @@ def _spared_user(uid: int | None, options: SweepOptions) -> str:
     mine = os.geteuid()
     if uid == mine:
         return ""
-    whose = "another user's" if uid is None else f"{proc.user(uid)}'s"
+    owner = "another user" if uid is None else proc.user(uid)
     if mine != 0:
-        return f"it is {whose}"
-    return "" if options.all_users else f"it is {whose}: --all-users ends it, too"
+        return f"it belongs to {owner}"
+    return "" if options.all_users else f"it belongs to {owner}: --all-users includes it"
 
 
 def clear(
@@ -228,11 +228,11 @@ def clear(
     audit: Audit,
     since: float = 0.0,
 ) -> dict[Identity, Outcome]:
-    """End what was planned and is still left over, and what it starts meanwhile, until nothing is left.
+    """End the planned processes that are still leftovers, and processes that they start meanwhile.
 
-    Time may have passed since the plan: what is no leftover any more is refused. Others that turn up are
-    ended where they are of a kind and of a session that the plan has, and were started after it (`since`,
-    `youngest` of that moment): what was there before, and was not shown, is nobody's to end.
+    Time may have passed since the plan: a process that is not a leftover any more is refused. New leftovers
+    are ended if the plan has their kind and session and they were started after it (`since`: `youngest` at
+    that time). Older processes that were not in the plan are never ended.
     """
     meant = {each.identity: each for each in plan if not spared(each, options)}
     kinds = {each.kind for each in meant.values()}
@@ -259,14 +259,14 @@ def clear(
         return [survey.identity(pid) for pid in new if not _spared_user(proc.owner(pid), options)]
 
     def more() -> list[Identity]:
-        # A look takes some milliseconds: what forks and ends in that time may be missed once.
+        # A snapshot takes some milliseconds: a process that forks and ends meanwhile may be missed once.
         return look() or look()
 
     targets = [each for each in meant if still.get(each) == meant[each].kind]
     outcomes = end(targets, grace, more=more, all_users=options.all_users, audit=audit)
     found = {each.identity: each for each in outcomes}
     if any(each.outcome == "running" for each in outcomes):
-        table = proc.table()  # first: what is younger than that was started by what is found next
+        table = proc.table()  # first: younger processes were started by those found next
         found.update(_by_cgroup(table, more(), found, audit))
     for identity in meant:
         if identity not in found:
@@ -280,7 +280,7 @@ def _by_cgroup(
     found: Mapping[Identity, Outcome],
     audit: Audit,
 ) -> dict[Identity, Outcome]:
-    """Outcomes that change as cgroups are killed that hold nothing but what is left."""
+    """Kill cgroups that contain only remaining processes; the outcomes that change."""
     pids = {each.pid for each in rest}
     killed = [folder for folder in cgroup.owned(pids, table) if cgroup.kill(folder, audit)]
     if not killed:
@@ -292,11 +292,11 @@ def _by_cgroup(
 
 
 def _now(identity: Identity, action: Action) -> Outcome:
-    """What is to be said of it after all was done."""
+    """Its final outcome."""
     process = proc.read(identity.pid)
     if process is None or process.started_at != identity.started_at or process.state == "Z":
         return Outcome(identity, action, "gone", "" if action != "none" else "it had ended before")
-    return Outcome(identity, action, "refused", "it is no leftover any more")
+    return Outcome(identity, action, "refused", "it is not a leftover any more")
 
 
 def _leading(survey: LeftoverSurvey, meant: Iterable[Identity]) -> set[Identity]:
@@ -310,9 +310,9 @@ def _leading(survey: LeftoverSurvey, meant: Iterable[Identity]) -> set[Identity]
 
 
 def _members(survey: LeftoverSurvey, leading: set[Identity]) -> list[int]:
-    """What is in a session or group whose leader was ended, and is nothing that Ray itself runs.
+    """Processes in a session or group whose ended leader is given, without processes of Ray itself.
 
-    Linux gives no number anew that a session or group still has, so these are what that leader started.
+    Linux does not reuse the number of a session or group with members, so the leader started these.
     """
     machine = survey.machine
     leaders = {each.pid for each in leading if _has_ended(machine.processes.get(each.pid), each)}
@@ -326,5 +326,5 @@ def _members(survey: LeftoverSurvey, leading: set[Identity]) -> list[int]:
 
 
 def _has_ended(now: Process | None, leader: Identity) -> bool:
-    """Whether nobody, or the defunct leader itself, has its pid."""
+    """Whether its pid is unused, or belongs to the defunct leader itself."""
     return now is None or (now.state == "Z" and now.started_at == leader.started_at)

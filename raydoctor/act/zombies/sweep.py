@@ -1,7 +1,8 @@
-"""One machine swept: what is left over on it, what is meant to go, and what became of that.
+"""Sweeps one machine: finds leftovers, plans what to end or remove, and does it.
 
-The same here and inside a task on another node (`sweep_nodes.py`): between the look and the deed somebody is
-asked, so the look travels as a value, and the deed touches only what was shown, and what that forked since.
+The same code runs here and in a task on another node (`sweep_nodes.py`). The user confirms the plan after
+leftovers were found, so the report is passed on as a value. The sweep then affects only processes that were
+shown, and their new children.
 """
 
 from __future__ import annotations
@@ -23,72 +24,72 @@ _T = TypeVar("_T")
 
 
 class SweepReport(NamedTuple):
-    """What was seen of a machine, and what was done."""
+    """The leftovers of a machine, and the results once they were ended."""
 
     leftovers: Sequence[Leftover]
     spared: Mapping[Identity, str]
-    """Why one is not ended; those that are not in it are, or would be."""
+    """Why a leftover is not ended; all others are to be ended."""
     stale: Sequence[Stale]
     outcomes: Mapping[Identity, Outcome]
-    """Empty before anything was done."""
+    """Empty before the sweep."""
     unseen: str = ""
-    """What could not be looked at, and how it could."""
+    """Which processes could not be examined, and the remedy."""
     youngest: float = 0.0
-    """When the youngest process of the machine was started, as it was when the look began."""
+    """Start time of the youngest process on the machine when the search began."""
     notes: Sequence[str] = ()
-    """What else is to be said of the deed."""
+    """Further remarks about the sweep."""
     boot: float = 0.0
-    """What the starts of processes count from (`proc.boot_time`), where the machine was looked at."""
+    """Boot time of that machine, the origin of process start times (`proc.boot_time`)."""
 
     @property
     def is_left(self) -> bool:
-        """Whether anything that was to go is still there."""
+        """Whether anything remains that should be ended or removed."""
         ended = all(outcome.outcome == "gone" for outcome in self.outcomes.values())
         is_kept = any(why == leftovers.INHERITED_ONLY for why in self.spared.values())
         return not ended or is_kept or any(each.reason and not each.removed for each in self.stale)
 
 
 class SweepNode(NamedTuple):
-    """A node of the cluster; with an empty id, this machine without one."""
+    """A node of the cluster; an empty id stands for this machine without a cluster."""
 
     id: str = ""
     ip: str = ""
 
 
 class SweptMachine(NamedTuple):
-    """A machine, and what was seen or done there."""
+    """A machine and its report."""
 
     node: SweepNode
     view: SweepReport | None
-    """None where it could not be asked, or is another node's machine."""
+    """None if it did not answer, or is the machine of another node."""
     problem: str = ""
     hint: str = ""
     machine: str = ""
     same_as: str = ""
-    """The node that has the same machine, and tells it all; `here` for this one's."""
+    """The node on the same machine that has the report; `here` for this machine."""
     is_here: bool = False
-    """Whether it is this machine, looked at without a task."""
+    """Whether it is this machine, swept without a task."""
 
 
 class SweepRequest(NamedTuple):
-    """What the user wants done."""
+    """What the user wants to be ended and removed."""
 
     options: SweepOptions
     grace: float
     kill: bool
     remove: bool
-    """What dead sessions keep on the disk."""
+    """Whether to remove files of dead sessions."""
 
 
 class Plan(NamedTuple):
-    """What is to be ended, and what is to be removed."""
+    """The processes to end and the files to remove."""
 
     ending: Sequence[Leftover]
     removing: Sequence[Stale]
 
 
 def inspect(options: SweepOptions, with_disk: bool) -> SweepReport:
-    """What is left over; with what dead sessions keep on the disk, if that is wanted."""
+    """The leftovers of this machine; `with_disk`: including files of dead sessions."""
     youngest = leftovers.youngest()
     found = leftovers.find(options)
     stale = clean.find(options) if with_disk else []
@@ -99,21 +100,21 @@ def inspect(options: SweepOptions, with_disk: bool) -> SweepReport:
 
 
 def plan(view: SweepReport, deed: SweepRequest) -> Plan:
-    """What would be done about it."""
+    """What the request would end and remove."""
     ending = [each for each in view.leftovers if each.identity not in view.spared]
     removing = [each for each in view.stale if not each.reason]
     return Plan(ending if deed.kill else [], removing if deed.remove else [])
 
 
 def doubtful(view: SweepReport) -> list[Leftover]:
-    """Leftovers that are kept only because nothing but an inherited environment ties them to Ray."""
+    """Leftovers that are kept only because their inherited environment is the only tie to Ray."""
     return [e for e in view.leftovers if view.spared.get(e.identity) == leftovers.INHERITED_ONLY]
 
 
 def with_doubtful(
     places: Sequence[SweptMachine], deed: SweepRequest
 ) -> tuple[list[SweptMachine], SweepRequest]:
-    """The same machines and deed, after the user has agreed to end those too."""
+    """The same machines and request, after the user has agreed to end the doubtful leftovers as well."""
 
     def agreed(view: SweepReport) -> SweepReport:
         kept = {each.identity for each in doubtful(view)}
@@ -124,12 +125,12 @@ def with_doubtful(
 
 
 def carry_out(view: SweepReport, deed: SweepRequest) -> SweepReport:
-    """Do it, on the machine that was looked at."""
+    """End and remove what is planned, on the machine of the report."""
     meant = plan(view, deed)
     audit = Audit("zombies")
     notes = []
     if meant.ending and not real_system().is_exact:
-        notes.append("this system cannot hold processes: a pid is checked right before each signal")
+        notes.append("this system has no pidfds: each process is identified right before a signal")
     outcomes: Mapping[Identity, Outcome] = {}
     if meant.ending:
         outcomes = leftovers.clear(
@@ -137,7 +138,7 @@ def carry_out(view: SweepReport, deed: SweepRequest) -> SweepReport:
         )
     removed = clean.remove(meant.removing, deed.options, audit) if meant.removing else []
     if audit.problem:
-        notes.append(f"the audit could not be written: {audit.problem}")
+        notes.append(f"the audit log could not be written: {audit.problem}")
     gone = {each.path for each in removed}
     kept = [each for each in view.stale if each.path not in gone]
     return view._replace(outcomes=outcomes, stale=[*removed, *kept], notes=notes)
@@ -147,7 +148,7 @@ def carry_out(view: SweepReport, deed: SweepRequest) -> SweepReport:
 
 
 def packed(view: SweepReport) -> dict[str, Any]:
-    """A view as JSON has it: named tuples become lists."""
+    """A report for JSON, which turns named tuples into lists."""
     return {
         **view._asdict(),
         "spared": list(view.spared.items()),
@@ -156,7 +157,7 @@ def packed(view: SweepReport) -> dict[str, Any]:
 
 
 def unpacked(data: Mapping[str, Any]) -> SweepReport:
-    """What `packed` made, after its way through JSON. Raises DAMAGED for what another program made."""
+    """A report from the JSON of `packed`. Raises one of DAMAGED if it is malformed."""
     outcomes = [_made(Outcome, each) for each in data["outcomes"]]
     return SweepReport(
         [_made(Leftover, each) for each in data["leftovers"]],
@@ -171,20 +172,20 @@ def unpacked(data: Mapping[str, Any]) -> SweepReport:
 
 
 DAMAGED = (ValueError, TypeError, LookupError, AttributeError, OverflowError)
-"""What a view that is none raises."""
+"""Exceptions that a malformed report raises."""
 
 
 def _made(kind: type[_T], values: Any) -> _T:
-    """A named tuple of values that have its types."""
+    """A named tuple from values, whose types are checked."""
     hints = get_type_hints(kind)
     if not isinstance(values, list):
-        raise ValueError(f"no {kind.__name__}")
+        raise ValueError(f"not a {kind.__name__}")
     typed = [_typed(hint, value) for hint, value in zip(hints.values(), values, strict=False)]
     return kind(*typed, *values[len(typed) :])
 
 
 def _typed(hint: Any, value: Any) -> Any:
-    """The value as this type has it. Raises ValueError where it has another type."""
+    """The value, converted to this type. Raises ValueError if it has another type."""
     options = get_args(hint)
     if get_origin(hint) is Literal:
         fits = isinstance(value, str) and value in options
@@ -199,12 +200,12 @@ def _typed(hint: Any, value: Any) -> Any:
     else:
         return _made(hint, value)
     if not fits:
-        raise ValueError(f"no {hint}")
+        raise ValueError(f"not of type {hint}")
     return value
 
 
 def as_of_now(view: SweepReport) -> SweepReport:
-    """The same, on the machine that was looked at: its clock may have been set since."""
+    """The same report with start times as of now: the clock of its machine may have been set since."""
     step = proc.boot_time() - view.boot if view.boot else 0.0
     if not step:
         return view

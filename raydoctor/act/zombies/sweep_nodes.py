@@ -1,7 +1,7 @@
-"""Other nodes swept (`sweep.py`), by a small task on each: who is asked, and what they say.
+"""Sweeps other nodes (`sweep.py`) by a small task on each.
 
-A node's processes are looked at here where its raylet is among them; where it has pids of its own (a
-container) or another machine, the node is asked. Several raylets of one machine are one machine.
+A node whose raylet is visible from this process is swept here. A node with its own pid namespace (a
+container) or on another machine is swept by a task. Several raylets on one machine count as one machine.
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ from raydoctor.observe.processes import proc
 
 _FUNCTION = "raydoctor.act.zombies.sweep_nodes:respond"
 _LOOK_S = 60.0
-"""Seconds to look at a machine: what dead sessions keep on the disk may be much."""
+"""Seconds to search a machine: dead sessions may have many files."""
 _ACT_S = 60.0
-"""The same to end things, beside the grace."""
+"""Seconds to end and remove, in addition to the grace period."""
 _TIMEOUT = 5.0
-_DEAD = "it is dead, so that nobody there can be asked"
-_ON_ITS_OWN = "Where its machine still runs: raydoctor zombies on it."
+_DEAD = "the node is dead"
+_ON_ITS_OWN = "If its machine still runs, run there: raydoctor zombies"
 _UNEXPECTED = "Unexpected termination"
-"""Why a node is dead, as the GCS has it (Ray 2.9 to 2.60); not of those that an autoscaler has ended."""
+"""The GCS's reason for a crashed node (Ray 2.9 to 2.60); nodes that an autoscaler ended have another."""
 _SHORTEST = 6
-"""Digits of an id, at least."""
+"""Minimum number of digits of an id."""
 
 
 class NodeChoice(NamedTuple):
-    """Which machines are meant."""
+    """The selected machines."""
 
     here: SweepNode | None
     there: Sequence[SweepNode]
     gone: Sequence[SweptMachine]
-    """Nodes that are dead: of all, those that nobody had meant to end, and whose machine no other has."""
+    """Dead nodes; without names, only crashed ones whose address no living node has."""
 
 
 def choose(cluster: Cluster, named: Collection[str]) -> NodeChoice:
-    """The nodes of these ids (or their first digits) and addresses; all, and this machine, for none.
+    """The nodes with these ids (or their first digits) or addresses; without names, all and this machine.
 
-    Raises RaydoctorError where the cluster cannot be asked, and where nobody is called so.
+    Raises RaydoctorError if the cluster does not answer or no node has the name.
     """
     rows = _nodes(cluster)
     meant = list({row["node_id"]: row for name in named for row in _called(name, rows)}.values())
@@ -70,7 +70,7 @@ def choose(cluster: Cluster, named: Collection[str]) -> NodeChoice:
 
 
 def _is_missed(row: Mapping[str, Any], living: Collection[str]) -> bool:
-    """Whether a dead node's machine may still run, with what its raylet has left, and nobody looks at it."""
+    """Whether a dead node's machine may still run and have leftovers, and no other node covers it."""
     return str(row["state_message"]).startswith(_UNEXPECTED) and row["node_ip"] not in living
 
 
@@ -86,8 +86,8 @@ def _nodes(cluster: Cluster) -> list[dict[str, Any]]:
         child.end()
     if nodes.why:
         raise RaydoctorError(
-            f"the cluster at {cluster.gcs_address} does not tell its nodes: {nodes.why}",
-            "Without --node and --all-nodes, this machine is looked at.",
+            f"the cluster at {cluster.gcs_address} did not list its nodes: {nodes.why}",
+            "Without --node and --all-nodes, raydoctor examines this machine.",
         )
     return nodes.rows
 
@@ -99,17 +99,20 @@ def _called(name: str, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     if found := by_id or living or by_ip:
         return found
     known = [f"{r['node_id'][:12]} at {r['node_ip']}" for r in rows[:20]]
-    raise RaydoctorError(f"no node is called {name}", paste.text("There are: {known}", known=known))
+    raise RaydoctorError(
+        f"no node has the id, address or name {name}",
+        paste.text("Known nodes: {known}", known=known),
+    )
 
 
 def _here(cluster: Cluster) -> Iterator[str]:
-    """Nodes whose raylet runs among the processes that we see, with the pids that we see."""
+    """Nodes whose raylet is visible from this process, in the same pid namespace."""
     for daemon in cluster.of("raylet"):
         if daemon.state != "Z" and proc.same_pids(daemon.pid):
             yield daemon.node_id
 
 
-# ------------------------------------------------------------------ asking
+# ------------------------------------------------------------------ requests
 
 
 def inspect(
@@ -119,7 +122,7 @@ def inspect(
     with_disk: bool,
     report_progress: Tell = lambda done, total: None,
 ) -> list[SweptMachine]:
-    """What is left over on other nodes; each machine once."""
+    """The leftovers on other nodes; each machine once."""
     request = {"do": "inspect", "options": asdict(options), "with_disk": with_disk}
     replies = _asked(
         cluster, dict.fromkeys((n.id for n in nodes), request), _LOOK_S, report_progress
@@ -142,7 +145,7 @@ def carry_out(
     deed: SweepRequest,
     report_progress: Tell = lambda done, total: None,
 ) -> list[SweptMachine]:
-    """Do there what is planned for what was seen; where that is nothing, nobody is asked."""
+    """Carry out the plan on other nodes; nodes with nothing to do get no task."""
     asks = {
         place.node.id: {
             "do": "act",
@@ -160,7 +163,7 @@ def carry_out(
 
 
 def respond(request: Mapping[str, Any]) -> dict[str, Any]:
-    """On a node: look, or do what is planned for what was seen."""
+    """On a node: inspect it, or carry out the plan for its report."""
     if request["do"] == "inspect":
         report = sweep.inspect(SweepOptions(**request["options"]), bool(request["with_disk"]))
     else:
@@ -172,7 +175,7 @@ def respond(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def machine() -> str:
-    """Tells this machine, or container, from others: what has the same pids is the same."""
+    """An id of this machine and pid namespace."""
     boot = ""
     with suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
@@ -198,11 +201,11 @@ def _place(node: SweepNode, answer: Answer) -> SweptMachine:
         return SweptMachine(node, view, machine=str(answer.told["machine"]))
     except sweep.DAMAGED:
         return SweptMachine(
-            node, None, "its answer is damaged", "Run on that node: raydoctor zombies"
+            node, None, "its reply is malformed", "Run on that node: raydoctor zombies"
         )
 
 
 def _after(place: SweptMachine, answer: Answer) -> SweptMachine:
-    """What it is after the deed; where that is not known, what it was before, and why."""
+    """The machine after the sweep; if it did not reply, as it was before, with the problem."""
     now = _place(place.node, answer)
     return place._replace(problem=now.problem, hint=now.hint) if now.view is None else now

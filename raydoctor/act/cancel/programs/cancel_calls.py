@@ -1,18 +1,18 @@
-"""Asks a cluster about one task, and its owner to cancel it: over plain gRPC, with Ray's messages.
+"""Queries a cluster about one task, and asks its owner to cancel it: by gRPC, with Ray's messages.
 
-A program, run as a child for the reasons that `observe/gcs/programs/gcs_tables.py` has, and made of its
-parts.
+This program runs as a child, for the reasons in `observe/gcs/programs/gcs_tables.py`, with which it shares
+code.
 
     cancel_calls.py
 
-Standard input has a line with the address, what may be sent to whom, and the time that a call may take; then
-a request a line, `{"do": …, "n": number}`. Standard output has what became of the connection, then
-`{"answer": rows}` or `{"failed": code, "detail"}` to each request, in order and with its number: who asks may
-have stopped waiting for one.
+Standard input has one line with the address, the access rules and the timeout of a call, then one request a
+line, `{"do": …, "n": number}`. Standard output has the result of the connection, then `{"answer": rows}` or
+`{"failed": code, "detail"}` for each request, in order and with its number, because the parent may have given
+up on an earlier one.
 
-Only a task's owner can cancel it for good. Whoever tells the executor (`CancelTask`), or kills it, makes
-the owner see a crash, and retry (2.60.0 measured). The call is `RequestOwnerToCancelTask` from Ray 2.53 on,
-`CancelRemoteTask` in 2.52 and `RemoteCancelTask` before, with the same fields.
+Only the owner of a task can cancel it without a retry. If the executor is told (`CancelTask`) or killed, the
+owner sees a crash and retries the task (2.60.0 measured). The call is `RequestOwnerToCancelTask` from Ray
+2.53 on, `CancelRemoteTask` in 2.52 and `RemoteCancelTask` before, with the same fields.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ else:
     from peers import access_of
 
 _FIRST_RETURN = b"\x01\x00\x00\x00"
-"""An object's id is its task's and the number of the return value; a task is named by its first."""
+"""An object id is the task id and the number of the return value; the first one identifies a task."""
 _CANCELS = ("RequestOwnerToCancelTask", "CancelRemoteTask", "RemoteCancelTask")
 _WORKER_DEADLINE = 1.0
-"""Its C++ thread answers within milliseconds, even while native code holds the GIL; a stopped one never."""
+"""Seconds. A worker's C++ thread answers within milliseconds, even while native code holds the GIL."""
 
 
 @dataclass(slots=True)
 class CancelClient:
-    """One cluster, over one set of connections."""
+    """The connections to one cluster."""
 
     of: Messages
     wire: Wire
@@ -61,7 +61,7 @@ class CancelClient:
     _workers: dict[bytes, Any] = field(default_factory=dict)
 
     def gcs(self) -> Gcs:
-        """To be asked afresh: it keeps what it was told."""
+        """A new client: an existing one caches replies."""
         return Gcs(self.of, self.wire, self.address, self.timeout)
 
     def worker(self, name: str) -> Any:
@@ -70,7 +70,7 @@ class CancelClient:
         if wanted not in self._workers:
             try:
                 known = self.gcs().workers()
-            except CallError as failed:  # it says nothing of the worker
+            except CallError as failed:  # the error is about the GCS, not the worker
                 raise CallError("GCS", f"{failed.code}: {failed.detail}") from failed
             self._workers = {id_of(each): each for each in known if each.is_alive}
         if wanted not in self._workers:
@@ -78,7 +78,7 @@ class CancelClient:
         return self._workers[wanted]
 
     def ask_worker(self, name: str, method: str, timeout: float, **fields: Any) -> Any:
-        """A call to a worker."""
+        """Call a method of a worker."""
         where = self.worker(name).worker_address
         if method == "GetCoreWorkerStats":
             fields["intended_worker_id"] = where.worker_id
@@ -93,7 +93,7 @@ class CancelClient:
 
 
 def attempts(cluster: CancelClient, request: Row) -> list[Row]:
-    """What the GCS knows of a task, an attempt a row: a second late."""
+    """The attempts of a task as the GCS has them, a second late."""
     task, gcs = bytes.fromhex(request["task"]), cluster.gcs()
     filters = cluster.of.rpc.GetTaskEventsRequest.Filters
     if "task_filters" in filters.DESCRIPTOR.fields_by_name:
@@ -107,7 +107,7 @@ def attempts(cluster: CancelClient, request: Row) -> list[Row]:
 
 
 def unfinished(cluster: CancelClient, request: Row) -> list[Row]:
-    """Tasks that have not ended, as the GCS, the workers and their owners tell them."""
+    """Unfinished tasks by the GCS, the workers and the owners."""
     del request
     gcs = cluster.gcs()
     rows = {row["task_id"]: row for row in owned_tasks(gcs).rows}
@@ -118,9 +118,9 @@ def unfinished(cluster: CancelClient, request: Row) -> list[Row]:
 
 
 def roles(cluster: CancelClient, request: Row) -> list[Row]:
-    """Which workers and drivers run the task (`is`: `runs`) or own it (`owns`); one alone, if it is named.
+    """Workers and drivers that run the task (`is`: `runs`) or own it (`owns`); only `worker` if given.
 
-    One that has more tasks than it tells of may own it (`may-own`).
+    A worker whose list of tasks is truncated may own it (`may-own`).
     """
     task, name = bytes.fromhex(request["task"]), request.get("worker", "")
     if name:
@@ -145,7 +145,7 @@ def _roles(task: bytes, worker: Any, reply: Any) -> list[Row]:
 
 
 def lives(cluster: CancelClient, request: Row) -> list[Row]:
-    """The worker of this id, as long as the GCS has it as alive."""
+    """The worker with this id, if the GCS has it as alive."""
     wanted = bytes.fromhex(request["worker"])
     found = cluster.gcs().workers()
     return [_worker(each) for each in found if each.is_alive and id_of(each) == wanted]
@@ -158,7 +158,7 @@ def known_jobs(cluster: CancelClient, request: Row) -> list[Row]:
 
 
 def actor(cluster: CancelClient, request: Row) -> list[Row]:
-    """The actor, as the GCS has it."""
+    """The actor in the GCS."""
     gcs = cluster.gcs()
     wanted = bytes.fromhex(request["actor"])
     found = gcs.ask(
@@ -172,7 +172,9 @@ def cancel(cluster: CancelClient, request: Row) -> list[Row]:
     known = (name for name in _CANCELS if hasattr(cluster.of.rpc, f"{name}Request"))
     method = next(known, None)
     if method is None:
-        raise CallError("UNIMPLEMENTED", "this Ray has no call that cancels another's task")
+        raise CallError(
+            "UNIMPLEMENTED", "this version of Ray has no call to cancel a task of another driver"
+        )
     cluster.ask_worker(
         request["owner"],
         method,
@@ -185,16 +187,16 @@ def cancel(cluster: CancelClient, request: Row) -> list[Row]:
 
 
 def cancel_children(cluster: CancelClient, request: Row) -> list[Row]:
-    """Have a worker cancel what a task of its own, that has ended, submitted: with or without references.
+    """Have a worker cancel the children of a task that it ran and that has ended.
 
-    `CancelTask` ends what runs under this id there, which is nothing any more, and its children.
+    `CancelTask` ends the task with this id, which does not run any more, and its children.
     """
     parent = bytes.fromhex(request["parent"])
     stats = cluster.ask_worker(
         request["owner"], "GetCoreWorkerStats", _WORKER_DEADLINE, include_task_info=True, limit=0
     )
     if parent in stats.running_task_ids:
-        raise CallError("FAILED_PRECONDITION", "their parent still runs")
+        raise CallError("FAILED_PRECONDITION", "their parent is still running")
     cluster.ask_worker(
         request["owner"],
         "CancelTask",
@@ -238,7 +240,7 @@ CALLS: dict[str, Callable[[CancelClient, Row], list[Row]]] = {
 
 
 def answer(cluster: CancelClient, request: Row) -> Row:
-    """The answer to one request."""
+    """The reply to one request."""
     try:
         return {"answer": CALLS[request["do"]](cluster, request)}
     except CallError as failed:

@@ -1,15 +1,15 @@
-"""Waits for a worker to vanish, and ends what its unfinished tracked tasks have started.
+"""Waits until a worker vanishes, then ends the processes that its unfinished tracked tasks have started.
 
-A program of its own, as it must outlive the worker, even one that gets SIGKILL:
+A separate program, because it must outlive the worker even after SIGKILL:
 
     reaper.py FOLDER_OF_RAYDOCTOR REGISTRY WORKER_PID WORKER_START
 
-The start is in seconds since the boot.
+The start is in seconds since boot.
 
-Sleeps on a pidfd of the worker and on standard input, where the worker writes when it has started something.
-While tasks have processes it looks at them now and then, more rarely the longer nothing changes: what loses
-its parents later is known then. What ends processes is only loaded when it is needed: until then this takes
-less than 12 MB.
+It sleeps on a pidfd of the worker and on standard input, where the worker writes after it has started a
+process. While tasks have processes, it samples them at growing intervals, so that processes that lose their
+parents later are already recorded. The code that ends processes is loaded only when it is needed: until then
+the watcher takes less than 12 MB.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ else:
     from raydoctor.observe.processes import proc
 
 _FIRST, _LAST = 0.1, 8.0
-"""Seconds between looks: after something was started, and when nothing has changed for long."""
+"""Seconds between samples: after a process was started, and after a long time without changes."""
 _WITHOUT_PIDFD = 0.5
 _NEVER = float("inf")
 _RAYS_OWN = 0.5
-"""Seconds that a raylet has to end its worker's group (200 ms in Ray 2.60) before what is left is chased."""
+"""Seconds that a raylet has to end its worker's group (200 ms in Ray 2.60) before raydoctor ends the rest."""
 
 
 def main(path: str, worker: StartedProcess) -> None:
-    """Wait, and end what is left."""
+    """Wait for the end of the worker, and end the remaining processes."""
     memory: dict[int, Task] = {}
     while _runs(worker):
         gone = _pidfd(worker.pid)
-        if gone is None:  # a kernel or a sandbox without
+        if gone is None:  # a kernel or a sandbox without pidfds
             sample(path, memory)
             time.sleep(_WITHOUT_PIDFD)
-        elif _runs(worker):  # what is held is the worker
+        elif _runs(worker):  # the pidfd refers to the worker
             _wait(path, memory, gone)
             break
     _end(path, memory, worker)
@@ -59,11 +59,11 @@ def _runs(worker: StartedProcess) -> bool:
 
 
 def _pidfd(pid: int) -> int | None:
-    """Readable when the process has ended; None where there is none to be had."""
+    """A descriptor that is readable once the process has ended; None if pidfds are not supported."""
     with suppress(OSError):
         if hasattr(os, "pidfd_open"):
             return os.pidfd_open(pid)
-        from raydoctor.act.signals.system import Pidfds  # a Python that was built with old headers
+        from raydoctor.act.signals.system import Pidfds  # this Python was built with old headers
 
         return Pidfds().hold(pid)
     return None
@@ -91,7 +91,7 @@ def _wait(path: str, memory: dict[int, Task], gone: int) -> None:
 
 
 def _read(path: str, memory: dict[int, Task]) -> dict[int, Task]:
-    """The unfinished tasks, with what was known of them before: somebody may have removed the file."""
+    """The unfinished tasks, including what was read before: the file may have been removed."""
     if os.path.exists(path):
         tasks = registry.read(path)
         for number, task in tasks.items():
@@ -104,7 +104,7 @@ def _read(path: str, memory: dict[int, Task]) -> dict[int, Task]:
 
 
 def sample(path: str, memory: dict[int, Task]) -> tuple[bool, bool]:
-    """Write down what is new; whether anything was, and whether there is anything to look at again."""
+    """Record new processes; whether there were any, and whether further samples are needed."""
     lines, alive = [], 0
     tasks = _read(path, memory)
     for task in tasks.values():
@@ -124,7 +124,7 @@ def sample(path: str, memory: dict[int, Task]) -> tuple[bool, bool]:
 
 
 def _below(known: dict[int, StartedProcess]) -> list[StartedProcess]:
-    """Those that live of these and their descendants, as they are now."""
+    """The living ones of these processes and their descendants, in their current state."""
     found: dict[int, StartedProcess] = {}
     waiting = list(known)
     while waiting:
@@ -137,7 +137,7 @@ def _below(known: dict[int, StartedProcess]) -> list[StartedProcess]:
 
 
 def _emptied(task: Task, known: dict[int, StartedProcess]) -> list[StartedProcess]:
-    """Leaders that have ended, with all of their session and group."""
+    """Ended leaders whose session and group are empty."""
     dead = [s for s in task.processes.values() if s.leads and s.pid not in known]
     if not dead:
         return []
@@ -147,7 +147,7 @@ def _emptied(task: Task, known: dict[int, StartedProcess]) -> list[StartedProces
 
 
 def _end(path: str, memory: dict[int, Task], worker: StartedProcess) -> None:
-    """End what the unfinished tasks have started, then forget the worker."""
+    """End the processes of the unfinished tasks, then remove the worker's file."""
     tasks = list(_read(path, memory).values())
     if tasks:
         from raydoctor.act.audit import Audit
@@ -164,7 +164,7 @@ def _end(path: str, memory: dict[int, Task], worker: StartedProcess) -> None:
         audit = Audit(_purpose(tasks, worker.pid))
         began = time.monotonic()
         process.end(left(), grace, more=left, all_users=True, audit=audit)
-        # A child that was being forked when its parent was ended.
+        # Children that were being forked when their parent was ended.
         time.sleep(max(0.0, began + _RAYS_OWN - time.monotonic()))
         process.end(left(), 0.0, more=left, all_users=True, audit=audit)
     with suppress(OSError):
