@@ -228,7 +228,7 @@ def test_a_driver_and_what_is_not_there(ray: RealRay) -> None:
     assert driver["evaluated"]["value"].isdigit()
     code, _, errors = told(ray, "nothing", form="")
     assert code == 2
-    assert "no task that runs, no actor" in errors
+    assert "no running task, actor or process" in errors
 
 
 # ------------------------------------------------------------------ on another node

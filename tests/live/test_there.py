@@ -299,7 +299,7 @@ def test_which_nodes_are_meant(
 
 
 def test_a_cluster_that_does_not_tell_its_nodes() -> None:
-    with pytest.raises(RaydoctorError, match="no cluster is known"):
+    with pytest.raises(RaydoctorError, match="no cluster runs"):
         sweep_nodes.choose(Cluster(), ())
     nobody = Cluster(gcs_address=f"127.0.0.1:{free_port()}")
     with pytest.raises(RaydoctorError, match="did not list its nodes"):

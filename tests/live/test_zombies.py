@@ -390,7 +390,7 @@ def test_what_is_no_leftover_any_more_is_left_alone(orphan: psutil.Process, sess
         other = found._replace(identity=Identity(child.pid, began.started_at))
         outcomes = leftovers.clear([other], SweepOptions(inherited=True), 0.1, audit=Audit("test"))
         assert [(o.outcome, o.reason) for o in outcomes.values()] == [
-            ("refused", "it is no leftover any more")
+            ("refused", "it is not a leftover any more")
         ]
         assert child.poll() is None
         assert orphan.is_running()
@@ -640,7 +640,7 @@ def test_a_session_that_lives_again_is_kept(session: Path) -> None:
     plan = clean.find(options)
     (session / "logs" / "gcs_server.out").write_text("up again")
     (kept,) = clean.remove(plan, options, Audit("test"))
-    assert (kept.removed, kept.reason) == (False, "it is in use by now")
+    assert (kept.removed, kept.reason) == (False, "it is in use now")
     assert session.exists()
 
 
@@ -649,7 +649,7 @@ def test_others_sessions_are_kept(session: Path, monkeypatch: pytest.MonkeyPatch
     age(session, 5000)
     monkeypatch.setattr(clean.os, "geteuid", lambda: os.getuid() + 12345)
     (found,) = clean.find(SweepOptions(session.name))
-    assert found.reason == "it is another user's"
+    assert found.reason == "it belongs to another user"
 
 
 @linux
@@ -694,7 +694,7 @@ def test_page_says_what_would_be_done_and_what_was() -> None:
     stale = [clean.Stale("/tmp/ray/session_1", "session", 3_000_000, 86400.0)]
     before = plain(render.render([here(SweepReport(these, spared, stale, {}))], 100, now=1600.0))
     assert "pid 5 · 10 min 0 s · ray · 9.5 MiB · 1.9 GiB GPU · port 8000" in before
-    assert "not ended: its worker lives: --leaked ends it, too" in before
+    assert "not ended: its worker still runs: --leaked includes it" in before
     assert "2 leftovers; --kill would end 1; --clean would remove 2.9 MiB." in before
     outcomes = {
         these[0].identity: Outcome(these[0].identity, "kill", "gone"),

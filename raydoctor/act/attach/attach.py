@@ -105,7 +105,7 @@ class Attached:
     notes: tuple[str, ...] = ()
     """Remarks for the user."""
     wants_waking: bool = False
-    """Whether its main thread holds the GIL in native code: the debugger then answers only while it is woken."""
+    """Whether its main thread holds the GIL in native code: the debugger answers only while it is woken."""
     is_temporary: bool = False
     """Whether the port was opened for one inspection and must be closed afterwards."""
 

@@ -128,7 +128,7 @@ def _wanted(request: Row) -> AttachTarget:
 
 
 def _paused(request: Row, wanted: AttachTarget) -> Attached | None:
-    """The address of Ray's own debugger: a separate process, an adapter of debugpy, listens for the worker."""
+    """The address of Ray's own debugger: an adapter of debugpy in another process listens for the worker."""
     if not request["debugger"] or listening(wanted.pid, request["debugger"]):
         return None
     host, port = request["ip"], request["debugger"]

@@ -1,11 +1,11 @@
-"""The port of a debugger in a process: only its own user and root can connect, and it can be closed.
+"""The port of a debugger in a process: only the process's user and root can connect, and it can be closed.
 
-debugpy accepts every connection, and asks for no password. A door takes the place of the socket that debugpy
-listens on (`create_server_socket` in pydevd, debugpy 1.5 to 1.8), and accepts for it. The kernel lists the
-user of a connection's other end (`/proc/self/net/tcp`, proc(5)), so the door closes the connections of all
-other users before anything reads a byte of them. Across `ssh -L` the other end is the user's own sshd.
+debugpy accepts every connection without a password. A `GuardedSocket` replaces the socket that debugpy
+listens on (`create_server_socket` in pydevd, debugpy 1.5 to 1.8). The kernel lists the user at the other end
+of a connection (`/proc/self/net/tcp`, proc(5)), so connections of other users are closed before a byte is
+read. Across `ssh -L` the other end is the user's own sshd.
 
-Standard library only: `arm.py` loads this file into processes that have no raydoctor.
+Uses only the standard library: `arm.py` loads this file in processes without raydoctor.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _REFUSED = 0.05
 """Seconds until the next connection after a refused one: each costs a read of the kernel's table."""
 _ESTABLISHED = "01"
 _MAPPED = "0000000000000000FFFF0000"
-"""How an IPv4 address begins in the table of IPv6 sockets: `::ffff:127.0.0.1`."""
+"""Prefix of IPv4 addresses in the table of IPv6 sockets: `::ffff:127.0.0.1`."""
 
 
 class Peer(NamedTuple):
@@ -34,7 +34,7 @@ class Peer(NamedTuple):
 
 
 class GuardedSocket:
-    """What debugpy takes for its listening socket; it opens and closes real ones, one after another."""
+    """Acts as debugpy's listening socket; opens and closes real sockets as requested."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -43,9 +43,9 @@ class GuardedSocket:
         self._is_dead = False
 
     def open(self, host: str, port: int, seconds: float = 0.0) -> tuple[str, int]:
-        """Listen, unless it does; where it listens. Raises OSError.
+        """Listen, unless it does already; returns the address. Raises OSError.
 
-        Closes by itself after `seconds`; 0: stays open. What was to stay open does so.
+        It closes by itself after `seconds`; 0: it stays open. A socket that is to stay open stays open.
         """
         with self._changed:
             if self._listener is None:
@@ -57,14 +57,14 @@ class GuardedSocket:
         return self.getsockname()
 
     def shut(self) -> None:
-        """Listen no more; connections that were accepted stay."""
+        """Stop listening; accepted connections stay open."""
         with self._changed:
             listener, self._listener = self._listener, None
         if listener is not None:
             with suppress(OSError):
                 listener.shutdown(
                     socket.SHUT_RDWR
-                )  # wakes `accept`, and counts for forks of the process, too
+                )  # wakes `accept`, and also affects forks of the process
             listener.close()
 
     @property
@@ -72,10 +72,10 @@ class GuardedSocket:
         """Whether it listens."""
         return self._listener is not None
 
-    # ------------------------------------------------------------------ as debugpy uses a socket
+    # ------------------------------------------------------------------ the methods of a socket
 
     def getsockname(self) -> tuple[str, int]:
-        """Where it listens. Raises OSError where it does not."""
+        """Its address. Raises OSError if it does not listen."""
         listener = self._listener
         if listener is None:
             raise OSError("the port is closed")
@@ -83,24 +83,24 @@ class GuardedSocket:
         return str(host), int(port)
 
     def listen(self, backlog: int = 0) -> None:
-        """It does."""
+        """Has no effect."""
 
     def settimeout(self, seconds: float | None) -> None:
-        """debugpy waits without end."""
+        """Has no effect."""
 
     def shutdown(self, how: int) -> None:
-        """Listen no more."""
+        """Stop listening."""
         self.shut()
 
     def close(self) -> None:
-        """Listen no more, ever."""
+        """Stop listening permanently."""
         self._is_dead = True
         self.shut()
         with self._changed:
             self._changed.notify_all()
 
     def accept(self) -> tuple[socket.socket, object]:
-        """The next connection of a user who may connect. Raises OSError once it is closed for ever."""
+        """The next connection of a permitted user. Raises OSError once it is closed permanently."""
         while not self._is_dead:
             with self._changed:
                 while self._listener is None and not self._is_dead:
@@ -127,17 +127,17 @@ class GuardedSocket:
 
 
 class _Connection(socket.socket):
-    """A connection that says nothing to debugpy unless it begins as a debugger's does.
+    """A connection that passes data to debugpy only if it begins like the DAP protocol.
 
-    debugpy skips lines that it does not understand, so that a web page in the user's browser could send it
-    a request of HTTP whose body is a command.
+    debugpy skips lines that it does not understand, so that a web page in the user's browser could send
+    commands in the body of an HTTP request.
     """
 
     _BEGINNING = b"content-length:"
     _begun = b""
 
     def recv(self, size: int, flags: int = 0) -> bytes:
-        """The next bytes; none where it is no debugger."""
+        """The next bytes; none if the peer is not a debugger."""
         data = super().recv(size, flags)
         if len(self._begun) < len(self._BEGINNING):
             self._begun += data[: len(self._BEGINNING)].lower()
@@ -161,31 +161,31 @@ def _listening(host: str, port: int) -> socket.socket:
 
 
 def may_enter(connection: socket.socket) -> bool:
-    """Whether a connection is this user's or root's; one that comes to no loopback address always may."""
+    """Whether a connection belongs to this user or root, or does not use a loopback address."""
     try:
         if not ipaddress.ip_address(connection.getsockname()[0].partition("%")[0]).is_loopback:
-            return True  # of another machine's processes no table tells the user
+            return True  # the user of a process on another machine is unknown
         peer = peer_of(connection)
-        # Some kernels list a socket that is just being closed as root's: such a one is gone a moment later.
+        # Some kernels list a closing socket as root's; it is gone a moment later.
         return peer is not None and peer.user in (os.geteuid(), 0) and peer == peer_of(connection)
     except (OSError, ValueError):
         return False
 
 
 def peer_of(connection: socket.socket) -> Peer | None:
-    """The other end; None where the kernel does not list exactly one, or it is being closed."""
+    """The other end; None if the kernel does not list exactly one, or it is being closed."""
     ends = [_spelled(*each[:2]) for each in (connection.getpeername(), connection.getsockname())]
     rows = [row for name in ("tcp", "tcp6") for row in _rows(name, ends)]
     if len(rows) != 1:
         return None
     state, user, inode = rows[0][3], int(rows[0][7]), rows[0][9]
-    if state != _ESTABLISHED or inode == "0" or _is_nobody(user):
+    if state != _ESTABLISHED or inode == "0" or _is_unmapped(user):
         return None
     return Peer(user, inode)
 
 
 def _rows(name: str, ends: list[str]) -> list[list[str]]:
-    """Of the kernel's table: those from the one end to the other (proc_net_tcp.rst)."""
+    """Rows of the kernel's table for the connection from one end to the other (proc_net_tcp.rst)."""
     found = []
     with suppress(FileNotFoundError), open(f"/proc/self/net/{name}", encoding="ascii") as stream:
         for line in stream:
@@ -197,7 +197,7 @@ def _rows(name: str, ends: list[str]) -> list[list[str]]:
 
 
 def _spelled(host: str, port: int) -> str:
-    """As the kernel spells it: words of 4 bytes, in the machine's order."""
+    """An address in the kernel's notation: words of 4 bytes in native byte order."""
     address = ipaddress.ip_address(host.partition("%")[0])
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
         address = address.ipv4_mapped
@@ -206,8 +206,8 @@ def _spelled(host: str, port: int) -> str:
     return "".join(f"{word:08X}" for word in words) + f":{port:04X}"
 
 
-def _is_nobody(user: int) -> bool:
-    """Whether the number stands for every user that this container does not know (user_namespaces(7))."""
+def _is_unmapped(user: int) -> bool:
+    """Whether the number stands for all users that this container does not map (user_namespaces(7))."""
     if not user:
         return False
     with open("/proc/self/uid_map", encoding="ascii") as stream:

@@ -1,10 +1,10 @@
-"""Where a process has a library's functions, and where nothing is: ELF files, as it has them mapped.
+"""Finds functions and unused memory in a process, by the ELF files that it has mapped.
 
-Facts: elf(5), proc(5). Only reads files; nothing of the process is touched. 64 bits, little endian.
+Facts: elf(5), proc(5). It only reads files and does not touch the process. 64 bits, little endian.
 
-The files are another user's as well, and libraries are as large as 1.5 GB. So each read is a `pread` of a few
-headers or one table, with a limit. A mapping would be as cheap, but a file that its owner truncates meanwhile
-would end raydoctor with SIGBUS; `pread` only comes back with less.
+The files may belong to another user, and libraries have up to 1.5 GB. So each read is a `pread` of a few
+headers or one table, with a limit. A mapping would be as cheap, but if the owner truncates the file,
+raydoctor would get SIGBUS; `pread` only returns less data.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _EXECUTE = 1
 _OBJECT, _FUNCTION = 1, 2
 _PAGE = mmap.PAGESIZE
 ALLOCATORS = ("libc.", "libc-", "ld-", "libstdc++", "libjemalloc", "libtcmalloc", "libmimalloc")
-"""How the files begin in whose code a thread may be amid an allocation."""
+"""Prefixes of files whose code a thread may be executing during an allocation."""
 SYSTEM = ("libc.", "libc-", "libpthread", "ld-")
-"""How the files of the C library begin."""
+"""Prefixes of the files of the C library."""
 RUNTIME = "_PyRuntime"
 """A variable of Python 3.7 and newer that contains the locks and condition variables of the main GIL."""
 _SEGMENT, _SECTION, _SYMBOL = (
@@ -40,7 +40,7 @@ _LARGEST_STRINGS = 16 << 20
 
 
 class CodeMapping(NamedTuple):
-    """A mapping of a file that can be executed, in a process."""
+    """An executable mapping of a file in a process."""
 
     start: int
     end: int
@@ -53,7 +53,7 @@ class CodeMapping(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """What is loaded of a file to be executed (PT_LOAD with PF_X)."""
+    """The executable segment of a file (PT_LOAD with PF_X)."""
 
     offset: int
     address: int
@@ -61,7 +61,7 @@ class Segment(NamedTuple):
 
 
 def code(pid: int) -> list[CodeMapping]:
-    """The files of which it can execute something, in the order of their addresses."""
+    """Its executable mappings of files, ordered by address."""
     found = []
     with open(f"/proc/{pid}/maps", encoding="utf-8", errors="surrogateescape") as stream:
         for line in stream:
@@ -74,7 +74,7 @@ def code(pid: int) -> list[CodeMapping]:
 
 
 def python(pid: int) -> tuple[int, int] | None:
-    """Of the Python that it runs, by the names of the files that it has mapped. Raises OSError."""
+    """The version of its Python, by the names of its mapped files. Raises OSError."""
     with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as maps:
         for line in maps:
             if found := pattern(r"/(?:lib)?python(\d)\.(\d+)").search(line):
@@ -85,20 +85,19 @@ def python(pid: int) -> tuple[int, int] | None:
 class Library:
     """One file that a process has mapped, open until the `with` block ends.
 
-    Raises OSError where it cannot be read, ValueError where it is no ELF file or too large a one.
+    Raises OSError if it cannot be read, ValueError if it is not an ELF file or too large.
     """
 
     def __init__(self, pid: int, mapping: CodeMapping) -> None:
         self.mapping = mapping
-        # As the process sees it: it may live in another root than we do, and the file may be replaced.
-        # A pipe in its place must not block us.
+        # Through the root folder of the process, which may differ from ours. Opening a FIFO must not block.
         self._file = os.open(f"/proc/{pid}/root{mapping.path}", os.O_RDONLY | os.O_NONBLOCK)
         try:
             if not stat.S_ISREG(os.fstat(self._file).st_mode):
                 raise ValueError(f"{mapping.path} is not a regular file")
             self._header = self._read(0, _HEADER)
             if self._header[:6] != b"\x7fELF\x02\x01":
-                raise ValueError(f"{mapping.path} is no ELF file of 64 bits")
+                raise ValueError(f"{mapping.path} is not a 64-bit ELF file")
         except BaseException:
             os.close(self._file)
             raise
@@ -110,7 +109,7 @@ class Library:
         os.close(self._file)
 
     def segment(self) -> Segment | None:
-        """The part of it that this mapping shows."""
+        """The segment of this mapping."""
         for kind, flags, offset, address, _, length, _, _ in self._rows(_SEGMENT, 32, 54):
             # A mapping begins with the page in which the segment does.
             is_this = offset // _PAGE * _PAGE == self.mapping.offset
@@ -119,24 +118,24 @@ class Library:
         return None
 
     def symbols(self, names: Iterable[str]) -> dict[str, range]:
-        """Addresses, in the process, of those of these functions and variables that it exports."""
+        """Addresses in the process of these functions and variables, if it exports them."""
         segment, wanted = self.segment(), {name.encode(): name for name in names}
         if segment is None:
             return {}
-        # Where the process has address 0 of the file's own count.
+        # The address in the process that corresponds to address 0 of the file.
         base = self.mapping.start - segment.address // _PAGE * _PAGE
         found = {}
         for table, strings in self._symbol_tables():
             for name, info, _, section, value, size in _SYMBOL.iter_unpack(table):
                 if info & 0xF not in (_OBJECT, _FUNCTION) or not section or not value:
-                    continue  # it is defined elsewhere
+                    continue  # it is defined in another file
                 end = strings.find(b"\0", name)
                 if (known := wanted.get(strings[name:end])) is not None:
                     found[known] = range(base + value, base + value + size)
         return found
 
     def unused(self) -> tuple[int, int]:
-        """Address and size of the end of its last page of code, which holds nothing."""
+        """Address and size of the unused end of its last page of code."""
         segment = self.segment()
         if segment is None:
             return 0, 0
@@ -158,7 +157,7 @@ class Library:
             yield self._read(offset, size // _SYMBOL.size * _SYMBOL.size), strings
 
     def _rows(self, layout: struct.Struct, at: int, counted_at: int) -> Iterator[tuple[int, ...]]:
-        """The rows of a table whose offset, and size and number of rows, the header has there."""
+        """The rows of a table; the header has its offset, row size and row count at these positions."""
         (start,) = struct.unpack_from("<Q", self._header, at)
         size, count = struct.unpack_from("<HH", self._header, counted_at)
         if size != layout.size or size * count > _LARGEST[layout]:
@@ -191,12 +190,12 @@ def exported(pid: int, names: Iterable[str], files: Iterable[CodeMapping]) -> di
 
 
 def runtime(pid: int) -> range | None:
-    """Where Python has its own locks in that process; None where that cannot be found. Raises OSError."""
+    """The range of Python's own locks in that process; None if it cannot be found. Raises OSError."""
     return exported(pid, [RUNTIME], [f for f in code(pid) if is_python(pid, f)]).get(RUNTIME)
 
 
 def is_python(pid: int, mapping: CodeMapping) -> bool:
-    """Whether Python itself may be in that file: a libpython, or, with Debian and conda, the program."""
+    """Whether that file may contain Python itself: a libpython or, with Debian and conda, the program."""
     return "python" in name(mapping).lower() or mapping.path == os.readlink(f"/proc/{pid}/exe")
 
 

@@ -1,7 +1,7 @@
-"""What `attach --stack` and `--locals` show, as py-spy reads it: the process is not entered, no port opens.
+"""Reads what `attach --stack` and `--locals` show by py-spy, without entering the process or opening a port.
 
-py-spy sees threads, and the variables of functions. It sees neither coroutines that wait nor the variables of
-a module: those are read through a debugger in the process (`debug.py`).
+py-spy reads threads and the variables of functions. Waiting coroutines and the variables of a module can only
+be read through a debugger in the process (`debug.py`).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _DEBUGGERS = ("/pydevd_daemon_thread.py", "/pydevd.py")
 """Frames at the bottom of debugpy's own threads; `programs/look_inside.py` leaves the same ones out."""
 _LOOP = ("asyncio/base_events.py", "asyncio/runners.py")
 _LOOPS_THREAD = "AsyncIO Thread"
-"""How the threads of Ray's async actors begin (2.9 to 2.60); uvloop has no frame of Python."""
+"""Prefix of thread names of Ray's async actors (2.9 to 2.60); uvloop has no Python frame."""
 _MOST_VARIABLES = 200
 
 
 def inspect(pid: int, started_at: float, options: DebugOptions) -> Inspection | None:
-    """The answer; None where only a look from inside can give it."""
+    """The result; None if only a debugger in the process can provide it."""
     if options.evaluate or options.execute or options.choose:
         return None
     if not (options.stack or options.variables):
@@ -43,7 +43,7 @@ def inspect(pid: int, started_at: float, options: DebugOptions) -> Inspection | 
     if options.variables:
         variables = _variables(threads, options)
         if variables is None or (has_loop and not variables.get("where", {}).get("user")):
-            return None  # it may be a coroutine that is meant
+            return None  # the user may mean a coroutine
         inspection.variables = variables
     return inspection
 
@@ -73,11 +73,11 @@ def _frame(frame: Row) -> Row:
 
 
 def _variables(threads: list[Row], options: DebugOptions) -> Row | None:
-    """Of the frame that is meant, chosen as `look_inside` does; None where it has none that py-spy sees."""
+    """Variables of the frame that `look_inside` would choose; None if py-spy cannot read them."""
     if options.thread:
         threads = [t for t in threads if options.thread in (t["name"], str(t["tid"]))]
         if not threads:
-            return {"error": f"no thread is called {options.thread}"}
+            return {"error": f"no thread has the name or id {options.thread}"}
     for name in (options.frame, options.function):
         if name and not name.isdigit():
             threads = [t for t in threads if any(_is(f, name) for f in t["frames"])] or threads

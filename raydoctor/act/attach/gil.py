@@ -1,4 +1,4 @@
-"""Who holds the GIL of a process, and whether anybody else can hope for it: a few looks by py-spy."""
+"""Samples which thread holds the GIL of a process, and whether others can get it, by py-spy."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ _SAMPLES, _INTERVAL = 3, 0.05
 
 
 class GilSample(NamedTuple):
-    """What was seen."""
+    """The result of a few samples."""
 
     is_unknown: bool = False
-    """Whether it may not be looked at."""
+    """Whether the process could not be sampled."""
     main_holds_gil: bool = False
     is_stuck: bool = False
-    """Whether a thread that waits, in native code, holds it: no Python code can run anywhere in there."""
+    """Whether a thread that is blocked in native code holds it: no Python code can run in the process."""
     stays: bool = False
-    """Whether one thread held it in one place in all looks."""
+    """Whether the same thread held it in the same place in all samples."""
     says: str = ""
-    """Which thread, where; empty where nobody holds it for long."""
+    """Which thread and where; empty if no thread holds it for long."""
 
 
 def sample(pid: int) -> GilSample:
@@ -30,7 +30,7 @@ def sample(pid: int) -> GilSample:
     for number in range(_SAMPLES):
         if number:
             time.sleep(_INTERVAL)
-        # Without stopping it, or else a sleep that holds the GIL is cut short.
+        # Without stopping the process, because that would cut a sleep that holds the GIL short.
         dump = pyspy.look(pid, stopping=False)
         holders = [each for each in dump.threads if each.get("owns_gil")]
         if not holders:

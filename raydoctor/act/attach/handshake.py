@@ -1,9 +1,9 @@
-"""What `attach` and the process tell each other: a request, and its answer, as files of the process's user.
+"""Exchanges a request and its reply between `attach` and a process, as files of the process's user.
 
-`arm.py` is the other side. Taking back a request and taking it up are both a rename or a removal of the
-same file, of which the system lets only one succeed: what was withdrawn is never acted upon.
+`arm.py` is the other side. The process takes a request by a rename, raydoctor withdraws it by a removal of
+the same file, and only one of them can succeed: a withdrawn request is never carried out.
 
-The process may be another user's, who may do to the folder what that user likes: `private.py`.
+The process may belong to another user, who can change the folder at any time: see `private.py`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from raydoctor.act.private import Folder
 
 _INTERVAL = 0.02
 _LARGEST = 4096
-"""Bytes of an answer; the process that wrote it may be another user's."""
+"""Bytes of a reply at most; another user's process may have written it."""
 _PROGRAM = ("arm", "enter", "private", "door")
 _TEXT = f"""\
 import _thread, posix, sys, threading
@@ -48,27 +48,28 @@ finally:
  if first and not taken:
   sys.setswitchinterval(state.pop(key, sys.getswitchinterval()))
 """
-"""Has a process execute `enter.py`, from a file as the text has little room (`elf.Library.unused`).
+"""Executes `enter.py` in the process, from a file because the text has little room (`elf.Library.unused`).
 
-The turns of its threads are short before the first system call. Errors would be printed to the worker's log.
+The switch interval is shortened before the first system call. Errors are suppressed, as they would be printed
+to the worker's log.
 """
 
 
 class HandshakeReply(NamedTuple):
-    """What a process has answered; empty where it has not."""
+    """The reply of a process; empty if there is none."""
 
     host: str = ""
     port: int = 0
-    """0: it has a debugger, whose port is closed."""
+    """0: it has a debugger with a closed port."""
     was_open: bool = False
-    """Whether the port was open before it was asked for."""
+    """Whether the port was open before the request."""
     problem: str = ""
     is_there: bool = False
 
 
 @dataclass(slots=True)
 class Handshake:
-    """With one process, of one user."""
+    """The handshake with one process."""
 
     pid: int
     user: int
@@ -85,11 +86,11 @@ class Handshake:
 
     @property
     def answer(self) -> str:
-        """The name of the file that says where it listens; it stays, for those who attach later."""
+        """The name of the file with its address, which is kept for later attaches."""
         return f"answer-{self.pid}-{self.start}"
 
     def ask(self, host: str, port: int, seconds: float, open_for: float = 0.0) -> None:
-        """Leave a request there, good for so many seconds. Raises OSError.
+        """Write a request that is valid for so many seconds. Raises OSError.
 
         `open_for`: seconds after which the port closes by itself; 0: never.
         """
@@ -109,7 +110,7 @@ class Handshake:
         self._is_open = True
 
     def withdraw(self) -> bool:
-        """Take the request back; whether the process had not taken it up."""
+        """Withdraw the request; False if the process has already taken it."""
         if not self._is_open or self._folder is None:
             return True
         self._is_open = False
@@ -117,23 +118,23 @@ class Handshake:
             self._folder.remove(self.request)
         except FileNotFoundError:
             return False
-        except OSError:  # nothing reads it any more: the process has ended
+        except OSError:  # the process has ended
             return True
         return True
 
     def close(self) -> None:
-        """Take the request back, and leave the folder."""
+        """Withdraw the request and close the folder."""
         self.withdraw()
         if self._folder is not None:
             self._folder.close()
 
     @property
     def is_taken(self) -> bool:
-        """Whether the process has taken the request up."""
+        """Whether the process has taken the request."""
         return self._folder is not None and not self._folder.has(self.request)
 
     def answered(self, seconds: float) -> HandshakeReply:
-        """The answer; empty where none has come by then, or the process has ended."""
+        """Wait for the reply; empty if there is none in time, or the process has ended."""
         deadline = time.monotonic() + seconds
         while True:
             if self._folder is not None and (reply := self._read(self._folder)).is_there:
@@ -143,14 +144,14 @@ class Handshake:
             time.sleep(_INTERVAL)
 
     def earlier(self) -> HandshakeReply:
-        """What it has answered to an earlier request."""
+        """The reply to an earlier request."""
         for folder in private.existing(self.user, self.group):
             if (reply := self._read(folder)).is_there:
                 return reply
         return HandshakeReply()
 
     def note_closed(self) -> None:
-        """Have those who attach later know that its port is closed."""
+        """Record for later attaches that its port is closed."""
         for folder in private.existing(self.user, self.group):
             if folder.has(self.answer):
                 folder.write(self.answer, b'{"port": 0}')
@@ -161,8 +162,8 @@ class Handshake:
         return HandshakeReply()
 
     def text(self) -> str:
-        """What a process that is not armed has to execute to take the request up. Raises OSError."""
-        assert self._folder is not None, "it was asked"
+        """The text that an unarmed process must execute to take the request. Raises OSError."""
+        assert self._folder is not None, "`ask` was called before"
         for name in _PROGRAM:
             _copy(Path(arm.path_of(name)).read_bytes(), self._folder, f"{name}.py")
         request, program, entry = (
@@ -172,13 +173,13 @@ class Handshake:
 
 
 def handshake(pid: int) -> Handshake:
-    """With that process. Raises OSError where it has ended."""
+    """A handshake with that process. Raises OSError if it has ended."""
     found = os.stat(f"/proc/{pid}")
     return Handshake(pid, found.st_uid, found.st_gid, arm.start_of(pid))
 
 
 def _answer(data: bytes) -> HandshakeReply:
-    """Of a process that may be hostile: what is no answer is none."""
+    """Parse a reply, which may be hostile: a malformed one counts as none."""
     try:
         reply = json.loads(data)
         if "problem" in reply:
@@ -200,14 +201,14 @@ def _debugpys_folder() -> str:
 
 
 def _linked(folder: Folder, debugpy: str) -> str:
-    """A folder with our debugpy and nothing else: what else is installed here is none of its business."""
+    """A folder with a link to our debugpy only, so that the process cannot import other packages of ours."""
     with folder.folder("packages", create=True) as packages:
         packages.link("debugpy", debugpy)
         return packages.path
 
 
 def _copy(program: bytes, folder: Folder, name: str) -> None:
-    """Where that user can read it; a debugger shows where the handler is, so it is a file."""
+    """Copy a program to the user's folder; it stays a file because debuggers show the handler's source."""
     with suppress(OSError):
         if folder.read(name) == program:
             return

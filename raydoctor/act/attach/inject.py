@@ -1,7 +1,7 @@
-"""A few lines of Python, executed by a process that nobody prepared.
+"""Has an unprepared process execute a few lines of Python.
 
-On x86-64, raydoctor's own code does that (`trampoline.py`), which may be interrupted at any time. On other
-processors gdb does it (`by_gdb.py`), or, from Python 3.14 on, Python itself (`by_remote_exec.py`).
+On x86-64, raydoctor's own code injects them (`trampoline.py`), and may be interrupted at any time. On other
+processors gdb injects them (`by_gdb.py`), or, from Python 3.14 on, Python itself (`by_remote_exec.py`).
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from raydoctor.act.attach import by_gdb, by_remote_exec, elf, trampoline
 
 _PROGRAM = Path(__file__).with_name("programs") / "inject_main.py"
 _SECONDS = 10.0
-"""For the child: to start on a busy machine, and its looks."""
+"""Seconds for the child: its start on a busy machine, and its attempts."""
 
 
 class Injection(NamedTuple):
-    """What became of it."""
+    """The result of an injection."""
 
     did: str
-    """`called` (it has begun, or begins with the GIL), `queued` (for Python's next step), `spawned` (a thread
-    of its own executes it); empty: nothing."""
+    """`called` (it has begun, or begins once it gets the GIL), `queued` (as a pending call of Python),
+    `spawned` (a new thread executes it); empty: nothing."""
     problem: str = ""
     way: str = "injected"
-    """`injected`, `gdb` or `remote-exec`: by which it was done, or would have been."""
+    """`injected`, `gdb` or `remote-exec`: the way that was used or tried."""
 
 
 class _Code(NamedTuple):
-    """What is put into a process: the text, and the pieces of code that have Python execute it.
+    """The data written into a process: the text, and code that has Python execute it.
 
-    For one text it is always the same, so that one attempt may write over what another left.
+    It is the same for each attempt with one text, so that an attempt may overwrite an earlier one.
     """
 
     at: int
@@ -43,14 +43,14 @@ class _Code(NamedTuple):
     calling: int
     queueing: int
     spawning: int
-    """Where each begins."""
+    """Addresses of the pieces of code."""
 
 
 def inject(pid: int, start: str, text: str, *, now: bool, holds_gil: bool) -> Injection:
     """Have the main thread of that process execute the text.
 
-    `now`: also where it runs native code, which no Python follows in the foreseeable future. What runs
-    without the GIL is not the main thread then, but one of its own.
+    `now`: also if it is in native code that will not return to Python soon. If that code does not hold the
+    GIL, a new thread executes the text instead of the main thread.
     """
     text = _guarded(pid, text)
     if not trampoline.works_here():
@@ -62,7 +62,7 @@ def inject(pid: int, start: str, text: str, *, now: bool, holds_gil: bool) -> In
     except OSError as error:
         return Injection("", str(error))
     except (ValueError, LookupError) as error:
-        # It is not built as others are: gdb knows more of symbols, and remote_exec needs none.
+        # An unusual build: gdb knows more symbols, and remote_exec needs none.
         made = _otherwise(pid, start, text, now=now, holds_gil=holds_gil)
         return made if made.did else made._replace(problem=f"{error}; {made.problem}")
     plan = {
@@ -86,9 +86,9 @@ def inject(pid: int, start: str, text: str, *, now: bool, holds_gil: bool) -> In
 
 
 def _guarded(pid: int, text: str) -> str:
-    """The text, for that process alone: a child that it forks meanwhile inherits what is queued.
+    """The text, restricted to that process: a forked child inherits pending calls.
 
-    `threading` takes the thread that imports it first for the main thread, so that must be the main thread.
+    `threading` treats the thread that first imports it as the main thread, so that must be the main thread.
     """
     return (
         f"__import__('os').getpid() == {pid} and ('threading' in __import__('sys').modules"
@@ -107,7 +107,7 @@ def _run_program(plan: str) -> Injection:
     try:
         reply = json.loads(child.communicate(plan.encode(), timeout=_SECONDS)[0])
     except (subprocess.TimeoutExpired, ValueError):
-        return Injection("", "the process that injects ended before it was done")
+        return Injection("", "the injecting process ended early")
     finally:
         # It ends by itself, and is never killed: it may have set a breakpoint.
         with suppress(subprocess.TimeoutExpired):
@@ -116,9 +116,9 @@ def _run_program(plan: str) -> Injection:
 
 
 def _functions(pid: int, files: list[elf.CodeMapping]) -> tuple[dict[str, int], range | None]:
-    """The functions that are needed, and where Python has its own locks, the GIL's among them.
+    """The required functions, and the range with Python's own locks, including the GIL.
 
-    Raises LookupError where it has not all functions.
+    Raises LookupError if a function is missing.
     """
     python = [f for f in files if elf.is_python(pid, f)]
     system = [f for f in files if elf.name(f).startswith(elf.SYSTEM)]
@@ -126,16 +126,16 @@ def _functions(pid: int, files: list[elf.CodeMapping]) -> tuple[dict[str, int], 
     found = elf.exported(pid, wanted, python + system)
     runtime = found.pop(elf.RUNTIME, None)
     if missing := [name for name in trampoline.FUNCTIONS if name not in found]:
-        raise LookupError(f"it exports no {missing[0]}")
+        raise LookupError(f"it does not export {missing[0]}")
     return {name: where.start for name, where in found.items()}, runtime
 
 
 def _placed(
     pid: int, files: list[elf.CodeMapping], functions: Mapping[str, int], text: bytes
 ) -> _Code:
-    """The code, for the end of a page of code that is empty; for the one that has it already, if any does.
+    """The code for unused memory at the end of a page of code, preferably where it already is.
 
-    Raises LookupError where none is large enough.
+    Raises LookupError if there is not enough room.
     """
     free = None
     with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
@@ -152,7 +152,7 @@ def _placed(
                 if free is None and not there.strip(b"\0"):
                     free = code
     if free is None:
-        raise LookupError("no library of it has room for the code")
+        raise LookupError("none of its libraries has room for the code")
     return free
 
 
@@ -173,7 +173,7 @@ def _code(at: int, functions: Mapping[str, int], text: bytes) -> _Code:
 
 
 def has_other_ways(version: tuple[int, int]) -> bool:
-    """Whether there is any way into a process of that Python but our own code."""
+    """Whether gdb or `sys.remote_exec` can enter a process of that Python version."""
     return by_gdb.is_there() or version >= by_remote_exec.SINCE
 
 

@@ -1,4 +1,4 @@
-"""How an IDE connects to a debugger: the entry of VS Code's `launch.json`, and the file with the entry."""
+"""Creates the entry of VS Code's `launch.json` for a debugger, and writes it to the file."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _MOST = 1 << 20
 _UNPACKED = r"(.*/runtime_resources/working_dir_files/[^/]+)(?:/.*)?"
 """Where Ray unpacks a `working_dir` (2.9 to 2.60)."""
 _MINE = "Ray: "
-"""How the names of entries begin that raydoctor has made."""
+"""Prefix of the names of raydoctor's entries."""
 
 
 class PathMapping(NamedTuple):
-    """A folder here, and the same where the worker runs."""
+    """A local folder and the same folder on the worker's node."""
 
     local: str
     remote: str
 
 
 def entry(name: str, host: str, port: int, mappings: Sequence[PathMapping] = ()) -> dict[str, Any]:
-    """The entry of `launch.json`; debugpy's adapter in the process takes VS Code directly."""
+    """The entry of `launch.json`; VS Code connects directly to debugpy's adapter in the process."""
     made: dict[str, Any] = {
         "name": f"{_MINE}{name}",
         "type": "debugpy",
@@ -44,7 +44,7 @@ def entry(name: str, host: str, port: int, mappings: Sequence[PathMapping] = ())
 
 
 def mappings_of(folder: str, is_here: bool) -> list[PathMapping]:
-    """For a worker with this working folder: Ray unpacks a `working_dir` elsewhere than it was."""
+    """Mappings for a worker with this working directory: Ray unpacks a `working_dir` to another path."""
     match = pattern(_UNPACKED).fullmatch(folder)
     if match:
         return [PathMapping("${workspaceFolder}", match[1])]
@@ -52,12 +52,12 @@ def mappings_of(folder: str, is_here: bool) -> list[PathMapping]:
 
 
 def write(path: Path, made: dict[str, Any]) -> str:
-    """Put the entry into the file, in the place of one of the same name; what was done.
+    """Add the entry to the file, or replace one with the same name; returns what was done.
 
-    Raises RaydoctorError where the file is not plain JSON (VS Code allows comments, which would be lost), and
-    where it cannot be written.
+    Raises RaydoctorError if the file is not plain JSON (VS Code allows comments, which would be lost) or
+    cannot be written.
     """
-    path = path.resolve()  # a link stays one
+    path = path.resolve()  # a link stays a link
     try:
         text = path.read_text("utf-8-sig") if path.exists() else ""
         if len(text) > _MOST:
@@ -74,7 +74,7 @@ def write(path: Path, made: dict[str, Any]) -> str:
 
 
 def _put(there: Any, made: dict[str, Any]) -> str:
-    """What was done to the file's content; nothing where it has the entry. Raises ValueError."""
+    """Insert the entry; returns what was done, empty if it exists already. Raises ValueError."""
     entries = there.setdefault("configurations", []) if isinstance(there, dict) else None
     if not isinstance(entries, list):
         raise ValueError
@@ -90,18 +90,18 @@ def _put(there: Any, made: dict[str, Any]) -> str:
 
 def _untouched(path: Path, why: str) -> RaydoctorError:
     return RaydoctorError(
-        f"{path} was not changed: {why}", "Put the entry into its list `configurations` yourself."
+        f"{path} was not changed: {why}", "Add the entry to its list `configurations` yourself."
     )
 
 
 def _replace(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        beside.write_text(text, "utf-8")
+        temporary.write_text(text, "utf-8")
         if path.exists():
-            beside.chmod(path.stat().st_mode & 0o7777)
-        beside.replace(path)
+            temporary.chmod(path.stat().st_mode & 0o7777)
+        temporary.replace(path)
     finally:
         with suppress(OSError):
-            beside.unlink()
+            temporary.unlink()

@@ -1,7 +1,7 @@
-"""What stands in the way of a debugger, found before the process is touched.
+"""Finds what prevents a debugger from entering a process, before the process is touched.
 
-Facts: ptrace(2), "Ptrace access mode checking"; namespaces(7); proc(5). `/proc/PID/mem` may be opened by
-whoever may attach, and nothing happens to the process.
+Facts: ptrace(2), "Ptrace access mode checking"; namespaces(7); proc(5). `/proc/PID/mem` can be opened by
+users that may attach, and opening it does not affect the process.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ _AHEAD = "Or arm workers ahead: runtime_env={'worker_process_setup_hook': 'raydo
 
 
 class Obstacle(NamedTuple):
-    """One thing in the way."""
+    """A reason why a process cannot be entered."""
 
     what: str
     """`stopped`, `traced`, `ptrace`, `user`, `namespace`, `python`, `gdb`, `debugpy`, `system`, `gone`."""
     why: str
     fix: str = ""
     only_injection: bool = False
-    """Whether an armed process can be entered all the same."""
+    """Whether an armed process can be entered despite it."""
 
 
 def obstacle(pid: int) -> list[Obstacle]:
-    """What stands in the way; empty: nothing that can be told beforehand."""
+    """All obstacles that are visible beforehand."""
     return list(_found(pid))
 
 
@@ -61,7 +61,7 @@ def handles(pid: int) -> bool:
 
 
 def status(pid: int) -> dict[str, str]:
-    """`/proc/PID/status`; empty where it has ended."""
+    """`/proc/PID/status`; empty if it has ended."""
     with suppress(OSError), open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
         return {key: value.strip() for key, _, value in (line.partition(":") for line in file)}
     return {}
@@ -69,7 +69,7 @@ def status(pid: int) -> dict[str, str]:
 
 def _found(pid: int) -> Iterator[Obstacle]:
     if not proc.LINUX:
-        yield Obstacle("system", "only Linux can be asked to enter a process that runs")
+        yield Obstacle("system", "entering a running process is supported on Linux only")
         return
     now = status(pid)
     state = now.get("State", "")[:1]
@@ -83,15 +83,15 @@ def _found(pid: int) -> Iterator[Obstacle]:
         tracer = command_line(int(now["TracerPid"]))[:60] or "another process"
         yield Obstacle(
             "traced",
-            f"pid {pid} is under a debugger already: {tracer} (pid {now['TracerPid']})",
-            "End that one first.",
+            f"pid {pid} is already traced by {tracer} (pid {now['TracerPid']})",
+            "End that process first.",
             only_injection=state != "t",
         )
     elif state == "T":
         yield Obstacle(
             "stopped",
             f"pid {pid} is stopped (SIGSTOP)",
-            paste.shell("Let it go on: kill -CONT {pid:pid}", pid=pid),
+            paste.shell("Resume it: kill -CONT {pid:pid}", pid=pid),
         )
     yield from _python(pid)
     if find_spec("debugpy") is None:
@@ -102,26 +102,26 @@ def _found(pid: int) -> Iterator[Obstacle]:
             only_injection=True,
         )
     if "shstk" in now.get("x86_Thread_features", ""):
-        # A return to where it was is no return of a call, and ends the process.
-        why = f"pid {pid} runs with a shadow stack, which forbids to send its main thread away"
+        # The injected code returns without a call, which ends a process with a shadow stack.
+        why = f"pid {pid} has a shadow stack, which prevents code injection"
         yield Obstacle("system", why, _AHEAD, only_injection=True)
     if refused := _refused(pid):
         yield refused
 
 
 def _foreign(pid: int) -> Obstacle | None:
-    """Whether it lives in a container of its own."""
+    """An obstacle if it runs in another container."""
     for name, what in _NAMESPACES.items():
         try:
             if os.readlink(f"/proc/{pid}/ns/{name}") == os.readlink(f"/proc/self/ns/{name}"):
                 continue
         except OSError:
-            continue  # it may not be looked at: that is told of its own
+            continue  # it cannot be read: another obstacle reports that
         return Obstacle(
             "namespace",
-            f"pid {pid} lives in a container, with {what} of its own",
+            f"pid {pid} runs in a container with its own {what}",
             paste.shell(
-                "Run raydoctor in there: docker exec, kubectl exec, or "
+                "Run raydoctor in that container: docker exec, kubectl exec, or "
                 "sudo nsenter -t {pid:pid} -a raydoctor …",
                 pid=pid,
             ),
@@ -134,8 +134,8 @@ def _user(pid: int) -> Iterator[Obstacle]:
     if user is not None and user != os.geteuid() and os.geteuid() != 0:
         yield Obstacle(
             "user",
-            f"pid {pid} is a process of {proc.user(user)}, and this is {proc.user(os.geteuid())}",
-            paste.text("Run it as {user}, or with sudo.", user=proc.user(user)),
+            f"pid {pid} belongs to {proc.user(user)}, but raydoctor runs as {proc.user(os.geteuid())}",
+            paste.text("Run raydoctor as {user}, or with sudo.", user=proc.user(user)),
         )
 
 
@@ -143,21 +143,21 @@ def _python(pid: int) -> Iterator[Obstacle]:
     try:
         found = elf.python(pid)
     except OSError:
-        return  # it may not be looked at: that is told of its own
+        return  # it cannot be read: another obstacle reports that
     if found is None:
-        yield Obstacle("python", f"pid {pid} is no Python process")
+        yield Obstacle("python", f"pid {pid} is not a Python process")
     elif not _OLDEST <= found <= _NEWEST:
         spelled = ".".join(map(str, found))
-        yield Obstacle("python", f"pid {pid} runs Python {spelled}; 3.8 to 3.14 are known to work")
+        yield Obstacle("python", f"pid {pid} runs Python {spelled}; raydoctor supports 3.8 to 3.14")
     elif not (trampoline.works_here() or inject.has_other_ways(found)):
-        why = f"on {platform.machine()} only gdb can enter a process that runs, and it is not installed"
+        why = f"on {platform.machine()} only gdb can enter a running process, and gdb is not installed"
         yield Obstacle("gdb", why, f"{_GDB} {_AHEAD}", only_injection=True)
 
 
 def _refused(pid: int) -> Obstacle | None:
-    """Whether ptrace(2) is denied."""
+    """An obstacle if ptrace(2) is not permitted."""
     libc = ctypes.CDLL(None, use_errno=True)
-    # Nobody of that kind is traced by us: a system that allows the call says so, one that does not says that.
+    # We do not trace it, so a system that permits the call returns another error than EPERM.
     libc.ptrace(_INTERRUPT, pid, 0, 0)
     forbidden = ctypes.get_errno() in (errno.EPERM, errno.ENOSYS)
     try:
@@ -169,5 +169,5 @@ def _refused(pid: int) -> Obstacle | None:
     if not forbidden:
         return None
     how = fix("permission denied", pid)
-    why = f"the system does not let us enter pid {pid} (ptrace)"
+    why = f"the system does not permit ptrace on pid {pid}"
     return Obstacle("ptrace", why, f"{how} {_AHEAD}", only_injection=True)

@@ -1,7 +1,7 @@
 """Whether a process keeps running after it was entered.
 
-It does not if threads of it wait for the GIL and none uses processor time: in a process that merely became
-idle, no thread waits for the GIL.
+It does not if threads wait for the GIL and no thread uses processor time: in an idle process, no thread waits
+for the GIL.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from raydoctor.act.attach.programs import blocked
 STILL = 2.0
 """Seconds without progress after which a process is reported."""
 _LEAST = 0.02
-"""Seconds of processor time that are progress: two ticks, in which it is counted."""
+"""Seconds of processor time that count as progress: two clock ticks."""
 _INTERVAL = 0.05
 _SAMPLES, _PAUSE = 5, 0.01
 """A thread that waits for the GIL wakes up for a moment every few milliseconds."""
 
 
 def stands_still(pid: int, seconds: float = STILL) -> bool:
-    """Whether no thread of the process gets any further for so long. It returns as soon as one does.
+    """Whether no thread of the process makes progress for so long. Returns as soon as one does.
 
-    A process that may not be read, or has ended, is not reported.
+    False for a process that cannot be read or has ended.
     """
     try:
         if not asks_for_python(pid):
@@ -41,12 +41,12 @@ def stands_still(pid: int, seconds: float = STILL) -> bool:
 
 
 def asks_for_python(pid: int) -> bool:
-    """Whether a thread waits for a lock of Python's own, where these can be found. Raises OSError."""
+    """Whether a thread waits for a lock of Python itself; False if they cannot be found. Raises OSError."""
     return _waiting(pid) > 0
 
 
 def competitors(pid: int) -> int:
-    """How many threads compete for the GIL; 0 where its locks cannot be found. Raises OSError."""
+    """Number of threads that compete for the GIL; 0 if its locks cannot be found. Raises OSError."""
     found = 0
     for _ in range(_SAMPLES):
         found = max(found, _waiting(pid))
@@ -55,7 +55,7 @@ def competitors(pid: int) -> int:
 
 
 def _waiting(pid: int) -> int:
-    """How many threads wait for a lock of Python's own at this moment. Raises OSError."""
+    """Number of threads that wait for a lock of Python itself now. Raises OSError."""
     if (locks := elf.runtime(pid)) is None:
         return 0
     found = 0
@@ -67,7 +67,7 @@ def _waiting(pid: int) -> int:
 
 
 def processor_time(pid: int) -> float:
-    """Seconds, of all its threads, also those that have ended (proc(5), fields 14 and 15). Raises OSError."""
+    """Processor seconds of all its threads, including ended ones (proc(5), fields 14, 15). Raises OSError."""
     with open(f"/proc/{pid}/stat", "rb") as stream:
         words = stream.read().rpartition(b")")[2].split()
     return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")

@@ -1,7 +1,7 @@
-"""The process that a debugger is to be attached to: by pid, by what it runs, or because it waits for one.
+"""Finds the process to attach to: by pid, by its task or actor, or because it waits at a breakpoint.
 
-Tasks are found as `cancel` finds them, actors in what the GCS has of them. Ray marks no task as paused at
-a breakpoint (2.60: `is_debugger_paused` stays empty); its worker's row tells port and number of threads.
+Tasks are found as in `cancel`, actors in the table of the GCS. Ray does not mark tasks that wait at a
+breakpoint (2.60: `is_debugger_paused` stays empty); the worker's row has the port and the number of threads.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ What = Literal["task", "method", "creation", "actor", "driver", "worker", "proce
 _PID_DIGITS = 7
 _ACTOR_DIGITS = 32
 _LEAST_DIGITS = 6
-"""Of an id that stands for the whole."""
+"""Minimum number of digits to identify an id."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundProcess:
-    """A process, and why it is meant."""
+    """A process that matches the request."""
 
     what: What
     id: str
-    """Of the task or the actor; empty for a process."""
+    """Id of the task or the actor; empty for a process."""
     name: str
     state: str
-    """As Ray calls it; empty for a process."""
+    """Ray's state; empty for a process."""
     pid: int
     ip: str = ""
     node: str = ""
@@ -48,22 +48,22 @@ class FoundProcess:
     worker: str = ""
     actor: str = ""
     debugger: int = 0
-    """The port of Ray's own debugger, where a thread of it stands at a breakpoint."""
+    """Port of Ray's own debugger if a thread waits at a breakpoint."""
 
 
 def find(cluster: Cluster | None, wanted: str) -> list[FoundProcess]:
-    """The processes that are meant. Raises RaydoctorError where there is none."""
+    """The matching processes. Raises RaydoctorError if there is none."""
     timeout = usual_timeout()
     if wanted.isdecimal() and len(wanted) <= _PID_DIGITS:
         return [_process(cluster, int(wanted), timeout)]
     if cluster is None or not cluster.gcs_address:
         raise RaydoctorError(
-            f"no cluster is known to be running here that could have a task or an actor called {wanted}",
-            "Name one: --address HOST:PORT of its GCS. A process: its pid.",
+            f"no cluster runs on this machine in which to look for a task or an actor called {wanted}",
+            "Pass --address HOST:PORT of a GCS, or the pid of a process.",
         )
     if len(wanted) == _ACTOR_DIGITS and not wanted.strip("0123456789abcdef"):
         return _actors(_tables(cluster, ("actors", "workers"), timeout), wanted)
-    # Two processes ask it, side by side: each takes a while to load gRPC.
+    # Two child processes query it in parallel: each takes a while to load gRPC.
     with ThreadPoolExecutor(1) as pool:
         tables = pool.submit(_tables, cluster, ("actors", "workers"), timeout)
         try:
@@ -75,7 +75,7 @@ def find(cluster: Cluster | None, wanted: str) -> list[FoundProcess]:
 
 
 def paused(cluster: Cluster) -> list[FoundProcess]:
-    """Processes of the cluster that stand at a breakpoint and wait for a debugger."""
+    """Processes of the cluster that wait at a breakpoint for a debugger."""
     rows = _tables(cluster, ("workers", "tasks"), usual_timeout())
     names = {
         row["worker_id"]: row
@@ -90,12 +90,12 @@ def paused(cluster: Cluster) -> list[FoundProcess]:
 
 
 def is_here(cluster: Cluster | None, found: FoundProcess) -> bool:
-    """Whether its process is one of this machine and its pids."""
+    """Whether it is a process of this machine and pid namespace."""
     if found.what == "process" or cluster is None:
         return True
     if proc.read(found.pid) is None:
         return False
-    # A worker's log is open in it, and is called like it; another user's files cannot be seen.
+    # A worker has its log open, whose name contains its id; files of other users are not visible.
     return found.node in cluster.node_ids or any(
         found.worker in path for path in proc.files(found.pid).values() if found.worker
     )
@@ -108,8 +108,8 @@ def _process(cluster: Cluster | None, pid: int, timeout: float) -> FoundProcess:
     process = proc.read(pid)
     if process is None:
         raise RaydoctorError(
-            f"no process of this machine has the pid {pid}",
-            "One of another node is found by its task or its actor.",
+            f"no process on this machine has the pid {pid}",
+            "For a process on another node, pass its task or its actor.",
         )
     name = command_line(pid)[:200] or process.name
     found = FoundProcess("process", "", name, "", pid)
@@ -118,7 +118,7 @@ def _process(cluster: Cluster | None, pid: int, timeout: float) -> FoundProcess:
     try:
         rows = _tables(cluster, ("workers",), timeout)["workers"]
     except RaydoctorError:
-        return found  # the cluster is not needed for it
+        return found  # the cluster is optional here
     for row in rows:
         if row.get("is_alive") and row.get("pid") == pid:
             worker = _of_worker(row, None)
@@ -154,13 +154,13 @@ def _of_worker(row: Row, task: Row | None) -> FoundProcess:
 
 
 def _running(tables: Tables, tasks: Sequence[CancelTarget]) -> list[FoundProcess]:
-    """Those that run, one of each process."""
+    """The running tasks, one for each process."""
     running = {(each.node, each.pid): each for each in reversed(tasks) if each.runs}
     if not running:
         first = tasks[0]
         raise RaydoctorError(
-            f"{first.name} does not run: {first.ray_state}",
-            "Why it waits: raydoctor diagnose" if first.state == "waiting" else "",
+            f"{first.name} is not running: {first.ray_state}",
+            "To see why it waits: raydoctor diagnose" if first.state == "waiting" else "",
         )
     workers = {row["worker_id"]: row for row in tables["workers"]}
     return [
@@ -188,11 +188,11 @@ def _actors(tables: Tables, wanted: str) -> list[FoundProcess]:
         if meant:
             raise RaydoctorError(
                 f"the actor {_actor_name(meant[-1])} has no process: it is {meant[-1]['state']}",
-                "Why: raydoctor diagnose",
+                "To see why: raydoctor diagnose",
             )
         raise RaydoctorError(
-            f"no task that runs, no actor and no process is called {wanted}",
-            "Those there are: ray list tasks --filter state=RUNNING; ray list actors",
+            f"no running task, actor or process has the name or id {wanted}",
+            "To list them: ray list tasks --filter state=RUNNING; ray list actors",
         )
     return [_of_actor(row, workers.get((row.get("node_id"), row["pid"]), {})) for row in alive]
 
@@ -221,7 +221,7 @@ def _is_meant(row: Row, wanted: str) -> bool:
 
 
 def _tables(cluster: Cluster, names: Iterable[str], timeout: float) -> Tables:
-    """What the GCS has of these. Raises RaydoctorError where one of them does not come."""
+    """These tables of the GCS. Raises RaydoctorError if one is missing."""
     child = gcs.Child()
     try:
         tables = {
@@ -233,7 +233,7 @@ def _tables(cluster: Cluster, names: Iterable[str], timeout: float) -> Tables:
     for each in tables.values():
         if each.why:
             raise RaydoctorError(
-                f"the cluster could not be asked for its {each.name}: {each.why}",
-                "What is wrong with it: raydoctor diagnose",
+                f"the cluster did not return its {each.name}: {each.why}",
+                "To find the cause: raydoctor diagnose",
             )
     return {name: each.rows for name, each in tables.items()}

@@ -131,7 +131,7 @@ def connected(cluster: Cluster, timeout: float) -> Iterator[Owners]:
 
     if not cluster.gcs_address:
         raise RaydoctorError(
-            "no cluster is known to be running here", "Name one: --address HOST:PORT of its GCS."
+            "no cluster runs on this machine", "Pass --address HOST:PORT of a GCS."
         )
     process = gcs.start(_PROGRAM)
     try:
@@ -152,7 +152,7 @@ def _open(owners: Owners, cluster: Cluster, timeout: float) -> None:
     if probe["outcome"] != "ok":
         raise RaydoctorError(
             f"the GCS at {cluster.gcs_address} did not answer: {probe['detail'] or probe['outcome']}",
-            "What is wrong with it: raydoctor diagnose",
+            "To find the cause: raydoctor diagnose",
         )
 
 

@@ -128,7 +128,9 @@ def youngest() -> float:
 def unseen() -> str:
     """Which processes of Ray could not be examined, and the remedy; empty if there are none."""
     if not proc.LINUX:
-        return "leftovers are found on Linux only: other systems do not show inherited variables and open files"
+        return (
+            "leftovers are found on Linux only: other systems do not show what processes inherited"
+        )
     mine = os.geteuid()
     hidden = [_private.distrusted()]
     owners = {proc.owner(d.daemon.pid) for d in daemons.find()} - {mine, None}

@@ -77,7 +77,7 @@ def _is_missed(row: Mapping[str, Any], living: Collection[str]) -> bool:
 def _nodes(cluster: Cluster) -> list[dict[str, Any]]:
     if not cluster.gcs_address:
         raise RaydoctorError(
-            "no cluster is known to be running here", "Name one: --address HOST:PORT of its GCS."
+            "no cluster runs on this machine", "Pass --address HOST:PORT of a GCS."
         )
     child = gcs.Child()
     try:

@@ -219,7 +219,7 @@ def _chosen(request: dict[str, Any]) -> tuple[CallStack, int]:
     if wanted:
         found = [s for s in found if wanted in (s.key, s.name, str(s.tid))]
         if not found:
-            raise _NotFoundError(f"no thread is called {wanted}")
+            raise _NotFoundError(f"no thread has the name or id {wanted}")
     # Several threads may run the user's code: one of them runs what was asked for.
     for name in (frame, request.get("function") or ""):
         if name and not name.isdigit():
