@@ -164,9 +164,9 @@ def test_the_registry_of_a_driver_with_many_processes_stays_small(
     assert me is not None
     guard = _guard.DriverGuard(1.0)
     try:
-        guard.saw([me])
+        guard.record([me])
         for number in range(300):
-            guard.saw([me._replace(pid=2**22 + number, pgid=1, sid=1)])
+            guard.record([me._replace(pid=2**22 + number, pgid=1, sid=1)])
         (known,) = registry.known_workers()
         assert os.stat(known.path).st_size < 4000
         assert me.pid in {seen.pid for seen in known.tasks[1].processes.values()}

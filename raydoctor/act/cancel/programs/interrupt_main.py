@@ -35,7 +35,7 @@ _HANDLED = 0.05
 _BIT = 1 << (signal.SIGINT - 1)
 
 
-class Thread:
+class TracedThread:
     """A thread that we trace."""
 
     def __init__(self, pid: int) -> None:
@@ -105,7 +105,7 @@ def _raise() -> None:
     raise OSError(code, os.strerror(code))
 
 
-def interrupt(thread: Thread) -> None:
+def interrupt(thread: TracedThread) -> None:
     """Have a thread that stands still handle one SIGINT."""
     before = thread.mask
     thread.mask = before & ~_BIT
@@ -126,7 +126,7 @@ def interrupt(thread: Thread) -> None:
 
 def main() -> None:
     """Stop, ask, interrupt."""
-    thread = Thread(int(sys.argv[1]))
+    thread = TracedThread(int(sys.argv[1]))
     try:
         thread.stop()
         print("stopped", flush=True)
