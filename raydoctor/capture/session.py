@@ -23,7 +23,7 @@ from raydoctor.capture import owners
 from raydoctor.model.errors import RaydoctorError
 
 
-class Choice(NamedTuple):
+class SessionChoice(NamedTuple):
     """A session folder, and a note if there was more than one to choose from."""
 
     path: Path
@@ -32,7 +32,7 @@ class Choice(NamedTuple):
     """Whether it belongs to another user."""
 
 
-def this_machine() -> Choice:
+def this_machine() -> SessionChoice:
     """The newest session of this machine, running or not.
 
     Raises RaydoctorError, saying what was looked for, if there is none.
@@ -55,7 +55,7 @@ def this_machine() -> Choice:
     )
 
 
-def latest() -> Choice | None:
+def latest() -> SessionChoice | None:
     """The newest session where Ray would put one for this user, else in /tmp/ray; None if there is none.
 
     Another user's only where no place has one of ours.
@@ -83,7 +83,7 @@ def began(folder: str) -> float | None:
         return None
 
 
-def latest_in(root: Path, is_named: bool = False) -> Choice | None:
+def latest_in(root: Path, is_named: bool = False) -> SessionChoice | None:
     """The newest session below a Ray temp folder such as `/tmp/ray`, or None if it holds none.
 
     `is_named`: the user named the folder, so that root reads other users' sessions in it.
@@ -104,7 +104,7 @@ def latest_in(root: Path, is_named: bool = False) -> Choice | None:
     notes = [_note(chosen.path, rest, whose, f"in {root}")] if rest else []
     if is_foreign:
         notes.insert(0, f"{chosen.path} belongs to user {owners.user(chosen.owner)}")
-    return Choice(chosen.path, "; ".join(notes), is_foreign)
+    return SessionChoice(chosen.path, "; ".join(notes), is_foreign)
 
 
 class _Session(NamedTuple):

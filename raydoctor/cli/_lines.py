@@ -22,7 +22,7 @@ _END = 2.0
 """Seconds that the reader has at the end for what is not written yet."""
 
 
-class Lines:
+class LineWriter:
     """To one file descriptor, while the block runs."""
 
     def __init__(self, file: int) -> None:
@@ -37,7 +37,7 @@ class Lines:
         self._is_closed = False
         self._thread = threading.Thread(target=self._work, name="lines", daemon=True)
 
-    def __enter__(self) -> Lines:
+    def __enter__(self) -> LineWriter:
         self._thread.start()
         return self
 

@@ -193,7 +193,7 @@ def opened_live(signals: Callable[[], Iterable[Signal]] = tuple, **given: Any) -
     from raydoctor.observe import live
 
     with Progress("looking for a cluster") as progress:
-        capture = live.collect(wishes(signals, **given), progress.say).capture()
+        capture = live.collect(collect_options(signals, **given), progress.say).capture()
         if given["driver_log"] is not None:
             add_driver_log(capture, given["driver_log"])
     for each in capture.notes:
@@ -201,7 +201,9 @@ def opened_live(signals: Callable[[], Iterable[Signal]] = tuple, **given: Any) -
     return capture
 
 
-def wishes(signals: Callable[[], Iterable[Signal]] = tuple, **given: Any) -> CollectOptions:
+def collect_options(
+    signals: Callable[[], Iterable[Signal]] = tuple, **given: Any
+) -> CollectOptions:
     """What the user asked of a live cluster."""
     from raydoctor.observe.collector.run import usual_timeout
     from raydoctor.observe.live import CollectOptions

@@ -14,7 +14,7 @@ from raydoctor.model import paste
 if TYPE_CHECKING:
     from raydoctor.act.attach.target import Found
     from raydoctor.observe.collector.cluster import Cluster
-    from raydoctor.render.attach import Made
+    from raydoctor.render.attach import AttachResult
 
 NOT_DONE = 1
 SEVERAL = 2
@@ -111,13 +111,13 @@ Exit code:
 @options.format_option("text", "json")
 @options.verbose_option
 def command(
-    *, what: str | None, address: str | None, form: str, verbose: bool, **wishes: Any
+    *, what: str | None, address: str | None, form: str, verbose: bool, **given: Any
 ) -> int:
     """Attach to a process."""
     del verbose
-    if what is None and any(wishes[name] not in _NOTHING for name in _OF_A_PROCESS):
+    if what is None and any(given[name] not in _NOTHING for name in _OF_A_PROCESS):
         raise click.UsageError("WHAT is missing: put it before the options")
-    if wishes["close"] and any(wishes[name] not in _NOTHING for name in _OF_A_PROCESS[:-1]):
+    if given["close"] and any(given[name] not in _NOTHING for name in _OF_A_PROCESS[:-1]):
         raise click.UsageError("--close goes with no other option of a process")
     is_pid = what is not None and what.isdecimal()
     cluster = _cluster_of(int(what or 0)) if is_pid and not address else _cluster(address)
@@ -126,7 +126,7 @@ def command(
     found = _found(cluster, what)
     if len(found) > 1:
         return _tell_several(found, what, form == "json")
-    return _Call(cluster, found[0], wishes, form == "json").run()
+    return _Call(cluster, found[0], given, form == "json").run()
 
 
 def _cluster(address: str | None) -> Cluster:
@@ -189,22 +189,22 @@ class _Call:
     """One process, and what the user wants of it."""
 
     def __init__(
-        self, cluster: Cluster | None, found: Found, wishes: dict[str, Any], as_json: bool
+        self, cluster: Cluster | None, found: Found, given: dict[str, Any], as_json: bool
     ) -> None:
         from raydoctor.act.attach.target import is_here
 
-        self.cluster, self.found, self.wishes, self.as_json = cluster, found, wishes, as_json
+        self.cluster, self.found, self.given, self.as_json = cluster, found, given, as_json
         self.is_here = is_here(cluster, found)
 
     def run(self) -> int:
         """Do it, and print what came of it."""
-        wishes = self.wishes
-        if wishes["listen"] not in _NEAR:
+        given = self.given
+        if given["listen"] not in _NEAR:
             options.note(
-                f"everyone who reaches {wishes['listen']} can run code in the process: "
+                f"everyone who reaches {given['listen']} can run code in the process: "
                 "a debugger asks for no password"
             )
-        if not wishes["yes"] and (wishes["execute"] or self._goes_on()):
+        if not given["yes"] and (given["execute"] or self._goes_on()):
             self._ask()
         made = self._made(self._inside())
         self._print(made)
@@ -214,17 +214,17 @@ class _Call:
         return NOT_DONE if bad else 0
 
     def _inside(self) -> dict[str, Any]:
-        wishes = self.wishes
-        frame = wishes["frame"] or (wishes["variables"] or "").strip()
+        given = self.given
+        frame = given["frame"] or (given["variables"] or "").strip()
         return {
-            "stack": wishes["stack"],
-            "variables": wishes["variables"] is not None,
-            "evaluate": wishes["evaluate"],
-            "execute": wishes["execute"],
-            "thread": wishes["thread"],
+            "stack": given["stack"],
+            "variables": given["variables"] is not None,
+            "evaluate": given["evaluate"],
+            "execute": given["execute"],
+            "thread": given["thread"],
             "function": self._function(),
             "frame": frame,
-            "seconds": wishes["seconds"],
+            "seconds": given["seconds"],
         }
 
     def _function(self) -> str:
@@ -234,13 +234,13 @@ class _Call:
 
     def _goes_on(self) -> bool:
         """Whether a look inside ends a wait at a breakpoint; py-spy's look from outside does not."""
-        return bool(self.found.debugger and self.wishes["evaluate"])
+        return bool(self.found.debugger and self.given["evaluate"])
 
     def _stays(self) -> bool:
         """Whether the port is to stay open."""
-        wishes = self.wishes
-        return bool(wishes["vscode"] or wishes["port"]) or not any(
-            wishes[name] not in _NOTHING for name in _INSIDE
+        given = self.given
+        return bool(given["vscode"] or given["port"]) or not any(
+            given[name] not in _NOTHING for name in _INSIDE
         )
 
     def _ask(self) -> None:
@@ -267,22 +267,22 @@ class _Call:
         chosen = (told.get("seen") or {}).get("chosen") or {}
         if "failed" in told or "error" in chosen:
             raise RaydoctorError(told.get("failed") or chosen["error"], told.get("hint", ""))
-        page = render.intent(chosen, self.wishes["execute"], terminal.width_of(sys.stderr))
+        page = render.intent(chosen, self.given["execute"], terminal.width_of(sys.stderr))
         terminal.show(page, sys.stderr)
         click.confirm("Run it?", abort=True, err=True)
         # There, and nowhere else: the thread may have gone on meanwhile.
         where = chosen["where"]
-        self.wishes.update(thread=where["key"], frame=where["function"])
+        self.given.update(thread=where["key"], frame=where["function"])
 
-    def _made(self, inside: dict[str, Any]) -> Made:
+    def _made(self, inside: dict[str, Any]) -> AttachResult:
         from raydoctor.act.attach import launch as _launch
         from raydoctor.model.errors import RaydoctorError
-        from raydoctor.render.attach import Made
+        from raydoctor.render.attach import AttachResult
 
         told = self._told(inside)
         found, attached = self.found, told.get("attached")
         if not attached or not attached.get("open", True):
-            return Made(found, told, {})
+            return AttachResult(found, told, {})
         is_near = attached["host"] in _NEAR
         mappings = _launch.mappings_of(told.get("folder", ""), self.is_here)
         name = found.name if found.what != "process" else f"pid {found.pid}"
@@ -293,13 +293,13 @@ class _Call:
             "ssh -N -L {port}:127.0.0.1:{port} {node:address}", port=port, node=found.ip
         )
         written = ""
-        if self.wishes["vscode"]:
+        if self.given["vscode"]:
             try:
                 done = _launch.write(Path(".vscode", "launch.json"), launch)
                 written = f"{done} ({launch['name']})"
             except RaydoctorError as error:  # the debugger is there, and the page shows the entry
                 options.note(f"{error.message}. {error.hint}")
-        return Made(
+        return AttachResult(
             found,
             told,
             launch,
@@ -319,11 +319,11 @@ class _Call:
             "node": found.node,
             "title": found.name,
             "debugger": found.debugger,
-            "host": self.wishes["listen"],
-            "port": self.wishes["port"] or 0,
+            "host": self.given["listen"],
+            "port": self.given["port"] or 0,
             "stays": self._stays(),
-            "may_go_on": self.wishes["yes"] or self._goes_on(),  # that was asked
-            "close": self.wishes["close"],
+            "may_go_on": self.given["yes"] or self._goes_on(),  # that was asked
+            "close": self.given["close"],
             "wishes": inside,
         }
         with Progress(f"attaching to {found.name}") as progress:
@@ -351,7 +351,7 @@ class _Call:
         from raydoctor.observe.nodes import there
 
         assert self.cluster is not None
-        node, seconds = self.found.node, 30.0 + self.wishes["seconds"]
+        node, seconds = self.found.node, 30.0 + self.given["seconds"]
         answers = there.ask(
             self.cluster, {node: request}, "raydoctor.act.attach.debug_there:respond", seconds
         )
@@ -362,7 +362,7 @@ class _Call:
                 return answer.told
         return {"failed": f"{self.found.ip} did not answer"}
 
-    def _print(self, made: Made) -> None:
+    def _print(self, made: AttachResult) -> None:
         from raydoctor.render import attach as render
         from raydoctor.render import terminal
 

@@ -14,7 +14,7 @@ from raydoctor.model import paste
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from raydoctor.demo.cluster import Run
+    from raydoctor.demo.cluster import DemoRun
     from raydoctor.demo.scenarios import Scenario
     from raydoctor.model.values import Report
 
@@ -99,7 +99,7 @@ def _demonstrate(scenario: Scenario, keep: bool, verbose: bool) -> int:
     return 0 if {root.rule for root in report.roots} & scenario.finds else NOT_FOUND
 
 
-def _run(scenario: Scenario, run: Run) -> None:
+def _run(scenario: Scenario, run: DemoRun) -> None:
     from raydoctor.demo import cluster
 
     settings = scenario.settings(run.folder)
@@ -111,7 +111,7 @@ def _run(scenario: Scenario, run: Run) -> None:
     _say(f"{_ended(run)} after {time.monotonic() - began:.0f} s")
 
 
-def _diagnose(run: Run) -> Report:
+def _diagnose(run: DemoRun) -> Report:
     from raydoctor.capture.open import open_capture
     from raydoctor.diagnosis.engine import run as diagnose
     from raydoctor.model.errors import RaydoctorError
@@ -125,13 +125,13 @@ def _diagnose(run: Run) -> Report:
         return diagnose(capture)
 
 
-def _ended(run: Run) -> str:
+def _ended(run: DemoRun) -> str:
     if run.exit_code is None:
         return "it was ended"
     return "it succeeded" if run.exit_code == 0 else f"it failed with exit code {run.exit_code}"
 
 
-def _whats_next(run: Run, scenario: Scenario, keep: bool) -> str:
+def _whats_next(run: DemoRun, scenario: Scenario, keep: bool) -> str:
     if keep:
         return paste.shell(
             "kept: raydoctor diagnose {session:path} --driver-log {log:path}",

@@ -10,7 +10,7 @@ import click
 from raydoctor.cli import _options as options
 
 if TYPE_CHECKING:
-    from raydoctor.diagnosis.rulecheck import Problem
+    from raydoctor.diagnosis.rulecheck import RuleProblem
 
 _HELP = """List the failures that raydoctor knows, and write and test rules of your own.
 
@@ -125,7 +125,7 @@ def test(folder: str, verbose: bool) -> int:
     return 1 if failed else 0
 
 
-def _tell(problem: Problem) -> None:
+def _tell(problem: RuleProblem) -> None:
     from raydoctor.model.text import one_line
 
     click.echo(f"      {one_line(problem.where)}: {one_line(problem.what)}")

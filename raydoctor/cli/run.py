@@ -102,30 +102,30 @@ def command(words: tuple[str, ...], log: str | None, **rest: Any) -> int:
     return code
 
 
-def _run(wishes: _RunOptions) -> tuple[int, bool]:
+def _run(run_options: _RunOptions) -> tuple[int, bool]:
     """The exit code, and whether there is nothing to tell."""
     from raydoctor.act.run import drive
 
-    with _opened(wishes.path) as stream:
+    with _opened(run_options.path) as stream:
         try:
-            with drive.driver(wishes.words, stream, wishes.grace) as driver:
+            with drive.driver(run_options.words, stream, run_options.grace) as driver:
                 if driver.guard.problem:
                     options.note(
                         "a SIGKILL of raydoctor run would leave the driver running: "
                         f"{driver.guard.problem}"
                     )
-                event = driver.wait(wishes.timeout)
+                event = driver.wait(run_options.timeout)
                 if event.why == "ended" and not driver.code:
-                    _tell_left(driver, driver.clear(wishes.grace))
+                    _tell_left(driver, driver.clear(run_options.grace))
                     return 0, True
-                capture = _failed(driver, event, wishes)
+                capture = _failed(driver, event, run_options)
         except OSError as error:
             is_missing = isinstance(error, FileNotFoundError)
-            options.note(f"cannot run {wishes.words[0]}: {error.strerror or error}")
+            options.note(f"cannot run {run_options.words[0]}: {error.strerror or error}")
             return (drive.NOT_FOUND if is_missing else drive.NOT_STARTED), True
     code = drive.TIMED_OUT if event.why == "timeout" else driver.code
     if capture is not None:
-        _tried(lambda: _report(capture, driver.started_at, wishes), wishes)
+        _tried(lambda: _report(capture, driver.started_at, run_options), run_options)
     return code, False
 
 
@@ -139,27 +139,27 @@ def _opened(log: str) -> Any:
         raise RaydoctorError(f"cannot write {log}: {error.strerror or error}") from None
 
 
-def _failed(driver: Driver, event: Event, wishes: _RunOptions) -> Capture | None:
+def _failed(driver: Driver, event: Event, run_options: _RunOptions) -> Capture | None:
     """Look at what is there to see, and end what is left."""
     ran = time.time() - driver.started_at
     if not driver.sessions:
         driver.find_sessions()
     if event.why == "ended":
-        options.note(f"{_name(wishes.words)} failed after {ran:.0f} s: {_code(driver)}")
+        options.note(f"{_name(run_options.words)} failed after {ran:.0f} s: {_code(driver)}")
         # A cluster of its own is on its way out: it is read when it has gone.
         own = _own_cluster(driver)
         if own:
-            _tell_left(driver, driver.clear(wishes.grace))
-        capture = driver.meanwhile(lambda: _tried(lambda: _look(driver, wishes), wishes))
+            _tell_left(driver, driver.clear(run_options.grace))
+        capture = driver.meanwhile(lambda: _tried(lambda: _look(driver, run_options), run_options))
     else:
         what = "has no time left" if event.why == "timeout" else "is interrupted"
-        options.note(f"{_name(wishes.words)} {what} after {ran:.0f} s: diagnosing its cluster")
-        capture = driver.meanwhile(lambda: _tried(lambda: _look(driver, wishes), wishes))
-        driver.stop(event.number or signal.SIGTERM, wishes.grace)
+        options.note(f"{_name(run_options.words)} {what} after {ran:.0f} s: diagnosing its cluster")
+        capture = driver.meanwhile(lambda: _tried(lambda: _look(driver, run_options), run_options))
+        driver.stop(event.number or signal.SIGTERM, run_options.grace)
         options.note(f"the driver has ended: {_code(driver)}")
-    _tell_left(driver, driver.clear(wishes.grace))
-    options.note(f"the driver's output is in {wishes.path}")
-    if not driver.sessions and wishes.address is None:
+    _tell_left(driver, driver.clear(run_options.grace))
+    options.note(f"the driver's output is in {run_options.path}")
+    if not driver.sessions and run_options.address is None:
         options.note("no Ray session of the driver was found, so only its output is diagnosed")
     if capture is None:
         session = next(reversed(driver.sessions), "")
@@ -169,13 +169,13 @@ def _failed(driver: Driver, event: Event, wishes: _RunOptions) -> Capture | None
                 if session
                 else "not diagnosed. To diagnose it: raydoctor diagnose --driver-log {log:path}",
                 session=session,
-                log=wishes.path,
+                log=run_options.path,
             )
         )
     return capture
 
 
-def _tried(work: Callable[[], _T], wishes: _RunOptions) -> _T | None:
+def _tried(work: Callable[[], _T], run_options: _RunOptions) -> _T | None:
     """Do it; where it fails, say so, as the exit code is the driver's all the same."""
     from raydoctor.model.errors import RaydoctorError
 
@@ -185,7 +185,7 @@ def _tried(work: Callable[[], _T], wishes: _RunOptions) -> _T | None:
         options.note(error.message)
     except Exception as error:
         options.note(f"internal error: {type(error).__name__}: {error}")
-        if wishes.verbose:
+        if run_options.verbose:
             from traceback import format_exc
 
             click.echo(printable(format_exc()), err=True, nl=False)
@@ -243,7 +243,7 @@ def _catalogue(folder: str | None) -> Catalogue:
     return plugins.catalogue(folder)
 
 
-def _look(driver: Driver, wishes: _RunOptions) -> Capture:
+def _look(driver: Driver, run_options: _RunOptions) -> Capture:
     """What can be seen of the driver's cluster, or the driver's output alone if it is in none."""
     from raydoctor.capture.open import Capture, open_capture
     from raydoctor.diagnosis.engine import signals_of
@@ -254,15 +254,19 @@ def _look(driver: Driver, wishes: _RunOptions) -> Capture:
         asked = live.CollectOptions(
             address=address,
             is_typed=is_typed,
-            all_nodes=wishes.all_nodes,
+            all_nodes=run_options.all_nodes,
             since=driver.started_at,
-            signals=lambda: signals_of(_catalogue(wishes.folder)),
+            signals=lambda: signals_of(_catalogue(run_options.folder)),
         )
         return live.collect(asked).capture()
 
     session = next(reversed(driver.sessions), "")
     if not session:
-        return seen(wishes.address, True) if wishes.address else Capture(wishes.path, "driver", {})
+        return (
+            seen(run_options.address, True)
+            if run_options.address
+            else Capture(run_options.path, "driver", {})
+        )
     cluster = discover.choose(discover.clusters(), None, session)
     for address in (cluster.gcs_address if cluster else None, None):
         if _is_at(address, session):
@@ -282,7 +286,7 @@ def _is_at(address: str | None, session: str) -> bool:
     return os.path.realpath(found.session_dir) == os.path.realpath(session)
 
 
-def _report(capture: Capture, since: float, wishes: _RunOptions) -> None:
+def _report(capture: Capture, since: float, run_options: _RunOptions) -> None:
     """Diagnose, and print it to standard error: standard output is the driver's."""
     from raydoctor.capture.open import add_driver_log
     from raydoctor.cli import diagnose
@@ -292,12 +296,14 @@ def _report(capture: Capture, since: float, wishes: _RunOptions) -> None:
     from raydoctor.render.report import render
 
     with capture, patience("reading the logs"):
-        add_driver_log(capture, wishes.path)
-        report = run(capture, since=since, catalogue=_catalogue(wishes.folder))
-    if wishes.output is not None:
-        diagnose.emit(report, wishes.form, wishes.output, verbose=wishes.verbose)
-    elif wishes.form == "text":
-        terminal.show(render(report, terminal.width_of(sys.stderr), wishes.verbose), sys.stderr)
+        add_driver_log(capture, run_options.path)
+        report = run(capture, since=since, catalogue=_catalogue(run_options.folder))
+    if run_options.output is not None:
+        diagnose.emit(report, run_options.form, run_options.output, verbose=run_options.verbose)
+    elif run_options.form == "text":
+        terminal.show(
+            render(report, terminal.width_of(sys.stderr), run_options.verbose), sys.stderr
+        )
     else:
-        text = diagnose.as_text(report, wishes.form, wishes.verbose)
+        text = diagnose.as_text(report, run_options.form, run_options.verbose)
         sys.stderr.write(terminal.encodable(text, sys.stderr))

@@ -71,10 +71,10 @@ def command(  # noqa: PLR0913 - one parameter per option
     if target and all_nodes:
         raise click.UsageError("TARGET is searched on all nodes: use --all-nodes without a TARGET")
     patience = usual_timeout() if timeout is None else timeout
-    wishes = worker_stacks.StackOptions(target, all_nodes, variables, native, patience)
+    stack_options = worker_stacks.StackOptions(target, all_nodes, variables, native, patience)
     with Progress("searching for the cluster") as progress:
         cluster, notes = live.find(address)
-        found = worker_stacks.look(cluster, wishes, progress.say)
+        found = worker_stacks.look(cluster, stack_options, progress.say)
     for each in notes:
         options.note(each)
     if form == "json":

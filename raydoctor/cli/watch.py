@@ -13,10 +13,10 @@ import click
 from raydoctor.cli import _options as options
 
 if TYPE_CHECKING:
-    from raydoctor.cli._lines import Lines
+    from raydoctor.cli._lines import LineWriter
     from raydoctor.cli._screen import Screen, Signals
-    from raydoctor.watch.event import Event
-    from raydoctor.watch.guard import Limits
+    from raydoctor.watch.event import WatchEvent
+    from raydoctor.watch.guard import TimeLimits
     from raydoctor.watch.rounds import Watch
 
 _INTERRUPTED = 130
@@ -118,8 +118,8 @@ def command(
     from raydoctor.watch.view import WatchOptions
 
     limits = _limits(**rest)
-    wishes = WatchOptions(rest["diagnose"], rest["diagnose"])
-    watch = Watch(address, every, limits, wishes)
+    watch_options = WatchOptions(rest["diagnose"], rest["diagnose"])
+    watch = Watch(address, every, limits, watch_options)
     with patience("looking for the cluster"):
         watch.open()
     for each in watch.notes:
@@ -133,9 +133,9 @@ def command(
 
 def _limits(
     *, timeout: float | None, on_timeout: str | None, names: tuple[str, ...], **rest: Any
-) -> Limits | None:
+) -> TimeLimits | None:
     """What the guard is to do. Raises click.UsageError where options lack what they go with."""
-    from raydoctor.watch.guard import Limits, check_limits
+    from raydoctor.watch.guard import TimeLimits, check_limits
 
     exclude, kill_actor = rest["exclude"], rest["kill_actor"]
     if timeout is None:
@@ -145,7 +145,7 @@ def _limits(
             )
         return None
     mode: Any = on_timeout or "report"
-    limits = Limits(timeout, mode, names, exclude, kill_actor, rest["grace"])
+    limits = TimeLimits(timeout, mode, names, exclude, kill_actor, rest["grace"])
     check_limits(limits)
     return limits
 
@@ -166,10 +166,10 @@ def _show(watch: Watch, signals: Signals, until: float | None) -> None:
 
 def _tell(watch: Watch, signals: Signals, until: float | None) -> None:
     """The same as lines."""
-    from raydoctor.cli._lines import Lines
+    from raydoctor.cli._lines import LineWriter
 
     sys.stdout.flush()
-    with Lines(sys.stdout.fileno()) as lines:
+    with LineWriter(sys.stdout.fileno()) as lines:
         try:
             _put(lines, [*watch.events])
             _lines(watch, signals, until, lines)
@@ -181,7 +181,7 @@ def _tell(watch: Watch, signals: Signals, until: float | None) -> None:
         options.note(f"{lines.lost:,} lines were left out: {why}")
 
 
-def _lines(watch: Watch, signals: Signals, until: float | None, lines: Lines) -> None:
+def _lines(watch: Watch, signals: Signals, until: float | None, lines: LineWriter) -> None:
     from raydoctor.render import watch as render
 
     while True:
@@ -191,7 +191,7 @@ def _lines(watch: Watch, signals: Signals, until: float | None, lines: Lines) ->
         _put(lines, watch.round())
 
 
-def _put(lines: Lines, events: list[Event]) -> None:
+def _put(lines: LineWriter, events: list[WatchEvent]) -> None:
     from raydoctor.render import watch as render
 
     for each in events:

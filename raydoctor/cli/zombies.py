@@ -145,7 +145,7 @@ class _Field:
         self._cluster = cluster
         self._choice = choice
 
-    def look(self, wishes: SweepOptions, with_disk: bool) -> list[Place]:
+    def look(self, sweep_options: SweepOptions, with_disk: bool) -> list[Place]:
         """What is left over on them; this one first."""
         from raydoctor.act.zombies import sweep, sweep_nodes
         from raydoctor.cli._progress import Progress
@@ -154,12 +154,12 @@ class _Field:
         places = []
         with Progress("looking at the processes") as progress:
             if here is not None:
-                places.append(sweep.Place(here, sweep.look(wishes, with_disk), is_here=True))
+                places.append(sweep.Place(here, sweep.look(sweep_options, with_disk), is_here=True))
             if self._cluster is not None and self._choice is not None:
                 places += sweep_nodes.look(
                     self._cluster,
                     self._choice.there,
-                    wishes,
+                    sweep_options,
                     with_disk,
                     lambda done, total: progress.say(f"{done} of {total} other nodes have looked"),
                 )

@@ -28,7 +28,7 @@ _TODO = re.compile(r"\bTODO\b")
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class RuleProblem:
     """What is wrong with a rule."""
 
     rule: str
@@ -37,21 +37,21 @@ class Problem:
     what: str
 
 
-def check(rule: Rule, catalogue: Catalogue) -> Iterator[Problem]:
+def check(rule: Rule, catalogue: Catalogue) -> Iterator[RuleProblem]:
     """Everything that is wrong with a rule; its examples run with the whole catalogue."""
     for what in (*page_problems(rule), *shape_problems(rule)):
-        yield Problem(rule.name, "page", what)
+        yield RuleProblem(rule.name, "page", what)
     for where, what in unfinished(rule):
-        yield Problem(rule.name, where, what)
+        yield RuleProblem(rule.name, where, what)
     for what in line_problems(_source_of(rule)):
-        yield Problem(rule.name, "steps", what)
+        yield RuleProblem(rule.name, "steps", what)
     for signal in rule.looks_for:
         for what in signal_problems(signal):
-            yield Problem(rule.name, f"signal {signal.kind}: {signal.find}", what)
+            yield RuleProblem(rule.name, f"signal {signal.kind}: {signal.find}", what)
     for example in rule.examples:
         with tempfile.TemporaryDirectory(prefix="raydoctor-") as folder:
             for what in example_problems(rule, example, catalogue, Path(folder)):
-                yield Problem(rule.name, f"example {example.title}", what)
+                yield RuleProblem(rule.name, f"example {example.title}", what)
 
 
 def page_problems(rule: Rule) -> Iterator[str]:

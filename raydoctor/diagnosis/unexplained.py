@@ -121,7 +121,7 @@ def _python() -> Iterator[Signal]:
 # ---------------------------------------------------------------- accounting
 
 
-class _Told:
+class _Accounted:
     """What the diagnoses account for."""
 
     def __init__(self, case: Case, findings: Sequence[Finding]) -> None:
@@ -176,7 +176,7 @@ def account(
     `symptoms`: kinds of events that mean that something broke. `since` and `until`, epoch seconds,
     leave out what lies outside.
     """
-    told = _Told(case, findings)
+    told = _Accounted(case, findings)
     groups: dict[tuple[int, str, str], list[Event]] = {}
     for event in _nobody_knows(case, set(symptoms), told):
         if told.holds(event) or _is_outside(event, since, until) or case.torn_down(event):
@@ -207,7 +207,7 @@ def _place(event: Event) -> tuple[str, int]:
     return event.source.path, event.line
 
 
-def _nobody_knows(case: Case, symptoms: set[str], told: _Told) -> Iterator[Event]:
+def _nobody_knows(case: Case, symptoms: set[str], told: _Accounted) -> Iterator[Event]:
     """Symptoms, without the records that some signal recognised and those that only echo an end."""
     known, over = _Recognised(case.events), _is_over(case)
     for event in case.of(*sorted(symptoms | set(_KINDS))):

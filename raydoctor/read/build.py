@@ -18,7 +18,7 @@ from raydoctor.case.rule import Signal
 from raydoctor.model import paste
 from raydoctor.model.values import Event, Gap, Source
 from raydoctor.read import coverage, dumps, ending, foreign, live, stacks, structured
-from raydoctor.read.clock import Clock
+from raydoctor.read.clock import NodeClocks
 from raydoctor.read.keep import Draft
 from raydoctor.read.scan import finish, scan
 
@@ -64,7 +64,7 @@ class _Read:
     """What the files themselves told."""
 
     events: list[Event]
-    clock: Clock
+    clock: NodeClocks
     hits: int
     gaps: list[Gap] = field(default_factory=list)
 
@@ -142,7 +142,7 @@ def _searched(files: dict[Source, str], signals: list[Signal]) -> dict[Source, s
     return {s: f for s, f in files.items() if s.role in roles or s.role in ("driver", "job-driver")}
 
 
-def _learn_clock(drafts: list[Draft], clock: Clock) -> None:
+def _learn_clock(drafts: list[Draft], clock: NodeClocks) -> None:
     """Event files carry epoch seconds, logs local stamps: the same death told by both gives the offset."""
     epochs = {
         death: draft.head.epoch

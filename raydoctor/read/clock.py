@@ -60,7 +60,7 @@ def offset_between(local: float, epoch: float) -> float:
     return round((local - epoch) / 900) * 900.0
 
 
-class Clock:
+class NodeClocks:
     """Offsets per node, and the reading of stamps with them."""
 
     def __init__(self) -> None:

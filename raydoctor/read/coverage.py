@@ -16,7 +16,7 @@ from raydoctor.model import paste
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Gap, Source
 from raydoctor.read import cut_logs
-from raydoctor.read.records import Line, parse_line
+from raydoctor.read.records import LogLine, parse_line
 
 _UP = {
     "raylet-out": (b"Raylet of id, ",),
@@ -132,7 +132,7 @@ def _why(log: _Log, no_nodes: bool) -> str:
     return ""
 
 
-def _lines(log: _Log) -> Iterator[Line]:
+def _lines(log: _Log) -> Iterator[LogLine]:
     """Lines of the beginning and of the end."""
     parts = (log.head[:_TAIL], log.tail) if log.size > _TAIL else (log.head,)
     for part in parts:

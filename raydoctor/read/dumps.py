@@ -21,7 +21,7 @@ from raydoctor.model import ids
 from raydoctor.model.entities import Entity
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Gap, Source
-from raydoctor.read.clock import Clock
+from raydoctor.read.clock import NodeClocks
 from raydoctor.read.records import parse_line
 
 _TAIL = 256 << 10
@@ -32,7 +32,7 @@ _WAITERS = ("driver.interrupted", "request.starved", "task.cancel_running")
 
 
 def read(
-    files: dict[Source, str], events: Iterable[Event], clock: Clock, gaps: list[Gap]
+    files: dict[Source, str], events: Iterable[Event], clock: NodeClocks, gaps: list[Gap]
 ) -> list[Event]:
     """The last states of raylets and workers, if somebody waited, or if no driver is there to tell."""
     told = any(_is_wait(event) for event in events)
@@ -135,7 +135,7 @@ _STATE_DUMP = pattern(r"^(?:\[state-dump\] )?NodeManager:|^\[state-dump\]")
 _WAITING = ("num_waiting_for_resource", "infeasible_queue_length", "schedule_queue_length")
 
 
-def _raylet_dump(log: _Log, clock: Clock) -> Iterator[Event]:
+def _raylet_dump(log: _Log, clock: NodeClocks) -> Iterator[Event]:
     """The last dump in which requests were queued: later ones are of a time after it all."""
     ((source, file),) = log
     for block in reversed(list(_blocks(file, _STATE_DUMP))):
@@ -211,7 +211,7 @@ class _Counts:
         return (self.server, self.client, self.leases)
 
 
-def _worker_calls(log: _Log, clock: Clock) -> Iterator[Event]:
+def _worker_calls(log: _Log, clock: NodeClocks) -> Iterator[Event]:
     """What a worker still served, and for what it waited, by its last table; nothing if it was idle."""
     if not any(_serves(file) for _, file in log):
         return

@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Event, Gap, Source
-from raydoctor.read.records import Line, parse_line
+from raydoctor.read.records import LogLine, parse_line
 
 KIND = "driver.tail"
 ROLES = ("driver", "job-driver")
@@ -80,7 +80,7 @@ def _own_lines(source: Source, data: bytes, offset: int) -> Iterator[_Own]:
         offset += len(raw)
 
 
-def _is_rays(line: Line) -> bool:
+def _is_rays(line: LogLine) -> bool:
     return bool(line.echo) or line.text.startswith(_CRASH) or bool(_RAYS_RECORD.match(line.text))
 
 

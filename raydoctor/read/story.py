@@ -20,7 +20,7 @@ from raydoctor.model.errors import RaydoctorError
 from raydoctor.model.patterns import pattern
 from raydoctor.model.values import Gap, Source
 from raydoctor.read import build, entities
-from raydoctor.read.clock import Clock, as_utc
+from raydoctor.read.clock import NodeClocks, as_utc
 from raydoctor.read.mentions import Mention, mentions, target, time_of
 from raydoctor.read.records import MAX_LINE, parse_line
 from raydoctor.redact import Redactor
@@ -53,7 +53,7 @@ class Alias:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class StoryLine:
     """One line of the story."""
 
     at: float | None
@@ -71,7 +71,7 @@ class Story:
 
     subject: Entity
     aliases: tuple[Alias, ...] = ()
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[StoryLine] = field(default_factory=list)
     related: list[tuple[Entity, int]] = field(default_factory=list)
     """What else the lines name, and how often."""
     omitted: dict[str, int] = field(default_factory=dict)
@@ -87,7 +87,7 @@ class _Ground:
 
     capture: Capture
     case: Case
-    clock: Clock
+    clock: NodeClocks
     everything: bool
 
 
@@ -106,9 +106,9 @@ def tell(capture: Capture, what: str, everything: bool = False) -> Story:
     return Story(Entity("unknown", what), known=tuple(_known(case)))
 
 
-def _clock(case: Case) -> Clock:
+def _clock(case: Case) -> NodeClocks:
     """The nodes' zones as the diagnosis learnt them."""
-    clock = Clock()
+    clock = NodeClocks()
     for event in case.events:
         stamp = parse_line(event.text.partition("\n")[0], event.source.role).stamp
         if event.at is not None and stamp and as_utc(stamp) is not None:
@@ -354,13 +354,13 @@ def _related(found: Iterable[Mention], named: list[Entity]) -> list[tuple[Entity
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
-def _ordered(found: Iterable[Mention]) -> list[Entry]:
+def _ordered(found: Iterable[Mention]) -> list[StoryLine]:
     """In time order, `.err` twins of a record left out, lines without any time last."""
     first_file: dict[object, str] = {}
     entries = []
     for mention in sorted(found, key=_rank):
         line, source = mention.line, mention.source
-        entry = Entry(
+        entry = StoryLine(
             mention.at,
             source,
             mention.number,
@@ -376,7 +376,7 @@ def _ordered(found: Iterable[Mention]) -> list[Entry]:
     return entries
 
 
-def _without_secrets(entries: list[Entry], secrets: Iterable[str]) -> list[Entry]:
+def _without_secrets(entries: list[StoryLine], secrets: Iterable[str]) -> list[StoryLine]:
     """The entries without secrets; the lines of a file are read together, as one may begin a key."""
     redactor = Redactor(secrets)
     by_file: dict[Source, list[int]] = {}

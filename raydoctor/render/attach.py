@@ -28,7 +28,7 @@ _METHODS = {
 }
 
 
-class Made(NamedTuple):
+class AttachResult(NamedTuple):
     """What came of one call."""
 
     found: Found
@@ -86,7 +86,7 @@ def _row(each: Found) -> tuple[str, ...]:
     return (who, each.name, each.state, f"pid {each.pid} on {each.ip or 'this machine'}")
 
 
-def render(made: Made, width: int = MAX_WIDTH, inside: bool = False) -> Page:
+def render(made: AttachResult, width: int = MAX_WIDTH, inside: bool = False) -> Page:
     """What was done, and where to go on; `inside`: what was seen inside is what was asked for."""
     page = _head(made.found)
     page += _doing(made.told.get("doing") or {}, made.found.name.rpartition(".")[2], width)
@@ -145,7 +145,7 @@ def _place(frame: Row) -> str:
     return f"{frame['function']} ({where})"
 
 
-def _refused(made: Made, width: int) -> Page:
+def _refused(made: AttachResult, width: int) -> Page:
     page = paragraph(f"Not done: {made.told['failed']}", width, style="error")
     if made.told.get("hint"):
         page += paragraph(made.told["hint"], width, indent=2)
@@ -162,7 +162,7 @@ def _closed(closed: Row) -> Line:
     return line(("closed ", "ok"), (f"{closed['host']}:{closed['port']}", "strong"))
 
 
-def _attached(made: Made, width: int) -> Page:
+def _attached(made: AttachResult, width: int) -> Page:
     attached = made.told.get("attached")
     if not attached:
         return [line(("read by py-spy, from outside", "dim"), indent=2)]
@@ -188,7 +188,7 @@ def _attached(made: Made, width: int) -> Page:
 _CHANGED = "In the process now, until it ends: a few threads of debugpy, and a handler of SIGURG."
 
 
-def _ways(made: Made, width: int) -> Page:
+def _ways(made: AttachResult, width: int) -> Page:
     """How to get there from an IDE."""
     host, port = made.launch["connect"]["host"], made.launch["connect"]["port"]
     page: Page = []
@@ -310,7 +310,7 @@ def intent(row: Row, statement: str, width: int = MAX_WIDTH) -> Page:
 # ------------------------------------------------------------------ JSON
 
 
-def to_json(made: Made) -> str:
+def to_json(made: AttachResult) -> str:
     """One JSON object. Keys are added, never renamed."""
     found, told = made.found, made.told
     attached, seen = told.get("attached") or {}, told.get("seen") or {}

@@ -18,7 +18,7 @@ from raydoctor.render.page import (
     MAX_WIDTH,
     Line,
     Page,
-    Span,
+    StyledText,
     columns,
     line,
     paragraph,
@@ -149,7 +149,7 @@ def _cut_line(spans: Line, width: int) -> Line:
     """A line whose last word may be longer than the width."""
     *before, last = spans
     room = width - sum(_text.cells(span.text) for span in before)
-    return (*before, Span(_text.cut(last.text, room), last.style))
+    return (*before, StyledText(_text.cut(last.text, room), last.style))
 
 
 def _record(event: Event) -> Page:
@@ -295,7 +295,7 @@ def _step(step: str, width: int, indent: int) -> Page:
     for text in step.rstrip().split("\n"):
         if text.startswith("# ") and indent + _text.cells(text) > width:
             told = paragraph(text[2:], width - 2, indent=indent, style="code")
-            page += [(*spans[:1], Span("# " + spans[1].text, "code")) for spans in told]
+            page += [(*spans[:1], StyledText("# " + spans[1].text, "code")) for spans in told]
         elif _text.is_code(text):
             page.append(line((text.rstrip(), "code"), indent=indent))
         else:

@@ -8,9 +8,9 @@ from typing import Any
 from raydoctor.model import ids, text
 from raydoctor.model.entities import Entity
 from raydoctor.model.version import __version__
-from raydoctor.read.story import Alias, Entry, Story
+from raydoctor.read.story import Alias, Story, StoryLine
 from raydoctor.render.json import dumps, gap, number
-from raydoctor.render.page import Page, Span, line, paragraph
+from raydoctor.render.page import Page, StyledText, line, paragraph
 from raydoctor.render.report import place
 
 SCHEMA = "raydoctor/story/1"
@@ -56,7 +56,7 @@ def name(entity: Entity, full: bool = False) -> str:
     return f"{entity.kind} {entity.value if full else text.short_ids(entity.value)}"
 
 
-def _entries(entries: Sequence[Entry], width: int | None, verbose: bool) -> Page:
+def _entries(entries: Sequence[StoryLine], width: int | None, verbose: bool) -> Page:
     """One line each: time, place, level, message; the date where it changes."""
     places = [place(e.source.path, e.line, verbose) for e in entries]
     room = min(max((text.cells(p) for p in places), default=0), 40)
@@ -71,7 +71,7 @@ def _entries(entries: Sequence[Entry], width: int | None, verbose: bool) -> Page
     return page
 
 
-def _entry(entry: Entry, where: str, room: int, width: int | None) -> tuple[Span, ...]:
+def _entry(entry: StoryLine, where: str, room: int, width: int | None) -> tuple[StyledText, ...]:
     message = text.short_ids(text.first_line(entry.message))
     stamp = _time(entry)
     left = line(
@@ -84,7 +84,7 @@ def _entry(entry: Entry, where: str, room: int, width: int | None) -> tuple[Span
     return (*left, *line((message, _LEVELS.get(entry.level, ""))))
 
 
-def _time(entry: Entry) -> str:
+def _time(entry: StoryLine) -> str:
     """`07:34:50.739`; only a tilde on the further lines of a record."""
     stamp = text.moment(entry.at, "%H:%M:%S")
     if entry.at is None or not stamp:
@@ -133,7 +133,7 @@ def _alias(alias: Alias) -> dict[str, Any]:
     return {**_entity(alias.entity), "why": alias.why}
 
 
-def _line(entry: Entry) -> dict[str, Any]:
+def _line(entry: StoryLine) -> dict[str, Any]:
     return {
         "at": number(entry.at),
         "inherited": entry.inherited,

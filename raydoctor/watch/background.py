@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import IO, Any, Generic, TypeVar
 
-_Told = TypeVar("_Told")
+_Reply = TypeVar("_Reply")
 _NICE = 10
 _MOST = 120.0
 """Seconds that a look may take."""
@@ -30,15 +30,15 @@ _QUIET = 600.0
 """Seconds between two looks for which there is no reason."""
 _FUTILE = 8
 """Doublings of a wait: more make no difference."""
-_SAID = 4096
+_ERROR_BYTES = 4096
 """Bytes of what a child that failed has said, the last."""
 
 
 @dataclass(slots=True)
-class Thread(Generic[_Told]):
+class BackgroundQuery(Generic[_Reply]):
     """A question that is asked in a thread, every so many seconds."""
 
-    ask: Callable[[], _Told]
+    query: Callable[[], _Reply]
     every: float
     problem: str = ""
     """Why it was not answered the last time."""
@@ -48,9 +48,9 @@ class Thread(Generic[_Told]):
     """The same of the last one."""
     _next: float = 0.0
     _thread: threading.Thread | None = None
-    _answers: list[_Told] = field(default_factory=list)
+    _replies: list[_Reply] = field(default_factory=list)
 
-    def turn(self, now: float) -> _Told | None:
+    def turn(self, now: float) -> _Reply | None:
         """The answer, once it is there; asks anew when it is time. `now`: of a clock that nobody sets."""
         if self._thread is not None and self._thread.is_alive():
             return None
@@ -58,7 +58,7 @@ class Thread(Generic[_Told]):
             self._next = now + max(self.every, self._cost / _SHARE)
             self._thread = threading.Thread(target=self._work, daemon=True)
             self._thread.start()
-        return self._answers.pop() if self._answers else None
+        return self._replies.pop() if self._replies else None
 
     def hurry(self, least: float) -> None:
         """Ask sooner than planned, but not before `least` seconds after the last time."""
@@ -66,12 +66,12 @@ class Thread(Generic[_Told]):
 
     def _work(self) -> None:
         try:
-            answer = self.ask()
+            reply = self.query()
         except Exception as error:  # nobody else would know
             self.problem = f"{type(error).__name__}: {error}"
         else:
             self.problem = ""
-            self._answers[:] = [answer]
+            self._replies[:] = [reply]
         self._cost = time.thread_time()  # a thread of its own for each question
         self.spent += self._cost
 
@@ -109,10 +109,10 @@ class Pace:
 
 
 @dataclass(slots=True)
-class Child:
+class BackgroundProcess:
     """The program that looks: at most one process at a time."""
 
-    program: str = "raydoctor.watch.programs.child"
+    program: str = "raydoctor.watch.programs.inspect_cluster"
     cost: float = 0.0
     """Seconds of a processor that the last look took."""
     spent: float = 0.0
@@ -161,9 +161,9 @@ class Child:
         if code is None:
             return None
         why = f"took more than {_MOST:.0f} s" if is_late else self._why(code)
-        told = {"problem": why} if why else self._read()
+        reply = {"problem": why} if why else self._read()
         self._close()
-        return told
+        return reply
 
     def _code(self) -> int | None:
         """How it ended; None while it has not."""
@@ -187,18 +187,18 @@ class Child:
             return f"was ended by {_signal(-code)}"
         if not code or self._err is None:
             return ""
-        self._err.seek(max(0, self._err.seek(0, os.SEEK_END) - _SAID))
-        said = self._err.read().decode("utf-8", "replace").strip().splitlines()
-        return f"failed: {said[-1].strip()}" if said else f"ended with {code}"
+        self._err.seek(max(0, self._err.seek(0, os.SEEK_END) - _ERROR_BYTES))
+        errors = self._err.read().decode("utf-8", "replace").strip().splitlines()
+        return f"failed: {errors[-1].strip()}" if errors else f"ended with {code}"
 
     def _read(self) -> dict[str, Any]:
         assert self._out is not None
         self._out.seek(0)
         try:
-            told = json.load(self._out)
+            reply = json.load(self._out)
         except ValueError:
-            told = None
-        return told if isinstance(told, dict) else {"problem": "told nothing that can be read"}
+            reply = None
+        return reply if isinstance(reply, dict) else {"problem": "told nothing that can be read"}
 
     def end(self) -> None:
         """End it, if it runs."""

@@ -32,7 +32,7 @@ class _Spent(NamedTuple):
 
 
 @dataclass(slots=True)
-class Budget:
+class WatchBudget:
     """All that one watch spends. `now` is of a clock that nobody sets."""
 
     share: float = SHARE

@@ -8,15 +8,15 @@ from typing import Any
 from raydoctor.model import text as _text
 from raydoctor.observe.watching.gauges import Gauge
 from raydoctor.observe.watching.watching import Node
-from raydoctor.watch.event import Event, Level, event
-from raydoctor.watch.view import Problem
+from raydoctor.watch.event import Level, WatchEvent, event
+from raydoctor.watch.view import WatchProblem
 
 Row = Mapping[str, Any]
 _LEVELS: dict[str, Level] = {"critical": "error", "error": "error", "warning": "warning"}
 _GAUGES: dict[str, Level] = {"ok": "ok", "near": "warning", "over": "error"}
 
 
-def nodes(before: Sequence[Node], now: Sequence[Node]) -> Iterator[Event]:
+def nodes(before: Sequence[Node], now: Sequence[Node]) -> Iterator[WatchEvent]:
     """Nodes that joined, and those that are gone."""
     old, new = {n.node: n for n in before}, {n.node: n for n in now}
     for node in new.keys() - old.keys():
@@ -27,7 +27,7 @@ def nodes(before: Sequence[Node], now: Sequence[Node]) -> Iterator[Event]:
         yield event("node-gone", "error", text, node_id=node, ip=old[node].ip)
 
 
-def levels(before: Sequence[Gauge], now: Sequence[Gauge]) -> Iterator[Event]:
+def levels(before: Sequence[Gauge], now: Sequence[Gauge]) -> Iterator[WatchEvent]:
     """Gauges that came near the limit, or left it."""
     old = {(g.node, g.what, g.path): g.level for g in before}
     for gauge in now:
@@ -71,23 +71,23 @@ def _key(diagnosis: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def problems(before: Sequence[Problem], now: Sequence[Problem]) -> Iterator[Event]:
+def problems(before: Sequence[WatchProblem], now: Sequence[WatchProblem]) -> Iterator[WatchEvent]:
     """What could not be found out for the first time, or for another reason than before."""
     for each in now:
         if each not in before:
             yield event("look-failed", "warning", each.text, **each._asdict())
 
 
-def diagnoses(before: Sequence[Row], now: Sequence[Row]) -> Iterator[Event]:
+def diagnoses(before: Sequence[Row], now: Sequence[Row]) -> Iterator[WatchEvent]:
     """Diagnoses that a report has for the first time, and those that it has no more."""
     old = {_key(each): each for each in before}
     new = {_key(each): each for each in now}
     for key, each in new.items():
         if key not in old:
-            told = {name: each.get(name) for name in ("rule", "severity", "tier", "headline")}
+            facts = {name: each.get(name) for name in ("rule", "severity", "tier", "headline")}
             level = _LEVELS.get(str(each.get("severity")), "info")
             text = f"{each.get('rule')}: {each.get('headline')}"
-            yield event("diagnosis", level, text, **told)
+            yield event("diagnosis", level, text, **facts)
     for key in old.keys() - new.keys():
         text = f"{key[0]} is seen no more: {old[key].get('headline')}"
         yield event("diagnosis-gone", "info", text, rule=key[0])
@@ -98,7 +98,7 @@ def task_of(hung: Row) -> str:
     return str((hung.get("task") or {}).get("id") or "")
 
 
-def hangs(before: Sequence[Row], now: Sequence[Row]) -> Iterator[Event]:
+def hangs(before: Sequence[Row], now: Sequence[Row]) -> Iterator[WatchEvent]:
     """What hangs that did not before."""
     known = {_hang(each) for each in before}
     for each in now:

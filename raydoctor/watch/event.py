@@ -13,7 +13,7 @@ Kind = Literal[
 Level = Literal["ok", "info", "warning", "error"]
 
 
-class Event(NamedTuple):
+class WatchEvent(NamedTuple):
     """One event."""
 
     at: float
@@ -26,6 +26,6 @@ class Event(NamedTuple):
     """Its figures: keys of the JSON object."""
 
 
-def event(kind: Kind, level: Level, text: str, /, **facts: Any) -> Event:
+def event(kind: Kind, level: Level, text: str, /, **facts: Any) -> WatchEvent:
     """An event of now."""
-    return Event(time.time(), kind, level, text, facts)
+    return WatchEvent(time.time(), kind, level, text, facts)

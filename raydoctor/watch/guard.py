@@ -27,7 +27,7 @@ from raydoctor.model.errors import RaydoctorError
 from raydoctor.observe.collector.cluster import Cluster
 from raydoctor.observe.watching.clocks import Clocks, Running
 from raydoctor.observe.watching.watching import Attempt
-from raydoctor.watch.event import Event, event
+from raydoctor.watch.event import WatchEvent, event
 
 if TYPE_CHECKING:
     from raydoctor.act.cancel.ladder import Cancellation
@@ -54,7 +54,7 @@ _RAYS_OWN = (
 )
 
 
-class Limits(NamedTuple):
+class TimeLimits(NamedTuple):
     """What tasks may, and what happens to those that do more."""
 
     timeout: float
@@ -68,7 +68,7 @@ class Limits(NamedTuple):
     """Seconds that a step of a cancel has before the next one is taken."""
 
 
-class Ended(NamedTuple):
+class CancelResult(NamedTuple):
     """What came of one cancel."""
 
     running: Running
@@ -83,21 +83,21 @@ class Ended(NamedTuple):
     """Processes that it had started and that outlive it still."""
 
 
-End = Callable[[Cluster, Running, Limits], Ended]
+End = Callable[[Cluster, Running, TimeLimits], CancelResult]
 
 
 @dataclass(slots=True)
-class Guard:
+class TimeLimitGuard:
     """One for as long as a cluster is watched."""
 
-    limits: Limits
+    limits: TimeLimits
     end: End = field(default_factory=lambda: end_task)
     """Ends one task: the seam for tests of what must not happen."""
     reported: int = 0
     cancelled: int = 0
     _done: set[tuple[str, str, int]] = field(default_factory=set)
     _under_way: set[tuple[str, str, int]] = field(default_factory=set)
-    _results: SimpleQueue[Ended] = field(default_factory=SimpleQueue)
+    _results: SimpleQueue[CancelResult] = field(default_factory=SimpleQueue)
 
     @property
     def under_way(self) -> int:
@@ -110,7 +110,7 @@ class Guard:
         clocks: Clocks,
         told: Callable[[Sequence[str]], dict[str, Attempt]],
         now: float,
-    ) -> list[Event]:
+    ) -> list[WatchEvent]:
         """What became of the cancels so far, and what is overdue now."""
         events = list(self._finished())
         suspects = [each for each in clocks.running() if self._is_due(each, now)][:_ASKED]
@@ -126,7 +126,7 @@ class Guard:
         self._done &= alive | self._under_way
         return events
 
-    def wait(self, seconds: float) -> list[Event]:
+    def wait(self, seconds: float) -> list[WatchEvent]:
         """At the end: give what is under way a moment; what came of it."""
         deadline = time.monotonic() + seconds
         events = list(self._finished())
@@ -138,7 +138,7 @@ class Guard:
     def _is_due(self, running: Running, now: float) -> bool:
         return running.age(now) > self.limits.timeout and running.key not in self._done
 
-    def _treat(self, cluster: Cluster, running: Running, now: float) -> Iterator[Event]:
+    def _treat(self, cluster: Cluster, running: Running, now: float) -> Iterator[WatchEvent]:
         """Report one that is overdue; and have it cancelled, where that is wanted and may be."""
         if running.told is None and now - running.seen < _LAG:
             return
@@ -161,11 +161,11 @@ class Guard:
             try:
                 self._results.put(self.end(cluster, running, self.limits))
             except Exception as error:  # it must be known, and not only to this thread
-                self._results.put(Ended(running, False, why=str(error) or repr(error)))
+                self._results.put(CancelResult(running, False, why=str(error) or repr(error)))
 
         threading.Thread(target=work, name=f"cancel {running.run.task}", daemon=True).start()
 
-    def _finished(self) -> Iterator[Event]:
+    def _finished(self) -> Iterator[WatchEvent]:
         while True:
             try:
                 made = self._results.get_nowait()
@@ -179,7 +179,7 @@ class Guard:
 # ------------------------------------------------------------------ who is meant
 
 
-def is_meant(running: Running, limits: Limits) -> bool:
+def is_meant(running: Running, limits: TimeLimits) -> bool:
     """Whether the limit is for this task. One without a known name is, unless names matter."""
     names = _names(running)
     if not names:
@@ -231,7 +231,7 @@ def facts(running: Running, now: float) -> dict[str, Any]:
     }
 
 
-def _overdue(running: Running, limits: Limits, now: float) -> Event:
+def _overdue(running: Running, limits: TimeLimits, now: float) -> WatchEvent:
     """It runs too long, and what is done about it."""
     does = {"report": "reported", "cancel": "is cancelled", "force": "is cancelled by force"}
     why = "" if limits.mode == "report" else _why_not(running)
@@ -244,7 +244,7 @@ def _overdue(running: Running, limits: Limits, now: float) -> Event:
     return event("task-overdue", "warning", text, **told, why_not=why or None)
 
 
-def _outcome(made: Ended) -> Event:
+def _outcome(made: CancelResult) -> WatchEvent:
     what = f"{title(made.running)} (pid {made.running.run.pid})"
     told = {
         **facts(made.running, time.time()),
@@ -268,7 +268,7 @@ def _outcome(made: Ended) -> Event:
 # ------------------------------------------------------------------ the deed
 
 
-def end_task(cluster: Cluster, running: Running, limits: Limits) -> Ended:
+def end_task(cluster: Cluster, running: Running, limits: TimeLimits) -> CancelResult:
     """Cancel it as far as the limits allow. Raises RaydoctorError where the cluster cannot be asked."""
     from raydoctor.act.audit import Audit
     from raydoctor.act.cancel.elsewhere import run_where_it_runs
@@ -283,31 +283,33 @@ def end_task(cluster: Cluster, running: Running, limits: Limits) -> Ended:
         try:
             target = by_id(owners, running.run.task)
         except UnknownTaskError:
-            return Ended(running, True)
+            return CancelResult(running, True)
         if target.worker != running.run.worker:
-            return Ended(running, True)  # it has ended, or runs elsewhere: then with a new clock
+            return CancelResult(
+                running, True
+            )  # it has ended, or runs elsewhere: then with a new clock
         if running.told and (target.attempt or 0) > running.told.attempt:
-            return Ended(running, True)  # retried on the same worker, with a new clock, too
-        wishes = CancelOptions(
+            return CancelResult(running, True)  # retried on the same worker, with a new clock, too
+        cancel_options = CancelOptions(
             limits.grace, kill_actor=limits.kill_actor, force=limits.mode == "force"
         )
-        hands = CancelBackend(owners, cluster, wishes, audit)
+        backend = CancelBackend(owners, cluster, cancel_options, audit)
         told = facts(running, time.time())
         audit.write("task-overdue", mode=limits.mode, timeout_s=limits.timeout, **told)
-        made = run_where_it_runs(hands, target)
+        made = run_where_it_runs(backend, target)
     return _of(running, made, time.monotonic() - began, limits)
 
 
-def _of(running: Running, made: Cancellation, seconds: float, limits: Limits) -> Ended:
+def _of(running: Running, made: Cancellation, seconds: float, limits: TimeLimits) -> CancelResult:
     why = made.problem or next((each.why for each in reversed(made.steps) if each.why), "")
     if not made.ended:
         why = f"{why or 'no step had an effect'}{_more(running, limits)}"
     left = sum(each.outcome != "gone" for each in made.survivors)
     steps = tuple(each._asdict() for each in made.steps)
-    return Ended(running, made.ended, made.by, round(seconds, 2), why, steps, left)
+    return CancelResult(running, made.ended, made.by, round(seconds, 2), why, steps, left)
 
 
-def _more(running: Running, limits: Limits) -> str:
+def _more(running: Running, limits: TimeLimits) -> str:
     """Which option would do more, if one would."""
     if limits.mode == "cancel":
         return "; --on-timeout force may end it"
@@ -315,7 +317,7 @@ def _more(running: Running, limits: Limits) -> str:
     return "; --kill-actor may end it" if is_method and not limits.kill_actor else ""
 
 
-def check_limits(limits: Limits) -> None:
+def check_limits(limits: TimeLimits) -> None:
     """Raises RaydoctorError where what is wished makes no sense."""
     if limits.kill_actor and limits.mode != "force":
         raise RaydoctorError(

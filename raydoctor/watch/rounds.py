@@ -20,11 +20,11 @@ from raydoctor.observe.collector.cluster import Cluster
 from raydoctor.observe.gcs import token
 from raydoctor.observe.processes import discover
 from raydoctor.observe.watching.watching import LookError, Snapshot, Watcher
-from raydoctor.watch.budget import Budget
-from raydoctor.watch.event import Event, event
-from raydoctor.watch.guard import Guard, Limits
-from raydoctor.watch.story import Story
-from raydoctor.watch.view import View, WatchOptions
+from raydoctor.watch.budget import WatchBudget
+from raydoctor.watch.event import WatchEvent, event
+from raydoctor.watch.guard import TimeLimitGuard, TimeLimits
+from raydoctor.watch.view import WatchOptions, WatchView
+from raydoctor.watch.watched_cluster import WatchedCluster
 
 State = Literal["up", "lost", "refused"]
 SHARE = 0.003
@@ -46,17 +46,17 @@ class Watch:
 
     address: str | None = None
     every: float = 2.0
-    limits: Limits | None = None
-    wishes: WatchOptions = field(default_factory=WatchOptions)
+    limits: TimeLimits | None = None
+    options: WatchOptions = field(default_factory=WatchOptions)
     state: State = "up"
     problem: str = ""
     """Why nothing new is known; empty while all is well."""
-    events: deque[Event] = field(default_factory=lambda: deque(maxlen=_EVENTS))
+    events: deque[WatchEvent] = field(default_factory=lambda: deque(maxlen=_EVENTS))
     notes: list[str] = field(default_factory=list)
     """What was chosen for the user."""
-    guard: Guard | None = None
-    _budget: Budget = field(default_factory=Budget)
-    _story: Story | None = None
+    guard: TimeLimitGuard | None = None
+    _budget: WatchBudget = field(default_factory=WatchBudget)
+    _watched: WatchedCluster | None = None
     _spent_before: float = 0.0
     """What children of earlier stories took."""
     _cost: float = 0.0
@@ -70,14 +70,14 @@ class Watch:
     def open(self) -> None:
         """Find the cluster. Raises RaydoctorError where there is none, or it does not take the token."""
         if self.limits is not None:
-            self.guard = Guard(self.limits)
+            self.guard = TimeLimitGuard(self.limits)
         cluster, self.notes = live.find(self.address)
         if not cluster.is_up or not cluster.gcs_address:
             raise RaydoctorError(
                 "no cluster runs on this machine", "Name one: --address HOST:PORT of its GCS."
             )
         watcher = Watcher(cluster)
-        events: list[Event] = []
+        events: list[WatchEvent] = []
         try:
             self._begin(cluster, watcher, watcher.look(), events)
         except LookError as error:
@@ -87,15 +87,15 @@ class Watch:
     @property
     def cluster(self) -> Cluster:
         """The one that is watched."""
-        assert self._story is not None
-        return self._story.cluster
+        assert self._watched is not None
+        return self._watched.cluster
 
     @property
-    def view(self) -> View:
+    def view(self) -> WatchView:
         """What was last known."""
-        assert self._story is not None
-        assert self._story.view is not None
-        return self._story.view
+        assert self._watched is not None
+        assert self._watched.view is not None
+        return self._watched.view
 
     @property
     def pause(self) -> float:
@@ -111,14 +111,14 @@ class Watch:
         return self._cost / max(self.pause, 0.001)
 
     @property
-    def beside(self) -> float:
+    def background_s(self) -> float:
         """Seconds of a processor that children beside have taken so far."""
-        return self._spent_before + (self._story.spent if self._story is not None else 0.0)
+        return self._spent_before + (self._watched.spent if self._watched is not None else 0.0)
 
-    def round(self) -> list[Event]:
+    def round(self) -> list[WatchEvent]:
         """Look once more; what happened."""
-        assert self._story is not None
-        events: list[Event] = []
+        assert self._watched is not None
+        events: list[WatchEvent] = []
         try:
             (self._look if self.state == "up" else self._look_again)(events)
         except LookError as error:
@@ -129,12 +129,12 @@ class Watch:
         self._count()
         return events
 
-    def close(self) -> list[Event]:
+    def close(self) -> list[WatchEvent]:
         """The end: what became of the cancels that were under way."""
         events = self.guard.wait(_END) if self.guard is not None else []
         self._keep(events)
-        if self._story is not None:
-            self._story.close()
+        if self._watched is not None:
+            self._watched.close()
         return events
 
     def _count(self) -> None:
@@ -144,7 +144,7 @@ class Watch:
         """
         own = time.process_time()
         self._budget.own(time.monotonic(), own)
-        now = own - (self._story.spent_in_threads if self._story else 0.0)
+        now = own - (self._watched.spent_in_threads if self._watched else 0.0)
         is_ending = self.guard is not None and self.guard.under_way
         self._rounds += 1
         if self._rounds > _FIRST and not (is_ending or self._was_ending):
@@ -156,48 +156,48 @@ class Watch:
     # -------------------------------------------------------------- one cluster, or the next
 
     def _begin(
-        self, cluster: Cluster, watcher: Watcher, seen: Snapshot, events: list[Event]
+        self, cluster: Cluster, watcher: Watcher, snapshot: Snapshot, events: list[WatchEvent]
     ) -> None:
         self._budget.own(time.monotonic(), time.process_time())  # what the start took
-        story = Story(cluster, watcher, self.wishes, self.guard, self._budget)
-        story.add(seen, events)
-        if self._story is not None:
-            self._story.close()
-            self._spent_before += self._story.spent
-        self._story = story
+        watched = WatchedCluster(cluster, watcher, self.options, self.guard, self._budget)
+        watched.add(snapshot, events)
+        if self._watched is not None:
+            self._watched.close()
+            self._spent_before += self._watched.spent
+        self._watched = watched
 
-    def _look(self, events: list[Event]) -> None:
-        assert self._story is not None
-        seen = self._story.watcher.look()
-        if self._story.is_same(seen):
-            self._story.add(seen, events)
+    def _look(self, events: list[WatchEvent]) -> None:
+        assert self._watched is not None
+        snapshot = self._watched.watcher.look()
+        if self._watched.is_same(snapshot):
+            self._watched.add(snapshot, events)
             if any(each.event in ("node-joined", "node-gone") for each in events):
                 with suppress(LookError):
-                    self._story.use(self._found_again())  # one of them may be on this machine
+                    self._watched.use(self._found_again())  # one of them may be on this machine
         else:
             self._look_again(events)
 
-    def _look_again(self, events: list[Event]) -> None:
+    def _look_again(self, events: list[WatchEvent]) -> None:
         """After it was lost, or was another: find it anew."""
-        assert self._story is not None
-        before = self._story
+        assert self._watched is not None
+        before = self._watched
         cluster = self._found_again()
         watcher = Watcher(cluster)
         try:
-            seen = watcher.look()
+            snapshot = watcher.look()
         except LookError:
             watcher.close()
             raise
-        if before.is_same(seen):
+        if before.is_same(snapshot):
             before.watcher.close()
             before.use(cluster, watcher)
-            before.add(seen, events)
+            before.add(snapshot, events)
             if self.state != "up":
                 events.append(event("cluster-back", "ok", "the cluster answers again"))
         else:
-            text = f"a new session: {seen.session or cluster.gcs_address}"
-            events.append(event("cluster-new", "info", text, session=seen.session))
-            self._begin(cluster, watcher, seen, events)
+            text = f"a new session: {snapshot.session or cluster.gcs_address}"
+            events.append(event("cluster-new", "info", text, session=snapshot.session))
+            self._begin(cluster, watcher, snapshot, events)
         self.state, self.problem, self._failures = "up", "", 0
 
     def _found_again(self) -> Cluster:
@@ -215,11 +215,11 @@ class Watch:
                 return replace(found, token=token.find(found))
         raise LookError(_NO_HEIR, "no cluster runs in its place")
 
-    def _lost(self, error: LookError) -> list[Event]:
-        assert self._story is not None
+    def _lost(self, error: LookError) -> list[WatchEvent]:
+        assert self._watched is not None
         self._failures += 1
-        found: list[Event] = []
-        self._story.lost(found)
+        found: list[WatchEvent] = []
+        self._watched.lost(found)
         state: State = "refused" if error.is_refusal else "lost"
         message, hint = _in_words(self.cluster, error)
         was, self.state, self.problem = self.state, state, message
@@ -230,7 +230,7 @@ class Watch:
         text = f"{message}; it is asked again"
         return [event("cluster-lost", "error", text, code=error.code), *found]
 
-    def _keep(self, events: list[Event]) -> None:
+    def _keep(self, events: list[WatchEvent]) -> None:
         self.events.extend(events)
 
 

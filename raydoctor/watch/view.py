@@ -23,7 +23,7 @@ class WatchOptions(NamedTuple):
     hung: bool = True
 
 
-class Problem(NamedTuple):
+class WatchProblem(NamedTuple):
     """Something that could not be found out."""
 
     what: str
@@ -38,7 +38,7 @@ class Problem(NamedTuple):
         return f"{self.what}: {self.why}. {self.hint}".strip()
 
 
-class Line(NamedTuple):
+class TaskLine(NamedTuple):
     """A task that runs, for people."""
 
     running: Running
@@ -54,11 +54,11 @@ class Line(NamedTuple):
 
 
 @dataclass(slots=True)
-class View:
+class WatchView:
     """What is known now."""
 
-    seen: Snapshot
-    lines: list[Line] = field(default_factory=list)
+    snapshot: Snapshot
+    lines: list[TaskLine] = field(default_factory=list)
     """The slowest first."""
     counts: Counter[str] | None = None
     """Tasks by state, those that ended too, as the metrics count; None while nobody has told."""
@@ -70,5 +70,5 @@ class View:
     """Whether any report has come yet."""
     hung: list[dict[str, Any]] = field(default_factory=list)
     """As in `raydoctor hung --json`."""
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[WatchProblem] = field(default_factory=list)
     """What could not be found out the last time."""

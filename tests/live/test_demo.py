@@ -45,7 +45,7 @@ def test_memory_is_the_system_s_where_no_group_limits_it(tmp_path: Path) -> None
         "sys/fs/cgroup/memory.max": "max\n",
         "sys/fs/cgroup/memory.current": "12345\n",
     }
-    assert machine.memory(write(tmp_path, files)) == machine.Memory(4 * GB, 24 * GB)
+    assert machine.memory(write(tmp_path, files)) == machine.HostMemory(4 * GB, 24 * GB)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_memory_is_the_group_s_without_its_page_cache(
         f"{folder}/{usage}": f"{3 * GB}\n",
         f"{folder}/memory.stat": f"{prefix}inactive_file {GB // 2}\n{prefix}active_file {GB // 2}\n",
     }
-    assert machine.memory(write(tmp_path, files)) == machine.Memory(2 * GB, 4 * GB)
+    assert machine.memory(write(tmp_path, files)) == machine.HostMemory(2 * GB, 4 * GB)
 
 
 def test_without_proc_there_is_no_memory(tmp_path: Path) -> None:
@@ -72,16 +72,16 @@ def test_without_proc_there_is_no_memory(tmp_path: Path) -> None:
 
 
 def test_the_threshold_lies_above_the_use(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(machine, "memory", lambda: machine.Memory(4 * GB, 24 * GB))
+    monkeypatch.setattr(machine, "memory", lambda: machine.HostMemory(4 * GB, 24 * GB))
     oom = scenarios.find("oom")
     assert oom is not None
     threshold = float(oom.settings(tmp_path)["RAY_memory_usage_threshold"])
     assert 5 * GB < threshold * 24 * GB < 5.5 * GB
 
 
-@pytest.mark.parametrize("memory", [machine.Memory(3 * GB, 4 * GB), None])
+@pytest.mark.parametrize("memory", [machine.HostMemory(3 * GB, 4 * GB), None])
 def test_too_little_memory_is_said(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, memory: machine.Memory | None
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, memory: machine.HostMemory | None
 ) -> None:
     monkeypatch.setattr(machine, "memory", lambda: memory)
     oom = scenarios.find("oom")

@@ -31,7 +31,7 @@ from raydoctor.model.values import (
     Subject,
     Unexplained,
 )
-from raydoctor.read.story import Alias, Entry, Story
+from raydoctor.read.story import Alias, Story, StoryLine
 from raydoctor.render import json as json_report
 from raydoctor.render import markdown, page, report, rules, story, terminal
 
@@ -417,7 +417,7 @@ STORIES = st.builds(
     ),
     entries=st.lists(
         st.builds(
-            Entry, at=NUMBERS, source=SOURCES, line=st.integers(1, 9), level=st.just("E"),
+            StoryLine, at=NUMBERS, source=SOURCES, line=st.integers(1, 9), level=st.just("E"),
             message=HOSTILE,
         ),
         max_size=3,

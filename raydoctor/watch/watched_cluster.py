@@ -23,14 +23,13 @@ from raydoctor.observe.watching.gauges import Gauge, Metrics, User
 from raydoctor.observe.watching.logs import Logs
 from raydoctor.observe.watching.process_table import Table
 from raydoctor.observe.watching.watching import Peers, Snapshot, Watcher
-from raydoctor.watch import background as beside
-from raydoctor.watch import changes
+from raydoctor.watch import background, changes
 from raydoctor.watch import guard as guards
-from raydoctor.watch.budget import Budget
-from raydoctor.watch.event import Event, event
-from raydoctor.watch.guard import Guard
-from raydoctor.watch.looks import Looks
-from raydoctor.watch.view import PEERS_AGE, Line, Problem, View, WatchOptions
+from raydoctor.watch.budget import WatchBudget
+from raydoctor.watch.event import WatchEvent, event
+from raydoctor.watch.guard import TimeLimitGuard
+from raydoctor.watch.inspections import Inspections
+from raydoctor.watch.view import PEERS_AGE, TaskLine, WatchOptions, WatchProblem, WatchView
 
 SHOWN = 30
 """Running tasks that are told of, the slowest."""
@@ -55,21 +54,21 @@ _SILENT = 3
 """Looks that a worker does not answer before that is told."""
 
 
-class Story:
+class WatchedCluster:
     """One cluster, as long as it is the same."""
 
     def __init__(
         self,
         cluster: Cluster,
         watcher: Watcher,
-        wishes: WatchOptions,
-        guard: Guard | None,
-        budget: Budget,
+        options: WatchOptions,
+        guard: TimeLimitGuard | None,
+        budget: WatchBudget,
     ) -> None:
         self.cluster = cluster
         self.watcher = watcher
         self.clocks = Clocks()
-        self.view: View | None = None
+        self.view: WatchView | None = None
         self._guard = guard
         self._memory = Memory(cluster)
         self._processes = Table()
@@ -88,75 +87,75 @@ class Story:
         self._counted: Metrics | None = None
         self._elsewhere: tuple[Gauge, ...] = ()
         self._table: Mapping[int, Process] = {}
-        self._looks = Looks(cluster, wishes, budget)
+        self._inspections = Inspections(cluster, options, budget)
         self._threads()
 
     def _threads(self) -> None:
-        self._metrics = beside.Thread[Metrics](self._ask_metrics, _METRICS_EVERY)
-        self._gauges = beside.Thread[list[Gauge]](self._ask_gauges, _GAUGES_EVERY)
-        self._leftovers = beside.Thread[int](_count_leftovers, _LEFTOVERS_EVERY)
-        self._fillers = beside.Thread[list[User]](
+        self._metrics = background.BackgroundQuery[Metrics](self._ask_metrics, _METRICS_EVERY)
+        self._gauges = background.BackgroundQuery[list[Gauge]](self._ask_gauges, _GAUGES_EVERY)
+        self._leftovers = background.BackgroundQuery[int](_count_leftovers, _LEFTOVERS_EVERY)
+        self._fillers = background.BackgroundQuery[list[User]](
             lambda: watch_gauges.fillers(self.cluster), _FILLERS_EVERY
         )
 
     @property
-    def _all_threads(self) -> tuple[beside.Thread[Any], ...]:
+    def _all_threads(self) -> tuple[background.BackgroundQuery[Any], ...]:
         return self._metrics, self._gauges, self._leftovers, self._fillers
 
-    def is_same(self, seen: Snapshot) -> bool:
+    def is_same(self, snapshot: Snapshot) -> bool:
         """Whether a look is of the cluster that this is the story of."""
-        before = self.view.seen if self.view else None
+        before = self.view.snapshot if self.view else None
         if before is None:
             return True
-        if before.session and seen.session:
-            return before.session == seen.session
-        return bool({n.node for n in before.nodes} & {n.node for n in seen.nodes})
+        if before.session and snapshot.session:
+            return before.session == snapshot.session
+        return bool({n.node for n in before.nodes} & {n.node for n in snapshot.nodes})
 
     def use(self, cluster: Cluster, watcher: Watcher | None = None) -> None:
         """The cluster as it is now on this machine, and who looks at it from now on."""
         self.cluster, self.watcher = cluster, watcher or self.watcher
         self.watcher.here = frozenset(cluster.node_ids)
-        self._looks.cluster = cluster
+        self._inspections.cluster = cluster
 
-    def add(self, seen: Snapshot, events: list[Event]) -> None:
+    def add(self, snapshot: Snapshot, events: list[WatchEvent]) -> None:
         """A round: what happened since the last one is added to `events`, as far as it was found out.
 
         Raises LookError where the GCS answers no more.
         """
         before = self.view
-        self.clocks.see(seen)
+        self.clocks.see(snapshot)
         if before is None:
             self.clocks.learn(self.watcher.running())
-        elif untold := self.clocks.untold(seen.at, _UNTOLD_AGE, _UNTOLD):
+        elif untold := self.clocks.untold(snapshot.at, _UNTOLD_AGE, _UNTOLD):
             self.clocks.learn(self.watcher.told(untold).values())
         self._remember()
-        self._ask_peers(seen.at)
-        view = View(seen) if before is None else before
-        events += self._changes(view.seen, seen)
-        self.view, view.seen = view, seen
+        self._ask_peers(snapshot.at)
+        view = WatchView(snapshot) if before is None else before
+        events += self._changes(view.snapshot, snapshot)
+        self.view, view.snapshot = view, snapshot
         view.lines = self._lines(view)
         events += self._slow_ones(view)
         events += self._from_threads(view)
         if self._guard is not None:
-            events += self._guard.check(self.cluster, self.clocks, self.watcher.told, seen.at)
-        events += self._looks.turn(view, self._table, self._reason(events))
+            events += self._guard.check(self.cluster, self.clocks, self.watcher.told, snapshot.at)
+        events += self._inspections.turn(view, self._table, self._reason(events))
         self._note_problems(view, events)
 
-    def lost(self, events: list[Event]) -> None:
+    def lost(self, events: list[WatchEvent]) -> None:
         """A round without an answer: what the logs say of it."""
         if self.view is not None:
-            events += self._looks.turn_after_loss(self.view)
+            events += self._inspections.turn_after_loss(self.view)
             self._note_problems(self.view, events)
 
     def close(self) -> None:
         """Let go of everything; a child that runs is ended."""
         self.watcher.close()
-        self._looks.end()
+        self._inspections.end()
 
     @property
     def spent(self) -> float:
         """Seconds of a processor that children took."""
-        return self._looks.spent
+        return self._inspections.spent
 
     @property
     def spent_in_threads(self) -> float:
@@ -186,14 +185,14 @@ class Story:
                 self._peers_next = now + (time.monotonic() - began) / _PEERS_SHARE
                 return
 
-    def _lines(self, view: View) -> list[Line]:
+    def _lines(self, view: WatchView) -> list[TaskLine]:
         hangs = {changes.task_of(each): str(each.get("kind", "")) for each in view.hung}
         lines = []
         for running in self.clocks.running()[:SHOWN]:
             function = running.told.function if running.told else ""
             peers = self._peers.get(function, (0.0, None))[1]
             hang = hangs.get(running.run.task, "")
-            lines.append(Line(running, self._name(running), peers, hang))
+            lines.append(TaskLine(running, self._name(running), peers, hang))
         return lines
 
     def _name(self, running: Running) -> str:
@@ -203,8 +202,8 @@ class Story:
             return process.name.removeprefix("ray::")
         return guards.title(running)
 
-    def _slow_ones(self, view: View) -> Iterator[Event]:
-        now = view.seen.at
+    def _slow_ones(self, view: WatchView) -> Iterator[WatchEvent]:
+        now = view.snapshot.at
         for line in view.lines:
             key = line.running.key[:2]
             if key not in self._slow and line.peers and line.is_slow(now):
@@ -218,19 +217,19 @@ class Story:
 
     # -------------------------------------------------------------- what changed
 
-    def _changes(self, before: Snapshot, seen: Snapshot) -> Iterator[Event]:
-        yield from changes.nodes(before.nodes, seen.nodes)
-        self._silent = Counter({w: self._silent[w] + 1 for w in seen.silent})
+    def _changes(self, before: Snapshot, snapshot: Snapshot) -> Iterator[WatchEvent]:
+        yield from changes.nodes(before.nodes, snapshot.nodes)
+        self._silent = Counter({w: self._silent[w] + 1 for w in snapshot.silent})
         for worker in (w for w, looks in self._silent.items() if looks == _SILENT):
             text = (
                 f"worker {_text.short_id(worker)}… does not answer: it is stopped, or a cancel "
                 "waits for its GIL"
             )
             yield event("worker-silent", "warning", text, worker_id=worker)
-        if seen.workers < before.workers:
+        if snapshot.workers < before.workers:
             self._leftovers.hurry(_LEFTOVERS_LEAST)
 
-    def _reason(self, events: Sequence[Event]) -> bool:
+    def _reason(self, events: Sequence[WatchEvent]) -> bool:
         """Whether a diagnosis is worth more than in quiet times."""
         now = time.monotonic()
         if now >= self._logs_next:
@@ -243,8 +242,8 @@ class Story:
 
     def _is_stuck(self, now: float) -> bool:
         """Whether tasks have waited for long while none ran: said once each time."""
-        seen = self.view.seen if self.view else None
-        if seen is None or seen.running or not seen.waiting:
+        snapshot = self.view.snapshot if self.view else None
+        if snapshot is None or snapshot.running or not snapshot.waiting:
             self._stuck_since = 0.0
         elif not self._stuck_since:
             self._stuck_since = now
@@ -256,7 +255,7 @@ class Story:
     # -------------------------------------------------------------- beside
 
     def _ask_metrics(self) -> Metrics:
-        nodes = self.view.seen.nodes if self.view else ()
+        nodes = self.view.snapshot.nodes if self.view else ()
         return watch_gauges.metrics(self.cluster, nodes, self._config)
 
     def _ask_gauges(self) -> list[Gauge]:
@@ -265,9 +264,9 @@ class Story:
         memory = watch_gauges.memory(cluster, self._table, self._threshold)
         return [*memory, *(watch_gauges.disks_here(cluster, self._config) if memory else ())]
 
-    def _from_threads(self, view: View) -> Iterator[Event]:
+    def _from_threads(self, view: WatchView) -> Iterator[WatchEvent]:
         now = time.monotonic()
-        many = len(view.seen.nodes) / _METRICS_NODES
+        many = len(view.snapshot.nodes) / _METRICS_NODES
         self._metrics.every = _METRICS_EVERY * max(1.0, many)
         if (told := self._metrics.turn(now)) is not None:
             self._elsewhere = told.gauges
@@ -288,7 +287,7 @@ class Story:
                 yield event("leftovers", "warning", text, count=count)
             view.leftovers = count
 
-    def _counts(self, view: View, told: Metrics) -> Iterator[Event]:
+    def _counts(self, view: WatchView, told: Metrics) -> Iterator[WatchEvent]:
         """Tasks by state; and who failed since the last time, if as many nodes have told as then."""
         if not told.heard:
             return
@@ -301,12 +300,12 @@ class Story:
                 text = f"{_text.plural(more, 'task')} of {name or 'an unnamed function'} failed"
                 yield event("tasks-failed", "error", text, name=name, count=more)
 
-    def _note_problems(self, view: View, events: list[Event]) -> None:
+    def _note_problems(self, view: WatchView, events: list[WatchEvent]) -> None:
         problems = list(self._problems())
         events += changes.problems(view.problems, problems)
         view.problems = problems
 
-    def _problems(self) -> Iterator[Problem]:
+    def _problems(self) -> Iterator[WatchProblem]:
         """What could not be found out the last time it was tried."""
         by_hand = paste.shell(
             "By hand: raydoctor check --address {address:address}", address=self.cluster.gcs_address
@@ -319,8 +318,8 @@ class Story:
         )
         for what, thread, hint in asked:
             if thread.problem:
-                yield Problem(what, thread.problem, hint)
-        yield from self._looks.problems
+                yield WatchProblem(what, thread.problem, hint)
+        yield from self._inspections.problems
 
 
 def _count_leftovers() -> int:

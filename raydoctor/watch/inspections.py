@@ -15,11 +15,11 @@ from typing import Any
 from raydoctor.observe.collector.cluster import Cluster
 from raydoctor.observe.processes.proc import Process
 from raydoctor.watch import changes
-from raydoctor.watch.background import Child, Pace
-from raydoctor.watch.budget import Budget
+from raydoctor.watch.background import BackgroundProcess, Pace
+from raydoctor.watch.budget import WatchBudget
 from raydoctor.watch.effort import Effort
-from raydoctor.watch.event import Event
-from raydoctor.watch.view import Line, Problem, View, WatchOptions
+from raydoctor.watch.event import WatchEvent
+from raydoctor.watch.view import TaskLine, WatchOptions, WatchProblem, WatchView
 
 _DIAGNOSE_EVERY = 10.0
 _HUNG_EVERY = 30.0
@@ -40,16 +40,16 @@ _EXPECTED = {_REPORT: 0.8, (False, True): 0.75, (True, True): 1.35}
 """Seconds of a processor that the first diagnosis, look at stacks, or both take (1,000 tasks measured)."""
 
 
-class Looks:
+class Inspections:
     """Of one cluster."""
 
-    def __init__(self, cluster: Cluster, wishes: WatchOptions, budget: Budget) -> None:
+    def __init__(self, cluster: Cluster, options: WatchOptions, budget: WatchBudget) -> None:
         self.cluster = cluster
-        self._problems: list[Problem | None] = [None, None]
+        self._problems: list[WatchProblem | None] = [None, None]
         """Why the last diagnosis failed, and the last look at stacks."""
-        self._wishes = wishes
+        self._options = options
         self._budget = budget
-        self._child = Child()
+        self._child = BackgroundProcess()
         self._paces = Pace(_DIAGNOSE_EVERY), Pace(_HUNG_EVERY)
         self._costs = dict(_EXPECTED)
         self._under_way = False, False
@@ -64,7 +64,7 @@ class Looks:
         self._processes: Mapping[int, Process] = {}
 
     @property
-    def problems(self) -> list[Problem]:
+    def problems(self) -> list[WatchProblem]:
         """Why the last look failed, where it did."""
         return list(dict.fromkeys(each for each in self._problems if each is not None))
 
@@ -78,8 +78,8 @@ class Looks:
         self._child.end()
 
     def turn(
-        self, view: View, processes: Mapping[int, Process], has_reason: bool
-    ) -> Iterator[Event]:
+        self, view: WatchView, processes: Mapping[int, Process], has_reason: bool
+    ) -> Iterator[WatchEvent]:
         """What a look has found; begins one where it is time. `has_reason`: to diagnose."""
         now = time.monotonic()
         self._processes = processes
@@ -90,29 +90,29 @@ class Looks:
         if not self._child.is_running:
             self._begin(view, now)
 
-    def turn_after_loss(self, view: View) -> Iterator[Event]:
+    def turn_after_loss(self, view: WatchView) -> Iterator[WatchEvent]:
         """The same while the cluster does not answer: its logs on this machine are diagnosed."""
         now = time.monotonic()
         self._lost_since = self._lost_since or now
         yield from self._found(view, now)
-        may = self._wishes.diagnose and self.cluster.session_dir and not self._child.is_running
+        may = self._options.diagnose and self.cluster.session_dir and not self._child.is_running
         due = [each for each in _AUTOPSIES if now - self._lost_since >= each]
         if may and len(due) > self._autopsies and self._budget.may(now, self._costs[_REPORT]):
             self._autopsies = len(due)
             self._start({"session": self.cluster.session_dir, "report": True}, _REPORT, now)
 
-    def _found(self, view: View, now: float) -> Iterator[Event]:
-        told = self._child.poll()
-        if told is not None:
+    def _found(self, view: WatchView, now: float) -> Iterator[WatchEvent]:
+        reply = self._child.poll()
+        if reply is not None:
             self._budget.child(now, self._child.cost)
-            if not told.get("problem"):
+            if not reply.get("problem"):
                 self._costs[self._under_way] = self._child.cost
-            yield from self._taken(view, told)
+            yield from self._taken(view, reply)
 
     # -------------------------------------------------------------- beginning
 
-    def _begin(self, view: View, now: float) -> None:
-        suspects = [each for each in view.lines if self._may_hang(each, view.seen.at)]
+    def _begin(self, view: WatchView, now: float) -> None:
+        suspects = [each for each in view.lines if self._may_hang(each, view.snapshot.at)]
         wanted = self._affordable(now, bool(suspects))
         if wanted is None:
             return
@@ -135,25 +135,25 @@ class Looks:
     def _affordable(self, now: float, has_suspects: bool) -> tuple[bool, bool] | None:
         """What is due, as far as it may be spent: both, else the diagnosis, else the stacks."""
         of_report, of_stacks = self._paces
-        report = self._wishes.diagnose and of_report.is_due(now, self._has_reason)
-        stacks = self._wishes.hung and has_suspects and of_stacks.is_due(now, True)
+        report = self._options.diagnose and of_report.is_due(now, self._has_reason)
+        stacks = self._options.hung and has_suspects and of_stacks.is_due(now, True)
         choices = ((report, stacks), (report, False), (False, stacks))
         may = (each for each in choices if any(each) and self._budget.may(now, self._costs[each]))
         return next(may, None)
 
-    def _of_stacks(self, view: View, suspects: Sequence[Line]) -> dict[str, Any]:
+    def _of_stacks(self, view: WatchView, suspects: Sequence[TaskLine]) -> dict[str, Any]:
         """Whom the child is to look at: all that are as old as the youngest suspect, as far as it may."""
-        at, here = view.seen.at, self.cluster.node_ids
+        at, here = view.snapshot.at, self.cluster.node_ids
         youngest = min(_HUNG_AGE, *(each.running.age(at) for each in suspects))
         old = [each.running for each in view.lines if each.running.age(at) >= youngest]
         self._stacked |= {each.key[:2]: each.age(at) for each in old}
         return {
-            "suspects": min(_DRIVERS, view.seen.drivers) + min(_SUSPECTS, len(old)),
+            "suspects": min(_DRIVERS, view.snapshot.drivers) + min(_SUSPECTS, len(old)),
             "age_s": max(_YOUNGEST, youngest - 1.0),
             "elsewhere": any(each.running.run.node not in here for each in suspects),
         }
 
-    def _may_hang(self, line: Line, now: float) -> bool:
+    def _may_hang(self, line: TaskLine, now: float) -> bool:
         """Whether its stack is worth a look: it is old or slow, and was not looked at lately."""
         age = line.running.age(now)
         if age <= _HUNG_AGAIN * self._stacked.get(line.running.key[:2], 0.0):
@@ -169,9 +169,9 @@ class Looks:
 
     # -------------------------------------------------------------- what came of it
 
-    def _taken(self, view: View, told: dict[str, Any]) -> Iterator[Event]:
+    def _taken(self, view: WatchView, reply: dict[str, Any]) -> Iterator[WatchEvent]:
         """What is new; a part that was not told stays as it was."""
-        rows, hangs = told.get("diagnoses"), told.get("hung")
+        rows, hangs = reply.get("diagnoses"), reply.get("hung")
         found = list(changes.diagnoses(view.diagnoses, rows)) if rows is not None else []
         hung = list(changes.hangs(view.hung, hangs)) if hangs is not None else []
         for pace, was_wanted, news in zip(self._paces, self._under_way, (found, hung), strict=True):
@@ -181,29 +181,31 @@ class Looks:
             view.diagnoses, view.is_diagnosed = rows, True
         if hangs is not None:
             view.hung = hangs
-        why = told.get("problem")
+        why = reply.get("problem")
         if why and hangs is None:
             self._stacked.clear()
-        self._note(self._failed(str(why), str(told.get("hint") or "")) if why else None)
+        self._note(self._failed(str(why), str(reply.get("hint") or "")) if why else None)
         yield from (*found, *hung)
 
-    def _note(self, problem: Problem | None) -> None:
+    def _note(self, problem: WatchProblem | None) -> None:
         for n, was_wanted in enumerate(self._under_way):
             if was_wanted:
                 self._problems[n] = problem
 
-    def _failed(self, why: str, hint: str = "") -> Problem:
+    def _failed(self, why: str, hint: str = "") -> WatchProblem:
         names = ("the diagnosis", "the look at what hangs")
         commands = ("raydoctor diagnose", "raydoctor hung")
         parts = [n for n, asked in zip(names, self._under_way, strict=True) if asked]
         command = commands[0] if self._under_way[0] else commands[1]
         where = f"{command} --address {self.cluster.gcs_address}"
-        return Problem(" and ".join(parts), why, hint or f"It is tried again; by hand: {where}")
+        return WatchProblem(
+            " and ".join(parts), why, hint or f"It is tried again; by hand: {where}"
+        )
 
-    def _forget_ended(self, view: View) -> None:
+    def _forget_ended(self, view: WatchView) -> None:
         """What hung and runs no more; of what only waits, the next look tells."""
         running = {each.running.run.task for each in view.lines}
-        running |= {each.task for each in view.seen.running}
+        running |= {each.task for each in view.snapshot.running}
         view.hung = [h for h in view.hung if changes.task_of(h) in running or not _runs(h)]
         self._stacked = {k: age for k, age in self._stacked.items() if k[0] in running}
 

@@ -1,6 +1,6 @@
 """The program that `raydoctor watch` runs beside its rounds: one look at a cluster, told as JSON.
 
-    python -m raydoctor.watch.programs.child '{"address": "10.0.0.1:6379", "report": true}'
+    python -m raydoctor.watch.programs.inspect_cluster '{"address": "10.0.0.1:6379", "report": true}'
 
 Report and hangs are read off one collection, so that what both need is asked once; the stacks of suspects
 alone are taken. It has no options and no help text: whoever looks himself has `diagnose` and `hung`.
@@ -29,7 +29,7 @@ from raydoctor.observe.stacks.suspects import Sampling, suspects
 _EVERY = 1.0
 
 
-def look(request: dict[str, Any]) -> dict[str, Any]:
+def inspect(request: dict[str, Any]) -> dict[str, Any]:
     """`diagnoses` and `hung`, as far as they were asked for and are known; else `problem` and `hint`.
 
     The request: `address`, `report` (diagnose), and of the suspects `suspects` (how many to look at, drivers
@@ -57,16 +57,16 @@ def look(request: dict[str, Any]) -> dict[str, Any]:
         if request["report"]
         else _tasks_and_stacks(request, sampling or Sampling(), is_elsewhere)
     )
-    told: dict[str, Any] = {}
-    untold = _untold(found)
+    reply: dict[str, Any] = {}
+    problems = _missing_tasks(found)
     with found.capture() as capture:
         # In this order the diagnosis takes the memory that the hangs have given back: 5 MB less.
-        if sampling is not None and not untold:
-            rows, untold = _hung(capture)
-            told |= {} if untold else {"hung": found.redactor.redact_json(rows)}
+        if sampling is not None and not problems:
+            rows, problems = _hung(capture)
+            reply |= {} if problems else {"hung": found.redactor.redact_json(rows)}
         if request["report"]:
-            told["diagnoses"] = _diagnoses(capture)
-    return told | _problem(untold)
+            reply["diagnoses"] = _diagnoses(capture)
+    return reply | _problem(problems)
 
 
 def _sampling(request: dict[str, Any]) -> Sampling | None:
@@ -84,16 +84,16 @@ def _tasks_and_stacks(request: dict[str, Any], sampling: Sampling, is_elsewhere:
     ]
     collection = run(asked, timeout)
     found = suspects(collection.pieces, sampling, cluster.node_ids)
-    looks = sampling_of.collectors(cluster, found, sampling, timeout, is_elsewhere)
-    if looks:
-        brought = run(looks, sampling_of.seconds(found, sampling, timeout))
+    samplers = sampling_of.collectors(cluster, found, sampling, timeout, is_elsewhere)
+    if samplers:
+        brought = run(samplers, sampling_of.seconds(found, sampling, timeout))
         collection.pieces.update(brought.pieces)
         collection.gaps += brought.gaps
     secrets = [cluster.token.value] if cluster.token else []
     return Live(cluster, collection, shared(secrets), notes)
 
 
-def _untold(found: Live) -> list[Gap]:
+def _missing_tasks(found: Live) -> list[Gap]:
     """Why nothing is known of the tasks, if so."""
     if "live/live-tasks.json" in found.collection.pieces:
         return []
@@ -138,10 +138,10 @@ def _hung(capture: Capture) -> tuple[list[dict[str, Any]], list[Gap]]:
 def main(arguments: Sequence[str]) -> int:
     """Write what was found, or why nothing was."""
     try:
-        told = look(json.loads(arguments[0]))
+        reply = inspect(json.loads(arguments[0]))
     except RaydoctorError as error:
-        told = {"problem": error.message, "hint": error.hint}
-    json.dump(told, sys.stdout)
+        reply = {"problem": error.message, "hint": error.hint}
+    json.dump(reply, sys.stdout)
     return 0
 
 
