@@ -27,7 +27,7 @@ Examples:
 _NEW_HELP = """Write the skeleton of a rule.
 
 The file holds the page, a signal, the function, a remedy and two examples. Replace every
-TODO; `raydoctor rules test DIR` says what is still missing. NAME becomes the rule's name
+FILL-IN; `raydoctor rules test DIR` says what is still missing. NAME becomes the rule's name
 and, with underscores, the file's.
 
 \b
@@ -152,7 +152,7 @@ def new(name: str, folder: str, verbose: bool) -> int:
             paste.shell("raydoctor explain {name}", name=name),
         )
     path = _new_rule.write(name, folder)
-    click.echo(f"{path} written. Replace every TODO, then:")
+    click.echo(f"{path} written. Replace every FILL-IN, then:")
     click.echo(paste.shell("  raydoctor rules test {folder:path}", folder=folder))
     return 0
 

@@ -23,7 +23,7 @@ from raydoctor.model.values import Report
 
 HEADINGS = ("What you see", "Why", "Confirm", "Fix", "Not this when")
 _TRIES = 25
-_TODO = re.compile(r"\bTODO\b")
+_FILL_IN = re.compile(r"\bFILL-IN\b")
 """What `raydoctor rules new` leaves to the author."""
 
 
@@ -79,7 +79,7 @@ def shape_problems(rule: Rule) -> Iterator[str]:
 
 
 def unfinished(rule: Rule) -> Iterator[tuple[str, str]]:
-    """(place, problem) wherever a `TODO` of the skeleton is left."""
+    """(place, problem) wherever a `FILL-IN` of the skeleton is left."""
     texts = [
         ("page", rule.doc),
         *((f"signal {s.kind}", f"{s.find} {s.pattern} {s.sample}") for s in rule.looks_for),
@@ -87,8 +87,8 @@ def unfinished(rule: Rule) -> Iterator[tuple[str, str]]:
         *((f"example {e.title}", " ".join((e.title, *e.files.values()))) for e in rule.examples),
     ]
     for where, text in texts:
-        if count := len(_TODO.findall(text)):
-            yield where, f"TODO is left {'once' if count == 1 else f'{count} times'}"
+        if count := len(_FILL_IN.findall(text)):
+            yield where, f"FILL-IN is left {'once' if count == 1 else f'{count} times'}"
 
 
 def signal_problems(signal: Signal) -> Iterator[str]:
@@ -203,8 +203,8 @@ def example_problems(
         for text in (d.headline, *(x for r in d.remedies for x in (r.title, *r.steps)))
     ]
     shown = (link.shows for d in report.diagnoses if d.rule == rule.name for link in d.chain)
-    if _TODO.search("\n".join((*told, *shown))):
-        yield "TODO is left in the headline or the evidence"
+    if _FILL_IN.search("\n".join((*told, *shown))):
+        yield "FILL-IN is left in the headline or the evidence"
     for words in example.says:
         if words not in "\n".join(told):
             yield f"neither headline nor remedies say {words!r}"
