@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from raydoctor.capture import owners
 from raydoctor.model.errors import RaydoctorError
+from raydoctor.model.text import join_names
 
 
 class SessionChoice(NamedTuple):
@@ -146,7 +147,7 @@ def _linked(root: Path) -> _Session | None:
 
 
 def _note(chosen: Path, others: list[str], whose: str, where: str) -> str:
-    shown = ", ".join(others[-3:]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
+    shown = join_names(reversed(others))
     return (
         f"reading {chosen}, {whose} newest session {where}; to read another, name it: "
         f"raydoctor diagnose PATH ({shown})"

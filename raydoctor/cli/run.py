@@ -15,7 +15,7 @@ import click
 
 from raydoctor.cli import _options as options
 from raydoctor.model import paste
-from raydoctor.model.text import printable
+from raydoctor.model.text import join_names, printable
 
 if TYPE_CHECKING:
     from raydoctor.act.run.drive import Driver, Event
@@ -213,8 +213,7 @@ def _tell_left(driver: Driver, left: list[Outcome]) -> None:
     ended = [o for o in left if o.action != "none" and o.outcome == "gone"]
     if ended:
         names = [f"{o.identity.pid} ({_short(driver.names.get(o.identity, ''))})" for o in ended]
-        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        options.note(f"ended what the driver left: {', '.join(names[:3])}{more}")
+        options.note(f"ended what the driver left running: {join_names(names)}")
     for each in left:
         if each.outcome != "gone":
             options.note(f"still running: pid {each.identity.pid}, {each.reason}")

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from raydoctor.case import Case, evidence
+from raydoctor.case import Case
 from raydoctor.cluster import holders as holding
 from raydoctor.cluster import resources
 from raydoctor.cluster import rows as live_rows
 from raydoctor.cluster import starved as starving
 from raydoctor.cluster import tables as live
 from raydoctor.cluster import waiting as now
+from raydoctor.model.text import join_names, plural
 from raydoctor.model.values import Event, Remedy
 
 DOC = "https://docs.ray.io/en/latest/ray-core/scheduling/placement-group.html"
@@ -196,7 +197,7 @@ def remove(holders: Iterable[holding.ResourceHolder]) -> Iterator[Remedy]:
     names = {h.id: h.name for h in holders if h.kind == "placement group"}
     if names:
         yield Remedy(
-            f"Remove placement groups that are not used: {evidence.join_names(names.values())}",
+            f"Remove placement groups that are not used: {join_names(names.values())}",
             (
                 "ray list placement-groups --detail --filter state=CREATED",
                 "ray.util.remove_placement_group(pg)     # also ends its tasks and actors",
@@ -221,7 +222,7 @@ def held(snapshot: now.Picture, pending: Pending) -> str:
     found = total(h.held for h in pending.holders)
     whole = total(n.total for n in snapshot.nodes)
     shares = [resources.share(n, found[n], whole.get(n, 0.0)) for n in wanted if found.get(n)]
-    homeless, bundles = len(pending.homeless), evidence.many(len(pending.bundles), "bundle")
+    homeless, bundles = len(pending.homeless), plural(len(pending.bundles), "bundle")
     which = f"{homeless} of {bundles}" if len(pending.bundles) > 1 else "it"
     hold = holding.hold(pending.holders, shares, [pending.event], at_work=pending.at_work)
     return f"there is no room for {which}: {hold}"

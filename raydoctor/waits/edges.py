@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from raydoctor.case import Case, evidence
+from raydoctor.case import Case
 from raydoctor.cluster import calls as live_calls
 from raydoctor.cluster import holders as holding
 from raydoctor.cluster import tables as live
 from raydoctor.cluster.samples import Awaited, SampledProcess, processes
 from raydoctor.model import ids
-from raydoctor.model.text import duration
+from raydoctor.model.text import duration, join_names, plural
 from raydoctor.model.values import Event, Link
 from raydoctor.waits import training
 from raydoctor.waits.candidates import UnfinishedTask, candidates
@@ -26,7 +26,6 @@ from raydoctor.waits.kinds.catalog import Kind
 from raydoctor.waits.kinds.kind import Verdict
 
 _Key = TypeVar("_Key", str, tuple[str, int])
-_NAMED = 3
 _CALLS = {"get": "waits in ray.get", "wait": "waits in ray.wait", "await": "awaits"}
 """By the name of the call in `clues`."""
 
@@ -194,7 +193,7 @@ def _of_objects(scene: Scene, work: UnfinishedTask, awaits: list[Awaited]) -> Wa
     made = next(o for o, task in makers.items() if task == needs[0])
     maker = scene.candidates[needs[0]].name
     shows = f"{work.label} {_waits_for(call)} object {made[:16]}…, which {maker} has to create"
-    more = f" and {evidence.many(unread, 'more object')}" if unread else ""
+    more = f" and {plural(unread, 'more object')}" if unread else ""
     return Waiting(
         "ray-get",
         f"{_waits_for(call)} {first}{more}",
@@ -217,7 +216,7 @@ def _of_ended(scene: Scene, work: UnfinishedTask, call: str, objects: list[str])
     )
     return Waiting(
         "ray-get",
-        f"{_waits_for(call)} {evidence.many(len(objects), 'object')} {how}",
+        f"{_waits_for(call)} {plural(len(objects), 'object')} {how}",
         tuple(WaitTarget("object", o, _maker(o)) for o in objects),
         None,
         (_sampled(work, f"{shows}; its id was read from the process's memory"),),
@@ -382,4 +381,4 @@ def _name_all(tasks: Sequence[UnfinishedTask]) -> str:
         return tasks[0].label
     if len(names) == 1:
         return f"{len(tasks)} {names[0]}"
-    return evidence.join_names(names, _NAMED)
+    return join_names(names)

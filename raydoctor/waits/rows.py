@@ -48,8 +48,7 @@ def unseen(found: HungReport) -> list[Gap]:
     """The gap for tasks that ran for long and were not sampled, if there are any."""
     if not found.unseen:
         return []
-    names = ", ".join(dict.fromkeys(w.label for w in found.unseen[:3]))
-    more = f" and {len(found.unseen) - 3} more" if len(found.unseen) > 3 else ""
-    why = f"{names}{more} ran for long and may hang; their stacks were not sampled"
+    names = text.join_names(w.label for w in found.unseen)
+    why = f"{names} ran for long and may hang; their stacks were not sampled"
     hint = "Run raydoctor on their nodes as the user of Ray (or as root), with py-spy installed."
     return [Gap(f"the stacks of {text.plural(len(found.unseen), 'task')}", why, hint)]

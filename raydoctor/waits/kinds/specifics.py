@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from raydoctor.cluster.samples import SampledProcess
+from raydoctor.model.text import join_names
 from raydoctor.waits.kinds.catalog import Activity, Kind, WaitCode
 from raydoctor.waits.kinds.thread import Doing
 
@@ -47,7 +48,7 @@ def _socket(process: SampledProcess, done: Doing) -> Specifics:
         return Specifics(Activity("accept"), evidence=_states(sockets))
     if peers:
         connects = any(row.get("state") == "SYN_SENT" for row in sockets)
-        activity = Activity("connect" if connects else code, _list(peers))
+        activity = Activity("connect" if connects else code, join_names(peers))
         return Specifics(activity, peers[0], _states(sockets))
     if sockets:
         local = next((str(row["local"]) for row in sockets if row.get("local")), "")
@@ -73,14 +74,14 @@ def _unknown(process: SampledProcess, done: Doing) -> Specifics:
     peers = [row for row in watched if row.get("peer")]
     if any(row.get("state") == "LISTEN" for row in watched) or not peers:
         return Specifics(done.activity)
-    activity = Activity("asyncio-socket", _list([str(row["peer"]) for row in peers]))
+    activity = Activity("asyncio-socket", join_names([str(row["peer"]) for row in peers]))
     return Specifics(activity, str(peers[0]["peer"]), _states(peers))
 
 
 def watched_peers(process: SampledProcess, tids: Collection[int]) -> str:
     """The peers of the sockets that these threads wait on; empty where there are none."""
     rows = (row for row in _rows(process, "sockets") if set(tids) & set(_tids(row)))
-    return _list([str(row["peer"]) for row in rows if row.get("peer")])
+    return join_names([str(row["peer"]) for row in rows if row.get("peer")])
 
 
 def _states(sockets: Sequence[Row]) -> tuple[str, ...]:
@@ -145,7 +146,7 @@ def _of_children(code: WaitCode, children: Sequence[Row], *evidence: str) -> Spe
     )
     rested = [float(r) for child in children if (r := child.get("rested_s")) is not None]
     since = min(rested, default=None)
-    activity = Activity(code, _list(names))
+    activity = Activity(code, join_names(names))
     return Specifics(activity, names[0], (*evidence, *states), bool(running), since)
 
 
@@ -228,12 +229,6 @@ def _rows(process: SampledProcess, name: str) -> list[Row]:
 def _tids(row: Row) -> Sequence[object]:
     tids = row.get("tids")
     return tids if isinstance(tids, list) else ()
-
-
-def _list(names: Sequence[str]) -> str:
-    unique = list(dict.fromkeys(names))
-    more = f" and {len(unique) - _MOST} more" if len(unique) > _MOST else ""
-    return ", ".join(unique[:_MOST]) + more
 
 
 _BY_KIND: Mapping[Kind, Callable[[SampledProcess, Doing], Specifics]] = {
