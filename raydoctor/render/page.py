@@ -1,7 +1,7 @@
 """A page: lines of styled spans, the one layout behind coloured and plain text.
 
-Renderers compose pages; `render.terminal` paints them. A span's text is made printable when it is
-made, so nothing a log holds can reach a terminal as more than text.
+Renderers compose pages, and `render.terminal` paints them. Control characters are escaped when a span is
+made, so that the text of a log reaches a terminal as text only.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Part = str | tuple[str, str]
 
 
 def line(*parts: Part, indent: int = 0) -> Line:
-    """A line of these parts, each made printable."""
+    """A line of these parts, with control characters escaped."""
     spans = [StyledText(" " * indent)] if indent else []
     for part in parts:
         text, style = (part, "") if isinstance(part, str) else part
@@ -39,7 +39,7 @@ def line(*parts: Part, indent: int = 0) -> Line:
 
 
 def _keep_edges(text: str) -> str:
-    """Printable text on one line that keeps the spaces around it: columns are made of them."""
+    """Printable text on one line that keeps the spaces around it, which align columns."""
     if text.isprintable():
         return text
     stripped = text.strip(" ")
@@ -65,7 +65,7 @@ def shortened(page: Page, count: int, width: int) -> Page:
 
 
 def prefixed(page: Page, first: str, rest: str, style: str = "dim") -> Page:
-    """A page behind a margin: `first` before its first line, `rest` before the others."""
+    """A page with a margin: `first` before its first line, `rest` before the others."""
     return [
         (StyledText(first if n == 0 else rest, style), *content) for n, content in enumerate(page)
     ]
@@ -93,17 +93,17 @@ def columns(rows: Sequence[Sequence[Part]], indent: int = 0, gap: int = 2) -> Pa
 
 
 def trimmed(spans: Line) -> Line:
-    """A line without the blanks at its end."""
+    """A line without trailing blanks."""
     while spans and not spans[-1].text.strip(" "):
         spans = spans[:-1]
     return (*spans[:-1], StyledText(spans[-1].text.rstrip(" "), spans[-1].style)) if spans else ()
 
 
 def plain_line(spans: Iterable[StyledText]) -> str:
-    """A line's text alone."""
+    """A line's text without styles."""
     return "".join(span.text for span in spans)
 
 
 def plain(page: Page) -> str:
-    """The page's text alone, with a line break at its end."""
+    """The page's text without styles, with a line break at its end."""
     return "".join(plain_line(trimmed(spans)) + "\n" for spans in page)

@@ -20,7 +20,7 @@ _KNOWN = 12
 
 
 def render(story: Story, width: int | None, verbose: bool = False) -> Page:
-    """The story as a page; `width` None leaves messages whole, as a pipe wants them."""
+    """The story as a page; with `width` None, messages are not cut (for pipes)."""
     page = [line((name(story.subject, full=True), "strong"))]
     page += [
         line(("also ", "dim"), name(alias.entity), (f"  ({alias.why})", "dim"))
@@ -34,7 +34,7 @@ def render(story: Story, width: int | None, verbose: bool = False) -> Page:
 
 
 def unknown(story: Story, width: int) -> Page:
-    """What ids there are, where the one asked for is none of them."""
+    """The ids of the capture, if it does not contain the requested one."""
     page: Page = []
     by_kind: dict[str, list[str]] = {}
     for entity, label in story.known:
@@ -57,7 +57,7 @@ def name(entity: Entity, full: bool = False) -> str:
 
 
 def _entries(entries: Sequence[StoryLine], width: int | None, verbose: bool) -> Page:
-    """One line each: time, place, level, message; the date where it changes."""
+    """One line each with time, location, level and message; a date at each change."""
     places = [place(e.source.path, e.line, verbose) for e in entries]
     room = min(max((text.cells(p) for p in places), default=0), 40)
     page: Page = []
@@ -85,7 +85,7 @@ def _entry(entry: StoryLine, where: str, room: int, width: int | None) -> tuple[
 
 
 def _time(entry: StoryLine) -> str:
-    """`07:34:50.739`; only a tilde on the further lines of a record."""
+    """`07:34:50.739`; a tilde for the further lines of a record."""
     stamp = text.moment(entry.at, "%H:%M:%S")
     if entry.at is None or not stamp:
         return ""
@@ -93,7 +93,7 @@ def _time(entry: StoryLine) -> str:
 
 
 def _remarks(story: Story) -> Page:
-    """What was left out, and where to go on."""
+    """Counts, omitted lines, related ids and gaps."""
     count = len(story.entries)
     files = len({entry.source.path for entry in story.entries})
     page = [line((f"{text.plural(count, 'line')} in {text.plural(files, 'file')}", "dim"))]

@@ -1,25 +1,25 @@
 """A watched cluster -> one page that fits a terminal, or JSON lines.
 
 JSON (`raydoctor/watch/1`): one object a line, each with `schema`, `event` and `at` (epoch seconds); keys are
-added, never renamed. `event` is `round` for what is known after a look, else what happened:
+added, never renamed. `event` is `round` for the state after a round, otherwise the kind of an event:
 
     round           state (up, lost, refused), problem, session, nodes, workers, drivers, every_s, cost
-                    (share of a processor), beside_s (seconds of one that children took), tasks {running,
+                    (share of one CPU), beside_s (CPU seconds of child processes), tasks {running,
                     waiting, by_state}, waits_for [{resources, count}], slowest [{task_id, name, attempt,
                     age_s, peers_median_s, hang, pid, ip, node_id, worker_id, actor_id}], gauges [{node_id,
                     ip, what, path, used, limit, threshold, threshold_assumed, level, users [{pid, name,
                     bytes, path}]}], leftovers, diagnoses [{rule, severity, headline}], hung,
                     problems [{what, why, hint}],
                     guard {timeout_s, on_timeout, reported, ended, under_way}
-    task-slow       a task runs ten times longer than its peers: as in slowest, median_s
-    task-overdue    it runs longer than --timeout: as in slowest, timeout_s, action, why_not
-    task-ended      the guard ended it: by, seconds, steps, survivors
-    task-not-ended  the same, and why not
+    task-slow       a task has run ten times longer than its peers: as in slowest, median_s
+    task-overdue    a task exceeds --timeout: as in slowest, timeout_s, action, why_not
+    task-ended      the guard ended a task: by, seconds, steps, survivors
+    task-not-ended  a cancel had no effect: as task-ended, why
     task-hung       a row of `raydoctor hung --json`
     tasks-failed    name, count
     diagnosis       rule, severity, tier, headline; diagnosis-gone: rule
-    gauge           memory or disk came near Ray's threshold, over it, or back: a row of gauges
-    look-failed     something could not be found out: what, why, hint
+    gauge           memory or a disk came near Ray's threshold, exceeded it or recovered: a row of gauges
+    look-failed     some data could not be collected: what, why, hint
     node-joined, node-gone, worker-silent, leftovers, cluster-lost, cluster-back, cluster-new, token-refused
 
 Every event has `level` (ok, info, warning, error) and `text`, one sentence.
@@ -46,15 +46,15 @@ SCHEMA = "raydoctor/watch/1"
 _STYLES = {"ok": "ok", "info": "info", "warning": "warning", "error": "error"}
 _LEVELS = {"ok": "", "near": "warning", "over": "error"}
 _LEAST = 2
-"""Lines that a section gets before another gets more, its title included."""
+"""Lines, with its title, that each section gets before another gets more."""
 _NAME = 30
 _DEMANDS = 3
 _SLOWEST = 10
-"""Told in JSON."""
+"""Number of running tasks in JSON."""
 
 
 class _Section(NamedTuple):
-    """A part of the page that may be cut from below."""
+    """A part of the page whose last lines may be cut."""
 
     title: str
     rows: Page
@@ -64,7 +64,7 @@ class _Section(NamedTuple):
 
 
 def round_to_json(watch: Watch) -> str:
-    """What is known now, as one line."""
+    """The current state as one line of JSON."""
     view = watch.view
     return _json(
         "round", view.snapshot.at, {**_state(watch), **_known(view), "guard": _guard(watch)}
@@ -72,7 +72,7 @@ def round_to_json(watch: Watch) -> str:
 
 
 def event_to_json(event: WatchEvent) -> str:
-    """What happened, as one line."""
+    """An event as one line of JSON."""
     told = {"level": event.level, "text": text.one_line(event.text), **event.facts}
     return _json(event.event, event.at, told)
 
@@ -144,7 +144,7 @@ def _guard(watch: Watch) -> dict[str, Any] | None:
 
 
 def page(watch: Watch, width: int, height: int) -> Page:
-    """What is known now, in at most `height` lines of at most `width` columns."""
+    """The current state, in at most `height` lines of at most `width` columns."""
     view = watch.view
     head = _head(watch)
     sections = [
@@ -167,8 +167,8 @@ def _head(watch: Watch) -> Page:
     lines = [line(("raydoctor watch", "strong"), f"  {where}  ", (at, "dim"))]
     if watch.state != "up":
         since = text.duration(max(0.0, time.time() - snapshot.at))
-        lines.append(line((watch.problem, "error"), (f"  (as it was {since} ago)", "dim")))
-    lines += [line((f"not known: {text.one_line(p.text)}", "warning")) for p in view.problems]
+        lines.append(line((watch.problem, "error"), (f"  (last state: {since} ago)", "dim")))
+    lines += [line((f"unknown: {text.one_line(p.text)}", "warning")) for p in view.problems]
     parts = [
         text.plural(len(snapshot.nodes), "node"),
         text.plural(snapshot.workers, "worker"),
@@ -178,7 +178,7 @@ def _head(watch: Watch) -> Page:
     if snapshot.demands:
         told = [f"{d.number:,} × {_resources(d.resources)}" for d in snapshot.demands[:_DEMANDS]]
         more = " …" if len(snapshot.demands) > _DEMANDS else ""
-        lines.append(line(f"waits for resources: {', '.join(told)}{more}"))
+        lines.append(line(f"waiting for resources: {', '.join(told)}{more}"))
     return lines
 
 
@@ -273,7 +273,7 @@ def _events(events: Sequence[WatchEvent]) -> Page:
 
 
 def _foot(watch: Watch) -> Line:
-    parts = [f"q quits · every {watch.pause:.1f} s · {watch.cost:.1%} of a processor"]
+    parts = [f"q quits · every {watch.pause:.1f} s · {watch.cost:.1%} of a CPU"]
     if (guard := watch.guard) is not None:
         limit = text.duration(guard.limits.timeout)
         parts.append(f"over {limit}: {guard.limits.mode}, {guard.reported:,} so far")
@@ -283,7 +283,7 @@ def _foot(watch: Watch) -> Line:
 
 
 def _fitted(sections: Sequence[_Section], room: int) -> list[Page]:
-    """As much of each section as there is room for: all get a little before one gets much."""
+    """As much of each section as fits: all get a few lines before one gets many."""
     wanted = [len(each.rows) + 1 for each in sections]
     given = [0] * len(sections)
     for n, want in enumerate(wanted):

@@ -1,7 +1,7 @@
-"""One cluster while it is watched: round after round what runs, what is full, left over, or wrong.
+"""One watched session: each round updates its tasks, gauges, leftovers, diagnoses and problems.
 
-A round is one look (`observe/watching/watching.py`) and what it costs little to add; what costs more is
-asked rarely, in a thread (metrics, leftovers, disks) or by a child (`looks.py`).
+A round is one snapshot (`observe/watching/watching.py`) and cheap additions. Costlier data is queried rarely,
+in a thread (metrics, leftovers, disks) or by a child process (`inspections.py`).
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ from raydoctor.watch.inspections import Inspections
 from raydoctor.watch.view import PEERS_AGE, TaskLine, WatchOptions, WatchProblem, WatchView
 
 SHOWN = 30
-"""Running tasks that are told of, the slowest."""
+"""Number of running tasks that are listed, longest first."""
 _UNTOLD_AGE = 4.0
-"""Seconds that a task has run before the GCS is asked for its name: short ones come and go."""
+"""Seconds that a task has run before its name is queried from the GCS: short tasks are soon gone."""
 _UNTOLD = 20
-"""Tasks asked for in one round."""
+"""Task names that one round queries."""
 _PEERS_EVERY = 300.0
 _PEERS_SHARE = 0.01
-"""Of the GCS's time, for the usual time of functions: it looks through all tasks for it."""
+"""Share of the GCS's time for the usual time of functions: such a query scans all tasks."""
 _METRICS_EVERY = 15.0
 _METRICS_NODES = 10
-"""Nodes that are asked so often; more are asked more rarely."""
+"""Number of nodes that are queried this often; more nodes are queried more rarely."""
 _GAUGES_EVERY = 10.0
 _FILLERS_EVERY = 120.0
 _LEFTOVERS_EVERY = 120.0
 _LEFTOVERS_LEAST = 30.0
 _LOGS_EVERY = 5.0
 _STUCK = 30.0
-"""Seconds for which tasks may wait while none runs."""
+"""Seconds that tasks may wait while none runs."""
 _SILENT = 3
-"""Looks that a worker does not answer before that is told."""
+"""Rounds without a reply after which a worker is reported as silent."""
 
 
 class WatchedCluster:
-    """One cluster, as long as it is the same."""
+    """One session of a cluster."""
 
     def __init__(
         self,
@@ -75,11 +75,11 @@ class WatchedCluster:
         self._logs = Logs(cluster.session_dir)
         self._logs_next = 0.0
         self._stuck_since = 0.0
-        """Since when tasks wait and none runs; 0 while some do."""
+        """When tasks began to wait while none runs; 0 while some run."""
         self._config = watcher.config() or storage.system_config(cluster)
         self._threshold = watch_gauges.memory_threshold(cluster, self._config)
         self._things: list[User] = []
-        """What of Ray's fills the disks here, as far as that was asked."""
+        """Ray's own files and folders that fill this machine's disks, if queried."""
         self._peers: dict[str, tuple[float, Peers | None]] = {}
         self._peers_next = 0.0
         self._silent: Counter[str] = Counter()
@@ -103,7 +103,7 @@ class WatchedCluster:
         return self._metrics, self._gauges, self._leftovers, self._fillers
 
     def is_same(self, snapshot: Snapshot) -> bool:
-        """Whether a look is of the cluster that this is the story of."""
+        """Whether a snapshot is of this session."""
         before = self.view.snapshot if self.view else None
         if before is None:
             return True
@@ -112,15 +112,15 @@ class WatchedCluster:
         return bool({n.node for n in before.nodes} & {n.node for n in snapshot.nodes})
 
     def use(self, cluster: Cluster, watcher: Watcher | None = None) -> None:
-        """The cluster as it is now on this machine, and who looks at it from now on."""
+        """Update the cluster's processes on this machine, and replace the watcher if one is given."""
         self.cluster, self.watcher = cluster, watcher or self.watcher
         self.watcher.here = frozenset(cluster.node_ids)
         self._inspections.cluster = cluster
 
     def add(self, snapshot: Snapshot, events: list[WatchEvent]) -> None:
-        """A round: what happened since the last one is added to `events`, as far as it was found out.
+        """Do one round and add its events to `events`, also if it fails halfway.
 
-        Raises LookError where the GCS answers no more.
+        Raises LookError if the GCS no longer replies.
         """
         before = self.view
         self.clocks.see(snapshot)
@@ -142,36 +142,36 @@ class WatchedCluster:
         self._note_problems(view, events)
 
     def lost(self, events: list[WatchEvent]) -> None:
-        """A round without an answer: what the logs say of it."""
+        """A round without a reply: the logs are diagnosed."""
         if self.view is not None:
             events += self._inspections.turn_after_loss(self.view)
             self._note_problems(self.view, events)
 
     def close(self) -> None:
-        """Let go of everything; a child that runs is ended."""
+        """Close the connection and end a running child process."""
         self.watcher.close()
         self._inspections.end()
 
     @property
     def spent(self) -> float:
-        """Seconds of a processor that children took."""
+        """CPU seconds of the child processes."""
         return self._inspections.spent
 
     @property
     def spent_in_threads(self) -> float:
-        """The same for what was asked in threads of this process."""
+        """CPU seconds of the queries in threads of this process."""
         return sum(each.spent for each in self._all_threads)
 
     # -------------------------------------------------------------- tasks
 
     def _remember(self) -> None:
-        """What workers of this machine started: `zombies` finds it later."""
+        """Record the subprocesses of this machine's workers, so that `zombies` finds them later."""
         if self.cluster.node_ids:
             self._table = self._processes.look()
             self._memory.look(self._table)
 
     def _ask_peers(self, now: float) -> None:
-        """How long the functions of the slowest usually take: one question a round, and not often."""
+        """Query how long the functions of the slowest tasks usually take: rarely, and one at a time."""
         if now < self._peers_next:
             return
         for running in self.clocks.running():
@@ -210,7 +210,10 @@ class WatchedCluster:
                 self._slow.add(key)
                 age = _text.duration(line.running.age(now))
                 usual = _text.duration(line.peers.median)
-                text = f"{line.name} (pid {line.running.run.pid}) runs for {age}, its peers took {usual}"
+                text = (
+                    f"Task {line.name} (pid {line.running.run.pid}) has run for {age}; "
+                    f"its peers took {usual}"
+                )
                 told = guards.facts(line.running, now)
                 yield event("task-slow", "warning", text, **told, median_s=line.peers.median)
         self._slow &= {each.key[:2] for each in self.clocks.running()}
@@ -222,7 +225,7 @@ class WatchedCluster:
         self._silent = Counter({w: self._silent[w] + 1 for w in snapshot.silent})
         for worker in (w for w, looks in self._silent.items() if looks == _SILENT):
             text = (
-                f"worker {_text.short_id(worker)}… does not answer: it is stopped, or a cancel "
+                f"Worker {_text.short_id(worker)}… does not reply: it is stopped, or a cancel "
                 "waits for its GIL"
             )
             yield event("worker-silent", "warning", text, worker_id=worker)
@@ -230,7 +233,7 @@ class WatchedCluster:
             self._leftovers.hurry(_LEFTOVERS_LEAST)
 
     def _reason(self, events: Sequence[WatchEvent]) -> bool:
-        """Whether a diagnosis is worth more than in quiet times."""
+        """Whether there is a reason for a diagnosis."""
         now = time.monotonic()
         if now >= self._logs_next:
             self._logs_next = now + _LOGS_EVERY
@@ -241,7 +244,7 @@ class WatchedCluster:
         )
 
     def _is_stuck(self, now: float) -> bool:
-        """Whether tasks have waited for long while none ran: said once each time."""
+        """Whether tasks have waited for long while none ran; true once each time."""
         snapshot = self.view.snapshot if self.view else None
         if snapshot is None or snapshot.running or not snapshot.waiting:
             self._stuck_since = 0.0
@@ -252,7 +255,7 @@ class WatchedCluster:
             return True
         return False
 
-    # -------------------------------------------------------------- beside
+    # -------------------------------------------------------------- in the background
 
     def _ask_metrics(self) -> Metrics:
         nodes = self.view.snapshot.nodes if self.view else ()
@@ -283,12 +286,12 @@ class WatchedCluster:
         if count is not None:
             if count > (view.leftovers or 0):
                 noun = _text.plural(count, "process", "processes")
-                text = f"{noun} outlived a worker or session: raydoctor zombies"
+                text = f"{noun} outlived a worker or session. List them: raydoctor zombies"
                 yield event("leftovers", "warning", text, count=count)
             view.leftovers = count
 
     def _counts(self, view: WatchView, told: Metrics) -> Iterator[WatchEvent]:
-        """Tasks by state; and who failed since the last time, if as many nodes have told as then."""
+        """Tasks by state, and an event for new failures if the same nodes replied as last time."""
         if not told.heard:
             return
         before, self._counted = self._counted, told
@@ -306,14 +309,14 @@ class WatchedCluster:
         view.problems = problems
 
     def _problems(self) -> Iterator[WatchProblem]:
-        """What could not be found out the last time it was tried."""
+        """The data that could not be collected at the last attempt."""
         by_hand = paste.shell(
             "By hand: raydoctor check --address {address:address}", address=self.cluster.gcs_address
         )
         asked = (
             ("metrics", self._metrics, by_hand),
             ("memory and disks", self._gauges, by_hand),
-            ("what fills the disks", self._fillers, "By hand: du -x -d 3 of the session's folder"),
+            ("the largest folders", self._fillers, "By hand: du -x -d 3 of the session's folder"),
             ("leftovers", self._leftovers, "By hand: raydoctor zombies"),
         )
         for what, thread, hint in asked:

@@ -395,7 +395,7 @@ def test_closing_a_port() -> None:
     closed = plain(render.render(render.AttachResult(found, {"closed": where}, {})))
     assert "closed 127.0.0.1:5678" in closed
     none = plain(render.render(render.AttachResult(found, {"closed": {}}, {})))
-    assert "No port that raydoctor has opened" in none
+    assert "raydoctor has no open port" in none
     assert execute(["attach", "812", "--close", "--stack"]) == 2
 
 
@@ -441,7 +441,7 @@ def test_what_a_statement_did() -> None:
     }
     row = {"where": where, "type": "", "value": "None", "code": "x = 1"}
     halted = page({"seen": {"executed": {**row, "how": "halted"}}})
-    assert "done; the program runs on" in halted
+    assert "done; the program continues" in halted
     assert "None" not in halted
     beside = page(
         {"seen": {"executed": {**row, "value": "7", "how": "beside", "lost": "x not set"}}}

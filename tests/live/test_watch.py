@@ -398,7 +398,9 @@ def test_a_page_is_never_larger_than_asked(ray: RealRay, monkeypatch: pytest.Mon
             assert all(plain_line(line).isprintable() for line in page)
         page = [plain_line(line) for line in render.page(watch, 80, 24)]
         assert page[0].startswith("raydoctor watch")
-        assert any("runs for" in line for line in page)  # however much else there is to say by now
+        assert any(
+            "has run for" in line for line in page
+        )  # however much else there is to say by now
         render.round_to_json(watch).encode("ascii")
     finally:
         watch.close()

@@ -1,9 +1,9 @@
-"""The program that `raydoctor watch` runs beside its rounds: one look at a cluster, told as JSON.
+"""The program that `raydoctor watch` runs in the background: one inspection of a cluster, as JSON.
 
     python -m raydoctor.watch.programs.inspect_cluster '{"address": "10.0.0.1:6379", "report": true}'
 
-Report and hangs are read off one collection, so that what both need is asked once; the stacks of suspects
-alone are taken. It has no options and no help text: whoever looks himself has `diagnose` and `hung`.
+The diagnosis and the search for hung tasks share one collection. Only suspects are sampled. The program has
+no options and no help text: people use `raydoctor diagnose` and `raydoctor hung`.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _EVERY = 1.0
 
 
 def inspect(request: dict[str, Any]) -> dict[str, Any]:
-    """`diagnoses` and `hung`, as far as they were asked for and are known; else `problem` and `hint`.
+    """`diagnoses` and `hung`, if requested and known; otherwise `problem` and `hint`.
 
-    The request: `address`, `report` (diagnose), and of the suspects `suspects` (how many to look at, drivers
-    first), `age_s` (that of the youngest) and `elsewhere` (whether some are on other nodes). Of a cluster
-    that is dead, instead of all that, `session`: its folder.
+    The request has `address`, `report` (whether to diagnose), and for the suspects: `suspects` (how many to
+    sample, drivers first), `age_s` (minimum age) and `elsewhere` (whether some are on other nodes). For a
+    dead cluster it has only `session`, its folder.
 
-    Raises RaydoctorError where there is nothing to look at.
+    Raises RaydoctorError if there is no cluster or session.
     """
     if "session" in request:
         with open_capture(request["session"]) as dead:
@@ -60,7 +60,7 @@ def inspect(request: dict[str, Any]) -> dict[str, Any]:
     reply: dict[str, Any] = {}
     problems = _missing_tasks(found)
     with found.capture() as capture:
-        # In this order the diagnosis takes the memory that the hangs have given back: 5 MB less.
+        # In this order, the diagnosis reuses the memory of the search for hung tasks, which saves 5 MB.
         if sampling is not None and not problems:
             rows, problems = _hung(capture)
             reply |= {} if problems else {"hung": found.redactor.redact_json(rows)}
@@ -75,7 +75,7 @@ def _sampling(request: dict[str, Any]) -> Sampling | None:
 
 
 def _tasks_and_stacks(request: dict[str, Any], sampling: Sampling, is_elsewhere: bool) -> Live:
-    """What `hung` reads, and no more: it costs half of a whole collection."""
+    """Only what `hung` reads: half the cost of a whole collection."""
     cluster, notes = live.find(request["address"], bool(request.get("typed")))
     timeout = usual_timeout()
     asked = [
@@ -94,14 +94,14 @@ def _tasks_and_stacks(request: dict[str, Any], sampling: Sampling, is_elsewhere:
 
 
 def _missing_tasks(found: Live) -> list[Gap]:
-    """Why nothing is known of the tasks, if so."""
+    """The gaps that explain a missing list of tasks; empty if there is a list."""
     if "live/live-tasks.json" in found.collection.pieces:
         return []
     return [gap for gap in found.collection.gaps if not gap.optional]
 
 
 def _problem(gaps: Sequence[Gap]) -> dict[str, str]:
-    """The first one stands for all."""
+    """The first gap, as a problem."""
     return next(({"problem": f"{gap.what}: {gap.why}", "hint": gap.hint} for gap in gaps), {})
 
 
@@ -121,7 +121,7 @@ def _diagnoses(capture: Capture) -> list[dict[str, Any]]:
 
 
 def _hung(capture: Capture) -> tuple[list[dict[str, Any]], list[Gap]]:
-    """Rows of `raydoctor hung --json`, and what hid others."""
+    """Rows of `raydoctor hung --json`, and the gaps that may hide others."""
     from raydoctor.case import Case
     from raydoctor.read import live
     from raydoctor.waits.hung import hung
@@ -136,7 +136,7 @@ def _hung(capture: Capture) -> tuple[list[dict[str, Any]], list[Gap]]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write what was found, or why nothing was."""
+    """Write the result, or the problem."""
     try:
         reply = inspect(json.loads(arguments[0]))
     except RaydoctorError as error:
