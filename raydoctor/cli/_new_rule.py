@@ -1,7 +1,7 @@
 """`raydoctor rules new`: the skeleton of a rule file.
 
-The skeleton loads, and its own made-up message triggers it. What an author has to replace contains `FILL-IN`,
-which `raydoctor rules test` rejects.
+The skeleton loads, and its example message triggers it. Each part that the author has to replace contains
+`FILL-IN`, which `raydoctor rules test` rejects.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ _NAME = re.compile(r"[a-z][a-z0-9]*(?:-[a-z0-9]+)*")
 
 
 def write(name: str, folder: str) -> str:
-    """Write the skeleton of a rule into a folder, which is made if it does not exist; the file's path.
+    """Write the skeleton of a rule into a folder, which is created if necessary; return the file's path.
 
-    Raises RaydoctorError where the name is no rule's name, the file exists, or it cannot be written.
+    Raises RaydoctorError if the name is invalid, or the file exists or cannot be written.
     """
     if not _NAME.fullmatch(name):
         raise RaydoctorError(

@@ -1,4 +1,4 @@
-"""`raydoctor attach`: a debugger in a worker that runs, or a look inside without one."""
+"""`raydoctor attach`: attach a debugger to a running process, or inspect it without an IDE."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _INSIDE = ("stack", "variables", "evaluate", "execute")
 _OF_A_PROCESS = (*_INSIDE, "frame", "thread", "port", "vscode", "close")
 _NOTHING = (None, False, "")
 _OWN_FRAME = " "
-"""What `--locals` stands for without a frame."""
+"""The value of `--locals` without a frame."""
 _ANY = ("0.0.0.0", "::")
 _NEAR = ("127.0.0.1", "::1", "localhost")
 
 _HELP = """Attach a debugger to a running task, actor or driver, without a change to its code.
 
 WHAT is the id of a task (or its first digits), the name of a task, the id, class or
-name of an actor, or a pid. Without WHAT, raydoctor lists what waits at a breakpoint of
-Ray's own debugger.
+name of an actor, or a pid. Without WHAT, raydoctor lists the tasks that wait at a
+breakpoint of Ray's own debugger.
 
 The process keeps running and listens on loopback for VS Code, PyCharm or another DAP
 client of its user or of root. The port stays open until --close; a second attach reuses
@@ -118,7 +118,7 @@ def command(
     if what is None and any(given[name] not in _NOTHING for name in _OF_A_PROCESS):
         raise click.UsageError("WHAT is missing: put it before the options")
     if given["close"] and any(given[name] not in _NOTHING for name in _OF_A_PROCESS[:-1]):
-        raise click.UsageError("--close goes with no other option of a process")
+        raise click.UsageError("--close cannot be combined with other options of a process")
     is_pid = what is not None and what.isdecimal()
     cluster = _cluster_of(int(what or 0)) if is_pid and not address else _cluster(address)
     if what is None:
@@ -141,7 +141,7 @@ def _cluster(address: str | None) -> Cluster:
 
 
 def _cluster_of(pid: int) -> Cluster | None:
-    """The cluster whose logs a process writes; None where it is none of Ray's."""
+    """The cluster to whose logs a process writes; None if it does not belong to Ray."""
     from raydoctor.observe import live
     from raydoctor.observe.processes import discover, proc
 
@@ -186,7 +186,7 @@ def _tell_several(found: list[Found], what: str, as_json: bool) -> int:
 
 
 class _Call:
-    """One process, and what the user wants of it."""
+    """One process, and the user's options for it."""
 
     def __init__(
         self, cluster: Cluster | None, found: Found, given: dict[str, Any], as_json: bool
@@ -197,12 +197,12 @@ class _Call:
         self.is_here = is_here(cluster, found)
 
     def run(self) -> int:
-        """Do it, and print what came of it."""
+        """Attach, and print the result."""
         given = self.given
         if given["listen"] not in _NEAR:
             options.note(
-                f"everyone who reaches {given['listen']} can run code in the process: "
-                "a debugger asks for no password"
+                f"anyone who can reach {given['listen']} can run code in the process: "
+                "a debugger requires no password"
             )
         if not given["yes"] and (given["execute"] or self._goes_on()):
             self._ask()
@@ -228,12 +228,12 @@ class _Call:
         }
 
     def _function(self) -> str:
-        """What a task calls; an actor may run several at once."""
+        """The function of a task; an actor may run several at once."""
         is_task = self.found.what in ("task", "method")
         return self.found.name.rpartition(".")[2] if is_task else ""
 
     def _goes_on(self) -> bool:
-        """Whether a look inside ends a wait at a breakpoint; py-spy's look from outside does not."""
+        """Whether the inspection ends a wait at a breakpoint; one by py-spy from outside does not."""
         return bool(self.found.debugger and self.given["evaluate"])
 
     def _stays(self) -> bool:
@@ -244,14 +244,14 @@ class _Call:
         )
 
     def _ask(self) -> None:
-        """Raises click.Abort where the answer is no, RaydoctorError where nobody can be asked."""
+        """Ask for confirmation. Raises click.Abort if refused, RaydoctorError if there is no terminal."""
         from raydoctor.model.errors import RaydoctorError
         from raydoctor.render import attach as render
         from raydoctor.render import terminal
 
         if not sys.stdin.isatty():
             raise RaydoctorError(
-                "nothing was done: nobody can be asked whether to do it",
+                "nothing was done: standard input is not a terminal, so no answer can be given",
                 "Add --yes to do it without confirmation.",
             )
         if self._goes_on():
@@ -270,7 +270,7 @@ class _Call:
         page = render.intent(chosen, self.given["execute"], terminal.width_of(sys.stderr))
         terminal.show(page, sys.stderr)
         click.confirm("Run it?", abort=True, err=True)
-        # There, and nowhere else: the thread may have gone on meanwhile.
+        # Only at this position: the thread may have continued meanwhile.
         where = chosen["where"]
         self.given.update(thread=where["key"], frame=where["function"])
 
@@ -297,7 +297,9 @@ class _Call:
             try:
                 done = _launch.write(Path(".vscode", "launch.json"), launch)
                 written = f"{done} ({launch['name']})"
-            except RaydoctorError as error:  # the debugger is there, and the page shows the entry
+            except (
+                RaydoctorError
+            ) as error:  # the debugger is attached, and the page shows the entry
                 options.note(f"{error.message}. {error.hint}")
         return AttachResult(
             found,
@@ -335,7 +337,7 @@ class _Call:
         return self._without_token(told)
 
     def _without_token(self, told: dict[str, Any]) -> dict[str, Any]:
-        """What was seen inside, without the cluster's own token."""
+        """The inspected values, without the cluster's token."""
         if not told.get("seen") or self.cluster is None or self.cluster.token is None:
             return told
         from dataclasses import asdict
@@ -347,7 +349,7 @@ class _Call:
         return {**told, "seen": asdict(seen)}
 
     def _elsewhere(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The same on the process's node."""
+        """Attach on the node of the process."""
         from raydoctor.observe.nodes import there
 
         assert self.cluster is not None
@@ -360,7 +362,7 @@ class _Call:
                 return {"failed": f"{self.found.ip}: {answer.problem}", "hint": answer.hint}
             if isinstance(answer.told, dict):
                 return answer.told
-        return {"failed": f"{self.found.ip} did not answer"}
+        return {"failed": f"{self.found.ip} did not reply"}
 
     def _print(self, made: AttachResult) -> None:
         from raydoctor.render import attach as render

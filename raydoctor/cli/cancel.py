@@ -1,4 +1,4 @@
-"""`raydoctor cancel`: end one task, by the gentlest step that can."""
+"""`raydoctor cancel`: end one task, by the gentlest effective step."""
 
 from __future__ import annotations
 
@@ -157,13 +157,13 @@ def _show_plan(
 
 
 def _ask(backend: CancelBackend, target: Target) -> None:
-    """Raises click.Abort where the answer is no, RaydoctorError where nobody can be asked."""
+    """Ask for confirmation. Raises click.Abort if refused, RaydoctorError if there is no terminal."""
     from raydoctor.model.errors import RaydoctorError
 
     _show_plan(backend, target, as_json=False, to_stderr=True)
     if not sys.stdin.isatty():
         raise RaydoctorError(
-            "nothing was done: nobody can be asked whether to cancel it",
+            "nothing was done: standard input is not a terminal, so no answer can be given",
             "Add --yes to do it without confirmation.",
         )
     click.confirm("Cancel it?", abort=True, err=True)

@@ -67,7 +67,7 @@ def command(output: str | None, since: float | None, anonymize: bool, **rest: An
     if target != "-":
         bundle.kind_of(target)
     collect_options = options.collect_options(_looked_for, since=since, anonymize=anonymize, **rest)
-    with Progress("asking the cluster") as progress:
+    with Progress("querying the cluster") as progress:
         found = live.collect(collect_options, progress.say)
         with found.capture() as capture:
             for each in capture.notes:

@@ -52,7 +52,7 @@ class _RunOptions(NamedTuple):
 
     words: tuple[str, ...]
     path: str
-    """Of the driver's output."""
+    """File of the driver's output."""
     timeout: float | None
     grace: float
     form: str
@@ -103,7 +103,7 @@ def command(words: tuple[str, ...], log: str | None, **rest: Any) -> int:
 
 
 def _run(run_options: _RunOptions) -> tuple[int, bool]:
-    """The exit code, and whether there is nothing to tell."""
+    """The exit code, and whether there is nothing to diagnose."""
     from raydoctor.act.run import drive
 
     with _opened(run_options.path) as stream:
@@ -140,19 +140,19 @@ def _opened(log: str) -> Any:
 
 
 def _failed(driver: Driver, event: Event, run_options: _RunOptions) -> Capture | None:
-    """Look at what is there to see, and end what is left."""
+    """Collect the state of the failed driver's cluster, and end the remaining processes."""
     ran = time.time() - driver.started_at
     if not driver.sessions:
         driver.find_sessions()
     if event.why == "ended":
         options.note(f"{_name(run_options.words)} failed after {ran:.0f} s: {_code(driver)}")
-        # A cluster of its own is on its way out: it is read when it has gone.
+        # The driver's own cluster is shutting down: its logs are read afterwards.
         own = _own_cluster(driver)
         if own:
             _tell_left(driver, driver.clear(run_options.grace))
         capture = driver.meanwhile(lambda: _tried(lambda: _look(driver, run_options), run_options))
     else:
-        what = "has no time left" if event.why == "timeout" else "is interrupted"
+        what = "reached its time limit" if event.why == "timeout" else "was interrupted"
         options.note(f"{_name(run_options.words)} {what} after {ran:.0f} s: diagnosing its cluster")
         capture = driver.meanwhile(lambda: _tried(lambda: _look(driver, run_options), run_options))
         driver.stop(event.number or signal.SIGTERM, run_options.grace)
@@ -176,7 +176,7 @@ def _failed(driver: Driver, event: Event, run_options: _RunOptions) -> Capture |
 
 
 def _tried(work: Callable[[], _T], run_options: _RunOptions) -> _T | None:
-    """Do it; where it fails, say so, as the exit code is the driver's all the same."""
+    """Call `work`; print a failure instead of raising it, because the exit code is the driver's."""
     from raydoctor.model.errors import RaydoctorError
 
     try:
@@ -199,7 +199,7 @@ def _name(words: tuple[str, ...]) -> str:
 
 def _code(driver: Driver) -> str:
     if driver.child.returncode is None:
-        return "not even by SIGKILL"
+        return "still running after SIGKILL"
     number = -driver.child.returncode
     if number > 0:
         try:
@@ -227,7 +227,7 @@ def _short(name: str) -> str:
 
 
 def _own_cluster(driver: Driver) -> bool:
-    """Whether it started the cluster that it is in."""
+    """Whether the driver started its cluster itself."""
     from raydoctor.observe.processes import discover
 
     clusters = discover.clusters()
@@ -243,7 +243,7 @@ def _catalogue(folder: str | None) -> Catalogue:
 
 
 def _look(driver: Driver, run_options: _RunOptions) -> Capture:
-    """What can be seen of the driver's cluster, or the driver's output alone if it is in none."""
+    """The capture of the driver's cluster, or of the driver's output if it has no cluster."""
     from raydoctor.capture.open import Capture, open_capture
     from raydoctor.diagnosis.engine import signals_of
     from raydoctor.observe import live
@@ -274,7 +274,7 @@ def _look(driver: Driver, run_options: _RunOptions) -> Capture:
 
 
 def _is_at(address: str | None, session: str) -> bool:
-    """Whether a look at this address (None: at this machine) is one at this session."""
+    """Whether the cluster at this address (None: the one of this machine) has this session."""
     from raydoctor.model.errors import RaydoctorError
     from raydoctor.observe import live
 
@@ -286,7 +286,7 @@ def _is_at(address: str | None, session: str) -> bool:
 
 
 def _report(capture: Capture, since: float, run_options: _RunOptions) -> None:
-    """Diagnose, and print it to standard error: standard output is the driver's."""
+    """Diagnose, and print the report to standard error: standard output belongs to the driver."""
     from raydoctor.capture.open import add_driver_log
     from raydoctor.cli import diagnose
     from raydoctor.cli._progress import patience

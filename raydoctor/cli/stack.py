@@ -20,7 +20,7 @@ the same stack are shown as one block, and your own frames are highlighted.
 \b
 Examples:
   raydoctor stack                       this machine
-  raydoctor stack mesh_part             the the workers that run this function
+  raydoctor stack mesh_part             the workers that run this function
   raydoctor stack Trainer --locals      an actor, with the local variables
   raydoctor stack 10.0.0.9              all workers of a node
   raydoctor stack 812 --native          with C and C++ frames

@@ -1,4 +1,4 @@
-"""`raydoctor watch`: a cluster while it runs, and what happens in it; with --timeout, its guard."""
+"""`raydoctor watch`: the state and the events of a running cluster; with --timeout, its guard."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _INTERRUPTED = 130
 _GONE = (errno.EIO, errno.ENXIO)
-"""What a terminal that was closed answers."""
+"""Errors of writing to a closed terminal."""
 
 _HELP = """Watch a cluster: tasks by state, the slowest, hung tasks, memory and disks against
 Ray's limits, leftovers, new diagnoses.
@@ -134,14 +134,14 @@ def command(
 def _limits(
     *, timeout: float | None, on_timeout: str | None, names: tuple[str, ...], **rest: Any
 ) -> TimeLimits | None:
-    """What the guard is to do. Raises click.UsageError where options lack what they go with."""
+    """The limits of the guard. Raises click.UsageError for options that need --timeout."""
     from raydoctor.watch.guard import TimeLimits, check_limits
 
     exclude, kill_actor = rest["exclude"], rest["kill_actor"]
     if timeout is None:
         if on_timeout or names or exclude or kill_actor:
             raise click.UsageError(
-                "--on-timeout, --name, --exclude and --kill-actor go with --timeout"
+                "--on-timeout, --name, --exclude and --kill-actor need --timeout"
             )
         return None
     mode: Any = on_timeout or "report"
@@ -151,7 +151,7 @@ def _limits(
 
 
 def _show(watch: Watch, signals: Signals, until: float | None) -> None:
-    """Round after round on the screen, until somebody or the time ends it."""
+    """Show the rounds on the screen, until the user or the time ends the watch."""
     from raydoctor.cli._screen import Screen
 
     try:
@@ -165,7 +165,7 @@ def _show(watch: Watch, signals: Signals, until: float | None) -> None:
 
 
 def _tell(watch: Watch, signals: Signals, until: float | None) -> None:
-    """The same as lines."""
+    """Print the rounds and events as lines."""
     from raydoctor.cli._lines import LineWriter
 
     sys.stdout.flush()
@@ -177,8 +177,8 @@ def _tell(watch: Watch, signals: Signals, until: float | None) -> None:
             left = watch.close()
         _put(lines, left)
     if lines.lost:
-        why = "the disk of the output is full" if lines.is_full else "nobody read them"
-        options.note(f"{lines.lost:,} lines were left out: {why}")
+        why = "the disk of the output is full" if lines.is_full else "the reader was too slow"
+        options.note(f"{lines.lost:,} lines were dropped: {why}")
 
 
 def _lines(watch: Watch, signals: Signals, until: float | None, lines: LineWriter) -> None:
@@ -199,7 +199,7 @@ def _put(lines: LineWriter, events: list[WatchEvent]) -> None:
 
 
 def _pause(watch: Watch, signals: Signals, until: float | None) -> bool:
-    """Wait for the next round; whether there is one."""
+    """Wait for the next round; False at the end of the watch."""
     next_round = time.monotonic() + watch.pause
     deadline = next_round if until is None else min(next_round, until)
     while not signals.ended_by and time.monotonic() < deadline:

@@ -305,7 +305,7 @@ def test_a_full_disk_and_a_reader_that_goes_are_no_trouble(ray: RealRay) -> None
     with Path("/dev/full").open("w") as full:
         watch = subprocess.run(brief, stdout=full, stderr=subprocess.PIPE, check=False, **options)
     assert watch.returncode == 0
-    assert "lines were left out: the disk of the output is full" in watch.stderr
+    assert "lines were dropped: the disk of the output is full" in watch.stderr
     line = f"{shlex.join(command)} --every 0.1 | head -1"
     watch = subprocess.run(["bash", "-c", line], capture_output=True, check=True, **options)
     assert json.loads(watch.stdout)["event"] == "round"
