@@ -1,7 +1,6 @@
-"""What every rule must be, for ours and for those of plugin authors: `raydoctor rules test DIR`.
+"""Checks of rules, both raydoctor's own and those of plugin authors: `raydoctor rules test DIR`.
 
-Each check yields its problems as sentences; no problem, no output. The project's own tests call the same
-functions.
+Each check yields its problems as sentences. The project's own tests call the same functions.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from raydoctor.model.values import Report
 HEADINGS = ("What you see", "Why", "Confirm", "Fix", "Not this when")
 _TRIES = 25
 _FILL_IN = re.compile(r"\bFILL-IN\b")
-"""What `raydoctor rules new` leaves to the author."""
+"""The marker of `raydoctor rules new` for the parts that the author has to write."""
 
 
 @dataclass(frozen=True, slots=True)
 class RuleProblem:
-    """What is wrong with a rule."""
+    """A problem of a rule."""
 
     rule: str
     where: str
@@ -38,7 +37,7 @@ class RuleProblem:
 
 
 def check(rule: Rule, catalogue: Catalogue) -> Iterator[RuleProblem]:
-    """Everything that is wrong with a rule; its examples run with the whole catalogue."""
+    """All problems of a rule; its examples run with the whole catalogue."""
     for what in (*page_problems(rule), *shape_problems(rule)):
         yield RuleProblem(rule.name, "page", what)
     for where, what in unfinished(rule):
@@ -64,18 +63,18 @@ def page_problems(rule: Rule) -> Iterator[str]:
         yield f"the headings must be {', '.join(HEADINGS)}; they are {', '.join(sections) or 'none'}"
     for heading, text in sections.items():
         if not text.strip():
-            yield f"nothing stands below {heading!r}"
+            yield f"there is no text below {heading!r}"
 
 
 def shape_problems(rule: Rule) -> Iterator[str]:
-    """A signal, and an example of either kind."""
+    """The rule needs a signal, a positive and a negative example."""
     told = [rule.name in (*e.roots, *e.consequences) for e in rule.examples]
     if not rule.looks_for:
-        yield "it looks for nothing: looks_for is empty"
+        yield "looks_for is empty: the rule needs a signal"
     if True not in told:
         yield "no example shows it: one must name it among its roots or consequences"
     if False not in told:
-        yield "no example shows what would fool it: one must not name it"
+        yield "no negative example: one must not name it"
 
 
 def unfinished(rule: Rule) -> Iterator[tuple[str, str]]:
@@ -94,13 +93,13 @@ def unfinished(rule: Rule) -> Iterator[tuple[str, str]]:
 def signal_problems(signal: Signal) -> Iterator[str]:
     """The sample matches, and the pattern cannot match without the literal."""
     if re.search(r"[\\\t\n]" if signal.with_header else r"[\"\\\t\n]", signal.find):
-        yield "the literal holds a character that JSON logs escape"
+        yield "the literal contains a character that JSON logs escape"
     if signal.find not in signal.sample:
-        yield "the sample does not hold the literal"
+        yield "the sample does not contain the literal"
     if not signal.regex.search(signal.sample):
         yield "the pattern does not match the sample"
     if (text := _without_literal(signal)) is not None:
-        yield f"the pattern matches {text!r}, which does not hold the literal"
+        yield f"the pattern matches {text!r}, which does not contain the literal"
 
 
 def proves_literals() -> bool:
@@ -187,7 +186,7 @@ def run_example(example: Example, catalogue: Catalogue, folder: Path) -> Report:
 def example_problems(
     rule: Rule, example: Example, catalogue: Catalogue, folder: Path
 ) -> Iterator[str]:
-    """With all rules at work the roots are those it names, and the numbers are said."""
+    """With all rules loaded, the roots are those of the example, and the expected texts appear."""
     report = run_example(example, catalogue, folder)
     roots = sorted(d.rule for d in report.roots)
     if roots != sorted(example.roots):
@@ -195,7 +194,7 @@ def example_problems(
     below = {d.rule for d in report.diagnoses} - set(roots)
     for name in example.consequences:
         if name not in below:
-            yield f"{name} must hang below a root"
+            yield f"{name} must be a consequence of a root"
     told = [
         text
         for d in report.diagnoses
@@ -207,7 +206,7 @@ def example_problems(
         yield "FILL-IN is left in the headline or the evidence"
     for words in example.says:
         if words not in "\n".join(told):
-            yield f"neither headline nor remedies say {words!r}"
+            yield f"neither headline nor remedies contain {words!r}"
 
 
 def _listed(names: object) -> str:
