@@ -107,7 +107,7 @@ def _run(scenario: Scenario, run: DemoRun) -> None:
     for name, value in settings.items():
         _say(f"  with {name}={value}")
     began = time.monotonic()
-    cluster.drive(run, scenario.path, settings, scenario.seconds, _limited(_echo, _ECHOED))
+    cluster.supervise(run, scenario.path, settings, scenario.seconds, _limited(_echo, _ECHOED))
     _say(f"{_ended(run)} after {time.monotonic() - began:.0f} s")
 
 

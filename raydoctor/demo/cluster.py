@@ -35,7 +35,7 @@ _GRACE = 5.0
 
 @dataclass(slots=True)
 class DemoRun:
-    """One driver's life in its own Ray."""
+    """One run of a driver in its own Ray."""
 
     folder: Path
     environment: dict[str, str]
@@ -88,14 +88,14 @@ def _environment(folder: Path) -> dict[str, str]:
     }
 
 
-def drive(
+def supervise(
     run: DemoRun,
     program: Path,
     settings: Mapping[str, str],
     seconds: float,
-    tell: Callable[[str], None],
+    report_line: Callable[[str], None],
 ) -> None:
-    """Run a driver program to its end, telling each line of its output as it comes."""
+    """Run a driver program to its end or time limit, and report each line of its output at once."""
     with run.driver_log.open("wb") as log, _no_core_dumps():
         driver = subprocess.Popen(
             [sys.executable, program.name],
@@ -110,18 +110,18 @@ def drive(
     with run.driver_log.open("rb") as output:
         while (code := driver.poll()) is None and time.monotonic() < deadline:
             _remember(run, driver.pid)
-            _tell_new(output.readlines(), tell)
+            _report_new(output.readlines(), report_line)
             time.sleep(_LOOK_EVERY)
         run.exit_code = code
         if code is None:
             driver.kill()
             driver.wait()
-        _tell_new(output.readlines(), tell)
+        _report_new(output.readlines(), report_line)
 
 
-def _tell_new(lines: list[bytes], tell: Callable[[str], None]) -> None:
+def _report_new(lines: list[bytes], report_line: Callable[[str], None]) -> None:
     for line in lines:
-        tell(line.decode("utf-8", "replace").rstrip())
+        report_line(line.decode("utf-8", "replace").rstrip())
 
 
 @contextmanager

@@ -38,7 +38,7 @@ class Draft:
 
     @property
     def chars(self) -> int:
-        """What it costs in memory, roughly."""
+        """The approximate memory in characters."""
         return len(self.text) + len(self.message)
 
 

@@ -49,7 +49,7 @@ _LONGEST_NUMBER = 64
 
 @dataclass(slots=True)
 class Scan:
-    """What the pass found."""
+    """The result of a scan."""
 
     drafts: list[Draft] = field(default_factory=list)
     """By signal, in the order of the signals given; then by file and line."""
@@ -120,7 +120,7 @@ def _finish(reader: _FileReader | None) -> None:
 
 
 def _shown(file: str, by_path: Mapping[str, Source]) -> str:
-    """A file by its path in the capture: where its bytes lie (unpacked, perhaps) helps nobody."""
+    """A file's path in the capture, instead of the path of its (perhaps unpacked) bytes."""
     return by_path[file].path if file in by_path else file
 
 
@@ -217,7 +217,7 @@ class _FileReader:
         return True
 
     def gap(self, file: str) -> Gap:
-        """That the file's time budget is spent, and how far the search came."""
+        """The gap for a spent time budget, with the position of the search."""
         return budget.gap(file, self._hit, self._source.size, self._time)
 
     def _try_literal(self, literal: bytes) -> None:

@@ -1,8 +1,8 @@
 """Every line about one thing, across all files and nodes, in time order.
 
-The thing is an id (or a prefix of it), a pid, or a name. What else it goes by is followed one step,
-and the story says so: a worker's pid, an actor's workers, an object's creator, a lease's submitter,
-a job's driver. A worker's own logs belong to its story, whether its id stands in a line or not.
+The thing is an id (or a prefix of it), a pid, or a name. Its aliases are followed one step and listed: a
+worker's pid, an actor's workers, an object's creator, a lease's submitter, a job's driver. All lines of a
+worker's own logs belong to its story.
 """
 
 from __future__ import annotations
@@ -67,13 +67,13 @@ class StoryLine:
 
 @dataclass(slots=True)
 class Story:
-    """What the capture tells about its subject."""
+    """All lines of a capture about one subject."""
 
     subject: Entity
     aliases: tuple[Alias, ...] = ()
     entries: list[StoryLine] = field(default_factory=list)
     related: list[tuple[Entity, int]] = field(default_factory=list)
-    """What else the lines name, and how often."""
+    """Other entities in the lines, with counts."""
     omitted: dict[str, int] = field(default_factory=dict)
     """File -> lines that belong here and are not shown."""
     gaps: list[Gap] = field(default_factory=list)
@@ -83,7 +83,7 @@ class Story:
 
 @dataclass(frozen=True, slots=True)
 class _Ground:
-    """What a story is drawn from."""
+    """The inputs of a story."""
 
     capture: Capture
     case: Case
@@ -116,7 +116,7 @@ def _clock(case: Case) -> NodeClocks:
     return clock
 
 
-# ---------------------------------------------------------------- who is meant
+# ---------------------------------------------------------------- the subject
 
 
 def _subjects(ground: _Ground, what: str) -> Iterator[Entity]:
@@ -136,7 +136,7 @@ def _process(ground: _Ground, pid: int, node: str | None) -> Entity:
         return Entity("process", f"{node}/{pid}")
     if len(labels) > 1:
         raise RaydoctorError(
-            f"pid {pid} lived on {len(labels)} nodes",
+            f"pid {pid} existed on {len(labels)} nodes",
             "Name one: " + ", ".join(paste.word(f"pid:{label or '.'}/{pid}") for label in labels),
         )
     return Entity("process", f"{labels[0] if labels else ''}/{pid}")
@@ -210,11 +210,11 @@ def _known(case: Case) -> Iterator[tuple[Entity, str]]:
         yield Entity("job", job.id), f"driver pid {job.driver_pid}" if job.driver_pid else ""
 
 
-# ---------------------------------------------------------------- what else it goes by
+# ---------------------------------------------------------------- aliases
 
 
 def _aliases(ground: _Ground, subject: Entity) -> list[Alias]:
-    """One step: the other names of the subject itself, and of what it lived in or came from."""
+    """One step: other ids of the subject, the processes it ran in, and its creator."""
     value, case = subject.value, ground.case
     found: list[Alias] = []
     if subject.kind == "worker":
@@ -223,7 +223,7 @@ def _aliases(ground: _Ground, subject: Entity) -> list[Alias]:
         found = _workers_of(ground, value)
     elif subject.kind == "actor":
         workers = case.actor(value).workers
-        found = [Alias(Entity("worker", w), "the actor lived in it") for w in workers]
+        found = [Alias(Entity("worker", w), "the actor ran in it") for w in workers]
     elif subject.kind == "object" and (parts := ids.parse_object_id(value)):
         found = [_creator(parts)]
     elif subject.kind == "task" and ids.is_driver_task(value):
@@ -299,7 +299,7 @@ def _omit(story: Story, path: str, count: int) -> None:
 
 
 def _own_lines(ground: _Ground, named: Iterable[Entity], story: Story) -> Iterator[Mention]:
-    """What the subject's own processes wrote."""
+    """The output of the subject's own processes."""
     workers = {e.value for e in named if e.kind == "worker"}
     for source, file in ground.capture.files.items():
         if not any(e.kind == "worker" and e.value in workers for e in source.entities):
@@ -329,7 +329,7 @@ def _own_records(ground: _Ground, source: Source, file: str, story: Story) -> It
 
 
 def _own_output(ground: _Ground, source: Source, file: str, story: Story) -> Iterator[Mention]:
-    """What the worker printed: the first lines and the last."""
+    """The worker's output: the first and the last lines."""
     head: list[tuple[int, bytes]] = []
     tail: deque[tuple[int, bytes]] = deque(maxlen=None if ground.everything else _OWN_TAIL)
     count = 0

@@ -147,7 +147,7 @@ def test_a_driver_is_run_to_its_end_and_its_output_told(tmp_path: Path) -> None:
     told: list[str] = []
     limits = resource.getrlimit(resource.RLIMIT_CORE)
     with cluster.throw_away(keep=True) as run:
-        cluster.drive(run, program(tmp_path, code), {"EXTRA": "1"}, 30, told.append)
+        cluster.supervise(run, program(tmp_path, code), {"EXTRA": "1"}, 30, told.append)
     assert run.exit_code == 1
     assert told == ["hello 1", "wrong"]
     assert run.driver_log.read_text() == "hello 1\nwrong\n"
@@ -174,7 +174,7 @@ def test_what_it_started_is_ended_and_nothing_else(tmp_path: Path) -> None:
     with subprocess.Popen(sleeper) as bystander:
         told: list[str] = []
         with cluster.throw_away() as run:
-            cluster.drive(run, program(tmp_path, SPAWNS), {}, 30, told.append)
+            cluster.supervise(run, program(tmp_path, SPAWNS), {}, 30, told.append)
             run.exit_code = None  # no patience: they sleep for long
         pids = list(map(int, told[0].split()))
         assert len(pids) == 3
@@ -193,7 +193,7 @@ def alive(pid: int) -> bool:
 
 def test_a_driver_that_takes_too_long_is_ended(tmp_path: Path) -> None:
     with cluster.throw_away() as run:
-        cluster.drive(run, program(tmp_path, "import time; time.sleep(600)"), {}, 0.5, print)
+        cluster.supervise(run, program(tmp_path, "import time; time.sleep(600)"), {}, 0.5, print)
         assert run.exit_code is None
     assert not any(p.is_running() for p in run.processes.values())
 
@@ -206,7 +206,7 @@ def test_an_interrupted_demo_leaves_nothing(tmp_path: Path, number: int) -> None
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "with cluster.throw_away() as run:\n"
         "    print(run.folder, flush=True)\n"
-        f"    cluster.drive(run, Path({str(program(tmp_path, SPAWNS))!r}), {{}}, 60,\n"
+        f"    cluster.supervise(run, Path({str(program(tmp_path, SPAWNS))!r}), {{}}, 60,\n"
         "        lambda line: print(line, flush=True))\n"
     )
     with subprocess.Popen(
