@@ -113,7 +113,7 @@ def test_its_author_tests_it(folder: Path, capsys: pytest.CaptureFixture[str]) -
     ("instead_of", "stands", "problem"),
     [
         ('roots=("flux-hot",)', "roots=()", "no example shows it"),
-        ('says=("900",)', 'says=("901",)', "say '901'"),
+        ('says=("900",)', 'says=("901",)', "contain '901'"),
         ("## Fix\nCool it.\n", "", "the headings must be"),
         ("overheated.", "overheated", "full stop"),
         ("LITERAL, r\"^Flux capacitor at", "LITERAL, r\"^F(?:lux)? capacitor at", "does not contain the literal"),
