@@ -25,7 +25,6 @@ from raydoctor.read.mentions import Mention, mentions, target, time_of
 from raydoctor.read.records import MAX_LINE, parse_line
 from raydoctor.redact import Redactor
 
-MIN_PREFIX = 6
 _MAX_ENTRIES = 10_000
 _OWN_HEAD, _OWN_TAIL = 20, 200
 """Lines of a worker's own output that are shown: its start and its end."""
